@@ -1,0 +1,2 @@
+//! The homa command.
+fn main() {}
