@@ -1,0 +1,205 @@
+//! Every setting of the protocol, with the reason for its default and the link it was tuned for.
+//!
+//! Names follow the kernel module's (`net.homa.*`) where it has the setting; its defaults are those of
+//! a 25 Gbit/s network ("kernel" below).
+
+use crate::time::{MS, SEC, US};
+use crate::wire::PRIORITIES;
+
+/// What to do with a new request when the table of finished ids is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishedPolicy {
+    /// Drop new requests until ids expire: no request ever runs twice.
+    Refuse,
+    /// Forget the oldest ids: service goes on, and a duplicate delayed longer than the table reaches may run twice.
+    ForgetOldest,
+}
+
+/// The settings of one endpoint. Times are in nanoseconds, sizes in bytes.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Seeds the first RPC id and the hash tables: the only randomness.
+    pub seed: u64,
+    /// Wall clock at the start of this host in milliseconds; tells our peers that we restarted. 0: not told.
+    pub incarnation: u64,
+    /// Bytes of a message that may be sent before any grant (kernel: 40000, about one round trip at 25 Gbit/s).
+    pub unsched_bytes: u32,
+    /// Fixed window per message; 0: `max_incoming / (active + 1)` as the kernel does.
+    pub window: u32,
+    /// Bytes granted and not yet received, over all messages of this host (kernel: 400000).
+    pub max_incoming: u32,
+    /// Messages granted at the same time, each of another peer (kernel: 8).
+    pub max_overcommit: u32,
+    /// A grant is sent only if it extends the last one by this much, or to the message's end; spares packets.
+    pub min_grant_increment: u32,
+    /// Bytes of an extra grant to the oldest message (kernel: 50000).
+    pub fifo_grant_increment: u32,
+    /// Thousandths of the granted bytes that go to the oldest message; below 500 (kernel: 50).
+    pub grant_fifo_fraction: u32,
+    /// Thousandths of the scheduled bytes sent that go to the oldest message; below 500 (kernel: 50).
+    pub pacer_fifo_fraction: u32,
+    /// Priority levels in use, 1 to 8 (kernel: 8).
+    pub num_priorities: u8,
+    /// Highest priority of scheduled packets, below `num_priorities` (kernel: 3). Unscheduled ones use those above.
+    pub max_sched_prio: u8,
+    /// Cutoffs until traffic was observed: level i takes unscheduled messages up to `unsched_cutoffs[i]` bytes (kernel).
+    pub unsched_cutoffs: [u32; PRIORITIES],
+    /// How often cutoffs are computed anew from the traffic; 0: never.
+    pub cutoff_interval_ns: u64,
+    /// Bytes that must have been observed before cutoffs are computed.
+    pub cutoff_min_bytes: u64,
+    /// Rate of the uplink; `None`: unknown, the pacer does not pace.
+    pub link_mbps: Option<u32>,
+    /// Thousandths by which the pacer assumes the link slower than it is (the kernel notes: 10; 50 cost large messages
+    /// up to a factor of two).
+    pub link_margin: u32,
+    /// Largest estimated backlog of the NIC before a packet waits (kernel: 5 us; without a bound the short P99 is 5-10 x).
+    pub max_nic_backlog_ns: u64,
+    /// Packets below this size do not wait for the pacer (kernel: defer_min_bytes 1000; 100-2000 made no difference).
+    pub defer_min_bytes: u32,
+    /// Bytes that every packet costs on the link beyond the Homa packet: UDP 8, IPv4 20, Ethernet 14 + 4 + 8 + 12.
+    pub link_overhead: u32,
+    /// Silence before the first RESEND (kernel: 5 ticks of 1 ms).
+    pub resend_interval_ns: u64,
+    /// Ceiling of the doubled interval between RESENDs.
+    pub resend_interval_max_ns: u64,
+    /// RESENDs without any answer before an RPC fails; bounds what a lost peer costs.
+    pub max_resends: u32,
+    /// Least time between two RESENDs to one peer; bounds their rate however many RPCs wait.
+    pub resend_spacing_ns: u64,
+    /// How long a server keeps a silent client's unanswered or unacknowledged RPC. Other RPCs of a living peer prolong it.
+    pub client_silence_ns: u64,
+    /// Time after a sent response before NEED_ACK asks for its acknowledgement (kernel: 2 ticks).
+    pub need_ack_interval_ns: u64,
+    /// Ceiling of the doubled interval between NEED_ACKs.
+    pub need_ack_interval_max_ns: u64,
+    /// NEED_ACKs without an answer before the server frees the RPC.
+    pub max_need_acks: u32,
+    /// For how long a packet may be delayed in the network: finished ids are kept this long.
+    pub max_packet_lifetime_ns: u64,
+    /// Blocks of 64 neighbouring ids in the table of finished ids, all peers together (about 40 bytes each).
+    pub max_finished_blocks: u32,
+    /// What happens when that table is full.
+    pub finished_policy: FinishedPolicy,
+    /// Largest message taken from the caller or from a peer (the kernel's limit is 1,000,000; more only between ours).
+    pub max_message: u32,
+    /// RPCs open at a time, client and server together.
+    pub max_rpcs: u32,
+    /// Payload bytes of outgoing messages held for the caller at a time.
+    pub max_outgoing_bytes: u64,
+    /// Payload bytes of incoming messages under reassembly (whole lengths) at a time; requests may use three quarters.
+    pub max_incoming_bytes: u64,
+    /// Peers known at a time.
+    pub max_peers: u32,
+    /// Acknowledgements kept for one peer until a packet carries them.
+    pub max_acks_per_peer: u32,
+    /// Gaps in one incoming message; a packet that would make more is dropped and asked for again.
+    pub max_gaps: u32,
+    /// Retransmissions queued at a time, all peers together.
+    pub max_retransmits: u32,
+    /// RPCs freed, timed out or failed per drive call: bounds how long the next packet waits for them.
+    pub reap_limit: u32,
+    /// Control packets waiting to be sent; beyond it they are dropped and counted, as the network might.
+    pub max_control_packets: u32,
+    /// Largest Homa packet, header included (1424 + 56 over IPv4 and MTU 1500).
+    pub max_packet: u32,
+}
+
+/// A setting that contradicts itself or another.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {rule}")]
+pub struct ConfigError {
+    /// The field of [`Config`].
+    pub field: &'static str,
+    /// What holds for it.
+    pub rule: &'static str,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            seed: 0,
+            incarnation: 0,
+            unsched_bytes: 40_000,
+            window: 0,
+            max_incoming: 400_000,
+            max_overcommit: 8,
+            min_grant_increment: 10_000,
+            fifo_grant_increment: 50_000,
+            grant_fifo_fraction: 50,
+            pacer_fifo_fraction: 50,
+            num_priorities: 8,
+            max_sched_prio: 3,
+            unsched_cutoffs: [0, 0, 0, 0, 1_000_000, 15_000, 2_800, 200],
+            cutoff_interval_ns: 100 * MS,
+            cutoff_min_bytes: 1_000_000,
+            link_mbps: None,
+            link_margin: 10,
+            max_nic_backlog_ns: 5 * US,
+            defer_min_bytes: 1_000,
+            link_overhead: 8 + 20 + 14 + 4 + 8 + 12,
+            resend_interval_ns: 5 * MS,
+            resend_interval_max_ns: 50 * MS,
+            max_resends: 12,
+            resend_spacing_ns: 50 * US,
+            client_silence_ns: 2 * SEC,
+            need_ack_interval_ns: 2 * MS,
+            need_ack_interval_max_ns: 100 * MS,
+            max_need_acks: 12,
+            max_packet_lifetime_ns: 10 * SEC,
+            max_finished_blocks: 1 << 20,
+            finished_policy: FinishedPolicy::Refuse,
+            max_message: 1_000_000,
+            max_rpcs: 1 << 21,
+            max_outgoing_bytes: 1 << 32,
+            max_incoming_bytes: 1 << 30,
+            max_peers: 1 << 16,
+            max_acks_per_peer: 256,
+            max_gaps: 1_024,
+            max_retransmits: 4_096,
+            reap_limit: 16,
+            max_control_packets: 1 << 16,
+            max_packet: 1_480,
+        }
+    }
+}
+
+impl Config {
+    /// Checks the relations between settings.
+    ///
+    /// # Errors
+    /// Names the first field that breaks a rule, and the rule.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let rules: [(bool, &'static str, &'static str); 13] = [
+            (self.unsched_bytes >= 1, "unsched_bytes", "must be at least 1"),
+            (self.max_incoming >= 1, "max_incoming", "must be at least 1"),
+            (self.max_overcommit >= 1, "max_overcommit", "must be at least 1"),
+            ((1..=PRIORITIES as u8).contains(&self.num_priorities), "num_priorities", "must be 1 to 8"),
+            (self.max_sched_prio < self.num_priorities, "max_sched_prio", "must be below num_priorities"),
+            (self.grant_fifo_fraction < 500, "grant_fifo_fraction", "must be below 500 thousandths"),
+            (self.pacer_fifo_fraction < 500, "pacer_fifo_fraction", "must be below 500 thousandths"),
+            (self.link_mbps != Some(0), "link_mbps", "must be positive, or unknown"),
+            (self.link_margin < 1000, "link_margin", "must be below 1000 thousandths"),
+            (
+                self.resend_interval_ns >= 1 && self.resend_interval_max_ns >= self.resend_interval_ns,
+                "resend_interval_ns",
+                "must be positive and not above resend_interval_max_ns",
+            ),
+            (
+                self.max_message >= 1 && self.max_message <= i32::MAX as u32,
+                "max_message",
+                "must be 1 to 2^31 - 1",
+            ),
+            (
+                self.max_packet as usize > crate::wire::DATA_HEADER_LEN && self.max_packet <= 65_535,
+                "max_packet",
+                "must be 57 to 65535",
+            ),
+            (self.reap_limit >= 1 && self.max_rpcs >= 1 && self.max_peers >= 1, "max_rpcs", "limits must be at least 1"),
+        ];
+        match rules.iter().find(|(holds, _, _)| !holds) {
+            Some(&(_, field, rule)) => Err(ConfigError { field, rule }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The types of the drive contract: what goes into an [`Endpoint`](crate::Endpoint) and what comes out of it.
+
+use std::net::SocketAddr;
+
+use crate::wire::HeaderBuf;
+
+/// Names one RPC of an endpoint, from `send_request` (client) or [`Event::Request`] (server) until the event that ends it.
+///
+/// A key is never reused: `slot` is dense, so that a caller can keep what belongs to an RPC in a vector, and
+/// `generation` tells successive users of a slot apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RpcKey {
+    /// Index into the endpoint's table; small numbers are reused first.
+    pub slot: u32,
+    /// Counts the users of the slot.
+    pub generation: u32,
+}
+
+/// A packet that arrived: its Homa header, and as much of its payload as there is.
+#[derive(Clone, Copy, Debug)]
+pub struct RxPacket<'a> {
+    /// Who sent it (over raw IP the port is 0).
+    pub from: SocketAddr,
+    /// The bytes that exist: at least the header. In a simulation the payload may be missing.
+    pub bytes: &'a [u8],
+    /// Length of the Homa packet, header and payload; equals `bytes.len()` when the payload is there.
+    pub wire_len: usize,
+}
+
+impl<'a> RxPacket<'a> {
+    /// A packet whose payload is all there.
+    pub fn new(from: SocketAddr, bytes: &'a [u8]) -> RxPacket<'a> {
+        RxPacket { from, bytes, wire_len: bytes.len() }
+    }
+}
+
+/// Where the payload of incoming messages is written. The endpoint itself holds no payload.
+pub trait Reassembly {
+    /// Bytes `[offset, offset + len)` of the incoming message of `rpc` arrived, `message_length` bytes in all.
+    ///
+    /// Each byte of a message is written exactly once. `data` holds the `len` bytes, or is empty where the packet was
+    /// length-only. The first call for a key is the moment to provide a buffer; the endpoint has counted
+    /// `message_length` against `Config::max_incoming_bytes` by then. The buffer can go when an event ends the RPC
+    /// ([`Event::Response`] hands it to the application; [`Event::Request`] too).
+    fn write(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32, data: &[u8]);
+}
+
+/// A packet to be sent: a small header, and a range of an outgoing message.
+#[derive(Clone, Copy, Debug)]
+pub struct Transmit {
+    /// The peer.
+    pub to: SocketAddr,
+    /// 0 to 7, larger is higher.
+    pub priority: u8,
+    /// The Homa header.
+    pub header: HeaderBuf,
+    /// What follows the header; `None` for control packets.
+    pub payload: Option<PayloadRange>,
+}
+
+/// Bytes `[offset, offset + len)` of the outgoing message of an RPC (the request at a client, the response at a server).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PayloadRange {
+    /// Whose message.
+    pub rpc: RpcKey,
+    /// First byte.
+    pub offset: u32,
+    /// Number of bytes, at least 1.
+    pub len: u32,
+}
+
+/// What a caller may ask of one RPC.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallOptions {
+    /// Handed back in the event that ends the RPC; means nothing to the protocol.
+    pub cookie: u64,
+    /// The RPC's completion is for whoever names it, not for any waiting thread; handed back in events.
+    pub private: bool,
+    /// Report the response's contiguous bytes as they arrive ([`Event::Readable`]), each time at least this many more
+    /// are there; 0: only when complete.
+    pub readable_step: u32,
+}
+
+/// What the endpoint tells its caller. For each RPC exactly one event ends it, after which its key is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A whole request is there, for the server bound to `port`. Answer with `send_response` or give up with `abort`;
+    /// in both cases [`Event::Done`] comes later.
+    Request {
+        /// The RPC.
+        rpc: RpcKey,
+        /// The client.
+        peer: SocketAddr,
+        /// The server port it was sent to.
+        port: u16,
+        /// Bytes of the request.
+        length: u32,
+    },
+    /// Client: the whole response is there. Ends the RPC.
+    Response {
+        /// The RPC, dead after this event.
+        rpc: RpcKey,
+        /// From [`CallOptions`].
+        cookie: u64,
+        /// From [`CallOptions`].
+        private: bool,
+        /// Bytes of the response.
+        length: u32,
+    },
+    /// Client: the RPC ended without a response.
+    Failed {
+        /// The RPC, dead after this event.
+        rpc: RpcKey,
+        /// From [`CallOptions`].
+        cookie: u64,
+        /// From [`CallOptions`].
+        private: bool,
+        /// Who or what is to blame.
+        error: RpcError,
+    },
+    /// Bytes `[0, end)` of the incoming message are there (only where asked for).
+    Readable {
+        /// The RPC.
+        rpc: RpcKey,
+        /// Exclusive end of the contiguous bytes.
+        end: u32,
+        /// Bytes of the whole message.
+        length: u32,
+    },
+    /// Server: the RPC's state is gone (acknowledged, aborted, or its client is). Buffers of it can be dropped.
+    Done {
+        /// The RPC, dead after this event.
+        rpc: RpcKey,
+        /// Why.
+        reason: DoneReason,
+    },
+    /// A peer asks everybody to freeze their time traces.
+    Freeze {
+        /// Who asked.
+        peer: SocketAddr,
+    },
+}
+
+/// Why a server RPC's state was freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoneReason {
+    /// The client acknowledged the response.
+    Acknowledged,
+    /// The client gave the RPC up, or does not know it any more.
+    ClientGaveUp,
+    /// Nothing was heard of the client for too long.
+    ClientSilent,
+    /// The client's host restarted.
+    ClientRestarted,
+    /// The server's application gave it up.
+    Aborted,
+}
+
+/// Why a client's RPC failed; each names the culprit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RpcError {
+    /// The peer did not answer `Config::max_resends` requests to resend.
+    #[error("the peer did not answer in time: it is down, or the network loses everything between us")]
+    Timeout,
+    /// ICMP says that nobody listens at the peer's address and port.
+    #[error("the peer is unreachable: no Homa host listens at its address")]
+    Unreachable,
+    /// The peer is there, but no server is bound to the Homa port.
+    #[error("the peer has no server on that Homa port")]
+    NoSuchPort,
+    /// The peer restarted; the request may or may not have run.
+    #[error("the peer restarted while the RPC was open: the request may have run")]
+    PeerRestarted,
+    /// The peer ran the request, and gave the response up before we had all of it.
+    #[error("the request ran, but its response is gone")]
+    ResponseLost,
+    /// The message is larger than the peer takes, or its response larger than we take.
+    #[error("the message is larger than the receiver accepts")]
+    MessageTooLarge,
+    /// `abort` was called, or its port closed.
+    #[error("the RPC was aborted by its caller")]
+    Aborted,
+}
+
+/// Why a message was not taken from the caller. Nothing has been sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The wire cannot carry a message of length 0.
+    #[error("a message has at least one byte: the wire cannot carry an empty one")]
+    EmptyMessage,
+    /// Above `Config::max_message`, or above what this peer takes.
+    #[error("the message has {length} bytes, the limit is {limit} (max_message)")]
+    MessageTooLarge {
+        /// Bytes asked for.
+        length: u32,
+        /// Bytes allowed.
+        limit: u32,
+    },
+    /// A configured limit is reached; the name is that of the field of `Config`.
+    #[error("the limit {name} is reached: wait for RPCs to end, or raise it")]
+    LimitReached {
+        /// The field of `Config`.
+        name: &'static str,
+    },
+    /// The RPC ended in the meantime (or never was).
+    #[error("the RPC is gone: its client gave it up, or it has been answered")]
+    UnknownRpc,
+    /// The local port is not open.
+    #[error("port {0} is not open here")]
+    PortNotOpen(u16),
+}
+
+/// Why a port could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortError {
+    /// Servers bind 1 to 32767; higher ports are given to clients.
+    #[error("port {0} is not a server port: choose 1 to 32767")]
+    OutOfRange(u16),
+    /// Another server has it.
+    #[error("port {0} is taken by another server of this host")]
+    InUse(u16),
+    /// All client ports are open.
+    #[error("all client ports of this host are open: close one")]
+    NoneFree,
+}

@@ -1,0 +1,135 @@
+//! Every counter of an endpoint.
+
+/// Defines [`Stats`] with one documented `u64` per counter, and its list of names and values.
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// What an endpoint counted since it was made. Each reason to drop a packet is a counter of its own.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Stats {
+            $($(#[doc = $doc])+ pub $name: u64,)+
+        }
+
+        impl Stats {
+            /// Every counter's name, value and meaning, in the order of declaration.
+            pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
+                vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets taken in, of all types, good or bad.
+    packets_received,
+    /// Packets given out to be sent.
+    packets_sent,
+    /// Payload bytes of DATA packets taken in, duplicates included.
+    data_bytes_received,
+    /// Payload bytes of DATA packets given out, retransmissions included.
+    data_bytes_sent,
+    /// DATA packets received.
+    data_received,
+    /// DATA packets sent.
+    data_sent,
+    /// GRANT packets received.
+    grants_received,
+    /// GRANT packets sent.
+    grants_sent,
+    /// Grants to the oldest message.
+    fifo_grants,
+    /// RESEND packets received.
+    resends_received,
+    /// RESEND packets sent.
+    resends_sent,
+    /// RPC_UNKNOWN packets received.
+    unknowns_received,
+    /// RPC_UNKNOWN packets sent.
+    unknowns_sent,
+    /// BUSY packets received.
+    busys_received,
+    /// BUSY packets sent.
+    busys_sent,
+    /// CUTOFFS packets received.
+    cutoffs_received,
+    /// CUTOFFS packets sent.
+    cutoffs_sent,
+    /// NEED_ACK packets received.
+    need_acks_received,
+    /// NEED_ACK packets sent.
+    need_acks_sent,
+    /// ACK packets received.
+    acks_received,
+    /// ACK packets sent.
+    acks_sent,
+    /// FREEZE packets received.
+    freezes_received,
+    /// DATA packets sent again because a RESEND asked.
+    retransmits,
+    /// Requests begun by our clients.
+    requests_started,
+    /// Requests handed to our servers.
+    requests_delivered,
+    /// Responses handed to our clients.
+    responses_delivered,
+    /// Responses begun by our servers.
+    responses_started,
+    /// Client RPCs that ended in an error.
+    rpcs_failed,
+    /// Client RPCs that failed because the peer did not answer.
+    rpcs_timed_out,
+    /// RPCs aborted by their caller.
+    rpcs_aborted,
+    /// Requests begun again after RPC_UNKNOWN.
+    requests_restarted,
+    /// Server RPCs freed because their client was silent too long.
+    clients_silent,
+    /// Peers that were seen to restart.
+    peer_restarts,
+    /// Peers forgotten to make room.
+    peers_evicted,
+    /// Times the cutoffs changed.
+    cutoff_changes,
+    /// Packets that had to wait for the pacer.
+    pacer_waits,
+    /// 1 when the uplink's rate is unknown and the pacer does not pace.
+    pacer_off,
+    /// Finished ids forgotten early because the table was full.
+    finished_forgotten,
+    /// Dropped: not a valid Homa packet.
+    drop_invalid,
+    /// Dropped: DATA, or part of it, that had arrived before.
+    drop_duplicate,
+    /// Dropped: a request that has run and is finished.
+    drop_finished,
+    /// Dropped: a request when the table of finished ids is full.
+    drop_finished_full,
+    /// Dropped: for an RPC that does not exist (any more).
+    drop_unknown_rpc,
+    /// Dropped: a request for a port with no server.
+    drop_no_port,
+    /// Dropped: from another peer than the RPC's.
+    drop_wrong_peer,
+    /// Dropped: of an earlier incarnation of the peer.
+    drop_stale_incarnation,
+    /// Dropped: message longer than `max_message`.
+    drop_too_large,
+    /// Dropped: disagrees with the message's length as first told.
+    drop_length_mismatch,
+    /// Dropped: `max_rpcs` reached.
+    drop_rpc_limit,
+    /// Dropped: `max_incoming_bytes` reached.
+    drop_buffer_limit,
+    /// Dropped: `max_peers` reached and none can be forgotten.
+    drop_peer_limit,
+    /// Dropped: `max_gaps` reached.
+    drop_gap_limit,
+    /// Dropped: a control packet of ours, `max_control_packets` reached.
+    drop_control_limit,
+    /// Dropped: a RESEND, `max_retransmits` reached.
+    drop_retransmit_limit,
+    /// Dropped: makes no sense in the RPC's state (a grant beyond the message, say).
+    drop_nonsense,
+    /// Acknowledgements forgotten because too many waited; the server will ask.
+    acks_forgotten,
+}

@@ -1,0 +1,46 @@
+//! Time as an argument: nanoseconds since an origin of the caller's choice.
+
+use std::ops::Add;
+
+/// A moment, in nanoseconds since an origin that the caller chooses and never changes. It never goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+/// Nanoseconds in a microsecond.
+pub const US: u64 = 1_000;
+/// Nanoseconds in a millisecond.
+pub const MS: u64 = 1_000_000;
+/// Nanoseconds in a second.
+pub const SEC: u64 = 1_000_000_000;
+
+impl Time {
+    /// The origin.
+    pub const ZERO: Time = Time(0);
+    /// A moment that never comes.
+    pub const NEVER: Time = Time(u64::MAX);
+
+    /// The moment `ns` nanoseconds after the origin.
+    pub const fn from_ns(ns: u64) -> Time {
+        Time(ns)
+    }
+
+    /// Nanoseconds since the origin.
+    pub const fn as_ns(self) -> u64 {
+        self.0
+    }
+
+    /// Nanoseconds from `earlier` to `self`; 0 where `earlier` is in fact later, so that a stale moment can never
+    /// become an enormous interval (the underflow that once let a sender overfill its NIC queue).
+    pub const fn since(self, earlier: Time) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<u64> for Time {
+    type Output = Time;
+
+    /// The moment `ns` nanoseconds later; saturates at [`Time::NEVER`].
+    fn add(self, ns: u64) -> Time {
+        Time(self.0.saturating_add(ns))
+    }
+}

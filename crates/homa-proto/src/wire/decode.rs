@@ -1,0 +1,230 @@
+//! From bytes to a valid packet.
+
+use thiserror::Error;
+use zerocopy::FromBytes;
+
+use super::raw::{
+    AckHeader, AckSlot, CommonHeader, CutoffsHeader, DataHeader, EVERYTHING_SENT, GrantHeader, OFFSET_IN_SEQUENCE,
+    ResendHeader,
+};
+use super::{
+    Ack, AckList, Body, COMMON_LEN, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Incarnation, MAX_ACKS,
+    MAX_MESSAGE_LENGTH, OURS_MAGIC, PRIORITIES, Packet, PacketType, Resend, UnknownReason,
+};
+
+/// Why bytes are no valid packet. The packet is to be dropped and counted under [`reason`](Self::reason).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum DecodeError {
+    /// The packet ends before its header does.
+    #[error("packet of {got} bytes is too short: its header takes {needed}")]
+    TooShort {
+        /// Bytes of the header.
+        needed: usize,
+        /// Bytes of the packet that are there.
+        got: usize,
+    },
+    /// The type byte is not that of a Homa packet.
+    #[error("{0:#04x} is not the type of a Homa packet")]
+    UnknownType(u8),
+    /// DATA of a message of no bytes, which does not exist in Homa.
+    #[error("the message has length 0")]
+    ZeroLength,
+    /// A length of a message or range is negative in Linux Homa.
+    #[error("length {0} is larger than {MAX_MESSAGE_LENGTH}")]
+    BadLength(u32),
+    /// DATA without payload.
+    #[error("DATA without payload")]
+    EmptyPayload,
+    /// DATA starts at or after the end of its message, or the offset of a GRANT or RESEND is too large for any message.
+    #[error("offset {offset} is out of a message of length {message_length}")]
+    BadOffset {
+        /// The offset in the packet.
+        offset: u32,
+        /// Length of the message; [`MAX_MESSAGE_LENGTH`] for packets that do not tell it.
+        message_length: u32,
+    },
+    /// The priority does not exist.
+    #[error("priority {0} is not less than {PRIORITIES}")]
+    BadPriority(u8),
+    /// An ACK says that it has more acknowledgements than it has room for.
+    #[error("{0} acknowledgements in an ACK with room for {MAX_ACKS}")]
+    TooManyAcks(u16),
+    /// An acknowledgement names an odd id, which no client uses.
+    #[error("acknowledged id {0} is odd")]
+    OddAckId(u64),
+    /// DATA with the id 0, which stands for "none" and could never be acknowledged, or its server's form 1.
+    #[error("DATA without an RPC id")]
+    NoRpcId,
+}
+
+impl DecodeError {
+    /// A short constant name for counters and traces.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::TooShort { .. } => "too_short",
+            Self::UnknownType(_) => "unknown_type",
+            Self::ZeroLength => "zero_length",
+            Self::BadLength(_) => "bad_length",
+            Self::EmptyPayload => "empty_payload",
+            Self::BadOffset { .. } => "bad_offset",
+            Self::BadPriority(_) => "bad_priority",
+            Self::TooManyAcks(_) => "too_many_acks",
+            Self::OddAckId(_) => "odd_ack_id",
+            Self::NoRpcId => "no_rpc_id",
+        }
+    }
+}
+
+/// Reads the header of a packet.
+///
+/// `bytes` starts with the whole header and may lack payload, as a simulated packet does; `wire_len` is the
+/// length of the whole packet (header and payload, without IP or UDP headers), at least `bytes.len()`. Bytes past
+/// `wire_len` count as absent. The payload of DATA starts at `bytes[DATA_HEADER_LEN..]` and has
+/// [`Packet::payload_len`] bytes; these are all in `bytes` when `wire_len` is `bytes.len()`.
+///
+/// Other types may be longer than their header: the rest is ignored, as Linux Homa does.
+///
+/// # Errors
+/// See [`DecodeError`]; never for the content of fields that Linux Homa ignores.
+pub fn decode(bytes: &[u8], wire_len: usize) -> Result<Packet, DecodeError> {
+    let bytes = bytes.get(..wire_len).unwrap_or(bytes);
+    let header: &CommonHeader = view(bytes)?;
+    let body = match PacketType::try_from(header.kind)? {
+        PacketType::Data => {
+            let (data, payload_len) = data(view(bytes)?, wire_len)?;
+            return Ok(Packet { common: common(header), body: Body::Data(data), payload_len });
+        }
+        PacketType::Grant => Body::Grant(grant(view(bytes)?)?),
+        PacketType::Resend => Body::Resend(resend(view(bytes)?)?),
+        PacketType::RpcUnknown => Body::RpcUnknown(unknown_reason(header)),
+        PacketType::Busy => Body::Busy,
+        PacketType::Cutoffs => Body::Cutoffs(cutoffs(view(bytes)?)),
+        PacketType::Freeze => Body::Freeze,
+        PacketType::NeedAck => Body::NeedAck,
+        PacketType::Ack => Body::Ack(ack_list(view(bytes)?)?),
+    };
+    Ok(Packet { common: common(header), body, payload_len: 0 })
+}
+
+fn view<T>(bytes: &[u8]) -> Result<&T, DecodeError>
+where
+    T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable + zerocopy::Unaligned,
+{
+    match T::ref_from_prefix(bytes) {
+        Ok((header, _)) => Ok(header),
+        Err(_) => Err(DecodeError::TooShort { needed: size_of::<T>(), got: bytes.len() }),
+    }
+}
+
+fn common(header: &CommonHeader) -> Common {
+    Common {
+        source_port: header.source_port.get(),
+        dest_port: header.dest_port.get(),
+        sender_id: header.sender_id.get(),
+        incarnation: incarnation(header),
+    }
+}
+
+fn incarnation(header: &CommonHeader) -> Incarnation {
+    if header.urgent.get() == OURS_MAGIC {
+        Incarnation::from_wire(header.flags, header.window.get(), header.checksum.get())
+    } else {
+        Incarnation::NONE
+    }
+}
+
+/// The DATA header and the number of payload bytes that belong to the message.
+fn data(header: &DataHeader, wire_len: usize) -> Result<(Data, u32), DecodeError> {
+    if header.common.sender_id.get() <= 1 {
+        return Err(DecodeError::NoRpcId);
+    }
+    let message_length = match header.message_length.get() {
+        0 => return Err(DecodeError::ZeroLength),
+        length => in_range(length, DecodeError::BadLength(length))?,
+    };
+    // Segmentation offload copies one `sequence` into all segments and counts up the segment's own offset;
+    // without it Linux Homa fills in only `sequence`.
+    let offset = match header.segment_offset.get() {
+        OFFSET_IN_SEQUENCE => header.common.sequence.get(),
+        offset => offset,
+    };
+    let left = message_length.saturating_sub(offset);
+    if left == 0 {
+        return Err(DecodeError::BadOffset { offset, message_length });
+    }
+    let payload_len = match wire_len.saturating_sub(DATA_HEADER_LEN) {
+        0 => return Err(DecodeError::EmptyPayload),
+        payload => u32::try_from(payload).unwrap_or(u32::MAX).min(left),
+    };
+    let data = Data {
+        message_length,
+        incoming: header.incoming.get().min(message_length),
+        ack: ack(&header.ack)?,
+        cutoff_version: header.cutoff_version.get(),
+        retransmit: header.retransmit != 0,
+        offset,
+    };
+    Ok((data, payload_len))
+}
+
+fn grant(header: &GrantHeader) -> Result<Grant, DecodeError> {
+    Ok(Grant { offset: control_offset(header.offset.get())?, priority: priority(header.priority)? })
+}
+
+fn resend(header: &ResendHeader) -> Result<Resend, DecodeError> {
+    let length = match header.length.get() {
+        EVERYTHING_SENT => None,
+        length => Some(in_range(length, DecodeError::BadLength(length))?),
+    };
+    Ok(Resend { offset: control_offset(header.offset.get())?, length, priority: priority(header.priority)? })
+}
+
+/// The reason that a peer of this implementation put in `sequence`, which means nothing in Linux Homa's packets.
+fn unknown_reason(header: &CommonHeader) -> UnknownReason {
+    if incarnation(header).is_none() {
+        UnknownReason::Unknown
+    } else {
+        UnknownReason::from_code(header.sequence.get())
+    }
+}
+
+/// Cutoffs are signed on the wire. A negative one admits no message, which 0 says as well.
+fn cutoffs(header: &CutoffsHeader) -> Cutoffs {
+    let non_negative = |cutoff: u32| if cutoff > MAX_MESSAGE_LENGTH { 0 } else { cutoff };
+    Cutoffs { cutoffs: header.cutoffs.map(|cutoff| non_negative(cutoff.get())), version: header.version.get() }
+}
+
+fn ack_list(header: &AckHeader) -> Result<AckList, DecodeError> {
+    let count = header.count.get();
+    let slots = header.slots.get(..usize::from(count)).ok_or(DecodeError::TooManyAcks(count))?;
+    let mut acks = AckList::new();
+    for slot in slots {
+        if let Some(ack) = ack(slot)? {
+            acks.push(ack);
+        }
+    }
+    Ok(acks)
+}
+
+fn ack(slot: &AckSlot) -> Result<Option<Ack>, DecodeError> {
+    match slot.client_id.get() {
+        0 => Ok(None),
+        odd if odd % 2 == 1 => Err(DecodeError::OddAckId(odd)),
+        client_id => Ok(Some(Ack { client_id, server_port: slot.server_port.get() })),
+    }
+}
+
+fn in_range(value: u32, error: DecodeError) -> Result<u32, DecodeError> {
+    if value > MAX_MESSAGE_LENGTH { Err(error) } else { Ok(value) }
+}
+
+fn control_offset(offset: u32) -> Result<u32, DecodeError> {
+    in_range(offset, DecodeError::BadOffset { offset, message_length: MAX_MESSAGE_LENGTH })
+}
+
+fn priority(priority: u8) -> Result<u8, DecodeError> {
+    if usize::from(priority) < PRIORITIES { Ok(priority) } else { Err(DecodeError::BadPriority(priority)) }
+}
+
+// The shortest packet of a type without fields of its own is the common header.
+const _: () = assert!(COMMON_LEN == PacketType::Busy.header_len());

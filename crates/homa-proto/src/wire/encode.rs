@@ -1,0 +1,161 @@
+//! From a packet's meaning to its header bytes.
+
+use std::fmt;
+use std::ops::Deref;
+
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::raw::{
+    AckHeader, AckSlot, CommonHeader, CutoffsHeader, DOFF_CONTROL, DOFF_DATA, DataHeader, EVERYTHING_SENT,
+    GrantHeader, ResendHeader,
+};
+use super::{
+    Ack, AckList, Body, Common, Cutoffs, Data, Grant, MAX_ACKS, MAX_HEADER_LEN, MAX_MESSAGE_LENGTH, OURS_MAGIC,
+    PRIORITIES, PacketType, Resend,
+};
+
+/// The header bytes of one packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HeaderBuf {
+    bytes: [u8; MAX_HEADER_LEN],
+    len: u8,
+}
+
+impl HeaderBuf {
+    fn new(header: &(impl IntoBytes + Immutable)) -> Self {
+        let mut bytes = [0; MAX_HEADER_LEN];
+        let header = header.as_bytes();
+        for (to, from) in bytes.iter_mut().zip(header) {
+            *to = *from;
+        }
+        Self { bytes, len: header.len().min(MAX_HEADER_LEN) as u8 }
+    }
+
+    /// The bytes; for DATA, the payload follows them on the wire.
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or(&self.bytes)
+    }
+}
+
+impl Deref for HeaderBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl AsRef<[u8]> for HeaderBuf {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl fmt::Debug for HeaderBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeaderBuf(")?;
+        for byte in self.as_slice() {
+            write!(f, "{byte:02x}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// The header of a packet that says `common` and `body`.
+///
+/// The caller keeps the ranges that the fields document; [`decode`](super::decode()) then gives back the same.
+/// Out of range, a priority is sent as the highest, a cutoff or the length of a RESEND as [`MAX_MESSAGE_LENGTH`],
+/// and the rest as it is, for the receiver to reject. Without an incarnation the fields that Linux Homa
+/// ignores are 0, and the reason of an RPC_UNKNOWN is lost.
+pub fn encode(common: &Common, body: &Body) -> HeaderBuf {
+    let kind = body.packet_type();
+    match body {
+        Body::Data(data) => HeaderBuf::new(&data_header(common, data)),
+        Body::Grant(grant) => HeaderBuf::new(&grant_header(common, grant)),
+        Body::Resend(resend) => HeaderBuf::new(&resend_header(common, resend)),
+        Body::RpcUnknown(reason) => {
+            let code = if common.incarnation.is_none() { 0 } else { *reason as u32 };
+            HeaderBuf::new(&common_header(common, kind, code))
+        }
+        Body::Cutoffs(cutoffs) => HeaderBuf::new(&cutoffs_header(common, cutoffs)),
+        Body::Ack(acks) => HeaderBuf::new(&ack_header(common, acks)),
+        Body::Busy | Body::Freeze | Body::NeedAck => HeaderBuf::new(&common_header(common, kind, 0)),
+    }
+}
+
+fn common_header(common: &Common, kind: PacketType, sequence: u32) -> CommonHeader {
+    let (flags, window, checksum) = common.incarnation.to_wire();
+    let urgent = if common.incarnation.is_none() { 0 } else { OURS_MAGIC };
+    CommonHeader {
+        source_port: common.source_port.into(),
+        dest_port: common.dest_port.into(),
+        sequence: sequence.into(),
+        ack: [0; 3],
+        kind: kind as u8,
+        doff: if kind == PacketType::Data { DOFF_DATA } else { DOFF_CONTROL },
+        flags,
+        window: window.into(),
+        checksum: checksum.into(),
+        urgent: urgent.into(),
+        sender_id: common.sender_id.into(),
+    }
+}
+
+fn data_header(common: &Common, data: &Data) -> DataHeader {
+    DataHeader {
+        // Both places of the offset are filled in, so that a receiver may look at either.
+        common: common_header(common, PacketType::Data, data.offset),
+        message_length: data.message_length.into(),
+        incoming: data.incoming.into(),
+        ack: ack_slot(data.ack),
+        cutoff_version: data.cutoff_version.into(),
+        retransmit: data.retransmit.into(),
+        pad: [0; 3],
+        segment_offset: data.offset.into(),
+    }
+}
+
+fn grant_header(common: &Common, grant: &Grant) -> GrantHeader {
+    GrantHeader {
+        common: common_header(common, PacketType::Grant, 0),
+        offset: grant.offset.into(),
+        priority: existing_priority(grant.priority),
+    }
+}
+
+fn resend_header(common: &Common, resend: &Resend) -> ResendHeader {
+    ResendHeader {
+        common: common_header(common, PacketType::Resend, 0),
+        offset: resend.offset.into(),
+        length: resend.length.map_or(EVERYTHING_SENT, |length| length.min(MAX_MESSAGE_LENGTH)).into(),
+        priority: existing_priority(resend.priority),
+    }
+}
+
+fn cutoffs_header(common: &Common, cutoffs: &Cutoffs) -> CutoffsHeader {
+    CutoffsHeader {
+        common: common_header(common, PacketType::Cutoffs, 0),
+        cutoffs: cutoffs.cutoffs.map(|cutoff| U32::new(cutoff.min(MAX_MESSAGE_LENGTH))),
+        version: cutoffs.version.into(),
+    }
+}
+
+fn ack_header(common: &Common, acks: &AckList) -> AckHeader {
+    let mut slots = [ack_slot(None); MAX_ACKS];
+    for (slot, ack) in slots.iter_mut().zip(acks.iter()) {
+        *slot = ack_slot(Some(ack));
+    }
+    AckHeader { common: common_header(common, PacketType::Ack, 0), count: U16::new(acks.len() as u16), slots }
+}
+
+fn ack_slot(ack: Option<Ack>) -> AckSlot {
+    match ack {
+        Some(ack) => AckSlot { client_id: ack.client_id.into(), server_port: ack.server_port.into() },
+        None => AckSlot { client_id: U64::ZERO, server_port: U16::ZERO },
+    }
+}
+
+fn existing_priority(priority: u8) -> u8 {
+    priority.min(PRIORITIES as u8 - 1)
+}

@@ -1,0 +1,70 @@
+//! The number that tells one life of a host from the next.
+
+use std::fmt;
+
+const BITS: u32 = 40;
+const MASK: u64 = (1 << BITS) - 1;
+
+/// One life of a host: 40 bits, larger after each restart, compared by serial-number arithmetic.
+///
+/// Peers of this implementation send it in the 40 bits of the header that Linux Homa ignores.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Incarnation(u64);
+
+impl Incarnation {
+    /// The incarnation of a peer that does not tell it.
+    pub const NONE: Self = Self(0);
+
+    /// The incarnation of the low 40 bits of `value`, or of 1 when these are 0: the result is never
+    /// [`NONE`](Self::NONE).
+    pub const fn new(value: u64) -> Self {
+        match value & MASK {
+            0 => Self(1),
+            bits => Self(bits),
+        }
+    }
+
+    /// The incarnation of 40 bits from the wire, where 0 is [`NONE`](Self::NONE).
+    pub(super) const fn from_wire(flags: u8, window: u16, checksum: u16) -> Self {
+        Self((flags as u64) << 32 | (window as u64) << 16 | checksum as u64)
+    }
+
+    /// The fields `flags`, `window` and `checksum` that carry it.
+    pub(super) const fn to_wire(self) -> (u8, u16, u16) {
+        ((self.0 >> 32) as u8, (self.0 >> 16) as u16, self.0 as u16)
+    }
+
+    /// The number, less than 2^40; 0 for [`NONE`](Self::NONE).
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Whether the peer did not tell its incarnation.
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether `self` is a later life of the host than `other`.
+    ///
+    /// Serial-number arithmetic: later means at most 2^39 - 1 steps ahead, around the end of the number range too.
+    /// [`NONE`](Self::NONE) is neither later nor earlier than anything.
+    pub const fn is_newer_than(self, other: Self) -> bool {
+        if self.is_none() || other.is_none() {
+            return false;
+        }
+        let ahead = self.0.wrapping_sub(other.0) & MASK;
+        ahead != 0 && ahead < 1 << (BITS - 1)
+    }
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_none() { f.write_str("none") } else { write!(f, "{:010x}", self.0) }
+    }
+}
+
+impl fmt::Debug for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Incarnation({self})")
+    }
+}

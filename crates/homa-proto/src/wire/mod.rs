@@ -1,0 +1,352 @@
+//! Homa packets as bytes: byte for byte the format of Linux Homa.
+//!
+//! Decoding takes two steps. `raw` views the bytes as big-endian structures, which cannot fail once the length
+//! is checked; [`decode`] then turns the view into a [`Packet`], whose fields are in range and whose irregular
+//! forms (the two places of an offset, the -1 of a RESEND, empty ack slots) are resolved. [`encode`] goes
+//! the other way and cannot fail. Nothing here panics, whatever the bytes or the arguments.
+//!
+//! Between peers of this implementation the header fields that Linux Homa ignores (`flags`, `window`,
+//! `checksum`, `urgent`) carry the sender's [`Incarnation`], marked by [`OURS_MAGIC`] in `urgent`.
+
+mod decode;
+mod display;
+mod encode;
+mod incarnation;
+mod raw;
+
+use std::fmt;
+
+pub use decode::{DecodeError, decode};
+pub use encode::{HeaderBuf, encode};
+pub use incarnation::Incarnation;
+
+/// Bytes of the header that every packet starts with; also the whole length of RPC_UNKNOWN, BUSY, FREEZE and
+/// NEED_ACK.
+pub const COMMON_LEN: usize = 28;
+/// Bytes of a DATA packet before its payload.
+pub const DATA_HEADER_LEN: usize = 56;
+/// Bytes of a GRANT packet.
+pub const GRANT_LEN: usize = 33;
+/// Bytes of a RESEND packet.
+pub const RESEND_LEN: usize = 37;
+/// Bytes of a CUTOFFS packet.
+pub const CUTOFFS_LEN: usize = 62;
+/// Bytes of an ACK packet: all [`MAX_ACKS`] slots are always present.
+pub const ACK_LEN: usize = 80;
+/// Bytes of the longest header, that of ACK.
+pub const MAX_HEADER_LEN: usize = 80;
+
+/// Acknowledgements that fit one ACK packet, besides that of the id in its header.
+pub const MAX_ACKS: usize = 5;
+/// Priority levels on the wire: 0 to 7, larger is higher. The count is that of the IP precedence bits.
+pub const PRIORITIES: usize = 8;
+/// Longest message that the format carries, in bytes: lengths and offsets are signed 32-bit numbers in Linux Homa.
+pub const MAX_MESSAGE_LENGTH: u32 = i32::MAX as u32;
+/// Value of the `urgent` field that marks a packet as sent by this implementation ("HM").
+///
+/// Linux Homa sends 0xb97d there, and senders that leave the ignored fields alone send 0.
+pub const OURS_MAGIC: u16 = 0x484d;
+
+/// The type byte of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum PacketType {
+    /// Part of a message.
+    Data = 0x10,
+    /// Permission to send more of a message.
+    Grant = 0x11,
+    /// A request to send a range of a message again.
+    Resend = 0x12,
+    /// Answer to a packet for an RPC that the sender of this packet does not have.
+    RpcUnknown = 0x13,
+    /// Answer to a RESEND: the RPC lives but has nothing to send yet.
+    Busy = 0x14,
+    /// The priorities that the sender of this packet wants for the unscheduled bytes sent to it.
+    Cutoffs = 0x15,
+    /// Asks the receiver to freeze its time trace.
+    Freeze = 0x16,
+    /// Asks the client whether the server may forget an RPC.
+    NeedAck = 0x17,
+    /// Tells the server which RPCs it may forget.
+    Ack = 0x18,
+}
+
+impl PacketType {
+    /// Every type, in the order of their codes.
+    pub const ALL: [Self; 9] = [
+        Self::Data,
+        Self::Grant,
+        Self::Resend,
+        Self::RpcUnknown,
+        Self::Busy,
+        Self::Cutoffs,
+        Self::Freeze,
+        Self::NeedAck,
+        Self::Ack,
+    ];
+
+    /// The name that the protocol gives the type.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Data => "DATA",
+            Self::Grant => "GRANT",
+            Self::Resend => "RESEND",
+            Self::RpcUnknown => "RPC_UNKNOWN",
+            Self::Busy => "BUSY",
+            Self::Cutoffs => "CUTOFFS",
+            Self::Freeze => "FREEZE",
+            Self::NeedAck => "NEED_ACK",
+            Self::Ack => "ACK",
+        }
+    }
+
+    /// Bytes of the type's header: the least length of such a packet, and except for DATA its whole length.
+    pub const fn header_len(self) -> usize {
+        match self {
+            Self::Data => DATA_HEADER_LEN,
+            Self::Grant => GRANT_LEN,
+            Self::Resend => RESEND_LEN,
+            Self::RpcUnknown | Self::Busy | Self::Freeze | Self::NeedAck => COMMON_LEN,
+            Self::Cutoffs => CUTOFFS_LEN,
+            Self::Ack => ACK_LEN,
+        }
+    }
+}
+
+impl TryFrom<u8> for PacketType {
+    type Error = DecodeError;
+
+    /// Fails with [`DecodeError::UnknownType`] for a code outside 0x10..=0x18.
+    fn try_from(code: u8) -> Result<Self, DecodeError> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == code).ok_or(DecodeError::UnknownType(code))
+    }
+}
+
+impl fmt::Display for PacketType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What every packet's header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Common {
+    /// Homa port of the sender.
+    pub source_port: u16,
+    /// Homa port of the receiver.
+    pub dest_port: u16,
+    /// Id of the RPC as its sender knows it: even when the client sends, odd when the server does.
+    pub sender_id: u64,
+    /// Incarnation of the sending host; [`Incarnation::NONE`] when the peer is Linux Homa or unknown.
+    pub incarnation: Incarnation,
+}
+
+/// What a packet of each type says after the common header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Body {
+    /// Part of a message.
+    Data(Data),
+    /// Permission to send more of a message.
+    Grant(Grant),
+    /// A request to send a range again.
+    Resend(Resend),
+    /// The sender does not have the RPC.
+    RpcUnknown(UnknownReason),
+    /// The RPC lives but has nothing to send yet.
+    Busy,
+    /// Priorities for unscheduled bytes.
+    Cutoffs(Cutoffs),
+    /// Freeze the time trace.
+    Freeze,
+    /// May the RPC be forgotten?
+    NeedAck,
+    /// RPCs that may be forgotten: that of the header's id, and these.
+    Ack(AckList),
+}
+
+impl Body {
+    /// The type byte that goes with the body.
+    pub const fn packet_type(&self) -> PacketType {
+        match self {
+            Self::Data(_) => PacketType::Data,
+            Self::Grant(_) => PacketType::Grant,
+            Self::Resend(_) => PacketType::Resend,
+            Self::RpcUnknown(_) => PacketType::RpcUnknown,
+            Self::Busy => PacketType::Busy,
+            Self::Cutoffs(_) => PacketType::Cutoffs,
+            Self::Freeze => PacketType::Freeze,
+            Self::NeedAck => PacketType::NeedAck,
+            Self::Ack(_) => PacketType::Ack,
+        }
+    }
+}
+
+/// The header of a DATA packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Data {
+    /// Bytes in the whole message, 1..=[`MAX_MESSAGE_LENGTH`].
+    pub message_length: u32,
+    /// Exclusive end of the bytes that the sender sends without waiting for a grant; decoding bounds it by
+    /// `message_length`.
+    pub incoming: u32,
+    /// A finished RPC that the server may forget, riding along.
+    pub ack: Option<Ack>,
+    /// Version of the receiver's cutoffs that the sender used.
+    pub cutoff_version: u16,
+    /// Whether the bytes were sent before.
+    pub retransmit: bool,
+    /// Offset of the first payload byte in the message, less than `message_length`.
+    pub offset: u32,
+}
+
+/// The body of a GRANT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// Exclusive end of the bytes of the message that may be sent, 0..=[`MAX_MESSAGE_LENGTH`].
+    pub offset: u32,
+    /// Priority for the bytes sent by this grant, 0..[`PRIORITIES`].
+    pub priority: u8,
+}
+
+/// The body of a RESEND.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resend {
+    /// First byte to send again, 0..=[`MAX_MESSAGE_LENGTH`].
+    pub offset: u32,
+    /// Bytes to send again, 0..=[`MAX_MESSAGE_LENGTH`]; `None` (-1 on the wire) means everything sent so far.
+    pub length: Option<u32>,
+    /// Priority for the bytes sent again, 0..[`PRIORITIES`].
+    pub priority: u8,
+}
+
+/// The body of a CUTOFFS packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cutoffs {
+    /// For each priority, the longest message (in bytes, inclusive) whose unscheduled bytes may use it,
+    /// 0..=[`MAX_MESSAGE_LENGTH`]; 0 leaves the priority to scheduled bytes.
+    pub cutoffs: [u32; PRIORITIES],
+    /// Version to be put in [`Data::cutoff_version`] by who follows these cutoffs.
+    pub version: u16,
+}
+
+/// One RPC that its server may forget.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ack {
+    /// Id of the RPC as its client knows it: even, not 0.
+    pub client_id: u64,
+    /// Homa port of the server that ran the RPC.
+    pub server_port: u16,
+}
+
+/// Up to [`MAX_ACKS`] acknowledgements, as an ACK packet carries them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct AckList {
+    // Two arrays rather than one of `Ack`, which would pad each entry by six bytes in every `Packet`.
+    client_ids: [u64; MAX_ACKS],
+    server_ports: [u16; MAX_ACKS],
+    len: u8,
+}
+
+impl AckList {
+    /// An empty list.
+    pub const fn new() -> Self {
+        Self { client_ids: [0; MAX_ACKS], server_ports: [0; MAX_ACKS], len: 0 }
+    }
+
+    /// Appends `ack`; false when the list was full and `ack` was left out.
+    ///
+    /// An ack whose id is 0 says nothing on the wire, so it takes no place and counts as appended.
+    pub fn push(&mut self, ack: Ack) -> bool {
+        if ack.client_id == 0 {
+            return true;
+        }
+        let index = usize::from(self.len);
+        match (self.client_ids.get_mut(index), self.server_ports.get_mut(index)) {
+            (Some(client_id), Some(server_port)) => {
+                *client_id = ack.client_id;
+                *server_port = ack.server_port;
+                self.len += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The acknowledgements in the order of their appending.
+    pub fn iter(&self) -> impl Iterator<Item = Ack> + '_ {
+        self.client_ids
+            .iter()
+            .zip(&self.server_ports)
+            .take(self.len())
+            .map(|(&client_id, &server_port)| Ack { client_id, server_port })
+    }
+
+    /// Number of acknowledgements, 0..=[`MAX_ACKS`].
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether [`push`](Self::push) would return false.
+    pub const fn is_full(&self) -> bool {
+        self.len() == MAX_ACKS
+    }
+}
+
+/// Why an RPC is unknown to its server or client, as peers of this implementation tell each other.
+///
+/// Linux Homa does not say why: its RPC_UNKNOWN decodes as [`Unknown`](Self::Unknown).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[repr(u8)]
+pub enum UnknownReason {
+    /// No state for the id, and no reason known.
+    #[default]
+    Unknown = 0,
+    /// The RPC ran to its end and its state is gone.
+    Finished = 1,
+    /// Nobody listens on the destination port.
+    NoSuchPort = 2,
+    /// The message is longer than the receiver accepts.
+    TooLarge = 3,
+}
+
+impl UnknownReason {
+    /// The reason for a code on the wire; codes of later versions read as [`Unknown`](Self::Unknown).
+    pub const fn from_code(code: u32) -> Self {
+        match code {
+            1 => Self::Finished,
+            2 => Self::NoSuchPort,
+            3 => Self::TooLarge,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for UnknownReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "unknown",
+            Self::Finished => "finished",
+            Self::NoSuchPort => "no such port",
+            Self::TooLarge => "too large",
+        })
+    }
+}
+
+/// A valid packet without its payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet {
+    /// What every header says.
+    pub common: Common,
+    /// What this type of packet says.
+    pub body: Body,
+    /// Payload bytes of a DATA packet that belong to its message, at least 1; 0 for the other types.
+    ///
+    /// The payload starts [`DATA_HEADER_LEN`] bytes into the packet. Bytes beyond the end of the message are
+    /// left out, so that `offset + payload_len <= message_length`.
+    pub payload_len: u32,
+}

@@ -1,0 +1,106 @@
+//! The headers as they lie in memory: big-endian, unaligned, every bit pattern allowed.
+//!
+//! A view says nothing about the values; [`decode`](super::decode()) judges them.
+
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{
+    ACK_LEN, COMMON_LEN, CUTOFFS_LEN, DATA_HEADER_LEN, GRANT_LEN, MAX_ACKS, MAX_HEADER_LEN, PRIORITIES, RESEND_LEN,
+};
+
+/// The offset in [`DataHeader::segment_offset`] that refers the receiver to [`CommonHeader::sequence`].
+pub(super) const OFFSET_IN_SEQUENCE: u32 = u32::MAX;
+/// The length in [`ResendHeader::length`] that asks for everything sent so far: -1.
+pub(super) const EVERYTHING_SENT: u32 = u32::MAX;
+/// `doff` of DATA as Linux Homa sends it: 14 words of four bytes, the length of the DATA header.
+pub(super) const DOFF_DATA: u8 = 0xe0;
+/// `doff` of all other types as Linux Homa sends it: 5 words, the length of a TCP header.
+pub(super) const DOFF_CONTROL: u8 = 0x50;
+
+/// The common header, laid out so that its first 20 bytes resemble a TCP header.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct CommonHeader {
+    pub source_port: U16,
+    pub dest_port: U16,
+    pub sequence: U32,
+    pub ack: [u8; 3],
+    pub kind: u8,
+    pub doff: u8,
+    pub flags: u8,
+    pub window: U16,
+    pub checksum: U16,
+    pub urgent: U16,
+    pub sender_id: U64,
+}
+
+/// One slot for an acknowledgement; id 0 marks it empty.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct AckSlot {
+    pub client_id: U64,
+    pub server_port: U16,
+}
+
+/// DATA, up to its payload.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct DataHeader {
+    pub common: CommonHeader,
+    pub message_length: U32,
+    pub incoming: U32,
+    pub ack: AckSlot,
+    pub cutoff_version: U16,
+    pub retransmit: u8,
+    pub pad: [u8; 3],
+    pub segment_offset: U32,
+}
+
+/// GRANT.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct GrantHeader {
+    pub common: CommonHeader,
+    pub offset: U32,
+    pub priority: u8,
+}
+
+/// RESEND.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct ResendHeader {
+    pub common: CommonHeader,
+    pub offset: U32,
+    pub length: U32,
+    pub priority: u8,
+}
+
+/// CUTOFFS.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct CutoffsHeader {
+    pub common: CommonHeader,
+    pub cutoffs: [U32; PRIORITIES],
+    pub version: U16,
+}
+
+/// ACK.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct AckHeader {
+    pub common: CommonHeader,
+    pub count: U16,
+    pub slots: [AckSlot; MAX_ACKS],
+}
+
+const _: () = {
+    assert!(size_of::<CommonHeader>() == COMMON_LEN);
+    assert!(size_of::<DataHeader>() == DATA_HEADER_LEN);
+    assert!(size_of::<GrantHeader>() == GRANT_LEN);
+    assert!(size_of::<ResendHeader>() == RESEND_LEN);
+    assert!(size_of::<CutoffsHeader>() == CUTOFFS_LEN);
+    assert!(size_of::<AckHeader>() == ACK_LEN);
+    assert!(MAX_HEADER_LEN >= DATA_HEADER_LEN && MAX_HEADER_LEN >= CUTOFFS_LEN && MAX_HEADER_LEN == ACK_LEN);
+    assert!(DOFF_DATA as usize >> 4 << 2 == DATA_HEADER_LEN);
+};
