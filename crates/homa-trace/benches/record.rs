@@ -1,0 +1,45 @@
+//! Cost of an event. The budget is 15 ns with the trace on, and a branch with it off.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput};
+use homa_trace::{Clock, EventKind, Trace, packet_word};
+
+/// Events per measured turn: criterion then prints the time of one as the inverse of its throughput, free of loop overhead.
+const EVENTS: u64 = 1_000;
+
+fn record(c: &mut Criterion) {
+    let mut group = c.benchmark_group("record");
+    group.throughput(Throughput::Elements(EVENTS));
+    let traces = [
+        ("off", Trace::off()),
+        ("tsc", Trace::new(1 << 16, Clock::Tsc)),
+        ("monotonic", Trace::new(1 << 16, Clock::Monotonic)),
+        ("virtual", Trace::new(1 << 16, Clock::Virtual)),
+    ];
+    for (name, mut trace) in traces {
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                for id in 0..EVENTS {
+                    trace.record(EventKind::PacketSent, black_box(id), packet_word(0x10, 1_460), 0);
+                }
+            });
+        });
+        let start = std::time::Instant::now();
+        const TURNS: u64 = 2_000;
+        for id in 0..EVENTS * TURNS {
+            trace.record(EventKind::PacketSent, black_box(id), packet_word(0x10, 1_460), 0);
+        }
+        println!(
+            "record/{name}: {:.2} ns per event",
+            start.elapsed().as_nanos() as f64 / (EVENTS * TURNS) as f64
+        );
+    }
+    group.finish();
+}
+
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    record(&mut criterion);
+    criterion.final_summary();
+}

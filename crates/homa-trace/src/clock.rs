@@ -1,0 +1,151 @@
+//! Where the times of the records come from.
+
+/// The clock that a trace is asked to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Clock {
+    /// The processor's time stamp counter: a few nanoseconds to read. Where the processor does not declare it invariant
+    /// (constant rate, never stopped), and off x86-64, the trace takes [`Clock::Monotonic`] in its place.
+    Tsc = 0,
+    /// `CLOCK_MONOTONIC_RAW` in nanoseconds: some 20-30 ns to read, so events cost more than with [`Clock::Tsc`].
+    Monotonic = 1,
+    /// What [`Trace::set_virtual_now`](crate::Trace::set_virtual_now) was last told, in nanoseconds: for simulated time.
+    Virtual = 2,
+}
+
+impl Clock {
+    pub(crate) const fn from_u16(value: u16) -> Option<Clock> {
+        match value {
+            0 => Some(Clock::Tsc),
+            1 => Some(Clock::Monotonic),
+            2 => Some(Clock::Virtual),
+            _ => None,
+        }
+    }
+
+    /// The clock that this machine really gives for the one asked for.
+    #[must_use]
+    pub fn available(self) -> Clock {
+        if self == Clock::Tsc && !tsc_is_invariant() { Clock::Monotonic } else { self }
+    }
+}
+
+/// `CLOCK_MONOTONIC_RAW`, in nanoseconds.
+pub(crate) fn monotonic_raw_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a timespec that lives through the call; the call writes nothing else.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut now) };
+    // The clock exists since Linux 2.6.28 and the pointer is good: there is no other error.
+    assert_eq!(result, 0, "clock_gettime(CLOCK_MONOTONIC_RAW) failed");
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The time stamp counter. Only meaningful where [`tsc_is_invariant`].
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn tsc() -> u64 {
+    // Not serialised on purpose: a fence would cost more than the event, and a trace does not need the last few cycles.
+    // SAFETY: RDTSC has no preconditions beyond x86-64; Linux leaves it enabled for user space.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub(crate) fn tsc() -> u64 {
+    monotonic_raw_ns()
+}
+
+#[cfg(target_arch = "x86_64")]
+fn tsc_is_invariant() -> bool {
+    use core::arch::x86_64::__cpuid;
+    const EXTENDED_MAX: u32 = 0x8000_0000;
+    const ADVANCED_POWER: u32 = 0x8000_0007;
+    const INVARIANT_TSC: u32 = 1 << 8;
+    #[allow(
+        unused_unsafe,
+        reason = "later toolchains than the oldest supported one have made CPUID a safe function"
+    )]
+    // SAFETY: every x86-64 processor has CPUID, and the leaf is only read when the processor says that it exists.
+    unsafe {
+        __cpuid(EXTENDED_MAX).eax >= ADVANCED_POWER && __cpuid(ADVANCED_POWER).edx & INVARIANT_TSC != 0
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn tsc_is_invariant() -> bool {
+    false
+}
+
+/// One moment on both clocks: `CLOCK_MONOTONIC_RAW` and the clock of the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Anchor {
+    /// In the trace clock's ticks.
+    pub(crate) time: u64,
+    pub(crate) monotonic_ns: u64,
+}
+
+impl Anchor {
+    /// Reads both clocks as close together as can be had: the tightest of a few tries, so that an interruption between the
+    /// two reads does not spoil the pair.
+    pub(crate) fn of_tsc() -> Anchor {
+        const TRIES: usize = 8;
+        let mut best = Anchor { time: 0, monotonic_ns: 0 };
+        let mut best_gap = u64::MAX;
+        for _ in 0..TRIES {
+            let before = tsc();
+            let monotonic_ns = monotonic_raw_ns();
+            let gap = tsc().saturating_sub(before);
+            if gap < best_gap {
+                best_gap = gap;
+                best = Anchor { time: before + gap / 2, monotonic_ns };
+            }
+        }
+        best
+    }
+}
+
+/// The span over which the counter's rate is measured at least. An anchor is good to about 50 ns, so 10 ms make the rate good
+/// to some 10 parts per million; a trace that ran for a second before its dump gets a tenth of a part per million.
+const CALIBRATION_MIN_NS: u64 = 10_000_000;
+
+/// Rate of the time stamp counter in Hz and the span in nanoseconds over which it was measured, from `start` to now. Busy-waits
+/// when `start` is less than [`CALIBRATION_MIN_NS`] ago.
+pub(crate) fn calibrate(start: Anchor) -> (u64, u64) {
+    while monotonic_raw_ns() < start.monotonic_ns + CALIBRATION_MIN_NS {
+        std::hint::spin_loop();
+    }
+    let end = Anchor::of_tsc();
+    let span_ns = end.monotonic_ns - start.monotonic_ns;
+    let ticks = end.time.saturating_sub(start.time);
+    ((u128::from(ticks) * 1_000_000_000 / u128::from(span_ns)) as u64, span_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_do_not_run_backwards() {
+        let (ns, ticks) = (monotonic_raw_ns(), tsc());
+        assert!(monotonic_raw_ns() >= ns);
+        assert!(Clock::Tsc.available() == Clock::Monotonic || tsc() >= ticks);
+    }
+
+    #[test]
+    fn calibration_spans_at_least_the_minimum() {
+        let (hz, span_ns) = calibrate(Anchor::of_tsc());
+        assert!(span_ns >= CALIBRATION_MIN_NS);
+        if Clock::Tsc.available() == Clock::Tsc {
+            // No x86-64 processor with an invariant counter runs it slower than 100 MHz or faster than 10 GHz.
+            assert!((100_000_000..10_000_000_000).contains(&hz), "{hz} Hz");
+        }
+    }
+
+    #[test]
+    fn numbers_of_clocks_come_back() {
+        for clock in [Clock::Tsc, Clock::Monotonic, Clock::Virtual] {
+            assert_eq!(Clock::from_u16(clock as u16), Some(clock));
+        }
+        assert_eq!(Clock::from_u16(3), None);
+    }
+}
