@@ -4,8 +4,8 @@ use thiserror::Error;
 use zerocopy::FromBytes;
 
 use super::raw::{
-    AckHeader, AckSlot, CommonHeader, CutoffsHeader, DataHeader, EVERYTHING_SENT, GrantHeader, OFFSET_IN_SEQUENCE,
-    ResendHeader,
+    AckHeader, AckSlot, CommonHeader, CutoffsHeader, DataHeader, EVERYTHING_SENT, GrantHeader,
+    OFFSET_IN_SEQUENCE, ResendHeader,
 };
 use super::{
     Ack, AckList, Body, COMMON_LEN, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Incarnation, MAX_ACKS,
@@ -191,7 +191,10 @@ fn unknown_reason(header: &CommonHeader) -> UnknownReason {
 /// Cutoffs are signed on the wire. A negative one admits no message, which 0 says as well.
 fn cutoffs(header: &CutoffsHeader) -> Cutoffs {
     let non_negative = |cutoff: u32| if cutoff > MAX_MESSAGE_LENGTH { 0 } else { cutoff };
-    Cutoffs { cutoffs: header.cutoffs.map(|cutoff| non_negative(cutoff.get())), version: header.version.get() }
+    Cutoffs {
+        cutoffs: header.cutoffs.map(|cutoff| non_negative(cutoff.get())),
+        version: header.version.get(),
+    }
 }
 
 fn ack_list(header: &AckHeader) -> Result<AckList, DecodeError> {

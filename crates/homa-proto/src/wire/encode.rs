@@ -11,8 +11,8 @@ use super::raw::{
     GrantHeader, ResendHeader,
 };
 use super::{
-    Ack, AckList, Body, Common, Cutoffs, Data, Grant, MAX_ACKS, MAX_HEADER_LEN, MAX_MESSAGE_LENGTH, OURS_MAGIC,
-    PRIORITIES, PacketType, Resend,
+    Ack, AckList, Body, Common, Cutoffs, Data, Grant, MAX_ACKS, MAX_HEADER_LEN, MAX_MESSAGE_LENGTH,
+    OURS_MAGIC, PRIORITIES, PacketType, Resend,
 };
 
 /// The header bytes of one packet.

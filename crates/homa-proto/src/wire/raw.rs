@@ -6,7 +6,8 @@ use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{
-    ACK_LEN, COMMON_LEN, CUTOFFS_LEN, DATA_HEADER_LEN, GRANT_LEN, MAX_ACKS, MAX_HEADER_LEN, PRIORITIES, RESEND_LEN,
+    ACK_LEN, COMMON_LEN, CUTOFFS_LEN, DATA_HEADER_LEN, GRANT_LEN, MAX_ACKS, MAX_HEADER_LEN, PRIORITIES,
+    RESEND_LEN,
 };
 
 /// The offset in [`DataHeader::segment_offset`] that refers the receiver to [`CommonHeader::sequence`].
