@@ -1,1 +1,12 @@
-//! Placeholder until the crate's first module lands.
+//! Packet paths for Homa: how bursts of packets leave a host and come in.
+//!
+//! A [`Driver`] takes and gives whole Homa packets, header and payload, and knows nothing of RPCs.
+//!
+//! Drivers allocate when they are made and not per packet. They never wait: a caller that has nothing to do polls
+//! [`Driver::poll_fd`].
+
+mod burst;
+mod driver;
+
+pub use burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};
+pub use driver::{BufferSizes, Driver, DriverStats, SendErrors, TxPacket};

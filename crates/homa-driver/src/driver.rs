@@ -1,0 +1,182 @@
+//! The contract between a packet path and its user.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+use crate::burst::RxBurst;
+
+/// A packet to send. Header and payload are gathered on their way out and need never be joined in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TxPacket<'a> {
+    /// The peer.
+    pub to: SocketAddr,
+    /// Priority of the packet in the network, 0 to 7 inclusive; larger is more urgent. Larger values count as 7.
+    pub priority: u8,
+    /// The Homa header.
+    pub header: &'a [u8],
+    /// What follows the header on the wire; may be empty.
+    pub payload: &'a [u8],
+}
+
+impl TxPacket<'_> {
+    /// Length on the wire in bytes: header and payload.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.header.len() + self.payload.len()
+    }
+
+    /// Whether there is neither header nor payload.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A path for packets. It has one owner, never waits, and never fragments.
+///
+/// What befalls one packet or one peer on the way out is counted in [`Driver::stats`], as on any network a loss that the
+/// protocol repairs; the `io::Error`s of [`Driver::send`] and [`Driver::receive`] mean that the path itself is of no more use.
+pub trait Driver: Send {
+    /// The address that packets leave from. Its IP is unspecified when the driver was bound so.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// Length in bytes, header included, of the largest Homa packet that travels to this peer unfragmented. It may shrink
+    /// when the network tells of a narrower path. The first call for a peer may take a few system calls, later ones none.
+    fn max_packet(&self, to: SocketAddr) -> usize;
+
+    /// Sends packets in their order and returns how many were taken. The rest, from that index on, is to be offered again
+    /// later: the path has no room for them now. 0 means that there was room for none. A packet that cannot be sent to its
+    /// peer is taken, dropped and counted, and those behind it go on.
+    ///
+    /// # Errors
+    /// The path is broken for all peers.
+    fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize>;
+
+    /// Clears the burst, fills it with packets that have come, in their order, and returns how many; 0 when there are none.
+    ///
+    /// # Errors
+    /// The path is broken for all peers. The burst is then empty.
+    fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize>;
+
+    /// A descriptor that poll(2) shows readable (or in error) when [`Driver::receive`] is worth a call, or `None` for a driver
+    /// that must be asked in a loop. A wrapper that holds packets back has more to give than its descriptor shows: see
+    /// [`Driver::poll_timeout`].
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Nanoseconds after which the driver wants another call of [`Driver::send`] (with no packets will do) and
+    /// [`Driver::receive`] although its descriptor may show nothing, 0 for at once. `None`, as it is for real paths: never.
+    fn poll_timeout(&self) -> Option<u64> {
+        None
+    }
+
+    /// A peer that, as the network told this driver (ICMP port unreachable), is not there; `None` when there are no more. Each
+    /// report comes once. Cheap enough to be called after every [`Driver::receive`].
+    fn poll_unreachable(&mut self) -> Option<SocketAddr>;
+
+    /// Speed of the link in Mbit/s, or `None` where it has none or does not tell: loopback, veth and most virtual devices.
+    fn link_mbps(&self) -> Option<u32>;
+
+    /// Sizes of the kernel's buffers, or `None` for a path that has none.
+    fn buffer_sizes(&self) -> Option<BufferSizes>;
+
+    /// Counts since the driver was made.
+    fn stats(&self) -> DriverStats;
+}
+
+impl<D: Driver + ?Sized> Driver for Box<D> {
+    fn local_addr(&self) -> SocketAddr {
+        (**self).local_addr()
+    }
+    fn max_packet(&self, to: SocketAddr) -> usize {
+        (**self).max_packet(to)
+    }
+    fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
+        (**self).send(packets)
+    }
+    fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
+        (**self).receive(burst)
+    }
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        (**self).poll_fd()
+    }
+    fn poll_timeout(&self) -> Option<u64> {
+        (**self).poll_timeout()
+    }
+    fn poll_unreachable(&mut self) -> Option<SocketAddr> {
+        (**self).poll_unreachable()
+    }
+    fn link_mbps(&self) -> Option<u32> {
+        (**self).link_mbps()
+    }
+    fn buffer_sizes(&self) -> Option<BufferSizes> {
+        (**self).buffer_sizes()
+    }
+    fn stats(&self) -> DriverStats {
+        (**self).stats()
+    }
+}
+
+/// Sizes of a socket's buffers in bytes, as the kernel gave them. The kernel books packets at more than their length, so a
+/// buffer of a megabyte holds less than a megabyte of packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferSizes {
+    /// Send buffer obtained.
+    pub send_bytes: usize,
+    /// Send buffer asked for.
+    pub send_wanted_bytes: usize,
+    /// Receive buffer obtained.
+    pub receive_bytes: usize,
+    /// Receive buffer asked for. When more than what was obtained, raise `net.core.rmem_max`.
+    pub receive_wanted_bytes: usize,
+}
+
+/// Counts of a driver since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverStats {
+    /// Packets sent.
+    pub packets_out: u64,
+    /// Their bytes, Homa headers included, lower headers not.
+    pub bytes_out: u64,
+    /// Packets received.
+    pub packets_in: u64,
+    /// Their bytes, Homa headers included, lower headers not.
+    pub bytes_in: u64,
+    /// System calls that sent.
+    pub send_calls: u64,
+    /// System calls that received, those that found nothing included.
+    pub receive_calls: u64,
+    /// Times that there was no room for a packet to send, so that it was left to the caller.
+    pub would_block: u64,
+    /// Packets received that were longer than a buffer, and dropped.
+    pub truncated: u64,
+    /// Packets that the kernel dropped before this driver could receive them, because the receive buffer was full.
+    pub queue_drops: u64,
+    /// Reports from the network (ICMP) that packets did not arrive, for whatever reason.
+    pub network_errors: u64,
+    /// Packets that were taken and could not be sent.
+    pub send_errors: SendErrors,
+}
+
+/// Packets that were taken and could not be sent, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendErrors {
+    /// Longer than the path takes unfragmented.
+    pub too_big: u64,
+    /// The peer's host refuses them (nobody listens).
+    pub refused: u64,
+    /// No route to the network or the host.
+    pub unreachable: u64,
+    /// Forbidden, by a packet filter for instance.
+    pub denied: u64,
+    /// Anything else; an address family that the socket cannot send to, for instance.
+    pub other: u64,
+}
+
+impl SendErrors {
+    /// The sum over all reasons.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.too_big + self.refused + self.unreachable + self.denied + self.other
+    }
+}
