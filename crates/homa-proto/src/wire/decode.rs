@@ -35,7 +35,8 @@ pub enum DecodeError {
     /// DATA without payload.
     #[error("DATA without payload")]
     EmptyPayload,
-    /// DATA starts at or after the end of its message, or the offset of a GRANT or RESEND is too large for any message.
+    /// DATA starts at or after the end of its message, or the offset of a GRANT or RESEND is too large for
+    /// any message.
     #[error("offset {offset} is out of a message of length {message_length}")]
     BadOffset {
         /// The offset in the packet.
@@ -78,8 +79,8 @@ impl DecodeError {
 /// Reads the header of a packet.
 ///
 /// `bytes` starts with the whole header and may lack payload, as a simulated packet does; `wire_len` is the
-/// length of the whole packet (header and payload, without IP or UDP headers), at least `bytes.len()`. Bytes past
-/// `wire_len` count as absent. The payload of DATA starts at `bytes[DATA_HEADER_LEN..]` and has
+/// length of the whole packet (header and payload, without IP or UDP headers), at least `bytes.len()`. Bytes
+/// past `wire_len` count as absent. The payload of DATA starts at `bytes[DATA_HEADER_LEN..]` and has
 /// [`Packet::payload_len`] bytes; these are all in `bytes` when `wire_len` is `bytes.len()`.
 ///
 /// Other types may be longer than their header: the rest is ignored, as Linux Homa does.
@@ -172,6 +173,7 @@ fn grant(header: &GrantHeader) -> Result<Grant, DecodeError> {
 }
 
 fn resend(header: &ResendHeader) -> Result<Resend, DecodeError> {
+    // Linux Homa finds nothing to send in a range of any other negative length.
     let length = match header.length.get() {
         EVERYTHING_SENT => None,
         length => Some(in_range(length, DecodeError::BadLength(length))?),
@@ -179,7 +181,8 @@ fn resend(header: &ResendHeader) -> Result<Resend, DecodeError> {
     Ok(Resend { offset: control_offset(header.offset.get())?, length, priority: priority(header.priority)? })
 }
 
-/// The reason that a peer of this implementation put in `sequence`, which means nothing in Linux Homa's packets.
+/// The reason that a peer of this implementation put in `sequence`, which means nothing in Linux Homa's
+/// packets.
 fn unknown_reason(header: &CommonHeader) -> UnknownReason {
     if incarnation(header).is_none() {
         UnknownReason::Unknown

@@ -10,8 +10,8 @@ impl fmt::Display for Ack {
     }
 }
 
-/// `source > destination: TYPE id N`, then what the type says; ranges exclude their end. The incarnation comes
-/// last, when there is one.
+/// `source > destination: TYPE id N`, then what the type says; ranges exclude their end. The incarnation
+/// comes last, when there is one.
 impl fmt::Display for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let common = &self.common;
@@ -49,7 +49,7 @@ fn body(body: &Body, payload_len: u32, f: &mut fmt::Formatter<'_>) -> fmt::Resul
         Body::RpcUnknown(UnknownReason::Unknown) | Body::Busy | Body::Freeze | Body::NeedAck => Ok(()),
         Body::RpcUnknown(reason) => write!(f, " ({reason})"),
         Body::Cutoffs(cutoffs) => {
-            write!(f, " version {}", cutoffs.version)?;
+            write!(f, " cv {}:", cutoffs.version)?;
             cutoffs.cutoffs.iter().try_for_each(|cutoff| write!(f, " {cutoff}"))
         }
         Body::Ack(acks) => acks.iter().try_for_each(|ack| write!(f, " {ack}")),

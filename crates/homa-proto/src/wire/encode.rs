@@ -25,11 +25,11 @@ pub struct HeaderBuf {
 impl HeaderBuf {
     fn new(header: &(impl IntoBytes + Immutable)) -> Self {
         let mut bytes = [0; MAX_HEADER_LEN];
-        let header = header.as_bytes();
-        for (to, from) in bytes.iter_mut().zip(header) {
-            *to = *from;
+        match header.write_to_prefix(&mut bytes) {
+            Ok(()) => Self { bytes, len: size_of_val(header) as u8 },
+            // Compile-time assertions beside the structures show that every header fits.
+            Err(_) => Self { bytes, len: 0 },
         }
-        Self { bytes, len: header.len().min(MAX_HEADER_LEN) as u8 }
     }
 
     /// The bytes; for DATA, the payload follows them on the wire.
@@ -64,10 +64,10 @@ impl fmt::Debug for HeaderBuf {
 
 /// The header of a packet that says `common` and `body`.
 ///
-/// The caller keeps the ranges that the fields document; [`decode`](super::decode()) then gives back the same.
-/// Out of range, a priority is sent as the highest, a cutoff or the length of a RESEND as [`MAX_MESSAGE_LENGTH`],
-/// and the rest as it is, for the receiver to reject. Without an incarnation the fields that Linux Homa
-/// ignores are 0, and the reason of an RPC_UNKNOWN is lost.
+/// The caller keeps the ranges that the fields document; [`decode`](super::decode()) then gives back the
+/// same. Out of range, a priority is sent as the highest, a cutoff or the length of a RESEND as
+/// [`MAX_MESSAGE_LENGTH`], and the rest as it is, for the receiver to reject. Without an incarnation the
+/// fields that Linux Homa ignores are 0, and the reason of an RPC_UNKNOWN is lost.
 pub fn encode(common: &Common, body: &Body) -> HeaderBuf {
     let kind = body.packet_type();
     match body {

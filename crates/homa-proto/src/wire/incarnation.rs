@@ -46,8 +46,8 @@ impl Incarnation {
 
     /// Whether `self` is a later life of the host than `other`.
     ///
-    /// Serial-number arithmetic: later means at most 2^39 - 1 steps ahead, around the end of the number range too.
-    /// [`NONE`](Self::NONE) is neither later nor earlier than anything.
+    /// Serial-number arithmetic: later means at most 2^39 - 1 steps ahead, around the end of the number range
+    /// too. [`NONE`](Self::NONE) is neither later nor earlier than anything.
     pub const fn is_newer_than(self, other: Self) -> bool {
         if self.is_none() || other.is_none() {
             return false;

@@ -1,9 +1,9 @@
 //! Homa packets as bytes: byte for byte the format of Linux Homa.
 //!
-//! Decoding takes two steps. `raw` views the bytes as big-endian structures, which cannot fail once the length
-//! is checked; [`decode`] then turns the view into a [`Packet`], whose fields are in range and whose irregular
-//! forms (the two places of an offset, the -1 of a RESEND, empty ack slots) are resolved. [`encode`] goes
-//! the other way and cannot fail. Nothing here panics, whatever the bytes or the arguments.
+//! Decoding takes two steps. `raw` views the bytes as big-endian structures, which cannot fail once the
+//! length is checked; [`decode`] then turns the view into a [`Packet`], whose fields are in range and whose
+//! irregular forms (the two places of an offset, the -1 of a RESEND, empty ack slots) are resolved.
+//! [`encode`] goes the other way and cannot fail. Nothing here panics, whatever the bytes or the arguments.
 //!
 //! Between peers of this implementation the header fields that Linux Homa ignores (`flags`, `window`,
 //! `checksum`, `urgent`) carry the sender's [`Incarnation`], marked by [`OURS_MAGIC`] in `urgent`.
@@ -40,7 +40,8 @@ pub const MAX_HEADER_LEN: usize = 80;
 pub const MAX_ACKS: usize = 5;
 /// Priority levels on the wire: 0 to 7, larger is higher. The count is that of the IP precedence bits.
 pub const PRIORITIES: usize = 8;
-/// Longest message that the format carries, in bytes: lengths and offsets are signed 32-bit numbers in Linux Homa.
+/// Longest message that the format carries, in bytes: lengths and offsets are signed 32-bit numbers in Linux
+/// Homa.
 pub const MAX_MESSAGE_LENGTH: u32 = i32::MAX as u32;
 /// Value of the `urgent` field that marks a packet as sent by this implementation ("HM").
 ///
@@ -72,7 +73,7 @@ pub enum PacketType {
 }
 
 impl PacketType {
-    /// Every type, in the order of their codes.
+    /// Every type, in the order of their codes, which leave no gap.
     pub const ALL: [Self; 9] = [
         Self::Data,
         Self::Grant,
@@ -113,12 +114,21 @@ impl PacketType {
     }
 }
 
+const _: () = {
+    let mut index = 0;
+    while index < PacketType::ALL.len() {
+        assert!(PacketType::ALL[index] as usize == PacketType::Data as usize + index);
+        index += 1;
+    }
+};
+
 impl TryFrom<u8> for PacketType {
     type Error = DecodeError;
 
     /// Fails with [`DecodeError::UnknownType`] for a code outside 0x10..=0x18.
     fn try_from(code: u8) -> Result<Self, DecodeError> {
-        Self::ALL.into_iter().find(|kind| *kind as u8 == code).ok_or(DecodeError::UnknownType(code))
+        let index = usize::from(code.wrapping_sub(Self::Data as u8));
+        Self::ALL.get(index).copied().ok_or(DecodeError::UnknownType(code))
     }
 }
 
@@ -224,6 +234,9 @@ pub struct Resend {
 pub struct Cutoffs {
     /// For each priority, the longest message (in bytes, inclusive) whose unscheduled bytes may use it,
     /// 0..=[`MAX_MESSAGE_LENGTH`]; 0 leaves the priority to scheduled bytes.
+    ///
+    /// Linux Homa sends 0 or [`MAX_MESSAGE_LENGTH`] for priority 0 and the receiver takes either as the
+    /// latter: a message that no other priority admits has priority 0.
     pub cutoffs: [u32; PRIORITIES],
     /// Version to be put in [`Data::cutoff_version`] by who follows these cutoffs.
     pub version: u16,
@@ -350,3 +363,6 @@ pub struct Packet {
     /// left out, so that `offset + payload_len <= message_length`.
     pub payload_len: u32,
 }
+
+// A burst is an array of packets, so their size is kept to one and a half cache lines.
+const _: () = assert!(size_of::<Packet>() <= 96);
