@@ -1,0 +1,182 @@
+//! Fits the compact tables of `src/tables.rs` to distributions published point by point.
+//!
+//! `cargo run -p homa-workload --example fit_tables -- w4.csv` prints the rows of one table. The input is a list of
+//! `size,cumulative_fraction` rows where only the listed sizes occur; lines that do not start with a digit are skipped.
+//!
+//! A row `(first, last, upto_ppm)` spreads its messages evenly over the sizes `first..=last`. The fit walks the
+//! published points from small to large and makes each row as long as it can while, inside it, the share of messages
+//! stays within `MESSAGE_TOLERANCE` of the published one and the share of bytes within a second tolerance: the smallest
+//! that needs no more than `MAX_ROWS` rows. Bytes count because loads and cutoffs follow from them. A row keeps the mass
+//! of the points it replaces exactly and their mean to half a byte, so errors do not add up from row to row.
+
+use std::process::ExitCode;
+
+/// The number of rows that still reads as a table.
+const MAX_ROWS: usize = 60;
+
+/// The largest deviation of the share of messages at a published point: the tables promise 0.005, the rest is margin.
+const MESSAGE_TOLERANCE: f64 = 0.004;
+
+/// One published point: its size, the messages up to it and the bytes up to it, both as fractions.
+#[derive(Clone, Copy)]
+struct Point {
+    size: u64,
+    messages: f64,
+    bytes: f64,
+}
+
+/// One fitted row and the largest deviation inside it.
+#[derive(Clone, Copy)]
+struct Row {
+    first: u64,
+    last: u64,
+    upto: f64,
+    error: Deviation,
+}
+
+/// The largest deviations from the published shares within a row.
+#[derive(Clone, Copy)]
+struct Deviation {
+    messages: f64,
+    bytes: f64,
+}
+
+impl Deviation {
+    fn worst(self) -> f64 {
+        self.messages.max(self.bytes)
+    }
+
+    fn within(self, byte_tolerance: f64) -> bool {
+        self.messages <= MESSAGE_TOLERANCE && self.bytes <= byte_tolerance
+    }
+}
+
+fn main() -> ExitCode {
+    let Some(path) = std::env::args().nth(1) else {
+        eprintln!("usage: fit_tables FILE.csv");
+        return ExitCode::from(2);
+    };
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) => {
+            eprintln!("{path}: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let Some((points, mean)) = read_points(&text) else {
+        eprintln!("{path}: no rows of the form size,cumulative_fraction");
+        return ExitCode::from(2);
+    };
+    let (mut low, mut high) = (0.0, 0.5);
+    for _ in 0..30 {
+        let middle = (low + high) / 2.0;
+        if fit(&points, mean, middle).len() <= MAX_ROWS { high = middle } else { low = middle }
+    }
+    let rows = fit(&points, mean, high);
+    println!("// {} rows, byte shares within {high:.5}", rows.len());
+    for row in &rows {
+        println!("    ({}, {}, {:.0}),", row.first, row.last, row.upto * 1e6);
+    }
+    ExitCode::SUCCESS
+}
+
+/// Reads the points, joins rows that repeat a size, and returns them with the mean.
+fn read_points(text: &str) -> Option<(Vec<Point>, f64)> {
+    let mut points: Vec<Point> = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())) {
+        let (size, fraction) = line.split_once(',')?;
+        let point = Point { size: size.parse().ok()?, messages: fraction.parse().ok()?, bytes: 0.0 };
+        match points.last_mut() {
+            Some(last) if last.size == point.size => *last = point,
+            _ => points.push(point),
+        }
+    }
+    let mut mean = 0.0;
+    let mut before = 0.0;
+    for point in &mut points {
+        mean += point.size as f64 * (point.messages - before);
+        before = point.messages;
+        point.bytes = mean;
+    }
+    points.iter_mut().for_each(|point| point.bytes /= mean);
+    (!points.is_empty()).then_some((points, mean))
+}
+
+/// Greedy fit: every row as long as the tolerances allow.
+fn fit(points: &[Point], mean: f64, byte_tolerance: f64) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut start = 0;
+    // No row reaches below the smallest size that occurs at all.
+    let smallest = points.iter().find(|point| point.messages > 0.0).map_or(1, |point| point.size);
+    while start < points.len() {
+        let floor = rows.last().map_or(smallest - 1, |row| row.last);
+        let mut best: Option<(usize, Row)> = None;
+        let mut failures = 0;
+        for end in start..points.len() {
+            match fit_row(points, mean, start, end, floor) {
+                Some(row) if row.error.within(byte_tolerance) => {
+                    best = Some((end, row));
+                    failures = 0;
+                }
+                _ => failures += 1,
+            }
+            if failures > 60 {
+                break;
+            }
+        }
+        // A single point always fits as a row of one size, unless it holds no messages; then it needs no row.
+        match best {
+            Some((end, row)) => {
+                rows.push(row);
+                start = end + 1;
+            }
+            None => start += 1,
+        }
+    }
+    rows
+}
+
+/// The best row for the points `start..=end` whose sizes all lie above `floor`.
+fn fit_row(points: &[Point], mean: f64, start: usize, end: usize, floor: u64) -> Option<Row> {
+    let before = start.checked_sub(1).map_or(Point { size: 0, messages: 0.0, bytes: 0.0 }, |i| points[i]);
+    let upto = points[end].messages;
+    let mass = upto - before.messages;
+    if mass <= 5e-7 {
+        return None;
+    }
+    let mass_mean = (points[end].bytes - before.bytes) * mean / mass;
+    let twice = (2.0 * mass_mean).round() as u64;
+    let largest = points[end].size;
+    // The largest message of the workload stays what it was published to be.
+    let smallest_last =
+        if end + 1 == points.len() { largest } else { (mass_mean.ceil() as u64).min(largest) };
+    let step = ((largest - smallest_last) / 64).max(1);
+    let mut best: Option<Row> = None;
+    let mut last = smallest_last;
+    while last <= largest {
+        let first = twice.saturating_sub(last);
+        if first > floor && first <= last {
+            let error = row_error(&points[start..=end], before, mean, mass, (first, last));
+            if best.is_none_or(|row| error.worst() < row.error.worst()) {
+                best = Some(Row { first, last, upto, error });
+            }
+        }
+        last += step;
+    }
+    best
+}
+
+/// The largest deviations from the published shares at the points that the row replaces.
+fn row_error(points: &[Point], before: Point, mean: f64, mass: f64, (first, last): (u64, u64)) -> Deviation {
+    let width = (last - first + 1) as f64;
+    let mut worst = Deviation { messages: 0.0, bytes: 0.0 };
+    for point in points {
+        let upto = point.size.min(last);
+        let covered = (upto + 1).saturating_sub(first) as f64;
+        let messages = before.messages + mass * covered / width;
+        let bytes = before.bytes + mass * covered / width * (first + upto) as f64 / 2.0 / mean;
+        worst.messages = worst.messages.max((messages - point.messages).abs());
+        worst.bytes = worst.bytes.max((bytes - point.bytes).abs());
+    }
+    worst
+}

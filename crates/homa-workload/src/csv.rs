@@ -1,0 +1,76 @@
+//! A user's distribution as text: `size,cumulative_fraction` per line.
+
+use crate::error::WorkloadError;
+
+/// The most points that a user's distribution may have: far more than any published one, and it bounds the memory.
+pub const MAX_CSV_POINTS: usize = 100_000;
+
+/// How far from 1 the last fraction may be: files carry as few as six digits.
+const END_TOLERANCE: f64 = 1e-6;
+
+/// Parses and checks the points; the last fraction is exactly 1 in what comes back.
+pub(crate) fn parse(text: &str) -> Result<Vec<(u32, f64)>, WorkloadError> {
+    let mut points: Vec<(u32, f64)> = Vec::new();
+    let mut header_allowed = true;
+    let mut last_line = 0;
+    for (index, raw) in text.lines().enumerate() {
+        let line = index + 1;
+        let content = raw.trim().trim_start_matches('\u{feff}');
+        if content.is_empty() || content.starts_with('#') {
+            continue;
+        }
+        let is_header = header_allowed && content.starts_with(|c: char| c.is_alphabetic());
+        header_allowed = false;
+        if is_header {
+            continue;
+        }
+        if points.len() == MAX_CSV_POINTS {
+            return Err(wrong(line, format!("more than {MAX_CSV_POINTS} points; merge some sizes")));
+        }
+        let point = parse_point(line, content)?;
+        check_order(line, points.last().copied(), point)?;
+        points.push(point);
+        last_line = line;
+    }
+    let last = points.last_mut().ok_or(WorkloadError::CsvEmpty)?;
+    if last.1 < 1.0 - END_TOLERANCE {
+        let problem = format!("the last cumulative fraction is {}; it must be 1", last.1);
+        return Err(wrong(last_line, problem));
+    }
+    let end = last.1;
+    // Points within the tolerance of the end would otherwise lie above it or hold a sliver of messages.
+    points.iter_mut().filter(|point| point.1 == end).for_each(|point| point.1 = 1.0);
+    Ok(points)
+}
+
+fn parse_point(line: usize, content: &str) -> Result<(u32, f64), WorkloadError> {
+    let (size, fraction) = content
+        .split_once(',')
+        .ok_or_else(|| wrong(line, format!("`{content}` is not of the form size,cumulative_fraction")))?;
+    let (size, fraction) = (size.trim(), fraction.trim());
+    let bytes: u32 = size.parse().ok().filter(|&bytes| bytes >= 1).ok_or_else(|| {
+        wrong(line, format!("size `{size}` is not a whole number of bytes from 1 to {}", u32::MAX))
+    })?;
+    let cumulative = fraction.parse().ok().filter(|value| (0.0..=1.0).contains(value)).ok_or_else(|| {
+        wrong(line, format!("cumulative fraction `{fraction}` is not a number from 0 to 1"))
+    })?;
+    Ok((bytes, cumulative))
+}
+
+fn check_order(line: usize, before: Option<(u32, f64)>, point: (u32, f64)) -> Result<(), WorkloadError> {
+    let Some((size, fraction)) = before else { return Ok(()) };
+    if point.0 <= size {
+        let problem = format!("size {} follows size {size}; sizes must increase, each listed once", point.0);
+        return Err(wrong(line, problem));
+    }
+    if point.1 < fraction {
+        let problem =
+            format!("cumulative fraction {} follows {fraction}; fractions must not decrease", point.1);
+        return Err(wrong(line, problem));
+    }
+    Ok(())
+}
+
+fn wrong(line: usize, problem: String) -> WorkloadError {
+    WorkloadError::Csv { line, problem }
+}

@@ -1,0 +1,288 @@
+//! Message-size distributions.
+//!
+//! # Where they come from
+//!
+//! W1-W5 are the workloads of "Homa: A Receiver-Driven Low-Latency Transport Protocol Using Network Priorities"
+//! (Montazeri, Li, Alizadeh, Ousterhout; SIGCOMM 2018, figure 1), which took them from:
+//!
+//! | name | what | source |
+//! |---|---|---|
+//! | `w1` | memcached at Facebook | Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012 |
+//! | `w2` | a search application at Google | measured there, given to the authors of the Homa paper |
+//! | `w3` | all applications of a Google datacentre | measured there, given to the authors of the Homa paper |
+//! | `w4` | Hadoop at Facebook | Roy et al., "Inside the Social Network's (Datacenter) Network", SIGCOMM 2015 |
+//! | `w5` | web search | Alizadeh et al., "Data Center TCP", SIGCOMM 2010 |
+//! | `w6` | heavy middle | fabricated by the authors of Homa's simulations |
+//! | `w7` | cache followers at Facebook | Roy et al., SIGCOMM 2015 |
+//! | `w8` | web servers at Facebook | Roy et al., SIGCOMM 2015 |
+//!
+//! The tables here are our own: at most 60 rows each, within 0.005 of every published cumulative fraction and within
+//! 0.5 % of the published mean.
+//!
+//! The others:
+//!
+//! | name | what |
+//! |---|---|
+//! | `short-long` | 75 % of 30 bytes and 25 % of 500,000 bytes: RAMCloud's mix that makes long messages delay short ones |
+//! | `one-medium` | 130,000 bytes always, as in RAMCloud: every message needs grants |
+//! | `starve` | 100,000, 200,000 … 900,000 bytes in equal numbers and half as many of 1,000,000: the sizes that Linux Homa's own bench uses to make SRPT starve the longest messages. Like no real load; meant to be offered at or above 100 % |
+//! | a number | that many bytes always |
+//!
+//! # How a distribution is stored
+//!
+//! As spans: a span spreads its messages evenly over consecutive sizes, a span of one size is a step. Published
+//! distributions and users' points say which sizes occur, so a user's points are all steps; the built-in tables replace
+//! runs of many rare sizes by wider spans of the same mass and mean.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rand::{RngCore, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::error::WorkloadError;
+use crate::{csv, tables};
+
+pub use crate::csv::MAX_CSV_POINTS;
+
+/// Sets the random numbers of sizes apart from those of arrivals when both start from one seed.
+const SIZE_STREAM: u64 = 0x73a9_05d1_6e2b_48cf;
+
+/// Absorbs the rounding of sums of fractions, so that a quantile at exactly a step's upper edge stays on the step.
+const ROUNDING: f64 = 1e-12;
+
+/// Messages spread evenly over the sizes `first..=last`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Span {
+    /// Smallest size, in bytes, at least 1.
+    first: u32,
+    /// Largest size, in bytes, inclusive.
+    last: u32,
+    /// Share of all messages that are shorter than `first`.
+    below: f64,
+    /// Share of all messages up to and including `last`.
+    upto: f64,
+}
+
+impl Span {
+    fn mass(&self) -> f64 {
+        self.upto - self.below
+    }
+
+    fn width(&self) -> f64 {
+        f64::from(self.last - self.first) + 1.0
+    }
+
+    fn mean_bytes(&self) -> f64 {
+        (f64::from(self.first) + f64::from(self.last)) / 2.0
+    }
+}
+
+/// A distribution of message sizes, in bytes. Clones share the table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    name: String,
+    spans: Arc<[Span]>,
+    mean_bytes: f64,
+    truncated_at: Option<u32>,
+}
+
+impl Workload {
+    /// The built-in workload of that name, in either case, or a fixed size if the name is a number.
+    ///
+    /// # Errors
+    /// [`WorkloadError::UnknownName`], and [`WorkloadError::SizeOutOfRange`] for a number outside 1 to `u32::MAX`.
+    pub fn named(name: &str) -> Result<Self, WorkloadError> {
+        let lower = name.trim().to_ascii_lowercase();
+        if let Some((name, _, rows)) = tables::PUBLISHED.iter().find(|(name, ..)| *name == lower) {
+            let rows = rows.iter().map(|&(first, last, upto_ppm)| (first, last, f64::from(upto_ppm) / 1e6));
+            return Ok(Self::from_rows((*name).to_owned(), rows));
+        }
+        match lower.as_str() {
+            "short-long" => Ok(Self::from_steps(lower, [(30, 0.75), (500_000, 1.0)])),
+            "one-medium" => Ok(Self::from_steps(lower, [(130_000, 1.0)])),
+            "starve" => {
+                // Weights 2 for each of nine sizes and 1 for the tenth.
+                let steps = (1..=9u32).map(|k| (k * 100_000, f64::from(2 * k) / 19.0));
+                Ok(Self::from_steps(lower, steps.chain([(1_000_000, 1.0)])))
+            }
+            digits if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                let bytes = digits.parse().ok().filter(|&bytes: &u32| bytes > 0);
+                bytes
+                    .ok_or_else(|| WorkloadError::SizeOutOfRange { size: lower.clone() })
+                    .map(Self::fixed_size)
+            }
+            _ => Err(WorkloadError::UnknownName { name: name.to_owned() }),
+        }
+    }
+
+    /// Every message has the same length.
+    ///
+    /// # Errors
+    /// [`WorkloadError::SizeOutOfRange`] for 0 bytes: the wire cannot carry an empty message.
+    pub fn fixed(bytes: u32) -> Result<Self, WorkloadError> {
+        if bytes == 0 {
+            return Err(WorkloadError::SizeOutOfRange { size: "0".to_owned() });
+        }
+        Ok(Self::fixed_size(bytes))
+    }
+
+    /// A user's distribution: the text of a CSV file with one `size,cumulative_fraction` per line.
+    ///
+    /// Only the listed sizes occur. Blank lines and lines that start with `#` are skipped, and so is one header line
+    /// before the first point. Sizes are in bytes, at least 1, and increase from line to line; fractions do not
+    /// decrease, lie within 0 and 1, and end at 1 (to a millionth, which is then taken for 1). At most
+    /// [`MAX_CSV_POINTS`] points.
+    ///
+    /// # Errors
+    /// [`WorkloadError::Csv`] with the number of the line that breaks a rule; [`WorkloadError::CsvEmpty`].
+    pub fn from_csv(name: &str, text: &str) -> Result<Self, WorkloadError> {
+        Ok(Self::from_steps(name.to_owned(), csv::parse(text)?))
+    }
+
+    /// The names that [`Workload::named`] knows, beside numbers.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        tables::PUBLISHED.iter().map(|(name, ..)| *name).chain(["short-long", "one-medium", "starve"])
+    }
+
+    /// The mean that was published with W1-W8, in bytes; `None` for other names. Ours is [`Workload::mean_bytes`].
+    pub fn published_mean_bytes(name: &str) -> Option<f64> {
+        let name = name.to_ascii_lowercase();
+        tables::PUBLISHED.iter().find(|(known, ..)| *known == name).map(|(_, mean, _)| *mean)
+    }
+
+    /// The same workload with every longer message shortened to `max_bytes`.
+    ///
+    /// Published runs of Linux Homa do the same: a longer message is sent with the maximum length, none is left out, so
+    /// all fractions below the maximum stay as they were and the mean falls.
+    ///
+    /// # Errors
+    /// [`WorkloadError::SizeOutOfRange`] for 0 bytes.
+    pub fn truncated(&self, max_bytes: u32) -> Result<Self, WorkloadError> {
+        if max_bytes == 0 {
+            return Err(WorkloadError::SizeOutOfRange { size: "0".to_owned() });
+        }
+        if max_bytes >= self.max_bytes() {
+            return Ok(self.clone());
+        }
+        let whole = self.spans.iter().take_while(|span| span.last < max_bytes);
+        let mut rows: Vec<(u32, u32, f64)> = whole.map(|span| (span.first, span.last, span.upto)).collect();
+        if let Some(cut) = self.spans.get(rows.len()).filter(|span| span.first < max_bytes) {
+            rows.push((cut.first, max_bytes - 1, self.cdf(max_bytes - 1)));
+        }
+        rows.push((max_bytes, max_bytes, 1.0));
+        Ok(Self { truncated_at: Some(max_bytes), ..Self::from_rows(self.name.clone(), rows) })
+    }
+
+    /// The name it was asked for by, in lower case; for a fixed size the number; for a user's the name given.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The maximum that [`Workload::truncated`] imposed; `None` if no message had to be shortened.
+    pub fn truncated_at(&self) -> Option<u32> {
+        self.truncated_at
+    }
+
+    /// The mean message length, in bytes, after truncation.
+    pub fn mean_bytes(&self) -> f64 {
+        self.mean_bytes
+    }
+
+    /// The shortest message that occurs, in bytes.
+    pub fn min_bytes(&self) -> u32 {
+        self.spans[0].first
+    }
+
+    /// The longest message that occurs, in bytes.
+    pub fn max_bytes(&self) -> u32 {
+        self.spans[self.spans.len() - 1].last
+    }
+
+    /// The share of messages of at most `bytes`, 0 to 1.
+    pub fn cdf(&self, bytes: u32) -> f64 {
+        let at = self.spans.partition_point(|span| span.last < bytes);
+        match self.spans.get(at) {
+            None => 1.0,
+            Some(span) if bytes < span.first => span.below,
+            Some(span) if bytes == span.last => span.upto,
+            Some(span) => span.below + span.mass() * (f64::from(bytes - span.first) + 1.0) / span.width(),
+        }
+    }
+
+    /// The smallest size, in bytes, of which at least `fraction` of all messages are no longer.
+    ///
+    /// A fraction of 0 or less gives the shortest message, 1 or more the longest.
+    pub fn quantile(&self, fraction: f64) -> u32 {
+        let fraction = fraction - ROUNDING;
+        let at = self.spans.partition_point(|span| span.upto < fraction);
+        let Some(span) = self.spans.get(at) else { return self.max_bytes() };
+        let sizes = ((fraction - span.below) / span.mass() * span.width()).ceil().clamp(1.0, span.width());
+        span.first + (sizes as u32 - 1)
+    }
+
+    /// Draws one message length, in bytes, with one number from `rng`.
+    ///
+    /// The same random number gives the same quantile of every workload, so two runs with one seed differ only in what
+    /// the workloads differ in.
+    pub fn sample(&self, rng: &mut impl RngCore) -> u32 {
+        // 53 random bits, as many as a fraction holds, moved to (0, 1].
+        let fraction = ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        self.quantile(fraction)
+    }
+
+    /// An endless series of message lengths that depends on the seed alone.
+    pub fn sampler(&self, seed: u64) -> SizeSampler {
+        SizeSampler { workload: self.clone(), rng: Pcg64::seed_from_u64(seed ^ SIZE_STREAM) }
+    }
+
+    fn fixed_size(bytes: u32) -> Self {
+        Self::from_steps(bytes.to_string(), [(bytes, 1.0)])
+    }
+
+    fn from_steps(name: String, steps: impl IntoIterator<Item = (u32, f64)>) -> Self {
+        Self::from_rows(name, steps.into_iter().map(|(size, upto)| (size, size, upto)))
+    }
+
+    /// Rows of first size, last size and cumulative fraction, increasing and ending at 1. Rows without messages are
+    /// left out: they would make the shortest and the longest message ones that never occur.
+    fn from_rows(name: String, rows: impl IntoIterator<Item = (u32, u32, f64)>) -> Self {
+        let mut spans: Vec<Span> = Vec::new();
+        let mut below = 0.0;
+        for (first, last, upto) in rows {
+            assert!(first >= 1 && first <= last && spans.last().is_none_or(|span| span.last < first));
+            if upto > below {
+                spans.push(Span { first, last, below, upto });
+                below = upto;
+            }
+        }
+        assert!(below == 1.0, "the rows of a distribution end at 1");
+        let mean_bytes = spans.iter().map(|span| span.mass() * span.mean_bytes()).sum();
+        Self { name, spans: spans.into(), mean_bytes, truncated_at: None }
+    }
+}
+
+/// The name, and the truncation where there is one.
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.truncated_at {
+            None => f.write_str(&self.name),
+            Some(max_bytes) => write!(f, "{} truncated to {max_bytes} bytes", self.name),
+        }
+    }
+}
+
+/// Endless message lengths of one workload, in bytes. Made by [`Workload::sampler`].
+#[derive(Debug, Clone)]
+pub struct SizeSampler {
+    workload: Workload,
+    rng: Pcg64,
+}
+
+impl Iterator for SizeSampler {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        Some(self.workload.sample(&mut self.rng))
+    }
+}
