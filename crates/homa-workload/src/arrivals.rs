@@ -19,6 +19,8 @@ pub const MAX_RATE_PER_SEC: f64 = 1e9;
 const ARRIVAL_STREAM: u64 = 0x1f83_d9ab_fb41_bd6b;
 
 /// Endless gaps between messages, in nanoseconds, that depend on the rate and the seed alone.
+///
+/// The logarithm is the platform's: a replay on another one may differ by a nanosecond here and there.
 #[derive(Debug, Clone)]
 pub struct Poisson {
     rng: Pcg64,
