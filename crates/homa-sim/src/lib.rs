@@ -1,1 +1,46 @@
-//! Placeholder until the crate's first module lands.
+//! Hosts joined by links on virtual time that run [`homa_proto::Endpoint`] unchanged.
+//!
+//! A [`Network`] is a set of hosts, each with an endpoint and an application ([`App`]), back to back or behind one
+//! switch. Time advances from event to event, never by a clock: the same seed gives the same run, packet by packet. What a
+//! network may do to packets (lose, duplicate, delay, corrupt, block) follows a [`FaultProfile`] by the seed. Payload is
+//! real, and then every byte is checked where it arrives, or only a length, and then nothing is copied.
+//!
+//! [`Simulation`] puts the standard load ([`RpcLoad`]) on such a network and gives a [`Report`] of what became of every RPC:
+//!
+//! ```
+//! use homa_sim::{Load, NetworkConfig, Simulation, SimulationConfig};
+//! use homa_workload::Workload;
+//!
+//! let load = Load { rpcs: 100, ..Load::closed(Workload::fixed(20_000).unwrap(), 4) };
+//! let report = Simulation::new(SimulationConfig::new(NetworkConfig::new(7, 2), load)).run();
+//! assert_eq!(report.problems(), Vec::<String>::new());
+//! ```
+
+#![forbid(unsafe_code)]
+#![deny(clippy::disallowed_methods)]
+
+mod app;
+mod capture;
+mod fabric;
+mod fault;
+mod host;
+mod link;
+mod load;
+mod network;
+mod packet;
+mod payload;
+mod queue;
+mod run;
+mod store;
+
+pub use app::{App, HostCtx, Reply};
+pub use capture::{Captured, Fate};
+pub use fabric::{FabricStats, host_address};
+pub use fault::{FaultCounts, FaultProfile};
+pub use host::{Host, HostCounts};
+pub use link::LinkConfig;
+pub use load::{Arrivals, Load, LoadCounts, ResponseSize, RpcLoad};
+pub use network::{Network, NetworkConfig, Topology};
+pub use payload::PayloadMode;
+pub use queue::EventQueue;
+pub use run::{Report, Simulation, SimulationConfig};

@@ -1,0 +1,156 @@
+//! The application on a host.
+
+use homa_proto::{CallOptions, DoneReason, Endpoint, PortError, RpcError, RpcKey, SendError, Time};
+
+use crate::fabric::{Event, Fabric, host_address};
+use crate::host::HostState;
+
+/// What a server does with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Answers at once with this many bytes.
+    Now(u32),
+    /// Computes for so long, then answers.
+    After {
+        /// How long it computes.
+        delay_ns: u64,
+        /// Bytes of the answer.
+        length: u32,
+    },
+    /// Keeps the request. [`HostCtx::reply`] or [`HostCtx::abort`] may end it later.
+    Never,
+}
+
+/// The application on one host; called by events and never by itself.
+///
+/// What it does may depend on nothing but its arguments and its own state, which a seed determines.
+pub trait App {
+    /// The host has started, or started again after a crash.
+    fn on_start(&mut self, host: &mut HostCtx<'_>);
+
+    /// A whole request of `length` bytes has come to server port `port`.
+    fn on_request(
+        &mut self,
+        host: &mut HostCtx<'_>,
+        rpc: RpcKey,
+        from: usize,
+        port: u16,
+        length: u32,
+    ) -> Reply {
+        let _ = (host, rpc, from, port);
+        Reply::Now(length)
+    }
+
+    /// The whole response of the RPC with this cookie has come.
+    fn on_response(&mut self, host: &mut HostCtx<'_>, cookie: u64, length: u32) {
+        let _ = (host, cookie, length);
+    }
+
+    /// The RPC with this cookie has ended without a response.
+    fn on_failed(&mut self, host: &mut HostCtx<'_>, cookie: u64, error: RpcError) {
+        let _ = (host, cookie, error);
+    }
+
+    /// The first `end` of `length` bytes of the response of the RPC with this cookie are there.
+    fn on_readable(&mut self, host: &mut HostCtx<'_>, cookie: u64, end: u32, length: u32) {
+        let _ = (host, cookie, end, length);
+    }
+
+    /// The state of a server RPC is gone.
+    fn on_done(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, reason: DoneReason) {
+        let _ = (host, rpc, reason);
+    }
+
+    /// A timer set with [`HostCtx::set_timer`] has come.
+    fn on_timer(&mut self, host: &mut HostCtx<'_>, token: u64) {
+        let _ = (host, token);
+    }
+}
+
+/// What an application may do on its host.
+pub struct HostCtx<'a> {
+    pub(crate) endpoint: &'a mut Endpoint,
+    pub(crate) state: &'a mut HostState,
+    pub(crate) fabric: &'a mut Fabric,
+}
+
+impl HostCtx<'_> {
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.fabric.now
+    }
+
+    /// Index of this host.
+    pub fn host(&self) -> usize {
+        self.state.index as usize
+    }
+
+    /// Opens a server port.
+    ///
+    /// # Errors
+    /// As [`Endpoint::bind`].
+    pub fn bind(&mut self, port: u16) -> Result<(), PortError> {
+        self.endpoint.bind(port)
+    }
+
+    /// Starts an RPC from this host's client port, which is opened by the first.
+    ///
+    /// # Errors
+    /// As [`Endpoint::send_request`].
+    ///
+    /// # Panics
+    /// If no client port is left, which takes 32,768 of them.
+    pub fn call(
+        &mut self,
+        to: usize,
+        port: u16,
+        length: u32,
+        options: CallOptions,
+    ) -> Result<RpcKey, SendError> {
+        let from_port = match self.state.client_port {
+            Some(port) => port,
+            None => self.endpoint.open_client_port().expect("one client port is free"),
+        };
+        self.state.client_port = Some(from_port);
+        let rpc = self.endpoint.send_request(
+            self.fabric.now,
+            from_port,
+            host_address(to),
+            port,
+            length,
+            options,
+        )?;
+        self.state.store.start_client(rpc, to as u32, options.cookie, length);
+        self.state.counts.started += 1;
+        Ok(rpc)
+    }
+
+    /// Answers a request for which [`App::on_request`] said [`Reply::Never`].
+    ///
+    /// # Errors
+    /// As [`Endpoint::send_response`].
+    pub fn reply(&mut self, rpc: RpcKey, length: u32) -> Result<(), SendError> {
+        self.endpoint.send_response(self.fabric.now, rpc, length)?;
+        match self.state.store.get(rpc) {
+            Some(entry) => entry.outgoing = length,
+            None => self.state.store.violation(format!("takes a response for {rpc:?}, which is not open")),
+        }
+        Ok(())
+    }
+
+    /// Gives an RPC up.
+    pub fn abort(&mut self, rpc: RpcKey) {
+        self.endpoint.abort(self.fabric.now, rpc);
+    }
+
+    /// Has [`App::on_timer`] called at `at`, which is not before now.
+    pub fn set_timer(&mut self, at: Time, token: u64) {
+        let (host, life) = (self.state.index, self.state.life);
+        self.fabric.queue.push(at.max(self.fabric.now), Event::AppTimer { host, life, token });
+    }
+
+    /// The host's endpoint, for what is not here.
+    pub fn endpoint(&mut self) -> &mut Endpoint {
+        self.endpoint
+    }
+}

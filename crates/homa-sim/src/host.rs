@@ -1,0 +1,417 @@
+//! A host: an endpoint, its application, and the loop that drives it.
+
+use std::collections::HashMap;
+
+use homa_proto::{Config, Endpoint, Event as ProtoEvent, RpcKey, RxPacket, Time, Transmit};
+use homa_trace::{Clock, Trace};
+
+use crate::app::{App, HostCtx, Reply};
+use crate::fabric::{Event, Fabric, address_index, host_address};
+use crate::packet::Packet;
+use crate::payload::PayloadMode;
+use crate::store::{PacketSink, Store};
+
+/// What a host counted since the beginning of the run, over all its lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCounts {
+    /// RPCs that its client started.
+    pub started: u64,
+    /// RPCs that ended with a response.
+    pub answered: u64,
+    /// RPCs that ended with an error.
+    pub failed: u64,
+    /// Requests that its server ran.
+    pub executed: u64,
+    /// Requests that one life of its server ran although it had run them before.
+    pub executed_again: u64,
+    /// Requests whose length was not that which their client sent.
+    pub lengths_wrong: u64,
+    /// Bytes of complete messages that were handed over.
+    pub goodput_bytes: u64,
+}
+
+/// What belongs to a host beside its endpoint and its application.
+pub(crate) struct HostState {
+    pub(crate) index: u32,
+    /// Counts crashes, so that what was set in an earlier life does nothing.
+    pub(crate) life: u32,
+    pub(crate) client_port: Option<u16>,
+    pub(crate) store: Store,
+    pub(crate) counts: HostCounts,
+    /// How often this life ran the request of (client host, id).
+    executed: HashMap<(u32, u64), u32>,
+    /// The earliest timeout event in the queue.
+    armed: Option<Time>,
+    /// Whether the endpoint may have more to send than the card had room for.
+    pub(crate) nic_blocked: bool,
+    steps: u64,
+    check_every: u64,
+    trace_records: usize,
+    max_packet: u32,
+    /// Timeouts in a row that came without time passing.
+    standing_still: u32,
+}
+
+/// So many timeouts at one moment are a loop, not work: nothing that a run holds takes a fraction of it.
+const MAX_STANDING_STILL: u32 = 1_000_000;
+
+/// A host of the network.
+pub struct Host<A> {
+    pub(crate) endpoint: Option<Endpoint>,
+    pub(crate) app: A,
+    pub(crate) state: HostState,
+}
+
+/// What a host is made with.
+pub(crate) struct HostSetup {
+    pub(crate) seed: u64,
+    pub(crate) index: u32,
+    pub(crate) payload: PayloadMode,
+    pub(crate) check_every: u64,
+    pub(crate) trace_records: usize,
+}
+
+impl<A: App> Host<A> {
+    pub(crate) fn new(setup: &HostSetup, app: A) -> Host<A> {
+        Host {
+            endpoint: None,
+            app,
+            state: HostState {
+                index: setup.index,
+                life: 0,
+                client_port: None,
+                store: Store::new(setup.seed, setup.index, setup.payload),
+                counts: HostCounts::default(),
+                executed: HashMap::new(),
+                armed: None,
+                nic_blocked: false,
+                steps: 0,
+                check_every: setup.check_every,
+                trace_records: setup.trace_records,
+                max_packet: 0,
+                standing_still: 0,
+            },
+        }
+    }
+
+    /// The application.
+    pub fn app(&self) -> &A {
+        &self.app
+    }
+
+    /// The endpoint, while the host is up.
+    pub fn endpoint(&self) -> Option<&Endpoint> {
+        self.endpoint.as_ref()
+    }
+
+    /// The endpoint, while the host is up, to be looked at; what it is made to send goes out at the host's next event.
+    pub fn endpoint_mut(&mut self) -> Option<&mut Endpoint> {
+        self.endpoint.as_mut()
+    }
+
+    /// What it counted.
+    pub fn counts(&self) -> HostCounts {
+        self.state.counts
+    }
+
+    /// RPCs of which the host keeps payload or a key.
+    pub fn stored_rpcs(&self) -> usize {
+        self.state.store.open()
+    }
+
+    /// Bytes of incoming messages that the host keeps.
+    pub fn stored_bytes(&self) -> u64 {
+        self.state.store.buffered_bytes()
+    }
+
+    /// Payload bytes that came in and were wrong.
+    pub fn bytes_wrong(&self) -> u64 {
+        self.state.store.counts.bytes_wrong
+    }
+
+    /// Payload bytes that came in, each counted once.
+    pub fn bytes_received(&self) -> u64 {
+        self.state.store.counts.bytes_received
+    }
+
+    /// How the endpoint broke the drive contract, in words; the first few.
+    pub fn violations(&self) -> &[String] {
+        &self.state.store.violations
+    }
+
+    /// The RPCs of which something is kept, in words, the first few: for reports of what was left over.
+    pub fn leftovers(&self) -> Vec<String> {
+        const SHOWN: usize = 5;
+        let describe = |entry: &crate::store::Entry| {
+            format!(
+                "host {}: {} RPC {} with host {}, {:?}, outgoing {} B, incoming {} B",
+                self.state.index,
+                if entry.is_client { "client" } else { "server" },
+                entry.id,
+                entry.peer,
+                entry.key,
+                entry.outgoing,
+                entry.incoming
+            )
+        };
+        self.state.store.iter().take(SHOWN).map(describe).collect()
+    }
+
+    /// Whether nothing is left: the endpoint is idle, and its caller keeps nothing.
+    pub fn is_idle(&self) -> bool {
+        self.state.store.open() == 0 && self.endpoint.as_ref().is_none_or(Endpoint::is_idle)
+    }
+
+    /// Starts (or starts again, with empty memory).
+    pub(crate) fn start(&mut self, fabric: &mut Fabric, config: Config) {
+        let trace = match self.state.trace_records {
+            0 => Trace::off(),
+            records => Trace::new(records, Clock::Virtual),
+        };
+        self.state.max_packet = config.max_packet;
+        match Endpoint::new(config, trace) {
+            Ok(endpoint) => self.endpoint = Some(endpoint),
+            Err(error) => panic!("the configuration of host {} is wrong: {error}", self.state.index),
+        }
+        self.act(fabric, |app, host| app.on_start(host));
+    }
+
+    /// Loses its memory and is silent from now on.
+    pub(crate) fn crash(&mut self, fabric: &mut Fabric) {
+        self.endpoint = None;
+        let state = &mut self.state;
+        state.life += 1;
+        state.client_port = None;
+        state.armed = None;
+        state.nic_blocked = false;
+        state.executed.clear();
+        state.store.forget_all();
+        fabric.requests.retain(|&(client, _), _| client != state.index);
+        for packet in fabric.ports[state.index as usize].clear() {
+            fabric.packets.release(packet);
+        }
+    }
+
+    /// Lets the application act, then drives.
+    pub(crate) fn act<R>(
+        &mut self,
+        fabric: &mut Fabric,
+        act: impl FnOnce(&mut A, &mut HostCtx<'_>) -> R,
+    ) -> Option<R> {
+        let endpoint = self.endpoint.as_mut()?;
+        endpoint.trace().set_virtual_now(fabric.now.as_ns());
+        let result = act(&mut self.app, &mut HostCtx { endpoint, state: &mut self.state, fabric });
+        self.drive(fabric);
+        Some(result)
+    }
+
+    /// Takes a packet from the wire; false: the host is down.
+    pub(crate) fn receive(&mut self, fabric: &mut Fabric, packet: &Packet) -> bool {
+        let Some(endpoint) = self.endpoint.as_mut() else { return false };
+        endpoint.trace().set_virtual_now(fabric.now.as_ns());
+        let packet = RxPacket {
+            from: host_address(packet.from as usize),
+            bytes: &packet.bytes,
+            wire_len: packet.wire_len as usize,
+        };
+        let mut sink = PacketSink { store: &mut self.state.store, packet };
+        endpoint.handle_packets(fabric.now, [packet], &mut sink);
+        self.drive(fabric);
+        true
+    }
+
+    pub(crate) fn timeout(&mut self, fabric: &mut Fabric) {
+        if self.state.armed != Some(fabric.now) {
+            return;
+        }
+        self.state.armed = None;
+        let Some(endpoint) = self.endpoint.as_mut() else { return };
+        endpoint.trace().set_virtual_now(fabric.now.as_ns());
+        endpoint.handle_timeout(fabric.now);
+        self.drive(fabric);
+    }
+
+    /// What follows every step: events to the application, packets to the card, the next timeout into the queue.
+    pub(crate) fn drive(&mut self, fabric: &mut Fabric) {
+        loop {
+            self.pump_packets(fabric);
+            if !self.pump_events(fabric) {
+                break;
+            }
+        }
+        self.arm(fabric);
+        self.state.steps += 1;
+        if self.state.check_every > 0 && self.state.steps.is_multiple_of(self.state.check_every) {
+            self.endpoint.as_ref().inspect(|endpoint| endpoint.check());
+        }
+    }
+
+    fn pump_packets(&mut self, fabric: &mut Fabric) {
+        let Some(endpoint) = self.endpoint.as_mut() else { return };
+        self.state.nic_blocked = false;
+        loop {
+            if !fabric.nic_has_room(self.state.index) {
+                self.state.nic_blocked = true;
+                return;
+            }
+            match endpoint.poll_transmit(fabric.now) {
+                Some(transmit) => self.state.transmit(fabric, &transmit),
+                None => return,
+            }
+        }
+    }
+
+    /// Hands events to the application; whether there were any.
+    fn pump_events(&mut self, fabric: &mut Fabric) -> bool {
+        let mut any = false;
+        loop {
+            let Some(endpoint) = self.endpoint.as_mut() else { return any };
+            let Some(event) = endpoint.poll_event() else { return any };
+            any = true;
+            self.event(fabric, event);
+        }
+    }
+
+    fn event(&mut self, fabric: &mut Fabric, event: ProtoEvent) {
+        let Some(endpoint) = self.endpoint.as_mut() else { return };
+        let state = &mut self.state;
+        match event {
+            ProtoEvent::Request { rpc, peer, port, length } => {
+                state.check_request(fabric, rpc, peer, length);
+                let mut host = HostCtx { endpoint, state, fabric };
+                let from = address_index(peer) as usize;
+                let reply = self.app.on_request(&mut host, rpc, from, port, length);
+                host.answer(rpc, reply);
+            }
+            ProtoEvent::Response { rpc, cookie, length, .. } => {
+                state.store.complete(rpc, length);
+                state.counts.answered += 1;
+                state.counts.goodput_bytes += u64::from(length);
+                state.end_client(fabric, rpc, cookie);
+                self.app.on_response(&mut HostCtx { endpoint, state, fabric }, cookie, length);
+            }
+            ProtoEvent::Failed { rpc, cookie, error, .. } => {
+                state.counts.failed += 1;
+                state.end_client(fabric, rpc, cookie);
+                self.app.on_failed(&mut HostCtx { endpoint, state, fabric }, cookie, error);
+            }
+            ProtoEvent::Readable { rpc, end, length } => {
+                let (cookie, there) =
+                    state.store.get(rpc).map_or((0, 0), |entry| (entry.cookie, entry.contiguous()));
+                if end > there || end > length {
+                    state
+                        .store
+                        .violation(format!("{rpc:?} is said to be readable to {end}; {there} are there"));
+                }
+                self.app.on_readable(&mut HostCtx { endpoint, state, fabric }, cookie, end, length);
+            }
+            ProtoEvent::Done { rpc, reason } => {
+                match state.store.end(rpc) {
+                    Some(entry) if !entry.is_client => {}
+                    _ => state.store.violation(format!("Done for {rpc:?}, which is no open server RPC")),
+                }
+                self.app.on_done(&mut HostCtx { endpoint, state, fabric }, rpc, reason);
+            }
+            ProtoEvent::Freeze { .. } => {}
+        }
+    }
+
+    fn arm(&mut self, fabric: &mut Fabric) {
+        let Some(endpoint) = self.endpoint.as_ref() else { return };
+        let Some(at) = endpoint.poll_timeout() else { return };
+        if at == Time::NEVER {
+            return;
+        }
+        let state = &mut self.state;
+        if at <= fabric.now {
+            state.standing_still += 1;
+            if state.standing_still > MAX_STANDING_STILL {
+                return state.store.violation(format!("its timeout stands still at {at:?}"));
+            }
+        } else {
+            state.standing_still = 0;
+        }
+        let at = at.max(fabric.now);
+        if state.armed.is_none_or(|armed| at < armed) {
+            state.armed = Some(at);
+            fabric.queue.push(at, Event::Timeout { host: state.index, life: state.life });
+        }
+    }
+
+    /// Sends the answer that the application has computed.
+    pub(crate) fn reply(&mut self, fabric: &mut Fabric, rpc: RpcKey, length: u32) {
+        // The client may have given up meanwhile: then nobody wants the answer.
+        self.act(fabric, |_, host| host.answer(rpc, Reply::Now(length)));
+    }
+}
+
+impl HostCtx<'_> {
+    fn answer(&mut self, rpc: RpcKey, reply: Reply) {
+        match reply {
+            Reply::Now(length) => {
+                if self.reply(rpc, length).is_err() {
+                    // The limit of outgoing bytes, or the client gave up: an application that cannot answer gives up too.
+                    self.abort(rpc);
+                }
+            }
+            Reply::After { delay_ns, length } => {
+                let (host, life) = (self.state.index, self.state.life);
+                self.fabric.queue.push(self.fabric.now + delay_ns, Event::Reply { host, life, rpc, length });
+            }
+            Reply::Never => {}
+        }
+    }
+}
+
+impl HostState {
+    fn transmit(&mut self, fabric: &mut Fabric, transmit: &Transmit) {
+        let mut bytes = fabric.buffer();
+        bytes.extend_from_slice(&transmit.header);
+        let mut wire_len = transmit.header.len() as u32;
+        if let Some(range) = transmit.payload {
+            wire_len += range.len;
+            let sender_id = || {
+                homa_proto::wire::decode(&transmit.header, wire_len as usize)
+                    .map_or(0, |packet| packet.common.sender_id)
+            };
+            let first = self.store.outgoing(range.rpc, range.offset, range.len, sender_id, &mut bytes);
+            if let Some((id, length)) = first {
+                fabric.requests.insert((self.index, id), length);
+            }
+        }
+        if wire_len > self.max_packet {
+            self.store.violation(format!("sends a packet of {wire_len} bytes, more than max_packet"));
+        }
+        let to = address_index(transmit.to);
+        fabric.send(Packet { from: self.index, to, wire_len, priority: transmit.priority, bytes });
+    }
+
+    fn check_request(&mut self, fabric: &Fabric, rpc: RpcKey, peer: std::net::SocketAddr, length: u32) {
+        self.store.complete(rpc, length);
+        let Some(entry) = self.store.get(rpc) else { return };
+        let twice = std::mem::replace(&mut entry.delivered, true);
+        let (id, client) = (entry.id, entry.peer);
+        if twice || client != address_index(peer) {
+            self.store.violation(format!("{rpc:?} is handed over twice or from another host, {peer}"));
+        }
+        if fabric.requests.get(&(client, id)).is_some_and(|&sent| sent != length) {
+            self.counts.lengths_wrong += 1;
+        }
+        let times = self.executed.entry((client, id)).or_default();
+        *times += 1;
+        self.counts.executed += 1;
+        self.counts.executed_again += u64::from(*times > 1);
+        self.counts.goodput_bytes += u64::from(length);
+    }
+
+    fn end_client(&mut self, fabric: &mut Fabric, rpc: RpcKey, cookie: u64) {
+        match self.store.end(rpc) {
+            Some(entry) if entry.is_client && entry.cookie == cookie => {
+                fabric.requests.remove(&(self.index, entry.id));
+            }
+            _ => self
+                .store
+                .violation(format!("an end for {rpc:?}, cookie {cookie}, which is no open client RPC")),
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Hosts joined by links.
+
+use homa_proto::{Config, RpcKey, Time};
+
+use crate::app::{App, HostCtx};
+use crate::capture::{Captured, Fate};
+use crate::fabric::{Event, Fabric, FabricStats, MAX_HOSTS};
+use crate::fault::{FaultCounts, FaultProfile};
+use crate::host::{Host, HostSetup};
+use crate::link::LinkConfig;
+use crate::packet::Packet;
+use crate::payload::{PayloadMode, mix};
+
+/// How the hosts are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// Two hosts, each at the other's end of the link.
+    BackToBack,
+    /// All hosts at one switch, which stores and forwards.
+    Switch {
+        /// From a packet's arrival at the switch to its place in the queue of its port.
+        delay_ns: u64,
+    },
+}
+
+/// A network and what its hosts are like.
+#[derive(Clone, Debug)]
+pub struct NetworkConfig {
+    /// Determines the run.
+    pub seed: u64,
+    /// Number of hosts: 2 back to back, 1 to 2^24 at a switch.
+    pub hosts: usize,
+    /// How they are joined.
+    pub topology: Topology,
+    /// Every link, both directions.
+    pub link: LinkConfig,
+    /// Whether the hosts' cards send by priority; else in order, as most do.
+    pub nic_priorities: bool,
+    /// Bytes in the card's queue at which a host's driver takes no more packets from its endpoint.
+    pub nic_queue_bytes: u64,
+    /// From a packet's arrival at a host to its handling.
+    pub receive_delay_ns: u64,
+    /// What the network does to packets.
+    pub faults: FaultProfile,
+    /// Whether payload exists.
+    pub payload: PayloadMode,
+    /// The hosts' protocol; each host gets a seed and an incarnation of its own, unless `incarnation` is 0.
+    pub protocol: Config,
+    /// [`homa_proto::Endpoint::check`] is called after every so many steps of a host; 0: never.
+    pub check_every: u64,
+    /// Records of each host's trace; 0: none.
+    pub trace_records: usize,
+    /// Whether every packet is kept for [`Network::captured`].
+    pub capture: bool,
+}
+
+impl NetworkConfig {
+    /// A faultless network at 25 Gbit/s, the link that the protocol's defaults were tuned for: two hosts back to back, more
+    /// at one switch.
+    pub fn new(seed: u64, hosts: usize) -> NetworkConfig {
+        NetworkConfig {
+            seed,
+            hosts,
+            topology: if hosts == 2 { Topology::BackToBack } else { Topology::Switch { delay_ns: 250 } },
+            link: LinkConfig::with_rate(25_000_000_000),
+            nic_priorities: false,
+            // Three full packets keep the link busy; more would only be a queue that no priority can pass.
+            nic_queue_bytes: 4_500,
+            // The half of the host turn-around that published simulations of Homa use is 0.5 us.
+            receive_delay_ns: 500,
+            faults: FaultProfile::default(),
+            payload: PayloadMode::Real,
+            protocol: Config { incarnation: 1, link_mbps: Some(25_000), ..Config::default() },
+            check_every: 0,
+            trace_records: 0,
+            capture: false,
+        }
+    }
+}
+
+/// Hosts joined by links, on virtual time.
+pub struct Network<A> {
+    config: NetworkConfig,
+    hosts: Vec<Host<A>>,
+    fabric: Fabric,
+}
+
+impl<A: App> Network<A> {
+    /// A network whose hosts have started, at time 0. `app` makes the application of each host by its index.
+    ///
+    /// # Panics
+    /// If the number of hosts does not fit the topology, or the protocol's configuration contradicts itself.
+    pub fn new(config: NetworkConfig, mut app: impl FnMut(usize) -> A) -> Network<A> {
+        assert!((1..=MAX_HOSTS).contains(&config.hosts), "hosts: 1 to {MAX_HOSTS}, not {}", config.hosts);
+        assert!(config.topology != Topology::BackToBack || config.hosts == 2, "back to back are two hosts");
+        let mut fabric = Fabric::new(&config);
+        let setup = |index| HostSetup {
+            seed: config.seed,
+            index,
+            payload: config.payload,
+            check_every: config.check_every,
+            trace_records: config.trace_records,
+        };
+        let mut hosts: Vec<Host<A>> =
+            (0..config.hosts).map(|index| Host::new(&setup(index as u32), app(index))).collect();
+        for host in &mut hosts {
+            let protocol = host_config(&config, host.state.index, 0);
+            host.start(&mut fabric, protocol);
+        }
+        Network { config, hosts, fabric }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.fabric.now
+    }
+
+    /// The hosts.
+    pub fn hosts(&self) -> &[Host<A>] {
+        &self.hosts
+    }
+
+    /// One host.
+    pub fn host(&self, index: usize) -> &Host<A> {
+        &self.hosts[index]
+    }
+
+    /// One host, to be changed.
+    pub fn host_mut(&mut self, index: usize) -> &mut Host<A> {
+        &mut self.hosts[index]
+    }
+
+    /// Lets the application of a host act now; `None`: the host is down.
+    pub fn act<R>(&mut self, host: usize, act: impl FnOnce(&mut A, &mut HostCtx<'_>) -> R) -> Option<R> {
+        self.hosts[host].act(&mut self.fabric, act)
+    }
+
+    /// Advances to `until`, inclusive.
+    pub fn run_until(&mut self, until: Time) {
+        while self.fabric.queue.next_at().is_some_and(|at| at <= until) {
+            self.step();
+        }
+        self.fabric.now = self.fabric.now.max(until);
+    }
+
+    /// Advances by so much.
+    pub fn run_for(&mut self, ns: u64) {
+        self.run_until(self.fabric.now + ns);
+    }
+
+    /// Advances until `done`, which is asked after each event; false: `limit` came first, or nothing is left to happen.
+    pub fn run_until_done(&mut self, limit: Time, mut done: impl FnMut(&Network<A>) -> bool) -> bool {
+        while !done(self) {
+            if self.fabric.queue.next_at().is_none_or(|at| at > limit) {
+                return false;
+            }
+            self.step();
+        }
+        true
+    }
+
+    /// Advances until no packet is under way and every host is idle; false: `limit` came first.
+    pub fn run_until_idle(&mut self, limit: Time) -> bool {
+        self.run_until_done(limit, Network::is_idle)
+    }
+
+    /// Whether no packet is under way and every host is idle.
+    pub fn is_idle(&self) -> bool {
+        self.fabric.packets.in_flight() == 0 && self.hosts.iter().all(Host::is_idle)
+    }
+
+    /// Lets the next event happen; false: there is none.
+    pub fn step(&mut self) -> bool {
+        let Some((at, event)) = self.fabric.queue.pop() else { return false };
+        debug_assert!(at >= self.fabric.now, "time goes back");
+        self.fabric.now = at;
+        self.fabric.stats.events += 1;
+        match event {
+            Event::PortFree { port } => self.port_free(port),
+            Event::Forward { packet, port } => self.fabric.enqueue(packet, port),
+            Event::Deliver { packet } => self.deliver(packet),
+            Event::Timeout { host, life } => {
+                if let Some(host) = self.living(host, life) {
+                    self.hosts[host].timeout(&mut self.fabric);
+                }
+            }
+            Event::AppTimer { host, life, token } => {
+                if let Some(host) = self.living(host, life) {
+                    self.hosts[host].act(&mut self.fabric, |app, host| app.on_timer(host, token));
+                }
+            }
+            Event::Reply { host, life, rpc, length } => self.reply(host, life, rpc, length),
+        }
+        true
+    }
+
+    fn living(&self, host: u32, life: u32) -> Option<usize> {
+        (self.hosts[host as usize].state.life == life).then_some(host as usize)
+    }
+
+    fn reply(&mut self, host: u32, life: u32, rpc: RpcKey, length: u32) {
+        if let Some(host) = self.living(host, life) {
+            self.hosts[host].reply(&mut self.fabric, rpc, length);
+        }
+    }
+
+    fn port_free(&mut self, port: u32) {
+        self.fabric.ports[port as usize].wakeup_pending = false;
+        self.fabric.depart(port);
+        if let Some(host) = self.hosts.get_mut(port as usize)
+            && host.state.nic_blocked
+        {
+            host.drive(&mut self.fabric);
+        }
+    }
+
+    fn deliver(&mut self, number: u32) {
+        let to = self.fabric.packets.get(number).to as usize;
+        if self.hosts[to].endpoint.is_none() {
+            self.fabric.stats.host_down += 1;
+            return self.fabric.drop_packet(number, Fate::HostDown);
+        }
+        self.fabric.stats.delivered += 1;
+        let packet = self.fabric.packets.lend(number);
+        self.fabric.capture.see(self.fabric.now, &packet, Fate::Delivered);
+        self.hosts[to].receive(&mut self.fabric, &packet);
+        self.fabric.packets.give_back(number, packet);
+    }
+
+    /// The host loses its memory and is silent until [`Network::restart`]. What it sent already arrives.
+    pub fn crash(&mut self, host: usize) {
+        self.hosts[host].crash(&mut self.fabric);
+    }
+
+    /// A host that crashed starts again, with a newer incarnation and another seed.
+    pub fn restart(&mut self, host: usize) {
+        let state = &self.hosts[host].state;
+        let protocol = host_config(&self.config, state.index, state.life);
+        self.hosts[host].start(&mut self.fabric, protocol);
+    }
+
+    /// Lets nothing pass from one host to another, or lets it pass again.
+    pub fn set_blocked(&mut self, from: usize, to: usize, blocked: bool) {
+        let way = (from as u32, to as u32);
+        if blocked {
+            self.fabric.blocked.insert(way);
+        } else {
+            self.fabric.blocked.remove(&way);
+        }
+    }
+
+    /// What the network does to packets from now on.
+    pub fn set_faults(&mut self, faults: FaultProfile) {
+        self.fabric.faults.set_profile(faults);
+    }
+
+    /// Puts a packet onto the uplink of `from` as if that host had sent it, for peers that are no endpoint of ours.
+    pub fn inject(&mut self, from: usize, to: usize, priority: u8, bytes: Vec<u8>) {
+        let wire_len = bytes.len() as u32;
+        self.fabric.send(Packet { from: from as u32, to: to as u32, wire_len, priority, bytes });
+    }
+
+    /// The packets seen so far, where [`NetworkConfig::capture`] asked for it.
+    pub fn captured(&self) -> &[Captured] {
+        &self.fabric.capture.packets
+    }
+
+    /// What the network counted.
+    pub fn stats(&self) -> FabricStats {
+        self.fabric.stats
+    }
+
+    /// What was done to packets.
+    pub fn fault_counts(&self) -> FaultCounts {
+        self.fabric.faults.counts
+    }
+
+    /// Most bytes that waited at the switch for the link to this host; 0 back to back.
+    pub fn max_queued_bytes(&self, host: usize) -> u64 {
+        self.fabric.ports.get(self.hosts.len() + host).map_or(0, |port| port.max_queued_bytes)
+    }
+}
+
+/// The protocol of one life of a host.
+fn host_config(config: &NetworkConfig, host: u32, life: u32) -> Config {
+    let incarnation = match config.protocol.incarnation {
+        0 => 0,
+        first => first + u64::from(life),
+    };
+    // The protocol takes seed 0 as any other, but 0 is what a configuration has that nobody filled in.
+    let seed = mix(mix(config.seed) ^ (u64::from(host) << 32 | u64::from(life))) | 1;
+    Config { seed, incarnation, ..config.protocol.clone() }
+}
