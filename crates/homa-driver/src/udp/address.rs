@@ -1,0 +1,130 @@
+//! Socket addresses as the kernel takes and gives them.
+
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+/// What a socket can send to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// IPv4 only.
+    V4,
+    /// IPv6 only.
+    V6,
+    /// An IPv6 socket that reaches IPv4 peers through mapped addresses.
+    Dual,
+}
+
+/// Room for a `sockaddr_in` or a `sockaddr_in6`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) union RawAddress {
+    family: libc::sa_family_t,
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl RawAddress {
+    pub(super) const BYTES: libc::socklen_t = size_of::<RawAddress>() as libc::socklen_t;
+
+    pub(super) fn empty() -> RawAddress {
+        // SAFETY: all-zero bytes are a value of every field of the union, which holds only integers.
+        unsafe { std::mem::zeroed() }
+    }
+
+    /// Writes a peer's address and returns its length, or `None` when a socket of this family cannot send there.
+    pub(super) fn set(&mut self, to: SocketAddr, family: Family) -> Option<libc::socklen_t> {
+        match (to, family) {
+            (SocketAddr::V4(to), Family::V4) => {
+                self.v4 = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: to.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(to.ip().octets()) },
+                    sin_zero: [0; 8],
+                };
+                Some(size_of::<libc::sockaddr_in>() as libc::socklen_t)
+            }
+            (SocketAddr::V4(to), Family::Dual) => Some(self.set_v6(to.ip().to_ipv6_mapped(), to.port(), 0)),
+            (SocketAddr::V6(to), Family::V6 | Family::Dual) => {
+                Some(self.set_v6(*to.ip(), to.port(), to.scope_id()))
+            }
+            (SocketAddr::V4(_), Family::V6) | (SocketAddr::V6(_), Family::V4) => None,
+        }
+    }
+
+    fn set_v6(&mut self, ip: Ipv6Addr, port: u16, scope_id: u32) -> libc::socklen_t {
+        self.v6 = libc::sockaddr_in6 {
+            sin6_family: libc::AF_INET6 as libc::sa_family_t,
+            sin6_port: port.to_be(),
+            sin6_flowinfo: 0,
+            sin6_addr: libc::in6_addr { s6_addr: ip.octets() },
+            sin6_scope_id: scope_id,
+        };
+        size_of::<libc::sockaddr_in6>() as libc::socklen_t
+    }
+
+    /// The address that the kernel wrote, `length` bytes of it; mapped IPv4 comes back as IPv4. `None` when it is of another
+    /// family or shorter than its family needs.
+    pub(super) fn get(&self, length: libc::socklen_t) -> Option<SocketAddr> {
+        let length = length as usize;
+        if length < size_of::<libc::sa_family_t>() {
+            return None;
+        }
+        // SAFETY: every field of the union begins with the family and any bytes are a value of it.
+        let family = libc::c_int::from(unsafe { self.family });
+        if family == libc::AF_INET && length >= size_of::<libc::sockaddr_in>() {
+            // SAFETY: the family says that this field was written, and any bytes are a value of it.
+            let v4 = unsafe { self.v4 };
+            let ip = v4.sin_addr.s_addr.to_ne_bytes().into();
+            return Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into());
+        }
+        if family == libc::AF_INET6 && length >= size_of::<libc::sockaddr_in6>() {
+            // SAFETY: as above.
+            let v6 = unsafe { self.v6 };
+            let (ip, port) = (Ipv6Addr::from(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port));
+            return Some(match ip.to_ipv4_mapped() {
+                Some(ip) => SocketAddrV4::new(ip, port).into(),
+                // The flow label says nothing of who the peer is; kept, it would make two peers of one.
+                None => SocketAddrV6::new(ip, port, 0, v6.sin6_scope_id).into(),
+            });
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn through(address: &str, family: Family) -> Option<SocketAddr> {
+        let mut raw = RawAddress::empty();
+        let length = raw.set(address.parse().unwrap(), family)?;
+        raw.get(length)
+    }
+
+    #[test]
+    fn addresses_come_back_as_they_went_in() {
+        for (address, family) in [
+            ("10.1.2.3:4", Family::V4),
+            ("10.1.2.3:4", Family::Dual),
+            ("[2001:db8::1]:65535", Family::V6),
+            ("[2001:db8::1]:65535", Family::Dual),
+            ("[fe80::1%7]:80", Family::V6),
+        ] {
+            assert_eq!(through(address, family), Some(address.parse().unwrap()), "{family:?}");
+        }
+    }
+
+    #[test]
+    fn a_family_that_the_socket_cannot_reach_is_refused() {
+        assert_eq!(through("10.1.2.3:4", Family::V6), None);
+        assert_eq!(through("[::1]:4", Family::V4), None);
+    }
+
+    #[test]
+    fn what_the_kernel_did_not_fill_is_no_address() {
+        let mut raw = RawAddress::empty();
+        assert_eq!(raw.get(RawAddress::BYTES), None);
+        let length = raw.set("1.2.3.4:5".parse().unwrap(), Family::V4).unwrap();
+        assert_eq!(raw.get(length - 1), None);
+        assert_eq!(raw.get(0), None);
+    }
+}

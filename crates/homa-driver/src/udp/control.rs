@@ -1,0 +1,87 @@
+//! Control messages: what a socket says about a datagram beside its bytes.
+
+/// Room for two control messages of an integer each: all that the paths here send or ask for with a datagram.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub(super) struct Control<const BYTES: usize = 64> {
+    pub(super) bytes: [u8; BYTES],
+}
+
+/// Bytes in front of a control message's data.
+const HEADER_BYTES: usize = {
+    // SAFETY: computes with the length only.
+    (unsafe { libc::CMSG_LEN(0) }) as usize
+};
+
+impl<const BYTES: usize> Control<BYTES> {
+    pub(super) const fn empty() -> Control<BYTES> {
+        Control { bytes: [0; BYTES] }
+    }
+
+    /// Writes a message at `at`, which is 0 or what the last call returned, and returns the end of it.
+    ///
+    /// # Panics
+    /// There is no room; the callers' messages are of fixed sizes.
+    pub(super) fn put(&mut self, at: usize, level: libc::c_int, kind: libc::c_int, data: &[u8]) -> usize {
+        // SAFETY: computes with the length only.
+        let (length, space) =
+            unsafe { (libc::CMSG_LEN(data.len() as u32), libc::CMSG_SPACE(data.len() as u32)) };
+        let end = at + space as usize;
+        let room = &mut self.bytes[at..end];
+        // SAFETY: all-zero bytes are a value of the structure, which holds only integers.
+        let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
+        header.cmsg_len = length as _;
+        header.cmsg_level = level;
+        header.cmsg_type = kind;
+        // SAFETY: `room` is longer than the structure, and an unaligned write asks nothing of its alignment.
+        unsafe { room.as_mut_ptr().cast::<libc::cmsghdr>().write_unaligned(header) };
+        room[HEADER_BYTES..HEADER_BYTES + data.len()].copy_from_slice(data);
+        end
+    }
+
+    /// Level, kind and data of each message in the first `length` bytes; ends at the first that does not fit.
+    pub(super) fn messages(&self, length: usize) -> Messages<'_> {
+        Messages { left: &self.bytes[..length.min(BYTES)] }
+    }
+}
+
+pub(super) struct Messages<'a> {
+    left: &'a [u8],
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = (libc::c_int, libc::c_int, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left.len() < HEADER_BYTES {
+            return None;
+        }
+        // SAFETY: as many bytes as the structure has are there, it holds only integers, and the read may be unaligned.
+        let header = unsafe { self.left.as_ptr().cast::<libc::cmsghdr>().read_unaligned() };
+        #[allow(clippy::unnecessary_cast, reason = "the field's type differs between C libraries")]
+        let length = header.cmsg_len as usize;
+        let data = self.left.get(HEADER_BYTES..length)?;
+        // SAFETY: computes with the length only.
+        let space = unsafe { libc::CMSG_SPACE(data.len() as u32) } as usize;
+        self.left = self.left.get(space..).unwrap_or_default();
+        Some((header.cmsg_level, header.cmsg_type, data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_read_back_and_damage_ends_the_list() {
+        let mut control = Control::<64>::empty();
+        let end = control.put(0, 1, 2, &7_i32.to_ne_bytes());
+        let end = control.put(end, 3, 4, &9_u16.to_ne_bytes());
+        let all: Vec<_> = control.messages(end).collect();
+        assert_eq!(all, [(1, 2, &7_i32.to_ne_bytes()[..]), (3, 4, &9_u16.to_ne_bytes()[..])]);
+        assert_eq!(control.messages(end / 2).count(), 1);
+        assert_eq!(control.messages(HEADER_BYTES - 1).count(), 0);
+        control.bytes[0] = 255;
+        assert_eq!(control.messages(end).count(), 0);
+    }
+}

@@ -1,0 +1,143 @@
+//! The speed of the link behind a local address.
+
+use std::ffi::CStr;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+
+const SYSFS: &str = "/sys/class/net";
+
+/// Speed in Mbit/s of the device that has this address, or of the default route's device when it is unspecified. `None` when
+/// there is no such device, or none that tells a speed that means anything.
+pub(super) fn link_mbps(local: IpAddr) -> Option<u32> {
+    let device = if local.is_unspecified() {
+        default_device(&fs::read_to_string("/proc/net/route").ok()?)?
+    } else {
+        device_with(local)?
+    };
+    device_mbps(Path::new(SYSFS), &device)
+}
+
+/// The speed that a device tells, when it is one of hardware, or a VLAN or bond on such. The others (loopback, veth, bridges,
+/// tunnels) tell none, or a number without meaning: veth says 10,000 whatever it does.
+fn device_mbps(sysfs: &Path, device: &str) -> Option<u32> {
+    let directory = sysfs.join(device);
+    let kind = fs::read_to_string(directory.join("uevent")).unwrap_or_default();
+    let stacked = kind.lines().any(|line| line == "DEVTYPE=vlan" || line == "DEVTYPE=bond");
+    if !stacked && !directory.join("device").exists() {
+        return None;
+    }
+    // Reads -1, or fails, while the link is down and on many virtual machines.
+    let speed: i64 = fs::read_to_string(directory.join("speed")).ok()?.trim().parse().ok()?;
+    u32::try_from(speed).ok().filter(|&speed| speed > 0)
+}
+
+/// The device of the IPv4 default route with the lowest metric, from the text of `/proc/net/route`.
+fn default_device(routes: &str) -> Option<String> {
+    let mut best: Option<(u32, &str)> = None;
+    for line in routes.lines().skip(1) {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [device, destination, _, _, _, _, metric, mask, ..] = fields[..] else { continue };
+        let Ok(metric) = metric.parse() else { continue };
+        if destination == "00000000" && mask == "00000000" && best.is_none_or(|(least, _)| metric < least) {
+            best = Some((metric, device));
+        }
+    }
+    best.map(|(_, device)| device.to_owned())
+}
+
+/// The device that has this address.
+fn device_with(local: IpAddr) -> Option<String> {
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the call writes a pointer to a list that is freed below, or fails and writes nothing.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return None;
+    }
+    let mut found = None;
+    let mut next = list;
+    while !next.is_null() && found.is_none() {
+        // SAFETY: not null, so an entry of the list, which nobody changes until it is freed.
+        let entry = unsafe { &*next };
+        next = entry.ifa_next;
+        // SAFETY: `ifa_addr` is null or an address of the length that its family has.
+        if unsafe { ip_of(entry.ifa_addr) } == Some(local) {
+            // SAFETY: names in the list end with a zero byte.
+            found = Some(unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned());
+        }
+    }
+    // SAFETY: the list is from `getifaddrs`, freed once, and no reference into it is left.
+    unsafe { libc::freeifaddrs(list) };
+    found
+}
+
+/// The IP address in a socket address of any family.
+///
+/// # Safety
+/// `address` is null or points to a socket address as long as its family needs.
+unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: not null, and every socket address begins with its family.
+    match libc::c_int::from(unsafe { (*address).sa_family }) {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is this structure.
+            let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(IpAddr::V4(v4.sin_addr.s_addr.to_ne_bytes().into()))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says that it is this structure.
+            let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(IpAddr::V6(v6.sin6_addr.s6_addr.into()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory as sysfs has it for one device.
+    fn device(name: &str, speed: &str, hardware: bool, uevent: &str) -> Option<u32> {
+        let root = std::env::temp_dir().join(format!("homa-driver-link-{}-{name}", std::process::id()));
+        let directory = root.join(name);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("speed"), speed).unwrap();
+        fs::write(directory.join("uevent"), uevent).unwrap();
+        if hardware {
+            fs::create_dir(directory.join("device")).unwrap();
+        }
+        let result = device_mbps(&root, name);
+        fs::remove_dir_all(&root).unwrap();
+        result
+    }
+
+    #[test]
+    fn only_devices_whose_speed_means_something_tell_it() {
+        assert_eq!(device("eth0", "25000\n", true, "INTERFACE=eth0\n"), Some(25_000));
+        assert_eq!(device("eth1", "-1\n", true, "INTERFACE=eth1\n"), None);
+        assert_eq!(device("eth2", "0\n", true, ""), None);
+        assert_eq!(device("veth0", "10000\n", false, "INTERFACE=veth0\n"), None);
+        assert_eq!(device("eth3.7", "10000\n", false, "DEVTYPE=vlan\nINTERFACE=eth3.7\n"), Some(10_000));
+        assert_eq!(device_mbps(Path::new("/nonexistent"), "eth0"), None);
+    }
+
+    #[test]
+    fn the_default_route_with_the_lowest_metric_wins() {
+        let text = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n\
+                    wlan0 00000000 0100000A 0003 0 0 600 00000000 0 0 0\n\
+                    eth0 00000000 0100000A 0003 0 0 100 00000000 0 0 0\n\
+                    eth1 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n\
+                    short line\n";
+        assert_eq!(default_device(text).as_deref(), Some("eth0"));
+        assert_eq!(default_device("Iface Destination\n"), None);
+    }
+
+    #[test]
+    fn loopback_is_found_and_has_no_speed() {
+        assert_eq!(device_with(IpAddr::from([127, 0, 0, 1])).as_deref(), Some("lo"));
+        assert_eq!(link_mbps(IpAddr::from([127, 0, 0, 1])), None);
+        assert_eq!(device_with(IpAddr::from([203, 0, 113, 77])), None);
+    }
+}

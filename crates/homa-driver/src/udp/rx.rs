@@ -1,0 +1,104 @@
+//! Receiving: several datagrams in a system call, into a burst's memory.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::address::RawAddress;
+use super::control::Control;
+use crate::burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst};
+
+/// The kernel's structures for one `recvmmsg`. The pointers in them mean something only within [`RxRing::receive`].
+pub(super) struct RxRing {
+    names: Box<[RawAddress]>,
+    parts: Box<[libc::iovec]>,
+    controls: Box<[Control]>,
+    messages: Box<[libc::mmsghdr]>,
+}
+
+// SAFETY: the raw pointers inside point into the boxes beside them, to a burst, or are stale, and are used only by
+// `RxRing::receive`, which holds the ring exclusively and sets them before.
+unsafe impl Send for RxRing {}
+
+/// What a call received besides the packets in the burst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Received {
+    pub(super) bytes: u64,
+    /// Datagrams that did not fit their buffer.
+    pub(super) truncated: u64,
+    /// Packets that the socket has ever dropped for want of room (modulo 2^32), when it said.
+    pub(super) queue_drops: Option<u32>,
+}
+
+impl RxRing {
+    pub(super) fn new() -> RxRing {
+        let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
+        let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        RxRing {
+            names: vec![RawAddress::empty(); BURST_PACKETS].into_boxed_slice(),
+            parts: vec![part; BURST_PACKETS].into_boxed_slice(),
+            controls: vec![Control::empty(); BURST_PACKETS].into_boxed_slice(),
+            messages: vec![message; BURST_PACKETS].into_boxed_slice(),
+        }
+    }
+
+    /// Adds what has come to an empty burst.
+    pub(super) fn receive(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<Received> {
+        let memory = burst.memory_mut();
+        for (i, buffer) in memory.chunks_exact_mut(PACKET_BUFFER_BYTES).enumerate() {
+            self.parts[i] = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            let message = &mut self.messages[i].msg_hdr;
+            message.msg_name = (&raw mut self.names[i]).cast();
+            message.msg_namelen = RawAddress::BYTES;
+            message.msg_iov = &raw mut self.parts[i];
+            message.msg_iovlen = 1;
+            message.msg_control = self.controls[i].bytes.as_mut_ptr().cast();
+            message.msg_controllen = self.controls[i].bytes.len() as _;
+        }
+        // SAFETY: the descriptor is open while it is borrowed. The burst's memory is BURST_PACKETS buffers long, so that many
+        // headers were just filled with pointers to names, parts and controls of the lengths they say, in boxes that are
+        // neither moved nor touched until the call returns; the parts point into the burst, which is held exclusively.
+        let result = unsafe {
+            libc::recvmmsg(
+                fd.as_raw_fd(),
+                self.messages.as_mut_ptr(),
+                BURST_PACKETS as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(self.take(result as usize, burst))
+    }
+
+    fn take(&mut self, datagrams: usize, burst: &mut RxBurst) -> Received {
+        let mut received = Received::default();
+        for i in 0..datagrams {
+            let message = &self.messages[i];
+            let length = message.msg_len as usize;
+            let mut segment = length;
+            #[allow(clippy::unnecessary_cast, reason = "the field's type differs between C libraries")]
+            let control_length = message.msg_hdr.msg_controllen as usize;
+            for (level, kind, data) in self.controls[i].messages(control_length) {
+                let Some(Ok(number)) = data.get(..4).map(<[u8; 4]>::try_from) else { continue };
+                match (level, kind) {
+                    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                        received.queue_drops = Some(u32::from_ne_bytes(number))
+                    }
+                    (libc::SOL_UDP, libc::UDP_GRO) => segment = i32::from_ne_bytes(number).max(1) as usize,
+                    _ => (),
+                }
+            }
+            if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+                received.truncated += 1;
+                continue;
+            }
+            let Some(from) = self.names[i].get(message.msg_hdr.msg_namelen) else { continue };
+            burst.note_datagram(from, i * PACKET_BUFFER_BYTES, length, segment);
+            received.bytes += length as u64;
+        }
+        received
+    }
+}

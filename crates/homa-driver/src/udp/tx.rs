@@ -1,0 +1,225 @@
+//! Sending: several packets in a system call, each gathered from header and payload.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::address::{Family, RawAddress};
+use super::control::Control;
+use crate::driver::TxPacket;
+
+/// Packets looked at for one system call.
+pub(super) const TX_PACKETS: usize = 64;
+/// Most segments that every kernel with UDP_SEGMENT (since 4.18) takes in one datagram.
+const SEGMENTS_MAX: usize = 64;
+/// Most bytes of a segmented datagram: the IPv6 payload length has 16 bits and counts the UDP header; 40 more bytes let the
+/// same number do for IPv4, whose length counts its own header.
+const SEGMENTED_BYTES_MAX: usize = 65_535 - 8 - 40;
+
+/// The kernel's structures for one `sendmmsg`. The pointers in them mean something only within [`TxRing::fill`] and the
+/// [`TxRing::send`] after it.
+pub(super) struct TxRing {
+    family: Family,
+    names: Box<[RawAddress]>,
+    parts: Box<[libc::iovec]>,
+    controls: Box<[Control]>,
+    messages: Box<[libc::mmsghdr]>,
+    /// Packets in each message of the last fill.
+    packets: [u8; TX_PACKETS],
+}
+
+// SAFETY: the raw pointers inside point into the boxes beside them or are stale, and are used only by methods that hold the
+// ring exclusively and have set them before.
+unsafe impl Send for TxRing {}
+
+impl TxRing {
+    pub(super) fn new(family: Family) -> TxRing {
+        let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
+        let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        TxRing {
+            family,
+            names: vec![RawAddress::empty(); TX_PACKETS].into_boxed_slice(),
+            parts: vec![part; 2 * TX_PACKETS].into_boxed_slice(),
+            controls: vec![Control::empty(); TX_PACKETS].into_boxed_slice(),
+            messages: vec![message; TX_PACKETS].into_boxed_slice(),
+            packets: [0; TX_PACKETS],
+        }
+    }
+
+    /// Sends the first of `packets`, at most [`TX_PACKETS`], and returns how many, at least one. Those that may share a
+    /// datagram do when `segment` is set. `Ok(None)`: the first has an address that this socket cannot send to.
+    pub(super) fn send(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        packets: &[TxPacket<'_>],
+        segment: bool,
+    ) -> io::Result<Option<Sent>> {
+        let messages = self.fill(packets, segment);
+        if messages == 0 {
+            return Ok(None);
+        }
+        // SAFETY: the descriptor is open while it is borrowed. The first `messages` headers were just filled with pointers to
+        // names, parts and controls of the lengths they say, in boxes that are neither moved nor written until the call
+        // returns; the parts point to the packets' bytes, which the kernel only reads.
+        let sent = unsafe {
+            libc::sendmmsg(
+                fd.as_raw_fd(),
+                self.messages.as_mut_ptr(),
+                messages as libc::c_uint,
+                libc::MSG_DONTWAIT,
+            )
+        };
+        if sent < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let sent = sent as usize;
+        let count = self.packets[..sent].iter().map(|&packets| usize::from(packets)).sum();
+        Ok(Some(Sent { packets: count, all: sent == messages }))
+    }
+
+    /// How many packets the first message of the last fill carries.
+    pub(super) fn first_message_packets(&self) -> usize {
+        usize::from(self.packets[0])
+    }
+
+    /// Fills the structures for a prefix of `packets` and returns the number of messages: until the packets or the room end,
+    /// or one has an address that this socket cannot send to.
+    fn fill(&mut self, packets: &[TxPacket<'_>], segment: bool) -> usize {
+        let (mut next, mut messages) = (0, 0);
+        let packets = &packets[..packets.len().min(TX_PACKETS)];
+        while next < packets.len() {
+            let run = if segment { run_length(&packets[next..]) } else { 1 };
+            let first = &packets[next];
+            let Some(name_length) = self.names[messages].set(first.to, self.family) else { break };
+            for (packet, parts) in
+                packets[next..next + run].iter().zip(self.parts[2 * next..].chunks_exact_mut(2))
+            {
+                parts[0] = part(packet.header);
+                parts[1] = part(packet.payload);
+            }
+            let control_length = put_controls(&mut self.controls[messages], first, run);
+            let message = &mut self.messages[messages].msg_hdr;
+            message.msg_name = (&raw mut self.names[messages]).cast();
+            message.msg_namelen = name_length;
+            message.msg_iov = &raw mut self.parts[2 * next];
+            message.msg_iovlen = (2 * run) as _;
+            message.msg_control = self.controls[messages].bytes.as_mut_ptr().cast();
+            message.msg_controllen = control_length as _;
+            self.packets[messages] = run as u8;
+            next += run;
+            messages += 1;
+        }
+        messages
+    }
+}
+
+/// What a system call sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub(super) packets: usize,
+    /// Whether that is all that the call was given.
+    pub(super) all: bool,
+}
+
+fn part(bytes: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+}
+
+/// How many packets from the first on may be one datagram that the kernel or the device cuts: same peer, same priority, same
+/// length but for the last, which may be shorter.
+fn run_length(packets: &[TxPacket<'_>]) -> usize {
+    let first = &packets[0];
+    let segment = first.len();
+    let mut bytes = segment;
+    let mut run = 1;
+    for packet in &packets[1..packets.len().min(SEGMENTS_MAX)] {
+        let length = packet.len();
+        bytes += length;
+        if packet.to != first.to
+            || packet.priority != first.priority
+            || length > segment
+            || length == 0
+            || bytes > SEGMENTED_BYTES_MAX
+        {
+            break;
+        }
+        run += 1;
+        if length < segment {
+            break;
+        }
+    }
+    run
+}
+
+/// The byte that carries a priority: in IPv4 type of service, in IPv6 traffic class. Priorities are the class selectors of
+/// RFC 2474, the top three bits, that switches map to their queues by default; the low two bits are ECN's and stay zero.
+pub(super) fn dscp_byte(priority: u8) -> u8 {
+    priority.min(7) << 5
+}
+
+/// Writes the control messages for a run of packets and returns their length.
+fn put_controls(control: &mut Control, first: &TxPacket<'_>, run: usize) -> usize {
+    let mut end = 0;
+    // The socket's own default is 0: the lowest priority costs no control message.
+    if first.priority > 0 {
+        let (level, kind) = match first.to {
+            std::net::SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+            std::net::SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        };
+        end = control.put(end, level, kind, &libc::c_int::from(dscp_byte(first.priority)).to_ne_bytes());
+    }
+    if run > 1 {
+        let segment = first.len() as u16;
+        end = control.put(end, libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(port: u16, priority: u8, length: usize) -> TxPacket<'static> {
+        static BYTES: [u8; 65_536] = [0; 65_536];
+        let (header, payload) = BYTES[..length].split_at(length.min(40));
+        TxPacket { to: ([127, 0, 0, 1], port).into(), priority, header, payload }
+    }
+
+    #[test]
+    fn a_run_is_of_one_peer_one_priority_and_one_length() {
+        let same = packet(1, 3, 1_000);
+        assert_eq!(run_length(&[same, same, same]), 3);
+        assert_eq!(run_length(&[same, same, packet(2, 3, 1_000)]), 2);
+        assert_eq!(run_length(&[same, packet(1, 4, 1_000)]), 1);
+        assert_eq!(run_length(&[same, packet(1, 3, 1_001)]), 1);
+        assert_eq!(run_length(&[same, packet(1, 3, 0)]), 1);
+    }
+
+    #[test]
+    fn a_shorter_packet_ends_a_run() {
+        let (long, short) = (packet(1, 3, 1_000), packet(1, 3, 40));
+        assert_eq!(run_length(&[long, short, short]), 2);
+    }
+
+    #[test]
+    fn a_run_stays_within_a_datagram_and_the_kernels_segments() {
+        assert_eq!(run_length(&[packet(1, 0, 30_000); 5]), 2);
+        assert_eq!(run_length(&[packet(1, 0, 65_507); 2]), 1);
+        assert_eq!(run_length(&[packet(1, 0, 100); 200]), SEGMENTS_MAX);
+    }
+
+    #[test]
+    fn priorities_are_class_selectors() {
+        assert_eq!([0, 1, 7, 200].map(dscp_byte), [0x00, 0x20, 0xe0, 0xe0]);
+    }
+
+    #[test]
+    fn a_fill_stops_at_an_address_of_another_family() {
+        let mut ring = TxRing::new(Family::V6);
+        assert_eq!(ring.fill(&[packet(1, 0, 50)], true), 0);
+        let mut ring = TxRing::new(Family::V4);
+        let mut v6 = packet(1, 0, 50);
+        v6.to = "[::1]:9".parse().unwrap();
+        assert_eq!(ring.fill(&[packet(1, 0, 50), packet(1, 0, 50), v6, packet(1, 0, 50)], false), 2);
+    }
+}

@@ -1,0 +1,67 @@
+//! What the tests share.
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use homa_driver::{Driver, RxBurst, TxPacket};
+
+/// A test that waits longer than this has failed.
+const PATIENCE_MS: i32 = 10_000;
+
+/// Loopback addresses with port 0, of the IP versions that this machine has.
+pub fn hosts() -> Vec<&'static str> {
+    if UdpSocket::bind("[::1]:0").is_ok() {
+        return vec!["127.0.0.1:0", "[::1]:0"];
+    }
+    println!("skipped: the IPv6 part, this machine has no ::1");
+    vec!["127.0.0.1:0"]
+}
+
+/// Bytes that tell their number and every offset apart.
+pub fn message(length: usize, number: u8) -> Vec<u8> {
+    (0..length).map(|i| (i / 251) as u8 ^ (i as u8).wrapping_mul(31) ^ number.wrapping_mul(73)).collect()
+}
+
+/// Packets to one peer, their first 28 bytes as header.
+pub fn packets(to: SocketAddr, priority: u8, bytes: &[Vec<u8>]) -> Vec<TxPacket<'_>> {
+    let split = |bytes: &'_ Vec<u8>| bytes.len().min(28);
+    bytes
+        .iter()
+        .map(|bytes| TxPacket {
+            to,
+            priority,
+            header: &bytes[..split(bytes)],
+            payload: &bytes[split(bytes)..],
+        })
+        .collect()
+}
+
+fn poll(fd: BorrowedFd<'_>, timeout_ms: i32) -> bool {
+    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, and the count says one.
+    let ready = unsafe { libc::poll(&raw mut entry, 1, timeout_ms) };
+    assert!(ready >= 0, "poll: {}", std::io::Error::last_os_error());
+    ready > 0
+}
+
+pub fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    poll(fd, 0)
+}
+
+pub fn poll_readable(fd: BorrowedFd<'_>) {
+    assert!(poll(fd, PATIENCE_MS), "nothing came within {PATIENCE_MS} ms");
+}
+
+/// Receives exactly this many packets.
+pub fn receive_packets(driver: &mut impl Driver, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
+    let mut burst = RxBurst::new();
+    let mut got = Vec::new();
+    while got.len() < count {
+        poll_readable(driver.poll_fd().expect("a driver with a descriptor"));
+        driver.receive(&mut burst).unwrap();
+        got.extend(burst.iter().map(|(from, packet)| (from, packet.to_vec())));
+    }
+    assert_eq!(got.len(), count, "more came than was sent");
+    got
+}

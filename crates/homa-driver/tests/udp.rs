@@ -1,0 +1,310 @@
+//! The UDP path over real sockets on loopback.
+
+mod common;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+
+use common::{hosts, message, packets, poll_readable, receive_packets};
+use homa_driver::udp::{BindError, MAX_PACKET_BYTES, UdpConfig, UdpDriver};
+use homa_driver::{Driver, RxBurst, TxPacket};
+
+fn config(bind: &str) -> UdpConfig {
+    UdpConfig { bind: bind.parse().unwrap(), ..UdpConfig::default() }
+}
+
+fn bind(address: &str) -> UdpDriver {
+    UdpDriver::bind(&config(address)).unwrap()
+}
+
+#[test]
+fn a_packet_arrives_whole_and_shows_its_sender() {
+    for host in hosts() {
+        let (mut a, mut b) = (bind(host), bind(host));
+        let to = b.local_addr();
+        assert_eq!(a.send(&[TxPacket { to, priority: 5, header: b"head", payload: b"payload" }]).unwrap(), 1);
+        assert_eq!(receive_packets(&mut b, 1), [(a.local_addr(), b"headpayload".to_vec())]);
+        assert_eq!((a.stats().packets_out, a.stats().bytes_out, a.stats().send_calls), (1, 11, 1));
+        assert_eq!((b.stats().packets_in, b.stats().bytes_in), (1, 11));
+    }
+}
+
+#[test]
+fn nothing_there_is_no_error_and_does_not_wait() {
+    let mut driver = bind("127.0.0.1:0");
+    let mut burst = RxBurst::new();
+    assert!(burst.push(driver.local_addr(), b"left over"));
+    assert_eq!(driver.receive(&mut burst).unwrap(), 0);
+    assert!(burst.is_empty());
+    assert_eq!(driver.send(&[]).unwrap(), 0);
+}
+
+#[test]
+fn a_burst_of_32_takes_one_call_each_way() {
+    for host in hosts() {
+        // Lengths that grow leave nothing to merge.
+        let bytes: Vec<Vec<u8>> = (0..32).map(|i| message(60 + i, i as u8)).collect();
+        let (mut a, mut b) = (bind(host), bind(host));
+        assert_eq!(a.send(&packets(b.local_addr(), 0, &bytes)).unwrap(), 32);
+        assert_eq!(a.stats().send_calls, 1);
+        // Over loopback the packets are in the receiver's queue when the send returns.
+        let mut burst = RxBurst::new();
+        assert_eq!(b.receive(&mut burst).unwrap(), 32);
+        assert!(burst.iter().map(|(_, packet)| packet).eq(bytes.iter().map(Vec::as_slice)));
+        assert_eq!(b.stats().receive_calls, 1);
+    }
+}
+
+#[test]
+fn equal_packets_travel_together_and_arrive_apart() {
+    for host in hosts() {
+        for segmentation in [true, false] {
+            let set = |host| UdpConfig { segmentation, ..config(host) };
+            let (mut a, mut b) = (UdpDriver::bind(&set(host)).unwrap(), UdpDriver::bind(&set(host)).unwrap());
+            let mut bytes: Vec<Vec<u8>> = (0..50).map(|i| message(1_400, i as u8)).collect();
+            bytes.push(message(700, 50));
+            bytes.push(message(1_400, 51));
+            assert_eq!(a.send(&packets(b.local_addr(), 3, &bytes)).unwrap(), bytes.len());
+            let got = receive_packets(&mut b, bytes.len());
+            assert!(got.iter().map(|(_, packet)| packet).eq(&bytes), "{host} {segmentation}");
+            assert_eq!(b.stats().packets_in, 52);
+            // 64 packets are looked at in one call whether they are merged or not; the receiver's calls take 32 datagrams.
+            assert_eq!(a.stats().send_calls, 1);
+            if segmentation {
+                assert_eq!(b.stats().receive_calls, 1, "52 packets are more than 32 datagrams unless merged");
+            }
+        }
+    }
+}
+
+#[test]
+fn runs_to_several_peers_keep_apart() {
+    let mut a = bind("127.0.0.1:0");
+    let (mut b, mut c) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+    let bytes: Vec<Vec<u8>> = (0..200).map(|i| message(300, i as u8)).collect();
+    let mut all = packets(b.local_addr(), 2, &bytes);
+    for (i, packet) in all.iter_mut().enumerate() {
+        if i % 5 > 2 {
+            packet.to = c.local_addr();
+        }
+    }
+    assert_eq!(a.send(&all).unwrap(), 200);
+    let (to_b, to_c) = (receive_packets(&mut b, 120), receive_packets(&mut c, 80));
+    let expect =
+        |odd: bool| bytes.iter().enumerate().filter(move |(i, _)| (i % 5 > 2) == odd).map(|(_, bytes)| bytes);
+    assert!(to_b.iter().map(|(_, packet)| packet).eq(expect(false)));
+    assert!(to_c.iter().map(|(_, packet)| packet).eq(expect(true)));
+}
+
+/// The type of service or traffic class of the next packet at a plain socket.
+fn received_dscp(socket: &UdpSocket) -> u8 {
+    poll_readable(socket.as_fd());
+    let mut byte = [0_u8; 64];
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: byte.len() };
+    let mut control = [0_u64; 16];
+    // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of_val(&control) as _;
+    // SAFETY: an open socket; the header points to buffers of the lengths it says, which live through the call.
+    assert!(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, 0) } >= 0);
+    // SAFETY: the kernel has filled the control buffer and its length.
+    let message = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
+    assert!(!message.is_null(), "no control message");
+    // SAFETY: not null, so a whole control message; the data of IP_TOS is a byte, the first of an IPV6_TCLASS in little-endian.
+    unsafe {
+        match ((*message).cmsg_level, (*message).cmsg_type) {
+            (libc::IPPROTO_IP, libc::IP_TOS) => *libc::CMSG_DATA(message),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                libc::CMSG_DATA(message).cast::<i32>().read_unaligned() as u8
+            }
+            other => panic!("unexpected control message {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_priority_arrives_in_the_dscp_field() {
+    let mut pairs: Vec<(&str, &str)> = hosts().into_iter().map(|host| (host, host)).collect();
+    if pairs.len() > 1 {
+        pairs.push(("[::]:0", "127.0.0.1:0"));
+    }
+    for (from, at) in pairs {
+        let mut driver = bind(from);
+        let plain = UdpSocket::bind(at).unwrap();
+        let option = socket2::SockRef::from(&plain);
+        match plain.local_addr().unwrap() {
+            SocketAddr::V4(_) => option.set_recv_tos_v4(true).unwrap(),
+            SocketAddr::V6(_) => option.set_recv_tclass_v6(true).unwrap(),
+        }
+        let to = plain.local_addr().unwrap();
+        let sent: Vec<_> =
+            (0..8).map(|priority| TxPacket { to, priority, header: b"h", payload: b"" }).collect();
+        assert_eq!(driver.send(&sent).unwrap(), 8);
+        for priority in 0..8 {
+            assert_eq!(received_dscp(&plain), priority << 5, "priority {priority} from {from} to {at}");
+        }
+    }
+}
+
+#[test]
+fn a_dual_socket_talks_to_both_kinds_of_peers() {
+    if hosts().len() < 2 {
+        return;
+    }
+    let mut dual = bind("[::]:0");
+    let port = dual.local_addr().port();
+    for (host, to) in [
+        ("127.0.0.1:0", ([127, 0, 0, 1], port).into()),
+        ("[::1]:0", format!("[::1]:{port}").parse().unwrap()),
+    ] {
+        let mut peer = bind(host);
+        assert_eq!(peer.send(&[TxPacket { to, priority: 1, header: b"ping", payload: b"" }]).unwrap(), 1);
+        let from = receive_packets(&mut dual, 1)[0].0;
+        assert_eq!(from, peer.local_addr(), "mapped addresses do not show");
+        assert_eq!(
+            dual.send(&[TxPacket { to: from, priority: 1, header: b"pong", payload: b"" }]).unwrap(),
+            1
+        );
+        assert_eq!(receive_packets(&mut peer, 1)[0].1, b"pong");
+    }
+}
+
+#[test]
+fn the_largest_packet_arrives_and_one_byte_more_does_not() {
+    for host in hosts() {
+        let (mut a, mut b) = (bind(host), bind(host));
+        let to = b.local_addr();
+        let largest = a.max_packet(to);
+        assert!(largest <= MAX_PACKET_BYTES);
+        let bytes = [message(largest, 1), message(65_600, 2), message(100, 3)];
+        assert_eq!(
+            a.send(&packets(to, 0, &bytes)).unwrap(),
+            3,
+            "a packet too big is taken, and those behind it go"
+        );
+        let got = receive_packets(&mut b, 2);
+        assert!(got[0].1 == bytes[0] && got[1].1 == bytes[2]);
+        assert_eq!((a.stats().packets_out, a.stats().send_errors.too_big), (2, 1));
+        assert_eq!(a.max_packet(to), largest, "a packet longer than it should be says nothing of the path");
+    }
+}
+
+#[test]
+fn the_configured_cap_bounds_packets_on_wide_paths() {
+    let driver = UdpDriver::bind(&UdpConfig { max_packet_bytes: 9_000, ..config("127.0.0.1:0") }).unwrap();
+    assert_eq!(driver.max_packet("127.0.0.1:9".parse().unwrap()), 9_000);
+    let driver = UdpDriver::bind(&UdpConfig { max_packet_bytes: 1 << 30, ..config("127.0.0.1:0") }).unwrap();
+    assert!(driver.max_packet("127.0.0.1:9".parse().unwrap()) <= MAX_PACKET_BYTES);
+}
+
+/// An address of this host where nobody listens.
+fn closed_port(host: &str) -> SocketAddr {
+    UdpSocket::bind(host).unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn a_port_without_a_listener_is_reported_once_and_the_descriptor_falls_silent() {
+    for host in hosts() {
+        let mut driver = bind(host);
+        let to = closed_port(host);
+        assert_eq!(
+            driver.send(&[TxPacket { to, priority: 0, header: b"anyone?", payload: b"" }]).unwrap(),
+            1
+        );
+        poll_readable(driver.poll_fd().unwrap());
+        assert_eq!(driver.receive(&mut RxBurst::new()).unwrap(), 0);
+        assert_eq!(driver.poll_unreachable(), Some(to));
+        assert_eq!(driver.poll_unreachable(), None);
+        assert_eq!(driver.stats().network_errors, 1);
+        assert!(
+            !common::is_readable(driver.poll_fd().unwrap()),
+            "a report left behind would make the caller spin"
+        );
+    }
+}
+
+#[test]
+fn dead_peers_do_not_stop_packets_to_the_living() {
+    for host in hosts() {
+        let (mut a, mut b) = (bind(host), bind(host));
+        let (alive, dead) = (b.local_addr(), closed_port(host));
+        let bytes: Vec<Vec<u8>> = (0..100).map(|i| message(80, i as u8)).collect();
+        let mut all = packets(alive, 0, &bytes);
+        all.iter_mut().step_by(3).for_each(|packet| packet.to = dead);
+        assert_eq!(a.send(&all).unwrap(), 100);
+        let expect: Vec<_> =
+            bytes.iter().enumerate().filter(|(i, _)| i % 3 != 0).map(|(_, bytes)| bytes).collect();
+        let got = receive_packets(&mut b, expect.len());
+        assert!(got.iter().map(|(_, packet)| packet).eq(expect));
+        assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0);
+        assert_eq!(a.poll_unreachable(), Some(dead));
+        assert!(!common::is_readable(a.poll_fd().unwrap()));
+    }
+}
+
+#[test]
+fn a_peer_that_the_socket_cannot_address_is_counted_and_passed() {
+    let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+    let bytes = [message(50, 1), message(50, 2)];
+    let mut all = packets(b.local_addr(), 0, &bytes);
+    all[0].to = "[::1]:9".parse().unwrap();
+    assert_eq!(a.send(&all).unwrap(), 2);
+    assert_eq!(receive_packets(&mut b, 1)[0].1, bytes[1]);
+    assert_eq!((a.stats().send_errors.other, a.stats().send_errors.total()), (1, 1));
+}
+
+#[test]
+fn a_forbidden_destination_is_counted_and_passed() {
+    let (mut a, mut b) = (bind("0.0.0.0:0"), bind("127.0.0.1:0"));
+    let bytes = [message(50, 1), message(50, 2)];
+    let mut all = packets(b.local_addr(), 0, &bytes);
+    all[0].to = "255.255.255.255:9".parse().unwrap();
+    assert_eq!(a.send(&all).unwrap(), 2);
+    assert_eq!(receive_packets(&mut b, 1)[0].1, bytes[1]);
+    let errors = a.stats().send_errors;
+    assert_eq!((errors.denied + errors.unreachable, errors.total()), (1, 1), "{errors:?}");
+}
+
+#[test]
+fn what_the_kernel_drops_for_want_of_room_is_counted() {
+    let mut a = bind("127.0.0.1:0");
+    let mut b = UdpDriver::bind(&UdpConfig { receive_buffer_bytes: 8_192, ..config("127.0.0.1:0") }).unwrap();
+    let bytes: Vec<Vec<u8>> = (0..200).map(|i| message(1_000 + i, i as u8)).collect();
+    assert_eq!(a.send(&packets(b.local_addr(), 0, &bytes)).unwrap(), 200);
+    let mut burst = RxBurst::new();
+    while b.receive(&mut burst).unwrap() > 0 {}
+    // The count rides on packets that came in after the drops.
+    assert_eq!(a.send(&packets(b.local_addr(), 0, &bytes[..1])).unwrap(), 1);
+    receive_packets(&mut b, 1);
+    let stats = b.stats();
+    assert!(stats.queue_drops > 0);
+    assert_eq!(stats.packets_in + stats.queue_drops, 201);
+}
+
+#[test]
+fn buffer_sizes_are_those_of_the_socket() {
+    let wanted =
+        UdpConfig { send_buffer_bytes: 50_000, receive_buffer_bytes: 60_000, ..config("127.0.0.1:0") };
+    let sizes = UdpDriver::bind(&wanted).unwrap().buffer_sizes().unwrap();
+    assert_eq!((sizes.send_bytes, sizes.receive_bytes), (50_000, 60_000));
+    assert_eq!((sizes.send_wanted_bytes, sizes.receive_wanted_bytes), (50_000, 60_000));
+}
+
+#[test]
+fn bind_errors_name_the_culprit() {
+    let taken = bind("127.0.0.1:0").local_addr();
+    let holder = bind(&taken.to_string());
+    let error = UdpDriver::bind(&config(&taken.to_string())).unwrap_err();
+    assert!(matches!(error, BindError::InUse(address) if address == holder.local_addr()), "{error}");
+    // TEST-NET-3 is no host's.
+    let error = UdpDriver::bind(&config("203.0.113.77:0")).unwrap_err();
+    assert!(matches!(error, BindError::NotLocal(_)), "{error}");
+}
+
+#[test]
+fn loopback_has_no_link_speed() {
+    assert_eq!(bind("127.0.0.1:0").link_mbps(), None);
+}
