@@ -85,6 +85,11 @@ pub struct Config {
     pub max_message: u32,
     /// RPCs open at a time, client and server together.
     pub max_rpcs: u32,
+    /// Report the contiguous bytes of incoming requests as they grow by this many; 0: only when complete.
+    pub request_readable_step: u32,
+    /// RPCs for which memory is reserved at the start, so that no packet waits while a table grows (a million RPCs moved
+    /// take tens of milliseconds).
+    pub reserve_rpcs: u32,
     /// Payload bytes of outgoing messages held for the caller at a time.
     pub max_outgoing_bytes: u64,
     /// Payload bytes of incoming messages under reassembly (whole lengths) at a time; requests may use three quarters.
@@ -151,6 +156,8 @@ impl Default for Config {
             finished_policy: FinishedPolicy::Refuse,
             max_message: 1_000_000,
             max_rpcs: 1 << 21,
+            request_readable_step: 0,
+            reserve_rpcs: 1 << 12,
             max_outgoing_bytes: 1 << 32,
             max_incoming_bytes: 1 << 30,
             max_peers: 1 << 16,
@@ -195,7 +202,11 @@ impl Config {
                 "max_packet",
                 "must be 57 to 65535",
             ),
-            (self.reap_limit >= 1 && self.max_rpcs >= 1 && self.max_peers >= 1, "max_rpcs", "limits must be at least 1"),
+            (
+                self.reap_limit >= 1 && self.max_rpcs >= 1 && self.max_peers >= 1,
+                "max_rpcs",
+                "limits must be at least 1",
+            ),
         ];
         match rules.iter().find(|(holds, _, _)| !holds) {
             Some(&(_, field, rule)) => Err(ConfigError { field, rule }),

@@ -1,102 +1,471 @@
-//! The endpoint: one type, one drive contract.
+//! The endpoint: one type, one drive contract. It holds the state and dispatches; decisions are made in the files of their
+//! concepts, most of which add methods to [`Endpoint`].
 
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use homa_trace::Trace;
+use foldhash::fast::FixedState;
+use homa_trace::{EventKind, Trace};
+use slab::Slab;
 
 use crate::config::{Config, ConfigError};
 use crate::contract::{
-    CallOptions, Event, PortError, Reassembly, RpcKey, RxPacket, SendError, Transmit,
+    CallOptions, DoneReason, Event, PortError, Reassembly, RpcError, RpcKey, RxPacket, SendError, Transmit,
 };
+use crate::finished::FinishedIds;
+use crate::grant::Grants;
+use crate::lists::Links;
+use crate::message_in::MessageIn;
+use crate::message_out::MessageOut;
+use crate::pacer::Pacer;
+use crate::peer::{LifeEnd, Peers};
+use crate::ports::Ports;
+use crate::priority::Cutoffs;
+use crate::reap::Reaper;
+use crate::retransmit::Retransmits;
+use crate::rpc::{Input, Rpc, State};
 use crate::stats::Stats;
 use crate::time::Time;
+use crate::timer::TimerWheel;
+use crate::transmit::Ready;
+use crate::wire::Incarnation;
 
-/// A Homa host's protocol state.
+/// Longest message that Linux Homa takes.
+const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
+
+/// The protocol state of one host.
+///
+/// # The drive contract
+/// - Time is given with each call and never goes back; an earlier one is taken as the last one.
+/// - After `send_request`, `send_response`, `abort`, `close_port`, `handle_packets`, `handle_timeout` and
+///   `peer_unreachable`: call `poll_event` until it gives nothing, and `poll_transmit` until it gives nothing or the driver
+///   takes no more (a packet given out counts as sent: keep it until the driver takes it).
+/// - When `poll_timeout`'s moment has come: `handle_timeout`, then the polls again. It is asked anew after every call.
+/// - Payload stays with the caller: outgoing messages from `send_*` until the event that ends the RPC, incoming ones from
+///   the first [`Reassembly::write`] on.
 pub struct Endpoint {
-    stats: Stats,
-    trace: Trace,
+    pub(crate) config: Config,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) stats: Stats,
+    pub(crate) trace: Trace,
+    pub(crate) now: Time,
+    pub(crate) rpcs: Slab<Rpc>,
+    pub(crate) generations: Vec<u32>,
+    pub(crate) client_ids: HashMap<u64, u32, FixedState>,
+    pub(crate) server_ids: HashMap<(u32, u64), u32, FixedState>,
+    pub(crate) peers: Peers,
+    /// Links of RPC slots in their peer's list.
+    pub(crate) peer_rpcs: Links,
+    pub(crate) ports: Ports,
+    pub(crate) next_id: u64,
+    pub(crate) grants: Grants,
+    /// Scratch memory of the choice of grants.
+    pub(crate) active: Vec<u32>,
+    pub(crate) ready: Ready,
+    pub(crate) retransmits: Retransmits,
+    pub(crate) control: VecDeque<Transmit>,
+    pub(crate) pacer: Pacer,
+    pub(crate) cutoffs: Cutoffs,
+    pub(crate) timers: TimerWheel,
+    pub(crate) finished: FinishedIds,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) reaper: Reaper,
+    pub(crate) outgoing_bytes: u64,
+    pub(crate) incoming_bytes: u64,
 }
 
 impl Endpoint {
-    /// A new endpoint without ports.
+    /// An endpoint without open ports. `trace` records its events, with a clock of its own.
     ///
     /// # Errors
     /// The configuration contradicts itself.
     pub fn new(config: Config, trace: Trace) -> Result<Endpoint, ConfigError> {
         config.validate()?;
-        Ok(Endpoint { stats: Stats::default(), trace })
+        let seed = config.seed;
+        let reserve = config.reserve_rpcs.min(config.max_rpcs) as usize;
+        let ids = || FixedState::with_seed(seed);
+        let mut stats = Stats::default();
+        let pacer = Pacer::new(&config);
+        stats.pacer_off = pacer.is_off().into();
+        let incarnation = match config.incarnation {
+            0 => Incarnation::NONE,
+            number => Incarnation::new(number),
+        };
+        Ok(Endpoint {
+            incarnation,
+            stats,
+            trace,
+            now: Time::ZERO,
+            rpcs: Slab::with_capacity(reserve),
+            generations: Vec::with_capacity(reserve),
+            client_ids: HashMap::with_capacity_and_hasher(reserve, ids()),
+            server_ids: HashMap::with_capacity_and_hasher(reserve, ids()),
+            peers: Peers::new(seed),
+            peer_rpcs: Links::with_capacity(reserve),
+            ports: Ports::new(),
+            next_id: first_id(seed),
+            grants: Grants::with_capacity(reserve),
+            active: Vec::new(),
+            ready: Ready::with_capacity(reserve),
+            retransmits: Retransmits::new(config.max_retransmits, seed),
+            control: VecDeque::new(),
+            pacer,
+            cutoffs: Cutoffs::new(&config),
+            timers: TimerWheel::with_capacity(reserve),
+            finished: FinishedIds::new(
+                config.max_packet_lifetime_ns,
+                config.max_finished_blocks,
+                config.finished_policy,
+                seed,
+            ),
+            events: VecDeque::new(),
+            reaper: Reaper::default(),
+            outgoing_bytes: 0,
+            incoming_bytes: 0,
+            config,
+        })
     }
+
     /// Opens a server port, 1 to 32767.
+    ///
+    /// # Errors
+    /// The port is out of range or taken.
     pub fn bind(&mut self, port: u16) -> Result<(), PortError> {
-        Err(PortError::OutOfRange(port))
+        self.ports.bind(port)
     }
+
     /// Opens a client port, 32768 to 65535.
+    ///
+    /// # Errors
+    /// All are open.
     pub fn open_client_port(&mut self) -> Result<u16, PortError> {
-        Err(PortError::NoneFree)
+        self.ports.open_client()
     }
-    /// Closes a port; its RPCs are aborted, a few per drive call.
-    pub fn close_port(&mut self, _now: Time, _port: u16) {}
-    /// Starts an RPC.
-    #[allow(clippy::too_many_arguments, reason = "stub")]
+
+    /// Closes a port. Its RPCs are aborted, a few per drive call; until then the port is not given out again.
+    pub fn close_port(&mut self, now: Time, port: u16) {
+        self.advance(now);
+        if self.ports.is_open(port) {
+            self.reaper.close_port(port);
+        }
+    }
+
+    /// Starts an RPC with a request of `length` bytes from the client port `from_port` to the server port `to_port` of `to`.
+    ///
+    /// # Errors
+    /// Nothing was sent: the message is empty or too large, the port is not open, or a limit is reached.
     pub fn send_request(
         &mut self,
-        _now: Time,
-        _from_port: u16,
-        _to: SocketAddr,
-        _to_port: u16,
-        _length: u32,
-        _options: CallOptions,
+        now: Time,
+        from_port: u16,
+        to: SocketAddr,
+        to_port: u16,
+        length: u32,
+        options: CallOptions,
     ) -> Result<RpcKey, SendError> {
-        Err(SendError::EmptyMessage)
+        let now = self.advance(now);
+        if !self.ports.is_open(from_port) {
+            return Err(SendError::PortNotOpen(from_port));
+        }
+        self.check_length(length)?;
+        if self.rpcs.len() >= self.config.max_rpcs as usize {
+            return Err(SendError::LimitReached { name: "max_rpcs" });
+        }
+        let (peer, evicted) = self
+            .peers
+            .find_or_add(to, now, &self.config)
+            .ok_or(SendError::LimitReached { name: "max_peers" })?;
+        self.stats.peers_evicted += u64::from(evicted);
+        let known = &self.peers[peer];
+        if length > KERNEL_MAX_MESSAGE && known.heard && !known.is_ours() {
+            return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
+        }
+        let id = self.next_id;
+        self.next_id = next_id(id);
+        let slot = self.insert_rpc(Rpc {
+            id,
+            peer,
+            life: self.peers[peer].life,
+            state: State::Requesting,
+            tries: 0,
+            backoff: 0,
+            resend_reserved: false,
+            quiet_since: now,
+            port: from_port,
+            peer_port: to_port,
+            incoming: MessageIn::default(),
+            outgoing: MessageOut::new(length, self.config.unsched_bytes),
+            options,
+        });
+        self.client_ids.insert(id, slot);
+        self.outgoing_bytes += u64::from(length);
+        self.stats.requests_started += 1;
+        self.trace.record(EventKind::RpcStart, id, 0, length);
+        self.make_ready(slot);
+        self.timers.arm(slot, now + self.config.resend_interval_ns);
+        Ok(self.key(slot))
     }
-    /// Answers a request.
-    pub fn send_response(&mut self, _now: Time, _rpc: RpcKey, _length: u32) -> Result<(), SendError> {
-        Err(SendError::UnknownRpc)
+
+    /// Answers a request with a response of `length` bytes.
+    ///
+    /// # Errors
+    /// Nothing was sent: the message is empty or too large, the RPC is gone or answered, or a limit is reached.
+    pub fn send_response(&mut self, now: Time, rpc: RpcKey, length: u32) -> Result<(), SendError> {
+        let now = self.advance(now);
+        let slot = self.slot(rpc).ok_or(SendError::UnknownRpc)?;
+        self.check_length(length)?;
+        let unsched_bytes = self.config.unsched_bytes;
+        let rpc = &mut self.rpcs[slot as usize];
+        rpc.state = rpc.state.after(Input::Respond).ok_or(SendError::UnknownRpc)?;
+        rpc.outgoing = MessageOut::new(length, unsched_bytes);
+        rpc.heard(now);
+        self.outgoing_bytes += u64::from(length);
+        self.stats.responses_started += 1;
+        self.make_ready(slot);
+        Ok(())
     }
-    /// Gives an RPC up, either side. A dead key is ignored.
-    pub fn abort(&mut self, _now: Time, _rpc: RpcKey) {}
-    /// Takes a burst of packets.
+
+    /// Gives an RPC up, on either side. One event ends it; a dead key is ignored.
+    pub fn abort(&mut self, now: Time, rpc: RpcKey) {
+        let now = self.advance(now);
+        if let Some(slot) = self.slot(rpc) {
+            self.stats.rpcs_aborted += 1;
+            self.abort_slot(now, slot);
+        }
+    }
+
+    /// Takes a burst of packets. Payload of incoming messages goes to `sink`; everything else waits to be polled.
     pub fn handle_packets<'a>(
         &mut self,
-        _now: Time,
-        _burst: impl IntoIterator<Item = RxPacket<'a>>,
-        _sink: &mut impl Reassembly,
+        now: Time,
+        burst: impl IntoIterator<Item = RxPacket<'a>>,
+        sink: &mut impl Reassembly,
     ) {
+        let now = self.advance(now);
+        for packet in burst {
+            self.handle_packet(now, &packet, sink);
+        }
+        if self.cutoffs.update(now, &self.config) {
+            self.stats.cutoff_changes += 1;
+        }
+        self.send_grants(now);
+        self.reap(now);
     }
-    /// The next packet to send now, if any.
-    pub fn poll_transmit(&mut self, _now: Time) -> Option<Transmit> {
-        None
-    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.events.pop_front()
     }
-    /// When `handle_timeout` (or, for the pacer, `poll_transmit`) wants to be called next.
+
+    /// When `handle_timeout` and `poll_transmit` want to be called next; may be in the past.
     pub fn poll_timeout(&self) -> Option<Time> {
-        None
+        let reap = self.reaper.has_work().then_some(self.now);
+        let pacer = self.ready.waits_for_pacer.then(|| self.pacer.free_at());
+        [self.timers.next(), reap, pacer].into_iter().flatten().min()
     }
-    /// Does what is due.
-    pub fn handle_timeout(&mut self, _now: Time) {}
-    /// ICMP says that nobody is at `peer`.
-    pub fn peer_unreachable(&mut self, _now: Time, _peer: SocketAddr) {}
-    /// Largest Homa packet (header included) that this peer's path carries.
-    pub fn set_peer_max_packet(&mut self, _peer: SocketAddr, _bytes: u32) {}
-    /// RPCs open.
+
+    /// Does what is due: a bounded part of it, so that packets need not wait; `poll_timeout` says whether more is.
+    pub fn handle_timeout(&mut self, now: Time) {
+        let now = self.advance(now);
+        self.reap(now);
+        let mut budget = self.config.reap_limit;
+        while let Some(slot) = self.timers.pop_due(now, &mut budget) {
+            self.rpc_timer(now, slot);
+        }
+        self.expire_finished(now);
+        self.send_grants(now);
+    }
+
+    /// ICMP says that nobody listens at `peer`: its RPCs end, a few per drive call (PEER-4).
+    pub fn peer_unreachable(&mut self, now: Time, peer: SocketAddr) {
+        self.advance(now);
+        if let Some(peer) = self.peers.find(&peer) {
+            self.end_peer_life(peer, LifeEnd::Unreachable);
+        }
+    }
+
+    /// Sets the largest Homa packet (header included) that the path to `peer` carries, 57 to 65535 bytes; other values are
+    /// brought into that range. Takes effect for a peer that is known.
+    pub fn set_peer_max_packet(&mut self, peer: SocketAddr, bytes: u32) {
+        if let Some(peer) = self.peers.find(&peer) {
+            let least = crate::wire::DATA_HEADER_LEN as u32 + 1;
+            self.peers[peer].max_packet = bytes.clamp(least, 65_535);
+        }
+    }
+
+    /// RPCs open, of both sides.
     pub fn open_rpcs(&self) -> usize {
-        0
+        self.rpcs.len()
     }
-    /// Counters.
+
+    /// Peers known.
+    pub fn known_peers(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// The cutoffs this host asks its peers to keep, and their version.
+    pub fn cutoffs(&self) -> ([u32; crate::wire::PRIORITIES], u16) {
+        (*self.cutoffs.levels(), self.cutoffs.version())
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
-    /// The recorder.
+
+    /// The recorder of time traces.
     pub fn trace(&mut self) -> &mut Trace {
         &mut self.trace
     }
-    /// Proves the whole state; panics with what is wrong. Costs time in proportion to the state: for tests.
-    pub fn check(&self) {}
-    /// Whether everything is back to nothing: no RPC, buffer, timer, queued packet (finished ids may remain).
+
+    /// Whether nothing is left but peers and finished ids: no RPC, timer, queued packet or counted byte (ABORT-7).
     pub fn is_idle(&self) -> bool {
-        true
+        self.rpcs.is_empty()
+            && self.timers.armed() == 0
+            && self.ready.is_empty()
+            && self.retransmits.len() == 0
+            && self.control.is_empty()
+            && self.grants.is_empty()
+            && self.grants.total_incoming == 0
+            && (self.outgoing_bytes, self.incoming_bytes) == (0, 0)
+            && self.client_ids.is_empty()
+            && self.server_ids.is_empty()
+            && !self.reaper.has_work()
+    }
+
+    /// Takes `now`, or the last time where that was later (PEER-13).
+    fn advance(&mut self, now: Time) -> Time {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    fn check_length(&self, length: u32) -> Result<(), SendError> {
+        if length == 0 {
+            return Err(SendError::EmptyMessage); // SEND-12
+        }
+        if length > self.config.max_message {
+            return Err(SendError::MessageTooLarge { length, limit: self.config.max_message });
+        }
+        if self.outgoing_bytes + u64::from(length) > self.config.max_outgoing_bytes {
+            return Err(SendError::LimitReached { name: "max_outgoing_bytes" });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn key(&self, slot: u32) -> RpcKey {
+        RpcKey { slot, generation: self.generations[slot as usize] }
+    }
+
+    /// The slot of a living RPC.
+    fn slot(&self, key: RpcKey) -> Option<u32> {
+        let lives = self.generations.get(key.slot as usize) == Some(&key.generation)
+            && self.rpcs.contains(key.slot as usize);
+        lives.then_some(key.slot)
+    }
+
+    /// Puts a new RPC into the table, with room for it in every structure that is indexed by slot.
+    pub(crate) fn insert_rpc(&mut self, rpc: Rpc) -> u32 {
+        let peer = rpc.peer;
+        let slot = self.rpcs.insert(rpc) as u32;
+        if slot as usize >= self.generations.len() {
+            self.generations.resize(slot as usize + 1, 0);
+        }
+        self.timers.ensure(slot);
+        self.grants.ensure(slot);
+        self.ready.ensure(slot);
+        self.peer_rpcs.ensure(slot);
+        let known = &mut self.peers[peer];
+        self.peer_rpcs.push_back(&mut known.rpcs, peer, slot);
+        known.rpc_count += 1;
+        slot
+    }
+
+    /// Takes an RPC out of the table and of every queue. The caller has said, or says, why in an event.
+    pub(crate) fn remove_rpc(&mut self, slot: u32) -> Rpc {
+        self.timers.disarm(slot);
+        self.ready.remove(slot);
+        self.retransmits.remove(slot);
+        let mut rpc = self.rpcs.remove(slot as usize);
+        self.generations[slot as usize] = self.generations[slot as usize].wrapping_add(1);
+        self.grants.remove(slot, rpc.peer);
+        self.grants.recount(&mut rpc.incoming.counted, 0);
+        self.grants.dirty = true;
+        let peer = &mut self.peers[rpc.peer];
+        self.peer_rpcs.remove(&mut peer.rpcs, slot);
+        peer.rpc_count -= 1;
+        if rpc.state.is_client() {
+            self.client_ids.remove(&rpc.id);
+        } else {
+            self.server_ids.remove(&(rpc.peer, rpc.id));
+        }
+        self.outgoing_bytes -= u64::from(rpc.outgoing.length);
+        self.incoming_bytes -= u64::from(rpc.incoming.length);
+        rpc
+    }
+
+    /// Ends a client RPC with its whole response.
+    pub(crate) fn end_with_response(&mut self, now: Time, slot: u32) {
+        let key = self.key(slot);
+        let rpc = self.remove_rpc(slot);
+        self.stats.responses_delivered += 1;
+        self.trace.record(EventKind::RpcEnd, rpc.id, 0, 0);
+        self.queue_ack(now, &rpc);
+        let CallOptions { cookie, private, .. } = rpc.options;
+        self.events.push_back(Event::Response { rpc: key, cookie, private, length: rpc.incoming.length });
+    }
+
+    /// Ends a client RPC with an error.
+    pub(crate) fn end_with_error(&mut self, now: Time, slot: u32, error: RpcError) {
+        let key = self.key(slot);
+        let rpc = self.remove_rpc(slot);
+        self.stats.rpcs_failed += 1;
+        self.stats.rpcs_timed_out += u64::from(error == RpcError::Timeout);
+        self.trace.record(EventKind::RpcEnd, rpc.id, 1 + error as u32, 0);
+        // ACK-12: the server need not keep what nobody waits for.
+        if !matches!(error, RpcError::Unreachable | RpcError::PeerRestarted | RpcError::NoSuchPort) {
+            self.queue_ack(now, &rpc);
+        }
+        let CallOptions { cookie, private, .. } = rpc.options;
+        self.events.push_back(Event::Failed { rpc: key, cookie, private, error });
+    }
+
+    /// Frees a server RPC; its id counts as finished if the application has seen it (AMO-3).
+    pub(crate) fn end_server(&mut self, now: Time, slot: u32, reason: DoneReason) {
+        let key = self.key(slot);
+        let rpc = self.remove_rpc(slot);
+        self.stats.clients_silent += u64::from(reason == DoneReason::ClientSilent);
+        self.trace.record(EventKind::RpcEnd, rpc.id, u32::from(reason != DoneReason::Acknowledged), 1);
+        if rpc.state != State::RequestArriving {
+            self.remember_finished(now, &rpc);
+        }
+        self.events.push_back(Event::Done { rpc: key, reason });
+    }
+
+    /// Ends an RPC that its own side gives up.
+    pub(crate) fn abort_slot(&mut self, now: Time, slot: u32) {
+        if self.rpcs[slot as usize].state.is_client() {
+            self.end_with_error(now, slot, RpcError::Aborted);
+        } else {
+            self.end_server(now, slot, DoneReason::Aborted);
+        }
+    }
+}
+
+/// A random even id (ID-4): the multiplier spreads seeds that differ in few bits (Knuth's, of the 64-bit linear
+/// congruential generator).
+fn first_id(seed: u64) -> u64 {
+    next_id(seed.wrapping_add(1).wrapping_mul(6_364_136_223_846_793_005).rotate_left(32) & !1)
+}
+
+/// The id after `id`: even, and never 0.
+fn next_id(id: u64) -> u64 {
+    match id.wrapping_add(2) {
+        0 => 2,
+        next => next,
     }
 }

@@ -7,17 +7,37 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]
 
+mod ack;
+mod check;
 mod config;
 mod contract;
 mod endpoint;
+mod finished;
+mod gaps;
+mod grant;
+mod lists;
+mod message_in;
+mod message_out;
+mod pacer;
+mod peer;
+mod ports;
+mod priority;
+mod reap;
+mod receive;
+mod resend;
+mod retransmit;
+mod rpc;
+mod srpt;
 mod stats;
 mod time;
+mod timer;
+mod transmit;
 pub mod wire;
 
 pub use config::{Config, ConfigError, FinishedPolicy};
 pub use contract::{
-    CallOptions, DoneReason, Event, PayloadRange, PortError, Reassembly, RpcError, RpcKey, RxPacket, SendError,
-    Transmit,
+    CallOptions, DoneReason, Event, PayloadRange, PortError, Reassembly, RpcError, RpcKey, RxPacket,
+    SendError, Transmit,
 };
 pub use endpoint::Endpoint;
 pub use stats::Stats;

@@ -1,0 +1,103 @@
+//! Acknowledgements: how a client lets its servers forget (PROTOCOL.md ACK).
+
+use std::net::SocketAddr;
+
+use crate::contract::DoneReason;
+use crate::endpoint::Endpoint;
+use crate::rpc::{Rpc, State};
+use crate::stats::Stats;
+use crate::time::Time;
+use crate::wire::{Ack, AckList, Body, Common, MAX_ACKS};
+
+type Drop = fn(&mut Stats) -> &mut u64;
+
+impl Endpoint {
+    /// A client RPC is over: its server may forget it as soon as a packet has said so.
+    pub(crate) fn queue_ack(&mut self, _now: Time, rpc: &Rpc) {
+        let max = self.config.max_acks_per_peer as usize;
+        let peer = &mut self.peers[rpc.peer];
+        if rpc.life != peer.life {
+            return;
+        }
+        if peer.acks.len() >= max.max(1) {
+            peer.acks.pop_front();
+            self.stats.acks_forgotten += 1; // ACK-11
+        }
+        peer.acks.push_back(Ack { client_id: rpc.id, server_port: rpc.peer_port });
+        if peer.acks.len() >= MAX_ACKS {
+            // ACK-3. The header's id is taken as acknowledged too (ACK-4).
+            let common = self.common(rpc.port, rpc.peer_port, rpc.id);
+            self.send_acks(rpc.peer, &common);
+        }
+    }
+
+    /// Sends an ACK packet with `common` for its header and up to five waiting acknowledgements.
+    fn send_acks(&mut self, peer: u32, common: &Common) {
+        let known = &mut self.peers[peer];
+        let mut acks = AckList::new();
+        while acks.len() < MAX_ACKS {
+            let Some(ack) = known.acks.pop_front() else { break };
+            acks.push(ack);
+        }
+        let to = known.addr;
+        self.stats.acks_sent += 1;
+        self.queue_control(to, common, &Body::Ack(acks));
+    }
+
+    /// The peer, as the client, is done with `client_id` (ACK-7).
+    pub(crate) fn acknowledged(&mut self, now: Time, peer: u32, client_id: u64) {
+        let Some(&slot) = self.server_ids.get(&(peer, client_id | 1)) else { return };
+        let answered = self.rpcs[slot as usize].state == State::Responding;
+        let reason = if answered { DoneReason::Acknowledged } else { DoneReason::ClientGaveUp };
+        self.end_server(now, slot, reason);
+    }
+
+    /// An ACK came.
+    pub(crate) fn handle_ack(
+        &mut self,
+        now: Time,
+        peer: Option<u32>,
+        common: &Common,
+        acks: &AckList,
+    ) -> Result<(), Drop> {
+        let peer = peer.ok_or((|stats| &mut stats.drop_unknown_rpc) as Drop)?;
+        if common.sender_id & 1 == 0 {
+            self.acknowledged(now, peer, common.sender_id); // ACK-4
+        }
+        for ack in acks.iter() {
+            self.acknowledged(now, peer, ack.client_id);
+        }
+        Ok(())
+    }
+
+    /// A NEED_ACK came: may the server forget the RPC?
+    pub(crate) fn handle_need_ack(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        peer: Option<u32>,
+        rpc: Result<u32, Drop>,
+        common: &Common,
+    ) -> Result<(), Drop> {
+        if common.sender_id & 1 == 0 {
+            return Err(|stats| &mut stats.drop_nonsense); // Only servers ask.
+        }
+        if let Ok(slot) = rpc {
+            // ACK-6: the server has sent everything. What is not here after half an interval is lost, or nearly so.
+            let rpc = &self.rpcs[slot as usize];
+            if now.since(rpc.quiet_since) >= self.config.resend_interval_ns / 2 {
+                self.request_missing(now, slot);
+            }
+            return Ok(());
+        }
+        let answer = self.common(common.dest_port, common.source_port, common.sender_id ^ 1);
+        match peer {
+            Some(peer) => self.send_acks(peer, &answer), // ACK-5
+            None => {
+                self.stats.acks_sent += 1;
+                self.queue_control(from, &answer, &Body::Ack(AckList::new()));
+            }
+        }
+        Ok(())
+    }
+}

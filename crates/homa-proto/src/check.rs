@@ -1,0 +1,81 @@
+//! Proof of the whole state, for tests: everything that is kept twice agrees, every number is within its bound.
+
+use crate::endpoint::Endpoint;
+use crate::rpc::State;
+
+impl Endpoint {
+    /// Proves the whole state. Takes time in proportion to it: for tests and simulations.
+    ///
+    /// # Panics
+    /// Something does not agree; the message says what.
+    pub fn check(&self) {
+        self.timers.check();
+        self.finished.check();
+        self.check_rpcs();
+        self.check_peers();
+        self.check_queues();
+        self.check_bounds();
+    }
+
+    fn check_rpcs(&self) {
+        let (mut outgoing, mut incoming, mut counted) = (0, 0, 0);
+        for (slot, rpc) in &self.rpcs {
+            let slot = slot as u32;
+            assert_eq!(rpc.id & 1 == 0, rpc.state.is_client(), "the id of {rpc:?} says its side");
+            let entry = if rpc.state.is_client() {
+                self.client_ids.get(&rpc.id)
+            } else {
+                self.server_ids.get(&(rpc.peer, rpc.id))
+            };
+            assert_eq!(entry, Some(&slot), "the id of {rpc:?} leads to it");
+            assert!(self.timers.is_armed(slot), "an RPC without a timer can stay for ever: {rpc:?}");
+            rpc.incoming.check();
+            rpc.outgoing.check();
+            let complete = matches!(rpc.state, State::InService | State::Responding);
+            assert_eq!(rpc.incoming.is_complete(), complete, "{rpc:?}");
+            outgoing += u64::from(rpc.outgoing.length);
+            incoming += u64::from(rpc.incoming.length);
+            counted += u64::from(rpc.incoming.counted);
+        }
+        assert_eq!(self.client_ids.len() + self.server_ids.len(), self.rpcs.len(), "ids");
+        assert_eq!(self.timers.armed(), self.rpcs.len(), "timers of RPCs that are gone");
+        assert_eq!((outgoing, incoming), (self.outgoing_bytes, self.incoming_bytes), "counted bytes");
+        assert_eq!(counted, self.grants.total_incoming, "bytes granted and not received");
+    }
+
+    fn check_peers(&self) {
+        let mut rpcs = 0;
+        let mut blocks = 0;
+        for (slot, peer) in self.peers.iter() {
+            let count = self.peer_rpcs.check(&peer.rpcs, slot);
+            assert_eq!(count, peer.rpc_count as usize, "RPCs of {}", peer.addr);
+            rpcs += count;
+            blocks += peer.finished_blocks as usize;
+        }
+        assert_eq!(rpcs, self.rpcs.len(), "every RPC has a peer");
+        assert_eq!(blocks, self.finished.len(), "every block of finished ids has a peer");
+    }
+
+    fn check_queues(&self) {
+        let ready = self.ready.check();
+        for (slot, rpc) in &self.rpcs {
+            let sends = matches!(rpc.state, State::Requesting | State::Responding) && rpc.outgoing.is_ready();
+            assert_eq!(self.ready.contains(slot as u32), sends, "ready: {rpc:?}");
+            let waits = rpc.incoming.length != 0 && rpc.incoming.ungranted() > 0;
+            assert_eq!(self.grants.contains(slot as u32), waits, "waits for grants: {rpc:?}");
+        }
+        assert!(ready.iter().all(|&slot| self.rpcs.contains(slot as usize)), "ready RPCs exist");
+        let waiting = self.grants.check();
+        assert!(waiting.iter().all(|&slot| self.rpcs.contains(slot as usize)), "waiting RPCs exist");
+    }
+
+    fn check_bounds(&self) {
+        let config = &self.config;
+        assert!(self.rpcs.len() <= config.max_rpcs as usize, "max_rpcs");
+        assert!(self.peers.len() <= config.max_peers as usize, "max_peers");
+        assert!(self.outgoing_bytes <= config.max_outgoing_bytes, "max_outgoing_bytes");
+        assert!(self.incoming_bytes <= config.max_incoming_bytes, "max_incoming_bytes");
+        assert!(self.control.len() <= config.max_control_packets as usize, "max_control_packets");
+        assert!(self.retransmits.len() <= config.max_retransmits as usize, "max_retransmits");
+    }
+}

@@ -1,0 +1,187 @@
+//! Finished RPCs: the memory that keeps a delayed duplicate of a request from running again (PROTOCOL.md AMO).
+//!
+//! Clients count their ids up, so neighbours finish together: a block holds 64 of them, a bit each.
+
+use std::collections::{HashMap, VecDeque};
+
+use foldhash::fast::FixedState;
+
+use crate::config::FinishedPolicy;
+use crate::time::Time;
+
+/// Blocks looked at per new block: more than one, so that expiry outruns growth, and few, so that nobody waits for it.
+const EXPIRE_STEPS: usize = 4;
+
+/// Whose ids: the peer's slot and how many times its state was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct BlockKey {
+    peer: u32,
+    life: u32,
+    block: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    bits: u64,
+    last: Time,
+}
+
+/// The finished ids of all peers.
+#[derive(Debug)]
+pub(crate) struct FinishedIds {
+    blocks: HashMap<BlockKey, Block, FixedState>,
+    /// The keys of `blocks`, each once, with the time from which their lifetime was last counted; ascending.
+    order: VecDeque<(BlockKey, Time)>,
+    lifetime_ns: u64,
+    max_blocks: usize,
+    policy: FinishedPolicy,
+}
+
+/// What became of the blocks while one was added.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Forgotten {
+    /// Peers of blocks that are gone, one entry a block.
+    pub peers: Vec<u32>,
+    /// Blocks among them that went before their time.
+    pub early: u64,
+}
+
+impl FinishedIds {
+    pub(crate) fn new(lifetime_ns: u64, max_blocks: u32, policy: FinishedPolicy, seed: u64) -> FinishedIds {
+        FinishedIds {
+            blocks: HashMap::with_hasher(FixedState::with_seed(seed)),
+            order: VecDeque::new(),
+            lifetime_ns,
+            max_blocks: max_blocks as usize,
+            policy,
+        }
+    }
+
+    /// Blocks kept.
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether a further request could not be remembered (AMO-6).
+    pub(crate) fn must_refuse(&self) -> bool {
+        self.policy == FinishedPolicy::Refuse && self.blocks.len() >= self.max_blocks
+    }
+
+    pub(crate) fn contains(&self, peer: u32, life: u32, id: u64) -> bool {
+        let (key, bit) = split(peer, life, id);
+        self.blocks.get(&key).is_some_and(|block| block.bits & bit != 0)
+    }
+
+    /// Remembers `id`. Returns whether that took a new block.
+    pub(crate) fn insert(
+        &mut self,
+        now: Time,
+        peer: u32,
+        life: u32,
+        id: u64,
+        forgotten: &mut Forgotten,
+    ) -> bool {
+        let (key, bit) = split(peer, life, id);
+        if let Some(block) = self.blocks.get_mut(&key) {
+            *block = Block { bits: block.bits | bit, last: now };
+            return false;
+        }
+        self.expire(now, forgotten);
+        // RPCs open when the table filled up still finish: they may exceed it, and new ones are refused until it shrinks.
+        if self.policy == FinishedPolicy::ForgetOldest && self.blocks.len() >= self.max_blocks {
+            self.forget_oldest(forgotten);
+        }
+        self.blocks.insert(key, Block { bits: bit, last: now });
+        self.order.push_back((key, now));
+        true
+    }
+
+    /// Drops blocks whose time has passed, looking at a bounded number.
+    pub(crate) fn expire(&mut self, now: Time, forgotten: &mut Forgotten) {
+        for _ in 0..EXPIRE_STEPS {
+            let Some(&(key, since)) = self.order.front() else { return };
+            if now.since(since) < self.lifetime_ns {
+                return;
+            }
+            self.order.pop_front();
+            match self.blocks.get(&key) {
+                // AMO-5: an id that finished later holds the block for its own lifetime.
+                Some(block) if now.since(block.last) < self.lifetime_ns => {
+                    self.order.push_back((key, block.last))
+                }
+                _ => {
+                    self.blocks.remove(&key);
+                    forgotten.peers.push(key.peer);
+                }
+            }
+        }
+    }
+
+    fn forget_oldest(&mut self, forgotten: &mut Forgotten) {
+        if let Some((key, _)) = self.order.pop_front() {
+            self.blocks.remove(&key);
+            forgotten.peers.push(key.peer);
+            forgotten.early += 1;
+        }
+    }
+
+    /// Panics unless table and order agree.
+    pub(crate) fn check(&self) {
+        assert_eq!(self.blocks.len(), self.order.len(), "blocks of finished ids");
+        assert!(self.order.iter().all(|(key, _)| self.blocks.contains_key(key)), "every key has its block");
+    }
+}
+
+fn split(peer: u32, life: u32, id: u64) -> (BlockKey, u64) {
+    // Bit 0 tells client from server and is the same for all ids here.
+    (BlockKey { peer, life, block: id >> 7 }, 1 << (id >> 1 & 63))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(max_blocks: u32, policy: FinishedPolicy) -> FinishedIds {
+        FinishedIds::new(1_000, max_blocks, policy, 7)
+    }
+
+    #[test]
+    fn ids_are_kept_per_peer_and_life() {
+        let mut ids = ids(10, FinishedPolicy::Refuse);
+        let mut gone = Forgotten::default();
+        assert!(ids.insert(Time::ZERO, 1, 0, 200, &mut gone));
+        assert!(!ids.insert(Time::ZERO, 1, 0, 202, &mut gone), "a neighbour takes no memory");
+        assert!(ids.contains(1, 0, 200) && ids.contains(1, 0, 202));
+        assert!(!ids.contains(1, 0, 204) && !ids.contains(2, 0, 200) && !ids.contains(1, 1, 200));
+        ids.check();
+    }
+
+    #[test]
+    fn a_block_lives_until_its_last_id_has_expired() {
+        let mut ids = ids(10, FinishedPolicy::Refuse);
+        let mut gone = Forgotten::default();
+        ids.insert(Time::from_ns(0), 1, 0, 2, &mut gone);
+        ids.insert(Time::from_ns(900), 1, 0, 4, &mut gone);
+        ids.expire(Time::from_ns(1_500), &mut gone);
+        assert!(ids.contains(1, 0, 4));
+        ids.expire(Time::from_ns(1_900), &mut gone);
+        assert!(!ids.contains(1, 0, 4));
+        assert_eq!(gone, Forgotten { peers: vec![1], early: 0 });
+    }
+
+    #[test]
+    fn a_full_table_refuses_or_forgets_as_its_policy_says() {
+        let mut refuse = ids(2, FinishedPolicy::Refuse);
+        let mut forget = ids(2, FinishedPolicy::ForgetOldest);
+        let mut gone = Forgotten::default();
+        for block in 0..3u64 {
+            refuse.insert(Time::ZERO, 1, 0, block << 7, &mut gone);
+        }
+        assert!(refuse.must_refuse() && refuse.contains(1, 0, 0) && gone == Forgotten::default());
+        for block in 0..3u64 {
+            forget.insert(Time::ZERO, 1, 0, block << 7, &mut gone);
+        }
+        assert!(!forget.must_refuse() && !forget.contains(1, 0, 0) && forget.contains(1, 0, 2 << 7));
+        assert_eq!(gone.early, 1);
+    }
+}

@@ -1,0 +1,285 @@
+//! The receiver's choice: which messages are granted how much (PROTOCOL.md GRANT).
+
+use homa_trace::EventKind;
+
+use crate::config::Config;
+use crate::endpoint::Endpoint;
+use crate::lists::{Links, List};
+use crate::priority;
+use crate::srpt::{SrptQueue, bucket_start};
+use crate::time::Time;
+use crate::wire::{Body, Grant};
+
+/// Precision of the receiver's order: one part in 16 (GRANT-6).
+const SUB: u32 = 4;
+type Queue = SrptQueue<SUB>;
+
+/// Emptied queues kept for the next peer that needs one.
+const SPARE_QUEUES: usize = 16;
+
+/// The messages that wait for grants.
+#[derive(Debug)]
+pub(crate) struct Grants {
+    /// Links of RPC slots in their peer's queue.
+    links: Links,
+    /// Per peer its messages with ungranted bytes.
+    queues: Vec<Option<Box<Queue>>>,
+    spare: Vec<Box<Queue>>,
+    /// Peers with such messages, by the shortest of each.
+    peer_links: Links,
+    peers: Queue,
+    /// All such messages, oldest first.
+    fifo_links: Links,
+    fifo: List,
+    /// Bytes granted and not received, over all messages.
+    pub total_incoming: u64,
+    /// Thousandths of bytes that the oldest message has earned.
+    fifo_credit: u64,
+    /// Something changed since grants were last chosen.
+    pub dirty: bool,
+}
+
+impl Grants {
+    pub(crate) fn with_capacity(rpcs: usize) -> Grants {
+        Grants {
+            links: Links::with_capacity(rpcs),
+            queues: Vec::new(),
+            spare: Vec::new(),
+            peer_links: Links::default(),
+            peers: Queue::new(),
+            fifo_links: Links::with_capacity(rpcs),
+            fifo: List::EMPTY,
+            total_incoming: 0,
+            fifo_credit: 0,
+            dirty: false,
+        }
+    }
+
+    /// Makes `slot` a valid index.
+    pub(crate) fn ensure(&mut self, slot: u32) {
+        self.links.ensure(slot);
+        self.fifo_links.ensure(slot);
+    }
+
+    /// Whether the message of `slot` waits for grants.
+    pub(crate) fn contains(&self, slot: u32) -> bool {
+        self.links.list_of(slot).is_some()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fifo.is_empty()
+    }
+
+    /// A message of `peer` has `ungranted` bytes, at least 1, to be granted.
+    pub(crate) fn add(&mut self, slot: u32, peer: u32, ungranted: u32) {
+        self.peer_links.ensure(peer);
+        if self.queues.len() <= peer as usize {
+            self.queues.resize_with(peer as usize + 1, || None);
+        }
+        let spare = &mut self.spare;
+        let queue = self.queues[peer as usize]
+            .get_or_insert_with(|| spare.pop().unwrap_or_else(|| Box::new(Queue::new())));
+        queue.insert(&mut self.links, slot, ungranted);
+        self.fifo_links.push_back(&mut self.fifo, 0, slot);
+        self.rank_peer(peer);
+        self.dirty = true;
+    }
+
+    /// The message has `ungranted` bytes now.
+    fn update(&mut self, slot: u32, peer: u32, ungranted: u32) {
+        if ungranted == 0 {
+            self.remove(slot, peer);
+        } else if let Some(queue) = &mut self.queues[peer as usize] {
+            queue.update(&mut self.links, slot, ungranted);
+            self.rank_peer(peer);
+        }
+    }
+
+    /// Takes the message out, if it is in.
+    pub(crate) fn remove(&mut self, slot: u32, peer: u32) {
+        if !self.contains(slot) {
+            return;
+        }
+        if let Some(queue) = &mut self.queues[peer as usize] {
+            queue.remove(&mut self.links, slot);
+        }
+        self.fifo_links.remove(&mut self.fifo, slot);
+        self.rank_peer(peer);
+        self.dirty = true;
+    }
+
+    /// Puts `peer` at the place of its shortest message.
+    fn rank_peer(&mut self, peer: u32) {
+        let Some(queue) = &self.queues[peer as usize] else { return };
+        match queue.first_bucket().map(|bucket| bucket_start(bucket, SUB)) {
+            Some(key) if self.peer_links.list_of(peer).is_some() => {
+                self.peers.update(&mut self.peer_links, peer, key);
+            }
+            Some(key) => self.peers.insert(&mut self.peer_links, peer, key),
+            None => {
+                self.peers.remove(&mut self.peer_links, peer);
+                let queue = self.queues[peer as usize].take();
+                if self.spare.len() < SPARE_QUEUES {
+                    self.spare.extend(queue);
+                }
+            }
+        }
+    }
+
+    /// The active messages in rank order: the shortest of each of the first `max` peers (GRANT-2, GRANT-3).
+    fn active(&self, max: usize) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(self.peers.first(), |&peer| self.peers.next(&self.peer_links, peer))
+            .take(max)
+            .filter_map(|peer| self.queues[peer as usize].as_ref()?.first())
+    }
+
+    /// Counts `counted` bytes of one message instead of `before`.
+    pub(crate) fn recount(&mut self, counted: &mut u32, now: u32) {
+        self.total_incoming = self.total_incoming + u64::from(now) - u64::from(*counted);
+        *counted = now;
+    }
+
+    /// Panics unless the queues agree; returns the waiting slots.
+    pub(crate) fn check(&self) -> Vec<u32> {
+        let mut waiting = Vec::new();
+        let mut ranked = self.peers.check(&self.peer_links);
+        ranked.sort_unstable();
+        let mut with_queue = Vec::new();
+        for (peer, queue) in self.queues.iter().enumerate() {
+            let Some(queue) = queue else { continue };
+            assert!(!queue.is_empty(), "peer {peer} keeps an empty queue");
+            waiting.extend(queue.check(&self.links));
+            with_queue.push(peer as u32);
+        }
+        assert_eq!(ranked, with_queue, "peers with waiting messages");
+        assert_eq!(self.fifo_links.check(&self.fifo, 0), waiting.len(), "messages by age");
+        waiting
+    }
+}
+
+/// The new granted end of an active message, if a grant is worth a packet (GRANT-4, GRANT-5, GRANT-8).
+fn next_grant(
+    received: u32,
+    granted: u32,
+    length: u32,
+    window: u32,
+    budget: u64,
+    min_increment: u32,
+) -> Option<u32> {
+    let wanted = received.saturating_add(window).min(length);
+    let increment = wanted.checked_sub(granted)?.min(budget.min(u64::from(u32::MAX)) as u32);
+    let end = granted + increment;
+    // A small window must still move: half of it is then enough.
+    let enough = increment >= min_increment.min(window / 2).max(1);
+    (increment > 0 && (end == length || enough)).then_some(end)
+}
+
+/// Bytes that one active message may have outstanding (GRANT-4).
+fn window(config: &Config, active: usize) -> u32 {
+    if config.window != 0 { config.window } else { (config.max_incoming / (active as u32 + 1)).max(1) }
+}
+
+impl Endpoint {
+    /// Chooses and queues grants. Called at the end of a burst: grants wait for its last packet, which costs less than
+    /// choosing anew after each.
+    pub(crate) fn send_grants(&mut self, now: Time) {
+        if !std::mem::take(&mut self.grants.dirty) || self.grants.is_empty() {
+            return;
+        }
+        let max = self.config.max_overcommit as usize;
+        let mut active = std::mem::take(&mut self.active);
+        active.clear();
+        active.extend(self.grants.active(max));
+        let window = window(&self.config, active.len());
+        for (rank, &slot) in active.iter().enumerate() {
+            let incoming = &self.rpcs[slot as usize].incoming;
+            let budget = u64::from(self.config.max_incoming).saturating_sub(self.grants.total_incoming);
+            let (received, granted, length) = (incoming.received, incoming.granted, incoming.length);
+            let min = self.config.min_grant_increment;
+            if let Some(end) = next_grant(received, granted, length, window, budget, min) {
+                let priority = priority::scheduled(rank, active.len(), self.config.max_sched_prio);
+                self.grant(now, slot, end, priority);
+                let share = u64::from(self.config.grant_fifo_fraction);
+                self.grants.fifo_credit += u64::from(end - granted) * share;
+            }
+        }
+        self.active = active;
+        self.send_fifo_grant(now);
+    }
+
+    /// GRANT-9: the oldest message gets its share, at a priority that no other grant exceeds (GRANT-10).
+    fn send_fifo_grant(&mut self, now: Time) {
+        let increment = self.config.fifo_grant_increment;
+        let cost = u64::from(increment) * 1000;
+        if increment == 0 || self.grants.fifo_credit < cost {
+            return;
+        }
+        let Some(slot) = self.grants.fifo.head() else { return };
+        let incoming = &self.rpcs[slot as usize].incoming;
+        if incoming.outstanding() >= increment {
+            return; // What the last one gave is still on its way.
+        }
+        let end = incoming.granted.saturating_add(increment).min(incoming.length);
+        self.grants.fifo_credit -= cost;
+        self.stats.fifo_grants += 1;
+        let highest = self.config.num_priorities.saturating_sub(2).max(self.config.max_sched_prio);
+        self.grant(now, slot, end, highest);
+    }
+
+    /// Raises the granted end of an incoming message to `end` and tells its sender.
+    fn grant(&mut self, now: Time, slot: u32, end: u32, priority: u8) {
+        let rpc = &mut self.rpcs[slot as usize];
+        rpc.incoming.granted = end;
+        let outstanding = rpc.incoming.outstanding();
+        self.grants.recount(&mut rpc.incoming.counted, outstanding);
+        let (peer, ungranted, id) = (rpc.peer, rpc.incoming.ungranted(), rpc.id);
+        self.grants.update(slot, peer, ungranted);
+        self.stats.grants_sent += 1;
+        self.trace.record(EventKind::GrantSent, id, end, u32::from(priority));
+        self.send_control(now, slot, Body::Grant(Grant { offset: end, priority }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_reaches_a_window_beyond_what_was_received() {
+        assert_eq!(next_grant(10_000, 40_000, 1_000_000, 200_000, 400_000, 10_000), Some(210_000));
+        assert_eq!(
+            next_grant(0, 40_000, 60_000, 200_000, 400_000, 10_000),
+            Some(60_000),
+            "not beyond the end"
+        );
+    }
+
+    #[test]
+    fn a_grant_stays_within_the_budget_and_is_worth_a_packet() {
+        assert_eq!(next_grant(0, 40_000, 1_000_000, 200_000, 15_000, 10_000), Some(55_000));
+        assert_eq!(next_grant(0, 40_000, 1_000_000, 200_000, 9_999, 10_000), None);
+        assert_eq!(next_grant(0, 40_000, 1_000_000, 45_000, 400_000, 10_000), None);
+        assert_eq!(
+            next_grant(0, 40_000, 45_000, 45_000, 400_000, 10_000),
+            Some(45_000),
+            "the end is worth it"
+        );
+        assert_eq!(next_grant(0, 0, 1_000_000, 1_500, 400_000, 10_000), Some(1_500), "a small window moves");
+        assert_eq!(next_grant(0, 40_000, 1_000_000, 40_000, 400_000, 0), None, "nothing to add");
+    }
+
+    #[test]
+    fn the_shortest_message_of_each_peer_is_active() {
+        let mut grants = Grants::with_capacity(0);
+        for (slot, peer, ungranted) in [(0, 1, 9_000), (1, 0, 50_000), (2, 0, 500), (3, 2, 100), (4, 0, 20)] {
+            grants.ensure(slot);
+            grants.add(slot, peer, ungranted);
+        }
+        assert_eq!(grants.active(8).collect::<Vec<_>>(), [4, 3, 0]);
+        assert_eq!(grants.active(2).collect::<Vec<_>>(), [4, 3]);
+        grants.remove(4, 0);
+        grants.update(0, 1, 90);
+        assert_eq!(grants.active(8).collect::<Vec<_>>(), [0, 3, 2]);
+        assert_eq!(grants.check().len(), 4);
+    }
+}

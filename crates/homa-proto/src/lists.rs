@@ -1,0 +1,138 @@
+//! Doubly linked lists whose links live in one array indexed by slot: insertion and removal are O(1) and allocate nothing.
+
+/// No node.
+pub(crate) const NIL: u32 = u32::MAX;
+
+/// Both ends of one list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl List {
+    pub(crate) const EMPTY: List = List { head: NIL, tail: NIL };
+
+    /// The node that was inserted first.
+    pub(crate) fn head(&self) -> Option<u32> {
+        (self.head != NIL).then_some(self.head)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == NIL
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    prev: u32,
+    next: u32,
+    /// Which of the caller's lists holds the node; NIL: none.
+    list: u32,
+}
+
+const UNLINKED: Node = Node { prev: NIL, next: NIL, list: NIL };
+
+/// The links of all nodes, each in at most one of the caller's lists.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    nodes: Vec<Node>,
+}
+
+impl Links {
+    pub(crate) fn with_capacity(nodes: usize) -> Links {
+        Links { nodes: Vec::with_capacity(nodes) }
+    }
+
+    /// Makes `node` a valid index.
+    pub(crate) fn ensure(&mut self, node: u32) {
+        if node as usize >= self.nodes.len() {
+            self.nodes.resize(node as usize + 1, UNLINKED);
+        }
+    }
+
+    /// The list that holds `node`.
+    pub(crate) fn list_of(&self, node: u32) -> Option<u32> {
+        let list = self.nodes.get(node as usize)?.list;
+        (list != NIL).then_some(list)
+    }
+
+    /// The node after `node` in its list.
+    pub(crate) fn next(&self, node: u32) -> Option<u32> {
+        let next = self.nodes[node as usize].next;
+        (next != NIL).then_some(next)
+    }
+
+    /// Appends `node`, which is in no list, to the list `id`, whose ends are `list`.
+    pub(crate) fn push_back(&mut self, list: &mut List, id: u32, node: u32) {
+        debug_assert_eq!(self.nodes[node as usize].list, NIL, "node {node} is in a list already");
+        self.nodes[node as usize] = Node { prev: list.tail, next: NIL, list: id };
+        if list.tail == NIL {
+            list.head = node;
+        } else {
+            self.nodes[list.tail as usize].next = node;
+        }
+        list.tail = node;
+    }
+
+    /// Takes `node` out of `list`, which must be the list that holds it.
+    pub(crate) fn remove(&mut self, list: &mut List, node: u32) {
+        let Node { prev, next, list: id } = std::mem::replace(&mut self.nodes[node as usize], UNLINKED);
+        debug_assert_ne!(id, NIL, "node {node} is in no list");
+        if prev == NIL {
+            list.head = next;
+        } else {
+            self.nodes[prev as usize].next = next;
+        }
+        if next == NIL {
+            list.tail = prev;
+        } else {
+            self.nodes[next as usize].prev = prev;
+        }
+    }
+
+    /// The nodes of `list` in order.
+    pub(crate) fn iter<'a>(&'a self, list: &List) -> impl Iterator<Item = u32> + 'a {
+        std::iter::successors(list.head(), |&node| self.next(node))
+    }
+
+    /// Panics unless `list` is well linked and every node says it is in list `id`; returns its length.
+    pub(crate) fn check(&self, list: &List, id: u32) -> usize {
+        let mut prev = NIL;
+        let mut count = 0;
+        for node in self.iter(list) {
+            let links = self.nodes[node as usize];
+            assert_eq!(links.list, id, "node {node} stands in list {id}");
+            assert_eq!(links.prev, prev, "node {node}'s predecessor");
+            prev = node;
+            count += 1;
+            assert!(count <= self.nodes.len(), "list {id} has a cycle");
+        }
+        assert_eq!(list.tail, prev, "the tail of list {id}");
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_leave_from_either_end_and_the_middle() {
+        let mut links = Links::default();
+        links.ensure(4);
+        let mut list = List::EMPTY;
+        for node in 0..5 {
+            links.push_back(&mut list, 7, node);
+        }
+        for node in [2, 0, 4] {
+            links.remove(&mut list, node);
+            assert_eq!(links.list_of(node), None);
+        }
+        assert_eq!(links.iter(&list).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(links.check(&list, 7), 2);
+        links.remove(&mut list, 1);
+        links.remove(&mut list, 3);
+        assert!(list.is_empty());
+    }
+}

@@ -1,0 +1,93 @@
+//! An outgoing message: what may be sent of it, and what has been.
+
+/// A message on its way out; offsets are exclusive ends. The default is no message.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MessageOut {
+    /// Bytes of the message; 0: there is none.
+    pub length: u32,
+    /// Everything before this offset has been sent once.
+    pub next: u32,
+    /// What the receiver (or the unscheduled limit) lets us send.
+    pub granted: u32,
+    /// What may be sent unasked.
+    pub unscheduled: u32,
+    /// Priority of scheduled packets, from the last grant.
+    pub sched_priority: u8,
+    /// Sent again from the start after RPC_UNKNOWN: its packets are marked as retransmissions.
+    pub restarted: bool,
+}
+
+impl MessageOut {
+    pub(crate) fn new(length: u32, unsched_bytes: u32) -> MessageOut {
+        let unscheduled = length.min(unsched_bytes);
+        MessageOut { length, granted: unscheduled, unscheduled, ..MessageOut::default() }
+    }
+
+    /// Whether bytes may be sent now.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.next < self.granted
+    }
+
+    /// Whether every byte has been sent once.
+    pub(crate) fn all_sent(&self) -> bool {
+        self.next == self.length
+    }
+
+    /// Bytes not yet sent: the sender's SRPT key.
+    pub(crate) fn remaining(&self) -> u32 {
+        self.length - self.next
+    }
+
+    /// Raises the granted end to `offset`, never lowers it (SEND-2). Returns whether it rose.
+    pub(crate) fn grant(&mut self, offset: u32) -> bool {
+        let offset = offset.min(self.length);
+        let rose = offset > self.granted;
+        self.granted = self.granted.max(offset);
+        rose
+    }
+
+    /// Offset and length of the next packet: cut where the unscheduled bytes end, since their priority does too.
+    pub(crate) fn next_packet(&self, max_payload: u32) -> (u32, u32) {
+        let end = if self.next < self.unscheduled { self.unscheduled } else { self.granted };
+        (self.next, max_payload.min(end - self.next))
+    }
+
+    /// Starts from the beginning (RESEND-14).
+    pub(crate) fn restart(&mut self) {
+        self.next = 0;
+        self.granted = self.unscheduled;
+        self.restarted = true;
+    }
+
+    /// Panics unless the offsets are in order.
+    pub(crate) fn check(&self) {
+        assert!(self.next <= self.granted && self.granted <= self.length, "{self:?}");
+        assert!(self.unscheduled <= self.granted, "{self:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_cut_at_the_unscheduled_limit() {
+        let mut message = MessageOut::new(10_000, 4_000);
+        assert_eq!(message.next_packet(1_500), (0, 1_500));
+        message.next = 3_000;
+        message.grant(9_000);
+        assert_eq!(message.next_packet(1_500), (3_000, 1_000));
+        message.next = 4_000;
+        assert_eq!(message.next_packet(1_500), (4_000, 1_500));
+    }
+
+    #[test]
+    fn a_grant_neither_goes_back_nor_beyond_the_end() {
+        let mut message = MessageOut::new(10_000, 4_000);
+        assert!(message.grant(6_000));
+        assert!(!message.grant(5_000));
+        assert!(message.grant(u32::MAX));
+        assert_eq!(message.granted, 10_000);
+        message.check();
+    }
+}

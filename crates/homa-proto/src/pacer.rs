@@ -1,0 +1,105 @@
+//! The pacer: an estimate of the bytes that the NIC still has to send, and the bound on it.
+
+use crate::config::Config;
+use crate::time::Time;
+
+/// When the uplink will have sent everything it was given, as far as we know its rate.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    /// Nanoseconds per byte in 1/2^16; 0: rate unknown, nothing is paced (SEND-9).
+    ns_per_byte_q16: u64,
+    max_backlog_ns: u64,
+    overhead: u32,
+    idle_at: Time,
+}
+
+impl Pacer {
+    pub(crate) fn new(config: &Config) -> Pacer {
+        let ns_per_byte_q16 = config.link_mbps.map_or(0, |mbps| {
+            // SEND-8: the margin makes the link slower than it is, so that the real queue stays below the estimate.
+            let usable_kbps = u64::from(mbps) * u64::from(1000 - config.link_margin);
+            ((8 * 1_000_000 << 16) / usable_kbps.max(1)).max(1)
+        });
+        Pacer {
+            ns_per_byte_q16,
+            max_backlog_ns: config.max_nic_backlog_ns,
+            overhead: config.link_overhead,
+            idle_at: Time::ZERO,
+        }
+    }
+
+    pub(crate) fn is_off(&self) -> bool {
+        self.ns_per_byte_q16 == 0
+    }
+
+    /// Estimated time that the NIC needs for what it has. A stale `now` overestimates it, and never underflows.
+    pub(crate) fn backlog_ns(&self, now: Time) -> u64 {
+        self.idle_at.since(now)
+    }
+
+    /// Whether a packet may go now (SEND-6).
+    pub(crate) fn may_send(&self, now: Time) -> bool {
+        self.backlog_ns(now) <= self.max_backlog_ns
+    }
+
+    /// When `may_send` becomes true.
+    pub(crate) fn free_at(&self) -> Time {
+        Time::from_ns(self.idle_at.as_ns().saturating_sub(self.max_backlog_ns))
+    }
+
+    /// A packet of `bytes` (Homa header and payload) was given to the NIC.
+    pub(crate) fn sent(&mut self, now: Time, bytes: u32) {
+        if self.is_off() {
+            return;
+        }
+        let ns = u64::from(bytes + self.overhead) * self.ns_per_byte_q16 >> 16;
+        self.idle_at = self.idle_at.max(now) + ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pacer(link_mbps: Option<u32>) -> Pacer {
+        Pacer::new(&Config { link_mbps, link_margin: 0, link_overhead: 0, ..Config::default() })
+    }
+
+    #[test]
+    fn backlog_grows_with_bytes_and_falls_with_time() {
+        let mut pacer = pacer(Some(8_000));
+        pacer.sent(Time::from_ns(1_000), 5_000);
+        assert_eq!(pacer.backlog_ns(Time::from_ns(1_000)), 5_000, "1 ns a byte at 8 Gbit/s");
+        assert!(pacer.may_send(Time::from_ns(1_000)));
+        pacer.sent(Time::from_ns(1_000), 1_000);
+        assert!(!pacer.may_send(Time::from_ns(1_000)));
+        assert_eq!(pacer.free_at(), Time::from_ns(2_000));
+        assert!(pacer.may_send(Time::from_ns(2_000)));
+        assert_eq!(pacer.backlog_ns(Time::from_ns(9_000)), 0);
+    }
+
+    #[test]
+    fn a_stale_time_never_makes_the_backlog_vanish() {
+        let mut pacer = pacer(Some(8_000));
+        pacer.sent(Time::from_ns(10_000), 6_000);
+        assert_eq!(pacer.backlog_ns(Time::from_ns(9_000)), 7_000);
+        pacer.sent(Time::from_ns(9_000), 1_000);
+        assert_eq!(pacer.backlog_ns(Time::from_ns(10_000)), 7_000);
+    }
+
+    #[test]
+    fn an_unknown_rate_is_not_paced() {
+        let mut pacer = pacer(None);
+        pacer.sent(Time::ZERO, u32::MAX / 2);
+        assert!(pacer.is_off() && pacer.may_send(Time::ZERO));
+    }
+
+    #[test]
+    fn the_margin_slows_the_estimate() {
+        let config =
+            Config { link_mbps: Some(8_000), link_margin: 500, link_overhead: 0, ..Config::default() };
+        let mut pacer = Pacer::new(&config);
+        pacer.sent(Time::ZERO, 1_000);
+        assert_eq!(pacer.backlog_ns(Time::ZERO), 2_000);
+    }
+}

@@ -1,0 +1,269 @@
+//! What is known of each peer: shared by all ports and RPCs that talk to its address.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use foldhash::fast::FixedState;
+use slab::Slab;
+
+use crate::config::Config;
+use crate::contract::{DoneReason, RpcError};
+use crate::lists::List;
+use crate::time::Time;
+use crate::wire::{Ack, Incarnation, PRIORITIES};
+
+/// Peers looked at when one must be forgotten to make room: bounds the work, and finds one unless nearly all are in use.
+const EVICT_STEPS: usize = 16;
+
+/// Why all RPCs of a peer's earlier life end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LifeEnd {
+    Restarted,
+    Unreachable,
+}
+
+impl LifeEnd {
+    pub(crate) fn client_error(self) -> RpcError {
+        match self {
+            LifeEnd::Restarted => RpcError::PeerRestarted,
+            LifeEnd::Unreachable => RpcError::Unreachable,
+        }
+    }
+
+    pub(crate) fn server_reason(self) -> DoneReason {
+        match self {
+            LifeEnd::Restarted => DoneReason::ClientRestarted,
+            LifeEnd::Unreachable => DoneReason::ClientSilent,
+        }
+    }
+}
+
+/// How to take a packet's incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sighting {
+    /// Nothing new.
+    Same,
+    /// The first one told (PEER-9).
+    First,
+    /// The peer restarted (PEER-6).
+    Restarted,
+    /// A packet of an earlier life (PEER-8).
+    Stale,
+}
+
+/// One peer.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub addr: SocketAddr,
+    pub incarnation: Incarnation,
+    /// Raised when every RPC so far is over; RPCs remember the life they began in.
+    pub life: u32,
+    /// Why the last life ended.
+    pub life_end: LifeEnd,
+    /// When a packet last came from it; its creation before that.
+    pub last_heard: Time,
+    /// Whether any packet ever came from it.
+    pub heard: bool,
+    /// The peer's own cutoffs, for our unscheduled packets to it.
+    pub cutoffs: [u32; PRIORITIES],
+    pub cutoff_version: u16,
+    /// When it was last sent ours.
+    pub cutoffs_sent: Option<Time>,
+    /// Acknowledgements for it that wait for a packet.
+    pub acks: VecDeque<Ack>,
+    /// When the next RESEND to it may go (RESEND-7).
+    pub resend_at: Time,
+    /// Largest Homa packet on the path to it.
+    pub max_packet: u32,
+    /// Its RPCs, oldest first.
+    pub rpcs: List,
+    pub rpc_count: u32,
+    /// Blocks of finished ids that name it.
+    pub finished_blocks: u32,
+}
+
+impl Peer {
+    fn new(addr: SocketAddr, now: Time, max_packet: u32) -> Peer {
+        Peer {
+            addr,
+            incarnation: Incarnation::NONE,
+            life: 0,
+            life_end: LifeEnd::Restarted,
+            last_heard: now,
+            heard: false,
+            cutoffs: [0; PRIORITIES],
+            cutoff_version: 0,
+            cutoffs_sent: None,
+            acks: VecDeque::new(),
+            resend_at: Time::ZERO,
+            max_packet,
+            rpcs: List::EMPTY,
+            rpc_count: 0,
+            finished_blocks: 0,
+        }
+    }
+
+    /// Whether it has shown itself as one of ours.
+    pub(crate) fn is_ours(&self) -> bool {
+        !self.incarnation.is_none()
+    }
+
+    /// Whether nothing would be lost with it (PEER-11).
+    fn is_forgettable(&self) -> bool {
+        self.rpc_count == 0 && self.acks.is_empty() && self.finished_blocks == 0
+    }
+
+    /// How a packet with `incarnation` is to be taken.
+    pub(crate) fn sight(&self, now: Time, incarnation: Incarnation, max_packet_lifetime_ns: u64) -> Sighting {
+        if incarnation == self.incarnation || incarnation.is_none() {
+            return Sighting::Same; // PEER-10
+        }
+        if self.incarnation.is_none() {
+            return Sighting::First;
+        }
+        let clock_went_back = now.since(self.last_heard) > max_packet_lifetime_ns;
+        if incarnation.is_newer_than(self.incarnation) || clock_went_back {
+            Sighting::Restarted
+        } else {
+            Sighting::Stale
+        }
+    }
+
+    /// Ends the life in which all present RPCs began; what belongs to the old host process goes with it (PEER-7).
+    pub(crate) fn end_life(&mut self, end: LifeEnd) {
+        self.life = self.life.wrapping_add(1);
+        self.life_end = end;
+        if end == LifeEnd::Restarted {
+            self.cutoff_version = 0;
+            self.cutoffs_sent = None;
+        }
+        self.acks.clear();
+    }
+
+    /// Reserves the moment of the next RESEND to this peer. `burst` of them may go at once after a pause.
+    pub(crate) fn reserve_resend(&mut self, now: Time, config: &Config) -> Time {
+        const BURST: u64 = 16;
+        let earliest = Time::from_ns(now.as_ns().saturating_sub(BURST * config.resend_spacing_ns));
+        let slot = self.resend_at.max(earliest);
+        self.resend_at = slot + config.resend_spacing_ns;
+        slot.max(now)
+    }
+}
+
+/// All peers.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    by_addr: HashMap<SocketAddr, u32, FixedState>,
+    slots: Slab<Peer>,
+    hand: usize,
+}
+
+impl Peers {
+    pub(crate) fn new(seed: u64) -> Peers {
+        Peers { by_addr: HashMap::with_hasher(FixedState::with_seed(seed)), slots: Slab::new(), hand: 0 }
+    }
+
+    pub(crate) fn find(&self, addr: &SocketAddr) -> Option<u32> {
+        self.by_addr.get(addr).copied()
+    }
+
+    /// The peer at `addr`, made if need be; `None` when the limit is reached and none can be forgotten. The flag says
+    /// whether another was forgotten.
+    pub(crate) fn find_or_add(
+        &mut self,
+        addr: SocketAddr,
+        now: Time,
+        config: &Config,
+    ) -> Option<(u32, bool)> {
+        if let Some(peer) = self.find(&addr) {
+            return Some((peer, false));
+        }
+        let evicted = self.slots.len() >= config.max_peers as usize;
+        if evicted && !self.evict() {
+            return None;
+        }
+        let slot = self.slots.insert(Peer::new(addr, now, config.max_packet)) as u32;
+        self.by_addr.insert(addr, slot);
+        Some((slot, evicted))
+    }
+
+    fn evict(&mut self) -> bool {
+        for _ in 0..EVICT_STEPS {
+            self.hand = (self.hand + 1) % self.slots.capacity().max(1);
+            if self.slots.get(self.hand).is_some_and(Peer::is_forgettable) {
+                let peer = self.slots.remove(self.hand);
+                self.by_addr.remove(&peer.addr);
+                return true;
+            }
+        }
+        false
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Peer)> {
+        self.slots.iter().map(|(slot, peer)| (slot as u32, peer))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+impl std::ops::Index<u32> for Peers {
+    type Output = Peer;
+
+    fn index(&self, peer: u32) -> &Peer {
+        &self.slots[peer as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Peers {
+    fn index_mut(&mut self, peer: u32) -> &mut Peer {
+        &mut self.slots[peer as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(n: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], n))
+    }
+
+    #[test]
+    fn a_full_table_forgets_only_who_has_nothing() {
+        let config = Config { max_peers: 2, ..Config::default() };
+        let mut peers = Peers::new(1);
+        let (one, _) = peers.find_or_add(addr(1), Time::ZERO, &config).unwrap();
+        let (two, _) = peers.find_or_add(addr(2), Time::ZERO, &config).unwrap();
+        peers[one].rpc_count = 1;
+        peers[two].finished_blocks = 1;
+        assert_eq!(peers.find_or_add(addr(3), Time::ZERO, &config), None);
+        peers[two].finished_blocks = 0;
+        assert!(peers.find_or_add(addr(3), Time::ZERO, &config).is_some_and(|(_, evicted)| evicted));
+        assert_eq!((peers.find(&addr(1)), peers.find(&addr(2))), (Some(one), None));
+    }
+
+    #[test]
+    fn incarnations_are_taken_by_their_order() {
+        let mut peer = Peer::new(addr(1), Time::ZERO, 1_480);
+        let sight = |peer: &Peer, now, n| peer.sight(Time::from_ns(now), Incarnation::new(n), 1_000);
+        assert_eq!(sight(&peer, 0, 5), Sighting::First);
+        peer.incarnation = Incarnation::new(5);
+        assert_eq!(sight(&peer, 0, 5), Sighting::Same);
+        assert_eq!(sight(&peer, 0, 6), Sighting::Restarted);
+        assert_eq!(sight(&peer, 1_000, 4), Sighting::Stale);
+        assert_eq!(sight(&peer, 1_001, 4), Sighting::Restarted, "its clock went back");
+        assert_eq!(peer.sight(Time::ZERO, Incarnation::NONE, 1_000), Sighting::Same);
+    }
+
+    #[test]
+    fn resends_to_one_peer_are_spaced() {
+        let config = Config { resend_spacing_ns: 100, ..Config::default() };
+        let mut peer = Peer::new(addr(1), Time::ZERO, 1_480);
+        let now = Time::from_ns(1_000_000);
+        let slots: Vec<u64> = (0..20).map(|_| peer.reserve_resend(now, &config).since(now)).collect();
+        assert_eq!(slots[..17], [0; 17]);
+        assert_eq!(slots[17..], [100, 200, 300]);
+    }
+}

@@ -1,0 +1,88 @@
+//! The Homa ports that are open on this host.
+
+use crate::contract::PortError;
+
+/// First port that is given to clients; servers bind those below (ID-6).
+pub(crate) const FIRST_CLIENT_PORT: u16 = 0x8000;
+
+/// One bit per port.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    open: Box<[u64]>,
+    next_client: u16,
+}
+
+impl Ports {
+    pub(crate) fn new() -> Ports {
+        Ports { open: vec![0; 1 << 10].into_boxed_slice(), next_client: FIRST_CLIENT_PORT }
+    }
+
+    pub(crate) fn is_open(&self, port: u16) -> bool {
+        self.open[usize::from(port / 64)] >> (port % 64) & 1 == 1
+    }
+
+    pub(crate) fn is_server(&self, port: u16) -> bool {
+        port < FIRST_CLIENT_PORT && self.is_open(port)
+    }
+
+    pub(crate) fn bind(&mut self, port: u16) -> Result<(), PortError> {
+        if port == 0 || port >= FIRST_CLIENT_PORT {
+            return Err(PortError::OutOfRange(port));
+        }
+        if self.is_open(port) {
+            return Err(PortError::InUse(port));
+        }
+        self.set(port);
+        Ok(())
+    }
+
+    /// Ports are given in turn, so that a closed one rests before it is used again.
+    pub(crate) fn open_client(&mut self) -> Result<u16, PortError> {
+        for _ in FIRST_CLIENT_PORT..=u16::MAX {
+            let port = self.next_client;
+            self.next_client = port.checked_add(1).unwrap_or(FIRST_CLIENT_PORT);
+            if !self.is_open(port) {
+                self.set(port);
+                return Ok(port);
+            }
+        }
+        Err(PortError::NoneFree)
+    }
+
+    pub(crate) fn close(&mut self, port: u16) {
+        self.open[usize::from(port / 64)] &= !(1 << (port % 64));
+    }
+
+    fn set(&mut self, port: u16) {
+        self.open[usize::from(port / 64)] |= 1 << (port % 64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_bind_low_ports_once() {
+        let mut ports = Ports::new();
+        assert_eq!(ports.bind(99), Ok(()));
+        assert_eq!(ports.bind(99), Err(PortError::InUse(99)));
+        assert_eq!(ports.bind(0), Err(PortError::OutOfRange(0)));
+        assert_eq!(ports.bind(32_768), Err(PortError::OutOfRange(32_768)));
+        assert!(ports.is_server(99) && !ports.is_server(98));
+        ports.close(99);
+        assert_eq!(ports.bind(99), Ok(()));
+    }
+
+    #[test]
+    fn clients_get_high_ports_in_turn_until_none_is_free() {
+        let mut ports = Ports::new();
+        assert_eq!(ports.open_client(), Ok(32_768));
+        ports.close(32_768);
+        assert_eq!(ports.open_client(), Ok(32_769));
+        for _ in 0..32_767 {
+            ports.open_client().unwrap();
+        }
+        assert_eq!(ports.open_client(), Err(PortError::NoneFree));
+    }
+}

@@ -1,0 +1,176 @@
+//! Which priority a packet travels with: cutoffs for unscheduled bytes, ranks for scheduled ones.
+
+use crate::config::Config;
+use crate::srpt::{bucket_of, bucket_start};
+use crate::time::Time;
+use crate::wire::{MAX_MESSAGE_LENGTH, PRIORITIES};
+
+/// Priority of unscheduled packets to a peer whose CUTOFFS have not arrived (PRIO-3).
+const BEFORE_CUTOFFS: u8 = 6;
+
+/// Sub-buckets per power of two in the histogram of observed lengths: a cutoff is within 1/16 of its ideal.
+const SUB: u32 = 4;
+const BUCKETS: usize = bucket_of(MAX_MESSAGE_LENGTH, SUB) as usize + 1;
+
+/// Priority of a message's unscheduled packets under the peer's `cutoffs`; version 0: it has sent none.
+pub(crate) fn unscheduled(cutoffs: &[u32; PRIORITIES], version: u16, length: u32, num_priorities: u8) -> u8 {
+    if version == 0 {
+        return BEFORE_CUTOFFS.min(num_priorities - 1);
+    }
+    // PRIO-4: priority 0 takes what no other level admits, whatever its own cutoff says.
+    (1..num_priorities).rev().find(|&level| cutoffs[usize::from(level)] >= length).unwrap_or(0)
+}
+
+/// Priority to grant to the message of `rank` (0: fewest bytes to go) among `active` ones (PRIO-6).
+pub(crate) fn scheduled(rank: usize, active: usize, max_sched_prio: u8) -> u8 {
+    let levels = usize::from(max_sched_prio) + 1;
+    let highest = active.min(levels) - 1;
+    highest.saturating_sub(rank) as u8
+}
+
+/// Our own cutoffs, and the traffic from which the next ones are computed.
+#[derive(Debug)]
+pub(crate) struct Cutoffs {
+    levels: [u32; PRIORITIES],
+    version: u16,
+    /// Unscheduled bytes by length of their message; halved at each computation, so that the past fades.
+    histogram: Box<[u64]>,
+    observed: u64,
+    next_at: Time,
+}
+
+impl Cutoffs {
+    pub(crate) fn new(config: &Config) -> Cutoffs {
+        Cutoffs {
+            levels: config.unsched_cutoffs,
+            version: 1,
+            histogram: vec![0; BUCKETS].into_boxed_slice(),
+            observed: 0,
+            next_at: Time::ZERO,
+        }
+    }
+
+    pub(crate) fn levels(&self) -> &[u32; PRIORITIES] {
+        &self.levels
+    }
+
+    pub(crate) fn version(&self) -> u16 {
+        self.version
+    }
+
+    /// A message of `length` bytes began to arrive, `unscheduled` of them unasked.
+    pub(crate) fn observe(&mut self, length: u32, unscheduled: u32) {
+        self.histogram[bucket_of(length.min(MAX_MESSAGE_LENGTH), SUB) as usize] += u64::from(unscheduled);
+        self.observed += u64::from(unscheduled);
+    }
+
+    /// Computes new cutoffs when it is time for it (PRIO-10). Returns whether they changed.
+    pub(crate) fn update(&mut self, now: Time, config: &Config) -> bool {
+        if config.cutoff_interval_ns == 0 || now < self.next_at || self.observed < config.cutoff_min_bytes {
+            return false;
+        }
+        self.next_at = now + config.cutoff_interval_ns;
+        let levels = balanced(&self.histogram, config.max_sched_prio, config.num_priorities);
+        for bytes in &mut self.histogram {
+            *bytes /= 2;
+        }
+        self.observed = self.histogram.iter().sum();
+        if !differ(&self.levels, &levels) {
+            return false;
+        }
+        self.levels = levels;
+        // PRIO-9: 0 means "none yet" and is passed over.
+        self.version = self.version.checked_add(1).unwrap_or(1);
+        true
+    }
+}
+
+/// Cutoffs for the levels above `max_sched_prio` (or the highest alone) such that each carries about as many unscheduled bytes.
+fn balanced(histogram: &[u64], max_sched_prio: u8, num_priorities: u8) -> [u32; PRIORITIES] {
+    let lowest = (max_sched_prio + 1).min(num_priorities - 1);
+    let count = u64::from(num_priorities - lowest);
+    let total: u64 = histogram.iter().sum();
+    let mut levels = [0; PRIORITIES];
+    // PRIO-11: the lowest unscheduled level takes messages of any length.
+    levels[usize::from(lowest)] = MAX_MESSAGE_LENGTH;
+    let mut below = 0;
+    let mut level = num_priorities - 1;
+    for (bucket, bytes) in histogram.iter().enumerate() {
+        below += bytes;
+        while level > lowest && below * count >= total * u64::from(num_priorities - level) {
+            levels[usize::from(level)] = bucket_end(bucket);
+            level -= 1;
+        }
+    }
+    levels
+}
+
+/// Largest length in a bucket.
+fn bucket_end(bucket: usize) -> u32 {
+    (bucket_start(bucket as u32 + 1, SUB) - 1).min(MAX_MESSAGE_LENGTH)
+}
+
+/// A version per wobble would have every peer told anew: a level must move by more than an eighth.
+fn differ(old: &[u32; PRIORITIES], new: &[u32; PRIORITIES]) -> bool {
+    old.iter().zip(new).any(|(&old, &new)| old.abs_diff(new) > old / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_takes_the_highest_level_that_admits_it() {
+        let cutoffs = Config::default().unsched_cutoffs;
+        let of = |length| unscheduled(&cutoffs, 1, length, 8);
+        assert_eq!([of(1), of(200), of(201), of(2_800), of(2_801)], [7, 7, 6, 6, 5]);
+        assert_eq!([of(15_000), of(15_001), of(1_000_000), of(1_000_001)], [5, 4, 4, 0]);
+        assert_eq!(unscheduled(&cutoffs, 0, 1, 8), 6, "PRIO-3");
+        assert_eq!(unscheduled(&cutoffs, 0, 1, 2), 1, "PRIO-3 with fewer levels");
+    }
+
+    #[test]
+    fn ranks_use_the_lowest_levels_that_are_enough() {
+        assert_eq!(scheduled(0, 1, 3), 0);
+        assert_eq!([scheduled(0, 3, 3), scheduled(1, 3, 3), scheduled(2, 3, 3)], [2, 1, 0]);
+        assert_eq!([scheduled(0, 8, 3), scheduled(3, 8, 3), scheduled(7, 8, 3)], [3, 0, 0]);
+    }
+
+    #[test]
+    fn bucket_ends_are_the_last_lengths_of_their_buckets() {
+        for bucket in 0..BUCKETS - 1 {
+            let end = bucket_end(bucket);
+            assert_eq!(bucket_of(end, SUB) as usize, bucket);
+            assert_eq!(bucket_of(end + 1, SUB) as usize, bucket + 1);
+        }
+    }
+
+    #[test]
+    fn levels_carry_equal_bytes() {
+        let config = Config { cutoff_min_bytes: 1, ..Config::default() };
+        let mut cutoffs = Cutoffs::new(&config);
+        for length in [100, 1_000, 10_000, 40_000] {
+            for _ in 0..4_000_000 / length {
+                cutoffs.observe(length, length);
+            }
+        }
+        assert!(cutoffs.update(Time::from_ns(1), &config));
+        assert_eq!(cutoffs.version(), 2);
+        let prio = |length| unscheduled(cutoffs.levels(), 2, length, 8);
+        assert_eq!([prio(100), prio(1_000), prio(10_000), prio(40_000), prio(9_000_000)], [7, 6, 5, 4, 4]);
+        assert!(!cutoffs.update(Time::from_ns(2), &config), "not before the interval has passed");
+    }
+
+    #[test]
+    fn the_same_traffic_does_not_change_the_version_again() {
+        let config = Config { cutoff_min_bytes: 1, ..Config::default() };
+        let mut cutoffs = Cutoffs::new(&config);
+        for round in 0..10 {
+            for length in 1..2_000 {
+                cutoffs.observe(length, length);
+            }
+            cutoffs.update(Time::from_ns(round * config.cutoff_interval_ns), &config);
+        }
+        assert_eq!(cutoffs.version(), 2);
+    }
+}

@@ -1,0 +1,142 @@
+//! Freeing in small portions: whatever ends at once, the next packet does not wait for all of it (ABORT-4).
+
+use std::collections::VecDeque;
+
+use homa_trace::EventKind;
+
+use crate::endpoint::Endpoint;
+use crate::finished::Forgotten;
+use crate::peer::LifeEnd;
+use crate::rpc::Rpc;
+use crate::time::Time;
+
+/// Slots of the RPC table looked at per drive call while a port closes.
+const SWEEP: usize = 64;
+
+/// Ends that are under way.
+#[derive(Debug, Default)]
+pub(crate) struct Reaper {
+    /// Peers with RPCs of an earlier life.
+    peers: VecDeque<u32>,
+    /// Ports being closed, and how far the table has been swept for the first.
+    ports: VecDeque<u16>,
+    cursor: usize,
+}
+
+impl Reaper {
+    pub(crate) fn has_work(&self) -> bool {
+        !self.peers.is_empty() || !self.ports.is_empty()
+    }
+
+    pub(crate) fn close_port(&mut self, port: u16) {
+        if !self.ports.contains(&port) {
+            self.ports.push_back(port);
+        }
+    }
+
+    /// Whether `port` is being closed.
+    pub(crate) fn is_closing(&self, port: u16) -> bool {
+        self.ports.contains(&port)
+    }
+}
+
+impl Endpoint {
+    /// Ends the life of a peer at once for the protocol, and its RPCs one by one.
+    pub(crate) fn end_peer_life(&mut self, peer: u32, end: LifeEnd) {
+        let known = &mut self.peers[peer];
+        if known.rpc_count == 0 && end == LifeEnd::Unreachable {
+            return;
+        }
+        let last_heard = known.last_heard;
+        known.end_life(end);
+        self.stats.peer_restarts += u64::from(end == LifeEnd::Restarted);
+        let silent_ms = self.now.since(last_heard) / crate::time::MS;
+        let count = known.rpc_count;
+        self.trace.record(EventKind::PeerTimeout, 0, silent_ms.min(u64::from(u32::MAX)) as u32, count);
+        if count > 0 {
+            self.reaper.peers.push_back(peer);
+        }
+    }
+
+    /// Ends at most `reap_limit` RPCs.
+    pub(crate) fn reap(&mut self, now: Time) {
+        if !self.reaper.has_work() {
+            return;
+        }
+        let mut budget = self.config.reap_limit;
+        while let Some(&peer) = self.reaper.peers.front() {
+            let Some(slot) = self.oldest_of_earlier_life(peer) else {
+                self.reaper.peers.pop_front();
+                continue;
+            };
+            if budget == 0 {
+                return;
+            }
+            budget -= 1;
+            self.end_of_life(now, slot);
+        }
+        self.sweep_closing_port(now, budget);
+    }
+
+    /// RPCs stand in their peer's list by age, so those of an earlier life come first.
+    fn oldest_of_earlier_life(&self, peer: u32) -> Option<u32> {
+        let known = &self.peers[peer];
+        let slot = known.rpcs.head()?;
+        (self.rpcs[slot as usize].life != known.life).then_some(slot)
+    }
+
+    /// Ends one RPC of an earlier life of its peer.
+    pub(crate) fn end_of_life(&mut self, now: Time, slot: u32) {
+        let rpc = &self.rpcs[slot as usize];
+        let end = self.peers[rpc.peer].life_end;
+        if rpc.state.is_client() {
+            self.end_with_error(now, slot, end.client_error());
+        } else {
+            self.end_server(now, slot, end.server_reason());
+        }
+    }
+
+    fn sweep_closing_port(&mut self, now: Time, mut budget: u32) {
+        let Some(&port) = self.reaper.ports.front() else { return };
+        let end = self.generations.len();
+        for _ in 0..SWEEP {
+            if self.reaper.cursor >= end {
+                self.ports.close(port);
+                self.reaper.ports.pop_front();
+                self.reaper.cursor = 0;
+                return;
+            }
+            if self.rpcs.get(self.reaper.cursor).is_some_and(|rpc| rpc.port == port) {
+                if budget == 0 {
+                    return;
+                }
+                budget -= 1;
+                self.abort_slot(now, self.reaper.cursor as u32);
+            }
+            self.reaper.cursor += 1;
+        }
+    }
+
+    /// Keeps the id of a request that ran (AMO-3).
+    pub(crate) fn remember_finished(&mut self, now: Time, rpc: &Rpc) {
+        let mut forgotten = Forgotten::default();
+        if self.finished.insert(now, rpc.peer, rpc.life, rpc.id, &mut forgotten) {
+            self.peers[rpc.peer].finished_blocks += 1;
+        }
+        self.count_forgotten(&forgotten);
+    }
+
+    /// Lets go of finished ids whose time has passed.
+    pub(crate) fn expire_finished(&mut self, now: Time) {
+        let mut forgotten = Forgotten::default();
+        self.finished.expire(now, &mut forgotten);
+        self.count_forgotten(&forgotten);
+    }
+
+    fn count_forgotten(&mut self, forgotten: &Forgotten) {
+        self.stats.finished_forgotten += forgotten.early;
+        for &peer in &forgotten.peers {
+            self.peers[peer].finished_blocks -= 1;
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! Packets coming in: whose they are, and what each type does.
+
+use homa_trace::{EventKind, packet_word};
+
+use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
+use crate::endpoint::Endpoint;
+use crate::message_in::MessageIn;
+use crate::message_out::MessageOut;
+use crate::peer::{LifeEnd, Sighting};
+use crate::rpc::{Input, Rpc, State};
+use crate::time::Time;
+use crate::wire::{self, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Packet, UnknownReason};
+
+/// FREEZE packets waiting to be told to the caller; more say nothing new.
+const MAX_FREEZE_EVENTS: usize = 4_096;
+
+/// A drop: which counter it raises.
+type Drop = fn(&mut crate::Stats) -> &mut u64;
+
+/// Either the packet was used, or why not.
+type Outcome = Result<(), Drop>;
+
+/// Counters of drops, as values.
+macro_rules! drop_as {
+    ($counter:ident) => {
+        (|stats| &mut stats.$counter) as Drop
+    };
+}
+
+/// The payload of a DATA packet: its bytes, or none where the packet was length-only.
+struct Payload<'a> {
+    bytes: &'a [u8],
+    len: u32,
+}
+
+impl Payload<'_> {
+    /// `len` bytes from `skip` on.
+    fn part(&self, skip: u32, len: u32) -> &[u8] {
+        if self.bytes.is_empty() { &[] } else { &self.bytes[skip as usize..][..len as usize] }
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn handle_packet(&mut self, now: Time, rx: &RxPacket<'_>, sink: &mut impl Reassembly) {
+        self.stats.packets_received += 1;
+        let outcome = match wire::decode(rx.bytes, rx.wire_len) {
+            Ok(packet) => {
+                let word = packet_word(packet.body.packet_type() as u8, rx.wire_len as u32);
+                let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
+                self.trace.record(EventKind::PacketReceived, packet.common.sender_id ^ 1, word, offset);
+                self.sight_peer(now, rx, &packet).and_then(|peer| self.dispatch(now, rx, peer, &packet, sink))
+            }
+            Err(_) => Err(drop_as!(drop_invalid)),
+        };
+        if let Err(counter) = outcome {
+            *counter(&mut self.stats) += 1;
+            self.trace.record(EventKind::PacketDropped, 0, packet_word(0, rx.wire_len as u32), 0);
+        }
+    }
+
+    /// Finds the peer, and sees whether it is still the same life of it.
+    fn sight_peer(&mut self, now: Time, rx: &RxPacket<'_>, packet: &Packet) -> Result<Option<u32>, Drop> {
+        let Some(peer) = self.peers.find(&rx.from) else { return Ok(None) };
+        let incarnation = packet.common.incarnation;
+        match self.peers[peer].sight(now, incarnation, self.config.max_packet_lifetime_ns) {
+            Sighting::Stale => return Err(drop_as!(drop_stale_incarnation)),
+            Sighting::Restarted => {
+                self.end_peer_life(peer, LifeEnd::Restarted);
+                self.peers[peer].incarnation = incarnation;
+            }
+            Sighting::First => self.peers[peer].incarnation = incarnation,
+            Sighting::Same => {}
+        }
+        let known = &mut self.peers[peer];
+        known.last_heard = now;
+        known.heard = true;
+        Ok(Some(peer))
+    }
+
+    fn dispatch(
+        &mut self,
+        now: Time,
+        rx: &RxPacket<'_>,
+        peer: Option<u32>,
+        packet: &Packet,
+        sink: &mut impl Reassembly,
+    ) -> Outcome {
+        let common = &packet.common;
+        let rpc = self.find_rpc(peer, common.sender_id);
+        match &packet.body {
+            Body::Data(data) => {
+                self.stats.data_received += 1;
+                self.stats.data_bytes_received += u64::from(packet.payload_len);
+                let payload = Payload {
+                    bytes: rx.bytes.get(DATA_HEADER_LEN..).unwrap_or_default(),
+                    len: packet.payload_len,
+                };
+                self.handle_data(now, rx, peer, rpc, common, data, &payload, sink)
+            }
+            Body::Grant(grant) => {
+                self.stats.grants_received += 1;
+                self.handle_grant(now, rpc?, grant)
+            }
+            Body::Resend(resend) => {
+                self.stats.resends_received += 1;
+                self.handle_resend(now, rx.from, peer, rpc, common, resend)
+            }
+            Body::RpcUnknown(reason) => {
+                self.stats.unknowns_received += 1;
+                self.handle_unknown(now, rpc?, *reason)
+            }
+            Body::Busy => {
+                self.stats.busys_received += 1;
+                let rpc = &mut self.rpcs[rpc? as usize];
+                self.trace.record(EventKind::BusyReceived, rpc.id, 0, 0);
+                // RESEND-18: it lives, and need not be asked more often than before.
+                rpc.tries = 0;
+                rpc.quiet_since = now;
+                Ok(())
+            }
+            Body::Cutoffs(cutoffs) => {
+                self.stats.cutoffs_received += 1;
+                self.handle_cutoffs(peer, cutoffs)
+            }
+            Body::Freeze => {
+                self.stats.freezes_received += 1;
+                if self.events.len() < MAX_FREEZE_EVENTS {
+                    self.events.push_back(Event::Freeze { peer: rx.from }); // FREEZE-1
+                }
+                Ok(())
+            }
+            Body::NeedAck => {
+                self.stats.need_acks_received += 1;
+                self.handle_need_ack(now, rx.from, peer, rpc, common)
+            }
+            Body::Ack(acks) => {
+                self.stats.acks_received += 1;
+                self.handle_ack(now, peer, common, acks)
+            }
+        }
+    }
+
+    /// The RPC that a packet is about (ID-2, ID-5, ID-8), or how to count its absence.
+    fn find_rpc(&self, peer: Option<u32>, sender_id: u64) -> Result<u32, Drop> {
+        let Some(peer) = peer else { return Err(drop_as!(drop_unknown_rpc)) };
+        let id = sender_id ^ 1;
+        let slot = if id & 1 == 0 { self.client_ids.get(&id) } else { self.server_ids.get(&(peer, id)) };
+        let &slot = slot.ok_or(drop_as!(drop_unknown_rpc))?;
+        let rpc = &self.rpcs[slot as usize];
+        if rpc.peer != peer {
+            return Err(drop_as!(drop_wrong_peer));
+        }
+        if rpc.life != self.peers[peer].life {
+            return Err(drop_as!(drop_unknown_rpc));
+        }
+        Ok(slot)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one packet's parts, and where its payload goes")]
+    fn handle_data(
+        &mut self,
+        now: Time,
+        rx: &RxPacket<'_>,
+        peer: Option<u32>,
+        rpc: Result<u32, Drop>,
+        common: &Common,
+        data: &Data,
+        payload: &Payload<'_>,
+        sink: &mut impl Reassembly,
+    ) -> Outcome {
+        if let (Some(peer), Some(ack)) = (peer, data.ack) {
+            self.acknowledged(now, peer, ack.client_id);
+        }
+        let is_request = common.sender_id & 1 == 0;
+        let slot = match rpc {
+            // The ack that rode along may have ended this very RPC.
+            Ok(slot) if self.rpcs.get(slot as usize).is_some_and(|rpc| rpc.id == common.sender_id ^ 1) => {
+                slot
+            }
+            Err(_) if is_request => self.open_server_rpc(now, rx, peer, common, data)?,
+            Ok(_) => return Err(drop_as!(drop_unknown_rpc)),
+            Err(counter) => return Err(counter), // RECV-11
+        };
+        let peer = self.rpcs[slot as usize].peer;
+        if data.cutoff_version != self.cutoffs.version() {
+            self.send_cutoffs(now, slot, peer); // PRIO-8
+        }
+        self.receive_bytes(now, slot, data, payload, sink)
+    }
+
+    /// Makes the state of a request of which this is the first packet to arrive, wherever in the message it belongs.
+    fn open_server_rpc(
+        &mut self,
+        now: Time,
+        rx: &RxPacket<'_>,
+        peer: Option<u32>,
+        common: &Common,
+        data: &Data,
+    ) -> Result<u32, Drop> {
+        let is_ours = !common.incarnation.is_none();
+        if !self.ports.is_server(common.dest_port) || self.reaper.is_closing(common.dest_port) {
+            if is_ours {
+                self.send_unknown(rx.from, common, UnknownReason::NoSuchPort); // LIMIT-8
+            }
+            return Err(drop_as!(drop_no_port));
+        }
+        if data.message_length > self.config.max_message {
+            if is_ours {
+                self.send_unknown(rx.from, common, UnknownReason::TooLarge); // LIMIT-5
+            }
+            return Err(drop_as!(drop_too_large));
+        }
+        let id = common.sender_id | 1;
+        if peer.is_some_and(|peer| self.finished.contains(peer, self.peers[peer].life, id)) {
+            return Err(drop_as!(drop_finished)); // AMO-3
+        }
+        if self.finished.must_refuse() {
+            self.expire_finished(now);
+            if self.finished.must_refuse() {
+                return Err(drop_as!(drop_finished_full)); // AMO-6
+            }
+        }
+        if self.rpcs.len() >= self.config.max_rpcs as usize {
+            return Err(drop_as!(drop_rpc_limit));
+        }
+        // LIMIT-4: a quarter is left to responses.
+        if !self.has_room(data.message_length, self.config.max_incoming_bytes / 4 * 3) {
+            return Err(drop_as!(drop_buffer_limit));
+        }
+        let (peer, evicted) =
+            self.peers.find_or_add(rx.from, now, &self.config).ok_or(drop_as!(drop_peer_limit))?;
+        self.stats.peers_evicted += u64::from(evicted);
+        let known = &mut self.peers[peer];
+        known.heard = true;
+        if known.incarnation.is_none() {
+            known.incarnation = common.incarnation;
+        }
+        let slot = self.insert_rpc(Rpc {
+            id,
+            peer,
+            life: self.peers[peer].life,
+            state: State::RequestArriving,
+            tries: 0,
+            backoff: 0,
+            resend_reserved: false,
+            quiet_since: now,
+            port: common.dest_port,
+            peer_port: common.source_port,
+            incoming: MessageIn::default(),
+            outgoing: MessageOut::default(),
+            options: CallOptions {
+                readable_step: self.config.request_readable_step,
+                ..CallOptions::default()
+            },
+        });
+        self.server_ids.insert((peer, id), slot);
+        self.trace.record(EventKind::RpcStart, id, 1, data.message_length);
+        Ok(slot)
+    }
+
+    fn has_room(&self, length: u32, limit: u64) -> bool {
+        self.incoming_bytes + u64::from(length) <= limit
+    }
+
+    /// The first packet of a message fixes its length and what is granted of it.
+    fn begin_message(&mut self, now: Time, slot: u32, data: &Data) -> Outcome {
+        let is_client = self.rpcs[slot as usize].state.is_client();
+        if is_client && data.message_length > self.config.max_message {
+            self.end_with_error(now, slot, RpcError::MessageTooLarge); // LIMIT-5
+            return Err(drop_as!(drop_too_large));
+        }
+        if is_client && !self.has_room(data.message_length, self.config.max_incoming_bytes) {
+            return Err(drop_as!(drop_buffer_limit));
+        }
+        self.incoming_bytes += u64::from(data.message_length);
+        let incoming = &mut self.rpcs[slot as usize].incoming;
+        incoming.length = data.message_length;
+        // GRANT-1: what the sender says it sends unasked; a wrong value only changes when we first grant or ask again.
+        incoming.granted = data.incoming.min(data.message_length);
+        self.cutoffs.observe(data.message_length, incoming.granted.max(1));
+        Ok(())
+    }
+
+    /// Puts the payload where it belongs and sees what follows from it.
+    fn receive_bytes(
+        &mut self,
+        now: Time,
+        slot: u32,
+        data: &Data,
+        payload: &Payload<'_>,
+        sink: &mut impl Reassembly,
+    ) -> Outcome {
+        if self.rpcs[slot as usize].incoming.length == 0 {
+            self.begin_message(now, slot, data)?;
+        }
+        let key = self.key(slot);
+        let rpc = &mut self.rpcs[slot as usize];
+        rpc.heard(now);
+        let incoming = &mut rpc.incoming;
+        if data.message_length != incoming.length {
+            return Err(drop_as!(drop_length_mismatch)); // WIRE-8
+        }
+        let (start, end) = (data.offset, data.offset + payload.len);
+        let length = incoming.length;
+        let write = |from: u32, to: u32| {
+            sink.write(key, length, from, to - from, payload.part(from - start, to - from)); // RECV-2
+        };
+        let max_gaps = self.config.max_gaps as usize;
+        let fresh =
+            incoming.gaps.insert(start, end, max_gaps, write).map_err(|_| drop_as!(drop_gap_limit))?;
+        if fresh == 0 {
+            return Err(drop_as!(drop_duplicate));
+        }
+        incoming.received += fresh;
+        incoming.granted = incoming.granted.max(incoming.gaps.end());
+        let outstanding = incoming.outstanding();
+        self.grants.recount(&mut incoming.counted, outstanding);
+        let (complete, ungranted, peer) = (incoming.is_complete(), incoming.ungranted(), rpc.peer);
+        if let Some(state) = rpc.state.after(Input::ResponseBytes) {
+            if rpc.state != state {
+                rpc.state = state;
+                self.response_began(slot);
+            }
+        }
+        if complete {
+            self.message_complete(now, slot);
+            return Ok(());
+        }
+        self.report_readable(slot);
+        if ungranted == 0 {
+            self.grants.remove(slot, peer);
+        } else if !self.grants.contains(slot) {
+            self.grants.add(slot, peer, ungranted);
+        }
+        self.grants.dirty = true;
+        if !self.timers.is_armed(slot) {
+            self.timers.arm(slot, now + self.config.resend_interval_ns);
+        }
+        Ok(())
+    }
+
+    /// RECV-8: the server has the whole request, so nothing of it need be sent any more.
+    fn response_began(&mut self, slot: u32) {
+        self.ready.remove(slot);
+        self.retransmits.remove(slot);
+        let outgoing = &mut self.rpcs[slot as usize].outgoing;
+        (outgoing.next, outgoing.granted) = (outgoing.length, outgoing.length);
+    }
+
+    fn message_complete(&mut self, now: Time, slot: u32) {
+        let rpc = &mut self.rpcs[slot as usize];
+        let is_client = rpc.state.is_client();
+        let (id, length, peer) = (rpc.id, rpc.incoming.length, rpc.peer);
+        self.trace.record(EventKind::MessageComplete, id, u32::from(is_client), length);
+        self.grants.remove(slot, peer);
+        if is_client {
+            self.end_with_response(now, slot);
+            return;
+        }
+        let Some(state) = rpc.state.after(Input::RequestComplete) else { return };
+        rpc.state = state;
+        let port = rpc.port;
+        self.timers.arm(slot, now + self.config.client_silence_ns);
+        self.stats.requests_delivered += 1;
+        let peer = self.peers[peer].addr;
+        self.events.push_back(Event::Request { rpc: self.key(slot), peer, port, length });
+    }
+
+    /// RECV-6: tells how far the message can be read, where its receiver asked for it.
+    fn report_readable(&mut self, slot: u32) {
+        let rpc = &mut self.rpcs[slot as usize];
+        let step = rpc.options.readable_step;
+        let end = rpc.incoming.gaps.contiguous();
+        if step != 0 && end >= rpc.incoming.reported.saturating_add(step) {
+            rpc.incoming.reported = end;
+            let length = rpc.incoming.length;
+            self.events.push_back(Event::Readable { rpc: self.key(slot), end, length });
+        }
+    }
+
+    fn handle_grant(&mut self, now: Time, slot: u32, grant: &Grant) -> Outcome {
+        let num_priorities = self.config.num_priorities;
+        let rpc = &mut self.rpcs[slot as usize];
+        if !matches!(rpc.state, State::Requesting | State::Responding) {
+            return Err(drop_as!(drop_nonsense)); // GRANT-13
+        }
+        rpc.heard(now);
+        self.trace.record(EventKind::GrantReceived, rpc.id, grant.offset, u32::from(grant.priority));
+        if rpc.outgoing.grant(grant.offset) {
+            rpc.outgoing.sched_priority = grant.priority.min(num_priorities - 1); // GRANT-14
+            self.make_ready(slot);
+        }
+        Ok(())
+    }
+
+    fn handle_unknown(&mut self, now: Time, slot: u32, reason: UnknownReason) -> Outcome {
+        let rpc = &mut self.rpcs[slot as usize];
+        let error = match (rpc.state, reason) {
+            (State::RequestArriving | State::InService | State::Responding, _) => {
+                self.end_server(now, slot, DoneReason::ClientGaveUp); // RESEND-15
+                return Ok(());
+            }
+            (_, UnknownReason::NoSuchPort) => RpcError::NoSuchPort,
+            (_, UnknownReason::TooLarge) => RpcError::MessageTooLarge,
+            (State::ResponseArriving, _) | (_, UnknownReason::Finished) => RpcError::ResponseLost,
+            (State::Requesting, UnknownReason::Unknown) => {
+                rpc.heard(now);
+                // While the request still goes out, the server's answer is older than what is on its way.
+                if !rpc.outgoing.is_ready() && rpc.outgoing.next > 0 {
+                    rpc.outgoing.restart(); // RESEND-14
+                    self.stats.requests_restarted += 1;
+                    self.retransmits.remove(slot);
+                    self.make_ready(slot);
+                }
+                return Ok(());
+            }
+        };
+        self.end_with_error(now, slot, error);
+        Ok(())
+    }
+
+    fn handle_cutoffs(&mut self, peer: Option<u32>, cutoffs: &Cutoffs) -> Outcome {
+        let peer = peer.ok_or(drop_as!(drop_unknown_rpc))?; // PRIO-12
+        let known = &mut self.peers[peer];
+        known.cutoffs = cutoffs.cutoffs;
+        known.cutoff_version = cutoffs.version;
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! Silence and loss: when to ask again, and how to answer who asks (PROTOCOL.md RESEND, PEER).
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use homa_trace::EventKind;
+
+use crate::contract::{DoneReason, RpcError};
+use crate::endpoint::Endpoint;
+use crate::message_in::MAX_RANGES;
+use crate::rpc::State;
+use crate::stats::Stats;
+use crate::time::Time;
+use crate::wire::{Body, Common, Resend, UnknownReason};
+
+type Drop = fn(&mut Stats) -> &mut u64;
+
+/// An interval that doubles with each unanswered packet, up to a ceiling (RESEND-5, ACK-10).
+pub(crate) fn backed_off(interval_ns: u64, ceiling_ns: u64, backoff: u8) -> u64 {
+    let doubled = if backoff >= 32 { u64::MAX } else { interval_ns.saturating_mul(1 << backoff) };
+    doubled.min(ceiling_ns)
+}
+
+impl Endpoint {
+    /// The timer of an RPC fired: its state says whether anything is due.
+    pub(crate) fn rpc_timer(&mut self, now: Time, slot: u32) {
+        let rpc = &self.rpcs[slot as usize];
+        if rpc.life != self.peers[rpc.peer].life {
+            self.end_of_life(now, slot);
+            return;
+        }
+        match rpc.state {
+            State::Requesting | State::ResponseArriving => self.receiver_timer(now, slot),
+            State::RequestArriving if rpc.incoming.expects_bytes() => self.receiver_timer(now, slot),
+            State::Responding if rpc.outgoing.all_sent() => self.need_ack_timer(now, slot),
+            State::RequestArriving | State::InService | State::Responding => self.silence_timer(now, slot),
+        }
+    }
+
+    /// Whether the next step of this client RPC is our own: a packet to send or a grant to give (RESEND-3).
+    fn waits_for_us(&self, slot: u32) -> bool {
+        let rpc = &self.rpcs[slot as usize];
+        rpc.outgoing.is_ready() || (rpc.incoming.length != 0 && !rpc.incoming.expects_bytes())
+    }
+
+    /// Someone owes us bytes, or at least a sign of life.
+    fn receiver_timer(&mut self, now: Time, slot: u32) {
+        let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
+        if self.waits_for_us(slot) {
+            self.rpcs[slot as usize].quiet_since = now;
+            self.timers.arm(slot, now + floor);
+            return;
+        }
+        let rpc = &self.rpcs[slot as usize];
+        let due = rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff);
+        if now < due {
+            self.timers.arm(slot, due);
+        } else if u32::from(rpc.tries) >= self.config.max_resends {
+            self.give_up(now, slot);
+        } else if self.may_resend(now, slot) {
+            self.ask_again(now, slot);
+        }
+    }
+
+    /// PEER-1.
+    fn give_up(&mut self, now: Time, slot: u32) {
+        if self.rpcs[slot as usize].state.is_client() {
+            self.end_with_error(now, slot, RpcError::Timeout);
+        } else {
+            self.end_server(now, slot, DoneReason::ClientSilent);
+        }
+    }
+
+    /// RESEND-7: a moment is reserved for each; if it is not now, the timer comes back for it.
+    fn may_resend(&mut self, now: Time, slot: u32) -> bool {
+        let rpc = &mut self.rpcs[slot as usize];
+        if rpc.resend_reserved {
+            return true;
+        }
+        let at = self.peers[rpc.peer].reserve_resend(now, &self.config);
+        if at > now {
+            rpc.resend_reserved = true;
+            self.timers.arm(slot, at);
+        }
+        at <= now
+    }
+
+    /// Sends a round of RESENDs and waits for the answer twice as long as before.
+    fn ask_again(&mut self, now: Time, slot: u32) {
+        self.request_missing(now, slot);
+        let rpc = &mut self.rpcs[slot as usize];
+        rpc.resend_reserved = false;
+        rpc.tries = rpc.tries.saturating_add(1);
+        rpc.backoff = rpc.backoff.saturating_add(1);
+        rpc.quiet_since = now;
+        let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
+        self.timers.arm(slot, now + backed_off(floor, ceiling, rpc.backoff));
+        // GRANT-11: a silent sender's grants are given to others until it is heard again.
+        self.grants.recount(&mut rpc.incoming.counted, 0);
+        self.grants.dirty = true;
+    }
+
+    /// Asks for what is missing (RESEND-4). Returns whether anything is.
+    pub(crate) fn request_missing(&mut self, now: Time, slot: u32) -> bool {
+        let rpc = &self.rpcs[slot as usize];
+        if rpc.incoming.length == 0 {
+            self.send_resend(now, slot, None);
+            return true;
+        }
+        let mut ranges: [Range<u32>; MAX_RANGES] = Default::default();
+        let mut count = 0;
+        for range in rpc.incoming.missing() {
+            ranges[count] = range;
+            count += 1;
+        }
+        for range in &ranges[..count] {
+            self.send_resend(now, slot, Some(range.clone()));
+        }
+        count > 0
+    }
+
+    fn send_resend(&mut self, now: Time, slot: u32, range: Option<Range<u32>>) {
+        let (offset, length) = range.map_or((0, None), |range| (range.start, Some(range.end - range.start)));
+        self.stats.resends_sent += 1;
+        let id = self.rpcs[slot as usize].id;
+        self.trace.record(EventKind::ResendSent, id, length.unwrap_or(u32::MAX), offset);
+        let priority = self.config.num_priorities - 1;
+        self.send_control(now, slot, Body::Resend(Resend { offset, length, priority }));
+    }
+
+    /// PEER-5: frees the RPC of a client whose host says nothing at all.
+    fn silence_timer(&mut self, now: Time, slot: u32) {
+        let heard = self.peers[self.rpcs[slot as usize].peer].last_heard;
+        let end = heard + self.config.client_silence_ns;
+        if now >= end {
+            self.end_server(now, slot, DoneReason::ClientSilent);
+        } else {
+            self.timers.arm(slot, end);
+        }
+    }
+
+    /// ACK-9, ACK-10.
+    fn need_ack_timer(&mut self, now: Time, slot: u32) {
+        let (floor, ceiling) = (self.config.need_ack_interval_ns, self.config.need_ack_interval_max_ns);
+        let rpc = &mut self.rpcs[slot as usize];
+        let due = rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff);
+        if now < due {
+            self.timers.arm(slot, due);
+            return;
+        }
+        if u32::from(rpc.tries) >= self.config.max_need_acks {
+            self.end_server(now, slot, DoneReason::ClientSilent);
+            return;
+        }
+        rpc.tries = rpc.tries.saturating_add(1);
+        rpc.backoff = rpc.backoff.saturating_add(1);
+        rpc.quiet_since = now;
+        self.timers.arm(slot, now + backed_off(floor, ceiling, rpc.backoff));
+        self.stats.need_acks_sent += 1;
+        self.send_control(now, slot, Body::NeedAck);
+    }
+
+    /// A RESEND came.
+    pub(crate) fn handle_resend(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        peer: Option<u32>,
+        rpc: Result<u32, Drop>,
+        common: &Common,
+        resend: &Resend,
+    ) -> Result<(), Drop> {
+        let Ok(slot) = rpc else {
+            let finished = |peer| self.finished.contains(peer, self.peers[peer].life, common.sender_id | 1);
+            let ran = common.sender_id & 1 == 0 && peer.is_some_and(finished);
+            let reason = if ran { UnknownReason::Finished } else { UnknownReason::Unknown };
+            self.send_unknown(from, common, reason); // RESEND-13, AMO-4
+            return Ok(());
+        };
+        let rpc = &mut self.rpcs[slot as usize];
+        rpc.heard(now);
+        self.trace.record(
+            EventKind::ResendReceived,
+            rpc.id,
+            resend.length.unwrap_or(u32::MAX),
+            resend.offset,
+        );
+        match rpc.state {
+            State::Requesting | State::Responding => self.send_again(now, slot, resend),
+            State::ResponseArriving => Ok(()), // Older than the response that the server has begun.
+            State::InService => {
+                self.send_busy(now, slot); // RESEND-11
+                Ok(())
+            }
+            State::RequestArriving => {
+                if !self.request_missing(now, slot) {
+                    self.send_busy(now, slot); // RESEND-12
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Queues the bytes asked for, and takes a RESEND beyond the granted end as a grant (RESEND-8 to RESEND-10).
+    fn send_again(&mut self, now: Time, slot: u32, resend: &Resend) -> Result<(), Drop> {
+        let highest = self.config.num_priorities - 1;
+        let rpc = &mut self.rpcs[slot as usize];
+        let outgoing = &mut rpc.outgoing;
+        let end = resend.length.map_or(outgoing.next, |length| resend.offset.saturating_add(length));
+        if resend.length.is_some() && outgoing.grant(end) {
+            outgoing.sched_priority = resend.priority.min(highest);
+        }
+        let sent = resend.offset..end.min(outgoing.next);
+        self.make_ready(slot);
+        if sent.is_empty() {
+            self.send_busy(now, slot);
+            return Ok(());
+        }
+        if !self.retransmits.add(slot, sent, resend.priority.min(highest)) {
+            return Err(|stats| &mut stats.drop_retransmit_limit);
+        }
+        Ok(())
+    }
+
+    fn send_busy(&mut self, now: Time, slot: u32) {
+        self.stats.busys_sent += 1;
+        let id = self.rpcs[slot as usize].id;
+        self.trace.record(EventKind::BusySent, id, 0, 0);
+        self.send_control(now, slot, Body::Busy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_double_up_to_the_ceiling() {
+        let intervals: Vec<u64> = [0, 1, 2, 3, 4, 40, 255].map(|backoff| backed_off(5, 50, backoff)).to_vec();
+        assert_eq!(intervals, [5, 10, 20, 40, 50, 50, 50]);
+    }
+}

@@ -1,0 +1,138 @@
+//! Bytes that a receiver asked for again and that have not been sent again yet.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+
+use foldhash::fast::FixedState;
+
+/// Ranges kept for one RPC: what a few rounds of RESENDs ask for.
+const MAX_RANGES_PER_RPC: usize = 16;
+
+#[derive(Debug)]
+struct Pending {
+    /// Apart from each other, in the order of their requests.
+    ranges: Vec<Range<u32>>,
+    priority: u8,
+}
+
+/// The queue of retransmissions, by RPC slot in the order of the first request.
+#[derive(Debug)]
+pub(crate) struct Retransmits {
+    order: VecDeque<u32>,
+    pending: HashMap<u32, Pending, FixedState>,
+    max_rpcs: usize,
+}
+
+impl Retransmits {
+    pub(crate) fn new(max_rpcs: u32, seed: u64) -> Retransmits {
+        Retransmits {
+            order: VecDeque::new(),
+            pending: HashMap::with_hasher(FixedState::with_seed(seed)),
+            max_rpcs: max_rpcs as usize,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Queues `range`, which is not empty, less what is queued already (RESEND-21). Returns false at the limit (RESEND-20).
+    pub(crate) fn add(&mut self, slot: u32, range: Range<u32>, priority: u8) -> bool {
+        if let Some(pending) = self.pending.get_mut(&slot) {
+            pending.priority = priority;
+            return add_range(&mut pending.ranges, range);
+        }
+        if self.pending.len() >= self.max_rpcs {
+            return false;
+        }
+        self.pending.insert(slot, Pending { ranges: vec![range], priority });
+        self.order.push_back(slot);
+        true
+    }
+
+    /// The next bytes to send again: slot, first byte, number of bytes up to `u32::MAX`, priority.
+    pub(crate) fn first(&mut self) -> Option<(u32, Range<u32>, u8)> {
+        loop {
+            let slot = *self.order.front()?;
+            match self.pending.get(&slot) {
+                Some(pending) => return Some((slot, pending.ranges[0].clone(), pending.priority)),
+                None => self.order.pop_front(),
+            };
+        }
+    }
+
+    /// The first `bytes` of what `first` gave have been sent.
+    pub(crate) fn sent(&mut self, slot: u32, bytes: u32) {
+        let Some(pending) = self.pending.get_mut(&slot) else { return };
+        pending.ranges[0].start += bytes;
+        if pending.ranges[0].is_empty() {
+            pending.ranges.remove(0);
+        }
+        if pending.ranges.is_empty() {
+            self.remove(slot);
+        }
+    }
+
+    /// Forgets what was queued for `slot`.
+    pub(crate) fn remove(&mut self, slot: u32) {
+        if self.pending.remove(&slot).is_some() && self.order.front() == Some(&slot) {
+            self.order.pop_front();
+        }
+        // Entries of `order` whose RPC is gone are passed over by `first`; here they are kept from piling up.
+        if self.pending.is_empty() {
+            self.order.clear();
+        }
+    }
+}
+
+/// Adds what of `range` is in none of `ranges` yet; false where that would be too many.
+fn add_range(ranges: &mut Vec<Range<u32>>, range: Range<u32>) -> bool {
+    let mut rest = vec![range];
+    for queued in ranges.iter() {
+        rest = rest.into_iter().flat_map(|part| without(part, queued)).collect();
+    }
+    if ranges.len() + rest.len() > MAX_RANGES_PER_RPC {
+        return false;
+    }
+    ranges.extend(rest);
+    true
+}
+
+/// The parts of `range` outside `hole`.
+fn without(range: Range<u32>, hole: &Range<u32>) -> impl Iterator<Item = Range<u32>> + use<> {
+    let left = range.start..range.end.min(hole.start);
+    let right = range.start.max(hole.end)..range.end;
+    [left, right].into_iter().filter(|part| !part.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queued_range_is_not_queued_twice() {
+        let mut queue = Retransmits::new(10, 1);
+        assert!(queue.add(3, 100..200, 5));
+        assert!(queue.add(3, 50..250, 6));
+        let mut sent = Vec::new();
+        while let Some((slot, range, priority)) = queue.first() {
+            queue.sent(slot, range.end - range.start);
+            sent.push((range, priority));
+        }
+        assert_eq!(sent, [(100..200, 6), (50..100, 6), (200..250, 6)]);
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn limits_refuse_and_forgotten_rpcs_are_passed_over() {
+        let mut queue = Retransmits::new(2, 1);
+        assert!(queue.add(1, 0..10, 0) && queue.add(2, 0..10, 0));
+        assert!(!queue.add(3, 0..10, 0), "max_retransmits");
+        queue.remove(1);
+        assert_eq!(queue.first().unwrap().0, 2);
+        for part in 1..MAX_RANGES_PER_RPC as u32 {
+            assert!(queue.add(2, part * 20..part * 20 + 10, 0));
+        }
+        assert!(!queue.add(2, 9_000..9_001, 0), "ranges of one RPC");
+    }
+}

@@ -1,0 +1,131 @@
+//! One RPC: its state, and the one table of transitions.
+
+use crate::contract::CallOptions;
+use crate::message_in::MessageIn;
+use crate::message_out::MessageOut;
+use crate::time::Time;
+
+/// Where an RPC stands. A freed RPC has no state: it is not in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Client: the request goes out, nothing of the response has come.
+    Requesting,
+    /// Client: the response arrives.
+    ResponseArriving,
+    /// Server: the request arrives.
+    RequestArriving,
+    /// Server: the application has the request.
+    InService,
+    /// Server: the response goes out, or waits for its acknowledgement.
+    Responding,
+}
+
+/// What can happen to an RPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// A part, not the last missing, of the response came.
+    ResponseBytes,
+    /// The last missing byte of the request came.
+    RequestComplete,
+    /// The application gave the response.
+    Respond,
+}
+
+impl State {
+    #[cfg(test)]
+    const ALL: [State; 5] = [
+        State::Requesting,
+        State::ResponseArriving,
+        State::RequestArriving,
+        State::InService,
+        State::Responding,
+    ];
+
+    /// The state after `input`; `None` where it does not apply and changes nothing.
+    pub(crate) fn after(self, input: Input) -> Option<State> {
+        match (self, input) {
+            (State::Requesting | State::ResponseArriving, Input::ResponseBytes) => {
+                Some(State::ResponseArriving)
+            }
+            (State::RequestArriving, Input::RequestComplete) => Some(State::InService),
+            (State::InService, Input::Respond) => Some(State::Responding),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_client(self) -> bool {
+        matches!(self, State::Requesting | State::ResponseArriving)
+    }
+}
+
+/// An RPC. Fields that a packet touches stand first and together.
+#[derive(Debug)]
+pub(crate) struct Rpc {
+    /// Our side's id: even for a client, odd for a server.
+    pub id: u64,
+    pub peer: u32,
+    /// The peer's life in which the RPC began.
+    pub life: u32,
+    pub state: State,
+    /// RESENDs or NEED_ACKs since anything was heard.
+    pub tries: u8,
+    /// How many times the interval to the next one has doubled.
+    pub backoff: u8,
+    /// A moment for the next RESEND is reserved: it needs no other permission.
+    pub resend_reserved: bool,
+    /// When something was last heard, or asked.
+    pub quiet_since: Time,
+    pub port: u16,
+    pub peer_port: u16,
+    pub incoming: MessageIn,
+    pub outgoing: MessageOut,
+    pub options: CallOptions,
+}
+
+impl Rpc {
+    /// A packet about the RPC came.
+    pub(crate) fn heard(&mut self, now: Time) {
+        self.tries = 0;
+        self.backoff = 0;
+        self.quiet_since = now;
+        self.resend_reserved = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_transitions() {
+        let mut table = String::new();
+        for state in State::ALL {
+            for input in [Input::ResponseBytes, Input::RequestComplete, Input::Respond] {
+                let after = state.after(input).map_or("-".into(), |after| format!("{after:?}"));
+                table += &format!("{:<17} {:<16} {after}\n", format!("{state:?}"), format!("{input:?}"));
+            }
+        }
+        insta::assert_snapshot!(table, @r"
+        Requesting        ResponseBytes    ResponseArriving
+        Requesting        RequestComplete  -
+        Requesting        Respond          -
+        ResponseArriving  ResponseBytes    ResponseArriving
+        ResponseArriving  RequestComplete  -
+        ResponseArriving  Respond          -
+        RequestArriving   ResponseBytes    -
+        RequestArriving   RequestComplete  InService
+        RequestArriving   Respond          -
+        InService         ResponseBytes    -
+        InService         RequestComplete  -
+        InService         Respond          Responding
+        Responding        ResponseBytes    -
+        Responding        RequestComplete  -
+        Responding        Respond          -
+        ");
+    }
+
+    #[test]
+    fn an_rpc_stays_small() {
+        assert!(size_of::<Rpc>() <= 192, "{} bytes", size_of::<Rpc>());
+    }
+}

@@ -1,0 +1,210 @@
+//! A hierarchical timing wheel: arming, disarming and expiring are O(1), whatever the number of timers.
+//!
+//! One timer per RPC. A packet does not touch it: when it expires, the RPC's own state says whether anything is due, and
+//! it is armed again for the remaining time.
+
+use crate::lists::{Links, List};
+use crate::time::Time;
+
+/// A tick is 2^17 ns (131 us): an eighth of the finest interval that the protocol's defaults use (1 ms).
+const TICK_SHIFT: u32 = 17;
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+/// Five levels of 64 slots reach 39 hours; later deadlines wait in the last slot and are looked at again then.
+const LEVELS: usize = 5;
+const REACH: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
+
+/// Timers of RPC slots, each armed at most once.
+#[derive(Debug)]
+pub(crate) struct TimerWheel {
+    links: Links,
+    lists: Vec<List>,
+    bits: [u64; LEVELS],
+    deadlines: Vec<u64>,
+    /// No timer with an earlier tick is armed.
+    current: u64,
+    armed: usize,
+}
+
+impl TimerWheel {
+    pub(crate) fn with_capacity(timers: usize) -> TimerWheel {
+        TimerWheel {
+            links: Links::with_capacity(timers),
+            lists: vec![List::EMPTY; LEVELS * SLOTS],
+            bits: [0; LEVELS],
+            deadlines: Vec::with_capacity(timers),
+            current: 0,
+            armed: 0,
+        }
+    }
+
+    /// Makes `slot` a valid index.
+    pub(crate) fn ensure(&mut self, slot: u32) {
+        self.links.ensure(slot);
+        if slot as usize >= self.deadlines.len() {
+            self.deadlines.resize(slot as usize + 1, 0);
+        }
+    }
+
+    pub(crate) fn armed(&self) -> usize {
+        self.armed
+    }
+
+    pub(crate) fn is_armed(&self, slot: u32) -> bool {
+        self.links.list_of(slot).is_some()
+    }
+
+    /// Arms `slot` for `at`, or moves it there. It expires at the first tick not before `at`.
+    pub(crate) fn arm(&mut self, slot: u32, at: Time) {
+        self.disarm(slot);
+        let tick = at.as_ns().div_ceil(1 << TICK_SHIFT).clamp(self.current, self.current | REACH);
+        self.deadlines[slot as usize] = tick;
+        self.place(slot, tick);
+        self.armed += 1;
+    }
+
+    /// Disarms `slot`, if it is armed.
+    pub(crate) fn disarm(&mut self, slot: u32) {
+        if self.links.list_of(slot).is_some() {
+            self.unlink(slot);
+            self.armed -= 1;
+        }
+    }
+
+    /// The earliest moment at which `pop_due` may have something to do: never later than the first deadline's tick.
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.first_slot().map(|(_, _, tick)| Time::from_ns(tick << TICK_SHIFT))
+    }
+
+    /// Takes out one timer that is due at `now`. Each step, also one that only moves a timer to a finer level, takes one
+    /// from `budget`; at 0 the rest waits for the next call.
+    pub(crate) fn pop_due(&mut self, now: Time, budget: &mut u32) -> Option<u32> {
+        let now_tick = now.as_ns() >> TICK_SHIFT;
+        while *budget > 0 {
+            let (level, index, tick) = self.first_slot()?;
+            if tick > now_tick {
+                return None;
+            }
+            *budget -= 1;
+            self.current = self.current.max(tick);
+            let slot = self.lists[level * SLOTS + index].head()?;
+            self.unlink(slot);
+            let deadline = self.deadlines[slot as usize];
+            if level == 0 && deadline <= self.current {
+                self.armed -= 1;
+                return Some(slot);
+            }
+            self.place(slot, deadline);
+        }
+        None
+    }
+
+    /// Level, index and first tick of the earliest slot in use; of equal ones the coarsest, whose timers must be spread
+    /// over the finer levels before any of those expires.
+    fn first_slot(&self) -> Option<(usize, usize, u64)> {
+        let levels = self.bits.iter().enumerate().filter(|(_, bits)| **bits != 0);
+        let slots = levels.map(|(level, bits)| {
+            let index = bits.trailing_zeros() as usize;
+            let shift = SLOT_BITS * level as u32;
+            let block = self.current >> (shift + SLOT_BITS) << (shift + SLOT_BITS);
+            (level, index, block | (index as u64) << shift)
+        });
+        slots.min_by_key(|&(level, _, tick)| (tick, LEVELS - level))
+    }
+
+    /// A deadline goes to the level of the highest slot-sized digit in which it differs from the current tick.
+    fn place(&mut self, slot: u32, tick: u64) {
+        let differing = (tick ^ self.current) | 1;
+        let level = ((63 - differing.leading_zeros()) / SLOT_BITS) as usize;
+        let index = (tick >> (SLOT_BITS * level as u32)) as usize % SLOTS;
+        let list = level * SLOTS + index;
+        self.links.push_back(&mut self.lists[list], list as u32, slot);
+        self.bits[level] |= 1 << index;
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Some(list) = self.links.list_of(slot) else { return };
+        self.links.remove(&mut self.lists[list as usize], slot);
+        if self.lists[list as usize].is_empty() {
+            self.bits[list as usize / SLOTS] &= !(1 << (list as usize % SLOTS));
+        }
+    }
+
+    /// Panics unless lists, bits and count agree.
+    pub(crate) fn check(&self) {
+        let mut armed = 0;
+        for (list, ends) in self.lists.iter().enumerate() {
+            armed += self.links.check(ends, list as u32);
+            assert_eq!(
+                self.bits[list / SLOTS] >> (list % SLOTS) & 1 == 1,
+                !ends.is_empty(),
+                "bit of slot {list}"
+            );
+        }
+        assert_eq!(armed, self.armed, "armed timers");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tick(n: u64) -> Time {
+        Time::from_ns(n << TICK_SHIFT)
+    }
+
+    #[test]
+    fn a_budget_bounds_the_work_of_one_call() {
+        let mut wheel = TimerWheel::with_capacity(0);
+        for slot in 0..1000 {
+            wheel.ensure(slot);
+            wheel.arm(slot, tick(70));
+        }
+        let mut budget = 10;
+        while wheel.pop_due(tick(100), &mut budget).is_some() {}
+        assert_eq!(budget, 0);
+        assert!(wheel.armed() >= 990);
+        assert!(wheel.next().unwrap() <= tick(100));
+    }
+
+    proptest! {
+        #[test]
+        fn timers_expire_in_order_never_early_and_never_lost(
+            ops in prop::collection::vec((0u32..16, 0u64..5_000_000, 0u8..4), 1..120),
+        ) {
+            let mut wheel = TimerWheel::with_capacity(16);
+            wheel.ensure(15);
+            let mut model: [Option<u64>; 16] = [None; 16];
+            let mut now = 0u64;
+            for (slot, delay, op) in ops {
+                match op {
+                    0 | 1 => {
+                        wheel.arm(slot, tick(now + delay));
+                        model[slot as usize] = Some(now + delay);
+                    }
+                    2 => {
+                        wheel.disarm(slot);
+                        model[slot as usize] = None;
+                    }
+                    _ => {
+                        now += delay;
+                        let mut budget = 1_000;
+                        while let Some(due) = wheel.pop_due(tick(now), &mut budget) {
+                            let deadline = model[due as usize].take();
+                            prop_assert!(deadline.is_some_and(|at| at <= now), "{due} expired early or twice");
+                        }
+                        prop_assert!(budget > 0);
+                        prop_assert!(model.iter().flatten().all(|at| *at > now), "one was not found");
+                    }
+                }
+                wheel.check();
+                let first = model.iter().flatten().min().copied();
+                prop_assert_eq!(first.is_some(), wheel.next().is_some());
+                if let (Some(first), Some(next)) = (first, wheel.next()) {
+                    prop_assert!(next <= tick(first));
+                }
+            }
+        }
+    }
+}

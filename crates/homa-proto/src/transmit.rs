@@ -1,0 +1,296 @@
+//! Packets going out: control first, then what was asked for again, then the shortest message (PROTOCOL.md SEND).
+
+use std::net::SocketAddr;
+
+use homa_trace::{EventKind, packet_word};
+
+use crate::contract::{PayloadRange, Transmit};
+use crate::endpoint::Endpoint;
+use crate::lists::{Links, List};
+use crate::priority;
+use crate::rpc::State;
+use crate::srpt::SrptQueue;
+use crate::time::Time;
+use crate::wire::{self, Body, Common, DATA_HEADER_LEN, Data, UnknownReason};
+
+/// Precision of the sender's order: one part in 64 (SEND-4).
+const SUB: u32 = 6;
+
+/// Least time between two CUTOFFS to one peer: the first answers cross with DATA that was sent before they arrived.
+const CUTOFFS_SPACING_NS: u64 = 1_000_000;
+
+/// The messages that have bytes to send and may send them.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    links: Links,
+    shortest: SrptQueue<SUB>,
+    fifo_links: Links,
+    fifo: List,
+    /// Thousandths of bytes that the oldest message has earned (SEND-5).
+    fifo_credit: u64,
+    /// The last look found only packets that the pacer holds back.
+    pub waits_for_pacer: bool,
+}
+
+impl Ready {
+    pub(crate) fn with_capacity(rpcs: usize) -> Ready {
+        Ready {
+            links: Links::with_capacity(rpcs),
+            shortest: SrptQueue::new(),
+            fifo_links: Links::with_capacity(rpcs),
+            fifo: List::EMPTY,
+            fifo_credit: 0,
+            waits_for_pacer: false,
+        }
+    }
+
+    /// Makes `slot` a valid index.
+    pub(crate) fn ensure(&mut self, slot: u32) {
+        self.links.ensure(slot);
+        self.fifo_links.ensure(slot);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shortest.is_empty()
+    }
+
+    pub(crate) fn contains(&self, slot: u32) -> bool {
+        self.links.list_of(slot).is_some()
+    }
+
+    /// Puts the message where its remaining bytes put it.
+    fn place(&mut self, slot: u32, remaining: u32) {
+        if self.links.list_of(slot).is_some() {
+            self.shortest.update(&mut self.links, slot, remaining);
+        } else {
+            self.shortest.insert(&mut self.links, slot, remaining);
+            self.fifo_links.push_back(&mut self.fifo, 0, slot);
+        }
+    }
+
+    /// Takes the message out, if it is in.
+    pub(crate) fn remove(&mut self, slot: u32) {
+        if self.links.list_of(slot).is_some() {
+            self.shortest.remove(&mut self.links, slot);
+            self.fifo_links.remove(&mut self.fifo, slot);
+        }
+    }
+
+    /// The message whose turn it is: the shortest, or the oldest where it has earned a packet of `packet` bytes.
+    fn choose(&self, packet: u32) -> Option<u32> {
+        let earned = self.fifo_credit >= u64::from(packet) * 1000;
+        if earned { self.fifo.head() } else { self.shortest.first() }
+    }
+
+    /// `bytes` were sent of the message chosen for a packet of at most `packet` bytes; `share` thousandths are the oldest's.
+    fn account(&mut self, bytes: u32, packet: u32, share: u32) {
+        if self.fifo_credit >= u64::from(packet) * 1000 {
+            self.fifo_credit -= u64::from(packet) * 1000;
+        }
+        if self.shortest.len() > 1 {
+            self.fifo_credit += u64::from(bytes) * u64::from(share);
+        }
+    }
+
+    /// Panics unless both orders hold the same messages; returns them.
+    pub(crate) fn check(&self) -> Vec<u32> {
+        let slots = self.shortest.check(&self.links);
+        assert_eq!(self.fifo_links.check(&self.fifo, 0), slots.len(), "ready messages by age");
+        slots
+    }
+}
+
+/// A DATA packet about to be made.
+struct Part {
+    slot: u32,
+    offset: u32,
+    len: u32,
+    priority: u8,
+    retransmit: bool,
+}
+
+impl Endpoint {
+    /// The next packet to send now, if any. It counts as sent from here on.
+    pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
+        self.now = self.now.max(now);
+        let now = self.now;
+        self.ready.waits_for_pacer = false;
+        if let Some(packet) = self.control.pop_front() {
+            let bytes = packet.header.as_slice().len() as u32;
+            self.pacer.sent(now, bytes); // SEND-7
+            self.stats.packets_sent += 1;
+            return Some(packet);
+        }
+        let part = match self.next_retransmit(now) {
+            Some(part) => Some(part),
+            None => self.next_fresh(now),
+        }?;
+        Some(self.data_packet(now, &part))
+    }
+
+    /// Puts an RPC among the messages to send, if it may send.
+    pub(crate) fn make_ready(&mut self, slot: u32) {
+        let outgoing = &self.rpcs[slot as usize].outgoing;
+        if outgoing.is_ready() {
+            self.ready.place(slot, outgoing.remaining());
+        }
+    }
+
+    fn max_payload(&self, peer: u32) -> u32 {
+        self.peers[peer].max_packet - DATA_HEADER_LEN as u32
+    }
+
+    /// SEND-6, SEND-7.
+    fn pacer_admits(&mut self, now: Time, payload: u32, slot: u32) -> bool {
+        let bytes = payload + DATA_HEADER_LEN as u32;
+        if self.pacer.may_send(now) || bytes < self.config.defer_min_bytes {
+            return true;
+        }
+        self.ready.waits_for_pacer = true;
+        self.stats.pacer_waits += 1;
+        let backlog = self.pacer.backlog_ns(now).min(u64::from(u32::MAX)) as u32;
+        self.trace.record(EventKind::WaitPacer, self.rpcs[slot as usize].id, backlog, payload);
+        false
+    }
+
+    fn next_retransmit(&mut self, now: Time) -> Option<Part> {
+        loop {
+            let (slot, range, priority) = self.retransmits.first()?;
+            let rpc = &self.rpcs[slot as usize];
+            if rpc.life != self.peers[rpc.peer].life {
+                self.end_of_life(now, slot);
+                continue;
+            }
+            let len = self.max_payload(rpc.peer).min(range.end - range.start);
+            if !self.pacer_admits(now, len, slot) {
+                return None;
+            }
+            self.retransmits.sent(slot, len);
+            self.stats.retransmits += 1;
+            return Some(Part { slot, offset: range.start, len, priority, retransmit: true });
+        }
+    }
+
+    fn next_fresh(&mut self, now: Time) -> Option<Part> {
+        loop {
+            let full = self.config.max_packet;
+            let slot = self.ready.choose(full)?;
+            let rpc = &self.rpcs[slot as usize];
+            let peer = &self.peers[rpc.peer];
+            if rpc.life != peer.life {
+                self.end_of_life(now, slot);
+                continue;
+            }
+            let (offset, len) = rpc.outgoing.next_packet(self.max_payload(rpc.peer));
+            let priority = if offset < rpc.outgoing.unscheduled {
+                let levels = self.config.num_priorities;
+                priority::unscheduled(&peer.cutoffs, peer.cutoff_version, rpc.outgoing.length, levels)
+            } else {
+                rpc.outgoing.sched_priority
+            };
+            let retransmit = rpc.outgoing.restarted;
+            if !self.pacer_admits(now, len, slot) {
+                return None;
+            }
+            self.ready.account(len, full, self.config.pacer_fifo_fraction);
+            self.advance_message(now, slot, len);
+            return Some(Part { slot, offset, len, priority, retransmit });
+        }
+    }
+
+    /// `len` more bytes of the message count as sent.
+    fn advance_message(&mut self, now: Time, slot: u32, len: u32) {
+        let rpc = &mut self.rpcs[slot as usize];
+        rpc.outgoing.next += len;
+        rpc.quiet_since = now;
+        if rpc.outgoing.is_ready() {
+            let remaining = rpc.outgoing.remaining();
+            self.ready.place(slot, remaining);
+            return;
+        }
+        self.ready.remove(slot);
+        if !rpc.outgoing.all_sent() {
+            self.trace.record(EventKind::WaitGrant, rpc.id, rpc.outgoing.granted, rpc.outgoing.length);
+        } else if rpc.state == State::Responding {
+            (rpc.tries, rpc.backoff) = (0, 0);
+            self.timers.arm(slot, now + self.config.need_ack_interval_ns); // ACK-9
+        }
+    }
+
+    fn data_packet(&mut self, now: Time, part: &Part) -> Transmit {
+        let rpc = &self.rpcs[part.slot as usize];
+        let common = self.common(rpc.port, rpc.peer_port, rpc.id);
+        let peer = &mut self.peers[rpc.peer];
+        let data = Data {
+            message_length: rpc.outgoing.length,
+            incoming: rpc.outgoing.granted.max(rpc.outgoing.unscheduled),
+            ack: peer.acks.pop_front(), // ACK-2
+            cutoff_version: peer.cutoff_version,
+            retransmit: part.retransmit,
+            offset: part.offset,
+        };
+        let header = wire::encode(&common, &Body::Data(data));
+        let bytes = DATA_HEADER_LEN as u32 + part.len;
+        self.stats.packets_sent += 1;
+        self.stats.data_sent += 1;
+        self.stats.data_bytes_sent += u64::from(part.len);
+        self.pacer.sent(now, bytes);
+        let word = packet_word(wire::PacketType::Data as u8, bytes);
+        self.trace.record(EventKind::PacketSent, rpc.id, word, part.offset);
+        Transmit {
+            to: peer.addr,
+            priority: part.priority.min(self.config.num_priorities - 1),
+            header,
+            payload: Some(PayloadRange { rpc: self.key(part.slot), offset: part.offset, len: part.len }),
+        }
+    }
+
+    /// The header of a packet of ours.
+    pub(crate) fn common(&self, source_port: u16, dest_port: u16, sender_id: u64) -> Common {
+        Common { source_port, dest_port, sender_id, incarnation: self.incarnation }
+    }
+
+    /// Queues a control packet about a living RPC.
+    pub(crate) fn send_control(&mut self, _now: Time, slot: u32, body: Body) {
+        let rpc = &self.rpcs[slot as usize];
+        let common = self.common(rpc.port, rpc.peer_port, rpc.id);
+        let to = self.peers[rpc.peer].addr;
+        self.queue_control(to, &common, &body);
+    }
+
+    /// Queues a control packet (PRIO-2).
+    pub(crate) fn queue_control(&mut self, to: SocketAddr, common: &Common, body: &Body) {
+        if self.control.len() >= self.config.max_control_packets as usize {
+            self.stats.drop_control_limit += 1; // LIMIT-6
+            return;
+        }
+        let header = wire::encode(common, body);
+        let word = packet_word(body.packet_type() as u8, header.as_slice().len() as u32);
+        self.trace.record(EventKind::PacketSent, common.sender_id, word, 0);
+        self.control.push_back(Transmit {
+            to,
+            priority: self.config.num_priorities - 1,
+            header,
+            payload: None,
+        });
+    }
+
+    /// Answers a packet about an RPC that is not here: with the packet's ports and id turned round.
+    pub(crate) fn send_unknown(&mut self, to: SocketAddr, heard: &Common, reason: UnknownReason) {
+        self.stats.unknowns_sent += 1;
+        let common = self.common(heard.dest_port, heard.source_port, heard.sender_id ^ 1);
+        self.queue_control(to, &common, &Body::RpcUnknown(reason));
+    }
+
+    /// Tells a peer our cutoffs, unless it was told a moment ago.
+    pub(crate) fn send_cutoffs(&mut self, now: Time, slot: u32, peer: u32) {
+        let known = &mut self.peers[peer];
+        if known.cutoffs_sent.is_some_and(|at| now.since(at) < CUTOFFS_SPACING_NS) {
+            return;
+        }
+        known.cutoffs_sent = Some(now);
+        self.stats.cutoffs_sent += 1;
+        let cutoffs = wire::Cutoffs { cutoffs: *self.cutoffs.levels(), version: self.cutoffs.version() };
+        self.send_control(now, slot, Body::Cutoffs(cutoffs));
+    }
+}
