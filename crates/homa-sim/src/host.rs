@@ -94,6 +94,11 @@ impl<A: App> Host<A> {
         }
     }
 
+    /// The application, to be changed between events.
+    pub fn app_mut(&mut self) -> &mut A {
+        &mut self.app
+    }
+
     /// The application.
     pub fn app(&self) -> &A {
         &self.app

@@ -1,0 +1,63 @@
+//! The everyday form of `examples/faults.rs`: loss, duplication and reordering, seed after seed.
+
+use homa_proto::{MS, SEC};
+use homa_sim::{FaultProfile, Load, NetworkConfig, Report, Simulation, SimulationConfig};
+use homa_workload::Workload;
+
+fn run(seed: u64, faults: FaultProfile, workload: &Workload, rpcs: u64, check_every: u64) -> Report {
+    let mut network = NetworkConfig { faults, check_every, ..NetworkConfig::new(seed, 4) };
+    network.protocol.max_message = 1 << 24;
+    let load = Load { rpcs, clients: 0..2, servers: 2..4, ..Load::closed(workload.clone(), 32) };
+    Simulation::new(SimulationConfig::new(network, load)).run()
+}
+
+fn assert_perfect(report: &Report) {
+    assert_eq!(report.problems(), Vec::<String>::new(), "{report}");
+    assert!(report.faults.lost > 0, "the faults did nothing: {report}");
+}
+
+#[test]
+fn w3_untruncated_at_five_percent_of_everything() {
+    let w3 = Workload::named("w3").unwrap();
+    for seed in 0..3 {
+        assert_perfect(&run(seed, FaultProfile::uniform(0.05), &w3, 2_000, 100));
+    }
+}
+
+#[test]
+fn short_messages_at_twenty_percent_of_everything_with_every_step_checked() {
+    let short = Workload::named("w1").unwrap().truncated(10_000).unwrap();
+    for seed in 0..3 {
+        assert_perfect(&run(seed, FaultProfile::uniform(0.2), &short, 500, 1));
+    }
+}
+
+#[test]
+fn packets_delayed_by_seconds_execute_nothing_twice() {
+    let mut faults = FaultProfile::uniform(0.05);
+    faults.reordering_delay_ns = (MS, 3 * SEC);
+    let short = Workload::fixed(2_000).unwrap();
+    for seed in 0..3 {
+        assert_perfect(&run(seed, faults.clone(), &short, 500, 1));
+    }
+}
+
+#[test]
+fn corrupted_packets_break_nothing_and_leave_nothing() {
+    let faults = FaultProfile { corruption: 0.05, ..FaultProfile::uniform(0.02) };
+    for seed in 0..5 {
+        let report = run(seed, faults.clone(), &Workload::named("w2").unwrap(), 1_000, 1);
+        // Payload cannot be vouched for, and a packet may have become one of another RPC, or its end. But all must end.
+        assert!(report.idle, "{report} {:?}", report.leftovers);
+        assert_eq!((report.unfinished, report.stored_rpcs, report.unexpected), (0, 0, 0), "{report}");
+        assert!(report.faults.corrupted > 0);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+    let w3 = Workload::named("w3").unwrap();
+    let runs = [5, 5, 6].map(|seed| run(seed, FaultProfile::uniform(0.05), &w3, 300, 0));
+    assert_eq!(runs[0], runs[1]);
+    assert_ne!(runs[0].network, runs[2].network);
+}

@@ -1,0 +1,188 @@
+//! Short messages do not wait behind long ones, and receivers do not grant to more messages than they should.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::{Answer, Peer, call, config, data_end, network, rpc_id, sent, settle};
+use homa_proto::wire::{Body, PacketType};
+use homa_proto::{MS, SEC, Time, US};
+use homa_sim::{Fate, Network, Reply};
+
+#[test]
+fn a_short_message_overtakes_a_long_one_at_the_sender() {
+    let mut network = network(config(1, 2));
+    call(&mut network, 0, 1, 1, 500_000);
+    network.run_for(20 * US);
+    call(&mut network, 0, 1, 2, 10_000);
+    settle(&mut network, SEC);
+    let client = network.host(0).app();
+    assert_eq!(client.cookies(), [2, 1]);
+    // 10,000 bytes there and back take 6.8 us of link time and 2 us of way; a bound on the pacer's backlog, at most 5 us at
+    // each sender, is all that a long message may add.
+    let took_ns = client.answered_at(2).since(Time::from_ns(20 * US));
+    assert!(took_ns < 20 * US, "{took_ns} ns");
+}
+
+#[test]
+fn the_shorter_of_two_messages_in_hand_goes_first() {
+    let mut network = network(config(1, 2));
+    // Both are unscheduled and handed over at the same moment, the longer first.
+    call(&mut network, 0, 1, 1, 38_000);
+    call(&mut network, 0, 1, 2, 12_000);
+    network.run_for(8 * US);
+    assert_eq!(network.host(1).app().requests.first().map(|request| request.3), Some(12_000));
+    settle(&mut network, SEC);
+}
+
+#[test]
+fn a_short_message_overtakes_a_long_one_at_the_receiver() {
+    // Two senders to one receiver: the long message has the downlink to itself until the short one comes.
+    let mut network = network(config(1, 3));
+    call(&mut network, 0, 2, 1, 1_000_000);
+    network.run_for(50 * US);
+    call(&mut network, 1, 2, 2, 80_000);
+    settle(&mut network, SEC);
+    let short_ns = network.host(1).app().answered_at(2).since(Time::from_ns(50 * US));
+    let long_ns = network.host(0).app().answered_at(1).as_ns();
+    // 80,000 bytes are 27 us of link time, there and back 54 us, beside the ways and one grant's round trip; behind what
+    // was left of the long message it would wait for 270 us more.
+    assert!(short_ns < 110 * US, "short {short_ns} ns, long {long_ns} ns");
+    assert!(long_ns > 600 * US, "long {long_ns} ns");
+}
+
+/// Grants per RPC that were given while no granted message had ended, in the order of their sending by `receiver`.
+fn granted_before_the_first_end(network: &Network<Peer>, receiver: usize) -> BTreeSet<u64> {
+    let mut lengths = BTreeMap::new();
+    let mut granted = BTreeSet::new();
+    for seen in network.captured() {
+        let Some(packet) = seen.packet else { continue };
+        match packet.body {
+            Body::Data(data) if seen.to == receiver && seen.fate == Fate::Delivered => {
+                lengths.insert(rpc_id(&packet), data.message_length);
+            }
+            Body::Grant(grant) if seen.from == receiver && seen.fate == Fate::Sent => {
+                granted.insert(rpc_id(&packet));
+                // The rest of this message needs no grant: another one may take its place.
+                if lengths.get(&rpc_id(&packet)) == Some(&grant.offset) {
+                    return granted;
+                }
+            }
+            _ => {}
+        }
+    }
+    granted
+}
+
+#[test]
+fn at_most_max_overcommit_messages_are_granted_to() {
+    for degree in [1, 2, 4] {
+        let mut config = config(1, 13);
+        config.protocol.max_overcommit = degree;
+        config.protocol.grant_fifo_fraction = 0;
+        config.link.queue_bytes = 10_000_000;
+        let mut network = network(config);
+        for from in 1..13 {
+            call(&mut network, from, 0, from as u64, 300_000);
+        }
+        settle(&mut network, SEC);
+        assert_eq!(granted_before_the_first_end(&network, 0).len(), degree as usize, "degree {degree}");
+        assert!((1..13).all(|from| network.host(from).app().responses.len() == 1));
+    }
+}
+
+#[test]
+fn at_most_one_message_of_a_peer_is_granted_to() {
+    let mut config = config(1, 2);
+    config.protocol.grant_fifo_fraction = 0;
+    let mut network = network(config);
+    for cookie in 0..4 {
+        call(&mut network, 0, 1, cookie, 300_000 + 50_000 * cookie as u32);
+    }
+    settle(&mut network, SEC);
+    assert_eq!(granted_before_the_first_end(&network, 1).len(), 1);
+}
+
+#[test]
+fn the_shortest_messages_are_granted_first() {
+    let mut config = config(1, 9);
+    config.protocol.max_overcommit = 1;
+    config.protocol.grant_fifo_fraction = 0;
+    config.link.queue_bytes = 10_000_000;
+    let mut network = Network::new(config, |_| Peer::new(Answer::Fixed(Reply::Now(1))));
+    // Longest first, so that the order of arrival is not the order asked for.
+    for from in 1..9 {
+        call(&mut network, from, 0, from as u64, 900_000 - 100_000 * from as u32);
+    }
+    settle(&mut network, SEC);
+    let order: Vec<u32> = network.host(0).app().requests.iter().map(|request| request.3).collect();
+    assert_eq!(order, [100_000, 200_000, 300_000, 400_000, 500_000, 600_000, 700_000, 800_000]);
+}
+
+#[test]
+fn granted_and_not_received_bytes_stay_within_max_incoming() {
+    let mut config = config(1, 20);
+    config.protocol.grant_fifo_fraction = 0;
+    config.protocol.unsched_bytes = 10_000;
+    config.protocol.max_incoming = 400_000;
+    let max_incoming = u64::from(config.protocol.max_incoming);
+    let mut network = network(config);
+    for from in 1..20 {
+        call(&mut network, from, 0, from as u64, 500_000);
+    }
+    settle(&mut network, SEC);
+    // What host 0 has granted, and what of each message has arrived; unscheduled bytes count from the first packet on.
+    let (mut granted, mut received) = (BTreeMap::<u64, u64>::new(), BTreeMap::<u64, u64>::new());
+    for seen in network.captured() {
+        let Some(packet) = seen.packet else { continue };
+        let id = rpc_id(&packet);
+        match packet.body {
+            // Only requests: host 0 as a server.
+            Body::Data(data) if seen.to == 0 && seen.fate == Fate::Delivered => {
+                granted.entry(id).or_insert(u64::from(data.message_length.min(10_000)));
+                *received.entry(id).or_default() += u64::from(packet.payload_len);
+            }
+            Body::Grant(grant) if seen.from == 0 && seen.fate == Fate::Sent => {
+                let end = granted.entry(id).or_default();
+                *end = u64::from(grant.offset).max(*end);
+                let outstanding: u64 =
+                    granted.iter().map(|(id, end)| end - received.get(id).copied().unwrap_or_default()).sum();
+                // The rest of the unscheduled bytes may have come after the grant's budget was reckoned, never before.
+                assert!(outstanding <= max_incoming, "{outstanding} at {:?}", seen.at);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_oldest_message_is_not_starved() {
+    let mut config = config(1, 3);
+    config.protocol.max_overcommit = 1;
+    let mut network = Network::new(config, |_| Peer::new(Answer::Fixed(Reply::Now(1))));
+    call(&mut network, 0, 2, 1_000_000, 1_000_000);
+    // Shorter messages of another host take the whole downlink, one after the other, for 20 ms.
+    for cookie in 0..200 {
+        call(&mut network, 1, 2, cookie, 300_000);
+    }
+    assert!(
+        network.run_until_done(Time::from_ns(15 * MS), |network| !network.host(0).app().responses.is_empty()),
+        "the long message still waits at 15 ms"
+    );
+    assert!(network.host(1).app().responses.len() < 200);
+    settle(&mut network, SEC);
+}
+
+#[test]
+fn packets_carry_the_priorities_of_their_kind() {
+    let mut network = network(config(1, 2));
+    call(&mut network, 0, 1, 1, 200_000);
+    settle(&mut network, SEC);
+    for (seen, packet) in sent(&network, PacketType::Grant) {
+        assert_eq!(seen.priority, 7, "{packet}");
+    }
+    for (seen, packet) in sent(&network, PacketType::Data) {
+        let unscheduled = data_end(&packet).is_some_and(|end| end <= 40_000);
+        assert_eq!(seen.priority > 3, unscheduled, "{packet} at priority {}", seen.priority);
+    }
+}
