@@ -440,7 +440,7 @@ impl Endpoint {
         let rpc = self.remove_rpc(slot);
         self.stats.clients_silent += u64::from(reason == DoneReason::ClientSilent);
         self.trace.record(EventKind::RpcEnd, rpc.id, u32::from(reason != DoneReason::Acknowledged), 1);
-        if rpc.state != State::RequestArriving {
+        if rpc.state != State::RequestArriving && reason != DoneReason::ClientRestarted {
             self.remember_finished(now, &rpc);
         }
         self.events.push_back(Event::Done { rpc: key, reason });

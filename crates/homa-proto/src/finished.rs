@@ -12,11 +12,11 @@ use crate::time::Time;
 /// Blocks looked at per new block: more than one, so that expiry outruns growth, and few, so that nobody waits for it.
 const EXPIRE_STEPS: usize = 4;
 
-/// Whose ids: the peer's slot and how many times its state was replaced.
+/// Whose ids: the peer's slot and how many times it restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct BlockKey {
     peer: u32,
-    life: u32,
+    restarts: u32,
     block: u64,
 }
 
@@ -67,9 +67,11 @@ impl FinishedIds {
         self.policy == FinishedPolicy::Refuse && self.blocks.len() >= self.max_blocks
     }
 
-    pub(crate) fn contains(&self, peer: u32, life: u32, id: u64) -> bool {
-        let (key, bit) = split(peer, life, id);
-        self.blocks.get(&key).is_some_and(|block| block.bits & bit != 0)
+    /// Whether `id` finished within the lifetime; exact to its block (AMO-5), whenever `expire` was last called.
+    pub(crate) fn contains(&self, now: Time, peer: u32, restarts: u32, id: u64) -> bool {
+        let (key, bit) = split(peer, restarts, id);
+        let holds = |block: &Block| block.bits & bit != 0 && now.since(block.last) < self.lifetime_ns;
+        self.blocks.get(&key).is_some_and(holds)
     }
 
     /// Remembers `id`. Returns whether that took a new block.
@@ -77,13 +79,14 @@ impl FinishedIds {
         &mut self,
         now: Time,
         peer: u32,
-        life: u32,
+        restarts: u32,
         id: u64,
         forgotten: &mut Forgotten,
     ) -> bool {
-        let (key, bit) = split(peer, life, id);
+        let (key, bit) = split(peer, restarts, id);
         if let Some(block) = self.blocks.get_mut(&key) {
-            *block = Block { bits: block.bits | bit, last: now };
+            let expired = now.since(block.last) >= self.lifetime_ns;
+            *block = Block { bits: if expired { bit } else { block.bits | bit }, last: now };
             return false;
         }
         self.expire(now, forgotten);
@@ -132,9 +135,9 @@ impl FinishedIds {
     }
 }
 
-fn split(peer: u32, life: u32, id: u64) -> (BlockKey, u64) {
+fn split(peer: u32, restarts: u32, id: u64) -> (BlockKey, u64) {
     // Bit 0 tells client from server and is the same for all ids here.
-    (BlockKey { peer, life, block: id >> 7 }, 1 << (id >> 1 & 63))
+    (BlockKey { peer, restarts, block: id >> 7 }, 1 << (id >> 1 & 63))
 }
 
 #[cfg(test)]
@@ -146,13 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_kept_per_peer_and_life() {
+    fn ids_are_kept_per_peer_and_incarnation() {
         let mut ids = ids(10, FinishedPolicy::Refuse);
         let mut gone = Forgotten::default();
         assert!(ids.insert(Time::ZERO, 1, 0, 200, &mut gone));
         assert!(!ids.insert(Time::ZERO, 1, 0, 202, &mut gone), "a neighbour takes no memory");
-        assert!(ids.contains(1, 0, 200) && ids.contains(1, 0, 202));
-        assert!(!ids.contains(1, 0, 204) && !ids.contains(2, 0, 200) && !ids.contains(1, 1, 200));
+        let at = Time::ZERO;
+        assert!(ids.contains(at, 1, 0, 200) && ids.contains(at, 1, 0, 202));
+        assert!(!ids.contains(at, 1, 0, 204) && !ids.contains(at, 2, 0, 200) && !ids.contains(at, 1, 1, 200));
         ids.check();
     }
 
@@ -163,9 +167,10 @@ mod tests {
         ids.insert(Time::from_ns(0), 1, 0, 2, &mut gone);
         ids.insert(Time::from_ns(900), 1, 0, 4, &mut gone);
         ids.expire(Time::from_ns(1_500), &mut gone);
-        assert!(ids.contains(1, 0, 4));
+        assert!(ids.contains(Time::from_ns(1_500), 1, 0, 4));
+        assert!(!ids.contains(Time::from_ns(1_900), 1, 0, 4), "also where nothing has expired it yet");
         ids.expire(Time::from_ns(1_900), &mut gone);
-        assert!(!ids.contains(1, 0, 4));
+        assert_eq!(ids.len(), 0);
         assert_eq!(gone, Forgotten { peers: vec![1], early: 0 });
     }
 
@@ -177,11 +182,12 @@ mod tests {
         for block in 0..3u64 {
             refuse.insert(Time::ZERO, 1, 0, block << 7, &mut gone);
         }
-        assert!(refuse.must_refuse() && refuse.contains(1, 0, 0) && gone == Forgotten::default());
+        let at = Time::ZERO;
+        assert!(refuse.must_refuse() && refuse.contains(at, 1, 0, 0) && gone == Forgotten::default());
         for block in 0..3u64 {
             forget.insert(Time::ZERO, 1, 0, block << 7, &mut gone);
         }
-        assert!(!forget.must_refuse() && !forget.contains(1, 0, 0) && forget.contains(1, 0, 2 << 7));
+        assert!(!forget.must_refuse() && !forget.contains(at, 1, 0, 0) && forget.contains(at, 1, 0, 2 << 7));
         assert_eq!(gone.early, 1);
     }
 }

@@ -23,8 +23,8 @@ pub(crate) struct Grants {
     /// Links of RPC slots in their peer's queue.
     links: Links,
     /// Per peer its messages with ungranted bytes.
-    queues: Vec<Option<Box<Queue>>>,
-    spare: Vec<Box<Queue>>,
+    queues: Vec<Option<Queue>>,
+    spare: Vec<Queue>,
     /// Peers with such messages, by the shortest of each.
     peer_links: Links,
     peers: Queue,
@@ -77,8 +77,7 @@ impl Grants {
             self.queues.resize_with(peer as usize + 1, || None);
         }
         let spare = &mut self.spare;
-        let queue = self.queues[peer as usize]
-            .get_or_insert_with(|| spare.pop().unwrap_or_else(|| Box::new(Queue::new())));
+        let queue = self.queues[peer as usize].get_or_insert_with(|| spare.pop().unwrap_or_else(Queue::new));
         queue.insert(&mut self.links, slot, ungranted);
         self.fifo_links.push_back(&mut self.fifo, 0, slot);
         self.rank_peer(peer);

@@ -18,7 +18,7 @@ impl Pacer {
         let ns_per_byte_q16 = config.link_mbps.map_or(0, |mbps| {
             // SEND-8: the margin makes the link slower than it is, so that the real queue stays below the estimate.
             let usable_kbps = u64::from(mbps) * u64::from(1000 - config.link_margin);
-            ((8 * 1_000_000 << 16) / usable_kbps.max(1)).max(1)
+            ((8_000_000 << 16) / usable_kbps.max(1)).max(1)
         });
         Pacer {
             ns_per_byte_q16,
@@ -52,7 +52,7 @@ impl Pacer {
         if self.is_off() {
             return;
         }
-        let ns = u64::from(bytes + self.overhead) * self.ns_per_byte_q16 >> 16;
+        let ns = (u64::from(bytes + self.overhead) * self.ns_per_byte_q16) >> 16;
         self.idle_at = self.idle_at.max(now) + ns;
     }
 }

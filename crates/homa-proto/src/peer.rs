@@ -58,6 +58,8 @@ pub(crate) struct Peer {
     pub incarnation: Incarnation,
     /// Raised when every RPC so far is over; RPCs remember the life they began in.
     pub life: u32,
+    /// How often it was seen to restart: finished ids belong to one of its incarnations (AMO-8).
+    pub restarts: u32,
     /// Why the last life ended.
     pub life_end: LifeEnd,
     /// When a packet last came from it; its creation before that.
@@ -88,6 +90,7 @@ impl Peer {
             addr,
             incarnation: Incarnation::NONE,
             life: 0,
+            restarts: 0,
             life_end: LifeEnd::Restarted,
             last_heard: now,
             heard: false,
@@ -134,6 +137,7 @@ impl Peer {
         self.life = self.life.wrapping_add(1);
         self.life_end = end;
         if end == LifeEnd::Restarted {
+            self.restarts = self.restarts.wrapping_add(1);
             self.cutoff_version = 0;
             self.cutoffs_sent = None;
         }
@@ -179,7 +183,7 @@ impl Peers {
             return Some((peer, false));
         }
         let evicted = self.slots.len() >= config.max_peers as usize;
-        if evicted && !self.evict() {
+        if evicted && !self.evict(config.max_peers as usize) {
             return None;
         }
         let slot = self.slots.insert(Peer::new(addr, now, config.max_packet)) as u32;
@@ -187,9 +191,10 @@ impl Peers {
         Some((slot, evicted))
     }
 
-    fn evict(&mut self) -> bool {
+    /// Slots are dense: with `max_peers` peers none is vacant below it.
+    fn evict(&mut self, max_peers: usize) -> bool {
         for _ in 0..EVICT_STEPS {
-            self.hand = (self.hand + 1) % self.slots.capacity().max(1);
+            self.hand = (self.hand + 1) % max_peers;
             if self.slots.get(self.hand).is_some_and(Peer::is_forgettable) {
                 let peer = self.slots.remove(self.hand);
                 self.by_addr.remove(&peer.addr);

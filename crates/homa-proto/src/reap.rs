@@ -117,10 +117,11 @@ impl Endpoint {
         }
     }
 
-    /// Keeps the id of a request that ran (AMO-3).
+    /// Keeps the id of a request that ran (AMO-3), by the incarnation that its client has now: ids of an earlier one are
+    /// refused by that (PEER-8).
     pub(crate) fn remember_finished(&mut self, now: Time, rpc: &Rpc) {
         let mut forgotten = Forgotten::default();
-        if self.finished.insert(now, rpc.peer, rpc.life, rpc.id, &mut forgotten) {
+        if self.finished.insert(now, rpc.peer, self.peers[rpc.peer].restarts, rpc.id, &mut forgotten) {
             self.peers[rpc.peer].finished_blocks += 1;
         }
         self.count_forgotten(&forgotten);

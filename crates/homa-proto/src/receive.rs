@@ -211,7 +211,7 @@ impl Endpoint {
             return Err(drop_as!(drop_too_large));
         }
         let id = common.sender_id | 1;
-        if peer.is_some_and(|peer| self.finished.contains(peer, self.peers[peer].life, id)) {
+        if peer.is_some_and(|peer| self.finished.contains(now, peer, self.peers[peer].restarts, id)) {
             return Err(drop_as!(drop_finished)); // AMO-3
         }
         if self.finished.must_refuse() {
@@ -316,11 +316,10 @@ impl Endpoint {
         let outstanding = incoming.outstanding();
         self.grants.recount(&mut incoming.counted, outstanding);
         let (complete, ungranted, peer) = (incoming.is_complete(), incoming.ungranted(), rpc.peer);
-        if let Some(state) = rpc.state.after(Input::ResponseBytes) {
-            if rpc.state != state {
-                rpc.state = state;
-                self.response_began(slot);
-            }
+        let before = rpc.state;
+        if let Some(state) = before.after(Input::ResponseBytes).filter(|state| *state != before) {
+            rpc.state = state;
+            self.response_began(slot);
         }
         if complete {
             self.message_complete(now, slot);

@@ -171,7 +171,8 @@ impl Endpoint {
         resend: &Resend,
     ) -> Result<(), Drop> {
         let Ok(slot) = rpc else {
-            let finished = |peer| self.finished.contains(peer, self.peers[peer].life, common.sender_id | 1);
+            let id = common.sender_id | 1;
+            let finished = |peer| self.finished.contains(now, peer, self.peers[peer].restarts, id);
             let ran = common.sender_id & 1 == 0 && peer.is_some_and(finished);
             let reason = if ran { UnknownReason::Finished } else { UnknownReason::Unknown };
             self.send_unknown(from, common, reason); // RESEND-13, AMO-4
