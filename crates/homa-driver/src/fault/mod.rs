@@ -1,0 +1,363 @@
+//! A faulty path: loses, doubles, reorders, corrupts and delays packets, by a seed.
+
+mod line;
+mod plan;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use crate::burst::RxBurst;
+use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket};
+use line::{Line, Packet};
+
+pub use line::FaultCounts;
+pub use plan::{FaultAction, FaultError, FaultPlan, FaultRates, REORDER_DISTANCE_MAX, REORDER_HOLD_NS};
+
+/// What a [`FaultDriver`] does in each direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FaultConfig {
+    /// Where chance comes from.
+    pub seed: u64,
+    /// Faults of packets sent.
+    pub send: FaultRates,
+    /// Faults of packets received.
+    pub receive: FaultRates,
+}
+
+/// Wraps a driver and plants faults in what it sends and receives.
+///
+/// The decisions repeat with the seed and the order of packets; when held packets go on depends on the wall clock. Held packets
+/// move only when the driver is called: see [`Driver::poll_timeout`]. What is held is bounded; more is lost and counted.
+///
+/// A corrupted packet goes out with good lower checksums, so that the peer's protocol gets to see it.
+#[derive(Debug)]
+pub struct FaultDriver<D> {
+    inner: D,
+    start: Instant,
+    send: Option<Line>,
+    receive: Option<Line>,
+    /// What the inner driver received, before faults.
+    arrived: RxBurst,
+}
+
+impl<D: Driver> FaultDriver<D> {
+    /// Wraps a driver. A direction without faults costs nothing.
+    ///
+    /// # Errors
+    /// The rates make no sense; see [`FaultError`].
+    pub fn new(inner: D, config: &FaultConfig) -> Result<FaultDriver<D>, FaultError> {
+        let line = |rates: FaultRates, salt: u64| {
+            let plan = FaultPlan::new(config.seed ^ salt, rates)?;
+            Ok((!rates.are_zero()).then(|| Line::new(plan)))
+        };
+        // The two directions must not share their luck. The salt is the golden ratio's bits: any constant would do.
+        let (send, receive) = (line(config.send, 0)?, line(config.receive, 0x9e37_79b9_7f4a_7c15)?);
+        Ok(FaultDriver { inner, start: Instant::now(), send, receive, arrived: RxBurst::new() })
+    }
+
+    /// What happened to packets sent.
+    #[must_use]
+    pub fn sent_counts(&self) -> FaultCounts {
+        self.send.as_ref().map(Line::counts).unwrap_or_default()
+    }
+
+    /// What happened to packets received.
+    #[must_use]
+    pub fn received_counts(&self) -> FaultCounts {
+        self.receive.as_ref().map(Line::counts).unwrap_or_default()
+    }
+
+    /// The driver inside.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+}
+
+/// Sends the packets that are due, each by itself, and returns whether there was room for all.
+fn release_to(inner: &mut impl Driver, line: &mut Line, now_ns: u64) -> io::Result<bool> {
+    line.release(now_ns, |held| {
+        let packet = TxPacket { to: held.peer, priority: held.priority, header: &held.bytes, payload: &[] };
+        Ok(inner.send(&[packet])? == 1)
+    })
+}
+
+/// Adds the packets that are due to the burst and returns whether there was room for all.
+fn release_into(burst: &mut RxBurst, line: &mut Line, now_ns: u64) -> bool {
+    let result = line.release(now_ns, |held| Ok::<_, Infallible>(burst.push(held.peer, &held.bytes)));
+    result.unwrap_or_else(|never| match never {})
+}
+
+/// Sends packets through the line and returns how many were taken.
+fn send_through(
+    inner: &mut impl Driver,
+    line: &mut Line,
+    now_ns: u64,
+    packets: &[TxPacket<'_>],
+    taken: &mut usize,
+) -> io::Result<()> {
+    // Where there is no room for what is held there is none for more: the caller must see the path full, not the line grow.
+    while release_to(inner, line, now_ns)? && *taken < packets.len() {
+        let left = &packets[*taken..];
+        let mut struck = None;
+        let mut untouched = left.len().min(line.passing_room());
+        for (i, packet) in left[..untouched].iter().enumerate() {
+            let action = line.decide(packet.len());
+            if action != FaultAction::NONE {
+                struck = Some(action);
+                untouched = i;
+                break;
+            }
+        }
+        if untouched > 0 {
+            let sent = inner.send(&left[..untouched])?;
+            line.passed_untouched(sent);
+            *taken += sent;
+            // What was decided for the rest is forgotten: they get new decisions, by the same rates, when they come again.
+            if sent < untouched {
+                return Ok(());
+            }
+        }
+        if let Some(action) = struck {
+            let packet = &left[untouched];
+            let bytes = [packet.header, packet.payload].concat();
+            line.admit(now_ns, action, Packet { peer: packet.to, priority: packet.priority, bytes });
+            *taken += 1;
+        }
+    }
+    Ok(())
+}
+
+impl<D: Driver> Driver for FaultDriver<D> {
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+
+    fn max_packet(&self, to: SocketAddr) -> usize {
+        self.inner.max_packet(to)
+    }
+
+    fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
+        let now_ns = self.now_ns();
+        let Some(line) = &mut self.send else { return self.inner.send(packets) };
+        let mut taken = 0;
+        let result = send_through(&mut self.inner, line, now_ns, packets, &mut taken);
+        match result {
+            // The error comes again with the next call; what was taken must be told now.
+            Err(error) if taken == 0 => Err(error),
+            _ => Ok(taken),
+        }
+    }
+
+    fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
+        let now_ns = self.now_ns();
+        if let Some(line) = &mut self.send {
+            release_to(&mut self.inner, line, now_ns)?;
+        }
+        let Some(line) = &mut self.receive else { return self.inner.receive(burst) };
+        burst.clear();
+        let mut room = release_into(burst, line, now_ns);
+        match self.inner.receive(&mut self.arrived) {
+            Err(error) if burst.is_empty() => return Err(error),
+            // The error comes again with the next call; what is there must be told now.
+            Err(_) => return Ok(burst.len()),
+            Ok(_) => (),
+        }
+        for (peer, bytes) in &self.arrived {
+            let action = line.decide(bytes.len());
+            if action != FaultAction::NONE {
+                line.admit(now_ns, action, Packet { peer, priority: 0, bytes: bytes.to_vec() });
+            } else if room && burst.push(peer, bytes) {
+                line.passed_untouched(1);
+            } else {
+                room = false;
+                line.queue_untouched(now_ns, Packet { peer, priority: 0, bytes: bytes.to_vec() });
+            }
+            room = room && release_into(burst, line, now_ns);
+        }
+        Ok(burst.len())
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.poll_fd()
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        let due = [&self.send, &self.receive].into_iter().flatten().filter_map(Line::next_due_ns).min();
+        let own = due.map(|due_ns| due_ns.saturating_sub(self.now_ns()));
+        [own, self.inner.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn poll_unreachable(&mut self) -> Option<SocketAddr> {
+        self.inner.poll_unreachable()
+    }
+
+    fn link_mbps(&self) -> Option<u32> {
+        self.inner.link_mbps()
+    }
+
+    fn buffer_sizes(&self) -> Option<BufferSizes> {
+        self.inner.buffer_sizes()
+    }
+
+    /// Counts of the driver inside: packets that were lost on the way out are not in them.
+    fn stats(&self) -> DriverStats {
+        self.inner.stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryDriver;
+
+    fn config(send: FaultRates, receive: FaultRates) -> FaultConfig {
+        FaultConfig { seed: 11, send, receive }
+    }
+
+    fn numbered(count: u32) -> Vec<[u8; 4]> {
+        (0..count).map(u32::to_le_bytes).collect()
+    }
+
+    fn packets(bytes: &[[u8; 4]]) -> Vec<TxPacket<'_>> {
+        let to = ([127, 0, 0, 1], 9).into();
+        bytes.iter().map(|b| TxPacket { to, priority: 4, header: &b[..1], payload: &b[1..] }).collect()
+    }
+
+    /// Calls until nothing is held; held packets are due within a millisecond or so.
+    fn drain(driver: &mut FaultDriver<MemoryDriver>, got: &mut Vec<u32>) {
+        let mut burst = RxBurst::new();
+        loop {
+            assert_eq!(driver.send(&[]).unwrap(), 0);
+            driver.receive(&mut burst).unwrap();
+            got.extend(burst.iter().map(|(_, packet)| u32::from_le_bytes(packet.try_into().unwrap())));
+            if burst.is_empty() && driver.poll_timeout().is_none() {
+                return;
+            }
+        }
+    }
+
+    fn all_numbers(driver: &MemoryDriver) -> Vec<u32> {
+        driver.sent.iter().map(|(_, packet)| u32::from_le_bytes(packet[..].try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn without_faults_everything_passes_in_order() {
+        let mut driver = FaultDriver::new(MemoryDriver::default(), &FaultConfig::default()).unwrap();
+        let bytes = numbered(100);
+        assert_eq!(driver.send(&packets(&bytes)).unwrap(), 100);
+        assert_eq!(all_numbers(&driver.inner), (0..100).collect::<Vec<_>>());
+        assert_eq!(driver.poll_timeout(), None);
+    }
+
+    #[test]
+    fn what_is_sent_is_lost_and_doubled_as_counted() {
+        let rates = FaultRates { loss: 0.2, duplication: 0.3, ..FaultRates::default() };
+        let mut driver =
+            FaultDriver::new(MemoryDriver::default(), &config(rates, FaultRates::default())).unwrap();
+        let bytes = numbered(5_000);
+        assert_eq!(driver.send(&packets(&bytes)).unwrap(), 5_000);
+        let counts = driver.sent_counts();
+        assert_eq!(counts.packets, 5_000);
+        assert!(counts.lost > 0 && counts.duplicated > 0);
+        let numbers = all_numbers(&driver.inner);
+        assert_eq!(numbers.len() as u64, 5_000 - counts.lost + counts.duplicated);
+        assert!(numbers.is_sorted(), "neither loss nor doubling reorders");
+        assert!(driver.inner.sent.iter().all(|(priority, _)| *priority == 4));
+    }
+
+    #[test]
+    fn what_is_sent_is_reordered_but_all_there() {
+        let rates = FaultRates { reordering: 0.2, delay: 0.1, delay_max_ns: 50_000, ..FaultRates::default() };
+        let mut driver =
+            FaultDriver::new(MemoryDriver::default(), &config(rates, FaultRates::default())).unwrap();
+        let bytes = numbered(2_000);
+        assert_eq!(driver.send(&packets(&bytes)).unwrap(), 2_000);
+        drain(&mut driver, &mut Vec::new());
+        let mut numbers = all_numbers(&driver.inner);
+        assert!(!numbers.is_sorted());
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..2_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn no_packet_is_passed_by_more_than_the_distance() {
+        let rates = FaultRates { reordering: 0.02, ..FaultRates::default() };
+        let mut driver =
+            FaultDriver::new(MemoryDriver::default(), &config(rates, FaultRates::default())).unwrap();
+        let bytes = numbered(5_000);
+        assert_eq!(driver.send(&packets(&bytes)).unwrap(), 5_000);
+        let numbers = all_numbers(&driver.inner);
+        assert!(driver.sent_counts().reordered > 50);
+        for (i, &number) in numbers.iter().enumerate() {
+            let passed_by = numbers[..i].iter().rev().take(100).filter(|&&earlier| earlier > number).count();
+            assert!(passed_by <= REORDER_DISTANCE_MAX as usize, "{number} was passed by {passed_by}");
+        }
+    }
+
+    #[test]
+    fn a_path_without_room_loses_nothing_and_tells_what_it_took() {
+        let rates = FaultRates { duplication: 0.1, reordering: 0.1, ..FaultRates::default() };
+        let inner = MemoryDriver { room: Some(3), ..MemoryDriver::default() };
+        let mut driver = FaultDriver::new(inner, &config(rates, FaultRates::default())).unwrap();
+        let bytes = numbered(1_000);
+        let all = packets(&bytes);
+        let mut taken = 0;
+        while taken < all.len() {
+            taken += driver.send(&all[taken..]).unwrap();
+            driver.inner.room = Some(3);
+        }
+        driver.inner.room = None;
+        drain(&mut driver, &mut Vec::new());
+        let mut numbers = all_numbers(&driver.inner);
+        assert_eq!(numbers.len() as u64, 1_000 + driver.sent_counts().duplicated);
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers, (0..1_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_received_is_faulty_too_and_a_full_burst_loses_nothing() {
+        let rates = FaultRates { duplication: 1.0, reordering: 0.1, ..FaultRates::default() };
+        let mut inner = MemoryDriver::default();
+        let from = ([127, 0, 0, 1], 7).into();
+        // Twice as many come out as go in, so that the burst is full before all are through.
+        let count = 3 * RxBurst::MAX_PACKETS as u32;
+        inner.arriving.extend(numbered(count).iter().map(|bytes| (from, bytes.to_vec())));
+        let mut driver = FaultDriver::new(inner, &config(FaultRates::default(), rates)).unwrap();
+        let mut numbers = Vec::new();
+        drain(&mut driver, &mut numbers);
+        assert_eq!(driver.received_counts().duplicated, u64::from(count));
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..count).flat_map(|i| [i, i]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_corrupted_packet_differs_in_one_bit() {
+        let rates = FaultRates { corruption: 1.0, ..FaultRates::default() };
+        let mut driver =
+            FaultDriver::new(MemoryDriver::default(), &config(rates, FaultRates::default())).unwrap();
+        let bytes = numbered(200);
+        assert_eq!(driver.send(&packets(&bytes)).unwrap(), 200);
+        for (number, got) in (0_u32..).zip(all_numbers(&driver.inner)) {
+            assert_eq!((number ^ got).count_ones(), 1);
+        }
+    }
+
+    #[test]
+    fn the_directions_do_not_share_their_luck() {
+        let rates = FaultRates { loss: 0.5, ..FaultRates::default() };
+        let mut driver = FaultDriver::new(MemoryDriver::default(), &config(rates, rates)).unwrap();
+        let mut decide = |count: usize| {
+            let (send, receive) = (driver.send.as_mut().unwrap(), driver.receive.as_mut().unwrap());
+            (0..count).filter(|_| send.decide(9) == receive.decide(9)).count()
+        };
+        assert!((300..700).contains(&decide(1_000)));
+    }
+}
