@@ -33,6 +33,12 @@ impl TxPacket<'_> {
     }
 }
 
+/// The byte that carries a priority: in IPv4 type of service, in IPv6 traffic class. Priorities are the class selectors of
+/// RFC 2474, the top three bits, that switches map to their queues by default; the low two bits are ECN's and stay zero.
+pub(crate) fn dscp_byte(priority: u8) -> u8 {
+    priority.min(7) << 5
+}
+
 /// A path for packets. It has one owner, never waits, and never fragments.
 ///
 /// What befalls one packet or one peer on the way out is counted in [`Driver::stats`], as on any network a loss that the
@@ -178,5 +184,15 @@ impl SendErrors {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.too_big + self.refused + self.unreachable + self.denied + self.other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priorities_are_class_selectors() {
+        assert_eq!([0, 1, 7, 200].map(dscp_byte), [0x00, 0x20, 0xe0, 0xe0]);
     }
 }

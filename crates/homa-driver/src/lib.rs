@@ -3,6 +3,7 @@
 //! A [`Driver`] takes and gives whole Homa packets, header and payload, and knows nothing of RPCs.
 //!
 //! - [`udp::UdpDriver`]: Homa packets as UDP payload, on any Linux, without privileges.
+//! - [`pcap::PcapDriver`]: a wrapper that writes every packet to a capture that Wireshark opens.
 //! - [`fault::FaultDriver`]: a wrapper that loses, doubles, reorders, corrupts and delays, by a seed.
 //!
 //! Drivers allocate when they are made and not per packet. They never wait: a caller that has nothing to do polls
@@ -13,6 +14,7 @@ mod driver;
 pub mod fault;
 #[cfg(test)]
 mod memory;
+pub mod pcap;
 pub mod udp;
 
 pub use burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};

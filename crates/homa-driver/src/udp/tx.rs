@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::address::{Family, RawAddress};
 use super::control::Control;
-use crate::driver::TxPacket;
+use crate::driver::{TxPacket, dscp_byte};
 
 /// Packets looked at for one system call.
 pub(super) const TX_PACKETS: usize = 64;
@@ -151,12 +151,6 @@ fn run_length(packets: &[TxPacket<'_>]) -> usize {
     run
 }
 
-/// The byte that carries a priority: in IPv4 type of service, in IPv6 traffic class. Priorities are the class selectors of
-/// RFC 2474, the top three bits, that switches map to their queues by default; the low two bits are ECN's and stay zero.
-pub(super) fn dscp_byte(priority: u8) -> u8 {
-    priority.min(7) << 5
-}
-
 /// Writes the control messages for a run of packets and returns their length.
 fn put_controls(control: &mut Control, first: &TxPacket<'_>, run: usize) -> usize {
     let mut end = 0;
@@ -206,11 +200,6 @@ mod tests {
         assert_eq!(run_length(&[packet(1, 0, 30_000); 5]), 2);
         assert_eq!(run_length(&[packet(1, 0, 65_507); 2]), 1);
         assert_eq!(run_length(&[packet(1, 0, 100); 200]), SEGMENTS_MAX);
-    }
-
-    #[test]
-    fn priorities_are_class_selectors() {
-        assert_eq!([0, 1, 7, 200].map(dscp_byte), [0x00, 0x20, 0xe0, 0xe0]);
     }
 
     #[test]

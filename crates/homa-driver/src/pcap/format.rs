@@ -1,0 +1,214 @@
+//! Bytes of a capture file: the classic pcap format with nanoseconds, and packets that begin with their IP header.
+//!
+//! Numbers of the file's own structures are in the order of the machine that writes; a reader sees which by the magic.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Magic of files whose times are in nanoseconds (libpcap 1.5 and later, Wireshark).
+const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
+/// LINKTYPE_RAW: packets begin with an IPv4 or IPv6 header, as its version says.
+const LINKTYPE_RAW: u32 = 101;
+/// No packet is longer than 65,535 + 40 bytes; libpcap's own cap is 262,144.
+const SNAPLEN: u32 = 262_144;
+
+/// What a file begins with.
+pub(super) fn file_header() -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..4].copy_from_slice(&MAGIC_NANOSECONDS.to_ne_bytes());
+    bytes[4..6].copy_from_slice(&2_u16.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&4_u16.to_ne_bytes());
+    bytes[16..20].copy_from_slice(&SNAPLEN.to_ne_bytes());
+    bytes[20..].copy_from_slice(&LINKTYPE_RAW.to_ne_bytes());
+    bytes
+}
+
+const UDP_BYTES: usize = 8;
+const IPV4_BYTES: usize = 20;
+const IPV6_BYTES: usize = 40;
+const PROTOCOL_UDP: u8 = 17;
+/// Hops that Linux gives packets by default.
+const HOP_LIMIT: u8 = 64;
+
+/// A packet as the capture shows it.
+pub(super) struct Captured<'a> {
+    /// Nanoseconds since 1970.
+    pub(super) time_ns: u64,
+    pub(super) from: SocketAddr,
+    pub(super) to: SocketAddr,
+    /// Type of service or traffic class.
+    pub(super) dscp_byte: u8,
+    /// The UDP payload, in two parts.
+    pub(super) parts: [&'a [u8]; 2],
+}
+
+/// Appends one packet's record: its time, made-up IP and UDP headers, and its bytes. IPv4 when both addresses are, else IPv6.
+pub(super) fn append(out: &mut Vec<u8>, packet: &Captured<'_>) {
+    let payload: usize = packet.parts.iter().map(|part| part.len()).sum();
+    let udp_length = UDP_BYTES + payload;
+    let ip = match (packet.from, packet.to) {
+        (SocketAddr::V4(from), SocketAddr::V4(to)) => Ip::V4(*from.ip(), *to.ip()),
+        (from, to) => Ip::V6(as_v6(from), as_v6(to)),
+    };
+    let length = (ip.header_bytes() + udp_length) as u32;
+    let seconds = packet.time_ns / 1_000_000_000;
+    // The format has 32 bits for seconds: good until 2106, when read without a sign.
+    for word in [seconds as u32, (packet.time_ns % 1_000_000_000) as u32, length, length] {
+        out.extend_from_slice(&word.to_ne_bytes());
+    }
+    ip.append(out, packet.dscp_byte, udp_length);
+    let mut udp = [0; UDP_BYTES];
+    udp[..2].copy_from_slice(&packet.from.port().to_be_bytes());
+    udp[2..4].copy_from_slice(&packet.to.port().to_be_bytes());
+    udp[4..6].copy_from_slice(&(udp_length as u16).to_be_bytes());
+    if let Ip::V6(from, to) = ip {
+        let checksum = udp_checksum_v6(from, to, udp, packet.parts);
+        udp[6..].copy_from_slice(&checksum.to_be_bytes());
+    }
+    out.extend_from_slice(&udp);
+    packet.parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+fn as_v6(address: SocketAddr) -> Ipv6Addr {
+    match address {
+        SocketAddr::V4(v4) => v4.ip().to_ipv6_mapped(),
+        SocketAddr::V6(v6) => *v6.ip(),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Ip {
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, Ipv6Addr),
+}
+
+impl Ip {
+    fn header_bytes(self) -> usize {
+        match self {
+            Ip::V4(..) => IPV4_BYTES,
+            Ip::V6(..) => IPV6_BYTES,
+        }
+    }
+
+    fn append(self, out: &mut Vec<u8>, dscp_byte: u8, udp_length: usize) {
+        match self {
+            Ip::V4(from, to) => {
+                let mut header = [0; IPV4_BYTES];
+                header[0] = 0x45;
+                header[1] = dscp_byte;
+                header[2..4].copy_from_slice(&((IPV4_BYTES + udp_length) as u16).to_be_bytes());
+                // Don't fragment: the path never does.
+                header[6] = 0x40;
+                header[8] = HOP_LIMIT;
+                header[9] = PROTOCOL_UDP;
+                header[12..16].copy_from_slice(&from.octets());
+                header[16..].copy_from_slice(&to.octets());
+                let checksum = fold(sum(0, &header));
+                header[10..12].copy_from_slice(&checksum.to_be_bytes());
+                out.extend_from_slice(&header);
+            }
+            Ip::V6(from, to) => {
+                let mut header = [0; IPV6_BYTES];
+                header[0] = 0x60 | dscp_byte >> 4;
+                header[1] = dscp_byte << 4;
+                header[4..6].copy_from_slice(&(udp_length as u16).to_be_bytes());
+                header[6] = PROTOCOL_UDP;
+                header[7] = HOP_LIMIT;
+                header[8..24].copy_from_slice(&from.octets());
+                header[24..].copy_from_slice(&to.octets());
+                out.extend_from_slice(&header);
+            }
+        }
+    }
+}
+
+/// Adds bytes to a ones' complement sum (RFC 1071) of 16-bit words; an odd last byte counts as a word's high half.
+fn sum(start: u64, bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<2>();
+    let total: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
+    start + total + rest.first().map_or(0, |&byte| u64::from(byte) << 8)
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    !(sum as u16)
+}
+
+/// IPv6 demands a UDP checksum (RFC 8200, 8.1); over IPv4 zero says that there is none.
+fn udp_checksum_v6(from: Ipv6Addr, to: Ipv6Addr, udp: [u8; UDP_BYTES], parts: [&[u8]; 2]) -> u16 {
+    let [first, second] = parts;
+    let mut total = sum(0, &from.octets());
+    total = sum(total, &to.octets());
+    total += u64::from(u16::from_be_bytes([udp[4], udp[5]])) + u64::from(PROTOCOL_UDP);
+    total = sum(total, &udp);
+    total = sum(total, first);
+    if first.len() % 2 == 0 {
+        total = sum(total, second);
+    } else if let Some((&head, tail)) = second.split_first() {
+        // The parts meet in the middle of a word.
+        total = sum(total + u64::from(head), tail);
+    }
+    // A sum that comes out as zero is sent as its other representation: zero would say that there is none.
+    match fold(total) {
+        0 => 0xffff,
+        checksum => checksum,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(from: &str, to: &str, dscp_byte: u8, parts: [&[u8]; 2]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
+        append(&mut out, &Captured { time_ns: 1_700_000_000_123_456_789, from, to, dscp_byte, parts });
+        out
+    }
+
+    fn word(bytes: &[u8], at: usize) -> u32 {
+        u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
+
+    #[test]
+    fn a_record_has_its_time_and_both_lengths() {
+        let record = record("10.0.0.1:7", "10.0.0.2:8", 0, [b"head", b"tail!"]);
+        assert_eq!((word(&record, 0), word(&record, 4)), (1_700_000_000, 123_456_789));
+        assert_eq!((word(&record, 8), word(&record, 12)), (37, 37));
+        assert_eq!(record.len(), 16 + 37);
+    }
+
+    #[test]
+    fn an_ipv4_header_is_right_to_the_checksum() {
+        let record = record("10.0.0.1:7", "10.0.0.2:8", 0xa0, [b"head", b"tail!"]);
+        let ip = &record[16..36];
+        assert_eq!(ip[..10], [0x45, 0xa0, 0, 37, 0, 0, 0x40, 0, 64, 17]);
+        assert_eq!(ip[12..], [10, 0, 0, 1, 10, 0, 0, 2]);
+        assert_eq!(fold(sum(0, ip)), 0, "a header with its checksum sums to zero");
+        assert_eq!(record[36..44], [0, 7, 0, 8, 0, 17, 0, 0]);
+        assert_eq!(&record[44..], b"headtail!");
+    }
+
+    #[test]
+    fn an_ipv6_packet_has_its_class_and_a_checksum_that_verifies() {
+        // Parts of odd and even lengths meet in every way.
+        for (head, tail) in [(4, 5), (5, 4), (5, 5), (0, 3), (3, 0), (0, 0)] {
+            let (head, tail) = (&[0xab; 5][..head], &[0xcd; 5][..tail]);
+            let record = record("[2001:db8::1]:7", "[2001:db8::2]:8", 0xe0, [head, tail]);
+            let ip = &record[16..56];
+            assert_eq!(ip[..2], [0x6e, 0x00]);
+            let udp = &record[56..];
+            assert_eq!(usize::from(u16::from_be_bytes([ip[4], ip[5]])), udp.len());
+            let pseudo = sum(sum(0, &ip[8..]), udp) + udp.len() as u64 + 17;
+            assert_eq!(fold(pseudo), 0, "{head:?} {tail:?}");
+        }
+    }
+
+    #[test]
+    fn mixed_addresses_are_shown_as_ipv6() {
+        let record = record("[::]:7", "10.0.0.2:8", 0, [b"", b""]);
+        assert_eq!(record[16] >> 4, 6);
+        assert_eq!(record[16 + 24 + 10..16 + 40], [0xff, 0xff, 10, 0, 0, 2]);
+    }
+}
