@@ -1,0 +1,83 @@
+//! The UDP path over a link whose MTU the test sets: loopback of a network namespace of its own.
+
+mod common;
+
+use common::{message, packets, receive_packets};
+use homa_driver::Driver;
+use homa_driver::udp::{UdpConfig, UdpDriver};
+
+/// Moves this thread into a new network namespace with a loopback device that is up. False, with the reason printed, where
+/// that needs a privilege that the test lacks.
+fn enter_namespace() -> bool {
+    // SAFETY: concerns this thread only, which makes its sockets afterwards.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        println!("skipped: no network namespace: {}", std::io::Error::last_os_error());
+        return false;
+    }
+    change_loopback(libc::SIOCSIFFLAGS, |request| {
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    });
+    true
+}
+
+fn set_mtu(mtu: libc::c_int) {
+    change_loopback(libc::SIOCSIFMTU, |request| request.ifr_ifru.ifru_mtu = mtu);
+}
+
+fn change_loopback(change: libc::Ioctl, fill: impl FnOnce(&mut libc::ifreq)) {
+    // SAFETY: all-zero bytes are a value of the structure.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(*b"lo") {
+        *to = from as libc::c_char;
+    }
+    fill(&mut request);
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
+    // SAFETY: an open socket, and the request is the structure that these changes take.
+    let result = unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&socket), change, &raw mut request) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn bind(segmentation: bool) -> UdpDriver {
+    let bind = "127.0.0.1:0".parse().unwrap();
+    UdpDriver::bind(&UdpConfig { bind, segmentation, ..UdpConfig::default() }).unwrap()
+}
+
+#[test]
+fn the_devices_mtu_bounds_packets_and_full_ones_arrive() {
+    if !enter_namespace() {
+        return;
+    }
+    set_mtu(1_500);
+    for segmentation in [true, false] {
+        let (mut a, mut b) = (bind(segmentation), bind(segmentation));
+        assert_eq!(a.max_packet(b.local_addr()), 1_472);
+        let bytes: Vec<Vec<u8>> = (0..40).map(|i| message(1_472, i as u8)).collect();
+        assert_eq!(a.send(&packets(b.local_addr(), 1, &bytes)).unwrap(), 40);
+        let got = receive_packets(&mut b, 40);
+        assert!(got.iter().map(|(_, packet)| packet).eq(&bytes));
+        assert_eq!(a.stats().send_errors.total(), 0);
+    }
+}
+
+#[test]
+fn a_path_that_narrows_costs_the_packets_that_no_longer_fit_and_is_learnt() {
+    if !enter_namespace() {
+        return;
+    }
+    for segmentation in [true, false] {
+        set_mtu(1_500);
+        let (mut a, mut b) = (bind(segmentation), bind(segmentation));
+        let to = b.local_addr();
+        assert_eq!(a.max_packet(to), 1_472);
+        set_mtu(1_000);
+        let mut bytes: Vec<Vec<u8>> = (0..10).map(|i| message(1_472, i as u8)).collect();
+        bytes.push(message(500, 10));
+        assert_eq!(a.send(&packets(to, 1, &bytes)).unwrap(), 11);
+        assert_eq!(receive_packets(&mut b, 1)[0].1, bytes[10], "the one that fits arrives");
+        assert_eq!((a.stats().send_errors.too_big, a.stats().send_errors.total()), (10, 10));
+        assert_eq!(a.max_packet(to), 972);
+        let bytes: Vec<Vec<u8>> = (0..10).map(|i| message(972, i as u8)).collect();
+        assert_eq!(a.send(&packets(to, 1, &bytes)).unwrap(), 10);
+        assert_eq!(receive_packets(&mut b, 10).len(), 10);
+    }
+}
