@@ -24,7 +24,9 @@ impl Endpoint {
             self.stats.acks_forgotten += 1; // ACK-11
         }
         peer.acks.push_back(Ack { client_id: rpc.id, server_port: rpc.peer_port });
-        if peer.acks.len() >= MAX_ACKS {
+        // ACK-12: a server that still works for an RPC that failed is told at once.
+        let failed = !rpc.incoming.is_complete();
+        if failed || peer.acks.len() >= MAX_ACKS {
             // ACK-3. The header's id is taken as acknowledged too (ACK-4).
             let common = self.common(rpc.port, rpc.peer_port, rpc.id);
             self.send_acks(rpc.peer, &common);

@@ -190,6 +190,7 @@ impl Endpoint {
             tries: 0,
             backoff: 0,
             resend_reserved: false,
+            answered: false,
             quiet_since: now,
             port: from_port,
             peer_port: to_port,

@@ -65,8 +65,12 @@ impl Endpoint {
         match self.peers[peer].sight(now, incarnation, self.config.max_packet_lifetime_ns) {
             Sighting::Stale => return Err(drop_as!(drop_stale_incarnation)),
             Sighting::Restarted => {
+                let survivor = self.known_to_new_life(peer, packet);
                 self.end_peer_life(peer, LifeEnd::Restarted);
                 self.peers[peer].incarnation = incarnation;
+                if let Some(slot) = survivor {
+                    self.carry_over(slot);
+                }
             }
             Sighting::First => self.peers[peer].incarnation = incarnation,
             Sighting::Same => {}
@@ -75,6 +79,23 @@ impl Endpoint {
         known.last_heard = now;
         known.heard = true;
         Ok(Some(peer))
+    }
+
+    /// The RPC of a packet that shows a peer's restart, if only the new life can have answered it (PEER-6).
+    fn known_to_new_life(&self, peer: u32, packet: &Packet) -> Option<u32> {
+        let answers = matches!(packet.body, Body::Data(_) | Body::Grant(_) | Body::Busy);
+        let slot = self.find_rpc(Some(peer), packet.common.sender_id).ok()?;
+        let rpc = &self.rpcs[slot as usize];
+        (answers && rpc.state.is_client() && !rpc.answered).then_some(slot)
+    }
+
+    /// Moves an RPC into the present life of its peer, among whose RPCs it is then the youngest.
+    fn carry_over(&mut self, slot: u32) {
+        let rpc = &mut self.rpcs[slot as usize];
+        let peer = &mut self.peers[rpc.peer];
+        rpc.life = peer.life;
+        self.peer_rpcs.remove(&mut peer.rpcs, slot);
+        self.peer_rpcs.push_back(&mut peer.rpcs, rpc.peer, slot);
     }
 
     fn dispatch(
@@ -114,6 +135,7 @@ impl Endpoint {
                 let rpc = &mut self.rpcs[rpc? as usize];
                 self.trace.record(EventKind::BusyReceived, rpc.id, 0, 0);
                 // RESEND-18: it lives, and need not be asked more often than before.
+                rpc.answered = true;
                 rpc.tries = 0;
                 rpc.quiet_since = now;
                 Ok(())
@@ -243,6 +265,7 @@ impl Endpoint {
             tries: 0,
             backoff: 0,
             resend_reserved: false,
+            answered: true,
             quiet_since: now,
             port: common.dest_port,
             peer_port: common.source_port,

@@ -73,6 +73,8 @@ pub(crate) struct Rpc {
     pub backoff: u8,
     /// A moment for the next RESEND is reserved: it needs no other permission.
     pub resend_reserved: bool,
+    /// The peer has said something about it.
+    pub answered: bool,
     /// When something was last heard, or asked.
     pub quiet_since: Time,
     pub port: u16,
@@ -85,6 +87,7 @@ pub(crate) struct Rpc {
 impl Rpc {
     /// A packet about the RPC came.
     pub(crate) fn heard(&mut self, now: Time) {
+        self.answered = true;
         self.tries = 0;
         self.backoff = 0;
         self.quiet_since = now;
