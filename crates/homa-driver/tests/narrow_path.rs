@@ -75,6 +75,7 @@ fn a_path_that_narrows_costs_the_packets_that_no_longer_fit_and_is_learnt() {
         assert_eq!(a.send(&packets(to, 1, &bytes)).unwrap(), 11);
         assert_eq!(receive_packets(&mut b, 1)[0].1, bytes[10], "the one that fits arrives");
         assert_eq!((a.stats().send_errors.too_big, a.stats().send_errors.total()), (10, 10));
+        assert_eq!(a.stats().network_errors, 0, "this host's own report is not the network's");
         assert_eq!(a.max_packet(to), 972);
         let bytes: Vec<Vec<u8>> = (0..10).map(|i| message(972, i as u8)).collect();
         assert_eq!(a.send(&packets(to, 1, &bytes)).unwrap(), 10);

