@@ -34,13 +34,13 @@ fn a_capture_of_real_traffic_has_every_packet_of_both_ends() {
 }
 
 #[test]
-fn a_full_device_stops_the_capture_and_packets_still_arrive() {
+fn a_capture_that_cannot_begin_names_its_file() {
     let device = "/dev/full";
     if !std::path::Path::new(device).exists() {
         println!("skipped: no {device} on this machine");
         return;
     }
-    // The header is written when the capture begins: a device that is full by then is the caller's error.
+    // The header is written at once: a device that is full by then is an error of the caller and not a capture that stops.
     let error = PcapDriver::create(bind("127.0.0.1:0"), device).unwrap_err();
     assert!(error.to_string().contains(device), "{error}");
 }
