@@ -1,2 +1,62 @@
-//! The homa command.
-fn main() {}
+//! The `homa` command: an echo server, single calls, and the bench that compares Homa with TCP.
+#![forbid(unsafe_code)]
+
+mod addr;
+mod args;
+mod bench;
+mod call;
+mod output;
+mod serve;
+mod tcp;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use args::{Cli, Command};
+
+/// The bench ran, but not every RPC was answered exactly once and right.
+const UNCLEAN: u8 = 1;
+
+/// Everything else that went wrong.
+const FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let result = match &cli.command {
+        Command::Serve(args) => serve::run(args).map(|()| true),
+        Command::Call(args) => call::run(args).map(|()| true),
+        Command::Bench(args) => bench::run(args),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(UNCLEAN),
+        Err(error) => fail(&format!("{error:#}")),
+    }
+}
+
+/// Help and version go to standard output; all else is an error in one line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            match output::print(error.to_string().as_bytes()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(&format!("{error:#}")),
+            }
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            fail("say what to do: serve, call or bench; `homa --help` explains")
+        }
+        _ => fail(&format!("{}; see --help", args::one_line(error))),
+    }
+}
+
+fn fail(text: &str) -> ExitCode {
+    let line = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    eprintln!("homa: {line}");
+    ExitCode::from(FAILED)
+}

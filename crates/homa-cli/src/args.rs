@@ -1,0 +1,341 @@
+//! The command line: every option with its default, its unit and an example.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
+
+/// The protocols that the bench compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Homa over UDP.
+    Homa,
+    /// TCP as a careful user would write it.
+    Tcp,
+}
+
+impl Protocol {
+    /// As on the command line and in the results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Homa => "homa",
+            Protocol::Tcp => "tcp",
+        }
+    }
+
+    /// As in prose.
+    pub fn title(self) -> &'static str {
+        match self {
+            Protocol::Homa => "Homa",
+            Protocol::Tcp => "TCP",
+        }
+    }
+}
+
+/// Homa: remote procedure calls with a short tail, in user space.
+#[derive(Debug, Parser)]
+#[command(
+    name = "homa",
+    version,
+    max_term_width = 110,
+    after_help = "Example: `homa bench` compares Homa and TCP on this machine and writes report.html.\n\
+                  Exit codes: 0 success; 1 the bench ran, but not every RPC was answered exactly once and right; \
+                  2 any other error."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Answer requests: an echo server, and the other side of `homa bench --servers`
+    Serve(ServeArgs),
+    /// Send one request, print or save the answer and its time
+    Call(CallArgs),
+    /// Measure the tail latency of a workload over Homa and over TCP
+    Bench(Box<BenchArgs>),
+}
+
+/// `homa serve`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa serve --bind 0.0.0.0:14600 --protocol homa,tcp --server-ports 2")]
+pub struct ServeArgs {
+    /// Address and UDP port of the Homa host; TCP listens on the same port number (the next server port on the next
+    /// number). Port 0: any free ones
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:14600")]
+    pub bind: String,
+    /// Protocols to serve
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp")]
+    pub protocol: Vec<Protocol>,
+    /// Server ports per protocol: Homa ports from 99 on, TCP ports from that of --bind on
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub server_ports: u16,
+    /// Server threads per protocol. A Homa port has at least one of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub server_threads: u16,
+    /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
+    #[arg(long, value_name = "US", default_value_t = DEFAULT_POLL_US, value_parser = poll_us)]
+    pub poll_us: u64,
+    /// Largest request, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_MAX_MESSAGE, value_parser = message_bytes)]
+    pub max_message: u32,
+    /// Answer each request with 100 bytes instead of its own
+    #[arg(long)]
+    pub one_way: bool,
+    /// Exit when standard input ends, and print what was served: how the bench ends its own servers
+    #[arg(long, hide = true)]
+    pub until_stdin_ends: bool,
+}
+
+/// `homa call`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa call 127.0.0.1:14600 --text hello")]
+pub struct CallArgs {
+    /// The server: ADDRESS[:UDP_PORT][/HOMA_PORT], by default UDP port 14600 and Homa port 99
+    #[arg(value_name = "ADDR")]
+    pub addr: String,
+    /// Send the content of this file
+    #[arg(long, value_name = "FILE", group = "request")]
+    pub file: Option<PathBuf>,
+    /// Send this text
+    #[arg(long, value_name = "TEXT", group = "request")]
+    pub text: Option<String>,
+    /// Send this many bytes of a pattern (the default, with 100 bytes)
+    #[arg(long, value_name = "BYTES", group = "request", value_parser = message_bytes)]
+    pub size: Option<u32>,
+    /// Save the answer in this file; `-` writes it to standard output and nothing else there
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Give up after this many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = positive)]
+    pub deadline: f64,
+}
+
+/// `homa bench`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa bench                                        both protocols on this machine, half of what it holds
+  homa bench --workload w3 --load 0.8               at 80 % of the slower protocol's measured maximum
+  homa bench --size 100 --outstanding 1 --json -    round trips of 100 bytes, one at a time
+  homa bench --servers 10.0.0.2,10.0.0.3 --gbps 5   against `homa serve` on two other hosts
+
+Every latency counts from the moment the message was due, not from when it could be sent: a stall also counts for
+those that waited behind it (no coordinated omission). Gbps are 10^9 bits of request payload per second, all clients
+together. An open-loop client polls rather than sleeps when its next message is due within 2 ms, for both protocols.")]
+pub struct BenchArgs {
+    /// Remote `homa serve` hosts, ADDRESS[:PORT]; without, servers are started on this machine
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub servers: Vec<String>,
+    /// Message sizes: w1 to w8, short-long, one-medium, starve, a number of bytes, or a CSV file of
+    /// `size,cumulative_fraction` lines [default: w4]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with = "size")]
+    pub workload: Option<String>,
+    /// All messages have this many bytes
+    #[arg(long, value_name = "BYTES", value_parser = message_bytes)]
+    pub size: Option<u32>,
+    /// Longer messages are shortened to this many bytes; `none`: send them as long as they are
+    #[arg(long, value_name = "BYTES|none", default_value = "1000000", value_parser = truncation)]
+    pub max_message: Truncation,
+    /// Protocols to measure, in turn
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp")]
+    pub protocol: Vec<Protocol>,
+    /// Offered load of all clients, Gbps of request payload (open loop, Poisson arrivals)
+    #[arg(long, value_name = "GBPS", group = "pace", value_parser = positive)]
+    pub gbps: Option<f64>,
+    /// Offered load as a fraction of the slower protocol's maximum, which is measured first (open loop, Poisson)
+    /// [default: 0.5]
+    #[arg(long, value_name = "FRACTION", group = "pace", value_parser = positive)]
+    pub load: Option<f64>,
+    /// Closed loop: this many RPCs open per client port, each answer starts the next
+    #[arg(long, value_name = "N", group = "pace", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub outstanding: Option<u32>,
+    /// Only measure each protocol's maximum goodput for the workload
+    #[arg(long, conflicts_with = "pace")]
+    pub find_max: bool,
+    /// Client hosts, all in this process; each has its own address
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub clients: u16,
+    /// Client ports per client host
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub ports: u16,
+    /// Server ports per server host; TCP has a connection for each pair of client port and server port
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub server_ports: u16,
+    /// Threads per protocol of the servers that the bench starts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub server_threads: u16,
+    /// Threads per client port that only take answers; 0: the sending thread takes them between two sends
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub port_receivers: u16,
+    /// Answers have 100 bytes instead of the request's length (remote servers need the option too)
+    #[arg(long)]
+    pub one_way: bool,
+    /// Open RPCs per client port at which an open loop waits. Each hit is counted; a run with more than 1 % hits is
+    /// marked as closed-loop
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_outstanding: u32,
+    /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
+    #[arg(long, value_name = "US", default_value_t = DEFAULT_POLL_US, value_parser = poll_us)]
+    pub poll_us: u64,
+    /// Seconds of load per protocol, in slices that take turns
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
+    pub duration: f64,
+    /// Seeds arrivals and sizes; both protocols get the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+/// Long enough that a short RPC between two busy hosts rarely sleeps, short enough that an idle host costs little.
+const DEFAULT_POLL_US: u64 = 50;
+/// More would let the threads of an idle protocol disturb the other's turn.
+const MAX_POLL_US: u64 = 10_000;
+/// What Linux Homa takes, and the limit between two of ours unless raised.
+const DEFAULT_MAX_MESSAGE: u32 = 1_000_000;
+/// Lengths on the wire are 32 bits, signed at some peers.
+const MAX_MESSAGE: u32 = i32::MAX as u32;
+
+/// What becomes of messages longer than a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Truncation {
+    /// They are sent as long as they are.
+    Off,
+    /// They are sent with this many bytes.
+    At(u32),
+}
+
+fn truncation(text: &str) -> Result<Truncation, String> {
+    if text == "none" {
+        return Ok(Truncation::Off);
+    }
+    message_bytes(text).map(Truncation::At).map_err(|error| format!("{error}, or `none`"))
+}
+
+fn message_bytes(text: &str) -> Result<u32, String> {
+    match text.parse::<u64>() {
+        Ok(bytes) if (1..=u64::from(MAX_MESSAGE)).contains(&bytes) => Ok(bytes as u32),
+        _ => Err(format!("a message has 1 to {MAX_MESSAGE} bytes")),
+    }
+}
+
+fn poll_us(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(us) if us <= MAX_POLL_US => Ok(us),
+        _ => Err(format!("use 0 to {MAX_POLL_US} microseconds")),
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err("use a positive number".to_owned()),
+    }
+}
+
+/// One line that says what is wrong with a command line, from clap's longer text: its first paragraph, and the tip if
+/// there is one.
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let mut paragraphs = text.split("\n\n").map(|paragraph| {
+        paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    });
+    let mut line = paragraphs.next().unwrap_or_default();
+    if let Some(tip) = paragraphs.find(|paragraph| paragraph.starts_with("tip:")) {
+        line = format!("{line} ({})", tip.trim_start_matches("tip:").trim());
+    }
+    line.trim_start_matches("error:").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(words: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(words)
+    }
+
+    fn bench(words: &[&str]) -> BenchArgs {
+        match parse(words).map(|cli| cli.command) {
+            Ok(Command::Bench(args)) => *args,
+            other => panic!("{words:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example"), "{} has no example", command.get_name());
+        }
+    }
+
+    #[test]
+    fn bench_without_options_compares_both() {
+        let args = bench(&["homa", "bench"]);
+        assert_eq!(args.protocol, [Protocol::Homa, Protocol::Tcp]);
+        assert_eq!(args.max_message, Truncation::At(1_000_000));
+        assert_eq!(args.max_outstanding, 200);
+    }
+
+    #[test]
+    fn one_pace_at_a_time() {
+        for words in [
+            ["homa", "bench", "--gbps", "1", "--load", "0.5"],
+            ["homa", "bench", "--gbps", "1", "--outstanding", "5"],
+            ["homa", "bench", "--size", "1", "--workload", "w1"],
+        ] {
+            assert!(parse(&words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        for (option, value) in [
+            ("--gbps", "0"),
+            ("--gbps", "nan"),
+            ("--load", "-1"),
+            ("--size", "0"),
+            ("--size", "3000000000"),
+            ("--max-message", "0"),
+            ("--poll-us", "10001"),
+            ("--duration", "inf"),
+            ("--ports", "0"),
+        ] {
+            assert!(parse(&["homa", "bench", option, value]).is_err(), "{option} {value}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_one_line() {
+        for words in [
+            &["homa", "bench", "--laod", "1"][..],
+            &["homa", "bench", "--protocol", "sctp"],
+            &["homa", "call"],
+            &["homa", "frobnicate"],
+            &["homa"],
+        ] {
+            let line = one_line(&parse(words).expect_err("must not parse"));
+            assert!(!line.is_empty() && !line.contains('\n'), "{words:?}: {line:?}");
+            assert!(!line.starts_with("error"), "{words:?}: {line:?}");
+        }
+    }
+}

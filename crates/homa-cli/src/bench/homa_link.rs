@@ -1,0 +1,143 @@
+//! The client ports of one thread over Homa.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use homa::{Client, Completion, Host, ServerAddr};
+
+use super::link::{Answer, Link, take_from};
+use super::plan::Plan;
+use crate::serve::host_config;
+use crate::tcp::Spin;
+
+/// How often a receiver thread looks whether its link is gone.
+const RECEIVER_CHECK: Duration = Duration::from_millis(100);
+
+/// All threads' ports. The first `--ports` belong to the first client host, and so on.
+pub fn open(plan: &Plan, servers: &[ServerAddr]) -> Result<Vec<Box<dyn Link>>> {
+    let hosts: Vec<Arc<Host>> = (0..plan.args.clients).map(|_| bind(plan, servers)).collect::<Result<_>>()?;
+    let mut next = 0;
+    let mut links: Vec<Box<dyn Link>> = Vec::new();
+    for &ports in &plan.ports {
+        let hosts = (next..next + ports).map(|port| Arc::clone(&hosts[port / usize::from(plan.args.ports)]));
+        next += ports;
+        let receivers = usize::from(plan.args.port_receivers);
+        links.push(Box::new(HomaLink::new(hosts.collect(), servers, receivers, plan.poll())?));
+    }
+    Ok(links)
+}
+
+/// A single port of a host of its own, without receiver threads.
+pub fn open_one(plan: &Plan, servers: &[ServerAddr]) -> Result<Box<dyn Link>> {
+    Ok(Box::new(HomaLink::new(vec![bind(plan, servers)?], servers, 0, plan.poll())?))
+}
+
+fn bind(plan: &Plan, servers: &[ServerAddr]) -> Result<Arc<Host>> {
+    let any: SocketAddr = match servers.first() {
+        Some(server) if server.host.is_ipv6() => ([0; 16], 0).into(),
+        _ => ([0; 4], 0).into(),
+    };
+    let config = host_config(any, plan.workload.max_bytes(), plan.poll());
+    Host::bind(config).map(Arc::new).context("cannot make a Homa client")
+}
+
+/// See the module.
+struct HomaLink {
+    clients: Vec<Client>,
+    servers: Vec<ServerAddr>,
+    /// Where answers come from if receiver threads take them.
+    receivers: Option<mpsc::Receiver<Result<Answer, String>>>,
+    spin: Spin,
+    gone: Arc<AtomicBool>,
+    /// Ports live as long as their hosts.
+    _hosts: Vec<Arc<Host>>,
+}
+
+impl HomaLink {
+    /// A port on each of `hosts`.
+    fn new(
+        hosts: Vec<Arc<Host>>,
+        servers: &[ServerAddr],
+        receivers: usize,
+        poll: Duration,
+    ) -> Result<HomaLink> {
+        let clients = hosts.iter().map(|host| host.client()).collect::<Result<Vec<_>, _>>()?;
+        let gone = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = mpsc::channel();
+        for client in &clients {
+            for _ in 0..receivers {
+                let (client, sender, gone) = (client.clone(), sender.clone(), Arc::clone(&gone));
+                thread::Builder::new()
+                    .name("homa-receiver".to_owned())
+                    .spawn(move || receive_all(&client, &sender, &gone))
+                    .context("cannot start a thread")?;
+            }
+        }
+        let receivers = (receivers > 0).then_some(receiver);
+        let servers = servers.to_vec();
+        Ok(HomaLink { clients, servers, receivers, spin: Spin::new(poll), gone, _hosts: hosts })
+    }
+
+    /// Waits for what receiver threads have: polls first, as they do.
+    fn receive_handed_over(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
+        let Some(receivers) = &self.receivers else { return Ok(()) };
+        let (before, begin) = (answers.len(), Instant::now());
+        loop {
+            let left = wait.saturating_sub(begin.elapsed());
+            let timeout = self.spin.timeout(Some(left)).unwrap_or_default().min(left);
+            take_from(receivers, timeout, answers)?;
+            if answers.len() > before {
+                self.spin.worked();
+                return Ok(());
+            }
+            if left.is_zero() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Link for HomaLink {
+    fn submit(&mut self, port: usize, server: usize, cookie: u64, request: Bytes) -> Result<(), String> {
+        self.clients[port].submit(self.servers[server], request, cookie).map_err(|error| error.to_string())
+    }
+
+    fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
+        if self.receivers.is_some() {
+            return self.receive_handed_over(wait, answers);
+        }
+        // One port: the host polls and sleeps by its own setting. Several: a thread cannot sleep on all of them, and the
+        // generator does not ask it to.
+        let wait = if self.clients.len() == 1 { wait } else { Duration::ZERO };
+        for client in &self.clients {
+            answers.extend(client.recv_completion(Some(wait)).map(answer));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for HomaLink {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+}
+
+fn answer(completion: Completion) -> Answer {
+    let result = completion.result.map_err(|error| error.to_string());
+    Answer { cookie: completion.cookie, at: Instant::now(), result }
+}
+
+fn receive_all(client: &Client, answers: &mpsc::Sender<Result<Answer, String>>, gone: &AtomicBool) {
+    while !gone.load(Ordering::Relaxed) {
+        if let Some(completion) = client.recv_completion(Some(RECEIVER_CHECK)) {
+            // Nobody takes answers any more once the link is gone.
+            let _ = answers.send(Ok(answer(completion)));
+        }
+    }
+}

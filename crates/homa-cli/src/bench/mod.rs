@@ -1,0 +1,171 @@
+//! `homa bench`: the tail latency of a workload over Homa and over TCP, side by side.
+
+mod cpu;
+mod homa_link;
+mod inflight;
+pub mod link;
+mod load;
+mod max_rate;
+mod pattern;
+mod plan;
+mod progress;
+mod report;
+mod results;
+mod rtt;
+#[cfg(test)]
+mod samples;
+mod servers;
+mod session;
+mod svg;
+mod table;
+mod tally;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::args::{BenchArgs, Protocol};
+use crate::output::{Output, print};
+use load::Pace;
+use plan::{Load, Plan};
+use progress::Progress;
+use results::{Maximum, Results, Run};
+use session::Session;
+use tally::Tally;
+
+/// Runs the bench. True if every RPC was answered exactly once, and right.
+pub fn run(args: &BenchArgs) -> Result<bool> {
+    let plan = Plan::new(args)?;
+    let outputs = Outputs::check(args)?;
+    let results = measure(&plan)?;
+    let text = table::render(&results, &plan.workload_text());
+    outputs.write(&results, &plan, &text)?;
+    for run in results.runs.iter().filter(|run| !run.clean()) {
+        let title = run.protocol.title();
+        eprintln!("homa: {title}: {}", run.first_error.as_deref().unwrap_or("a request ran more than once"));
+    }
+    Ok(results.runs.iter().all(Run::clean))
+}
+
+fn measure(plan: &Plan) -> Result<Results> {
+    let mut session = Session::start(plan, Progress::new(total_time(plan)))?;
+    let mut max = Vec::new();
+    if matches!(plan.load, Load::Fraction(_) | Load::FindMax) {
+        max = max_rate::find(&mut session, max_time(plan))?;
+    }
+    let pace = match plan.load {
+        Load::Gbps(gbps) => plan.open(gbps),
+        Load::Outstanding(outstanding) => Pace::Closed { outstanding },
+        Load::Fraction(fraction) => {
+            let (_, slower) = max_rate::slower(&max).context("no protocol was measured")?;
+            plan.open(slower * fraction)
+        }
+        Load::FindMax => Pace::Closed { outstanding: plan.args.max_outstanding },
+    };
+    let mut tallies = match plan.load {
+        Load::FindMax => max.iter().map(|(max, tally)| (max.protocol, tally.clone())).collect(),
+        _ => take_turns(&mut session, pace)?,
+    };
+    let max: Vec<Maximum> = max.into_iter().map(|(max, _)| max).collect();
+    let unloaded = session.unloaded().clone();
+    for (protocol, too_many) in session.finish()? {
+        if let Some((_, tally)) = tallies.iter_mut().find(|(other, _)| *other == protocol) {
+            tally.duplicated += too_many;
+        }
+    }
+    let runs = tallies.iter().map(|(protocol, tally)| Run::new(*protocol, plan.workload.name(), pace, tally));
+    let runs = runs.collect();
+    Ok(Results::new(plan, pace, &unloaded, max, runs))
+}
+
+/// The slices of all protocols in turn.
+fn take_turns(session: &mut Session<'_>, pace: Pace) -> Result<Vec<(Protocol, Tally)>> {
+    let plan = session.plan;
+    let mut tallies: Vec<_> =
+        plan.protocols.iter().map(|&protocol| (protocol, Tally::new(&plan.workload))).collect();
+    for number in 1..=plan.slices {
+        for (protocol, sum) in &mut tallies {
+            let text = format!("{}: slice {number} of {}", protocol.title(), plan.slices);
+            let tally = session.slice(*protocol, pace, plan.slice, u64::from(number), &text)?;
+            sum.measured += tally.measured;
+            sum.cpu += tally.cpu;
+            sum.add(tally)?;
+        }
+    }
+    Ok(tallies)
+}
+
+/// The measured time at each level of the search for a maximum.
+fn max_time(plan: &Plan) -> Duration {
+    match plan.load {
+        Load::FindMax => plan.slice * plan.slices,
+        _ => max_rate::CALIBRATION.min(plan.slice),
+    }
+}
+
+/// About how long all of it takes.
+fn total_time(plan: &Plan) -> Duration {
+    let protocols = plan.protocols.len() as u32;
+    let levels = max_rate::levels(plan.args.max_outstanding).len() as u32;
+    let warm = |measured: Duration| measured + plan.warmup.min(measured / 5);
+    let search = warm(max_time(plan)) * levels * protocols;
+    let slices = warm(plan.slice) * plan.slices * protocols;
+    Session::start_time(plan)
+        + match plan.load {
+            Load::FindMax => search,
+            Load::Fraction(_) => search + slices,
+            Load::Gbps(_) | Load::Outstanding(_) => slices,
+        }
+}
+
+/// What is written at the end, and where.
+struct Outputs {
+    report: Option<Output>,
+    json: Vec<Output>,
+    /// Standard output has the JSON and nothing else.
+    json_to_stdout: bool,
+}
+
+impl Outputs {
+    fn check(args: &BenchArgs) -> Result<Outputs> {
+        let json_to_stdout = args.json.as_deref() == Some(Path::new("-"));
+        let mut json = Vec::new();
+        if let Some(path) = args.json.as_deref().filter(|_| !json_to_stdout) {
+            json.push(Output::check(path)?);
+        }
+        let directory = match (&args.out, &args.json) {
+            (Some(directory), _) => Some(directory.as_path()),
+            (None, Some(_)) => None,
+            (None, None) => Some(Path::new("")),
+        };
+        let mut report = None;
+        if let Some(directory) = directory {
+            json.push(Output::check(&directory.join("results.json"))?);
+            report = Some(Output::check(&directory.join("report.html"))?);
+        }
+        Ok(Outputs { report, json, json_to_stdout })
+    }
+
+    fn write(&self, results: &Results, plan: &Plan, table: &str) -> Result<()> {
+        let json = results.json()?;
+        if self.json_to_stdout {
+            eprint!("{table}");
+            print(&json)?;
+        } else {
+            print(table.as_bytes())?;
+        }
+        for output in &self.json {
+            output.write(&json)?;
+        }
+        if let Some(output) = &self.report {
+            output.write(report::render(results, &plan.workload_text()).as_bytes())?;
+        }
+        let written: Vec<String> =
+            self.report.iter().chain(&self.json).map(|output| output.path().display().to_string()).collect();
+        if !written.is_empty() {
+            eprintln!("\nwritten: {}", written.join(", "));
+        }
+        Ok(())
+    }
+}

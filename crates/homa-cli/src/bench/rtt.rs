@@ -1,0 +1,155 @@
+//! What an RPC takes when it is alone: the base of every slowdown.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail, ensure};
+use homa_workload::Workload;
+
+use super::link::Link;
+use super::pattern::Pattern;
+
+/// Sizes whose round trip is measured, at most, beside the edges of the bins.
+const GRID_STEP: u32 = 2;
+
+/// Round trips that make a median worth having.
+const MIN_SAMPLES: usize = 15;
+
+/// Round trips after which more would not move the median.
+const MAX_SAMPLES: usize = 2_000;
+
+/// The first RPC of all must be answered within this time, or the server counts as unreachable.
+const FIRST_ANSWER: Duration = Duration::from_secs(2);
+
+/// Unloaded round-trip times by message size.
+#[derive(Clone, Debug)]
+pub struct RttTable {
+    /// Bytes and nanoseconds, by increasing size.
+    points: Vec<(u32, u64)>,
+}
+
+impl RttTable {
+    /// A table from measured points.
+    pub fn new(mut points: Vec<(u32, u64)>) -> RttTable {
+        points.sort_unstable();
+        RttTable { points }
+    }
+
+    /// The points.
+    pub fn points(&self) -> &[(u32, u64)] {
+        &self.points
+    }
+
+    /// The round trip of a message of `size` bytes alone, in nanoseconds: on the straight line between the neighbouring
+    /// points in double logarithmic scale; beyond the ends that of the end. At least 1.
+    pub fn rtt_ns(&self, size: u32) -> u64 {
+        let above = self.points.partition_point(|&(bytes, _)| bytes < size);
+        let ns = match (above.checked_sub(1).map(|below| self.points[below]), self.points.get(above)) {
+            (_, Some(&(bytes, ns))) if bytes == size => ns,
+            (Some((low, low_ns)), Some(&(high, high_ns))) => {
+                let position =
+                    (f64::from(size) / f64::from(low)).ln() / (f64::from(high) / f64::from(low)).ln();
+                (low_ns as f64 * (high_ns as f64 / low_ns as f64).powf(position)) as u64
+            }
+            (Some((_, ns)), None) | (None, Some(&(_, ns))) => ns,
+            (None, None) => 1,
+        };
+        ns.max(1)
+    }
+}
+
+/// The sizes to measure: the ends of the workload, powers of two between, and the quantiles at which bins end.
+pub fn sizes(workload: &Workload) -> Vec<u32> {
+    let (min, max) = (workload.min_bytes(), workload.max_bytes());
+    let grid =
+        std::iter::successors(Some(min), |&size| size.checked_mul(GRID_STEP)).take_while(|&size| size < max);
+    let edges = (1..=10).map(|bin| workload.quantile(f64::from(bin) / 10.0));
+    let mut sizes: Vec<u32> = grid.chain(edges).chain([max]).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// Measures the median round trip of each size, one RPC at a time, within about `budget` in all. `step` is called after
+/// each size.
+pub fn measure(
+    link: &mut dyn Link,
+    pattern: &Pattern,
+    sizes: &[u32],
+    budget: Duration,
+    mut step: impl FnMut(),
+) -> Result<RttTable> {
+    let share = budget / sizes.len().max(1) as u32;
+    let mut number = 0;
+    one(link, pattern, &mut number, sizes[0], FIRST_ANSWER)?;
+    let mut points = Vec::new();
+    for &size in sizes {
+        let begin = Instant::now();
+        let mut samples = Vec::new();
+        // The first of a size finds cold buffers.
+        one(link, pattern, &mut number, size, FIRST_ANSWER)?;
+        while samples.len() < MIN_SAMPLES || (begin.elapsed() < share && samples.len() < MAX_SAMPLES) {
+            samples.push(one(link, pattern, &mut number, size, FIRST_ANSWER)?.as_nanos() as u64);
+        }
+        let middle = samples.len() / 2;
+        points.push((size, *samples.select_nth_unstable(middle).1));
+        step();
+    }
+    Ok(RttTable::new(points))
+}
+
+/// One RPC: its round trip.
+fn one(
+    link: &mut dyn Link,
+    pattern: &Pattern,
+    number: &mut u64,
+    size: u32,
+    patience: Duration,
+) -> Result<Duration> {
+    *number += 1;
+    let mut answers = Vec::new();
+    let begin = Instant::now();
+    link.submit(0, 0, *number, pattern.request(*number, size)).map_err(|error| anyhow!(error))?;
+    loop {
+        link.receive(Duration::from_millis(100), &mut answers)?;
+        if let Some(answer) = answers.pop() {
+            ensure!(answer.cookie == *number && answers.is_empty(), "an RPC was answered twice");
+            let payload = answer.result.map_err(|error| anyhow!(error))?;
+            pattern.check(*number, size, &payload).map_err(|error| anyhow!(error))?;
+            return Ok(answer.at - begin);
+        }
+        if begin.elapsed() > patience {
+            bail!("no answer within {} s to a request of {size} bytes", patience.as_secs());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_points_lies_a_straight_line_in_double_logarithmic_scale() {
+        let table = RttTable::new(vec![(10_000, 400), (100, 100), (1_000_000, 4_000)]);
+        assert_eq!(table.rtt_ns(100), 100);
+        assert_eq!(table.rtt_ns(1_000), 200);
+        assert_eq!(table.rtt_ns(10_000), 400);
+        assert!((1_260..1_270).contains(&table.rtt_ns(100_000)), "{}", table.rtt_ns(100_000));
+    }
+
+    #[test]
+    fn beyond_the_ends_it_is_flat() {
+        let table = RttTable::new(vec![(100, 50), (200, 60)]);
+        assert_eq!((table.rtt_ns(1), table.rtt_ns(u32::MAX)), (50, 60));
+    }
+
+    #[test]
+    fn sizes_cover_the_workload_with_its_bins() {
+        let workload = Workload::named("w4").expect("known").truncated(1_000_000).expect("positive");
+        let sizes = sizes(&workload);
+        assert_eq!(sizes.first(), Some(&workload.min_bytes()));
+        assert_eq!(sizes.last(), Some(&1_000_000));
+        assert!(sizes.is_sorted() && sizes.len() < 40, "{sizes:?}");
+        assert!(sizes.contains(&workload.quantile(0.5)));
+        assert_eq!(super::sizes(&Workload::fixed(100).expect("positive")), [100]);
+    }
+}

@@ -1,0 +1,184 @@
+//! A bench in progress: servers, client ports and what they have done so far.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+
+use super::cpu;
+use super::homa_link;
+use super::link::{Answer, Link};
+use super::load::{self, LoadSpec, Pace};
+use super::pattern::Pattern;
+use super::plan::Plan;
+use super::progress::Progress;
+use super::rtt::{self, RttTable};
+use super::servers::Servers;
+use super::tally::Tally;
+use crate::args::Protocol;
+use crate::tcp::client::{TcpLink, TcpLinkConfig};
+
+/// Most of the time for measuring unloaded round trips.
+const UNLOADED_BUDGET: Duration = Duration::from_millis(2_500);
+
+/// See the module.
+pub struct Session<'a> {
+    /// What is to be done.
+    pub plan: &'a Plan,
+    /// How far it is.
+    pub progress: Progress,
+    servers: Servers,
+    pattern: Pattern,
+    unloaded: RttTable,
+    sides: Vec<Side>,
+}
+
+/// The client ports of one protocol, and how many requests they sent.
+struct Side {
+    protocol: Protocol,
+    links: Vec<Box<dyn Link>>,
+    sent: Arc<AtomicU64>,
+}
+
+impl<'a> Session<'a> {
+    /// Starts or reaches the servers, measures Homa alone, and opens all client ports.
+    pub fn start(plan: &'a Plan, mut progress: Progress) -> Result<Session<'a>> {
+        progress.step("starting the servers", Duration::from_millis(100));
+        let servers = Servers::start(plan)?;
+        let pattern = Pattern::new(plan.workload.max_bytes(), plan.seed, plan.args.one_way);
+        let homa_sent = Arc::new(AtomicU64::new(0));
+        let unloaded = measure_unloaded(plan, &servers, &pattern, &homa_sent, &mut progress)?;
+        let mut sides = Vec::new();
+        for &protocol in &plan.protocols {
+            let sent = match protocol {
+                Protocol::Homa => Arc::clone(&homa_sent),
+                Protocol::Tcp => Arc::default(),
+            };
+            let links = match protocol {
+                Protocol::Homa => homa_link::open(plan, &servers.homa)?,
+                Protocol::Tcp => open_tcp(plan, &servers)?,
+            };
+            let count = |link| Box::new(Counted { link, sent: Arc::clone(&sent) }) as Box<dyn Link>;
+            sides.push(Side { protocol, links: links.into_iter().map(count).collect(), sent });
+        }
+        Ok(Session { plan, progress, servers, pattern, unloaded, sides })
+    }
+
+    /// About how long [`Session::start`] takes.
+    pub fn start_time(plan: &Plan) -> Duration {
+        Duration::from_millis(100) + unloaded_budget(plan)
+    }
+
+    /// What slowdown is measured against.
+    pub fn unloaded(&self) -> &RttTable {
+        &self.unloaded
+    }
+
+    /// One slice of load. Slices with the same `number` have the same arrivals, sizes and servers.
+    pub fn slice(
+        &mut self,
+        protocol: Protocol,
+        pace: Pace,
+        measured: Duration,
+        number: u64,
+        text: &str,
+    ) -> Result<Tally> {
+        let Session { plan, progress, servers, pattern, unloaded, sides } = self;
+        let side = sides.iter_mut().find(|side| side.protocol == protocol);
+        let side = side.with_context(|| format!("{} is not part of this bench", protocol.title()))?;
+        let warmup = plan.warmup.min(measured / 5);
+        let spec = LoadSpec {
+            workload: &plan.workload,
+            pace,
+            ports: &plan.ports,
+            servers: match protocol {
+                Protocol::Homa => servers.homa.len(),
+                Protocol::Tcp => servers.tcp.len(),
+            },
+            warmup,
+            measured,
+            seed: plan.seed.wrapping_add(number << 32),
+            pattern,
+            unloaded,
+        };
+        progress.step(text, warmup + measured);
+        let processes = [Some(std::process::id()), servers.pid(protocol)];
+        let busy = || processes.into_iter().flatten().map(cpu::time_of).sum::<Duration>();
+        load::run(&spec, &mut side.links, |window| {
+            progress.sleep_until(window.start, window.from);
+            let before = busy();
+            progress.sleep_until(window.start, window.to);
+            Ok(busy().saturating_sub(before))
+        })
+    }
+
+    /// Ends the servers; tells for each protocol how many requests ran more often than they were sent. Remote servers have
+    /// other clients too: there it is not known, and nothing is told.
+    pub fn finish(mut self) -> Result<Vec<(Protocol, u64)>> {
+        let sent: Vec<_> = self.sides.drain(..).map(|side| (side.protocol, side.sent)).collect();
+        let served = self.servers.finish()?;
+        let sent = |protocol| sent.iter().find(|(other, _)| *other == protocol).map(|(_, sent)| sent);
+        let too_many = served.into_iter().filter_map(|(protocol, served)| {
+            Some((protocol, served.saturating_sub(sent(protocol)?.load(Ordering::Relaxed))))
+        });
+        Ok(too_many.collect())
+    }
+}
+
+fn unloaded_budget(plan: &Plan) -> Duration {
+    UNLOADED_BUDGET.min(plan.slice * plan.slices / 2)
+}
+
+fn measure_unloaded(
+    plan: &Plan,
+    servers: &Servers,
+    pattern: &Pattern,
+    sent: &Arc<AtomicU64>,
+    progress: &mut Progress,
+) -> Result<RttTable> {
+    let budget = unloaded_budget(plan);
+    let sizes = rtt::sizes(&plan.workload);
+    progress.step("Homa: round trips without load, by size", budget);
+    let mut link = Counted { link: homa_link::open_one(plan, &servers.homa)?, sent: Arc::clone(sent) };
+    let mut done = 0;
+    rtt::measure(&mut link, pattern, &sizes, budget, || {
+        done += 1;
+        progress.within(budget * done / sizes.len() as u32);
+    })
+    .context("Homa without load")
+}
+
+fn open_tcp(plan: &Plan, servers: &Servers) -> Result<Vec<Box<dyn Link>>> {
+    let open = |&ports: &usize| {
+        TcpLink::connect(TcpLinkConfig {
+            servers: servers.tcp.clone(),
+            ports,
+            receivers: usize::from(plan.args.port_receivers),
+            poll: plan.poll(),
+            max_message: plan.workload.max_bytes().max(100),
+            one_way: plan.args.one_way,
+        })
+        .map(|link| Box::new(link) as Box<dyn Link>)
+    };
+    plan.ports.iter().map(open).collect()
+}
+
+/// Counts what was sent.
+struct Counted {
+    link: Box<dyn Link>,
+    sent: Arc<AtomicU64>,
+}
+
+impl Link for Counted {
+    fn submit(&mut self, port: usize, server: usize, cookie: u64, request: Bytes) -> Result<(), String> {
+        self.link.submit(port, server, cookie, request)?;
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
+        self.link.receive(wait, answers)
+    }
+}

@@ -1,0 +1,192 @@
+//! The results as text for a terminal.
+
+use std::fmt::Write;
+
+use super::results::{Results, Run};
+
+/// The table of slowdown by size, the short messages, and what each protocol did in all.
+pub fn render(results: &Results, workload: &str) -> String {
+    let mut text = String::new();
+    let out = &mut text;
+    // Writing to a string cannot fail.
+    let _ = head(out, results, workload)
+        .and_then(|()| slowdowns(out, results))
+        .and_then(|()| shorts(out, results))
+        .and_then(|()| totals(out, results));
+    text
+}
+
+fn head(out: &mut String, results: &Results, workload: &str) -> std::fmt::Result {
+    writeln!(out, "\n{workload}, {}", load(results))?;
+    writeln!(
+        out,
+        "Slowdown: a message's round trip divided by the median round trip of Homa for that size when it is alone.\n"
+    )
+}
+
+/// The load in words.
+pub fn load(results: &Results) -> String {
+    let config = &results.config;
+    match (config.gbps, config.outstanding) {
+        (Some(gbps), _) => {
+            let share = match config.load {
+                Some(load) => format!(" ({:.0} % of the slower protocol's maximum)", load * 100.0),
+                None => String::new(),
+            };
+            format!("{gbps:.2} Gbps offered{share}, open loop")
+        }
+        (None, Some(1)) => "closed loop, 1 RPC open per client port".to_owned(),
+        (None, Some(count)) => format!("closed loop, {count} RPCs open per client port"),
+        (None, None) => "closed loop".to_owned(),
+    }
+}
+
+fn slowdowns(out: &mut String, results: &Results) -> std::fmt::Result {
+    write!(out, "{:>14}", "")?;
+    for run in &results.runs {
+        write!(out, " |{:^40}", run.protocol.title())?;
+    }
+    let compared = results.pair();
+    writeln!(out, "{}", if compared.is_some() { " | TCP / Homa" } else { "" })?;
+    write!(out, "{:>14}", "bytes up to")?;
+    for _ in &results.runs {
+        write!(out, " |{:>9}{:>7}{:>8}{:>8}{:>8}", "count", "mean", "P50", "P99", "P99.9")?;
+    }
+    writeln!(out, "{}", if compared.is_some() { " |   P50    P99" } else { "" })?;
+    let rows = results.runs.first().map_or(0, |run| run.bins.len());
+    for row in 0..rows {
+        let Some(first) = results.runs.first() else { break };
+        let label = if first.largest_row && row + 1 == rows {
+            "largest 1 %".to_owned()
+        } else {
+            first.bins[row].max_bytes.to_string()
+        };
+        write!(out, "{label:>14}")?;
+        for run in &results.runs {
+            let bin = &run.bins[row];
+            write!(out, " |{:>9}", bin.count)?;
+            let values = [bin.slowdown_mean, bin.slowdown_p50, bin.slowdown_p99, bin.slowdown_p999];
+            for (value, width) in values.into_iter().zip([7, 8, 8, 8]) {
+                write!(out, "{:>width$}", short_number(value))?;
+            }
+        }
+        if let Some((homa, tcp)) = compared {
+            let (homa, tcp) = (&homa.bins[row], &tcp.bins[row]);
+            let p50 = ratio(tcp.slowdown_p50, homa.slowdown_p50);
+            write!(out, " |{p50:>6}{:>7}", ratio(tcp.slowdown_p99, homa.slowdown_p99))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn shorts(out: &mut String, results: &Results) -> std::fmt::Result {
+    let Some(first) = results.runs.first() else { return Ok(()) };
+    if results.runs.iter().all(|run| run.short.count == 0) {
+        return Ok(());
+    }
+    writeln!(out, "\nShort messages (up to {} bytes), round trip in microseconds:", first.short.max_bytes)?;
+    writeln!(out, "{:>14}{:>9}{:>10}{:>10}{:>10}", "", "count", "P50", "P99", "P99.9")?;
+    for run in &results.runs {
+        let short = &run.short;
+        write!(out, "{:>14}{:>9}", run.protocol.title(), short.count)?;
+        writeln!(out, "{:>10.1}{:>10.1}{:>10.1}", short.p50_us, short.p99_us, short.p999_us)?;
+    }
+    if let Some((homa, tcp)) = results.pair() {
+        let (homa, tcp) = (&homa.short, &tcp.short);
+        let pairs = [(tcp.p50_us, homa.p50_us), (tcp.p99_us, homa.p99_us), (tcp.p999_us, homa.p999_us)];
+        let ratios = pairs.map(|(tcp, homa)| ratio(tcp, homa));
+        writeln!(out, "{:>14}{:>9}{:>10}{:>10}{:>10}", "TCP / Homa", "", ratios[0], ratios[1], ratios[2])?;
+    }
+    Ok(())
+}
+
+fn totals(out: &mut String, results: &Results) -> std::fmt::Result {
+    writeln!(out)?;
+    for max in &results.max {
+        let (title, gbps) = (max.protocol.title(), max.gbps);
+        writeln!(
+            out,
+            "{title:<4} maximum {gbps:.2} Gbps, with {} RPCs open per client port",
+            max.outstanding
+        )?;
+    }
+    for run in &results.runs {
+        writeln!(out, "{}", total(run))?;
+    }
+    Ok(())
+}
+
+/// One line on a whole run.
+pub fn total(run: &Run) -> String {
+    let Run { achieved_gbps, rpcs, errors, lost, duplicated, cpu_busy, .. } = run;
+    let mut line = format!(
+        "{:<4} {achieved_gbps:.2} Gbps achieved, {rpcs} RPCs, mean slowdown {:.2}, {cpu_busy:.2} processors busy; \
+         errors {errors}, lost {lost}, duplicated {duplicated}",
+        run.protocol.title(),
+        run.slowdown_mean,
+    );
+    if run.offered_gbps.is_some() && run.closed_loop {
+        let _ = write!(
+            line,
+            "; CLOSED-LOOP: {} of {} arrivals had to wait for an open RPC to end",
+            run.capped + run.unsent,
+            run.started + run.unsent
+        );
+    }
+    line
+}
+
+/// A number in four characters or so: digits where they matter.
+pub fn short_number(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+/// A quotient, or a dash where there is none.
+pub fn ratio(above: f64, below: f64) -> String {
+    if above > 0.0 && below > 0.0 { short_number(above / below) } else { "-".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::samples;
+
+    #[test]
+    fn both_protocols_stand_side_by_side() {
+        let text = render(&samples::both(), "W4");
+        for word in
+            ["Homa", "TCP", "largest 1 %", "Short messages", "P99.9", "TCP / Homa", "errors 0, lost 0"]
+        {
+            assert!(text.contains(word), "{word} is missing:\n{text}");
+        }
+        assert!(!text.contains("CLOSED-LOOP"));
+    }
+
+    #[test]
+    fn one_protocol_has_no_ratios() {
+        let mut results = samples::both();
+        results.runs.truncate(1);
+        assert!(!render(&results, "W4").contains("TCP / Homa"));
+    }
+
+    #[test]
+    fn too_many_waiting_arrivals_are_said() {
+        let mut results = samples::both();
+        results.runs[0].closed_loop = true;
+        assert!(render(&results, "W4").contains("CLOSED-LOOP"));
+    }
+
+    #[test]
+    fn numbers_keep_their_digits() {
+        assert_eq!(
+            [1.234, 12.34, 1234.5].map(short_number),
+            ["1.23".to_owned(), "12.3".to_owned(), "1234".to_owned()]
+        );
+        assert_eq!(ratio(1.0, 0.0), "-");
+    }
+}

@@ -1,0 +1,93 @@
+//! What a slice of load counted.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use homa_workload::{SlowdownRecorder, Workload};
+
+/// Counters and histograms of one thread, one slice, or all slices of a protocol.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Latencies of the RPCs that were due within the measured time.
+    pub recorder: SlowdownRecorder,
+    /// RPCs started, the warm-up included.
+    pub started: u64,
+    /// RPCs answered right, the warm-up included.
+    pub answered: u64,
+    /// RPCs that ended in an error or with a wrong answer.
+    pub errors: u64,
+    /// RPCs that never ended.
+    pub lost: u64,
+    /// Answers to no open RPC, and requests that ran more than once.
+    pub duplicated: u64,
+    /// Arrivals that found `--max-outstanding` RPCs open and had to wait.
+    pub capped: u64,
+    /// Arrivals that were due but still waiting when the time was over.
+    pub unsent: u64,
+    /// Payload of the requests whose answers came within the measured time.
+    pub goodput_bytes: u64,
+    /// The measured time.
+    pub measured: Duration,
+    /// Time on the processors within the measured time, clients and (where they are ours) servers.
+    pub cpu: Duration,
+    /// The first thing that went wrong.
+    pub first_error: Option<String>,
+}
+
+impl Tally {
+    /// Nothing counted yet.
+    pub fn new(workload: &Workload) -> Tally {
+        Tally {
+            recorder: SlowdownRecorder::new(workload),
+            started: 0,
+            answered: 0,
+            errors: 0,
+            lost: 0,
+            duplicated: 0,
+            capped: 0,
+            unsent: 0,
+            goodput_bytes: 0,
+            measured: Duration::ZERO,
+            cpu: Duration::ZERO,
+            first_error: None,
+        }
+    }
+
+    /// Adds the counters and histograms of `other`; the times stay as they are.
+    pub fn add(&mut self, other: Tally) -> Result<()> {
+        self.recorder.merge(&other.recorder)?;
+        self.started += other.started;
+        self.answered += other.answered;
+        self.errors += other.errors;
+        self.lost += other.lost;
+        self.duplicated += other.duplicated;
+        self.capped += other.capped;
+        self.unsent += other.unsent;
+        self.goodput_bytes += other.goodput_bytes;
+        if self.first_error.is_none() {
+            self.first_error = other.first_error;
+        }
+        Ok(())
+    }
+
+    /// Counts an error and keeps the first one's text.
+    pub fn error(&mut self, text: impl FnOnce() -> String) {
+        self.errors += 1;
+        self.first_error.get_or_insert_with(text);
+    }
+
+    /// Payload of answered requests, 10^9 bits per second of measured time.
+    pub fn achieved_gbps(&self) -> f64 {
+        self.goodput_bytes as f64 * 8.0 / 1e9 / self.measured.as_secs_f64().max(1e-9)
+    }
+
+    /// Processors kept busy, on average.
+    pub fn cpu_busy(&self) -> f64 {
+        self.cpu.as_secs_f64() / self.measured.as_secs_f64().max(1e-9)
+    }
+
+    /// Whether so many arrivals had to wait that the load was no longer open-loop: more than 1 %.
+    pub fn closed_loop(&self) -> bool {
+        (self.capped + self.unsent) * 100 > self.started + self.unsent
+    }
+}

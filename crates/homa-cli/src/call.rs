@@ -1,0 +1,143 @@
+//! `homa call`: one RPC.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use homa::{Host, ServerAddr};
+use serde::Serialize;
+
+use crate::addr;
+use crate::args::CallArgs;
+use crate::output::{Output, print};
+use crate::serve::host_config;
+
+/// The request without an option, in bytes.
+const DEFAULT_SIZE: u32 = 100;
+
+/// The largest answer that is taken, unless the request is larger.
+const MAX_ANSWER: u32 = 64 << 20;
+
+/// The result as JSON.
+#[derive(Serialize)]
+struct Answered<'a> {
+    schema: u32,
+    addr: String,
+    request_bytes: usize,
+    response_bytes: usize,
+    same_as_request: bool,
+    time_us: f64,
+    /// The answer, if it is text and was not saved.
+    text: Option<&'a str>,
+    output: Option<&'a Path>,
+}
+
+/// Calls, and prints or saves the answer.
+pub fn run(args: &CallArgs) -> Result<()> {
+    let to = server(&args.addr)?;
+    let request = request(args)?;
+    let to_stdout = args.output.as_deref() == Some(Path::new("-"));
+    ensure!(!(to_stdout && args.json), "--json and --output - both write to standard output: choose one");
+    let output = args.output.as_deref().filter(|_| !to_stdout).map(Output::check).transpose()?;
+    let (answer, time) = call(to, &request, Duration::try_from_secs_f64(args.deadline)?)?;
+    if let Some(output) = &output {
+        output.write(&answer)?;
+    }
+    if to_stdout {
+        print(&answer)?;
+    }
+    let time_us = time.as_nanos() as f64 / 1e3;
+    let saved = args.output.is_some();
+    if args.json {
+        let text = printable(&answer).filter(|_| !saved && args.size.is_none());
+        let answered = Answered {
+            schema: 1,
+            addr: to.to_string(),
+            request_bytes: request.len(),
+            response_bytes: answer.len(),
+            same_as_request: answer == request,
+            time_us,
+            text,
+            output: args.output.as_deref(),
+        };
+        return print(format!("{}\n", serde_json::to_string_pretty(&answered)?).as_bytes());
+    }
+    let same = if answer == request { ", the same as sent" } else { "" };
+    let pattern = args.file.is_none() && args.text.is_none();
+    match printable(&answer) {
+        Some(text) if !saved && !pattern => print(format!("{}\n", text.trim_end_matches('\n')).as_bytes())?,
+        None if !saved && !pattern => eprintln!("the answer is not text: save it with --output FILE"),
+        _ => {}
+    }
+    eprintln!("{} bytes{same}, in {time_us:.1} µs from {to}", answer.len());
+    Ok(())
+}
+
+/// `HOST[:UDP_PORT][/HOMA_PORT]`; the host may be a name.
+fn server(text: &str) -> Result<ServerAddr> {
+    let (host, port) = match text.split_once('/') {
+        Some((host, port)) => {
+            let port = port.parse().ok().filter(|port| (1..=32_767).contains(port));
+            (host, port.with_context(|| format!("`{text}`: the Homa port of a server is 1 to 32767"))?)
+        }
+        None => (text, homa::DEFAULT_SERVER_PORT),
+    };
+    Ok(ServerAddr { host: addr::resolve(host, homa::DEFAULT_UDP_PORT)?, port })
+}
+
+fn request(args: &CallArgs) -> Result<Bytes> {
+    if let Some(path) = &args.file {
+        let content = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        if content.is_empty() {
+            bail!("{} is empty: a Homa message has at least one byte", path.display());
+        }
+        return Ok(content.into());
+    }
+    if let Some(text) = &args.text {
+        ensure!(!text.is_empty(), "the text is empty: a Homa message has at least one byte");
+        return Ok(Bytes::copy_from_slice(text.as_bytes()));
+    }
+    Ok((0..args.size.unwrap_or(DEFAULT_SIZE)).map(|at| (at % 251) as u8).collect::<Vec<u8>>().into())
+}
+
+fn call(to: ServerAddr, request: &Bytes, deadline: Duration) -> Result<(Bytes, Duration)> {
+    let any: SocketAddr = if to.host.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
+    let length = u32::try_from(request.len()).ok().filter(|&length| length <= i32::MAX as u32);
+    let length = length.context("the request is larger than any Homa message: 2147483647 bytes")?;
+    // A single call gains from polling all the time it waits, and costs a processor no longer than that.
+    let host = Host::bind(host_config(any, length.max(MAX_ANSWER), Duration::from_millis(1)))?;
+    let client = host.client()?;
+    let begin = Instant::now();
+    let answer = client.call_deadline(to, request.clone(), deadline)?;
+    let time = begin.elapsed();
+    host.shutdown(Duration::from_millis(100));
+    Ok((answer, time))
+}
+
+/// The answer as text, if it can be shown as such.
+fn printable(answer: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(answer).ok()?;
+    text.chars().all(|char| !char.is_control() || matches!(char, '\n' | '\t' | '\r')).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_with_and_without_a_homa_port() {
+        assert_eq!(server("127.0.0.1").expect("valid").to_string(), "127.0.0.1:14600/99");
+        assert_eq!(server("127.0.0.1:7/8").expect("valid").to_string(), "127.0.0.1:7/8");
+        assert!(server("127.0.0.1/0").is_err());
+        assert!(server("127.0.0.1/40000").is_err());
+    }
+
+    #[test]
+    fn only_text_is_shown() {
+        assert_eq!(printable("größe\n".as_bytes()), Some("größe\n"));
+        assert_eq!(printable(b"\x1b[2J"), None);
+        assert_eq!(printable(&[0xff]), None);
+    }
+}

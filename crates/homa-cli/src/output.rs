@@ -1,0 +1,124 @@
+//! Files that are whole or not there, and standard output whose errors count.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// A file that will be written later.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+}
+
+impl Output {
+    /// Checks now that a file can be made there, so that a long run does not end in an error that could be known before.
+    pub fn check(path: &Path) -> Result<Output> {
+        let output = Output { path: path.to_owned() };
+        if path.is_dir() {
+            bail!("cannot write {}: it is a directory", path.display());
+        }
+        if output.is_special() {
+            return Ok(output);
+        }
+        let temporary = output.temporary();
+        File::create(&temporary)
+            .and_then(|_| fs::remove_file(&temporary))
+            .with_context(|| output.failed())?;
+        Ok(output)
+    }
+
+    /// Where it goes.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes it under another name beside, and renames it when it is complete.
+    pub fn write(&self, content: &[u8]) -> Result<()> {
+        let result = if self.is_special() {
+            File::options().write(true).open(&self.path).and_then(|mut file| file.write_all(content))
+        } else {
+            self.replace(content)
+        };
+        result.with_context(|| self.failed())
+    }
+
+    fn replace(&self, content: &[u8]) -> io::Result<()> {
+        let temporary = self.temporary();
+        let result = File::create(&temporary)
+            .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+            .and_then(|()| fs::rename(&temporary, &self.path));
+        if result.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        result
+    }
+
+    /// A device or a pipe is written as it is: renaming would put a file in its place.
+    fn is_special(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|metadata| !metadata.is_file())
+    }
+
+    fn temporary(&self) -> PathBuf {
+        let mut name = std::ffi::OsString::from(".");
+        name.push(self.path.file_name().unwrap_or_default());
+        name.push(format!(".{}.tmp", std::process::id()));
+        self.path.with_file_name(name)
+    }
+
+    fn failed(&self) -> String {
+        format!("cannot write {}", self.path.display())
+    }
+}
+
+/// Writes all of it to standard output: a full disk or a closed pipe there is an error like any other.
+pub fn print(content: &[u8]) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(content).and_then(|()| out.flush()).context("cannot write to standard output")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("homa-cli-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a temporary directory");
+        path
+    }
+
+    fn files(path: &Path) -> Vec<String> {
+        let entries = fs::read_dir(path).expect("readable");
+        entries.map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_file_is_replaced_and_nothing_else_stays() {
+        let directory = directory("replace");
+        let output = Output::check(&directory.join("a.json")).expect("writable");
+        assert!(files(&directory).is_empty());
+        output.write(b"old").expect("written");
+        output.write(b"new").expect("written");
+        assert_eq!(fs::read(output.path()).expect("readable"), b"new");
+        assert_eq!(files(&directory), ["a.json"]);
+        fs::remove_dir_all(directory).expect("removed");
+    }
+
+    #[test]
+    fn a_missing_directory_and_a_directory_are_known_before() {
+        let directory = directory("missing");
+        for path in [directory.join("none").join("a.json"), directory.clone()] {
+            let error = Output::check(&path).expect_err("cannot be written");
+            assert!(format!("{error:#}").contains(&path.display().to_string()), "{error:#}");
+        }
+        fs::remove_dir_all(directory).expect("removed");
+    }
+
+    #[test]
+    fn a_full_device_is_an_error_and_stays_a_device() {
+        let path = Path::new("/dev/full");
+        assert!(Output::check(path).expect("there").write(b"x").is_err());
+        assert!(!path.metadata().expect("there").is_file());
+    }
+}

@@ -1,0 +1,190 @@
+//! `homa serve`: answers every request with its own bytes, over Homa and over TCP.
+
+use std::fmt;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use homa::{Host, HostConfig, ServerAddr};
+
+use crate::addr;
+use crate::args::{Protocol, ServeArgs};
+use crate::output::print;
+use crate::tcp::server::{TcpServer, TcpServerConfig, one_way_answer};
+
+/// The Homa port of the first server port; the next ones follow.
+pub const FIRST_HOMA_PORT: u16 = homa::DEFAULT_SERVER_PORT;
+
+/// Whole messages of the largest size for which a host makes room, at least.
+const ROOM_MESSAGES: u64 = 512;
+
+/// What a server says on standard output, one line each; the bench reads it from its own servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// A Homa server port.
+    Homa(ServerAddr),
+    /// A TCP server port.
+    Tcp(SocketAddr),
+    /// All ports are open.
+    Ready,
+    /// The end: requests run over a protocol.
+    Served(Protocol, u64),
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Report::Homa(addr) => write!(f, "serving homa {addr}"),
+            Report::Tcp(addr) => write!(f, "serving tcp {addr}"),
+            Report::Ready => f.write_str("ready"),
+            Report::Served(protocol, count) => write!(f, "served {} {count}", protocol.name()),
+        }
+    }
+}
+
+impl FromStr for Report {
+    type Err = anyhow::Error;
+
+    fn from_str(line: &str) -> Result<Report> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let nonsense = || anyhow!("a server said `{line}`");
+        Ok(match words[..] {
+            ["serving", "homa", addr] => Report::Homa(addr.parse().map_err(|_| nonsense())?),
+            ["serving", "tcp", addr] => Report::Tcp(addr.parse().map_err(|_| nonsense())?),
+            ["ready"] => Report::Ready,
+            ["served", protocol, count] => {
+                let protocols = [Protocol::Homa, Protocol::Tcp];
+                let protocol = protocols.into_iter().find(|known| known.name() == protocol);
+                Report::Served(protocol.ok_or_else(nonsense)?, count.parse().map_err(|_| nonsense())?)
+            }
+            _ => return Err(nonsense()),
+        })
+    }
+}
+
+/// Serves until the process is ended.
+pub fn run(args: &ServeArgs) -> Result<()> {
+    let bind = addr::resolve(&args.bind, homa::DEFAULT_UDP_PORT)?;
+    let mut homa = None;
+    let mut tcp = None;
+    if args.protocol.contains(&Protocol::Homa) {
+        let server = HomaServer::start(bind, args)?;
+        for addr in &server.addrs {
+            say(Report::Homa(*addr))?;
+        }
+        homa = Some(server);
+    }
+    if args.protocol.contains(&Protocol::Tcp) {
+        let server = TcpServer::start(TcpServerConfig {
+            bind,
+            ports: args.server_ports,
+            threads: args.server_threads,
+            poll: Duration::from_micros(args.poll_us),
+            max_message: args.max_message,
+            one_way: args.one_way,
+        })?;
+        for addr in server.addrs() {
+            say(Report::Tcp(*addr))?;
+        }
+        tcp = Some(server);
+    }
+    say(Report::Ready)?;
+    if !args.until_stdin_ends {
+        // The server threads do the work, and the process ends by a signal.
+        loop {
+            thread::park();
+        }
+    }
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    if let Some(server) = &homa {
+        say(Report::Served(Protocol::Homa, server.served.load(Ordering::Relaxed)))?;
+    }
+    if let Some(server) = &tcp {
+        say(Report::Served(Protocol::Tcp, server.served()))?;
+    }
+    Ok(())
+}
+
+fn say(report: Report) -> Result<()> {
+    print(format!("{report}\n").as_bytes())
+}
+
+/// The settings of a host of ours, server or client, for messages of up to `max_message` bytes.
+pub fn host_config(bind: SocketAddr, max_message: u32, poll: Duration) -> HostConfig {
+    let mut config = HostConfig { bind, poll, ..HostConfig::default() };
+    let protocol = &mut config.protocol;
+    protocol.max_message = protocol.max_message.max(max_message);
+    let room = ROOM_MESSAGES * u64::from(max_message);
+    protocol.max_incoming_bytes = protocol.max_incoming_bytes.max(room);
+    protocol.max_outgoing_bytes = protocol.max_outgoing_bytes.max(room);
+    config
+}
+
+/// The Homa side: a thread or more for each port.
+struct HomaServer {
+    addrs: Vec<ServerAddr>,
+    served: Arc<AtomicU64>,
+    /// Its ports live as long as it does.
+    _host: Host,
+}
+
+impl HomaServer {
+    fn start(bind: SocketAddr, args: &ServeArgs) -> Result<HomaServer> {
+        let config = host_config(bind, args.max_message, Duration::from_micros(args.poll_us));
+        let host = Host::bind(config).with_context(|| format!("cannot serve Homa at UDP {bind}"))?;
+        let served = Arc::new(AtomicU64::new(0));
+        let mut addrs = Vec::new();
+        for index in 0..args.server_ports {
+            let port = FIRST_HOMA_PORT + index;
+            let server = host.server(port).with_context(|| format!("cannot open Homa port {port}"))?;
+            addrs.push(ServerAddr { host: host.local_addr(), port });
+            // As many threads as asked for, spread over the ports, and none without.
+            let threads = args.server_threads / args.server_ports
+                + u16::from(index < args.server_threads % args.server_ports);
+            for _ in 0..threads.max(1) {
+                let (server, served, one_way) = (server.clone(), Arc::clone(&served), args.one_way);
+                thread::Builder::new()
+                    .name(format!("homa-server-{index}"))
+                    .spawn(move || echo(&server, &served, one_way))
+                    .context("cannot start a thread")?;
+            }
+        }
+        if addrs.is_empty() {
+            bail!("no server port was asked for");
+        }
+        Ok(HomaServer { addrs, served, _host: host })
+    }
+}
+
+fn echo(server: &homa::Server, served: &AtomicU64, one_way: bool) {
+    while let Ok(rpc) = server.recv() {
+        served.fetch_add(1, Ordering::Relaxed);
+        let request = rpc.request().clone();
+        let answer = if one_way { one_way_answer(&request) } else { request };
+        // An error means that the client gave up, or that we are at a limit: in both cases it learns by itself.
+        let _ = rpc.reply(answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_survive_their_line() {
+        for report in [
+            Report::Homa("127.0.0.1:1/99".parse().expect("an address")),
+            Report::Tcp("[::1]:7".parse().expect("an address")),
+            Report::Ready,
+            Report::Served(Protocol::Tcp, 5),
+        ] {
+            assert_eq!(report.to_string().parse::<Report>().expect("a report"), report);
+        }
+        assert!("serving sctp 1".parse::<Report>().is_err());
+    }
+}

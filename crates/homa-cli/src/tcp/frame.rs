@@ -1,0 +1,349 @@
+//! Messages on a TCP connection: a header of 16 bytes with length, flags and id, then the message.
+//!
+//! The header does not count as payload: Homa carries length and id in its own header as well.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+
+use bytes::{Buf, Bytes};
+
+/// Bytes before each message.
+pub const HEADER_LEN: usize = 16;
+
+/// The answer shall have [`ONE_WAY_BYTES`] bytes instead of the request's length.
+pub const ONE_WAY: u32 = 1;
+
+/// The length of an answer to a one-way request.
+pub const ONE_WAY_BYTES: usize = 100;
+
+/// What a reader takes from the kernel at a time while messages are small.
+const CHUNK: usize = 64 * 1024;
+
+/// Frames that one system call sends at most; the kernel takes 1024 pieces, two a frame.
+const FRAMES_PER_WRITE: usize = 32;
+
+/// The header of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of the message.
+    pub length: u32,
+    /// [`ONE_WAY`] or 0.
+    pub flags: u32,
+    /// Chosen by the client; the answer has the same.
+    pub id: u64,
+}
+
+impl Header {
+    /// As it goes over the wire: little-endian, in the order of the fields.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[..4].copy_from_slice(&self.length.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.flags.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.id.to_le_bytes());
+        bytes
+    }
+
+    /// The reverse of [`Header::encode`].
+    pub fn decode(bytes: &[u8; HEADER_LEN]) -> Header {
+        let cursor = &mut bytes.as_slice();
+        Header { length: cursor.get_u32_le(), flags: cursor.get_u32_le(), id: cursor.get_u64_le() }
+    }
+}
+
+/// A message with its header.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// The header.
+    pub header: Header,
+    /// The message, as long as the header says.
+    pub payload: Bytes,
+}
+
+/// Why reading stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing more is there for now.
+    Drained,
+    /// The budget is used up; more may be there.
+    More,
+    /// The peer closed the connection.
+    Closed,
+}
+
+/// Cuts the bytes of a connection into frames.
+#[derive(Debug)]
+pub struct FrameReader {
+    max_message: u32,
+    chunk: Box<[u8]>,
+    /// The bytes of `chunk` that are not consumed: `start..end`.
+    start: usize,
+    end: usize,
+    partial: Option<Partial>,
+}
+
+/// A message of which some bytes are still to come.
+#[derive(Debug)]
+struct Partial {
+    header: Header,
+    payload: Vec<u8>,
+    filled: usize,
+}
+
+impl FrameReader {
+    /// A reader that refuses messages longer than `max_message` bytes.
+    pub fn new(max_message: u32) -> FrameReader {
+        FrameReader { max_message, chunk: vec![0; CHUNK].into(), start: 0, end: 0, partial: None }
+    }
+
+    /// Reads about `budget` bytes at most and hands each complete frame to `take`.
+    ///
+    /// # Errors
+    /// Those of `from`, except that it would block; `InvalidData` for a message above the limit, and `UnexpectedEof` if
+    /// the connection ends within one.
+    pub fn read(
+        &mut self,
+        from: &mut impl Read,
+        budget: usize,
+        mut take: impl FnMut(Frame),
+    ) -> io::Result<Progress> {
+        let mut used = 0;
+        while used < budget {
+            let count = match self.fill(from) {
+                Ok(0) if self.partial.is_some() || self.start < self.end => {
+                    return Err(io::Error::new(ErrorKind::UnexpectedEof, "closed within a message"));
+                }
+                Ok(0) => return Ok(Progress::Closed),
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Progress::Drained),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            used += count;
+            while let Some(frame) = self.next_frame()? {
+                take(frame);
+            }
+        }
+        Ok(Progress::More)
+    }
+
+    /// One read: directly into a long message's own buffer, else into the chunk, which then holds no complete frame.
+    fn fill(&mut self, from: &mut impl Read) -> io::Result<usize> {
+        let long = |partial: &&mut Partial| partial.payload.len() - partial.filled >= CHUNK;
+        if let Some(partial) = self.partial.as_mut().filter(long) {
+            let count = from.read(&mut partial.payload[partial.filled..])?;
+            partial.filled += count;
+            return Ok(count);
+        }
+        self.chunk.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        let count = from.read(&mut self.chunk[self.end..])?;
+        self.end += count;
+        Ok(count)
+    }
+
+    fn next_frame(&mut self) -> io::Result<Option<Frame>> {
+        if self.partial.is_none() {
+            let Some(bytes) = self.chunk[self.start..self.end].first_chunk::<HEADER_LEN>() else {
+                return Ok(None);
+            };
+            let header = Header::decode(bytes);
+            if header.length > self.max_message {
+                let text = format!("a message of {} bytes; the limit is {}", header.length, self.max_message);
+                return Err(io::Error::new(ErrorKind::InvalidData, text));
+            }
+            self.start += HEADER_LEN;
+            self.partial = Some(Partial { header, payload: vec![0; header.length as usize], filled: 0 });
+        }
+        let Some(partial) = &mut self.partial else { return Ok(None) };
+        let count = (partial.payload.len() - partial.filled).min(self.end - self.start);
+        partial.payload[partial.filled..][..count]
+            .copy_from_slice(&self.chunk[self.start..self.start + count]);
+        partial.filled += count;
+        self.start += count;
+        if partial.filled < partial.payload.len() {
+            return Ok(None);
+        }
+        let whole = self.partial.take();
+        Ok(whole.map(|partial| Frame { header: partial.header, payload: partial.payload.into() }))
+    }
+}
+
+/// Frames on their way into a connection: what the kernel does not take at once waits here, in order.
+#[derive(Debug, Default)]
+pub struct FrameWriter {
+    queue: VecDeque<Waiting>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    header: [u8; HEADER_LEN],
+    payload: Bytes,
+    /// Bytes sent, header included.
+    sent: usize,
+}
+
+impl Waiting {
+    fn len(&self) -> usize {
+        HEADER_LEN + self.payload.len()
+    }
+}
+
+impl FrameWriter {
+    /// Queues a frame; [`FrameWriter::write`] sends it.
+    pub fn push(&mut self, frame: Frame) {
+        let waiting = Waiting { header: frame.header.encode(), payload: frame.payload, sent: 0 };
+        self.bytes += waiting.len();
+        self.queue.push_back(waiting);
+    }
+
+    /// Bytes queued, headers included.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Sends as much as `to` takes without blocking.
+    ///
+    /// # Errors
+    /// Those of `to`, except that it would block.
+    pub fn write(&mut self, to: &mut impl Write) -> io::Result<()> {
+        while !self.queue.is_empty() {
+            let mut pieces = Vec::with_capacity(2 * FRAMES_PER_WRITE.min(self.queue.len()));
+            for waiting in self.queue.iter().take(FRAMES_PER_WRITE) {
+                if waiting.sent < HEADER_LEN {
+                    pieces.push(IoSlice::new(&waiting.header[waiting.sent..]));
+                }
+                pieces.push(IoSlice::new(&waiting.payload[waiting.sent.saturating_sub(HEADER_LEN)..]));
+            }
+            match to.write_vectored(&pieces) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => self.advance(count),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        self.bytes -= count;
+        while let Some(front) = self.queue.front_mut() {
+            let step = count.min(front.len() - front.sent);
+            front.sent += step;
+            count -= step;
+            if front.sent < front.len() {
+                return;
+            }
+            self.queue.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pipe that gives and takes only some bytes at a time, and blocks in between.
+    #[derive(Default)]
+    struct Pipe {
+        bytes: VecDeque<u8>,
+        step: usize,
+        write_blocked: bool,
+        read_blocked: bool,
+        closed: bool,
+    }
+
+    /// Every second turn is blocked.
+    fn turn(blocked: &mut bool) -> io::Result<()> {
+        *blocked = !*blocked;
+        if *blocked { Ok(()) } else { Err(ErrorKind::WouldBlock.into()) }
+    }
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            turn(&mut self.write_blocked)?;
+            let count = bytes.len().min(self.step);
+            self.bytes.extend(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Read for Pipe {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            if self.bytes.is_empty() && self.closed {
+                return Ok(0);
+            }
+            turn(&mut self.read_blocked)?;
+            let count = into.len().min(self.step).min(self.bytes.len());
+            for (slot, byte) in into.iter_mut().zip(self.bytes.drain(..count)) {
+                *slot = byte;
+            }
+            if count == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(count) }
+        }
+    }
+
+    fn frame(id: u64, length: usize) -> Frame {
+        let payload: Bytes = (0..length).map(|at| (at as u64 * 31 + id) as u8).collect();
+        Frame { header: Header { length: length as u32, flags: ONE_WAY, id }, payload }
+    }
+
+    #[test]
+    fn header_survives_the_wire() {
+        let header = Header { length: 0x0102_0304, flags: ONE_WAY, id: 0x1122_3344_5566_7788 };
+        assert_eq!(Header::decode(&header.encode()), header);
+    }
+
+    #[test]
+    fn frames_survive_pieces_of_any_size() {
+        for step in [1, 7, HEADER_LEN, 1000, CHUNK, 10 * CHUNK] {
+            let sizes = [1, 3, 100, 15, 3 * CHUNK, 16, CHUNK, 1];
+            let mut pipe = Pipe { step, ..Pipe::default() };
+            let mut writer = FrameWriter::default();
+            sizes.iter().enumerate().for_each(|(id, &size)| writer.push(frame(id as u64, size)));
+            let mut reader = FrameReader::new(10 * CHUNK as u32);
+            let mut got = Vec::new();
+            while got.len() < sizes.len() {
+                writer.write(&mut pipe).expect("the pipe takes bytes");
+                let progress = reader.read(&mut pipe, CHUNK, |frame| got.push(frame)).expect("valid frames");
+                assert_ne!(progress, Progress::Closed);
+            }
+            assert_eq!(writer.bytes(), 0);
+            for (id, (got, &size)) in got.iter().zip(&sizes).enumerate() {
+                let want = frame(id as u64, size);
+                assert_eq!((got.header, &got.payload), (want.header, &want.payload), "step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_above_the_limit_is_refused() {
+        let mut bytes = Header { length: 1001, flags: 0, id: 0 }.encode().to_vec();
+        bytes.resize(2000, 0);
+        let error = FrameReader::new(1000).read(&mut &bytes[..], CHUNK, drop).expect_err("too long");
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn an_end_within_a_message_is_an_error_and_between_messages_is_not() {
+        let mut pipe = Pipe { step: 5, closed: true, ..Pipe::default() };
+        assert_eq!(
+            FrameReader::new(1000).read(&mut pipe, CHUNK, drop).expect("no message"),
+            Progress::Closed
+        );
+        pipe.bytes.extend(&Header { length: 10, flags: 0, id: 0 }.encode());
+        let mut reader = FrameReader::new(1000);
+        let result = loop {
+            match reader.read(&mut pipe, CHUNK, drop) {
+                Ok(Progress::Drained) => {}
+                other => break other,
+            }
+        };
+        assert_eq!(result.expect_err("message unfinished").kind(), ErrorKind::UnexpectedEof);
+    }
+}
