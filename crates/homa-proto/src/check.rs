@@ -10,6 +10,7 @@ impl Endpoint {
     /// Something does not agree; the message says what.
     pub fn check(&self) {
         self.timers.check();
+        self.peer_timers.check();
         self.finished.check();
         self.check_rpcs();
         self.check_peers();
@@ -28,7 +29,11 @@ impl Endpoint {
                 self.server_ids.get(&(rpc.peer, rpc.id))
             };
             assert_eq!(entry, Some(&slot), "the id of {rpc:?} leads to it");
-            assert!(self.timers.is_armed(slot), "an RPC without a timer can stay for ever: {rpc:?}");
+            let waits =
+                self.waits_for_peer(slot) || rpc.state == State::Responding && rpc.outgoing.all_sent();
+            let watched = self.timers.is_armed(slot) || self.resend_links.list_of(slot).is_some();
+            let ends = rpc.life != self.peers[rpc.peer].life;
+            assert!(watched || ends || !waits, "an RPC that waits unwatched can stay for ever: {rpc:?}");
             rpc.incoming.check();
             rpc.outgoing.check();
             let complete = matches!(rpc.state, State::InService | State::Responding);
@@ -38,7 +43,7 @@ impl Endpoint {
             counted += u64::from(rpc.incoming.counted);
         }
         assert_eq!(self.client_ids.len() + self.server_ids.len(), self.rpcs.len(), "ids");
-        assert_eq!(self.timers.armed(), self.rpcs.len(), "timers of RPCs that are gone");
+        assert!(self.timers.armed() <= self.rpcs.len(), "timers of RPCs that are gone");
         assert_eq!((outgoing, incoming), (self.outgoing_bytes, self.incoming_bytes), "counted bytes");
         assert_eq!(counted, self.grants.total_incoming, "bytes granted and not received");
     }
@@ -50,6 +55,13 @@ impl Endpoint {
             let count = self.peer_rpcs.check(&peer.rpcs, slot);
             assert_eq!(count, peer.rpc_count as usize, "RPCs of {}", peer.addr);
             rpcs += count;
+            let servers = self.peer_rpcs.iter(&peer.rpcs);
+            let servers = servers.filter(|&rpc| !self.rpcs[rpc as usize].state.is_client()).count();
+            assert_eq!(servers, peer.server_rpcs as usize, "server RPCs of {}", peer.addr);
+            let watched = self.peer_timers.is_armed(slot) || self.reaper.ends_silent(slot);
+            assert!(servers == 0 || watched, "{} is watched for silence", peer.addr);
+            let queued = self.resend_links.check(&peer.resends, slot);
+            assert!(queued == 0 || self.peer_timers.is_armed(slot), "RESENDs to {} go on", peer.addr);
             blocks += peer.finished_blocks as usize;
         }
         assert_eq!(rpcs, self.rpcs.len(), "every RPC has a peer");

@@ -66,7 +66,12 @@ pub struct Endpoint {
     pub(crate) control: VecDeque<Transmit>,
     pub(crate) pacer: Pacer,
     pub(crate) cutoffs: Cutoffs,
+    /// Of RPCs that wait for their peer.
     pub(crate) timers: TimerWheel,
+    /// Of peers: the next RESEND to it, or its silence.
+    pub(crate) peer_timers: TimerWheel,
+    /// Links of RPC slots in their peer's queue for RESENDs.
+    pub(crate) resend_links: Links,
     pub(crate) finished: FinishedIds,
     pub(crate) events: VecDeque<Event>,
     pub(crate) reaper: Reaper,
@@ -112,6 +117,8 @@ impl Endpoint {
             pacer,
             cutoffs: Cutoffs::new(&config),
             timers: TimerWheel::with_capacity(reserve),
+            peer_timers: TimerWheel::with_capacity(0),
+            resend_links: Links::with_capacity(reserve),
             finished: FinishedIds::new(
                 config.max_packet_lifetime_ns,
                 config.max_finished_blocks,
@@ -189,7 +196,6 @@ impl Endpoint {
             state: State::Requesting,
             tries: 0,
             backoff: 0,
-            resend_reserved: false,
             answered: false,
             quiet_since: now,
             port: from_port,
@@ -203,7 +209,6 @@ impl Endpoint {
         self.stats.requests_started += 1;
         self.trace.record(EventKind::RpcStart, id, 0, length);
         self.make_ready(slot);
-        self.timers.arm(slot, now + self.config.resend_interval_ns);
         Ok(self.key(slot))
     }
 
@@ -212,14 +217,14 @@ impl Endpoint {
     /// # Errors
     /// Nothing was sent: the message is empty or too large, the RPC is gone or answered, or a limit is reached.
     pub fn send_response(&mut self, now: Time, rpc: RpcKey, length: u32) -> Result<(), SendError> {
-        let now = self.advance(now);
+        self.advance(now);
         let slot = self.slot(rpc).ok_or(SendError::UnknownRpc)?;
         self.check_length(length)?;
         let unsched_bytes = self.config.unsched_bytes;
         let rpc = &mut self.rpcs[slot as usize];
         rpc.state = rpc.state.after(Input::Respond).ok_or(SendError::UnknownRpc)?;
         rpc.outgoing = MessageOut::new(length, unsched_bytes);
-        rpc.heard(now);
+        (rpc.tries, rpc.backoff) = (0, 0);
         self.outgoing_bytes += u64::from(length);
         self.stats.responses_started += 1;
         self.make_ready(slot);
@@ -262,7 +267,7 @@ impl Endpoint {
     pub fn poll_timeout(&self) -> Option<Time> {
         let reap = self.reaper.has_work().then_some(self.now);
         let pacer = self.ready.waits_for_pacer.then(|| self.pacer.free_at());
-        [self.timers.next(), reap, pacer].into_iter().flatten().min()
+        [self.timers.next(), self.peer_timers.next(), reap, pacer].into_iter().flatten().min()
     }
 
     /// Does what is due: a bounded part of it, so that packets need not wait; `poll_timeout` says whether more is.
@@ -272,6 +277,9 @@ impl Endpoint {
         let mut budget = self.config.reap_limit;
         while let Some(slot) = self.timers.pop_due(now, &mut budget) {
             self.rpc_timer(now, slot);
+        }
+        while let Some(peer) = self.peer_timers.pop_due(now, &mut budget) {
+            self.peer_timer(now, peer);
         }
         self.expire_finished(now);
         self.send_grants(now);
@@ -380,9 +388,15 @@ impl Endpoint {
         self.grants.ensure(slot);
         self.ready.ensure(slot);
         self.peer_rpcs.ensure(slot);
+        self.resend_links.ensure(slot);
+        self.peer_timers.ensure(peer);
         let known = &mut self.peers[peer];
         self.peer_rpcs.push_back(&mut known.rpcs, peer, slot);
         known.rpc_count += 1;
+        if !self.rpcs[slot as usize].state.is_client() {
+            known.server_rpcs += 1;
+            self.peer_timers.arm_by(peer, self.now + self.config.client_silence_ns); // PEER-5
+        }
         slot
     }
 
@@ -399,9 +413,13 @@ impl Endpoint {
         let peer = &mut self.peers[rpc.peer];
         self.peer_rpcs.remove(&mut peer.rpcs, slot);
         peer.rpc_count -= 1;
+        if self.resend_links.list_of(slot).is_some() {
+            self.resend_links.remove(&mut peer.resends, slot);
+        }
         if rpc.state.is_client() {
             self.client_ids.remove(&rpc.id);
         } else {
+            peer.server_rpcs -= 1;
             self.server_ids.remove(&(rpc.peer, rpc.id));
         }
         self.outgoing_bytes -= u64::from(rpc.outgoing.length);

@@ -233,6 +233,7 @@ impl Endpoint {
         self.grants.recount(&mut rpc.incoming.counted, outstanding);
         let (peer, ungranted, id) = (rpc.peer, rpc.incoming.ungranted(), rpc.id);
         self.grants.update(slot, peer, ungranted);
+        self.await_peer(now, slot);
         self.stats.grants_sent += 1;
         self.trace.record(EventKind::GrantSent, id, end, u32::from(priority));
         self.send_control(now, slot, Body::Grant(Grant { offset: end, priority }));

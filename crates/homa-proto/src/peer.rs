@@ -15,6 +15,9 @@ use crate::wire::{Ack, Incarnation, PRIORITIES};
 /// Peers looked at when one must be forgotten to make room: bounds the work, and finds one unless nearly all are in use.
 const EVICT_STEPS: usize = 16;
 
+/// RESENDs that may go to a peer at once after a pause: a lossy moment is repaired without waiting for each other.
+const BURST: u64 = 16;
+
 /// Why all RPCs of a peer's earlier life end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LifeEnd {
@@ -73,13 +76,17 @@ pub(crate) struct Peer {
     pub cutoffs_sent: Option<Time>,
     /// Acknowledgements for it that wait for a packet.
     pub acks: VecDeque<Ack>,
+    /// RPCs for which a RESEND is due, in the order of their becoming so.
+    pub resends: List,
     /// When the next RESEND to it may go (RESEND-7).
-    pub resend_at: Time,
+    resend_at: Time,
     /// Largest Homa packet on the path to it.
     pub max_packet: u32,
     /// Its RPCs, oldest first.
     pub rpcs: List,
     pub rpc_count: u32,
+    /// Those among them of which we are the server.
+    pub server_rpcs: u32,
     /// Blocks of finished ids that name it.
     pub finished_blocks: u32,
 }
@@ -98,10 +105,12 @@ impl Peer {
             cutoff_version: 0,
             cutoffs_sent: None,
             acks: VecDeque::new(),
+            resends: List::EMPTY,
             resend_at: Time::ZERO,
             max_packet,
             rpcs: List::EMPTY,
             rpc_count: 0,
+            server_rpcs: 0,
             finished_blocks: 0,
         }
     }
@@ -144,13 +153,14 @@ impl Peer {
         self.acks.clear();
     }
 
-    /// Reserves the moment of the next RESEND to this peer. `burst` of them may go at once after a pause.
-    pub(crate) fn reserve_resend(&mut self, now: Time, config: &Config) -> Time {
-        const BURST: u64 = 16;
-        let earliest = Time::from_ns(now.as_ns().saturating_sub(BURST * config.resend_spacing_ns));
-        let slot = self.resend_at.max(earliest);
-        self.resend_at = slot + config.resend_spacing_ns;
-        slot.max(now)
+    /// When the next RESEND may go; `BURST` of them may go at once after a pause.
+    pub(crate) fn next_resend(&self, now: Time, config: &Config) -> Time {
+        self.resend_at.max(Time::from_ns(now.as_ns().saturating_sub(BURST * config.resend_spacing_ns)))
+    }
+
+    /// A RESEND goes now.
+    pub(crate) fn resent(&mut self, now: Time, config: &Config) {
+        self.resend_at = self.next_resend(now, config) + config.resend_spacing_ns;
     }
 }
 
@@ -202,6 +212,10 @@ impl Peers {
             }
         }
         false
+    }
+
+    pub(crate) fn contains(&self, peer: u32) -> bool {
+        self.slots.contains(peer as usize)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Peer)> {
@@ -267,8 +281,13 @@ mod tests {
         let config = Config { resend_spacing_ns: 100, ..Config::default() };
         let mut peer = Peer::new(addr(1), Time::ZERO, 1_480);
         let now = Time::from_ns(1_000_000);
-        let slots: Vec<u64> = (0..20).map(|_| peer.reserve_resend(now, &config).since(now)).collect();
-        assert_eq!(slots[..17], [0; 17]);
-        assert_eq!(slots[17..], [100, 200, 300]);
+        let waits = (0..20).map(|_| {
+            let wait = peer.next_resend(now, &config).since(now);
+            peer.resent(now, &config);
+            wait
+        });
+        let waits: Vec<u64> = waits.collect();
+        assert_eq!(waits[..17], [0; 17]);
+        assert_eq!(waits[17..], [100, 200, 300]);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use homa_trace::EventKind;
 
+use crate::contract::DoneReason;
 use crate::endpoint::Endpoint;
 use crate::finished::Forgotten;
 use crate::peer::LifeEnd;
@@ -18,6 +19,9 @@ const SWEEP: usize = 64;
 pub(crate) struct Reaper {
     /// Peers with RPCs of an earlier life.
     peers: VecDeque<u32>,
+    /// Clients that have been silent for too long, and the RPC from which their list is looked at.
+    silent: VecDeque<u32>,
+    silent_cursor: Option<u32>,
     /// Ports being closed, and how far the table has been swept for the first.
     ports: VecDeque<u16>,
     cursor: usize,
@@ -25,7 +29,18 @@ pub(crate) struct Reaper {
 
 impl Reaper {
     pub(crate) fn has_work(&self) -> bool {
-        !self.peers.is_empty() || !self.ports.is_empty()
+        !self.peers.is_empty() || !self.silent.is_empty() || !self.ports.is_empty()
+    }
+
+    pub(crate) fn end_silent(&mut self, peer: u32) {
+        if !self.silent.contains(&peer) {
+            self.silent.push_back(peer);
+        }
+    }
+
+    /// Whether the server RPCs of `peer` are being freed for its silence.
+    pub(crate) fn ends_silent(&self, peer: u32) -> bool {
+        self.silent.contains(&peer)
     }
 
     pub(crate) fn close_port(&mut self, port: u16) {
@@ -75,7 +90,36 @@ impl Endpoint {
             budget -= 1;
             self.end_of_life(now, slot);
         }
+        self.end_silent_clients(now, &mut budget);
         self.sweep_closing_port(now, budget);
+    }
+
+    /// Frees the server RPCs of peers that are still silent (PEER-5). Each RPC looked at costs budget, freed or not.
+    fn end_silent_clients(&mut self, now: Time, budget: &mut u32) {
+        while let Some(&peer) = self.reaper.silent.front() {
+            let known = &self.peers[peer];
+            let silent = now.since(known.last_heard) >= self.config.client_silence_ns;
+            let cursor = self.reaper.silent_cursor.take();
+            // An RPC that ended meanwhile has left the list: begin again.
+            let cursor = cursor.filter(|&slot| self.peer_rpcs.list_of(slot) == Some(peer));
+            let Some(slot) = cursor.or(known.rpcs.head()).filter(|_| silent && known.server_rpcs > 0) else {
+                let next = known.last_heard + self.config.client_silence_ns;
+                if known.server_rpcs > 0 {
+                    self.peer_timers.arm_by(peer, next);
+                }
+                self.reaper.silent.pop_front();
+                continue;
+            };
+            if *budget == 0 {
+                self.reaper.silent_cursor = Some(slot);
+                return;
+            }
+            *budget -= 1;
+            self.reaper.silent_cursor = self.peer_rpcs.next(slot);
+            if !self.rpcs[slot as usize].state.is_client() {
+                self.end_server(now, slot, DoneReason::ClientSilent);
+            }
+        }
     }
 
     /// RPCs stand in their peer's list by age, so those of an earlier life come first.

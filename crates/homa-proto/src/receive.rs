@@ -264,7 +264,6 @@ impl Endpoint {
             state: State::RequestArriving,
             tries: 0,
             backoff: 0,
-            resend_reserved: false,
             answered: true,
             quiet_since: now,
             port: common.dest_port,
@@ -355,8 +354,8 @@ impl Endpoint {
             self.grants.add(slot, peer, ungranted);
         }
         self.grants.dirty = true;
-        if !self.timers.is_armed(slot) {
-            self.timers.arm(slot, now + self.config.resend_interval_ns);
+        if outstanding > 0 {
+            self.await_peer(now, slot);
         }
         Ok(())
     }
@@ -382,7 +381,6 @@ impl Endpoint {
         let Some(state) = rpc.state.after(Input::RequestComplete) else { return };
         rpc.state = state;
         let port = rpc.port;
-        self.timers.arm(slot, now + self.config.client_silence_ns);
         self.stats.requests_delivered += 1;
         let peer = self.peers[peer].addr;
         self.events.push_back(Event::Request { rpc: self.key(slot), peer, port, length });

@@ -22,43 +22,60 @@ pub(crate) fn backed_off(interval_ns: u64, ceiling_ns: u64, backoff: u8) -> u64 
 }
 
 impl Endpoint {
+    /// The RPC begins to wait for its peer: asks again when nothing has come for an interval.
+    pub(crate) fn await_peer(&mut self, now: Time, slot: u32) {
+        if !self.timers.is_armed(slot) && self.resend_links.list_of(slot).is_none() {
+            self.timers.arm(slot, now + self.config.resend_interval_ns);
+        }
+    }
+
     /// The timer of an RPC fired: its state says whether anything is due.
     pub(crate) fn rpc_timer(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         if rpc.life != self.peers[rpc.peer].life {
             self.end_of_life(now, slot);
-            return;
+        } else if rpc.state == State::Responding {
+            self.need_ack_timer(now, slot);
+        } else if self.waits_for_peer(slot) {
+            self.receiver_timer(now, slot);
         }
+    }
+
+    /// Whether the peer owes us bytes, or at least a sign of life (RESEND-3). Where the next step is our own, a packet to
+    /// send or a grant to give, that step arms the timer again.
+    pub(crate) fn waits_for_peer(&self, slot: u32) -> bool {
+        let rpc = &self.rpcs[slot as usize];
         match rpc.state {
-            State::Requesting | State::ResponseArriving => self.receiver_timer(now, slot),
-            State::RequestArriving if rpc.incoming.expects_bytes() => self.receiver_timer(now, slot),
-            State::Responding if rpc.outgoing.all_sent() => self.need_ack_timer(now, slot),
-            State::RequestArriving | State::InService | State::Responding => self.silence_timer(now, slot),
+            State::Requesting => !rpc.outgoing.is_ready(),
+            State::ResponseArriving | State::RequestArriving => rpc.incoming.expects_bytes(),
+            State::InService | State::Responding => false,
         }
     }
 
-    /// Whether the next step of this client RPC is our own: a packet to send or a grant to give (RESEND-3).
-    fn waits_for_us(&self, slot: u32) -> bool {
+    /// When the silence about an RPC has lasted long enough to ask.
+    fn resend_due(&self, slot: u32) -> Time {
         let rpc = &self.rpcs[slot as usize];
-        rpc.outgoing.is_ready() || (rpc.incoming.length != 0 && !rpc.incoming.expects_bytes())
-    }
-
-    /// Someone owes us bytes, or at least a sign of life.
-    fn receiver_timer(&mut self, now: Time, slot: u32) {
         let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
-        if self.waits_for_us(slot) {
-            self.rpcs[slot as usize].quiet_since = now;
-            self.timers.arm(slot, now + floor);
-            return;
-        }
+        rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff)
+    }
+
+    fn receiver_timer(&mut self, now: Time, slot: u32) {
+        let due = self.resend_due(slot);
         let rpc = &self.rpcs[slot as usize];
-        let due = rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff);
         if now < due {
             self.timers.arm(slot, due);
         } else if u32::from(rpc.tries) >= self.config.max_resends {
             self.give_up(now, slot);
-        } else if self.may_resend(now, slot) {
-            self.ask_again(now, slot);
+        } else {
+            let peer = rpc.peer;
+            let known = &mut self.peers[peer];
+            self.resend_links.push_back(&mut known.resends, peer, slot);
+            let at = known.next_resend(now, &self.config);
+            if at <= now {
+                self.serve_resends(now, peer);
+            } else {
+                self.peer_timers.arm_by(peer, at);
+            }
         }
     }
 
@@ -71,33 +88,63 @@ impl Endpoint {
         }
     }
 
-    /// RESEND-7: a moment is reserved for each; if it is not now, the timer comes back for it.
-    fn may_resend(&mut self, now: Time, slot: u32) -> bool {
-        let rpc = &mut self.rpcs[slot as usize];
-        if rpc.resend_reserved {
-            return true;
+    /// Asks for as many of a peer's silent RPCs as its rate allows (RESEND-7), a bounded number at a time. An RPC that was
+    /// heard of while it stood in the queue leaves it without a packet.
+    fn serve_resends(&mut self, now: Time, peer: u32) {
+        for _ in 0..self.config.reap_limit {
+            let known = &mut self.peers[peer];
+            let Some(slot) = known.resends.head() else { return };
+            if known.next_resend(now, &self.config) > now {
+                break;
+            }
+            self.resend_links.remove(&mut known.resends, slot);
+            let due = self.resend_due(slot);
+            if !self.waits_for_peer(slot) {
+                continue;
+            }
+            if now < due {
+                self.timers.arm(slot, due);
+                continue;
+            }
+            self.peers[peer].resent(now, &self.config);
+            self.ask_again(now, slot);
         }
-        let at = self.peers[rpc.peer].reserve_resend(now, &self.config);
-        if at > now {
-            rpc.resend_reserved = true;
-            self.timers.arm(slot, at);
+        if !self.peers[peer].resends.is_empty() {
+            let at = self.peers[peer].next_resend(now, &self.config);
+            self.peer_timers.arm_by(peer, at.max(now));
         }
-        at <= now
     }
 
     /// Sends a round of RESENDs and waits for the answer twice as long as before.
     fn ask_again(&mut self, now: Time, slot: u32) {
         self.request_missing(now, slot);
         let rpc = &mut self.rpcs[slot as usize];
-        rpc.resend_reserved = false;
         rpc.tries = rpc.tries.saturating_add(1);
         rpc.backoff = rpc.backoff.saturating_add(1);
         rpc.quiet_since = now;
-        let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
-        self.timers.arm(slot, now + backed_off(floor, ceiling, rpc.backoff));
         // GRANT-11: a silent sender's grants are given to others until it is heard again.
         self.grants.recount(&mut rpc.incoming.counted, 0);
         self.grants.dirty = true;
+        let due = self.resend_due(slot);
+        self.timers.arm(slot, due);
+    }
+
+    /// The timer of a peer fired: RESENDs that waited for their rate, and its silence.
+    pub(crate) fn peer_timer(&mut self, now: Time, peer: u32) {
+        if !self.peers.contains(peer) {
+            return;
+        }
+        self.serve_resends(now, peer);
+        let known = &self.peers[peer];
+        if known.server_rpcs == 0 {
+            return;
+        }
+        let silent_at = known.last_heard + self.config.client_silence_ns;
+        if now >= silent_at {
+            self.reaper.end_silent(peer); // PEER-5
+        } else {
+            self.peer_timers.arm_by(peer, silent_at);
+        }
     }
 
     /// Asks for what is missing (RESEND-4). Returns whether anything is.
@@ -126,17 +173,6 @@ impl Endpoint {
         self.trace.record(EventKind::ResendSent, id, length.unwrap_or(u32::MAX), offset);
         let priority = self.config.num_priorities - 1;
         self.send_control(now, slot, Body::Resend(Resend { offset, length, priority }));
-    }
-
-    /// PEER-5: frees the RPC of a client whose host says nothing at all.
-    fn silence_timer(&mut self, now: Time, slot: u32) {
-        let heard = self.peers[self.rpcs[slot as usize].peer].last_heard;
-        let end = heard + self.config.client_silence_ns;
-        if now >= end {
-            self.end_server(now, slot, DoneReason::ClientSilent);
-        } else {
-            self.timers.arm(slot, end);
-        }
     }
 
     /// ACK-9, ACK-10.

@@ -71,8 +71,6 @@ pub(crate) struct Rpc {
     pub tries: u8,
     /// How many times the interval to the next one has doubled.
     pub backoff: u8,
-    /// A moment for the next RESEND is reserved: it needs no other permission.
-    pub resend_reserved: bool,
     /// The peer has said something about it.
     pub answered: bool,
     /// When something was last heard, or asked.
@@ -91,7 +89,6 @@ impl Rpc {
         self.tries = 0;
         self.backoff = 0;
         self.quiet_since = now;
-        self.resend_reserved = false;
     }
 }
 

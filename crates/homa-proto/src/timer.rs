@@ -1,7 +1,7 @@
 //! A hierarchical timing wheel: arming, disarming and expiring are O(1), whatever the number of timers.
 //!
-//! One timer per RPC. A packet does not touch it: when it expires, the RPC's own state says whether anything is due, and
-//! it is armed again for the remaining time.
+//! One timer per RPC that waits for its peer, and one per peer. A packet does not touch them: when one expires, the state
+//! says whether anything is due, and it is armed again for the remaining time. An RPC whose next step is our own has none.
 
 use crate::lists::{Links, List};
 use crate::time::Time;
@@ -14,7 +14,7 @@ const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 5;
 const REACH: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
 
-/// Timers of RPC slots, each armed at most once.
+/// Timers of slots (of RPCs, or of peers), each armed at most once.
 #[derive(Debug)]
 pub(crate) struct TimerWheel {
     links: Links,
@@ -52,6 +52,14 @@ impl TimerWheel {
 
     pub(crate) fn is_armed(&self, slot: u32) -> bool {
         self.links.list_of(slot).is_some()
+    }
+
+    /// Arms `slot` for `at` unless it is armed for an earlier moment.
+    pub(crate) fn arm_by(&mut self, slot: u32, at: Time) {
+        let tick = at.as_ns().div_ceil(1 << TICK_SHIFT);
+        if !self.is_armed(slot) || tick < self.deadlines[slot as usize] {
+            self.arm(slot, at);
+        }
     }
 
     /// Arms `slot` for `at`, or moves it there. It expires at the first tick not before `at`.

@@ -211,7 +211,10 @@ impl Endpoint {
         self.ready.remove(slot);
         if !rpc.outgoing.all_sent() {
             self.trace.record(EventKind::WaitGrant, rpc.id, rpc.outgoing.granted, rpc.outgoing.length);
-        } else if rpc.state == State::Responding {
+        }
+        if rpc.state == State::Requesting {
+            self.await_peer(now, slot);
+        } else if rpc.outgoing.all_sent() {
             (rpc.tries, rpc.backoff) = (0, 0);
             self.timers.arm(slot, now + self.config.need_ack_interval_ns); // ACK-9
         }
