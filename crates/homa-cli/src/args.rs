@@ -144,7 +144,7 @@ pub struct BenchArgs {
     /// Longer messages are shortened to this many bytes; `none`: send them as long as they are
     #[arg(long, value_name = "BYTES|none", default_value = "1000000", value_parser = truncation)]
     pub max_message: Truncation,
-    /// Protocols to measure, in turn
+    /// Protocols to measure, in turn. A Homa server is needed in any case: slowdown is relative to Homa without load
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp")]
     pub protocol: Vec<Protocol>,
     /// Offered load of all clients, Gbps of request payload (open loop, Poisson arrivals)
@@ -163,9 +163,9 @@ pub struct BenchArgs {
     /// Client hosts, all in this process; each has its own address
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub clients: u16,
-    /// Client ports per client host
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub ports: u16,
+    /// Client ports per client host [default: 4, and with --outstanding 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub ports: Option<u16>,
     /// Server ports per server host; TCP has a connection for each pair of client port and server port
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub server_ports: u16,

@@ -25,7 +25,8 @@ pub fn open(plan: &Plan, servers: &[ServerAddr]) -> Result<Vec<Box<dyn Link>>> {
     let mut next = 0;
     let mut links: Vec<Box<dyn Link>> = Vec::new();
     for &ports in &plan.ports {
-        let hosts = (next..next + ports).map(|port| Arc::clone(&hosts[port / usize::from(plan.args.ports)]));
+        let hosts =
+            (next..next + ports).map(|port| Arc::clone(&hosts[port / usize::from(plan.client_ports)]));
         next += ports;
         let receivers = usize::from(plan.args.port_receivers);
         links.push(Box::new(HomaLink::new(hosts.collect(), servers, receivers, plan.poll())?));

@@ -23,7 +23,7 @@ mod tally;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::args::{BenchArgs, Protocol};
 use crate::output::{Output, print};
@@ -58,7 +58,12 @@ fn measure(plan: &Plan) -> Result<Results> {
         Load::Gbps(gbps) => plan.open(gbps),
         Load::Outstanding(outstanding) => Pace::Closed { outstanding },
         Load::Fraction(fraction) => {
-            let (_, slower) = max_rate::slower(&max).context("no protocol was measured")?;
+            let (protocol, slower) = max_rate::slower(&max).context("no protocol was measured")?;
+            let title = protocol.title();
+            ensure!(
+                slower > 0.0,
+                "{title} answered nothing while its maximum was measured; try a longer --duration"
+            );
             plan.open(slower * fraction)
         }
         Load::FindMax => Pace::Closed { outstanding: plan.args.max_outstanding },

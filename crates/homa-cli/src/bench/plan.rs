@@ -13,6 +13,10 @@ use crate::args::{BenchArgs, Protocol, Truncation};
 /// The load without an option: where queues form, and both protocols still keep up.
 const DEFAULT_LOAD: f64 = 0.5;
 
+/// Client ports without an option, where there is more than one RPC at a time. A careful user of TCP opens some
+/// connections, so that not every short message stands behind every long one.
+const DEFAULT_PORTS: u16 = 4;
+
 /// The longest slice: short enough that a disturbance of some seconds hits both protocols.
 const MAX_SLICE: Duration = Duration::from_millis(2_500);
 
@@ -43,6 +47,8 @@ pub struct Plan {
     pub protocols: Vec<Protocol>,
     /// Processors of this machine.
     pub cpus: usize,
+    /// Client ports per client host.
+    pub client_ports: u16,
     /// Client ports of each thread.
     pub ports: Vec<usize>,
     /// The number of slices for each protocol.
@@ -81,7 +87,11 @@ impl Plan {
         let slices = duration.as_nanos().div_ceil(MAX_SLICE.as_nanos()) as u32;
         let slice = duration / slices;
         let servers_here = if args.servers.is_empty() { usize::from(args.server_threads) } else { 0 };
-        let ports = usize::from(args.clients) * usize::from(args.ports);
+        let client_ports = args.ports.unwrap_or(match load {
+            Load::Outstanding(_) => 1,
+            _ => DEFAULT_PORTS,
+        });
+        let ports = usize::from(args.clients) * usize::from(client_ports);
         // A closed loop sleeps while it waits, and a thread can sleep on one port; an open loop polls, and more threads
         // that poll than processors would only take them from each other.
         let threads = match load {
@@ -93,6 +103,7 @@ impl Plan {
             load,
             protocols,
             cpus,
+            client_ports,
             ports: share(ports, threads),
             slices,
             slice,
@@ -152,7 +163,7 @@ impl Plan {
             one_way: args.one_way,
             servers: args.servers.clone(),
             clients: args.clients,
-            ports: args.ports,
+            ports: self.client_ports,
             client_threads: self.ports.len(),
             port_receivers: args.port_receivers,
             server_ports: args.server_ports,

@@ -33,7 +33,7 @@ fn head(out: &mut String, results: &Results, workload: &str) -> std::fmt::Result
     writeln!(out, "<h1>{title}</h1>")?;
     writeln!(
         out,
-        "<p class=\"quiet\">Workload {}, {}; {}.</p>",
+        "<p class=\"quiet\">Workload: {}; {}; {}.</p>",
         escape(workload),
         load(results),
         place(results)
@@ -41,7 +41,12 @@ fn head(out: &mut String, results: &Results, workload: &str) -> std::fmt::Result
     if let Some((homa, tcp)) =
         results.pair().filter(|(homa, tcp)| homa.short.count > 0 && tcp.short.count > 0)
     {
-        let (bytes, homa, tcp) = (svg::size(homa.short.max_bytes), homa.short.p99_us, tcp.short.p99_us);
+        let which = if homa.short.count == homa.rpcs {
+            "all messages".to_owned()
+        } else {
+            format!("the short messages (up to {})", svg::size(homa.short.max_bytes))
+        };
+        let (homa, tcp) = (homa.short.p99_us, tcp.short.p99_us);
         let verdict = if tcp >= homa {
             format!("TCP takes {} times as long", ratio(tcp, homa))
         } else {
@@ -49,7 +54,7 @@ fn head(out: &mut String, results: &Results, workload: &str) -> std::fmt::Result
         };
         writeln!(
             out,
-            "<p class=\"finding\">Of the short messages (up to {bytes}), 99 % are answered within <b>{homa:.0} µs over \
+            "<p class=\"finding\">Of {which}, 99 % are answered within <b>{homa:.0} µs over \
              Homa</b> and <b>{tcp:.0} µs over TCP</b>: {verdict}.</p>"
         )?;
     }
@@ -87,12 +92,12 @@ fn place(results: &Results) -> String {
 fn figure(out: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(out, "<h2>Slowdown by message size</h2>\n<figure>\n<div class=\"legend\">")?;
     for run in &results.runs {
-        for (class, text) in [("p99", "99th percentile (1 in 100 is slower)"), ("p50", "median")] {
+        for (class, text) in [("p99", "P99 (1 message in 100 is slower)"), ("p50", "median")] {
             let (name, title) = (run.protocol.name(), run.protocol.title());
             writeln!(
                 out,
                 "<span><svg viewBox=\"0 0 34 12\"><line class=\"curve {name} {class}\" x1=\"0\" x2=\"34\" y1=\"6\" \
-                 y2=\"6\"/></svg>{title}, {text}</span>"
+                 y2=\"6\"/></svg>{title} {text}</span>"
             )?;
         }
     }

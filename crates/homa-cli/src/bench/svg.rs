@@ -9,11 +9,11 @@ use homa_workload::BinSummary;
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 470.0;
 const LEFT: f64 = 76.0;
-const RIGHT: f64 = 110.0;
+const RIGHT: f64 = 128.0;
 const TOP: f64 = 18.0;
 const BOTTOM: f64 = 84.0;
 /// The room between the last bin and the slot of the largest 1 %.
-const GAP: f64 = 14.0;
+const GAP: f64 = 18.0;
 /// The least distance between two labels at the end of the curves.
 const LABEL_HEIGHT: f64 = 17.0;
 
@@ -21,7 +21,7 @@ const LABEL_HEIGHT: f64 = 17.0;
 type Percentile = (&'static str, &'static str, fn(&BinSummary) -> f64);
 
 const PERCENTILES: [Percentile; 2] =
-    [("P99", "p99", |bin| bin.slowdown_p99), ("P50", "p50", |bin| bin.slowdown_p50)];
+    [("P99", "p99", |bin| bin.slowdown_p99), ("median", "p50", |bin| bin.slowdown_p50)];
 
 /// Draws all runs. Empty where there is nothing to draw.
 pub fn chart(results: &Results) -> String {
@@ -182,6 +182,17 @@ impl<'a> Frame<'a> {
             .map(|(row, bin)| format!("{:.1},{:.1}", self.center(row), self.y(value(bin))))
             .collect();
         writeln!(out, "<polyline class=\"curve {class}\" points=\"{}\"/>", points.join(" "))?;
+        if let [.., last, largest] = &run.bins[..]
+            && self.largest_row
+        {
+            // Thin, because it leads to a part of the last bin and not to a next one.
+            let (x1, y1) = (self.center(self.bins() - 1), self.y(value(last)));
+            let (x2, y2) = (self.center(self.bins()), self.y(value(largest)));
+            writeln!(
+                out,
+                "<line class=\"lead {class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
+            )?;
+        }
         for (row, bin) in shown() {
             let (x, y) = (self.center(row), self.y(value(bin)));
             let what = if row < self.bins() {
@@ -259,7 +270,9 @@ mod tests {
         let svg = chart(&results);
         assert_eq!(svg.matches("<polyline").count(), 4);
         assert_eq!(svg.matches("<circle").count(), 4 * results.runs[0].bins.len());
-        for label in ["Homa P99", "Homa P50", "TCP P99", "TCP P50", "largest", "Slowdown", "Message size"] {
+        for label in
+            ["Homa P99", "Homa median", "TCP P99", "TCP median", "largest", "Slowdown", "Message size"]
+        {
             assert!(svg.contains(label), "{label}");
         }
         assert!(!svg.contains("NaN") && !svg.contains("inf"));

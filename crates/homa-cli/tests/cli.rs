@@ -1,0 +1,435 @@
+//! The binary as a user meets it: what it prints, what it writes, and how it fails.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn homa(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    homa(words).output().expect("the binary runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Exit code 2 and one line that begins with our name and holds `part`; nothing on standard output.
+fn assert_refused(words: &[&str], part: &str) {
+    let output = run(words);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+    assert!(text.starts_with("homa: ") && text.trim_end().lines().count() == 1, "{words:?}: {text}");
+    assert!(text.contains(part), "{words:?}: `{part}` is missing: {text}");
+    assert!(output.stdout.is_empty(), "{words:?}: {:?}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// A directory that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("homa-cli-test-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a temporary directory");
+        Scratch(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+
+    fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).expect("readable");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running `homa serve`, ended with the test.
+struct Serve {
+    process: Child,
+    lines: BufReader<ChildStdout>,
+    /// `HOST:PORT/HOMA_PORT` of the first Homa server port.
+    homa: String,
+}
+
+impl Serve {
+    fn start(words: &[&str]) -> Serve {
+        Serve::try_start(words).expect("the server ended early")
+    }
+
+    /// `None` if it ended before all ports were open.
+    fn try_start(words: &[&str]) -> Option<Serve> {
+        let mut command = homa(&["serve", "--until-stdin-ends"]);
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("the server starts");
+        let lines = BufReader::new(process.stdout.take().expect("piped"));
+        let mut server = Serve { process, lines, homa: String::new() };
+        loop {
+            let mut line = String::new();
+            if server.lines.read_line(&mut line).expect("readable") == 0 {
+                return None;
+            }
+            if let Some(addr) = line.strip_prefix("serving homa ").filter(|_| server.homa.is_empty()) {
+                server.homa = addr.trim().to_owned();
+            }
+            if line == "ready\n" {
+                return Some(server);
+            }
+        }
+    }
+
+    /// A server on the same port number for both protocols, as `--servers` expects it. Another program may take a
+    /// number between our finding it free and the server's binding it: then there is another.
+    fn on_one_number(words: &[&str]) -> (Serve, String) {
+        for _ in 0..50 {
+            let free = TcpListener::bind("127.0.0.1:0").expect("any port");
+            let addr = free.local_addr().expect("bound").to_string();
+            drop(free);
+            if let Some(server) = Serve::try_start(&[&["--bind", &addr], words].concat()) {
+                return (server, addr);
+            }
+        }
+        panic!("found no free port number");
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn json(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|error| {
+        panic!("not JSON: {error}: {}", String::from_utf8_lossy(bytes));
+    })
+}
+
+/// The fields that the format promises, and that nothing went wrong.
+fn check_results(results: &Value, protocols: &[&str]) {
+    assert_eq!(results["schema"], 1);
+    assert!(results["seed"].is_u64() && results["config"].is_object());
+    let runs = results["runs"].as_array().expect("an array");
+    let names: Vec<&str> = runs.iter().map(|run| run["protocol"].as_str().expect("a name")).collect();
+    assert_eq!(names, protocols);
+    for run in runs {
+        for counter in ["errors", "lost", "duplicated"] {
+            assert_eq!(run[counter], 0, "{counter}: {run}");
+        }
+        assert!(run["rpcs"].as_u64().expect("a count") > 0, "{run}");
+        assert!(run["achieved_gbps"].as_f64().expect("a rate") > 0.0, "{run}");
+        for field in ["cpu_busy", "slowdown_mean"] {
+            assert!(run[field].is_f64(), "{field}: {run}");
+        }
+        assert!(run["workload"].is_string() && run.get("offered_gbps").is_some());
+        let bins = run["bins"].as_array().expect("an array");
+        assert!(!bins.is_empty());
+        for bin in bins {
+            for field in [
+                "max_bytes",
+                "count",
+                "slowdown_mean",
+                "slowdown_p50",
+                "slowdown_p99",
+                "slowdown_p999",
+                "rtt_p50_us",
+                "rtt_p99_us",
+            ] {
+                assert!(bin[field].is_number(), "{field}: {bin}");
+            }
+        }
+        for field in ["max_bytes", "count", "p50_us", "p99_us", "p999_us"] {
+            assert!(run["short"][field].is_number(), "{field}: {run}");
+        }
+    }
+}
+
+fn assert_clean(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+}
+
+#[test]
+fn help_has_examples_and_goes_to_standard_output() {
+    for words in [&["--help"][..], &["serve", "--help"], &["call", "--help"], &["bench", "--help"]] {
+        let output = run(words);
+        assert_clean(&output);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("Example"), "{words:?}");
+    }
+    assert_clean(&run(&["--version"]));
+}
+
+#[test]
+fn a_wrong_command_line_is_one_line() {
+    assert_refused(&[], "serve, call or bench");
+    assert_refused(&["frobnicate"], "frobnicate");
+    assert_refused(&["bench", "--laod", "0.8"], "--laod");
+    assert_refused(&["bench", "--load", "much"], "--load");
+    assert_refused(&["bench", "--protocol", "sctp"], "sctp");
+    assert_refused(&["bench", "--gbps", "1", "--outstanding", "1"], "cannot be used with");
+    assert_refused(&["bench", "--workload", "w9"], "w9");
+    assert_refused(&["bench", "--duration", "0.0001"], "--duration");
+    assert_refused(&["call"], "ADDR");
+    assert_refused(&["call", "127.0.0.1:99999"], "99999");
+    assert_refused(&["call", "127.0.0.1/0"], "Homa port");
+    assert_refused(&["serve", "--bind", "here:there"], "there");
+}
+
+#[test]
+fn a_missing_file_is_one_line() {
+    assert_refused(&["call", "127.0.0.1", "--file", "/no/such/file"], "/no/such/file");
+    assert_refused(&["bench", "--workload", "/no/such/file.csv"], "/no/such/file.csv");
+    assert_refused(&["bench", "--out", "/no/such/directory"], "/no/such/directory");
+    assert_refused(&["bench", "--json", "/no/such/directory/a.json"], "/no/such/directory");
+}
+
+#[test]
+fn a_bad_workload_file_names_its_line() {
+    let scratch = Scratch::new("csv");
+    fs::write(scratch.path("bad.csv"), "100,0.5\n50,1\n").expect("written");
+    assert_refused(&["bench", "--workload", &scratch.path("bad.csv")], "line 2");
+}
+
+#[test]
+fn an_unreachable_server_is_one_line() {
+    // Bound, so that nobody else takes it, and never answering over TCP; its UDP twin refuses.
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("any port");
+    let mute = silent.local_addr().expect("bound").to_string();
+    let nobody = {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("any port");
+        socket.local_addr().expect("bound").to_string()
+    };
+    assert_refused(&["call", &nobody], &nobody);
+    assert_refused(&["call", &mute, "--deadline", "0.3"], &mute);
+    assert_refused(&["bench", "--servers", &nobody, "--json", "-", "--duration", "0.1"], &nobody);
+    assert_refused(&["bench", "--servers", "no.such.host.invalid", "--json", "-"], "no.such.host.invalid");
+}
+
+#[test]
+fn a_server_of_only_one_protocol_is_named() {
+    let (_server, addr) = Serve::on_one_number(&["--protocol", "homa"]);
+    assert_refused(&["bench", "--servers", &addr, "--json", "-", "--duration", "0.1", "--size", "8"], &addr);
+}
+
+#[test]
+fn a_busy_port_is_one_line() {
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("any port");
+    let addr = tcp.local_addr().expect("bound").to_string();
+    assert_refused(&["serve", "--protocol", "tcp", "--bind", &addr], &addr);
+    let (_server, addr) = Serve::on_one_number(&["--protocol", "homa"]);
+    assert_refused(&["serve", "--protocol", "homa", "--bind", &addr], &addr);
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let bench = ["bench", "--size", "100", "--outstanding", "1", "--protocol", "homa", "--duration", "0.05"];
+    let output = run(&[&bench[..], &["--json", "/dev/full"]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).ends_with("homa: cannot write /dev/full: No space left on device (os error 28)\n")
+    );
+    assert!(!Path::new("/dev/full").metadata().expect("there").is_file());
+
+    let full = fs::File::options().write(true).open("/dev/full").expect("a full device");
+    let output = homa(&[&bench[..], &["--json", "-"]].concat()).stdout(full).output().expect("runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("standard output"), "{}", stderr(&output));
+
+    let full = fs::File::options().write(true).open("/dev/full").expect("a full device");
+    let output = homa(&["bench", "--help"]).stdout(full).output().expect("runs");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_call_prints_or_saves_the_answer() {
+    let server = Serve::start(&["--bind", "127.0.0.1:0", "--protocol", "homa"]);
+    let output = run(&["call", &server.homa, "--text", "hello"]);
+    assert_clean(&output);
+    assert_eq!(output.stdout, b"hello\n");
+    assert!(stderr(&output).contains("5 bytes, the same as sent"), "{}", stderr(&output));
+
+    let scratch = Scratch::new("call");
+    let content: Vec<u8> = (0..1_000_000u32).map(|at| (at * 7 % 253) as u8).collect();
+    fs::write(scratch.path("in"), &content).expect("written");
+    assert_clean(&run(&[
+        "call",
+        &server.homa,
+        "--file",
+        &scratch.path("in"),
+        "--output",
+        &scratch.path("out"),
+    ]));
+    assert!(fs::read(scratch.path("out")).expect("readable") == content);
+    assert_eq!(scratch.files(), ["in", "out"]);
+
+    let output = run(&["call", &server.homa, "--size", "3000", "--json"]);
+    assert_clean(&output);
+    let result = json(&output.stdout);
+    assert_eq!(
+        (&result["response_bytes"], &result["same_as_request"]),
+        (&Value::from(3000), &Value::from(true))
+    );
+    assert!(result["time_us"].as_f64().expect("a time") > 0.0);
+}
+
+#[test]
+fn a_call_that_fails_writes_nothing() {
+    let scratch = Scratch::new("call-fails");
+    let nobody = {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("any port");
+        socket.local_addr().expect("bound").to_string()
+    };
+    assert_refused(&["call", &nobody, "--output", &scratch.path("out")], &nobody);
+    assert!(scratch.files().is_empty());
+    fs::write(scratch.path("empty"), "").expect("written");
+    assert_refused(&["call", &nobody, "--file", &scratch.path("empty")], "empty");
+}
+
+#[test]
+fn one_size_one_at_a_time_as_json() {
+    for poll in ["0", "50"] {
+        let words = ["bench", "--size", "100", "--outstanding", "1", "--duration", "0.3", "--json", "-"];
+        let output = run(&[&words[..], &["--poll-us", poll]].concat());
+        assert_clean(&output);
+        let results = json(&output.stdout);
+        check_results(&results, &["homa", "tcp"]);
+        assert_eq!(results["runs"][0]["bins"].as_array().map(Vec::len), Some(1));
+        assert_eq!(results["config"]["poll_us"].to_string(), poll);
+    }
+}
+
+#[test]
+fn a_workload_at_half_load_writes_report_and_results() {
+    let scratch = Scratch::new("workload");
+    let output = run(&["bench", "--duration", "0.5", "--out", &scratch.path("")]);
+    assert_clean(&output);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in ["W4 truncated to 1000000 bytes", "largest 1 %", "P99.9", "Short messages", "50 %"] {
+        assert!(table.contains(part), "{part}:\n{table}");
+    }
+    assert_eq!(scratch.files(), ["report.html", "results.json"]);
+    let results = json(&fs::read(scratch.path("results.json")).expect("readable"));
+    check_results(&results, &["homa", "tcp"]);
+    assert_eq!(results["config"]["truncated_at"], 1_000_000);
+    assert_eq!(results["max"].as_array().map(Vec::len), Some(2));
+    assert!(results["config"]["gbps"].is_f64());
+    let page = fs::read_to_string(scratch.path("report.html")).expect("readable");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
+}
+
+#[test]
+fn tiny_messages_over_many_ports_and_threads() {
+    let output = run(&[
+        "bench",
+        "--workload",
+        "w1",
+        "--gbps",
+        "0.01",
+        "--duration",
+        "0.3",
+        "--json",
+        "-",
+        "--clients",
+        "2",
+        "--ports",
+        "2",
+        "--server-ports",
+        "2",
+        "--server-threads",
+        "2",
+        "--port-receivers",
+        "1",
+    ]);
+    assert_clean(&output);
+    check_results(&json(&output.stdout), &["homa", "tcp"]);
+}
+
+#[test]
+fn messages_above_a_megabyte_on_request() {
+    let output = run(&[
+        "bench",
+        "--size",
+        "3000000",
+        "--outstanding",
+        "2",
+        "--duration",
+        "0.3",
+        "--json",
+        "-",
+        "--max-message",
+        "none",
+    ]);
+    assert_clean(&output);
+    check_results(&json(&output.stdout), &["homa", "tcp"]);
+}
+
+#[test]
+fn one_way_answers_are_short() {
+    let output = run(&[
+        "bench",
+        "--size",
+        "20000",
+        "--outstanding",
+        "4",
+        "--duration",
+        "0.2",
+        "--json",
+        "-",
+        "--one-way",
+    ]);
+    assert_clean(&output);
+    check_results(&json(&output.stdout), &["homa", "tcp"]);
+}
+
+#[test]
+fn the_maximum_of_each_protocol() {
+    let output = run(&["bench", "--workload", "w3", "--find-max", "--duration", "0.2", "--json", "-"]);
+    assert_clean(&output);
+    let results = json(&output.stdout);
+    check_results(&results, &["homa", "tcp"]);
+    for max in results["max"].as_array().expect("an array") {
+        assert!(max["gbps"].as_f64().expect("a rate") > 0.0);
+    }
+}
+
+#[test]
+fn remote_servers_are_used_and_left_running() {
+    let (mut server, addr) = Serve::on_one_number(&["--server-ports", "2"]);
+    let words = ["bench", "--servers", &addr, "--server-ports", "2", "--size", "500", "--gbps", "0.05"];
+    let output = run(&[&words[..], &["--duration", "0.2", "--json", "-"]].concat());
+    assert_clean(&output);
+    check_results(&json(&output.stdout), &["homa", "tcp"]);
+    assert!(server.process.try_wait().expect("a child").is_none(), "the server ended");
+
+    let output = run(&[&words[..], &["--duration", "0.2", "--json", "-", "--one-way"]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("start the server with --one-way"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_server_of_the_bench_ends_with_its_input_and_says_what_it_served() {
+    let mut server = Serve::start(&["--bind", "127.0.0.1:0"]);
+    assert_clean(&run(&["call", &server.homa, "--text", "x"]));
+    drop(server.process.stdin.take());
+    let mut rest = String::new();
+    server.lines.read_to_string(&mut rest).expect("readable");
+    assert_eq!(rest, "served homa 1\nserved tcp 0\n");
+    assert_eq!(server.process.wait().expect("a child").code(), Some(0));
+}
