@@ -4,6 +4,8 @@ use homa_proto::US;
 use rand::Rng;
 use rand_pcg::Pcg64;
 
+use crate::payload::random_numbers;
+
 /// Probabilities of what happens to a packet between two hosts, and what then happens. The default is a faultless network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultProfile {
@@ -76,12 +78,12 @@ pub(crate) struct Faults {
 }
 
 /// The random stream of the faults, so that they do not change when the load draws one number more.
-const STREAM: u128 = 0xfa;
+const STREAM: u64 = 0xfa;
 
 impl Faults {
     pub(crate) fn new(profile: FaultProfile, seed: u64) -> Faults {
         let active = profile.loss + profile.duplication + profile.reordering + profile.corruption > 0.0;
-        Faults { profile, rng: Pcg64::new(u128::from(seed), STREAM), counts: FaultCounts::default(), active }
+        Faults { profile, rng: random_numbers(seed, STREAM), counts: FaultCounts::default(), active }
     }
 
     pub(crate) fn set_profile(&mut self, profile: FaultProfile) {

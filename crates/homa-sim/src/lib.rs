@@ -32,6 +32,7 @@ mod payload;
 mod queue;
 mod run;
 mod store;
+mod swarm;
 
 pub use app::{App, HostCtx, Reply};
 pub use capture::{Captured, Fate};
@@ -44,3 +45,4 @@ pub use network::{Network, NetworkConfig, Topology};
 pub use payload::PayloadMode;
 pub use queue::EventQueue;
 pub use run::{Report, Simulation, SimulationConfig};
+pub use swarm::{SwarmOptions, SwarmReport, swarm};

@@ -9,7 +9,7 @@ use rand::Rng;
 use rand_pcg::Pcg64;
 
 use crate::app::{App, HostCtx, Reply};
-use crate::payload::mix;
+use crate::payload::{mix, random_numbers};
 
 /// When a client starts RPCs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -130,7 +130,7 @@ pub struct RpcLoad {
 /// Homa port of every server of the load.
 const SERVER_PORT: u16 = 99;
 /// The random stream of the choice of servers.
-const STREAM: u128 = 0x10ad;
+const STREAM: u64 = 0x10ad;
 /// How long a closed-loop client waits before it offers a refused RPC again.
 const RETRY_NS: u64 = homa_proto::MS;
 
@@ -159,7 +159,7 @@ impl RpcLoad {
             sizes: load.workload.sampler(own_seed),
             gaps,
             next_start: Time::ZERO,
-            rng: Pcg64::new(u128::from(own_seed), STREAM),
+            rng: random_numbers(own_seed, STREAM),
             next_cookie: 0,
             open: BTreeMap::new(),
             counts: LoadCounts::default(),

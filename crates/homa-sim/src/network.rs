@@ -260,6 +260,11 @@ impl<A: App> Network<A> {
         self.fabric.send(Packet { from: from as u32, to: to as u32, wire_len, priority, bytes });
     }
 
+    /// Packets under way, in queues or on links.
+    pub fn packets_under_way(&self) -> usize {
+        self.fabric.packets.in_flight()
+    }
+
     /// The packets seen so far, where [`NetworkConfig::capture`] asked for it.
     pub fn captured(&self) -> &[Captured] {
         &self.fabric.capture.packets

@@ -1,5 +1,7 @@
 //! What messages hold: bytes that depend on their message and their place in it.
 
+use rand_pcg::Pcg64;
+
 /// Whether payload exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadMode {
@@ -21,6 +23,11 @@ const WORD: usize = 8;
 pub(crate) fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 32)).wrapping_mul(SPREAD);
     value ^ (value >> 29)
+}
+
+/// Random numbers for one purpose of a run. Mixed, because generators started from neighbouring numbers begin alike.
+pub(crate) fn random_numbers(seed: u64, purpose: u64) -> Pcg64 {
+    Pcg64::new(u128::from(mix(seed)) << 64 | u128::from(mix(!seed ^ purpose)), u128::from(purpose))
 }
 
 impl Pattern {
