@@ -19,6 +19,9 @@ use crate::tcp::Spin;
 /// How often a receiver thread looks whether its link is gone.
 const RECEIVER_CHECK: Duration = Duration::from_millis(100);
 
+/// Answers taken from one port before the next gets its turn.
+const BATCH: usize = 64;
+
 /// All threads' ports. The first `--ports` belong to the first client host, and so on.
 pub fn open(plan: &Plan, servers: &[ServerAddr]) -> Result<Vec<Box<dyn Link>>> {
     let hosts: Vec<Arc<Host>> = (0..plan.args.clients).map(|_| bind(plan, servers)).collect::<Result<_>>()?;
@@ -115,9 +118,12 @@ impl Link for HomaLink {
         }
         // One port: the host polls and sleeps by its own setting. Several: a thread cannot sleep on all of them, and the
         // generator does not ask it to.
-        let wait = if self.clients.len() == 1 { wait } else { Duration::ZERO };
-        for client in &self.clients {
+        if let ([client], false) = (&self.clients[..], wait.is_zero()) {
             answers.extend(client.recv_completion(Some(wait)).map(answer));
+            return Ok(());
+        }
+        for client in &self.clients {
+            answers.extend(client.take_completions(BATCH).into_iter().map(answer));
         }
         Ok(())
     }
