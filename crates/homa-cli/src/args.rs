@@ -95,7 +95,7 @@ pub struct ServeArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Example: homa call 127.0.0.1:14600 --text hello")]
 pub struct CallArgs {
-    /// The server: ADDRESS[:UDP_PORT][/HOMA_PORT], by default UDP port 14600 and Homa port 99
+    /// The server: `ADDRESS[:UDP_PORT][/HOMA_PORT]`, by default UDP port 14600 and Homa port 99
     #[arg(value_name = "ADDR")]
     pub addr: String,
     /// Send the content of this file
@@ -131,7 +131,7 @@ Every latency counts from the moment the message was due, not from when it could
 those that waited behind it (no coordinated omission). Gbps are 10^9 bits of request payload per second, all clients
 together. An open-loop client polls rather than sleeps when its next message is due within 2 ms, for both protocols.")]
 pub struct BenchArgs {
-    /// Remote `homa serve` hosts, ADDRESS[:PORT]; without, servers are started on this machine
+    /// Remote `homa serve` hosts, `ADDRESS[:PORT]`; without, servers are started on this machine
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub servers: Vec<String>,
     /// Message sizes: w1 to w8, short-long, one-medium, starve, a number of bytes, or a CSV file of
@@ -163,7 +163,7 @@ pub struct BenchArgs {
     /// Client hosts, all in this process; each has its own address
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub clients: u16,
-    /// Client ports per client host [default: 4, and with --outstanding 1]
+    /// Client ports per client host [default: 4, but 1 with --outstanding]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub ports: Option<u16>,
     /// Server ports per server host; TCP has a connection for each pair of client port and server port
