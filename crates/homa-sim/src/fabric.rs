@@ -44,6 +44,8 @@ pub(crate) enum Event {
     Forward { packet: u32, port: u32 },
     /// A packet is at its host.
     Deliver { packet: u32 },
+    /// A host looks at what its card has received.
+    Receive { host: u32 },
     /// A host's endpoint wants its timeout handled.
     Timeout { host: u32, life: u32 },
     /// A timer of a host's application.

@@ -1,5 +1,6 @@
 //! A host: an endpoint, its application, and the loop that drives it.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use homa_proto::{Config, Endpoint, Event as ProtoEvent, RpcKey, RxPacket, Time, Transmit};
@@ -38,6 +39,8 @@ pub(crate) struct HostState {
     pub(crate) client_port: Option<u16>,
     pub(crate) store: Store,
     pub(crate) counts: HostCounts,
+    /// Packets that wait for the next look at the card.
+    pub(crate) waiting: Vec<u32>,
     /// How often this life ran the request of (client host, id).
     executed: HashMap<(u32, u64), u32>,
     /// The earliest timeout event in the queue.
@@ -82,6 +85,7 @@ impl<A: App> Host<A> {
                 client_port: None,
                 store: Store::new(setup.seed, setup.index, setup.payload),
                 counts: HostCounts::default(),
+                waiting: Vec::new(),
                 executed: HashMap::new(),
                 armed: None,
                 nic_blocked: false,
@@ -192,7 +196,7 @@ impl<A: App> Host<A> {
         state.executed.clear();
         state.store.forget_all();
         fabric.requests.retain(|&(client, _), _| client != state.index);
-        for packet in fabric.ports[state.index as usize].clear() {
+        for packet in fabric.ports[state.index as usize].clear().into_iter().chain(state.waiting.drain(..)) {
             fabric.packets.release(packet);
         }
     }
@@ -210,19 +214,23 @@ impl<A: App> Host<A> {
         Some(result)
     }
 
-    /// Takes a packet from the wire; false: the host is down.
-    pub(crate) fn receive(&mut self, fabric: &mut Fabric, packet: &Packet) -> bool {
-        let Some(endpoint) = self.endpoint.as_mut() else { return false };
+    /// Takes packets from the wire.
+    pub(crate) fn receive(&mut self, fabric: &mut Fabric, burst: &[(u32, Packet)]) {
+        let Some(endpoint) = self.endpoint.as_mut() else { return };
         endpoint.trace().set_virtual_now(fabric.now.as_ns());
-        let packet = RxPacket {
-            from: host_address(packet.from as usize),
-            bytes: &packet.bytes,
-            wire_len: packet.wire_len as usize,
-        };
-        let mut sink = PacketSink { store: &mut self.state.store, packet };
-        endpoint.handle_packets(fabric.now, [packet], &mut sink);
+        let current = Cell::new(None);
+        let packets = burst.iter().map(|(_, packet)| {
+            let packet = RxPacket {
+                from: host_address(packet.from as usize),
+                bytes: &packet.bytes,
+                wire_len: packet.wire_len as usize,
+            };
+            current.set(Some(packet));
+            packet
+        });
+        let mut sink = PacketSink { store: &mut self.state.store, current: &current };
+        endpoint.handle_packets(fabric.now, packets, &mut sink);
         self.drive(fabric);
-        true
     }
 
     pub(crate) fn timeout(&mut self, fabric: &mut Fabric) {

@@ -40,6 +40,8 @@ pub struct NetworkConfig {
     pub nic_queue_bytes: u64,
     /// From a packet's arrival at a host to its handling.
     pub receive_delay_ns: u64,
+    /// A host takes what came within so long of a packet in one burst with it; 0: each packet alone.
+    pub burst_ns: u64,
     /// What the network does to packets.
     pub faults: FaultProfile,
     /// Whether payload exists.
@@ -68,6 +70,7 @@ impl NetworkConfig {
             nic_queue_bytes: 4_500,
             // The half of the host turn-around that published simulations of Homa use is 0.5 us.
             receive_delay_ns: 500,
+            burst_ns: 0,
             faults: FaultProfile::default(),
             payload: PayloadMode::Real,
             protocol: Config { incarnation: 1, link_mbps: Some(25_000), ..Config::default() },
@@ -83,6 +86,8 @@ pub struct Network<A> {
     config: NetworkConfig,
     hosts: Vec<Host<A>>,
     fabric: Fabric,
+    /// Scratch memory for the packets that a host takes at once.
+    burst: Vec<(u32, Packet)>,
 }
 
 impl<A: App> Network<A> {
@@ -107,7 +112,7 @@ impl<A: App> Network<A> {
             let protocol = host_config(&config, host.state.index, 0);
             host.start(&mut fabric, protocol);
         }
-        Network { config, hosts, fabric }
+        Network { config, hosts, fabric, burst: Vec::new() }
     }
 
     /// The time.
@@ -179,6 +184,7 @@ impl<A: App> Network<A> {
             Event::PortFree { port } => self.port_free(port),
             Event::Forward { packet, port } => self.fabric.enqueue(packet, port),
             Event::Deliver { packet } => self.deliver(packet),
+            Event::Receive { host } => self.receive(host as usize),
             Event::Timeout { host, life } => {
                 if let Some(host) = self.living(host, life) {
                     self.hosts[host].timeout(&mut self.fabric);
@@ -221,10 +227,27 @@ impl<A: App> Network<A> {
             return self.fabric.drop_packet(number, Fate::HostDown);
         }
         self.fabric.stats.delivered += 1;
-        let packet = self.fabric.packets.lend(number);
-        self.fabric.capture.see(self.fabric.now, &packet, Fate::Delivered);
-        self.hosts[to].receive(&mut self.fabric, &packet);
-        self.fabric.packets.give_back(number, packet);
+        self.fabric.capture.see(self.fabric.now, self.fabric.packets.get(number), Fate::Delivered);
+        let waiting = &mut self.hosts[to].state.waiting;
+        waiting.push(number);
+        match (self.config.burst_ns, waiting.len()) {
+            (0, _) => self.receive(to),
+            (burst_ns, 1) => {
+                self.fabric.queue.push(self.fabric.now + burst_ns, Event::Receive { host: to as u32 });
+            }
+            _ => {}
+        }
+    }
+
+    /// Hands a host what its card has received, and its buffers back to the network.
+    fn receive(&mut self, host: usize) {
+        let host = &mut self.hosts[host];
+        let packets = &mut self.fabric.packets;
+        self.burst.extend(host.state.waiting.drain(..).map(|number| (number, packets.lend(number))));
+        host.receive(&mut self.fabric, &self.burst);
+        for (number, packet) in self.burst.drain(..) {
+            self.fabric.packets.give_back(number, packet);
+        }
     }
 
     /// The host loses its memory and is silent until [`Network::restart`]. What it sent already arrives.

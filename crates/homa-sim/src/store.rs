@@ -1,5 +1,6 @@
 //! What a host keeps of each RPC, in the place of an application's buffers.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use homa_proto::wire::{self, Body};
@@ -296,15 +297,19 @@ fn data_sender_id(packet: RxPacket<'_>) -> u64 {
     }
 }
 
-/// The store as the sink of one packet's payload: the packet tells which RPC a new key stands for.
+/// The store as the sink of a burst's payload: the packet at hand tells which RPC a new key stands for.
 pub(crate) struct PacketSink<'a> {
     pub(crate) store: &'a mut Store,
-    pub(crate) packet: RxPacket<'a>,
+    /// The packet that the endpoint is taking: the last that it took from its burst.
+    pub(crate) current: &'a Cell<Option<RxPacket<'a>>>,
 }
 
 impl Reassembly for PacketSink<'_> {
     fn write(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32, data: &[u8]) {
-        self.store.write(self.packet, rpc, message_length, offset, data, len);
+        match self.current.get() {
+            Some(packet) => self.store.write(packet, rpc, message_length, offset, data, len),
+            None => self.store.violation(format!("bytes of {rpc:?} are written without a packet")),
+        }
     }
 }
 

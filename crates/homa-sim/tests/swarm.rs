@@ -1,0 +1,28 @@
+//! The everyday form of `examples/swarm.rs`: a few seeds of everything that can go wrong.
+
+use homa_sim::{SwarmOptions, swarm};
+
+#[test]
+fn whatever_goes_wrong_every_rpc_ends_and_nothing_is_left() {
+    for seed in 0..40 {
+        let report = swarm(seed, SwarmOptions { check_every: 50, ..SwarmOptions::default() });
+        assert_eq!(report.problems, Vec::<String>::new(), "{report:?}");
+        assert!(report.started > 0);
+    }
+}
+
+#[test]
+fn corrupted_packets_break_no_bound_and_leave_nothing() {
+    for seed in 0..10 {
+        let options = SwarmOptions { check_every: 50, corruption: true, ..SwarmOptions::default() };
+        let report = swarm(seed, options);
+        assert_eq!(report.problems, Vec::<String>::new(), "{report:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = |seed| swarm(seed, SwarmOptions { check_every: 0, ..SwarmOptions::default() });
+    assert_eq!(run(3), run(3));
+    assert_ne!(run(3).packets, run(4).packets);
+}
