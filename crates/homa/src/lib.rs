@@ -1,1 +1,100 @@
-//! Placeholder until the crate's first module lands.
+//! Homa for applications: remote procedure calls whose tail latency stays flat under load.
+//!
+//! A [`Host`] is this machine's end of the network: one UDP address, and the protocol's state for all that passes through
+//! it. [`Host::client`] gives a [`Client`], which calls; [`Host::server`] gives a [`Server`], which answers. Both can be
+//! cloned and used from any number of threads, blocking or async, at once.
+//!
+//! A server:
+//!
+//! ```
+//! use homa::{Host, HostConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let host = Host::bind(HostConfig::default())?; // any UDP port; `bind` in the configuration chooses one
+//! let server = host.server(homa::DEFAULT_SERVER_PORT)?;
+//! # let echo_host = host.local_addr();
+//! # let one_call = std::thread::spawn(move || {
+//! #     let host = Host::bind(HostConfig::default()).unwrap();
+//! #     let to = homa::ServerAddr { host: echo_host, port: homa::DEFAULT_SERVER_PORT };
+//! #     assert_eq!(host.client().unwrap().call(to, "hello").unwrap(), "hello");
+//! # });
+//! loop {
+//!     let rpc = server.recv()?;
+//!     let answer = rpc.request().clone();
+//!     rpc.reply(answer)?;
+//! #   break;
+//! }
+//! # host.shutdown(std::time::Duration::from_secs(1));
+//! # one_call.join().unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! And a client:
+//!
+//! ```
+//! use homa::{Host, HostConfig, ServerAddr};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let echo_host = Host::bind(HostConfig::default())?;
+//! # let server = echo_host.server(99)?;
+//! # let text = format!("{}/99", echo_host.local_addr());
+//! # let echo = std::thread::spawn(move || {
+//! #     let rpc = server.recv().unwrap();
+//! #     rpc.reply("hello").unwrap();
+//! # });
+//! let host = Host::bind(HostConfig::default())?;
+//! let client = host.client()?;
+//! # let address = &text;
+//! let to: ServerAddr = address.parse()?; // such as "10.0.0.7:14600/99": UDP address / Homa port
+//! let answer = client.call(to, "hello")?;
+//! assert_eq!(answer, "hello");
+//! # echo.join().unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Who drives the network
+//!
+//! There is no thread between an application and the network. A thread that waits in [`Client::call`], [`Server::recv`] or
+//! [`Client::recv_completion`] receives and sends packets itself: it spins for [`HostConfig::poll`], then sleeps in the
+//! kernel until a packet comes. Of several waiting threads one leads; the others sleep, and the last to fall asleep is the
+//! first to be woken, since its caches are the warmest. A thread that sends while another waits sends its packets itself
+//! too. Async callers get the same from a task on their own runtime, which must have its I/O and time drivers on.
+//!
+//! When nobody waits, because all threads of the application compute, a background thread notices within a millisecond and
+//! takes the network's part: peers are told that their request is in work, requests for a bound server are taken in, and
+//! acknowledgements are given. It sleeps in the kernel while there is nothing to do.
+//!
+//! # What is bounded
+//!
+//! Everything that a peer or a caller can make grow has a limit in [`HostConfig`] or in
+//! [`protocol`](HostConfig::protocol). At a limit, a caller gets an error that names the setting, and a peer's packet is
+//! dropped and counted: see [`Host::metrics`].
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod address;
+mod asynch;
+mod buffers;
+mod client;
+mod core;
+mod drive;
+mod error;
+mod host;
+mod metrics;
+mod progress;
+mod server;
+mod shared;
+mod sleep;
+mod wait;
+
+pub use address::{DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, ParseServerAddrError, ServerAddr};
+pub use bytes::Bytes;
+pub use client::{Client, Completion, Pending, ResponseReader};
+pub use error::{CallError, HostError, RecvError, ReplyError};
+pub use homa_driver as driver;
+pub use homa_proto as proto;
+pub use host::{Host, HostConfig};
+pub use metrics::{HostCounts, Metrics};
+pub use server::{Rpc, Server};

@@ -1,0 +1,104 @@
+//! Where a server is: the UDP address of its host, and its Homa port there.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+/// The Homa port that an address without one means.
+pub const DEFAULT_SERVER_PORT: u16 = 99;
+
+/// The UDP port that an address without one means.
+pub const DEFAULT_UDP_PORT: u16 = 14_600;
+
+/// A server's address, written `HOST:UDP_PORT/HOMA_PORT`, as in `10.0.0.7:14600/99` or `[fe80::1]:14600/99`.
+///
+/// When read from text, both ports may be left out: [`DEFAULT_UDP_PORT`] and [`DEFAULT_SERVER_PORT`] take their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ServerAddr {
+    /// UDP address of the server's host.
+    pub host: SocketAddr,
+    /// Homa port of the server, 1 to 32767.
+    pub port: u16,
+}
+
+impl ServerAddr {
+    /// The server at `port` of the host at `host`.
+    #[must_use]
+    pub const fn new(host: SocketAddr, port: u16) -> ServerAddr {
+        ServerAddr { host, port }
+    }
+}
+
+impl fmt::Display for ServerAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.host, self.port)
+    }
+}
+
+/// The text is not the address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a server's address: {reason}; write it like 10.0.0.7:14600/99")]
+pub struct ParseServerAddrError {
+    /// What was given.
+    pub text: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+impl FromStr for ServerAddr {
+    type Err = ParseServerAddrError;
+
+    fn from_str(text: &str) -> Result<ServerAddr, ParseServerAddrError> {
+        let error = |reason| ParseServerAddrError { text: text.to_owned(), reason };
+        let (host, port) = match text.split_once('/') {
+            Some((host, port)) => (host, port.parse().map_err(|_| error("the Homa port is not a number"))?),
+            None => (text, DEFAULT_SERVER_PORT),
+        };
+        if !(1..=32_767).contains(&port) {
+            return Err(error("the Homa port of a server is 1 to 32767"));
+        }
+        let host = match host.parse::<SocketAddr>() {
+            Ok(host) => host,
+            Err(_) => {
+                let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+                let ip = bare.parse::<IpAddr>().map_err(|_| error("the host is not an IP address"))?;
+                SocketAddr::new(ip, DEFAULT_UDP_PORT)
+            }
+        };
+        Ok(ServerAddr { host, port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<String, &'static str> {
+        text.parse::<ServerAddr>().map(|a| a.to_string()).map_err(|e| e.reason)
+    }
+
+    #[test]
+    fn whole_addresses_come_back_as_written() {
+        for text in ["127.0.0.1:14600/99", "10.0.0.7:1/1", "[::1]:14600/32767"] {
+            assert_eq!(read(text).as_deref(), Ok(text));
+        }
+    }
+
+    #[test]
+    fn missing_ports_are_the_defaults() {
+        assert_eq!(read("127.0.0.1:7").as_deref(), Ok("127.0.0.1:7/99"));
+        assert_eq!(read("127.0.0.1").as_deref(), Ok("127.0.0.1:14600/99"));
+        assert_eq!(read("127.0.0.1/5").as_deref(), Ok("127.0.0.1:14600/5"));
+        assert_eq!(read("::1/5").as_deref(), Ok("[::1]:14600/5"));
+        assert_eq!(read("[::1]").as_deref(), Ok("[::1]:14600/99"));
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        assert!(read("127.0.0.1:1/0").unwrap_err().contains("1 to 32767"));
+        assert!(read("127.0.0.1:1/32768").unwrap_err().contains("1 to 32767"));
+        assert!(read("127.0.0.1:1/x").unwrap_err().contains("not a number"));
+        assert!(read("elsewhere:1").unwrap_err().contains("IP address"));
+        assert!(read("").unwrap_err().contains("IP address"));
+    }
+}

@@ -1,0 +1,178 @@
+//! Driving from an async runtime: a task of the application's own runtime leads, so that no packet crosses threads.
+//!
+//! A future that waits leaves its waker with the core and sees that the task is there. Without a tokio runtime around it, or
+//! where the runtime has no I/O driver, the progress thread does the task's work instead and wakes the futures from there.
+
+use std::sync::Arc;
+
+use homa_proto::{Time, US};
+use tokio::io::Interest;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+use tokio::runtime::Handle;
+use tokio::task::yield_now;
+use tokio::time::{Duration, sleep};
+
+use crate::core::{Core, Life};
+use crate::shared::Shared;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// No task.
+    #[default]
+    Absent,
+    /// A task is spawned and has not run.
+    Starting,
+    /// The task runs, or could.
+    Running,
+    /// The task sleeps until then.
+    Sleeping { until: Time },
+    /// The runtime is none that the task can live on.
+    Unusable,
+}
+
+/// What the others need to know of the async driver task.
+#[derive(Debug, Default)]
+pub(crate) struct AsyncDriver(State);
+
+/// The runtime's timers round up to a millisecond. Below this the task lets the others run and looks again.
+const SHORT_SLEEP_NS: u64 = 100 * US;
+
+/// Drive rounds before other tasks of the runtime get their turn.
+const ROUNDS_PER_TURN: usize = 8;
+
+impl AsyncDriver {
+    pub(crate) fn is_running(&self) -> bool {
+        !matches!(self.0, State::Absent | State::Unusable)
+    }
+
+    pub(crate) fn sleeps_until(&self) -> Option<Time> {
+        match self.0 {
+            State::Sleeping { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Notes that the task's sleep is being ended.
+    pub(crate) fn ring(&mut self) {
+        if let State::Sleeping { .. } = self.0 {
+            self.0 = State::Running;
+        }
+    }
+}
+
+/// Sees that some task drives while futures wait. To be called from within a future's poll, without the lock.
+pub(crate) fn ensure_driver(shared: &Arc<Shared>) {
+    let Ok(runtime) = Handle::try_current() else { return };
+    {
+        let mut core = shared.lock();
+        if core.async_driver.0 != State::Absent || shared.fd().is_none() || core.life == Life::Closed {
+            return;
+        }
+        core.async_driver.0 = State::Starting;
+    }
+    runtime.spawn(run(DriverTask(Arc::clone(shared))));
+}
+
+/// The task's hold on the host. When the task goes, with its runtime perhaps, others must drive.
+struct DriverTask(Arc<Shared>);
+
+impl Drop for DriverTask {
+    fn drop(&mut self) {
+        let now = self.0.now();
+        let mut core = self.0.lock();
+        core.async_driver.0 = match core.async_driver.0 {
+            State::Starting => State::Unusable,
+            _ => State::Absent,
+        };
+        core.leave(now);
+    }
+}
+
+/// What the task does next.
+enum Next {
+    /// Look again at once.
+    Again,
+    /// Let the others run, and look again.
+    Yield,
+    /// Sleep until the descriptor is ready, a bell rings, or for that long.
+    Sleep(Option<u64>),
+    Exit,
+}
+
+async fn run(task: DriverTask) {
+    let shared = &*task.0;
+    let Some(fd) = shared.fd().and_then(|fd| fd.try_clone_to_owned().ok()) else { return };
+    #[allow(
+        deprecated,
+        reason = "its successor exists since tokio 1.54 only and is unsafe, for the sake of types other than OwnedFd"
+    )]
+    // Panics on a runtime without an I/O driver, which `Drop` above then takes note of.
+    let registered = AsyncFd::with_interest(fd, Interest::READABLE);
+    let Ok(fd) = registered else { return };
+    shared.lock().async_driver.0 = State::Running;
+    let mut quiet_since = shared.now();
+    let mut guard: Option<AsyncFdReadyGuard<'_, _>> = None;
+    loop {
+        match turn(shared, &mut quiet_since) {
+            Next::Again | Next::Yield => yield_now().await,
+            Next::Exit => return,
+            Next::Sleep(timeout_ns) => {
+                // The round before found nothing to receive, so only a later packet makes the descriptor ready again.
+                if let Some(mut guard) = guard.take() {
+                    guard.clear_ready();
+                }
+                let bell = shared.async_bell.notified();
+                let timer = sleep(Duration::from_nanos(timeout_ns.unwrap_or(u64::from(u32::MAX) * 1_000)));
+                tokio::select! {
+                    ready = fd.readable() => match ready {
+                        Ok(ready) => guard = Some(ready),
+                        Err(_) => return,
+                    },
+                    () = bell => {}
+                    () = timer, if timeout_ns.is_some() => {}
+                }
+            }
+        }
+    }
+}
+
+/// One turn of the task.
+fn turn(shared: &Shared, quiet_since: &mut Time) -> Next {
+    let mut core = shared.lock();
+    if core.life == Life::Closed {
+        return Next::Exit;
+    }
+    core.async_driver.0 = State::Running;
+    core.progress_must_not_drive();
+    let mut busy = false;
+    for _ in 0..ROUNDS_PER_TURN {
+        let round = core.drive(shared.now());
+        busy |= round;
+        if !round {
+            break;
+        }
+    }
+    core.summon();
+    let now = shared.now();
+    core.progress_must_watch();
+    if busy {
+        *quiet_since = now;
+        return Next::Again;
+    }
+    if now.since(*quiet_since) < shared.poll_ns {
+        return Next::Yield;
+    }
+    core.sleep_of_async_driver(now)
+}
+
+impl Core {
+    fn sleep_of_async_driver(&mut self, now: Time) -> Next {
+        let until = self.next_wake(now).unwrap_or(Time::NEVER);
+        let timeout_ns = until.since(now);
+        if timeout_ns < SHORT_SLEEP_NS || self.is_blocked() {
+            return Next::Yield;
+        }
+        self.async_driver.0 = State::Sleeping { until };
+        Next::Sleep((until != Time::NEVER).then_some(timeout_ns))
+    }
+}

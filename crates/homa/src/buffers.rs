@@ -1,0 +1,352 @@
+//! The payload of messages, kept beside the endpoint's table of RPCs: the endpoint itself holds none.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use bytes::Bytes;
+use homa_proto::{PayloadRange, Reassembly, RpcKey};
+
+/// What an RPC is to this host's application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A request that has not arrived whole; or none at all.
+    #[default]
+    None,
+    /// A call of ours.
+    Call,
+    /// A request that waits in the queue of this server.
+    Queued { server: usize },
+    /// A request that this server's application has in hand.
+    InHand { server: usize },
+    /// A request that this server's application has answered.
+    Answered { server: usize },
+}
+
+#[derive(Debug, Default)]
+enum Incoming {
+    #[default]
+    None,
+    /// Of one packet, copied once.
+    Single(Bytes),
+    /// Of the whole message's length, zero where nothing has arrived.
+    Partial(Vec<u8>),
+}
+
+impl Incoming {
+    fn len(&self) -> usize {
+        match self {
+            Incoming::None => 0,
+            Incoming::Single(bytes) => bytes.len(),
+            Incoming::Partial(bytes) => bytes.len(),
+        }
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Incoming::None => Bytes::new(),
+            Incoming::Single(bytes) => bytes,
+            Incoming::Partial(bytes) => Bytes::from(bytes),
+        }
+    }
+}
+
+/// What belongs to one RPC.
+#[derive(Debug, Default)]
+struct Held {
+    role: Role,
+    /// Index of the call, where the role is one.
+    call: usize,
+    outgoing: Bytes,
+    incoming: Incoming,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    held: Held,
+}
+
+/// The payload of every open RPC.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    slots: Vec<Slot>,
+    /// RPCs that have ended, and whose slot a later packet of the same burst gave to another before the event that tells of
+    /// the end was polled. Empty between drive calls.
+    displaced: Vec<(RpcKey, Held)>,
+    /// Buffers of ended RPCs. They are freed outside the lock, a bounded number at a time: a megabyte takes the kernel tens
+    /// of microseconds, and the owner of a `Bytes` may be the application's own code.
+    graves: VecDeque<Bytes>,
+    outgoing_bytes: u64,
+    incoming_bytes: u64,
+}
+
+/// Buffers from this size on cost a call of the kernel to free.
+const LARGE_BYTES: usize = 64 << 10;
+/// Cost of freeing a large buffer, where that of a small one is 1.
+const LARGE_COST: usize = 32;
+/// Cost of what is freed at a time: 8 large buffers or 256 small ones.
+const FREE_BUDGET: usize = 8 * LARGE_COST;
+
+impl Buffers {
+    fn held_mut(&mut self, rpc: RpcKey) -> Option<&mut Held> {
+        let index = rpc.slot as usize;
+        if self.slots.get(index).is_some_and(|slot| slot.generation == rpc.generation) {
+            return Some(&mut self.slots[index].held);
+        }
+        self.displaced.iter_mut().find(|(key, _)| *key == rpc).map(|(_, held)| held)
+    }
+
+    fn held(&self, rpc: RpcKey) -> Option<&Held> {
+        match self.slots.get(rpc.slot as usize) {
+            Some(slot) if slot.generation == rpc.generation => Some(&slot.held),
+            _ => self.displaced.iter().find(|(key, _)| *key == rpc).map(|(_, held)| held),
+        }
+    }
+
+    /// The slot of `rpc`, taken over from its last user where that was another.
+    fn claim(&mut self, rpc: RpcKey) -> &mut Held {
+        let index = rpc.slot as usize;
+        if index >= self.slots.len() {
+            self.slots.resize_with(index + 1, Slot::default);
+        }
+        let slot = &mut self.slots[index];
+        if slot.generation != rpc.generation {
+            let key = RpcKey { slot: rpc.slot, generation: slot.generation };
+            let held = mem::take(&mut slot.held);
+            slot.generation = rpc.generation;
+            if held.role != Role::None || held.incoming.len() > 0 {
+                self.displaced.push((key, held));
+            }
+        }
+        &mut self.slots[index].held
+    }
+
+    /// Takes the request of a new call.
+    pub(crate) fn open_call(&mut self, rpc: RpcKey, call: usize, request: Bytes) {
+        self.outgoing_bytes += request.len() as u64;
+        let held = self.claim(rpc);
+        held.role = Role::Call;
+        held.call = call;
+        held.outgoing = request;
+    }
+
+    /// What `rpc` is; [`Role::None`] where it is over.
+    pub(crate) fn role(&self, rpc: RpcKey) -> Role {
+        self.held(rpc).map_or(Role::None, |held| held.role)
+    }
+
+    /// The index of the call that `rpc` is.
+    pub(crate) fn call_of(&self, rpc: RpcKey) -> Option<usize> {
+        self.held(rpc).filter(|held| held.role == Role::Call).map(|held| held.call)
+    }
+
+    /// Says what a server RPC is from now on.
+    pub(crate) fn set_role(&mut self, rpc: RpcKey, role: Role) {
+        self.claim(rpc).role = role;
+    }
+
+    /// Takes the response to a request.
+    pub(crate) fn set_outgoing(&mut self, rpc: RpcKey, response: Bytes) {
+        let Some(held) = self.held_mut(rpc) else {
+            return self.bury(response);
+        };
+        let length = response.len() as u64;
+        let before = mem::replace(&mut held.outgoing, response);
+        self.outgoing_bytes += length;
+        self.outgoing_bytes -= before.len() as u64;
+        self.bury(before);
+    }
+
+    /// The bytes of an outgoing message that a packet carries; `None` when the RPC is over.
+    pub(crate) fn outgoing(&self, range: &PayloadRange) -> Option<&[u8]> {
+        let start = range.offset as usize;
+        self.held(range.rpc)?.outgoing.get(start..start + range.len as usize)
+    }
+
+    /// Bytes of the incoming message as a whole, however much of it is there.
+    pub(crate) fn incoming_len(&self, rpc: RpcKey) -> usize {
+        self.held(rpc).map_or(0, |held| held.incoming.len())
+    }
+
+    /// The incoming message, which is whole. It is the caller's from now on.
+    pub(crate) fn take_incoming(&mut self, rpc: RpcKey) -> Bytes {
+        let Some(held) = self.held_mut(rpc) else {
+            return Bytes::new();
+        };
+        let incoming = mem::take(&mut held.incoming);
+        self.incoming_bytes -= incoming.len() as u64;
+        incoming.into_bytes()
+    }
+
+    /// A copy of bytes `[start, end)` of a message that is still arriving.
+    pub(crate) fn copy_incoming(&self, rpc: RpcKey, start: u32, end: u32) -> Bytes {
+        let range = start as usize..end as usize;
+        let bytes: Option<&[u8]> = match self.held(rpc).map(|held| &held.incoming) {
+            Some(Incoming::Single(bytes)) => bytes.get(range),
+            Some(Incoming::Partial(bytes)) => bytes.get(range),
+            _ => None,
+        };
+        bytes.map_or_else(Bytes::new, Bytes::copy_from_slice)
+    }
+
+    /// Ends the RPC: what it held will be freed.
+    pub(crate) fn release(&mut self, rpc: RpcKey) {
+        let held = if let Some(at) = self.displaced.iter().position(|(key, _)| *key == rpc) {
+            self.displaced.swap_remove(at).1
+        } else if let Some(held) = self.held_mut(rpc) {
+            mem::take(held)
+        } else {
+            return;
+        };
+        self.outgoing_bytes -= held.outgoing.len() as u64;
+        self.incoming_bytes -= held.incoming.len() as u64;
+        self.bury(held.outgoing);
+        self.bury(held.incoming.into_bytes());
+    }
+
+    /// Ends everything.
+    pub(crate) fn release_all(&mut self) {
+        for slot in 0..self.slots.len() {
+            self.release(RpcKey { slot: slot as u32, generation: self.slots[slot].generation });
+        }
+        while let Some(&(rpc, _)) = self.displaced.first() {
+            self.release(rpc);
+        }
+    }
+
+    /// Leaves a buffer to be freed later.
+    pub(crate) fn bury(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.graves.push_back(bytes);
+        }
+    }
+
+    /// Whether buffers wait to be freed.
+    pub(crate) fn has_graves(&self) -> bool {
+        !self.graves.is_empty()
+    }
+
+    /// Moves some of the buffers that wait to be freed into `free`, for the caller to drop outside the lock. It takes a share
+    /// of all that wait, so that they cannot pile up.
+    pub(crate) fn exhume(&mut self, free: &mut Vec<Bytes>) {
+        let mut budget = FREE_BUDGET.max(self.graves.len() / 4);
+        while budget > 0 {
+            let Some(bytes) = self.graves.pop_front() else {
+                return;
+            };
+            budget = budget.saturating_sub(if bytes.len() >= LARGE_BYTES { LARGE_COST } else { 1 });
+            free.push(bytes);
+        }
+    }
+
+    /// Bytes of outgoing messages held for open RPCs.
+    pub(crate) fn outgoing_bytes(&self) -> u64 {
+        self.outgoing_bytes
+    }
+
+    /// Bytes of incoming messages, counted whole from their first packet on and until the application or a queue has them.
+    pub(crate) fn incoming_bytes(&self) -> u64 {
+        self.incoming_bytes
+    }
+}
+
+impl Reassembly for Buffers {
+    fn write(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32, data: &[u8]) {
+        let single = len == message_length && data.len() == len as usize;
+        let held = self.claim(rpc);
+        if matches!(held.incoming, Incoming::None) {
+            held.incoming = if single {
+                Incoming::Single(Bytes::copy_from_slice(data))
+            } else {
+                Incoming::Partial(vec![0; message_length as usize])
+            };
+            self.incoming_bytes += u64::from(message_length);
+            if single {
+                return;
+            }
+        }
+        let start = offset as usize;
+        let Some(Held { incoming: Incoming::Partial(bytes), .. }) = self.held_mut(rpc) else {
+            return;
+        };
+        // A packet without its payload leaves zeros, and only a simulation has such packets.
+        if let Some(to) = bytes.get_mut(start..start + data.len()) {
+            to.copy_from_slice(data);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: RpcKey = RpcKey { slot: 3, generation: 0 };
+    const B: RpcKey = RpcKey { slot: 3, generation: 1 };
+
+    fn drained(buffers: &mut Buffers) -> usize {
+        let mut free = Vec::new();
+        while buffers.has_graves() {
+            buffers.exhume(&mut free);
+        }
+        free.len()
+    }
+
+    #[test]
+    fn a_message_of_one_packet_is_that_packet() {
+        let mut buffers = Buffers::default();
+        buffers.write(A, 5, 0, 5, b"hello");
+        assert_eq!(buffers.incoming_bytes(), 5);
+        assert_eq!(buffers.take_incoming(A), "hello");
+        assert_eq!(buffers.incoming_bytes(), 0);
+    }
+
+    #[test]
+    fn packets_in_any_order_make_the_message() {
+        let mut buffers = Buffers::default();
+        buffers.write(A, 7, 5, 2, b"fg");
+        buffers.write(A, 7, 0, 3, b"abc");
+        assert_eq!(buffers.copy_incoming(A, 0, 3), "abc");
+        assert_eq!(buffers.copy_incoming(A, 2, 9), "");
+        buffers.write(A, 7, 3, 2, b"de");
+        assert_eq!(buffers.take_incoming(A), "abcdefg");
+    }
+
+    #[test]
+    fn outgoing_ranges_last_until_release() {
+        let mut buffers = Buffers::default();
+        buffers.open_call(A, 9, Bytes::from_static(b"abcdef"));
+        let range = |rpc| PayloadRange { rpc, offset: 2, len: 3 };
+        assert_eq!(buffers.outgoing(&range(A)), Some(&b"cde"[..]));
+        assert_eq!(buffers.outgoing(&range(B)), None);
+        assert_eq!((buffers.call_of(A), buffers.call_of(B)), (Some(9), None));
+        buffers.release(A);
+        assert_eq!(buffers.outgoing(&range(A)), None);
+        assert_eq!((buffers.outgoing_bytes(), drained(&mut buffers)), (0, 1));
+    }
+
+    #[test]
+    fn a_slot_used_again_within_a_burst_keeps_both_messages() {
+        let mut buffers = Buffers::default();
+        buffers.open_call(A, 1, Bytes::from_static(b"request"));
+        buffers.write(A, 3, 0, 3, b"old");
+        buffers.write(B, 3, 0, 3, b"new");
+        assert_eq!(buffers.call_of(A), Some(1));
+        assert_eq!((buffers.take_incoming(A), buffers.take_incoming(B)), ("old".into(), "new".into()));
+        buffers.release(A);
+        buffers.release(B);
+        assert!(buffers.displaced.is_empty());
+        assert_eq!((buffers.outgoing_bytes(), buffers.incoming_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn few_large_buffers_are_freed_at_a_time() {
+        let mut buffers = Buffers::default();
+        for _ in 0..20 {
+            buffers.bury(Bytes::from(vec![0; LARGE_BYTES]));
+        }
+        let mut free = Vec::new();
+        buffers.exhume(&mut free);
+        assert_eq!(free.len(), FREE_BUDGET / LARGE_COST);
+        assert_eq!(drained(&mut buffers), 20 - free.len());
+    }
+}

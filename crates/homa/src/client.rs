@@ -1,0 +1,379 @@
+//! Calling.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use homa_proto::{RpcKey, Time};
+
+use crate::address::ServerAddr;
+use crate::asynch;
+use crate::core::{Core, Life, Owner, Ticket};
+use crate::error::CallError;
+use crate::shared::{Locked, Shared};
+use crate::wait::{self, WaitOn};
+
+/// How many more bytes of a response must have come before a [`ResponseReader`] is told: a few round trips of a fast link, so
+/// that a large response costs few wake-ups and its reader is never far behind.
+const READ_STEP_BYTES: u32 = 64 << 10;
+
+/// The end of a call started with [`Client::submit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// What the caller gave to `submit`.
+    pub cookie: u64,
+    /// The response, or why there is none.
+    pub result: Result<Bytes, CallError>,
+}
+
+/// A client port of a [`Host`](crate::Host). Clones share it; when the last is gone, its open calls are aborted.
+#[derive(Clone)]
+pub struct Client {
+    port: Arc<PortHandle>,
+}
+
+struct PortHandle {
+    shared: Arc<Shared>,
+    client: usize,
+}
+
+impl Drop for PortHandle {
+    fn drop(&mut self) {
+        let now = self.shared.now();
+        let mut core = self.shared.lock();
+        if core.life != Life::Closed {
+            core.close_client(now, self.client);
+            core.after_work(now);
+        }
+    }
+}
+
+impl Client {
+    pub(crate) fn new(shared: Arc<Shared>, client: usize) -> Client {
+        Client { port: Arc::new(PortHandle { shared, client }) }
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.port.shared
+    }
+
+    /// Starts a call for a ticket, and keeps the lock.
+    fn begin(&self, to: ServerAddr, request: Bytes, step: u32) -> Result<(Locked<'_>, Pending), CallError> {
+        let now = self.shared().now();
+        let mut core = self.shared().lock();
+        let owner = Owner::Ticket(Ticket::default());
+        let call = core.start_call(now, self.port.client, to, request, owner, step)?;
+        let rpc = core.calls[call].rpc;
+        Ok((core, Pending { client: self.clone(), call, rpc, to, over: false }))
+    }
+
+    /// Calls the server and waits for its response.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn call(&self, to: ServerAddr, request: impl Into<Bytes>) -> Result<Bytes, CallError> {
+        let (core, mut pending) = self.begin(to, request.into(), 0)?;
+        let result = pending.wait_locked(core, None);
+        result.unwrap_or(Err(CallError::Closed))
+    }
+
+    /// Calls the server and waits for its response, for at most `deadline`.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn call_deadline(
+        &self,
+        to: ServerAddr,
+        request: impl Into<Bytes>,
+        deadline: Duration,
+    ) -> Result<Bytes, CallError> {
+        let until = self.shared().after(deadline);
+        let (core, mut pending) = self.begin(to, request.into(), 0)?;
+        let result = pending.wait_locked(core, Some(until));
+        result.unwrap_or(Err(CallError::DeadlineExceeded { to, deadline }))
+    }
+
+    /// Calls the server and waits for its response without blocking. Dropping the future aborts the call.
+    ///
+    /// On a tokio runtime with its I/O and time drivers on, a task of that runtime drives the network; elsewhere the host's
+    /// background thread does.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn call_async(&self, to: ServerAddr, request: impl Into<Bytes>) -> Result<Bytes, CallError> {
+        self.start(to, request)?.await
+    }
+
+    /// Starts a call; what may be sent of the request at once is sent before this returns.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn start(&self, to: ServerAddr, request: impl Into<Bytes>) -> Result<Pending, CallError> {
+        let (mut core, pending) = self.begin(to, request.into(), 0)?;
+        core.after_work(self.shared().now());
+        Ok(pending)
+    }
+
+    /// Starts a call whose response is read while it arrives.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn start_reading(
+        &self,
+        to: ServerAddr,
+        request: impl Into<Bytes>,
+    ) -> Result<ResponseReader, CallError> {
+        let (mut core, pending) = self.begin(to, request.into(), READ_STEP_BYTES)?;
+        core.after_work(self.shared().now());
+        Ok(ResponseReader { pending, read: 0, rest: None })
+    }
+
+    /// Starts a call whose end [`recv_completion`](Client::recv_completion) reports, on this client or a clone. So one thread
+    /// can have many calls in flight, and others take the responses.
+    ///
+    /// # Errors
+    /// See [`CallError`]; what happens after the start is in the completion. The limit `max_completions` counts calls whose
+    /// completion nobody has taken.
+    pub fn submit(&self, to: ServerAddr, request: impl Into<Bytes>, cookie: u64) -> Result<(), CallError> {
+        let now = self.shared().now();
+        let mut core = self.shared().lock();
+        let owner = Owner::Queue { client: self.port.client, cookie };
+        core.start_call(now, self.port.client, to, request.into(), owner, 0)?;
+        core.after_work(now);
+        Ok(())
+    }
+
+    /// Waits for the end of a submitted call: for ever, or for at most `timeout`; zero only looks. `None` when the time has
+    /// passed, or when the host is shut down and all completions are taken.
+    pub fn recv_completion(&self, timeout: Option<Duration>) -> Option<Completion> {
+        let shared = self.shared();
+        let client = self.port.client;
+        let deadline = timeout.map(|timeout| shared.after(timeout));
+        let mut core = shared.lock();
+        if timeout == Some(Duration::ZERO) && core.clients[client].completions.is_empty() {
+            // Otherwise a caller that only ever looks would never drive.
+            core.drive(shared.now());
+        }
+        wait::wait(shared, core, WaitOn::Completions(client), deadline, |core| {
+            match core.clients[client].completions.pop_front() {
+                None if core.life != Life::Open => Some(None),
+                None => None,
+                taken => Some(taken),
+            }
+        })
+        .flatten()
+    }
+
+    /// Takes up to `max` completions that are there, without waiting.
+    pub fn take_completions(&self, max: usize) -> VecDeque<Completion> {
+        let now = self.shared().now();
+        let mut core = self.shared().lock();
+        if core.clients[self.port.client].completions.is_empty() {
+            core.drive(now);
+        }
+        let completions = &mut core.clients[self.port.client].completions;
+        let rest = completions.split_off(max.min(completions.len()));
+        let taken = mem::replace(completions, rest);
+        core.leave(now);
+        taken
+    }
+}
+
+/// A call in flight. Also a future. Dropping it aborts the call.
+#[must_use = "dropping a pending call aborts it"]
+pub struct Pending {
+    client: Client,
+    call: usize,
+    rpc: RpcKey,
+    to: ServerAddr,
+    /// The result was taken.
+    over: bool,
+}
+
+impl Pending {
+    /// The number of this call on its host; no two calls that are open at a time share one.
+    pub fn id(&self) -> u64 {
+        u64::from(self.rpc.generation) << 32 | u64::from(self.rpc.slot)
+    }
+
+    /// Waits for the response.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn wait(mut self) -> Result<Bytes, CallError> {
+        let client = self.client.clone();
+        let result = self.wait_locked(client.shared().lock(), None);
+        result.unwrap_or(Err(CallError::Closed))
+    }
+
+    /// Waits for the response for at most `deadline` from now; then the call is aborted.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn wait_deadline(mut self, deadline: Duration) -> Result<Bytes, CallError> {
+        let client = self.client.clone();
+        let until = client.shared().after(deadline);
+        let result = self.wait_locked(client.shared().lock(), Some(until));
+        result.unwrap_or(Err(CallError::DeadlineExceeded { to: self.to, deadline }))
+    }
+
+    /// The result, if it is there. After it was taken there is none.
+    pub fn try_wait(&mut self) -> Option<Result<Bytes, CallError>> {
+        if self.over {
+            return None;
+        }
+        let shared = Arc::clone(self.client.shared());
+        let mut core = shared.lock();
+        let now = shared.now();
+        if core.ticket(self.call).result.is_none() {
+            core.drive(now);
+        }
+        let result = core.take_result(self.call);
+        self.over = result.is_some();
+        core.leave(now);
+        result
+    }
+
+    fn wait_locked(&mut self, core: Locked<'_>, deadline: Option<Time>) -> Option<Result<Bytes, CallError>> {
+        if self.over {
+            return None;
+        }
+        let shared = &self.client.port.shared;
+        let call = self.call;
+        let result = wait::wait(shared, core, WaitOn::Call(call), deadline, |core| core.take_result(call));
+        self.over = result.is_some();
+        result
+    }
+
+    /// Polls with a function that takes what there is for the application.
+    fn poll_with<T>(&self, context: &Context<'_>, take: impl FnOnce(&mut Core) -> Option<T>) -> Poll<T> {
+        let waker = context.waker().clone();
+        let replaced: Option<Waker>;
+        {
+            let mut core = self.client.shared().lock();
+            if let Some(taken) = take(&mut core) {
+                return Poll::Ready(taken);
+            }
+            replaced = core.ticket(self.call).waker.replace(waker);
+        }
+        drop(replaced);
+        asynch::ensure_driver(self.client.shared());
+        Poll::Pending
+    }
+}
+
+impl Future for Pending {
+    type Output = Result<Bytes, CallError>;
+
+    /// # Panics
+    /// When polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        assert!(!self.over, "the result of this call was taken");
+        let call = self.call;
+        let result = self.poll_with(context, |core| core.take_result(call));
+        self.over = result.is_ready();
+        result
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let shared = self.client.shared();
+        let now = shared.now();
+        let mut core = shared.lock();
+        core.abandon_call(now, self.call);
+        core.after_work(now);
+    }
+}
+
+/// Reads a large response while it arrives. Dropping it aborts the call.
+#[must_use = "dropping a reader aborts its call"]
+pub struct ResponseReader {
+    pending: Pending,
+    /// Bytes handed out.
+    read: u32,
+    /// The response, once it is whole.
+    rest: Option<Bytes>,
+}
+
+impl ResponseReader {
+    /// Waits for the next bytes of the response, in their order; `None` at its end.
+    ///
+    /// # Errors
+    /// See [`CallError`]. The bytes that came before are good.
+    pub fn next_part(&mut self) -> Result<Option<Bytes>, CallError> {
+        if let Some(next) = self.next_of_rest() {
+            return Ok(next);
+        }
+        let shared = Arc::clone(self.pending.client.shared());
+        let (call, read, rpc) = (self.pending.call, self.read, self.pending.rpc);
+        let part = wait::wait(&shared, shared.lock(), WaitOn::Call(call), None, |core| {
+            take_part(core, call, rpc, read)
+        });
+        self.accept(part.unwrap_or(Part::End(Err(CallError::Closed))))
+    }
+
+    /// As [`next_part`](ResponseReader::next_part), without blocking.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn next_part_async(&mut self) -> Result<Option<Bytes>, CallError> {
+        if let Some(next) = self.next_of_rest() {
+            return Ok(next);
+        }
+        let (call, read, rpc) = (self.pending.call, self.read, self.pending.rpc);
+        let part =
+            poll_fn(|context| self.pending.poll_with(context, |core| take_part(core, call, rpc, read))).await;
+        self.accept(part)
+    }
+
+    /// Bytes handed out so far.
+    pub fn position(&self) -> u32 {
+        self.read
+    }
+
+    /// What is to be read of a response that is whole; `None` when it is not.
+    fn next_of_rest(&mut self) -> Option<Option<Bytes>> {
+        let rest = self.rest.as_mut()?;
+        self.read += rest.len() as u32;
+        Some(Some(mem::take(rest)).filter(|rest| !rest.is_empty()))
+    }
+
+    fn accept(&mut self, part: Part) -> Result<Option<Bytes>, CallError> {
+        match part {
+            Part::More(bytes) => {
+                self.read += bytes.len() as u32;
+                Ok(Some(bytes))
+            }
+            Part::End(result) => {
+                self.pending.over = true;
+                self.rest = Some(Bytes::new());
+                let whole = result?;
+                self.rest = Some(whole.slice(self.read as usize..));
+                Ok(self.next_of_rest().flatten())
+            }
+        }
+    }
+}
+
+enum Part {
+    More(Bytes),
+    End(Result<Bytes, CallError>),
+}
+
+/// What has come of a response beyond `read` bytes.
+fn take_part(core: &mut Core, call: usize, rpc: RpcKey, read: u32) -> Option<Part> {
+    let end = core.ticket(call).readable_end;
+    if let Some(result) = core.take_result(call) {
+        return Some(Part::End(result));
+    }
+    (end > read).then(|| Part::More(core.buffers.copy_incoming(rpc, read, end)))
+}

@@ -1,0 +1,564 @@
+//! The state of a host behind its one lock: the endpoint, its packet path, and the queues between them and the application.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::task::Waker;
+
+use bytes::Bytes;
+use homa_driver::{Driver, RxBurst};
+use homa_proto::{CallOptions, Endpoint, RpcKey, Time, Transmit};
+use slab::Slab;
+
+use crate::address::ServerAddr;
+use crate::asynch::AsyncDriver;
+use crate::buffers::{Buffers, Role};
+use crate::client::Completion;
+use crate::error::{CallError, HostError, ReplyError};
+use crate::metrics::HostCounts;
+use crate::progress::Progress;
+use crate::wait::{TaskQueue, WaitOn, Waiting};
+
+/// How far a host's life has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// In use.
+    Open,
+    /// Shutting down: answers are still taken and sent, nothing else is.
+    Closing,
+    /// Over.
+    Closed,
+}
+
+/// Bounds of the runtime, beside those of the protocol.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) completions: usize,
+    pub(crate) queued_request_bytes: u64,
+}
+
+/// A call, from its start until its result is taken or nobody wants it any more.
+pub(crate) struct Call {
+    pub(crate) to: ServerAddr,
+    pub(crate) rpc: RpcKey,
+    pub(crate) owner: Owner,
+}
+
+/// Who gets the result of a call.
+pub(crate) enum Owner {
+    /// A `Pending` or a `ResponseReader`.
+    Ticket(Ticket),
+    /// The completions of a client port.
+    Queue { client: usize, cookie: u64 },
+    /// Nobody: it was aborted, and the endpoint's last word on it is to come.
+    Nobody,
+}
+
+/// What the owner of a call looks at.
+#[derive(Default)]
+pub(crate) struct Ticket {
+    pub(crate) result: Option<Result<Bytes, CallError>>,
+    pub(crate) waker: Option<Waker>,
+    /// Contiguous bytes of the response that are there, for a reader.
+    pub(crate) readable_end: u32,
+    /// Bytes of the whole response; 0 until a reader was told.
+    pub(crate) length: u32,
+}
+
+/// An open client port.
+pub(crate) struct ClientPort {
+    pub(crate) port: u16,
+    pub(crate) completions: VecDeque<Completion>,
+    /// Submitted and not completed.
+    open: usize,
+    closed: bool,
+}
+
+/// A request that waits for `recv`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queued {
+    pub(crate) rpc: RpcKey,
+    pub(crate) peer: SocketAddr,
+}
+
+/// A bound server port.
+#[derive(Default)]
+pub(crate) struct ServerPort {
+    pub(crate) port: u16,
+    queue: VecDeque<Queued>,
+    /// Entries of the queue whose RPC is over.
+    dead: usize,
+    pub(crate) tasks: TaskQueue,
+    /// RPCs answered whose answer is not acknowledged yet.
+    answered: usize,
+    /// RPCs that the application has in hand.
+    in_hand: usize,
+    /// No handle is left. The port closes when nothing is in hand or unacknowledged.
+    closed: bool,
+}
+
+/// See the [module](self).
+pub(crate) struct Core {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) driver: Box<dyn Driver>,
+    pub(crate) rx: RxBurst,
+    pub(crate) unsent: Vec<Transmit>,
+    pub(crate) buffers: Buffers,
+    pub(crate) calls: Slab<Call>,
+    pub(crate) clients: Slab<ClientPort>,
+    pub(crate) servers: Slab<ServerPort>,
+    pub(crate) server_of_port: HashMap<u16, usize>,
+    pub(crate) waiting: Waiting,
+    pub(crate) progress: Progress,
+    pub(crate) async_driver: AsyncDriver,
+    pub(crate) life: Life,
+    pub(crate) limits: Limits,
+    pub(crate) counts: HostCounts,
+    /// Bytes of the requests in all queues.
+    pub(crate) queued_bytes: u64,
+    /// When somebody last did a drive round, or left the lead.
+    pub(crate) last_driven: Time,
+    /// When packets last came or went.
+    pub(crate) last_activity: Time,
+    /// The peer whose largest packet the endpoint was told last, and when.
+    last_peer: Option<(SocketAddr, Time)>,
+}
+
+/// For how long the endpoint need not be told the same peer's largest packet again.
+const PEER_REFRESH_NS: u64 = 10_000_000;
+
+impl Core {
+    pub(crate) fn new(endpoint: Endpoint, driver: Box<dyn Driver>, limits: Limits) -> Core {
+        Core {
+            endpoint,
+            driver,
+            rx: RxBurst::new(),
+            unsent: Vec::new(),
+            buffers: Buffers::default(),
+            calls: Slab::new(),
+            clients: Slab::new(),
+            servers: Slab::new(),
+            server_of_port: HashMap::new(),
+            waiting: Waiting::default(),
+            progress: Progress::default(),
+            async_driver: AsyncDriver::default(),
+            life: Life::Open,
+            limits,
+            counts: HostCounts::default(),
+            queued_bytes: 0,
+            last_driven: Time::ZERO,
+            last_activity: Time::ZERO,
+            last_peer: None,
+        }
+    }
+
+    /// Tells the endpoint how large a packet `peer` can be sent, since that belongs to the path and paths change.
+    pub(crate) fn note_peer(&mut self, now: Time, peer: SocketAddr) {
+        if self.last_peer.is_some_and(|(last, at)| last == peer && now.since(at) < PEER_REFRESH_NS) {
+            return;
+        }
+        self.last_peer = Some((peer, now));
+        let bytes = self.driver.max_packet(peer).min(u32::MAX as usize) as u32;
+        self.endpoint.set_peer_max_packet(peer, bytes);
+    }
+
+    /// Whether there is something for whoever waits on this.
+    pub(crate) fn has_item(&self, on: WaitOn) -> bool {
+        match on {
+            WaitOn::Call(_) | WaitOn::Drained => true,
+            WaitOn::Completions(client) => {
+                self.clients.get(client).is_some_and(|client| !client.completions.is_empty())
+            }
+            WaitOn::Requests(server) => {
+                self.servers.get(server).is_some_and(|server| server.queue.len() > server.dead)
+            }
+        }
+    }
+
+    /// The task to wake for an item that no thread waits for.
+    pub(crate) fn pop_task(&mut self, on: WaitOn) -> Option<Waker> {
+        match on {
+            WaitOn::Requests(server) => self.servers.get_mut(server)?.tasks.pop(),
+            WaitOn::Call(call) => match &mut self.calls.get_mut(call)?.owner {
+                Owner::Ticket(ticket) => ticket.waker.take(),
+                _ => None,
+            },
+            WaitOn::Completions(_) | WaitOn::Drained => None,
+        }
+    }
+}
+
+/// Calls.
+impl Core {
+    /// Opens a client port and returns its index.
+    pub(crate) fn open_client(&mut self) -> Result<usize, HostError> {
+        if self.life != Life::Open {
+            return Err(HostError::Closed);
+        }
+        let port = self.endpoint.open_client_port()?;
+        Ok(self.clients.insert(ClientPort { port, completions: VecDeque::new(), open: 0, closed: false }))
+    }
+
+    /// Starts a call and sends what may be sent of it at once.
+    pub(crate) fn start_call(
+        &mut self,
+        now: Time,
+        client: usize,
+        to: ServerAddr,
+        request: Bytes,
+        owner: Owner,
+        readable_step: u32,
+    ) -> Result<usize, CallError> {
+        let port = match self.clients.get(client) {
+            Some(client) if self.life == Life::Open => client.port,
+            _ => return Err(CallError::Closed),
+        };
+        let private = matches!(owner, Owner::Ticket(_));
+        if !private {
+            let client = &self.clients[client];
+            if client.open + client.completions.len() >= self.limits.completions {
+                return Err(CallError::LimitReached { name: "max_completions" });
+            }
+        }
+        let entry = self.calls.vacant_entry();
+        let call = entry.key();
+        let options = CallOptions { cookie: call as u64, private, readable_step };
+        let length = u32::try_from(request.len()).unwrap_or(u32::MAX);
+        let rpc = self
+            .endpoint
+            .send_request(now, port, to.host, to.port, length, options)
+            .map_err(|error| CallError::from_send(to, request.len(), error))?;
+        entry.insert(Call { to, rpc, owner });
+        if !private {
+            self.clients[client].open += 1;
+        }
+        self.note_peer(now, to.host);
+        self.buffers.open_call(rpc, call, request);
+        self.flush(now);
+        Ok(call)
+    }
+
+    /// Takes the result of a call, if it is there; the call is then over.
+    pub(crate) fn take_result(&mut self, call: usize) -> Option<Result<Bytes, CallError>> {
+        match &mut self.calls[call].owner {
+            Owner::Ticket(ticket) => {
+                let result = ticket.result.take()?;
+                self.calls.remove(call);
+                Some(result)
+            }
+            _ => unreachable!("only the owner of a ticket asks, and while it is one"),
+        }
+    }
+
+    /// The ticket of a call that its owner has not given back.
+    pub(crate) fn ticket(&mut self, call: usize) -> &mut Ticket {
+        match &mut self.calls[call].owner {
+            Owner::Ticket(ticket) => ticket,
+            _ => unreachable!("only the owner of a ticket asks, and while it is one"),
+        }
+    }
+
+    /// Gives up a call whose owner does not want it any more.
+    pub(crate) fn abandon_call(&mut self, now: Time, call: usize) {
+        let over = self.ticket(call).result.is_some();
+        if over {
+            if let Owner::Ticket(Ticket { result: Some(Ok(response)), .. }) = self.calls.remove(call).owner {
+                self.buffers.bury(response);
+            }
+            return;
+        }
+        self.calls[call].owner = Owner::Nobody;
+        self.endpoint.abort(now, self.calls[call].rpc);
+        self.flush(now);
+    }
+
+    /// Hands the end of a call to its owner.
+    pub(crate) fn finish_call(&mut self, call: usize, result: Result<Bytes, CallError>) {
+        let Some(entry) = self.calls.get_mut(call) else {
+            return;
+        };
+        match &mut entry.owner {
+            Owner::Ticket(ticket) => {
+                // Where the host closed meanwhile, the ticket says so already.
+                ticket.result.get_or_insert(result);
+                self.waiting.note_ready(WaitOn::Call(call));
+                return;
+            }
+            &mut Owner::Queue { client, cookie } => {
+                let port = &mut self.clients[client];
+                port.open -= 1;
+                if port.closed {
+                    if let Ok(response) = result {
+                        self.buffers.bury(response);
+                    }
+                    if port.open == 0 {
+                        self.clients.remove(client);
+                    }
+                } else {
+                    port.completions.push_back(Completion { cookie, result });
+                    self.waiting.note_ready(WaitOn::Completions(client));
+                }
+            }
+            Owner::Nobody => {
+                if let Ok(response) = result {
+                    self.buffers.bury(response);
+                }
+            }
+        }
+        self.calls.remove(call);
+    }
+
+    /// Closes a client port whose last handle is gone; what was submitted on it is aborted.
+    pub(crate) fn close_client(&mut self, now: Time, client: usize) {
+        let port = &mut self.clients[client];
+        port.closed = true;
+        let number = port.port;
+        let (open, completions) = (port.open, std::mem::take(&mut port.completions));
+        for completion in completions {
+            if let Ok(response) = completion.result {
+                self.buffers.bury(response);
+            }
+        }
+        if open == 0 {
+            self.clients.remove(client);
+        }
+        self.endpoint.close_port(now, number);
+        self.flush(now);
+    }
+}
+
+/// Requests.
+impl Core {
+    /// Binds a server port and returns its index.
+    pub(crate) fn open_server(&mut self, port: u16) -> Result<usize, HostError> {
+        if self.life != Life::Open {
+            return Err(HostError::Closed);
+        }
+        if let Some(&server) = self.server_of_port.get(&port) {
+            // Its last handle is gone, and it only waits for acknowledgements.
+            if self.servers[server].closed {
+                self.servers[server].closed = false;
+                return Ok(server);
+            }
+        }
+        self.endpoint.bind(port)?;
+        let server = self.servers.insert(ServerPort { port, ..ServerPort::default() });
+        self.server_of_port.insert(port, server);
+        Ok(server)
+    }
+
+    /// Takes in a request that has arrived whole.
+    pub(crate) fn queue_request(&mut self, now: Time, rpc: RpcKey, peer: SocketAddr, port: u16) {
+        let length = self.buffers.incoming_len(rpc) as u64;
+        let Some(&server) = self.server_of_port.get(&port) else {
+            self.endpoint.abort(now, rpc);
+            return;
+        };
+        let refused = self.queued_bytes + length > self.limits.queued_request_bytes;
+        if refused || self.servers[server].closed || self.life != Life::Open {
+            self.counts.requests_refused += u64::from(refused);
+            self.endpoint.abort(now, rpc);
+            return;
+        }
+        self.queued_bytes += length;
+        self.buffers.set_role(rpc, Role::Queued { server });
+        self.servers[server].queue.push_back(Queued { rpc, peer });
+        self.waiting.note_ready(WaitOn::Requests(server));
+    }
+
+    /// Takes the oldest request of a server port.
+    pub(crate) fn take_request(&mut self, server: usize) -> Option<(Queued, Bytes)> {
+        loop {
+            let port = &mut self.servers[server];
+            let queued = port.queue.pop_front()?;
+            if self.buffers.role(queued.rpc) != (Role::Queued { server }) {
+                port.dead -= 1;
+                continue;
+            }
+            port.in_hand += 1;
+            let request = self.buffers.take_incoming(queued.rpc);
+            self.queued_bytes -= request.len() as u64;
+            self.buffers.set_role(queued.rpc, Role::InHand { server });
+            return Some((queued, request));
+        }
+    }
+
+    /// Sends the answer to a request.
+    pub(crate) fn answer(
+        &mut self,
+        now: Time,
+        rpc: RpcKey,
+        peer: SocketAddr,
+        response: Bytes,
+    ) -> Result<(), ReplyError> {
+        if self.life == Life::Closed {
+            return Err(ReplyError::Closed);
+        }
+        let Role::InHand { server } = self.buffers.role(rpc) else {
+            return Err(ReplyError::ClientGone { peer });
+        };
+        let length = u32::try_from(response.len()).unwrap_or(u32::MAX);
+        if let Err(error) = self.endpoint.send_response(now, rpc, length) {
+            self.give_up(now, rpc);
+            return Err(ReplyError::from_send(peer, response.len(), error));
+        }
+        self.buffers.set_role(rpc, Role::Answered { server });
+        self.servers[server].in_hand -= 1;
+        self.servers[server].answered += 1;
+        self.note_peer(now, peer);
+        self.buffers.set_outgoing(rpc, response);
+        self.flush(now);
+        Ok(())
+    }
+
+    /// Gives up a request that the application has in hand.
+    pub(crate) fn give_up(&mut self, now: Time, rpc: RpcKey) {
+        self.endpoint.abort(now, rpc);
+        self.flush(now);
+    }
+
+    /// A server RPC is over.
+    pub(crate) fn end_request(&mut self, now: Time, rpc: RpcKey) {
+        let server = match self.buffers.role(rpc) {
+            Role::None | Role::Call => None,
+            Role::Queued { server } => {
+                self.queued_bytes -= self.buffers.incoming_len(rpc) as u64;
+                let port = &mut self.servers[server];
+                port.dead += 1;
+                Some(server)
+            }
+            Role::InHand { server } => {
+                self.servers[server].in_hand -= 1;
+                Some(server)
+            }
+            Role::Answered { server } => {
+                self.servers[server].answered -= 1;
+                Some(server)
+            }
+        };
+        self.buffers.release(rpc);
+        if let Some(server) = server {
+            self.tidy_queue(server);
+            self.close_when_done(now, server);
+        }
+    }
+
+    /// Removes the requests of clients that gave up, once they are the greater part of the queue.
+    fn tidy_queue(&mut self, server: usize) {
+        let port = &mut self.servers[server];
+        if port.dead > port.queue.len() / 2 {
+            let buffers = &self.buffers;
+            port.queue.retain(|queued| buffers.role(queued.rpc) == Role::Queued { server });
+            port.dead = 0;
+        }
+    }
+
+    /// Notes that the last handle of a server port is gone. Requests that nobody took are given up; answers are still sent.
+    pub(crate) fn close_server(&mut self, now: Time, server: usize) {
+        self.servers[server].closed = true;
+        self.refuse_queued(now, server);
+        self.close_when_done(now, server);
+    }
+
+    /// Gives up all requests that nobody took.
+    pub(crate) fn refuse_queued(&mut self, now: Time, server: usize) {
+        let queued: Vec<Queued> = self.servers[server].queue.iter().copied().collect();
+        for Queued { rpc, .. } in queued {
+            self.endpoint.abort(now, rpc);
+        }
+        self.flush(now);
+    }
+
+    fn close_when_done(&mut self, now: Time, server: usize) {
+        if self.life != Life::Open && self.is_drained(true) {
+            self.waiting.note_ready(WaitOn::Drained);
+        }
+        let done = |port: &ServerPort| port.closed && port.in_hand + port.answered + port.queue.len() == 0;
+        if self.servers.get(server).is_some_and(done) {
+            let port = self.servers.remove(server).port;
+            self.server_of_port.remove(&port);
+            self.endpoint.close_port(now, port);
+        }
+    }
+
+    /// Whether every answer given is acknowledged, and if `in_hand`, no request in hand is unanswered.
+    pub(crate) fn is_drained(&self, in_hand: bool) -> bool {
+        self.servers.iter().all(|(_, port)| port.answered == 0 && (!in_hand || port.in_hand == 0))
+    }
+
+    /// Requests that wait in the queue of a server port.
+    pub(crate) fn queue_len(port: &ServerPort) -> usize {
+        port.queue.len() - port.dead
+    }
+}
+
+/// The end of the host.
+impl Core {
+    /// Refuses everything but answers to requests in hand.
+    pub(crate) fn begin_close(&mut self, now: Time) {
+        if self.life != Life::Open {
+            return;
+        }
+        self.life = Life::Closing;
+        let calls: Vec<usize> = self.calls.iter().map(|(call, _)| call).collect();
+        for call in calls {
+            self.close_call(now, call);
+        }
+        let servers: Vec<usize> = self.servers.iter().map(|(server, _)| server).collect();
+        for server in servers {
+            self.refuse_queued(now, server);
+            while let Some(port) = self.servers.get_mut(server) {
+                let Some(task) = port.tasks.pop() else { break };
+                self.waiting.wakes.push(crate::wait::Wake::Task(task));
+            }
+        }
+        self.flush(now);
+        self.summon();
+        self.waiting.wake_all();
+    }
+
+    /// Ends a call because the host closes.
+    fn close_call(&mut self, now: Time, call: usize) {
+        let Some(entry) = self.calls.get_mut(call) else { return };
+        let rpc = entry.rpc;
+        match &mut entry.owner {
+            Owner::Ticket(ticket) if ticket.result.is_none() => {
+                ticket.result = Some(Err(CallError::Closed));
+                if let Some(waker) = ticket.waker.take() {
+                    self.waiting.wakes.push(crate::wait::Wake::Task(waker));
+                }
+                self.endpoint.abort(now, rpc);
+            }
+            Owner::Queue { .. } => {
+                self.finish_call(call, Err(CallError::Closed));
+                self.endpoint.abort(now, rpc);
+            }
+            _ => {}
+        }
+    }
+
+    /// Drops all state.
+    pub(crate) fn finish_close(&mut self, now: Time) {
+        self.life = Life::Closed;
+        let ports = self.clients.iter().map(|(_, c)| c.port).chain(self.servers.iter().map(|(_, s)| s.port));
+        for port in ports.collect::<Vec<_>>() {
+            self.endpoint.close_port(now, port);
+        }
+        while self.endpoint.open_rpcs() > 0 {
+            let before = self.endpoint.open_rpcs();
+            self.endpoint.handle_timeout(now);
+            self.flush(now);
+            if self.endpoint.open_rpcs() >= before && self.endpoint.poll_timeout().is_none_or(|due| due > now)
+            {
+                break;
+            }
+        }
+        self.flush(now);
+        self.unsent.clear();
+        self.buffers.release_all();
+        self.summon();
+        self.waiting.wake_all();
+        self.ring_progress();
+        self.async_driver.ring();
+        self.waiting.wakes.push(crate::wait::Wake::AsyncDriver);
+    }
+}

@@ -1,0 +1,162 @@
+//! One drive round: packets in, timers, packets out, events.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use homa_driver::TxPacket;
+use homa_proto::{Event, RxPacket, Time};
+
+use crate::core::{Core, Owner};
+use crate::error::CallError;
+use crate::wait::WaitOn;
+
+/// Most packets given to the driver at a time: where the cost of a system call is shared by enough.
+const BURST: usize = homa_driver::BURST_PACKETS;
+
+/// Most bursts sent in a drive round before packets are received again.
+const BURSTS_PER_ROUND: usize = 4;
+
+impl Core {
+    /// One round; whether there was anything to do. The caller calls [`Core::summon`] when it has taken what is its own.
+    pub(crate) fn drive(&mut self, now: Time) -> bool {
+        self.counts.drive_rounds += 1;
+        self.last_driven = now;
+        let received = self.receive(now);
+        if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+        // Answers to what came are what the peers wait for; the application comes next.
+        let mut sent = false;
+        for _ in 0..BURSTS_PER_ROUND {
+            match self.transmit_burst(now) {
+                0 => break,
+                n => sent = n > 0,
+            }
+        }
+        let told = self.dispatch(now);
+        let busy = received || sent || told;
+        if busy {
+            self.last_activity = now;
+        }
+        busy
+    }
+
+    /// Sends all that may be sent now and hands out what that led to, without looking for packets.
+    pub(crate) fn flush(&mut self, now: Time) {
+        while self.transmit_burst(now) > 0 {}
+        self.dispatch(now);
+    }
+
+    /// Whether the driver has no room for packets that wait.
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// When a drive round is due although no packet comes.
+    pub(crate) fn next_wake(&self, now: Time) -> Option<Time> {
+        let driver = self.driver.poll_timeout().map(|wait_ns| now + wait_ns);
+        [self.endpoint.poll_timeout(), driver].into_iter().flatten().min()
+    }
+
+    fn receive(&mut self, now: Time) -> bool {
+        let count = match self.driver.receive(&mut self.rx) {
+            Ok(count) => count,
+            Err(error) => {
+                self.note_broken("receive", &error);
+                return false;
+            }
+        };
+        if count > 0 {
+            let burst = self.rx.iter().map(|(from, bytes)| RxPacket::new(from, bytes));
+            self.endpoint.handle_packets(now, burst, &mut self.buffers);
+        }
+        let mut told = false;
+        while let Some(peer) = self.driver.poll_unreachable() {
+            self.endpoint.peer_unreachable(now, peer);
+            told = true;
+        }
+        count > 0 || told
+    }
+
+    /// Sends one burst, and returns how many packets the driver took.
+    fn transmit_burst(&mut self, now: Time) -> usize {
+        if !self.unsent.is_empty() {
+            // They were left over, and their RPCs may have ended meanwhile.
+            let buffers = &self.buffers;
+            self.unsent.retain(|t| t.payload.is_none_or(|range| buffers.outgoing(&range).is_some()));
+        }
+        while self.unsent.len() < BURST {
+            match self.endpoint.poll_transmit(now) {
+                Some(transmit) => self.unsent.push(transmit),
+                None => break,
+            }
+        }
+        if self.unsent.is_empty() {
+            return 0;
+        }
+        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        let mut packets = [TxPacket { to: nowhere, priority: 0, header: &[], payload: &[] }; BURST];
+        for (packet, transmit) in packets.iter_mut().zip(&self.unsent) {
+            let payload = transmit.payload.and_then(|range| self.buffers.outgoing(&range));
+            *packet = TxPacket {
+                to: transmit.to,
+                priority: transmit.priority,
+                header: transmit.header.as_slice(),
+                payload: payload.unwrap_or_default(),
+            };
+        }
+        match self.driver.send(&packets[..self.unsent.len()]) {
+            Ok(taken) => {
+                self.unsent.drain(..taken);
+                taken
+            }
+            Err(error) => {
+                self.unsent.clear();
+                self.note_broken("send", &error);
+                0
+            }
+        }
+    }
+
+    /// The packet path is of no more use. Calls will time out; that is what their callers see of it.
+    fn note_broken(&mut self, what: &'static str, error: &std::io::Error) {
+        if self.counts.driver_failures == 0 {
+            tracing::error!(%error, "the packet path failed to {what}: calls will time out");
+        }
+        self.counts.driver_failures += 1;
+    }
+
+    /// Hands out the endpoint's events; whether there were any.
+    fn dispatch(&mut self, now: Time) -> bool {
+        let mut any = false;
+        while let Some(event) = self.endpoint.poll_event() {
+            any = true;
+            match event {
+                Event::Request { rpc, peer, port, .. } => self.queue_request(now, rpc, peer, port),
+                Event::Response { rpc, cookie, .. } => {
+                    let response = self.buffers.take_incoming(rpc);
+                    self.buffers.release(rpc);
+                    self.finish_call(cookie as usize, Ok(response));
+                }
+                Event::Failed { rpc, cookie, error, .. } => {
+                    self.buffers.release(rpc);
+                    let call = cookie as usize;
+                    if let Some(to) = self.calls.get(call).map(|call| call.to) {
+                        self.finish_call(call, Err(CallError::from_rpc(to, error)));
+                    }
+                }
+                Event::Readable { rpc, end, length } => {
+                    let Some(call) = self.buffers.call_of(rpc) else { continue };
+                    if let Some(Owner::Ticket(ticket)) = self.calls.get_mut(call).map(|call| &mut call.owner)
+                    {
+                        ticket.readable_end = end;
+                        ticket.length = length;
+                        self.waiting.note_ready(WaitOn::Call(call));
+                    }
+                }
+                Event::Done { rpc, .. } => self.end_request(now, rpc),
+                Event::Freeze { .. } => self.endpoint.trace().freeze(0, 0),
+            }
+        }
+        any
+    }
+}

@@ -1,0 +1,200 @@
+//! What can go wrong, who is to blame, and what to do about it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use homa_driver::udp::BindError;
+use homa_proto::{ConfigError, PortError, RpcError, SendError};
+
+use crate::address::ServerAddr;
+
+/// Why a [`Host`](crate::Host) could not be made, or could not open a port.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The UDP socket could not be had.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A setting of [`HostConfig::protocol`](crate::HostConfig::protocol) contradicts itself or another.
+    #[error("setting {0}")]
+    Config(#[from] ConfigError),
+    /// The Homa port cannot be opened.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The system refuses something that every host needs.
+    #[error("cannot make {what}: {source}")]
+    System {
+        /// What was asked of it.
+        what: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// The host was shut down.
+    #[error("the host is shut down: bind a new one")]
+    Closed,
+}
+
+/// Why a call has no response.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The network says that nobody listens there.
+    #[error(
+        "{to} is unreachable: no Homa host listens at its address; start one there, or correct the address"
+    )]
+    Unreachable {
+        /// The server.
+        to: ServerAddr,
+    },
+    /// The peer never answered.
+    #[error(
+        "{to} did not answer: its host is down, or the network between us loses everything; the request may have run"
+    )]
+    TimedOut {
+        /// The server.
+        to: ServerAddr,
+    },
+    /// The peer is there, without such a server.
+    #[error("{to} has no server on Homa port {}: start it, or correct the port", .to.port)]
+    NoSuchPort {
+        /// The server.
+        to: ServerAddr,
+    },
+    /// The peer's state was lost while it had the RPC.
+    #[error("the host of {to} restarted during the call: the request may have run")]
+    PeerRestarted {
+        /// The server.
+        to: ServerAddr,
+    },
+    /// The peer ran the request and gave the response up.
+    #[error("{to} ran the request, but gave its response up before it had all arrived")]
+    ResponseLost {
+        /// The server.
+        to: ServerAddr,
+    },
+    /// The request is larger than the peer takes, or the response larger than this host takes.
+    #[error(
+        "request or response is larger than its receiver accepts ({to} and this host must both raise max_message)"
+    )]
+    TooLargeForReceiver {
+        /// The server.
+        to: ServerAddr,
+    },
+    /// A request has at least one byte. Nothing was sent.
+    #[error("the request is empty: a Homa message has at least one byte")]
+    EmptyMessage,
+    /// The request is longer than [`max_message`](homa_proto::Config::max_message). Nothing was sent.
+    #[error(
+        "the request has {length} bytes, but max_message is {limit}: raise it on both hosts, or send less"
+    )]
+    MessageTooLarge {
+        /// Bytes of the request.
+        length: usize,
+        /// Bytes allowed.
+        limit: u32,
+    },
+    /// A configured limit is reached. Nothing was sent.
+    #[error("the limit {name} is reached: wait for calls to end, or raise it")]
+    LimitReached {
+        /// The field of [`HostConfig`](crate::HostConfig) or of its `protocol`.
+        name: &'static str,
+    },
+    /// The caller's deadline passed; the RPC was aborted.
+    #[error("{to} did not answer within the caller's deadline of {deadline:?}: the request may have run")]
+    DeadlineExceeded {
+        /// The server.
+        to: ServerAddr,
+        /// The time that the caller gave.
+        deadline: Duration,
+    },
+    /// The call was given up on this side.
+    #[error("the call to {to} was aborted on this side")]
+    Aborted {
+        /// The server.
+        to: ServerAddr,
+    },
+    /// This host was shut down before the response came.
+    #[error("this host is shut down")]
+    Closed,
+}
+
+impl CallError {
+    pub(crate) fn from_rpc(to: ServerAddr, error: RpcError) -> CallError {
+        match error {
+            RpcError::Timeout => CallError::TimedOut { to },
+            RpcError::Unreachable => CallError::Unreachable { to },
+            RpcError::NoSuchPort => CallError::NoSuchPort { to },
+            RpcError::PeerRestarted => CallError::PeerRestarted { to },
+            RpcError::ResponseLost => CallError::ResponseLost { to },
+            RpcError::MessageTooLarge => CallError::TooLargeForReceiver { to },
+            RpcError::Aborted => CallError::Aborted { to },
+        }
+    }
+
+    pub(crate) fn from_send(to: ServerAddr, length: usize, error: SendError) -> CallError {
+        match error {
+            SendError::EmptyMessage => CallError::EmptyMessage,
+            SendError::MessageTooLarge { limit, .. } => CallError::MessageTooLarge { length, limit },
+            SendError::LimitReached { name } => CallError::LimitReached { name },
+            SendError::UnknownRpc => CallError::Aborted { to },
+            SendError::PortNotOpen(_) => CallError::Closed,
+        }
+    }
+}
+
+/// Why there is no request to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecvError {
+    /// No request came in the time given.
+    #[error("no request came in the time given")]
+    TimedOut,
+    /// The host was shut down: there will be no more requests.
+    #[error("this host is shut down: there are no more requests")]
+    Closed,
+}
+
+/// Why a reply was not taken. The RPC is over, and where its client still waits it gets an error.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplyError {
+    /// A reply has at least one byte.
+    #[error("the reply is empty: a Homa message has at least one byte")]
+    EmptyMessage,
+    /// The reply is longer than [`max_message`](homa_proto::Config::max_message).
+    #[error("the reply has {length} bytes, but max_message is {limit}: raise it on both hosts, or send less")]
+    MessageTooLarge {
+        /// Bytes of the reply.
+        length: usize,
+        /// Bytes allowed.
+        limit: u32,
+    },
+    /// A configured limit is reached.
+    #[error("the limit {name} is reached: wait for RPCs to end, or raise it")]
+    LimitReached {
+        /// The field of [`HostConfig`](crate::HostConfig) or of its `protocol`.
+        name: &'static str,
+    },
+    /// Nobody waits for the reply any more.
+    #[error("the client at {peer} gave the call up, restarted or fell silent: nobody waits for the reply")]
+    ClientGone {
+        /// The client's host.
+        peer: SocketAddr,
+    },
+    /// This host was shut down.
+    #[error("this host is shut down")]
+    Closed,
+}
+
+impl ReplyError {
+    pub(crate) fn from_send(peer: SocketAddr, length: usize, error: SendError) -> ReplyError {
+        match error {
+            SendError::EmptyMessage => ReplyError::EmptyMessage,
+            SendError::MessageTooLarge { limit, .. } => ReplyError::MessageTooLarge { length, limit },
+            SendError::LimitReached { name } => ReplyError::LimitReached { name },
+            SendError::UnknownRpc => ReplyError::ClientGone { peer },
+            SendError::PortNotOpen(_) => ReplyError::Closed,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! A host: one address on the network, and all that passes through it.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use homa_driver::udp::{UdpConfig, UdpDriver};
+use homa_driver::{BufferSizes, Driver};
+use homa_proto::{Config, Endpoint};
+use homa_trace::{Clock, Trace};
+
+use crate::client::Client;
+use crate::core::{Core, Life, Limits};
+use crate::error::HostError;
+use crate::metrics::Metrics;
+use crate::progress;
+use crate::server::Server;
+use crate::shared::Shared;
+use crate::sleep::Bell;
+use crate::wait::{self, WaitOn};
+
+/// How a host is set up.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HostConfig {
+    /// UDP address of this host. Port 0 takes any free one, and is the default, on all IPv4 addresses.
+    pub bind: SocketAddr,
+    /// Settings of the protocol. A `seed` or `incarnation` of 0 is replaced by a random number and the time of day, and a
+    /// `link_mbps` of `None` by the speed that the device tells, if it tells one.
+    pub protocol: Config,
+    /// Settings of the UDP socket; its `bind` is ignored, the one above counts.
+    pub udp: UdpConfig,
+    /// How long a thread that waits polls before it sleeps in the kernel, counted from the last packet; zero: sleeps at once.
+    /// The default is a little more than it costs to wake a thread on another core, so that polling at worst about
+    /// doubles what waiting costs, and a peer that answers at once finds this host awake.
+    pub poll: Duration,
+    /// Events that the time trace keeps; 0: no trace.
+    pub trace_records: usize,
+    /// Calls submitted on one client whose completion nobody has taken.
+    pub max_completions: usize,
+    /// Bytes of requests that wait for `recv`, over all servers of the host; beyond it requests are given up and counted.
+    pub max_queued_request_bytes: u64,
+    /// How long dropping the host waits for its last answers to be acknowledged.
+    pub linger: Duration,
+}
+
+impl Default for HostConfig {
+    fn default() -> HostConfig {
+        HostConfig {
+            bind: SocketAddr::from(([0, 0, 0, 0], 0)),
+            protocol: Config::default(),
+            udp: UdpConfig::default(),
+            poll: Duration::from_micros(50),
+            trace_records: 0,
+            max_completions: 1 << 16,
+            max_queued_request_bytes: 1 << 30,
+            linger: Duration::from_secs(1),
+        }
+    }
+}
+
+/// One UDP address of this machine and the protocol's state for it. Peers, grants, the uplink and acknowledgements are
+/// common to all its clients and servers.
+///
+/// Dropping it shuts it down; answers that are on their way are delivered first, for at most [`HostConfig::linger`].
+pub struct Host {
+    shared: Arc<Shared>,
+    local_addr: SocketAddr,
+    buffer_sizes: Option<BufferSizes>,
+    progress: Mutex<Option<JoinHandle<()>>>,
+    linger: Duration,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("local_addr", &self.local_addr).finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// A host on a UDP socket.
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub fn bind(config: HostConfig) -> Result<Host, HostError> {
+        let udp = UdpConfig { bind: config.bind, ..config.udp.clone() };
+        let driver = UdpDriver::bind(&udp)?;
+        Host::with_driver(Box::new(driver), config)
+    }
+
+    /// A host on a packet path of the caller's choice; `bind` and `udp` of the configuration are ignored.
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub fn with_driver(driver: Box<dyn Driver>, config: HostConfig) -> Result<Host, HostError> {
+        let mut protocol = config.protocol;
+        if protocol.seed == 0 {
+            // Seeded by the system, once per process, and different for each instance.
+            protocol.seed = RandomState::new().build_hasher().finish();
+        }
+        if protocol.incarnation == 0 {
+            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            protocol.incarnation = since_1970.as_millis() as u64;
+        }
+        protocol.link_mbps = protocol.link_mbps.or(driver.link_mbps());
+        let trace = match config.trace_records {
+            0 => Trace::off(),
+            records => Trace::new(records, Clock::Tsc),
+        };
+        let endpoint = Endpoint::new(protocol, trace)?;
+        let system = |what| move |source| HostError::System { what, source };
+        let fd = driver.poll_fd().map(|fd| fd.try_clone_to_owned()).transpose();
+        let fd = fd.map_err(system("a second descriptor of the packet path"))?;
+        let bell = || Bell::new().map_err(system("an eventfd"));
+        let bells = (bell()?, bell()?);
+        let local_addr = driver.local_addr();
+        let buffer_sizes = driver.buffer_sizes();
+        let limits = Limits {
+            completions: config.max_completions,
+            queued_request_bytes: config.max_queued_request_bytes,
+        };
+        let core = Core::new(endpoint, driver, limits);
+        let shared = Arc::new(Shared::new(core, fd, config.poll, bells));
+        Ok(Host { shared, local_addr, buffer_sizes, progress: Mutex::new(None), linger: config.linger })
+    }
+
+    /// The UDP address of this host. Its IP is unspecified where it was bound so.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Sizes of the kernel's buffers, where the packet path has any.
+    #[must_use]
+    pub fn buffer_sizes(&self) -> Option<BufferSizes> {
+        self.buffer_sizes
+    }
+
+    /// Opens a client port.
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub fn client(&self) -> Result<Client, HostError> {
+        self.start_progress()?;
+        let client = self.shared.lock().open_client()?;
+        Ok(Client::new(Arc::clone(&self.shared), client))
+    }
+
+    /// Binds a server to a Homa port, 1 to 32767.
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub fn server(&self, port: u16) -> Result<Server, HostError> {
+        self.start_progress()?;
+        let mut core = self.shared.lock();
+        let server = core.open_server(port)?;
+        core.leave(self.shared.now());
+        drop(core);
+        Ok(Server::new(Arc::clone(&self.shared), server, port))
+    }
+
+    /// Every counter of the host.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        let core = self.shared.lock();
+        let mut host = core.counts.clone();
+        host.open_rpcs = core.endpoint.open_rpcs() as u64;
+        host.open_calls = core.calls.len() as u64;
+        host.queued_requests = core.servers.iter().map(|(_, port)| Core::queue_len(port) as u64).sum();
+        host.queued_request_bytes = core.queued_bytes;
+        host.outgoing_bytes = core.buffers.outgoing_bytes();
+        host.incoming_bytes = core.buffers.incoming_bytes();
+        host.leader_sleeps = core.waiting.leader_sleeps;
+        host.leader_rings = core.waiting.leader_rings;
+        host.handovers = core.waiting.handovers;
+        host.progress_takeovers = core.progress.takeovers;
+        Metrics { endpoint: core.endpoint.stats().clone(), driver: core.driver.stats(), host }
+    }
+
+    /// The time trace so far, as a dump that `homa_trace::read_dump` reads; without events where
+    /// [`HostConfig::trace_records`] is 0.
+    #[must_use]
+    pub fn trace_dump(&self) -> Vec<u8> {
+        let mut dump = Vec::new();
+        // A vector takes whatever is written to it.
+        let _ = self.shared.lock().endpoint.trace().write_dump(&mut dump);
+        dump
+    }
+
+    /// Shuts the host down. New calls and requests are refused at once, and open calls end in `Closed`. Requests in hand may
+    /// still be answered, and answers are sent and repeated until their clients have acknowledged them, for at most
+    /// `deadline`. Then all state goes. Returns whether every request in hand was answered and every answer acknowledged.
+    pub fn shutdown(self, deadline: Duration) -> bool {
+        self.close(deadline, true)
+    }
+
+    fn close(&self, deadline: Duration, in_hand: bool) -> bool {
+        let shared = &*self.shared;
+        let mut core = shared.lock();
+        if core.life == Life::Closed {
+            return true;
+        }
+        core.begin_close(shared.now());
+        let until = shared.after(deadline);
+        let drained = wait::wait(shared, core, WaitOn::Drained, Some(until), |core| {
+            core.is_drained(in_hand).then_some(())
+        });
+        shared.lock().finish_close(shared.now());
+        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(progress) = progress {
+            // It ends for no other reason, and a panic of it has been reported.
+            let _ = progress.join();
+        }
+        drained.is_some()
+    }
+
+    /// Starts the progress thread with the first port.
+    fn start_progress(&self) -> Result<(), HostError> {
+        if !self.shared.lock().start_progress() {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new().name("homa-progress".to_owned());
+        let thread = thread.spawn(move || progress::run(&shared));
+        let thread = thread.map_err(|source| HostError::System { what: "a thread", source })?;
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.close(self.linger, false);
+    }
+}

@@ -1,0 +1,126 @@
+//! Everything a host counts.
+
+use homa_driver::DriverStats;
+use homa_proto::Stats;
+
+/// Defines [`HostCounts`] with one documented `u64` per number, and its list of names and values.
+macro_rules! counts {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// What the runtime counts, between the application and the protocol.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct HostCounts {
+            $($(#[doc = $doc])+ pub $name: u64,)+
+        }
+
+        impl HostCounts {
+            /// Every number's name, value and meaning, in the order of declaration.
+            #[must_use]
+            pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
+                vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+]
+            }
+        }
+    };
+}
+
+counts! {
+    /// RPCs open now, of both sides.
+    open_rpcs,
+    /// Calls whose result is not there, or not taken, now.
+    open_calls,
+    /// Requests that wait for `recv` now.
+    queued_requests,
+    /// Bytes of the requests that wait for `recv` now.
+    queued_request_bytes,
+    /// Bytes of outgoing messages held now.
+    outgoing_bytes,
+    /// Bytes of incoming messages held now, counted whole from their first packet on.
+    incoming_bytes,
+    /// Requests given up because `max_queued_request_bytes` was reached.
+    requests_refused,
+    /// Drive rounds.
+    drive_rounds,
+    /// Times that the leading thread slept in the kernel.
+    leader_sleeps,
+    /// Times that the leading thread's sleep was ended by another thread.
+    leader_rings,
+    /// Times that a leading thread handed the lead to another.
+    handovers,
+    /// Times that the progress thread took over.
+    progress_takeovers,
+    /// Times that the packet path failed.
+    driver_failures,
+}
+
+/// Every number of a host, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Of the protocol: packets by type, and each reason to drop one.
+    pub endpoint: Stats,
+    /// Of the packet path.
+    pub driver: DriverStats,
+    /// Of the runtime.
+    pub host: HostCounts,
+}
+
+impl Metrics {
+    /// Every number's name, value and meaning. Names are unique: those of the packet path begin with `driver_`, and those
+    /// of the runtime with `host_`.
+    #[must_use]
+    pub fn entries(&self) -> Vec<(String, u64, &'static str)> {
+        let endpoint =
+            self.endpoint.entries().into_iter().map(|(name, value, help)| (name.to_owned(), value, help));
+        let host =
+            self.host.entries().into_iter().map(|(name, value, help)| (format!("host_{name}"), value, help));
+        let driver = driver_entries(&self.driver);
+        let driver = driver.into_iter().map(|(name, value, help)| (format!("driver_{name}"), value, help));
+        endpoint.chain(driver).chain(host).map(|(name, value, help)| (name, value, help.trim())).collect()
+    }
+}
+
+fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 15] {
+    let errors = &stats.send_errors;
+    [
+        ("packets_out", stats.packets_out, "Packets sent."),
+        ("bytes_out", stats.bytes_out, "Bytes sent, Homa headers included."),
+        ("packets_in", stats.packets_in, "Packets received."),
+        ("bytes_in", stats.bytes_in, "Bytes received, Homa headers included."),
+        ("send_calls", stats.send_calls, "System calls that sent."),
+        ("receive_calls", stats.receive_calls, "System calls that received, or found nothing."),
+        ("would_block", stats.would_block, "Times that there was no room for a packet to send."),
+        ("truncated", stats.truncated, "Packets dropped because they were longer than a buffer."),
+        (
+            "queue_drops",
+            stats.queue_drops,
+            "Packets dropped by the kernel because the receive buffer was full.",
+        ),
+        ("network_errors", stats.network_errors, "Reports from the network that packets did not arrive."),
+        ("send_too_big", errors.too_big, "Packets not sent because they were longer than the path takes."),
+        ("send_refused", errors.refused, "Packets not sent because nobody listens at the peer."),
+        ("send_unreachable", errors.unreachable, "Packets not sent because there is no route."),
+        ("send_denied", errors.denied, "Packets not sent because the system forbids it."),
+        ("send_other", errors.other, "Packets not sent for any other reason."),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_number_has_a_name_of_its_own_and_a_meaning() {
+        let mut metrics = Metrics::default();
+        metrics.driver.truncated = 7;
+        metrics.host.handovers = 8;
+        let entries = metrics.entries();
+        let names: HashSet<_> = entries.iter().map(|(name, ..)| name).collect();
+        assert_eq!(names.len(), entries.len());
+        assert!(entries.iter().all(|(_, _, help)| help.ends_with('.')));
+        let value = |name: &str| entries.iter().find(|(n, ..)| n == name).map(|(_, value, _)| *value);
+        assert_eq!((value("driver_truncated"), value("host_handovers")), (Some(7), Some(8)));
+        assert_eq!(value("packets_received"), Some(0));
+    }
+}

@@ -1,0 +1,152 @@
+//! What a host's handles share: the core behind its one lock, the clock, and the means to sleep.
+
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+use std::{hint, mem};
+
+use bytes::Bytes;
+use homa_proto::Time;
+use tokio::sync::Notify;
+
+use crate::core::Core;
+use crate::sleep::Bell;
+use crate::wait::Wake;
+
+/// Tries for the lock before a thread sleeps for it. A drive round holds it for some tens of microseconds at most, and waking
+/// a thread that slept costs both sides more than that.
+const LOCK_TRIES: u32 = 4_000;
+
+/// How long a thread that polls in rounds lets others have the lock before it competes for it again, in tries.
+const GIVE_WAY_TRIES: u32 = 1_000;
+
+/// One per host, behind an `Arc`.
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    /// Threads that want the lock now, so that a thread that polls in rounds lets them in.
+    wanted: AtomicU32,
+    start: Instant,
+    /// A duplicate of the driver's descriptor, to sleep on without the lock.
+    fd: Option<OwnedFd>,
+    /// Ends the sleep of the leader.
+    pub(crate) leader_bell: Bell,
+    /// Ends the sleep of the progress thread.
+    pub(crate) progress_bell: Bell,
+    /// Ends the sleep of the async driver task.
+    pub(crate) async_bell: Arc<Notify>,
+    /// How long whoever waits polls before it sleeps, in nanoseconds.
+    pub(crate) poll_ns: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(core: Core, fd: Option<OwnedFd>, poll: Duration, bells: (Bell, Bell)) -> Shared {
+        Shared {
+            core: Mutex::new(core),
+            wanted: AtomicU32::new(0),
+            start: Instant::now(),
+            fd,
+            leader_bell: bells.0,
+            progress_bell: bells.1,
+            async_bell: Arc::new(Notify::new()),
+            poll_ns: u64::try_from(poll.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Nanoseconds since the host was made.
+    pub(crate) fn now(&self) -> Time {
+        Time::from_ns(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// The moment `wait` from now.
+    pub(crate) fn after(&self, wait: Duration) -> Time {
+        self.now() + u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Takes the lock. Whoever panicked with it held left a core that is sound, if perhaps behind with its work, since its
+    /// parts are changed one event at a time; the host goes on.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        if let Some(guard) = self.try_lock() {
+            return self.locked(guard);
+        }
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+        let guard = self.lock_contended();
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        self.locked(guard)
+    }
+
+    /// Takes the lock again between two rounds of polling, behind threads that want it, too.
+    pub(crate) fn lock_giving_way(&self) -> Locked<'_> {
+        for _ in 0..GIVE_WAY_TRIES {
+            if self.wanted.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            hint::spin_loop();
+        }
+        self.lock()
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
+        match self.core.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn lock_contended(&self) -> MutexGuard<'_, Core> {
+        for _ in 0..LOCK_TRIES {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            hint::spin_loop();
+        }
+        self.core.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn locked<'a>(&'a self, guard: MutexGuard<'a, Core>) -> Locked<'a> {
+        Locked { guard: Some(guard), shared: self }
+    }
+}
+
+/// The core, locked. When it goes, threads are woken and buffers freed, after the lock is given back: both may run the
+/// application's code or take long.
+pub(crate) struct Locked<'a> {
+    guard: Option<MutexGuard<'a, Core>>,
+    shared: &'a Shared,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        self.guard.as_ref().expect("the guard is there until drop")
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Core {
+        self.guard.as_mut().expect("the guard is there until drop")
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let Some(mut core) = self.guard.take() else { return };
+        if core.waiting.wakes.is_empty() && !core.buffers.has_graves() {
+            return;
+        }
+        let wakes: Vec<Wake> = mem::take(&mut core.waiting.wakes);
+        let mut free: Vec<Bytes> = Vec::new();
+        core.buffers.exhume(&mut free);
+        drop(core);
+        for wake in wakes {
+            wake.fire(self.shared);
+        }
+    }
+}

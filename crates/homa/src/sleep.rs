@@ -1,0 +1,93 @@
+//! Sleeping in the kernel until a packet comes, a timer is due, or another thread says so.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+/// An eventfd: what one thread writes to end another's sleep.
+#[derive(Debug)]
+pub(crate) struct Bell(File);
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Bell> {
+        // SAFETY: eventfd takes two numbers and touches no memory of ours.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and belongs to nobody else.
+        Ok(Bell(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
+    }
+
+    /// Ends the sleep of whoever sleeps on this bell, or the next sleep.
+    pub(crate) fn ring(&self) {
+        // The only error is a counter that is full, and then the bell rings already.
+        let _ = (&self.0).write(&1_u64.to_ne_bytes());
+    }
+
+    /// Makes the bell silent again.
+    fn hush(&self) {
+        // The only error is that it was silent.
+        let _ = (&self.0).read(&mut [0; 8]);
+    }
+}
+
+/// What a sleeping thread waits for besides its bell.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Interest<'a> {
+    /// A driver's descriptor, to be readable or in error.
+    pub fd: Option<BorrowedFd<'a>>,
+    /// Whether room to write at that descriptor ends the sleep, too.
+    pub room: bool,
+}
+
+/// Sleeps until the bell rings, the interest is met, or `timeout_ns` nanoseconds have passed (`None`: no limit). Hushes the
+/// bell. Returns whether the driver's descriptor has something. May return early: on a signal, for one.
+pub(crate) fn sleep(bell: &Bell, interest: Interest<'_>, timeout_ns: Option<u64>) -> bool {
+    let entry = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
+    let events = libc::POLLIN | if interest.room { libc::POLLOUT } else { 0 };
+    // A negative descriptor is one that poll passes over.
+    let fd = interest.fd.map_or(-1, |fd| fd.as_raw_fd());
+    let mut fds = [entry(bell.0.as_raw_fd(), libc::POLLIN), entry(fd, events)];
+    let timeout = timeout_ns.map(|ns| libc::timespec {
+        tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    });
+    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: `fds` and what `timeout` points at live through the call, the length is that of `fds`, and a null signal mask
+    // leaves the mask alone.
+    let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout, ptr::null()) };
+    if ready > 0 && fds[0].revents != 0 {
+        bell.hush();
+    }
+    ready > 0 && fds[1].revents != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_bell_ends_one_sleep_however_often_it_rang() {
+        let bell = Bell::new().unwrap();
+        bell.ring();
+        bell.ring();
+        assert!(!sleep(&bell, Interest::default(), None));
+        assert_eq!((&bell.0).read(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert!(!sleep(&bell, Interest::default(), Some(1)));
+    }
+
+    #[test]
+    fn a_packet_ends_sleep() {
+        let bell = Bell::new().unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(!sleep(&bell, Interest { fd: Some(socket.as_fd()), room: false }, Some(0)));
+        assert!(sleep(&bell, Interest { fd: Some(socket.as_fd()), room: true }, None));
+        socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+        assert!(sleep(&bell, Interest { fd: Some(socket.as_fd()), room: false }, None));
+    }
+}

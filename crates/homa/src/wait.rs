@@ -1,0 +1,386 @@
+//! Waiting: whoever waits drives the network, one leads, the others sleep.
+//!
+//! On the machines this was measured on, waking a thread that sleeps on another core costs the waker 13 us and the sleeper 40,
+//! ten times a whole RPC between two polling hosts. So an RPC that has one thread waits for its packets in that thread, and
+//! of several threads only as many are woken as have something to do.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+use homa_proto::Time;
+
+use crate::core::Core;
+use crate::progress::Progress;
+use crate::shared::{Locked, Shared};
+use crate::sleep::{self, Interest};
+
+/// Longest sleep on a driver that has no descriptor to sleep on.
+pub(crate) const BLIND_SLEEP_NS: u64 = 50_000;
+
+/// Fruitless rounds between two offers of the processor to other threads that could run.
+const ROUNDS_BETWEEN_YIELDS: u32 = 16;
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitOn {
+    /// The end, or the next bytes, of a call.
+    Call(usize),
+    /// A completion in the queue of a client port.
+    Completions(usize),
+    /// A request in the queue of a server port.
+    Requests(usize),
+    /// The last answered RPC to be over, while the host shuts down.
+    Drained,
+}
+
+/// A sleeping thread's place to be woken at. Not `thread::park`, whose token the application may use for itself.
+#[derive(Debug, Default)]
+pub(crate) struct Sleeper {
+    woken: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Sleeper {
+    fn wake(&self) {
+        *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_one();
+    }
+
+    /// Sleeps until woken, or for `timeout_ns`.
+    fn sleep(&self, timeout_ns: Option<u64>) {
+        let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let asleep = |woken: &mut bool| !*woken;
+        let mut woken = match timeout_ns {
+            None => self.changed.wait_while(woken, asleep).unwrap_or_else(PoisonError::into_inner),
+            Some(ns) => {
+                let wait = self.changed.wait_timeout_while(woken, Duration::from_nanos(ns), asleep);
+                wait.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        *woken = false;
+    }
+}
+
+thread_local! {
+    static MY_SLEEPER: Arc<Sleeper> = Arc::default();
+}
+
+/// Somebody to wake once the lock is given back.
+#[derive(Debug)]
+pub(crate) enum Wake {
+    /// A follower.
+    Thread(Arc<Sleeper>),
+    /// A task of the application.
+    Task(Waker),
+    /// The leader, asleep in the kernel.
+    Leader,
+    /// The progress thread.
+    Progress,
+    /// The async driver task.
+    AsyncDriver,
+}
+
+impl Wake {
+    pub(crate) fn fire(self, shared: &Shared) {
+        match self {
+            Wake::Thread(sleeper) => sleeper.wake(),
+            Wake::Task(waker) => waker.wake(),
+            Wake::Leader => shared.leader_bell.ring(),
+            Wake::Progress => shared.progress_bell.ring(),
+            Wake::AsyncDriver => shared.async_bell.notify_one(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Follower {
+    on: WaitOn,
+    sleeper: Arc<Sleeper>,
+}
+
+/// Tasks that wait for the same queue. The last to wait is the first to be woken.
+#[derive(Debug, Default)]
+pub(crate) struct TaskQueue {
+    tasks: VecDeque<(u64, Waker)>,
+    next_id: u64,
+}
+
+impl TaskQueue {
+    /// Registers a task's waker, or renews it, and returns the number it goes by. The waker it replaces goes with `id`.
+    pub(crate) fn register(&mut self, id: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
+        if let Some(id) = id
+            && let Some((_, known)) = self.tasks.iter_mut().find(|(known, _)| *known == id)
+        {
+            return (id, Some(std::mem::replace(known, waker)));
+        }
+        self.next_id += 1;
+        self.tasks.push_back((self.next_id, waker));
+        (self.next_id, None)
+    }
+
+    /// Forgets a task; `None` if it has been woken.
+    pub(crate) fn forget(&mut self, id: u64) -> Option<Waker> {
+        let at = self.tasks.iter().position(|(known, _)| *known == id)?;
+        self.tasks.remove(at).map(|(_, waker)| waker)
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Waker> {
+        self.tasks.pop_back().map(|(_, waker)| waker)
+    }
+}
+
+/// Who waits for what, who leads, and who is to be woken.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// What the leading thread waits for.
+    leader: Option<WaitOn>,
+    /// Until when the leader sleeps in the kernel, if it does.
+    leader_sleeps_until: Option<Time>,
+    leader_rung: bool,
+    /// In the order in which they fell asleep.
+    followers: Vec<Follower>,
+    /// Followers that were woken and do not have the lock yet.
+    summoned: usize,
+    /// What became ready since the last call of [`Core::summon`], once per item.
+    ready: Vec<WaitOn>,
+    /// Whom to wake when the lock is given back.
+    pub(crate) wakes: Vec<Wake>,
+    /// Times that a leader handed the lead to another thread.
+    pub(crate) handovers: u64,
+    /// Times that a leader slept in the kernel.
+    pub(crate) leader_sleeps: u64,
+    /// Times that a leader's sleep was ended by another thread.
+    pub(crate) leader_rings: u64,
+}
+
+impl Waiting {
+    pub(crate) fn has_leader(&self) -> bool {
+        self.leader.is_some()
+    }
+
+    pub(crate) fn leader_sleeps_until(&self) -> Option<Time> {
+        self.leader_sleeps_until
+    }
+
+    /// Notes that there is one item more to be had.
+    pub(crate) fn note_ready(&mut self, on: WaitOn) {
+        self.ready.push(on);
+    }
+
+    /// Ends the leader's sleep, if it sleeps.
+    pub(crate) fn ring_leader(&mut self) {
+        if self.leader_sleeps_until.is_some() && !self.leader_rung {
+            self.leader_rung = true;
+            self.leader_rings += 1;
+            self.wakes.push(Wake::Leader);
+        }
+    }
+
+    /// Wakes the follower that was the last to begin waiting for `on`; whether there is one.
+    fn wake_follower(&mut self, on: WaitOn) -> bool {
+        let Some(at) = self.followers.iter().rposition(|follower| follower.on == on) else {
+            return false;
+        };
+        let follower = self.followers.remove(at);
+        self.summoned += 1;
+        self.wakes.push(Wake::Thread(follower.sleeper));
+        true
+    }
+
+    /// Takes the calling thread off the list; `false` if a waker did that.
+    fn forget_follower(&mut self, sleeper: &Arc<Sleeper>) -> bool {
+        match self.followers.iter().rposition(|follower| Arc::ptr_eq(&follower.sleeper, sleeper)) {
+            Some(at) => {
+                self.followers.remove(at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Wakes every thread that waits.
+    pub(crate) fn wake_all(&mut self) {
+        for follower in self.followers.drain(..) {
+            self.summoned += 1;
+            self.wakes.push(Wake::Thread(follower.sleeper));
+        }
+        self.ring_leader();
+    }
+}
+
+impl Core {
+    /// Wakes whom the items that became ready are for: one for each.
+    pub(crate) fn summon(&mut self) {
+        while let Some(on) = self.waiting.ready.pop() {
+            // Whoever drives may have taken it already.
+            if !self.has_item(on) || self.waiting.wake_follower(on) {
+                continue;
+            }
+            if self.waiting.leader == Some(on) {
+                self.waiting.ring_leader();
+            } else if let Some(waker) = self.pop_task(on) {
+                self.waiting.wakes.push(Wake::Task(waker));
+            }
+        }
+    }
+
+    /// What a thread does before it leaves the network alone: it sees that somebody else cares for it.
+    pub(crate) fn leave(&mut self, now: Time) {
+        self.summon();
+        if self.waiting.leader.is_some() {
+            return;
+        }
+        self.last_driven = now;
+        if self.waiting.summoned > 0 {
+            return;
+        }
+        if let Some(follower) = self.waiting.followers.pop() {
+            self.waiting.summoned += 1;
+            self.waiting.handovers += 1;
+            self.waiting.wakes.push(Wake::Thread(follower.sleeper));
+        } else {
+            self.progress_must_watch();
+        }
+    }
+
+    /// What a thread does that has sent something without waiting: if those who sleep would sleep too long now, or lack room
+    /// to send that they do not know of, they are woken.
+    pub(crate) fn after_work(&mut self, now: Time) {
+        self.last_activity = now;
+        self.summon();
+        let due = self.next_wake(now);
+        if let Some(until) = self.waiting.leader_sleeps_until {
+            if self.is_blocked() || due.is_some_and(|due| due < until && due < now + Progress::TICK_NS) {
+                self.waiting.ring_leader();
+            } else if due.is_some_and(|due| due < until) {
+                // Not worth a wake-up: the progress thread looks once a millisecond.
+                self.progress_must_watch();
+            }
+            return;
+        }
+        if self.waiting.leader.is_some() {
+            return;
+        }
+        if let Some(until) = self.async_driver.sleeps_until()
+            && (self.is_blocked() || due.is_some_and(|due| due < until))
+        {
+            self.async_driver.ring();
+            self.waiting.wakes.push(Wake::AsyncDriver);
+        }
+        if self.waiting.summoned == 0 {
+            self.progress_must_watch();
+            if self.is_blocked() || due.is_some_and(|due| self.progress.sleeps_beyond(due)) {
+                self.ring_progress();
+            }
+        }
+    }
+}
+
+/// Waits until `take` has something, driving the network where nobody else does. `None` when `deadline` passed first.
+///
+/// `take` may be called any number of times, also after another thread has taken what this one was woken for.
+pub(crate) fn wait<'a, T>(
+    shared: &'a Shared,
+    mut core: Locked<'a>,
+    on: WaitOn,
+    deadline: Option<Time>,
+    mut take: impl FnMut(&mut Core) -> Option<T>,
+) -> Option<T> {
+    loop {
+        let taken = take(&mut core);
+        let now = shared.now();
+        if taken.is_some() || deadline.is_some_and(|deadline| deadline <= now) {
+            core.leave(now);
+            return taken;
+        }
+        core = if core.waiting.leader.is_none() {
+            core.waiting.leader = Some(on);
+            let (mut core, taken) = lead(shared, core, deadline, &mut take);
+            core.waiting.leader = None;
+            if taken.is_some() {
+                core.leave(shared.now());
+                return taken;
+            }
+            core
+        } else {
+            follow(shared, core, on, deadline)
+        };
+    }
+}
+
+/// Sleeps until somebody wakes this thread, to take what it waits for or to lead.
+fn follow<'a>(shared: &'a Shared, mut core: Locked<'a>, on: WaitOn, deadline: Option<Time>) -> Locked<'a> {
+    MY_SLEEPER.with(|sleeper| {
+        core.waiting.followers.push(Follower { on, sleeper: Arc::clone(sleeper) });
+        drop(core);
+        sleeper.sleep(deadline.map(|deadline| deadline.since(shared.now())));
+        let mut core = shared.lock();
+        if !core.waiting.forget_follower(sleeper) {
+            core.waiting.summoned -= 1;
+        }
+        core
+    })
+}
+
+/// Drives the network until `take` has something or `deadline` passes.
+fn lead<'a, T>(
+    shared: &'a Shared,
+    mut core: Locked<'a>,
+    deadline: Option<Time>,
+    take: &mut impl FnMut(&mut Core) -> Option<T>,
+) -> (Locked<'a>, Option<T>) {
+    let mut quiet_since = shared.now();
+    let mut fruitless = 0_u32;
+    loop {
+        let now = shared.now();
+        let busy = core.drive(now);
+        let taken = take(&mut core);
+        if taken.is_some() || deadline.is_some_and(|deadline| deadline <= now) {
+            return (core, taken);
+        }
+        core.summon();
+        if busy {
+            quiet_since = now;
+            fruitless = 0;
+        } else if now.since(quiet_since) >= shared.poll_ns {
+            core = leader_sleep(shared, core, deadline);
+            continue;
+        }
+        fruitless += 1;
+        drop(core);
+        if fruitless.is_multiple_of(ROUNDS_BETWEEN_YIELDS) {
+            thread::yield_now();
+        }
+        core = shared.lock_giving_way();
+    }
+}
+
+/// Sleeps in the kernel until a packet comes, something is due, or another thread rings.
+fn leader_sleep<'a>(shared: &'a Shared, mut core: Locked<'a>, deadline: Option<Time>) -> Locked<'a> {
+    // The progress thread need not be woken by this thread's packets. Telling it costs something, and now is the time.
+    core.progress_must_not_drive();
+    let now = shared.now();
+    let mut until = [core.next_wake(now), deadline].into_iter().flatten().min();
+    if shared.fd().is_none() {
+        until = Some(until.unwrap_or(Time::NEVER).min(now + BLIND_SLEEP_NS));
+    }
+    if until.is_some_and(|until| until <= now) {
+        return core;
+    }
+    core.waiting.leader_sleeps_until = Some(until.unwrap_or(Time::NEVER));
+    core.waiting.leader_sleeps += 1;
+    let room = core.is_blocked();
+    drop(core);
+    sleep::sleep(
+        &shared.leader_bell,
+        Interest { fd: shared.fd(), room },
+        until.map(|until| until.since(now)),
+    );
+    let mut core = shared.lock();
+    core.waiting.leader_sleeps_until = None;
+    core.waiting.leader_rung = false;
+    core
+}
