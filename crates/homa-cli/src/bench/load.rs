@@ -192,8 +192,13 @@ impl<'a> Worker<'a> {
             if now >= self.window.to {
                 break;
             }
-            let wait = if self.send_due(now) { Duration::ZERO } else { self.idle_time(now) };
+            let sent = self.send_due(now);
+            let wait = if sent { Duration::ZERO } else { self.idle_time(now) };
             self.link.receive(wait, &mut answers)?;
+            if !sent && wait.is_zero() && answers.is_empty() {
+                // Where more threads than processors want to run, one that only polls must not keep the server waiting.
+                thread::yield_now();
+            }
             self.take(&mut answers);
         }
         self.finish(&mut answers)?;

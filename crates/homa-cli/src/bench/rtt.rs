@@ -8,17 +8,20 @@ use homa_workload::Workload;
 use super::link::Link;
 use super::pattern::Pattern;
 
-/// Sizes whose round trip is measured, at most, beside the edges of the bins.
+/// The factor from one measured size to the next, beside the edges of the bins.
 const GRID_STEP: u32 = 2;
 
-/// Round trips that make a median worth having.
-const MIN_SAMPLES: usize = 15;
+/// Rounds through all sizes.
+pub const ROUNDS: u32 = 3;
 
-/// Round trips after which more would not move the median.
-const MAX_SAMPLES: usize = 2_000;
+/// Round trips of a size in a round, at least: so many make a median worth having.
+const MIN_SAMPLES: usize = 5;
 
-/// The first RPC of all must be answered within this time, or the server counts as unreachable.
-const FIRST_ANSWER: Duration = Duration::from_secs(2);
+/// Round trips of a size in a round, at most: more would not move the median.
+const MAX_SAMPLES: usize = 1_000;
+
+/// An RPC that is alone and not answered within this time will not be. Homa's own errors come earlier.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Unloaded round-trip times by message size.
 #[derive(Clone, Debug)]
@@ -70,7 +73,7 @@ pub fn sizes(workload: &Workload) -> Vec<u32> {
 }
 
 /// Measures the median round trip of each size, one RPC at a time, within about `budget` in all. `step` is called after
-/// each size.
+/// each size in each of [`ROUNDS`] rounds: a disturbance of some milliseconds then does not hit all samples of a size.
 pub fn measure(
     link: &mut dyn Link,
     pattern: &Pattern,
@@ -78,33 +81,42 @@ pub fn measure(
     budget: Duration,
     mut step: impl FnMut(),
 ) -> Result<RttTable> {
-    let share = budget / sizes.len().max(1) as u32;
+    let share = budget / (ROUNDS * sizes.len().max(1) as u32);
     let mut number = 0;
-    one(link, pattern, &mut number, sizes[0], FIRST_ANSWER)?;
-    let mut points = Vec::new();
-    for &size in sizes {
-        let begin = Instant::now();
-        let mut samples = Vec::new();
-        // The first of a size finds cold buffers.
-        one(link, pattern, &mut number, size, FIRST_ANSWER)?;
-        while samples.len() < MIN_SAMPLES || (begin.elapsed() < share && samples.len() < MAX_SAMPLES) {
-            samples.push(one(link, pattern, &mut number, size, FIRST_ANSWER)?.as_nanos() as u64);
+    let mut samples = vec![Vec::new(); sizes.len()];
+    for _ in 0..ROUNDS {
+        for (&size, samples) in sizes.iter().zip(&mut samples) {
+            let begin = Instant::now();
+            // The first of a size finds cold buffers.
+            one(link, pattern, &mut number, size)?;
+            let mut count = 0;
+            while count < MIN_SAMPLES || (begin.elapsed() < share && count < MAX_SAMPLES) {
+                samples.push(one(link, pattern, &mut number, size)?.as_nanos() as u64);
+                count += 1;
+            }
+            step();
         }
-        let middle = samples.len() / 2;
-        points.push((size, *samples.select_nth_unstable(middle).1));
-        step();
     }
-    Ok(RttTable::new(points))
+    let medians = samples.iter_mut().map(|samples| {
+        let middle = samples.len() / 2;
+        *samples.select_nth_unstable(middle).1
+    });
+    Ok(RttTable::new(undisturbed(sizes.iter().copied().zip(medians).collect())))
+}
+
+/// No message alone takes longer than a longer one alone: what exceeds that is a disturbance, and is cut off. `points` are
+/// by increasing size.
+fn undisturbed(mut points: Vec<(u32, u64)>) -> Vec<(u32, u64)> {
+    let mut least = u64::MAX;
+    for (_, ns) in points.iter_mut().rev() {
+        least = least.min(*ns);
+        *ns = least;
+    }
+    points
 }
 
 /// One RPC: its round trip.
-fn one(
-    link: &mut dyn Link,
-    pattern: &Pattern,
-    number: &mut u64,
-    size: u32,
-    patience: Duration,
-) -> Result<Duration> {
+fn one(link: &mut dyn Link, pattern: &Pattern, number: &mut u64, size: u32) -> Result<Duration> {
     *number += 1;
     let mut answers = Vec::new();
     let begin = Instant::now();
@@ -117,8 +129,8 @@ fn one(
             pattern.check(*number, size, &payload).map_err(|error| anyhow!(error))?;
             return Ok(answer.at - begin);
         }
-        if begin.elapsed() > patience {
-            bail!("no answer within {} s to a request of {size} bytes", patience.as_secs());
+        if begin.elapsed() > PATIENCE {
+            bail!("no answer within {} s to a request of {size} bytes", PATIENCE.as_secs());
         }
     }
 }
@@ -134,6 +146,14 @@ mod tests {
         assert_eq!(table.rtt_ns(1_000), 200);
         assert_eq!(table.rtt_ns(10_000), 400);
         assert!((1_260..1_270).contains(&table.rtt_ns(100_000)), "{}", table.rtt_ns(100_000));
+    }
+
+    #[test]
+    fn a_shorter_message_takes_no_longer_than_a_longer_one() {
+        assert_eq!(
+            undisturbed(vec![(1, 20), (2, 50), (3, 18), (4, 30), (5, 60)]),
+            [(1, 18), (2, 18), (3, 18), (4, 30), (5, 60)]
+        );
     }
 
     #[test]

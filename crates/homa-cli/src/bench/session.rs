@@ -145,7 +145,7 @@ fn measure_unloaded(
     let mut done = 0;
     rtt::measure(&mut link, pattern, &sizes, budget, || {
         done += 1;
-        progress.within(budget * done / sizes.len() as u32);
+        progress.within(budget * done / (rtt::ROUNDS * sizes.len() as u32));
     })
     .context("Homa without load")
 }

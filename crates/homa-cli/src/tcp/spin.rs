@@ -1,5 +1,6 @@
 //! Polling before sleeping.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Decides whether a thread with nothing to do polls on or sleeps: it polls until it was idle for a set time.
@@ -15,14 +16,23 @@ impl Spin {
         Spin { poll, idle_since: None }
     }
 
-    /// The timeout of the next look for work: zero while polling, then `sleep`.
+    /// The timeout of the next look for work: zero while polling, then `sleep`. From the second look in vain on, the
+    /// processor is offered to others first: where more threads than processors want to run, the one that polls may be
+    /// what keeps its own peer from running. Homa's waiting threads do the same.
     pub fn timeout(&mut self, sleep: Option<Duration>) -> Option<Duration> {
         if self.poll.is_zero() {
             return sleep;
         }
         let now = Instant::now();
-        let since = *self.idle_since.get_or_insert(now);
-        if now.duration_since(since) < self.poll { Some(Duration::ZERO) } else { sleep }
+        let Some(since) = self.idle_since else {
+            self.idle_since = Some(now);
+            return Some(Duration::ZERO);
+        };
+        if now.duration_since(since) >= self.poll {
+            return sleep;
+        }
+        thread::yield_now();
+        Some(Duration::ZERO)
     }
 
     /// There was work: the idle time begins anew.
