@@ -65,7 +65,8 @@ pub struct Config {
     pub resend_interval_max_ns: u64,
     /// RESENDs without any answer before an RPC fails; bounds what a lost peer costs.
     pub max_resends: u32,
-    /// Least time between two RESENDs to one peer; bounds their rate however many RPCs wait.
+    /// Time between two rounds of RESENDs to one peer, on average; bounds their rate however many RPCs wait (kernel: one
+    /// RPC of a peer per 5 ms).
     pub resend_spacing_ns: u64,
     /// How long a server keeps a silent client's unanswered or unacknowledged RPC. Other RPCs of a living peer prolong it.
     pub client_silence_ns: u64,
@@ -146,7 +147,7 @@ impl Default for Config {
             resend_interval_ns: 5 * MS,
             resend_interval_max_ns: 50 * MS,
             max_resends: 12,
-            resend_spacing_ns: 50 * US,
+            resend_spacing_ns: 200 * US,
             client_silence_ns: 2 * SEC,
             need_ack_interval_ns: 2 * MS,
             need_ack_interval_max_ns: 100 * MS,
@@ -177,7 +178,7 @@ impl Config {
     /// # Errors
     /// Names the first field that breaks a rule, and the rule.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let rules: [(bool, &'static str, &'static str); 13] = [
+        let rules: [(bool, &'static str, &'static str); 14] = [
             (self.unsched_bytes >= 1, "unsched_bytes", "must be at least 1"),
             (self.max_incoming >= 1, "max_incoming", "must be at least 1"),
             (self.max_overcommit >= 1, "max_overcommit", "must be at least 1"),
@@ -202,6 +203,7 @@ impl Config {
                 "max_packet",
                 "must be 57 to 65535",
             ),
+            (self.max_gaps >= 1, "max_gaps", "must be at least 1: a message's first packet may leave one"),
             (
                 self.reap_limit >= 1 && self.max_rpcs >= 1 && self.max_peers >= 1,
                 "max_rpcs",

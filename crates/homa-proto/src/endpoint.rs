@@ -283,6 +283,8 @@ impl Endpoint {
         }
         self.expire_finished(now);
         self.send_grants(now);
+        // A caller whose driver is full cannot poll for packets: this moment of the pacer has been told.
+        self.ready.waits_for_pacer &= !self.pacer.may_send(now);
     }
 
     /// ICMP says that nobody listens at `peer`: its RPCs end, a few per drive call (PEER-4).
@@ -300,6 +302,11 @@ impl Endpoint {
             let least = crate::wire::DATA_HEADER_LEN as u32 + 1;
             self.peers[peer].max_packet = bytes.clamp(least, 65_535);
         }
+    }
+
+    /// The id by which a living RPC goes on the wire: even for a client's, odd for a server's.
+    pub fn rpc_id(&self, rpc: RpcKey) -> Option<u64> {
+        self.slot(rpc).map(|slot| self.rpcs[slot as usize].id)
     }
 
     /// RPCs open, of both sides.

@@ -424,7 +424,10 @@ impl Endpoint {
             (_, UnknownReason::TooLarge) => RpcError::MessageTooLarge,
             (State::ResponseArriving, _) | (_, UnknownReason::Finished) => RpcError::ResponseLost,
             (State::Requesting, UnknownReason::Unknown) => {
+                // It lives, but a server that has no room for the request must not be asked as often as before.
+                let backoff = rpc.backoff;
                 rpc.heard(now);
+                rpc.backoff = backoff;
                 // While the request still goes out, the server's answer is older than what is on its way.
                 if !rpc.outgoing.is_ready() && rpc.outgoing.next > 0 {
                     rpc.outgoing.restart(); // RESEND-14
