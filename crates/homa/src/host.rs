@@ -24,7 +24,6 @@ use crate::wait::{self, WaitOn};
 
 /// How a host is set up.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct HostConfig {
     /// UDP address of this host. Port 0 takes any free one, and is the default, on all IPv4 addresses.
     pub bind: SocketAddr,

@@ -10,7 +10,7 @@
 //! use homa::{Host, HostConfig};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let host = Host::bind(HostConfig::default())?; // any UDP port; `bind` in the configuration chooses one
+//! let host = Host::bind(HostConfig { bind: "127.0.0.1:0".parse()?, ..HostConfig::default() })?;
 //! let server = host.server(homa::DEFAULT_SERVER_PORT)?;
 //! # let echo_host = host.local_addr();
 //! # let one_call = std::thread::spawn(move || {
@@ -36,7 +36,7 @@
 //! use homa::{Host, HostConfig, ServerAddr};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let echo_host = Host::bind(HostConfig::default())?;
+//! # let echo_host = Host::bind(HostConfig { bind: "127.0.0.1:0".parse()?, ..HostConfig::default() })?;
 //! # let server = echo_host.server(99)?;
 //! # let text = format!("{}/99", echo_host.local_addr());
 //! # let echo = std::thread::spawn(move || {

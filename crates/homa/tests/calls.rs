@@ -1,0 +1,191 @@
+//! Calls that succeed: sizes, threads, many at a time, and the state they leave, which is none.
+
+mod common;
+
+use std::thread;
+
+use common::{Echo, PATIENCE, config, host, message, until_idle};
+use homa::{Bytes, HostConfig, ServerAddr};
+
+const SIZES: [usize; 8] = [1, 8, 100, 1_400, 1_425, 40_001, 100_000, 1_000_000];
+
+fn echo_of_all_sizes(config: HostConfig) {
+    let echo = Echo::with(config.clone(), 1);
+    let host = homa::Host::bind(config).unwrap();
+    let client = host.client().unwrap();
+    for (tag, size) in SIZES.into_iter().enumerate() {
+        let request = message(size, tag as u64);
+        let response = client.call(echo.to, request.clone()).unwrap();
+        assert!(response == request, "{size} bytes came back changed");
+    }
+    until_idle(&host);
+    until_idle(echo.host.as_ref().unwrap());
+}
+
+#[test]
+fn every_size_comes_back_to_the_byte() {
+    echo_of_all_sizes(config());
+}
+
+#[test]
+fn every_size_comes_back_where_waiting_is_sleeping() {
+    echo_of_all_sizes(HostConfig { poll: std::time::Duration::ZERO, ..config() });
+}
+
+#[test]
+fn every_size_comes_back_in_packets_of_an_ethernet() {
+    let mut config = config();
+    config.udp.max_packet_bytes = 1_480;
+    echo_of_all_sizes(config);
+}
+
+#[test]
+fn request_and_response_differ_in_size() {
+    let (server_host, host) = (host(), host());
+    let server = server_host.server(7).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 7);
+    let shapes = [(1, 1_000_000), (1_000_000, 1), (100_000, 300_000)];
+    let answers = thread::spawn(move || {
+        for (request, response) in shapes {
+            let rpc = server.recv().unwrap();
+            assert!(*rpc.request() == message(request, 1));
+            assert_eq!(rpc.port(), 7);
+            rpc.reply(message(response, 2)).unwrap();
+        }
+        server_host
+    });
+    let client = host.client().unwrap();
+    for (request, response) in shapes {
+        assert!(client.call(to, message(request, 1)).unwrap() == message(response, 2));
+    }
+    until_idle(&answers.join().unwrap());
+}
+
+#[test]
+fn eight_threads_share_a_client() {
+    const CALLS: u64 = 300;
+    let echo = Echo::new(2);
+    let host = host();
+    let client = host.client().unwrap();
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let (client, to) = (client.clone(), echo.to);
+            scope.spawn(move || {
+                for call in 0..CALLS {
+                    let tag = thread * CALLS + call;
+                    let request = message(1 + (tag as usize * 37) % 5_000, tag);
+                    assert!(client.call(to, request.clone()).unwrap() == request, "call {tag}");
+                }
+            });
+        }
+    });
+    let metrics = host.metrics();
+    assert_eq!(metrics.endpoint.responses_delivered, 8 * CALLS);
+    assert_eq!(metrics.endpoint.rpcs_failed, 0);
+    assert_eq!(echo.metrics().endpoint.requests_delivered, 8 * CALLS);
+    until_idle(&host);
+    until_idle(echo.host.as_ref().unwrap());
+}
+
+#[test]
+fn many_calls_are_in_flight_from_one_thread() {
+    const CALLS: u64 = 1_000;
+    let echo = Echo::new(1);
+    let host = host();
+    let client = host.client().unwrap();
+    let size = |cookie: u64| 1 + (cookie as usize * 61) % 3_000;
+    for cookie in 0..CALLS {
+        client.submit(echo.to, message(size(cookie), cookie), cookie).unwrap();
+    }
+    let mut seen = vec![false; CALLS as usize];
+    for _ in 0..CALLS {
+        let done = client.recv_completion(Some(PATIENCE)).expect("every call completes");
+        assert!(!std::mem::replace(&mut seen[done.cookie as usize], true), "{} twice", done.cookie);
+        assert!(done.result.unwrap() == message(size(done.cookie), done.cookie));
+    }
+    assert!(client.recv_completion(Some(std::time::Duration::ZERO)).is_none());
+    until_idle(&host);
+}
+
+#[test]
+fn one_thread_submits_while_another_takes_the_completions() {
+    const CALLS: u64 = 2_000;
+    let echo = Echo::new(1);
+    let host = host();
+    let client = host.client().unwrap();
+    thread::scope(|scope| {
+        let taker = client.clone();
+        scope.spawn(move || {
+            let mut sum = 0;
+            for _ in 0..CALLS {
+                let done = taker.recv_completion(Some(PATIENCE)).expect("every call completes");
+                assert_eq!(done.result.unwrap(), done.cookie.to_string());
+                sum += done.cookie;
+            }
+            assert_eq!(sum, CALLS * (CALLS - 1) / 2);
+        });
+        for cookie in 0..CALLS {
+            client.submit(echo.to, cookie.to_string(), cookie).unwrap();
+        }
+    });
+    until_idle(&host);
+}
+
+#[test]
+fn pending_calls_are_waited_for_in_any_order() {
+    let echo = Echo::new(1);
+    let host = host();
+    let client = host.client().unwrap();
+    let mut pending: Vec<_> =
+        (0..50).map(|tag| (tag, client.start(echo.to, message(200, tag)).unwrap())).collect();
+    let ids: std::collections::HashSet<_> = pending.iter().map(|(_, pending)| pending.id()).collect();
+    assert_eq!(ids.len(), 50);
+    pending.reverse();
+    for (tag, mut call) in pending {
+        let response = if tag % 2 == 0 {
+            call.wait()
+        } else {
+            loop {
+                if let Some(result) = call.try_wait() {
+                    assert!(call.try_wait().is_none());
+                    break result;
+                }
+            }
+        };
+        assert!(response.unwrap() == message(200, tag));
+    }
+    until_idle(&host);
+}
+
+#[test]
+fn a_large_response_is_read_while_it_arrives() {
+    let (server_host, host) = (host(), host());
+    let server = server_host.server(7).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 7);
+    let client = host.client().unwrap();
+    let answer = thread::spawn(move || server.recv().unwrap().reply(message(1_000_000, 3)).unwrap());
+    let mut reader = client.start_reading(to, "all of it").unwrap();
+    let (mut read, mut parts) = (Vec::new(), 0);
+    while let Some(part) = reader.next_part().unwrap() {
+        assert!(!part.is_empty());
+        read.extend_from_slice(&part);
+        assert_eq!(reader.position() as usize, read.len());
+        parts += 1;
+    }
+    assert!(read == message(1_000_000, 3));
+    assert!(parts > 1, "it came in one part");
+    assert_eq!(reader.next_part(), Ok(None));
+    drop(reader);
+    answer.join().unwrap();
+    until_idle(&host);
+}
+
+#[test]
+fn a_host_calls_its_own_server() {
+    let host = host();
+    let server = host.server(5).unwrap();
+    let to = ServerAddr::new(host.local_addr(), 5);
+    let answer = thread::spawn(move || server.recv().unwrap().reply("self").unwrap());
+    assert_eq!(host.client().unwrap().call(to, "who?"), Ok(Bytes::from("self")));
+    answer.join().unwrap();
+}

@@ -1,0 +1,97 @@
+//! What the tests of this crate share: hosts on loopback, servers in threads, and messages that can be checked to the byte.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::net::SocketAddr;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use homa::{Bytes, Host, HostConfig, Metrics, RecvError, Server, ServerAddr};
+
+/// Long enough for anything that comes at all, on a machine that does much else.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn config() -> HostConfig {
+    HostConfig { bind: SocketAddr::from(([127, 0, 0, 1], 0)), ..HostConfig::default() }
+}
+
+pub fn host() -> Host {
+    Host::bind(config()).unwrap()
+}
+
+/// Bytes that tell where in which message they are.
+pub fn message(length: usize, tag: u64) -> Bytes {
+    let word =
+        |i: usize| (i as u64 / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(tag).to_le_bytes();
+    (0..length).map(|i| word(i)[i % 8]).collect::<Vec<u8>>().into()
+}
+
+/// A host with an echo server, answering in `threads` threads until dropped.
+pub struct Echo {
+    pub host: Option<Host>,
+    pub to: ServerAddr,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Echo {
+    pub fn new(threads: usize) -> Echo {
+        Echo::with(config(), threads)
+    }
+
+    pub fn with(config: HostConfig, threads: usize) -> Echo {
+        let host = Host::bind(config).unwrap();
+        let server = host.server(99).unwrap();
+        let to = ServerAddr::new(host.local_addr(), 99);
+        let threads = (0..threads).map(|_| spawn_echo(server.clone())).collect();
+        Echo { host: Some(host), to, threads }
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        self.host.as_ref().unwrap().metrics()
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        drop(self.host.take());
+        for thread in self.threads.drain(..) {
+            let result = thread.join();
+            if !thread::panicking() {
+                result.unwrap();
+            }
+        }
+    }
+}
+
+fn spawn_echo(server: Server) -> JoinHandle<()> {
+    thread::spawn(move || {
+        loop {
+            match server.recv() {
+                Ok(mut rpc) => {
+                    let request = rpc.take_request();
+                    // A client may give up at any time.
+                    let _ = rpc.reply(request);
+                }
+                Err(RecvError::Closed) => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    })
+}
+
+/// Asks until the answer is yes, and panics if that takes too long.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "never came true: {what}");
+        thread::yield_now();
+    }
+}
+
+/// Waits until nothing is left of any call.
+pub fn until_idle(host: &Host) {
+    eventually("no state is left", || {
+        let now = host.metrics().host;
+        (now.open_rpcs, now.open_calls, now.queued_requests) == (0, 0, 0)
+            && (now.outgoing_bytes, now.incoming_bytes, now.queued_request_bytes) == (0, 0, 0)
+    });
+}

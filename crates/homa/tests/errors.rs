@@ -1,0 +1,162 @@
+//! Calls that fail: each error names the culprit, and nothing is left of the call.
+
+mod common;
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use common::{Echo, PATIENCE, config, eventually, host, until_idle};
+use homa::{CallError, Host, HostConfig, HostError, ServerAddr};
+
+#[test]
+fn no_server_on_the_port() {
+    let (peer, host) = (host(), host());
+    let _other = peer.server(98).unwrap();
+    let to = ServerAddr::new(peer.local_addr(), 99);
+    let error = host.client().unwrap().call(to, "x").unwrap_err();
+    assert_eq!(error, CallError::NoSuchPort { to });
+    assert!(error.to_string().contains("port 99"), "{error}");
+    until_idle(&host);
+}
+
+#[test]
+fn nobody_at_the_address() {
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let host = host();
+    let to = ServerAddr::new(nobody, 99);
+    assert_eq!(host.client().unwrap().call(to, "x"), Err(CallError::Unreachable { to }));
+    until_idle(&host);
+}
+
+#[test]
+fn a_peer_that_says_nothing_times_out() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut config = config();
+    config.protocol.max_resends = 3;
+    let host = Host::bind(config).unwrap();
+    let to = ServerAddr::new(silent.local_addr().unwrap(), 99);
+    assert_eq!(host.client().unwrap().call(to, "x"), Err(CallError::TimedOut { to }));
+    assert_eq!(host.metrics().endpoint.rpcs_timed_out, 1);
+    until_idle(&host);
+}
+
+#[test]
+fn messages_of_no_length_and_of_too_much() {
+    let (echo, host) = (Echo::new(1), host());
+    let client = host.client().unwrap();
+    assert_eq!(client.call(echo.to, ""), Err(CallError::EmptyMessage));
+    let error = client.call(echo.to, vec![0; 1_000_001]).unwrap_err();
+    assert_eq!(error, CallError::MessageTooLarge { length: 1_000_001, limit: 1_000_000 });
+    assert!(error.to_string().contains("max_message"), "{error}");
+    assert_eq!(client.call(echo.to, vec![7; 1_000_000]).unwrap().len(), 1_000_000);
+    until_idle(&host);
+}
+
+#[test]
+fn two_hosts_that_raise_the_limit_exchange_more_than_a_megabyte() {
+    let mut config = config();
+    config.protocol.max_message = 5_000_000;
+    let echo = Echo::with(config.clone(), 1);
+    let host = Host::bind(config).unwrap();
+    let request = common::message(5_000_000, 1);
+    assert!(host.client().unwrap().call(echo.to, request.clone()).unwrap() == request);
+    until_idle(&host);
+}
+
+#[test]
+fn a_limit_is_named() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = ServerAddr::new(silent.local_addr().unwrap(), 99);
+    let mut config = HostConfig { max_completions: 2, ..config() };
+    config.protocol.max_rpcs = 3;
+    let host = Host::bind(config).unwrap();
+    let client = host.client().unwrap();
+    client.submit(to, "x", 1).unwrap();
+    client.submit(to, "x", 2).unwrap();
+    assert_eq!(client.submit(to, "x", 3), Err(CallError::LimitReached { name: "max_completions" }));
+    let third = client.start(to, "x").unwrap();
+    let error = client.start(to, "x").map(|_| ()).unwrap_err();
+    assert_eq!(error, CallError::LimitReached { name: "max_rpcs" });
+    assert!(error.to_string().contains("max_rpcs"), "{error}");
+    drop(third);
+    drop(client);
+    until_idle(&host);
+}
+
+#[test]
+fn a_deadline_that_passes_ends_the_call() {
+    let (peer, host) = (host(), host());
+    let server = peer.server(99).unwrap();
+    let to = ServerAddr::new(peer.local_addr(), 99);
+    let client = host.client().unwrap();
+    let deadline = Duration::from_millis(20);
+    let late = CallError::DeadlineExceeded { to, deadline };
+    assert_eq!(client.call_deadline(to, "x", deadline), Err(late.clone()));
+    assert_eq!(client.start(to, "x").unwrap().wait_deadline(deadline), Err(late));
+    until_idle(&host);
+    eventually("the server hears of it", || peer.metrics().host.open_rpcs == 0);
+    assert_eq!(client.recv_completion(Some(deadline)), None);
+    drop(server);
+}
+
+#[test]
+fn a_call_that_is_dropped_leaves_nothing() {
+    let (peer, host) = (host(), host());
+    let _server = peer.server(99).unwrap();
+    let to = ServerAddr::new(peer.local_addr(), 99);
+    let client = host.client().unwrap();
+    for size in [1, 1_000, 1_000_000] {
+        drop(client.start(to, vec![1; size]).unwrap());
+        drop(client.start_reading(to, vec![1; size]).unwrap());
+    }
+    until_idle(&host);
+    until_idle(&peer);
+    assert_eq!(host.metrics().endpoint.rpcs_aborted, 6);
+}
+
+#[test]
+fn a_client_that_is_dropped_takes_its_calls_along() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = ServerAddr::new(silent.local_addr().unwrap(), 99);
+    let host = host();
+    let client = host.client().unwrap();
+    for cookie in 0..200 {
+        client.submit(to, "x", cookie).unwrap();
+    }
+    assert_eq!(host.metrics().host.open_calls, 200);
+    drop(client);
+    until_idle(&host);
+}
+
+#[test]
+fn a_host_that_is_shut_down_ends_its_calls() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = ServerAddr::new(silent.local_addr().unwrap(), 99);
+    let host = host();
+    let client = host.client().unwrap();
+    let pending = client.start(to, "x").unwrap();
+    client.submit(to, "x", 7).unwrap();
+    let waiting = client.clone();
+    let waiter = std::thread::spawn(move || waiting.call(to, "x"));
+    eventually("all three are open", || host.metrics().host.open_calls == 3);
+    assert!(host.shutdown(PATIENCE));
+    assert_eq!(waiter.join().unwrap(), Err(CallError::Closed));
+    assert_eq!(pending.wait(), Err(CallError::Closed));
+    let completion = client.recv_completion(None).unwrap();
+    assert_eq!((completion.cookie, completion.result), (7, Err(CallError::Closed)));
+    assert_eq!(client.recv_completion(None), None);
+    assert_eq!(client.call(to, "x"), Err(CallError::Closed));
+    assert_eq!(client.submit(to, "x", 8), Err(CallError::Closed));
+}
+
+#[test]
+fn hosts_that_cannot_be_are_refused() {
+    let first = host();
+    let error = Host::bind(HostConfig { bind: first.local_addr(), ..config() }).unwrap_err();
+    assert!(error.to_string().contains(&first.local_addr().port().to_string()), "{error}");
+    let mut wrong = config();
+    wrong.protocol.num_priorities = 0;
+    let error = Host::bind(wrong).unwrap_err();
+    assert!(matches!(error, HostError::Config(_)));
+    assert!(error.to_string().contains("num_priorities"), "{error}");
+}

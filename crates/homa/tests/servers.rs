@@ -1,0 +1,213 @@
+//! Servers: replies from any thread in any order, ports, shutting down, and handlers that take their time.
+
+mod common;
+
+use std::hint;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Echo, PATIENCE, config, eventually, host, message, until_idle};
+use homa::proto::PortError;
+use homa::{CallError, HostConfig, HostError, RecvError, ReplyError, ServerAddr};
+
+#[test]
+fn replies_come_from_other_threads_and_out_of_order() {
+    let (server_host, host) = (host(), host());
+    let server = server_host.server(9).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 9);
+    let client = host.client().unwrap();
+    let calls: Vec<_> = (0..20_u64).map(|tag| client.start(to, message(50, tag)).unwrap()).collect();
+    let mut rpcs: Vec<_> = (0..20).map(|_| server.recv_timeout(PATIENCE).unwrap()).collect();
+    rpcs.reverse();
+    let threads: Vec<_> = rpcs
+        .into_iter()
+        .map(|rpc| {
+            assert_eq!(rpc.peer(), host.local_addr());
+            thread::spawn(move || {
+                let answer = rpc.request().clone();
+                rpc.reply(answer).unwrap();
+            })
+        })
+        .collect();
+    for (tag, call) in calls.into_iter().enumerate() {
+        assert!(call.wait().unwrap() == message(50, tag as u64));
+    }
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    until_idle(&server_host);
+}
+
+#[test]
+fn two_ports_of_a_host_are_two_servers() {
+    let (server_host, host) = (host(), host());
+    let (one, two) = (server_host.server(1).unwrap(), server_host.server(2).unwrap());
+    assert!(matches!(server_host.server(1), Err(HostError::Port(PortError::InUse(1)))));
+    assert!(matches!(server_host.server(0), Err(HostError::Port(PortError::OutOfRange(0)))));
+    let client = host.client().unwrap();
+    let call = |port| client.start(ServerAddr::new(server_host.local_addr(), port), "x").unwrap();
+    let (first, second) = (call(1), call(2));
+    two.recv().unwrap().reply("two").unwrap();
+    one.recv().unwrap().reply("one").unwrap();
+    assert_eq!((first.wait().unwrap(), second.wait().unwrap()), ("one".into(), "two".into()));
+    assert_eq!(one.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
+}
+
+#[test]
+fn a_handler_that_computes_keeps_its_client() {
+    let (server_host, host) = (host(), host());
+    let server = server_host.server(99).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let handler = thread::spawn(move || {
+        let rpc = server.recv().unwrap();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(500) {
+            hint::spin_loop();
+        }
+        rpc.reply("done").unwrap();
+    });
+    assert_eq!(host.client().unwrap().call(to, "compute").unwrap(), "done");
+    handler.join().unwrap();
+    let (here, there) = (host.metrics(), server_host.metrics());
+    assert!(there.endpoint.busys_sent > 0, "{:?}", there.endpoint);
+    assert_eq!((here.endpoint.rpcs_timed_out, there.endpoint.clients_silent), (0, 0));
+    assert!(there.host.progress_takeovers > 0);
+}
+
+#[test]
+fn requests_are_taken_in_while_nobody_receives() {
+    let (server_host, host) = (host(), host());
+    let server = server_host.server(99).unwrap();
+    let client = host.client().unwrap();
+    let call = client.start(ServerAddr::new(server_host.local_addr(), 99), "hello").unwrap();
+    eventually("the request is queued", || server_host.metrics().host.queued_requests == 1);
+    server.recv().unwrap().reply("there").unwrap();
+    assert_eq!(call.wait().unwrap(), "there");
+}
+
+#[test]
+fn a_call_ends_while_its_caller_computes() {
+    let (echo, host) = (Echo::new(1), host());
+    let client = host.client().unwrap();
+    let call = client.start(echo.to, message(500_000, 1)).unwrap();
+    eventually("the response is there", || host.metrics().endpoint.responses_delivered == 1);
+    assert!(call.wait().unwrap() == message(500_000, 1));
+}
+
+#[test]
+fn shutdown_delivers_the_answers_in_hand() {
+    let (server_host, host) = (host(), host());
+    let server = server_host.server(99).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let (client, other) = (host.client().unwrap(), host.client().unwrap());
+    let call = client.start(to, "a large one, please").unwrap();
+    let rpc = server.recv().unwrap();
+    let (says, said) = mpsc::channel();
+    let closer = thread::spawn(move || {
+        says.send(()).unwrap();
+        server_host.shutdown(PATIENCE)
+    });
+    said.recv().unwrap();
+    assert_eq!(server.recv().map(|_| ()), Err(RecvError::Closed));
+    rpc.reply(message(1_000_000, 4)).unwrap();
+    assert!(call.wait().unwrap() == message(1_000_000, 4));
+    assert!(closer.join().unwrap(), "the answer was acknowledged");
+    assert!(matches!(
+        other.call_deadline(to, "more", PATIENCE),
+        Err(CallError::Unreachable { .. } | CallError::TimedOut { .. })
+    ));
+}
+
+#[test]
+fn dropping_the_host_delivers_an_answer_that_is_on_its_way() {
+    let (server_host, host) = (host(), host());
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let server = server_host.server(99).unwrap();
+    let answer = thread::spawn(move || {
+        let rpc = server.recv().unwrap();
+        rpc.reply(message(1_000_000, 5)).unwrap();
+        drop((server, server_host));
+    });
+    assert!(host.client().unwrap().call(to, "x").unwrap() == message(1_000_000, 5));
+    answer.join().unwrap();
+}
+
+#[test]
+fn a_port_is_free_when_its_server_is_gone() {
+    let (server_host, host) = (host(), host());
+    let to = ServerAddr::new(server_host.local_addr(), 3);
+    let client = host.client().unwrap();
+    for round in 0..3 {
+        let server = loop {
+            match server_host.server(3) {
+                Ok(server) => break server,
+                // The port is being closed, a few RPCs at a time.
+                Err(HostError::Port(PortError::InUse(3))) => thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let call = client.start(to, "x").unwrap();
+        server.recv().unwrap().reply(round.to_string()).unwrap();
+        drop(server);
+        assert_eq!(call.wait().unwrap(), round.to_string());
+    }
+}
+
+#[test]
+fn an_rpc_dropped_unanswered_fails_its_client() {
+    let (server_host, host) = (host(), host());
+    let server = server_host.server(99).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let call = host.client().unwrap().start(to, "x").unwrap();
+    drop(server.recv().unwrap());
+    let error = call.wait_deadline(PATIENCE).unwrap_err();
+    assert_eq!(error, CallError::ResponseLost { to });
+    until_idle(&server_host);
+}
+
+#[test]
+fn a_reply_to_a_client_that_gave_up_says_so() {
+    let (server_host, host) = (host(), host());
+    let server = server_host.server(99).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let client = host.client().unwrap();
+    let call = client.start(to, "x").unwrap();
+    let rpc = server.recv().unwrap();
+    drop(call);
+    eventually("the server hears of it", || server_host.metrics().host.open_rpcs == 0);
+    let peer = host.local_addr();
+    assert_eq!(rpc.reply("too late"), Err(ReplyError::ClientGone { peer }));
+}
+
+#[test]
+fn bad_replies_are_refused_and_fail_the_client() {
+    let (server_host, host) = (host(), host());
+    let server = server_host.server(99).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let client = host.client().unwrap();
+    let call = client.start(to, "x").unwrap();
+    assert_eq!(server.recv().unwrap().reply(""), Err(ReplyError::EmptyMessage));
+    assert_eq!(call.wait_deadline(PATIENCE), Err(CallError::ResponseLost { to }));
+    let call = client.start(to, "x").unwrap();
+    let refused = server.recv().unwrap().reply(vec![0; 1_000_001]);
+    assert_eq!(refused, Err(ReplyError::MessageTooLarge { length: 1_000_001, limit: 1_000_000 }));
+    assert_eq!(call.wait_deadline(PATIENCE), Err(CallError::ResponseLost { to }));
+    until_idle(&server_host);
+}
+
+#[test]
+fn requests_beyond_the_queue_are_refused_and_counted() {
+    let server_host = homa::Host::bind(HostConfig { max_queued_request_bytes: 1_000, ..config() }).unwrap();
+    let host = host();
+    let server = server_host.server(99).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let client = host.client().unwrap();
+    let first = client.start(to, message(900, 1)).unwrap();
+    eventually("the first is queued", || server_host.metrics().host.queued_requests == 1);
+    let second = client.start(to, message(900, 2)).unwrap();
+    assert_eq!(second.wait_deadline(PATIENCE), Err(CallError::ResponseLost { to }));
+    assert_eq!(server_host.metrics().host.requests_refused, 1);
+    server.recv().unwrap().reply("first").unwrap();
+    assert_eq!(first.wait().unwrap(), "first");
+}
