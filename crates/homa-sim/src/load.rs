@@ -56,6 +56,8 @@ pub struct Load {
     pub server_delay_ns: u64,
     /// Goodput is counted per interval of this length; 0: not.
     pub goodput_interval_ns: u64,
+    /// Whether the time of each RPC is kept in [`LoadCounts::rtts_ns`].
+    pub record_rtts: bool,
 }
 
 impl Load {
@@ -71,6 +73,7 @@ impl Load {
             servers: 1..2,
             server_delay_ns: 0,
             goodput_interval_ns: 0,
+            record_rtts: false,
         }
     }
 
@@ -110,6 +113,8 @@ pub struct LoadCounts {
     pub unexpected: u64,
     /// Bytes of complete requests and responses that this host got, by interval.
     pub goodput_bytes: Vec<u64>,
+    /// Bytes of the request and nanoseconds to its response, of each RPC in the order of their ends.
+    pub rtts_ns: Vec<(u32, u64)>,
 }
 
 /// One host of the standard load: a client, an echo server, or both.
@@ -121,8 +126,8 @@ pub struct RpcLoad {
     next_start: Time,
     rng: Pcg64,
     next_cookie: u64,
-    /// Request length of each open RPC, by cookie.
-    open: BTreeMap<u64, u32>,
+    /// Request length and start of each open RPC, by cookie.
+    open: BTreeMap<u64, (u32, Time)>,
     /// What it counted.
     pub counts: LoadCounts,
 }
@@ -195,7 +200,7 @@ impl RpcLoad {
             *self.counts.refused.entry(refusal(&error)).or_default() += 1;
             return false;
         }
-        self.open.insert(self.next_cookie, length);
+        self.open.insert(self.next_cookie, (length, host.now()));
         self.next_cookie += 1;
         self.counts.started += 1;
         if self.to_start != u64::MAX {
@@ -226,7 +231,7 @@ impl RpcLoad {
         }
     }
 
-    fn ended(&mut self, cookie: u64) -> Option<u32> {
+    fn ended(&mut self, cookie: u64) -> Option<(u32, Time)> {
         let request = self.open.remove(&cookie);
         self.counts.unexpected += u64::from(request.is_none());
         request
@@ -280,8 +285,11 @@ impl App for RpcLoad {
 
     fn on_response(&mut self, host: &mut HostCtx<'_>, cookie: u64, length: u32) {
         self.count_goodput(host.now(), length);
-        if let Some(request) = self.ended(cookie) {
+        if let Some((request, start)) = self.ended(cookie) {
             self.counts.answered += 1;
+            if self.load.record_rtts {
+                self.counts.rtts_ns.push((request, host.now().since(start)));
+            }
             let expected = match self.load.response {
                 ResponseSize::Echo => request,
                 ResponseSize::Fixed(length) => length,

@@ -317,9 +317,10 @@ impl App for Anything {
     }
 
     fn on_response(&mut self, _: &mut HostCtx<'_>, cookie: u64, _: u32) {
-        match self.open.remove(&cookie) {
-            Some(call) if call.port == PORTS[0] => self.answered += 1,
-            call => self.problem(format!("an answer for RPC {cookie}, {call:?}")),
+        let call = self.open.remove(&cookie);
+        self.answered += u64::from(call.is_some());
+        if call.is_none_or(|call| call.port != PORTS[0]) {
+            self.problem(format!("an answer for RPC {cookie}, {call:?}"));
         }
     }
 

@@ -212,3 +212,28 @@ fn packets_carry_the_priorities_of_their_kind() {
         assert_eq!(seen.priority > 3, unscheduled, "{packet} at priority {}", seen.priority);
     }
 }
+
+#[test]
+fn senders_that_fell_silent_do_not_hold_up_the_grants_of_others() {
+    let mut config = config(1, 12);
+    config.check_every = 10;
+    config.protocol.grant_fifo_fraction = 0;
+    let mut network = network(config);
+    // As many as are granted to at a time begin, and are cut off; theirs are the shorter messages.
+    for from in 1..9 {
+        call(&mut network, from, 0, from as u64, 200_000);
+    }
+    network.run_for(20 * US);
+    for from in 1..9 {
+        network.set_blocked(from, 0, true);
+    }
+    network.run_for(MS);
+    call(&mut network, 9, 0, 9, 500_000);
+    let answered =
+        network.run_until_done(Time::from_ns(20 * MS), |network| !network.host(9).app().responses.is_empty());
+    assert!(answered, "a message of a living host waits for 20 ms");
+    for from in 1..9 {
+        network.set_blocked(from, 0, false);
+    }
+    settle(&mut network, 10 * SEC);
+}
