@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::load::Pace;
 use super::results::Maximum;
-use super::session::Session;
+use super::rig::Rig;
 use super::tally::Tally;
 use crate::args::Protocol;
 
@@ -24,13 +24,13 @@ pub fn levels(max_outstanding: u32) -> Vec<u32> {
 }
 
 /// The highest goodput of each protocol in closed loops of different depth, `measured` for each; protocols take turns.
-pub fn find(session: &mut Session<'_>, measured: Duration) -> Result<Vec<(Maximum, Tally)>> {
-    let plan = session.plan;
+pub fn find(rig: &mut Rig<'_>, measured: Duration) -> Result<Vec<(Maximum, Tally)>> {
+    let plan = rig.plan;
     let mut best: Vec<Option<(Maximum, Tally)>> = vec![None; plan.protocols.len()];
     for outstanding in levels(plan.args.max_outstanding) {
         for (best, &protocol) in best.iter_mut().zip(&plan.protocols) {
             let text = format!("{}: maximum with {outstanding} RPCs open", protocol.title());
-            let tally = session.slice(protocol, Pace::Closed { outstanding }, measured, 0, &text)?;
+            let tally = rig.slice(protocol, Pace::Closed { outstanding }, measured, 0, &text)?;
             let gbps = tally.achieved_gbps();
             if best.as_ref().is_none_or(|(max, _)| gbps > max.gbps) {
                 *best = Some((Maximum { protocol, gbps, outstanding }, tally));

@@ -11,11 +11,11 @@ mod plan;
 mod progress;
 mod report;
 mod results;
+mod rig;
 mod rtt;
 #[cfg(test)]
 mod samples;
 mod servers;
-mod session;
 mod svg;
 mod table;
 mod tally;
@@ -31,7 +31,7 @@ use load::Pace;
 use plan::{Load, Plan};
 use progress::Progress;
 use results::{Maximum, Results, Run};
-use session::Session;
+use rig::Rig;
 use tally::Tally;
 
 /// Runs the bench. True if every RPC was answered exactly once, and right.
@@ -49,10 +49,10 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
 }
 
 fn measure(plan: &Plan) -> Result<Results> {
-    let mut session = Session::start(plan, Progress::new(total_time(plan)))?;
+    let mut rig = Rig::start(plan, Progress::new(total_time(plan)))?;
     let mut max = Vec::new();
     if matches!(plan.load, Load::Fraction(_) | Load::FindMax) {
-        max = max_rate::find(&mut session, max_time(plan))?;
+        max = max_rate::find(&mut rig, max_time(plan))?;
     }
     let pace = match plan.load {
         Load::Gbps(gbps) => plan.open(gbps),
@@ -70,11 +70,11 @@ fn measure(plan: &Plan) -> Result<Results> {
     };
     let mut tallies = match plan.load {
         Load::FindMax => max.iter().map(|(max, tally)| (max.protocol, tally.clone())).collect(),
-        _ => take_turns(&mut session, pace)?,
+        _ => take_turns(&mut rig, pace)?,
     };
     let max: Vec<Maximum> = max.into_iter().map(|(max, _)| max).collect();
-    let unloaded = session.unloaded().clone();
-    for (protocol, too_many) in session.finish()? {
+    let unloaded = rig.unloaded().clone();
+    for (protocol, too_many) in rig.finish()? {
         if let Some((_, tally)) = tallies.iter_mut().find(|(other, _)| *other == protocol) {
             tally.duplicated += too_many;
         }
@@ -85,14 +85,14 @@ fn measure(plan: &Plan) -> Result<Results> {
 }
 
 /// The slices of all protocols in turn.
-fn take_turns(session: &mut Session<'_>, pace: Pace) -> Result<Vec<(Protocol, Tally)>> {
-    let plan = session.plan;
+fn take_turns(rig: &mut Rig<'_>, pace: Pace) -> Result<Vec<(Protocol, Tally)>> {
+    let plan = rig.plan;
     let mut tallies: Vec<_> =
         plan.protocols.iter().map(|&protocol| (protocol, Tally::new(&plan.workload))).collect();
     for number in 1..=plan.slices {
         for (protocol, sum) in &mut tallies {
             let text = format!("{}: slice {number} of {}", protocol.title(), plan.slices);
-            let tally = session.slice(*protocol, pace, plan.slice, u64::from(number), &text)?;
+            let tally = rig.slice(*protocol, pace, plan.slice, u64::from(number), &text)?;
             sum.measured += tally.measured;
             sum.cpu += tally.cpu;
             sum.add(tally)?;
@@ -116,7 +116,7 @@ fn total_time(plan: &Plan) -> Duration {
     let warm = |measured: Duration| measured + plan.warmup.min(measured / 5);
     let search = warm(max_time(plan)) * levels * protocols;
     let slices = warm(plan.slice) * plan.slices * protocols;
-    Session::start_time(plan)
+    Rig::start_time(plan)
         + match plan.load {
             Load::FindMax => search,
             Load::Fraction(_) => search + slices,

@@ -1,4 +1,4 @@
-//! A bench in progress: servers, client ports and what they have done so far.
+//! The bench set up: servers, client ports and what slowdown is measured against.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use crate::tcp::client::{TcpLink, TcpLinkConfig};
 const UNLOADED_BUDGET: Duration = Duration::from_millis(2_500);
 
 /// See the module.
-pub struct Session<'a> {
+pub struct Rig<'a> {
     /// What is to be done.
     pub plan: &'a Plan,
     /// How far it is.
@@ -42,9 +42,9 @@ struct Side {
     sent: Arc<AtomicU64>,
 }
 
-impl<'a> Session<'a> {
+impl<'a> Rig<'a> {
     /// Starts or reaches the servers, measures Homa alone, and opens all client ports.
-    pub fn start(plan: &'a Plan, mut progress: Progress) -> Result<Session<'a>> {
+    pub fn start(plan: &'a Plan, mut progress: Progress) -> Result<Rig<'a>> {
         progress.step("starting the servers", Duration::from_millis(100));
         let servers = Servers::start(plan)?;
         let pattern = Pattern::new(plan.workload.max_bytes(), plan.seed, plan.args.one_way);
@@ -63,10 +63,10 @@ impl<'a> Session<'a> {
             let count = |link| Box::new(Counted { link, sent: Arc::clone(&sent) }) as Box<dyn Link>;
             sides.push(Side { protocol, links: links.into_iter().map(count).collect(), sent });
         }
-        Ok(Session { plan, progress, servers, pattern, unloaded, sides })
+        Ok(Rig { plan, progress, servers, pattern, unloaded, sides })
     }
 
-    /// About how long [`Session::start`] takes.
+    /// About how long [`Rig::start`] takes.
     pub fn start_time(plan: &Plan) -> Duration {
         Duration::from_millis(100) + unloaded_budget(plan)
     }
@@ -85,7 +85,7 @@ impl<'a> Session<'a> {
         number: u64,
         text: &str,
     ) -> Result<Tally> {
-        let Session { plan, progress, servers, pattern, unloaded, sides } = self;
+        let Rig { plan, progress, servers, pattern, unloaded, sides } = self;
         let side = sides.iter_mut().find(|side| side.protocol == protocol);
         let side = side.with_context(|| format!("{} is not part of this bench", protocol.title()))?;
         let warmup = plan.warmup.min(measured / 5);
