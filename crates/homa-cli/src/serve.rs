@@ -116,9 +116,7 @@ fn say(report: Report) -> Result<()> {
 
 /// The settings of a host of ours, server or client, for messages of up to `max_message` bytes.
 pub fn host_config(bind: SocketAddr, max_message: u32, poll: Duration) -> HostConfig {
-    let mut config = HostConfig::default();
-    config.bind = bind;
-    config.poll = poll;
+    let mut config = HostConfig { bind, poll, ..HostConfig::default() };
     let protocol = &mut config.protocol;
     protocol.max_message = protocol.max_message.max(max_message);
     let room = ROOM_MESSAGES * u64::from(max_message);
