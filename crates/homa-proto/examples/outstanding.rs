@@ -73,7 +73,7 @@ fn peer(n: u32) -> SocketAddr {
 
 fn common(id: u64) -> Common {
     let (source_port, dest_port) = if id & 1 == 0 { (40_000, SERVER_PORT) } else { (SERVER_PORT, 32_768) };
-    Common { source_port, dest_port, sender_id: id, incarnation: Incarnation::NONE }
+    Common { source_port, dest_port, sender_id: id, incarnation: Incarnation::new(1) }
 }
 
 fn data(incoming: u32, offset: u32) -> Body {
@@ -129,6 +129,10 @@ impl Bench {
         }
         let next = if kind == Kind::Throttled { 40_000 } else { 0 };
         self.remotes.push(Remote { kind, id, peer: peer_index, next, busy: false });
+        if kind == Kind::WaitsForResponse {
+            // Its beginning is a different matter, and would be seen only where RPCs are many.
+            self.packet_for(self.remotes.len() - 1);
+        }
     }
 
     /// One packet for one RPC, and the polls.

@@ -233,6 +233,10 @@ impl Endpoint {
             return Err(drop_as!(drop_too_large));
         }
         let id = common.sender_id | 1;
+        let earlier = peer.and_then(|peer| self.server_ids.get(&(peer, id)).copied());
+        if let Some(slot) = earlier {
+            self.end_of_life(now, slot); // Only an RPC of the peer's earlier life can still stand here.
+        }
         if peer.is_some_and(|peer| self.finished.contains(now, peer, self.peers[peer].restarts, id)) {
             return Err(drop_as!(drop_finished)); // AMO-3
         }

@@ -24,6 +24,28 @@ pub(crate) struct TimerWheel {
     /// No timer with an earlier tick is armed.
     current: u64,
     armed: usize,
+    /// The earliest slot in use, kept because it is asked for with every packet and changes much more rarely.
+    first: Option<Slot>,
+}
+
+/// A slot of the wheel. Ordered by tick; of equal ones the coarsest comes first, since its timers must be spread over the
+/// finer levels before any of those expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Slot {
+    /// First tick of the slot.
+    tick: u64,
+    fineness: usize,
+    index: usize,
+}
+
+impl Slot {
+    fn level(self) -> usize {
+        LEVELS - self.fineness
+    }
+
+    fn list(self) -> usize {
+        self.level() * SLOTS + self.index
+    }
 }
 
 impl TimerWheel {
@@ -35,6 +57,7 @@ impl TimerWheel {
             deadlines: Vec::with_capacity(timers),
             current: 0,
             armed: 0,
+            first: None,
         }
     }
 
@@ -81,7 +104,7 @@ impl TimerWheel {
 
     /// The earliest moment at which `pop_due` may have something to do: never later than the first deadline's tick.
     pub(crate) fn next(&self) -> Option<Time> {
-        self.first_slot().map(|(_, _, tick)| Time::from_ns(tick << TICK_SHIFT))
+        self.first.map(|slot| Time::from_ns(slot.tick << TICK_SHIFT))
     }
 
     /// Takes out one timer that is due at `now`. Each step, also one that only moves a timer to a finer level, takes one
@@ -89,16 +112,13 @@ impl TimerWheel {
     pub(crate) fn pop_due(&mut self, now: Time, budget: &mut u32) -> Option<u32> {
         let now_tick = now.as_ns() >> TICK_SHIFT;
         while *budget > 0 {
-            let (level, index, tick) = self.first_slot()?;
-            if tick > now_tick {
-                return None;
-            }
+            let first = self.first.filter(|first| first.tick <= now_tick)?;
             *budget -= 1;
-            self.current = self.current.max(tick);
-            let slot = self.lists[level * SLOTS + index].head()?;
+            self.current = self.current.max(first.tick);
+            let slot = self.lists[first.list()].head()?;
             self.unlink(slot);
             let deadline = self.deadlines[slot as usize];
-            if level == 0 && deadline <= self.current {
+            if first.level() == 0 && deadline <= self.current {
                 self.armed -= 1;
                 return Some(slot);
             }
@@ -107,17 +127,16 @@ impl TimerWheel {
         None
     }
 
-    /// Level, index and first tick of the earliest slot in use; of equal ones the coarsest, whose timers must be spread
-    /// over the finer levels before any of those expires.
-    fn first_slot(&self) -> Option<(usize, usize, u64)> {
+    fn slot_at(&self, level: usize, index: usize) -> Slot {
+        let shift = SLOT_BITS * level as u32;
+        let block = self.current >> (shift + SLOT_BITS) << (shift + SLOT_BITS);
+        Slot { tick: block | (index as u64) << shift, fineness: LEVELS - level, index }
+    }
+
+    /// The earliest slot in use, looked for.
+    fn earliest(&self) -> Option<Slot> {
         let levels = self.bits.iter().enumerate().filter(|(_, bits)| **bits != 0);
-        let slots = levels.map(|(level, bits)| {
-            let index = bits.trailing_zeros() as usize;
-            let shift = SLOT_BITS * level as u32;
-            let block = self.current >> (shift + SLOT_BITS) << (shift + SLOT_BITS);
-            (level, index, block | (index as u64) << shift)
-        });
-        slots.min_by_key(|&(level, _, tick)| (tick, LEVELS - level))
+        levels.map(|(level, bits)| self.slot_at(level, bits.trailing_zeros() as usize)).min()
     }
 
     /// A deadline goes to the level of the highest slot-sized digit in which it differs from the current tick.
@@ -128,6 +147,10 @@ impl TimerWheel {
         let list = level * SLOTS + index;
         self.links.push_back(&mut self.lists[list], list as u32, slot);
         self.bits[level] |= 1 << index;
+        let placed = self.slot_at(level, index);
+        if self.first.is_none_or(|first| placed < first) {
+            self.first = Some(placed);
+        }
     }
 
     fn unlink(&mut self, slot: u32) {
@@ -135,6 +158,9 @@ impl TimerWheel {
         self.links.remove(&mut self.lists[list as usize], slot);
         if self.lists[list as usize].is_empty() {
             self.bits[list as usize / SLOTS] &= !(1 << (list as usize % SLOTS));
+            if self.first.is_some_and(|first| first.list() == list as usize) {
+                self.first = self.earliest();
+            }
         }
     }
 
@@ -150,6 +176,7 @@ impl TimerWheel {
             );
         }
         assert_eq!(armed, self.armed, "armed timers");
+        assert_eq!(self.first, self.earliest(), "the earliest slot");
     }
 }
 
