@@ -1,0 +1,28 @@
+//! Calls a server and prints the answer: `cargo run -p homa --example echo_client -- 127.0.0.1:14600 hello 1000`, where the
+//! number is how often.
+
+use std::time::{Duration, Instant};
+
+use homa::{Host, HostConfig, ServerAddr};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let to: ServerAddr = arguments.next().unwrap_or_else(|| "127.0.0.1:14600".to_owned()).parse()?;
+    let text = arguments.next().unwrap_or_else(|| "hello".to_owned());
+    let calls: usize = arguments.next().map_or(Ok(1), |number| number.parse())?;
+
+    let host = Host::bind(HostConfig::default())?;
+    let client = host.client()?;
+    let mut times = Vec::with_capacity(calls);
+    for _ in 0..calls.max(1) {
+        let start = Instant::now();
+        let answer = client.call_deadline(to, text.clone(), Duration::from_secs(5))?;
+        times.push(start.elapsed());
+        if calls <= 1 {
+            println!("{}", String::from_utf8_lossy(&answer));
+        }
+    }
+    times.sort_unstable();
+    println!("median of {}: {:?}, longest {:?}", times.len(), times[times.len() / 2], times[times.len() - 1]);
+    Ok(())
+}
