@@ -142,7 +142,9 @@ impl Buffers {
 
     /// Says what a server RPC is from now on.
     pub(crate) fn set_role(&mut self, rpc: RpcKey, role: Role) {
-        self.claim(rpc).role = role;
+        if let Some(held) = self.held_mut(rpc) {
+            held.role = role;
+        }
     }
 
     /// Takes the response to a request.
@@ -331,6 +333,10 @@ mod tests {
         buffers.write(A, 3, 0, 3, b"old");
         buffers.write(B, 3, 0, 3, b"new");
         assert_eq!(buffers.call_of(A), Some(1));
+        buffers.set_role(B, Role::Queued { server: 5 });
+        buffers.set_role(A, Role::InHand { server: 4 });
+        assert_eq!(buffers.role(A), Role::InHand { server: 4 });
+        assert_eq!(buffers.role(B), Role::Queued { server: 5 });
         assert_eq!((buffers.take_incoming(A), buffers.take_incoming(B)), ("old".into(), "new".into()));
         buffers.release(A);
         buffers.release(B);

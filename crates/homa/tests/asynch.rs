@@ -201,16 +201,16 @@ fn without_a_runtime_the_host_wakes_the_future() {
 #[test]
 fn shutdown_ends_what_waits() {
     let (server_host, host) = (host(), host());
-    let server = server_host.server(99).unwrap();
+    let (_called, awaited) = (server_host.server(99).unwrap(), server_host.server(98).unwrap());
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let client = host.client().unwrap();
     one_thread().block_on(async {
-        let receiver = tokio::spawn(async move { server.recv_async().await.map(|_| ()) });
+        let receiver = tokio::spawn(async move { awaited.recv_async().await.map(|_| ()) });
         let call = tokio::spawn(async move { client.call_async(to, "x").await });
         tokio::task::yield_now().await;
         let closer = thread::spawn(move || (host.shutdown(PATIENCE), server_host.shutdown(PATIENCE)));
         assert_eq!(call.await.unwrap(), Err(homa::CallError::Closed));
-        let _ = receiver.await.unwrap();
+        assert_eq!(receiver.await.unwrap(), Err(RecvError::Closed));
         closer.join().unwrap();
     });
 }

@@ -89,9 +89,20 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Waits until nothing is left of any call.
 pub fn until_idle(host: &Host) {
-    eventually("no state is left", || {
+    let start = Instant::now();
+    loop {
         let now = host.metrics().host;
-        (now.open_rpcs, now.open_calls, now.queued_requests) == (0, 0, 0)
+        if (now.open_rpcs, now.open_calls, now.queued_requests) == (0, 0, 0)
             && (now.outgoing_bytes, now.incoming_bytes, now.queued_request_bytes) == (0, 0, 0)
-    });
+        {
+            return;
+        }
+        if start.elapsed() > PATIENCE {
+            let entries = host.metrics().entries();
+            let counted: Vec<_> =
+                entries.iter().filter(|(_, value, _)| *value > 0).map(|(n, v, _)| (n, v)).collect();
+            panic!("state is left: {counted:?}");
+        }
+        thread::yield_now();
+    }
 }
