@@ -196,6 +196,7 @@ impl Endpoint {
             state: State::Requesting,
             tries: 0,
             backoff: 0,
+            told_unknown: false,
             answered: false,
             quiet_since: now,
             port: from_port,

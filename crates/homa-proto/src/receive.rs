@@ -268,6 +268,7 @@ impl Endpoint {
             state: State::RequestArriving,
             tries: 0,
             backoff: 0,
+            told_unknown: false,
             answered: true,
             quiet_since: now,
             port: common.dest_port,
@@ -426,7 +427,12 @@ impl Endpoint {
             }
             (_, UnknownReason::NoSuchPort) => RpcError::NoSuchPort,
             (_, UnknownReason::TooLarge) => RpcError::MessageTooLarge,
-            (State::ResponseArriving, _) | (_, UnknownReason::Finished) => RpcError::ResponseLost,
+            (_, UnknownReason::Finished) => RpcError::ResponseLost,
+            (State::ResponseArriving, UnknownReason::Unknown) => {
+                // RESEND-14: most likely older than the response, and delayed. If not, RESENDs will go unanswered.
+                rpc.told_unknown = true;
+                return Ok(());
+            }
             (State::Requesting, UnknownReason::Unknown) => {
                 // It lives, but a server that has no room for the request must not be asked as often as before.
                 let backoff = rpc.backoff;

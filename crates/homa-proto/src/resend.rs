@@ -81,8 +81,10 @@ impl Endpoint {
 
     /// PEER-1.
     fn give_up(&mut self, now: Time, slot: u32) {
-        if self.rpcs[slot as usize].state.is_client() {
-            self.end_with_error(now, slot, RpcError::Timeout);
+        let rpc = &self.rpcs[slot as usize];
+        if rpc.state.is_client() {
+            let error = if rpc.told_unknown { RpcError::ResponseLost } else { RpcError::Timeout };
+            self.end_with_error(now, slot, error);
         } else {
             self.end_server(now, slot, DoneReason::ClientSilent);
         }

@@ -71,6 +71,8 @@ pub(crate) struct Rpc {
     pub tries: u8,
     /// How many times the interval to the next one has doubled.
     pub backoff: u8,
+    /// The peer did not know it when the response had begun to come.
+    pub told_unknown: bool,
     /// The peer has said something about it.
     pub answered: bool,
     /// When something was last heard, or asked.
