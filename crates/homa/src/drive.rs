@@ -3,8 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use homa_driver::TxPacket;
-use homa_proto::{Event, RxPacket, Time};
+use homa_proto::{Event, RxPacket, Time, Transmit};
 
+use crate::buffers::Buffers;
 use crate::core::{Core, Owner};
 use crate::error::CallError;
 use crate::wait::WaitOn;
@@ -27,9 +28,10 @@ impl Core {
         // Answers to what came are what the peers wait for; the application comes next.
         let mut sent = false;
         for _ in 0..BURSTS_PER_ROUND {
-            match self.transmit_burst(now) {
-                0 => break,
-                n => sent = n > 0,
+            let taken = self.transmit_burst(now);
+            sent |= taken > 0;
+            if taken < BURST {
+                break;
             }
         }
         let told = self.dispatch(now);
@@ -42,7 +44,7 @@ impl Core {
 
     /// Sends all that may be sent now and hands out what that led to, without looking for packets.
     pub(crate) fn flush(&mut self, now: Time) {
-        while self.transmit_burst(now) > 0 {}
+        while self.transmit_burst(now) == BURST {}
         self.dispatch(now);
     }
 
@@ -77,7 +79,7 @@ impl Core {
         count > 0 || told
     }
 
-    /// Sends one burst, and returns how many packets the driver took.
+    /// Sends one burst, and returns how many packets the driver took: a whole burst's unless there are no more, or no room.
     fn transmit_burst(&mut self, now: Time) -> usize {
         if !self.unsent.is_empty() {
             // They were left over, and their RPCs may have ended meanwhile.
@@ -93,18 +95,19 @@ impl Core {
         if self.unsent.is_empty() {
             return 0;
         }
-        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
-        let mut packets = [TxPacket { to: nowhere, priority: 0, header: &[], payload: &[] }; BURST];
-        for (packet, transmit) in packets.iter_mut().zip(&self.unsent) {
-            let payload = transmit.payload.and_then(|range| self.buffers.outgoing(&range));
-            *packet = TxPacket {
-                to: transmit.to,
-                priority: transmit.priority,
-                header: transmit.header.as_slice(),
-                payload: payload.unwrap_or_default(),
-            };
-        }
-        match self.driver.send(&packets[..self.unsent.len()]) {
+        let sent = match self.unsent.as_slice() {
+            // The case of a lone RPC, which a table of 32 packets would slow down.
+            [transmit] => self.driver.send(&[tx_packet(&self.buffers, transmit)]),
+            unsent => {
+                let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+                let mut packets = [TxPacket { to: nowhere, priority: 0, header: &[], payload: &[] }; BURST];
+                for (packet, transmit) in packets.iter_mut().zip(unsent) {
+                    *packet = tx_packet(&self.buffers, transmit);
+                }
+                self.driver.send(&packets[..unsent.len()])
+            }
+        };
+        match sent {
             Ok(taken) => {
                 self.unsent.drain(..taken);
                 taken
@@ -158,5 +161,15 @@ impl Core {
             }
         }
         any
+    }
+}
+
+fn tx_packet<'a>(buffers: &'a Buffers, transmit: &'a Transmit) -> TxPacket<'a> {
+    let payload = transmit.payload.and_then(|range| buffers.outgoing(&range));
+    TxPacket {
+        to: transmit.to,
+        priority: transmit.priority,
+        header: transmit.header.as_slice(),
+        payload: payload.unwrap_or_default(),
     }
 }

@@ -35,6 +35,8 @@ enum State {
 pub(crate) struct Progress {
     state: State,
     rung: bool,
+    /// When it last did a drive round.
+    drove_at: Time,
     /// Times that it took over.
     pub(crate) takeovers: u64,
 }
@@ -91,7 +93,11 @@ impl Core {
         let neglected = now.since(self.last_driven) >= Progress::TICK_NS;
         let led = self.waiting.has_leader();
         let cared_for = led || self.async_driver.is_running();
-        if !cared_for && (neglected || matches!(self.progress.state, State::Driving { .. })) {
+        // When others have driven since it slept on the descriptor, their packets shall not go on waking it.
+        let goes_on = matches!(self.progress.state, State::Driving { .. })
+            && self.last_driven == self.progress.drove_at;
+        let alone = !cared_for && (neglected || goes_on);
+        if alone && !self.hand_over_late(now) {
             return self.progress_drives(now);
         }
         // A leader sleeps until what was due when it fell asleep; an async task may not get to run.
@@ -104,7 +110,9 @@ impl Core {
         }
         if active || !cared_for {
             self.progress.state = State::Watching;
-            return (Some(now + Progress::TICK_NS), false);
+            // A tick after the last round, and no more often than eight times a tick.
+            let next = (self.last_driven + Progress::TICK_NS).max(now + Progress::TICK_NS / 8);
+            return (Some(next), false);
         }
         self.progress.state = State::Parked;
         let due = self.next_wake(now).map(|due| due.max(now) + Progress::TICK_NS);
@@ -118,6 +126,7 @@ impl Core {
             self.progress.takeovers += 1;
         }
         let busy = self.drive(now);
+        self.progress.drove_at = now;
         self.summon();
         let until = if busy { now } else { self.next_wake(now).unwrap_or(Time::NEVER) };
         self.progress.state = State::Driving { until };
@@ -128,13 +137,22 @@ impl Core {
 /// The thread's life, until the host is closed.
 pub(crate) fn run(shared: &Arc<Shared>) {
     let mut descriptor_ready = false;
+    let mut drives = false;
     loop {
-        let mut core = shared.lock();
+        // Whoever has the lock drives, most likely, and may be the thread that this one has just displaced from its
+        // processor: to wait for it would be to wait for oneself. A tick later is soon enough.
+        let locked = if drives { Some(shared.lock()) } else { shared.lock_if_free() };
+        let Some(mut core) = locked else {
+            sleep::sleep(&shared.progress_bell, Interest::default(), Some(Progress::TICK_NS));
+            continue;
+        };
         if core.life == Life::Closed {
             return;
         }
         let now = shared.now();
         let (mut until, on_descriptor) = core.progress_round(now, descriptor_ready);
+        drives = matches!(core.progress.state, State::Driving { .. });
+        let looks = core.async_driver.is_running();
         let fd = if on_descriptor { shared.fd() } else { None };
         if on_descriptor && fd.is_none() {
             until = Some(until.unwrap_or(Time::NEVER).min(now + BLIND_SLEEP_NS));
@@ -145,8 +163,8 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         if timeout != Some(0) {
             sleep::sleep(&shared.progress_bell, Interest { fd, room }, timeout);
         }
-        // After a tick, the descriptor says whether packets lie there.
-        descriptor_ready =
-            sleep::sleep(&shared.progress_bell, Interest { fd: shared.fd(), room: false }, Some(0));
+        // After a tick, the descriptor says whether packets lie there that a busy runtime does not take.
+        let look = Interest { fd: shared.fd(), room: false };
+        descriptor_ready = looks && sleep::sleep(&shared.progress_bell, look, Some(0));
     }
 }

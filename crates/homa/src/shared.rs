@@ -80,6 +80,11 @@ impl Shared {
         self.locked(guard)
     }
 
+    /// Takes the lock if nobody has it.
+    pub(crate) fn lock_if_free(&self) -> Option<Locked<'_>> {
+        self.try_lock().map(|guard| self.locked(guard))
+    }
+
     /// Takes the lock again between two rounds of polling, behind threads that want it, too.
     pub(crate) fn lock_giving_way(&self) -> Locked<'_> {
         for _ in 0..GIVE_WAY_TRIES {

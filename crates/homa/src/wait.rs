@@ -132,6 +132,63 @@ impl TaskQueue {
     }
 }
 
+/// Whether a thread that stops leading should wake another to lead. That costs some 13 us, and is wasted where the thread is
+/// soon back, as that of a server with short handlers is. So the lead is left empty as long as experience says that somebody
+/// comes back sooner than a wake-up takes. Where that proves wrong, the progress thread finds the lead empty within a
+/// millisecond, and the lead is handed over for a while; each time it proves wrong, twice as long.
+#[derive(Debug)]
+struct Patience {
+    /// When the lead was left empty although followers wait.
+    empty_since: Option<Time>,
+    /// How many times more the lead is handed over without trying.
+    hand_over: u32,
+    /// How many times it is handed over after the next disappointment.
+    penalty: u32,
+    /// Times in a row that somebody came back in time.
+    streak: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { empty_since: None, hand_over: 0, penalty: Patience::LEAST_PENALTY, streak: 0 }
+    }
+}
+
+impl Patience {
+    /// What a wake-up costs waker and sleeper together, and so what an empty lead may cost.
+    const WORTH_NS: u64 = 50_000;
+    const LEAST_PENALTY: u32 = 64;
+    const MOST_PENALTY: u32 = 1 << 20;
+    /// So many in a row halve the next penalty.
+    const GOOD_STREAK: u32 = 1_000;
+
+    /// Whether the lead may be left empty now.
+    fn try_it(&mut self, now: Time) -> bool {
+        if self.hand_over > 0 {
+            self.hand_over -= 1;
+            return false;
+        }
+        self.empty_since = Some(now);
+        true
+    }
+
+    /// Somebody leads again.
+    fn over(&mut self, now: Time) {
+        let Some(since) = self.empty_since.take() else { return };
+        if now.since(since) > Patience::WORTH_NS {
+            self.streak = 0;
+            self.hand_over = self.penalty;
+            self.penalty = (self.penalty * 2).min(Patience::MOST_PENALTY);
+            return;
+        }
+        self.streak += 1;
+        if self.streak == Patience::GOOD_STREAK {
+            self.streak = 0;
+            self.penalty = (self.penalty / 2).max(Patience::LEAST_PENALTY);
+        }
+    }
+}
+
 /// Who waits for what, who leads, and who is to be woken.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
@@ -144,6 +201,7 @@ pub(crate) struct Waiting {
     followers: Vec<Follower>,
     /// Followers that were woken and do not have the lock yet.
     summoned: usize,
+    patience: Patience,
     /// What became ready since the last call of [`Core::summon`], once per item.
     ready: Vec<WaitOn>,
     /// Whom to wake when the lock is given back.
@@ -237,13 +295,29 @@ impl Core {
         if self.waiting.summoned > 0 {
             return;
         }
+        if self.waiting.followers.is_empty() || self.waiting.patience.try_it(now) {
+            self.progress_must_watch();
+        } else {
+            self.hand_over();
+        }
+    }
+
+    /// Wakes the follower that was the last to fall asleep, to lead.
+    fn hand_over(&mut self) {
         if let Some(follower) = self.waiting.followers.pop() {
             self.waiting.summoned += 1;
             self.waiting.handovers += 1;
             self.waiting.wakes.push(Wake::Thread(follower.sleeper));
-        } else {
-            self.progress_must_watch();
         }
+    }
+
+    /// Hands over the lead if it was left empty and nobody came back for it in time; whether somebody is on the way to it.
+    pub(crate) fn hand_over_late(&mut self, now: Time) -> bool {
+        if self.waiting.summoned == 0 && !self.waiting.followers.is_empty() {
+            self.waiting.patience.over(now);
+            self.hand_over();
+        }
+        self.waiting.summoned > 0
     }
 
     /// What a thread does that has sent something without waiting: if those who sleep would sleep too long now, or lack room
@@ -291,8 +365,9 @@ pub(crate) fn wait<'a, T>(
 ) -> Option<T> {
     loop {
         let taken = take(&mut core);
-        let now = shared.now();
-        if taken.is_some() || deadline.is_some_and(|deadline| deadline <= now) {
+        if taken.is_some() || deadline.is_some_and(|deadline| deadline <= shared.now()) {
+            // A moment ago is now: who leads has done a round just before, and who follows need not be exact.
+            let now = core.last_driven;
             core.leave(now);
             return taken;
         }
@@ -301,7 +376,8 @@ pub(crate) fn wait<'a, T>(
             let (mut core, taken) = lead(shared, core, deadline, &mut take);
             core.waiting.leader = None;
             if taken.is_some() {
-                core.leave(shared.now());
+                let now = core.last_driven;
+                core.leave(now);
                 return taken;
             }
             core
@@ -332,10 +408,11 @@ fn lead<'a, T>(
     deadline: Option<Time>,
     take: &mut impl FnMut(&mut Core) -> Option<T>,
 ) -> (Locked<'a>, Option<T>) {
-    let mut quiet_since = shared.now();
+    let mut now = shared.now();
+    let mut quiet_since = now;
     let mut fruitless = 0_u32;
+    core.waiting.patience.over(now);
     loop {
-        let now = shared.now();
         let busy = core.drive(now);
         let taken = take(&mut core);
         if taken.is_some() || deadline.is_some_and(|deadline| deadline <= now) {
@@ -347,6 +424,7 @@ fn lead<'a, T>(
             fruitless = 0;
         } else if now.since(quiet_since) >= shared.poll_ns {
             core = leader_sleep(shared, core, deadline);
+            now = shared.now();
             continue;
         }
         fruitless += 1;
@@ -355,6 +433,7 @@ fn lead<'a, T>(
             thread::yield_now();
         }
         core = shared.lock_giving_way();
+        now = shared.now();
     }
 }
 
@@ -383,4 +462,47 @@ fn leader_sleep<'a>(shared: &'a Shared, mut core: Locked<'a>, deadline: Option<T
     core.waiting.leader_sleeps_until = None;
     core.waiting.leader_rung = false;
     core
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty_for(patience: &mut Patience, ns: u64) -> bool {
+        let start = Time::from_ns(1_000_000);
+        let tried = patience.try_it(start);
+        if tried {
+            patience.over(start + ns);
+        }
+        tried
+    }
+
+    #[test]
+    fn a_lead_stays_empty_while_somebody_soon_comes_back() {
+        let mut patience = Patience::default();
+        assert!((0..10_000).all(|_| empty_for(&mut patience, 5_000)));
+    }
+
+    #[test]
+    fn disappointments_become_rarer() {
+        let mut patience = Patience::default();
+        let tries =
+            |patience: &mut Patience, times| (0..times).filter(|_| empty_for(patience, 1_000_000)).count();
+        assert_eq!(tries(&mut patience, 1), 1);
+        assert_eq!(tries(&mut patience, Patience::LEAST_PENALTY), 0);
+        assert_eq!(tries(&mut patience, 1 + 2 * Patience::LEAST_PENALTY), 1);
+        assert!(tries(&mut patience, 1_000_000) < 15);
+    }
+
+    #[test]
+    fn the_last_task_to_wait_is_woken_first_and_renewal_keeps_its_place() {
+        let mut tasks = TaskQueue::default();
+        let (first, _) = tasks.register(None, Waker::noop().clone());
+        let (second, _) = tasks.register(None, Waker::noop().clone());
+        assert!(tasks.register(Some(first), Waker::noop().clone()).1.is_some());
+        assert!(tasks.pop().is_some());
+        assert!(tasks.forget(second).is_none());
+        assert!(tasks.forget(first).is_some());
+        assert!(tasks.pop().is_none());
+    }
 }
