@@ -5,11 +5,9 @@ use std::net::SocketAddr;
 use crate::contract::DoneReason;
 use crate::endpoint::Endpoint;
 use crate::rpc::{Rpc, State};
-use crate::stats::Stats;
+use crate::stats::Drop;
 use crate::time::Time;
 use crate::wire::{Ack, AckList, Body, Common, MAX_ACKS};
-
-type Drop = fn(&mut Stats) -> &mut u64;
 
 impl Endpoint {
     /// A client RPC is over: its server may forget it as soon as a packet has said so.

@@ -8,14 +8,12 @@ use crate::message_in::MessageIn;
 use crate::message_out::MessageOut;
 use crate::peer::{LifeEnd, Sighting};
 use crate::rpc::{Input, Rpc, State};
+use crate::stats::Drop;
 use crate::time::Time;
 use crate::wire::{self, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Packet, UnknownReason};
 
 /// FREEZE packets waiting to be told to the caller; more say nothing new.
 const MAX_FREEZE_EVENTS: usize = 4_096;
-
-/// A drop: which counter it raises.
-type Drop = fn(&mut crate::Stats) -> &mut u64;
 
 /// Either the packet was used, or why not.
 type Outcome = Result<(), Drop>;

@@ -9,11 +9,9 @@ use crate::contract::{DoneReason, RpcError};
 use crate::endpoint::Endpoint;
 use crate::message_in::MAX_RANGES;
 use crate::rpc::State;
-use crate::stats::Stats;
+use crate::stats::Drop;
 use crate::time::Time;
 use crate::wire::{Body, Common, Resend, UnknownReason};
-
-type Drop = fn(&mut Stats) -> &mut u64;
 
 /// An interval that doubles with each unanswered packet, up to a ceiling (RESEND-5, ACK-10).
 pub(crate) fn backed_off(interval_ns: u64, ceiling_ns: u64, backoff: u8) -> u64 {

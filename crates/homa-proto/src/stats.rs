@@ -133,3 +133,6 @@ counters! {
     /// Acknowledgements forgotten because too many waited; the server will ask.
     acks_forgotten,
 }
+
+/// Which counter a dropped packet raises (TRACE-2).
+pub(crate) type Drop = fn(&mut Stats) -> &mut u64;
