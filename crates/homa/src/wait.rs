@@ -219,6 +219,10 @@ impl Waiting {
         self.leader.is_some()
     }
 
+    pub(crate) fn has_followers(&self) -> bool {
+        !self.followers.is_empty()
+    }
+
     pub(crate) fn leader_sleeps_until(&self) -> Option<Time> {
         self.leader_sleeps_until
     }
@@ -296,7 +300,7 @@ impl Core {
             return;
         }
         if self.waiting.followers.is_empty() || self.waiting.patience.try_it(now) {
-            self.progress_must_watch();
+            self.progress_must_watch(now);
         } else {
             self.hand_over();
         }
@@ -331,7 +335,7 @@ impl Core {
                 self.waiting.ring_leader();
             } else if due.is_some_and(|due| due < until) {
                 // Not worth a wake-up: the progress thread looks once a millisecond.
-                self.progress_must_watch();
+                self.progress_must_watch(now);
             }
             return;
         }
@@ -345,7 +349,7 @@ impl Core {
             self.waiting.wakes.push(Wake::AsyncDriver);
         }
         if self.waiting.summoned == 0 {
-            self.progress_must_watch();
+            self.progress_must_watch(now);
             if self.is_blocked() || due.is_some_and(|due| self.progress.sleeps_beyond(due)) {
                 self.ring_progress();
             }
