@@ -58,7 +58,7 @@ impl Endpoint {
             let servers = self.peer_rpcs.iter(&peer.rpcs);
             let servers = servers.filter(|&rpc| !self.rpcs[rpc as usize].state.is_client()).count();
             assert_eq!(servers, peer.server_rpcs as usize, "server RPCs of {}", peer.addr);
-            let watched = self.peer_timers.is_armed(slot) || self.reaper.ends_silent(slot);
+            let watched = self.peer_timers.is_armed(slot) || peer.ends_silent;
             assert!(servers == 0 || watched, "{} is watched for silence", peer.addr);
             let queued = self.resend_links.check(&peer.resends, slot);
             assert!(queued == 0 || self.peer_timers.is_armed(slot), "RESENDs to {} go on", peer.addr);

@@ -3,6 +3,7 @@
 //! Clients count their ids up, so neighbours finish together: a block holds 64 of them, a bit each.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 
@@ -11,6 +12,10 @@ use crate::time::Time;
 
 /// Blocks looked at per new block: more than one, so that expiry outruns growth, and few, so that nobody waits for it.
 const EXPIRE_STEPS: usize = 4;
+
+/// Tables that the blocks are spread over: a single one would move all its blocks at once when it grows, and a packet would
+/// wait for a millisecond of it at 100,000 blocks.
+const SHARDS: usize = 1024;
 
 /// Whose ids: the peer's slot and how many times it restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,8 +34,12 @@ struct Block {
 /// The finished ids of all peers.
 #[derive(Debug)]
 pub(crate) struct FinishedIds {
-    blocks: HashMap<BlockKey, Block, FixedState>,
-    /// The keys of `blocks`, each once, with the time from which their lifetime was last counted; ascending.
+    /// By the hash of the key; the tables hash with another seed, so that a shard's keys do not share their low bits.
+    shards: Box<[HashMap<BlockKey, Block, FixedState>]>,
+    hasher: FixedState,
+    /// Blocks in all shards.
+    len: usize,
+    /// The keys of all blocks, each once, with the time from which their lifetime was last counted; ascending.
     order: VecDeque<(BlockKey, Time)>,
     lifetime_ns: u64,
     max_blocks: usize,
@@ -49,7 +58,11 @@ pub(crate) struct Forgotten {
 impl FinishedIds {
     pub(crate) fn new(lifetime_ns: u64, max_blocks: u32, policy: FinishedPolicy, seed: u64) -> FinishedIds {
         FinishedIds {
-            blocks: HashMap::with_hasher(FixedState::with_seed(seed)),
+            shards: (0..SHARDS)
+                .map(|_| HashMap::with_hasher(FixedState::with_seed(seed.wrapping_add(1))))
+                .collect(),
+            hasher: FixedState::with_seed(seed),
+            len: 0,
             order: VecDeque::new(),
             lifetime_ns,
             max_blocks: max_blocks as usize,
@@ -57,21 +70,30 @@ impl FinishedIds {
         }
     }
 
+    fn shard(&mut self, key: &BlockKey) -> &mut HashMap<BlockKey, Block, FixedState> {
+        let at = self.shard_of(key);
+        &mut self.shards[at]
+    }
+
+    fn shard_of(&self, key: &BlockKey) -> usize {
+        self.hasher.hash_one(key) as usize % self.shards.len()
+    }
+
     /// Blocks kept.
     pub(crate) fn len(&self) -> usize {
-        self.blocks.len()
+        self.len
     }
 
     /// Whether a further request could not be remembered (AMO-6).
     pub(crate) fn must_refuse(&self) -> bool {
-        self.policy == FinishedPolicy::Refuse && self.blocks.len() >= self.max_blocks
+        self.policy == FinishedPolicy::Refuse && self.len >= self.max_blocks
     }
 
     /// Whether `id` finished within the lifetime; exact to its block (AMO-5), whenever `expire` was last called.
     pub(crate) fn contains(&self, now: Time, peer: u32, restarts: u32, id: u64) -> bool {
         let (key, bit) = split(peer, restarts, id);
         let holds = |block: &Block| block.bits & bit != 0 && now.since(block.last) < self.lifetime_ns;
-        self.blocks.get(&key).is_some_and(holds)
+        self.shards[self.shard_of(&key)].get(&key).is_some_and(holds)
     }
 
     /// Remembers `id`. Returns whether that took a new block.
@@ -84,17 +106,19 @@ impl FinishedIds {
         forgotten: &mut Forgotten,
     ) -> bool {
         let (key, bit) = split(peer, restarts, id);
-        if let Some(block) = self.blocks.get_mut(&key) {
-            let expired = now.since(block.last) >= self.lifetime_ns;
+        let lifetime_ns = self.lifetime_ns;
+        if let Some(block) = self.shard(&key).get_mut(&key) {
+            let expired = now.since(block.last) >= lifetime_ns;
             *block = Block { bits: if expired { bit } else { block.bits | bit }, last: now };
             return false;
         }
         self.expire(now, forgotten);
         // RPCs open when the table filled up still finish: they may exceed it, and new ones are refused until it shrinks.
-        if self.policy == FinishedPolicy::ForgetOldest && self.blocks.len() >= self.max_blocks {
+        if self.policy == FinishedPolicy::ForgetOldest && self.len >= self.max_blocks {
             self.forget_oldest(forgotten);
         }
-        self.blocks.insert(key, Block { bits: bit, last: now });
+        self.shard(&key).insert(key, Block { bits: bit, last: now });
+        self.len += 1;
         self.order.push_back((key, now));
         true
     }
@@ -107,13 +131,14 @@ impl FinishedIds {
                 return;
             }
             self.order.pop_front();
-            match self.blocks.get(&key) {
+            match self.shards[self.shard_of(&key)].get(&key) {
                 // AMO-5: an id that finished later holds the block for its own lifetime.
                 Some(block) if now.since(block.last) < self.lifetime_ns => {
                     self.order.push_back((key, block.last))
                 }
                 _ => {
-                    self.blocks.remove(&key);
+                    self.shard(&key).remove(&key);
+                    self.len -= 1;
                     forgotten.peers.push(key.peer);
                 }
             }
@@ -122,7 +147,8 @@ impl FinishedIds {
 
     fn forget_oldest(&mut self, forgotten: &mut Forgotten) {
         if let Some((key, _)) = self.order.pop_front() {
-            self.blocks.remove(&key);
+            self.shard(&key).remove(&key);
+            self.len -= 1;
             forgotten.peers.push(key.peer);
             forgotten.early += 1;
         }
@@ -130,8 +156,11 @@ impl FinishedIds {
 
     /// Panics unless table and order agree.
     pub(crate) fn check(&self) {
-        assert_eq!(self.blocks.len(), self.order.len(), "blocks of finished ids");
-        assert!(self.order.iter().all(|(key, _)| self.blocks.contains_key(key)), "every key has its block");
+        assert_eq!(self.len, self.order.len(), "blocks of finished ids");
+        assert!(
+            self.order.iter().all(|(key, _)| self.shards[self.shard_of(key)].contains_key(key)),
+            "every key has its block"
+        );
     }
 }
 

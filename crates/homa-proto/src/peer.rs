@@ -89,6 +89,10 @@ pub(crate) struct Peer {
     pub server_rpcs: u32,
     /// Blocks of finished ids that name it.
     pub finished_blocks: u32,
+    /// It stands in the reaper's queue of ended lives.
+    pub reaped: bool,
+    /// It stands in the reaper's queue of silent clients.
+    pub ends_silent: bool,
 }
 
 impl Peer {
@@ -112,6 +116,8 @@ impl Peer {
             rpc_count: 0,
             server_rpcs: 0,
             finished_blocks: 0,
+            reaped: false,
+            ends_silent: false,
         }
     }
 
@@ -122,7 +128,11 @@ impl Peer {
 
     /// Whether nothing would be lost with it (PEER-11).
     fn is_forgettable(&self) -> bool {
-        self.rpc_count == 0 && self.acks.is_empty() && self.finished_blocks == 0
+        self.rpc_count == 0
+            && !self.reaped
+            && !self.ends_silent
+            && self.acks.is_empty()
+            && self.finished_blocks == 0
     }
 
     /// How a packet with `incarnation` is to be taken.

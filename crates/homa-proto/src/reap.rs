@@ -33,14 +33,7 @@ impl Reaper {
     }
 
     pub(crate) fn end_silent(&mut self, peer: u32) {
-        if !self.silent.contains(&peer) {
-            self.silent.push_back(peer);
-        }
-    }
-
-    /// Whether the server RPCs of `peer` are being freed for its silence.
-    pub(crate) fn ends_silent(&self, peer: u32) -> bool {
-        self.silent.contains(&peer)
+        self.silent.push_back(peer);
     }
 
     pub(crate) fn close_port(&mut self, port: u16) {
@@ -68,7 +61,7 @@ impl Endpoint {
         let silent_ms = self.now.since(last_heard) / crate::time::MS;
         let count = known.rpc_count;
         self.trace.record(EventKind::PeerTimeout, 0, silent_ms.min(u64::from(u32::MAX)) as u32, count);
-        if count > 0 {
+        if count > 0 && !std::mem::replace(&mut self.peers[peer].reaped, true) {
             self.reaper.peers.push_back(peer);
         }
     }
@@ -80,14 +73,15 @@ impl Endpoint {
         }
         let mut budget = self.config.reap_limit;
         while let Some(&peer) = self.reaper.peers.front() {
-            let Some(slot) = self.oldest_of_earlier_life(peer) else {
-                self.reaper.peers.pop_front();
-                continue;
-            };
             if budget == 0 {
                 return;
             }
             budget -= 1;
+            let Some(slot) = self.oldest_of_earlier_life(peer) else {
+                self.reaper.peers.pop_front();
+                self.peers[peer].reaped = false;
+                continue;
+            };
             self.end_of_life(now, slot);
         }
         self.end_silent_clients(now, &mut budget);
@@ -97,6 +91,10 @@ impl Endpoint {
     /// Frees the server RPCs of peers that are still silent (PEER-5). Each RPC looked at costs budget, freed or not.
     fn end_silent_clients(&mut self, now: Time, budget: &mut u32) {
         while let Some(&peer) = self.reaper.silent.front() {
+            if *budget == 0 {
+                return;
+            }
+            *budget -= 1;
             let known = &self.peers[peer];
             let silent = now.since(known.last_heard) >= self.config.client_silence_ns;
             let cursor = self.reaper.silent_cursor.take();
@@ -108,13 +106,9 @@ impl Endpoint {
                     self.peer_timers.arm_by(peer, next);
                 }
                 self.reaper.silent.pop_front();
+                self.peers[peer].ends_silent = false;
                 continue;
             };
-            if *budget == 0 {
-                self.reaper.silent_cursor = Some(slot);
-                return;
-            }
-            *budget -= 1;
             self.reaper.silent_cursor = self.peer_rpcs.next(slot);
             if !self.rpcs[slot as usize].state.is_client() {
                 self.end_server(now, slot, DoneReason::ClientSilent);

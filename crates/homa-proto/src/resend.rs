@@ -141,7 +141,9 @@ impl Endpoint {
         }
         let silent_at = known.last_heard + self.config.client_silence_ns;
         if now >= silent_at {
-            self.reaper.end_silent(peer); // PEER-5
+            if !std::mem::replace(&mut self.peers[peer].ends_silent, true) {
+                self.reaper.end_silent(peer); // PEER-5
+            }
         } else {
             self.peer_timers.arm_by(peer, silent_at);
         }

@@ -1,9 +1,11 @@
 //! Bytes that a receiver asked for again and that have not been sent again yet.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use foldhash::fast::FixedState;
+
+use crate::lists::{Links, List};
 
 /// Ranges kept for one RPC: what a few rounds of RESENDs ask for.
 const MAX_RANGES_PER_RPC: usize = 16;
@@ -18,7 +20,8 @@ struct Pending {
 /// The queue of retransmissions, by RPC slot in the order of the first request.
 #[derive(Debug)]
 pub(crate) struct Retransmits {
-    order: VecDeque<u32>,
+    order: List,
+    links: Links,
     pending: HashMap<u32, Pending, FixedState>,
     max_rpcs: usize,
 }
@@ -26,8 +29,9 @@ pub(crate) struct Retransmits {
 impl Retransmits {
     pub(crate) fn new(max_rpcs: u32, seed: u64) -> Retransmits {
         Retransmits {
-            order: VecDeque::new(),
-            pending: HashMap::with_hasher(FixedState::with_seed(seed)),
+            order: List::EMPTY,
+            links: Links::default(),
+            pending: HashMap::with_capacity_and_hasher(max_rpcs as usize, FixedState::with_seed(seed)),
             max_rpcs: max_rpcs as usize,
         }
     }
@@ -46,19 +50,16 @@ impl Retransmits {
             return false;
         }
         self.pending.insert(slot, Pending { ranges: vec![range], priority });
-        self.order.push_back(slot);
+        self.links.ensure(slot);
+        self.links.push_back(&mut self.order, 0, slot);
         true
     }
 
     /// The next bytes to send again: slot, first byte, number of bytes up to `u32::MAX`, priority.
     pub(crate) fn first(&mut self) -> Option<(u32, Range<u32>, u8)> {
-        loop {
-            let slot = *self.order.front()?;
-            match self.pending.get(&slot) {
-                Some(pending) => return Some((slot, pending.ranges[0].clone(), pending.priority)),
-                None => self.order.pop_front(),
-            };
-        }
+        let slot = self.order.head()?;
+        let pending = self.pending.get(&slot)?;
+        Some((slot, pending.ranges[0].clone(), pending.priority))
     }
 
     /// The first `bytes` of what `first` gave have been sent.
@@ -75,12 +76,8 @@ impl Retransmits {
 
     /// Forgets what was queued for `slot`.
     pub(crate) fn remove(&mut self, slot: u32) {
-        if self.pending.remove(&slot).is_some() && self.order.front() == Some(&slot) {
-            self.order.pop_front();
-        }
-        // Entries of `order` whose RPC is gone are passed over by `first`; here they are kept from piling up.
-        if self.pending.is_empty() {
-            self.order.clear();
+        if self.pending.remove(&slot).is_some() {
+            self.links.remove(&mut self.order, slot);
         }
     }
 }

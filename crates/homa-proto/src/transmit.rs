@@ -154,7 +154,7 @@ impl Endpoint {
     }
 
     fn next_retransmit(&mut self, now: Time) -> Option<Part> {
-        loop {
+        for _ in 0..self.config.reap_limit {
             let (slot, range, priority) = self.retransmits.first()?;
             let rpc = &self.rpcs[slot as usize];
             if rpc.life != self.peers[rpc.peer].life {
@@ -169,10 +169,11 @@ impl Endpoint {
             self.stats.retransmits += 1;
             return Some(Part { slot, offset: range.start, len, priority, retransmit: true });
         }
+        None
     }
 
     fn next_fresh(&mut self, now: Time) -> Option<Part> {
-        loop {
+        for _ in 0..self.config.reap_limit {
             let full = self.config.max_packet;
             let slot = self.ready.choose(full)?;
             let rpc = &self.rpcs[slot as usize];
@@ -196,6 +197,7 @@ impl Endpoint {
             self.advance_message(now, slot, len);
             return Some(Part { slot, offset, len, priority, retransmit });
         }
+        None
     }
 
     /// `len` more bytes of the message count as sent.
