@@ -23,6 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     times.sort_unstable();
-    println!("median of {}: {:?}, longest {:?}", times.len(), times[times.len() / 2], times[times.len() - 1]);
+    let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+    println!("{} calls: median {:?}, P99 {:?}, longest {:?}", times.len(), at(50), at(99), at(100));
     Ok(())
 }

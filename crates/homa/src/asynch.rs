@@ -154,7 +154,7 @@ fn turn(shared: &Shared, quiet_since: &mut Time) -> Next {
     }
     core.summon();
     let now = shared.now();
-    core.progress_must_watch(now);
+    core.progress_must_watch();
     if busy {
         *quiet_since = now;
         return Next::Again;

@@ -219,10 +219,6 @@ impl Waiting {
         self.leader.is_some()
     }
 
-    pub(crate) fn has_followers(&self) -> bool {
-        !self.followers.is_empty()
-    }
-
     pub(crate) fn leader_sleeps_until(&self) -> Option<Time> {
         self.leader_sleeps_until
     }
@@ -300,7 +296,7 @@ impl Core {
             return;
         }
         if self.waiting.followers.is_empty() || self.waiting.patience.try_it(now) {
-            self.progress_must_watch(now);
+            self.progress_must_watch();
         } else {
             self.hand_over();
         }
@@ -335,7 +331,7 @@ impl Core {
                 self.waiting.ring_leader();
             } else if due.is_some_and(|due| due < until) {
                 // Not worth a wake-up: the progress thread looks once a millisecond.
-                self.progress_must_watch(now);
+                self.progress_must_watch();
             }
             return;
         }
@@ -349,7 +345,7 @@ impl Core {
             self.waiting.wakes.push(Wake::AsyncDriver);
         }
         if self.waiting.summoned == 0 {
-            self.progress_must_watch(now);
+            self.progress_must_watch();
             if self.is_blocked() || due.is_some_and(|due| self.progress.sleeps_beyond(due)) {
                 self.ring_progress();
             }
@@ -416,6 +412,19 @@ fn lead<'a, T>(
     let mut quiet_since = now;
     let mut fruitless = 0_u32;
     core.waiting.patience.over(now);
+    core.note_absence(now);
+    if shared.poll_ns == 0 {
+        // Asking the driver before the kernel would cost every RPC of a thread that does not poll a call for nothing: the
+        // kernel ends the sleep at once where packets are there.
+        core.flush(now);
+        let taken = take(&mut core);
+        if taken.is_some() {
+            return (core, taken);
+        }
+        core.summon();
+        core = leader_sleep(shared, core, deadline);
+        now = shared.now();
+    }
     loop {
         let busy = core.drive(now);
         let taken = take(&mut core);
