@@ -1,7 +1,7 @@
 //! Driving from an async runtime: a task of the application's own runtime leads, so that no packet crosses threads.
 //!
 //! A future that waits leaves its waker with the core and sees that the task is there. Without a tokio runtime around it, or
-//! where the runtime has no I/O driver, the progress thread does the task's work instead and wakes the futures from there.
+//! where the runtime has no I/O or time driver, the progress thread does the task's work instead and wakes the futures from there.
 
 use std::sync::Arc;
 
@@ -82,6 +82,8 @@ impl Drop for DriverTask {
         let mut core = self.0.lock();
         core.async_driver.0 = match core.async_driver.0 {
             State::Starting => State::Unusable,
+            // A runtime without a timer.
+            _ if std::thread::panicking() => State::Unusable,
             _ => State::Absent,
         };
         core.leave(now);

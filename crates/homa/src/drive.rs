@@ -25,6 +25,12 @@ impl Core {
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
         }
+        if self.driver.poll_timeout() == Some(0) {
+            // It holds packets back, and their time has come.
+            if let Err(error) = self.driver.send(&[]) {
+                self.note_broken("send", &error);
+            }
+        }
         // Answers to what came are what the peers wait for; the application comes next.
         let mut sent = false;
         for _ in 0..BURSTS_PER_ROUND {

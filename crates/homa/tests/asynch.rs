@@ -199,6 +199,18 @@ fn without_a_runtime_the_host_wakes_the_future() {
 }
 
 #[test]
+fn a_runtime_without_drivers_is_served_by_the_host() {
+    let (echo, host) = (Echo::new(1), host());
+    let client = host.client().unwrap();
+    let bare = Builder::new_current_thread().build().unwrap();
+    bare.block_on(async {
+        for tag in 0..3 {
+            assert!(client.call_async(echo.to, message(100, tag)).await.unwrap() == message(100, tag));
+        }
+    });
+}
+
+#[test]
 fn shutdown_ends_what_waits() {
     let (server_host, host) = (host(), host());
     let (_called, awaited) = (server_host.server(99).unwrap(), server_host.server(98).unwrap());

@@ -1,0 +1,70 @@
+//! Calls over a network that loses, repeats, delays and reorders: every request runs once, and every answer is right.
+
+mod common;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use common::{PATIENCE, config, message, until_idle};
+use homa::driver::fault::{FaultConfig, FaultDriver, FaultRates};
+use homa::driver::udp::{UdpConfig, UdpDriver};
+use homa::{Host, RecvError, ServerAddr};
+
+fn bad_host(seed: u64) -> Host {
+    let rates = FaultRates {
+        loss: 0.05,
+        duplication: 0.05,
+        reordering: 0.05,
+        delay: 0.05,
+        delay_min_ns: 1_000,
+        delay_max_ns: 1_000_000,
+        ..FaultRates::default()
+    };
+    let udp = UdpConfig { bind: config().bind, max_packet_bytes: 1_480, ..UdpConfig::default() };
+    let faults = FaultConfig { seed, send: rates, receive: FaultRates::default() };
+    let driver = FaultDriver::new(UdpDriver::bind(&udp).unwrap(), &faults).unwrap();
+    Host::with_driver(Box::new(driver), config()).unwrap()
+}
+
+#[test]
+fn every_request_runs_once_and_every_answer_is_right() {
+    const CALLS: u64 = 400;
+    let seed = 7;
+    println!("seed {seed}");
+    let (server_host, host) = (bad_host(seed), bad_host(seed + 1));
+    let server = server_host.server(99).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let ran = Arc::new(Mutex::new(HashSet::new()));
+    let echo = thread::spawn({
+        let ran = Arc::clone(&ran);
+        move || {
+            loop {
+                match server.recv() {
+                    Ok(mut rpc) => {
+                        let request = rpc.take_request();
+                        assert!(ran.lock().unwrap().insert(request.clone()), "a request ran twice");
+                        let _ = rpc.reply(request);
+                    }
+                    Err(RecvError::Closed) => return,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    });
+    let client = host.client().unwrap();
+    let request = |cookie: u64| message(16 + (cookie as usize * 977) % 60_000, cookie);
+    for cookie in 0..CALLS {
+        client.submit(to, request(cookie), cookie).unwrap();
+    }
+    for _ in 0..CALLS {
+        let done = client.recv_completion(Some(PATIENCE)).expect("every call completes");
+        assert!(done.result.unwrap() == request(done.cookie), "{} came back changed", done.cookie);
+    }
+    assert_eq!(ran.lock().unwrap().len() as u64, CALLS);
+    assert!(host.metrics().endpoint.retransmits > 0, "nothing was lost");
+    until_idle(&host);
+    until_idle(&server_host);
+    drop(server_host);
+    echo.join().unwrap();
+}
