@@ -60,6 +60,25 @@ pub enum Command {
     Bench(Box<BenchArgs>),
 }
 
+/// Which processors the bench uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Placement {
+    /// Half of the processors for the servers, the others for the clients, as if they were two machines
+    Apart,
+    /// Where the scheduler puts them
+    Free,
+}
+
+impl Placement {
+    /// The name on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Placement::Apart => "apart",
+            Placement::Free => "free",
+        }
+    }
+}
+
 /// `homa serve`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Example: homa serve --bind 0.0.0.0:14600 --protocol homa,tcp --server-ports 2")]
@@ -185,6 +204,10 @@ pub struct BenchArgs {
     /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
     #[arg(long, value_name = "US", default_value_t = DEFAULT_POLL_US, value_parser = poll_us)]
     pub poll_us: u64,
+    /// Where the clients and servers of this machine run, with neither on the other's processors or wherever the scheduler
+    /// likes
+    #[arg(long, value_name = "HOW", default_value = "apart")]
+    pub placement: Placement,
     /// Seconds of load per protocol, in slices that take turns
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
     pub duration: f64,

@@ -7,6 +7,7 @@ pub mod link;
 mod load;
 mod max_rate;
 mod pattern;
+mod placement;
 mod plan;
 mod progress;
 mod report;

@@ -241,6 +241,13 @@ fn settings(out: &mut String, results: &Results, workload: &str) -> std::fmt::Re
         ),
         ("polling before sleeping", format!("{} µs, both protocols, both sides", config.poll_us)),
         (
+            "processors",
+            match config.placement {
+                "apart" => format!("{}: clients and servers each on half of them", config.cpus),
+                _ => format!("{}, placed by the scheduler", config.cpus),
+            },
+        ),
+        (
             "open RPCs per client port",
             format!("at most {}", config.outstanding.unwrap_or(config.max_outstanding)),
         ),

@@ -71,6 +71,8 @@ pub struct Config {
     pub server_threads: u16,
     /// Polling before sleeping, in microseconds, on both sides.
     pub poll_us: u64,
+    /// `apart`: the local servers had half of the processors to themselves and the clients the others; `free`: not.
+    pub placement: &'static str,
     /// Measured seconds for each protocol.
     pub duration_s: f64,
     /// The number of slices these were measured in, protocols in turn.

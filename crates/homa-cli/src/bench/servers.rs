@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, anyhow, bail};
 use homa::ServerAddr;
 
+use super::placement::Placement;
 use super::plan::Plan;
 use crate::addr;
 use crate::args::Protocol;
@@ -30,11 +31,21 @@ impl Servers {
             servers.name_remote(plan)?;
             return Ok(servers);
         }
+        let placement = match plan.args.placement {
+            crate::args::Placement::Apart => Placement::apart()?,
+            crate::args::Placement::Free => None,
+        };
+        if let Some(placement) = &placement {
+            placement.enter_servers()?;
+        }
         for protocol in [Protocol::Homa, Protocol::Tcp] {
             if protocol == Protocol::Homa || plan.protocols.contains(&protocol) {
                 let process = ServerProcess::start(plan, protocol, &mut servers)?;
                 servers.children.push(process);
             }
+        }
+        if let Some(placement) = &placement {
+            placement.enter_clients()?;
         }
         Ok(servers)
     }

@@ -1,0 +1,68 @@
+//! Which processors the clients and the servers of a bench on one machine run on.
+//!
+//! A client and a server on two machines never share a processor. On one machine the scheduler often puts both on the same
+//! one, where they take turns instead of working side by side, and whether it does changes from run to run: round trips
+//! of two polling processes then differ by a factor of three. So each side gets half of the processors to itself.
+
+use anyhow::{Context, Result};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The processors of each side.
+pub struct Placement {
+    clients: CpuSet,
+    servers: CpuSet,
+}
+
+impl Placement {
+    /// Gives the servers the first half of the processors that this process may use, and the clients the others; `None`
+    /// where there is only one.
+    pub fn apart() -> Result<Option<Placement>> {
+        let allowed = sched_getaffinity(None).context("cannot ask which processors this process may use")?;
+        let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+        if cpus.len() < 2 {
+            return Ok(None);
+        }
+        let (servers, clients) = cpus.split_at(cpus.len() / 2);
+        Ok(Some(Placement { clients: set(clients), servers: set(servers) }))
+    }
+
+    /// Has processes and threads that this thread starts run where servers do.
+    pub fn enter_servers(&self) -> Result<()> {
+        enter(&self.servers)
+    }
+
+    /// Has this thread, and what it starts from now on, run where clients do.
+    pub fn enter_clients(&self) -> Result<()> {
+        enter(&self.clients)
+    }
+}
+
+fn set(cpus: &[usize]) -> CpuSet {
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        set.set(cpu);
+    }
+    set
+}
+
+fn enter(cpus: &CpuSet) -> Result<()> {
+    sched_setaffinity(None, cpus).context("cannot choose processors: try --placement free")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_sides_share_no_processor_and_miss_none() {
+        let allowed = sched_getaffinity(None).unwrap();
+        let Some(placement) = Placement::apart().unwrap() else {
+            println!("skipped: this machine has one processor");
+            return;
+        };
+        for cpu in 0..CpuSet::MAX_CPU {
+            let sides = u32::from(placement.clients.is_set(cpu)) + u32::from(placement.servers.is_set(cpu));
+            assert_eq!(sides, u32::from(allowed.is_set(cpu)), "processor {cpu}");
+        }
+    }
+}
