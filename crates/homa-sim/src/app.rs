@@ -125,6 +125,23 @@ impl HostCtx<'_> {
         Ok(rpc)
     }
 
+    /// Closes the client port; its RPCs end as aborted. The next [`HostCtx::call`] opens another.
+    pub fn close_client_port(&mut self) {
+        if let Some(port) = self.state.client_port.take() {
+            self.endpoint.close_port(self.fabric.now, port);
+        }
+    }
+
+    /// Closes a server port; its RPCs end as aborted.
+    pub fn unbind(&mut self, port: u16) {
+        self.endpoint.close_port(self.fabric.now, port);
+    }
+
+    /// Tells the endpoint what ICMP would: that nobody is at that host.
+    pub fn report_unreachable(&mut self, host: usize) {
+        self.endpoint.peer_unreachable(self.fabric.now, host_address(host));
+    }
+
     /// Answers a request for which [`App::on_request`] said [`Reply::Never`].
     ///
     /// # Errors

@@ -65,10 +65,16 @@ const IDLE_LIMIT_NS: u64 = 120 * SEC;
 #[derive(Clone, Debug)]
 struct Plan {
     network: NetworkConfig,
+    /// Nothing is lost, delayed, crashed, cut off or closed.
+    peaceful: bool,
     mean_gap_ns: u64,
     max_message: u32,
     mean_crash_gap_ns: Option<u64>,
     mean_partition_gap_ns: Option<u64>,
+    /// Whether hosts are told now and then that a peer is unreachable, which it may not be.
+    icmp: bool,
+    /// Whether ports are closed and opened again.
+    closes_ports: bool,
 }
 
 fn pick<T: Copy>(rng: &mut Pcg64, values: &[T]) -> T {
@@ -77,6 +83,37 @@ fn pick<T: Copy>(rng: &mut Pcg64, values: &[T]) -> T {
 
 fn plan(seed: u64, options: SwarmOptions) -> Plan {
     let rng = &mut random_numbers(seed, 0x5a);
+    // Where nothing goes wrong nobody may give anybody up: a run in eight, with as much room as it takes.
+    let peaceful = rng.random_range(0..8) == 0 && !options.corruption;
+    let mut network = network(rng, seed);
+    network.check_every = options.check_every;
+    let max_message = pick(rng, &[100, 5_000, 60_000, 400_000]);
+    network.protocol = protocol(rng, network.link.rate_bps, max_message);
+    // A few hundred packets a message are as many as it takes.
+    network.protocol.max_packet = network.protocol.max_packet.max(max_message / 300);
+    if peaceful {
+        network.link.queue_bytes = 1 << 30;
+        network.protocol.client_silence_ns = 2 * SEC;
+    } else {
+        network.faults = faults(rng, options);
+        tighten(rng, &mut network.protocol);
+    }
+    // What is refused is offered again and again, whole: a few such requests make all the packets that it takes.
+    let refuses = network.protocol.max_finished_blocks < 100 || network.protocol.max_rpcs < 100;
+    let mut sometimes = |gaps: [Option<u64>; 4]| if peaceful { None } else { pick(rng, &gaps) };
+    Plan {
+        peaceful,
+        max_message,
+        mean_crash_gap_ns: sometimes([None, None, Some(20 * MS), Some(80 * MS)]),
+        mean_partition_gap_ns: sometimes([None, None, Some(20 * MS), Some(80 * MS)]),
+        icmp: sometimes([None, None, None, Some(0)]).is_some(),
+        closes_ports: sometimes([None, None, None, Some(0)]).is_some(),
+        mean_gap_ns: if refuses { 5 * MS } else { pick(rng, &[500 * US, 2 * MS, 8 * MS]) },
+        network,
+    }
+}
+
+fn network(rng: &mut Pcg64, seed: u64) -> NetworkConfig {
     let hosts = rng.random_range(2..=6);
     let mut network = NetworkConfig::new(seed, hosts);
     network.topology = if hosts == 2 && rng.random() {
@@ -92,28 +129,17 @@ fn plan(seed: u64, options: SwarmOptions) -> Plan {
     network.receive_delay_ns = pick(rng, &[0, 500, 50 * US]);
     network.burst_ns = pick(rng, &[0, 0, 2 * US, 300 * US]);
     network.payload = PayloadMode::Real;
-    network.check_every = options.check_every;
+    network
+}
+
+fn faults(rng: &mut Pcg64, options: SwarmOptions) -> FaultProfile {
     let rates = [0.0, 0.0, 0.01, 0.05, 0.3];
-    network.faults = FaultProfile {
+    FaultProfile {
         loss: pick(rng, &rates),
         duplication: pick(rng, &rates),
         reordering: pick(rng, &rates),
         reordering_delay_ns: (0, pick(rng, &[10 * US, 500 * US, 20 * MS, SEC])),
         corruption: if options.corruption { pick(rng, &[0.001, 0.05]) } else { 0.0 },
-    };
-    let max_message = pick(rng, &[100, 5_000, 60_000, 400_000]);
-    network.protocol = protocol(rng, network.link.rate_bps, max_message);
-    // A few hundred packets a message are as many as it takes.
-    network.protocol.max_packet = network.protocol.max_packet.max(max_message / 300);
-    // What is refused is offered again and again, whole: a few such requests make all the packets that it takes.
-    let refuses = network.protocol.max_finished_blocks < 100 || network.protocol.max_rpcs < 100;
-    let sometimes = [None, None, Some(20 * MS), Some(80 * MS)];
-    Plan {
-        mean_gap_ns: if refuses { 5 * MS } else { pick(rng, &[500 * US, 2 * MS, 8 * MS]) },
-        max_message,
-        mean_crash_gap_ns: pick(rng, &sometimes),
-        mean_partition_gap_ns: pick(rng, &sometimes),
-        network,
     }
 }
 
@@ -121,7 +147,7 @@ fn plan(seed: u64, options: SwarmOptions) -> Plan {
 fn protocol(rng: &mut Pcg64, rate_bps: u64, max_message: u32) -> Config {
     let num_priorities = rng.random_range(1..=8);
     let mbps = (rate_bps / 1_000_000) as u32;
-    let mut config = Config {
+    Config {
         incarnation: pick(rng, &[0, 1, (1 << 40) - 2]),
         unsched_bytes: pick(rng, &[1, 1_000, 10_000, 40_000, 1_000_000]),
         window: pick(rng, &[0, 0, 3_000, 50_000]),
@@ -143,8 +169,12 @@ fn protocol(rng: &mut Pcg64, rate_bps: u64, max_message: u32) -> Config {
         // Beyond the longest delay of the network and the longest queue: only then can duplicates be told.
         max_packet_lifetime_ns: pick(rng, &[10 * SEC, 60 * SEC]),
         ..Config::default()
-    };
-    // A tight limit now and then, each alone, so that what it does shows.
+    }
+}
+
+/// A tight limit now and then, each alone, so that what it does shows.
+fn tighten(rng: &mut Pcg64, config: &mut Config) {
+    let max_message = config.max_message;
     match rng.random_range(0..16) {
         0 => config.max_rpcs = pick(rng, &[1, 2, 20]),
         1 => config.max_outgoing_bytes = u64::from(max_message) * 2,
@@ -162,7 +192,6 @@ fn protocol(rng: &mut Pcg64, rate_bps: u64, max_message: u32) -> Config {
         }
         _ => {}
     }
-    config
 }
 
 /// An application that does anything it may, whenever it likes.
@@ -172,7 +201,12 @@ struct Anything {
     hosts: usize,
     mean_gap_ns: u64,
     max_message: u32,
+    icmp: bool,
+    closes_ports: bool,
+    peaceful: bool,
     calm: bool,
+    /// Requests that this host's server aborted.
+    given_up: u64,
     next_cookie: u64,
     open: BTreeMap<u64, OpenCall>,
     /// Requests in hand, with the length of the answer to come, if one is to.
@@ -206,7 +240,11 @@ impl Anything {
             hosts: plan.network.hosts,
             mean_gap_ns: plan.mean_gap_ns,
             max_message: plan.max_message,
+            icmp: plan.icmp,
+            closes_ports: plan.closes_ports,
+            peaceful: plan.peaceful,
             calm: false,
+            given_up: 0,
             next_cookie: 0,
             open: BTreeMap::new(),
             in_hand: BTreeMap::new(),
@@ -250,6 +288,22 @@ impl Anything {
     fn schedule_call(&mut self, host: &mut HostCtx<'_>) {
         let gap_ns = self.rng.random_range(0..=2 * self.mean_gap_ns);
         host.set_timer(host.now() + gap_ns, TOKEN_CALL);
+    }
+
+    /// Closes a port or reports a peer, now and then; opens the server's port where it was closed.
+    fn disturb(&mut self, host: &mut HostCtx<'_>) {
+        if self.icmp && self.chance(3) {
+            host.report_unreachable((self.host + self.rng.random_range(1..self.hosts)) % self.hosts);
+        }
+        if self.closes_ports {
+            // In use while it is open, and while its RPCs are being ended.
+            let _ = host.bind(PORTS[0]);
+            match self.rng.random_range(0..100) {
+                0..3 => host.close_client_port(),
+                3..5 => host.unbind(PORTS[0]),
+                _ => {}
+            }
+        }
     }
 
     fn abort_call(&mut self, host: &mut HostCtx<'_>, cookie: u64) {
@@ -330,9 +384,11 @@ impl App for Anything {
             return self.problem(format!("{error:?} for RPC {cookie}, which is not open"));
         };
         let impossible = match error {
-            RpcError::Aborted => !call.aborted,
-            RpcError::NoSuchPort => call.port == PORTS[0],
-            RpcError::Unreachable | RpcError::MessageTooLarge => true,
+            RpcError::Aborted => !call.aborted && !self.closes_ports,
+            RpcError::NoSuchPort => call.port == PORTS[0] && !self.closes_ports,
+            RpcError::Unreachable => !self.icmp,
+            RpcError::MessageTooLarge => true,
+            RpcError::Timeout | RpcError::PeerRestarted => self.peaceful,
             _ => false,
         };
         if impossible {
@@ -350,8 +406,12 @@ impl App for Anything {
         }
     }
 
-    fn on_done(&mut self, _: &mut HostCtx<'_>, rpc: RpcKey, _: DoneReason) {
+    fn on_done(&mut self, _: &mut HostCtx<'_>, rpc: RpcKey, reason: DoneReason) {
         self.in_hand.remove(&rpc);
+        self.given_up += u64::from(reason == DoneReason::Aborted);
+        if self.peaceful && matches!(reason, DoneReason::ClientSilent | DoneReason::ClientRestarted) {
+            self.problem(format!("{reason:?} for {rpc:?}, though every client is up"));
+        }
     }
 
     fn on_timer(&mut self, host: &mut HostCtx<'_>, token: u64) {
@@ -369,6 +429,7 @@ impl App for Anything {
             self.abort_call(host, token ^ TOKEN_ABORT_CALL);
         } else if !self.calm {
             self.call(host);
+            self.disturb(host);
             self.schedule_call(host);
         }
     }
@@ -484,6 +545,11 @@ fn report(network: &Network<Anything>, plan: &Plan, options: SwarmOptions, crash
     let failed: u64 = report.failed.values().sum();
     if report.started != report.answered + failed + report.vanished {
         problems.push("RPCs started are not those that ended".to_owned());
+    }
+    let given_up: u64 = network.hosts().iter().map(|host| host.app().given_up).sum();
+    let lost = report.failed.get("ResponseLost").copied().unwrap_or_default();
+    if plan.peaceful && lost > given_up {
+        problems.push(format!("{lost} responses lost, though servers gave up only {given_up} requests"));
     }
     if network.packets_under_way() > 0 {
         problems.push(format!("{} packets still under way", network.packets_under_way()));

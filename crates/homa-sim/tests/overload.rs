@@ -56,7 +56,6 @@ fn shortlong_goodput(percent: u32) -> u64 {
     };
     let report = Simulation::new(SimulationConfig::new(network(2), load)).run();
     assert_eq!(report.problems(), Vec::<String>::new(), "{report}");
-    println!("{percent} {report}");
     let late = &report.goodput_bytes[20..40];
     late.iter().sum::<u64>() / late.len() as u64
 }
@@ -64,7 +63,6 @@ fn shortlong_goodput(percent: u32) -> u64 {
 #[test]
 fn shortlong_offered_at_120_percent_does_not_collapse() {
     let goodput: Vec<u64> = [70, 80, 90, 100, 120].into_iter().map(shortlong_goodput).collect();
-    println!("{goodput:?}");
     let peak = goodput.iter().copied().max().unwrap_or_default();
     assert!(goodput[4] * 100 >= peak * 95, "bytes per interval at 70, 80, 90, 100 and 120 %: {goodput:?}");
 }

@@ -5,7 +5,7 @@ mod common;
 use common::{Answer, PORT, Peer, call, config, network, rpc_id, sent, settle};
 use homa_proto::wire::{self, Body, Common, Data, Incarnation, PacketType, UnknownReason};
 use homa_proto::{CallOptions, DoneReason, MS, RpcError, SEC, Time, US};
-use homa_sim::{Fate, FaultProfile, Network, Reply};
+use homa_sim::{Fate, FaultProfile, Network, NetworkConfig, PayloadMode, Reply};
 
 fn failed(network: &Network<Peer>, host: usize) -> Vec<(u64, RpcError)> {
     network.host(host).app().failed.iter().map(|&(_, cookie, error)| (cookie, error)).collect()
@@ -182,6 +182,35 @@ fn a_lost_busy_client_and_server_find_each_other_again_after_a_partition() {
 }
 
 #[test]
+fn a_response_that_waits_long_for_grants_is_not_given_up() {
+    let mut config = NetworkConfig::new(1, 3);
+    config.payload = PayloadMode::LengthOnly;
+    config.link.rate_bps = 1_000_000_000;
+    config.protocol.link_mbps = Some(1_000);
+    config.protocol.max_overcommit = 1;
+    config.protocol.grant_fifo_fraction = 0;
+    config.protocol.max_message = 2_000_000;
+    let mut network = network(config);
+    // Shorter responses of another server take all grants for two seconds: each takes 7.8 ms of the link.
+    network.host_mut(2).app_mut().answer = Answer::Fixed(Reply::Now(900_000));
+    network.host_mut(1).app_mut().answer = Answer::Fixed(Reply::Now(2_000_000));
+    for cookie in 0..300 {
+        call(&mut network, 0, 2, cookie, 100);
+        if cookie > 10 {
+            network.run_for(7 * MS);
+        }
+        if cookie == 10 {
+            network.run_for(MS);
+            call(&mut network, 0, 1, 1_000, 30_000);
+        }
+    }
+    assert!(!network.host(0).app().cookies().contains(&1_000), "the grants were not taken for long enough");
+    settle(&mut network, 20 * SEC);
+    assert_eq!(failed(&network, 0), []);
+    assert_eq!(network.host(0).app().responses.len(), 301);
+}
+
+#[test]
 fn an_abort_frees_both_sides() {
     for (length, after_ns) in
         [(100, 0), (100, 50 * US), (1_000_000, 5 * US), (1_000_000, 100 * US), (1_000_000, 50 * MS)]
@@ -312,7 +341,7 @@ fn kernel_request(id: u64, length: u32) -> Vec<u8> {
 #[test]
 fn a_kernel_client_that_reboots_and_begins_at_id_two_again_is_served() {
     let mut config = config(1, 2);
-    config.payload = homa_sim::PayloadMode::LengthOnly;
+    config.payload = PayloadMode::LengthOnly;
     let lifetime_ns = config.protocol.max_packet_lifetime_ns;
     let mut network = network(config);
     // Host 0 is no endpoint of ours: its packets are made here.
@@ -340,7 +369,7 @@ fn a_kernel_client_that_reboots_and_begins_at_id_two_again_is_served() {
 #[test]
 fn a_kernel_client_that_repeats_a_request_in_hand_is_served_once() {
     let mut config = config(1, 2);
-    config.payload = homa_sim::PayloadMode::LengthOnly;
+    config.payload = PayloadMode::LengthOnly;
     let mut network = network(config);
     network.crash(0);
     for _ in 0..3 {
@@ -358,6 +387,51 @@ fn a_kernel_client_that_repeats_a_request_in_hand_is_served_once() {
             && seen.packet.is_some_and(|packet| common::data_end(&packet).is_some())
     });
     assert_eq!(answers.count(), 2);
+}
+
+#[test]
+fn a_new_life_may_use_the_id_of_a_request_of_the_old_one_at_once() {
+    let mut config = config(1, 2);
+    config.payload = PayloadMode::LengthOnly;
+    let mut network = Network::new(config, |_| Peer::new(Answer::Fixed(Reply::Never)));
+    network.crash(0);
+    // No endpoint of ours does this, since ids begin at a random number; a forger may.
+    for life in [5, 6] {
+        let mut request = kernel_request(2, 100);
+        let incarnation = Incarnation::new(life);
+        let common = Common { source_port: 32_768, dest_port: PORT, sender_id: 2, incarnation };
+        let Body::Data(data) = wire::decode(&request, request.len()).unwrap().body else { unreachable!() };
+        let header = wire::encode(&common, &Body::Data(data));
+        request[..header.len()].copy_from_slice(&header);
+        network.inject(0, 1, 7, request);
+        network.run_for(MS);
+    }
+    assert_eq!(network.host(1).app().requests.len(), 2);
+    let reasons: Vec<DoneReason> = network.host(1).app().done.iter().map(|done| done.2).collect();
+    assert_eq!(reasons, [DoneReason::ClientRestarted]);
+    network.run_for(30 * SEC);
+    assert!(network.host(1).is_idle());
+}
+
+#[test]
+fn a_late_rpc_unknown_does_not_end_an_rpc_whose_response_arrives() {
+    let mut network = network(config(1, 2));
+    network.host_mut(1).app_mut().answer = Answer::Fixed(Reply::Now(500_000));
+    call(&mut network, 0, 1, 4, 100);
+    network.run_for(50 * US);
+    assert!(network.host(0).stored_bytes() > 0, "the response has begun");
+    // The server's answer to a RESEND that came before the request did, and that the network kept until now.
+    let request = sent(&network, PacketType::Data)[0].1.common;
+    let common = Common {
+        source_port: request.dest_port,
+        dest_port: request.source_port,
+        sender_id: request.sender_id | 1,
+        incarnation: request.incarnation,
+    };
+    let unknown = wire::encode(&common, &Body::RpcUnknown(UnknownReason::Unknown));
+    network.inject(1, 0, 7, unknown.to_vec());
+    settle(&mut network, SEC);
+    assert_eq!(network.host(0).app().cookies(), [4]);
 }
 
 #[test]
