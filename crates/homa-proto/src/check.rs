@@ -33,6 +33,10 @@ impl Endpoint {
                 self.waits_for_peer(slot) || rpc.state == State::Responding && rpc.outgoing.all_sent();
             let watched = self.timers.is_armed(slot) || self.resend_links.list_of(slot).is_some();
             let ends = rpc.life != self.peers[rpc.peer].life;
+            assert!(
+                !self.timers.is_armed(slot) || rpc.state != State::InService,
+                "a timer left over: {rpc:?}"
+            );
             assert!(watched || ends || !waits, "an RPC that waits unwatched can stay for ever: {rpc:?}");
             rpc.incoming.check();
             rpc.outgoing.check();

@@ -384,6 +384,7 @@ impl Endpoint {
         let Some(state) = rpc.state.after(Input::RequestComplete) else { return };
         rpc.state = state;
         let port = rpc.port;
+        self.timers.disarm(slot);
         self.stats.requests_delivered += 1;
         let peer = self.peers[peer].addr;
         self.events.push_back(Event::Request { rpc: self.key(slot), peer, port, length });

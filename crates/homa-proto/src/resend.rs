@@ -32,7 +32,7 @@ impl Endpoint {
         let rpc = &self.rpcs[slot as usize];
         if rpc.life != self.peers[rpc.peer].life {
             self.end_of_life(now, slot);
-        } else if rpc.state == State::Responding {
+        } else if rpc.state == State::Responding && rpc.outgoing.all_sent() {
             self.need_ack_timer(now, slot);
         } else if self.waits_for_peer(slot) {
             self.receiver_timer(now, slot);
@@ -261,7 +261,7 @@ impl Endpoint {
         Ok(())
     }
 
-    fn send_busy(&mut self, now: Time, slot: u32) {
+    pub(crate) fn send_busy(&mut self, now: Time, slot: u32) {
         self.stats.busys_sent += 1;
         let id = self.rpcs[slot as usize].id;
         self.trace.record(EventKind::BusySent, id, 0, 0);
