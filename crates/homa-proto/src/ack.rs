@@ -85,10 +85,9 @@ impl Endpoint {
         if let Ok(slot) = rpc {
             // ACK-6: the server has sent everything. What is not here after half an interval is lost, or nearly so.
             let rpc = &self.rpcs[slot as usize];
-            if now.since(rpc.quiet_since) >= self.config.resend_interval_ns / 2 {
-                if !self.request_missing(now, slot) {
-                    self.send_busy(now, slot); // It waits for grants of ours: the server must not take silence for an end.
-                }
+            let due = now.since(rpc.quiet_since) >= self.config.resend_interval_ns / 2;
+            if due && !self.request_missing(now, slot) {
+                self.send_busy(now, slot); // It waits for grants of ours, and the server must not take that for an end.
             }
             return Ok(());
         }

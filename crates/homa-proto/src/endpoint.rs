@@ -403,7 +403,7 @@ impl Endpoint {
         known.rpc_count += 1;
         if !self.rpcs[slot as usize].state.is_client() {
             known.server_rpcs += 1;
-            self.peer_timers.arm_by(peer, self.now + self.config.client_silence_ns); // PEER-5
+            self.peer_timers.arm_by(peer, self.now + self.config.client_silence_ns / 2); // PEER-5
         }
         slot
     }

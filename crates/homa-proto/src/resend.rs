@@ -13,6 +13,13 @@ use crate::stats::Drop;
 use crate::time::Time;
 use crate::wire::{Body, Common, Resend, UnknownReason};
 
+/// A silent client is probed in the second half of the silence that ends its RPCs, this many times in a whole one: often
+/// enough that losses do not end them.
+const PROBES_PER_SILENCE: u64 = 12;
+
+/// RPCs looked at to find one to probe with.
+const PROBE_LOOKS: usize = 16;
+
 /// An interval that doubles with each unanswered packet, up to a ceiling (RESEND-5, ACK-10).
 pub(crate) fn backed_off(interval_ns: u64, ceiling_ns: u64, backoff: u8) -> u64 {
     let doubled = if backoff >= 32 { u64::MAX } else { interval_ns.saturating_mul(1 << backoff) };
@@ -139,13 +146,34 @@ impl Endpoint {
         if known.server_rpcs == 0 {
             return;
         }
-        let silent_at = known.last_heard + self.config.client_silence_ns;
-        if now >= silent_at {
+        let silence = self.config.client_silence_ns;
+        let silent = now.since(known.last_heard);
+        if silent >= silence {
             if !std::mem::replace(&mut self.peers[peer].ends_silent, true) {
                 self.reaper.end_silent(peer); // PEER-5
             }
-        } else {
-            self.peer_timers.arm_by(peer, silent_at);
+            return;
+        }
+        let half = silence / 2;
+        if silent < half {
+            self.peer_timers.arm_by(peer, known.last_heard + half);
+            return;
+        }
+        self.probe_client(now, peer);
+        let next = now + silence / PROBES_PER_SILENCE;
+        let end = self.peers[peer].last_heard + silence;
+        self.peer_timers.arm_by(peer, next.min(end));
+    }
+
+    /// Asks a silent client for a sign of life by a NEED_ACK: one that waits for its own grants has nothing to say (ACK-6).
+    fn probe_client(&mut self, now: Time, peer: u32) {
+        // An RPC of which we are the client makes the peer speak by its own RESENDs: a few looks find one or need none.
+        let known = &self.peers[peer];
+        let oldest = self.peer_rpcs.iter(&known.rpcs).take(PROBE_LOOKS);
+        let server = oldest.into_iter().find(|&slot| !self.rpcs[slot as usize].state.is_client());
+        if let Some(slot) = server.filter(|&slot| self.rpcs[slot as usize].life == known.life) {
+            self.stats.need_acks_sent += 1;
+            self.send_control(now, slot, Body::NeedAck);
         }
     }
 
