@@ -102,6 +102,8 @@ pub(crate) struct Core {
     pub(crate) driver: Box<dyn Driver>,
     pub(crate) rx: RxBurst,
     pub(crate) unsent: Vec<Transmit>,
+    /// The last round of sending ended at its bound, and more may be there to send.
+    pub(crate) backlog: bool,
     pub(crate) buffers: Buffers,
     pub(crate) calls: Slab<Call>,
     pub(crate) clients: Slab<ClientPort>,
@@ -133,6 +135,7 @@ impl Core {
             driver,
             rx: RxBurst::new(),
             unsent: Vec::new(),
+            backlog: false,
             buffers: Buffers::default(),
             calls: Slab::new(),
             clients: Slab::new(),

@@ -13,8 +13,23 @@ use crate::wait::WaitOn;
 /// Most packets given to the driver at a time: where the cost of a system call is shared by enough.
 const BURST: usize = homa_driver::BURST_PACKETS;
 
-/// Most bursts sent in a drive round before packets are received again.
-const BURSTS_PER_ROUND: usize = 4;
+/// Payload after which a burst is full, however few its packets: a short message that comes meanwhile waits for it. Large
+/// packets gain nothing from longer bursts.
+const BURST_BYTES: u32 = 128 << 10;
+
+/// Most bursts sent before packets are received again.
+const BURSTS_PER_ROUND: usize = 2;
+
+/// What a burst came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// There was nothing to send, or no room for it.
+    Nothing,
+    /// All there was, or all the driver had room for.
+    All,
+    /// As much as a burst may hold; there may be more.
+    FullBurst,
+}
 
 impl Core {
     /// One round; whether there was anything to do. The caller calls [`Core::summon`] when it has taken what is its own.
@@ -32,14 +47,7 @@ impl Core {
             }
         }
         // Answers to what came are what the peers wait for; the application comes next.
-        let mut sent = false;
-        for _ in 0..BURSTS_PER_ROUND {
-            let taken = self.transmit_burst(now);
-            sent |= taken > 0;
-            if taken < BURST {
-                break;
-            }
-        }
+        let sent = self.transmit_round(now);
         let told = self.dispatch(now);
         let busy = received || sent || told;
         if busy {
@@ -50,8 +58,22 @@ impl Core {
 
     /// Sends all that may be sent now and hands out what that led to, without looking for packets.
     pub(crate) fn flush(&mut self, now: Time) {
-        while self.transmit_burst(now) == BURST {}
+        self.transmit_round(now);
         self.dispatch(now);
+    }
+
+    /// Sends a bounded number of bursts; whether anything was sent. What is left is due at once.
+    fn transmit_round(&mut self, now: Time) -> bool {
+        self.backlog = false;
+        for burst in 0..BURSTS_PER_ROUND {
+            match self.transmit_burst(now) {
+                Sent::Nothing => return burst > 0,
+                Sent::All => return true,
+                Sent::FullBurst => {}
+            }
+        }
+        self.backlog = true;
+        true
     }
 
     /// Whether the driver has no room for packets that wait.
@@ -62,7 +84,8 @@ impl Core {
     /// When a drive round is due although no packet comes.
     pub(crate) fn next_wake(&self, now: Time) -> Option<Time> {
         let driver = self.driver.poll_timeout().map(|wait_ns| now + wait_ns);
-        [self.endpoint.poll_timeout(), driver].into_iter().flatten().min()
+        let backlog = (self.backlog && !self.is_blocked()).then_some(now);
+        [self.endpoint.poll_timeout(), driver, backlog].into_iter().flatten().min()
     }
 
     fn receive(&mut self, now: Time) -> bool {
@@ -85,22 +108,24 @@ impl Core {
         count > 0 || told
     }
 
-    /// Sends one burst, and returns how many packets the driver took: a whole burst's unless there are no more, or no room.
-    fn transmit_burst(&mut self, now: Time) -> usize {
+    /// Sends one burst.
+    fn transmit_burst(&mut self, now: Time) -> Sent {
         if !self.unsent.is_empty() {
             // They were left over, and their RPCs may have ended meanwhile.
             let buffers = &self.buffers;
             self.unsent.retain(|t| t.payload.is_none_or(|range| buffers.outgoing(&range).is_some()));
         }
-        while self.unsent.len() < BURST {
-            match self.endpoint.poll_transmit(now) {
-                Some(transmit) => self.unsent.push(transmit),
-                None => break,
-            }
+        let payload = |transmit: &Transmit| transmit.payload.map_or(0, |range| range.len);
+        let mut bytes: u32 = self.unsent.iter().map(payload).sum();
+        while self.unsent.len() < BURST && bytes < BURST_BYTES {
+            let Some(transmit) = self.endpoint.poll_transmit(now) else { break };
+            bytes += payload(&transmit);
+            self.unsent.push(transmit);
         }
         if self.unsent.is_empty() {
-            return 0;
+            return Sent::Nothing;
         }
+        let full = self.unsent.len() == BURST || bytes >= BURST_BYTES;
         let sent = match self.unsent.as_slice() {
             // The case of a lone RPC, which a table of 32 packets would slow down.
             [transmit] => self.driver.send(&[tx_packet(&self.buffers, transmit)]),
@@ -116,12 +141,16 @@ impl Core {
         match sent {
             Ok(taken) => {
                 self.unsent.drain(..taken);
-                taken
+                match taken {
+                    0 => Sent::Nothing,
+                    _ if full && self.unsent.is_empty() => Sent::FullBurst,
+                    _ => Sent::All,
+                }
             }
             Err(error) => {
                 self.unsent.clear();
                 self.note_broken("send", &error);
-                0
+                Sent::Nothing
             }
         }
     }

@@ -13,6 +13,8 @@ pub(super) struct RxRing {
     parts: Box<[libc::iovec]>,
     controls: Box<[Control]>,
     messages: Box<[libc::mmsghdr]>,
+    /// Datagrams to ask for next, at most [`BURST_PACKETS`].
+    count: usize,
 }
 
 // SAFETY: the raw pointers inside point into the boxes beside them, to a burst, or are stale, and are used only by
@@ -29,6 +31,21 @@ pub(super) struct Received {
     pub(super) queue_drops: Option<u32>,
 }
 
+/// Payload that one burst should not exceed by much: what waits behind it, a short message among it, waits until all of it
+/// is copied and handled. 32 datagrams of 64 KB would be 2 MB, or about a millisecond.
+const BURST_BYTES: usize = 256 << 10;
+
+/// Least number of datagrams asked for at a time.
+const LEAST_COUNT: usize = 4;
+
+/// How many datagrams to ask for after `asked` gave `datagrams` of `bytes` in all: twice as many as came, within the bound of
+/// bytes for datagrams of their size.
+fn next_count(asked: usize, datagrams: usize, bytes: usize) -> usize {
+    let wanted = if datagrams == asked { 2 * asked } else { 2 * datagrams };
+    let fitting = BURST_BYTES * datagrams.max(1) / bytes.max(1);
+    wanted.min(fitting).clamp(LEAST_COUNT, BURST_PACKETS)
+}
+
 impl RxRing {
     pub(super) fn new() -> RxRing {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
@@ -39,13 +56,14 @@ impl RxRing {
             parts: vec![part; BURST_PACKETS].into_boxed_slice(),
             controls: vec![Control::empty(); BURST_PACKETS].into_boxed_slice(),
             messages: vec![message; BURST_PACKETS].into_boxed_slice(),
+            count: LEAST_COUNT,
         }
     }
 
     /// Adds what has come to an empty burst.
     pub(super) fn receive(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<Received> {
         let memory = burst.memory_mut();
-        for (i, buffer) in memory.chunks_exact_mut(PACKET_BUFFER_BYTES).enumerate() {
+        for (i, buffer) in memory.chunks_exact_mut(PACKET_BUFFER_BYTES).take(self.count).enumerate() {
             self.parts[i] = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             let message = &mut self.messages[i].msg_hdr;
             message.msg_name = (&raw mut self.names[i]).cast();
@@ -55,14 +73,14 @@ impl RxRing {
             message.msg_control = self.controls[i].bytes.as_mut_ptr().cast();
             message.msg_controllen = self.controls[i].bytes.len() as _;
         }
-        // SAFETY: the descriptor is open while it is borrowed. The burst's memory is BURST_PACKETS buffers long, so that many
-        // headers were just filled with pointers to names, parts and controls of the lengths they say, in boxes that are
+        // SAFETY: the descriptor is open while it is borrowed. The burst's memory is BURST_PACKETS buffers long, `count` is not
+        // more, and so many headers were just filled with pointers to names, parts and controls of the lengths they say, in boxes that are
         // neither moved nor touched until the call returns; the parts point into the burst, which is held exclusively.
         let result = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
                 self.messages.as_mut_ptr(),
-                BURST_PACKETS as libc::c_uint,
+                self.count as libc::c_uint,
                 libc::MSG_DONTWAIT as _,
                 std::ptr::null_mut(),
             )
@@ -70,7 +88,10 @@ impl RxRing {
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(self.take(result as usize, burst))
+        let datagrams = result as usize;
+        let bytes = self.messages[..datagrams].iter().map(|message| message.msg_len as usize).sum();
+        self.count = next_count(self.count, datagrams, bytes);
+        Ok(self.take(datagrams, burst))
     }
 
     fn take(&mut self, datagrams: usize, burst: &mut RxBurst) -> Received {
@@ -100,5 +121,21 @@ impl RxRing {
             received.bytes += length as u64;
         }
         received
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_grow_while_they_are_full_and_stay_within_their_bytes() {
+        assert_eq!(next_count(4, 4, 400), 8);
+        assert_eq!(next_count(32, 32, 3_200), 32);
+        assert_eq!(next_count(32, 3, 300), 6);
+        assert_eq!(next_count(32, 1, 100), LEAST_COUNT);
+        assert_eq!(next_count(32, 32, 32 * 65_000), LEAST_COUNT);
+        assert_eq!(next_count(16, 16, 16 * 16_000), 16);
+        assert_eq!(next_count(4, 0, 0), LEAST_COUNT);
     }
 }
