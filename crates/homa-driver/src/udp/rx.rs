@@ -38,12 +38,9 @@ const BURST_BYTES: usize = 256 << 10;
 /// Least number of datagrams asked for at a time.
 const LEAST_COUNT: usize = 4;
 
-/// How many datagrams to ask for after `asked` gave `datagrams` of `bytes` in all: twice as many as came, within the bound of
-/// bytes for datagrams of their size.
-fn next_count(asked: usize, datagrams: usize, bytes: usize) -> usize {
-    let wanted = if datagrams == asked { 2 * asked } else { 2 * datagrams };
-    let fitting = BURST_BYTES * datagrams.max(1) / bytes.max(1);
-    wanted.min(fitting).clamp(LEAST_COUNT, BURST_PACKETS)
+/// How many datagrams to ask for after a call gave `datagrams` of `bytes` in all: as many of that size as the bound allows.
+fn next_count(datagrams: usize, bytes: usize) -> usize {
+    (BURST_BYTES * datagrams.max(1) / bytes.max(1)).clamp(LEAST_COUNT, BURST_PACKETS)
 }
 
 impl RxRing {
@@ -56,7 +53,7 @@ impl RxRing {
             parts: vec![part; BURST_PACKETS].into_boxed_slice(),
             controls: vec![Control::empty(); BURST_PACKETS].into_boxed_slice(),
             messages: vec![message; BURST_PACKETS].into_boxed_slice(),
-            count: LEAST_COUNT,
+            count: BURST_PACKETS,
         }
     }
 
@@ -90,7 +87,7 @@ impl RxRing {
         }
         let datagrams = result as usize;
         let bytes = self.messages[..datagrams].iter().map(|message| message.msg_len as usize).sum();
-        self.count = next_count(self.count, datagrams, bytes);
+        self.count = next_count(datagrams, bytes);
         Ok(self.take(datagrams, burst))
     }
 
@@ -129,13 +126,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bursts_grow_while_they_are_full_and_stay_within_their_bytes() {
-        assert_eq!(next_count(4, 4, 400), 8);
-        assert_eq!(next_count(32, 32, 3_200), 32);
-        assert_eq!(next_count(32, 3, 300), 6);
-        assert_eq!(next_count(32, 1, 100), LEAST_COUNT);
-        assert_eq!(next_count(32, 32, 32 * 65_000), LEAST_COUNT);
-        assert_eq!(next_count(16, 16, 16 * 16_000), 16);
-        assert_eq!(next_count(4, 0, 0), LEAST_COUNT);
+    fn a_burst_has_as_many_datagrams_as_its_bytes_allow() {
+        assert_eq!(next_count(32, 3_200), BURST_PACKETS);
+        assert_eq!(next_count(1, 100), BURST_PACKETS);
+        assert_eq!(next_count(16, 16 * 16_000), 16);
+        assert_eq!(next_count(32, 32 * 65_000), LEAST_COUNT);
+        assert_eq!(next_count(0, 0), BURST_PACKETS);
     }
 }
