@@ -28,8 +28,9 @@ enum Incoming {
     None,
     /// Of one packet, copied once.
     Single(Bytes),
-    /// Of the whole message's length, zero where nothing has arrived.
-    Partial(Vec<u8>),
+    /// Up to the last byte that has arrived, zero in the gaps, with room for the `length` bytes of the whole message: memory
+    /// is written once, by the packets, where they come in order.
+    Partial { bytes: Vec<u8>, length: usize },
 }
 
 impl Incoming {
@@ -37,7 +38,7 @@ impl Incoming {
         match self {
             Incoming::None => 0,
             Incoming::Single(bytes) => bytes.len(),
-            Incoming::Partial(bytes) => bytes.len(),
+            Incoming::Partial { length, .. } => *length,
         }
     }
 
@@ -45,7 +46,10 @@ impl Incoming {
         match self {
             Incoming::None => Bytes::new(),
             Incoming::Single(bytes) => bytes,
-            Incoming::Partial(bytes) => Bytes::from(bytes),
+            Incoming::Partial { mut bytes, length } => {
+                bytes.resize(length, 0);
+                Bytes::from(bytes)
+            }
         }
     }
 }
@@ -187,7 +191,7 @@ impl Buffers {
         let range = start as usize..end as usize;
         let bytes: Option<&[u8]> = match self.held(rpc).map(|held| &held.incoming) {
             Some(Incoming::Single(bytes)) => bytes.get(range),
-            Some(Incoming::Partial(bytes)) => bytes.get(range),
+            Some(Incoming::Partial { bytes, .. }) => bytes.get(range),
             _ => None,
         };
         bytes.map_or_else(Bytes::new, Bytes::copy_from_slice)
@@ -254,6 +258,16 @@ impl Buffers {
     }
 }
 
+/// Puts `data` at `start`, past the end as well: zeros fill what has not arrived before it.
+fn place(bytes: &mut Vec<u8>, start: usize, data: &[u8]) {
+    if bytes.len() < start {
+        bytes.resize(start, 0);
+    }
+    let (within, beyond) = data.split_at(data.len().min(bytes.len() - start));
+    bytes[start..start + within.len()].copy_from_slice(within);
+    bytes.extend_from_slice(beyond);
+}
+
 impl Reassembly for Buffers {
     fn write(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32, data: &[u8]) {
         let single = len == message_length && data.len() == len as usize;
@@ -262,7 +276,8 @@ impl Reassembly for Buffers {
             held.incoming = if single {
                 Incoming::Single(Bytes::copy_from_slice(data))
             } else {
-                Incoming::Partial(vec![0; message_length as usize])
+                let length = message_length as usize;
+                Incoming::Partial { bytes: Vec::with_capacity(length), length }
             };
             self.incoming_bytes += u64::from(message_length);
             if single {
@@ -270,12 +285,12 @@ impl Reassembly for Buffers {
             }
         }
         let start = offset as usize;
-        let Some(Held { incoming: Incoming::Partial(bytes), .. }) = self.held_mut(rpc) else {
+        let Some(Held { incoming: Incoming::Partial { bytes, length }, .. }) = self.held_mut(rpc) else {
             return;
         };
-        // A packet without its payload leaves zeros, and only a simulation has such packets.
-        if let Some(to) = bytes.get_mut(start..start + data.len()) {
-            to.copy_from_slice(data);
+        // The endpoint stays within the message. A packet without its payload, as only a simulation has, leaves zeros.
+        if start + data.len() <= *length {
+            place(bytes, start, data);
         }
     }
 }
