@@ -218,7 +218,7 @@ impl Host {
 
     /// Starts the progress thread with the first port.
     fn start_progress(&self) -> Result<(), HostError> {
-        if !self.shared.lock().start_progress(self.shared.now()) {
+        if !self.shared.lock().start_progress() {
             return Ok(());
         }
         let shared = Arc::clone(&self.shared);

@@ -64,8 +64,7 @@
 //!
 //! When nobody waits, because all threads of the application compute, a background thread notices within a millisecond and
 //! takes the network's part: peers are told that their request is in work, requests for a bound server are taken in, and
-//! acknowledgements are given. (Looking every millisecond costs tail latency. So after a second in which nobody was away for
-//! long it looks every four, until somebody is; a peer asks after five.) It sleeps in the kernel while there is nothing to do.
+//! acknowledgements are given. It sleeps in the kernel while there is nothing to do.
 //!
 //! # What is bounded
 //!

@@ -6,15 +6,15 @@
 //! [`Progress::WATCH_NS`] without anything happening, the progress thread sleeps without a timer, and costs nothing.
 //!
 //! A tick takes some 20 us from whatever runs on its core (it was measured: at 1000 a second, the P99 of a polling host's RPCs
-//! went from 22 to 50 us). So when nobody has been away for half a tick in the last [`Progress::ALERT_NS`], it dozes, and looks
-//! every [`Progress::DOZE_NS`]; the first long absence after that is noticed later than others, but before a peer asks again.
+//! went from 22 to 50 us on a busy machine). Looking less often after a quiet second was tried and given up: the first
+//! absence after it went unnoticed for 4 ms, and a peer must not wait longer than one.
 //!
 //! A bound server's requests are therefore taken in within about a millisecond even if nobody is in `recv` and no RPC is open,
 //! and so are NEED_ACK packets for a client that has gone quiet.
 
 use std::sync::Arc;
 
-use homa_proto::{MS, SEC, Time};
+use homa_proto::{MS, Time};
 
 use crate::core::{Core, Life};
 use crate::shared::Shared;
@@ -30,8 +30,6 @@ enum State {
     Parked,
     /// Looks once a tick whether it is needed.
     Watching,
-    /// Looks less often, since nobody has been away for long.
-    Dozing,
     /// Leads, and sleeps on the driver's descriptor until then.
     Driving { until: Time },
 }
@@ -43,8 +41,6 @@ pub(crate) struct Progress {
     rung: bool,
     /// When it last did a drive round.
     drove_at: Time,
-    /// It does not doze before that.
-    alert_until: Time,
     /// Times that it took over.
     pub(crate) takeovers: u64,
 }
@@ -56,12 +52,6 @@ impl Progress {
     /// For how long after the last packet it goes on looking. Waking it costs the waker some 13 us: rare enough at ten times
     /// a second; and its ticks cost about a percent of a core while they last.
     const WATCH_NS: u64 = 100 * MS;
-
-    /// How often it looks while it dozes: less than the 5 ms of silence after which a peer asks whether we live.
-    const DOZE_NS: u64 = 4 * MS;
-
-    /// For how long after somebody was away it does not doze.
-    const ALERT_NS: u64 = SEC;
 
     /// Most drive rounds at a time while others wait for the lock.
     const ROUNDS: u32 = 8;
@@ -80,13 +70,6 @@ impl Core {
         }
     }
 
-    /// Notes that somebody leads again, so that long absences are known.
-    pub(crate) fn note_absence(&mut self, now: Time) {
-        if now.since(self.last_driven) > Progress::TICK_NS / 2 {
-            self.progress.alert_until = now + Progress::ALERT_NS;
-        }
-    }
-
     /// Has the progress thread leave the driver alone, since somebody leads.
     pub(crate) fn progress_must_not_drive(&mut self) {
         if matches!(self.progress.state, State::Driving { .. }) {
@@ -102,10 +85,9 @@ impl Core {
     }
 
     /// Notes that the thread is there; `false` if it was already.
-    pub(crate) fn start_progress(&mut self, now: Time) -> bool {
+    pub(crate) fn start_progress(&mut self) -> bool {
         let start = self.progress.state == State::Absent;
         if start {
-            self.progress.alert_until = now + Progress::ALERT_NS;
             self.progress.state = State::Watching;
         }
         start
@@ -137,13 +119,6 @@ impl Core {
             }
             self.summon();
         }
-        if alone {
-            self.progress.alert_until = now + Progress::ALERT_NS;
-        }
-        if active && now >= self.progress.alert_until && !self.async_driver.is_running() {
-            self.progress.state = State::Dozing;
-            return (Some(now + Progress::DOZE_NS), false);
-        }
         if active || !cared_for {
             self.progress.state = State::Watching;
             // A tick after the last round, and no more often than eight times a tick.
@@ -160,7 +135,6 @@ impl Core {
     fn progress_drives(&mut self, now: Time) -> (Option<Time>, bool) {
         if !matches!(self.progress.state, State::Driving { .. }) {
             self.progress.takeovers += 1;
-            self.progress.alert_until = now + Progress::ALERT_NS;
         }
         let busy = self.drive(now);
         self.progress.drove_at = now;

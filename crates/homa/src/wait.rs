@@ -412,7 +412,6 @@ fn lead<'a, T>(
     let mut quiet_since = now;
     let mut fruitless = 0_u32;
     core.waiting.patience.over(now);
-    core.note_absence(now);
     if shared.poll_ns == 0 {
         // Asking the driver before the kernel would cost every RPC of a thread that does not poll a call for nothing: the
         // kernel ends the sleep at once where packets are there.
