@@ -11,7 +11,7 @@ use crate::wire::{Ack, AckList, Body, Common, MAX_ACKS};
 
 impl Endpoint {
     /// A client RPC is over: its server may forget it as soon as a packet has said so.
-    pub(crate) fn queue_ack(&mut self, _now: Time, rpc: &Rpc) {
+    pub(crate) fn queue_ack(&mut self, rpc: &Rpc) {
         let max = self.config.max_acks_per_peer as usize;
         let peer = &mut self.peers[rpc.peer];
         if rpc.life != peer.life {
@@ -86,8 +86,8 @@ impl Endpoint {
             // ACK-6: the server has sent everything. What is not here after half an interval is lost, or nearly so.
             let rpc = &self.rpcs[slot as usize];
             let due = now.since(rpc.quiet_since) >= self.config.resend_interval_ns / 2;
-            if due && !self.request_missing(now, slot) {
-                self.send_busy(now, slot); // It waits for grants of ours, and the server must not take that for an end.
+            if due && !self.request_missing(slot) {
+                self.send_busy(slot); // It waits for grants of ours, and the server must not take that for an end.
             }
             return Ok(());
         }

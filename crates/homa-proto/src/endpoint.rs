@@ -15,7 +15,6 @@ use crate::contract::{
 use crate::finished::FinishedIds;
 use crate::grant::Grants;
 use crate::lists::Links;
-use crate::message_in::MessageIn;
 use crate::message_out::MessageOut;
 use crate::pacer::Pacer;
 use crate::peer::{LifeEnd, Peers};
@@ -189,21 +188,11 @@ impl Endpoint {
         }
         let id = self.next_id;
         self.next_id = next_id(id);
+        let life = self.peers[peer].life;
         let slot = self.insert_rpc(Rpc {
-            id,
-            peer,
-            life: self.peers[peer].life,
-            state: State::Requesting,
-            tries: 0,
-            backoff: 0,
-            told_unknown: false,
-            answered: false,
-            quiet_since: now,
-            port: from_port,
-            peer_port: to_port,
-            incoming: MessageIn::default(),
             outgoing: MessageOut::new(length, self.config.unsched_bytes),
             options,
+            ..Rpc::new(now, id, (peer, life), State::Requesting, (from_port, to_port))
         });
         self.client_ids.insert(id, slot);
         self.outgoing_bytes += u64::from(length);
@@ -356,7 +345,7 @@ impl Endpoint {
     }
 
     /// Takes `now`, or the last time where that was later (PEER-13).
-    fn advance(&mut self, now: Time) -> Time {
+    pub(crate) fn advance(&mut self, now: Time) -> Time {
         self.now = self.now.max(now);
         self.now
     }
@@ -436,18 +425,18 @@ impl Endpoint {
     }
 
     /// Ends a client RPC with its whole response.
-    pub(crate) fn end_with_response(&mut self, now: Time, slot: u32) {
+    pub(crate) fn end_with_response(&mut self, slot: u32) {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);
         self.stats.responses_delivered += 1;
         self.trace.record(EventKind::RpcEnd, rpc.id, 0, 0);
-        self.queue_ack(now, &rpc);
+        self.queue_ack(&rpc);
         let CallOptions { cookie, private, .. } = rpc.options;
         self.events.push_back(Event::Response { rpc: key, cookie, private, length: rpc.incoming.length });
     }
 
     /// Ends a client RPC with an error.
-    pub(crate) fn end_with_error(&mut self, now: Time, slot: u32, error: RpcError) {
+    pub(crate) fn end_with_error(&mut self, slot: u32, error: RpcError) {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);
         self.stats.rpcs_failed += 1;
@@ -455,7 +444,7 @@ impl Endpoint {
         self.trace.record(EventKind::RpcEnd, rpc.id, 1 + error as u32, 0);
         // ACK-12: the server need not keep what nobody waits for.
         if !matches!(error, RpcError::Unreachable | RpcError::PeerRestarted | RpcError::NoSuchPort) {
-            self.queue_ack(now, &rpc);
+            self.queue_ack(&rpc);
         }
         let CallOptions { cookie, private, .. } = rpc.options;
         self.events.push_back(Event::Failed { rpc: key, cookie, private, error });
@@ -476,7 +465,7 @@ impl Endpoint {
     /// Ends an RPC that its own side gives up.
     pub(crate) fn abort_slot(&mut self, now: Time, slot: u32) {
         if self.rpcs[slot as usize].state.is_client() {
-            self.end_with_error(now, slot, RpcError::Aborted);
+            self.end_with_error(slot, RpcError::Aborted);
         } else {
             self.end_server(now, slot, DoneReason::Aborted);
         }

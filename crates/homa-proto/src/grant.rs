@@ -241,7 +241,7 @@ impl Endpoint {
         self.await_peer(now, slot);
         self.stats.grants_sent += 1;
         self.trace.record(EventKind::GrantSent, id, end, u32::from(priority));
-        self.send_control(now, slot, Body::Grant(Grant { offset: end, priority }));
+        self.send_control(slot, Body::Grant(Grant { offset: end, priority }));
     }
 }
 

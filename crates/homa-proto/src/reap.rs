@@ -128,7 +128,7 @@ impl Endpoint {
         let rpc = &self.rpcs[slot as usize];
         let end = self.peers[rpc.peer].life_end;
         if rpc.state.is_client() {
-            self.end_with_error(now, slot, end.client_error());
+            self.end_with_error(slot, end.client_error());
         } else {
             self.end_server(now, slot, end.server_reason());
         }

@@ -4,8 +4,6 @@ use homa_trace::{EventKind, packet_word};
 
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
 use crate::endpoint::Endpoint;
-use crate::message_in::MessageIn;
-use crate::message_out::MessageOut;
 use crate::peer::{LifeEnd, Sighting};
 use crate::rpc::{Input, Rpc, State};
 use crate::stats::Drop;
@@ -259,24 +257,13 @@ impl Endpoint {
         if known.incarnation.is_none() {
             known.incarnation = common.incarnation;
         }
+        let life = self.peers[peer].life;
         let slot = self.insert_rpc(Rpc {
-            id,
-            peer,
-            life: self.peers[peer].life,
-            state: State::RequestArriving,
-            tries: 0,
-            backoff: 0,
-            told_unknown: false,
-            answered: true,
-            quiet_since: now,
-            port: common.dest_port,
-            peer_port: common.source_port,
-            incoming: MessageIn::default(),
-            outgoing: MessageOut::default(),
             options: CallOptions {
                 readable_step: self.config.request_readable_step,
                 ..CallOptions::default()
             },
+            ..Rpc::new(now, id, (peer, life), State::RequestArriving, (common.dest_port, common.source_port))
         });
         self.server_ids.insert((peer, id), slot);
         self.trace.record(EventKind::RpcStart, id, 1, data.message_length);
@@ -288,10 +275,10 @@ impl Endpoint {
     }
 
     /// The first packet of a message fixes its length and what is granted of it.
-    fn begin_message(&mut self, now: Time, slot: u32, data: &Data) -> Outcome {
+    fn begin_message(&mut self, slot: u32, data: &Data) -> Outcome {
         let is_client = self.rpcs[slot as usize].state.is_client();
         if is_client && data.message_length > self.config.max_message {
-            self.end_with_error(now, slot, RpcError::MessageTooLarge); // LIMIT-5
+            self.end_with_error(slot, RpcError::MessageTooLarge); // LIMIT-5
             return Err(drop_as!(drop_too_large));
         }
         if is_client && !self.has_room(data.message_length, self.config.max_incoming_bytes) {
@@ -316,7 +303,7 @@ impl Endpoint {
         sink: &mut impl Reassembly,
     ) -> Outcome {
         if self.rpcs[slot as usize].incoming.length == 0 {
-            self.begin_message(now, slot, data)?;
+            self.begin_message(slot, data)?;
         }
         let key = self.key(slot);
         let rpc = &mut self.rpcs[slot as usize];
@@ -347,7 +334,7 @@ impl Endpoint {
             self.response_began(slot);
         }
         if complete {
-            self.message_complete(now, slot);
+            self.message_complete(slot);
             return Ok(());
         }
         self.report_readable(slot);
@@ -371,14 +358,14 @@ impl Endpoint {
         (outgoing.next, outgoing.granted) = (outgoing.length, outgoing.length);
     }
 
-    fn message_complete(&mut self, now: Time, slot: u32) {
+    fn message_complete(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         let is_client = rpc.state.is_client();
         let (id, length, peer) = (rpc.id, rpc.incoming.length, rpc.peer);
         self.trace.record(EventKind::MessageComplete, id, u32::from(is_client), length);
         self.grants.remove(slot, peer);
         if is_client {
-            self.end_with_response(now, slot);
+            self.end_with_response(slot);
             return;
         }
         let Some(state) = rpc.state.after(Input::RequestComplete) else { return };
@@ -447,7 +434,7 @@ impl Endpoint {
                 return Ok(());
             }
         };
-        self.end_with_error(now, slot, error);
+        self.end_with_error(slot, error);
         Ok(())
     }
 

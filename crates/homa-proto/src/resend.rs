@@ -89,7 +89,7 @@ impl Endpoint {
         let rpc = &self.rpcs[slot as usize];
         if rpc.state.is_client() {
             let error = if rpc.told_unknown { RpcError::ResponseLost } else { RpcError::Timeout };
-            self.end_with_error(now, slot, error);
+            self.end_with_error(slot, error);
         } else {
             self.end_server(now, slot, DoneReason::ClientSilent);
         }
@@ -124,7 +124,7 @@ impl Endpoint {
 
     /// Sends a round of RESENDs and waits for the answer twice as long as before.
     fn ask_again(&mut self, now: Time, slot: u32) {
-        self.request_missing(now, slot);
+        self.request_missing(slot);
         let rpc = &mut self.rpcs[slot as usize];
         rpc.tries = rpc.tries.saturating_add(1);
         rpc.backoff = rpc.backoff.saturating_add(1);
@@ -159,29 +159,29 @@ impl Endpoint {
             self.peer_timers.arm_by(peer, known.last_heard + half);
             return;
         }
-        self.probe_client(now, peer);
+        self.probe_client(peer);
         let next = now + silence / PROBES_PER_SILENCE;
         let end = self.peers[peer].last_heard + silence;
         self.peer_timers.arm_by(peer, next.min(end));
     }
 
     /// Asks a silent client for a sign of life by a NEED_ACK: one that waits for its own grants has nothing to say (ACK-6).
-    fn probe_client(&mut self, now: Time, peer: u32) {
+    fn probe_client(&mut self, peer: u32) {
         // An RPC of which we are the client makes the peer speak by its own RESENDs: a few looks find one or need none.
         let known = &self.peers[peer];
         let oldest = self.peer_rpcs.iter(&known.rpcs).take(PROBE_LOOKS);
         let server = oldest.into_iter().find(|&slot| !self.rpcs[slot as usize].state.is_client());
         if let Some(slot) = server.filter(|&slot| self.rpcs[slot as usize].life == known.life) {
             self.stats.need_acks_sent += 1;
-            self.send_control(now, slot, Body::NeedAck);
+            self.send_control(slot, Body::NeedAck);
         }
     }
 
     /// Asks for what is missing (RESEND-4). Returns whether anything is.
-    pub(crate) fn request_missing(&mut self, now: Time, slot: u32) -> bool {
+    pub(crate) fn request_missing(&mut self, slot: u32) -> bool {
         let rpc = &self.rpcs[slot as usize];
         if rpc.incoming.length == 0 {
-            self.send_resend(now, slot, None);
+            self.send_resend(slot, None);
             return true;
         }
         let mut ranges: [Range<u32>; MAX_RANGES] = Default::default();
@@ -191,18 +191,18 @@ impl Endpoint {
             count += 1;
         }
         for range in &ranges[..count] {
-            self.send_resend(now, slot, Some(range.clone()));
+            self.send_resend(slot, Some(range.clone()));
         }
         count > 0
     }
 
-    fn send_resend(&mut self, now: Time, slot: u32, range: Option<Range<u32>>) {
+    fn send_resend(&mut self, slot: u32, range: Option<Range<u32>>) {
         let (offset, length) = range.map_or((0, None), |range| (range.start, Some(range.end - range.start)));
         self.stats.resends_sent += 1;
         let id = self.rpcs[slot as usize].id;
         self.trace.record(EventKind::ResendSent, id, length.unwrap_or(u32::MAX), offset);
         let priority = self.config.num_priorities - 1;
-        self.send_control(now, slot, Body::Resend(Resend { offset, length, priority }));
+        self.send_control(slot, Body::Resend(Resend { offset, length, priority }));
     }
 
     /// ACK-9, ACK-10.
@@ -223,7 +223,7 @@ impl Endpoint {
         rpc.quiet_since = now;
         self.timers.arm(slot, now + backed_off(floor, ceiling, rpc.backoff));
         self.stats.need_acks_sent += 1;
-        self.send_control(now, slot, Body::NeedAck);
+        self.send_control(slot, Body::NeedAck);
     }
 
     /// A RESEND came.
@@ -253,15 +253,15 @@ impl Endpoint {
             resend.offset,
         );
         match rpc.state {
-            State::Requesting | State::Responding => self.send_again(now, slot, resend),
+            State::Requesting | State::Responding => self.send_again(slot, resend),
             State::ResponseArriving => Ok(()), // Older than the response that the server has begun.
             State::InService => {
-                self.send_busy(now, slot); // RESEND-11
+                self.send_busy(slot); // RESEND-11
                 Ok(())
             }
             State::RequestArriving => {
-                if !self.request_missing(now, slot) {
-                    self.send_busy(now, slot); // RESEND-12
+                if !self.request_missing(slot) {
+                    self.send_busy(slot); // RESEND-12
                 }
                 Ok(())
             }
@@ -269,7 +269,7 @@ impl Endpoint {
     }
 
     /// Queues the bytes asked for, and takes a RESEND beyond the granted end as a grant (RESEND-8 to RESEND-10).
-    fn send_again(&mut self, now: Time, slot: u32, resend: &Resend) -> Result<(), Drop> {
+    fn send_again(&mut self, slot: u32, resend: &Resend) -> Result<(), Drop> {
         let highest = self.config.num_priorities - 1;
         let rpc = &mut self.rpcs[slot as usize];
         let outgoing = &mut rpc.outgoing;
@@ -280,7 +280,7 @@ impl Endpoint {
         let sent = resend.offset..end.min(outgoing.next);
         self.make_ready(slot);
         if sent.is_empty() {
-            self.send_busy(now, slot);
+            self.send_busy(slot);
             return Ok(());
         }
         if !self.retransmits.add(slot, sent, resend.priority.min(highest)) {
@@ -289,11 +289,11 @@ impl Endpoint {
         Ok(())
     }
 
-    pub(crate) fn send_busy(&mut self, now: Time, slot: u32) {
+    pub(crate) fn send_busy(&mut self, slot: u32) {
         self.stats.busys_sent += 1;
         let id = self.rpcs[slot as usize].id;
         self.trace.record(EventKind::BusySent, id, 0, 0);
-        self.send_control(now, slot, Body::Busy);
+        self.send_control(slot, Body::Busy);
     }
 }
 

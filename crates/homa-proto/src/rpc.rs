@@ -85,6 +85,28 @@ pub(crate) struct Rpc {
 }
 
 impl Rpc {
+    /// An RPC that begins now, between our `port` and `peer_port` of the peer.
+    pub(crate) fn new(now: Time, id: u64, peer: (u32, u32), state: State, ports: (u16, u16)) -> Rpc {
+        let ((peer, life), (port, peer_port)) = (peer, ports);
+        Rpc {
+            id,
+            peer,
+            life,
+            state,
+            tries: 0,
+            backoff: 0,
+            told_unknown: false,
+            // A request that arrives is the client's word about it.
+            answered: !state.is_client(),
+            quiet_since: now,
+            port,
+            peer_port,
+            incoming: MessageIn::default(),
+            outgoing: MessageOut::default(),
+            options: CallOptions::default(),
+        }
+    }
+
     /// A packet about the RPC came.
     pub(crate) fn heard(&mut self, now: Time) {
         self.answered = true;

@@ -112,8 +112,7 @@ struct Part {
 impl Endpoint {
     /// The next packet to send now, if any. It counts as sent from here on.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
-        self.now = self.now.max(now);
-        let now = self.now;
+        let now = self.advance(now);
         self.ready.waits_for_pacer = false;
         if let Some(packet) = self.control.pop_front() {
             let bytes = packet.header.as_slice().len() as u32;
@@ -256,7 +255,7 @@ impl Endpoint {
     }
 
     /// Queues a control packet about a living RPC.
-    pub(crate) fn send_control(&mut self, _now: Time, slot: u32, body: Body) {
+    pub(crate) fn send_control(&mut self, slot: u32, body: Body) {
         let rpc = &self.rpcs[slot as usize];
         let common = self.common(rpc.port, rpc.peer_port, rpc.id);
         let to = self.peers[rpc.peer].addr;
@@ -296,6 +295,6 @@ impl Endpoint {
         known.cutoffs_sent = Some(now);
         self.stats.cutoffs_sent += 1;
         let cutoffs = wire::Cutoffs { cutoffs: *self.cutoffs.levels(), version: self.cutoffs.version() };
-        self.send_control(now, slot, Body::Cutoffs(cutoffs));
+        self.send_control(slot, Body::Cutoffs(cutoffs));
     }
 }
