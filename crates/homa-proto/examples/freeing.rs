@@ -85,7 +85,15 @@ fn common(id: u64, incarnation: u64) -> Common {
 
 fn data(message_length: u32, offset: u32) -> Body {
     let incoming = message_length.min(40_000);
-    Body::Data(Data { message_length, incoming, ack: None, cutoff_version: 1, retransmit: false, offset })
+    Body::Data(Data {
+        message_length,
+        incoming,
+        ack: None,
+        cutoff_version: 1,
+        retransmit: false,
+        offset,
+        response_limit: None,
+    })
 }
 
 fn settings(rpcs: u32) -> Config {
@@ -271,7 +279,7 @@ fn unreachable() -> Rig {
     rig.services(RPCS / 2, 1);
     rig.begin();
     rig.now_ns += 1_000;
-    rig.call(|endpoint, now, _| endpoint.peer_unreachable(now, peer(FIRST)));
+    rig.call(|endpoint, now, _| endpoint.peer_unreachable(now, peer(FIRST), homa_proto::Unreachable::Peer));
     rig.until_over(RPCS);
     rig
 }

@@ -78,7 +78,15 @@ fn common(id: u64) -> Common {
 
 fn data(incoming: u32, offset: u32) -> Body {
     let message_length = MESSAGE;
-    Body::Data(Data { message_length, incoming, ack: None, cutoff_version: 1, retransmit: false, offset })
+    Body::Data(Data {
+        message_length,
+        incoming,
+        ack: None,
+        cutoff_version: 1,
+        retransmit: false,
+        offset,
+        response_limit: None,
+    })
 }
 
 impl Bench {

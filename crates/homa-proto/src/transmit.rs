@@ -232,6 +232,7 @@ impl Endpoint {
             cutoff_version: peer.cutoff_version,
             retransmit: part.retransmit,
             offset: part.offset,
+            response_limit: None,
         };
         let header = wire::encode(&common, &Body::Data(data));
         let bytes = DATA_HEADER_LEN as u32 + part.len;
@@ -294,7 +295,11 @@ impl Endpoint {
         }
         known.cutoffs_sent = Some(now);
         self.stats.cutoffs_sent += 1;
-        let cutoffs = wire::Cutoffs { cutoffs: *self.cutoffs.levels(), version: self.cutoffs.version() };
+        let cutoffs = wire::Cutoffs {
+            cutoffs: *self.cutoffs.levels(),
+            version: self.cutoffs.version(),
+            unsched_limit: None,
+        };
         self.send_control(slot, Body::Cutoffs(cutoffs));
     }
 }

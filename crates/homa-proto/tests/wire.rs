@@ -15,6 +15,7 @@ const DATA: Data = Data {
     cutoff_version: 1,
     retransmit: true,
     offset: 0,
+    response_limit: None,
 };
 
 fn packet(body: Body, payload_len: u32) -> Packet {
@@ -47,7 +48,9 @@ fn data() -> impl Strategy<Value = (Body, u32)> {
         });
     (lengths, proptest::option::of(ack()), any::<u16>(), any::<bool>()).prop_map(
         |((message_length, offset, incoming, payload_len), ack, cutoff_version, retransmit)| {
-            let data = Data { message_length, incoming, ack, cutoff_version, retransmit, offset };
+            let response_limit = None;
+            let data =
+                Data { message_length, incoming, ack, cutoff_version, retransmit, offset, response_limit };
             (Body::Data(data), payload_len)
         },
     )
@@ -63,7 +66,7 @@ fn control() -> impl Strategy<Value = Body> {
         (0..4u32).prop_map(|code| Body::RpcUnknown(UnknownReason::from_code(code))),
         Just(Body::Busy),
         (proptest::array::uniform8(number()), any::<u16>())
-            .prop_map(|(cutoffs, version)| Body::Cutoffs(Cutoffs { cutoffs, version })),
+            .prop_map(|(cutoffs, version)| Body::Cutoffs(Cutoffs { cutoffs, version, unsched_limit: None })),
         Just(Body::Freeze),
         Just(Body::NeedAck),
         proptest::collection::vec(ack(), 0..=MAX_ACKS).prop_map(|list| {
@@ -190,7 +193,7 @@ proptest! {
             Body::Data(data),
             Body::Grant(Grant { offset, priority }),
             Body::Resend(Resend { offset, length: Some(length), priority }),
-            Body::Cutoffs(Cutoffs { cutoffs: numbers, version: 0 }),
+            Body::Cutoffs(Cutoffs { cutoffs: numbers, version: 0, unsched_limit: None }),
             Body::Ack(acks),
         ] {
             let packet = Packet { common: Common { sender_id: id, ..COMMON }, body, payload_len: length };
@@ -311,9 +314,13 @@ fn incoming_ends_with_the_message() {
 #[test]
 fn negative_cutoffs_admit_nothing() {
     let cutoffs = [0x7fff_ffff, 0, 0, 0, 1_000_000, 15_000, 2800, 200];
-    let mut bytes = encode(&COMMON, &Body::Cutoffs(Cutoffs { cutoffs, version: 3 })).to_vec();
+    let mut bytes =
+        encode(&COMMON, &Body::Cutoffs(Cutoffs { cutoffs, version: 3, unsched_limit: None })).to_vec();
     bytes[32..36].fill(0xff);
-    assert_eq!(decode(&bytes, CUTOFFS_LEN).unwrap().body, Body::Cutoffs(Cutoffs { cutoffs, version: 3 }));
+    assert_eq!(
+        decode(&bytes, CUTOFFS_LEN).unwrap().body,
+        Body::Cutoffs(Cutoffs { cutoffs, version: 3, unsched_limit: None })
+    );
 }
 
 #[test]
@@ -321,8 +328,8 @@ fn values_too_large_to_send_are_bounded() {
     let resend = Body::Resend(Resend { offset: 1, length: Some(u32::MAX), priority: 200 });
     let sent = Body::Resend(Resend { offset: 1, length: Some(MAX_MESSAGE_LENGTH), priority: 7 });
     assert_eq!(round_trip(&packet(resend, 0)).unwrap().body, sent);
-    let cutoffs = Body::Cutoffs(Cutoffs { cutoffs: [u32::MAX; 8], version: 1 });
-    let sent = Body::Cutoffs(Cutoffs { cutoffs: [MAX_MESSAGE_LENGTH; 8], version: 1 });
+    let cutoffs = Body::Cutoffs(Cutoffs { cutoffs: [u32::MAX; 8], version: 1, unsched_limit: None });
+    let sent = Body::Cutoffs(Cutoffs { cutoffs: [MAX_MESSAGE_LENGTH; 8], version: 1, unsched_limit: None });
     assert_eq!(round_trip(&packet(cutoffs, 0)).unwrap().body, sent);
 }
 
@@ -401,7 +408,14 @@ fn packets_print_in_one_line() {
         packet(Body::RpcUnknown(UnknownReason::Unknown), 0),
         packet(Body::RpcUnknown(UnknownReason::NoSuchPort), 0),
         packet(Body::Busy, 0),
-        packet(Body::Cutoffs(Cutoffs { cutoffs: [0, 0, 0, 0, 1_000_000, 15_000, 2800, 200], version: 1 }), 0),
+        packet(
+            Body::Cutoffs(Cutoffs {
+                cutoffs: [0, 0, 0, 0, 1_000_000, 15_000, 2800, 200],
+                version: 1,
+                unsched_limit: None,
+            }),
+            0,
+        ),
         packet(Body::Freeze, 0),
         packet(Body::NeedAck, 0),
         packet(Body::Ack(acks(0)), 0),
@@ -425,4 +439,43 @@ fn packets_print_in_one_line() {
     40001 > 99: ACK id 1234 1000@99 1002@100
     40001 > 99: BUSY id 1234 incarnation 123456789a
     ");
+}
+
+#[test]
+fn limits_of_unscheduled_bytes_travel_between_our_peers_only() {
+    let ours = Common { incarnation: Incarnation::new(7), ..COMMON };
+    let limited = |limit| Body::Data(Data { response_limit: limit, ..DATA });
+    let cutoffs =
+        |limit| Body::Cutoffs(Cutoffs { cutoffs: [9; PRIORITIES], version: 3, unsched_limit: limit });
+    for limit in [Some(1), Some(MAX_RESPONSE_LIMIT), None] {
+        for (body, payload_len) in [(limited(limit), 1), (cutoffs(limit), 0)] {
+            let sent = Packet { common: ours, body, payload_len };
+            assert_eq!(round_trip(&sent), Ok(sent));
+        }
+    }
+    let too_large = round_trip(&Packet { common: ours, body: limited(Some(u32::MAX)), payload_len: 1 });
+    assert_eq!(too_large.unwrap().body, limited(Some(MAX_RESPONSE_LIMIT)));
+    // Nothing of it goes to a peer that cannot tell that we are ours, nor is read from one.
+    assert_eq!(round_trip(&packet(limited(Some(9)), 1)), Ok(packet(limited(None), 1)));
+    assert_eq!(round_trip(&packet(cutoffs(Some(9)), 0)), Ok(packet(cutoffs(None), 0)));
+    for body in [limited(Some(9)), cutoffs(Some(9))] {
+        let mut bytes = encode(&ours, &body).to_vec();
+        bytes[18..20].fill(0);
+        let decoded = decode(&bytes, bytes.len() + 1).unwrap().body;
+        assert!(decoded == limited(None) || decoded == cutoffs(None), "{decoded:?}");
+    }
+}
+
+#[test]
+fn a_limit_out_of_range_or_cut_off_is_none() {
+    let ours = Common { incarnation: Incarnation::new(7), ..COMMON };
+    let body = Body::Cutoffs(Cutoffs { cutoffs: [9; PRIORITIES], version: 3, unsched_limit: Some(5) });
+    let whole = encode(&ours, &body);
+    assert_eq!(whole.len(), CUTOFFS_LIMIT_LEN);
+    for (len, limit) in [(CUTOFFS_LEN, 5), (CUTOFFS_LIMIT_LEN - 1, 5), (66, 0), (66, 0x8000_0000)] {
+        let mut bytes = whole.to_vec();
+        bytes[62..].copy_from_slice(&u32::to_be_bytes(limit));
+        let Body::Cutoffs(cutoffs) = decode(&bytes[..len], len).unwrap().body else { panic!("CUTOFFS") };
+        assert_eq!((cutoffs.version, cutoffs.unsched_limit), (3, None), "{len} bytes, {limit}");
+    }
 }

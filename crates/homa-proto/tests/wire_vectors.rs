@@ -62,6 +62,7 @@ fn data_from_linux_has_its_offset_in_the_sequence() {
         cutoff_version: 1,
         retransmit: false,
         offset: 1424,
+        response_limit: None,
     };
     check(From::Linux, &vector, 1424, CLIENT, Body::Data(data));
 }
@@ -86,6 +87,7 @@ fn data_from_segmentation_offload_has_its_offset_in_the_segment() {
         cutoff_version: 0,
         retransmit: false,
         offset: 5696,
+        response_limit: None,
     };
     check(From::Linux, &vector, 1424, CLIENT, Body::Data(data));
 }
@@ -110,6 +112,7 @@ fn data_sent_again_by_linux_has_its_offset_twice() {
         cutoff_version: 2,
         retransmit: true,
         offset: 8544,
+        response_limit: None,
     };
     check(From::Linux, &vector, 1424, SERVER, Body::Data(data));
 }
@@ -135,6 +138,7 @@ fn data_from_us_carries_the_incarnation() {
         cutoff_version: u16::MAX,
         retransmit: false,
         offset: 0,
+        response_limit: None,
     };
     check(From::Us, &vector, 100, with_incarnation(CLIENT), Body::Data(data));
 }
@@ -207,7 +211,13 @@ fn cutoffs() {
         "0005",     // version 5
     ];
     let cutoffs = [MAX_MESSAGE_LENGTH, 0, 0, 0, 1_000_000, 15_000, 2800, 200];
-    check(From::Linux, &vector, 0, SERVER, Body::Cutoffs(Cutoffs { cutoffs, version: 5 }));
+    check(
+        From::Linux,
+        &vector,
+        0,
+        SERVER,
+        Body::Cutoffs(Cutoffs { cutoffs, version: 5, unsched_limit: None }),
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Answer, PORT, Peer, call, config, network, rpc_id, sent, settle};
 use homa_proto::wire::{self, Body, Common, Data, Incarnation, PacketType, UnknownReason};
-use homa_proto::{CallOptions, DoneReason, MS, RpcError, SEC, Time, US};
+use homa_proto::{CallOptions, DoneReason, MS, RpcError, SEC, Time, US, Unreachable};
 use homa_sim::{Fate, FaultProfile, Network, NetworkConfig, PayloadMode, Reply};
 
 fn failed(network: &Network<Peer>, host: usize) -> Vec<(u64, RpcError)> {
@@ -290,10 +290,80 @@ fn an_icmp_report_ends_rpcs_and_forgets_no_finished_request() {
     // The client's host says once that nobody is at its port, or somebody forges it; then the duplicates come.
     network.act(1, |_, host| {
         let now = host.now();
-        host.endpoint().peer_unreachable(now, homa_sim::host_address(0));
+        host.endpoint().peer_unreachable(now, homa_sim::host_address(0), Unreachable::Peer);
     });
     settle(&mut network, 60 * SEC);
     assert!(network.host(1).endpoint().unwrap().stats().drop_finished > 0);
+}
+
+fn report(network: &mut Network<Peer>, host: usize, about: usize, report: Unreachable) {
+    network.act(host, |_, host| {
+        let now = host.now();
+        host.endpoint().peer_unreachable(now, homa_sim::host_address(about), report);
+    });
+}
+
+/// RPCs of the first host to the second, and what failed when the network reported this.
+fn failed_after(config: NetworkConfig, told: Unreachable) -> Vec<(u64, RpcError)> {
+    let mut network = network(config);
+    network.run_for(MS);
+    for cookie in 0..20 {
+        call(&mut network, 0, 1, cookie, 100);
+    }
+    let other = |_: &mut Peer, host: &mut homa_sim::HostCtx<'_>| {
+        host.call(1, PORT + 1, 100, CallOptions { cookie: 100, ..CallOptions::default() })
+    };
+    network.act(0, other).unwrap().unwrap();
+    report(&mut network, 0, 1, told);
+    let after = |_: &mut Peer, host: &mut homa_sim::HostCtx<'_>| {
+        host.call(1, PORT, 100, CallOptions { cookie: 200, ..CallOptions::default() })
+    };
+    network.act(0, after).unwrap().unwrap();
+    settle(&mut network, 60 * SEC);
+    let of_others = |cookie| matches!(cookie, 100 | 200);
+    let mut failed = failed(&network, 0);
+    failed.retain(|&(cookie, error)| !of_others(cookie) || error != RpcError::NoSuchPort || cookie == 200);
+    failed
+}
+
+#[test]
+fn a_refused_port_ends_the_rpcs_to_it_that_were_open_and_no_others() {
+    // PEER-4, with the portions of ABORT-4 in which it happens.
+    for reap_limit in [1, 7, 64] {
+        let mut config = config(1, 2);
+        config.protocol.reap_limit = reap_limit;
+        let failed = failed_after(config, Unreachable::Port { port: PORT, rpc_id: None });
+        let all: Vec<_> = (0..20).map(|cookie| (cookie, RpcError::NoSuchPort)).collect();
+        assert_eq!(failed, all, "reap_limit {reap_limit}");
+    }
+}
+
+#[test]
+fn a_refused_protocol_ends_all_rpcs_to_the_host() {
+    let failed = failed_after(config(1, 2), Unreachable::Protocol);
+    let all: Vec<_> = (0..20).chain([100]).map(|cookie| (cookie, RpcError::ProtocolUnreachable)).collect();
+    assert_eq!(failed, all);
+}
+
+#[test]
+fn a_refused_client_port_frees_the_one_request_that_the_report_names() {
+    let mut network = Network::new(config(1, 2), |_| Peer::new(Answer::Fixed(Reply::Never)));
+    for cookie in 0..2 {
+        call(&mut network, 0, 1, cookie, 100);
+    }
+    network.run_for(MS);
+    let first = network.host(1).app().requests[0].1;
+    network.act(1, |_, host| {
+        let now = host.now();
+        let rpc_id = host.endpoint().rpc_id(first);
+        for (port, rpc_id) in [(PORT, rpc_id), (32_768, None), (32_768, rpc_id)] {
+            let report = Unreachable::Port { port, rpc_id };
+            host.endpoint().peer_unreachable(now, homa_sim::host_address(0), report);
+        }
+    });
+    network.run_for(MS);
+    let done: Vec<_> = network.host(1).app().done.iter().map(|done| (done.1, done.2)).collect();
+    assert_eq!(done, [(first, DoneReason::ClientSilent)]);
 }
 
 #[test]
@@ -334,6 +404,7 @@ fn kernel_request(id: u64, length: u32) -> Vec<u8> {
         cutoff_version: 0,
         retransmit: false,
         offset: 0,
+        response_limit: None,
     };
     kernel_packet(id, Body::Data(data), &vec![0; length as usize])
 }

@@ -4,8 +4,8 @@ use thiserror::Error;
 use zerocopy::FromBytes;
 
 use super::raw::{
-    AckHeader, AckSlot, CommonHeader, CutoffsHeader, DataHeader, EVERYTHING_SENT, GrantHeader,
-    OFFSET_IN_SEQUENCE, ResendHeader,
+    AckHeader, AckSlot, CommonHeader, CutoffsHeader, CutoffsLimitHeader, DataHeader, EVERYTHING_SENT,
+    GrantHeader, OFFSET_IN_SEQUENCE, ResendHeader,
 };
 use super::{
     Ack, AckList, Body, COMMON_LEN, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Incarnation, MAX_ACKS,
@@ -99,7 +99,7 @@ pub fn decode(bytes: &[u8], wire_len: usize) -> Result<Packet, DecodeError> {
         PacketType::Resend => Body::Resend(resend(view(bytes)?)?),
         PacketType::RpcUnknown => Body::RpcUnknown(unknown_reason(header)),
         PacketType::Busy => Body::Busy,
-        PacketType::Cutoffs => Body::Cutoffs(cutoffs(view(bytes)?)),
+        PacketType::Cutoffs => Body::Cutoffs(cutoffs(view(bytes)?, view(bytes).ok())),
         PacketType::Freeze => Body::Freeze,
         PacketType::NeedAck => Body::NeedAck,
         PacketType::Ack => Body::Ack(ack_list(view(bytes)?)?),
@@ -164,8 +164,16 @@ fn data(header: &DataHeader, wire_len: usize) -> Result<(Data, u32), DecodeError
         cutoff_version: header.cutoff_version.get(),
         retransmit: header.retransmit != 0,
         offset,
+        response_limit: response_limit(header),
     };
     Ok((data, payload_len))
+}
+
+/// From a peer that is not ours the bytes are padding, whatever they hold.
+fn response_limit(header: &DataHeader) -> Option<u32> {
+    let [high, middle, low] = header.response_limit;
+    let limit = u32::from_be_bytes([0, high, middle, low]);
+    (limit != 0 && !incarnation(&header.common).is_none()).then_some(limit)
 }
 
 fn grant(header: &GrantHeader) -> Result<Grant, DecodeError> {
@@ -192,11 +200,15 @@ fn unknown_reason(header: &CommonHeader) -> UnknownReason {
 }
 
 /// Cutoffs are signed on the wire. A negative one admits no message, which 0 says as well.
-fn cutoffs(header: &CutoffsHeader) -> Cutoffs {
+fn cutoffs(header: &CutoffsHeader, limited: Option<&CutoffsLimitHeader>) -> Cutoffs {
     let non_negative = |cutoff: u32| if cutoff > MAX_MESSAGE_LENGTH { 0 } else { cutoff };
     Cutoffs {
         cutoffs: header.cutoffs.map(|cutoff| non_negative(cutoff.get())),
         version: header.version.get(),
+        unsched_limit: limited
+            .filter(|_| !incarnation(&header.common).is_none())
+            .map(|limited| limited.unsched_limit.get())
+            .filter(|limit| (1..=MAX_MESSAGE_LENGTH).contains(limit)),
     }
 }
 

@@ -34,7 +34,10 @@ fn body(body: &Body, payload_len: u32, f: &mut fmt::Formatter<'_>) -> fmt::Resul
             if let Some(ack) = data.ack {
                 write!(f, " ack {ack}")?;
             }
-            if data.retransmit { f.write_str(" retransmit") } else { Ok(()) }
+            if data.retransmit {
+                f.write_str(" retransmit")?;
+            }
+            data.response_limit.map_or(Ok(()), |limit| write!(f, " response limit {limit}"))
         }
         Body::Grant(grant) => write!(f, " to {} priority {}", grant.offset, grant.priority),
         Body::Resend(resend) => {
@@ -50,7 +53,8 @@ fn body(body: &Body, payload_len: u32, f: &mut fmt::Formatter<'_>) -> fmt::Resul
         Body::RpcUnknown(reason) => write!(f, " ({reason})"),
         Body::Cutoffs(cutoffs) => {
             write!(f, " cv {}:", cutoffs.version)?;
-            cutoffs.cutoffs.iter().try_for_each(|cutoff| write!(f, " {cutoff}"))
+            cutoffs.cutoffs.iter().try_for_each(|cutoff| write!(f, " {cutoff}"))?;
+            cutoffs.unsched_limit.map_or(Ok(()), |limit| write!(f, " limit {limit}"))
         }
         Body::Ack(acks) => acks.iter().try_for_each(|ack| write!(f, " {ack}")),
     }

@@ -7,12 +7,12 @@ use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::raw::{
-    AckHeader, AckSlot, CommonHeader, CutoffsHeader, DOFF_CONTROL, DOFF_DATA, DataHeader, EVERYTHING_SENT,
-    GrantHeader, ResendHeader,
+    AckHeader, AckSlot, CommonHeader, CutoffsHeader, CutoffsLimitHeader, DOFF_CONTROL, DOFF_DATA, DataHeader,
+    EVERYTHING_SENT, GrantHeader, ResendHeader,
 };
 use super::{
     Ack, AckList, Body, Common, Cutoffs, Data, Grant, MAX_ACKS, MAX_HEADER_LEN, MAX_MESSAGE_LENGTH,
-    OURS_MAGIC, PRIORITIES, PacketType, Resend,
+    MAX_RESPONSE_LIMIT, OURS_MAGIC, PRIORITIES, PacketType, Resend,
 };
 
 /// The header bytes of one packet.
@@ -67,7 +67,8 @@ impl fmt::Debug for HeaderBuf {
 /// The caller keeps the ranges that the fields document; [`decode`](super::decode()) then gives back the
 /// same. Out of range, a priority is sent as the highest, a cutoff or the length of a RESEND as
 /// [`MAX_MESSAGE_LENGTH`], and the rest as it is, for the receiver to reject. Without an incarnation the
-/// fields that Linux Homa ignores are 0, and the reason of an RPC_UNKNOWN is lost.
+/// fields that Linux Homa ignores are 0, and what only our peers read is left out: the reason of an
+/// RPC_UNKNOWN and the limits of unscheduled bytes. A limit of 0 is none.
 pub fn encode(common: &Common, body: &Body) -> HeaderBuf {
     let kind = body.packet_type();
     match body {
@@ -78,7 +79,13 @@ pub fn encode(common: &Common, body: &Body) -> HeaderBuf {
             let code = if common.incarnation.is_none() { 0 } else { *reason as u32 };
             HeaderBuf::new(&common_header(common, kind, code))
         }
-        Body::Cutoffs(cutoffs) => HeaderBuf::new(&cutoffs_header(common, cutoffs)),
+        Body::Cutoffs(cutoffs) => match cutoffs.unsched_limit.filter(|_| !common.incarnation.is_none()) {
+            Some(limit) => HeaderBuf::new(&CutoffsLimitHeader {
+                cutoffs: cutoffs_header(common, cutoffs),
+                unsched_limit: limit.into(),
+            }),
+            None => HeaderBuf::new(&cutoffs_header(common, cutoffs)),
+        },
         Body::Ack(acks) => HeaderBuf::new(&ack_header(common, acks)),
         Body::Busy | Body::Freeze | Body::NeedAck => HeaderBuf::new(&common_header(common, kind, 0)),
     }
@@ -111,9 +118,16 @@ fn data_header(common: &Common, data: &Data) -> DataHeader {
         ack: ack_slot(data.ack),
         cutoff_version: data.cutoff_version.into(),
         retransmit: data.retransmit.into(),
-        pad: [0; 3],
+        response_limit: response_limit(common, data),
         segment_offset: data.offset.into(),
     }
+}
+
+/// Only peers that see our mark read it.
+fn response_limit(common: &Common, data: &Data) -> [u8; 3] {
+    let limit = data.response_limit.filter(|_| !common.incarnation.is_none());
+    let [_, high, middle, low] = limit.unwrap_or(0).min(MAX_RESPONSE_LIMIT).to_be_bytes();
+    [high, middle, low]
 }
 
 fn grant_header(common: &Common, grant: &Grant) -> GrantHeader {

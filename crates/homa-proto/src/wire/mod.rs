@@ -31,6 +31,8 @@ pub const GRANT_LEN: usize = 33;
 pub const RESEND_LEN: usize = 37;
 /// Bytes of a CUTOFFS packet.
 pub const CUTOFFS_LEN: usize = 62;
+/// Bytes of a CUTOFFS packet between peers of this implementation: a limit of unscheduled bytes follows.
+pub const CUTOFFS_LIMIT_LEN: usize = 66;
 /// Bytes of an ACK packet: all [`MAX_ACKS`] slots are always present.
 pub const ACK_LEN: usize = 80;
 /// Bytes of the longest header, that of ACK.
@@ -43,6 +45,8 @@ pub const PRIORITIES: usize = 8;
 /// Longest message that the format carries, in bytes: lengths and offsets are signed 32-bit numbers in Linux
 /// Homa.
 pub const MAX_MESSAGE_LENGTH: u32 = i32::MAX as u32;
+/// Largest [`Data::response_limit`], in bytes: it travels in the three bytes that pad a DATA header.
+pub const MAX_RESPONSE_LIMIT: u32 = (1 << 24) - 1;
 /// Value of the `urgent` field that marks a packet as sent by this implementation ("HM").
 ///
 /// Linux Homa sends 0xb97d there, and senders that leave the ignored fields alone send 0.
@@ -207,6 +211,9 @@ pub struct Data {
     pub retransmit: bool,
     /// Offset of the first payload byte in the message, less than `message_length`.
     pub offset: u32,
+    /// In a request between peers of this implementation: most bytes of the response that may be sent without a
+    /// grant, 1..=[`MAX_RESPONSE_LIMIT`]. `None`: the client sets no limit.
+    pub response_limit: Option<u32>,
 }
 
 /// The body of a GRANT.
@@ -240,6 +247,9 @@ pub struct Cutoffs {
     pub cutoffs: [u32; PRIORITIES],
     /// Version to be put in [`Data::cutoff_version`] by who follows these cutoffs.
     pub version: u16,
+    /// Between peers of this implementation: most bytes of a message that may be sent without a grant,
+    /// 1..=[`MAX_MESSAGE_LENGTH`]. `None`: the sender of this packet sets no limit.
+    pub unsched_limit: Option<u32>,
 }
 
 /// One RPC that its server may forget.

@@ -6,8 +6,8 @@ use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{
-    ACK_LEN, COMMON_LEN, CUTOFFS_LEN, DATA_HEADER_LEN, GRANT_LEN, MAX_ACKS, MAX_HEADER_LEN, PRIORITIES,
-    RESEND_LEN,
+    ACK_LEN, COMMON_LEN, CUTOFFS_LEN, CUTOFFS_LIMIT_LEN, DATA_HEADER_LEN, GRANT_LEN, MAX_ACKS,
+    MAX_HEADER_LEN, PRIORITIES, RESEND_LEN,
 };
 
 /// The offset in [`DataHeader::segment_offset`] that refers the receiver to [`CommonHeader::sequence`].
@@ -54,7 +54,8 @@ pub(super) struct DataHeader {
     pub ack: AckSlot,
     pub cutoff_version: U16,
     pub retransmit: u8,
-    pub pad: [u8; 3],
+    /// Padding to Linux Homa, which sends 0 and reads nothing; our peers limit the response with it.
+    pub response_limit: [u8; 3],
     pub segment_offset: U32,
 }
 
@@ -86,6 +87,14 @@ pub(super) struct CutoffsHeader {
     pub version: U16,
 }
 
+/// CUTOFFS to a peer of this implementation.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct CutoffsLimitHeader {
+    pub cutoffs: CutoffsHeader,
+    pub unsched_limit: U32,
+}
+
 /// ACK.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -101,7 +110,10 @@ const _: () = {
     assert!(size_of::<GrantHeader>() == GRANT_LEN);
     assert!(size_of::<ResendHeader>() == RESEND_LEN);
     assert!(size_of::<CutoffsHeader>() == CUTOFFS_LEN);
+    assert!(size_of::<CutoffsLimitHeader>() == CUTOFFS_LIMIT_LEN);
     assert!(size_of::<AckHeader>() == ACK_LEN);
-    assert!(MAX_HEADER_LEN >= DATA_HEADER_LEN && MAX_HEADER_LEN >= CUTOFFS_LEN && MAX_HEADER_LEN == ACK_LEN);
+    assert!(
+        MAX_HEADER_LEN >= DATA_HEADER_LEN && MAX_HEADER_LEN >= CUTOFFS_LIMIT_LEN && MAX_HEADER_LEN == ACK_LEN
+    );
     assert!(DOFF_DATA as usize >> 4 << 2 == DATA_HEADER_LEN);
 };
