@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use crate::burst::RxBurst;
+use crate::filter::ReceiveFilter;
 
 /// A packet to send. Header and payload are gathered on their way out and need never be joined in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +40,38 @@ pub(crate) fn dscp_byte(priority: u8) -> u8 {
     priority.min(7) << 5
 }
 
+/// A report of the network that a peer's host refuses packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreachable {
+    /// Where the refused packet was bound for.
+    pub peer: SocketAddr,
+    /// What is not there.
+    pub what: Refusal,
+}
+
+/// What a refused packet did not find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Anybody at the peer's address: ICMP port unreachable for a UDP port.
+    Peer,
+    /// The IP protocol, 146, at the peer's machine: ICMP protocol unreachable, or for IPv6 the unrecognized next header.
+    Protocol,
+    /// Anybody at this Homa port: ICMP port unreachable over raw IP.
+    Port {
+        /// Destination port of the refused packet.
+        port: u16,
+        /// Its `sender_id`, where the report quotes so much of it. Linux does.
+        sender_id: Option<u64>,
+    },
+}
+
 /// A path for packets. It has one owner, never waits, and never fragments.
 ///
 /// What befalls one packet or one peer on the way out is counted in [`Driver::stats`], as on any network a loss that the
 /// protocol repairs; the `io::Error`s of [`Driver::send`] and [`Driver::receive`] mean that the path itself is of no more use.
 pub trait Driver: Send {
-    /// The address that packets leave from. Its IP is unspecified when the driver was bound so.
+    /// The address that packets leave from. Its IP is unspecified when the driver was bound so. Its port is 0 where packets
+    /// travel in IP itself and a peer is a host's address: the ports of all peers are 0 then.
     fn local_addr(&self) -> SocketAddr;
 
     /// Length in bytes, header included, of the largest Homa packet that travels to this peer unfragmented. It may shrink
@@ -76,9 +103,20 @@ pub trait Driver: Send {
         None
     }
 
-    /// A peer that, as the network told this driver (ICMP port unreachable), is not there; `None` when there are no more. Each
-    /// report comes once. Cheap enough to be called after every [`Driver::receive`].
-    fn poll_unreachable(&mut self) -> Option<SocketAddr>;
+    /// What the network told this driver (ICMP) of packets that their hosts refused; `None` when there is no more. Each report
+    /// comes once. Cheap enough to be called after every [`Driver::receive`].
+    fn poll_unreachable(&mut self) -> Option<Unreachable>;
+
+    /// Says which packets this host is for. What it is not for need not be given by [`Driver::receive`], and what is given of
+    /// it may be cut behind its header: [`ReceiveFilter::takes`] tells the packets apart. Until the first call a driver gives
+    /// all. By default nothing is filtered: for paths that no other process shares.
+    ///
+    /// # Errors
+    /// The filter cannot be set; the one before it stays.
+    fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
+        let _ = filter;
+        Ok(())
+    }
 
     /// Speed of the link in Mbit/s, or `None` where it has none or does not tell: loopback, veth and most virtual devices.
     fn link_mbps(&self) -> Option<u32>;
@@ -109,8 +147,11 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
     fn poll_timeout(&self) -> Option<u64> {
         (**self).poll_timeout()
     }
-    fn poll_unreachable(&mut self) -> Option<SocketAddr> {
+    fn poll_unreachable(&mut self) -> Option<Unreachable> {
         (**self).poll_unreachable()
+    }
+    fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
+        (**self).set_receive_filter(filter)
     }
     fn link_mbps(&self) -> Option<u32> {
         (**self).link_mbps()

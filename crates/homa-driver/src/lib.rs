@@ -12,10 +12,12 @@
 mod burst;
 mod driver;
 pub mod fault;
+mod filter;
 #[cfg(test)]
 mod memory;
 pub mod pcap;
 pub mod udp;
 
 pub use burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};
-pub use driver::{BufferSizes, Driver, DriverStats, SendErrors, TxPacket};
+pub use driver::{BufferSizes, Driver, DriverStats, Refusal, SendErrors, TxPacket, Unreachable};
+pub use filter::ReceiveFilter;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use crate::burst::RxBurst;
-use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket};
+use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
 
 #[derive(Debug, Default)]
 pub(crate) struct MemoryDriver {
@@ -51,7 +51,7 @@ impl Driver for MemoryDriver {
         None
     }
 
-    fn poll_unreachable(&mut self) -> Option<SocketAddr> {
+    fn poll_unreachable(&mut self) -> Option<Unreachable> {
         None
     }
 

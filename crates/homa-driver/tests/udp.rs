@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use common::{hosts, message, packets, poll_readable, receive_packets};
 use homa_driver::udp::{BindError, MAX_PACKET_BYTES, UdpConfig, UdpDriver};
-use homa_driver::{Driver, RxBurst, TxPacket};
+use homa_driver::{Driver, Refusal, RxBurst, TxPacket, Unreachable};
 
 fn config(bind: &str) -> UdpConfig {
     UdpConfig { bind: bind.parse().unwrap(), ..UdpConfig::default() }
@@ -216,7 +216,7 @@ fn a_port_without_a_listener_is_reported_once_and_the_descriptor_falls_silent() 
         );
         poll_readable(driver.poll_fd().unwrap());
         assert_eq!(driver.receive(&mut RxBurst::new()).unwrap(), 0);
-        assert_eq!(driver.poll_unreachable(), Some(to));
+        assert_eq!(driver.poll_unreachable(), Some(Unreachable { peer: to, what: Refusal::Peer }));
         assert_eq!(driver.poll_unreachable(), None);
         assert_eq!(driver.stats().network_errors, 1);
         assert!(
@@ -240,7 +240,7 @@ fn dead_peers_do_not_stop_packets_to_the_living() {
         let got = receive_packets(&mut b, expect.len());
         assert!(got.iter().map(|(_, packet)| packet).eq(expect));
         assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0);
-        assert_eq!(a.poll_unreachable(), Some(dead));
+        assert_eq!(a.poll_unreachable(), Some(Unreachable { peer: dead, what: Refusal::Peer }));
         assert!(!common::is_readable(a.poll_fd().unwrap()));
     }
 }
@@ -260,7 +260,7 @@ fn a_report_about_one_packet_does_not_cost_the_next() {
             assert!(got.iter().map(|(_, packet)| packet).eq(&bytes[1..]));
             assert_eq!(a.stats().send_errors.total(), 0);
             assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0);
-            assert_eq!(a.poll_unreachable(), Some(dead));
+            assert_eq!(a.poll_unreachable(), Some(Unreachable { peer: dead, what: Refusal::Peer }));
             assert!(
                 !common::is_readable(a.poll_fd().unwrap()),
                 "a report left behind would make the caller spin"

@@ -162,10 +162,13 @@ pub enum RpcError {
     /// The peer did not answer `Config::max_resends` requests to resend.
     #[error("the peer did not answer in time: it is down, or the network loses everything between us")]
     Timeout,
-    /// ICMP says that nobody listens at the peer's address and port.
+    /// ICMP says that nobody listens at the peer's address and (UDP) port.
     #[error("the peer is unreachable: no Homa host listens at its address")]
     Unreachable,
-    /// The peer is there, but no server is bound to the Homa port.
+    /// ICMP says that the peer's machine does not know Homa's IP protocol, 146. A kernel says EPROTONOSUPPORT.
+    #[error("the peer's machine does not know IP protocol 146: no Homa host runs there")]
+    ProtocolUnreachable,
+    /// The peer is there, but no server is bound to the Homa port: so says the peer, or ICMP for it. A kernel says ENOTCONN.
     #[error("the peer has no server on that Homa port")]
     NoSuchPort,
     /// The peer restarted; the request may or may not have run.
@@ -180,6 +183,22 @@ pub enum RpcError {
     /// `abort` was called, or its port closed.
     #[error("the RPC was aborted by its caller")]
     Aborted,
+}
+
+/// What the network reported (ICMP) of a packet to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// Nobody is at the peer's address: over UDP, a port unreachable.
+    Peer,
+    /// The peer's machine does not know the protocol: over raw IP, a protocol unreachable.
+    Protocol,
+    /// The peer's machine has nobody at this Homa port: over raw IP, a port unreachable.
+    Port {
+        /// Where the refused packet was bound for.
+        port: u16,
+        /// `sender_id` of the refused packet, as we sent it; `None` where the report quotes too little of it.
+        rpc_id: Option<u64>,
+    },
 }
 
 /// Why a message was not taken from the caller. Nothing has been sent.

@@ -17,7 +17,7 @@ use crate::grant::Grants;
 use crate::lists::Links;
 use crate::message_out::MessageOut;
 use crate::pacer::Pacer;
-use crate::peer::{LifeEnd, Peers};
+use crate::peer::Peers;
 use crate::ports::Ports;
 use crate::priority::Cutoffs;
 use crate::reap::Reaper;
@@ -27,6 +27,7 @@ use crate::stats::Stats;
 use crate::time::Time;
 use crate::timer::TimerWheel;
 use crate::transmit::Ready;
+use crate::unreachable::RefusedPorts;
 use crate::wire::Incarnation;
 
 /// Longest message that Linux Homa takes.
@@ -74,6 +75,7 @@ pub struct Endpoint {
     pub(crate) finished: FinishedIds,
     pub(crate) events: VecDeque<Event>,
     pub(crate) reaper: Reaper,
+    pub(crate) refused_ports: RefusedPorts,
     pub(crate) outgoing_bytes: u64,
     pub(crate) incoming_bytes: u64,
 }
@@ -126,6 +128,7 @@ impl Endpoint {
             ),
             events: VecDeque::new(),
             reaper: Reaper::default(),
+            refused_ports: RefusedPorts::default(),
             outgoing_bytes: 0,
             incoming_bytes: 0,
             config,
@@ -255,7 +258,7 @@ impl Endpoint {
 
     /// When `handle_timeout` and `poll_transmit` want to be called next; may be in the past.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let reap = self.reaper.has_work().then_some(self.now);
+        let reap = self.has_reaping().then_some(self.now);
         let pacer = self.ready.waits_for_pacer.then(|| self.pacer.free_at());
         [self.timers.next(), self.peer_timers.next(), reap, pacer].into_iter().flatten().min()
     }
@@ -275,14 +278,6 @@ impl Endpoint {
         self.send_grants(now);
         // A caller whose driver is full cannot poll for packets: this moment of the pacer has been told.
         self.ready.waits_for_pacer &= !self.pacer.may_send(now);
-    }
-
-    /// ICMP says that nobody listens at `peer`: its RPCs end, a few per drive call (PEER-4).
-    pub fn peer_unreachable(&mut self, now: Time, peer: SocketAddr) {
-        self.advance(now);
-        if let Some(peer) = self.peers.find(&peer) {
-            self.end_peer_life(peer, LifeEnd::Unreachable);
-        }
     }
 
     /// Sets the largest Homa packet (header included) that the path to `peer` carries, 57 to 65535 bytes; other values are
@@ -341,7 +336,7 @@ impl Endpoint {
             && (self.outgoing_bytes, self.incoming_bytes) == (0, 0)
             && self.client_ids.is_empty()
             && self.server_ids.is_empty()
-            && !self.reaper.has_work()
+            && !self.has_reaping()
     }
 
     /// Takes `now`, or the last time where that was later (PEER-13).
@@ -443,7 +438,13 @@ impl Endpoint {
         self.stats.rpcs_timed_out += u64::from(error == RpcError::Timeout);
         self.trace.record(EventKind::RpcEnd, rpc.id, 1 + error as u32, 0);
         // ACK-12: the server need not keep what nobody waits for.
-        if !matches!(error, RpcError::Unreachable | RpcError::PeerRestarted | RpcError::NoSuchPort) {
+        if !matches!(
+            error,
+            RpcError::Unreachable
+                | RpcError::ProtocolUnreachable
+                | RpcError::PeerRestarted
+                | RpcError::NoSuchPort
+        ) {
             self.queue_ack(&rpc);
         }
         let CallOptions { cookie, private, .. } = rpc.options;

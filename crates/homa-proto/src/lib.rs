@@ -32,12 +32,13 @@ mod stats;
 mod time;
 mod timer;
 mod transmit;
+mod unreachable;
 pub mod wire;
 
 pub use config::{Config, ConfigError, FinishedPolicy};
 pub use contract::{
     CallOptions, DoneReason, Event, PayloadRange, PortError, Reassembly, RpcError, RpcKey, RxPacket,
-    SendError, Transmit,
+    SendError, Transmit, Unreachable,
 };
 pub use endpoint::Endpoint;
 pub use stats::Stats;

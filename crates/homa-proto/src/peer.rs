@@ -23,6 +23,8 @@ const BURST: u64 = 16;
 pub(crate) enum LifeEnd {
     Restarted,
     Unreachable,
+    /// Its machine does not know the protocol.
+    NoHoma,
 }
 
 impl LifeEnd {
@@ -30,13 +32,14 @@ impl LifeEnd {
         match self {
             LifeEnd::Restarted => RpcError::PeerRestarted,
             LifeEnd::Unreachable => RpcError::Unreachable,
+            LifeEnd::NoHoma => RpcError::ProtocolUnreachable,
         }
     }
 
     pub(crate) fn server_reason(self) -> DoneReason {
         match self {
             LifeEnd::Restarted => DoneReason::ClientRestarted,
-            LifeEnd::Unreachable => DoneReason::ClientSilent,
+            LifeEnd::Unreachable | LifeEnd::NoHoma => DoneReason::ClientSilent,
         }
     }
 }

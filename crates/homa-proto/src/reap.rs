@@ -49,10 +49,15 @@ impl Reaper {
 }
 
 impl Endpoint {
+    /// Whether ends are under way.
+    pub(crate) fn has_reaping(&self) -> bool {
+        self.reaper.has_work() || !self.refused_ports.is_empty()
+    }
+
     /// Ends the life of a peer at once for the protocol, and its RPCs one by one.
     pub(crate) fn end_peer_life(&mut self, peer: u32, end: LifeEnd) {
         let known = &mut self.peers[peer];
-        if known.rpc_count == 0 && end == LifeEnd::Unreachable {
+        if known.rpc_count == 0 && end != LifeEnd::Restarted {
             return;
         }
         let last_heard = known.last_heard;
@@ -68,7 +73,7 @@ impl Endpoint {
 
     /// Ends at most `reap_limit` RPCs.
     pub(crate) fn reap(&mut self, now: Time) {
-        if !self.reaper.has_work() {
+        if !self.has_reaping() {
             return;
         }
         let mut budget = self.config.reap_limit;
@@ -85,6 +90,7 @@ impl Endpoint {
             self.end_of_life(now, slot);
         }
         self.end_silent_clients(now, &mut budget);
+        self.end_refused_clients(&mut budget);
         self.sweep_closing_port(now, budget);
     }
 

@@ -130,6 +130,8 @@ counters! {
     drop_retransmit_limit,
     /// Dropped: makes no sense in the RPC's state (a grant beyond the message, say).
     drop_nonsense,
+    /// Reports of unreachable ports dropped because too many were being worked off; a RESEND will cause another.
+    reports_dropped,
     /// Acknowledgements forgotten because too many waited; the server will ask.
     acks_forgotten,
 }

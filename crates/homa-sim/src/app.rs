@@ -1,6 +1,8 @@
 //! The application on a host.
 
-use homa_proto::{CallOptions, DoneReason, Endpoint, PortError, RpcError, RpcKey, SendError, Time};
+use homa_proto::{
+    CallOptions, DoneReason, Endpoint, PortError, RpcError, RpcKey, SendError, Time, Unreachable,
+};
 
 use crate::fabric::{Event, Fabric, host_address};
 use crate::host::HostState;
@@ -137,9 +139,9 @@ impl HostCtx<'_> {
         self.endpoint.close_port(self.fabric.now, port);
     }
 
-    /// Tells the endpoint what ICMP would: that nobody is at that host.
-    pub fn report_unreachable(&mut self, host: usize) {
-        self.endpoint.peer_unreachable(self.fabric.now, host_address(host));
+    /// Tells the endpoint what ICMP would: that nobody is at that host, or nobody at a port of it.
+    pub fn report_unreachable(&mut self, host: usize, report: Unreachable) {
+        self.endpoint.peer_unreachable(self.fabric.now, host_address(host), report);
     }
 
     /// Answers a request for which [`App::on_request`] said [`Reply::Never`].

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use homa_proto::{CallOptions, Config, DoneReason, FinishedPolicy, MS, RpcError, RpcKey, SEC, Time, US};
+use homa_proto::{
+    CallOptions, Config, DoneReason, FinishedPolicy, MS, RpcError, RpcKey, SEC, Time, US, Unreachable,
+};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_pcg::Pcg64;
@@ -228,6 +230,8 @@ struct OpenCall {
     readable: u32,
 }
 
+/// Client ports begin here (ID-6).
+const FIRST_CLIENT_PORT: u16 = 32_768;
 const TOKEN_CALL: u64 = 0;
 const TOKEN_ABORT_CALL: u64 = 1 << 62;
 const TOKEN_END_REQUEST: u64 = 1 << 63;
@@ -290,10 +294,26 @@ impl Anything {
         host.set_timer(host.now() + gap_ns, TOKEN_CALL);
     }
 
+    /// A report of one port, which may name a request in hand.
+    fn refused_packet(&mut self, host: &HostCtx<'_>) -> Unreachable {
+        match self.in_hand.keys().next() {
+            // The simulator's hosts have one client port at a time.
+            Some(&rpc) if self.rng.random() => {
+                Unreachable::Port { port: FIRST_CLIENT_PORT, rpc_id: host.endpoint.rpc_id(rpc) }
+            }
+            _ => Unreachable::Port { port: pick(&mut self.rng, &PORTS), rpc_id: None },
+        }
+    }
+
     /// Closes a port or reports a peer, now and then; opens the server's port where it was closed.
     fn disturb(&mut self, host: &mut HostCtx<'_>) {
         if self.icmp && self.chance(3) {
-            host.report_unreachable((self.host + self.rng.random_range(1..self.hosts)) % self.hosts);
+            let report = match self.rng.random_range(0..4) {
+                0 => Unreachable::Peer,
+                1 => Unreachable::Protocol,
+                _ => self.refused_packet(host),
+            };
+            host.report_unreachable((self.host + self.rng.random_range(1..self.hosts)) % self.hosts, report);
         }
         if self.closes_ports {
             // In use while it is open, and while its RPCs are being ended.
@@ -385,8 +405,8 @@ impl App for Anything {
         };
         let impossible = match error {
             RpcError::Aborted => !call.aborted && !self.closes_ports,
-            RpcError::NoSuchPort => call.port == PORTS[0] && !self.closes_ports,
-            RpcError::Unreachable => !self.icmp,
+            RpcError::NoSuchPort => call.port == PORTS[0] && !self.closes_ports && !self.icmp,
+            RpcError::Unreachable | RpcError::ProtocolUnreachable => !self.icmp,
             RpcError::MessageTooLarge => true,
             RpcError::Timeout | RpcError::PeerRestarted => self.peaceful,
             _ => false,

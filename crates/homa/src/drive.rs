@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use homa_driver::TxPacket;
+use homa_driver::{Refusal, TxPacket, Unreachable};
 use homa_proto::{Event, RxPacket, Time, Transmit};
 
 use crate::buffers::Buffers;
@@ -101,8 +101,15 @@ impl Core {
             self.endpoint.handle_packets(now, burst, &mut self.buffers);
         }
         let mut told = false;
-        while let Some(peer) = self.driver.poll_unreachable() {
-            self.endpoint.peer_unreachable(now, peer);
+        while let Some(Unreachable { peer, what }) = self.driver.poll_unreachable() {
+            let report = match what {
+                Refusal::Peer => homa_proto::Unreachable::Peer,
+                Refusal::Protocol => homa_proto::Unreachable::Protocol,
+                Refusal::Port { port, sender_id } => {
+                    homa_proto::Unreachable::Port { port, rpc_id: sender_id }
+                }
+            };
+            self.endpoint.peer_unreachable(now, peer, report);
             told = true;
         }
         count > 0 || told

@@ -47,6 +47,15 @@ pub enum CallError {
         /// The server.
         to: ServerAddr,
     },
+    /// The server's machine knows no Homa, as the network says. (EPROTONOSUPPORT in the kernel's words.)
+    #[error(
+        "the machine of {to} does not speak Homa over IP protocol 146: start a host there with the raw driver (or the kernel \
+         module), or use the UDP driver on both sides"
+    )]
+    ProtocolUnreachable {
+        /// The server.
+        to: ServerAddr,
+    },
     /// The peer never answered.
     #[error(
         "{to} did not answer: its host is down, or the network between us loses everything; the request may have run"
@@ -124,6 +133,7 @@ impl CallError {
         match error {
             RpcError::Timeout => CallError::TimedOut { to },
             RpcError::Unreachable => CallError::Unreachable { to },
+            RpcError::ProtocolUnreachable => CallError::ProtocolUnreachable { to },
             RpcError::NoSuchPort => CallError::NoSuchPort { to },
             RpcError::PeerRestarted => CallError::PeerRestarted { to },
             RpcError::ResponseLost => CallError::ResponseLost { to },

@@ -10,7 +10,8 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use crate::burst::RxBurst;
-use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket};
+use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
+use crate::filter::ReceiveFilter;
 use line::{Line, Packet};
 
 pub use line::FaultCounts;
@@ -194,8 +195,12 @@ impl<D: Driver> Driver for FaultDriver<D> {
         [own, self.inner.poll_timeout()].into_iter().flatten().min()
     }
 
-    fn poll_unreachable(&mut self) -> Option<SocketAddr> {
+    fn poll_unreachable(&mut self) -> Option<Unreachable> {
         self.inner.poll_unreachable()
+    }
+
+    fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
+        self.inner.set_receive_filter(filter)
     }
 
     fn link_mbps(&self) -> Option<u32> {

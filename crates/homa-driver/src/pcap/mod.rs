@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::burst::RxBurst;
-use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, dscp_byte};
+use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable, dscp_byte};
+use crate::filter::ReceiveFilter;
 use format::{Captured, append, file_header};
 
 /// Records are written together once they are this many bytes, and whenever nothing comes in. As long as a packet or two of the
@@ -263,8 +264,12 @@ impl<D: Driver> Driver for PcapDriver<D> {
         self.inner.poll_timeout()
     }
 
-    fn poll_unreachable(&mut self) -> Option<SocketAddr> {
+    fn poll_unreachable(&mut self) -> Option<Unreachable> {
         self.inner.poll_unreachable()
+    }
+
+    fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
+        self.inner.set_receive_filter(filter)
     }
 
     fn link_mbps(&self) -> Option<u32> {

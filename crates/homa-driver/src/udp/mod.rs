@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::burst::RxBurst;
-use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket};
+use crate::driver::{BufferSizes, Driver, DriverStats, Refusal, TxPacket, Unreachable};
 use address::Family;
 use error_queue::Cause;
 use path_mtu::{PathMtus, overhead_bytes};
@@ -127,7 +127,7 @@ pub struct UdpDriver {
     tx: TxRing,
     rx: RxRing,
     paths: RefCell<PathMtus>,
-    unreachable: VecDeque<SocketAddr>,
+    unreachable: VecDeque<Unreachable>,
     /// The socket's count of drops as it was last told, modulo 2^32.
     queue_drops: u32,
     link_mbps: Option<u32>,
@@ -195,8 +195,9 @@ impl UdpDriver {
                     if self.unreachable.len() == UNREACHABLE_MAX {
                         self.unreachable.pop_front();
                     }
-                    if !self.unreachable.contains(&error.to) {
-                        self.unreachable.push_back(error.to);
+                    let report = Unreachable { peer: error.to, what: Refusal::Peer };
+                    if !self.unreachable.contains(&report) {
+                        self.unreachable.push_back(report);
                     }
                 }
                 Cause::TooBig => self.paths.get_mut().refused(error.to, None),
@@ -334,7 +335,7 @@ impl Driver for UdpDriver {
         Some(self.socket.as_fd())
     }
 
-    fn poll_unreachable(&mut self) -> Option<SocketAddr> {
+    fn poll_unreachable(&mut self) -> Option<Unreachable> {
         self.unreachable.pop_front()
     }
 

@@ -1,0 +1,90 @@
+//! Which packets a process takes, where several share a host's address.
+
+/// Offset of the destination port in a Homa packet, two bytes in network order.
+pub(crate) const DESTINATION_PORT_AT: usize = 2;
+
+/// The packets that a process is for.
+///
+/// Whatever the filter, acknowledgements concern all processes: they arrive with packets for any port of the host. A driver that
+/// filters gives each process also the ACK, CUTOFFS and FREEZE packets for all ports, whole, and of the DATA packets for others
+/// that carry an acknowledgement the header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReceiveFilter {
+    /// Ascending.
+    ports: Vec<u16>,
+    /// Ascending.
+    others: Option<Vec<u16>>,
+}
+
+impl ReceiveFilter {
+    /// For the Homa ports of this process, in any order. One of the processes that share an address answers also for the ports
+    /// that nobody has: it names those that `others` have, the rest pass `None`.
+    #[must_use]
+    pub fn new(ports: impl IntoIterator<Item = u16>, others: Option<Vec<u16>>) -> ReceiveFilter {
+        let sorted = |mut ports: Vec<u16>| {
+            ports.sort_unstable();
+            ports.dedup();
+            ports
+        };
+        ReceiveFilter { ports: sorted(ports.into_iter().collect()), others: others.map(sorted) }
+    }
+
+    /// The filter of a process that has its address to itself: everything is for it.
+    #[must_use]
+    pub fn everything() -> ReceiveFilter {
+        ReceiveFilter::new([], Some(Vec::new()))
+    }
+
+    /// Ports of this process, ascending.
+    #[must_use]
+    pub fn ports(&self) -> &[u16] {
+        &self.ports
+    }
+
+    /// Ports of other processes, ascending, where this one answers for those that nobody has.
+    #[must_use]
+    pub fn others(&self) -> Option<&[u16]> {
+        self.others.as_deref()
+    }
+
+    /// Whether a packet, given from the first byte of its Homa header on, is for this process: for one of its ports, or for
+    /// nobody's where it answers for those. A packet without a destination port is nobody's. What is not for it belongs to
+    /// another process; it may be cut behind the header of a DATA packet, 56 bytes, and is good for what concerns the whole
+    /// host.
+    #[must_use]
+    pub fn takes(&self, packet: &[u8]) -> bool {
+        let port = packet.get(DESTINATION_PORT_AT..DESTINATION_PORT_AT + 2);
+        let port = port.map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+        let has = |ports: &[u16], port| ports.binary_search(&port).is_ok();
+        match (&self.others, port) {
+            (_, Some(port)) if has(&self.ports, port) => true,
+            (Some(others), Some(port)) => !has(others, port),
+            (others, None) => others.is_some(),
+            (None, _) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to_port(port: u16) -> Vec<u8> {
+        [&[0x80, 1][..], &port.to_be_bytes(), &[0; 24]].concat()
+    }
+
+    #[test]
+    fn a_process_takes_its_ports_and_where_it_answers_for_them_nobodys() {
+        let mut filter = ReceiveFilter::new([40_000, 99], None);
+        let takes = |filter: &ReceiveFilter| [99, 40_000, 7, 8].map(|port| filter.takes(&to_port(port)));
+        assert_eq!(takes(&filter), [true, true, false, false]);
+        filter = ReceiveFilter::new([40_000, 99], Some(vec![99, 7]));
+        assert_eq!(takes(&filter), [true, true, false, true]);
+        assert!(
+            filter.takes(&[1, 2, 3]),
+            "what is no packet is counted by whoever answers for nobody's ports"
+        );
+        assert!(!ReceiveFilter::default().takes(&[1, 2, 3]));
+        assert_eq!(takes(&ReceiveFilter::everything()), [true; 4]);
+    }
+}
