@@ -10,9 +10,10 @@ use crate::time::Time;
 const TICK_SHIFT: u32 = 17;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// Five levels of 64 slots reach 39 hours; later deadlines wait in the last slot and are looked at again then.
-const LEVELS: usize = 5;
-const REACH: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
+/// Eight levels of 64 slots reach every tick that 64 bits of nanoseconds can name, so that no deadline is ever cut short.
+const LEVELS: usize = 8;
+const LAST_TICK: u64 = u64::MAX >> TICK_SHIFT;
+const _: () = assert!(SLOT_BITS * LEVELS as u32 + TICK_SHIFT >= u64::BITS);
 
 /// Timers of slots (of RPCs, or of peers), each armed at most once.
 #[derive(Debug)]
@@ -88,7 +89,7 @@ impl TimerWheel {
     /// Arms `slot` for `at`, or moves it there. It expires at the first tick not before `at`.
     pub(crate) fn arm(&mut self, slot: u32, at: Time) {
         self.disarm(slot);
-        let tick = at.as_ns().div_ceil(1 << TICK_SHIFT).clamp(self.current, self.current | REACH);
+        let tick = at.as_ns().div_ceil(1 << TICK_SHIFT).clamp(self.current, LAST_TICK);
         self.deadlines[slot as usize] = tick;
         self.place(slot, tick);
         self.armed += 1;
@@ -201,6 +202,24 @@ mod tests {
         assert_eq!(budget, 0);
         assert!(wheel.armed() >= 990);
         assert!(wheel.next().unwrap() <= tick(100));
+    }
+
+    /// A wheel of a bounded reach once put all later deadlines on its last tick, where they were due for ever after 39 hours.
+    #[test]
+    fn timers_of_a_host_that_runs_for_years_are_not_due_at_once() {
+        let mut wheel = TimerWheel::with_capacity(0);
+        wheel.ensure(0);
+        for now in [(1 << 30) - 1, (1 << 33) + 5, 1 << 38, (1 << 42) + 77] {
+            for delay in [1, 50, 1 << 31] {
+                wheel.arm(0, tick(now + delay));
+                let mut budget = 100;
+                assert_eq!(wheel.pop_due(tick(now), &mut budget), None, "{delay} ticks too early");
+                assert_eq!(wheel.pop_due(tick(now + delay), &mut budget), Some(0));
+                wheel.check();
+            }
+        }
+        wheel.arm(0, Time::NEVER);
+        assert!(wheel.next().is_some_and(|at| at > tick(1 << 46)));
     }
 
     proptest! {
