@@ -15,6 +15,9 @@ pub enum FinishedPolicy {
     ForgetOldest,
 }
 
+/// RPCs count their unanswered packets in a byte.
+const MAX_TRIES: u32 = u8::MAX as u32;
+
 /// The settings of one endpoint. Times are in nanoseconds, sizes in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -63,7 +66,7 @@ pub struct Config {
     pub resend_interval_ns: u64,
     /// Ceiling of the doubled interval between RESENDs.
     pub resend_interval_max_ns: u64,
-    /// RESENDs without any answer before an RPC fails; bounds what a lost peer costs.
+    /// RESENDs without any answer before an RPC fails, at most 255; bounds what a lost peer costs.
     pub max_resends: u32,
     /// Time between two rounds of RESENDs to one peer, on average; bounds their rate however many RPCs wait (kernel: one
     /// RPC of a peer per 5 ms).
@@ -74,7 +77,7 @@ pub struct Config {
     pub need_ack_interval_ns: u64,
     /// Ceiling of the doubled interval between NEED_ACKs.
     pub need_ack_interval_max_ns: u64,
-    /// NEED_ACKs without an answer before the server frees the RPC.
+    /// NEED_ACKs without an answer before the server frees the RPC, at most 255.
     pub max_need_acks: u32,
     /// For how long a packet may be delayed in the network: finished ids are kept this long.
     pub max_packet_lifetime_ns: u64,
@@ -178,7 +181,7 @@ impl Config {
     /// # Errors
     /// Names the first field that breaks a rule, and the rule.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let rules: [(bool, &'static str, &'static str); 14] = [
+        let rules: [(bool, &'static str, &'static str); 16] = [
             (self.unsched_bytes >= 1, "unsched_bytes", "must be at least 1"),
             (self.max_incoming >= 1, "max_incoming", "must be at least 1"),
             (self.max_overcommit >= 1, "max_overcommit", "must be at least 1"),
@@ -192,6 +195,16 @@ impl Config {
                 self.resend_interval_ns >= 1 && self.resend_interval_max_ns >= self.resend_interval_ns,
                 "resend_interval_ns",
                 "must be positive and not above resend_interval_max_ns",
+            ),
+            (
+                self.max_resends <= MAX_TRIES,
+                "max_resends",
+                "must be at most 255, or it would never be reached",
+            ),
+            (
+                self.max_need_acks <= MAX_TRIES,
+                "max_need_acks",
+                "must be at most 255, or it would never be reached",
             ),
             (
                 self.max_message >= 1 && self.max_message <= i32::MAX as u32,
@@ -214,5 +227,19 @@ impl Config {
             Some(&(_, field, rule)) => Err(ConfigError { field, rule }),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RPCs count in a byte: a limit beyond it was never reached, and a lost peer was asked for ever.
+    #[test]
+    fn a_number_of_tries_that_cannot_be_counted_is_refused() {
+        let field = |config: Config| config.validate().map_err(|error| error.field);
+        assert_eq!(field(Config { max_resends: 256, ..Config::default() }), Err("max_resends"));
+        assert_eq!(field(Config { max_need_acks: 256, ..Config::default() }), Err("max_need_acks"));
+        assert_eq!(field(Config { max_resends: 255, max_need_acks: 255, ..Config::default() }), Ok(()));
     }
 }
