@@ -1,0 +1,105 @@
+//! The host's cutoffs, the same for all its processes, and the traffic they are made from.
+//!
+//! There are two banks. A writer, who has the registry's lock, fills the one that is not in use and then publishes it by one
+//! store; if it dies before, nothing has happened. A reader that was overtaken sees that the count of publications moved, and
+//! keeps what it has until it looks again.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
+
+use homa_proto::wire::PRIORITIES;
+
+use super::layout::{BUCKETS, CutoffBank, Layout};
+
+/// Cutoffs and their version.
+pub(crate) type Set = ([u32; PRIORITIES], u16);
+
+/// Makes `set` the host's. The caller has the registry's lock.
+pub(super) fn publish(layout: &Layout, (levels, version): Set) {
+    write(&layout.cutoffs_published.0, &layout.cutoff_banks, (levels, version));
+}
+
+/// The number of the last publication and its set, or `None` if it was overtaken while it was read.
+pub(super) fn read(layout: &Layout) -> Option<(u64, Set)> {
+    read_bank(&layout.cutoffs_published.0, &layout.cutoff_banks)
+}
+
+fn write(published: &AtomicU64, banks: &[CutoffBank; 2], (levels, version): Set) {
+    let next = published.load(Relaxed).wrapping_add(1);
+    let bank = &banks[(next % 2) as usize];
+    // Whoever reads any of what follows sees, after its own fence, that the set it looked for is no more the last.
+    fence(Release);
+    for (to, from) in bank.levels.iter().zip(levels) {
+        to.store(from, Relaxed);
+    }
+    bank.version.store(u32::from(version), Relaxed);
+    published.store(next, Release);
+}
+
+fn read_bank(published: &AtomicU64, banks: &[CutoffBank; 2]) -> Option<(u64, Set)> {
+    let number = published.load(Acquire);
+    let bank = &banks[(number % 2) as usize];
+    let mut levels = [0; PRIORITIES];
+    for (to, from) in levels.iter_mut().zip(&bank.levels) {
+        *to = from.load(Relaxed);
+    }
+    let version = bank.version.load(Relaxed) as u16;
+    fence(Acquire);
+    (published.load(Relaxed) == number).then_some((number, (levels, version)))
+}
+
+/// Adds what a process has seen to what the leader is to take.
+pub(super) fn add_observed(layout: &Layout, bucket: usize, bytes: u64) {
+    layout.observed[bucket.min(BUCKETS - 1)].fetch_add(bytes, Relaxed);
+}
+
+/// Takes what the processes have seen.
+pub(super) fn take_observed(layout: &Layout, mut take: impl FnMut(usize, u64)) {
+    for (bucket, bytes) in layout.observed.iter().enumerate() {
+        if bytes.load(Relaxed) != 0 {
+            take(bucket, bytes.swap(0, Relaxed));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+    use super::*;
+
+    #[test]
+    fn a_set_is_read_whole_or_not_at_all() {
+        let bank = || CutoffBank { levels: [const { AtomicU32::new(0) }; 8], version: AtomicU32::new(0) };
+        let (published, banks) = (AtomicU64::new(0), [bank(), bank()]);
+        let over = AtomicBool::new(false);
+        write(&published, &banks, ([1; 8], 1));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 2..50_000_u32 {
+                    write(&published, &banks, ([n; 8], n as u16));
+                }
+                over.store(true, SeqCst);
+            });
+            let mut last = 0;
+            while !over.load(SeqCst) {
+                let Some((number, (levels, version))) = read_bank(&published, &banks) else { continue };
+                assert!(levels == [number as u32; 8] && version == number as u16, "{levels:?} of {number}");
+                assert!(number >= last);
+                last = number;
+            }
+        });
+        assert_eq!(read_bank(&published, &banks), Some((49_999, ([49_999; 8], 49_999_u32 as u16))));
+    }
+
+    #[test]
+    fn a_writer_that_dies_before_it_publishes_changes_nothing() {
+        let bank = || CutoffBank { levels: [const { AtomicU32::new(0) }; 8], version: AtomicU32::new(0) };
+        let (published, banks) = (AtomicU64::new(0), [bank(), bank()]);
+        write(&published, &banks, ([5; 8], 3));
+        banks[0].levels[4].store(77, Relaxed); // It got so far.
+        assert_eq!(read_bank(&published, &banks), Some((1, ([5; 8], 3))));
+        write(&published, &banks, ([6; 8], 4));
+        assert_eq!(read_bank(&published, &banks), Some((2, ([6; 8], 4))));
+    }
+}

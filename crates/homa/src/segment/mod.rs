@@ -1,0 +1,436 @@
+//! What the processes that share a host address share: a segment of memory in a file, one per network namespace.
+//!
+//! Over raw IP a host is an address, not an address and a port as over UDP, so all processes of a network namespace are one
+//! host to their peers. Their ports, RPC ids, incarnation, cutoffs, grant budget and uplink are therefore one as well.
+//!
+//! Each host (mostly one per process) has a slot, and lives as long as it holds a lock on the byte of that slot, which the
+//! kernel drops on any death. There is no service to start and none to restart: whoever finds a slot without its lock frees
+//! what it had. Rare changes are made under a lock of the same kind ([`registry`]); what changes often is lock-free, each part
+//! with its reasons: [`lease`], [`cutoffs`], [`uplink`].
+//!
+//! One of the processes leads. It answers for the ports that nobody has, so that peers get one answer and not one from each;
+//! it looks for the dead; and it computes the cutoffs, from the traffic of all. Who leads is written down: a leader that dies or
+//! stands still is replaced by whoever notices first.
+
+mod cutoffs;
+mod error;
+mod layout;
+mod lease;
+mod lock;
+mod map;
+mod registry;
+#[cfg(test)]
+pub(crate) mod tests;
+mod uplink;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use homa_proto::wire::PRIORITIES;
+
+pub(crate) use cutoffs::Set as CutoffSet;
+pub use error::SegmentError;
+pub use layout::MAX_PROCESSES;
+use layout::ORPHAN;
+use lease::Leases;
+use map::{Head, Map};
+pub(crate) use registry::Bound;
+use registry::Registry;
+
+/// Stands for the slot of a host that has none yet.
+const NO_SLOT: usize = usize::MAX;
+
+/// Client ports begin here (ID-6).
+const FIRST_CLIENT_PORT: u16 = 0x8000;
+
+/// RPC ids leased at a time: whole blocks of the peers' tables of finished ids, and so many that leasing costs nothing.
+pub(crate) const IDS_PER_LEASE: u64 = 1 << 12;
+
+/// How long to wait for the registry's lock, which is held for microseconds, before somebody is told.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a leader may stand still before another process leads: as long as a peer's RPC surely lasts without an answer.
+const LEADER_PATIENCE_NS: u64 = 250_000_000;
+
+/// What the first process of a host brings along.
+#[derive(Clone, Debug)]
+pub(crate) struct Founding {
+    /// 40 bits, from the wall clock.
+    pub(crate) incarnation: u64,
+    /// Any number; the first id follows from it.
+    pub(crate) seed: u64,
+    pub(crate) cutoffs: [u32; PRIORITIES],
+    /// Bytes that may be granted and not received.
+    pub(crate) budget: u64,
+}
+
+/// This host's part in the segment.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    // The mapping goes before the file, whose closing gives the slot to others.
+    map: Map,
+    file: File,
+    path: PathBuf,
+    threads: Mutex<()>,
+    slot: usize,
+}
+
+/// What a process remembers between two ticks.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    generation: Option<u64>,
+    /// The leader, its beat, and when that was first seen.
+    leader: Option<(usize, u32, u64)>,
+}
+
+/// The segment's file in `dir` for the network namespace of the calling thread.
+pub(crate) fn path_in(dir: &Path) -> Result<PathBuf, SegmentError> {
+    // A thread may be in another namespace than its process.
+    let namespace = Path::new("/proc/thread-self/ns/net");
+    let meta = std::fs::metadata(namespace).map_err(|source| SegmentError::System {
+        what: "look up the network namespace in",
+        path: namespace.to_owned(),
+        source,
+    })?;
+    Ok(dir.join(format!("homa-net-{}", meta.ino())))
+}
+
+impl Segment {
+    /// Takes a slot in the segment in file `path`, which is made anew if nobody uses it.
+    pub(crate) fn open(path: &Path, founding: &Founding) -> Result<Segment, SegmentError> {
+        let system = |what, source| SegmentError::System { what, path: path.to_owned(), source };
+        loop {
+            let file = map::open(path)?;
+            wait_for_registry(&file, path)?;
+            let links = file.metadata().map_err(|source| system("look at", source))?.nlink();
+            if links == 0 {
+                continue; // Somebody removed it while we waited.
+            }
+            let alone = !lock::is_held(&file, lock::ANY_SLOT);
+            match map::head(&file, path)? {
+                Head::Ours => {}
+                Head::Other { version, size } if !alone => {
+                    return Err(SegmentError::Version {
+                        path: path.to_owned(),
+                        found: format!("version {version} of {size} bytes"),
+                        expected: format!("version {} of {} bytes", layout::VERSION, layout::SIZE),
+                    });
+                }
+                Head::Empty | Head::Other { .. } => map::make(&file, path)?,
+            }
+            let map = Map::new(&file, path)?;
+            let mut segment =
+                Segment { map, file, path: path.to_owned(), threads: Mutex::new(()), slot: NO_SLOT };
+            segment.map.holder.store(std::process::id(), Relaxed);
+            if alone {
+                segment.found(founding);
+            }
+            let slot = {
+                let registry = Registry { segment: &segment, _threads: lock_threads(&segment.threads) };
+                registry.claim_slot(std::process::id())?
+            };
+            segment.slot = slot;
+            return Ok(segment);
+        }
+    }
+
+    /// Makes the segment new for a host that nobody was. A death on the way leaves it unmade, with nobody in it.
+    fn found(&self, founding: &Founding) {
+        let map = &*self.map;
+        let (made, ids) = (map.made.load(Acquire) == 1, map.next_id.0.load(Relaxed));
+        map.made.store(0, Relaxed);
+        for slot in &map.slots {
+            slot.pid.store(0, Relaxed);
+            slot.lease.store(0, Relaxed);
+            slot.wants.store(0, Relaxed);
+        }
+        for port in &map.ports {
+            port.store(0, Relaxed);
+        }
+        for bytes in &map.observed {
+            bytes.store(0, Relaxed);
+        }
+        map.slots_used.store(0, Relaxed);
+        map.leader.store(0, Relaxed);
+        map.found_dead.store(0, Relaxed);
+        map.uplink_idle_at.0.store(0, Relaxed);
+        map.budget.store(founding.budget.max(1), Relaxed);
+        map.next_client_port.store(u32::from(FIRST_CLIENT_PORT), Relaxed);
+        // HOST-3: ids go on where the last host of this file ended, whose packets may still be on their way.
+        let first = founding.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) & !(2 * IDS_PER_LEASE - 1);
+        map.next_id.0.store(if made { ids } else { first }, Relaxed);
+        // HOST-2: newer than the last, also where the clock went back.
+        let incarnation = founding.incarnation & INCARNATIONS;
+        let last = map.incarnation.load(Relaxed) & INCARNATIONS;
+        let ahead = incarnation.wrapping_sub(last) & INCARNATIONS;
+        let newer = !made || ahead != 0 && ahead <= INCARNATIONS / 2;
+        let incarnation = if newer { incarnation } else { last.wrapping_add(1) & INCARNATIONS };
+        map.incarnation.store(incarnation.max(1), Relaxed);
+        cutoffs::publish(map, (founding.cutoffs, 1));
+        map.generation.fetch_add(1, Relaxed);
+        self.map.write_head();
+        map.made.store(1, Release);
+    }
+
+    fn system(&self, what: &'static str, source: io::Error) -> SegmentError {
+        SegmentError::System { what, path: self.path.clone(), source }
+    }
+
+    /// Waits for the right to change the segment.
+    fn registry(&self) -> Result<Registry<'_>, SegmentError> {
+        let threads = lock_threads(&self.threads);
+        wait_for_registry(&self.file, &self.path)?;
+        self.map.holder.store(std::process::id(), Relaxed);
+        Ok(Registry { segment: self, _threads: threads })
+    }
+
+    /// The right to change the segment, if it is to be had at once.
+    fn try_registry(&self) -> Option<Registry<'_>> {
+        let threads = self.threads.try_lock().ok()?;
+        if !lock::try_lock(&self.file, lock::REGISTRY).ok()? {
+            return None;
+        }
+        self.map.holder.store(std::process::id(), Relaxed);
+        Some(Registry { segment: self, _threads: threads })
+    }
+
+    fn is_alive(&self, slot: usize) -> bool {
+        slot == self.slot || lock::is_held(&self.file, lock::slot(slot))
+    }
+
+    fn leader(&self) -> Option<usize> {
+        (self.map.leader.load(Acquire) as usize).checked_sub(1).filter(|slot| *slot < MAX_PROCESSES)
+    }
+
+    fn slots_used(&self) -> usize {
+        (self.map.slots_used.load(Acquire) as usize).min(MAX_PROCESSES)
+    }
+
+    fn owner(&self, port: u16) -> Option<usize> {
+        let owner = self.map.ports[usize::from(port)].load(Acquire);
+        usize::from(owner).checked_sub(1).filter(|slot| *slot < MAX_PROCESSES)
+    }
+
+    /// Whether the last owner of a port that nobody has died with it.
+    pub(crate) fn is_orphan(&self, port: u16) -> bool {
+        self.map.ports[usize::from(port)].load(Acquire) == ORPHAN
+    }
+}
+
+const INCARNATIONS: u64 = (1 << 40) - 1;
+
+fn lock_threads(threads: &Mutex<()>) -> MutexGuard<'_, ()> {
+    // It guards nothing in memory, so a panic of another thread spoils nothing.
+    threads.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_for_registry(file: &File, path: &Path) -> Result<(), SegmentError> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(20);
+    loop {
+        let taken = lock::try_lock(file, lock::REGISTRY);
+        let failed = |source| SegmentError::System { what: "lock", path: path.to_owned(), source };
+        if taken.map_err(failed)? {
+            return Ok(());
+        }
+        if start.elapsed() > LOCK_PATIENCE {
+            let pid = map::holder(file);
+            return Err(SegmentError::Locked { path: path.to_owned(), pid, waited: LOCK_PATIENCE });
+        }
+        // Not asleep in the kernel's queue, where nobody would be told about a holder that is stopped.
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(1));
+    }
+}
+
+/// Ports.
+impl Segment {
+    /// Takes a server port.
+    pub(crate) fn bind(&self, port: u16) -> Result<Bound, SegmentError> {
+        self.registry()?.bind(port)
+    }
+
+    /// Takes any client port.
+    pub(crate) fn open_client(&self) -> Result<u16, SegmentError> {
+        self.registry()?.open_client()
+    }
+
+    /// Gives ports of this process up; `false` if that must be tried again later, because somebody has the lock.
+    pub(crate) fn try_release(&self, ports: &[u16]) -> bool {
+        let registry = self.try_registry();
+        for &port in ports {
+            let Some(registry) = &registry else { return false };
+            registry.release(port);
+        }
+        true
+    }
+
+    /// Whether packets to this port are another process's business.
+    pub(crate) fn is_foreign(&self, port: u16) -> bool {
+        match self.owner(port) {
+            Some(slot) => slot != self.slot,
+            None => !self.is_leader(),
+        }
+    }
+
+    /// The ports of this process, and those of the others, in ascending order.
+    pub(crate) fn ports(&self) -> (Vec<u16>, Vec<u16>) {
+        let (mut mine, mut others) = (Vec::new(), Vec::new());
+        for port in 0..=u16::MAX {
+            match self.owner(port) {
+                Some(slot) if slot == self.slot => mine.push(port),
+                Some(_) => others.push(port),
+                None => {}
+            }
+        }
+        (mine, others)
+    }
+
+    /// The ports whose owner died and that nobody has bound since.
+    pub(crate) fn orphans(&self) -> Vec<u16> {
+        (1..=u16::MAX).filter(|&port| self.is_orphan(port)).collect()
+    }
+}
+
+/// What belongs to the host.
+impl Segment {
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.map.incarnation.load(Relaxed)
+    }
+
+    /// The first of [`IDS_PER_LEASE`] even ids, two apart, that nobody else gets.
+    pub(crate) fn lease_ids(&self) -> u64 {
+        self.map.next_id.0.fetch_add(2 * IDS_PER_LEASE, Relaxed)
+    }
+
+    /// See [`Leases::adjust`].
+    pub(crate) fn lease_grants(&self, demand: u64, outstanding: u64) -> u64 {
+        self.leases().adjust(demand, outstanding)
+    }
+
+    fn leases(&self) -> Leases<'_> {
+        let budget = self.map.budget.load(Relaxed);
+        Leases { slots: &self.map.slots[..self.slots_used()], mine: self.slot, budget }
+    }
+
+    /// Nanoseconds that the uplink needs for what all processes have given it.
+    pub(crate) fn uplink_backlog_ns(&self, now_ns: u64) -> u64 {
+        uplink::backlog_ns(&self.map.uplink_idle_at.0, now_ns)
+    }
+
+    /// This process gave the uplink packets of `ns` nanoseconds.
+    pub(crate) fn uplink_sent(&self, now_ns: u64, ns: u64) {
+        uplink::sent(&self.map.uplink_idle_at.0, now_ns, ns);
+    }
+
+    /// The number of the last set of cutoffs, and the set; `None`: ask again later.
+    pub(crate) fn cutoffs(&self) -> Option<(u64, CutoffSet)> {
+        cutoffs::read(&self.map)
+    }
+
+    /// The leader's new cutoffs; whether they were taken.
+    pub(crate) fn publish_cutoffs(&self, set: CutoffSet) -> bool {
+        self.try_registry().is_some_and(|registry| registry.publish_cutoffs(set))
+    }
+
+    /// Adds unscheduled bytes that this process saw to what the leader takes.
+    pub(crate) fn add_observed(&self, bucket: usize, bytes: u64) {
+        cutoffs::add_observed(&self.map, bucket, bytes);
+    }
+
+    /// Takes what the others saw.
+    pub(crate) fn take_observed(&self, take: impl FnMut(usize, u64)) {
+        cutoffs::take_observed(&self.map, take);
+    }
+}
+
+/// Life and death.
+impl Segment {
+    /// To be called every few tens of milliseconds while this process drives its host: a sign of life, a look at the others.
+    /// Whether ports, processes or the leader changed since the last call.
+    pub(crate) fn tick(&self, now_ns: u64, watch: &mut Watch) -> bool {
+        self.map.slots[self.slot].beat.fetch_add(1, Relaxed);
+        if self.is_leader() {
+            let dead = |slot: usize| self.map.slots[slot].pid.load(Relaxed) != 0 && !self.is_alive(slot);
+            if (0..self.slots_used()).any(dead)
+                && let Some(registry) = self.try_registry()
+            {
+                registry.bury_dead();
+            }
+        } else {
+            let stands_still = self.standing_leader(now_ns, watch);
+            let leads = self.leader();
+            if (leads.is_none() || leads == stands_still || leads.is_some_and(|slot| !self.is_alive(slot)))
+                && let Some(registry) = self.try_registry()
+            {
+                registry.bury_dead();
+                registry.lead(stands_still);
+            }
+        }
+        let generation = self.map.generation.load(Acquire);
+        watch.generation.replace(generation) != Some(generation)
+    }
+
+    /// The leader, if it has given no sign of life for too long.
+    fn standing_leader(&self, now_ns: u64, watch: &mut Watch) -> Option<usize> {
+        let leader = self.leader()?;
+        let beat = self.map.slots[leader].beat.load(Relaxed);
+        match watch.leader {
+            Some((slot, seen, since)) if (slot, seen) == (leader, beat) => {
+                (now_ns.saturating_sub(since) > LEADER_PATIENCE_NS).then_some(leader)
+            }
+            _ => {
+                watch.leader = Some((leader, beat, now_ns));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn is_leader(&self) -> bool {
+        self.leader() == Some(self.slot)
+    }
+
+    /// Numbers for the metrics.
+    pub(crate) fn counts(&self) -> Counts {
+        let map = &*self.map;
+        let used = &map.slots[..self.slots_used()];
+        Counts {
+            processes: used.iter().filter(|slot| slot.pid.load(Relaxed) != 0).count() as u64,
+            slot: self.slot as u64,
+            is_leader: self.is_leader(),
+            found_dead: u64::from(map.found_dead.load(Relaxed)),
+            budget_bytes: map.budget.load(Relaxed),
+            lease_bytes: map.slots[self.slot].lease.load(Relaxed),
+            leased_bytes: self.leases().total(),
+        }
+    }
+}
+
+/// See [`Segment::counts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) processes: u64,
+    pub(crate) slot: u64,
+    pub(crate) is_leader: bool,
+    pub(crate) found_dead: u64,
+    pub(crate) budget_bytes: u64,
+    pub(crate) lease_bytes: u64,
+    pub(crate) leased_bytes: u64,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if self.slot == NO_SLOT {
+            return;
+        }
+        // If the lock is not to be had, the others find this slot without its own lock, as after a death.
+        if let Ok(registry) = self.registry() {
+            registry.leave();
+        }
+    }
+}

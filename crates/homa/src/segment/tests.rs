@@ -1,0 +1,367 @@
+//! Tests with several processes: each is this test program again, told by its environment what to do.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::AtomicU32;
+
+use super::*;
+
+const ROLE: &str = "HOMA_SEGMENT_TEST_ROLE";
+const FILE: &str = "HOMA_SEGMENT_TEST_FILE";
+
+/// A directory of its own for each test, gone with it.
+pub(crate) struct Dir(PathBuf);
+
+impl Dir {
+    pub(crate) fn new() -> Dir {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Relaxed);
+        let dir = std::env::temp_dir().join(format!("homa-segment-{}-{number}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        Dir(dir)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("segment")
+    }
+
+    fn open(&self) -> Segment {
+        Segment::open(&self.file(), &founding(1_000)).unwrap()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn founding(incarnation: u64) -> Founding {
+    Founding { incarnation, seed: 7, cutoffs: [9; PRIORITIES], budget: 400_000 }
+}
+
+/// What a child does.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let path = PathBuf::from(std::env::var(FILE).unwrap());
+    let say = |text: String| {
+        println!("@{text}");
+        io::stdout().flush().unwrap();
+    };
+    let wait = || io::stdin().read_line(&mut String::new()).unwrap();
+    let segment = Segment::open(&path, &founding(5_000)).unwrap();
+    match role.as_str() {
+        "serve" => {
+            segment.tick(0, &mut Watch::default());
+            segment.bind(99).unwrap();
+            let port = segment.open_client().unwrap();
+            let lease = segment.lease_grants(400_000, 0);
+            say(format!("{port} {lease} {}", segment.is_leader()));
+            wait();
+        }
+        "lock" => {
+            let _registry = segment.registry().unwrap();
+            say(String::new());
+            wait();
+        }
+        "lease" => {
+            let ids: Vec<String> = (0..2_000).map(|_| segment.lease_ids().to_string()).collect();
+            let ports: Vec<String> = (0..50).map(|_| segment.open_client().unwrap().to_string()).collect();
+            say(format!("{} {}", ids.join(","), ports.join(",")));
+            wait();
+        }
+        role => panic!("{role}?"),
+    }
+}
+
+struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(role: &str, file: &Path) -> Process {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "segment::tests::child", "--nocapture"])
+            .envs([(ROLE, role.as_ref()), (FILE, file.as_os_str())])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Process { child, stdin, stdout }
+    }
+
+    /// What it says next.
+    fn hear(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "the child ended");
+            if let Some((_, text)) = line.split_once('@') {
+                return text.trim_end().to_owned();
+            }
+        }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn end(mut self) {
+        drop(self.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn who_joins_a_living_host_has_its_incarnation_and_a_slot_of_its_own() {
+    let dir = Dir::new();
+    let first = dir.open();
+    let second = Segment::open(&dir.file(), &founding(2_000)).unwrap();
+    assert_eq!((first.incarnation(), second.incarnation()), (1_000, 1_000));
+    assert_ne!(first.slot, second.slot);
+    assert_eq!(second.counts().processes, 2);
+    drop(first);
+    let third = Segment::open(&dir.file(), &founding(3_000)).unwrap();
+    assert_eq!(third.incarnation(), 1_000, "the second still lives");
+    drop((second, third));
+    assert_eq!(Segment::open(&dir.file(), &founding(4_000)).unwrap().incarnation(), 4_000);
+    let earlier = Segment::open(&dir.file(), &founding(2_000)).unwrap();
+    assert_eq!(earlier.incarnation(), 4_001, "newer although the clock went back");
+}
+
+#[test]
+fn ids_go_on_after_the_last_process_ended() {
+    let dir = Dir::new();
+    let first = dir.open();
+    let (one, two) = (first.lease_ids(), first.lease_ids());
+    assert_eq!((one % (2 * IDS_PER_LEASE), two), (0, one + 2 * IDS_PER_LEASE));
+    drop(first);
+    assert_eq!(dir.open().lease_ids(), two + 2 * IDS_PER_LEASE);
+}
+
+#[test]
+fn a_port_has_one_owner_whom_the_error_names() {
+    let dir = Dir::new();
+    let (one, other) = (dir.open(), dir.open());
+    assert_eq!(one.bind(99).unwrap(), Bound { inherited: false });
+    let pid = std::process::id();
+    assert!(matches!(other.bind(99), Err(SegmentError::PortTaken { port: 99, pid: owner }) if owner == pid));
+    assert!(one.bind(99).is_ok(), "what this host has it judges itself");
+    let ports: Vec<u16> = [&one, &other, &one].iter().map(|segment| segment.open_client().unwrap()).collect();
+    assert_eq!(ports, [32_768, 32_769, 32_770]);
+    assert_eq!(one.ports(), (vec![99, 32_768, 32_770], vec![32_769]));
+    assert!(!one.is_foreign(99) && other.is_foreign(99));
+    assert!(other.try_release(&[99]) && other.is_foreign(99), "only the owner gives it up");
+    assert!(one.try_release(&[99, 32_768]));
+    assert_eq!(other.bind(99).unwrap(), Bound { inherited: false });
+    assert_eq!(other.open_client().unwrap(), 32_771, "in turn");
+}
+
+#[test]
+fn ports_nobody_has_are_the_leaders_business() {
+    let dir = Dir::new();
+    let (one, other) = (dir.open(), dir.open());
+    let mut watch = Watch::default();
+    assert!(one.tick(0, &mut watch) && one.is_leader());
+    assert!(!one.tick(0, &mut watch), "nothing new");
+    other.tick(0, &mut Watch::default());
+    assert!(!other.is_leader());
+    assert!(!one.is_foreign(5) && other.is_foreign(5));
+    drop(one);
+    other.tick(0, &mut Watch::default());
+    assert!(other.is_leader() && !other.is_foreign(5));
+}
+
+#[test]
+fn a_leader_that_stands_still_is_replaced() {
+    let dir = Dir::new();
+    let (one, other) = (dir.open(), dir.open());
+    one.tick(0, &mut Watch::default());
+    let mut watch = Watch::default();
+    other.tick(0, &mut watch);
+    one.tick(0, &mut Watch::default());
+    other.tick(LEADER_PATIENCE_NS, &mut watch);
+    other.tick(2 * LEADER_PATIENCE_NS, &mut watch);
+    assert!(one.is_leader(), "it gave a sign of life");
+    other.tick(2 * LEADER_PATIENCE_NS + 1, &mut watch);
+    assert!(other.is_leader() && !one.is_leader());
+}
+
+#[test]
+fn what_a_killed_process_had_is_free_again() {
+    let dir = Dir::new();
+    let mut child = Process::start("serve", &dir.file());
+    assert_eq!(child.hear(), "32768 400000 true");
+    let segment = dir.open();
+    let mut watch = Watch::default();
+    segment.tick(0, &mut watch);
+    assert!(segment.is_foreign(99) && segment.is_foreign(5), "the child lives and leads");
+    assert_eq!((segment.lease_grants(100_000, 0), segment.incarnation()), (0, 5_000));
+    child.kill();
+    assert!(segment.tick(0, &mut watch));
+    assert!(segment.is_leader() && !segment.is_foreign(99) && segment.is_orphan(99));
+    assert_eq!(segment.orphans(), [99, 32_768]);
+    assert_eq!(segment.lease_grants(100_000, 0), 100_000);
+    assert_eq!(segment.ports(), (vec![], vec![]));
+    assert_eq!((segment.counts().processes, segment.counts().found_dead), (1, 1));
+    assert_eq!(segment.bind(99).unwrap(), Bound { inherited: true });
+    assert_eq!(segment.incarnation(), 5_000, "the host lives on");
+}
+
+#[test]
+fn a_dead_processes_port_can_be_bound_before_anybody_has_noticed() {
+    let dir = Dir::new();
+    let mut child = Process::start("serve", &dir.file());
+    child.hear();
+    let segment = dir.open();
+    child.kill();
+    assert_eq!(segment.bind(99).unwrap(), Bound { inherited: true });
+    assert_eq!(segment.counts().leased_bytes, 0);
+}
+
+#[test]
+fn a_process_killed_with_the_lock_in_hand_blocks_nobody() {
+    let dir = Dir::new();
+    let segment = dir.open();
+    let mut child = Process::start("lock", &dir.file());
+    child.hear();
+    assert!(!segment.try_release(&[99]) && !segment.publish_cutoffs(([1; PRIORITIES], 2)));
+    let pid = child.child.id();
+    let error = segment.bind(99).unwrap_err();
+    assert!(matches!(error, SegmentError::Locked { pid: holder, .. } if holder == pid), "{error}");
+    child.kill();
+    segment.bind(99).unwrap();
+}
+
+#[test]
+fn processes_that_lease_at_a_time_get_different_ids_and_ports() {
+    let dir = Dir::new();
+    let _founder = dir.open();
+    let mut children: Vec<Process> = (0..4).map(|_| Process::start("lease", &dir.file())).collect();
+    let (mut ids, mut ports) = (Vec::new(), Vec::new());
+    for child in &mut children {
+        let heard = child.hear();
+        let (some_ids, some_ports) = heard.split_once(' ').unwrap();
+        ids.extend(some_ids.split(',').map(|id| id.parse::<u64>().unwrap()));
+        ports.extend(some_ports.split(',').map(|port| port.parse::<u16>().unwrap()));
+    }
+    ids.sort_unstable();
+    ports.sort_unstable();
+    assert!(ids.windows(2).all(|pair| pair[1] - pair[0] >= 2 * IDS_PER_LEASE) && ids.len() == 8_000);
+    assert_eq!(ports, (32_768..32_968).collect::<Vec<u16>>());
+    children.into_iter().for_each(Process::end);
+}
+
+#[test]
+fn a_file_of_another_version_is_made_new_unless_it_is_in_use() {
+    let dir = Dir::new();
+    let segment = dir.open();
+    segment.map.version.store(77, Relaxed);
+    let error = Segment::open(&dir.file(), &founding(1)).unwrap_err();
+    assert!(matches!(error, SegmentError::Version { .. }) && error.to_string().contains("version 77"));
+    drop(segment);
+    assert_eq!(dir.open().counts().processes, 1);
+    fs::write(dir.file(), [1; 5_000]).unwrap();
+    assert_eq!(dir.open().counts().processes, 1);
+}
+
+#[test]
+fn a_segment_half_made_is_made_again() {
+    let dir = Dir::new();
+    let segment = dir.open();
+    segment.bind(99).unwrap();
+    segment.map.made.store(0, Relaxed);
+    // As a founder leaves it that dies: nothing unlocked in order.
+    let Segment { map, file, .. } = &segment;
+    assert!(map.made.load(Relaxed) == 0 && lock::try_lock(file, lock::slot(0)).unwrap());
+    lock::unlock(file, lock::slot(0));
+    let next = Segment::open(&dir.file(), &founding(9_000)).unwrap();
+    assert_eq!((next.incarnation(), next.counts().processes, next.ports().1.len()), (9_000, 1, 0));
+}
+
+#[test]
+fn only_a_plain_file_of_this_user_alone_is_trusted() {
+    let dir = Dir::new();
+    fs::write(dir.file(), "").unwrap();
+    fs::set_permissions(dir.file(), fs::Permissions::from_mode(0o622)).unwrap();
+    let open = || Segment::open(&dir.file(), &founding(1));
+    assert!(matches!(open(), Err(SegmentError::Untrusted { .. })));
+    fs::remove_file(dir.file()).unwrap();
+    symlink(dir.path().join("elsewhere"), dir.file()).unwrap();
+    assert!(matches!(open(), Err(SegmentError::Untrusted { .. })));
+    fs::remove_file(dir.file()).unwrap();
+    drop(open().unwrap());
+    assert_eq!(fs::metadata(dir.file()).unwrap().permissions().mode() & 0o777, 0o600);
+    // SAFETY: the call only returns a number.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: only root can give a file to another user");
+        return;
+    }
+    std::os::unix::fs::chown(dir.file(), Some(4_711), None).unwrap();
+    let error = open().unwrap_err();
+    assert!(matches!(error, SegmentError::Denied { .. }) && error.to_string().contains("as one user"));
+}
+
+#[test]
+fn a_host_too_many_is_told_so() {
+    let dir = Dir::new();
+    let mut hosts: Vec<Segment> = (0..MAX_PROCESSES).map(|_| dir.open()).collect();
+    let open = || Segment::open(&dir.file(), &founding(1));
+    assert!(matches!(open(), Err(SegmentError::Full { .. })));
+    assert_eq!(hosts[0].counts().processes, MAX_PROCESSES as u64, "nobody lost a slot to it");
+    hosts.pop();
+    assert_eq!(open().unwrap().slot, MAX_PROCESSES - 1);
+}
+
+#[test]
+fn cutoffs_are_the_leaders_to_change() {
+    let dir = Dir::new();
+    let (one, other) = (dir.open(), dir.open());
+    one.tick(0, &mut Watch::default());
+    assert_eq!(other.cutoffs(), Some((1, ([9; PRIORITIES], 1))));
+    assert!(!other.publish_cutoffs(([3; PRIORITIES], 2)));
+    assert!(one.publish_cutoffs(([4; PRIORITIES], 2)));
+    assert_eq!(other.cutoffs(), Some((2, ([4; PRIORITIES], 2))));
+    other.add_observed(3, 500);
+    other.add_observed(3, 20);
+    let mut seen = Vec::new();
+    one.take_observed(|bucket, bytes| seen.push((bucket, bytes)));
+    one.take_observed(|bucket, bytes| seen.push((bucket, bytes)));
+    assert_eq!(seen, [(3, 520)]);
+}
+
+#[test]
+fn the_uplink_is_one() {
+    let dir = Dir::new();
+    let (one, other) = (dir.open(), dir.open());
+    one.uplink_sent(1_000, 300);
+    other.uplink_sent(1_000, 300);
+    assert_eq!(one.uplink_backlog_ns(1_100), 500);
+}
+
+#[test]
+fn the_file_is_named_for_the_network_namespace_of_the_thread() {
+    let path = path_in(Path::new("/somewhere")).unwrap();
+    let number = path.to_str().unwrap().strip_prefix("/somewhere/homa-net-").unwrap();
+    let link = fs::read_link("/proc/thread-self/ns/net").unwrap();
+    assert_eq!(link.to_str().unwrap(), format!("net:[{number}]"));
+}
