@@ -205,6 +205,32 @@ pub struct DriverStats {
     pub send_errors: SendErrors,
 }
 
+impl DriverStats {
+    /// The counts of two paths together.
+    pub(crate) fn plus(self, other: DriverStats) -> DriverStats {
+        let (errors, others) = (self.send_errors, other.send_errors);
+        DriverStats {
+            packets_out: self.packets_out + other.packets_out,
+            bytes_out: self.bytes_out + other.bytes_out,
+            packets_in: self.packets_in + other.packets_in,
+            bytes_in: self.bytes_in + other.bytes_in,
+            send_calls: self.send_calls + other.send_calls,
+            receive_calls: self.receive_calls + other.receive_calls,
+            would_block: self.would_block + other.would_block,
+            truncated: self.truncated + other.truncated,
+            queue_drops: self.queue_drops + other.queue_drops,
+            network_errors: self.network_errors + other.network_errors,
+            send_errors: SendErrors {
+                too_big: errors.too_big + others.too_big,
+                refused: errors.refused + others.refused,
+                unreachable: errors.unreachable + others.unreachable,
+                denied: errors.denied + others.denied,
+                other: errors.other + others.other,
+            },
+        }
+    }
+}
+
 /// Packets that were taken and could not be sent, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendErrors {

@@ -3,6 +3,7 @@
 //! A [`Driver`] takes and gives whole Homa packets, header and payload, and knows nothing of RPCs.
 //!
 //! - [`udp::UdpDriver`]: Homa packets as UDP payload, on any Linux, without privileges.
+//! - [`raw::RawDriver`]: Homa packets in IP itself (protocol 146), as Linux Homa has them; needs CAP_NET_RAW.
 //! - [`pcap::PcapDriver`]: a wrapper that writes every packet to a capture that Wireshark opens.
 //! - [`fault::FaultDriver`]: a wrapper that loses, doubles, reorders, corrupts and delays, by a seed.
 //!
@@ -16,6 +17,8 @@ mod filter;
 #[cfg(test)]
 mod memory;
 pub mod pcap;
+pub mod raw;
+mod socket;
 pub mod udp;
 
 pub use burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};

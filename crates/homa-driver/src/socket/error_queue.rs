@@ -8,46 +8,74 @@ use super::control::Control;
 
 /// One report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NetworkError {
+pub(crate) struct NetworkError {
     /// Where the packet was bound for.
-    pub(super) to: SocketAddr,
-    pub(super) cause: Cause,
+    pub(crate) to: SocketAddr,
+    pub(crate) cause: Cause,
+    /// What the report quotes of the packet, from the Homa header on; read for packets in IP itself only.
+    pub(crate) quoted: Quoted,
     /// This host's own report, of a packet that it did not send: the call that was to send it has failed as well.
-    pub(super) local: bool,
+    pub(crate) local: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(crate) enum Cause {
     /// Nobody has the port there: the host itself says so.
     PortUnreachable,
+    /// Nobody takes the protocol there.
+    ProtocolUnreachable,
     /// Too big for some link on the way, or for the first one.
     TooBig,
     /// Any other: no route, filtered, hop limit.
     Other,
 }
 
+/// The head of a refused packet, as far as the report quotes it: RFC 792 asks for 8 bytes, Linux quotes more than a common
+/// header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Quoted {
+    bytes: [u8; 28],
+    length: usize,
+}
+
+impl Quoted {
+    /// Destination port and `sender_id` of the Homa packet.
+    pub(crate) fn port_and_id(&self) -> (Option<u16>, Option<u64>) {
+        let bytes = &self.bytes[..self.length.min(self.bytes.len())];
+        let port = bytes.get(2..4).map(|b| u16::from_be_bytes([b[0], b[1]]));
+        let id = bytes.get(20..28).and_then(|b| <[u8; 8]>::try_from(b).ok()).map(u64::from_be_bytes);
+        (port, id)
+    }
+}
+
 /// Takes the oldest report from the socket, or `None` when there is none left.
 ///
 /// Reports that are of no use, because they lack an address or an ICMP origin, are passed over.
-pub(super) fn take(fd: BorrowedFd<'_>) -> Option<NetworkError> {
+pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<NetworkError> {
     loop {
         let mut address = RawAddress::empty();
         // The report (16 bytes) with the address of the router that sent it, and SO_RXQ_OVFL beside it.
         let mut control = Control::<256>::empty();
+        let mut quoted = Quoted::default();
+        let mut part =
+            libc::iovec { iov_base: quoted.bytes.as_mut_ptr().cast(), iov_len: quoted.bytes.len() };
         // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_name = (&raw mut address).cast();
         message.msg_namelen = RawAddress::BYTES;
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
         message.msg_control = control.bytes.as_mut_ptr().cast();
         message.msg_controllen = control.bytes.len() as _;
-        // SAFETY: the descriptor is open while it is borrowed; name and control point to as many bytes as they say, which live
-        // through the call; there are no data buffers, so the head of the failed packet that comes along is cut off.
+        // SAFETY: the descriptor is open while it is borrowed; name, control and the one part point to as many bytes as they
+        // say, which live through the call. What the report quotes beyond the part is cut off.
         let result = unsafe {
             libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
         };
         if result < 0 {
             return None;
         }
+        quoted.length = result as usize;
         #[allow(clippy::unnecessary_cast, reason = "the field's type differs between C libraries")]
         let control_bytes = message.msg_controllen as usize;
         let cause = control.messages(control_bytes).find_map(|(level, kind, data)| match (level, kind) {
@@ -55,7 +83,7 @@ pub(super) fn take(fd: BorrowedFd<'_>) -> Option<NetworkError> {
             _ => None,
         });
         if let (Some(to), Some((cause, local))) = (address.get(message.msg_namelen), cause) {
-            return Some(NetworkError { to, cause, local });
+            return Some(NetworkError { to, cause, quoted, local });
         }
     }
 }
@@ -71,9 +99,11 @@ fn cause_of(data: &[u8]) -> Option<(Cause, bool)> {
     if !icmp && error.ee_origin != libc::SO_EE_ORIGIN_LOCAL {
         return None;
     }
-    let cause = match error.ee_errno as libc::c_int {
-        libc::ECONNREFUSED if icmp => Cause::PortUnreachable,
-        libc::EMSGSIZE => Cause::TooBig,
+    // Types and codes of RFC 792, and of RFC 4443, where an unknown protocol is an unrecognized next header.
+    let cause = match (error.ee_origin, error.ee_type, error.ee_code) {
+        (libc::SO_EE_ORIGIN_ICMP, 3, 3) | (libc::SO_EE_ORIGIN_ICMP6, 1, 4) => Cause::PortUnreachable,
+        (libc::SO_EE_ORIGIN_ICMP, 3, 2) | (libc::SO_EE_ORIGIN_ICMP6, 4, 1) => Cause::ProtocolUnreachable,
+        _ if error.ee_errno as libc::c_int == libc::EMSGSIZE => Cause::TooBig,
         _ => Cause::Other,
     };
     Some((cause, !icmp))

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::socket_option;
+use super::{Carrier, option};
 
 /// Paths remembered. When there are more, all are forgotten and looked up again as they are used: each costs a few system
 /// calls, and a host that talks to more peers than this at a time has other costs.
@@ -15,26 +15,26 @@ const PATHS_MAX: usize = 4_096;
 /// Taken for a path that the kernel has no route for: what every IPv6 link must carry (RFC 8200), and IPv4 links do.
 const UNKNOWN_MTU_BYTES: usize = 1_280;
 
-/// What IP and UDP put in front of a packet.
-pub(super) fn overhead_bytes(ip: IpAddr) -> usize {
-    const UDP_BYTES: usize = 8;
-    if ip.is_ipv4() { 20 + UDP_BYTES } else { 40 + UDP_BYTES }
-}
-
 /// Path MTUs by the peer's IP address, as the kernel knows them: that of the route's device, or less where routers said so.
 #[derive(Debug)]
-pub(super) struct PathMtus {
+pub(crate) struct PathMtus {
+    carrier: Carrier,
     local: IpAddr,
     mtus: HashMap<IpAddr, usize>,
 }
 
 impl PathMtus {
-    pub(super) fn new(local: IpAddr) -> PathMtus {
-        PathMtus { local, mtus: HashMap::new() }
+    pub(crate) fn new(carrier: Carrier, local: IpAddr) -> PathMtus {
+        PathMtus { carrier, local, mtus: HashMap::new() }
+    }
+
+    /// Length in bytes of the largest Homa packet, header included, that the path to the peer takes.
+    pub(crate) fn max_packet(&mut self, to: SocketAddr) -> usize {
+        self.get(to) - self.carrier.overhead_bytes(to.ip())
     }
 
     /// Path MTU to the peer in bytes, IP header included.
-    pub(super) fn get(&mut self, to: SocketAddr) -> usize {
+    fn get(&mut self, to: SocketAddr) -> usize {
         if let Some(&mtu) = self.mtus.get(&to.ip()) {
             return mtu;
         }
@@ -45,10 +45,10 @@ impl PathMtus {
 
     /// A packet of `packet_bytes` was too big for the path to this peer, or the network said that packets are. Asks the kernel
     /// again, and believes the refusal where the kernel's number does not explain it.
-    pub(super) fn refused(&mut self, to: SocketAddr, packet_bytes: Option<usize>) {
+    pub(crate) fn refused(&mut self, to: SocketAddr, packet_bytes: Option<usize>) {
         let known = self.mtus.remove(&to.ip());
         let now = self.get(to);
-        let length = packet_bytes.map(|bytes| bytes + overhead_bytes(to.ip()));
+        let length = packet_bytes.map(|bytes| bytes + self.carrier.overhead_bytes(to.ip()));
         // A packet that was too long by the number we had is the caller's mistake and says nothing of the path.
         if let (Some(known), Some(length)) = (known, length)
             && length <= known
@@ -77,8 +77,8 @@ fn ask_kernel(local: IpAddr, to: SocketAddr) -> Option<usize> {
     socket.connect(&SockAddr::from(to)).ok()?;
     let (level, name) =
         if to.is_ipv4() { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
-    let mtu = socket_option::get(socket.as_fd(), level, name).ok()?;
-    usize::try_from(mtu).ok().filter(|&mtu| mtu > overhead_bytes(to.ip()))
+    let mtu = option::get(socket.as_fd(), level, name).ok()?;
+    usize::try_from(mtu).ok().filter(|&mtu| mtu > Carrier::Udp.overhead_bytes(to.ip()))
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn loopback_tells_its_devices_mtu() {
         let device: usize = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap().trim().parse().unwrap();
-        let mut paths = PathMtus::new(LOCAL);
+        let mut paths = PathMtus::new(Carrier::Udp, LOCAL);
         // The kernel tells no more than what the IPv4 length field holds.
         assert_eq!(paths.get(peer(9)), device.min(65_535));
         assert_eq!(paths.mtus.len(), 1);
@@ -102,15 +102,21 @@ mod tests {
 
     #[test]
     fn a_refusal_of_what_should_fit_narrows_the_path() {
-        let mut paths = PathMtus::new(LOCAL);
+        let mut paths = PathMtus::new(Carrier::Udp, LOCAL);
         paths.get(peer(9));
         paths.refused(peer(9), Some(1_000));
         assert_eq!(paths.get(peer(10)), 1_000 + 28 - 1);
+        assert_eq!(paths.max_packet(peer(10)), 999);
+        let mut paths = PathMtus::new(Carrier::Ip, LOCAL);
+        paths.get(peer(0));
+        paths.refused(peer(0), Some(1_000));
+        assert_eq!(paths.get(peer(0)), 1_000 + 20 - 1);
+        assert_eq!(paths.max_packet(peer(0)), 999);
     }
 
     #[test]
     fn a_refusal_of_what_could_not_fit_changes_nothing() {
-        let mut paths = PathMtus::new(LOCAL);
+        let mut paths = PathMtus::new(Carrier::Udp, LOCAL);
         let before = paths.get(peer(9));
         paths.refused(peer(9), Some(before));
         paths.refused(peer(9), None);
@@ -119,7 +125,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_whatever_the_number_of_peers() {
-        let mut paths = PathMtus::new(LOCAL);
+        let mut paths = PathMtus::new(Carrier::Udp, LOCAL);
         for i in 0..3 * PATHS_MAX as u32 {
             paths.remember(IpAddr::V4(i.into()), 1_500);
             assert!(paths.mtus.len() <= PATHS_MAX);
@@ -129,7 +135,7 @@ mod tests {
     #[test]
     fn no_route_is_answered_with_what_every_link_carries() {
         // The kernel connects no socket to broadcast that was not allowed to.
-        let mut paths = PathMtus::new(LOCAL);
+        let mut paths = PathMtus::new(Carrier::Udp, LOCAL);
         assert_eq!(paths.get("255.255.255.255:9".parse().unwrap()), UNKNOWN_MTU_BYTES);
         assert!(paths.mtus.is_empty(), "a route may come later");
     }

@@ -9,7 +9,7 @@ const SYSFS: &str = "/sys/class/net";
 
 /// Speed in Mbit/s of the device that has this address, or of the default route's device when it is unspecified. `None` when
 /// there is no such device, or none that tells a speed that means anything.
-pub(super) fn link_mbps(local: IpAddr) -> Option<u32> {
+pub(crate) fn link_mbps(local: IpAddr) -> Option<u32> {
     let device = if local.is_unspecified() {
         default_device(&fs::read_to_string("/proc/net/route").ok()?)?
     } else {

@@ -4,7 +4,7 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// What a socket can send to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
+pub(crate) enum Family {
     /// IPv4 only.
     V4,
     /// IPv6 only.
@@ -16,22 +16,22 @@ pub(super) enum Family {
 /// Room for a `sockaddr_in` or a `sockaddr_in6`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) union RawAddress {
+pub(crate) union RawAddress {
     family: libc::sa_family_t,
     v4: libc::sockaddr_in,
     v6: libc::sockaddr_in6,
 }
 
 impl RawAddress {
-    pub(super) const BYTES: libc::socklen_t = size_of::<RawAddress>() as libc::socklen_t;
+    pub(crate) const BYTES: libc::socklen_t = size_of::<RawAddress>() as libc::socklen_t;
 
-    pub(super) fn empty() -> RawAddress {
+    pub(crate) fn empty() -> RawAddress {
         // SAFETY: all-zero bytes are a value of every field of the union, which holds only integers.
         unsafe { std::mem::zeroed() }
     }
 
     /// Writes a peer's address and returns its length, or `None` when a socket of this family cannot send there.
-    pub(super) fn set(&mut self, to: SocketAddr, family: Family) -> Option<libc::socklen_t> {
+    pub(crate) fn set(&mut self, to: SocketAddr, family: Family) -> Option<libc::socklen_t> {
         match (to, family) {
             (SocketAddr::V4(to), Family::V4) => {
                 self.v4 = libc::sockaddr_in {
@@ -63,7 +63,7 @@ impl RawAddress {
 
     /// The address that the kernel wrote, `length` bytes of it; mapped IPv4 comes back as IPv4. `None` when it is of another
     /// family or shorter than its family needs.
-    pub(super) fn get(&self, length: libc::socklen_t) -> Option<SocketAddr> {
+    pub(crate) fn get(&self, length: libc::socklen_t) -> Option<SocketAddr> {
         let length = length as usize;
         if length < size_of::<libc::sa_family_t>() {
             return None;

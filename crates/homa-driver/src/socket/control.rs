@@ -3,8 +3,8 @@
 /// Room for two control messages of an integer each: all that the paths here send or ask for with a datagram.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-pub(super) struct Control<const BYTES: usize = 64> {
-    pub(super) bytes: [u8; BYTES],
+pub(crate) struct Control<const BYTES: usize = 64> {
+    pub(crate) bytes: [u8; BYTES],
 }
 
 /// Bytes in front of a control message's data.
@@ -14,7 +14,7 @@ const HEADER_BYTES: usize = {
 };
 
 impl<const BYTES: usize> Control<BYTES> {
-    pub(super) const fn empty() -> Control<BYTES> {
+    pub(crate) const fn empty() -> Control<BYTES> {
         Control { bytes: [0; BYTES] }
     }
 
@@ -22,7 +22,7 @@ impl<const BYTES: usize> Control<BYTES> {
     ///
     /// # Panics
     /// There is no room; the callers' messages are of fixed sizes.
-    pub(super) fn put(&mut self, at: usize, level: libc::c_int, kind: libc::c_int, data: &[u8]) -> usize {
+    pub(crate) fn put(&mut self, at: usize, level: libc::c_int, kind: libc::c_int, data: &[u8]) -> usize {
         // SAFETY: computes with the length only.
         let (length, space) =
             unsafe { (libc::CMSG_LEN(data.len() as u32), libc::CMSG_SPACE(data.len() as u32)) };
@@ -40,12 +40,12 @@ impl<const BYTES: usize> Control<BYTES> {
     }
 
     /// Level, kind and data of each message in the first `length` bytes; ends at the first that does not fit.
-    pub(super) fn messages(&self, length: usize) -> Messages<'_> {
+    pub(crate) fn messages(&self, length: usize) -> Messages<'_> {
         Messages { left: &self.bytes[..length.min(BYTES)] }
     }
 }
 
-pub(super) struct Messages<'a> {
+pub(crate) struct Messages<'a> {
     left: &'a [u8],
 }
 

@@ -3,12 +3,13 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use super::Carrier;
 use super::address::{Family, RawAddress};
 use super::control::Control;
 use crate::driver::{TxPacket, dscp_byte};
 
 /// Packets looked at for one system call.
-pub(super) const TX_PACKETS: usize = 64;
+pub(crate) const TX_PACKETS: usize = 64;
 /// Most segments that every kernel with UDP_SEGMENT (since 4.18) takes in one datagram.
 const SEGMENTS_MAX: usize = 64;
 /// Most bytes of a segmented datagram: the IPv6 payload length has 16 bits and counts the UDP header; 40 more bytes let the
@@ -17,7 +18,8 @@ const SEGMENTED_BYTES_MAX: usize = 65_535 - 8 - 40;
 
 /// The kernel's structures for one `sendmmsg`. The pointers in them mean something only within [`TxRing::fill`] and the
 /// [`TxRing::send`] after it.
-pub(super) struct TxRing {
+pub(crate) struct TxRing {
+    carrier: Carrier,
     family: Family,
     names: Box<[RawAddress]>,
     parts: Box<[libc::iovec]>,
@@ -32,11 +34,12 @@ pub(super) struct TxRing {
 unsafe impl Send for TxRing {}
 
 impl TxRing {
-    pub(super) fn new(family: Family) -> TxRing {
+    pub(crate) fn new(carrier: Carrier, family: Family) -> TxRing {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
         let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
         TxRing {
+            carrier,
             family,
             names: vec![RawAddress::empty(); TX_PACKETS].into_boxed_slice(),
             parts: vec![part; 2 * TX_PACKETS].into_boxed_slice(),
@@ -48,7 +51,7 @@ impl TxRing {
 
     /// Sends the first of `packets`, at most [`TX_PACKETS`], and returns how many, at least one. Those that may share a
     /// datagram do when `segment` is set. `Ok(None)`: the first has an address that this socket cannot send to.
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         fd: BorrowedFd<'_>,
         packets: &[TxPacket<'_>],
@@ -78,7 +81,7 @@ impl TxRing {
     }
 
     /// How many packets the first message of the last fill carries.
-    pub(super) fn first_message_packets(&self) -> usize {
+    pub(crate) fn first_message_packets(&self) -> usize {
         usize::from(self.packets[0])
     }
 
@@ -90,7 +93,12 @@ impl TxRing {
         while next < packets.len() {
             let run = if segment { run_length(&packets[next..]) } else { 1 };
             let first = &packets[next];
-            let Some(name_length) = self.names[messages].set(first.to, self.family) else { break };
+            let mut to = first.to;
+            if self.carrier == Carrier::Ip {
+                // IPv6 would take it for the protocol's number.
+                to.set_port(0);
+            }
+            let Some(name_length) = self.names[messages].set(to, self.family) else { break };
             for (packet, parts) in
                 packets[next..next + run].iter().zip(self.parts[2 * next..].chunks_exact_mut(2))
             {
@@ -115,10 +123,10 @@ impl TxRing {
 
 /// What a system call sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sent {
-    pub(super) packets: usize,
+pub(crate) struct Sent {
+    pub(crate) packets: usize,
     /// Whether that is all that the call was given.
-    pub(super) all: bool,
+    pub(crate) all: bool,
 }
 
 fn part(bytes: &[u8]) -> libc::iovec {
@@ -204,9 +212,9 @@ mod tests {
 
     #[test]
     fn a_fill_stops_at_an_address_of_another_family() {
-        let mut ring = TxRing::new(Family::V6);
+        let mut ring = TxRing::new(Carrier::Udp, Family::V6);
         assert_eq!(ring.fill(&[packet(1, 0, 50)], true), 0);
-        let mut ring = TxRing::new(Family::V4);
+        let mut ring = TxRing::new(Carrier::Udp, Family::V4);
         let mut v6 = packet(1, 0, 50);
         v6.to = "[::1]:9".parse().unwrap();
         assert_eq!(ring.fill(&[packet(1, 0, 50), packet(1, 0, 50), v6, packet(1, 0, 50)], false), 2);

@@ -8,13 +8,15 @@ use super::control::Control;
 use crate::burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst};
 
 /// The kernel's structures for one `recvmmsg`. The pointers in them mean something only within [`RxRing::receive`].
-pub(super) struct RxRing {
+pub(crate) struct RxRing {
     names: Box<[RawAddress]>,
     parts: Box<[libc::iovec]>,
     controls: Box<[Control]>,
     messages: Box<[libc::mmsghdr]>,
     /// Datagrams to ask for next, at most [`BURST_PACKETS`].
     count: usize,
+    /// Whether each begins with its IPv4 header, as raw sockets of that family give them.
+    ip_header: bool,
 }
 
 // SAFETY: the raw pointers inside point into the boxes beside them, to a burst, or are stale, and are used only by
@@ -23,12 +25,12 @@ unsafe impl Send for RxRing {}
 
 /// What a call received besides the packets in the burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Received {
-    pub(super) bytes: u64,
+pub(crate) struct Received {
+    pub(crate) bytes: u64,
     /// Datagrams that did not fit their buffer.
-    pub(super) truncated: u64,
+    pub(crate) truncated: u64,
     /// Packets that the socket has ever dropped for want of room (modulo 2^32), when it said.
-    pub(super) queue_drops: Option<u32>,
+    pub(crate) queue_drops: Option<u32>,
 }
 
 /// Payload that one burst should not exceed by much: what waits behind it, a short message among it, waits until all of it
@@ -44,7 +46,7 @@ fn next_count(datagrams: usize, bytes: usize) -> usize {
 }
 
 impl RxRing {
-    pub(super) fn new() -> RxRing {
+    pub(crate) fn new(ip_header: bool) -> RxRing {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
         let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
@@ -54,11 +56,12 @@ impl RxRing {
             controls: vec![Control::empty(); BURST_PACKETS].into_boxed_slice(),
             messages: vec![message; BURST_PACKETS].into_boxed_slice(),
             count: BURST_PACKETS,
+            ip_header,
         }
     }
 
     /// Adds what has come to an empty burst.
-    pub(super) fn receive(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<Received> {
+    pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<Received> {
         let memory = burst.memory_mut();
         for (i, buffer) in memory.chunks_exact_mut(PACKET_BUFFER_BYTES).take(self.count).enumerate() {
             self.parts[i] = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -114,16 +117,37 @@ impl RxRing {
                 continue;
             }
             let Some(from) = self.names[i].get(message.msg_hdr.msg_namelen) else { continue };
-            burst.note_datagram(from, i * PACKET_BUFFER_BYTES, length, segment);
-            received.bytes += length as u64;
+            let start = i * PACKET_BUFFER_BYTES;
+            let skip = if self.ip_header {
+                ipv4_header_bytes(&burst.memory_mut()[start..start + length])
+            } else {
+                0
+            };
+            burst.note_datagram(from, start + skip, length - skip, segment);
+            received.bytes += (length - skip) as u64;
         }
         received
     }
 }
 
+/// Length of the IPv4 header, options included, that a datagram begins with; at most the datagram's own.
+fn ipv4_header_bytes(datagram: &[u8]) -> usize {
+    let words = datagram.first().map_or(0, |byte| usize::from(byte & 15));
+    (4 * words).min(datagram.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_ipv4_header_is_as_long_as_it_says_and_no_longer_than_the_datagram() {
+        let datagram = |first: u8, length: usize| [&[first][..], &[0; 99]].concat()[..length].to_vec();
+        assert_eq!(ipv4_header_bytes(&datagram(0x45, 60)), 20);
+        assert_eq!(ipv4_header_bytes(&datagram(0x4f, 99)), 60);
+        assert_eq!(ipv4_header_bytes(&datagram(0x4f, 30)), 30);
+        assert_eq!(ipv4_header_bytes(&[]), 0);
+    }
 
     #[test]
     fn a_burst_has_as_many_datagrams_as_its_bytes_allow() {

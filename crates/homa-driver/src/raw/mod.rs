@@ -1,0 +1,232 @@
+//! Homa packets in IP itself, as Linux Homa sends them: IP protocol 146, IPv4 and IPv6. Opening it takes the capability
+//! CAP_NET_RAW.
+//!
+//! A peer is a host's address, and its port is 0 wherever an address has one: the Homa ports are in the packets. All
+//! processes that share an address receive its packets, and a filter in the kernel leaves each with its own
+//! ([`Driver::set_receive_filter`]). While any process has such a socket open the kernel does not answer that the protocol is
+//! unreachable; without one it does.
+//!
+//! A host bound to an address has that address's IP version. One bound to `[::]` has both, with a socket for each, since that
+//! is what `[::]` means over UDP as well; one bound to `0.0.0.0` has IPv4.
+//!
+//! Packets are never fragmented, and each travels by itself: raw sockets have no segmentation offload, so that a burst is a
+//! `sendmmsg`. What the kernel's own offload makes of its packets is received like any other. Homa that Linux hides in TCP
+//! (`hijack_tcp`) arrives as IP protocol 6 and never at these sockets.
+
+mod program;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::burst::RxBurst;
+use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
+use crate::filter::ReceiveFilter;
+pub use crate::socket::BindError;
+use crate::socket::{Carrier, PacketSocket, SocketConfig};
+
+/// Largest Homa packet in bytes: 65,535 less an IPv4 header of 20, and the same for IPv6.
+pub const MAX_PACKET_BYTES: usize = 65_515;
+
+/// How to set up a [`RawDriver`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawConfig {
+    /// Address to receive at and send from; its port means nothing. `0.0.0.0` is all IPv4 addresses of the machine, and so by
+    /// default; `[::]` is all of both versions. A link-local address needs its scope, as in `[fe80::1%2]`.
+    pub bind: SocketAddr,
+    /// Cap on [`Driver::max_packet`] in bytes, whatever the path takes; at most [`MAX_PACKET_BYTES`], and that by default. It
+    /// decides only where the MTU is larger, as it is on loopback (65,536).
+    pub max_packet_bytes: usize,
+    /// Send buffer to ask for in bytes; the default and its reason are those of
+    /// [`UdpConfig`](crate::udp::UdpConfig::send_buffer_bytes).
+    pub send_buffer_bytes: usize,
+    /// Receive buffer to ask for in bytes; the default and its reason are those of
+    /// [`UdpConfig`](crate::udp::UdpConfig::receive_buffer_bytes).
+    pub receive_buffer_bytes: usize,
+}
+
+impl Default for RawConfig {
+    fn default() -> RawConfig {
+        let udp = crate::udp::UdpConfig::default();
+        RawConfig {
+            bind: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+            max_packet_bytes: MAX_PACKET_BYTES,
+            send_buffer_bytes: udp.send_buffer_bytes,
+            receive_buffer_bytes: udp.receive_buffer_bytes,
+        }
+    }
+}
+
+/// Homa over raw IP sockets. See the [module](self).
+pub struct RawDriver {
+    /// One of the bound address's version; behind it one for IPv4 where the address is `[::]`.
+    sockets: Vec<PacketSocket>,
+    /// Shows both sockets of two.
+    poll: Option<OwnedFd>,
+    /// The socket that is asked first by the next [`Driver::receive`].
+    next: usize,
+    filter: ReceiveFilter,
+}
+
+impl std::fmt::Debug for RawDriver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawDriver")
+            .field("local", &self.local_addr())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl RawDriver {
+    /// Opens and binds the sockets.
+    ///
+    /// # Errors
+    /// See [`BindError`]. Buffers smaller than asked for are no error: see [`Driver::buffer_sizes`].
+    pub fn bind(config: &RawConfig) -> Result<RawDriver, BindError> {
+        let mut bind = config.bind;
+        bind.set_port(0);
+        let open = |bind| {
+            PacketSocket::open(&SocketConfig {
+                carrier: Carrier::Ip,
+                bind,
+                max_packet_bytes: config.max_packet_bytes.min(MAX_PACKET_BYTES),
+                send_buffer_bytes: config.send_buffer_bytes,
+                receive_buffer_bytes: config.receive_buffer_bytes,
+                segmentation: false,
+            })
+        };
+        let mut sockets = vec![open(bind)?];
+        let mut poll = None;
+        if bind.is_ipv6() && bind.ip().is_unspecified() {
+            sockets.push(open(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0))?);
+            let fds: Vec<_> = sockets.iter().map(PacketSocket::fd).collect();
+            let watch = watch_all(&fds).map_err(|source| BindError::Socket {
+                address: bind,
+                step: "watching two sockets as one",
+                source,
+            })?;
+            poll = Some(watch);
+        }
+        Ok(RawDriver { sockets, poll, next: 0, filter: ReceiveFilter::everything() })
+    }
+
+    /// Index of the socket that reaches an address of this version; where none does, the one that will count the failure.
+    fn socket_for(&self, to: IpAddr) -> usize {
+        let reaches = |socket: &PacketSocket| socket.local_addr().is_ipv4() == to.is_ipv4();
+        self.sockets.iter().position(reaches).unwrap_or(0)
+    }
+
+    fn attach(&self, filter: &ReceiveFilter) -> io::Result<()> {
+        for socket in &self.sockets {
+            let program = program::build(filter, socket.local_addr().is_ipv4());
+            match socket.attach_filter(&program::for_kernel(&program)) {
+                // Longer than net.core.optmem_max allows: everything comes then, and the receiver sorts it out.
+                Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+                    socket.attach_filter(&program::for_kernel(&program::LET_THROUGH))?;
+                }
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Driver for RawDriver {
+    fn local_addr(&self) -> SocketAddr {
+        let mut local = self.sockets[0].local_addr();
+        local.set_port(0);
+        local
+    }
+
+    fn max_packet(&self, to: SocketAddr) -> usize {
+        self.sockets[self.socket_for(to.ip())].max_packet(to)
+    }
+
+    fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
+        if let [socket] = &mut self.sockets[..] {
+            return socket.send(packets);
+        }
+        let mut taken = 0;
+        while taken < packets.len() {
+            let left = &packets[taken..];
+            let socket = self.socket_for(left[0].to.ip());
+            let run = left.iter().take_while(|packet| self.socket_for(packet.to.ip()) == socket).count();
+            match self.sockets[socket].send(&left[..run]) {
+                Ok(sent) => {
+                    taken += sent;
+                    if sent < run {
+                        break;
+                    }
+                }
+                // The error comes again with the next call; what was taken must be told now.
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(taken)
+    }
+
+    fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
+        for _ in 0..self.sockets.len() {
+            let socket = self.next;
+            self.next = (socket + 1) % self.sockets.len();
+            if self.sockets[socket].receive(burst)? > 0 {
+                break;
+            }
+        }
+        Ok(burst.len())
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.poll.as_ref().map_or_else(|| self.sockets[0].fd(), OwnedFd::as_fd))
+    }
+
+    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+        self.sockets.iter_mut().find_map(PacketSocket::poll_unreachable)
+    }
+
+    fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
+        if let Err(error) = self.attach(filter) {
+            // Of two sockets the first may have taken it. What was accepted once is again, and if not, the packets that
+            // come beyond the filter do no harm.
+            let _ = self.attach(&self.filter);
+            return Err(error);
+        }
+        self.filter.clone_from(filter);
+        Ok(())
+    }
+
+    fn link_mbps(&self) -> Option<u32> {
+        self.sockets[0].link_mbps()
+    }
+
+    fn buffer_sizes(&self) -> Option<BufferSizes> {
+        Some(self.sockets[0].buffer_sizes())
+    }
+
+    fn stats(&self) -> DriverStats {
+        self.sockets.iter().map(PacketSocket::stats).fold(DriverStats::default(), DriverStats::plus)
+    }
+}
+
+/// A descriptor that is readable when one of these is.
+fn watch_all(fds: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
+    // SAFETY: takes a flag only.
+    let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if epoll < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, and nobody else's.
+    let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+    for fd in fds {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: both descriptors are open, and the event is one that the kernel only reads.
+        let result = unsafe {
+            libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event)
+        };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(epoll)
+}

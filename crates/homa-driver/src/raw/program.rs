@@ -1,0 +1,169 @@
+//! The receive filter as a program of the kernel's classic packet filter (SO_ATTACH_FILTER).
+//!
+//! The program sees an IPv4 packet from its IP header on, options included, and an IPv6 packet from its Homa header on. Its
+//! result is how many of those bytes the socket gets; 0: none.
+
+use socket2::SockFilter;
+
+use crate::filter::{DESTINATION_PORT_AT, ReceiveFilter};
+
+/// Most instructions of a program (BPF_MAXINSNS).
+const INSTRUCTIONS_MAX: usize = 4_096;
+
+/// More than any packet has.
+const WHOLE: u32 = 0x4_0000;
+
+/// Bytes of a common header: what is shorter is no Homa packet.
+const COMMON_HEADER_BYTES: u32 = 28;
+/// Bytes of a DATA header.
+const DATA_HEADER_BYTES: u32 = 56;
+/// Offset of the packet's type, one byte.
+const TYPE_AT: u32 = 11;
+/// Offset of the client id in the ack field of DATA, eight bytes.
+const ACK_AT: u32 = 36;
+const DATA: u32 = 0x10;
+/// CUTOFFS, FREEZE and ACK: what they say concerns the host, whatever port they are for.
+const FOR_ALL: [u32; 3] = [0x15, 0x16, 0x18];
+
+/// One instruction. Jumps count the instructions that they skip; those of a condition have 8 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Instruction {
+    pub(super) code: u16,
+    pub(super) if_true: u8,
+    pub(super) if_false: u8,
+    pub(super) k: u32,
+}
+
+/// Loads into A, from the packet at X + k.
+pub(super) const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_IND) as u16;
+pub(super) const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_IND) as u16;
+pub(super) const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_IND) as u16;
+/// Loads the packet's length into A.
+pub(super) const LOAD_LENGTH: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_LEN) as u16;
+/// Loads the length of the IPv4 header at k into X.
+pub(super) const X_HEADER: u16 = (libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH) as u16;
+/// Loads k into X.
+pub(super) const X_NUMBER: u16 = (libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM) as u16;
+pub(super) const SUBTRACT_X: u16 = (libc::BPF_ALU | libc::BPF_SUB | libc::BPF_X) as u16;
+pub(super) const ADD_NUMBER: u16 = (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K) as u16;
+pub(super) const A_FROM_X: u16 = (libc::BPF_MISC | libc::BPF_TXA) as u16;
+pub(super) const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
+pub(super) const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+pub(super) const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+pub(super) const RETURN_NUMBER: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+pub(super) const RETURN_A: u16 = (libc::BPF_RET | libc::BPF_A) as u16;
+
+const fn plain(code: u16, k: u32) -> Instruction {
+    Instruction { code, if_true: 0, if_false: 0, k }
+}
+
+/// The program that lets everything through.
+pub(super) const LET_THROUGH: [Instruction; 1] = [plain(RETURN_NUMBER, WHOLE)];
+
+/// What becomes of a packet by its destination port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// The socket gets all of it.
+    Whole,
+    /// It is another process's: the socket gets the header if an acknowledgement is in it.
+    Others,
+}
+
+/// Ports from a first one on, up to the next stretch's.
+type Stretch = (u16, Class);
+
+/// The program for a filter. `ipv4`: packets begin with an IPv4 header. Where the ports make so many stretches that the program
+/// would be too long (which takes some 680 of them with gaps between) it lets everything through, and the receiver sorts it
+/// out by [`ReceiveFilter::takes`].
+pub(super) fn build(filter: &ReceiveFilter, ipv4: bool) -> Vec<Instruction> {
+    let start = if ipv4 { plain(X_HEADER, 0) } else { plain(X_NUMBER, 0) };
+    let no_homa = if filter.others().is_some() { WHOLE } else { 0 };
+    let mut program = vec![
+        start,
+        plain(LOAD_LENGTH, 0),
+        plain(SUBTRACT_X, 0),
+        Instruction { code: IF_AT_LEAST, if_true: 1, if_false: 0, k: COMMON_HEADER_BYTES },
+        plain(RETURN_NUMBER, no_homa),
+        plain(LOAD_BYTE, TYPE_AT),
+    ];
+    for packet_type in FOR_ALL {
+        program.push(Instruction { code: IF_EQUAL, if_true: 0, if_false: 1, k: packet_type });
+        program.push(plain(RETURN_NUMBER, WHOLE));
+    }
+    program.push(plain(LOAD_HALF, DESTINATION_PORT_AT as u32));
+    let mut leaves = Vec::new();
+    choose(&stretches(filter), &mut program, &mut leaves);
+    let others = program.len();
+    program.extend([
+        plain(LOAD_BYTE, TYPE_AT),
+        Instruction { code: IF_EQUAL, if_true: 1, if_false: 0, k: DATA },
+        plain(RETURN_NUMBER, 0),
+        plain(LOAD_WORD, ACK_AT),
+        Instruction { code: IF_EQUAL, if_true: 0, if_false: 2, k: 0 },
+        plain(LOAD_WORD, ACK_AT + 4),
+        Instruction { code: IF_EQUAL, if_true: 3, if_false: 0, k: 0 },
+        plain(A_FROM_X, 0),
+        plain(ADD_NUMBER, DATA_HEADER_BYTES),
+        plain(RETURN_A, 0),
+        plain(RETURN_NUMBER, 0),
+    ]);
+    let whole = program.len();
+    program.push(plain(RETURN_NUMBER, WHOLE));
+    if program.len() > INSTRUCTIONS_MAX {
+        return LET_THROUGH.to_vec();
+    }
+    for (at, class) in leaves {
+        let target = if class == Class::Whole { whole } else { others };
+        program[at].k = (target - at - 1) as u32;
+    }
+    program
+}
+
+/// All ports in ascending stretches of one class each, the first from 0 on.
+fn stretches(filter: &ReceiveFilter) -> Vec<Stretch> {
+    let (ports, rest, listed) = match filter.others() {
+        // Everything that others do not have, our own ports above all.
+        Some(others) => (others, Class::Whole, Class::Others),
+        None => (filter.ports(), Class::Others, Class::Whole),
+    };
+    let own = |port: &u16| filter.others().is_none() || filter.ports().binary_search(port).is_err();
+    let mut stretches = vec![(0, rest)];
+    for &port in ports.iter().filter(|port| own(port)) {
+        match stretches.last_mut() {
+            // The one before ended where this one begins.
+            Some(last) if last.0 == port => last.1 = listed,
+            _ => stretches.push((port, listed)),
+        }
+        if let Some(behind) = port.checked_add(1) {
+            stretches.push((behind, rest));
+        }
+    }
+    stretches.dedup_by_key(|stretch| stretch.1);
+    stretches
+}
+
+/// Appends a search of A among the stretches that ends in a jump for the class. The jumps, whose targets come behind all of the
+/// search, are noted in `leaves`.
+fn choose(stretches: &[Stretch], program: &mut Vec<Instruction>, leaves: &mut Vec<(usize, Class)>) {
+    if let [(_, class)] = stretches {
+        leaves.push((program.len(), *class));
+        program.push(plain(JUMP, 0));
+        return;
+    }
+    let (low, high) = stretches.split_at(stretches.len() / 2);
+    // The way to the upper half may be longer than a condition can jump.
+    program.push(Instruction { code: IF_AT_LEAST, if_true: 0, if_false: 1, k: high[0].0.into() });
+    let jump = program.len();
+    program.push(plain(JUMP, 0));
+    choose(low, program, leaves);
+    program[jump].k = (program.len() - jump - 1) as u32;
+    choose(high, program, leaves);
+}
+
+/// The program as the kernel takes it.
+pub(super) fn for_kernel(program: &[Instruction]) -> Vec<SockFilter> {
+    program.iter().map(|i| SockFilter::new(i.code, i.if_true, i.if_false, i.k)).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,408 @@
+//! What the packet paths over sockets have in common: bursts in and out, errors and who is to blame for them, path MTUs.
+
+mod address;
+mod control;
+mod error;
+mod error_queue;
+mod link;
+mod option;
+mod path_mtu;
+mod rx;
+mod tx;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
+
+use crate::burst::RxBurst;
+use crate::driver::{BufferSizes, DriverStats, Refusal, TxPacket, Unreachable};
+use address::Family;
+pub use error::BindError;
+use error::SOCKET_STEP;
+use error_queue::{Cause, NetworkError};
+use path_mtu::PathMtus;
+use rx::RxRing;
+use tx::TxRing;
+
+/// IP protocol number of Homa.
+pub(crate) const HOMA_PROTOCOL: libc::c_int = 146;
+
+/// Reports of unreachable peers that wait for [`PacketSocket::poll_unreachable`]; the oldest go when there are more.
+const UNREACHABLE_MAX: usize = 64;
+
+/// Errors that one call to send or receive meets before it leaves the rest to the next: reports of the network about earlier
+/// packets come as errors of any call, and a storm of them must not hold the caller.
+const ERRORS_PER_CALL: usize = 64;
+
+/// Tries of a packet whose every refusal came together with reports of the network about others.
+const TRIES_WITH_REPORTS: u32 = 4;
+
+/// What carries Homa packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// UDP datagrams.
+    Udp,
+    /// IP itself.
+    Ip,
+}
+
+impl Carrier {
+    /// What IP, and UDP where there is any, put in front of a Homa packet.
+    fn overhead_bytes(self, ip: IpAddr) -> usize {
+        let udp_bytes = match self {
+            Carrier::Udp => 8,
+            Carrier::Ip => 0,
+        };
+        udp_bytes + if ip.is_ipv4() { 20 } else { 40 }
+    }
+}
+
+/// How to open a [`PacketSocket`].
+#[derive(Clone, Debug)]
+pub(crate) struct SocketConfig {
+    pub(crate) carrier: Carrier,
+    /// The port is 0 for raw IP.
+    pub(crate) bind: SocketAddr,
+    /// Most bytes of a packet, whatever the path takes.
+    pub(crate) max_packet_bytes: usize,
+    pub(crate) send_buffer_bytes: usize,
+    pub(crate) receive_buffer_bytes: usize,
+    /// Whether to let the kernel cut and merge runs of equal packets; for UDP.
+    pub(crate) segmentation: bool,
+}
+
+/// A socket whose messages are Homa packets.
+pub(crate) struct PacketSocket {
+    socket: Socket,
+    carrier: Carrier,
+    local: SocketAddr,
+    max_packet_bytes: usize,
+    segmentation: bool,
+    tx: TxRing,
+    rx: RxRing,
+    paths: RefCell<PathMtus>,
+    unreachable: VecDeque<Unreachable>,
+    /// The socket's count of drops as it was last told, modulo 2^32.
+    queue_drops: u32,
+    link_mbps: Option<u32>,
+    buffers: BufferSizes,
+    stats: DriverStats,
+}
+
+impl PacketSocket {
+    /// Opens and binds a socket.
+    pub(crate) fn open(config: &SocketConfig) -> Result<PacketSocket, BindError> {
+        let (carrier, address) = (config.carrier, config.bind);
+        let fail = |step| move |source| BindError::new(carrier, address, step, source);
+        let (kind, protocol) = match carrier {
+            Carrier::Udp => (Type::DGRAM, Protocol::UDP),
+            Carrier::Ip => (Type::RAW, Protocol::from(HOMA_PROTOCOL)),
+        };
+        let socket = Socket::new(Domain::for_address(address), kind.nonblocking().cloexec(), Some(protocol));
+        let socket = socket.map_err(fail(SOCKET_STEP))?;
+        let family = match address {
+            SocketAddr::V4(_) => Family::V4,
+            SocketAddr::V6(v6) if carrier == Carrier::Udp && v6.ip().is_unspecified() => Family::Dual,
+            SocketAddr::V6(_) => Family::V6,
+        };
+        set_options(&socket, family).map_err(fail("setting its options"))?;
+        let buffers = size_buffers(&socket, config).map_err(fail("sizing its buffers"))?;
+        // Kernels without it (before 5.0) hand over every packet by itself: nothing is lost.
+        let _ = config.segmentation && option::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        if carrier == Carrier::Ip {
+            // A raw socket is open to packets for any address until it is bound.
+            socket.attach_filter(&[drop_all()]).map_err(fail("setting its filter"))?;
+        }
+        socket.bind(&SockAddr::from(address)).map_err(fail("bind"))?;
+        if carrier == Carrier::Ip {
+            socket.detach_filter().map_err(fail("setting its filter"))?;
+        }
+        let local = socket.local_addr().map_err(fail("reading its address"))?.as_socket().unwrap_or(address);
+        Ok(PacketSocket {
+            socket,
+            carrier,
+            local,
+            max_packet_bytes: config.max_packet_bytes,
+            segmentation: config.segmentation,
+            tx: TxRing::new(carrier, family),
+            rx: RxRing::new(carrier == Carrier::Ip && family == Family::V4),
+            paths: RefCell::new(PathMtus::new(carrier, local.ip())),
+            unreachable: VecDeque::new(),
+            queue_drops: 0,
+            link_mbps: link::link_mbps(local.ip()),
+            buffers,
+            stats: DriverStats::default(),
+        })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(crate) fn max_packet(&self, to: SocketAddr) -> usize {
+        self.paths.borrow_mut().max_packet(to).min(self.max_packet_bytes)
+    }
+
+    pub(crate) fn poll_unreachable(&mut self) -> Option<Unreachable> {
+        self.unreachable.pop_front()
+    }
+
+    pub(crate) fn link_mbps(&self) -> Option<u32> {
+        self.link_mbps
+    }
+
+    pub(crate) fn buffer_sizes(&self) -> BufferSizes {
+        self.buffers
+    }
+
+    pub(crate) fn stats(&self) -> DriverStats {
+        self.stats
+    }
+
+    /// Sets the program that decides which packets this socket receives, and how much of them.
+    pub(crate) fn attach_filter(&self, program: &[SockFilter]) -> io::Result<()> {
+        self.socket.attach_filter(program)
+    }
+
+    /// As [`Driver::send`](crate::Driver::send).
+    pub(crate) fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
+        let mut state = SendState { taken: 0, single_before: 0, refusals: 0 };
+        while state.taken < packets.len() {
+            let left = &packets[state.taken..];
+            let singles = state.single_before.saturating_sub(state.taken);
+            let offered = if singles > 0 { &left[..singles] } else { left };
+            self.stats.send_calls += 1;
+            match self.tx.send(self.socket.as_fd(), offered, self.segmentation && singles == 0) {
+                Ok(None) => {
+                    self.stats.send_calls -= 1;
+                    self.stats.send_errors.other += 1;
+                    state.taken += 1;
+                    state.refusals = 0;
+                }
+                Ok(Some(sent)) => {
+                    self.stats.packets_out += sent.packets as u64;
+                    self.stats.bytes_out +=
+                        left[..sent.packets].iter().map(|packet| packet.len() as u64).sum::<u64>();
+                    state.taken += sent.packets;
+                    state.refusals = 0;
+                    // The kernel has swallowed the error that ended the call early, but not the report behind it.
+                    if !sent.all {
+                        self.read_error_queue();
+                    }
+                }
+                Err(error) => match verdict(&error) {
+                    Verdict::Again => (),
+                    Verdict::Full => {
+                        self.stats.would_block += 1;
+                        break;
+                    }
+                    Verdict::Broken if state.taken == 0 => return Err(error),
+                    Verdict::Broken => break,
+                    Verdict::Packet(errno) => self.refused(errno, packets, &mut state),
+                },
+            }
+        }
+        Ok(state.taken)
+    }
+
+    /// As [`Driver::receive`](crate::Driver::receive).
+    pub(crate) fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
+        burst.clear();
+        for _ in 0..ERRORS_PER_CALL {
+            self.stats.receive_calls += 1;
+            match self.rx.receive(self.socket.as_fd(), burst) {
+                Ok(received) => {
+                    self.stats.packets_in += burst.len() as u64;
+                    self.stats.bytes_in += received.bytes;
+                    self.stats.truncated += received.truncated;
+                    if let Some(drops) = received.queue_drops {
+                        self.stats.queue_drops += u64::from(drops.wrapping_sub(self.queue_drops));
+                        self.queue_drops = drops;
+                    }
+                    return Ok(burst.len());
+                }
+                Err(error) => match verdict(&error) {
+                    Verdict::Again => (),
+                    Verdict::Full => return Ok(0),
+                    Verdict::Broken => return Err(error),
+                    Verdict::Packet(_) => {
+                        self.read_error_queue();
+                    }
+                },
+            }
+        }
+        Ok(0)
+    }
+}
+
+impl PacketSocket {
+    /// Reads what the network reported. Must follow every error of the socket: the kernel gives an error of one packet to
+    /// whatever call comes next, and shows the descriptor readable for as long as reports wait. Returns the number of reports
+    /// from the network.
+    fn read_error_queue(&mut self) -> u64 {
+        let before = self.stats.network_errors;
+        for _ in 0..ERRORS_PER_CALL {
+            let Some(error) = error_queue::take(self.socket.as_fd()) else { break };
+            match error.cause {
+                Cause::PortUnreachable | Cause::ProtocolUnreachable => self.note_unreachable(&error),
+                Cause::TooBig => self.paths.get_mut().refused(error.to, None),
+                Cause::Other => (),
+            }
+            self.stats.network_errors += u64::from(!error.local);
+        }
+        self.stats.network_errors - before
+    }
+
+    fn note_unreachable(&mut self, error: &NetworkError) {
+        let what = match (self.carrier, error.cause, error.quoted.port_and_id()) {
+            (Carrier::Udp, Cause::PortUnreachable, _) => Refusal::Peer,
+            (Carrier::Udp, ..) => return,
+            (Carrier::Ip, Cause::PortUnreachable, (Some(port), sender_id)) => {
+                Refusal::Port { port, sender_id }
+            }
+            // A report that quotes no port says nothing of use.
+            (Carrier::Ip, Cause::PortUnreachable, _) => return,
+            (Carrier::Ip, ..) => Refusal::Protocol,
+        };
+        let report = Unreachable { peer: error.to, what };
+        if self.unreachable.contains(&report) {
+            return;
+        }
+        if self.unreachable.len() == UNREACHABLE_MAX {
+            self.unreachable.pop_front();
+        }
+        self.unreachable.push_back(report);
+    }
+
+    /// Counts a packet that the kernel refused for a reason of its own.
+    fn count_refused(&mut self, packet: &TxPacket<'_>, errno: libc::c_int) {
+        let errors = &mut self.stats.send_errors;
+        match errno {
+            libc::EMSGSIZE => {
+                errors.too_big += 1;
+                self.paths.get_mut().refused(packet.to, Some(packet.len()));
+            }
+            libc::ECONNREFUSED => errors.refused += 1,
+            libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN | libc::ENETDOWN => {
+                errors.unreachable += 1
+            }
+            libc::EPERM | libc::EACCES => errors.denied += 1,
+            _ => errors.other += 1,
+        }
+    }
+
+    /// The kernel refused the first message offered. Finds the packet to blame, if any of them is.
+    fn refused(&mut self, errno: libc::c_int, packets: &[TxPacket<'_>], state: &mut SendState) {
+        let reports = self.read_error_queue();
+        let run = self.tx.first_message_packets();
+        if run > 1 {
+            // A path narrower than a segment and a device that cannot cut datagrams fail a run that might do in single
+            // packets. Such a device does not learn it.
+            if matches!(errno, libc::EIO | libc::EOPNOTSUPP | libc::ENOPROTOOPT) {
+                self.segmentation = false;
+            }
+            state.single_before = state.taken + run;
+            return;
+        }
+        // The refusal may have been the report of an earlier packet, to whatever peer. Where there are reports, it probably
+        // was; where there are none, the report may have been lost, so that a second try tells.
+        state.refusals += 1;
+        let tries = if reports > 0 { TRIES_WITH_REPORTS } else { 2 };
+        if state.refusals >= tries {
+            self.count_refused(&packets[state.taken], errno);
+            state.taken += 1;
+            state.refusals = 0;
+        }
+    }
+}
+
+/// A failed call for packets, and what to do about it.
+enum Verdict {
+    Again,
+    Full,
+    Broken,
+    /// It concerns one packet, of this call or of an earlier one.
+    Packet(libc::c_int),
+}
+
+fn verdict(error: &io::Error) -> Verdict {
+    match error.raw_os_error() {
+        Some(libc::EINTR) => Verdict::Again,
+        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Verdict::Full,
+        Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT) | None => Verdict::Broken,
+        Some(errno) => Verdict::Packet(errno),
+    }
+}
+
+/// Progress of one [`PacketSocket::send`].
+struct SendState {
+    taken: usize,
+    /// Packets before this index go one to a datagram, so that an error is theirs alone.
+    single_before: usize,
+    /// Times that the kernel has refused the next packet.
+    refusals: u32,
+}
+
+/// The filter program that lets nothing through.
+fn drop_all() -> SockFilter {
+    SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0)
+}
+
+fn set_options(socket: &Socket, family: Family) -> io::Result<()> {
+    let fd = socket.as_fd();
+    if family == Family::Dual {
+        socket.set_only_v6(false)?;
+    }
+    if family != Family::V6 {
+        option::set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        option::set(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
+    }
+    if family != Family::V4 {
+        option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+        option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
+        option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
+    }
+    option::set(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
+}
+
+/// Asks for the buffers' sizes, beyond the system's limits where this process may, and reports what it got.
+fn size_buffers(socket: &Socket, config: &SocketConfig) -> io::Result<BufferSizes> {
+    let size = |wanted: usize, forced: libc::c_int, plain: libc::c_int| {
+        let wanted = libc::c_int::try_from(wanted).unwrap_or(libc::c_int::MAX / 2);
+        let fd = socket.as_fd();
+        if option::set(fd, libc::SOL_SOCKET, forced, wanted).is_err() {
+            option::set(fd, libc::SOL_SOCKET, plain, wanted)?;
+        }
+        // The kernel doubles the size to allow for its own bookkeeping, and tells the double.
+        Ok::<usize, io::Error>(option::get(fd, libc::SOL_SOCKET, plain)? as usize / 2)
+    };
+    Ok(BufferSizes {
+        send_bytes: size(config.send_buffer_bytes, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)?,
+        send_wanted_bytes: config.send_buffer_bytes,
+        receive_bytes: size(config.receive_buffer_bytes, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?,
+        receive_wanted_bytes: config.receive_buffer_bytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_a_packet_a_full_path_and_a_broken_one_are_told_apart() {
+        let of = |errno| verdict(&io::Error::from_raw_os_error(errno));
+        assert!([libc::EAGAIN, libc::ENOBUFS].map(of).iter().all(|verdict| matches!(verdict, Verdict::Full)));
+        let packet = [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::EPERM, libc::EMSGSIZE];
+        assert!(packet.map(of).iter().all(|verdict| matches!(verdict, Verdict::Packet(_))));
+        assert!(matches!(of(libc::EBADF), Verdict::Broken));
+        assert!(matches!(of(libc::EINTR), Verdict::Again));
+    }
+}

@@ -1,0 +1,134 @@
+//! Homa packets as UDP payload: any Linux, IPv4 and IPv6, no privileges.
+//!
+//! The priority of a packet travels in its DSCP field as a class selector. Packets are never fragmented: what does not fit the
+//! path is dropped, counted, and lowers [`Driver::max_packet`] for that peer. Packets of equal length to one peer go to the
+//! kernel as one datagram to be cut late (UDP_SEGMENT), and may come from it merged (UDP_GRO), where it can do that: on the
+//! wire they are packets as any.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+use crate::burst::RxBurst;
+use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
+pub use crate::socket::BindError;
+use crate::socket::{Carrier, PacketSocket, SocketConfig};
+
+/// Largest UDP payload over IPv4 in bytes: 65,535 less an IPv4 header of 20 and a UDP header of 8.
+pub const MAX_PACKET_BYTES: usize = 65_507;
+
+/// How to set up a [`UdpDriver`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpConfig {
+    /// Address to receive at and send from. Port 0 takes any free one. `[::]` serves IPv4 peers too.
+    pub bind: SocketAddr,
+    /// Cap on [`Driver::max_packet`] in bytes, whatever the path takes; at most [`MAX_PACKET_BYTES`], and that by default. It
+    /// decides only where the MTU is larger, as it is on loopback (65,536): there, larger packets mean fewer, and lower ones a
+    /// finer grain for priorities.
+    pub max_packet_bytes: usize,
+    /// Send buffer to ask for in bytes. 2 MiB by default: a burst of 32 of the largest packets; what waits beyond that is better
+    /// ordered by the protocol, which knows which message is the shortest.
+    pub send_buffer_bytes: usize,
+    /// Receive buffer to ask for in bytes. 8 MiB by default: unscheduled bytes come without a grant, and this takes some 60 KB
+    /// from each of 64 peers at once at twice their length, which is how the kernel books small packets.
+    pub receive_buffer_bytes: usize,
+    /// Whether to let the kernel cut and merge runs of equal packets. True by default; kernels that cannot are found out.
+    pub segmentation: bool,
+}
+
+impl Default for UdpConfig {
+    fn default() -> UdpConfig {
+        UdpConfig {
+            bind: SocketAddr::from(([0, 0, 0, 0], 0)),
+            max_packet_bytes: MAX_PACKET_BYTES,
+            send_buffer_bytes: 2 << 20,
+            receive_buffer_bytes: 8 << 20,
+            segmentation: true,
+        }
+    }
+}
+
+/// Homa over a UDP socket. See the [module](self).
+pub struct UdpDriver {
+    socket: PacketSocket,
+}
+
+impl std::fmt::Debug for UdpDriver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UdpDriver")
+            .field("local", &self.socket.local_addr())
+            .field("stats", &self.socket.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl UdpDriver {
+    /// Opens and binds a socket.
+    ///
+    /// # Errors
+    /// See [`BindError`]. Buffers smaller than asked for are no error: see [`Driver::buffer_sizes`].
+    pub fn bind(config: &UdpConfig) -> Result<UdpDriver, BindError> {
+        let socket = PacketSocket::open(&SocketConfig {
+            carrier: Carrier::Udp,
+            bind: config.bind,
+            max_packet_bytes: config.max_packet_bytes.min(MAX_PACKET_BYTES),
+            send_buffer_bytes: config.send_buffer_bytes,
+            receive_buffer_bytes: config.receive_buffer_bytes,
+            segmentation: config.segmentation,
+        })?;
+        Ok(UdpDriver { socket })
+    }
+}
+
+impl Driver for UdpDriver {
+    fn local_addr(&self) -> SocketAddr {
+        self.socket.local_addr()
+    }
+
+    fn max_packet(&self, to: SocketAddr) -> usize {
+        self.socket.max_packet(to)
+    }
+
+    fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
+        self.socket.send(packets)
+    }
+
+    fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
+        self.socket.receive(burst)
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.fd())
+    }
+
+    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+        self.socket.poll_unreachable()
+    }
+
+    fn link_mbps(&self) -> Option<u32> {
+        self.socket.link_mbps()
+    }
+
+    fn buffer_sizes(&self) -> Option<BufferSizes> {
+        Some(self.socket.buffer_sizes())
+    }
+
+    fn stats(&self) -> DriverStats {
+        self.socket.stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_beyond_any_path_are_counted_one_by_one() {
+        let mut driver = UdpDriver::bind(&UdpConfig::default()).unwrap();
+        let big = vec![0x5a; 70_000];
+        let to = "127.0.0.1:9".parse().unwrap();
+        let packet = TxPacket { to, priority: 0, header: &big[..40], payload: &big[40..] };
+        assert_eq!(driver.send(&[packet; 3]).unwrap(), 3);
+        assert_eq!(driver.stats().send_errors.too_big, 3);
+    }
+}
