@@ -240,8 +240,15 @@ impl Endpoint {
             let id = common.sender_id | 1;
             let finished = |peer| self.finished.contains(now, peer, self.peers[peer].restarts, id);
             let ran = common.sender_id & 1 == 0 && peer.is_some_and(finished);
-            let reason = if ran { UnknownReason::Finished } else { UnknownReason::Unknown };
-            self.send_unknown(from, common, reason); // RESEND-13, AMO-4
+            let tells_reason = !common.incarnation.is_none() && !self.incarnation.is_none();
+            let reason = match (ran, tells_reason) {
+                (false, _) => UnknownReason::Unknown,
+                (true, true) => UnknownReason::Finished,
+                // AMO-4: told that it is unknown, a client that reads no reason sends the request again, for longer than we
+                // remember the id. Silence ends its RPC.
+                (true, false) => return Err(|stats| &mut stats.drop_finished),
+            };
+            self.send_unknown(from, common, reason); // RESEND-13
             return Ok(());
         };
         let rpc = &mut self.rpcs[slot as usize];

@@ -100,7 +100,7 @@ counters! {
     drop_invalid,
     /// Dropped: DATA, or part of it, that had arrived before.
     drop_duplicate,
-    /// Dropped: a request that has run and is finished.
+    /// Dropped: a request that has run and is finished, or a RESEND for it from a peer that could not be told so.
     drop_finished,
     /// Dropped: a request when the table of finished ids is full.
     drop_finished_full,
