@@ -13,8 +13,8 @@ pub(crate) struct MessageOut {
     pub unscheduled: u32,
     /// Priority of scheduled packets, from the last grant.
     pub sched_priority: u8,
-    /// Sent again from the start after RPC_UNKNOWN: its packets are marked as retransmissions.
-    pub restarted: bool,
+    /// Everything before this offset had been sent once before RPC_UNKNOWN made the message start again; 0: it has not.
+    pub sent_before: u32,
 }
 
 impl MessageOut {
@@ -46,23 +46,32 @@ impl MessageOut {
         rose
     }
 
-    /// Offset and length of the next packet: cut where the unscheduled bytes end, since their priority does too.
+    /// Offset and length of the next packet: cut where the unscheduled bytes end, since their priority does too, and where
+    /// those end that are sent again, since their mark does.
     pub(crate) fn next_packet(&self, max_payload: u32) -> (u32, u32) {
-        let end = if self.next < self.unscheduled { self.unscheduled } else { self.granted };
+        let mut end = if self.next < self.unscheduled { self.unscheduled } else { self.granted };
+        if self.is_sent_again() {
+            end = end.min(self.sent_before);
+        }
         (self.next, max_payload.min(end - self.next))
+    }
+
+    /// Whether the next packet's bytes were sent before, so that it is marked as a retransmission (WIRE-11).
+    pub(crate) fn is_sent_again(&self) -> bool {
+        self.next < self.sent_before
     }
 
     /// Starts from the beginning (RESEND-14).
     pub(crate) fn restart(&mut self) {
+        self.sent_before = self.sent_before.max(self.next);
         self.next = 0;
         self.granted = self.unscheduled;
-        self.restarted = true;
     }
 
     /// Panics unless the offsets are in order.
     pub(crate) fn check(&self) {
         assert!(self.next <= self.granted && self.granted <= self.length, "{self:?}");
-        assert!(self.unscheduled <= self.granted, "{self:?}");
+        assert!(self.unscheduled <= self.granted && self.sent_before <= self.length, "{self:?}");
     }
 }
 
@@ -79,6 +88,24 @@ mod tests {
         assert_eq!(message.next_packet(1_500), (3_000, 1_000));
         message.next = 4_000;
         assert_eq!(message.next_packet(1_500), (4_000, 1_500));
+    }
+
+    #[test]
+    fn what_was_sent_before_a_restart_is_sent_again_and_the_rest_for_the_first_time() {
+        let mut message = MessageOut::new(10_000, 4_000);
+        message.grant(6_000);
+        message.next = 5_000;
+        message.restart();
+        assert_eq!((message.next_packet(3_000), message.is_sent_again()), ((0, 3_000), true));
+        message.next = 4_000;
+        message.grant(10_000);
+        assert_eq!((message.next_packet(3_000), message.is_sent_again()), ((4_000, 1_000), true));
+        message.next = 1_000;
+        message.restart();
+        message.next = 5_000;
+        message.grant(10_000);
+        assert_eq!((message.next_packet(3_000), message.is_sent_again()), ((5_000, 3_000), false));
+        message.check();
     }
 
     #[test]

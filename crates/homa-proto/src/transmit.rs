@@ -188,7 +188,7 @@ impl Endpoint {
             } else {
                 rpc.outgoing.sched_priority
             };
-            let retransmit = rpc.outgoing.restarted;
+            let retransmit = rpc.outgoing.is_sent_again();
             if !self.pacer_admits(now, len, slot) {
                 return None;
             }
