@@ -1,0 +1,322 @@
+//! What Linux Homa needs of a packet, checked on the bytes of each one that an endpoint sends.
+//!
+//! It reads the bytes by the offsets in PROTOCOL.md and not by our decoder, so that a mistake made alike in encoding and
+//! decoding shows. It is stricter than the kernel: a field that the kernel ignores must still hold what we say we send.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use homa_proto::Config;
+
+/// Longest message that Linux Homa takes.
+const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
+/// Lengths and offsets are signed 32-bit numbers there.
+const MAX_LENGTH: u32 = i32::MAX as u32;
+/// What our packets carry in `urgent` beside an incarnation.
+const OURS: u16 = 0x484d;
+
+const DATA: u8 = 0x10;
+const GRANT: u8 = 0x11;
+const RESEND: u8 = 0x12;
+const RPC_UNKNOWN: u8 = 0x13;
+const BUSY: u8 = 0x14;
+const CUTOFFS: u8 = 0x15;
+const NEED_ACK: u8 = 0x17;
+const ACK: u8 = 0x18;
+
+/// A message of one RPC in one direction, as far as its packets have shown it.
+#[derive(Clone, Copy, Default)]
+struct Message {
+    /// 0: no packet of it was seen.
+    length: u32,
+    /// Exclusive end of the bytes sent for the first time.
+    next: u32,
+    /// Exclusive end of what its receiver has granted, by GRANT or RESEND.
+    granted: u32,
+    /// Exclusive end of the last GRANT that was sent for it.
+    last_grant: u32,
+}
+
+/// Checks the packets of one endpoint. It is told all of them, in the order in which they are sent and received.
+pub struct Validator {
+    unsched_bytes: u32,
+    num_priorities: u8,
+    max_packet: u32,
+    has_incarnation: bool,
+    /// Peers whose packets carried our mark.
+    ours: HashMap<SocketAddr, bool>,
+    /// By peer and `sender_id` of the message's DATA.
+    outgoing: HashMap<(SocketAddr, u64), Message>,
+    incoming: HashMap<(SocketAddr, u64), Message>,
+    /// Packets checked, by type.
+    pub checked: [u64; 9],
+}
+
+/// Fails the check with a reason unless the condition holds.
+macro_rules! require {
+    ($holds:expr, $($reason:tt)+) => {
+        if !$holds {
+            return Err(format!($($reason)+));
+        }
+    };
+}
+
+/// Big-endian numbers of a header.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn u8(&self, at: usize) -> u8 {
+        self.0[at]
+    }
+
+    fn u16(&self, at: usize) -> u16 {
+        u16::from_be_bytes(self.0[at..at + 2].try_into().unwrap())
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.0[at..at + 4].try_into().unwrap())
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        u64::from_be_bytes(self.0[at..at + 8].try_into().unwrap())
+    }
+
+    fn zero(&self, from: usize, to: usize) -> bool {
+        self.0[from..to].iter().all(|&byte| byte == 0)
+    }
+}
+
+impl Validator {
+    /// For an endpoint with this configuration.
+    pub fn new(config: &Config) -> Validator {
+        Validator {
+            unsched_bytes: config.unsched_bytes,
+            num_priorities: config.num_priorities,
+            max_packet: config.max_packet,
+            has_incarnation: config.incarnation != 0,
+            ours: HashMap::new(),
+            outgoing: HashMap::new(),
+            incoming: HashMap::new(),
+            checked: [0; 9],
+        }
+    }
+
+    /// A packet is being sent: its header, and so many bytes of payload behind it. An error says what is wrong with it.
+    pub fn sent(&mut self, to: SocketAddr, priority: u8, header: &[u8], payload: u32) -> Result<(), String> {
+        require!(header.len() >= 28, "{} bytes are no header", header.len());
+        let bytes = Bytes(header);
+        let kind = bytes.u8(11);
+        self.common(&bytes, kind)?;
+        require!(priority < self.num_priorities, "priority {priority} on the wire");
+        require!(
+            kind == DATA || payload == 0 && priority == self.num_priorities - 1,
+            "PRIO-2: a control packet with {payload} bytes of payload at priority {priority}"
+        );
+        match kind {
+            DATA => self.data(to, &bytes, payload),
+            GRANT => self.grant(to, &bytes),
+            RESEND => self.resend(to, &bytes),
+            RPC_UNKNOWN => self.unknown(&bytes),
+            BUSY => no_more_than_the_header(&bytes),
+            CUTOFFS => self.cutoffs(&bytes),
+            NEED_ACK => {
+                require!(bytes.u64(20) & 1 == 1, "a client asks for an acknowledgement");
+                no_more_than_the_header(&bytes)
+            }
+            ACK => acks(&bytes),
+            // FREEZE is sent by nobody here (FREEZE-2).
+            _ => Err(format!("type {kind:#x} is sent")),
+        }?;
+        self.checked[usize::from(kind - DATA)] += 1;
+        Ok(())
+    }
+
+    fn common(&self, bytes: &Bytes<'_>, kind: u8) -> Result<(), String> {
+        let (source, dest, id) = (bytes.u16(0), bytes.u16(2), bytes.u64(20));
+        let (client, server) = if id & 1 == 0 { (source, dest) } else { (dest, source) };
+        require!(id > 1, "ID-1: id {id}");
+        require!(client >= 32_768, "the client's port is {client}");
+        require!((1..=32_767).contains(&server), "the server's port is {server}");
+        require!(bytes.zero(8, 11), "bytes of the TCP acknowledgement number");
+        let doff = if kind == DATA { 0xe0 } else { 0x50 };
+        require!(bytes.u8(12) == doff, "doff {:#x}", bytes.u8(12));
+        require!(
+            kind == DATA || kind == RPC_UNKNOWN || bytes.u32(4) == 0,
+            "a control packet with sequence {}",
+            bytes.u32(4)
+        );
+        if self.has_incarnation {
+            require!(bytes.u16(18) == OURS && !bytes.zero(13, 18), "ID-9: no mark");
+        } else {
+            require!(bytes.zero(13, 20), "ID-9: flags to urgent without an incarnation");
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, to: SocketAddr, bytes: &Bytes<'_>, payload: u32) -> Result<(), String> {
+        require!(bytes.0.len() == 56, "a DATA header of {} bytes", bytes.0.len());
+        let (length, incoming, offset) = (bytes.u32(28), bytes.u32(32), bytes.u32(52));
+        let (retransmit, id) = (bytes.u8(48), bytes.u64(20));
+        let is_ours = self.ours.get(&to).copied();
+        require!(payload >= 1, "WIRE-9: no payload");
+        require!(56 + payload <= self.max_packet, "WIRE-9: {payload} bytes of payload");
+        require!((1..=MAX_LENGTH).contains(&length), "WIRE-7: message length {length}");
+        require!(
+            is_ours != Some(false) || length <= KERNEL_MAX_MESSAGE,
+            "SEND-13: {length} bytes to a kernel"
+        );
+        require!(bytes.u32(4) == offset, "WIRE-5: sequence {} and offset {offset}", bytes.u32(4));
+        let end = offset.checked_add(payload).filter(|&end| end <= length);
+        let Some(end) = end else { return Err(format!("{offset} + {payload} is beyond {length}")) };
+        require!(
+            (length.min(self.unsched_bytes)..=length).contains(&incoming) || self.limits_unscheduled(to),
+            "WIRE-10: incoming {incoming} of {length}"
+        );
+        require!(
+            incoming <= length && end <= incoming,
+            "WIRE-10: {end} is sent, incoming {incoming} of {length}"
+        );
+        require!(retransmit <= 1, "retransmit {retransmit}");
+        require!(bytes.zero(49, 52) || self.has_incarnation, "padding");
+        ack_slot(bytes, 36).map_err(|reason| format!("ack of DATA: {reason}"))?;
+        let unsched_bytes = self.unsched_bytes;
+        let message = self.outgoing.entry((to, id)).or_default();
+        require!(
+            message.length == 0 || message.length == length,
+            "WIRE-8: {length} bytes, before {}",
+            message.length
+        );
+        message.length = length;
+        require!(
+            end <= unsched_bytes.max(message.granted),
+            "SEND-1: {end} is sent, {} granted",
+            message.granted
+        );
+        if retransmit == 0 {
+            require!(offset == message.next, "WIRE-11: {offset} sent, not {}", message.next);
+            message.next = end;
+        } else {
+            require!(end <= message.next, "WIRE-11: {end} is sent again, of {}", message.next);
+        }
+        Ok(())
+    }
+
+    /// Whether this peer may have told us to send fewer bytes unasked, as ours do.
+    fn limits_unscheduled(&self, peer: SocketAddr) -> bool {
+        self.ours.get(&peer) == Some(&true)
+    }
+
+    fn grant(&mut self, to: SocketAddr, bytes: &Bytes<'_>) -> Result<(), String> {
+        require!(bytes.0.len() == 33, "a GRANT of {} bytes", bytes.0.len());
+        let (offset, priority) = (bytes.u32(28), bytes.u8(32));
+        require!(priority < self.num_priorities, "GRANT with priority {priority}");
+        let message = self.incoming.entry((to, bytes.u64(20) ^ 1)).or_default();
+        require!(message.length != 0, "a GRANT for a message of which nothing came");
+        require!(offset <= message.length, "GRANT-4: to {offset} of {}", message.length);
+        require!(offset > message.last_grant, "GRANT-7: to {offset} after {}", message.last_grant);
+        message.last_grant = offset;
+        Ok(())
+    }
+
+    fn resend(&mut self, to: SocketAddr, bytes: &Bytes<'_>) -> Result<(), String> {
+        require!(bytes.0.len() == 37, "a RESEND of {} bytes", bytes.0.len());
+        let (offset, length, priority) = (bytes.u32(28), bytes.u32(32), bytes.u8(36));
+        require!(priority < self.num_priorities, "RESEND with priority {priority}");
+        let message = self.incoming.get(&(to, bytes.u64(20) ^ 1)).copied().unwrap_or_default();
+        if length == u32::MAX {
+            require!(offset == 0, "RESEND-4: everything from {offset} on");
+            return Ok(());
+        }
+        let end = offset.checked_add(length);
+        require!(
+            length >= 1 && end.is_some_and(|end| end <= message.length),
+            "RESEND-4: {length} bytes from {offset} on of {}",
+            message.length
+        );
+        Ok(())
+    }
+
+    fn unknown(&self, bytes: &Bytes<'_>) -> Result<(), String> {
+        let reason = bytes.u32(4);
+        require!(
+            reason == 0 || self.has_incarnation && reason <= 3,
+            "RESEND-16: reason {reason} in RPC_UNKNOWN"
+        );
+        no_more_than_the_header(bytes)
+    }
+
+    fn cutoffs(&self, bytes: &Bytes<'_>) -> Result<(), String> {
+        // Four more bytes are for our peers; the kernel checks only that there are enough.
+        let length = bytes.0.len();
+        require!(length == 62 || length == 66 && self.has_incarnation, "CUTOFFS of {length} bytes");
+        for level in 0..8 {
+            let cutoff = bytes.u32(28 + 4 * level);
+            require!(cutoff <= MAX_LENGTH, "cutoff {cutoff} is negative to the kernel");
+        }
+        require!(bytes.u16(60) != 0, "PRIO-9: version 0");
+        Ok(())
+    }
+
+    /// A packet was received, header and all, before the endpoint takes it.
+    pub fn received(&mut self, from: SocketAddr, packet: &[u8]) {
+        if packet.len() < 28 {
+            return;
+        }
+        let bytes = Bytes(packet);
+        let ours = self.ours.entry(from).or_default();
+        *ours |= bytes.u16(18) == OURS;
+        let id = bytes.u64(20);
+        let grant = match bytes.u8(11) {
+            DATA if packet.len() >= 56 => {
+                self.incoming.entry((from, id)).or_default().length = bytes.u32(28);
+                return;
+            }
+            GRANT if packet.len() >= 33 => bytes.u32(28),
+            RESEND if packet.len() >= 37 && bytes.u32(32) != u32::MAX => {
+                bytes.u32(28).saturating_add(bytes.u32(32))
+            }
+            _ => return,
+        };
+        let message = self.outgoing.entry((from, id ^ 1)).or_default();
+        message.granted = message.granted.max(grant);
+    }
+
+    /// The peer has restarted: what its earlier life sent says nothing about the ids of the new one.
+    pub fn forget(&mut self, peer: SocketAddr) {
+        self.ours.remove(&peer);
+        self.outgoing.retain(|(to, _), _| *to != peer);
+        self.incoming.retain(|(from, _), _| *from != peer);
+    }
+}
+
+fn no_more_than_the_header(bytes: &Bytes<'_>) -> Result<(), String> {
+    require!(bytes.0.len() == 28, "{} bytes of a packet that is all header", bytes.0.len());
+    Ok(())
+}
+
+fn acks(bytes: &Bytes<'_>) -> Result<(), String> {
+    require!(bytes.0.len() == 80, "WIRE-6: an ACK of {} bytes", bytes.0.len());
+    require!(bytes.u64(20) & 1 == 0, "a server acknowledges");
+    let used = usize::from(bytes.u16(28));
+    require!(used <= 5, "WIRE-6: {used} slots in use");
+    for slot in 0..5 {
+        let at = 30 + 10 * slot;
+        require!((bytes.u64(at) != 0) == (slot < used), "WIRE-6: slot {slot} of {used}");
+        ack_slot(bytes, at).map_err(|reason| format!("slot {slot}: {reason}"))?;
+    }
+    Ok(())
+}
+
+/// A client's id and a server's port, or nothing at all.
+fn ack_slot(bytes: &Bytes<'_>, at: usize) -> Result<(), String> {
+    let (id, port) = (bytes.u64(at), bytes.u16(at + 8));
+    if id == 0 {
+        require!(port == 0, "port {port} without an id");
+        return Ok(());
+    }
+    require!(id & 1 == 0, "id {id} is odd");
+    require!((1..=32_767).contains(&port), "port {port} of a server");
+    Ok(())
+}
