@@ -1,0 +1,491 @@
+//! Captures of Linux Homa replayed with our endpoint in the place of one side.
+//!
+//! # The rule of the replay
+//!
+//! One host of the capture is played by an [`Endpoint`]; the packets of all the others are fed to it at the times they
+//! were captured, whatever it has sent itself. The fed side does not react to us: it goes on as it did with the kernel
+//! that we replace. Our timers run in between, on virtual time.
+//!
+//! - As a client our application starts each RPC whose request the played host began in the capture, at that moment, with
+//!   the captured length. Ids and client ports are ours to choose, so those in the fed packets are rewritten to ours;
+//!   nothing else in them is touched. Packets about RPCs that began before the capture did are fed as they are: to us
+//!   they are about RPCs unknown.
+//! - As a server our application answers each request at the moment of the played host's first response packet with the
+//!   captured length, or, should the request be whole only later, then.
+//! - ICMP errors go to [`Endpoint::peer_unreachable`] as a driver would report them.
+//!
+//! What a capture point did not see neither host reacted to later without asking for it, and the asked one's answer is in
+//! the capture. So whatever was lost, the following must hold, and is checked for each RPC:
+//!
+//! - Client: where the capture has every byte of the response, our RPC ends with that response, byte for byte, at the
+//!   moment of the packet that brings the last one. Where ICMP reports one of its packets instead, it ends with the
+//!   matching error.
+//! - Server: where the capture has every byte of the request and the kernel's answer, our application gets the request
+//!   once, byte for byte; where the capture has the client's acknowledgement after the answer, our RPC ends with it as
+//!   acknowledged; where ICMP says before that the client's port is gone, as a silent client's.
+//! - Each RESEND fed to us has an answer from us about the same RPC at once, and each NEED_ACK for an RPC that has ended
+//!   is answered by an ACK of its id.
+//! - [`Endpoint::check`] holds after every step, and every packet we send is one that the kernel takes
+//!   (`validator`).
+//!
+//! How the rest goes is left to our timers: we grant, ask again and ask for acknowledgements at other moments than the
+//! kernel did, and nobody reacts. An RPC that the capture leaves open ends by our timers after it, and then the endpoint
+//! is idle.
+
+mod capture;
+mod validator;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+
+use capture::{Seen, What, be16};
+use homa_proto::wire::{self, Body, PacketType};
+use homa_proto::{
+    CallOptions, Config, DoneReason, Endpoint, Event, Reassembly, RpcError, RpcKey, RxPacket, SEC, Time,
+    Transmit, Unreachable,
+};
+use homa_trace::Trace;
+use validator::Validator;
+
+/// The capture begins a second after the endpoint's origin of time.
+const START_NS: u64 = SEC;
+
+/// Codes of ICMP's "destination unreachable".
+const CODE_PROTOCOL: u8 = 2;
+const CODE_PORT: u8 = 3;
+
+/// The messages of one RPC as the capture has them, by the client's id.
+#[derive(Default)]
+struct Known {
+    client: Option<IpAddr>,
+    server: Option<IpAddr>,
+    request: Message,
+    response: Message,
+    /// When the capture first has an acknowledgement after the response's first packet.
+    acknowledged_ns: Option<u64>,
+}
+
+/// A message put together from every packet of the capture that has a part of it.
+#[derive(Default)]
+struct Message {
+    bytes: Vec<u8>,
+    there: Vec<bool>,
+    /// Bytes of it that were seen: while any is missing the message was not ended in the capture.
+    received: usize,
+    /// When the last one was seen.
+    whole_ns: u64,
+}
+
+impl Message {
+    fn add(&mut self, at_ns: u64, length: u32, offset: u32, payload: &[u8]) {
+        if self.bytes.is_empty() {
+            self.bytes = vec![0; length as usize];
+            self.there = vec![false; length as usize];
+        }
+        let before = self.received;
+        for (at, byte) in (offset as usize..).zip(payload) {
+            self.received += usize::from(!self.there[at]);
+            self.there[at] = true;
+            self.bytes[at] = *byte;
+        }
+        if self.received > before {
+            self.whole_ns = at_ns;
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        !self.bytes.is_empty() && self.received == self.bytes.len()
+    }
+}
+
+/// What the capture says of each RPC, over all of its packets.
+fn survey(capture: &[Seen]) -> BTreeMap<(IpAddr, u64), Known> {
+    let mut rpcs: BTreeMap<(IpAddr, u64), Known> = BTreeMap::new();
+    for seen in capture {
+        let What::Homa(bytes) = &seen.what else { continue };
+        let packet = wire::decode(bytes, bytes.len()).unwrap();
+        let from_client = packet.common.sender_id & 1 == 0;
+        let client = if from_client { seen.from } else { seen.to };
+        if let Body::Data(data) = &packet.body {
+            let rpc = rpcs.entry((client, packet.common.sender_id & !1)).or_default();
+            rpc.client = Some(client);
+            rpc.server = Some(if from_client { seen.to } else { seen.from });
+            let message = if from_client { &mut rpc.request } else { &mut rpc.response };
+            let payload = &bytes[wire::DATA_HEADER_LEN..][..packet.payload_len as usize];
+            message.add(seen.at_ns, data.message_length, data.offset, payload);
+        }
+        for id in acknowledged_ids(&packet) {
+            if let Some(rpc) = rpcs.get_mut(&(client, id)) {
+                if !rpc.response.bytes.is_empty() {
+                    rpc.acknowledged_ns.get_or_insert(seen.at_ns);
+                }
+            }
+        }
+    }
+    rpcs
+}
+
+/// The RPCs that a packet of their client acknowledges.
+fn acknowledged_ids(packet: &wire::Packet) -> Vec<u64> {
+    match &packet.body {
+        Body::Data(data) => data.ack.iter().map(|ack| ack.client_id).collect(),
+        Body::Ack(acks) => {
+            acks.iter().map(|ack| ack.client_id).chain([packet.common.sender_id & !1]).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Payload as it comes in.
+#[derive(Default)]
+struct Buffers(HashMap<RpcKey, Vec<u8>>);
+
+impl Reassembly for Buffers {
+    fn write(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32, data: &[u8]) {
+        let buffer = self.0.entry(rpc).or_insert_with(|| vec![0; message_length as usize]);
+        buffer[offset as usize..][..len as usize].copy_from_slice(data);
+    }
+}
+
+/// How an RPC ended on our endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Response,
+    Failed(RpcError),
+    Done(DoneReason),
+}
+
+/// Our endpoint in the place of one host.
+struct Replay<'a> {
+    name: String,
+    rpcs: &'a BTreeMap<(IpAddr, u64), Known>,
+    played: IpAddr,
+    endpoint: Endpoint,
+    validator: Validator,
+    buffers: Buffers,
+    now: Time,
+    /// Kernel's client id to ours, of RPCs started by the played host; and back.
+    ours: HashMap<u64, u64>,
+    theirs: HashMap<u64, u64>,
+    /// Kernel's client port to ours.
+    ports: HashMap<u16, u16>,
+    /// Captured id by key, for RPCs of both sides.
+    ids: HashMap<RpcKey, (IpAddr, u64)>,
+    /// Requests in our application's hands that the played host has not answered yet.
+    unanswered: HashMap<(IpAddr, u64), RpcKey>,
+    /// Requests whose answer was due before they were whole.
+    overdue: BTreeSet<(IpAddr, u64)>,
+    ends: BTreeMap<(IpAddr, u64), (End, Time)>,
+    /// Packets sent since the last one was fed: type and client id.
+    sent: Vec<(PacketType, u64)>,
+    /// RPCs that an ICMP error was about, and when.
+    reported: BTreeMap<(IpAddr, u64), (RpcError, u64)>,
+}
+
+impl<'a> Replay<'a> {
+    fn new(
+        name: &str,
+        capture: &[Seen],
+        rpcs: &'a BTreeMap<(IpAddr, u64), Known>,
+        played: IpAddr,
+        incarnation: u64,
+    ) -> Replay<'a> {
+        let homa = capture.iter().filter_map(|seen| match &seen.what {
+            What::Homa(bytes) => Some((seen, bytes)),
+            What::Unreachable { .. } => None,
+        });
+        // Jumbo frames are used where the capture has them.
+        let max_packet = homa.clone().map(|(_, bytes)| bytes.len() as u32).max().unwrap().max(1_480);
+        let config = Config { seed: 7, incarnation, max_packet, ..Config::default() };
+        let mut endpoint = Endpoint::new(config.clone(), Trace::off()).unwrap();
+        let server_ports: BTreeSet<u16> = homa
+            .filter(|(seen, bytes)| seen.to == played && bytes[27] & 1 == 0)
+            .map(|(_, bytes)| u16::from_be_bytes([bytes[2], bytes[3]]))
+            .collect();
+        server_ports.into_iter().for_each(|port| endpoint.bind(port).unwrap());
+        Replay {
+            name: format!("{name} as {played}"),
+            rpcs,
+            played,
+            endpoint,
+            validator: Validator::new(&config),
+            buffers: Buffers::default(),
+            now: Time::from_ns(START_NS),
+            ours: HashMap::new(),
+            theirs: HashMap::new(),
+            ports: HashMap::new(),
+            ids: HashMap::new(),
+            unanswered: HashMap::new(),
+            overdue: BTreeSet::new(),
+            ends: BTreeMap::new(),
+            sent: Vec::new(),
+            reported: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the number of RPCs that the capture ends.
+    fn run(mut self, capture: &[Seen]) -> usize {
+        for seen in capture {
+            let at = Time::from_ns(START_NS + seen.at_ns);
+            self.let_time_pass(at);
+            self.now = at;
+            match &seen.what {
+                What::Homa(bytes) if seen.from == self.played => self.application(seen.to, bytes),
+                What::Homa(bytes) if seen.to == self.played => self.feed(seen.from, bytes),
+                What::Unreachable { code, quoted } if seen.to == self.played => {
+                    self.icmp(seen.from, *code, quoted);
+                }
+                _ => {}
+            }
+            self.drain();
+            // What the packet left to be done in portions is due at once.
+            self.let_time_pass(at);
+            self.endpoint.check();
+        }
+        let ended = self.check_ends();
+        self.let_time_pass(self.now + 100 * SEC);
+        self.endpoint.check();
+        assert!(self.endpoint.is_idle(), "{}: left over: {:?}", self.name, self.endpoint.stats());
+        println!("{}: {ended} RPCs that the capture ends have ended; in all {}", self.name, self.summary());
+        ended
+    }
+
+    fn summary(&self) -> String {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for (end, _) in self.ends.values() {
+            *counts.entry(format!("{end:?}")).or_default() += 1;
+        }
+        format!("{counts:?}, {} packets sent", self.endpoint.stats().packets_sent)
+    }
+
+    fn let_time_pass(&mut self, until: Time) {
+        while let Some(at) = self.endpoint.poll_timeout().filter(|&at| at <= until) {
+            self.now = self.now.max(at);
+            self.endpoint.handle_timeout(self.now);
+            self.drain();
+        }
+    }
+
+    /// What the played host sent, as far as its application is behind it: requests begun and requests answered.
+    fn application(&mut self, to: IpAddr, bytes: &[u8]) {
+        let packet = wire::decode(bytes, bytes.len()).unwrap();
+        let Body::Data(data) = packet.body else { return };
+        let id = packet.common.sender_id & !1;
+        if packet.common.sender_id & 1 == 1 {
+            if self.answer((to, id), data.message_length).is_err() {
+                self.overdue.insert((to, id));
+            }
+        } else if !self.ours.contains_key(&id) {
+            let port = *self
+                .ports
+                .entry(packet.common.source_port)
+                .or_insert_with(|| self.endpoint.open_client_port().unwrap());
+            let (server, options) = (SocketAddr::new(to, 0), CallOptions::default());
+            let to_port = packet.common.dest_port;
+            let key =
+                self.endpoint.send_request(self.now, port, server, to_port, data.message_length, options);
+            let key = key.unwrap();
+            let ours = self.endpoint.rpc_id(key).unwrap();
+            self.ours.insert(id, ours);
+            self.theirs.insert(ours, id);
+            self.ids.insert(key, (self.played, id));
+        }
+    }
+
+    /// Answers a request, if it is there and not answered. An error: it is not there yet.
+    fn answer(&mut self, rpc: (IpAddr, u64), length: u32) -> Result<(), ()> {
+        if let Some(key) = self.unanswered.remove(&rpc) {
+            self.endpoint.send_response(self.now, key, length).unwrap();
+        } else if !self.ids.values().any(|known| *known == rpc) && !self.ends.contains_key(&rpc) {
+            return Err(());
+        }
+        Ok(())
+    }
+
+    fn feed(&mut self, from: IpAddr, original: &[u8]) {
+        let mut bytes = original.to_vec();
+        let packet = wire::decode(&bytes, bytes.len()).unwrap();
+        let theirs = packet.common.sender_id & !1;
+        if packet.common.sender_id & 1 == 1 {
+            // About an RPC of ours: its id and port are ours.
+            if let Some(ours) = self.ours.get(&theirs) {
+                bytes[20..28].copy_from_slice(&(ours | 1).to_be_bytes());
+            }
+            if let Some(port) = self.ports.get(&packet.common.dest_port) {
+                bytes[2..4].copy_from_slice(&port.to_be_bytes());
+            }
+        }
+        self.sent.clear();
+        let from = SocketAddr::new(from, 0);
+        self.validator.received(from, &bytes);
+        let rx = RxPacket::new(from, &bytes);
+        self.endpoint.handle_packets(self.now, [rx], &mut self.buffers);
+        self.drain();
+        self.check_answer(&packet);
+    }
+
+    /// What must be answered at once.
+    fn check_answer(&self, packet: &wire::Packet) {
+        let (id, is_ours) = (packet.common.sender_id & !1, packet.common.sender_id & 1 == 1);
+        let about =
+            |kinds: &[PacketType]| self.sent.iter().any(|(kind, sent)| *sent == id && kinds.contains(kind));
+        match packet.body {
+            Body::Resend(_) if !is_ours || !self.ours.contains_key(&id) => {
+                let answers =
+                    [PacketType::Data, PacketType::Busy, PacketType::RpcUnknown, PacketType::Resend];
+                assert!(about(&answers), "{}: {packet} has no answer at {:?}", self.name, self.now);
+            }
+            Body::NeedAck if is_ours && !self.is_open(id) => {
+                assert!(about(&[PacketType::Ack]), "{}: {packet} is not acknowledged", self.name);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an RPC that we have started under a captured id is open.
+    fn is_open(&self, id: u64) -> bool {
+        self.ours.contains_key(&id) && !self.ends.contains_key(&(self.played, id))
+    }
+
+    /// What a driver makes of the error: the port that the quoted packet was for, and its id as we would have sent it.
+    fn icmp(&mut self, from: IpAddr, code: u8, quoted: &[u8]) {
+        let port = be16(quoted, 2) as u16;
+        let sender_id = quoted.get(20..28).map(|id| u64::from_be_bytes(id.try_into().unwrap()));
+        let is_client = port <= 32_767;
+        let client = if is_client { self.played } else { from };
+        let error = match code {
+            CODE_PROTOCOL => RpcError::ProtocolUnreachable,
+            CODE_PORT => RpcError::NoSuchPort,
+            _ => panic!("{}: ICMP code {code}", self.name),
+        };
+        if let Some(id) = sender_id {
+            let at_ns = self.now.as_ns() - START_NS;
+            self.reported.entry((client, id & !1)).or_insert((error, at_ns));
+        }
+        let ours = |id| if is_client { self.ours.get(&id).copied() } else { Some(id) };
+        let report = match code {
+            CODE_PROTOCOL => Unreachable::Protocol,
+            _ => Unreachable::Port { port, rpc_id: sender_id.and_then(ours) },
+        };
+        self.endpoint.peer_unreachable(self.now, SocketAddr::new(from, 0), report);
+    }
+
+    fn drain(&mut self) {
+        while let Some(event) = self.endpoint.poll_event() {
+            self.event(event);
+        }
+        while let Some(transmit) = self.endpoint.poll_transmit(self.now) {
+            let Transmit { to, priority, header, payload } = transmit;
+            let payload = payload.map_or(0, |range| range.len);
+            if let Err(reason) = self.validator.sent(to, priority, &header, payload) {
+                panic!("{}: {reason}: {header:?}", self.name);
+            }
+            let packet = wire::decode(&header, header.len() + payload as usize).unwrap();
+            let id = packet.common.sender_id & !1;
+            let from_client = packet.common.sender_id & 1 == 0;
+            let captured = if from_client { self.theirs.get(&id).copied().unwrap_or(id) } else { id };
+            self.sent.push((packet.body.packet_type(), captured));
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Request { rpc, peer, length, .. } => {
+                let id = (peer.ip(), self.endpoint.rpc_id(rpc).unwrap() & !1);
+                assert!(!self.ids.values().any(|known| *known == id), "{}: {id:?} runs twice", self.name);
+                let known = &self.rpcs[&id];
+                assert_eq!(
+                    self.buffers.0.remove(&rpc).unwrap(),
+                    known.request.bytes,
+                    "{}: {id:?}",
+                    self.name
+                );
+                assert_eq!(length as usize, known.request.bytes.len());
+                self.ids.insert(rpc, id);
+                self.unanswered.insert(id, rpc);
+                if self.overdue.remove(&id) {
+                    self.answer(id, known.response.bytes.len() as u32).unwrap();
+                }
+            }
+            Event::Response { rpc, length, .. } => {
+                let known = &self.rpcs[&self.ids[&rpc]];
+                let response = self.buffers.0.remove(&rpc).unwrap();
+                assert_eq!(length as usize, known.response.bytes.len());
+                assert!(response == known.response.bytes, "{}: {:?}", self.name, self.ids[&rpc]);
+                self.end(rpc, End::Response);
+            }
+            Event::Failed { rpc, error, .. } => self.end(rpc, End::Failed(error)),
+            Event::Done { rpc, reason } => self.end(rpc, End::Done(reason)),
+            Event::Readable { .. } | Event::Freeze { .. } => panic!("nobody asked for {event:?}"),
+        }
+    }
+
+    fn end(&mut self, rpc: RpcKey, end: End) {
+        self.buffers.0.remove(&rpc);
+        // A request that never was whole has no name here.
+        if let Some(&id) = self.ids.get(&rpc) {
+            self.unanswered.remove(&id);
+            let before = self.ends.insert(id, (end, self.now));
+            assert_eq!(before, None, "{}: {id:?} ends twice", self.name);
+        }
+    }
+
+    /// The rule, at the end of the capture.
+    fn check_ends(&self) -> usize {
+        let mut ended = 0;
+        for (id, known) in self.rpcs {
+            let expected = if known.client == Some(self.played) && self.ours.contains_key(&id.1) {
+                self.client_end(id, known)
+            } else if known.server == Some(self.played)
+                && known.request.is_whole()
+                && !known.response.bytes.is_empty()
+            {
+                assert!(self.ids.values().any(|named| named == id), "{}: {id:?} did not run", self.name);
+                self.server_end(id, known)
+            } else {
+                None
+            };
+            if let Some((end, at_ns)) = expected {
+                let expected = (end, Time::from_ns(START_NS + at_ns));
+                assert_eq!(self.ends.get(id), Some(&expected), "{}: {id:?}", self.name);
+                ended += 1;
+            }
+        }
+        ended
+    }
+
+    /// How and when the capture ends an RPC of the played client.
+    fn client_end(&self, id: &(IpAddr, u64), known: &Known) -> Option<(End, u64)> {
+        let whole = known.response.is_whole().then_some((End::Response, known.response.whole_ns));
+        let failed = self.reported.get(id).map(|&(error, at_ns)| (End::Failed(error), at_ns));
+        earlier(whole, failed)
+    }
+
+    /// How and when the capture ends an RPC that the played server has answered.
+    fn server_end(&self, id: &(IpAddr, u64), known: &Known) -> Option<(End, u64)> {
+        let acknowledged = known.acknowledged_ns.map(|at_ns| (End::Done(DoneReason::Acknowledged), at_ns));
+        let silent = self.reported.get(id).map(|&(_, at_ns)| (End::Done(DoneReason::ClientSilent), at_ns));
+        earlier(acknowledged, silent)
+    }
+}
+
+/// The one that comes first.
+fn earlier(one: Option<(End, u64)>, other: Option<(End, u64)>) -> Option<(End, u64)> {
+    [one, other].into_iter().flatten().min_by_key(|(_, at_ns)| *at_ns)
+}
+
+#[test]
+fn an_endpoint_in_the_place_of_either_side_ends_what_the_capture_ends() {
+    for path in capture::files() {
+        let seen = capture::read(&path);
+        let rpcs = survey(&seen);
+        let hosts: BTreeSet<IpAddr> = seen.iter().flat_map(|seen| [seen.from, seen.to]).collect();
+        let mut ended = 0;
+        for &played in &hosts {
+            for incarnation in [0, 1_700_000_000_000] {
+                ended += Replay::new(&capture::name(&path), &seen, &rpcs, played, incarnation).run(&seen);
+            }
+        }
+        assert!(ended > 0, "{} ends no RPC", path.display());
+    }
+}
