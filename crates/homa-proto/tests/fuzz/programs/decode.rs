@@ -1,0 +1,73 @@
+//! Any bytes as a packet.
+
+use homa_proto::wire::{Body, DATA_HEADER_LEN, MAX_HEADER_LEN, MAX_MESSAGE_LENGTH, Packet, decode, encode};
+
+/// Decodes `bytes` whole, cut, and as the header of a longer packet.
+pub fn run(bytes: &[u8]) {
+    check(bytes, bytes.len());
+    let header = &bytes[..bytes.len().min(MAX_HEADER_LEN)];
+    for len in 0..header.len() {
+        check(&header[..len], len);
+    }
+    let claimed = bytes.first_chunk().map_or(0, |first| usize::from(u16::from_be_bytes(*first)));
+    check(header, header.len() + claimed);
+}
+
+/// WIRE-13, WIRE-14.
+fn check(bytes: &[u8], wire_len: usize) {
+    let packet = match decode(bytes, wire_len) {
+        Ok(packet) => packet,
+        Err(error) => {
+            assert!(!error.to_string().is_empty() && !error.reason().is_empty());
+            return;
+        }
+    };
+    assert!(!packet.to_string().contains('\n'), "a packet takes one line: {packet}");
+    check_ranges(&packet, wire_len);
+    let header = encode(&packet.common, &packet.body);
+    assert!(header.len() >= packet.body.packet_type().header_len());
+    let again = decode(&header, header.len() + packet.payload_len as usize);
+    assert_eq!(again, Ok(packet), "what was read is what is written");
+    assert_eq!(encode(&packet.common, &packet.body).as_slice(), header.as_slice());
+    check_ignored(bytes, wire_len, &packet);
+}
+
+fn check_ranges(packet: &Packet, wire_len: usize) {
+    match &packet.body {
+        Body::Data(data) => {
+            assert!(packet.payload_len >= 1 && packet.payload_len as usize <= wire_len - DATA_HEADER_LEN);
+            assert!((1..=MAX_MESSAGE_LENGTH).contains(&data.message_length), "{packet}");
+            assert!(data.incoming <= data.message_length, "{packet}");
+            assert!(data.offset + packet.payload_len <= data.message_length, "{packet}");
+            assert!(data.ack.is_none_or(|ack| ack.client_id & 1 == 0 && ack.client_id != 0), "{packet}");
+        }
+        Body::Grant(grant) => assert!(grant.offset <= MAX_MESSAGE_LENGTH && grant.priority < 8, "{packet}"),
+        Body::Resend(resend) => {
+            assert!(resend.offset <= MAX_MESSAGE_LENGTH && resend.priority < 8, "{packet}");
+            assert!(resend.length.is_none_or(|length| length <= MAX_MESSAGE_LENGTH), "{packet}");
+        }
+        Body::Ack(acks) => {
+            assert!(acks.iter().all(|ack| ack.client_id & 1 == 0 && ack.client_id != 0), "{packet}");
+        }
+        _ => {}
+    }
+    assert!(matches!(packet.body, Body::Data(_)) || packet.payload_len == 0);
+}
+
+/// WIRE-3: the bytes that mean nothing mean nothing.
+fn check_ignored(bytes: &[u8], wire_len: usize, packet: &Packet) {
+    let mut other = bytes.to_vec();
+    for at in [8, 9, 10, 12] {
+        other[at] = !other[at];
+    }
+    if packet.common.incarnation.is_none() {
+        // Only if the urgent field is not the mark does nothing else count.
+        for at in 13..18 {
+            other[at] = if other[18..20] == [0x48, 0x4d] { 0 } else { !other[at] };
+        }
+        if matches!(packet.body, Body::Data(_)) {
+            other[49..52].fill(0xa5);
+        }
+    }
+    assert_eq!(decode(&other, wire_len), Ok(*packet));
+}
