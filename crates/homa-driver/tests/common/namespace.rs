@@ -1,0 +1,87 @@
+//! Network namespaces for tests: each with a loopback device and a thread that lives in it, two of them joined by a veth.
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+
+/// Addresses of the two ends of a [`pair`].
+pub const V4: [&str; 2] = ["10.146.0.1", "10.146.0.2"];
+/// The same for IPv6.
+pub const V6: [&str; 2] = ["fd00:146::1", "fd00:146::2"];
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// A network namespace. It is gone when this and every socket and process in it are.
+pub struct Namespace {
+    work: mpsc::Sender<Work>,
+    /// Of the thread that lives in it; `ip` takes it for a name of the namespace.
+    thread_id: i32,
+}
+
+impl Namespace {
+    /// A new one with a loopback device that is up, or why there is none.
+    pub fn new() -> Result<Namespace, String> {
+        let (work, inbox) = mpsc::channel::<Work>();
+        let (began, begun) = mpsc::channel();
+        thread::spawn(move || {
+            // SAFETY: concerns this thread only, which opens its sockets afterwards.
+            let result = match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+                // SAFETY: takes nothing and gives a number.
+                0 => Ok(unsafe { libc::gettid() }),
+                _ => Err(format!("no network namespace: {}", std::io::Error::last_os_error())),
+            };
+            let failed = result.is_err();
+            if began.send(result).is_err() || failed {
+                return;
+            }
+            inbox.into_iter().for_each(|work| work());
+        });
+        let thread_id = begun.recv().map_err(|_| "the namespace's thread died".to_owned())??;
+        let namespace = Namespace { work, thread_id };
+        namespace.ip("link set lo up")?;
+        Ok(namespace)
+    }
+
+    /// Runs this in the namespace: sockets, threads and processes that it makes are of the namespace for ever.
+    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let (done, result) = mpsc::channel();
+        let work = move || {
+            let _ = done.send(work());
+        };
+        self.work.send(Box::new(work)).expect("the namespace's thread lives");
+        result.recv().expect("what ran in the namespace did not panic")
+    }
+
+    /// `ip` with these words, in the namespace.
+    pub fn ip(&self, words: &str) -> Result<(), String> {
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        let output = self.run(move || Command::new("ip").args(&words).output().map(|out| (words, out)));
+        let (words, output) = output.map_err(|error| format!("cannot run `ip`: {error}"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() { Ok(()) } else { Err(format!("ip {}: {said}", words.join(" "))) }
+    }
+}
+
+/// Two namespaces joined by a veth (`v0` in the first, `v1` in the second) of this MTU, with the addresses [`V4`] and [`V6`].
+/// `None`, with the reason printed, where that needs a privilege or a tool that the test lacks.
+pub fn pair(mtu: u32) -> Option<[Namespace; 2]> {
+    let join = || {
+        let pair = [Namespace::new()?, Namespace::new()?];
+        pair[0].ip(&format!("link add v0 type veth peer name v1 netns {}", pair[1].thread_id))?;
+        for (i, namespace) in pair.iter().enumerate() {
+            namespace.ip(&format!("link set v{i} mtu {mtu}"))?;
+            namespace.ip(&format!("addr add {}/24 dev v{i}", V4[i]))?;
+            namespace.ip(&format!("-6 addr add {}/64 dev v{i} nodad", V6[i]))?;
+            namespace.ip(&format!("link set v{i} up"))?;
+        }
+        Ok(pair)
+    };
+    match join() {
+        Ok(pair) => Some(pair),
+        Err::<_, String>(why) => {
+            println!("skipped: {why}");
+            None
+        }
+    }
+}

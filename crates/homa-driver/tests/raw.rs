@@ -1,0 +1,312 @@
+//! Raw IP sockets between two network namespaces.
+
+mod common;
+#[path = "common/namespace.rs"]
+mod namespace;
+
+use std::net::{IpAddr, SocketAddr};
+
+use common::{message, packets, poll_readable, receive_packets};
+use homa_driver::raw::{BindError, RawConfig, RawDriver};
+use homa_driver::{Driver, ReceiveFilter, Refusal, RxBurst, Unreachable};
+use namespace::{Namespace, V4, V6, pair};
+
+fn host(ip: &str) -> SocketAddr {
+    SocketAddr::new(ip.parse().unwrap(), 0)
+}
+
+fn open(ip: &str) -> RawDriver {
+    RawDriver::bind(&RawConfig { bind: host(ip), ..RawConfig::default() }).unwrap()
+}
+
+/// Drivers at these addresses, one in each namespace.
+fn open_in(namespaces: &[Namespace; 2], ips: [&'static str; 2]) -> [RawDriver; 2] {
+    [0, 1].map(|i| namespaces[i].run(move || open(ips[i])))
+}
+
+/// A packet of this type to a port, with this ack.
+fn homa(port: u16, packet_type: u8, ack: u64, length: usize) -> Vec<u8> {
+    let mut bytes = message(length, 1);
+    bytes[..4].copy_from_slice(&[0x80, 0x01, (port >> 8) as u8, port as u8]);
+    bytes[11] = packet_type;
+    if length >= 44 {
+        bytes[36..44].copy_from_slice(&ack.to_be_bytes());
+    }
+    bytes
+}
+
+const DATA: u8 = 0x10;
+const GRANT: u8 = 0x11;
+const ACK: u8 = 0x18;
+
+/// A socket that sees the frames that come to a device.
+struct Wire(socket2::Socket);
+
+impl Wire {
+    /// Frames of this EtherType.
+    fn open(ether_type: i32) -> Wire {
+        let kind = socket2::Type::DGRAM;
+        let protocol = i32::from((ether_type as u16).to_be());
+        Wire(socket2::Socket::new(socket2::Domain::PACKET, kind, Some(protocol.into())).unwrap())
+    }
+
+    /// The next packet of IP protocol 146, from its IP header on.
+    fn next(&self) -> Vec<u8> {
+        loop {
+            let mut bytes = vec![std::mem::MaybeUninit::uninit(); 65_536];
+            poll_readable(std::os::fd::AsFd::as_fd(&self.0));
+            let length = self.0.recv(&mut bytes).unwrap();
+            // SAFETY: the kernel has written so many of them.
+            let packet: Vec<u8> = bytes[..length].iter().map(|byte| unsafe { byte.assume_init() }).collect();
+            let protocol_at = if packet[0] >> 4 == 4 { 9 } else { 6 };
+            if packet[protocol_at] == 146 {
+                return packet;
+            }
+        }
+    }
+}
+
+#[test]
+fn packets_fill_the_mtu_and_carry_their_priority() {
+    // WIRE-15, WIRE-17: payloads of 1424 and 1404 bytes at MTU 1500, and no fragments.
+    for (mtu, ips, ether_type, payload) in [
+        (1_500, V4, libc::ETH_P_IP, 1_424),
+        (1_500, V6, libc::ETH_P_IPV6, 1_404),
+        (9_000, V4, libc::ETH_P_IP, 8_924),
+        (9_000, V6, libc::ETH_P_IPV6, 8_904),
+    ] {
+        let Some(namespaces) = pair(mtu) else { return };
+        let [mut a, mut b] = open_in(&namespaces, ips);
+        let wire = namespaces[1].run(move || Wire::open(ether_type));
+        let (a, fits) = namespaces[0].run(move || {
+            let fits = a.max_packet(host(ips[1]));
+            for priority in 0..8 {
+                let bytes = [message(fits, priority)];
+                assert_eq!(a.send(&packets(host(ips[1]), priority, &bytes)).unwrap(), 1);
+            }
+            let bytes = [message(fits + 1, 9)];
+            assert_eq!(a.send(&packets(host(ips[1]), 7, &bytes)).unwrap(), 1, "taken and dropped");
+            (a, fits)
+        });
+        assert_eq!(fits - 56, payload);
+        assert_eq!((a.stats().send_errors.too_big, a.stats().packets_out), (1, 8));
+        for priority in 0..8_u8 {
+            let packet = wire.next();
+            let (class, header) = match packet[0] >> 4 {
+                4 => (packet[1], 20),
+                _ => (packet[0] << 4 | packet[1] >> 4, 40),
+            };
+            assert_eq!(class, priority << 5);
+            assert_eq!(packet.len(), mtu as usize, "whole, and in one piece");
+            assert_eq!(packet[header..], message(fits, priority));
+        }
+        let got = receive_packets(&mut b, 8);
+        for (priority, (from, packet)) in got.iter().enumerate() {
+            assert_eq!(*from, host(ips[0]));
+            assert_eq!(*packet, message(fits, priority as u8));
+        }
+        assert_eq!(b.stats().bytes_in, 8 * fits as u64, "IP headers do not count");
+    }
+}
+
+#[test]
+fn a_burst_of_any_sizes_arrives_in_order() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for ips in [V4, V6] {
+        let [mut a, mut b] = open_in(&namespaces, ips);
+        // Until the neighbour is known the kernel keeps some 200 KB for it and no more.
+        let a = namespaces[0].run(move || {
+            assert_eq!(a.send(&packets(host(ips[1]), 3, &[message(28, 0)])).unwrap(), 1);
+            a
+        });
+        assert_eq!(receive_packets(&mut b, 1).len(), 1);
+        let mut a = a;
+        let bytes: Vec<Vec<u8>> = (0..200).map(|i| message(28 + i * 7 % 1_400, i as u8)).collect();
+        let sent = bytes.clone();
+        let a = namespaces[0].run(move || {
+            assert_eq!(a.send(&packets(host(ips[1]), 3, &sent)).unwrap(), 200);
+            a
+        });
+        assert!(a.stats().send_calls <= 5, "{:?}", a.stats());
+        let got = receive_packets(&mut b, 200);
+        assert!(got.iter().map(|(_, packet)| packet).eq(&bytes));
+        assert!(b.stats().receive_calls < 20, "{:?}", b.stats());
+    }
+}
+
+#[test]
+fn a_narrower_path_is_learnt() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for ips in [V4, V6] {
+        namespaces[0].ip("link set v0 mtu 1500").unwrap();
+        let [a, _b] = open_in(&namespaces, ips);
+        let header = if ips == V4 { 20 } else { 40 };
+        let before = namespaces[0].run(move || (a.max_packet(host(ips[1])), a));
+        assert_eq!(before.0, 1_500 - header);
+        namespaces[0].ip("link set v0 mtu 1300").unwrap();
+        let mut a = before.1;
+        let after = namespaces[0].run(move || {
+            let bytes = [message(1_460, 1), message(1_300 - header, 2)];
+            assert_eq!(a.send(&packets(host(ips[1]), 1, &bytes)).unwrap(), 2);
+            assert_eq!((a.stats().send_errors.too_big, a.stats().packets_out), (1, 1));
+            a.max_packet(host(ips[1]))
+        });
+        assert_eq!(after, 1_300 - header);
+    }
+}
+
+#[test]
+fn a_machine_without_homa_is_reported_by_its_protocol() {
+    // PEER-4
+    let Some(namespaces) = pair(1_500) else { return };
+    for ips in [V4, V6] {
+        let mut a = namespaces[0].run(move || open(ips[0]));
+        let a = namespaces[0].run(move || {
+            let bytes = [homa(99, DATA, 0, 100)];
+            assert_eq!(a.send(&packets(host(ips[1]), 1, &bytes)).unwrap(), 1);
+            let mut burst = RxBurst::new();
+            let report = loop {
+                poll_readable(a.poll_fd().unwrap());
+                assert_eq!(a.receive(&mut burst).unwrap(), 0);
+                if let Some(report) = a.poll_unreachable() {
+                    break report;
+                }
+            };
+            assert_eq!(report, Unreachable { peer: host(ips[1]), what: Refusal::Protocol });
+            assert_eq!(a.poll_unreachable(), None);
+            a
+        });
+        assert_eq!(a.stats().network_errors, 1);
+        drop(a);
+        // While a socket is open there, nothing is reported.
+        let [mut a, mut b] = open_in(&namespaces, ips);
+        b.set_receive_filter(&ReceiveFilter::new([7], None)).unwrap();
+        let a = namespaces[0].run(move || {
+            let bytes = [homa(99, DATA, 0, 100), homa(7, DATA, 0, 100)];
+            assert_eq!(a.send(&packets(host(ips[1]), 1, &bytes)).unwrap(), 2);
+            a
+        });
+        assert_eq!(receive_packets(&mut b, 1)[0].1, homa(7, DATA, 0, 100));
+        let mut a = a;
+        assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0);
+        assert_eq!((a.poll_unreachable(), a.stats().network_errors), (None, 0), "{ips:?}");
+    }
+}
+
+#[test]
+fn a_filter_leaves_each_process_its_own_and_acks_to_all() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for ips in [V4, V6] {
+        let [mut a, mut one] = open_in(&namespaces, ips);
+        let mut two = namespaces[1].run(move || open(ips[1]));
+        one.set_receive_filter(&ReceiveFilter::new([99, 40_000], None)).unwrap();
+        two.set_receive_filter(&ReceiveFilter::new([100], Some(vec![99, 40_000]))).unwrap();
+        let sent = vec![
+            homa(99, DATA, 0, 500),
+            homa(100, DATA, 0, 500),
+            homa(100, DATA, 6, 500),
+            homa(7, GRANT, 0, 33),
+            homa(40_000, GRANT, 0, 33),
+            homa(7, ACK, 0, 80),
+            message(5, 1),
+            homa(99, DATA, 8, 500),
+        ];
+        let all = sent.clone();
+        namespaces[0].run(move || assert_eq!(a.send(&packets(host(ips[1]), 1, &all)).unwrap(), 8));
+        let cut = |packet: &Vec<u8>| packet[..56].to_vec();
+        let of = |driver: &mut RawDriver, count| -> Vec<Vec<u8>> {
+            receive_packets(driver, count).into_iter().map(|(_, packet)| packet).collect()
+        };
+        let first = [sent[0].clone(), cut(&sent[2]), sent[4].clone(), sent[5].clone(), sent[7].clone()];
+        assert_eq!(of(&mut one, 5), first, "{ips:?}");
+        let second = [
+            sent[1].clone(),
+            sent[2].clone(),
+            sent[3].clone(),
+            sent[5].clone(),
+            sent[6].clone(),
+            cut(&sent[7]),
+        ];
+        assert_eq!(of(&mut two, 6), second, "{ips:?}");
+        let stats = [one.stats(), two.stats()];
+        assert_eq!(
+            stats.map(|stats| stats.truncated),
+            [0, 0],
+            "a packet cut by the filter is not a damaged one"
+        );
+    }
+}
+
+#[test]
+fn both_ip_versions_at_the_unspecified_ipv6_address() {
+    let Some(namespaces) = pair(1_500) else { return };
+    let mut all = namespaces[1].run(|| open("::"));
+    assert_eq!(all.local_addr(), host("::"));
+    let [mut four, mut six] = [V4, V6].map(|ips| namespaces[0].run(move || open(ips[0])));
+    let (four, six) = namespaces[0].run(move || {
+        four.send(&packets(host(V4[1]), 1, &[message(100, 4)])).unwrap();
+        six.send(&packets(host(V6[1]), 1, &[message(100, 6)])).unwrap();
+        (four, six)
+    });
+    let mut got = receive_packets(&mut all, 2);
+    got.sort();
+    assert_eq!(got, [(host(V4[0]), message(100, 4)), (host(V6[0]), message(100, 6))]);
+    // And back, in one burst of both versions.
+    let sent = namespaces[1].run(move || {
+        let bytes: Vec<Vec<u8>> = (0..6).map(|i| message(200, i)).collect();
+        let mut burst = packets(host(V4[0]), 2, &bytes);
+        for packet in &mut burst[2..4] {
+            packet.to = host(V6[0]);
+        }
+        assert_eq!(all.max_packet(host(V6[0])), 1_460);
+        assert_eq!(all.max_packet(host(V4[0])), 1_480);
+        all.send(&burst).unwrap()
+    });
+    assert_eq!(sent, 6);
+    let (mut four, mut six) = (four, six);
+    assert_eq!(receive_packets(&mut four, 4).len(), 4);
+    assert_eq!(receive_packets(&mut six, 2).len(), 2);
+}
+
+#[test]
+fn two_addresses_of_one_machine_are_two_hosts() {
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    namespace.run(|| {
+        let (mut a, mut b) = (open("127.0.0.1"), open("127.0.0.2"));
+        let bytes: Vec<Vec<u8>> = (0..3).map(|i| message(60_000, i)).collect();
+        assert_eq!(a.send(&packets(host("127.0.0.2"), 1, &bytes)).unwrap(), 3);
+        let got = receive_packets(&mut b, 3);
+        assert!(got.iter().map(|(_, packet)| packet).eq(&bytes));
+        assert_eq!(got[0].0, host("127.0.0.1"));
+        assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0, "what is for the other is not for this one");
+        // A peer with a port, which raw IP has not, is the same peer.
+        let port = SocketAddr::new(IpAddr::from([127, 0, 0, 2]), 9);
+        assert_eq!(a.send(&packets(port, 1, &bytes[..1])).unwrap(), 1);
+        assert_eq!(receive_packets(&mut b, 1)[0].0, host("127.0.0.1"));
+        let error = RawDriver::bind(&RawConfig { bind: host("203.0.113.9"), ..RawConfig::default() });
+        assert!(matches!(error, Err(BindError::NotLocal(_))), "{error:?}");
+    });
+}
+
+#[test]
+fn without_the_capability_the_error_says_what_to_do() {
+    let opened = std::thread::spawn(|| {
+        // The system call itself, unlike the C library's, ends the privileges of this thread and of no other. Without any it
+        // fails, and there are none to end.
+        // SAFETY: a system call with the number that it takes.
+        unsafe { libc::syscall(libc::SYS_setuid, 65_534) };
+        RawDriver::bind(&RawConfig::default()).map(|_| ())
+    });
+    match opened.join().unwrap() {
+        Err(error) => {
+            assert!(matches!(error, BindError::NoCapability { .. }), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains("CAP_NET_RAW") && text.contains("setcap"), "{text}");
+            assert!(text.contains("--driver udp"), "{text}");
+        }
+        Ok(()) => println!("skipped: this user has the capability without being root"),
+    }
+}
