@@ -221,6 +221,9 @@ pub enum SendError {
         /// The field of `Config`.
         name: &'static str,
     },
+    /// The ids that the endpoint was given are used up.
+    #[error("the RPC ids that this endpoint was given are used up: give it more")]
+    NoIds,
     /// The RPC ended in the meantime (or never was).
     #[error("the RPC is gone: its client gave it up, or it has been answered")]
     UnknownRpc,

@@ -58,6 +58,8 @@ pub struct Endpoint {
     pub(crate) peer_rpcs: Links,
     pub(crate) ports: Ports,
     pub(crate) next_id: u64,
+    /// Ids from `next_id` on that may be used.
+    pub(crate) ids_left: u64,
     pub(crate) grants: Grants,
     /// Scratch memory of the choice of grants.
     pub(crate) active: Vec<u32>,
@@ -110,7 +112,8 @@ impl Endpoint {
             peer_rpcs: Links::with_capacity(reserve),
             ports: Ports::new(),
             next_id: first_id(seed),
-            grants: Grants::with_capacity(reserve),
+            ids_left: u64::MAX,
+            grants: Grants::with_capacity(reserve, config.max_incoming.into()),
             active: Vec::new(),
             ready: Ready::with_capacity(reserve),
             retransmits: Retransmits::new(config.max_retransmits, seed),
@@ -180,6 +183,9 @@ impl Endpoint {
         if self.rpcs.len() >= self.config.max_rpcs as usize {
             return Err(SendError::LimitReached { name: "max_rpcs" });
         }
+        if self.ids_left == 0 {
+            return Err(SendError::NoIds); // HOST-3
+        }
         let (peer, evicted) = self
             .peers
             .find_or_add(to, now, &self.config)
@@ -191,6 +197,7 @@ impl Endpoint {
         }
         let id = self.next_id;
         self.next_id = next_id(id);
+        self.ids_left -= 1;
         let life = self.peers[peer].life;
         let slot = self.insert_rpc(Rpc {
             outgoing: MessageOut::new(length, self.config.unsched_bytes),
@@ -480,7 +487,7 @@ fn first_id(seed: u64) -> u64 {
 }
 
 /// The id after `id`: even, and never 0.
-fn next_id(id: u64) -> u64 {
+pub(crate) fn next_id(id: u64) -> u64 {
     match id.wrapping_add(2) {
         0 => 2,
         next => next,

@@ -33,6 +33,8 @@ pub(crate) struct Grants {
     fifo: List,
     /// Bytes granted and not received, over all messages.
     pub total_incoming: u64,
+    /// What grants may raise these to.
+    budget: u64,
     /// Thousandths of bytes that the oldest message has earned.
     fifo_credit: u64,
     /// Something changed since grants were last chosen.
@@ -40,7 +42,7 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
-    pub(crate) fn with_capacity(rpcs: usize) -> Grants {
+    pub(crate) fn with_capacity(rpcs: usize, budget: u64) -> Grants {
         Grants {
             links: Links::with_capacity(rpcs),
             queues: Vec::new(),
@@ -50,6 +52,7 @@ impl Grants {
             fifo_links: Links::with_capacity(rpcs),
             fifo: List::EMPTY,
             total_incoming: 0,
+            budget,
             fifo_credit: 0,
             dirty: false,
         }
@@ -132,6 +135,14 @@ impl Grants {
             .filter_map(|peer| self.queues[peer as usize].as_ref()?.first())
     }
 
+    /// Bounds what grants raise the bytes granted and not received to; whether that allows more than before.
+    pub(crate) fn set_budget(&mut self, bytes: u64) -> bool {
+        let more = bytes > self.budget;
+        self.budget = bytes;
+        self.dirty |= more;
+        more
+    }
+
     /// Counts `counted` bytes of one message instead of `before`.
     pub(crate) fn recount(&mut self, counted: &mut u32, now: u32) {
         self.total_incoming = self.total_incoming + u64::from(now) - u64::from(*counted);
@@ -179,13 +190,31 @@ fn window(config: &Config, active: usize) -> u32 {
 }
 
 impl Endpoint {
+    /// Bytes granted and not yet received, unscheduled ones included, over all incoming messages. Grants raise them to
+    /// `max_incoming` at most (GRANT-5).
+    pub fn granted_bytes(&self) -> u64 {
+        self.grants.total_incoming
+    }
+
+    /// What the active messages' windows leave to be granted.
+    pub(crate) fn grant_windows(&self) -> u64 {
+        let max = self.config.max_overcommit as usize;
+        let window = window(&self.config, self.grants.active(max).count());
+        let open = |slot: u32| {
+            let incoming = &self.rpcs[slot as usize].incoming;
+            let end = incoming.received.saturating_add(window).min(incoming.length);
+            u64::from(end.saturating_sub(incoming.granted))
+        };
+        self.grants.active(max).map(open).sum()
+    }
+
     /// Chooses and queues grants. Called at the end of a burst: grants wait for its last packet, which costs less than
     /// choosing anew after each.
     pub(crate) fn send_grants(&mut self, now: Time) {
         if !std::mem::take(&mut self.grants.dirty) || self.grants.is_empty() {
             return;
         }
-        if self.grants.total_incoming >= u64::from(self.config.max_incoming) {
+        if self.grants.total_incoming >= self.grants.budget {
             // Nothing to give, whoever comes first; most packets of a busy receiver end here.
             self.send_fifo_grant(now);
             return;
@@ -197,7 +226,7 @@ impl Endpoint {
         let window = window(&self.config, active.len());
         for (rank, &slot) in active.iter().enumerate() {
             let incoming = &self.rpcs[slot as usize].incoming;
-            let budget = u64::from(self.config.max_incoming).saturating_sub(self.grants.total_incoming);
+            let budget = self.grants.budget.saturating_sub(self.grants.total_incoming);
             let (received, granted, length) = (incoming.received, incoming.granted, incoming.length);
             let min = self.config.min_grant_increment;
             if let Some(end) = next_grant(received, granted, length, window, budget, min) {
@@ -275,7 +304,7 @@ mod tests {
 
     #[test]
     fn the_shortest_message_of_each_peer_is_active() {
-        let mut grants = Grants::with_capacity(0);
+        let mut grants = Grants::with_capacity(0, 400_000);
         for (slot, peer, ungranted) in [(0, 1, 9_000), (1, 0, 50_000), (2, 0, 500), (3, 2, 100), (4, 0, 20)] {
             grants.ensure(slot);
             grants.add(slot, peer, ungranted);

@@ -15,6 +15,7 @@ mod endpoint;
 mod finished;
 mod gaps;
 mod grant;
+mod host;
 mod lists;
 mod message_in;
 mod message_out;
@@ -41,5 +42,6 @@ pub use contract::{
     SendError, Transmit, Unreachable,
 };
 pub use endpoint::Endpoint;
+pub use priority::CUTOFF_BUCKETS;
 pub use stats::Stats;
 pub use time::{MS, SEC, Time, US};

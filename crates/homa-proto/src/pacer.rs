@@ -11,6 +11,8 @@ pub(crate) struct Pacer {
     max_backlog_ns: u64,
     overhead: u32,
     idle_at: Time,
+    /// What the link needs, or needed, for all that it was given by this endpoint.
+    sent_ns: u64,
 }
 
 impl Pacer {
@@ -25,6 +27,7 @@ impl Pacer {
             max_backlog_ns: config.max_nic_backlog_ns,
             overhead: config.link_overhead,
             idle_at: Time::ZERO,
+            sent_ns: 0,
         }
     }
 
@@ -54,6 +57,18 @@ impl Pacer {
         }
         let ns = (u64::from(bytes + self.overhead) * self.ns_per_byte_q16) >> 16;
         self.idle_at = self.idle_at.max(now) + ns;
+        self.sent_ns += ns;
+    }
+
+    pub(crate) fn sent_ns(&self) -> u64 {
+        self.sent_ns
+    }
+
+    /// The NIC was given packets by others, too, and needs `backlog_ns` at least for all it has.
+    pub(crate) fn raise_backlog(&mut self, now: Time, backlog_ns: u64) {
+        if !self.is_off() {
+            self.idle_at = self.idle_at.max(now + backlog_ns);
+        }
     }
 }
 
@@ -85,6 +100,16 @@ mod tests {
         assert_eq!(pacer.backlog_ns(Time::from_ns(9_000)), 7_000);
         pacer.sent(Time::from_ns(9_000), 1_000);
         assert_eq!(pacer.backlog_ns(Time::from_ns(10_000)), 7_000);
+    }
+
+    #[test]
+    fn what_others_sent_holds_packets_back_and_is_not_counted_as_ours() {
+        let mut pacer = pacer(Some(8_000));
+        pacer.sent(Time::from_ns(1_000), 700);
+        pacer.raise_backlog(Time::from_ns(1_000), 6_000); // HOST-6
+        assert!(!pacer.may_send(Time::from_ns(1_000)) && pacer.may_send(Time::from_ns(2_000)));
+        pacer.raise_backlog(Time::from_ns(1_000), 10);
+        assert_eq!((pacer.backlog_ns(Time::from_ns(1_000)), pacer.sent_ns()), (6_000, 700));
     }
 
     #[test]

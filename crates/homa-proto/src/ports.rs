@@ -29,6 +29,14 @@ impl Ports {
         if port == 0 || port >= FIRST_CLIENT_PORT {
             return Err(PortError::OutOfRange(port));
         }
+        self.open(port)
+    }
+
+    /// Opens a port of any kind that was chosen elsewhere.
+    pub(crate) fn open(&mut self, port: u16) -> Result<(), PortError> {
+        if port == 0 {
+            return Err(PortError::OutOfRange(port));
+        }
         if self.is_open(port) {
             return Err(PortError::InUse(port));
         }

@@ -10,7 +10,9 @@ const BEFORE_CUTOFFS: u8 = 6;
 
 /// Sub-buckets per power of two in the histogram of observed lengths: a cutoff is within 1/16 of its ideal.
 const SUB: u32 = 4;
-const BUCKETS: usize = bucket_of(MAX_MESSAGE_LENGTH, SUB) as usize + 1;
+/// Buckets of message lengths in which unscheduled bytes are counted to compute cutoffs.
+pub const CUTOFF_BUCKETS: usize = bucket_of(MAX_MESSAGE_LENGTH, SUB) as usize + 1;
+use CUTOFF_BUCKETS as BUCKETS;
 
 /// Priority of a message's unscheduled packets under the peer's `cutoffs`; version 0: it has sent none.
 pub(crate) fn unscheduled(cutoffs: &[u32; PRIORITIES], version: u16, length: u32, num_priorities: u8) -> u8 {
@@ -37,6 +39,8 @@ pub(crate) struct Cutoffs {
     histogram: Box<[u64]>,
     observed: u64,
     next_at: Time,
+    /// Another endpoint of this host computes them.
+    pub followed: bool,
 }
 
 impl Cutoffs {
@@ -47,6 +51,7 @@ impl Cutoffs {
             histogram: vec![0; BUCKETS].into_boxed_slice(),
             observed: 0,
             next_at: Time::ZERO,
+            followed: false,
         }
     }
 
@@ -58,6 +63,28 @@ impl Cutoffs {
         self.version
     }
 
+    /// Takes over a set that was computed elsewhere.
+    pub(crate) fn set(&mut self, levels: [u32; PRIORITIES], version: u16) {
+        (self.levels, self.version) = (levels, version.max(1));
+    }
+
+    /// Hands out what was observed, and forgets it.
+    pub(crate) fn take_observed(&mut self, mut take: impl FnMut(usize, u64)) {
+        if std::mem::take(&mut self.observed) == 0 {
+            return;
+        }
+        for (bucket, bytes) in self.histogram.iter_mut().enumerate().filter(|(_, bytes)| **bytes > 0) {
+            take(bucket, std::mem::take(bytes));
+        }
+    }
+
+    /// Counts bytes that others observed.
+    pub(crate) fn add_observed(&mut self, bucket: usize, bytes: u64) {
+        let count = &mut self.histogram[bucket.min(BUCKETS - 1)];
+        *count = count.saturating_add(bytes);
+        self.observed = self.observed.saturating_add(bytes);
+    }
+
     /// A message of `length` bytes began to arrive, `unscheduled` of them unasked.
     pub(crate) fn observe(&mut self, length: u32, unscheduled: u32) {
         self.histogram[bucket_of(length.min(MAX_MESSAGE_LENGTH), SUB) as usize] += u64::from(unscheduled);
@@ -66,7 +93,11 @@ impl Cutoffs {
 
     /// Computes new cutoffs when it is time for it (PRIO-10). Returns whether they changed.
     pub(crate) fn update(&mut self, now: Time, config: &Config) -> bool {
-        if config.cutoff_interval_ns == 0 || now < self.next_at || self.observed < config.cutoff_min_bytes {
+        if self.followed
+            || config.cutoff_interval_ns == 0
+            || now < self.next_at
+            || self.observed < config.cutoff_min_bytes
+        {
             return false;
         }
         self.next_at = now + config.cutoff_interval_ns;

@@ -1,5 +1,7 @@
 //! Packets coming in: whose they are, and what each type does.
 
+use std::net::SocketAddr;
+
 use homa_trace::{EventKind, packet_word};
 
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
@@ -55,7 +57,12 @@ impl Endpoint {
     }
 
     /// Finds the peer, and sees whether it is still the same life of it.
-    fn sight_peer(&mut self, now: Time, rx: &RxPacket<'_>, packet: &Packet) -> Result<Option<u32>, Drop> {
+    pub(crate) fn sight_peer(
+        &mut self,
+        now: Time,
+        rx: &RxPacket<'_>,
+        packet: &Packet,
+    ) -> Result<Option<u32>, Drop> {
         let Some(peer) = self.peers.find(&rx.from) else { return Ok(None) };
         let incarnation = packet.common.incarnation;
         match self.peers[peer].sight(now, incarnation, self.config.max_packet_lifetime_ns) {
@@ -142,9 +149,7 @@ impl Endpoint {
             }
             Body::Freeze => {
                 self.stats.freezes_received += 1;
-                if self.events.len() < MAX_FREEZE_EVENTS {
-                    self.events.push_back(Event::Freeze { peer: rx.from }); // FREEZE-1
-                }
+                self.note_freeze(rx.from);
                 Ok(())
             }
             Body::NeedAck => {
@@ -438,7 +443,14 @@ impl Endpoint {
         Ok(())
     }
 
-    fn handle_cutoffs(&mut self, peer: Option<u32>, cutoffs: &Cutoffs) -> Outcome {
+    /// FREEZE-1.
+    pub(crate) fn note_freeze(&mut self, peer: SocketAddr) {
+        if self.events.len() < MAX_FREEZE_EVENTS {
+            self.events.push_back(Event::Freeze { peer });
+        }
+    }
+
+    pub(crate) fn handle_cutoffs(&mut self, peer: Option<u32>, cutoffs: &Cutoffs) -> Outcome {
         let peer = peer.ok_or(drop_as!(drop_unknown_rpc))?; // PRIO-12
         let known = &mut self.peers[peer];
         known.cutoffs = cutoffs.cutoffs;

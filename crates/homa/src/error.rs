@@ -149,6 +149,7 @@ impl CallError {
             SendError::LimitReached { name } => CallError::LimitReached { name },
             SendError::UnknownRpc => CallError::Aborted { to },
             SendError::PortNotOpen(_) => CallError::Closed,
+            SendError::NoIds => CallError::LimitReached { name: "ids" },
         }
     }
 }
@@ -205,6 +206,7 @@ impl ReplyError {
             SendError::LimitReached { name } => ReplyError::LimitReached { name },
             SendError::UnknownRpc => ReplyError::ClientGone { peer },
             SendError::PortNotOpen(_) => ReplyError::Closed,
+            SendError::NoIds => ReplyError::LimitReached { name: "ids" },
         }
     }
 }

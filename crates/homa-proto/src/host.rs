@@ -1,0 +1,122 @@
+//! What an endpoint has in common with others: the processes that share a host's address are one host to its peers
+//! (PROTOCOL.md HOST).
+//!
+//! An endpoint that has its address to itself needs none of this. One that has not is given its part of what there is only
+//! once: RPC ids, grant budget, uplink, cutoffs, ports. The caller finds out what that part is, and with what means.
+
+use homa_trace::{EventKind, packet_word};
+
+use crate::contract::{PortError, RxPacket};
+use crate::endpoint::{Endpoint, next_id};
+use crate::time::Time;
+use crate::wire::{self, Body, DATA_HEADER_LEN, PRIORITIES};
+
+impl Endpoint {
+    /// The next `count` requests take the ids from `first` on, two apart; `first` is even. After them none is sent until
+    /// there are more ids (HOST-3). Without a call there is no end to the ids.
+    ///
+    /// # Panics
+    /// `first` is odd.
+    pub fn set_ids(&mut self, first: u64, count: u64) {
+        assert!(first.is_multiple_of(2), "a client's ids are even (ID-1)");
+        // 0 stands for no RPC.
+        let skipped = u64::from(first == 0).min(count);
+        self.next_id = if first == 0 { next_id(0) } else { first };
+        self.ids_left = count - skipped;
+    }
+
+    /// Requests for which there are ids.
+    pub fn ids_left(&self) -> u64 {
+        self.ids_left
+    }
+
+    /// Opens a port that was chosen elsewhere, client or server.
+    ///
+    /// # Errors
+    /// The port is 0, or open.
+    pub fn open_port(&mut self, port: u16) -> Result<(), PortError> {
+        self.ports.open(port)
+    }
+
+    /// Whether a port is open; one that was closed is, until the last of its RPCs has been freed.
+    pub fn is_port_open(&self, port: u16) -> bool {
+        self.ports.is_open(port)
+    }
+
+    /// Bytes that could be granted and not received, were there no bound for them: those that are so already, and the windows
+    /// of the messages that would be granted to.
+    pub fn grant_demand(&self) -> u64 {
+        self.granted_bytes() + self.grant_windows()
+    }
+
+    /// From now on grants raise [`granted_bytes`](Endpoint::granted_bytes) to `bytes` at most, in place of `max_incoming` (HOST-5).
+    /// Grants that this allows are given at once.
+    pub fn set_grant_budget(&mut self, now: Time, bytes: u64) {
+        let now = self.advance(now);
+        if self.grants.set_budget(bytes) {
+            self.send_grants(now);
+        }
+    }
+
+    /// Nanoseconds that the uplink needs, or needed, for all that this endpoint has sent; 0 where its rate is unknown.
+    pub fn uplink_sent_ns(&self) -> u64 {
+        self.pacer.sent_ns()
+    }
+
+    /// The uplink needs `backlog_ns` nanoseconds at least for what it was given, by whomever (HOST-6).
+    pub fn set_uplink_backlog(&mut self, now: Time, backlog_ns: u64) {
+        let now = self.advance(now);
+        self.pacer.raise_backlog(now, backlog_ns);
+    }
+
+    /// Takes over the host's cutoffs and their version, which is not 0 (HOST-4).
+    pub fn set_cutoffs(&mut self, levels: [u32; PRIORITIES], version: u16) {
+        self.stats.cutoff_changes += u64::from((levels, version) != self.cutoffs());
+        self.cutoffs.set(levels, version);
+    }
+
+    /// Whether another endpoint computes the host's cutoffs. Then this one collects what it observes for
+    /// [`take_observed`](Endpoint::take_observed).
+    pub fn follow_cutoffs(&mut self, follow: bool) {
+        self.cutoffs.followed = follow;
+    }
+
+    /// Hands out the unscheduled bytes observed since the last call, as a bucket of message lengths, below
+    /// [`CUTOFF_BUCKETS`](crate::CUTOFF_BUCKETS), and a number of bytes. For an endpoint that follows.
+    pub fn take_observed(&mut self, take: impl FnMut(usize, u64)) {
+        self.cutoffs.take_observed(take);
+    }
+
+    /// Counts what another endpoint of this host observed, for the next cutoffs.
+    pub fn add_observed(&mut self, bucket: usize, bytes: u64) {
+        self.cutoffs.add_observed(bucket, bytes);
+    }
+
+    /// Takes a packet for a port of another endpoint of this host, of which at least the header is there. What concerns the
+    /// host is used: acknowledgements, cutoffs, the peer's incarnation, and that the peer lives. It never makes state and is
+    /// never answered (HOST-7).
+    pub fn handle_foreign(&mut self, now: Time, packet: &RxPacket<'_>) {
+        let now = self.advance(now);
+        self.stats.foreign_received += 1;
+        // A DATA packet may have been cut behind its header; one byte of payload makes it whole for the decoder.
+        let wire_len = packet.wire_len.max(DATA_HEADER_LEN + 1);
+        let rx = RxPacket { wire_len, ..*packet };
+        // Whoever owns the port counts what is bad.
+        let Ok(decoded) = wire::decode(rx.bytes, rx.wire_len) else { return };
+        let word = packet_word(decoded.body.packet_type() as u8, packet.wire_len as u32);
+        self.trace.record(EventKind::PacketReceived, decoded.common.sender_id ^ 1, word, 0);
+        let Ok(peer) = self.sight_peer(now, &rx, &decoded) else { return };
+        // Nothing is lost with these results: an acknowledgement that finds no RPC is another endpoint's.
+        match &decoded.body {
+            Body::Data(data) => {
+                if let (Some(peer), Some(ack)) = (peer, data.ack) {
+                    self.acknowledged(now, peer, ack.client_id);
+                }
+            }
+            Body::Ack(acks) => drop(self.handle_ack(now, peer, &decoded.common, acks)),
+            Body::Cutoffs(cutoffs) => drop(self.handle_cutoffs(peer, cutoffs)),
+            Body::Freeze => self.note_freeze(rx.from),
+            _ => {}
+        }
+    }
+}
