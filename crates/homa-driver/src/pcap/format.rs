@@ -25,7 +25,7 @@ pub(super) fn file_header() -> [u8; 24] {
 const UDP_BYTES: usize = 8;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
-const PROTOCOL_UDP: u8 = 17;
+pub(super) const PROTOCOL_UDP: u8 = 17;
 /// Hops that Linux gives packets by default.
 const HOP_LIMIT: u8 = 64;
 

@@ -5,6 +5,8 @@
 //! refused is in it, one that the kernel dropped before it was received is not.
 
 mod format;
+pub mod frame;
+pub mod read;
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};

@@ -156,7 +156,9 @@ impl<R: Read> CaptureReader<R> {
     pub fn has_nanoseconds(&self) -> bool {
         match &self.form {
             Form::Classic { nanoseconds, .. } => *nanoseconds,
-            Form::Ng { interfaces } => interfaces.iter().any(|interface| interface.units_per_second > 1_000_000),
+            Form::Ng { interfaces } => {
+                interfaces.iter().any(|interface| interface.units_per_second > 1_000_000)
+            }
         }
     }
 
@@ -278,7 +280,8 @@ impl<R: Read> CaptureReader<R> {
             let (code, length) = (self.order.u16(&self.buffer, at), self.order.u16(&self.buffer, at + 2));
             if code == OPTION_RESOLUTION && length >= 1 && at + 4 < self.buffer.len() {
                 let resolution = self.buffer[at + 4];
-                let (base, power) = if resolution & 0x80 == 0 { (10, resolution) } else { (2, resolution & 0x7f) };
+                let (base, power) =
+                    if resolution & 0x80 == 0 { (10, resolution) } else { (2, resolution & 0x7f) };
                 units_per_second = u64::checked_pow(base, u32::from(power));
             }
             at += 4 + usize::from(length).next_multiple_of(4);
@@ -369,7 +372,10 @@ mod tests {
         block(SECTION, &[0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255])
     }
 
-    fn all(file: &[u8]) -> (Vec<(u64, Vec<u8>, u32)>, Option<ReadError>) {
+    /// Time, bytes and length on the wire.
+    type Read = (u64, Vec<u8>, u32);
+
+    fn all(file: &[u8]) -> (Vec<Read>, Option<ReadError>) {
         let mut reader = match CaptureReader::new(file) {
             Ok(reader) => reader,
             Err(error) => return (Vec::new(), Some(error)),
@@ -415,7 +421,9 @@ mod tests {
     fn a_length_that_is_a_lie_takes_no_memory() {
         let mut file = classic(Order::Little, true, &[b"one"]);
         file[24 + 8..24 + 12].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(matches!(all(&file), (records, Some(ReadError::Damaged { record: 1, .. })) if records.is_empty()));
+        assert!(
+            matches!(all(&file), (records, Some(ReadError::Damaged { record: 1, .. })) if records.is_empty())
+        );
         file[24 + 8..24 + 12].copy_from_slice(&MAX_RECORD.to_le_bytes());
         let mut reader = CaptureReader::new(&file[..]).unwrap();
         assert!(matches!(reader.next_record(), Err(ReadError::Cut(1))));
