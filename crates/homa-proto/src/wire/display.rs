@@ -14,10 +14,24 @@ impl fmt::Display for Ack {
 /// comes last, when there is one.
 impl fmt::Display for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let common = &self.common;
-        let kind = self.body.packet_type();
-        write!(f, "{} > {}: {kind} id {}", common.source_port, common.dest_port, common.sender_id)?;
-        body(&self.body, self.payload_len, f)?;
+        write!(f, "{} > {}: {}", self.common.source_port, self.common.dest_port, self.without_ports())
+    }
+}
+
+impl Packet {
+    /// Prints as the packet does, without the ports: for tools that name them together with the hosts.
+    pub fn without_ports(&self) -> impl fmt::Display + '_ {
+        WithoutPorts(self)
+    }
+}
+
+struct WithoutPorts<'a>(&'a Packet);
+
+impl fmt::Display for WithoutPorts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Packet { common, body: says, payload_len } = self.0;
+        write!(f, "{} id {}", says.packet_type(), common.sender_id)?;
+        body(says, *payload_len, f)?;
         if !common.incarnation.is_none() {
             write!(f, " incarnation {}", common.incarnation)?;
         }

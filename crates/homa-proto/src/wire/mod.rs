@@ -11,6 +11,7 @@
 mod decode;
 mod display;
 mod encode;
+mod fields;
 mod incarnation;
 mod raw;
 
@@ -18,6 +19,7 @@ use std::fmt;
 
 pub use decode::{DecodeError, decode};
 pub use encode::{HeaderBuf, encode};
+pub use fields::{COMMON_FIELDS, Field};
 pub use incarnation::Incarnation;
 
 /// Bytes of the header that every packet starts with; also the whole length of RPC_UNKNOWN, BUSY, FREEZE and
