@@ -80,7 +80,7 @@ impl World {
             }
             4 => self.deliver(input, at),
             5 => self.pass_time(input),
-            6 => self.hosts[at].endpoint.handle_timeout(now),
+            6 => self.hosts[at].tell(now).handle_timeout(now),
             7 => {
                 let most = input.below(32);
                 self.send(at, most);
@@ -104,7 +104,7 @@ impl World {
             }
         }
         for host in &mut self.hosts {
-            host.poll_events(now);
+            host.poll_events();
         }
         self.hosts[at].endpoint.check();
     }
@@ -125,12 +125,12 @@ impl World {
         match input.below(8) {
             0..=2 => {
                 if let Some(rpc) = key(input, &host.keys, &[]) {
-                    host.endpoint.abort(now, rpc);
+                    host.tell(now).abort(now, rpc);
                 }
             }
             3 => {
                 let port = host.ports[input.below(host.ports.len())];
-                host.endpoint.close_port(now, port);
+                host.tell(now).close_port(now, port);
             }
             4 => {
                 let port = input.one_of(&[99, 98, 0, 32_768]);
@@ -142,7 +142,7 @@ impl World {
                 let rpc_id = host.ids.get(input.below(host.ids.len())).copied();
                 let ports = Unreachable::Port { port, rpc_id: rpc_id.filter(|_| input.flag()) };
                 let report = input.one_of(&[Unreachable::Peer, Unreachable::Protocol, ports]);
-                host.endpoint.peer_unreachable(now, addr(input.below(4)), report);
+                host.tell(now).peer_unreachable(now, addr(input.below(4)), report);
             }
             _ => {
                 let least = settings::least_packet(host.endpoint.config());
@@ -209,8 +209,8 @@ impl World {
                 let burst = self.take_burst(at, 16);
                 let now = self.time();
                 self.hosts[at].handle(now, &burst);
-                self.hosts[at].endpoint.handle_timeout(now);
-                self.hosts[at].poll_events(now);
+                self.hosts[at].tell(now).handle_timeout(now);
+                self.hosts[at].poll_events();
             }
             self.now = self.now.saturating_add(10 * US);
         }
@@ -241,12 +241,12 @@ impl World {
                 let now = self.time();
                 self.answer_all(at, 700);
                 for rpc in std::mem::take(&mut self.hosts[at].in_service) {
-                    self.hosts[at].endpoint.abort(now, rpc);
+                    self.hosts[at].tell(now).abort(now, rpc);
                 }
                 if round >= ROUNDS {
                     for index in 0..self.hosts[at].keys.len() {
                         let rpc = self.hosts[at].keys[index];
-                        self.hosts[at].endpoint.abort(now, rpc);
+                        self.hosts[at].tell(now).abort(now, rpc);
                     }
                     self.hosts[at].keys.clear();
                 }
@@ -272,8 +272,8 @@ impl World {
             let now = self.time();
             let burst = self.take_burst(at, MAX_IN_FLIGHT);
             self.hosts[at].handle(now, &burst);
-            self.hosts[at].endpoint.handle_timeout(now);
-            self.hosts[at].poll_events(now);
+            self.hosts[at].tell(now).handle_timeout(now);
+            self.hosts[at].poll_events();
             self.send(at, 64);
         }
     }
@@ -296,7 +296,7 @@ fn settle_silent(host: &mut Host, from_ns: u64) {
     let mut now = Time::from_ns(from_ns);
     let mut standing = 0;
     for step in 0..SILENT_STEPS {
-        host.poll_events(now);
+        host.poll_events();
         while host.poll_transmit(now).is_some() {}
         if step % 64 == 0 {
             host.endpoint.check();
@@ -308,9 +308,9 @@ fn settle_silent(host: &mut Host, from_ns: u64) {
         standing = if next > now { 0 } else { standing + 1 };
         assert!(standing < 2_000, "the same moment again and again");
         now = now.max(next);
-        host.endpoint.handle_timeout(now);
+        host.tell(now).handle_timeout(now);
     }
-    host.poll_events(now);
+    host.poll_events();
     host.assert_over();
     host.endpoint.check();
     // PEER-12: four ranges are a round; what waited in the queue comes on top.

@@ -104,6 +104,7 @@ pub struct Host {
     pub max_packet: u32,
     /// Where the counters of dropped packets stand among all; those of packets of ours that were not queued are left out.
     drops: Vec<usize>,
+    /// The latest time that the endpoint was told.
     now: Time,
 }
 
@@ -150,7 +151,7 @@ impl Host {
             readable_step: step,
         };
         let before = self.endpoint.open_rpcs();
-        match self.endpoint.send_request(now, ports.0, to, ports.1, length, options) {
+        match self.tell(now).send_request(now, ports.0, to, ports.1, length, options) {
             Ok(rpc) => {
                 let life = self.book.life(rpc);
                 *life =
@@ -164,7 +165,7 @@ impl Host {
     }
 
     pub fn send_response(&mut self, now: Time, rpc: RpcKey, length: u32) {
-        if self.endpoint.send_response(now, rpc, length).is_ok() {
+        if self.tell(now).send_response(now, rpc, length).is_ok() {
             let life = self.book.life(rpc);
             assert!(life.delivered && life.length_out == 0, "answered before it was whole, or twice");
             life.length_out = length;
@@ -185,6 +186,7 @@ impl Host {
             bytes: &packet.bytes,
             wire_len: packet.wire_len,
         });
+        self.now = self.now.max(now);
         self.endpoint.handle_packets(now, packets, &mut self.book);
         let more = self.packets_dropped() - dropped;
         assert!(more <= burst.len() as u64, "{more} drops of {} packets (TRACE-2)", burst.len());
@@ -207,9 +209,14 @@ impl Host {
         *allowed = end.max(*allowed);
     }
 
-    /// Takes every event and holds it against what is known.
-    pub fn poll_events(&mut self, now: Time) {
+    /// The endpoint is about to be told that it is `now`.
+    pub fn tell(&mut self, now: Time) -> &mut Endpoint {
         self.now = self.now.max(now);
+        &mut self.endpoint
+    }
+
+    /// Takes every event and holds it against what is known.
+    pub fn poll_events(&mut self) {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
                 Event::Request { rpc, peer, length, .. } => self.request(rpc, peer, length),
@@ -265,7 +272,7 @@ impl Host {
 
     /// The next packet to send, if it is one that may be sent.
     pub fn poll_transmit(&mut self, now: Time) -> Option<(SocketAddr, Wire)> {
-        let transmit = self.endpoint.poll_transmit(now)?;
+        let transmit = self.tell(now).poll_transmit(now)?;
         let payload = transmit.payload.map_or(0, |payload| payload.len);
         let wire_len = transmit.header.len() + payload as usize;
         let packet = decode(&transmit.header, wire_len).expect("what is sent is valid");
