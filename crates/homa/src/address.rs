@@ -1,4 +1,4 @@
-//! Where a server is: the UDP address of its host, and its Homa port there.
+//! Where a server is: the address of its host, and its Homa port there.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,12 +10,13 @@ pub const DEFAULT_SERVER_PORT: u16 = 99;
 /// The UDP port that an address without one means.
 pub const DEFAULT_UDP_PORT: u16 = 14_600;
 
-/// A server's address, written `HOST:UDP_PORT/HOMA_PORT`, as in `10.0.0.7:14600/99` or `[fe80::1]:14600/99`.
+/// A server's address, written `HOST:UDP_PORT/HOMA_PORT`, as in `10.0.0.7:14600/99` or `[fe80::1%2]:14600/99`.
 ///
-/// When read from text, both ports may be left out: [`DEFAULT_UDP_PORT`] and [`DEFAULT_SERVER_PORT`] take their places.
+/// When read from text, both ports may be left out: [`DEFAULT_UDP_PORT`] and [`DEFAULT_SERVER_PORT`] take their places. Over
+/// raw IP there is no UDP port: a host ignores the one here, and its own words about a server name none (`10.0.0.7/99`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddr {
-    /// UDP address of the server's host.
+    /// Address of the server's host, with its UDP port; 0, or any number, over raw IP.
     pub host: SocketAddr,
     /// Homa port of the server, 1 to 32767.
     pub port: u16,
@@ -31,7 +32,16 @@ impl ServerAddr {
 
 impl fmt::Display for ServerAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.host, self.port)
+        match self.host {
+            SocketAddr::V4(host) if host.port() == 0 => write!(f, "{}/{}", host.ip(), self.port),
+            SocketAddr::V6(host) if host.port() == 0 && host.scope_id() == 0 => {
+                write!(f, "[{}]/{}", host.ip(), self.port)
+            }
+            SocketAddr::V6(host) if host.port() == 0 => {
+                write!(f, "[{}%{}]/{}", host.ip(), host.scope_id(), self.port)
+            }
+            host => write!(f, "{host}/{}", self.port),
+        }
     }
 }
 
@@ -61,8 +71,12 @@ impl FromStr for ServerAddr {
             Ok(host) => host,
             Err(_) => {
                 let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-                let ip = bare.parse::<IpAddr>().map_err(|_| error("the host is not an IP address"))?;
-                SocketAddr::new(ip, DEFAULT_UDP_PORT)
+                let read = match bare.parse::<IpAddr>() {
+                    Ok(ip) => Ok(SocketAddr::new(ip, DEFAULT_UDP_PORT)),
+                    // An address with a scope is only read in brackets and with a port.
+                    Err(_) => format!("[{bare}]:{DEFAULT_UDP_PORT}").parse(),
+                };
+                read.map_err(|_| error("the host is not an IP address"))?
             }
         };
         Ok(ServerAddr { host, port })
@@ -91,6 +105,28 @@ mod tests {
         assert_eq!(read("127.0.0.1/5").as_deref(), Ok("127.0.0.1:14600/5"));
         assert_eq!(read("::1/5").as_deref(), Ok("[::1]:14600/5"));
         assert_eq!(read("[::1]").as_deref(), Ok("[::1]:14600/99"));
+    }
+
+    #[test]
+    fn addresses_without_a_udp_port_are_shown_so() {
+        for (host, shown) in [
+            ("10.0.0.7:0", "10.0.0.7/5"),
+            ("[::1]:0", "[::1]/5"),
+            ("[fe80::1%2]:0", "[fe80::1%2]/5"),
+            ("10.0.0.7:8", "10.0.0.7:8/5"),
+        ] {
+            let host: SocketAddr = host.parse().unwrap();
+            let mut addr = ServerAddr::new(host, 5);
+            assert_eq!(addr.to_string(), shown);
+            if host.port() == 0 {
+                addr.host.set_port(DEFAULT_UDP_PORT);
+            }
+            assert_eq!(
+                shown.parse(),
+                Ok(addr),
+                "what is shown can be read, where UDP needs a port with its default"
+            );
+        }
     }
 
     #[test]

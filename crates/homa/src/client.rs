@@ -13,7 +13,7 @@ use homa_proto::{RpcKey, Time};
 
 use crate::address::ServerAddr;
 use crate::asynch;
-use crate::core::{Core, Life, Owner, Ticket};
+use crate::core::{Call, Core, Life, Owner, Ticket};
 use crate::error::CallError;
 use crate::shared::{Locked, Shared};
 use crate::wait::{self, WaitOn};
@@ -68,7 +68,7 @@ impl Client {
         let mut core = self.shared().lock();
         let owner = Owner::Ticket(Ticket::default());
         let call = core.start_call(now, self.port.client, to, request, owner, step)?;
-        let rpc = core.calls[call].rpc;
+        let &Call { rpc, to, .. } = &core.calls[call];
         Ok((core, Pending { client: self.clone(), call, rpc, to, over: false }))
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::task::Waker;
 
 use bytes::Bytes;
-use homa_driver::{Driver, RxBurst};
+use homa_driver::{Driver, ReceiveFilter, RxBurst};
 use homa_proto::{CallOptions, Endpoint, RpcKey, Time, Transmit};
 use slab::Slab;
 
@@ -121,6 +121,8 @@ pub(crate) struct Core {
     pub(crate) last_driven: Time,
     /// When packets last came or went.
     pub(crate) last_activity: Time,
+    /// Packets travel in IP itself: peers have no ports, and the driver is told which packets are for this host.
+    ip_only: bool,
     /// The peer whose largest packet the endpoint was told last, and when.
     last_peer: Option<(SocketAddr, Time)>,
 }
@@ -132,6 +134,7 @@ impl Core {
     pub(crate) fn new(endpoint: Endpoint, driver: Box<dyn Driver>, limits: Limits) -> Core {
         Core {
             endpoint,
+            ip_only: driver.local_addr().port() == 0,
             driver,
             rx: RxBurst::new(),
             unsent: Vec::new(),
@@ -198,7 +201,26 @@ impl Core {
             return Err(HostError::Closed);
         }
         let port = self.endpoint.open_client_port()?;
-        Ok(self.clients.insert(ClientPort { port, completions: VecDeque::new(), open: 0, closed: false }))
+        let client = ClientPort { port, completions: VecDeque::new(), open: 0, closed: false };
+        let client = self.clients.insert(client);
+        if let Err(error) = self.update_filter() {
+            self.clients.remove(client);
+            self.endpoint.close_port(self.last_driven, port);
+            return Err(error);
+        }
+        Ok(client)
+    }
+
+    /// Tells the driver which packets are for this host, after a port was opened or closed.
+    fn update_filter(&mut self) -> Result<(), HostError> {
+        if !self.ip_only {
+            return Ok(());
+        }
+        let clients = self.clients.iter().map(|(_, client)| client.port);
+        let ports = clients.chain(self.servers.iter().map(|(_, server)| server.port));
+        let filter = ReceiveFilter::new(ports, Some(Vec::new()));
+        let what = "a receive filter";
+        self.driver.set_receive_filter(&filter).map_err(|source| HostError::System { what, source })
     }
 
     /// Starts a call and sends what may be sent of it at once.
@@ -215,6 +237,10 @@ impl Core {
             Some(client) if self.life == Life::Open => client.port,
             _ => return Err(CallError::Closed),
         };
+        let mut to = to;
+        if self.ip_only {
+            to.host.set_port(0); // ID-12
+        }
         let private = matches!(owner, Owner::Ticket(_));
         if !private {
             let client = &self.clients[client];
@@ -295,6 +321,7 @@ impl Core {
                     }
                     if port.open == 0 {
                         self.clients.remove(client);
+                        self.narrow_filter();
                     }
                 } else {
                     port.completions.push_back(Completion { cookie, result });
@@ -323,9 +350,15 @@ impl Core {
         }
         if open == 0 {
             self.clients.remove(client);
+            self.narrow_filter();
         }
         self.endpoint.close_port(now, number);
         self.flush(now);
+    }
+
+    /// Leaves a closed port to others. A filter that stays as it was does no harm.
+    fn narrow_filter(&mut self) {
+        let _ = self.update_filter();
     }
 }
 
@@ -345,6 +378,11 @@ impl Core {
         }
         self.endpoint.bind(port)?;
         let server = self.servers.insert(ServerPort { port, ..ServerPort::default() });
+        if let Err(error) = self.update_filter() {
+            self.servers.remove(server);
+            self.endpoint.close_port(self.last_driven, port);
+            return Err(error);
+        }
         self.server_of_port.insert(port, server);
         Ok(server)
     }
@@ -479,6 +517,7 @@ impl Core {
         if self.servers.get(server).is_some_and(done) {
             let port = self.servers.remove(server).port;
             self.server_of_port.remove(&port);
+            self.narrow_filter();
             self.endpoint.close_port(now, port);
         }
     }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::{BufferSizes, Driver};
 use homa_proto::{Config, Endpoint};
@@ -22,16 +23,32 @@ use crate::shared::Shared;
 use crate::sleep::Bell;
 use crate::wait::{self, WaitOn};
 
+/// What carries a host's packets. Both sides of a call need the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DriverChoice {
+    /// UDP, which takes no privileges. A peer is an address and a UDP port.
+    #[default]
+    Udp,
+    /// IP itself (protocol 146), as Linux Homa has it: for exchanging RPCs with a kernel. It takes the capability
+    /// CAP_NET_RAW. A peer is an address; UDP ports, where an address has one, are ignored.
+    Raw,
+}
+
 /// How a host is set up.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// UDP address of this host. Port 0 takes any free one, and is the default, on all IPv4 addresses.
+    /// What carries the packets; UDP by default.
+    pub driver: DriverChoice,
+    /// Address of this host. Over UDP its port is the UDP port; port 0 takes any free one, and is the default, on all IPv4
+    /// addresses. Over raw IP it has no port, and `[::]` is all addresses of both IP versions.
     pub bind: SocketAddr,
     /// Settings of the protocol. A `seed` or `incarnation` of 0 is replaced by a random number and the time of day, and a
     /// `link_mbps` of `None` by the speed that the device tells, if it tells one.
     pub protocol: Config,
     /// Settings of the UDP socket; its `bind` is ignored, the one above counts.
     pub udp: UdpConfig,
+    /// Settings of the raw IP sockets; its `bind` is ignored, the one above counts.
+    pub raw: RawConfig,
     /// How long a thread that waits polls before it sleeps in the kernel, counted from the last packet; zero: sleeps at once.
     /// The default is a little more than it costs to wake a thread on another core, so that polling at worst about
     /// doubles what waiting costs, and a peer that answers at once finds this host awake.
@@ -49,9 +66,11 @@ pub struct HostConfig {
 impl Default for HostConfig {
     fn default() -> HostConfig {
         HostConfig {
+            driver: DriverChoice::default(),
             bind: SocketAddr::from(([0, 0, 0, 0], 0)),
             protocol: Config::default(),
             udp: UdpConfig::default(),
+            raw: RawConfig::default(),
             poll: Duration::from_micros(50),
             trace_records: 0,
             max_completions: 1 << 16,
@@ -61,7 +80,7 @@ impl Default for HostConfig {
     }
 }
 
-/// One UDP address of this machine and the protocol's state for it. Peers, grants, the uplink and acknowledgements are
+/// One address of this machine (over UDP: an address and a UDP port) and the protocol's state for it. Peers, grants, the uplink and acknowledgements are
 /// common to all its clients and servers.
 ///
 /// Dropping it shuts it down; answers that are on their way are delivered first, for at most [`HostConfig::linger`].
@@ -80,17 +99,21 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
-    /// A host on a UDP socket.
+    /// A host on the packet path that the configuration chooses.
     ///
     /// # Errors
     /// See [`HostError`].
     pub fn bind(config: HostConfig) -> Result<Host, HostError> {
-        let udp = UdpConfig { bind: config.bind, ..config.udp.clone() };
-        let driver = UdpDriver::bind(&udp)?;
-        Host::with_driver(Box::new(driver), config)
+        let bind = config.bind;
+        let driver: Box<dyn Driver> = match config.driver {
+            DriverChoice::Udp => Box::new(UdpDriver::bind(&UdpConfig { bind, ..config.udp.clone() })?),
+            DriverChoice::Raw => Box::new(RawDriver::bind(&RawConfig { bind, ..config.raw.clone() })?),
+        };
+        Host::with_driver(driver, config)
     }
 
-    /// A host on a packet path of the caller's choice; `bind` and `udp` of the configuration are ignored.
+    /// A host on a packet path of the caller's choice; `driver`, `bind`, `udp` and `raw` of the
+    /// configuration are ignored.
     ///
     /// # Errors
     /// See [`HostError`].
@@ -126,7 +149,7 @@ impl Host {
         Ok(Host { shared, local_addr, buffer_sizes, progress: Mutex::new(None), linger: config.linger })
     }
 
-    /// The UDP address of this host. Its IP is unspecified where it was bound so.
+    /// The address of this host. Its IP is unspecified where it was bound so, and its port is 0 over raw IP.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr

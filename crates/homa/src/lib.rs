@@ -1,6 +1,6 @@
 //! Homa for applications: remote procedure calls whose tail latency stays flat under load.
 //!
-//! A [`Host`] is this machine's end of the network: one UDP address, and the protocol's state for all that passes through
+//! A [`Host`] is this machine's end of the network: one address, and the protocol's state for all that passes through
 //! it. [`Host::client`] gives a [`Client`], which calls; [`Host::server`] gives a [`Server`], which answers. Both can be
 //! cloned and used from any number of threads, blocking or async, at once.
 //!
@@ -97,6 +97,6 @@ pub use client::{Client, Completion, Pending, ResponseReader};
 pub use error::{CallError, HostError, RecvError, ReplyError};
 pub use homa_driver as driver;
 pub use homa_proto as proto;
-pub use host::{Host, HostConfig};
+pub use host::{DriverChoice, Host, HostConfig};
 pub use metrics::{HostCounts, Metrics};
 pub use server::{Rpc, Server};

@@ -166,7 +166,7 @@ impl Rpc {
         std::mem::take(&mut self.request)
     }
 
-    /// UDP address of the client's host.
+    /// Address of the client's host; its port is that of UDP, and 0 over raw IP.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer

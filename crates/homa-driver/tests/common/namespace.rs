@@ -1,9 +1,11 @@
 //! Network namespaces for tests: each with a loopback device and a thread that lives in it, two of them joined by a veth.
 #![allow(dead_code, reason = "each test program uses its part")]
 
+use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 /// Addresses of the two ends of a [`pair`].
 pub const V4: [&str; 2] = ["10.146.0.1", "10.146.0.2"];
@@ -63,6 +65,24 @@ impl Namespace {
     }
 }
 
+/// Waits until packets pass: a device that has just come up loses them for up to a second, and neighbours are to be found.
+fn await_path(pair: &[Namespace; 2], ips: [&'static str; 2]) -> Result<(), String> {
+    let open =
+        |i: usize| pair[i].run(move || UdpSocket::bind((ips[i], 0)).map_err(|e| format!("{}: {e}", ips[i])));
+    let [from, to] = [open(0)?, open(1)?];
+    let fail = |error: std::io::Error| format!("no path to {}: {error}", ips[1]);
+    to.set_read_timeout(Some(Duration::from_millis(20))).map_err(fail)?;
+    let there = to.local_addr().map_err(fail)?;
+    for _ in 0..500 {
+        // An error says that there is no path yet, as silence does.
+        let _ = from.send_to(b"?", there);
+        if to.recv(&mut [0]).is_ok() {
+            return Ok(());
+        }
+    }
+    Err(format!("no path to {} within ten seconds", ips[1]))
+}
+
 /// Two namespaces joined by a veth (`v0` in the first, `v1` in the second) of this MTU, with the addresses [`V4`] and [`V6`].
 /// `None`, with the reason printed, where that needs a privilege or a tool that the test lacks.
 pub fn pair(mtu: u32) -> Option<[Namespace; 2]> {
@@ -78,7 +98,12 @@ pub fn pair(mtu: u32) -> Option<[Namespace; 2]> {
         Ok(pair)
     };
     match join() {
-        Ok(pair) => Some(pair),
+        Ok(pair) => {
+            for ips in [V4, V6] {
+                await_path(&pair, ips).expect("a veth between two namespaces");
+            }
+            Some(pair)
+        }
         Err::<_, String>(why) => {
             println!("skipped: {why}");
             None

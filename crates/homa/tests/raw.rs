@@ -1,0 +1,151 @@
+//! Hosts over raw IP, in two network namespaces joined by a veth.
+
+mod common;
+#[path = "../../homa-driver/tests/common/namespace.rs"]
+mod namespace;
+
+use std::net::{IpAddr, SocketAddr};
+use std::thread;
+
+use common::{Echo, PATIENCE, message};
+use homa::{CallError, DriverChoice, Host, HostConfig, ServerAddr};
+use namespace::{Namespace, V4, V6, pair};
+
+fn config(ip: &str) -> HostConfig {
+    let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
+    HostConfig { driver: DriverChoice::Raw, bind, ..HostConfig::default() }
+}
+
+fn host_in(namespace: &Namespace, ip: &'static str) -> Host {
+    namespace.run(move || Host::bind(config(ip)).unwrap())
+}
+
+fn server(ip: &str, port: u16) -> ServerAddr {
+    ServerAddr::new(SocketAddr::new(ip.parse().unwrap(), 0), port)
+}
+
+#[test]
+fn messages_of_all_sizes_go_and_come_back() {
+    for mtu in [1_500, 9_000] {
+        let Some(namespaces) = pair(mtu) else { return };
+        for ips in [V4, V6] {
+            let echo = namespaces[1].run(move || Echo::with(config(ips[1]), 1));
+            assert_eq!(echo.to, server(ips[1], 99));
+            let counted = namespaces[0].run(move || {
+                let host = Host::bind(config(ips[0])).unwrap();
+                let client = host.client().unwrap();
+                let sizes =
+                    [1, 100, 1_404, 1_405, 1_424, 1_425, 8_924, 8_925, 39_999, 40_001, 65_536, 1_000_000];
+                for (tag, length) in sizes.into_iter().enumerate() {
+                    let request = message(length, tag as u64);
+                    // ID-12: a peer is an address; a UDP port in one means nothing.
+                    let mut to = echo.to;
+                    to.host.set_port(tag as u16 * 7);
+                    let answer = client.call_deadline(to, request.clone(), PATIENCE);
+                    assert!(
+                        answer.as_ref() == Ok(&request),
+                        "{length} bytes at MTU {mtu}: {:?}",
+                        answer.err()
+                    );
+                }
+                host.metrics().endpoint
+            });
+            assert_eq!(counted.responses_delivered, 12);
+            assert_eq!(counted.drop_invalid, 0);
+        }
+    }
+}
+
+#[test]
+fn many_calls_at_once_over_both_ip_versions() {
+    let Some(namespaces) = pair(1_500) else { return };
+    let echo = namespaces[1].run(|| Echo::with(config("::"), 1));
+    namespaces[0].run(move || {
+        let host = Host::bind(config("::")).unwrap();
+        let client = host.client().unwrap();
+        for cookie in 0..200 {
+            let to = server(if cookie % 2 == 0 { V4[1] } else { V6[1] }, 99);
+            client.submit(to, message(cookie as usize * 97 + 1, cookie), cookie).unwrap();
+        }
+        for _ in 0..200 {
+            let completion = client.recv_completion(Some(PATIENCE)).expect("an end");
+            let length = completion.cookie as usize * 97 + 1;
+            assert_eq!(completion.result.unwrap(), message(length, completion.cookie));
+        }
+        drop(echo);
+    });
+}
+
+#[test]
+fn a_machine_without_homa_ends_the_call_by_its_own_error() {
+    // PEER-4: a kernel says EPROTONOSUPPORT.
+    let Some(namespaces) = pair(1_500) else { return };
+    for ips in [V4, V6] {
+        let host = host_in(&namespaces[0], ips[0]);
+        let (error, metrics) = namespaces[0].run(move || {
+            let error = host.client().unwrap().call_deadline(server(ips[1], 99), "x", PATIENCE);
+            (error.unwrap_err(), host.metrics())
+        });
+        assert_eq!(error, CallError::ProtocolUnreachable { to: server(ips[1], 99) });
+        assert!(error.to_string().contains("146") && error.to_string().contains("/99"), "{error}");
+        assert_eq!(metrics.endpoint.rpcs_timed_out, 0);
+    }
+}
+
+#[test]
+fn a_port_without_a_server_ends_its_call_and_no_other() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for ips in [V4, V6] {
+        let echo = namespaces[1].run(move || Echo::with(config(ips[1]), 1));
+        namespaces[0].run(move || {
+            let host = Host::bind(config(ips[0])).unwrap();
+            let client = host.client().unwrap();
+            let (good, bad) = (server(ips[1], 99), server(ips[1], 98));
+            for cookie in 0..20 {
+                client
+                    .submit(if cookie % 2 == 0 { good } else { bad }, message(5_000, cookie), cookie)
+                    .unwrap();
+            }
+            for _ in 0..20 {
+                let completion = client.recv_completion(Some(PATIENCE)).expect("an end");
+                match completion.cookie % 2 {
+                    0 => assert_eq!(completion.result.unwrap(), message(5_000, completion.cookie)),
+                    _ => assert_eq!(completion.result, Err(CallError::NoSuchPort { to: bad })),
+                }
+            }
+            drop(echo);
+        });
+    }
+}
+
+#[test]
+fn two_hosts_of_one_machine_have_two_addresses() {
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    namespace.run(|| {
+        let echo = Echo::with(config("127.0.0.1"), 1);
+        let host = Host::bind(config("127.0.0.2")).unwrap();
+        let client = host.client().unwrap();
+        let to = "127.0.0.1/99".parse().unwrap();
+        assert_eq!(client.call(to, message(300_000, 1)).unwrap(), message(300_000, 1));
+        drop(echo);
+    });
+}
+
+#[test]
+fn the_filter_follows_the_ports_as_they_open_and_close() {
+    let Some(namespaces) = pair(1_500) else { return };
+    namespaces[1].run(|| {
+        let host = Host::bind(config(V4[1])).unwrap();
+        let ports: Vec<_> = (1..=3).map(|port| host.server(port).unwrap()).collect();
+        drop(ports);
+        let clients: Vec<_> = (0..3).map(|_| host.client().unwrap()).collect();
+        drop(clients);
+        let (server, to) = (host.server(4).unwrap(), server(V4[1], 4));
+        let answer = thread::spawn(move || server.recv().unwrap().reply("and back").unwrap());
+        assert_eq!(host.client().unwrap().call(to, "to itself").unwrap(), "and back");
+        answer.join().unwrap();
+    });
+}
