@@ -11,8 +11,10 @@ pub fn resolve(text: &str, default_port: u16) -> Result<SocketAddr> {
         return Ok(SocketAddr::new(ip, default_port));
     }
     let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) => (host, port.parse().map_err(|_| anyhow!("`{text}`: `{port}` is not a port"))?),
-        None => (text, default_port),
+        Some((host, port)) if !text.ends_with(']') => {
+            (host, port.parse().map_err(|_| anyhow!("`{text}`: `{port}` is not a port"))?)
+        }
+        _ => (text, default_port),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut found = (host, port).to_socket_addrs().with_context(|| format!("cannot resolve `{host}`"))?;
@@ -31,6 +33,8 @@ mod tests {
             ("::1", "[::1]:14600"),
             ("[::1]", "[::1]:14600"),
             ("[::1]:7", "[::1]:7"),
+            ("[fe80::1%1]", "[fe80::1%1]:14600"),
+            ("[fe80::1%1]:7", "[fe80::1%1]:7"),
         ] {
             assert_eq!(resolve(text, 14_600).expect(text).to_string(), want);
         }

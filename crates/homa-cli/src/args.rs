@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// Homa over UDP.
+    /// Homa, over what --driver says.
     Homa,
     /// TCP as a careful user would write it.
     Tcp,
@@ -29,6 +29,35 @@ impl Protocol {
         match self {
             Protocol::Homa => "Homa",
             Protocol::Tcp => "TCP",
+        }
+    }
+}
+
+/// What carries Homa's packets. Both sides need the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Driver {
+    /// UDP, without privileges
+    #[default]
+    Udp,
+    /// IP itself (protocol 146), as Linux Homa has it; needs CAP_NET_RAW: root, or `setcap cap_net_raw+ep` on this program
+    Raw,
+}
+
+impl Driver {
+    /// The name on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Driver::Udp => "udp",
+            Driver::Raw => "raw",
+        }
+    }
+}
+
+impl From<Driver> for homa::DriverChoice {
+    fn from(driver: Driver) -> homa::DriverChoice {
+        match driver {
+            Driver::Udp => homa::DriverChoice::Udp,
+            Driver::Raw => homa::DriverChoice::Raw,
         }
     }
 }
@@ -81,10 +110,16 @@ impl Placement {
 
 /// `homa serve`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Example: homa serve --bind 0.0.0.0:14600 --protocol homa,tcp --server-ports 2")]
+#[command(after_help = "\
+Examples:
+  homa serve --bind 0.0.0.0:14600 --protocol homa,tcp --server-ports 2
+  homa serve --driver raw --bind 10.0.0.1           in IP protocol 146, for Linux Homa too; as root")]
 pub struct ServeArgs {
-    /// Address and UDP port of the Homa host; TCP listens on the same port number (the next server port on the next
-    /// number). Port 0: any free ones
+    /// What carries Homa's packets
+    #[arg(long, value_name = "HOW", default_value = "udp")]
+    pub driver: Driver,
+    /// Address and UDP port of the Homa host (over raw IP the port means nothing to Homa); TCP listens on the same port
+    /// number (the next server port on the next number). Port 0: any free ones
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:14600")]
     pub bind: String,
     /// Protocols to serve
@@ -112,9 +147,15 @@ pub struct ServeArgs {
 
 /// `homa call`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Example: homa call 127.0.0.1:14600 --text hello")]
+#[command(after_help = "\
+Examples:
+  homa call 127.0.0.1:14600 --text hello
+  homa call --driver raw 10.0.0.1/99 --size 500000  in IP protocol 146, to Linux Homa too; as root")]
 pub struct CallArgs {
-    /// The server: `ADDRESS[:UDP_PORT][/HOMA_PORT]`, by default UDP port 14600 and Homa port 99
+    /// What carries Homa's packets
+    #[arg(long, value_name = "HOW", default_value = "udp")]
+    pub driver: Driver,
+    /// The server: `ADDRESS[:UDP_PORT][/HOMA_PORT]`, by default UDP port 14600 and Homa port 99; raw IP has no UDP port
     #[arg(value_name = "ADDR")]
     pub addr: String,
     /// Send the content of this file
@@ -145,11 +186,16 @@ Examples:
   homa bench --workload w3 --load 0.8               at 80 % of the slower protocol's measured maximum
   homa bench --size 100 --outstanding 1 --json -    round trips of 100 bytes, one at a time
   homa bench --servers 10.0.0.2,10.0.0.3 --gbps 5   against `homa serve` on two other hosts
+  homa bench --driver raw --servers 10.0.0.2        Homa in IP protocol 146, against `homa serve --driver raw`; as root
 
 Every latency counts from the moment the message was due, not from when it could be sent: a stall also counts for
 those that waited behind it (no coordinated omission). Gbps are 10^9 bits of request payload per second, all clients
 together. An open-loop client polls rather than sleeps when its next message is due within 2 ms, for both protocols.")]
 pub struct BenchArgs {
+    /// What carries Homa's packets; over raw IP the servers that the bench starts are at 127.0.0.1 and the clients at
+    /// 127.0.0.2 and up, so that they are different hosts
+    #[arg(long, value_name = "HOW", default_value = "udp")]
+    pub driver: Driver,
     /// Remote `homa serve` hosts, `ADDRESS[:PORT]`; without, servers are started on this machine
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub servers: Vec<String>,
@@ -179,7 +225,7 @@ pub struct BenchArgs {
     /// Only measure each protocol's maximum goodput for the workload
     #[arg(long, conflicts_with = "pace")]
     pub find_max: bool,
-    /// Client hosts, all in this process; each has its own address
+    /// Client hosts, all in this process; each has its own address (so that over raw IP, with --servers, there is one)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub clients: u16,
     /// Client ports per client host [default: 4, but 1 with --outstanding]

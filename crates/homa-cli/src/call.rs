@@ -1,6 +1,5 @@
 //! `homa call`: one RPC.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,9 +9,9 @@ use homa::{Host, ServerAddr};
 use serde::Serialize;
 
 use crate::addr;
-use crate::args::CallArgs;
+use crate::args::{CallArgs, Driver};
 use crate::output::{Output, print};
-use crate::serve::host_config;
+use crate::serve::{client_bind, host_config};
 
 /// The request without an option, in bytes.
 const DEFAULT_SIZE: u32 = 100;
@@ -36,12 +35,15 @@ struct Answered<'a> {
 
 /// Calls, and prints or saves the answer.
 pub fn run(args: &CallArgs) -> Result<()> {
-    let to = server(&args.addr)?;
+    let mut to = server(&args.addr)?;
+    if args.driver == Driver::Raw {
+        to.host.set_port(0);
+    }
     let request = request(args)?;
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));
     ensure!(!(to_stdout && args.json), "--json and --output - both write to standard output: choose one");
     let output = args.output.as_deref().filter(|_| !to_stdout).map(Output::check).transpose()?;
-    let (answer, time) = call(to, &request, Duration::try_from_secs_f64(args.deadline)?)?;
+    let (answer, time) = call(args.driver, to, &request, Duration::try_from_secs_f64(args.deadline)?)?;
     if let Some(output) = &output {
         output.write(&answer)?;
     }
@@ -102,12 +104,12 @@ fn request(args: &CallArgs) -> Result<Bytes> {
     Ok((0..args.size.unwrap_or(DEFAULT_SIZE)).map(|at| (at % 251) as u8).collect::<Vec<u8>>().into())
 }
 
-fn call(to: ServerAddr, request: &Bytes, deadline: Duration) -> Result<(Bytes, Duration)> {
-    let any: SocketAddr = if to.host.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
+fn call(driver: Driver, to: ServerAddr, request: &Bytes, deadline: Duration) -> Result<(Bytes, Duration)> {
+    let bind = client_bind(driver, to.host.ip(), 0);
     let length = u32::try_from(request.len()).ok().filter(|&length| length <= i32::MAX as u32);
     let length = length.context("the request is larger than any Homa message: 2147483647 bytes")?;
     // A single call gains from polling all the time it waits, and costs a processor no longer than that.
-    let host = Host::bind(host_config(any, length.max(MAX_ANSWER), Duration::from_millis(1)))?;
+    let host = Host::bind(host_config(driver, bind, length.max(MAX_ANSWER), Duration::from_millis(1)))?;
     let client = host.client()?;
     let begin = Instant::now();
     let answer = client.call_deadline(to, request.clone(), deadline)?;

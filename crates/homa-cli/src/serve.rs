@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::Read;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use homa::{Host, HostConfig, ServerAddr};
 
 use crate::addr;
-use crate::args::{Protocol, ServeArgs};
+use crate::args::{Driver, Protocol, ServeArgs};
 use crate::output::print;
 use crate::tcp::server::{TcpServer, TcpServerConfig, one_way_answer};
 
@@ -115,8 +115,8 @@ fn say(report: Report) -> Result<()> {
 }
 
 /// The settings of a host of ours, server or client, for messages of up to `max_message` bytes.
-pub fn host_config(bind: SocketAddr, max_message: u32, poll: Duration) -> HostConfig {
-    let mut config = HostConfig { bind, poll, ..HostConfig::default() };
+pub fn host_config(driver: Driver, bind: SocketAddr, max_message: u32, poll: Duration) -> HostConfig {
+    let mut config = HostConfig { driver: driver.into(), bind, poll, ..HostConfig::default() };
     let protocol = &mut config.protocol;
     protocol.max_message = protocol.max_message.max(max_message);
     let room = ROOM_MESSAGES * u64::from(max_message);
@@ -124,6 +124,23 @@ pub fn host_config(bind: SocketAddr, max_message: u32, poll: Duration) -> HostCo
     protocol.max_outgoing_bytes = protocol.max_outgoing_bytes.max(room);
     config.max_queued_request_bytes = config.max_queued_request_bytes.max(room);
     config
+}
+
+/// Where the client host with this number, counted from 0, binds to reach a server at `to`: anywhere. Only over raw IP and
+/// loopback it needs an address of its own, since that is all that tells hosts apart.
+pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
+    let ip: IpAddr = match to {
+        IpAddr::V4(to) if driver == Driver::Raw && to.is_loopback() => {
+            let mut last = number.wrapping_add(2);
+            if to == Ipv4Addr::new(127, 0, 0, last) {
+                last = 1;
+            }
+            [127, 0, 0, last].into()
+        }
+        IpAddr::V4(_) => [0; 4].into(),
+        IpAddr::V6(_) => [0; 16].into(),
+    };
+    SocketAddr::new(ip, 0)
 }
 
 /// The Homa side: a thread or more for each port.
@@ -136,8 +153,11 @@ struct HomaServer {
 
 impl HomaServer {
     fn start(bind: SocketAddr, args: &ServeArgs) -> Result<HomaServer> {
-        let config = host_config(bind, args.max_message, Duration::from_micros(args.poll_us));
-        let host = Host::bind(config).with_context(|| format!("cannot serve Homa at UDP {bind}"))?;
+        let config = host_config(args.driver, bind, args.max_message, Duration::from_micros(args.poll_us));
+        let host = Host::bind(config).with_context(|| match args.driver {
+            Driver::Udp => format!("cannot serve Homa at UDP {bind}"),
+            Driver::Raw => format!("cannot serve Homa in IP at {}", bind.ip()),
+        })?;
         let served = Arc::new(AtomicU64::new(0));
         let mut addrs = Vec::new();
         for index in 0..args.server_ports {
@@ -177,9 +197,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn clients_bind_anywhere_but_over_raw_loopback_apart_from_their_server() {
+        let bind = |driver, to: &str, number| {
+            client_bind(driver, to.parse().expect("an address"), number).to_string()
+        };
+        assert_eq!(bind(Driver::Udp, "127.0.0.1", 3), "0.0.0.0:0");
+        assert_eq!(bind(Driver::Raw, "10.0.0.1", 0), "0.0.0.0:0");
+        assert_eq!(bind(Driver::Raw, "fd00::1", 0), "[::]:0");
+        assert_eq!(bind(Driver::Raw, "127.0.0.1", 0), "127.0.0.2:0");
+        assert_eq!(bind(Driver::Raw, "127.0.0.1", 63), "127.0.0.65:0");
+        assert_eq!(bind(Driver::Raw, "127.0.0.2", 0), "127.0.0.1:0");
+    }
+
+    #[test]
     fn reports_survive_their_line() {
         for report in [
             Report::Homa("127.0.0.1:1/99".parse().expect("an address")),
+            Report::Homa("[fe80::1%3]:14600/99".parse().expect("an address")),
             Report::Tcp("[::1]:7".parse().expect("an address")),
             Report::Ready,
             Report::Served(Protocol::Tcp, 5),

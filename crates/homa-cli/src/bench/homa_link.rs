@@ -1,6 +1,6 @@
 //! The client ports of one thread over Homa.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ use homa::{Client, Completion, Host, ServerAddr};
 
 use super::link::{Answer, Link, take_from};
 use super::plan::Plan;
-use crate::serve::host_config;
+use crate::serve::{client_bind, host_config};
 use crate::tcp::Spin;
 
 /// How often a receiver thread looks whether its link is gone.
@@ -24,7 +24,8 @@ const BATCH: usize = 64;
 
 /// All threads' ports. The first `--ports` belong to the first client host, and so on.
 pub fn open(plan: &Plan, servers: &[ServerAddr]) -> Result<Vec<Box<dyn Link>>> {
-    let hosts: Vec<Arc<Host>> = (0..plan.args.clients).map(|_| bind(plan, servers)).collect::<Result<_>>()?;
+    let hosts: Vec<Arc<Host>> =
+        (0..plan.args.clients).map(|number| bind(plan, servers, number)).collect::<Result<_>>()?;
     let mut next = 0;
     let mut links: Vec<Box<dyn Link>> = Vec::new();
     for &ports in &plan.ports {
@@ -39,15 +40,15 @@ pub fn open(plan: &Plan, servers: &[ServerAddr]) -> Result<Vec<Box<dyn Link>>> {
 
 /// A single port of a host of its own, without receiver threads.
 pub fn open_one(plan: &Plan, servers: &[ServerAddr]) -> Result<Box<dyn Link>> {
-    Ok(Box::new(HomaLink::new(vec![bind(plan, servers)?], servers, 0, plan.poll())?))
+    Ok(Box::new(HomaLink::new(vec![bind(plan, servers, 0)?], servers, 0, plan.poll())?))
 }
 
-fn bind(plan: &Plan, servers: &[ServerAddr]) -> Result<Arc<Host>> {
-    let any: SocketAddr = match servers.first() {
-        Some(server) if server.host.is_ipv6() => ([0; 16], 0).into(),
-        _ => ([0; 4], 0).into(),
-    };
-    let config = host_config(any, plan.workload.max_bytes(), plan.poll());
+/// The client host with this number; there are 64 at most.
+fn bind(plan: &Plan, servers: &[ServerAddr], number: u16) -> Result<Arc<Host>> {
+    let to = servers.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |server| server.host.ip());
+    let driver = plan.args.driver;
+    let bind = client_bind(driver, to, number as u8);
+    let config = host_config(driver, bind, plan.workload.max_bytes(), plan.poll());
     Host::bind(config).map(Arc::new).context("cannot make a Homa client")
 }
 

@@ -8,7 +8,7 @@ use homa_workload::{Workload, WorkloadError};
 
 use super::load::Pace;
 use super::results::Config;
-use crate::args::{BenchArgs, Protocol, Truncation};
+use crate::args::{BenchArgs, Driver, Protocol, Truncation};
 
 /// The load without an option: where queues form, and both protocols still keep up.
 const DEFAULT_LOAD: f64 = 0.5;
@@ -87,6 +87,12 @@ impl Plan {
         let slices = duration.as_nanos().div_ceil(MAX_SLICE.as_nanos()) as u32;
         let slice = duration / slices;
         let servers_here = if args.servers.is_empty() { usize::from(args.server_threads) } else { 0 };
+        if args.driver == Driver::Raw && !args.servers.is_empty() && args.clients > 1 {
+            bail!(
+                "--clients {}: over raw IP an address is one host; use --ports for more client ports",
+                args.clients
+            );
+        }
         let client_ports = args.ports.unwrap_or(match load {
             Load::Outstanding(_) => 1,
             _ => DEFAULT_PORTS,
@@ -161,6 +167,7 @@ impl Plan {
             outstanding,
             max_outstanding: args.max_outstanding,
             one_way: args.one_way,
+            driver: args.driver.name(),
             servers: args.servers.clone(),
             clients: args.clients,
             ports: self.client_ports,
@@ -254,6 +261,9 @@ mod tests {
         assert!(format!("{error:#}").contains("w9"), "{error:#}");
         assert!(plan("--duration 0.001").is_err());
         assert!(plan("--duration 1e300").is_err());
+        let error = plan("--driver raw --servers 10.0.0.1 --clients 2").expect_err("one address");
+        assert!(format!("{error:#}").contains("--ports"), "{error:#}");
+        assert!(plan("--driver raw --clients 2").is_ok());
     }
 
     #[test]

@@ -236,6 +236,13 @@ fn settings(out: &mut String, results: &Results, workload: &str) -> std::fmt::Re
             ]),
         ),
         (
+            "Homa",
+            match config.driver {
+                "raw" => "in IP itself, protocol 146".to_owned(),
+                _ => "over UDP".to_owned(),
+            },
+        ),
+        (
             "TCP",
             "one connection per client port and server port, NODELAY, framed by length, epoll".to_owned(),
         ),

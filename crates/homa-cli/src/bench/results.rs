@@ -55,6 +55,8 @@ pub struct Config {
     pub max_outstanding: u32,
     /// Answers had 100 bytes.
     pub one_way: bool,
+    /// What carried Homa's packets: `udp` or `raw`.
+    pub driver: &'static str,
     /// Remote servers; empty: servers on this machine, over loopback.
     pub servers: Vec<String>,
     /// Client hosts.

@@ -87,6 +87,7 @@ impl ServerProcess {
         let args = &plan.args;
         let mut command = Command::new(program);
         command.args(["serve", "--until-stdin-ends", "--bind", "127.0.0.1:0", "--protocol", protocol.name()]);
+        command.arg(format!("--driver={}", args.driver.name()));
         command.arg(format!("--server-ports={}", args.server_ports));
         command.arg(format!("--server-threads={}", args.server_threads));
         command.arg(format!("--poll-us={}", args.poll_us));

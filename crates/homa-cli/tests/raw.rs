@@ -1,0 +1,136 @@
+//! The binary over raw IP, between two network namespaces.
+
+#[path = "../../homa-driver/tests/common/namespace.rs"]
+mod namespace;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use namespace::{Namespace, V4, V6, pair};
+
+fn homa(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+/// Runs the binary in a namespace to its end.
+fn run(namespace: &Namespace, words: &str) -> Output {
+    let words = words.to_owned();
+    namespace.run(move || homa(&words.split(' ').collect::<Vec<_>>()).output().expect("the binary runs"))
+}
+
+/// A running `homa serve`, ended with the test.
+struct Serve(Child);
+
+impl Serve {
+    /// Returns it with what it says before it is ready.
+    fn start(namespace: &Namespace, words: &str) -> (Serve, String) {
+        let words = words.to_owned();
+        let mut process = namespace.run(move || {
+            let mut command = homa(&words.split(' ').collect::<Vec<_>>());
+            command.stdout(Stdio::piped()).spawn().expect("the server starts")
+        });
+        let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
+        let server = Serve(process);
+        let said: Vec<String> =
+            lines.map(|line| line.expect("text")).take_while(|line| line != "ready").collect();
+        (server, said.join("\n"))
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn assert_clean(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_bench_between_two_machines_ends_without_an_error() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for ips in [V4, V6] {
+        let host = if ips == V4 { ips[1].to_owned() } else { format!("[{}]", ips[1]) };
+        let (_server, said) =
+            Serve::start(&namespaces[1], &format!("serve --driver raw --protocol homa --bind {host}"));
+        assert_eq!(said, format!("serving homa {host}/99"));
+        let bench = format!(
+            "bench --driver raw --protocol homa --servers {host} --workload w4 --gbps 0.1 --duration 0.5 --json -"
+        );
+        let output = run(&namespaces[0], &bench);
+        assert_clean(&output);
+        let results: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(results["config"]["driver"], "raw");
+        let run = &results["runs"][0];
+        assert!(run["rpcs"].as_u64().is_some_and(|count| count > 0), "{run}");
+        assert_eq!(
+            (&run["errors"], &run["lost"], &run["duplicated"]),
+            (&0.into(), &0.into(), &0.into()),
+            "{run}"
+        );
+    }
+}
+
+#[test]
+fn a_call_reaches_its_server_and_says_where_there_is_none() {
+    let Some(namespaces) = pair(1_500) else { return };
+    let (_server, _) =
+        Serve::start(&namespaces[1], &format!("serve --driver raw --protocol homa --bind {}", V4[1]));
+    let call = |to: &str| run(&namespaces[0], &format!("call --driver raw {to} --text hello"));
+    let output = call(&format!("{}/99", V4[1]));
+    assert_clean(&output);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.trim_end().ends_with("from 10.146.0.2/99"), "{said}");
+    for (to, part) in [
+        (format!("{}/98", V4[1]), "10.146.0.2/98 has no server on Homa port 98"),
+        // Nobody has a socket of that IP version there.
+        (format!("{}/99", V6[1]), "does not speak Homa over IP protocol 146"),
+    ] {
+        let output = call(&to);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(part) && said.trim_end().lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn a_bench_alone_has_its_clients_at_other_addresses_than_its_servers() {
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let bench = "bench --driver raw --clients 2 --size 2000 --outstanding 2 --duration 0.3 --json -";
+    assert_clean(&run(&namespace, bench));
+}
+
+#[test]
+fn without_the_capability_one_line_says_what_to_do() {
+    // A user without privileges; where the test has none itself, it is one.
+    let program = env!("CARGO_BIN_EXE_homa");
+    let words = ["--reuid=65534", "--clear-groups", "--bounding-set=-net_raw", program];
+    let commands = [homa(&["serve", "--driver", "raw"]), {
+        let mut command = Command::new("setpriv");
+        command.args(words).args(["serve", "--driver", "raw"]).stdin(Stdio::null());
+        command
+    }];
+    // SAFETY: takes nothing and gives a number.
+    let privileged = unsafe { libc::geteuid() } == 0;
+    let [plain, without] = commands;
+    let mut command = if privileged { without } else { plain };
+    let Ok(output) = command.output() else { return println!("skipped: no setpriv on this machine") };
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("Permission denied") {
+        return println!("skipped: another user cannot run {program}");
+    }
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    assert!(
+        said.contains("CAP_NET_RAW") && said.contains("setcap") && said.contains("--driver udp"),
+        "{said}"
+    );
+}
