@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::task::Waker;
 
 use bytes::Bytes;
-use homa_driver::{Driver, ReceiveFilter, RxBurst};
+use homa_driver::{Driver, RxBurst};
 use homa_proto::{CallOptions, Endpoint, RpcKey, Time, Transmit};
 use slab::Slab;
 
@@ -16,6 +16,8 @@ use crate::client::Completion;
 use crate::error::{CallError, HostError, ReplyError};
 use crate::metrics::HostCounts;
 use crate::progress::Progress;
+use crate::segment::Bound;
+use crate::share::Share;
 use crate::wait::{TaskQueue, WaitOn, Waiting};
 
 /// How far a host's life has come.
@@ -115,6 +117,8 @@ pub(crate) struct Core {
     pub(crate) life: Life,
     pub(crate) limits: Limits,
     pub(crate) counts: HostCounts,
+    /// What other processes have a part in; `None` where this host has its address to itself.
+    pub(crate) share: Option<Share>,
     /// Bytes of the requests in all queues.
     pub(crate) queued_bytes: u64,
     /// When somebody last did a drive round, or left the lead.
@@ -150,6 +154,7 @@ impl Core {
             life: Life::Open,
             limits,
             counts: HostCounts::default(),
+            share: None,
             queued_bytes: 0,
             last_driven: Time::ZERO,
             last_activity: Time::ZERO,
@@ -195,32 +200,16 @@ impl Core {
 
 /// Calls.
 impl Core {
-    /// Opens a client port and returns its index.
-    pub(crate) fn open_client(&mut self) -> Result<usize, HostError> {
+    /// Opens a client port and returns its index. `chosen` is one that the processes of this host have agreed on.
+    pub(crate) fn open_client(&mut self, now: Time, chosen: Option<u16>) -> Result<usize, HostError> {
         if self.life != Life::Open {
             return Err(HostError::Closed);
         }
-        let port = self.endpoint.open_client_port()?;
-        let client = ClientPort { port, completions: VecDeque::new(), open: 0, closed: false };
-        let client = self.clients.insert(client);
-        if let Err(error) = self.update_filter() {
-            self.clients.remove(client);
-            self.endpoint.close_port(self.last_driven, port);
-            return Err(error);
-        }
-        Ok(client)
-    }
-
-    /// Tells the driver which packets are for this host, after a port was opened or closed.
-    fn update_filter(&mut self) -> Result<(), HostError> {
-        if !self.ip_only {
-            return Ok(());
-        }
-        let clients = self.clients.iter().map(|(_, client)| client.port);
-        let ports = clients.chain(self.servers.iter().map(|(_, server)| server.port));
-        let filter = ReceiveFilter::new(ports, Some(Vec::new()));
-        let what = "a receive filter";
-        self.driver.set_receive_filter(&filter).map_err(|source| HostError::System { what, source })
+        let port = match chosen {
+            Some(port) => self.open_shared_port(now, port, None).map(|()| port)?,
+            None => self.endpoint.open_client_port()?,
+        };
+        Ok(self.clients.insert(ClientPort { port, completions: VecDeque::new(), open: 0, closed: false }))
     }
 
     /// Starts a call and sends what may be sent of it at once.
@@ -247,6 +236,9 @@ impl Core {
             if client.open + client.completions.len() >= self.limits.completions {
                 return Err(CallError::LimitReached { name: "max_completions" });
             }
+        }
+        if let Some(share) = &self.share {
+            share.lease_ids(&mut self.endpoint);
         }
         let entry = self.calls.vacant_entry();
         let call = entry.key();
@@ -321,7 +313,6 @@ impl Core {
                     }
                     if port.open == 0 {
                         self.clients.remove(client);
-                        self.narrow_filter();
                     }
                 } else {
                     port.completions.push_back(Completion { cookie, result });
@@ -350,22 +341,21 @@ impl Core {
         }
         if open == 0 {
             self.clients.remove(client);
-            self.narrow_filter();
         }
-        self.endpoint.close_port(now, number);
+        self.close_port(now, number);
         self.flush(now);
-    }
-
-    /// Leaves a closed port to others. A filter that stays as it was does no harm.
-    fn narrow_filter(&mut self) {
-        let _ = self.update_filter();
     }
 }
 
 /// Requests.
 impl Core {
-    /// Binds a server port and returns its index.
-    pub(crate) fn open_server(&mut self, port: u16) -> Result<usize, HostError> {
+    /// Binds a server port and returns its index. `bound` says how the processes of this host have agreed on it.
+    pub(crate) fn open_server(
+        &mut self,
+        now: Time,
+        port: u16,
+        bound: Option<Bound>,
+    ) -> Result<usize, HostError> {
         if self.life != Life::Open {
             return Err(HostError::Closed);
         }
@@ -376,13 +366,11 @@ impl Core {
                 return Ok(server);
             }
         }
-        self.endpoint.bind(port)?;
-        let server = self.servers.insert(ServerPort { port, ..ServerPort::default() });
-        if let Err(error) = self.update_filter() {
-            self.servers.remove(server);
-            self.endpoint.close_port(self.last_driven, port);
-            return Err(error);
+        match bound {
+            Some(_) => self.open_shared_port(now, port, bound)?,
+            None => self.endpoint.bind(port)?,
         }
+        let server = self.servers.insert(ServerPort { port, ..ServerPort::default() });
         self.server_of_port.insert(port, server);
         Ok(server)
     }
@@ -517,8 +505,7 @@ impl Core {
         if self.servers.get(server).is_some_and(done) {
             let port = self.servers.remove(server).port;
             self.server_of_port.remove(&port);
-            self.narrow_filter();
-            self.endpoint.close_port(now, port);
+            self.close_port(now, port);
         }
     }
 
@@ -583,7 +570,7 @@ impl Core {
         self.life = Life::Closed;
         let ports = self.clients.iter().map(|(_, c)| c.port).chain(self.servers.iter().map(|(_, s)| s.port));
         for port in ports.collect::<Vec<_>>() {
-            self.endpoint.close_port(now, port);
+            self.close_port(now, port);
         }
         while self.endpoint.open_rpcs() > 0 {
             let before = self.endpoint.open_rpcs();
@@ -596,6 +583,8 @@ impl Core {
         }
         self.flush(now);
         self.unsent.clear();
+        // The others get what this process had.
+        self.share = None;
         self.buffers.release_all();
         self.summon();
         self.waiting.wake_all();

@@ -8,6 +8,7 @@ use homa_proto::{Event, RxPacket, Time, Transmit};
 use crate::buffers::Buffers;
 use crate::core::{Core, Owner};
 use crate::error::CallError;
+use crate::share::Share;
 use crate::wait::WaitOn;
 
 /// Most packets given to the driver at a time: where the cost of a system call is shared by enough.
@@ -36,10 +37,12 @@ impl Core {
     pub(crate) fn drive(&mut self, now: Time) -> bool {
         self.counts.drive_rounds += 1;
         self.last_driven = now;
+        self.share_tick(now);
         let received = self.receive(now);
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
         }
+        self.share_after(now);
         if self.driver.poll_timeout() == Some(0) {
             // It holds packets back, and their time has come.
             if let Err(error) = self.driver.send(&[]) {
@@ -85,7 +88,8 @@ impl Core {
     pub(crate) fn next_wake(&self, now: Time) -> Option<Time> {
         let driver = self.driver.poll_timeout().map(|wait_ns| now + wait_ns);
         let backlog = (self.backlog && !self.is_blocked()).then_some(now);
-        [self.endpoint.poll_timeout(), driver, backlog].into_iter().flatten().min()
+        let share = self.share.as_ref().map(Share::next_wake);
+        [self.endpoint.poll_timeout(), driver, backlog, share].into_iter().flatten().min()
     }
 
     fn receive(&mut self, now: Time) -> bool {
@@ -96,7 +100,9 @@ impl Core {
                 return false;
             }
         };
-        if count > 0 {
+        if count > 0 && self.share.is_some() {
+            self.take_shared_burst(now);
+        } else if count > 0 {
             let burst = self.rx.iter().map(|(from, bytes)| RxPacket::new(from, bytes));
             self.endpoint.handle_packets(now, burst, &mut self.buffers);
         }
@@ -124,10 +130,16 @@ impl Core {
         }
         let payload = |transmit: &Transmit| transmit.payload.map_or(0, |range| range.len);
         let mut bytes: u32 = self.unsent.iter().map(payload).sum();
+        if let Some(share) = &self.share {
+            share.note_uplink(now, &mut self.endpoint);
+        }
         while self.unsent.len() < BURST && bytes < BURST_BYTES {
             let Some(transmit) = self.endpoint.poll_transmit(now) else { break };
             bytes += payload(&transmit);
             self.unsent.push(transmit);
+        }
+        if let Some(share) = &mut self.share {
+            share.tell_uplink(now, &self.endpoint);
         }
         if self.unsent.is_empty() {
             return Sent::Nothing;

@@ -8,6 +8,7 @@ use homa_driver::udp::BindError;
 use homa_proto::{ConfigError, PortError, RpcError, SendError};
 
 use crate::address::ServerAddr;
+use crate::segment::SegmentError;
 
 /// Why a [`Host`](crate::Host) could not be made, or could not open a port.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,9 @@ pub enum HostError {
         /// Its answer.
         source: io::Error,
     },
+    /// What the processes of this host share cannot be had.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
     /// The host was shut down.
     #[error("the host is shut down: bind a new one")]
     Closed,

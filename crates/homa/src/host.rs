@@ -3,14 +3,15 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::{BufferSizes, Driver};
-use homa_proto::{Config, Endpoint};
+use homa_proto::{Config, Endpoint, PortError};
 use homa_trace::{Clock, Trace};
 
 use crate::client::Client;
@@ -18,7 +19,9 @@ use crate::core::{Core, Life, Limits};
 use crate::error::HostError;
 use crate::metrics::Metrics;
 use crate::progress;
+use crate::segment::{self, FIRST_CLIENT_PORT, Founding, Segment, SegmentError};
 use crate::server::Server;
+use crate::share::{self, Share};
 use crate::shared::Shared;
 use crate::sleep::Bell;
 use crate::wait::{self, WaitOn};
@@ -59,6 +62,9 @@ pub struct HostConfig {
     pub max_completions: usize,
     /// Bytes of requests that wait for `recv`, over all servers of the host; beyond it requests are given up and counted.
     pub max_queued_request_bytes: u64,
+    /// Where the segment lies that the processes of a host share over raw IP: a file per network namespace. All of them must
+    /// name the same directory, in memory rather than on a disk. /dev/shm by default.
+    pub segment_dir: PathBuf,
     /// How long dropping the host waits for its last answers to be acknowledged.
     pub linger: Duration,
 }
@@ -75,6 +81,7 @@ impl Default for HostConfig {
             trace_records: 0,
             max_completions: 1 << 16,
             max_queued_request_bytes: 1 << 30,
+            segment_dir: PathBuf::from("/dev/shm"),
             linger: Duration::from_secs(1),
         }
     }
@@ -86,6 +93,8 @@ impl Default for HostConfig {
 /// Dropping it shuts it down; answers that are on their way are delivered first, for at most [`HostConfig::linger`].
 pub struct Host {
     shared: Arc<Shared>,
+    /// What this host shares with other processes.
+    segment: Option<Arc<Segment>>,
     local_addr: SocketAddr,
     buffer_sizes: Option<BufferSizes>,
     progress: Mutex<Option<JoinHandle<()>>>,
@@ -117,7 +126,7 @@ impl Host {
     ///
     /// # Errors
     /// See [`HostError`].
-    pub fn with_driver(driver: Box<dyn Driver>, config: HostConfig) -> Result<Host, HostError> {
+    pub fn with_driver(mut driver: Box<dyn Driver>, config: HostConfig) -> Result<Host, HostError> {
         let mut protocol = config.protocol;
         if protocol.seed == 0 {
             // Seeded by the system, once per process, and different for each instance.
@@ -132,7 +141,13 @@ impl Host {
             0 => Trace::off(),
             records => Trace::new(records, Clock::Tsc),
         };
-        let endpoint = Endpoint::new(protocol, trace)?;
+        let segment = match driver.local_addr().port() {
+            // Packets travel in IP itself: the address is that of all processes of this network namespace.
+            0 => Some(Arc::new(join_segment(&config.segment_dir, &mut protocol)?)),
+            _ => None,
+        };
+        let mut endpoint = Endpoint::new(protocol, trace)?;
+        let (start, start_ns) = (Instant::now(), share::monotonic_ns());
         let system = |what| move |source| HostError::System { what, source };
         let fd = driver.poll_fd().map(|fd| fd.try_clone_to_owned()).transpose();
         let fd = fd.map_err(system("a second descriptor of the packet path"))?;
@@ -144,9 +159,21 @@ impl Host {
             completions: config.max_completions,
             queued_request_bytes: config.max_queued_request_bytes,
         };
-        let core = Core::new(endpoint, driver, limits);
-        let shared = Arc::new(Shared::new(core, fd, config.poll, bells));
-        Ok(Host { shared, local_addr, buffer_sizes, progress: Mutex::new(None), linger: config.linger })
+        let part = match &segment {
+            Some(segment) => Some(Share::new(Arc::clone(segment), start_ns, &mut endpoint, &mut *driver)?),
+            None => None,
+        };
+        let mut core = Core::new(endpoint, driver, limits);
+        core.share = part;
+        let shared = Arc::new(Shared::new(core, start, fd, config.poll, bells));
+        Ok(Host {
+            shared,
+            segment,
+            local_addr,
+            buffer_sizes,
+            progress: Mutex::new(None),
+            linger: config.linger,
+        })
     }
 
     /// The address of this host. Its IP is unspecified where it was bound so, and its port is 0 over raw IP.
@@ -167,7 +194,9 @@ impl Host {
     /// See [`HostError`].
     pub fn client(&self) -> Result<Client, HostError> {
         self.start_progress()?;
-        let client = self.shared.lock().open_client()?;
+        // The other processes are asked first: that may take a while, and the network's packets must not wait for it.
+        let chosen = self.segment.as_ref().map(|segment| segment.open_client()).transpose()?;
+        let client = self.shared.lock().open_client(self.shared.now(), chosen)?;
         Ok(Client::new(Arc::clone(&self.shared), client))
     }
 
@@ -177,8 +206,15 @@ impl Host {
     /// See [`HostError`].
     pub fn server(&self, port: u16) -> Result<Server, HostError> {
         self.start_progress()?;
+        let bound = match &self.segment {
+            Some(_) if port == 0 || port >= FIRST_CLIENT_PORT => {
+                return Err(PortError::OutOfRange(port).into());
+            }
+            Some(segment) => Some(segment.bind(port)?),
+            None => None,
+        };
         let mut core = self.shared.lock();
-        let server = core.open_server(port)?;
+        let server = core.open_server(self.shared.now(), port, bound)?;
         core.leave(self.shared.now());
         drop(core);
         Ok(Server::new(Arc::clone(&self.shared), server, port))
@@ -199,6 +235,9 @@ impl Host {
         host.leader_rings = core.waiting.leader_rings;
         host.handovers = core.waiting.handovers;
         host.progress_takeovers = core.progress.takeovers;
+        if let Some(share) = &core.share {
+            share.count(&mut host);
+        }
         Metrics { endpoint: core.endpoint.stats().clone(), driver: core.driver.stats(), host }
     }
 
@@ -251,6 +290,19 @@ impl Host {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
     }
+}
+
+/// Joins the processes that share this host's address. The incarnation is then theirs.
+fn join_segment(dir: &Path, protocol: &mut Config) -> Result<Segment, SegmentError> {
+    let founding = Founding {
+        incarnation: protocol.incarnation,
+        seed: protocol.seed,
+        cutoffs: protocol.unsched_cutoffs,
+        budget: protocol.max_incoming.into(),
+    };
+    let segment = Segment::open(&segment::path_in(dir)?, &founding)?;
+    protocol.incarnation = segment.incarnation();
+    Ok(segment)
 }
 
 impl Drop for Host {

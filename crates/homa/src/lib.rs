@@ -84,9 +84,9 @@ mod error;
 mod host;
 mod metrics;
 mod progress;
-#[cfg_attr(not(test), expect(dead_code, reason = "hosts begin to share it with the raw driver"))]
 mod segment;
 mod server;
+mod share;
 mod shared;
 mod sleep;
 mod wait;
@@ -99,4 +99,5 @@ pub use homa_driver as driver;
 pub use homa_proto as proto;
 pub use host::{DriverChoice, Host, HostConfig};
 pub use metrics::{HostCounts, Metrics};
+pub use segment::{MAX_PROCESSES, SegmentError};
 pub use server::{Rpc, Server};

@@ -50,6 +50,20 @@ counts! {
     progress_takeovers,
     /// Times that the packet path failed.
     driver_failures,
+    /// Hosts that share this one's address now, itself included; 0 where none can, as over UDP.
+    shared_processes,
+    /// This host's slot in the shared segment.
+    shared_slot,
+    /// 1 when this host leads those that share its address: it answers for ports that nobody has.
+    shared_leads,
+    /// Processes of this host found dead since the first of them began.
+    shared_found_dead,
+    /// Bytes that all processes of this host together may have granted and not received.
+    shared_grant_budget_bytes,
+    /// Those of them that this process has now.
+    shared_grant_lease_bytes,
+    /// Those that all processes have now.
+    shared_grant_leased_bytes,
 }
 
 /// Every number of a host, at one moment.

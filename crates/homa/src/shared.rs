@@ -41,11 +41,18 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(core: Core, fd: Option<OwnedFd>, poll: Duration, bells: (Bell, Bell)) -> Shared {
+    /// The host's time begins at `start`.
+    pub(crate) fn new(
+        core: Core,
+        start: Instant,
+        fd: Option<OwnedFd>,
+        poll: Duration,
+        bells: (Bell, Bell),
+    ) -> Shared {
         Shared {
             core: Mutex::new(core),
             wanted: AtomicU32::new(0),
-            start: Instant::now(),
+            start,
             fd,
             leader_bell: bells.0,
             progress_bell: bells.1,

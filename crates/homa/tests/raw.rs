@@ -13,7 +13,9 @@ use namespace::{Namespace, V4, V6, pair};
 
 fn config(ip: &str) -> HostConfig {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    HostConfig { driver: DriverChoice::Raw, bind, ..HostConfig::default() }
+    // Not where the hosts of this machine have theirs.
+    let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
+    HostConfig { driver: DriverChoice::Raw, bind, segment_dir, ..HostConfig::default() }
 }
 
 fn host_in(namespace: &Namespace, ip: &'static str) -> Host {

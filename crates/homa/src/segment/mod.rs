@@ -46,7 +46,7 @@ use registry::Registry;
 const NO_SLOT: usize = usize::MAX;
 
 /// Client ports begin here (ID-6).
-const FIRST_CLIENT_PORT: u16 = 0x8000;
+pub(crate) const FIRST_CLIENT_PORT: u16 = 0x8000;
 
 /// RPC ids leased at a time: whole blocks of the peers' tables of finished ids, and so many that leasing costs nothing.
 pub(crate) const IDS_PER_LEASE: u64 = 1 << 12;
@@ -292,6 +292,7 @@ impl Segment {
     }
 
     /// The ports whose owner died and that nobody has bound since.
+    #[cfg(test)]
     pub(crate) fn orphans(&self) -> Vec<u16> {
         (1..=u16::MAX).filter(|&port| self.is_orphan(port)).collect()
     }
@@ -331,6 +332,11 @@ impl Segment {
     /// The number of the last set of cutoffs, and the set; `None`: ask again later.
     pub(crate) fn cutoffs(&self) -> Option<(u64, CutoffSet)> {
         cutoffs::read(&self.map)
+    }
+
+    /// The number of the last set of cutoffs.
+    pub(crate) fn cutoffs_published(&self) -> u64 {
+        self.map.cutoffs_published.0.load(Acquire)
     }
 
     /// The leader's new cutoffs; whether they were taken.

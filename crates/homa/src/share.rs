@@ -1,0 +1,298 @@
+//! A host's part in what it shares with other processes: what the core does with its [`Segment`].
+//!
+//! All of it happens in the drive rounds of whoever drives, and nothing waits for another process: where the segment's lock is
+//! not free, the next tick tries again. Only opening a port waits, before it takes the host's lock.
+
+use std::sync::Arc;
+
+use homa_driver::{Driver, ReceiveFilter};
+use homa_proto::{Endpoint, MS, RxPacket, Time};
+
+use crate::core::Core;
+use crate::error::HostError;
+use crate::metrics::HostCounts;
+use crate::segment::{self, Bound, Segment, Watch};
+
+/// How often a process looks at the others and gives a sign of life: a small part of the time in which a peer's RPC gives up,
+/// and fifty wake-ups a second of an idle host.
+const TICK_NS: u64 = 20 * MS;
+
+/// How soon a process asks again for grant budget that others had: the time in which a few full packets come.
+const HUNGER_NS: u64 = 200_000;
+
+/// See the [module](self).
+pub(crate) struct Share {
+    segment: Arc<Segment>,
+    watch: Watch,
+    /// The monotonic clock at [`Time::ZERO`], in nanoseconds.
+    start_ns: u64,
+    next_tick: Time,
+    /// Budget was short; time to ask again.
+    hungry: Option<Time>,
+    /// Number of the cutoffs that were taken over last.
+    cutoffs_seen: u64,
+    /// Version of the cutoffs that the host knows of.
+    cutoff_version: u16,
+    leads: bool,
+    /// What the endpoint has sent that the segment knows of, in nanoseconds of the uplink.
+    uplink_told_ns: u64,
+    /// Ports that were closed and are to be given up once their last RPC is freed.
+    closing: Vec<u16>,
+    /// The filter that the driver has.
+    filter: ReceiveFilter,
+}
+
+impl Share {
+    /// Begins to share: the endpoint gets the host's cutoffs, and everything else when it needs it.
+    ///
+    /// # Errors
+    /// The driver takes no filter.
+    pub(crate) fn new(
+        segment: Arc<Segment>,
+        start_ns: u64,
+        endpoint: &mut Endpoint,
+        driver: &mut dyn Driver,
+    ) -> Result<Share, HostError> {
+        let filter = ReceiveFilter::new([], None);
+        driver
+            .set_receive_filter(&filter)
+            .map_err(|source| HostError::System { what: "a receive filter", source })?;
+        endpoint.set_ids(0, 0);
+        endpoint.set_grant_budget(Time::ZERO, 0);
+        endpoint.follow_cutoffs(true);
+        let mut share = Share {
+            segment,
+            watch: Watch::default(),
+            start_ns,
+            next_tick: Time::ZERO,
+            hungry: None,
+            cutoffs_seen: 0,
+            cutoff_version: 0,
+            leads: false,
+            uplink_told_ns: 0,
+            closing: Vec::new(),
+            filter,
+        };
+        share.adopt_cutoffs(endpoint);
+        Ok(share)
+    }
+
+    /// Numbers for the metrics.
+    pub(crate) fn count(&self, host: &mut HostCounts) {
+        let counts = self.segment.counts();
+        host.shared_processes = counts.processes;
+        host.shared_slot = counts.slot;
+        host.shared_leads = counts.is_leader.into();
+        host.shared_found_dead = counts.found_dead;
+        host.shared_grant_budget_bytes = counts.budget_bytes;
+        host.shared_grant_lease_bytes = counts.lease_bytes;
+        host.shared_grant_leased_bytes = counts.leased_bytes;
+    }
+
+    fn monotonic_ns(&self, now: Time) -> u64 {
+        self.start_ns + now.as_ns()
+    }
+
+    /// When a drive round is due for the host's sake.
+    pub(crate) fn next_wake(&self) -> Time {
+        self.hungry.unwrap_or(Time::NEVER).min(self.next_tick)
+    }
+
+    /// Whether a packet is another process's business (HOST-7, HOST-8). The segment says so, not the filter: it is never
+    /// older than the packet.
+    pub(crate) fn is_foreign(&self, packet: &[u8]) -> bool {
+        match packet.get(2..4) {
+            Some(port) => self.segment.is_foreign(u16::from_be_bytes([port[0], port[1]])),
+            None => !self.segment.is_leader(),
+        }
+    }
+
+    /// HOST-4: takes over the host's cutoffs where they changed.
+    pub(crate) fn adopt_cutoffs(&mut self, endpoint: &mut Endpoint) {
+        if self.segment.cutoffs_published() == self.cutoffs_seen {
+            return;
+        }
+        if let Some((number, (levels, version))) = self.segment.cutoffs() {
+            self.cutoffs_seen = number;
+            self.cutoff_version = version;
+            endpoint.set_cutoffs(levels, version);
+        }
+    }
+
+    /// HOST-4: tells the others of cutoffs that the endpoint has computed.
+    pub(crate) fn publish_cutoffs(&mut self, endpoint: &mut Endpoint) {
+        let (levels, version) = endpoint.cutoffs();
+        if version != self.cutoff_version && self.leads && self.segment.publish_cutoffs((levels, version)) {
+            self.cutoff_version = version;
+            self.cutoffs_seen = self.segment.cutoffs_published();
+        }
+    }
+
+    /// HOST-5: leases grant budget for what waits, and gives back what nothing waits for.
+    pub(crate) fn lease_grants(&mut self, now: Time, endpoint: &mut Endpoint) {
+        let demand = endpoint.grant_demand();
+        let lease = self.segment.lease_grants(demand, endpoint.granted_bytes());
+        endpoint.set_grant_budget(now, lease);
+        self.hungry = (demand > lease).then_some(now + HUNGER_NS);
+    }
+
+    /// HOST-3: sees that there is an id for the next request.
+    pub(crate) fn lease_ids(&self, endpoint: &mut Endpoint) {
+        if endpoint.ids_left() == 0 {
+            endpoint.set_ids(self.segment.lease_ids(), segment::IDS_PER_LEASE);
+        }
+    }
+
+    /// HOST-6: tells the endpoint what the others have given the uplink.
+    pub(crate) fn note_uplink(&self, now: Time, endpoint: &mut Endpoint) {
+        let backlog_ns = self.segment.uplink_backlog_ns(self.monotonic_ns(now));
+        if backlog_ns > 0 {
+            endpoint.set_uplink_backlog(now, backlog_ns);
+        }
+    }
+
+    /// HOST-6: tells the others what the endpoint has given the uplink.
+    pub(crate) fn tell_uplink(&mut self, now: Time, endpoint: &Endpoint) {
+        let sent_ns = endpoint.uplink_sent_ns();
+        if sent_ns != self.uplink_told_ns {
+            self.segment.uplink_sent(self.monotonic_ns(now), sent_ns - self.uplink_told_ns);
+            self.uplink_told_ns = sent_ns;
+        }
+    }
+
+    /// A port was closed.
+    pub(crate) fn port_closed(&mut self, now: Time, port: u16) {
+        self.closing.push(port);
+        self.next_tick = self.next_tick.min(now + MS);
+    }
+
+    /// A port was opened. It may be one that was closed a moment ago and not given up yet.
+    pub(crate) fn port_opened(&mut self, port: u16) {
+        self.closing.retain(|closing| *closing != port);
+    }
+
+    /// Gives up ports whose last RPC is gone.
+    fn release_ports(&mut self, now: Time, endpoint: &Endpoint) {
+        let (open, free): (Vec<u16>, Vec<u16>) =
+            self.closing.drain(..).partition(|&port| endpoint.is_port_open(port));
+        self.closing = open;
+        if !self.segment.try_release(&free) {
+            self.closing.extend(free);
+        }
+        if !self.closing.is_empty() {
+            self.next_tick = self.next_tick.min(now + MS);
+        }
+    }
+
+    /// Brings the driver's filter up to date.
+    ///
+    /// # Errors
+    /// The driver takes neither this filter nor none.
+    pub(crate) fn refilter(&mut self, driver: &mut dyn Driver) -> std::io::Result<()> {
+        let (ports, others) = self.segment.ports();
+        // HOST-8: one answers for the ports that nobody has.
+        let filter = ReceiveFilter::new(ports, self.segment.is_leader().then_some(others));
+        if filter == self.filter {
+            return Ok(());
+        }
+        if let Err(error) = driver.set_receive_filter(&filter) {
+            // Without a filter everything comes here, and is told apart by `is_foreign`.
+            tracing::warn!(%error, "the packet path takes no filter: this process sees the packets of all");
+            driver.set_receive_filter(&ReceiveFilter::everything())?;
+        }
+        self.filter = filter;
+        Ok(())
+    }
+
+    /// What is done every few tens of milliseconds.
+    fn tick(&mut self, now: Time, endpoint: &mut Endpoint, driver: &mut dyn Driver) {
+        self.next_tick = now + TICK_NS;
+        self.release_ports(now, endpoint);
+        if self.segment.tick(self.monotonic_ns(now), &mut self.watch)
+            && let Err(error) = self.refilter(driver)
+        {
+            tracing::error!(%error, "the packet path takes no filter: new ports may get no packets");
+        }
+        self.adopt_cutoffs(endpoint);
+        let leads = self.segment.is_leader();
+        if leads != self.leads {
+            self.leads = leads;
+            endpoint.follow_cutoffs(!leads);
+        }
+        if leads {
+            self.segment.take_observed(|bucket, bytes| endpoint.add_observed(bucket, bytes));
+        } else {
+            endpoint.take_observed(|bucket, bytes| self.segment.add_observed(bucket, bytes));
+        }
+    }
+}
+
+impl Core {
+    /// Looks at the other processes of the host, where there can be any and it is time to.
+    pub(crate) fn share_tick(&mut self, now: Time) {
+        if let Some(share) = &mut self.share
+            && share.next_tick <= now
+        {
+            share.tick(now, &mut self.endpoint, &mut *self.driver);
+        }
+    }
+
+    /// What follows from packets and timers for the other processes of the host.
+    pub(crate) fn share_after(&mut self, now: Time) {
+        if let Some(share) = &mut self.share {
+            share.publish_cutoffs(&mut self.endpoint);
+            share.lease_grants(now, &mut self.endpoint);
+        }
+    }
+
+    /// Takes the burst that has come, where some of it may be other processes' business.
+    pub(crate) fn take_shared_burst(&mut self, now: Time) {
+        let Some(share) = &mut self.share else { return };
+        share.adopt_cutoffs(&mut self.endpoint);
+        let own = self.rx.iter().filter(|(_, bytes)| !share.is_foreign(bytes));
+        let own = own.map(|(from, bytes)| RxPacket::new(from, bytes));
+        self.endpoint.handle_packets(now, own, &mut self.buffers);
+        // A port that changes hands meanwhile may have its packet taken twice or not at all, as on any network.
+        for (from, bytes) in self.rx.iter().filter(|(_, bytes)| share.is_foreign(bytes)) {
+            self.endpoint.handle_foreign(now, &RxPacket::new(from, bytes));
+        }
+    }
+
+    /// Closes a port of the endpoint, and has it given up for all processes once its last RPC is gone.
+    pub(crate) fn close_port(&mut self, now: Time, port: u16) {
+        self.endpoint.close_port(now, port);
+        if let Some(share) = &mut self.share {
+            share.port_closed(now, port);
+        }
+    }
+
+    /// Opens `port` of the endpoint, which the segment has given to this process. If that fails it is given back.
+    pub(crate) fn open_shared_port(
+        &mut self,
+        now: Time,
+        port: u16,
+        _bound: Option<Bound>,
+    ) -> Result<(), HostError> {
+        let Some(share) = &mut self.share else { return Err(HostError::Closed) };
+        if let Err(error) = self.endpoint.open_port(port) {
+            if !self.endpoint.is_port_open(port) {
+                share.port_closed(now, port);
+            }
+            return Err(error.into());
+        }
+        share.port_opened(port);
+        if let Err(source) = share.refilter(&mut *self.driver) {
+            self.close_port(now, port);
+            return Err(HostError::System { what: "a receive filter", source });
+        }
+        Ok(())
+    }
+}
+
+/// The monotonic clock, the same for all processes of a machine, in nanoseconds.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` lives through the call. The clock exists on every Linux, so the call cannot fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
