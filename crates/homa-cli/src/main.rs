@@ -1,10 +1,11 @@
-//! The `homa` command: an echo server, single calls, and the bench that compares Homa with TCP.
+//! The `homa` command: an echo server, single calls, the bench that compares Homa with TCP, and captures in words.
 #![forbid(unsafe_code)]
 
 mod addr;
 mod args;
 mod bench;
 mod call;
+mod decode;
 mod output;
 mod serve;
 mod tcp;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args).map(|()| true),
         Command::Call(args) => call::run(args).map(|()| true),
         Command::Bench(args) => bench::run(args),
+        Command::Decode(args) => decode::run(args).map(|()| true),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -49,7 +51,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            fail("say what to do: serve, call or bench; `homa --help` explains")
+            fail("say what to do: serve, call, bench or decode; `homa --help` explains")
         }
         _ => fail(&format!("{}; see --help", args::one_line(error))),
     }

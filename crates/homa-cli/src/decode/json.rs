@@ -1,0 +1,259 @@
+//! A packet as a JSON object.
+//!
+//! `header` has every field of the header as it is on the wire, under its name in PROTOCOL.md; names with dots and indices are
+//! paths (`.header.ack.client_id`, `.header.acks[0].server_port`). RPC ids are strings: they have 64 bits, and many readers of
+//! JSON keep only 53.
+
+use std::net::IpAddr;
+
+use homa_proto::wire::{Body, COMMON_FIELDS, Packet, PacketType};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use super::line::{icmp, time_of_day};
+use super::seen::{Decoded, Seen, Sighting, What};
+
+/// One line of the output.
+#[derive(serde::Serialize)]
+pub struct Object {
+    /// Number of the record in the capture, from 1.
+    number: u64,
+    /// UTC.
+    time: String,
+    /// Since the capture began.
+    time_ns: i64,
+    #[serde(flatten)]
+    content: Content,
+}
+
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum Content {
+    Packet(PacketObject),
+    Icmp(Box<IcmpObject>),
+    Fragment { source: IpAddr, destination: IpAddr, error: &'static str },
+}
+
+#[derive(serde::Serialize)]
+struct IcmpObject {
+    source: IpAddr,
+    destination: IpAddr,
+    icmp: IcmpFields,
+    /// The packet that the error is about, as far as it is quoted.
+    about: PacketObject,
+}
+
+#[derive(serde::Serialize)]
+struct IcmpFields {
+    r#type: u8,
+    code: u8,
+    text: String,
+}
+
+#[derive(serde::Serialize)]
+struct PacketObject {
+    source: IpAddr,
+    destination: IpAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    udp_source_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    udp_dest_port: Option<u16>,
+    /// IPv4 type of service or IPv6 traffic class, and the priority in it.
+    tos: u8,
+    tos_priority: u8,
+    /// Bytes of the Homa packet on the wire.
+    length: usize,
+    r#type: Option<&'static str>,
+    /// As the client numbers it: even.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rpc: Option<String>,
+    /// Of the payload in its message, wherever the header has it; DATA alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_offset: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_length: Option<u32>,
+    /// Of the sending host, if it is one of ours: ten digits of hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incarnation: Option<String>,
+    /// Why an RPC is unknown; RPC_UNKNOWN of ours alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unknown_reason: Option<String>,
+    /// What is wrong with the packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// The same as a constant name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_reason: Option<&'static str>,
+    header: Tree,
+}
+
+/// The object for something seen.
+pub fn object(seen: &Seen<'_>) -> Object {
+    let content = match &seen.what {
+        What::Packet(sighting) => Content::Packet(packet(sighting)),
+        What::Icmp { from, to, kind, code, about } => Content::Icmp(Box::new(IcmpObject {
+            source: *from,
+            destination: *to,
+            icmp: IcmpFields { r#type: *kind, code: *code, text: icmp(from, *kind, *code) },
+            about: packet(about),
+        })),
+        What::Fragment { from, to } => {
+            Content::Fragment { source: *from, destination: *to, error: "an IP fragment" }
+        }
+    };
+    Object {
+        number: seen.number,
+        time: time_of_day(seen.time_ns, seen.nanoseconds),
+        time_ns: seen.time_ns.wrapping_sub(seen.start_ns) as i64,
+        content,
+    }
+}
+
+fn packet(sighting: &Sighting<'_>) -> PacketObject {
+    let datagram = &sighting.datagram;
+    let mut object = PacketObject {
+        source: datagram.from.ip(),
+        destination: datagram.to.ip(),
+        udp_source_port: datagram.udp.then_some(datagram.from.port()),
+        udp_dest_port: datagram.udp.then_some(datagram.to.port()),
+        tos: datagram.dscp_byte,
+        tos_priority: datagram.dscp_byte >> 5,
+        length: datagram.payload.wire_len,
+        r#type: sighting.packet_type().map(PacketType::name),
+        rpc: sighting.common("sender_id").map(|id| (id & !1).to_string()),
+        payload_offset: None,
+        payload_length: None,
+        incarnation: None,
+        unknown_reason: None,
+        error: None,
+        error_reason: None,
+        header: header(sighting),
+    };
+    match &sighting.decoded {
+        Decoded::Valid(packet) => explain(&mut object, packet),
+        Decoded::Cut => {
+            let there = datagram.payload.bytes.len();
+            object.error = Some(format!("cut: {there} of {} bytes are there", datagram.payload.wire_len));
+            object.error_reason = Some("cut");
+        }
+        Decoded::Bad(error) => {
+            object.error = Some(error.to_string());
+            object.error_reason = Some(error.reason());
+        }
+    }
+    object
+}
+
+/// What the fields mean, where one alone does not say it.
+fn explain(object: &mut PacketObject, packet: &Packet) {
+    let incarnation = packet.common.incarnation;
+    object.incarnation = (!incarnation.is_none()).then(|| incarnation.to_string());
+    match &packet.body {
+        Body::Data(data) => {
+            object.payload_offset = Some(data.offset);
+            object.payload_length = Some(packet.payload_len);
+        }
+        Body::RpcUnknown(reason) if !incarnation.is_none() => {
+            object.unknown_reason = Some(reason.to_string());
+        }
+        _ => {}
+    }
+}
+
+fn header(sighting: &Sighting<'_>) -> Tree {
+    let bytes = sighting.datagram.payload.bytes;
+    let own = sighting.packet_type().map_or(&[][..], PacketType::fields);
+    let mut tree = Tree::Object(Vec::new());
+    for field in COMMON_FIELDS.iter().chain(own) {
+        let Some(value) = field.value(bytes) else { break };
+        let value = if field.len == 8 { Tree::Text(value.to_string()) } else { Tree::Number(value) };
+        tree.insert(field.name, value);
+    }
+    tree
+}
+
+/// Fields in the order of the header.
+#[derive(Debug, PartialEq)]
+enum Tree {
+    Number(u64),
+    Text(String),
+    Object(Vec<(&'static str, Tree)>),
+    Array(Vec<Tree>),
+}
+
+impl Tree {
+    /// Puts a value at a path such as `acks[1].client_id`. Indices come in order.
+    fn insert(&mut self, path: &'static str, value: Tree) {
+        let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+        let (name, index) = match first.split_once('[') {
+            Some((name, index)) => (name, index.trim_end_matches(']').parse::<usize>().ok()),
+            None => (first, None),
+        };
+        let mut place = self.child(name);
+        if let Some(index) = index {
+            place = place.element(index);
+        }
+        match rest {
+            Some(rest) => place.insert(rest, value),
+            None => *place = value,
+        }
+    }
+
+    fn child(&mut self, name: &'static str) -> &mut Tree {
+        if !matches!(self, Tree::Object(_)) {
+            *self = Tree::Object(Vec::new());
+        }
+        let Tree::Object(children) = self else { unreachable!("made one just now") };
+        let at = children.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+            children.push((name, Tree::Number(0)));
+            children.len() - 1
+        });
+        &mut children[at].1
+    }
+
+    fn element(&mut self, index: usize) -> &mut Tree {
+        if !matches!(self, Tree::Array(_)) {
+            *self = Tree::Array(Vec::new());
+        }
+        let Tree::Array(elements) = self else { unreachable!("made one just now") };
+        while elements.len() <= index {
+            elements.push(Tree::Number(0));
+        }
+        &mut elements[index]
+    }
+}
+
+impl Serialize for Tree {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Tree::Number(number) => serializer.serialize_u64(*number),
+            Tree::Text(text) => serializer.serialize_str(text),
+            Tree::Array(elements) => serializer.collect_seq(elements),
+            Tree::Object(children) => {
+                let mut map = serializer.serialize_map(Some(children.len()))?;
+                for (name, child) in children {
+                    map.serialize_entry(name, child)?;
+                }
+                map.end()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dots_and_indices_are_paths() {
+        let mut tree = Tree::Object(Vec::new());
+        for (value, path) in
+            ["a", "ack.id", "ack.port", "acks[0].id", "acks[1].id", "cutoffs[0]", "cutoffs[1]"]
+                .into_iter()
+                .enumerate()
+        {
+            tree.insert(path, Tree::Number(value as u64));
+        }
+        let text = serde_json::to_string(&tree).expect("serializable");
+        assert_eq!(text, r#"{"a":0,"ack":{"id":1,"port":2},"acks":[{"id":3},{"id":4}],"cutoffs":[5,6]}"#);
+    }
+}

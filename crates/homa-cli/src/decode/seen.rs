@@ -1,0 +1,207 @@
+//! Which frames of a capture are shown, and what they are.
+
+use std::net::IpAddr;
+
+use homa::DEFAULT_UDP_PORT;
+use homa_driver::pcap::frame::{Content, Datagram};
+use homa_proto::wire::{self, Body, DecodeError, OURS_MAGIC, Packet, PacketType};
+
+use crate::args::DecodeArgs;
+
+/// Something that is shown, and when it was captured.
+pub struct Seen<'a> {
+    /// Of the record in the capture, from 1.
+    pub number: u64,
+    /// Since 1970.
+    pub time_ns: u64,
+    /// The capture's first time.
+    pub start_ns: u64,
+    /// Whether the capture has nanoseconds.
+    pub nanoseconds: bool,
+    pub what: What<'a>,
+}
+
+pub enum What<'a> {
+    Packet(Sighting<'a>),
+    /// An ICMP error about a packet.
+    Icmp {
+        from: IpAddr,
+        to: IpAddr,
+        kind: u8,
+        code: u8,
+        about: Sighting<'a>,
+    },
+    /// Part of a packet that IP has cut.
+    Fragment {
+        from: IpAddr,
+        to: IpAddr,
+    },
+}
+
+/// A Homa packet as far as it is there.
+pub struct Sighting<'a> {
+    pub datagram: Datagram<'a>,
+    pub decoded: Decoded,
+}
+
+pub enum Decoded {
+    Valid(Packet),
+    /// The capture, or the ICMP error that quotes it, has less than its header.
+    Cut,
+    Bad(DecodeError),
+}
+
+/// What is counted, and what `--type` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Type(PacketType),
+    Icmp,
+    /// Cut before its type was.
+    Cut,
+    Bad,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Type(kind) => kind.name(),
+            Kind::Icmp => "ICMP",
+            Kind::Cut => "CUT",
+            Kind::Bad => "BAD",
+        }
+    }
+
+    /// By its name in any case, and with `-` for `_`.
+    pub fn from_name(text: &str) -> Option<Kind> {
+        let wanted = text.to_ascii_uppercase().replace('-', "_");
+        let types = PacketType::ALL.into_iter().map(Kind::Type);
+        types.chain([Kind::Icmp, Kind::Cut, Kind::Bad]).find(|kind| kind.name() == wanted)
+    }
+}
+
+impl What<'_> {
+    pub fn kind(&self) -> Kind {
+        match self {
+            What::Packet(sighting) => sighting.kind(),
+            What::Icmp { .. } => Kind::Icmp,
+            What::Fragment { .. } => Kind::Bad,
+        }
+    }
+}
+
+impl<'a> Sighting<'a> {
+    fn new(datagram: Datagram<'a>) -> Sighting<'a> {
+        let (bytes, wire_len) = (datagram.payload.bytes, datagram.payload.wire_len);
+        let decoded = match wire::decode(bytes, wire_len) {
+            Ok(packet) => Decoded::Valid(packet),
+            Err(DecodeError::TooShort { needed, .. }) if bytes.len() < needed && needed <= wire_len => {
+                Decoded::Cut
+            }
+            Err(error) => Decoded::Bad(error),
+        };
+        Sighting { datagram, decoded }
+    }
+
+    fn kind(&self) -> Kind {
+        match &self.decoded {
+            Decoded::Valid(packet) => Kind::Type(packet.body.packet_type()),
+            Decoded::Cut => self.packet_type().map_or(Kind::Cut, Kind::Type),
+            Decoded::Bad(_) => Kind::Bad,
+        }
+    }
+
+    /// The type that the bytes say, whatever else is wrong with them.
+    pub fn packet_type(&self) -> Option<PacketType> {
+        PacketType::try_from(*self.datagram.payload.bytes.get(11)?).ok()
+    }
+
+    /// The value of one of the fields that every packet begins with.
+    pub fn common(&self, name: &str) -> Option<u64> {
+        let field = wire::COMMON_FIELDS.iter().find(|field| field.name == name)?;
+        field.value(self.datagram.payload.bytes)
+    }
+
+    /// Whether it is about the RPC that its client calls `id`, or acknowledges it.
+    fn concerns(&self, id: u64) -> bool {
+        if self.common("sender_id").is_some_and(|sender_id| sender_id & !1 == id) {
+            return true;
+        }
+        match &self.decoded {
+            Decoded::Valid(Packet { body: Body::Data(data), .. }) => {
+                data.ack.is_some_and(|ack| ack.client_id == id)
+            }
+            Decoded::Valid(Packet { body: Body::Ack(acks), .. }) => {
+                acks.iter().any(|ack| ack.client_id == id)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What the user wants to see.
+pub struct Selection<'a> {
+    args: &'a DecodeArgs,
+}
+
+impl<'a> Selection<'a> {
+    pub fn new(args: &'a DecodeArgs) -> Selection<'a> {
+        Selection { args }
+    }
+
+    /// What a frame shows; `None`: nothing that was asked for.
+    pub fn select<'b>(&self, content: &Content<'b>) -> Option<What<'b>> {
+        let what = match *content {
+            Content::Datagram(datagram) => What::Packet(self.sight(datagram)?),
+            Content::Error { from, to, kind, code, about } => {
+                What::Icmp { from, to, kind, code, about: self.sight(about)? }
+            }
+            Content::Fragment { from, to } => What::Fragment { from, to },
+            Content::Other => return None,
+        };
+        let kind_matches = self.args.types.is_empty() || self.args.types.contains(&what.kind());
+        let rpc_matches = self.args.rpc.is_none_or(|id| match &what {
+            What::Packet(sighting) | What::Icmp { about: sighting, .. } => sighting.concerns(id & !1),
+            What::Fragment { .. } => false,
+        });
+        (kind_matches && rpc_matches).then_some(what)
+    }
+
+    /// The Homa packet in a datagram. IP says so itself; over UDP the ports do, or, unless ports were given, bytes that only a
+    /// packet of ours has.
+    fn sight<'b>(&self, datagram: Datagram<'b>) -> Option<Sighting<'b>> {
+        let sighting = Sighting::new(datagram);
+        if !datagram.udp {
+            return Some(sighting);
+        }
+        let is_homa = |port: u16| {
+            if self.args.udp_ports.is_empty() {
+                port == DEFAULT_UDP_PORT
+            } else {
+                self.args.udp_ports.contains(&port)
+            }
+        };
+        let by_port = is_homa(datagram.from.port()) || is_homa(datagram.to.port());
+        let by_bytes = self.args.udp_ports.is_empty() && looks_like_ours(&sighting);
+        (by_port || by_bytes).then_some(sighting)
+    }
+}
+
+/// Whether a datagram of unknown ports has what all our packets have over UDP: each byte that receivers ignore as we send it,
+/// and the exact length.
+fn looks_like_ours(sighting: &Sighting<'_>) -> bool {
+    let Decoded::Valid(packet) = &sighting.decoded else { return false };
+    let kind = packet.body.packet_type();
+    let doff = if kind == PacketType::Data { 0xe0 } else { 0x50 };
+    let wire_len = kind.header_len() + packet.payload_len as usize;
+    // CUTOFFS between ours have four bytes more.
+    let longer = if kind == PacketType::Cutoffs { 4 } else { 0 };
+    let ignored = [sighting.common("flags"), sighting.common("window"), sighting.common("checksum")];
+    let marked = match sighting.common("urgent") {
+        Some(0) => ignored == [Some(0); 3],
+        urgent => urgent == Some(u64::from(OURS_MAGIC)),
+    };
+    marked
+        && sighting.common("doff") == Some(doff)
+        && sighting.common("tcp_ack") == Some(0)
+        && (wire_len..=wire_len + longer).contains(&sighting.datagram.payload.wire_len)
+}
