@@ -115,10 +115,10 @@ fn survey(capture: &[Seen]) -> BTreeMap<(IpAddr, u64), Known> {
             message.add(seen.at_ns, data.message_length, data.offset, payload);
         }
         for id in acknowledged_ids(&packet) {
-            if let Some(rpc) = rpcs.get_mut(&(client, id)) {
-                if !rpc.response.bytes.is_empty() {
-                    rpc.acknowledged_ns.get_or_insert(seen.at_ns);
-                }
+            if let Some(rpc) = rpcs.get_mut(&(client, id))
+                && !rpc.response.bytes.is_empty()
+            {
+                rpc.acknowledged_ns.get_or_insert(seen.at_ns);
             }
         }
     }
