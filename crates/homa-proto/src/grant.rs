@@ -244,6 +244,8 @@ impl Endpoint {
     fn send_fifo_grant(&mut self, now: Time) {
         let increment = self.config.fifo_grant_increment;
         let cost = u64::from(increment) * 1000;
+        // A share that the oldest message could not use, since its last grant was still on its way, is not saved up.
+        self.grants.fifo_credit = self.grants.fifo_credit.min(2 * cost);
         if increment == 0 || self.grants.fifo_credit < cost {
             return;
         }
@@ -253,7 +255,9 @@ impl Endpoint {
             return; // What the last one gave is still on its way.
         }
         let end = incoming.granted.saturating_add(increment).min(incoming.length);
-        self.grants.fifo_credit -= cost;
+        // What it is given is a part of all that is granted, and may be less than the increment at the end of the message.
+        let given = u64::from(end - incoming.granted);
+        self.grants.fifo_credit -= given * (1000 - u64::from(self.config.grant_fifo_fraction));
         self.stats.fifo_grants += 1;
         let highest = self.config.num_priorities.saturating_sub(2).max(self.config.max_sched_prio);
         self.grant(now, slot, end, highest);

@@ -369,6 +369,8 @@ impl Endpoint {
         let (id, length, peer) = (rpc.id, rpc.incoming.length, rpc.peer);
         self.trace.record(EventKind::MessageComplete, id, u32::from(is_client), length);
         self.grants.remove(slot, peer);
+        // GRANT-11: also where it was granted in full and waited for nothing, others may wait for what it had.
+        self.grants.dirty = true;
         if is_client {
             self.end_with_response(slot);
             return;
