@@ -86,8 +86,10 @@ impl Endpoint {
             // ACK-6: the server has sent everything. What is not here after half an interval is lost, or nearly so.
             let rpc = &self.rpcs[slot as usize];
             let due = now.since(rpc.quiet_since) >= self.config.resend_interval_ns / 2;
-            if due && !self.request_missing(slot) {
-                self.send_busy(slot); // It waits for grants of ours, and the server must not take that for an end.
+            // RESEND-3: where it is our turn there is nothing to ask for, and the server must not take that for an end.
+            let asks = due && self.waits_for_peer(slot) && self.request_missing(slot);
+            if due && !asks {
+                self.send_busy(slot);
             }
             return Ok(());
         }

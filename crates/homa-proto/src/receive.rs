@@ -111,6 +111,13 @@ impl Endpoint {
     ) -> Outcome {
         let common = &packet.common;
         let rpc = self.find_rpc(peer, common.sender_id);
+        // PEER-3, also where the packet says nothing that is of use.
+        if let Ok(slot) = rpc
+            && !matches!(packet.body, Body::RpcUnknown(_))
+        {
+            let rpc = &mut self.rpcs[slot as usize];
+            (rpc.answered, rpc.tries) = (true, 0);
+        }
         match &packet.body {
             Body::Data(data) => {
                 self.stats.data_received += 1;
@@ -137,10 +144,7 @@ impl Endpoint {
                 self.stats.busys_received += 1;
                 let rpc = &mut self.rpcs[rpc? as usize];
                 self.trace.record(EventKind::BusyReceived, rpc.id, 0, 0);
-                // RESEND-18: it lives, and need not be asked more often than before.
-                rpc.answered = true;
-                rpc.tries = 0;
-                rpc.quiet_since = now;
+                rpc.quiet_since = now; // RESEND-18: it lives, and need not be asked more often than before.
                 Ok(())
             }
             Body::Cutoffs(cutoffs) => {
