@@ -62,6 +62,7 @@ fn check_ignored_fields(seen: &Seen, bytes: &[u8], packet: &Packet) -> Form {
     if segmented {
         // `sequence` is that of the first segment, which is not after this one.
         assert!(!offset_in_sequence && sequence <= segment_offset, "{packet}");
+        assert_eq!(segment_offset, data.offset.to_be_bytes(), "{packet}");
     } else {
         assert_eq!(bytes[12], 0xe0, "{packet}");
         assert_eq!(sequence, data.offset.to_be_bytes(), "{packet}");
