@@ -23,8 +23,8 @@
 //! - Server: where the capture has every byte of the request and the kernel's answer, our application gets the request
 //!   once, byte for byte; where the capture has the client's acknowledgement after the answer, our RPC ends with it as
 //!   acknowledged; where ICMP says before that the client's port is gone, as a silent client's.
-//! - Each RESEND fed to us has an answer from us about the same RPC at once, and each NEED_ACK for an RPC that has ended
-//!   is answered by an ACK of its id.
+//! - Each RESEND fed to us has an answer from us about the same RPC at once, each NEED_ACK for an RPC that has ended an ACK
+//!   of its id, and RPC_UNKNOWN the request once more while nothing of the response has come.
 //! - [`Endpoint::check`] holds after every step, and every packet we send is one that the kernel takes
 //!   (`validator`).
 //!
@@ -341,6 +341,9 @@ impl<'a> Replay<'a> {
                     [PacketType::Data, PacketType::Busy, PacketType::RpcUnknown, PacketType::Resend];
                 assert!(about(&answers), "{}: {packet} has no answer at {:?}", self.name, self.now);
             }
+            Body::RpcUnknown(_) if is_ours && self.is_open(id) && !self.response_began(id) => {
+                assert!(about(&[PacketType::Data]), "{}: {packet}: the request is not sent again", self.name);
+            }
             Body::NeedAck if is_ours && !self.is_open(id) => {
                 assert!(about(&[PacketType::Ack]), "{}: {packet} is not acknowledged", self.name);
             }
@@ -351,6 +354,10 @@ impl<'a> Replay<'a> {
     /// Whether an RPC that we have started under a captured id is open.
     fn is_open(&self, id: u64) -> bool {
         self.ours.contains_key(&id) && !self.ends.contains_key(&(self.played, id))
+    }
+
+    fn response_began(&self, id: u64) -> bool {
+        self.buffers.0.keys().any(|key| self.ids.get(key) == Some(&(self.played, id)))
     }
 
     /// What a driver makes of the error: the port that the quoted packet was for, and its id as we would have sent it.
