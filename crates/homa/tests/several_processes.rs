@@ -1,0 +1,357 @@
+//! Several processes that share one host's address over raw IP, against one peer. Each process is this test program again, told
+//! by its environment what to do.
+
+mod common;
+#[path = "../../homa-driver/tests/common/namespace.rs"]
+mod namespace;
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use common::{PATIENCE, eventually, message, until_idle};
+use homa::{Bytes, CallError, DriverChoice, Host, HostConfig, RecvError, Server, ServerAddr};
+use namespace::{Namespace, V4, pair};
+
+const PORT: &str = "HOMA_TEST_PORT";
+const DIR: &str = "HOMA_TEST_SEGMENT_DIR";
+
+/// One packet, a few, some without grants, and with many.
+const LENGTHS: [usize; 6] = [100, 5_000, 200, 60_000, 1_000, 300_000];
+
+fn config(ip: &str, segment_dir: &Path) -> HostConfig {
+    let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
+    HostConfig {
+        driver: DriverChoice::Raw,
+        bind,
+        segment_dir: segment_dir.to_owned(),
+        ..HostConfig::default()
+    }
+}
+
+fn address(ip: &str, port: u16) -> ServerAddr {
+    ServerAddr::new(SocketAddr::new(ip.parse().unwrap(), 0), port)
+}
+
+/// A request that tells who sent it, and when.
+fn request(sender: u64, number: u64) -> Bytes {
+    let length = LENGTHS[(number % 6) as usize];
+    let mut bytes = message(length, sender << 32 | number).to_vec();
+    bytes[..8].copy_from_slice(&sender.to_le_bytes());
+    bytes[8..16].copy_from_slice(&number.to_le_bytes());
+    bytes.into()
+}
+
+fn sender_of(request: &[u8]) -> (u64, u64) {
+    let word = |at: usize| u64::from_le_bytes(request[at..at + 8].try_into().unwrap());
+    (word(0), word(8))
+}
+
+/// Answers every request with itself, after `look` has seen it.
+fn echo(server: Server, mut look: impl FnMut(&[u8]) + Send + 'static) -> JoinHandle<()> {
+    thread::spawn(move || {
+        loop {
+            match server.recv() {
+                Ok(mut rpc) => {
+                    let request = rpc.take_request();
+                    look(&request);
+                    // Its client may have been killed.
+                    let _ = rpc.reply(request);
+                }
+                Err(RecvError::Closed) => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    })
+}
+
+/// What a process of the shared host does: it serves its port, and calls the peer until its input ends.
+#[test]
+fn child() {
+    let Ok(port) = std::env::var(PORT) else { return };
+    let port: u16 = port.parse().unwrap();
+    let say = |text: &str| {
+        println!("@{text}");
+        io::stdout().flush().unwrap();
+    };
+    let host = Host::bind(config(V4[0], &PathBuf::from(std::env::var(DIR).unwrap()))).unwrap();
+    let server = match host.server(port) {
+        Ok(server) => server,
+        Err(error) => return say(&error.to_string()),
+    };
+    let served = echo(server, |_| ());
+    let client = host.client().unwrap();
+    say("ready");
+    let over = Arc::new(AtomicBool::new(false));
+    let caller = thread::spawn({
+        let over = Arc::clone(&over);
+        move || {
+            let mut number = 0;
+            while !over.load(SeqCst) {
+                let request = request(port.into(), number);
+                let answer = client.call_deadline(address(V4[1], 99), request.clone(), PATIENCE).unwrap();
+                assert_eq!(answer, request);
+                number += 1;
+            }
+            number
+        }
+    });
+    io::stdin().read_line(&mut String::new()).unwrap();
+    over.store(true, SeqCst);
+    let calls = caller.join().unwrap();
+    until_idle(&host);
+    let metrics = host.metrics();
+    let shared = &metrics.host;
+    say(&format!(
+        "{calls} {} {} {} {} {}",
+        metrics.endpoint.rpcs_failed,
+        metrics.endpoint.foreign_received,
+        shared.shared_found_dead,
+        shared.shared_grant_lease_bytes,
+        shared.shared_grant_budget_bytes,
+    ));
+    assert!(host.shutdown(PATIENCE));
+    served.join().unwrap();
+}
+
+struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(namespace: &Namespace, port: u16, dir: &Path) -> Process {
+        let dir = dir.to_owned();
+        namespace.run(move || {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "child", "--nocapture"])
+                .envs([(PORT, port.to_string().as_ref()), (DIR, dir.as_os_str())])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let stdin = child.stdin.take();
+            let stdout = BufReader::new(child.stdout.take().unwrap());
+            Process { child, stdin, stdout }
+        })
+    }
+
+    /// What it says next.
+    fn hear(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "the child ended");
+            if let Some((_, text)) = line.split_once('@') {
+                return text.trim_end().to_owned();
+            }
+        }
+    }
+
+    /// Lets it end in order, and gives the numbers that it says.
+    fn end(mut self) -> [u64; 6] {
+        drop(self.stdin.take());
+        let heard = self.hear();
+        let numbers: Vec<u64> = heard.split(' ').map(|number| number.parse().unwrap()).collect();
+        assert!(self.child.wait().unwrap().success());
+        numbers.try_into().unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The peer: an echo server, and a thread that calls each port of the shared host.
+struct Peer {
+    host: Host,
+    /// How often each request was executed, by its sender and number.
+    executed: Arc<Mutex<HashMap<(u64, u64), u32>>>,
+    served: JoinHandle<()>,
+    callers: Vec<Caller>,
+    over: Arc<AtomicBool>,
+}
+
+struct Caller {
+    answered: Arc<AtomicU64>,
+    errors: Arc<Mutex<Vec<CallError>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Peer {
+    fn new(dir: &Path) -> Peer {
+        let host = Host::bind(config(V4[1], dir)).unwrap();
+        let executed = Arc::new(Mutex::new(HashMap::new()));
+        let seen = Arc::clone(&executed);
+        let look = move |bytes: &[u8]| *seen.lock().unwrap().entry(sender_of(bytes)).or_default() += 1;
+        let served = echo(host.server(99).unwrap(), look);
+        Peer { host, executed, served, callers: Vec::new(), over: Arc::default() }
+    }
+
+    fn call(&mut self, port: u16) {
+        self.callers.push(Caller::new(&self.host, port, &self.over));
+    }
+
+    /// Calls of the process at this port that were executed.
+    fn executed_for(&self, port: u16) -> usize {
+        self.executed.lock().unwrap().keys().filter(|(sender, _)| *sender == u64::from(port)).count()
+    }
+
+    /// Ends the calls, and gives the errors they had.
+    fn stop(&mut self) -> Vec<Vec<CallError>> {
+        self.over.store(true, SeqCst);
+        let errors = self.callers.drain(..).map(|caller| {
+            caller.thread.join().unwrap();
+            std::mem::take(&mut *caller.errors.lock().unwrap())
+        });
+        errors.collect()
+    }
+
+    /// When nobody calls it any more.
+    fn end(self) {
+        until_idle(&self.host);
+        assert_eq!(self.host.metrics().endpoint.peer_restarts, 0, "HOST-2");
+        assert!(self.host.shutdown(PATIENCE));
+        self.served.join().unwrap();
+    }
+}
+
+impl Caller {
+    fn new(host: &Host, port: u16, over: &Arc<AtomicBool>) -> Caller {
+        let (client, over) = (host.client().unwrap(), Arc::clone(over));
+        let (answered, errors) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (count, failed) = (Arc::clone(&answered), Arc::clone(&errors));
+        let thread = thread::spawn(move || {
+            for number in 0.. {
+                if over.load(SeqCst) {
+                    return;
+                }
+                let request = request(7, number);
+                match client.call_deadline(address(V4[0], port), request.clone(), PATIENCE) {
+                    Ok(answer) => {
+                        assert_eq!(answer, request);
+                        count.fetch_add(1, SeqCst);
+                    }
+                    Err(error) => failed.lock().unwrap().push(error),
+                }
+            }
+        });
+        Caller { answered, errors, thread }
+    }
+
+    fn answered(&self) -> u64 {
+        self.answered.load(SeqCst)
+    }
+}
+
+/// A directory of the segments' own, gone with it.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Dir(dir)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Three processes with servers and clients; the one at `victim` is killed under load, and another takes its port.
+fn one_is_killed(victim: usize) {
+    const PORTS: [u16; 3] = [101, 102, 103];
+    let Some(namespaces) = pair(1_500) else { return };
+    let dir = Dir::new(&format!("victim-{victim}"));
+    let mut peer = namespaces[1].run({
+        let dir = dir.0.clone();
+        move || Peer::new(&dir)
+    });
+    let mut processes: Vec<Option<Process>> = Vec::new();
+    for port in PORTS {
+        let mut process = Process::start(&namespaces[0], port, &dir.0);
+        assert_eq!(process.hear(), "ready");
+        processes.push(Some(process));
+        peer.call(port);
+    }
+    // HOST-1: who else wants a port is told who has it.
+    let mut other = Process::start(&namespaces[0], 103, &dir.0);
+    let owner = processes[2].as_ref().unwrap().child.id();
+    assert_eq!(
+        other.hear(),
+        format!(
+            "Homa port 103 is taken by process {owner} of this host: choose another, or end that process"
+        )
+    );
+    assert!(other.child.wait().unwrap().success());
+    let all_do = |more: u64, which: &[usize]| {
+        let before: Vec<_> =
+            which.iter().map(|&i| (peer.callers[i].answered(), peer.executed_for(PORTS[i]))).collect();
+        eventually("calls both ways", || {
+            which.iter().zip(&before).all(|(&i, (answered, executed))| {
+                peer.callers[i].answered() >= answered + more
+                    && peer.executed_for(PORTS[i]) >= executed + more as usize
+            })
+        });
+    };
+    all_do(30, &[0, 1, 2]);
+    drop(processes[victim].take()); // kill -9
+    let others: Vec<usize> = (0..3).filter(|&i| i != victim).collect();
+    eventually("the call to the killed server ends", || {
+        !peer.callers[victim].errors.lock().unwrap().is_empty()
+    });
+    all_do(30, &others); // HOST-9
+    // Its port is free again.
+    let mut heir = Process::start(&namespaces[0], PORTS[victim], &dir.0);
+    assert_eq!(heir.hear(), "ready");
+    let before = peer.callers[victim].answered();
+    eventually("calls to its successor", || peer.callers[victim].answered() >= before + 30);
+    all_do(30, &others);
+
+    let executed = Arc::clone(&peer.executed);
+    let errors = peer.stop();
+    let reports = processes.into_iter().flatten().chain([heir]).map(Process::end).collect::<Vec<_>>();
+    peer.end();
+    for report @ [calls, failed, foreign, found_dead, lease, budget] in reports {
+        assert!(calls >= 30 && failed == 0, "{report:?}");
+        assert!(foreign > 0, "acknowledgements for others' ports passed by: {report:?}");
+        assert_eq!((found_dead, lease, budget), (1, 0, 400_000), "HOST-9, HOST-5: {report:?}");
+    }
+    for (i, errors) in errors.into_iter().enumerate() {
+        let actionable = |error: &CallError| {
+            matches!(
+                error,
+                CallError::NoSuchPort { .. }
+                    | CallError::PeerRestarted { .. }
+                    | CallError::ResponseLost { .. }
+            )
+        };
+        assert!(errors.iter().all(|error| i == victim && actionable(error)), "port {}: {errors:?}", PORTS[i]);
+    }
+    // Every id was one process's alone: a request whose id another's had would have been dropped, or answered by the wrong one.
+    let executed = executed.lock().unwrap();
+    let twice =
+        executed.iter().filter(|((sender, _), times)| **times > 1 && *sender != u64::from(PORTS[victim]));
+    assert_eq!(twice.count(), 0, "requests executed twice");
+}
+
+#[test]
+fn a_process_that_is_killed_costs_the_others_nothing() {
+    one_is_killed(1);
+}
+
+#[test]
+fn a_leader_that_is_killed_costs_the_others_nothing() {
+    one_is_killed(0);
+}
