@@ -118,6 +118,13 @@ pub trait Driver: Send {
         Ok(())
     }
 
+    /// Reports to `peer`, by ICMP port unreachable, that this packet of it found nobody at its Homa port. For peers that know
+    /// no other way to be told, and at a bounded rate: what exceeds it is not sent. Only over raw IP; by default nothing is
+    /// reported.
+    fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
+        let _ = (peer, packet);
+    }
+
     /// Speed of the link in Mbit/s, or `None` where it has none or does not tell: loopback, veth and most virtual devices.
     fn link_mbps(&self) -> Option<u32>;
 
@@ -152,6 +159,9 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
     }
     fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
         (**self).set_receive_filter(filter)
+    }
+    fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
+        (**self).refuse(peer, packet);
     }
     fn link_mbps(&self) -> Option<u32> {
         (**self).link_mbps()

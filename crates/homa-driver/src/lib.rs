@@ -14,12 +14,16 @@ mod burst;
 mod driver;
 pub mod fault;
 mod filter;
+mod ip;
 #[cfg(test)]
 mod memory;
 pub mod pcap;
 pub mod raw;
 mod socket;
 pub mod udp;
+
+/// IP protocol number of Homa.
+pub const PROTOCOL_HOMA: u8 = 146;
 
 pub use burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};
 pub use driver::{BufferSizes, Driver, DriverStats, Refusal, SendErrors, TxPacket, Unreachable};

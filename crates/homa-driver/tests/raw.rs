@@ -187,6 +187,36 @@ fn a_machine_without_homa_is_reported_by_its_protocol() {
 }
 
 #[test]
+fn a_refused_port_is_reported_with_the_packet_that_asked_for_it() {
+    // PEER-4
+    let Some(namespaces) = pair(1_500) else { return };
+    for ips in [V4, V6] {
+        // The one that refuses is bound to its address, or to all.
+        for bind in [ips[1], if ips == V4 { "0.0.0.0" } else { "::" }] {
+            let mut a = namespaces[0].run(move || open(ips[0]));
+            let mut b = namespaces[1].run(move || open(bind));
+            let mut packet = homa(99, DATA, 0, 1_000);
+            packet[20..28].copy_from_slice(&4_242_u64.to_be_bytes());
+            let sent = packet.clone();
+            let mut a = namespaces[0].run(move || {
+                assert_eq!(a.send(&packets(host(ips[1]), 1, &[sent])).unwrap(), 1);
+                a
+            });
+            namespaces[1].run(move || {
+                let (from, got) = receive_packets(&mut b, 1).remove(0);
+                b.refuse(from, &got);
+                assert_eq!(b.poll_unreachable(), None);
+            });
+            poll_readable(a.poll_fd().unwrap());
+            assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0);
+            let what = Refusal::Port { port: 99, sender_id: Some(4_242) };
+            assert_eq!(a.poll_unreachable(), Some(Unreachable { peer: host(ips[1]), what }), "{bind}");
+            assert_eq!((a.poll_unreachable(), a.stats().network_errors), (None, 1));
+        }
+    }
+}
+
+#[test]
 fn a_filter_leaves_each_process_its_own_and_acks_to_all() {
     let Some(namespaces) = pair(1_500) else { return };
     for ips in [V4, V6] {

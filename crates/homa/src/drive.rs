@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use homa_driver::{Refusal, TxPacket, Unreachable};
+use homa_proto::wire::{self, Body};
 use homa_proto::{Event, RxPacket, Time, Transmit};
 
 use crate::buffers::Buffers;
@@ -101,7 +102,11 @@ impl Core {
             }
         };
         if count > 0 && self.share.is_some() {
+            let before = self.endpoint.stats().drop_no_port;
             self.take_shared_burst(now);
+            if self.endpoint.stats().drop_no_port > before {
+                self.refuse_burst();
+            }
         } else if count > 0 {
             let burst = self.rx.iter().map(|(from, bytes)| RxPacket::new(from, bytes));
             self.endpoint.handle_packets(now, burst, &mut self.buffers);
@@ -119,6 +124,20 @@ impl Core {
             told = true;
         }
         count > 0 || told
+    }
+
+    /// Has the clients reported whose requests in this burst are for ports that nobody has (LIMIT-8). Ours have been told.
+    fn refuse_burst(&mut self) {
+        for (from, bytes) in &self.rx {
+            let Ok(packet) = wire::decode(bytes, bytes.len()) else { continue };
+            let common = &packet.common;
+            let is_request = matches!(packet.body, Body::Data(_)) && common.sender_id & 1 == 0;
+            let is_ours = !common.incarnation.is_none();
+            let foreign = self.share.as_ref().is_some_and(|share| share.is_foreign(bytes));
+            if is_request && !is_ours && !foreign && !self.server_of_port.contains_key(&common.dest_port) {
+                self.driver.refuse(from, bytes);
+            }
+        }
     }
 
     /// Sends one burst.

@@ -6,8 +6,11 @@ mod namespace;
 
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
+use std::time::Instant;
 
 use common::{Echo, PATIENCE, message};
+use homa::driver::raw::{RawConfig, RawDriver};
+use homa::driver::{Driver, Refusal, RxBurst, TxPacket, Unreachable};
 use homa::{CallError, DriverChoice, Host, HostConfig, ServerAddr};
 use namespace::{Namespace, V4, V6, pair};
 
@@ -117,6 +120,98 @@ fn a_port_without_a_server_ends_its_call_and_no_other() {
             }
             drop(echo);
         });
+    }
+}
+
+/// The first packet of a request of 100 bytes, as a client sends it that is not ours.
+fn strangers_request(port: u16, id: u64) -> Vec<u8> {
+    let mut packet = vec![0; 56 + 100];
+    packet[..2].copy_from_slice(&40_000_u16.to_be_bytes());
+    packet[2..4].copy_from_slice(&port.to_be_bytes());
+    packet[11] = 0x10;
+    packet[20..28].copy_from_slice(&id.to_be_bytes());
+    packet[28..32].copy_from_slice(&100_u32.to_be_bytes());
+    packet[32..36].copy_from_slice(&100_u32.to_be_bytes());
+    packet
+}
+
+fn raw_driver(ip: &str) -> RawDriver {
+    let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
+    RawDriver::bind(&RawConfig { bind, ..RawConfig::default() }).unwrap()
+}
+
+/// The next report of the network.
+fn next_report(driver: &mut RawDriver) -> Unreachable {
+    let begin = Instant::now();
+    loop {
+        driver.receive(&mut RxBurst::new()).unwrap();
+        match driver.poll_unreachable() {
+            Some(report) => return report,
+            None => assert!(begin.elapsed() < PATIENCE, "no report"),
+        }
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_stranger_that_asks_for_a_port_without_a_server_is_told_by_icmp() {
+    // LIMIT-8: a kernel client waits for its timeout otherwise.
+    let Some(namespaces) = pair(1_500) else { return };
+    for ips in [V4, V6] {
+        let echo = namespaces[1].run(move || Echo::with(config(ips[1]), 1));
+        namespaces[0].run(move || {
+            let mut client = raw_driver(ips[0]);
+            let peer = echo.to.host;
+            // The port that has a server answers, and is not reported.
+            for (port, id) in [(99, 2), (98, 4)] {
+                let bytes = strangers_request(port, id);
+                let packet = TxPacket { to: peer, priority: 6, header: &bytes[..56], payload: &bytes[56..] };
+                assert_eq!(client.send(&[packet]).unwrap(), 1);
+            }
+            let what = Refusal::Port { port: 98, sender_id: Some(4) };
+            assert_eq!(next_report(&mut client), Unreachable { peer, what });
+            assert_eq!(echo.metrics().endpoint.drop_no_port, 1);
+            drop(echo);
+        });
+    }
+}
+
+#[test]
+fn a_port_that_a_stranger_reports_ends_its_call_and_no_other() {
+    // PEER-4: a kernel says ENOTCONN.
+    let Some(namespaces) = pair(1_500) else { return };
+    for ips in [V4, V6] {
+        let mut stranger = namespaces[1].run(move || raw_driver(ips[1]));
+        let calls = namespaces[0].run(move || {
+            let host = Host::bind(config(ips[0])).unwrap();
+            let client = host.client().unwrap();
+            for port in [98, 99] {
+                client.submit(server(ips[1], port), "hello", port.into()).unwrap();
+            }
+            (host, client)
+        });
+        namespaces[1].run(move || {
+            let (mut burst, begin) = (RxBurst::new(), Instant::now());
+            // It asks again where its first packet is passed over.
+            loop {
+                stranger.receive(&mut burst).unwrap();
+                let packet = burst.iter().find(|(_, bytes)| bytes[2..4] == 98_u16.to_be_bytes());
+                if let Some((from, bytes)) = packet {
+                    return stranger.refuse(from, bytes);
+                }
+                assert!(begin.elapsed() < PATIENCE, "no packet");
+                thread::yield_now();
+            }
+        });
+        let (host, client) = calls;
+        let first = client.recv_completion(Some(PATIENCE)).expect("an end");
+        assert_eq!(first.result, Err(CallError::NoSuchPort { to: server(ips[1], 98) }));
+        let second = client.recv_completion(Some(PATIENCE)).expect("an end");
+        assert!(matches!(
+            second.result,
+            Err(CallError::TimedOut { .. } | CallError::ProtocolUnreachable { .. })
+        ));
+        drop(host);
     }
 }
 

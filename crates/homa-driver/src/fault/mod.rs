@@ -203,6 +203,10 @@ impl<D: Driver> Driver for FaultDriver<D> {
         self.inner.set_receive_filter(filter)
     }
 
+    fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
+        self.inner.refuse(peer, packet);
+    }
+
     fn link_mbps(&self) -> Option<u32> {
         self.inner.link_mbps()
     }

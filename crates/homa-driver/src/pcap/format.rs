@@ -2,7 +2,10 @@
 //!
 //! Numbers of the file's own structures are in the order of the machine that writes; a reader sees which by the magic.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
+
+use crate::PROTOCOL_HOMA;
+use crate::ip::{Ip, fold, sum};
 
 /// Magic of files whose times are in nanoseconds (libpcap 1.5 and later, Wireshark).
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
@@ -23,11 +26,7 @@ pub(super) fn file_header() -> [u8; 24] {
 }
 
 const UDP_BYTES: usize = 8;
-const IPV4_BYTES: usize = 20;
-const IPV6_BYTES: usize = 40;
 pub(super) const PROTOCOL_UDP: u8 = 17;
-/// Hops that Linux gives packets by default.
-const HOP_LIMIT: u8 = 64;
 
 /// A packet as the capture shows it.
 pub(super) struct Captured<'a> {
@@ -37,25 +36,34 @@ pub(super) struct Captured<'a> {
     pub(super) to: SocketAddr,
     /// Type of service or traffic class.
     pub(super) dscp_byte: u8,
-    /// The UDP payload, in two parts.
+    /// Whether it travels over UDP, or in IP itself.
+    pub(super) udp: bool,
+    /// The Homa packet, in two parts.
     pub(super) parts: [&'a [u8]; 2],
 }
 
-/// Appends one packet's record: its time, made-up IP and UDP headers, and its bytes. IPv4 when both addresses are, else IPv6.
+/// Appends one packet's record: its time, made-up headers of IP and, where there is any, UDP, and its bytes. IPv4 when both addresses are, else IPv6.
 pub(super) fn append(out: &mut Vec<u8>, packet: &Captured<'_>) {
     let payload: usize = packet.parts.iter().map(|part| part.len()).sum();
-    let udp_length = UDP_BYTES + payload;
+    let ip_payload = if packet.udp { UDP_BYTES + payload } else { payload };
     let ip = match (packet.from, packet.to) {
         (SocketAddr::V4(from), SocketAddr::V4(to)) => Ip::V4(*from.ip(), *to.ip()),
         (from, to) => Ip::V6(as_v6(from), as_v6(to)),
     };
-    let length = (ip.header_bytes() + udp_length) as u32;
+    let length = (ip.header_bytes() + ip_payload) as u32;
     let seconds = packet.time_ns / 1_000_000_000;
     // The format has 32 bits for seconds: good until 2106, when read without a sign.
     for word in [seconds as u32, (packet.time_ns % 1_000_000_000) as u32, length, length] {
         out.extend_from_slice(&word.to_ne_bytes());
     }
-    ip.append(out, packet.dscp_byte, udp_length);
+    ip.append(out, packet.dscp_byte, if packet.udp { PROTOCOL_UDP } else { PROTOCOL_HOMA }, ip_payload);
+    if packet.udp {
+        out.extend_from_slice(&udp_header(packet, ip, ip_payload));
+    }
+    packet.parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+fn udp_header(packet: &Captured<'_>, ip: Ip, udp_length: usize) -> [u8; UDP_BYTES] {
     let mut udp = [0; UDP_BYTES];
     udp[..2].copy_from_slice(&packet.from.port().to_be_bytes());
     udp[2..4].copy_from_slice(&packet.to.port().to_be_bytes());
@@ -64,8 +72,7 @@ pub(super) fn append(out: &mut Vec<u8>, packet: &Captured<'_>) {
         let checksum = udp_checksum_v6(from, to, udp, packet.parts);
         udp[6..].copy_from_slice(&checksum.to_be_bytes());
     }
-    out.extend_from_slice(&udp);
-    packet.parts.iter().for_each(|part| out.extend_from_slice(part));
+    udp
 }
 
 fn as_v6(address: SocketAddr) -> Ipv6Addr {
@@ -73,66 +80,6 @@ fn as_v6(address: SocketAddr) -> Ipv6Addr {
         SocketAddr::V4(v4) => v4.ip().to_ipv6_mapped(),
         SocketAddr::V6(v6) => *v6.ip(),
     }
-}
-
-#[derive(Clone, Copy)]
-enum Ip {
-    V4(Ipv4Addr, Ipv4Addr),
-    V6(Ipv6Addr, Ipv6Addr),
-}
-
-impl Ip {
-    fn header_bytes(self) -> usize {
-        match self {
-            Ip::V4(..) => IPV4_BYTES,
-            Ip::V6(..) => IPV6_BYTES,
-        }
-    }
-
-    fn append(self, out: &mut Vec<u8>, dscp_byte: u8, udp_length: usize) {
-        match self {
-            Ip::V4(from, to) => {
-                let mut header = [0; IPV4_BYTES];
-                header[0] = 0x45;
-                header[1] = dscp_byte;
-                header[2..4].copy_from_slice(&((IPV4_BYTES + udp_length) as u16).to_be_bytes());
-                // Don't fragment: the path never does.
-                header[6] = 0x40;
-                header[8] = HOP_LIMIT;
-                header[9] = PROTOCOL_UDP;
-                header[12..16].copy_from_slice(&from.octets());
-                header[16..].copy_from_slice(&to.octets());
-                let checksum = fold(sum(0, &header));
-                header[10..12].copy_from_slice(&checksum.to_be_bytes());
-                out.extend_from_slice(&header);
-            }
-            Ip::V6(from, to) => {
-                let mut header = [0; IPV6_BYTES];
-                header[0] = 0x60 | dscp_byte >> 4;
-                header[1] = dscp_byte << 4;
-                header[4..6].copy_from_slice(&(udp_length as u16).to_be_bytes());
-                header[6] = PROTOCOL_UDP;
-                header[7] = HOP_LIMIT;
-                header[8..24].copy_from_slice(&from.octets());
-                header[24..].copy_from_slice(&to.octets());
-                out.extend_from_slice(&header);
-            }
-        }
-    }
-}
-
-/// Adds bytes to a ones' complement sum (RFC 1071) of 16-bit words; an odd last byte counts as a word's high half.
-fn sum(start: u64, bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<2>();
-    let total: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
-    start + total + rest.first().map_or(0, |&byte| u64::from(byte) << 8)
-}
-
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    !(sum as u16)
 }
 
 /// IPv6 demands a UDP checksum (RFC 8200, 8.1); over IPv4 zero says that there is none.
@@ -163,7 +110,10 @@ mod tests {
     fn record(from: &str, to: &str, dscp_byte: u8, parts: [&[u8]; 2]) -> Vec<u8> {
         let mut out = Vec::new();
         let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
-        append(&mut out, &Captured { time_ns: 1_700_000_000_123_456_789, from, to, dscp_byte, parts });
+        append(
+            &mut out,
+            &Captured { time_ns: 1_700_000_000_123_456_789, from, to, dscp_byte, udp: true, parts },
+        );
         out
     }
 

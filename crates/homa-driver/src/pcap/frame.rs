@@ -6,8 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::format::PROTOCOL_UDP;
 
-/// IP protocol number of Homa.
-pub const PROTOCOL_HOMA: u8 = 146;
+pub use crate::PROTOCOL_HOMA;
 
 const PROTOCOL_ICMP: u8 = 1;
 const PROTOCOL_ICMPV6: u8 = 58;
@@ -331,14 +330,20 @@ mod tests {
 
     #[test]
     fn what_the_wrapper_writes_is_read_back() {
-        for (from, to) in [("10.0.0.1:7", "10.0.0.2:8"), ("[::1]:7", "[::2]:8")] {
+        for (from, to) in [
+            ("10.0.0.1:7", "10.0.0.2:8"),
+            ("[::1]:7", "[::2]:8"),
+            ("10.0.0.1:0", "10.0.0.2:0"),
+            ("[::1]:0", "[::2]:0"),
+        ] {
             let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
             let mut record = Vec::new();
             let parts = [&b"head"[..], b"tail"];
-            append(&mut record, &format::Captured { time_ns: 1, from, to, dscp_byte: 0xa0, parts });
+            let udp = from.port() != 0;
+            append(&mut record, &format::Captured { time_ns: 1, from, to, dscp_byte: 0xa0, udp, parts });
             let Content::Datagram(datagram) = whole(LinkType::RawIp, &record[16..]) else { panic!() };
             let payload = Captured { bytes: b"headtail", wire_len: 8 };
-            assert_eq!(datagram, Datagram { from, to, dscp_byte: 0xa0, udp: true, payload });
+            assert_eq!(datagram, Datagram { from, to, dscp_byte: 0xa0, udp, payload });
         }
     }
 

@@ -1,7 +1,7 @@
 //! A path that writes down what passes: a capture that Wireshark opens.
 //!
-//! The capture shows Homa packets in UDP in IP, with headers made up from what the driver knows: the addresses, and the DSCP of
-//! packets sent. It has what the driver took and gave, which is not always what the wire carried: a packet that the kernel
+//! The capture shows Homa packets in UDP in IP, or in IP itself where they travel so, with headers made up from what the driver
+//! knows: the addresses, and the DSCP of packets sent. It has what the driver took and gave, which is not always what the wire carried: a packet that the kernel
 //! refused is in it, one that the kernel dropped before it was received is not.
 
 mod format;
@@ -11,7 +11,7 @@ pub mod read;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,6 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable, dscp_byte};
 use crate::filter::ReceiveFilter;
+use crate::socket::source_for;
 use format::{Captured, append, file_header};
 
 /// Records are written together once they are this many bytes, and whenever nothing comes in. As long as a packet or two of the
@@ -117,14 +118,6 @@ impl<D: Driver> PcapDriver<D> {
         let ip = *self.sources.entry(peer.ip()).or_insert_with(|| source_for(peer).unwrap_or(local.ip()));
         SocketAddr::new(ip, local.port())
     }
-}
-
-/// The local address of the route to this peer. Connecting a UDP socket sends nothing.
-fn source_for(peer: SocketAddr) -> Option<IpAddr> {
-    let any: IpAddr = if peer.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect(peer).ok()?;
-    Some(socket.local_addr().ok()?.ip())
 }
 
 /// The time of day in nanoseconds since 1970; 0 before.
@@ -239,7 +232,8 @@ impl<D: Driver> Driver for PcapDriver<D> {
             let from = self.local_for(packet.to);
             let parts = [packet.header, packet.payload];
             let dscp_byte = dscp_byte(packet.priority);
-            self.capture.add(&Captured { time_ns, from, to: packet.to, dscp_byte, parts });
+            let udp = from.port() != 0;
+            self.capture.add(&Captured { time_ns, from, to: packet.to, dscp_byte, udp, parts });
         }
         Ok(taken)
     }
@@ -253,7 +247,8 @@ impl<D: Driver> Driver for PcapDriver<D> {
         let time_ns = wall_ns();
         for (from, bytes) in &*burst {
             let to = self.local_for(from);
-            self.capture.add(&Captured { time_ns, from, to, dscp_byte: 0, parts: [bytes, &[]] });
+            let udp = to.port() != 0;
+            self.capture.add(&Captured { time_ns, from, to, dscp_byte: 0, udp, parts: [bytes, &[]] });
         }
         Ok(count)
     }
@@ -272,6 +267,10 @@ impl<D: Driver> Driver for PcapDriver<D> {
 
     fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
         self.inner.set_receive_filter(filter)
+    }
+
+    fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
+        self.inner.refuse(peer, packet);
     }
 
     fn link_mbps(&self) -> Option<u32> {

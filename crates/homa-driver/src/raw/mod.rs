@@ -14,6 +14,7 @@
 //! (`hijack_tcp`) arrives as IP protocol 6 and never at these sockets.
 
 mod program;
+mod refuse;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,6 +25,7 @@ use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
 use crate::filter::ReceiveFilter;
 pub use crate::socket::BindError;
 use crate::socket::{Carrier, PacketSocket, SocketConfig};
+use refuse::Refuser;
 
 /// Largest Homa packet in bytes: 65,535 less an IPv4 header of 20, and the same for IPv6.
 pub const MAX_PACKET_BYTES: usize = 65_515;
@@ -66,6 +68,7 @@ pub struct RawDriver {
     /// The socket that is asked first by the next [`Driver::receive`].
     next: usize,
     filter: ReceiveFilter,
+    refuser: Refuser,
 }
 
 impl std::fmt::Debug for RawDriver {
@@ -107,7 +110,8 @@ impl RawDriver {
             })?;
             poll = Some(watch);
         }
-        Ok(RawDriver { sockets, poll, next: 0, filter: ReceiveFilter::everything() })
+        let refuser = Refuser::new(bind.ip());
+        Ok(RawDriver { sockets, poll, next: 0, filter: ReceiveFilter::everything(), refuser })
     }
 
     /// Index of the socket that reaches an address of this version; where none does, the one that will count the failure.
@@ -194,6 +198,10 @@ impl Driver for RawDriver {
         }
         self.filter.clone_from(filter);
         Ok(())
+    }
+
+    fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
+        self.refuser.refuse(peer, packet);
     }
 
     fn link_mbps(&self) -> Option<u32> {

@@ -13,11 +13,12 @@ mod tx;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
 
+use crate::PROTOCOL_HOMA;
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, DriverStats, Refusal, TxPacket, Unreachable};
 use address::Family;
@@ -27,9 +28,6 @@ use error_queue::{Cause, NetworkError};
 use path_mtu::PathMtus;
 use rx::RxRing;
 use tx::TxRing;
-
-/// IP protocol number of Homa.
-pub(crate) const HOMA_PROTOCOL: libc::c_int = 146;
 
 /// Reports of unreachable peers that wait for [`PacketSocket::poll_unreachable`]; the oldest go when there are more.
 const UNREACHABLE_MAX: usize = 64;
@@ -100,7 +98,7 @@ impl PacketSocket {
         let fail = |step| move |source| BindError::new(carrier, address, step, source);
         let (kind, protocol) = match carrier {
             Carrier::Udp => (Type::DGRAM, Protocol::UDP),
-            Carrier::Ip => (Type::RAW, Protocol::from(HOMA_PROTOCOL)),
+            Carrier::Ip => (Type::RAW, Protocol::from(i32::from(PROTOCOL_HOMA))),
         };
         let socket = Socket::new(Domain::for_address(address), kind.nonblocking().cloexec(), Some(protocol));
         let socket = socket.map_err(fail(SOCKET_STEP))?;
@@ -324,6 +322,14 @@ impl PacketSocket {
     }
 }
 
+/// The local address of the route to this peer. Connecting a UDP socket sends nothing.
+pub(crate) fn source_for(peer: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr = if peer.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(peer).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
 /// A failed call for packets, and what to do about it.
 enum Verdict {
     Again,
@@ -352,7 +358,7 @@ struct SendState {
 }
 
 /// The filter program that lets nothing through.
-fn drop_all() -> SockFilter {
+pub(crate) fn drop_all() -> SockFilter {
     SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0)
 }
 

@@ -1,0 +1,144 @@
+//! ICMP port unreachable for packets to Homa ports that nobody has: what Linux Homa sends, and what ends an RPC of a Linux
+//! Homa client at once that would otherwise wait for its timeout.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::PROTOCOL_HOMA;
+use crate::ip::{Ip, fold, sum};
+use crate::socket::{drop_all, source_for};
+
+/// Most reports in a second. A client whose report is lost to this waits for its timeout. Linux itself sends one host no more
+/// than one report a second after the first six; requests to a wrong port come from many clients at once when a server
+/// restarts, and each asks once.
+const REPORTS_PER_SECOND: u32 = 100;
+
+/// Reports that may go at once.
+const REPORTS_AT_ONCE: u32 = 20;
+
+/// Bytes of the refused packet that a report quotes: its common header, which has the ports and the RPC's id.
+const QUOTED_BYTES: usize = 28;
+
+/// Sends the reports of one driver.
+#[derive(Debug)]
+pub(super) struct Refuser {
+    local: IpAddr,
+    sockets: [Option<Socket>; 2],
+    /// Reports that may go, and since when others may be added.
+    left: u32,
+    since: Instant,
+}
+
+impl Refuser {
+    pub(super) fn new(local: IpAddr) -> Refuser {
+        Refuser { local, sockets: [None, None], left: REPORTS_AT_ONCE, since: Instant::now() }
+    }
+
+    /// Reports to `peer` that its packet found nobody at its port. What cannot be sent is as good as lost.
+    pub(super) fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
+        if !self.may_send(Instant::now()) {
+            return;
+        }
+        let quoted = &packet[..packet.len().min(QUOTED_BYTES)];
+        // The report quotes the packet as the peer has sent it, to our address as it knows it. Bound to all of them, ours is
+        // most likely the one that packets to the peer come from.
+        let local = match self.local {
+            local if local.is_unspecified() => source_for(peer),
+            local => Some(local),
+        };
+        let (ip, socket) = match (peer.ip(), local) {
+            (IpAddr::V4(from), Some(IpAddr::V4(to))) => (Ip::V4(from, to), 0),
+            (IpAddr::V6(from), Some(IpAddr::V6(to))) => (Ip::V6(from, to), 1),
+            _ => return,
+        };
+        if self.sockets[socket].is_none() {
+            self.sockets[socket] = open(peer, self.local).ok();
+        }
+        if let Some(socket) = &self.sockets[socket] {
+            let mut peer = peer;
+            peer.set_port(0);
+            let _ = socket.send_to(&report(ip, packet.len(), quoted), &SockAddr::from(peer));
+        }
+    }
+
+    /// Takes one of the reports that may go, if there is one.
+    fn may_send(&mut self, now: Instant) -> bool {
+        let each = Duration::from_secs(1) / REPORTS_PER_SECOND;
+        let more = now.saturating_duration_since(self.since).as_nanos() / each.as_nanos();
+        if more > 0 {
+            self.left =
+                self.left.saturating_add(more.min(u128::from(REPORTS_AT_ONCE)) as u32).min(REPORTS_AT_ONCE);
+            self.since = now;
+        }
+        let may = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        may
+    }
+}
+
+/// A socket for ICMP to this peer, that receives nothing.
+fn open(peer: SocketAddr, local: IpAddr) -> std::io::Result<Socket> {
+    let protocol = if peer.is_ipv4() { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
+    let kind = Type::RAW.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(peer), kind, Some(protocol))?;
+    socket.attach_filter(&[drop_all()])?;
+    if !local.is_unspecified() && local.is_ipv4() == peer.is_ipv4() {
+        // The scope of a link-local address is the peer's.
+        let mut bind = peer;
+        bind.set_ip(local);
+        bind.set_port(0);
+        socket.bind(&SockAddr::from(bind))?;
+    }
+    Ok(socket)
+}
+
+/// Destination unreachable, port unreachable (RFC 792, RFC 4443), about a packet of `length` bytes that begins as quoted.
+fn report(ip: Ip, length: usize, quoted: &[u8]) -> Vec<u8> {
+    let [kind, code] = match ip {
+        Ip::V4(..) => [3, 3],
+        Ip::V6(..) => [1, 4],
+    };
+    let mut report = vec![kind, code, 0, 0, 0, 0, 0, 0];
+    ip.append(&mut report, 0, PROTOCOL_HOMA, length);
+    report.extend_from_slice(quoted);
+    // The kernel fills in the checksum of ICMPv6, which counts addresses that only it knows.
+    if let Ip::V4(..) = ip {
+        let checksum = fold(sum(0, &report));
+        report[2..4].copy_from_slice(&checksum.to_be_bytes());
+    }
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_have_a_rate_and_a_burst() {
+        let begin = Instant::now();
+        let mut refuser = Refuser::new([127, 0, 0, 1].into());
+        refuser.since = begin;
+        let at = |refuser: &mut Refuser, after_ms| refuser.may_send(begin + Duration::from_millis(after_ms));
+        let at_once = (0..100).filter(|_| at(&mut refuser, 0)).count();
+        assert_eq!(at_once as u32, REPORTS_AT_ONCE);
+        assert!(at(&mut refuser, 10) && !at(&mut refuser, 10), "one more for each hundredth of a second");
+        let later = (0..100).filter(|_| at(&mut refuser, 3_600_000)).count();
+        assert_eq!(later as u32, REPORTS_AT_ONCE, "an hour saves up no more than a burst");
+    }
+
+    #[test]
+    fn both_checksums_of_an_ipv4_report_are_right() {
+        let ip = Ip::V4([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let report = report(ip, 1_480, &[7; 28]);
+        assert_eq!(report.len(), 8 + 20 + 28);
+        assert_eq!(
+            (fold(sum(0, &report)), fold(sum(0, &report[8..28]))),
+            (0, 0),
+            "with its checksum, all sums to zero"
+        );
+        assert_eq!(report[..2], [3, 3]);
+        assert_eq!(report[8 + 2..8 + 4], 1_500_u16.to_be_bytes());
+    }
+}
