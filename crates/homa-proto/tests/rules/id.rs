@@ -1,0 +1,196 @@
+//! ID: whose a packet is.
+
+use homa_proto::wire::{Body, Incarnation, PacketType, UnknownReason};
+use homa_proto::{Config, Event, MS, PortError};
+
+use crate::kit::{PORT, Side, addr, exchange, kernel, ours, pair};
+
+/// ID-1, ID-2, ID-7.
+#[test]
+fn every_packet_carries_its_rpcs_ports_and_the_id_of_its_side() {
+    let (mut server, mut client) = pair(Config { unsched_bytes: 5_000, ..Config::default() });
+    let port = client.client_port;
+    let rpc = client.call(server.addr, 20_000);
+    let id = client.id(rpc);
+    assert!(id != 0 && id & 1 == 0);
+    let mut said = exchange(&mut server, &mut client);
+    let request = server.requests()[0];
+    assert_eq!(server.id(request), id | 1);
+    server.respond(request, 20_000);
+    said.extend(exchange(&mut server, &mut client));
+    let sides = |n| if n == 1 { (PORT, port, id | 1) } else { (port, PORT, id) };
+    for (from, sent) in &said {
+        let common = sent.packet.common;
+        assert_eq!((common.source_port, common.dest_port, common.sender_id), sides(*from), "{}", sent.packet);
+    }
+    let kinds = [PacketType::Data, PacketType::Grant, PacketType::Cutoffs];
+    assert!(kinds.iter().all(|kind| said.iter().any(|(_, sent)| sent.is(*kind))));
+}
+
+/// ID-3, ID-4.
+#[test]
+fn ids_count_up_by_two_over_all_ports_from_a_number_of_the_seed() {
+    let mut client = Side::new(1, Config::default());
+    let other_port = client.endpoint.open_client_port().unwrap();
+    let ids: Vec<u64> = (0..10)
+        .map(|n| {
+            client.client_port = if n % 2 == 0 { client.client_port } else { other_port };
+            let rpc = client.call(addr(2), 100);
+            client.id(rpc)
+        })
+        .collect();
+    assert!(ids.windows(2).all(|pair| pair[1] == pair[0] + 2), "{ids:?}");
+    let first = |seed| {
+        let mut client = Side::new(1, Config { seed, ..Config::default() });
+        let rpc = client.call(addr(2), 100);
+        client.id(rpc)
+    };
+    assert_eq!(first(0), ids[0], "the seed decides");
+    let firsts: Vec<u64> = (0..50).map(first).collect();
+    for (at, &id) in firsts.iter().enumerate() {
+        let near = firsts[..at].iter().any(|other| id.abs_diff(*other) < 1 << 20);
+        assert!(id & 1 == 0 && !near, "seed {at} begins where another began: {firsts:?}");
+    }
+}
+
+/// ID-5.
+#[test]
+fn the_same_id_of_two_peers_is_two_rpcs() {
+    let mut server = Side::new(1, Config::default());
+    for n in [2, 3] {
+        server.hear(addr(n), &kernel(n).whole(2, 100 * u32::from(n)));
+    }
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2);
+    for (&rpc, n) in requests.iter().zip([2, 3]) {
+        server.respond(rpc, 10);
+        let answer = server.take().into_iter().find(|sent| sent.is(PacketType::Data)).unwrap();
+        assert_eq!(answer.to, addr(n));
+    }
+    server.hear(addr(2), &kernel(2).ack(2, &[]));
+    assert_eq!(server.endpoint.open_rpcs(), 1, "an acknowledgement of one peer");
+}
+
+/// ID-6.
+#[test]
+fn ports_out_of_their_range_are_refused_by_number() {
+    let mut side = Side::new(1, Config::default());
+    assert!(side.client_port >= 32_768);
+    for port in [0, 32_768, 65_535] {
+        assert_eq!(side.endpoint.bind(port), Err(PortError::OutOfRange(port)));
+        assert!(PortError::OutOfRange(port).to_string().contains(&port.to_string()));
+    }
+    assert_eq!(side.endpoint.bind(PORT), Err(PortError::InUse(PORT)));
+    assert_eq!(side.endpoint.bind(1), Ok(()));
+    assert_eq!(side.endpoint.bind(32_767), Ok(()));
+}
+
+/// ID-8.
+#[test]
+fn packets_of_another_peer_about_an_rpc_are_for_an_unknown_one() {
+    let mut client = Side::new(1, Config { unsched_bytes: 2_000, ..Config::default() });
+    let rpc = client.call(addr(2), 10_000);
+    let id = client.id(rpc);
+    client.take();
+    let stranger = kernel(3).server(client.client_port);
+    let bodies = [
+        stranger.whole(id | 1, 50),
+        stranger.grant(id | 1, 10_000, 3),
+        stranger.unknown(id | 1, UnknownReason::Unknown),
+        stranger.packet(id | 1, Body::Busy),
+    ];
+    client.hear(addr(3), &kernel(3).whole(2, 10)); // It is known as a peer.
+    client.take();
+    client.events();
+    for packet in bodies {
+        client.hear(addr(3), &packet);
+        assert_eq!((client.take().len(), client.events()), (0, Vec::new()), "{packet}");
+    }
+    assert_eq!(client.stats().drop_wrong_peer, 4);
+    client.hear(addr(3), &stranger.resend(id | 1, 0, None));
+    let answer = client.take();
+    assert_eq!(answer.len(), 1);
+    assert_eq!(answer[0].packet.body, Body::RpcUnknown(UnknownReason::Unknown), "as for an unknown one");
+    assert!(client.endpoint.rpc_id(rpc).is_some());
+}
+
+/// ID-9, ID-11: without the mark nothing of it is read, whatever it would mean with it.
+#[test]
+fn a_reason_or_an_incarnation_without_the_mark_is_none() {
+    let mut client = Side::new(1, Config::default());
+    let rpc = client.call(addr(2), 100);
+    let id = client.id(rpc);
+    client.take();
+    assert_eq!(client.pass(6 * MS).len(), 1, "it asks");
+    let marked = ours(2, 5).server(client.client_port).unknown(id | 1, UnknownReason::NoSuchPort);
+    let header = homa_proto::wire::encode(&marked.common, &marked.body);
+    let mut bytes = header.to_vec();
+    bytes[18..20].copy_from_slice(&[0xb9, 0x7d]);
+    client.hear_bytes(addr(2), &bytes, bytes.len());
+    assert_eq!(client.events(), Vec::new(), "RPC_UNKNOWN of a kernel has no reason");
+    assert_eq!(client.take().len(), 1, "and the request goes again");
+    client.hear_bytes(addr(2), &header, header.len());
+    assert!(matches!(client.events()[..], [Event::Failed { .. }]), "with the mark it has one");
+}
+
+/// ID-9.
+#[test]
+fn a_host_without_an_incarnation_marks_nothing() {
+    let mut client = Side::new(1, Config { incarnation: 0, ..Config::default() });
+    client.call(addr(2), 100);
+    let transmit = client.endpoint.poll_transmit(client.now).unwrap();
+    assert_eq!(transmit.header[13..20], [0; 7]);
+    let mut client = Side::new(1, Config { incarnation: 0xab_0102_0304, ..Config::default() });
+    client.call(addr(2), 100);
+    let transmit = client.endpoint.poll_transmit(client.now).unwrap();
+    assert_eq!(transmit.header[13..20], [0xab, 1, 2, 3, 4, 0x48, 0x4d]);
+}
+
+/// ID-10: of the configured milliseconds 40 bits are told, and never 0.
+#[test]
+fn an_incarnation_is_forty_bits_and_never_none() {
+    for (wall_clock_ms, told) in
+        [(1 << 40, 1), ((1 << 40) + 7, 7), (1_700_000_000_000, 1_700_000_000_000 % (1 << 40))]
+    {
+        let mut client = Side::new(1, Config { incarnation: wall_clock_ms, ..Config::default() });
+        client.call(addr(2), 100);
+        assert_eq!(client.take()[0].packet.common.incarnation.get(), told);
+    }
+    let at = Incarnation::new(5);
+    assert!(
+        Incarnation::new(4 + (1 << 39)).is_newer_than(at)
+            && !Incarnation::new(5 + (1 << 39)).is_newer_than(at)
+    );
+}
+
+/// ID-13.
+#[test]
+fn cookies_come_back_and_never_reach_the_wire() {
+    let outcome = |cookie, length| {
+        let (mut server, mut client) = pair(Config { max_message: 5_000, ..Config::default() });
+        let options = homa_proto::CallOptions { cookie, private: cookie > 9, readable_step: 0 };
+        let (now, port) = (client.now, client.client_port);
+        client.endpoint.send_request(now, port, server.addr, PORT, 100, options).unwrap();
+        let said = exchange(&mut server, &mut client);
+        let rpc = server.requests()[0];
+        if length == 0 {
+            server.endpoint.abort(now, rpc)
+        } else {
+            server.respond(rpc, length)
+        }
+        let more = exchange(&mut server, &mut client);
+        let later = client.pass(50_000_000);
+        server.hear_all(client.addr, &later);
+        exchange(&mut server, &mut client);
+        let bytes: Vec<_> = said.into_iter().chain(more).map(|(_, sent)| sent.packet).collect();
+        (client.events(), bytes)
+    };
+    let (events, packets) = outcome(0x1234_5678_9abc, 10);
+    assert!(
+        matches!(events[..], [Event::Response { cookie: 0x1234_5678_9abc, private: true, .. }]),
+        "{events:?}"
+    );
+    let (events, _) = outcome(8, 0);
+    assert!(matches!(events[..], [Event::Failed { cookie: 8, private: false, .. }]), "{events:?}");
+    assert_eq!(packets, outcome(5, 10).1);
+}

@@ -1,0 +1,255 @@
+//! Endpoints whose packets are looked at one by one, on a time that the test sets.
+
+use std::net::SocketAddr;
+
+use homa_proto::wire::{
+    self, Ack, AckList, Body, Common, Data, Grant, Incarnation, Packet, Resend, UnknownReason,
+};
+use homa_proto::{
+    CallOptions, Config, Endpoint, Event, Reassembly, RpcKey, RxPacket, SendError, Stats, Time,
+};
+use homa_trace::Trace;
+
+/// Where the servers of these tests listen.
+pub const PORT: u16 = 99;
+
+pub fn addr(n: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, n], 14_600))
+}
+
+/// A packet that was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    pub at: Time,
+    pub to: SocketAddr,
+    pub priority: u8,
+    pub packet: Packet,
+}
+
+impl Sent {
+    /// First byte and end of its payload.
+    pub fn range(&self) -> Option<(u32, u32)> {
+        let Body::Data(data) = self.packet.body else { return None };
+        Some((data.offset, data.offset + self.packet.payload_len))
+    }
+
+    pub fn data(&self) -> Data {
+        let Body::Data(data) = self.packet.body else { panic!("{} is no DATA", self.packet) };
+        data
+    }
+
+    pub fn is(&self, kind: wire::PacketType) -> bool {
+        self.packet.body.packet_type() == kind
+    }
+}
+
+/// Bytes that were written: whose, from where, how many.
+#[derive(Debug, Default)]
+pub struct Sink {
+    pub writes: Vec<(RpcKey, u32, u32)>,
+}
+
+impl Reassembly for Sink {
+    fn write(&mut self, rpc: RpcKey, _: u32, offset: u32, len: u32, _: &[u8]) {
+        self.writes.push((rpc, offset, len));
+    }
+}
+
+/// One endpoint, and its time.
+pub struct Side {
+    pub addr: SocketAddr,
+    pub endpoint: Endpoint,
+    pub sink: Sink,
+    pub now: Time,
+    pub client_port: u16,
+}
+
+impl Side {
+    /// Host `n` with one server port and one client port.
+    pub fn new(n: u8, config: Config) -> Side {
+        Side::traced(n, config, Trace::off())
+    }
+
+    pub fn traced(n: u8, config: Config, trace: Trace) -> Side {
+        let mut endpoint = Endpoint::new(config, trace).expect("the settings are valid");
+        endpoint.bind(PORT).expect("the port of a new endpoint is free");
+        let client_port = endpoint.open_client_port().expect("a client port is free");
+        Side { addr: addr(n), endpoint, sink: Sink::default(), now: Time::from_ns(1), client_port }
+    }
+
+    pub fn stats(&self) -> &Stats {
+        self.endpoint.stats()
+    }
+
+    pub fn call(&mut self, to: SocketAddr, length: u32) -> RpcKey {
+        self.try_call(to, length).expect("the endpoint takes the request")
+    }
+
+    pub fn try_call(&mut self, to: SocketAddr, length: u32) -> Result<RpcKey, SendError> {
+        let options = CallOptions { cookie: 7, ..CallOptions::default() };
+        self.endpoint.send_request(self.now, self.client_port, to, PORT, length, options)
+    }
+
+    pub fn respond(&mut self, rpc: RpcKey, length: u32) {
+        self.endpoint.send_response(self.now, rpc, length).expect("the request is in hand");
+    }
+
+    pub fn id(&self, rpc: RpcKey) -> u64 {
+        self.endpoint.rpc_id(rpc).expect("the RPC lives")
+    }
+
+    /// The packets that it sends now.
+    pub fn take(&mut self) -> Vec<Sent> {
+        std::iter::from_fn(|| self.take_one()).collect()
+    }
+
+    pub fn take_one(&mut self) -> Option<Sent> {
+        let transmit = self.endpoint.poll_transmit(self.now)?;
+        let payload = transmit.payload.map_or(0, |payload| payload.len as usize);
+        let packet = wire::decode(&transmit.header, transmit.header.len() + payload).expect("a valid packet");
+        Some(Sent { at: self.now, to: transmit.to, priority: transmit.priority, packet })
+    }
+
+    pub fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.endpoint.poll_event()).collect()
+    }
+
+    /// The requests among the events.
+    pub fn requests(&mut self) -> Vec<RpcKey> {
+        let request = |event| if let Event::Request { rpc, .. } = event { Some(rpc) } else { None };
+        self.events().into_iter().filter_map(request).collect()
+    }
+
+    /// A packet arrives; its payload is a length only.
+    pub fn hear(&mut self, from: SocketAddr, packet: &Packet) {
+        let header = wire::encode(&packet.common, &packet.body);
+        let wire_len = header.len() + packet.payload_len as usize;
+        self.hear_bytes(from, &header, wire_len);
+    }
+
+    pub fn hear_bytes(&mut self, from: SocketAddr, bytes: &[u8], wire_len: usize) {
+        let packet = RxPacket { from, bytes, wire_len };
+        self.endpoint.handle_packets(self.now, [packet], &mut self.sink);
+        self.endpoint.check();
+    }
+
+    pub fn hear_all(&mut self, from: SocketAddr, packets: &[Sent]) {
+        for sent in packets {
+            self.hear(from, &sent.packet);
+        }
+    }
+
+    /// Time passes; what falls due is done, and what is sent then is returned.
+    pub fn pass(&mut self, ns: u64) -> Vec<Sent> {
+        let until = self.now + ns;
+        let mut sent = self.take();
+        let mut calls = 0;
+        while let Some(at) = self.endpoint.poll_timeout().filter(|&at| at <= until) {
+            self.now = self.now.max(at);
+            self.endpoint.handle_timeout(self.now);
+            self.endpoint.check();
+            sent.extend(self.take());
+            calls += 1;
+            assert!(calls < 100_000, "the same timeouts again and again");
+        }
+        self.now = until;
+        sent
+    }
+}
+
+/// A server and a client of our kind.
+pub fn pair(config: Config) -> (Side, Side) {
+    let ours = |n: u8| Config { seed: n.into(), incarnation: 1_000 + u64::from(n), ..config.clone() };
+    (Side::new(1, ours(1)), Side::new(2, ours(2)))
+}
+
+/// Both hear each other until neither has anything to say at this moment; everything that was said.
+pub fn exchange(a: &mut Side, b: &mut Side) -> Vec<(u8, Sent)> {
+    let mut said = Vec::new();
+    loop {
+        let (from_a, from_b) = (a.take(), b.take());
+        if from_a.is_empty() && from_b.is_empty() {
+            return said;
+        }
+        said.extend(from_a.iter().map(|sent| (1, *sent)));
+        said.extend(from_b.iter().map(|sent| (2, *sent)));
+        b.hear_all(a.addr, &from_a);
+        a.hear_all(b.addr, &from_b);
+        assert!(said.len() < 100_000, "they never stop");
+    }
+}
+
+/// Packets of a peer that has no endpoint.
+#[derive(Clone, Copy)]
+pub struct Forger {
+    pub addr: SocketAddr,
+    pub port: u16,
+    pub dest_port: u16,
+    pub incarnation: Incarnation,
+}
+
+/// A kernel peer with a client at port 40,000.
+pub fn kernel(n: u8) -> Forger {
+    Forger { addr: addr(n), port: 40_000, dest_port: PORT, incarnation: Incarnation::NONE }
+}
+
+/// A peer of our kind, in the given incarnation.
+pub fn ours(n: u8, incarnation: u64) -> Forger {
+    Forger { incarnation: Incarnation::new(incarnation), ..kernel(n) }
+}
+
+impl Forger {
+    /// What a server says from `PORT` to the client at `port`.
+    pub fn server(self, port: u16) -> Forger {
+        Forger { port: PORT, dest_port: port, ..self }
+    }
+
+    pub fn packet(&self, sender_id: u64, body: Body) -> Packet {
+        let common = Common {
+            source_port: self.port,
+            dest_port: self.dest_port,
+            sender_id,
+            incarnation: self.incarnation,
+        };
+        Packet { common, body, payload_len: 0 }
+    }
+
+    /// Bytes `[offset, offset + len)` of a message of `length` bytes, all of which may be sent unasked up to `unscheduled`.
+    pub fn data(&self, sender_id: u64, length: u32, unscheduled: u32, (offset, len): (u32, u32)) -> Packet {
+        let data = Data {
+            message_length: length,
+            incoming: unscheduled.min(length),
+            ack: None,
+            cutoff_version: 1,
+            retransmit: false,
+            offset,
+            response_limit: None,
+        };
+        Packet { payload_len: len, ..self.packet(sender_id, Body::Data(data)) }
+    }
+
+    /// A request or response of one packet.
+    pub fn whole(&self, sender_id: u64, length: u32) -> Packet {
+        self.data(sender_id, length, length, (0, length))
+    }
+
+    pub fn grant(&self, sender_id: u64, offset: u32, priority: u8) -> Packet {
+        self.packet(sender_id, Body::Grant(Grant { offset, priority }))
+    }
+
+    pub fn resend(&self, sender_id: u64, offset: u32, length: Option<u32>) -> Packet {
+        self.packet(sender_id, Body::Resend(Resend { offset, length, priority: 5 }))
+    }
+
+    pub fn unknown(&self, sender_id: u64, reason: UnknownReason) -> Packet {
+        self.packet(sender_id, Body::RpcUnknown(reason))
+    }
+
+    pub fn ack(&self, sender_id: u64, more: &[u64]) -> Packet {
+        let mut acks = AckList::new();
+        for &client_id in more {
+            acks.push(Ack { client_id, server_port: PORT });
+        }
+        self.packet(sender_id, Body::Ack(acks))
+    }
+}

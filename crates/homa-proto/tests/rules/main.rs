@@ -1,0 +1,10 @@
+//! The rules of PROTOCOL.md, one endpoint or two at a time: each test cites the rules without which it would fail.
+
+mod grant;
+mod id;
+mod kit;
+mod prio;
+mod recv;
+mod resend;
+mod send;
+mod wire;
