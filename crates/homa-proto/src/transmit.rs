@@ -85,7 +85,8 @@ impl Ready {
     /// `bytes` were sent of the message chosen for a packet of at most `packet` bytes; `share` thousandths are the oldest's.
     fn account(&mut self, bytes: u32, packet: u32, share: u32) {
         if self.fifo_credit >= u64::from(packet) * 1000 {
-            self.fifo_credit -= u64::from(bytes) * 1000;
+            // A path wider than `max_packet` may take more at once than was earned.
+            self.fifo_credit = self.fifo_credit.saturating_sub(u64::from(bytes) * 1000);
         }
         if self.shortest.len() > 1 {
             self.fifo_credit += u64::from(bytes) * u64::from(share);
