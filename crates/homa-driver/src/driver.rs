@@ -35,7 +35,7 @@ impl TxPacket<'_> {
 }
 
 /// The byte that carries a priority: in IPv4 type of service, in IPv6 traffic class. Priorities are the class selectors of
-/// RFC 2474, the top three bits, that switches map to their queues by default; the low two bits are ECN's and stay zero.
+/// RFC 2474, the top three bits, that switches map to their queues by default; the low two bits are ECN's and stay zero (WIRE-15).
 pub(crate) fn dscp_byte(priority: u8) -> u8 {
     priority.min(7) << 5
 }

@@ -1,4 +1,4 @@
-//! Homa packets as UDP payload: any Linux, IPv4 and IPv6, no privileges.
+//! Homa packets as UDP payload (WIRE-16): any Linux, IPv4 and IPv6, no privileges.
 //!
 //! The priority of a packet travels in its DSCP field as a class selector. Packets are never fragmented: what does not fit the
 //! path is dropped, counted, and lowers [`Driver::max_packet`] for that peer. Packets of equal length to one peer go to the

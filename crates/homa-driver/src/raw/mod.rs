@@ -1,4 +1,4 @@
-//! Homa packets in IP itself, as Linux Homa sends them: IP protocol 146, IPv4 and IPv6. Opening it takes the capability
+//! Homa packets in IP itself, as Linux Homa sends them: IP protocol 146, IPv4 and IPv6 (WIRE-19). Opening it takes the capability
 //! CAP_NET_RAW.
 //!
 //! A peer is a host's address, and its port is 0 wherever an address has one: the Homa ports are in the packets. All

@@ -363,6 +363,7 @@ pub(crate) fn drop_all() -> SockFilter {
 }
 
 fn set_options(socket: &Socket, family: Family) -> io::Result<()> {
+    // WIRE-17: what is too long for the path is refused, here or by a router.
     let fd = socket.as_fd();
     if family == Family::Dual {
         socket.set_only_v6(false)?;

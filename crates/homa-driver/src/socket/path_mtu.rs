@@ -1,4 +1,4 @@
-//! The largest packet that a path takes, peer by peer.
+//! The largest packet that a path takes, peer by peer (WIRE-17).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};

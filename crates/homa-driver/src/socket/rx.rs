@@ -130,7 +130,7 @@ impl RxRing {
     }
 }
 
-/// Length of the IPv4 header, options included, that a datagram begins with; at most the datagram's own.
+/// Length of the IPv4 header, options included, that a datagram begins with; at most the datagram's own (WIRE-19).
 fn ipv4_header_bytes(datagram: &[u8]) -> usize {
     let words = datagram.first().map_or(0, |byte| usize::from(byte & 15));
     (4 * words).min(datagram.len())
@@ -142,6 +142,7 @@ mod tests {
 
     #[test]
     fn an_ipv4_header_is_as_long_as_it_says_and_no_longer_than_the_datagram() {
+        // WIRE-19
         let datagram = |first: u8, length: usize| [&[first][..], &[0; 99]].concat()[..length].to_vec();
         assert_eq!(ipv4_header_bytes(&datagram(0x45, 60)), 20);
         assert_eq!(ipv4_header_bytes(&datagram(0x4f, 99)), 60);
