@@ -1,10 +1,16 @@
 //! The rules of PROTOCOL.md, one endpoint or two at a time: each test cites the rules without which it would fail.
 
+mod abort;
+mod ack;
+mod amo;
 mod grant;
 mod id;
 mod kit;
+mod limit;
+mod peer;
 mod prio;
 mod recv;
 mod resend;
 mod send;
+mod trace;
 mod wire;

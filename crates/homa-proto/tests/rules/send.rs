@@ -82,6 +82,19 @@ fn the_oldest_message_gets_its_share_of_the_bytes() {
     }
 }
 
+/// SEND-5: one path may carry larger packets than the others.
+#[test]
+fn the_share_of_the_oldest_message_may_be_one_packet_of_a_wide_path() {
+    let config =
+        Config { max_packet: 100, pacer_fifo_fraction: 499, unsched_bytes: 1_000_000, ..Config::default() };
+    let mut client = Side::new(1, config);
+    client.call(addr(3), 100_000);
+    client.endpoint.set_peer_max_packet(addr(3), 9_000);
+    client.call(addr(2), 100_000);
+    let sent = client.take();
+    assert_eq!(sent.iter().map(|sent| sent.packet.payload_len).sum::<u32>(), 200_000);
+}
+
 fn paced() -> Config {
     // A byte takes 8 ns; a full packet with its overhead 12 us.
     Config { link_mbps: Some(1_000), link_margin: 0, pacer_fifo_fraction: 0, ..Config::default() }

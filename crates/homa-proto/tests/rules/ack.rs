@@ -1,0 +1,204 @@
+//! ACK: what lets a server forget.
+
+use homa_proto::wire::{Body, PacketType};
+use homa_proto::{Config, DoneReason, Event, MS, SEC};
+
+use crate::kit::{PORT, Sent, Side, addr, exchange, kernel, pair};
+
+fn done(side: &mut Side) -> Vec<DoneReason> {
+    let reason = |event| if let Event::Done { reason, .. } = event { Some(reason) } else { None };
+    side.events().into_iter().filter_map(reason).collect()
+}
+
+/// Client RPCs that got their whole response from kernel 2; their ids.
+fn answered(client: &mut Side, count: usize) -> Vec<u64> {
+    let server = kernel(2).server(client.client_port);
+    let rpcs: Vec<_> = (0..count).map(|_| client.call(addr(2), 100)).collect();
+    let ids: Vec<u64> = rpcs.iter().map(|&rpc| client.id(rpc)).collect();
+    client.take();
+    ids.iter().for_each(|id| client.hear(addr(2), &server.whole(id | 1, 100)));
+    ids
+}
+
+/// The ids that these packets acknowledge.
+fn acked(sent: &[Sent]) -> Vec<u64> {
+    let mut ids = Vec::new();
+    for sent in sent {
+        match sent.packet.body {
+            Body::Data(data) => ids.extend(data.ack.map(|ack| ack.client_id)),
+            Body::Ack(acks) => {
+                ids.push(sent.packet.common.sender_id);
+                ids.extend(acks.iter().map(|ack| ack.client_id));
+            }
+            _ => {}
+        }
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// ACK-1, ACK-2, ACK-3.
+#[test]
+fn acknowledgements_ride_on_data_or_go_five_at_a_time() {
+    let mut client = Side::new(1, Config::default());
+    let ids = answered(&mut client, 4);
+    assert_eq!(acked(&client.take()), [] as [u64; 0], "four wait");
+    client.call(addr(3), 10);
+    assert_eq!(acked(&client.take()), [] as [u64; 0], "not with packets to others");
+    client.call(addr(2), 10);
+    assert_eq!(acked(&client.take()), ids[..1]);
+    client.call(addr(2), 4_000);
+    assert_eq!(acked(&client.take()), ids[1..]);
+    let server = kernel(2).server(client.client_port);
+    let more: Vec<u64> = (0..5)
+        .map(|_| {
+            let rpc = client.call(addr(2), 100);
+            client.id(rpc)
+        })
+        .collect();
+    client.take();
+    more.iter().for_each(|id| client.hear(addr(2), &server.whole(id | 1, 100)));
+    let sent = client.take();
+    assert_eq!((sent.len(), sent[0].is(PacketType::Ack)), (1, true));
+    assert_eq!(acked(&sent), more);
+}
+
+/// ACK-4, ACK-7, ACK-8, WIRE-6.
+#[test]
+fn a_server_frees_what_its_client_acknowledges_by_whatever_packet() {
+    let mut server = Side::new(1, Config::default());
+    server.endpoint.bind(100).unwrap();
+    let client = kernel(2);
+    for id in [2, 4, 6, 8] {
+        server.hear(client.addr, &client.whole(id, 10));
+    }
+    for rpc in server.requests() {
+        server.respond(rpc, 50_000);
+    }
+    server.take_one();
+    let mut ack = client.ack(2, &[4]);
+    ack.common.dest_port = 100; // For another port, and before the responses were sent in full.
+    server.hear(client.addr, &ack);
+    assert_eq!(done(&mut server), [DoneReason::Acknowledged; 2]);
+    let mut data = client.whole(10, 10);
+    if let Body::Data(data) = &mut data.body {
+        data.ack = Some(homa_proto::wire::Ack { client_id: 6, server_port: PORT });
+    }
+    data.common.dest_port = 100;
+    server.hear(client.addr, &data);
+    assert_eq!(done(&mut server), [DoneReason::Acknowledged]);
+    // From another peer, or for what is not there: nothing.
+    server.hear(addr(3), &kernel(3).whole(2, 10));
+    server.hear(addr(3), &kernel(3).ack(8, &[100, 102]));
+    assert_eq!((done(&mut server).len(), server.endpoint.open_rpcs()), (0, 3));
+    let later = server.pass(10 * MS);
+    assert!(
+        later.iter().filter(|sent| sent.is(PacketType::Data)).all(|sent| sent.packet.common.sender_id == 9)
+    );
+}
+
+/// ACK-5, ACK-1.
+#[test]
+fn a_need_ack_for_what_is_over_is_answered_with_all_that_wait() {
+    let mut client = Side::new(1, Config::default());
+    let ids = answered(&mut client, 3);
+    let server = kernel(2).server(client.client_port);
+    client.hear(addr(2), &server.packet(9_999, Body::NeedAck));
+    let sent = client.take();
+    assert_eq!((sent.len(), sent[0].packet.common.sender_id), (1, 9_998));
+    assert_eq!(acked(&sent), [&[9_998][..], &ids[..]].concat());
+    // A peer that is not known at all is answered too.
+    client.hear(addr(7), &kernel(7).server(client.client_port).packet(31, Body::NeedAck));
+    let sent = client.take();
+    assert_eq!((sent[0].to, acked(&sent)), (addr(7), vec![30]));
+    assert_eq!(client.endpoint.known_peers(), 1);
+}
+
+/// ACK-6.
+#[test]
+fn a_client_that_waits_does_not_acknowledge_but_asks() {
+    let mut client = Side::new(1, Config { max_overcommit: 1, grant_fifo_fraction: 0, ..Config::default() });
+    let rpc = client.call(addr(2), 100);
+    let id = client.id(rpc) | 1;
+    client.take();
+    let server = kernel(2).server(client.client_port);
+    client.hear(addr(2), &server.data(id, 9_000, 9_000, (0, 1_000)));
+    client.take();
+    client.pass(4 * MS);
+    client.hear(addr(2), &server.packet(id, Body::NeedAck));
+    let sent = client.take();
+    assert_eq!(sent.len(), 1);
+    assert!(sent[0].is(PacketType::Resend), "{sent:?}");
+    // One that waits for grants of our own says so.
+    let other = client.call(addr(3), 100);
+    let other_id = client.id(other) | 1;
+    client.take();
+    client.hear(addr(3), &kernel(3).server(client.client_port).data(other_id, 800_000, 2_000, (0, 2_000)));
+    let first = client.call(addr(4), 100);
+    let first_id = client.id(first) | 1;
+    client.hear(addr(4), &kernel(4).server(client.client_port).data(first_id, 600_000, 2_000, (0, 2_000)));
+    client.take();
+    let more = kernel(3).server(client.client_port);
+    client.hear(addr(3), &more.data(other_id, 800_000, 2_000, (2_000, 200_000)));
+    client.take();
+    let asked = client.pass(4 * MS);
+    assert!(asked.iter().all(|sent| sent.to != addr(3)), "{asked:?}");
+    client.hear(addr(3), &more.packet(other_id, Body::NeedAck));
+    let sent = client.take();
+    assert!(acked(&sent).is_empty() && !sent.is_empty(), "{sent:?}");
+}
+
+/// ACK-9, ACK-10, PEER-12.
+#[test]
+fn a_server_asks_for_an_acknowledgement_ever_more_rarely_and_then_forgets() {
+    let config = Config { max_need_acks: 6, client_silence_ns: 100 * SEC, ..Config::default() };
+    let mut server = Side::new(1, config);
+    server.hear(addr(2), &kernel(2).whole(2, 10));
+    let rpc = server.requests()[0];
+    server.respond(rpc, 10);
+    server.take();
+    let asked: Vec<u64> = server
+        .pass(SEC)
+        .iter()
+        .filter(|sent| sent.is(PacketType::NeedAck))
+        .map(|sent| sent.at.as_ns() / MS)
+        .collect();
+    assert_eq!(asked.len(), 6, "{asked:?}");
+    assert!((2..=3).contains(&asked[0]), "{asked:?}");
+    let gaps = asked.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(gaps.zip([4, 8, 16, 32, 64]).all(|(gap, want)| gap.abs_diff(want) <= 1), "{asked:?}");
+    assert_eq!(done(&mut server), [DoneReason::ClientSilent]);
+    assert!(server.endpoint.is_idle());
+}
+
+/// ACK-11, LIMIT-1.
+#[test]
+fn acknowledgements_beyond_their_limit_forget_the_oldest() {
+    let mut client = Side::new(1, Config { max_acks_per_peer: 2, ..Config::default() });
+    let ids = answered(&mut client, 4);
+    assert_eq!(client.stats().acks_forgotten, 2);
+    client.call(addr(2), 20_000);
+    assert_eq!(acked(&client.take()), ids[2..]);
+    // What was forgotten is asked for.
+    client.hear(addr(2), &kernel(2).server(client.client_port).packet(ids[0] | 1, Body::NeedAck));
+    assert_eq!(acked(&client.take()), ids[..1]);
+}
+
+/// ACK-12, ABORT-1, ABORT-3.
+#[test]
+fn an_rpc_that_failed_is_acknowledged_at_once() {
+    let (mut server, mut client) = pair(Config::default());
+    let rpc = client.call(server.addr, 100);
+    exchange(&mut server, &mut client);
+    assert_eq!(server.requests().len(), 1);
+    let now = client.now;
+    client.endpoint.abort(now, rpc);
+    client.endpoint.abort(now, rpc);
+    assert_eq!(client.events().len(), 1);
+    let sent = client.take();
+    assert_eq!((sent.len(), sent[0].is(PacketType::Ack)), (1, true));
+    server.hear_all(client.addr, &sent);
+    assert_eq!(done(&mut server), [DoneReason::ClientGaveUp]);
+    assert_eq!(client.pass(SEC).len(), 0);
+}

@@ -1,0 +1,141 @@
+//! AMO: a request runs at most once.
+
+use homa_proto::wire::{Body, UnknownReason};
+use homa_proto::{Config, Event, FinishedPolicy, MS, RpcError, SEC};
+
+use crate::kit::{Forger, Side, addr, kernel, ours};
+
+/// The request with this id runs and is acknowledged.
+fn run(server: &mut Side, client: &Forger, id: u64) {
+    server.hear(client.addr, &client.whole(id, 10));
+    let rpcs = server.requests();
+    assert_eq!(rpcs.len(), 1, "{id} runs");
+    server.respond(rpcs[0], 10);
+    server.take();
+    server.hear(client.addr, &client.ack(id, &[]));
+    server.events();
+}
+
+/// Whether the request runs, and is then given up.
+fn runs(server: &mut Side, client: &Forger, id: u64) -> bool {
+    server.hear(client.addr, &client.whole(id, 10));
+    let rpcs = server.requests();
+    let now = server.now;
+    rpcs.iter().for_each(|&rpc| server.endpoint.abort(now, rpc));
+    server.events();
+    server.take();
+    !rpcs.is_empty()
+}
+
+/// AMO-1, AMO-2.
+#[test]
+fn a_request_is_handed_over_once_however_often_it_arrives() {
+    let mut server = Side::new(1, Config::default());
+    let client = kernel(2);
+    server.hear(client.addr, &client.whole(2, 10));
+    let rpc = server.requests()[0];
+    for state in ["in service", "answered", "acknowledged"] {
+        for _ in 0..3 {
+            server.hear(client.addr, &client.whole(2, 10));
+            assert_eq!(server.requests().len(), 0, "{state}");
+        }
+        match state {
+            "in service" => {
+                // It stays for as long as the client is there.
+                for _ in 0..20 {
+                    server.pass(SEC);
+                    server.hear(client.addr, &client.resend(2, 0, None));
+                }
+                server.respond(rpc, 10);
+            }
+            "answered" => {
+                server.hear(client.addr, &client.resend(2, 0, None));
+                assert!(server.take().iter().any(|sent| sent.range() == Some((0, 10))), "AMO-2");
+                server.hear(client.addr, &client.ack(2, &[]));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(server.stats().drop_finished, 3);
+}
+
+/// AMO-3, AMO-4, AMO-5, AMO-7, ABORT-5.
+#[test]
+fn a_finished_id_is_kept_for_a_packet_lifetime_and_then_serves_again() {
+    let lifetime_ns = 10 * SEC;
+    for aborted in [false, true] {
+        let config = Config { max_packet_lifetime_ns: lifetime_ns, incarnation: 7, ..Config::default() };
+        let mut server = Side::new(1, config);
+        let client = kernel(2);
+        if aborted {
+            assert!(runs(&mut server, &client, 2));
+        } else {
+            run(&mut server, &client, 2);
+        }
+        server.pass(lifetime_ns / 2);
+        run(&mut server, &client, 4); // Of the same block: it holds the block for its own lifetime.
+        server.pass(lifetime_ns - 1);
+        assert!(!runs(&mut server, &client, 2) && !runs(&mut server, &client, 4));
+        server.hear(client.addr, &client.resend(4, 0, None));
+        assert_eq!(server.take().len(), 0, "what a kernel would take for a reason to send it again");
+        let marked = ours(2, 5);
+        server.hear(client.addr, &marked.resend(4, 0, None));
+        assert_eq!(server.take()[0].packet.body, Body::RpcUnknown(UnknownReason::Finished));
+        server.pass(1);
+        assert!(runs(&mut server, &client, 2) && runs(&mut server, &client, 4), "AMO-7");
+    }
+}
+
+/// AMO-6.
+#[test]
+fn a_full_table_refuses_or_forgets_as_the_policy_says() {
+    for policy in [FinishedPolicy::Refuse, FinishedPolicy::ForgetOldest] {
+        let config = Config { max_finished_blocks: 3, finished_policy: policy, ..Config::default() };
+        let mut server = Side::new(1, config);
+        let client = kernel(2);
+        for block in 0..3 {
+            run(&mut server, &client, 128 * block + 2);
+        }
+        let refuses = policy == FinishedPolicy::Refuse;
+        assert_eq!(runs(&mut server, &client, 128 * 3 + 2), !refuses);
+        assert_eq!(runs(&mut server, &client, 2), !refuses, "the oldest");
+        assert!(!runs(&mut server, &client, 128 * 2 + 2), "a younger one");
+        let stats = server.stats();
+        assert_eq!((stats.drop_finished_full > 0, stats.finished_forgotten > 0), (refuses, !refuses));
+        server.pass(11 * SEC);
+        assert!(runs(&mut server, &client, 128 * 3 + 4), "room comes with time");
+    }
+}
+
+/// AMO-8.
+#[test]
+fn finished_ids_of_an_earlier_incarnation_hold_nothing_up() {
+    let mut server = Side::new(1, Config::default());
+    run(&mut server, &ours(2, 5), 2);
+    assert!(!runs(&mut server, &ours(2, 5), 2));
+    assert!(runs(&mut server, &ours(2, 6), 2));
+    assert!(!runs(&mut server, &ours(2, 5), 2), "a packet of the earlier one");
+    assert_eq!(server.stats().drop_stale_incarnation, 1);
+}
+
+/// AMO-9, ABORT-1, ABORT-2.
+#[test]
+fn a_request_that_failed_is_never_sent_again() {
+    let mut client = Side::new(1, Config { max_resends: 2, ..Config::default() });
+    let rpc = client.call(addr(2), 100);
+    let id = client.id(rpc) | 1;
+    client.pass(SEC);
+    assert!(matches!(client.events()[..], [Event::Failed { error: RpcError::Timeout, .. }]));
+    let server = kernel(2).server(client.client_port);
+    for packet in [
+        server.resend(id, 0, None),
+        server.unknown(id, UnknownReason::Unknown),
+        server.grant(id, 100, 1),
+        server.whole(id, 10),
+    ] {
+        client.hear(addr(2), &packet);
+    }
+    let sent: Vec<_> = client.take().into_iter().chain(client.pass(100 * MS)).collect();
+    assert!(sent.iter().all(|sent| sent.range().is_none()), "{sent:?}");
+    assert_eq!(client.events(), []);
+}

@@ -1,0 +1,189 @@
+//! PEER: silence, unreachable peers, restarts.
+
+use homa_proto::wire::{Body, Cutoffs, PacketType};
+use homa_proto::{Config, DoneReason, Event, MS, RpcError, SEC, Time, Unreachable};
+
+use crate::kit::{Forger, Side, addr, kernel, ours};
+
+fn ends(side: &mut Side) -> (Vec<RpcError>, Vec<DoneReason>) {
+    let (mut errors, mut reasons) = (Vec::new(), Vec::new());
+    for event in side.events() {
+        match event {
+            Event::Failed { error, .. } => errors.push(error),
+            Event::Done { reason, .. } => reasons.push(reason),
+            _ => {}
+        }
+    }
+    (errors, reasons)
+}
+
+/// PEER-3.
+#[test]
+fn every_packet_about_an_rpc_keeps_it() {
+    let signs: [fn(&Forger, u64) -> homa_proto::wire::Packet; 4] = [
+        |server, id| server.packet(id, Body::Busy),
+        |server, id| server.packet(id, Body::NeedAck),
+        |server, id| server.grant(id, 50, 1),
+        |server, id| server.resend(id, 0, None),
+    ];
+    for (which, sign) in signs.into_iter().enumerate() {
+        let mut client = Side::new(1, Config { max_resends: 3, ..Config::default() });
+        let rpc = client.call(addr(2), 100);
+        let id = client.id(rpc) | 1;
+        let server = kernel(2).server(client.client_port);
+        for _ in 0..100 {
+            client.pass(40 * MS);
+            client.hear(addr(2), &sign(&server, id));
+            assert_eq!(ends(&mut client).0, [], "sign {which}");
+        }
+        client.pass(SEC);
+        assert_eq!(ends(&mut client).0, [RpcError::Timeout], "sign {which}: without it the RPC ends");
+    }
+}
+
+/// PEER-4.
+#[test]
+fn a_report_ends_the_rpcs_that_it_concerns() {
+    let reports = [
+        (Unreachable::Peer, vec![RpcError::Unreachable; 2]),
+        (Unreachable::Port { port: 99, rpc_id: None }, vec![RpcError::NoSuchPort; 2]),
+        (Unreachable::Port { port: 98, rpc_id: None }, vec![]),
+    ];
+    for (report, errors) in reports {
+        let mut client = Side::new(1, Config::default());
+        for to in [2, 2, 3] {
+            client.call(addr(to), 100);
+        }
+        client.take();
+        let now = client.now;
+        client.endpoint.peer_unreachable(now, addr(2), report);
+        client.pass(MS);
+        assert_eq!(ends(&mut client).0, errors, "{report:?}");
+        assert_eq!(client.endpoint.open_rpcs(), 3 - errors.len());
+    }
+}
+
+/// PEER-5, PEER-12, AMO-2.
+#[test]
+fn a_server_asks_a_silent_client_several_times_and_then_frees_its_rpcs() {
+    let mut server = Side::new(1, Config::default());
+    let client = kernel(2);
+    server.hear(client.addr, &client.whole(2, 10));
+    server.hear(client.addr, &client.whole(4, 10));
+    // Any packet, about this or another RPC, ends the silence.
+    for _ in 0..4 {
+        server.pass(1_500 * MS);
+        server.hear(client.addr, &client.packet(77, Body::Freeze));
+    }
+    assert_eq!((server.requests().len(), ends(&mut server).1.len()), (2, 0));
+    server.take();
+    let asked = server.pass(2 * SEC + MS);
+    let asked = asked.iter().filter(|sent| sent.is(PacketType::NeedAck)).count();
+    assert!((3..=20).contains(&asked), "{asked}");
+    assert_eq!(ends(&mut server).1, [DoneReason::ClientSilent; 2]);
+    assert!(server.endpoint.is_idle());
+}
+
+/// PEER-6, PEER-7.
+#[test]
+fn a_newer_incarnation_replaces_all_that_was_known_of_the_peer() {
+    let mut side = Side::new(1, Config::default());
+    let old = ours(2, 5);
+    side.hear(old.addr, &old.whole(2, 10));
+    let rpc = side.requests()[0];
+    side.take();
+    let server = old.server(side.client_port);
+    let cutoffs = Cutoffs { cutoffs: [1; 8], version: 9, unsched_limit: None };
+    side.hear(old.addr, &server.packet(3, Body::Cutoffs(cutoffs)));
+    let heard_of = side.call(old.addr, 100);
+    let id = side.id(heard_of) | 1;
+    side.hear(old.addr, &server.packet(id, Body::Busy));
+    let fresh = side.call(old.addr, 100);
+    let fresh_id = side.id(fresh) | 1;
+    side.take();
+    let new = ours(2, 6).server(side.client_port);
+    // An answer that only the new incarnation can have given: that RPC goes on.
+    side.hear(new.addr, &new.data(fresh_id, 5_000, 5_000, (0, 1_000)));
+    side.pass(MS);
+    assert_eq!(ends(&mut side), (vec![RpcError::PeerRestarted], vec![DoneReason::ClientRestarted]));
+    let now = side.now;
+    assert!(side.endpoint.send_response(now, rpc, 10).is_err());
+    assert!(side.endpoint.rpc_id(fresh).is_some());
+    side.call(old.addr, 100);
+    let sent = side.take();
+    assert_eq!(sent.last().unwrap().data().cutoff_version, 0, "PEER-7");
+    assert_eq!(sent.last().unwrap().data().ack, None);
+}
+
+/// PEER-8, PEER-9, PEER-10.
+#[test]
+fn older_and_absent_incarnations_change_nothing() {
+    let config = Config { client_silence_ns: 1_000 * SEC, ..Config::default() };
+    let lifetime_ns = config.max_packet_lifetime_ns;
+    let mut server = Side::new(1, config);
+    let from = |n| ours(2, n);
+    server.hear(addr(2), &kernel(2).whole(2, 10));
+    server.hear(addr(2), &from(1 << 39).whole(4, 10));
+    assert_eq!(ends(&mut server).1, [], "PEER-9: the first one told");
+    server.hear(addr(2), &from((1 << 39) - 1).whole(6, 10));
+    assert_eq!((server.stats().drop_stale_incarnation, server.endpoint.open_rpcs()), (1, 2), "PEER-8");
+    server.hear(addr(2), &kernel(2).whole(8, 10));
+    assert_eq!(server.endpoint.open_rpcs(), 3, "PEER-10");
+    server.hear(addr(2), &from(1 << 39).whole(10, 10));
+    assert_eq!((ends(&mut server).1.len(), server.stats().peer_restarts), (0, 0));
+    // The newest is ahead by less than half of all numbers, around their end too.
+    server.hear(addr(2), &from((1 << 40) - 1).whole(12, 10));
+    server.pass(MS);
+    assert_eq!(
+        (ends(&mut server).1, server.stats().peer_restarts),
+        (vec![DoneReason::ClientRestarted; 4], 1)
+    );
+    server.hear(addr(2), &from(3).whole(14, 10));
+    assert_eq!(server.stats().peer_restarts, 2);
+    server.now = server.now + lifetime_ns;
+    server.hear(addr(2), &from(2).whole(16, 10));
+    assert_eq!(server.stats().drop_stale_incarnation, 2);
+    server.now = server.now + 1;
+    server.hear(addr(2), &from(2).whole(18, 10));
+    assert_eq!(server.stats().peer_restarts, 3, "silent for longer than a packet lives: its clock went back");
+}
+
+/// PEER-11.
+#[test]
+fn only_a_peer_with_nothing_open_is_forgotten() {
+    let mut side = Side::new(1, Config { max_peers: 2, ..Config::default() });
+    side.call(addr(2), 10);
+    let client = kernel(3);
+    side.hear(client.addr, &client.whole(2, 10));
+    let rpc = side.requests()[0];
+    side.respond(rpc, 10);
+    side.take();
+    side.hear(client.addr, &client.ack(2, &[]));
+    // One has an RPC, the other a finished id.
+    side.hear(addr(4), &kernel(4).whole(2, 10));
+    assert_eq!((side.stats().drop_peer_limit, side.endpoint.open_rpcs()), (1, 1));
+    side.hear(client.addr, &client.whole(2, 10));
+    assert_eq!(side.stats().drop_finished, 1);
+    side.pass(11 * SEC);
+    side.hear(addr(4), &kernel(4).whole(2, 10));
+    assert_eq!(side.requests().len(), 1, "its ids have expired");
+}
+
+/// PEER-13, SEND-8.
+#[test]
+fn a_time_that_goes_back_is_taken_as_the_last_one() {
+    let mut client = Side::new(1, Config { link_mbps: Some(10), ..Config::default() });
+    client.now = Time::from_ns(SEC);
+    client.call(addr(2), 10_000);
+    client.pass(20 * MS);
+    let (armed, now) = (client.endpoint.poll_timeout(), client.now);
+    client.now = Time::from_ns(3);
+    client.endpoint.handle_timeout(client.now);
+    client.hear(addr(2), &kernel(2).packet(7, Body::Freeze));
+    assert!(client.take().iter().all(|sent| sent.range().is_none()) || client.stats().pacer_off == 1);
+    assert_eq!(client.endpoint.poll_timeout(), armed);
+    client.now = now;
+    client.pass(2 * SEC);
+    assert_eq!(ends(&mut client).0, [RpcError::Timeout]);
+    assert!(client.endpoint.is_idle());
+}

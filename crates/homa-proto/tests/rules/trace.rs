@@ -1,0 +1,106 @@
+//! TRACE and FREEZE: what is recorded and told, and that it changes nothing.
+
+use homa_proto::wire::Body;
+use homa_proto::{Config, Event};
+use homa_trace::{Clock, EventKind, Trace};
+
+use crate::kit::{Side, addr, exchange, kernel, ours};
+
+fn run(trace: impl Fn() -> Trace) -> (Side, Vec<String>) {
+    let config = |n: u8| Config {
+        seed: n.into(),
+        incarnation: 1_000 + u64::from(n),
+        unsched_bytes: 5_000,
+        link_mbps: Some(10_000),
+        ..Config::default()
+    };
+    let mut server = Side::traced(1, config(1), trace());
+    let mut client = Side::traced(2, config(2), trace());
+    let mut said = Vec::new();
+    client.call(server.addr, 60_000);
+    for _ in 0..2_000 {
+        for sent in client.pass(10_000) {
+            server.hear(client.addr, &sent.packet);
+            said.push(sent.packet.to_string());
+        }
+        for rpc in server.requests() {
+            server.respond(rpc, 60_000);
+        }
+        for sent in server.pass(10_000) {
+            client.hear(server.addr, &sent.packet);
+            said.push(sent.packet.to_string());
+        }
+    }
+    exchange(&mut server, &mut client);
+    assert_eq!(client.stats().responses_delivered, 1);
+    (client, said)
+}
+
+/// TRACE-1, TRACE-3.
+#[test]
+fn packets_grants_and_waits_are_recorded_and_change_nothing() {
+    let (mut off, packets) = run(Trace::off);
+    let (mut on, packets_traced) = run(|| Trace::new(4_096, Clock::Virtual));
+    assert_eq!(packets, packets_traced);
+    assert_eq!(off.endpoint.trace().iter().count(), 0);
+    let (sent, received) = (on.stats().packets_sent, on.stats().packets_received);
+    let (granted, grants) = (on.stats().grants_sent, on.stats().grants_received);
+    let mut count =
+        |kind| on.endpoint.trace().iter().filter(|record| record.event() == Some(kind)).count() as u64;
+    assert_eq!(count(EventKind::PacketSent), sent);
+    assert_eq!(count(EventKind::PacketReceived), received);
+    assert_eq!((count(EventKind::GrantSent), count(EventKind::GrantReceived)), (granted, grants));
+    assert!(count(EventKind::WaitGrant) > 0 && count(EventKind::WaitPacer) > 0);
+    assert!(granted > 0 && grants > 0);
+}
+
+/// TRACE-2.
+#[test]
+fn every_dropped_packet_raises_one_counter_of_its_own() {
+    let mut side = Side::new(1, Config::default());
+    let from = kernel(2);
+    let drops = |side: &Side| -> Vec<(&'static str, u64)> {
+        let entries = side.stats().entries().into_iter();
+        entries.filter(|entry| entry.0.starts_with("drop_")).map(|entry| (entry.0, entry.1)).collect()
+    };
+    side.hear(from.addr, &from.data(2, 3_000, 3_000, (0, 1_000)));
+    let mut no_port = from.whole(8, 10);
+    no_port.common.dest_port = 98;
+    let packets = [
+        ("drop_duplicate", from.data(2, 3_000, 3_000, (0, 1_000))),
+        ("drop_length_mismatch", from.data(2, 4_000, 3_000, (1_000, 1_000))),
+        ("drop_unknown_rpc", from.whole(5, 10)),
+        ("drop_no_port", no_port),
+        ("drop_nonsense", from.grant(2, 100, 1)),
+        ("drop_too_large", from.data(10, 2_000_000, 3_000, (0, 1_000))),
+    ];
+    for (name, packet) in packets {
+        let before = drops(&side);
+        side.hear(from.addr, &packet);
+        let raised: Vec<_> =
+            drops(&side).into_iter().zip(before).filter(|(after, before)| after != before).collect();
+        assert_eq!(raised.len(), 1, "{packet}: {raised:?}");
+        assert_eq!((raised[0].0.0, raised[0].0.1), (name, raised[0].1.1 + 1));
+    }
+}
+
+/// FREEZE-1, FREEZE-2.
+#[test]
+fn a_freeze_is_told_and_neither_answered_nor_passed_on() {
+    let mut side = Side::new(1, Config::default());
+    for (from, known) in [(kernel(2), false), (ours(3, 4), true)] {
+        if known {
+            side.hear(from.addr, &from.whole(2, 10));
+            side.call(from.addr, 10);
+            side.take();
+            side.events();
+        }
+        let rpcs = side.endpoint.open_rpcs();
+        for id in [2, 3, 40] {
+            side.hear(from.addr, &from.packet(id, Body::Freeze));
+            assert_eq!(side.events(), [Event::Freeze { peer: from.addr }]);
+            assert_eq!((side.take().len(), side.endpoint.open_rpcs()), (0, rpcs));
+        }
+    }
+    assert_eq!(side.endpoint.known_peers(), 1, "{:?}", addr(2));
+}
