@@ -4,7 +4,6 @@
 mod capture;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::ops::Range;
 
 use capture::{Seen, What, be16};
@@ -92,28 +91,12 @@ enum Checksum {
 }
 
 fn checksum_form(seen: &Seen, bytes: &[u8]) -> Checksum {
-    const TCP: u32 = 6;
-    let mut pseudo = match (seen.from, seen.to) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => [from.octets(), to.octets()].concat(),
-        (IpAddr::V6(from), IpAddr::V6(to)) => [from.octets(), to.octets()].concat(),
-        _ => unreachable!("one packet has addresses of one kind"),
-    };
-    pseudo.extend((bytes.len() as u32).to_be_bytes());
-    pseudo.extend(TCP.to_be_bytes());
-    if ones_complement_sum(&pseudo) == be16(bytes, 16) {
+    let mut sum = capture::pseudo_header(seen.from, seen.to, bytes.len() as u32);
+    if capture::ones_complement_sum(&sum) == be16(bytes, 16) {
         return Checksum::Partial;
     }
-    pseudo.extend(bytes);
-    if ones_complement_sum(&pseudo) == 0xffff { Checksum::Whole } else { Checksum::Other }
-}
-
-fn ones_complement_sum(bytes: &[u8]) -> usize {
-    let word = |pair: &[u8]| usize::from(pair[0]) << 8 | usize::from(pair.get(1).copied().unwrap_or(0));
-    let mut sum: usize = bytes.chunks(2).map(word).sum();
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    sum
+    sum.extend(bytes);
+    if capture::ones_complement_sum(&sum) == 0xffff { Checksum::Whole } else { Checksum::Other }
 }
 
 #[test]

@@ -131,3 +131,26 @@ pub fn be16(bytes: &[u8], at: usize) -> usize {
 fn u32_le(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }
+
+/// What TCP's checksum begins with, which Linux Homa's counts as: the addresses, the length, and TCP's protocol number.
+pub fn pseudo_header(from: IpAddr, to: IpAddr, length: u32) -> Vec<u8> {
+    const TCP: u32 = 6;
+    let mut bytes = match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => [from.octets(), to.octets()].concat(),
+        (IpAddr::V6(from), IpAddr::V6(to)) => [from.octets(), to.octets()].concat(),
+        _ => panic!("one packet has addresses of one kind"),
+    };
+    bytes.extend(length.to_be_bytes());
+    bytes.extend(TCP.to_be_bytes());
+    bytes
+}
+
+/// RFC 1071, without the complement at the end.
+pub fn ones_complement_sum(bytes: &[u8]) -> usize {
+    let word = |pair: &[u8]| usize::from(pair[0]) << 8 | usize::from(pair.get(1).copied().unwrap_or(0));
+    let mut sum: usize = bytes.chunks(2).map(word).sum();
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    sum
+}
