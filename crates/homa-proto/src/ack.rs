@@ -10,7 +10,7 @@ use crate::time::Time;
 use crate::wire::{Ack, AckList, Body, Common, MAX_ACKS};
 
 impl Endpoint {
-    /// A client RPC is over: its server may forget it as soon as a packet has said so.
+    /// A client RPC is over: its server may forget it as soon as a packet has said so (ACK-1).
     pub(crate) fn queue_ack(&mut self, rpc: &Rpc) {
         let max = self.config.max_acks_per_peer as usize;
         let peer = &mut self.peers[rpc.peer];

@@ -85,6 +85,7 @@ impl Endpoint {
         assert!(waiting.iter().all(|&slot| self.rpcs.contains(slot as usize)), "waiting RPCs exist");
     }
 
+    /// LIMIT-1
     fn check_bounds(&self) {
         let config = &self.config;
         assert!(self.rpcs.len() <= config.max_rpcs as usize, "max_rpcs");

@@ -47,6 +47,7 @@ pub struct Endpoint {
     pub(crate) config: Config,
     pub(crate) incarnation: Incarnation,
     pub(crate) stats: Stats,
+    /// TRACE-3: written, and read by the caller only.
     pub(crate) trace: Trace,
     pub(crate) now: Time,
     pub(crate) rpcs: Slab<Rpc>,
@@ -181,7 +182,7 @@ impl Endpoint {
         }
         self.check_length(length)?;
         if self.rpcs.len() >= self.config.max_rpcs as usize {
-            return Err(SendError::LimitReached { name: "max_rpcs" });
+            return Err(SendError::LimitReached { name: "max_rpcs" }); // LIMIT-2
         }
         if self.ids_left == 0 {
             return Err(SendError::NoIds); // HOST-3
@@ -195,7 +196,7 @@ impl Endpoint {
         if length > KERNEL_MAX_MESSAGE && known.heard && !known.is_ours() {
             return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
         }
-        let id = self.next_id;
+        let id = self.next_id; // ID-3: one count for all ports.
         self.next_id = next_id(id);
         self.ids_left -= 1;
         let life = self.peers[peer].life;
@@ -218,7 +219,7 @@ impl Endpoint {
     /// Nothing was sent: the message is empty or too large, the RPC is gone or answered, or a limit is reached.
     pub fn send_response(&mut self, now: Time, rpc: RpcKey, length: u32) -> Result<(), SendError> {
         self.advance(now);
-        let slot = self.slot(rpc).ok_or(SendError::UnknownRpc)?;
+        let slot = self.slot(rpc).ok_or(SendError::UnknownRpc)?; // ABORT-6
         self.check_length(length)?;
         let unsched_bytes = self.config.unsched_bytes;
         let rpc = &mut self.rpcs[slot as usize];
@@ -231,7 +232,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives an RPC up, on either side. One event ends it; a dead key is ignored.
+    /// Gives an RPC up, on either side. One event ends it (ABORT-1); a dead key is ignored.
     pub fn abort(&mut self, now: Time, rpc: RpcKey) {
         let now = self.advance(now);
         if let Some(slot) = self.slot(rpc) {
@@ -405,6 +406,7 @@ impl Endpoint {
         self.ready.remove(slot);
         self.retransmits.remove(slot);
         let mut rpc = self.rpcs.remove(slot as usize);
+        // ABORT-3: the key names nothing from here on.
         self.generations[slot as usize] = self.generations[slot as usize].wrapping_add(1);
         self.grants.remove(slot, rpc.peer);
         self.grants.recount(&mut rpc.incoming.counted, 0);
@@ -433,11 +435,11 @@ impl Endpoint {
         self.stats.responses_delivered += 1;
         self.trace.record(EventKind::RpcEnd, rpc.id, 0, 0);
         self.queue_ack(&rpc);
-        let CallOptions { cookie, private, .. } = rpc.options;
+        let CallOptions { cookie, private, .. } = rpc.options; // ID-13
         self.events.push_back(Event::Response { rpc: key, cookie, private, length: rpc.incoming.length });
     }
 
-    /// Ends a client RPC with an error.
+    /// Ends a client RPC with an error. Its message goes with it, so that nothing of it can be sent again (AMO-9).
     pub(crate) fn end_with_error(&mut self, slot: u32, error: RpcError) {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);
@@ -458,7 +460,7 @@ impl Endpoint {
         self.events.push_back(Event::Failed { rpc: key, cookie, private, error });
     }
 
-    /// Frees a server RPC; its id counts as finished if the application has seen it (AMO-3).
+    /// Frees a server RPC; its id counts as finished if the application has seen it (AMO-2, AMO-3, ABORT-5).
     pub(crate) fn end_server(&mut self, now: Time, slot: u32, reason: DoneReason) {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);

@@ -89,7 +89,7 @@ impl FinishedIds {
         self.policy == FinishedPolicy::Refuse && self.len >= self.max_blocks
     }
 
-    /// Whether `id` finished within the lifetime; exact to its block (AMO-5), whenever `expire` was last called.
+    /// Whether `id` finished within the lifetime (AMO-7); exact to its block (AMO-5), whenever `expire` was last called.
     pub(crate) fn contains(&self, now: Time, peer: u32, restarts: u32, id: u64) -> bool {
         let (key, bit) = split(peer, restarts, id);
         let holds = |block: &Block| block.bits & bit != 0 && now.since(block.last) < self.lifetime_ns;

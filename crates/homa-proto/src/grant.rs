@@ -263,7 +263,7 @@ impl Endpoint {
         self.grant(now, slot, end, highest);
     }
 
-    /// Raises the granted end of an incoming message to `end` and tells its sender.
+    /// Raises the granted end of an incoming message to `end` (GRANT-7: never lowers it) and tells its sender.
     fn grant(&mut self, now: Time, slot: u32, end: u32, priority: u8) {
         let rpc = &mut self.rpcs[slot as usize];
         rpc.incoming.granted = end;

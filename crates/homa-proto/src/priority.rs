@@ -25,7 +25,7 @@ pub(crate) fn unscheduled(cutoffs: &[u32; PRIORITIES], version: u16, length: u32
 
 /// Priority to grant to the message of `rank` (0: fewest bytes to go) among `active` ones (PRIO-6).
 pub(crate) fn scheduled(rank: usize, active: usize, max_sched_prio: u8) -> u8 {
-    let levels = usize::from(max_sched_prio) + 1;
+    let levels = usize::from(max_sched_prio) + 1; // PRIO-7
     let highest = active.min(levels) - 1;
     highest.saturating_sub(rank) as u8
 }

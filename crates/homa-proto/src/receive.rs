@@ -45,6 +45,7 @@ impl Endpoint {
             Ok(packet) => {
                 let word = packet_word(packet.body.packet_type() as u8, rx.wire_len as u32);
                 let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
+                // TRACE-1
                 self.trace.record(EventKind::PacketReceived, packet.common.sender_id ^ 1, word, offset);
                 self.sight_peer(now, rx, &packet).and_then(|peer| self.dispatch(now, rx, peer, &packet, sink))
             }
@@ -167,7 +168,8 @@ impl Endpoint {
         }
     }
 
-    /// The RPC that a packet is about (ID-2, ID-5, ID-8), or how to count its absence.
+    /// The RPC that a packet is about (ID-2, ID-5, ID-8), or how to count its absence. One that was aborted or has ended has left
+    /// these tables (ABORT-2). A look-up costs the same however many RPCs are open (RECV-9).
     fn find_rpc(&self, peer: Option<u32>, sender_id: u64) -> Result<u32, Drop> {
         let Some(peer) = peer else { return Err(drop_as!(drop_unknown_rpc)) };
         let id = sender_id ^ 1;
@@ -215,7 +217,8 @@ impl Endpoint {
         self.receive_bytes(now, slot, data, payload, sink)
     }
 
-    /// Makes the state of a request of which this is the first packet to arrive, wherever in the message it belongs.
+    /// Makes the state of a request of which this is the first packet to arrive, wherever in the message it belongs (RECV-1). Only
+    /// DATA comes here (RECV-10).
     fn open_server_rpc(
         &mut self,
         now: Time,
@@ -243,7 +246,7 @@ impl Endpoint {
             self.end_of_life(now, slot); // Only an RPC of the peer's earlier life can still stand here.
         }
         if peer.is_some_and(|peer| self.finished.contains(now, peer, self.peers[peer].restarts, id)) {
-            return Err(drop_as!(drop_finished)); // AMO-3
+            return Err(drop_as!(drop_finished)); // AMO-1, AMO-3
         }
         if self.finished.must_refuse() {
             self.expire_finished(now);
@@ -252,7 +255,7 @@ impl Endpoint {
             }
         }
         if self.rpcs.len() >= self.config.max_rpcs as usize {
-            return Err(drop_as!(drop_rpc_limit));
+            return Err(drop_as!(drop_rpc_limit)); // LIMIT-3
         }
         // LIMIT-4: a quarter is left to responses.
         if !self.has_room(data.message_length, self.config.max_incoming_bytes / 4 * 3) {
@@ -293,10 +296,11 @@ impl Endpoint {
         if is_client && !self.has_room(data.message_length, self.config.max_incoming_bytes) {
             return Err(drop_as!(drop_buffer_limit));
         }
+        // RECV-7, LIMIT-7: what the packet claims is counted here, and memory for it may be taken from here on.
         self.incoming_bytes += u64::from(data.message_length);
         let incoming = &mut self.rpcs[slot as usize].incoming;
         incoming.length = data.message_length;
-        // GRANT-1: what the sender says it sends unasked; a wrong value only changes when we first grant or ask again.
+        // GRANT-1, WIRE-10: what the sender says it sends unasked; a wrong value only changes when we first grant or ask again.
         incoming.granted = data.incoming.min(data.message_length);
         self.cutoffs.observe(data.message_length, incoming.granted.max(1));
         Ok(())
@@ -326,7 +330,7 @@ impl Endpoint {
         let write = |from: u32, to: u32| {
             sink.write(key, length, from, to - from, payload.part(from - start, to - from)); // RECV-2
         };
-        let max_gaps = self.config.max_gaps as usize;
+        let max_gaps = self.config.max_gaps as usize; // RECV-4
         let fresh =
             incoming.gaps.insert(start, end, max_gaps, write).map_err(|_| drop_as!(drop_gap_limit))?;
         if fresh == 0 {
@@ -343,7 +347,7 @@ impl Endpoint {
             self.response_began(slot);
         }
         if complete {
-            self.message_complete(slot);
+            self.message_complete(slot); // RECV-5
             return Ok(());
         }
         self.report_readable(slot);
@@ -422,6 +426,7 @@ impl Endpoint {
                 self.end_server(now, slot, DoneReason::ClientGaveUp); // RESEND-15
                 return Ok(());
             }
+            // RESEND-17
             (_, UnknownReason::NoSuchPort) => RpcError::NoSuchPort,
             (_, UnknownReason::TooLarge) => RpcError::MessageTooLarge,
             (_, UnknownReason::Finished) => RpcError::ResponseLost,

@@ -64,11 +64,13 @@ impl Endpoint {
         rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff)
     }
 
+    /// RESEND-1, RESEND-2: both sides ask alike for what they wait for.
     fn receiver_timer(&mut self, now: Time, slot: u32) {
         let due = self.resend_due(slot);
         let rpc = &self.rpcs[slot as usize];
         if now < due {
             self.timers.arm(slot, due);
+        // RESEND-6, PEER-12
         } else if u32::from(rpc.tries) >= self.config.max_resends {
             self.give_up(now, slot);
         } else {
@@ -84,7 +86,7 @@ impl Endpoint {
         }
     }
 
-    /// PEER-1.
+    /// PEER-1, PEER-2: the peer may serve its other RPCs.
     fn give_up(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         if rpc.state.is_client() {
@@ -260,7 +262,7 @@ impl Endpoint {
             resend.offset,
         );
         match rpc.state {
-            State::Requesting | State::Responding => self.send_again(slot, resend),
+            State::Requesting | State::Responding => self.send_again(slot, resend), // SEND-14
             State::ResponseArriving => Ok(()), // Older than the response that the server has begun.
             State::InService => {
                 self.send_busy(slot); // RESEND-11
@@ -281,6 +283,7 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         let outgoing = &mut rpc.outgoing;
         let end = resend.length.map_or(outgoing.next, |length| resend.offset.saturating_add(length));
+        // RESEND-9. As after a grant, the priority holds for what has not been sent.
         if resend.length.is_some() && outgoing.grant(end) {
             outgoing.sched_priority = resend.priority.min(highest);
         }
@@ -290,6 +293,7 @@ impl Endpoint {
             self.send_busy(slot);
             return Ok(());
         }
+        // PRIO-13
         if !self.retransmits.add(slot, sent, resend.priority.min(highest)) {
             return Err(|stats| &mut stats.drop_retransmit_limit);
         }

@@ -76,7 +76,7 @@ impl Ready {
         }
     }
 
-    /// The message whose turn it is: the shortest, or the oldest where it has earned a packet of `packet` bytes.
+    /// The message whose turn it is (SEND-3): the shortest, or the oldest where it has earned a packet of `packet` bytes.
     fn choose(&self, packet: u32) -> Option<u32> {
         let earned = self.fifo_credit >= u64::from(packet) * 1000;
         if earned { self.fifo.head() } else { self.shortest.first() }
@@ -162,6 +162,7 @@ impl Endpoint {
                 continue;
             }
             let len = self.max_payload(rpc.peer).min(range.end - range.start);
+            // SEND-10: it was sent before, so it lies within the grant; the pacer holds it back as any other.
             if !self.pacer_admits(now, len, slot) {
                 return None;
             }
@@ -230,7 +231,7 @@ impl Endpoint {
             message_length: rpc.outgoing.length,
             incoming: rpc.outgoing.granted.max(rpc.outgoing.unscheduled),
             ack: peer.acks.pop_front(), // ACK-2
-            cutoff_version: peer.cutoff_version,
+            cutoff_version: peer.cutoff_version, // PRIO-5
             retransmit: part.retransmit,
             offset: part.offset,
             response_limit: None,
@@ -245,13 +246,13 @@ impl Endpoint {
         self.trace.record(EventKind::PacketSent, rpc.id, word, part.offset);
         Transmit {
             to: peer.addr,
-            priority: part.priority.min(self.config.num_priorities - 1),
+            priority: part.priority.min(self.config.num_priorities - 1), // PRIO-1
             header,
             payload: Some(PayloadRange { rpc: self.key(part.slot), offset: part.offset, len: part.len }),
         }
     }
 
-    /// The header of a packet of ours.
+    /// The header of a packet of ours (ID-7).
     pub(crate) fn common(&self, source_port: u16, dest_port: u16, sender_id: u64) -> Common {
         Common { source_port, dest_port, sender_id, incarnation: self.incarnation }
     }
@@ -281,7 +282,8 @@ impl Endpoint {
         });
     }
 
-    /// Answers a packet about an RPC that is not here: with the packet's ports and id turned round.
+    /// Answers a RESEND for an RPC that is not here, or DATA that is refused with a reason (RESEND-19): with the packet's ports
+    /// and id turned round.
     pub(crate) fn send_unknown(&mut self, to: SocketAddr, heard: &Common, reason: UnknownReason) {
         self.stats.unknowns_sent += 1;
         let common = self.common(heard.dest_port, heard.source_port, heard.sender_id ^ 1);

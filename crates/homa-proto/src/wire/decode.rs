@@ -1,4 +1,4 @@
-//! From bytes to a valid packet.
+//! From bytes to a valid packet, whatever the bytes are: nothing here panics or reads beyond them (WIRE-13).
 
 use thiserror::Error;
 use zerocopy::FromBytes;
@@ -86,7 +86,7 @@ impl DecodeError {
 /// Other types may be longer than their header: the rest is ignored, as Linux Homa does.
 ///
 /// # Errors
-/// See [`DecodeError`]; never for the content of fields that Linux Homa ignores.
+/// See [`DecodeError`]; never for the content of fields that Linux Homa ignores (WIRE-3).
 pub fn decode(bytes: &[u8], wire_len: usize) -> Result<Packet, DecodeError> {
     let bytes = bytes.get(..wire_len).unwrap_or(bytes);
     let header: &CommonHeader = view(bytes)?;
@@ -113,6 +113,7 @@ where
 {
     match T::ref_from_prefix(bytes) {
         Ok((header, _)) => Ok(header),
+        // WIRE-2
         Err(_) => Err(DecodeError::TooShort { needed: size_of::<T>(), got: bytes.len() }),
     }
 }
@@ -126,6 +127,7 @@ fn common(header: &CommonHeader) -> Common {
     }
 }
 
+/// ID-11: without the mark the fields are another peer's, and may hold anything.
 fn incarnation(header: &CommonHeader) -> Incarnation {
     if header.urgent.get() == OURS_MAGIC {
         Incarnation::from_wire(header.flags, header.window.get(), header.checksum.get())
@@ -137,13 +139,13 @@ fn incarnation(header: &CommonHeader) -> Incarnation {
 /// The DATA header and the number of payload bytes that belong to the message.
 fn data(header: &DataHeader, wire_len: usize) -> Result<(Data, u32), DecodeError> {
     if header.common.sender_id.get() <= 1 {
-        return Err(DecodeError::NoRpcId);
+        return Err(DecodeError::NoRpcId); // WIRE-18
     }
     let message_length = match header.message_length.get() {
-        0 => return Err(DecodeError::ZeroLength),
+        0 => return Err(DecodeError::ZeroLength), // WIRE-7
         length => in_range(length, DecodeError::BadLength(length))?,
     };
-    // Segmentation offload copies one `sequence` into all segments and counts up the segment's own offset;
+    // WIRE-4, WIRE-12: segmentation offload copies one `sequence` into all segments and counts up the segment's own offset;
     // without it Linux Homa fills in only `sequence`.
     let offset = match header.segment_offset.get() {
         OFFSET_IN_SEQUENCE => header.common.sequence.get(),
@@ -154,7 +156,8 @@ fn data(header: &DataHeader, wire_len: usize) -> Result<(Data, u32), DecodeError
         return Err(DecodeError::BadOffset { offset, message_length });
     }
     let payload_len = match wire_len.saturating_sub(DATA_HEADER_LEN) {
-        0 => return Err(DecodeError::EmptyPayload),
+        0 => return Err(DecodeError::EmptyPayload), // WIRE-9
+        // RECV-3: what lies beyond the message does not belong to it.
         payload => u32::try_from(payload).unwrap_or(u32::MAX).min(left),
     };
     let data = Data {
@@ -214,7 +217,7 @@ fn cutoffs(header: &CutoffsHeader, limited: Option<&CutoffsLimitHeader>) -> Cuto
 
 fn ack_list(header: &AckHeader) -> Result<AckList, DecodeError> {
     let count = header.count.get();
-    let slots = header.slots.get(..usize::from(count)).ok_or(DecodeError::TooManyAcks(count))?;
+    let slots = header.slots.get(..usize::from(count)).ok_or(DecodeError::TooManyAcks(count))?; // WIRE-6
     let mut acks = AckList::new();
     for slot in slots {
         if let Some(ack) = ack(slot)? {
@@ -232,6 +235,7 @@ fn ack(slot: &AckSlot) -> Result<Option<Ack>, DecodeError> {
     }
 }
 
+/// WIRE-18
 fn in_range(value: u32, error: DecodeError) -> Result<u32, DecodeError> {
     if value > MAX_MESSAGE_LENGTH { Err(error) } else { Ok(value) }
 }

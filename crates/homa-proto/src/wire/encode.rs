@@ -65,7 +65,7 @@ impl fmt::Debug for HeaderBuf {
 /// The header of a packet that says `common` and `body`.
 ///
 /// The caller keeps the ranges that the fields document; [`decode`](super::decode()) then gives back the
-/// same. Out of range, a priority is sent as the highest, a cutoff or the length of a RESEND as
+/// same (WIRE-14). Out of range, a priority is sent as the highest, a cutoff or the length of a RESEND as
 /// [`MAX_MESSAGE_LENGTH`], and the rest as it is, for the receiver to reject. Without an incarnation the
 /// fields that Linux Homa ignores are 0, and what only our peers read is left out: the reason of an
 /// RPC_UNKNOWN and the limits of unscheduled bytes. A limit of 0 is none.
@@ -111,7 +111,7 @@ fn common_header(common: &Common, kind: PacketType, sequence: u32) -> CommonHead
 
 fn data_header(common: &Common, data: &Data) -> DataHeader {
     DataHeader {
-        // Both places of the offset are filled in, so that a receiver may look at either.
+        // WIRE-5: both places of the offset are filled in, so that a receiver may look at either.
         common: common_header(common, PacketType::Data, data.offset),
         message_length: data.message_length.into(),
         incoming: data.incoming.into(),
@@ -156,7 +156,7 @@ fn cutoffs_header(common: &Common, cutoffs: &Cutoffs) -> CutoffsHeader {
 }
 
 fn ack_header(common: &Common, acks: &AckList) -> AckHeader {
-    let mut slots = [ack_slot(None); MAX_ACKS];
+    let mut slots = [ack_slot(None); MAX_ACKS]; // WIRE-6
     for (slot, ack) in slots.iter_mut().zip(acks.iter()) {
         *slot = ack_slot(Some(ack));
     }

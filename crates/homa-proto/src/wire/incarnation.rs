@@ -16,7 +16,7 @@ impl Incarnation {
     pub const NONE: Self = Self(0);
 
     /// The incarnation of the low 40 bits of `value`, or of 1 when these are 0: the result is never
-    /// [`NONE`](Self::NONE).
+    /// [`NONE`](Self::NONE) (ID-10).
     pub const fn new(value: u64) -> Self {
         match value & MASK {
             0 => Self(1),

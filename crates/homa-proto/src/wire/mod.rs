@@ -322,7 +322,7 @@ impl AckList {
     }
 }
 
-/// Why an RPC is unknown to its server or client, as peers of this implementation tell each other.
+/// Why an RPC is unknown to its server or client, as peers of this implementation tell each other (RESEND-16).
 ///
 /// Linux Homa does not say why: its RPC_UNKNOWN decodes as [`Unknown`](Self::Unknown).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]

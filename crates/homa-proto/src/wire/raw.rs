@@ -104,6 +104,7 @@ pub(super) struct AckHeader {
     pub slots: [AckSlot; MAX_ACKS],
 }
 
+// WIRE-1: the lengths that PROTOCOL.md's tables give; the fields stand in their order.
 const _: () = {
     assert!(size_of::<CommonHeader>() == COMMON_LEN);
     assert!(size_of::<DataHeader>() == DATA_HEADER_LEN);
