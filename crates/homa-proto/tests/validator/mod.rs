@@ -120,7 +120,7 @@ impl Validator {
             RESEND => self.resend(to, &bytes),
             RPC_UNKNOWN => self.unknown(&bytes),
             BUSY => no_more_than_the_header(&bytes),
-            CUTOFFS => self.cutoffs(&bytes),
+            CUTOFFS => self.cutoffs(to, &bytes),
             NEED_ACK => {
                 require!(bytes.u64(20) & 1 == 1, "a client asks for an acknowledgement");
                 no_more_than_the_header(&bytes)
@@ -179,7 +179,10 @@ impl Validator {
             "WIRE-10: {end} is sent, incoming {incoming} of {length}"
         );
         require!(retransmit <= 1, "retransmit {retransmit}");
-        require!(bytes.zero(49, 52) || self.has_incarnation, "padding");
+        require!(
+            bytes.zero(49, 52) || self.has_incarnation && is_ours != Some(false),
+            "padding for a kernel"
+        );
         ack_slot(bytes, 36).map_err(|reason| format!("ack of DATA: {reason}"))?;
         let unsched_bytes = self.unsched_bytes;
         let message = self.outgoing.entry((to, id)).or_default();
@@ -247,10 +250,11 @@ impl Validator {
         no_more_than_the_header(bytes)
     }
 
-    fn cutoffs(&self, bytes: &Bytes<'_>) -> Result<(), String> {
+    fn cutoffs(&self, to: SocketAddr, bytes: &Bytes<'_>) -> Result<(), String> {
         // Four more bytes are for our peers; the kernel checks only that there are enough.
         let length = bytes.0.len();
-        require!(length == 62 || length == 66 && self.has_incarnation, "CUTOFFS of {length} bytes");
+        let is_ours = self.has_incarnation && self.ours.get(&to) == Some(&true);
+        require!(length == 62 || length == 66 && is_ours, "CUTOFFS of {length} bytes");
         for level in 0..8 {
             let cutoff = bytes.u32(28 + 4 * level);
             require!(cutoff <= MAX_LENGTH, "cutoff {cutoff} is negative to the kernel");
