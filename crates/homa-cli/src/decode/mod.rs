@@ -115,7 +115,7 @@ impl<W: Write> Decoder<'_, W> {
         let total: u64 = self.counts.values().sum();
         let counts: Vec<String> =
             self.counts.iter().map(|(kind, count)| format!("{count} {}", kind.name())).collect();
-        let shown = if counts.is_empty() { "0 packets".to_owned() } else { counts.join(", ") };
-        format!("{total} shown: {shown}; {} other frames", self.others)
+        let colon = if counts.is_empty() { "" } else { ": " };
+        format!("{total} shown{colon}{}; {} other frames", counts.join(", "), self.others)
     }
 }
