@@ -33,6 +33,9 @@ use crate::wire::Incarnation;
 /// Longest message that Linux Homa takes.
 const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
 
+/// How often expired ids are looked for when a peer must be forgotten: bounds the work, and lets go of a peer's few blocks.
+const EXPIRE_ROUNDS: usize = 16;
+
 /// The protocol state of one host.
 ///
 /// # The drive contract
@@ -187,11 +190,7 @@ impl Endpoint {
         if self.ids_left == 0 {
             return Err(SendError::NoIds); // HOST-3
         }
-        let (peer, evicted) = self
-            .peers
-            .find_or_add(to, now, &self.config)
-            .ok_or(SendError::LimitReached { name: "max_peers" })?;
-        self.stats.peers_evicted += u64::from(evicted);
+        let peer = self.find_or_add_peer(now, to).ok_or(SendError::LimitReached { name: "max_peers" })?;
         let known = &self.peers[peer];
         if length > KERNEL_MAX_MESSAGE && known.heard && !known.is_ours() {
             return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
@@ -223,6 +222,9 @@ impl Endpoint {
         self.check_length(length)?;
         let unsched_bytes = self.config.unsched_bytes;
         let rpc = &mut self.rpcs[slot as usize];
+        if length > KERNEL_MAX_MESSAGE && !self.peers[rpc.peer].is_ours() {
+            return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
+        }
         rpc.state = rpc.state.after(Input::Respond).ok_or(SendError::UnknownRpc)?;
         rpc.outgoing = MessageOut::new(length, unsched_bytes);
         (rpc.tries, rpc.backoff) = (0, 0);
@@ -364,6 +366,17 @@ impl Endpoint {
             return Err(SendError::LimitReached { name: "max_outgoing_bytes" });
         }
         Ok(())
+    }
+
+    /// The peer at `addr`, made if need be; `None` when `max_peers` are known and none of those looked at can be forgotten.
+    pub(crate) fn find_or_add_peer(&mut self, now: Time, addr: SocketAddr) -> Option<u32> {
+        if self.peers.len() >= self.config.max_peers as usize {
+            // Ids whose time has passed keep nobody, whether or not anything else looked at them.
+            (0..EXPIRE_ROUNDS).for_each(|_| self.expire_finished(now));
+        }
+        let (peer, evicted) = self.peers.find_or_add(addr, now, &self.config)?;
+        self.stats.peers_evicted += u64::from(evicted);
+        Some(peer)
     }
 
     pub(crate) fn key(&self, slot: u32) -> RpcKey {

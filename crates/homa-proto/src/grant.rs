@@ -226,9 +226,12 @@ impl Endpoint {
         let window = window(&self.config, active.len());
         for (rank, &slot) in active.iter().enumerate() {
             let incoming = &self.rpcs[slot as usize].incoming;
-            let budget = self.grants.budget.saturating_sub(self.grants.total_incoming);
+            // What a silent sender still owes was set aside and counts again with the next grant (GRANT-5).
+            let counted = self.grants.total_incoming + u64::from(incoming.set_aside());
+            let budget = self.grants.budget.saturating_sub(counted);
             let (received, granted, length) = (incoming.received, incoming.granted, incoming.length);
-            let min = self.config.min_grant_increment;
+            // GRANT-8: more than the budget would never be there to give.
+            let min = self.config.min_grant_increment.min(self.config.max_incoming / 2);
             if let Some(end) = next_grant(received, granted, length, window, budget, min) {
                 let priority = priority::scheduled(rank, active.len(), self.config.max_sched_prio);
                 self.grant(now, slot, end, priority);
@@ -251,8 +254,8 @@ impl Endpoint {
         }
         let Some(slot) = self.grants.fifo.head() else { return };
         let incoming = &self.rpcs[slot as usize].incoming;
-        if incoming.outstanding() >= increment {
-            return; // What the last one gave is still on its way.
+        if incoming.outstanding() >= increment || incoming.set_aside() > 0 {
+            return; // What the last one gave is still on its way, or its sender is silent.
         }
         let end = incoming.granted.saturating_add(increment).min(incoming.length);
         // What it is given is a part of all that is granted, and may be less than the increment at the end of the message.

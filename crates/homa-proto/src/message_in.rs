@@ -43,6 +43,11 @@ impl MessageIn {
         self.granted.saturating_sub(self.received)
     }
 
+    /// Granted bytes on their way that are not counted, since their sender is silent.
+    pub(crate) fn set_aside(&self) -> u32 {
+        self.outstanding() - self.counted
+    }
+
     /// The first missing ranges below the granted end (RESEND-4), at most [`MAX_RANGES`].
     pub(crate) fn missing(&self) -> impl Iterator<Item = Range<u32>> + '_ {
         let tail = self.gaps.end()..self.granted;

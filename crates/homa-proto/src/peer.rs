@@ -130,11 +130,13 @@ impl Peer {
     }
 
     /// Whether nothing would be lost with it (PEER-11).
-    fn is_forgettable(&self) -> bool {
+    fn is_forgettable(&self, now: Time, config: &Config) -> bool {
+        // Whoever still wants an acknowledgement has asked for it long before.
+        let unwanted = now.since(self.last_heard) >= config.max_packet_lifetime_ns;
         self.rpc_count == 0
             && !self.reaped
             && !self.ends_silent
-            && self.acks.is_empty()
+            && (self.acks.is_empty() || unwanted)
             && self.finished_blocks == 0
     }
 
@@ -206,7 +208,7 @@ impl Peers {
             return Some((peer, false));
         }
         let evicted = self.slots.len() >= config.max_peers as usize;
-        if evicted && !self.evict(config.max_peers as usize) {
+        if evicted && !self.evict(now, config) {
             return None;
         }
         let slot = self.slots.insert(Peer::new(addr, now, config.max_packet)) as u32;
@@ -215,10 +217,10 @@ impl Peers {
     }
 
     /// Slots are dense: with `max_peers` peers none is vacant below it.
-    fn evict(&mut self, max_peers: usize) -> bool {
+    fn evict(&mut self, now: Time, config: &Config) -> bool {
         for _ in 0..EVICT_STEPS {
-            self.hand = (self.hand + 1) % max_peers;
-            if self.slots.get(self.hand).is_some_and(Peer::is_forgettable) {
+            self.hand = (self.hand + 1) % config.max_peers as usize;
+            if self.slots.get(self.hand).is_some_and(|peer| peer.is_forgettable(now, config)) {
                 let peer = self.slots.remove(self.hand);
                 self.by_addr.remove(&peer.addr);
                 return true;

@@ -87,7 +87,8 @@ impl Endpoint {
 
     /// The RPC of a packet that shows a peer's restart, if only the new life can have answered it (PEER-6).
     fn known_to_new_life(&self, peer: u32, packet: &Packet) -> Option<u32> {
-        let answers = matches!(packet.body, Body::Data(_) | Body::Grant(_) | Body::Busy);
+        // Whatever else is said about an RPC only a host says that has packets of it.
+        let answers = !matches!(packet.body, Body::RpcUnknown(_) | Body::Freeze | Body::Ack(_));
         let slot = self.find_rpc(Some(peer), packet.common.sender_id).ok()?;
         let rpc = &self.rpcs[slot as usize];
         (answers && rpc.state.is_client() && !rpc.answered).then_some(slot)
@@ -227,7 +228,8 @@ impl Endpoint {
         common: &Common,
         data: &Data,
     ) -> Result<u32, Drop> {
-        let is_ours = !common.incarnation.is_none();
+        // Only a host that shows its incarnation can tell a reason, and without one the client would begin anew at once.
+        let is_ours = !common.incarnation.is_none() && !self.incarnation.is_none();
         if !self.ports.is_server(common.dest_port) || self.reaper.is_closing(common.dest_port) {
             if is_ours {
                 self.send_unknown(rx.from, common, UnknownReason::NoSuchPort); // LIMIT-8
@@ -261,9 +263,7 @@ impl Endpoint {
         if !self.has_room(data.message_length, self.config.max_incoming_bytes / 4 * 3) {
             return Err(drop_as!(drop_buffer_limit));
         }
-        let (peer, evicted) =
-            self.peers.find_or_add(rx.from, now, &self.config).ok_or(drop_as!(drop_peer_limit))?;
-        self.stats.peers_evicted += u64::from(evicted);
+        let peer = self.find_or_add_peer(now, rx.from).ok_or(drop_as!(drop_peer_limit))?;
         let known = &mut self.peers[peer];
         known.heard = true;
         if known.incarnation.is_none() {
@@ -435,11 +435,12 @@ impl Endpoint {
                 rpc.told_unknown = true;
                 return Ok(());
             }
+            // RESEND-14: a peer that says so unasked must not have the request again and again.
+            (State::Requesting, UnknownReason::Unknown) if !rpc.asked => return Ok(()),
             (State::Requesting, UnknownReason::Unknown) => {
-                // It lives, but a server that has no room for the request must not be asked as often as before.
-                let backoff = rpc.backoff;
-                rpc.heard(now);
-                rpc.backoff = backoff;
+                // It lives, but one that never takes the request must not be asked as often as before, nor for ever (PEER-1).
+                (rpc.answered, rpc.asked) = (true, false);
+                rpc.quiet_since = now;
                 // While the request still goes out, the server's answer is older than what is on its way.
                 if !rpc.outgoing.is_ready() && rpc.outgoing.next > 0 {
                     rpc.outgoing.restart(); // RESEND-14

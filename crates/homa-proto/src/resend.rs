@@ -130,6 +130,7 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         rpc.tries = rpc.tries.saturating_add(1);
         rpc.backoff = rpc.backoff.saturating_add(1);
+        rpc.asked = true;
         rpc.quiet_since = now;
         // GRANT-11: a silent sender's grants are given to others until it is heard again.
         self.grants.recount(&mut rpc.incoming.counted, 0);

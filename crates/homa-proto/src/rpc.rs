@@ -75,6 +75,8 @@ pub(crate) struct Rpc {
     pub told_unknown: bool,
     /// The peer has said something about it.
     pub answered: bool,
+    /// A RESEND went since the peer last said that it does not know it.
+    pub asked: bool,
     /// When something was last heard, or asked.
     pub quiet_since: Time,
     pub port: u16,
@@ -98,6 +100,7 @@ impl Rpc {
             told_unknown: false,
             // A request that arrives is the client's word about it.
             answered: !state.is_client(),
+            asked: false,
             quiet_since: now,
             port,
             peer_port,

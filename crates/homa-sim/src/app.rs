@@ -77,9 +77,14 @@ pub struct HostCtx<'a> {
 }
 
 impl HostCtx<'_> {
-    /// The time.
+    /// The network's time. The host's clock may show another.
     pub fn now(&self) -> Time {
         self.fabric.now
+    }
+
+    /// What the host's clock shows: the time that its endpoint is given.
+    pub fn clock(&self) -> Time {
+        self.state.clock.read(self.fabric.now)
     }
 
     /// Index of this host.
@@ -114,14 +119,23 @@ impl HostCtx<'_> {
             None => self.endpoint.open_client_port().expect("one client port is free"),
         };
         self.state.client_port = Some(from_port);
-        let rpc = self.endpoint.send_request(
-            self.fabric.now,
-            from_port,
-            host_address(to),
-            port,
-            length,
-            options,
-        )?;
+        self.call_from(from_port, to, port, length, options)
+    }
+
+    /// Starts an RPC from a client port that the application has opened at [`HostCtx::endpoint`].
+    ///
+    /// # Errors
+    /// As [`Endpoint::send_request`].
+    pub fn call_from(
+        &mut self,
+        from_port: u16,
+        to: usize,
+        port: u16,
+        length: u32,
+        options: CallOptions,
+    ) -> Result<RpcKey, SendError> {
+        let (now, address) = (self.clock(), host_address(to));
+        let rpc = self.endpoint.send_request(now, from_port, address, port, length, options)?;
         self.state.store.start_client(rpc, to as u32, options.cookie, length);
         self.state.counts.started += 1;
         Ok(rpc)
@@ -130,18 +144,18 @@ impl HostCtx<'_> {
     /// Closes the client port; its RPCs end as aborted. The next [`HostCtx::call`] opens another.
     pub fn close_client_port(&mut self) {
         if let Some(port) = self.state.client_port.take() {
-            self.endpoint.close_port(self.fabric.now, port);
+            self.endpoint.close_port(self.clock(), port);
         }
     }
 
-    /// Closes a server port; its RPCs end as aborted.
+    /// Closes a port, of a server or of a client; its RPCs end as aborted.
     pub fn unbind(&mut self, port: u16) {
-        self.endpoint.close_port(self.fabric.now, port);
+        self.endpoint.close_port(self.clock(), port);
     }
 
     /// Tells the endpoint what ICMP would: that nobody is at that host, or nobody at a port of it.
     pub fn report_unreachable(&mut self, host: usize, report: Unreachable) {
-        self.endpoint.peer_unreachable(self.fabric.now, host_address(host), report);
+        self.endpoint.peer_unreachable(self.clock(), host_address(host), report);
     }
 
     /// Answers a request for which [`App::on_request`] said [`Reply::Never`].
@@ -149,7 +163,7 @@ impl HostCtx<'_> {
     /// # Errors
     /// As [`Endpoint::send_response`].
     pub fn reply(&mut self, rpc: RpcKey, length: u32) -> Result<(), SendError> {
-        self.endpoint.send_response(self.fabric.now, rpc, length)?;
+        self.endpoint.send_response(self.clock(), rpc, length)?;
         match self.state.store.get(rpc) {
             Some(entry) => entry.outgoing = length,
             None => self.state.store.violation(format!("takes a response for {rpc:?}, which is not open")),
@@ -159,7 +173,7 @@ impl HostCtx<'_> {
 
     /// Gives an RPC up.
     pub fn abort(&mut self, rpc: RpcKey) {
-        self.endpoint.abort(self.fabric.now, rpc);
+        self.endpoint.abort(self.clock(), rpc);
     }
 
     /// Has [`App::on_timer`] called at `at`, which is not before now.

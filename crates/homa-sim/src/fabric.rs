@@ -46,6 +46,8 @@ pub(crate) enum Event {
     Deliver { packet: u32 },
     /// A host looks at what its card has received.
     Receive { host: u32 },
+    /// A stalled host goes on.
+    Wake { host: u32 },
     /// A host's endpoint wants its timeout handled.
     Timeout { host: u32, life: u32 },
     /// A timer of a host's application.

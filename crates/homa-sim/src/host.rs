@@ -2,12 +2,15 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use homa_proto::{Config, Endpoint, Event as ProtoEvent, RpcKey, RxPacket, Time, Transmit};
 use homa_trace::{Clock, Trace};
 
 use crate::app::{App, HostCtx, Reply};
+use crate::clock::HostClock;
 use crate::fabric::{Event, Fabric, address_index, host_address};
+use crate::oracle::Oracle;
 use crate::packet::Packet;
 use crate::payload::PayloadMode;
 use crate::store::{PacketSink, Store};
@@ -41,6 +44,13 @@ pub(crate) struct HostState {
     pub(crate) counts: HostCounts,
     /// Packets that wait for the next look at the card.
     pub(crate) waiting: Vec<u32>,
+    /// What the host takes for the time.
+    pub(crate) clock: HostClock,
+    /// The latest time that this life's endpoint was given.
+    latest: Time,
+    /// Until when the host does nothing: its card fills up, and its timers wait.
+    pub(crate) stalled_until: Time,
+    oracle: Oracle,
     /// How often this life ran the request of (client host, id).
     executed: HashMap<(u32, u64), u32>,
     /// The earliest timeout event in the queue.
@@ -72,6 +82,9 @@ pub(crate) struct HostSetup {
     pub(crate) payload: PayloadMode,
     pub(crate) check_every: u64,
     pub(crate) trace_records: usize,
+    pub(crate) kernels: Rc<[bool]>,
+    /// Whether packets are what their senders sent.
+    pub(crate) oracle: bool,
 }
 
 impl<A: App> Host<A> {
@@ -86,6 +99,10 @@ impl<A: App> Host<A> {
                 store: Store::new(setup.seed, setup.index, setup.payload),
                 counts: HostCounts::default(),
                 waiting: Vec::new(),
+                clock: HostClock::default(),
+                latest: Time::ZERO,
+                stalled_until: Time::ZERO,
+                oracle: Oracle::new(setup.oracle && setup.check_every > 0, setup.kernels.clone()),
                 executed: HashMap::new(),
                 armed: None,
                 nic_blocked: false,
@@ -193,7 +210,10 @@ impl<A: App> Host<A> {
         state.client_port = None;
         state.armed = None;
         state.nic_blocked = false;
+        state.stalled_until = Time::ZERO;
+        state.latest = Time::ZERO;
         state.executed.clear();
+        state.oracle.reset();
         state.store.forget_all();
         fabric.requests.retain(|&(client, _), _| client != state.index);
         for packet in fabric.ports[state.index as usize].clear().into_iter().chain(state.waiting.drain(..)) {
@@ -228,8 +248,13 @@ impl<A: App> Host<A> {
             current.set(Some(packet));
             packet
         });
-        let mut sink = PacketSink { store: &mut self.state.store, current: &current };
-        endpoint.handle_packets(fabric.now, packets, &mut sink);
+        let state = &mut self.state;
+        let before = state.oracle.before(endpoint);
+        let mut sink = PacketSink { store: &mut state.store, current: &current };
+        state.latest = state.latest.max(state.clock.read(fabric.now));
+        endpoint.handle_packets(state.clock.read(fabric.now), packets, &mut sink);
+        let taken = burst.iter().map(|(_, packet)| (packet.from, packet.bytes.as_slice(), packet.wire_len));
+        state.oracle.after(before, endpoint, &mut state.store, taken);
         self.drive(fabric);
     }
 
@@ -240,7 +265,10 @@ impl<A: App> Host<A> {
         self.state.armed = None;
         let Some(endpoint) = self.endpoint.as_mut() else { return };
         endpoint.trace().set_virtual_now(fabric.now.as_ns());
-        endpoint.handle_timeout(fabric.now);
+        let state = &mut self.state;
+        let before = state.oracle.before(endpoint);
+        endpoint.handle_timeout(state.clock.read(fabric.now));
+        state.oracle.after(before, endpoint, &mut state.store, std::iter::empty());
         self.drive(fabric);
     }
 
@@ -261,15 +289,28 @@ impl<A: App> Host<A> {
 
     fn pump_packets(&mut self, fabric: &mut Fabric) {
         let Some(endpoint) = self.endpoint.as_mut() else { return };
-        self.state.nic_blocked = false;
+        let state = &mut self.state;
+        state.nic_blocked = false;
         loop {
-            if !fabric.nic_has_room(self.state.index) {
-                self.state.nic_blocked = true;
+            if !fabric.nic_has_room(state.index) {
+                state.nic_blocked = true;
                 return;
             }
-            match endpoint.poll_transmit(fabric.now) {
-                Some(transmit) => self.state.transmit(fabric, &transmit),
-                None => return,
+            let (now, waits) = (state.clock.read(fabric.now), endpoint.stats().pacer_waits);
+            state.latest = state.latest.max(now);
+            match endpoint.poll_transmit(now) {
+                Some(transmit) => {
+                    state.oracle.sends(state.latest, endpoint, &mut state.store, &transmit);
+                    state.transmit(fabric, &transmit);
+                }
+                None => {
+                    // Neither the pacer nor RPCs that are still to be ended hide what is left to send.
+                    let is_done = endpoint.poll_timeout().is_none_or(|at| at > state.latest);
+                    if is_done && endpoint.stats().pacer_waits == waits {
+                        state.oracle.has_sent_all(endpoint, &mut state.store);
+                    }
+                    return;
+                }
             }
         }
     }
@@ -329,13 +370,14 @@ impl<A: App> Host<A> {
         }
     }
 
-    fn arm(&mut self, fabric: &mut Fabric) {
+    pub(crate) fn arm(&mut self, fabric: &mut Fabric) {
         let Some(endpoint) = self.endpoint.as_ref() else { return };
         let Some(at) = endpoint.poll_timeout() else { return };
         if at == Time::NEVER {
             return;
         }
         let state = &mut self.state;
+        let at = if at <= state.clock.read(fabric.now) { fabric.now } else { state.clock.network_time(at) };
         if at <= fabric.now {
             state.standing_still += 1;
             if state.standing_still > MAX_STANDING_STILL {
@@ -377,6 +419,15 @@ impl HostCtx<'_> {
 }
 
 impl HostState {
+    /// Moves the timeout that is due to the end of the stall; false: none is due.
+    pub(crate) fn rearm(&mut self, now: Time) -> bool {
+        let due = self.armed == Some(now);
+        if due {
+            self.armed = Some(self.stalled_until);
+        }
+        due
+    }
+
     fn transmit(&mut self, fabric: &mut Fabric, transmit: &Transmit) {
         let mut bytes = fabric.buffer();
         bytes.extend_from_slice(&transmit.header);

@@ -21,12 +21,14 @@
 
 mod app;
 mod capture;
+mod clock;
 mod fabric;
 mod fault;
 mod host;
 mod link;
 mod load;
 mod network;
+mod oracle;
 mod packet;
 mod payload;
 mod queue;

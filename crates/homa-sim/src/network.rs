@@ -1,5 +1,7 @@
 //! Hosts joined by links.
 
+use std::rc::Rc;
+
 use homa_proto::{Config, RpcKey, Time};
 
 use crate::app::{App, HostCtx};
@@ -46,8 +48,12 @@ pub struct NetworkConfig {
     pub faults: FaultProfile,
     /// Whether payload exists.
     pub payload: PayloadMode,
+    /// Packets that a host's card keeps while the host does not look; more are dropped.
+    pub receive_queue_packets: usize,
     /// The hosts' protocol; each host gets a seed and an incarnation of its own, unless `incarnation` is 0.
     pub protocol: Config,
+    /// The protocol of each host by its index, where they differ; empty: all have `protocol`.
+    pub host_protocols: Vec<Config>,
     /// [`homa_proto::Endpoint::check`] is called after every so many steps of a host; 0: never.
     pub check_every: u64,
     /// Records of each host's trace; 0: none.
@@ -73,6 +79,9 @@ impl NetworkConfig {
             burst_ns: 0,
             faults: FaultProfile::default(),
             payload: PayloadMode::Real,
+            // Far more than any run without stalls collects.
+            receive_queue_packets: 1 << 20,
+            host_protocols: Vec::new(),
             protocol: Config { incarnation: 1, link_mbps: Some(25_000), ..Config::default() },
             check_every: 0,
             trace_records: 0,
@@ -99,17 +108,21 @@ impl<A: App> Network<A> {
         assert!((1..=MAX_HOSTS).contains(&config.hosts), "hosts: 1 to {MAX_HOSTS}, not {}", config.hosts);
         assert!(config.topology != Topology::BackToBack || config.hosts == 2, "back to back are two hosts");
         let mut fabric = Fabric::new(&config);
+        let kernels = (0..config.hosts).map(|host| protocol_of(&config, host).incarnation == 0).collect();
+        let kernels: Rc<[bool]> = kernels;
         let setup = |index| HostSetup {
             seed: config.seed,
             index,
             payload: config.payload,
             check_every: config.check_every,
             trace_records: config.trace_records,
+            kernels: kernels.clone(),
+            oracle: config.faults.corruption == 0.0,
         };
         let mut hosts: Vec<Host<A>> =
             (0..config.hosts).map(|index| Host::new(&setup(index as u32), app(index))).collect();
         for host in &mut hosts {
-            let protocol = host_config(&config, host.state.index, 0);
+            let protocol = host_config(&config, host.state.index, 0, None);
             host.start(&mut fabric, protocol);
         }
         Network { config, hosts, fabric, burst: Vec::new() }
@@ -185,6 +198,11 @@ impl<A: App> Network<A> {
             Event::Forward { packet, port } => self.fabric.enqueue(packet, port),
             Event::Deliver { packet } => self.deliver(packet),
             Event::Receive { host } => self.receive(host as usize),
+            Event::Timeout { host, .. } | Event::AppTimer { host, .. } | Event::Reply { host, .. }
+                if self.stalled(host) =>
+            {
+                self.defer(host as usize, event);
+            }
             Event::Timeout { host, life } => {
                 if let Some(host) = self.living(host, life) {
                     self.hosts[host].timeout(&mut self.fabric);
@@ -195,9 +213,23 @@ impl<A: App> Network<A> {
                     self.hosts[host].act(&mut self.fabric, |app, host| app.on_timer(host, token));
                 }
             }
+            Event::Wake { host } => self.wake(host as usize),
             Event::Reply { host, life, rpc, length } => self.reply(host, life, rpc, length),
         }
         true
+    }
+
+    fn stalled(&self, host: u32) -> bool {
+        self.hosts[host as usize].state.stalled_until > self.fabric.now
+    }
+
+    /// Keeps an event for the end of a host's stall.
+    fn defer(&mut self, host: usize, event: Event) {
+        let state = &mut self.hosts[host].state;
+        if matches!(event, Event::Timeout { .. }) && !state.rearm(self.fabric.now) {
+            return; // An earlier wish of the endpoint that a later one replaced.
+        }
+        self.fabric.queue.push(state.stalled_until, event);
     }
 
     fn living(&self, host: u32, life: u32) -> Option<usize> {
@@ -215,6 +247,7 @@ impl<A: App> Network<A> {
         self.fabric.depart(port);
         if let Some(host) = self.hosts.get_mut(port as usize)
             && host.state.nic_blocked
+            && host.state.stalled_until <= self.fabric.now
         {
             host.drive(&mut self.fabric);
         }
@@ -226,8 +259,15 @@ impl<A: App> Network<A> {
             self.fabric.stats.host_down += 1;
             return self.fabric.drop_packet(number, Fate::HostDown);
         }
+        if self.hosts[to].state.waiting.len() >= self.config.receive_queue_packets {
+            self.fabric.stats.overflowed += 1;
+            return self.fabric.drop_packet(number, Fate::Overflow);
+        }
         self.fabric.stats.delivered += 1;
         self.fabric.capture.see(self.fabric.now, self.fabric.packets.get(number), Fate::Delivered);
+        if self.stalled(to as u32) {
+            return self.hosts[to].state.waiting.push(number);
+        }
         let waiting = &mut self.hosts[to].state.waiting;
         waiting.push(number);
         match (self.config.burst_ns, waiting.len()) {
@@ -241,6 +281,9 @@ impl<A: App> Network<A> {
 
     /// Hands a host what its card has received, and its buffers back to the network.
     fn receive(&mut self, host: usize) {
+        if self.stalled(host as u32) {
+            return; // What is there is taken when the stall ends.
+        }
         let host = &mut self.hosts[host];
         let packets = &mut self.fabric.packets;
         self.burst.extend(host.state.waiting.drain(..).map(|number| (number, packets.lend(number))));
@@ -257,9 +300,47 @@ impl<A: App> Network<A> {
 
     /// A host that crashed starts again, with a newer incarnation and another seed.
     pub fn restart(&mut self, host: usize) {
+        self.start(host, None);
+    }
+
+    /// A host that crashed starts again and takes `incarnation` from its wall clock, which need not be a newer one. A host
+    /// that shows none goes on to show none.
+    pub fn restart_as(&mut self, host: usize, incarnation: u64) {
+        self.start(host, Some(incarnation));
+    }
+
+    fn start(&mut self, host: usize, incarnation: Option<u64>) {
         let state = &self.hosts[host].state;
-        let protocol = host_config(&self.config, state.index, state.life);
+        let protocol = host_config(&self.config, state.index, state.life, incarnation);
         self.hosts[host].start(&mut self.fabric, protocol);
+    }
+
+    /// The host does nothing for so long; its card collects what comes. Then it takes all packets in one burst, before the
+    /// timers that came due or after them. A host that is down or stalled already goes on as it is.
+    pub fn stall(&mut self, host: usize, ns: u64, timers_first: bool) {
+        let now = self.fabric.now;
+        let state = &mut self.hosts[host].state;
+        if state.stalled_until > now || !state.waiting.is_empty() || self.hosts[host].endpoint.is_none() {
+            return;
+        }
+        let until = now + ns;
+        self.hosts[host].state.stalled_until = until;
+        let at = if timers_first { until + 1 } else { until };
+        self.fabric.queue.push(at, Event::Wake { host: host as u32 });
+    }
+
+    /// A stalled host goes on.
+    fn wake(&mut self, host: usize) {
+        self.receive(host);
+        if self.hosts[host].state.stalled_until <= self.fabric.now {
+            self.hosts[host].drive(&mut self.fabric);
+        }
+    }
+
+    /// The host's clock steps by so much, back where it is negative. Wall clocks of restarts are [`Network::restart_as`]'s.
+    pub fn step_clock(&mut self, host: usize, by_ns: i64) {
+        self.hosts[host].state.clock.step(by_ns);
+        self.hosts[host].arm(&mut self.fabric);
     }
 
     /// Lets nothing pass from one host to another, or lets it pass again.
@@ -288,6 +369,12 @@ impl<A: App> Network<A> {
         self.fabric.packets.in_flight()
     }
 
+    /// Keeps every packet from now on, or none; what was kept so far is let go.
+    pub fn set_capture(&mut self, on: bool) {
+        self.fabric.capture.on = on;
+        self.fabric.capture.packets.clear();
+    }
+
     /// The packets seen so far, where [`NetworkConfig::capture`] asked for it.
     pub fn captured(&self) -> &[Captured] {
         &self.fabric.capture.packets
@@ -309,13 +396,19 @@ impl<A: App> Network<A> {
     }
 }
 
-/// The protocol of one life of a host.
-fn host_config(config: &NetworkConfig, host: u32, life: u32) -> Config {
-    let incarnation = match config.protocol.incarnation {
+/// The settings that a host's protocol is made from.
+fn protocol_of(config: &NetworkConfig, host: usize) -> &Config {
+    config.host_protocols.get(host).unwrap_or(&config.protocol)
+}
+
+/// The protocol of one life of a host, with this incarnation or that of its life.
+fn host_config(config: &NetworkConfig, host: u32, life: u32, incarnation: Option<u64>) -> Config {
+    let protocol = protocol_of(config, host as usize);
+    let incarnation = match protocol.incarnation {
         0 => 0,
-        first => first + u64::from(life),
+        first => incarnation.unwrap_or(first + u64::from(life)),
     };
     // The protocol takes seed 0 as any other, but 0 is what a configuration has that nobody filled in.
     let seed = mix(mix(config.seed) ^ (u64::from(host) << 32 | u64::from(life))) | 1;
-    Config { seed, incarnation, ..config.protocol.clone() }
+    Config { seed, incarnation, ..protocol.clone() }
 }

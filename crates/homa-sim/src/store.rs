@@ -7,6 +7,7 @@ use homa_proto::wire::{self, Body};
 use homa_proto::{Reassembly, RpcKey, RxPacket};
 
 use crate::fabric::address_index;
+use crate::oracle::Promises;
 use crate::payload::{Pattern, PayloadMode};
 
 /// Which bytes of a message have come. Ranges are disjoint, sorted and not adjacent; their ends are exclusive.
@@ -69,8 +70,12 @@ pub(crate) struct Entry {
     pub(crate) incoming: u32,
     incoming_pattern: Option<Pattern>,
     coverage: Coverage,
+    /// Bytes of the incoming message that are there.
+    received: u32,
     /// Whether [`homa_proto::Event::Request`] has handed the request over.
     pub(crate) delivered: bool,
+    /// For the oracle.
+    pub(crate) promises: Promises,
 }
 
 /// What the store found wrong, or counted.
@@ -249,6 +254,8 @@ impl Store {
             wrong = Some("outside of its message");
         } else if !entry.coverage.add(offset, offset + len) {
             wrong = Some("for the second time");
+        } else {
+            entry.received += len;
         }
         let mut bytes_wrong = 0;
         if mode == PayloadMode::Real && wrong.is_none() {
@@ -273,6 +280,11 @@ impl Entry {
         self.coverage.contiguous()
     }
 
+    /// Incoming bytes that are there.
+    pub(crate) fn received(&self) -> u32 {
+        self.received
+    }
+
     fn new(key: RpcKey, is_client: bool, peer: u32, id: u64) -> Entry {
         Entry {
             key,
@@ -285,7 +297,9 @@ impl Entry {
             incoming: 0,
             incoming_pattern: None,
             coverage: Coverage::default(),
+            received: 0,
             delivered: false,
+            promises: Promises::default(),
         }
     }
 }

@@ -1,0 +1,241 @@
+//! What the rules promise packet by packet, seen from outside the endpoint: what it grants, sends, acknowledges and sends
+//! again is compared with what came in and with what its application has.
+//!
+//! [`homa_proto::Endpoint::check`] proves that a state agrees with itself; a wrong decision can leave a state that does.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::rc::Rc;
+
+use homa_proto::wire::{self, Body, Data, Grant, Packet, Resend};
+use homa_proto::{Endpoint, PayloadRange, RpcKey, Stats, Time, Transmit};
+
+use crate::fabric::address_index;
+use crate::store::Store;
+
+/// Longest message that a host which shows no incarnation may be sent (SEND-13).
+const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
+
+/// What an oracle keeps of one RPC.
+#[derive(Debug, Default)]
+pub(crate) struct Promises {
+    /// Exclusive end of what goes unasked, as the first packet says.
+    unscheduled: Option<u32>,
+    /// Exclusive end of what the peer has granted, by GRANT or RESEND.
+    granted: u32,
+    /// Exclusive end of what has been sent.
+    sent: u32,
+    /// Bytes that the peer asked for again and that have not been sent again yet.
+    owed: Vec<Range<u32>>,
+    /// The request may have begun anew: what is owed of it cannot be told from outside.
+    restarted: bool,
+}
+
+/// Counters before a step, to tell what it did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    grants: u64,
+    fifo_grants: u64,
+    /// Packets dropped or answered by RPC_UNKNOWN.
+    refused: u64,
+}
+
+/// Watches one host.
+#[derive(Debug)]
+pub(crate) struct Oracle {
+    on: bool,
+    /// Hosts that show no incarnation.
+    kernels: Rc<[bool]>,
+    /// RPCs that owe bytes.
+    owing: BTreeSet<RpcKey>,
+}
+
+fn refused(stats: &Stats) -> u64 {
+    stats.unknowns_sent
+        + stats.drop_stale_incarnation
+        + stats.drop_unknown_rpc
+        + stats.drop_wrong_peer
+        + stats.drop_invalid
+        + stats.drop_nonsense
+        + stats.drop_retransmit_limit
+}
+
+impl Oracle {
+    pub(crate) fn new(on: bool, kernels: Rc<[bool]>) -> Oracle {
+        Oracle { on, kernels, owing: BTreeSet::new() }
+    }
+
+    /// Forgets everything, as a crash does.
+    pub(crate) fn reset(&mut self) {
+        self.owing.clear();
+    }
+
+    /// Before packets or timeouts are handled.
+    pub(crate) fn before(&self, endpoint: &Endpoint) -> Option<Before> {
+        let stats = endpoint.stats();
+        self.on.then(|| Before {
+            grants: stats.grants_sent,
+            fifo_grants: stats.fifo_grants,
+            refused: refused(stats),
+        })
+    }
+
+    /// After packets or timeouts were handled, before anything is sent.
+    pub(crate) fn after<'a>(
+        &mut self,
+        before: Option<Before>,
+        endpoint: &Endpoint,
+        store: &mut Store,
+        packets: impl Iterator<Item = (u32, &'a [u8], u32)>,
+    ) {
+        let Some(before) = before else { return };
+        check_budget(before, endpoint, store);
+        // What was dropped is owed no answer; which of a burst it was cannot be told from outside.
+        let all_taken = refused(endpoint.stats()) == before.refused;
+        for (from, bytes, wire_len) in packets {
+            if let Ok(packet) = wire::decode(bytes, wire_len as usize) {
+                self.received(endpoint, store, from, &packet, all_taken);
+            }
+        }
+    }
+
+    fn received(&mut self, endpoint: &Endpoint, store: &mut Store, from: u32, packet: &Packet, taken: bool) {
+        let id = packet.common.sender_id;
+        let Some(key) = find(endpoint, store, from, id & !1, id & 1 == 1) else { return };
+        let Some(entry) = store.get(key) else { return };
+        let promises = &mut entry.promises;
+        match packet.body {
+            Body::Grant(Grant { offset, .. }) => promises.granted = promises.granted.max(offset),
+            Body::RpcUnknown(_) => {
+                promises.restarted = true;
+                promises.owed.clear();
+            }
+            Body::Resend(Resend { offset, length, .. }) => {
+                let end = length.map_or(promises.sent, |length| offset.saturating_add(length));
+                promises.granted = promises.granted.max(end);
+                let asked = offset..end.min(promises.sent);
+                let begun = if entry.is_client { entry.incoming == 0 } else { entry.outgoing > 0 };
+                if taken && begun && !promises.restarted && !asked.is_empty() {
+                    promises.owed.push(asked);
+                    self.owing.insert(key);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The endpoint gives a packet out.
+    pub(crate) fn sends(&mut self, now: Time, endpoint: &Endpoint, store: &mut Store, transmit: &Transmit) {
+        if !self.on {
+            return;
+        }
+        // RPCs whose peer is gone end a few at a time, and are over before they have.
+        let ending = endpoint.poll_timeout().is_some_and(|at| at <= now);
+        let wire_len = transmit.header.len() + transmit.payload.map_or(0, |range| range.len as usize);
+        let Ok(packet) = wire::decode(&transmit.header, wire_len) else {
+            return store.violation("sends what is no packet".to_owned());
+        };
+        let levels = endpoint.config().num_priorities;
+        if transmit.priority >= levels || transmit.payload.is_none() && transmit.priority + 1 != levels {
+            store.violation(format!("sends {packet:?} with priority {} of {levels}", transmit.priority));
+        }
+        let to = address_index(transmit.to);
+        match packet.body {
+            Body::Data(data) => {
+                if let Some(ack) = data.ack.filter(|_| !ending) {
+                    check_ack(endpoint, store, to, ack.client_id);
+                }
+                if let Some(range) = transmit.payload {
+                    let to_kernel = self.kernels.get(to as usize).is_some_and(|kernel| *kernel);
+                    sends_bytes(store, range, &data, to_kernel);
+                }
+            }
+            Body::Ack(acks) if !ending => {
+                let header = (packet.common.sender_id & 1 == 0).then_some(packet.common.sender_id);
+                for id in acks.iter().map(|ack| ack.client_id).chain(header) {
+                    check_ack(endpoint, store, to, id);
+                }
+            }
+            Body::Grant(grant) => check_window(endpoint, store, to, &packet, grant),
+            _ => {}
+        }
+    }
+
+    /// The endpoint has nothing more to send, and nothing that only waits for its turn.
+    pub(crate) fn has_sent_all(&mut self, endpoint: &Endpoint, store: &mut Store) {
+        for key in std::mem::take(&mut self.owing) {
+            let Some(entry) = store.get(key).filter(|_| endpoint.rpc_id(key).is_some()) else { continue };
+            let answered = entry.is_client && entry.incoming > 0;
+            let owed = std::mem::take(&mut entry.promises.owed);
+            if !answered && !owed.is_empty() {
+                store.violation(format!("RESEND-8: {key:?} was asked for {owed:?} and does not send it"));
+            }
+        }
+    }
+}
+
+/// The living RPC with this host, by its even id.
+fn find(endpoint: &Endpoint, store: &Store, peer: u32, id: u64, is_client: bool) -> Option<RpcKey> {
+    let names = |entry: &&crate::store::Entry| {
+        entry.id == id && entry.peer == peer && entry.is_client == is_client && id != 0
+    };
+    store.iter().filter(names).map(|entry| entry.key).find(|&key| endpoint.rpc_id(key).is_some())
+}
+
+/// GRANT-5: no grant raises what is granted and not received above the budget.
+fn check_budget(before: Before, endpoint: &Endpoint, store: &mut Store) {
+    let (stats, config) = (endpoint.stats(), endpoint.config());
+    let fifo = stats.fifo_grants - before.fifo_grants;
+    let others = stats.grants_sent - before.grants - fifo;
+    let most = u64::from(config.max_incoming) + fifo * u64::from(config.fifo_grant_increment);
+    let granted = endpoint.granted_bytes();
+    if others > 0 && granted > most {
+        store.violation(format!("GRANT-5: {granted} bytes are granted and not received, above {most}"));
+    }
+}
+
+/// GRANT-4: a grant reaches a window beyond what is there. What came since it was chosen only makes room.
+fn check_window(endpoint: &Endpoint, store: &mut Store, to: u32, packet: &Packet, grant: Grant) {
+    let config = endpoint.config();
+    // A FIFO grant is told by its priority, where no other has that one.
+    let fifo = config.num_priorities.saturating_sub(2).max(config.max_sched_prio);
+    let shares = config.grant_fifo_fraction > 0 && config.fifo_grant_increment > 0;
+    let id = packet.common.sender_id;
+    let Some(key) = find(endpoint, store, to, id & !1, id & 1 == 0) else { return };
+    let Some(entry) = store.get(key) else { return };
+    let (received, length) = (entry.received(), entry.incoming);
+    let window = if config.window != 0 { config.window } else { (config.max_incoming / 2).max(1) };
+    let reaches_too_far =
+        grant.offset > received.saturating_add(window) && !(shares && grant.priority == fifo);
+    if reaches_too_far || grant.offset > length {
+        store.violation(format!(
+            "GRANT-4: {key:?} grants to {} of {length} bytes with {received} there, the window is {window}",
+            grant.offset
+        ));
+    }
+}
+
+/// ACK-6: what is acknowledged is over.
+fn check_ack(endpoint: &Endpoint, store: &mut Store, to: u32, id: u64) {
+    if let Some(key) = find(endpoint, store, to, id, true) {
+        store.violation(format!("ACK-6: acknowledges RPC {id}, {key:?}, for whose response it waits"));
+    }
+}
+
+/// SEND-1, SEND-13: bytes go out that may, and what is owed becomes less.
+fn sends_bytes(store: &mut Store, range: PayloadRange, data: &Data, to_kernel: bool) {
+    let Some(entry) = store.get(range.rpc) else { return };
+    let (promises, is_client, length) = (&mut entry.promises, entry.is_client, data.message_length);
+    let end = range.offset.saturating_add(range.len);
+    let may = promises.granted.max(*promises.unscheduled.get_or_insert(data.incoming));
+    promises.sent = promises.sent.max(end);
+    let rest = |owed: &Range<u32>| [owed.start..owed.end.min(range.offset), owed.start.max(end)..owed.end];
+    promises.owed = promises.owed.iter().flat_map(rest).filter(|part| !part.is_empty()).collect();
+    if end > may {
+        store.violation(format!("SEND-1: {:?} sends to {end} of {length} bytes and may to {may}", range.rpc));
+    }
+    // A request may be the first packet to a host of which nothing is known.
+    if length > KERNEL_MAX_MESSAGE && to_kernel && !is_client {
+        store.violation(format!("SEND-13: {:?} answers with {length} bytes", range.rpc));
+    }
+}

@@ -1,0 +1,356 @@
+//! The application of the swarm's hosts.
+
+use std::collections::BTreeMap;
+
+use homa_proto::{CallOptions, DoneReason, MS, RpcError, RpcKey, Unreachable};
+use rand::Rng;
+use rand_pcg::Pcg64;
+
+use super::plan::{Plan, Weather};
+use crate::app::{App, HostCtx, Reply};
+use crate::payload::{mix, random_numbers};
+
+/// The first server port of a host; its others follow, and the one after them is bound by nobody.
+const FIRST_PORT: u16 = 99;
+
+/// An application that does anything it may, whenever it likes.
+pub(super) struct Anything {
+    rng: Pcg64,
+    host: usize,
+    hosts: usize,
+    mean_gap_ns: u64,
+    max_message: u32,
+    icmp: bool,
+    closes_ports: bool,
+    server_ports: u16,
+    client_ports: usize,
+    weather: Weather,
+    mute: bool,
+    calm: bool,
+    /// Requests are answered as they come: the turmoil is over.
+    serves: bool,
+    /// Requests that this host's server aborted.
+    pub(super) given_up: u64,
+    /// Calls to a server's port that ended with a timeout.
+    pub(super) unheard: u64,
+    next_cookie: u64,
+    pub(super) open: BTreeMap<u64, OpenCall>,
+    /// Client ports that are open.
+    from_ports: Vec<u16>,
+    /// Requests in hand, with the length of the answer to come, if one is to.
+    in_hand: BTreeMap<RpcKey, u32>,
+    /// What timers of the second kind are for.
+    timers: BTreeMap<u64, RpcKey>,
+    pub(super) started: u64,
+    pub(super) answered: u64,
+    pub(super) failed: BTreeMap<String, u64>,
+    pub(super) vanished: u64,
+    pub(super) problems: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenCall {
+    rpc: RpcKey,
+    port: u16,
+    aborted: bool,
+    readable: u32,
+}
+
+/// Client ports begin here (ID-6).
+const FIRST_CLIENT_PORT: u16 = 32_768;
+/// Longest message of a call that looks whether all is well again.
+const MAX_PROBE: u32 = 100_000;
+const TOKEN_CALL: u64 = 0;
+const TOKEN_ABORT_CALL: u64 = 1 << 62;
+const TOKEN_END_REQUEST: u64 = 1 << 63;
+
+impl Anything {
+    pub(super) fn new(plan: &Plan, host: usize) -> Anything {
+        Anything {
+            rng: random_numbers(mix(plan.network.seed) ^ host as u64, 0xa9),
+            host,
+            hosts: plan.network.hosts,
+            mean_gap_ns: plan.mean_gap_ns,
+            max_message: plan.max_message,
+            icmp: plan.icmp,
+            closes_ports: plan.closes_ports,
+            server_ports: plan.server_ports,
+            client_ports: plan.client_ports,
+            weather: plan.weather,
+            mute: plan.mute == Some(host),
+            calm: false,
+            serves: false,
+            from_ports: Vec::new(),
+            given_up: 0,
+            unheard: 0,
+            next_cookie: 0,
+            open: BTreeMap::new(),
+            in_hand: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            started: 0,
+            answered: 0,
+            failed: BTreeMap::new(),
+            vanished: 0,
+            problems: Vec::new(),
+        }
+    }
+
+    fn chance(&mut self, percent: u32) -> bool {
+        self.rng.random_range(0..100) < percent
+    }
+
+    /// Mostly short, now and then as long as allowed.
+    fn length(&mut self) -> u32 {
+        let bits = self.rng.random_range(0..=self.max_message.ilog2());
+        self.rng.random_range(1..=(2u32 << bits).min(self.max_message))
+    }
+
+    /// A port of the others' servers, now and then one that nobody has bound.
+    fn any_port(&mut self) -> u16 {
+        if self.chance(3) {
+            self.unbound_port()
+        } else {
+            FIRST_PORT + self.rng.random_range(0..self.server_ports)
+        }
+    }
+
+    fn unbound_port(&self) -> u16 {
+        FIRST_PORT + self.server_ports
+    }
+
+    /// One of this host's client ports.
+    fn from_port(&mut self, host: &mut HostCtx<'_>) -> Option<u16> {
+        if self.from_ports.len() < self.client_ports {
+            self.from_ports.extend(host.endpoint().open_client_port());
+        }
+        let count = self.from_ports.len();
+        (count > 0).then(|| self.from_ports[self.rng.random_range(0..count)])
+    }
+
+    fn call(&mut self, host: &mut HostCtx<'_>) {
+        let to = (self.host + self.rng.random_range(1..self.hosts)) % self.hosts;
+        let (port, length) = (self.any_port(), self.length());
+        let readable_step = if self.chance(20) { self.rng.random_range(1..=20_000) } else { 0 };
+        let options = CallOptions { cookie: self.next_cookie, readable_step, private: self.chance(50) };
+        let Some(from) = self.from_port(host) else { return };
+        if self.start(host, from, to, port, length, options).is_some() && self.chance(8) {
+            let at = host.now() + self.rng.random_range(0..5 * MS);
+            host.set_timer(at, TOKEN_ABORT_CALL | options.cookie);
+        }
+    }
+
+    fn start(
+        &mut self,
+        host: &mut HostCtx<'_>,
+        from: u16,
+        to: usize,
+        port: u16,
+        length: u32,
+        options: CallOptions,
+    ) -> Option<RpcKey> {
+        let rpc = host.call_from(from, to, port, length, options).ok()?;
+        self.next_cookie += 1;
+        self.started += 1;
+        self.open.insert(options.cookie, OpenCall { rpc, port, aborted: false, readable: 0 });
+        Some(rpc)
+    }
+
+    /// Calls a host when all is over: it must be there and answer. False: the endpoint refuses the call.
+    pub(super) fn probe(&mut self, host: &mut HostCtx<'_>, to: usize) -> bool {
+        let port = FIRST_PORT + self.rng.random_range(0..self.server_ports);
+        let length = self.length().min(MAX_PROBE);
+        let options = CallOptions { cookie: self.next_cookie, ..CallOptions::default() };
+        let from = self.from_port(host);
+        from.is_some_and(|from| self.start(host, from, to, port, length, options).is_some())
+    }
+
+    /// From now on the server is as a server should be.
+    pub(super) fn serve(&mut self, host: &mut HostCtx<'_>) {
+        self.serves = true;
+        self.bind_all(host);
+    }
+
+    fn bind_all(&mut self, host: &mut HostCtx<'_>) {
+        for port in 0..self.server_ports {
+            // In use while it is open, and while its RPCs are being ended.
+            let _ = host.bind(FIRST_PORT + port);
+        }
+    }
+
+    fn schedule_call(&mut self, host: &mut HostCtx<'_>) {
+        let gap_ns = self.rng.random_range(0..=2 * self.mean_gap_ns);
+        host.set_timer(host.now() + gap_ns, TOKEN_CALL);
+    }
+
+    /// A report of one port, which may name a request in hand.
+    fn refused_packet(&mut self, host: &HostCtx<'_>) -> Unreachable {
+        match self.in_hand.keys().next() {
+            Some(&rpc) if self.rng.random() => {
+                Unreachable::Port { port: FIRST_CLIENT_PORT, rpc_id: host.endpoint.rpc_id(rpc) }
+            }
+            _ => Unreachable::Port { port: self.any_port(), rpc_id: None },
+        }
+    }
+
+    /// Closes a port or reports a peer, now and then; opens the server's port where it was closed.
+    fn disturb(&mut self, host: &mut HostCtx<'_>) {
+        if self.icmp && self.chance(3) {
+            let report = match self.rng.random_range(0..4) {
+                0 => Unreachable::Peer,
+                1 => Unreachable::Protocol,
+                _ => self.refused_packet(host),
+            };
+            host.report_unreachable((self.host + self.rng.random_range(1..self.hosts)) % self.hosts, report);
+        }
+        if self.closes_ports {
+            self.bind_all(host);
+            match self.rng.random_range(0..100) {
+                0..3 if !self.from_ports.is_empty() => {
+                    let at = self.rng.random_range(0..self.from_ports.len());
+                    host.unbind(self.from_ports.swap_remove(at));
+                }
+                3..5 => host.unbind(FIRST_PORT + self.rng.random_range(0..self.server_ports)),
+                _ => {}
+            }
+        }
+    }
+
+    fn abort_call(&mut self, host: &mut HostCtx<'_>, cookie: u64) {
+        if let Some(call) = self.open.get_mut(&cookie) {
+            call.aborted = true;
+            host.abort(call.rpc);
+        }
+    }
+
+    /// No more calls.
+    pub(super) fn calm_down(&mut self) {
+        self.calm = true;
+    }
+
+    /// Gives everything up that is still open.
+    pub(super) fn give_up(&mut self, host: &mut HostCtx<'_>) {
+        for cookie in self.open.keys().copied().collect::<Vec<_>>() {
+            self.abort_call(host, cookie);
+        }
+        for rpc in std::mem::take(&mut self.in_hand).into_keys() {
+            host.abort(rpc);
+        }
+    }
+
+    fn problem(&mut self, what: String) {
+        const SHOWN: usize = 5;
+        if self.problems.len() < SHOWN {
+            self.problems.push(format!("host {}: {what}", self.host));
+        }
+    }
+}
+
+impl App for Anything {
+    fn on_start(&mut self, host: &mut HostCtx<'_>) {
+        self.vanished += self.open.len() as u64;
+        self.open.clear();
+        self.in_hand.clear();
+        self.timers.clear();
+        self.from_ports.clear();
+        self.bind_all(host);
+        self.schedule_call(host);
+    }
+
+    fn on_request(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, _: usize, port: u16, _: u32) -> Reply {
+        if port >= self.unbound_port() {
+            self.problem(format!("a request for port {port}, which is not open"));
+        }
+        let length = self.length();
+        if self.serves {
+            return Reply::Now(length.min(MAX_PROBE));
+        }
+        if self.mute {
+            self.in_hand.insert(rpc, 0);
+            return Reply::Never;
+        }
+        match self.rng.random_range(0..100) {
+            0..60 => Reply::Now(length),
+            60..80 => Reply::After { delay_ns: self.rng.random_range(0..40 * MS), length },
+            80..95 => {
+                // An answer, or none, from another place than the one that took the request.
+                let answer = if self.chance(70) { length } else { 0 };
+                self.in_hand.insert(rpc, answer);
+                let token = TOKEN_END_REQUEST | u64::from(rpc.generation) << 32 | u64::from(rpc.slot);
+                self.timers.insert(token, rpc);
+                host.set_timer(host.now() + self.rng.random_range(0..60 * MS), token);
+                Reply::Never
+            }
+            _ => {
+                self.in_hand.insert(rpc, 0);
+                Reply::Never
+            }
+        }
+    }
+
+    fn on_response(&mut self, _: &mut HostCtx<'_>, cookie: u64, _: u32) {
+        let call = self.open.remove(&cookie);
+        self.answered += u64::from(call.is_some());
+        if call.is_none_or(|call| call.port >= self.unbound_port()) {
+            self.problem(format!("an answer for RPC {cookie}, {call:?}"));
+        }
+    }
+
+    fn on_failed(&mut self, _: &mut HostCtx<'_>, cookie: u64, error: RpcError) {
+        *self.failed.entry(format!("{error:?}")).or_default() += 1;
+        let Some(call) = self.open.remove(&cookie) else {
+            return self.problem(format!("{error:?} for RPC {cookie}, which is not open"));
+        };
+        self.unheard += u64::from(error == RpcError::Timeout && call.port < self.unbound_port());
+        let impossible = match error {
+            RpcError::Aborted => !call.aborted && !self.closes_ports,
+            RpcError::NoSuchPort => call.port < self.unbound_port() && !self.closes_ports && !self.icmp,
+            RpcError::Unreachable | RpcError::ProtocolUnreachable => !self.icmp,
+            RpcError::MessageTooLarge => true,
+            RpcError::PeerRestarted => self.weather != Weather::Storm,
+            _ => false,
+        };
+        if impossible {
+            self.problem(format!("{error:?} for {call:?}"));
+        }
+    }
+
+    fn on_readable(&mut self, _: &mut HostCtx<'_>, cookie: u64, end: u32, length: u32) {
+        match self.open.get_mut(&cookie) {
+            Some(call) if call.readable < end && end <= length => call.readable = end,
+            call => {
+                let call = format!("{call:?}");
+                self.problem(format!("readable to {end} of {length}: RPC {cookie}, {call}"));
+            }
+        }
+    }
+
+    fn on_done(&mut self, _: &mut HostCtx<'_>, rpc: RpcKey, reason: DoneReason) {
+        self.in_hand.remove(&rpc);
+        self.given_up += u64::from(reason == DoneReason::Aborted);
+        if self.weather != Weather::Storm
+            && matches!(reason, DoneReason::ClientSilent | DoneReason::ClientRestarted)
+        {
+            self.problem(format!("{reason:?} for {rpc:?}, though every client is up"));
+        }
+    }
+
+    fn on_timer(&mut self, host: &mut HostCtx<'_>, token: u64) {
+        if token & TOKEN_END_REQUEST != 0 {
+            let Some(rpc) = self.timers.remove(&token) else { return };
+            match self.in_hand.remove(&rpc) {
+                Some(length) if length > 0 => {
+                    if host.reply(rpc, length).is_err() {
+                        host.abort(rpc);
+                    }
+                }
+                _ => host.abort(rpc),
+            }
+        } else if token & TOKEN_ABORT_CALL != 0 {
+            self.abort_call(host, token ^ TOKEN_ABORT_CALL);
+        } else if !self.calm {
+            self.call(host);
+            self.disturb(host);
+            self.schedule_call(host);
+        }
+    }
+}

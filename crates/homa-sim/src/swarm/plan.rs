@@ -1,0 +1,277 @@
+//! What a seed chooses: the network, the hosts' settings, and what goes wrong.
+
+use homa_proto::{Config, FinishedPolicy, MS, SEC, US};
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use rand_pcg::Pcg64;
+
+use super::SwarmOptions;
+use crate::fault::FaultProfile;
+use crate::network::{NetworkConfig, Topology};
+use crate::payload::{PayloadMode, random_numbers};
+
+/// How much goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weather {
+    /// Nothing is lost, delayed, crashed, cut off or closed: nobody may give anybody up.
+    Fair,
+    /// A few packets are lost, doubled or late, and that is all: RPCs take longer and still end well.
+    Drizzle,
+    /// Whatever the seed chooses.
+    Storm,
+}
+
+/// What the hosts' clocks do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clocks {
+    /// They run.
+    Steady,
+    /// They step back and forth, forward by less in all than what finished ids outlive the packets by.
+    Step,
+    /// They jump ahead by up to two days: then no memory of finished ids can last.
+    Leap,
+}
+
+/// How a run is, as its seed chose.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) network: NetworkConfig,
+    pub(super) weather: Weather,
+    pub(super) turmoil_ns: u64,
+    pub(super) mean_gap_ns: u64,
+    pub(super) max_message: u32,
+    pub(super) mean_crash_gap_ns: Option<u64>,
+    /// Longest time that a host which crashed is down.
+    pub(super) max_outage_ns: u64,
+    pub(super) mean_partition_gap_ns: Option<u64>,
+    pub(super) mean_stall_gap_ns: Option<u64>,
+    pub(super) max_stall_ns: u64,
+    pub(super) clocks: Clocks,
+    pub(super) mean_clock_gap_ns: Option<u64>,
+    /// Whether the wall clock of a host that starts again may show any time.
+    pub(super) wall_steps: bool,
+    /// What the wall clocks show at the beginning, in milliseconds.
+    pub(super) wall_ms: u64,
+    /// Whether hosts are told now and then that a peer is unreachable, which it may not be.
+    pub(super) icmp: bool,
+    /// Whether ports are closed and opened again.
+    pub(super) closes_ports: bool,
+    /// Server ports that each host binds.
+    pub(super) server_ports: u16,
+    /// Client ports that each host uses.
+    pub(super) client_ports: usize,
+    /// A host whose server takes requests and never says anything.
+    pub(super) mute: Option<usize>,
+}
+
+impl Plan {
+    /// Whether a request may run again in the same life of a server, by what the settings and the clocks are.
+    pub(super) fn may_run_again(&self) -> bool {
+        let forgets = |config: &Config| config.finished_policy == FinishedPolicy::ForgetOldest;
+        let hosts = &self.network.host_protocols;
+        hosts.iter().any(forgets) || forgets(&self.network.protocol) || self.clocks == Clocks::Leap
+    }
+
+    /// The longest that any host remembers finished ids.
+    pub(super) fn lifetime_ns(&self) -> u64 {
+        self.network.protocol.max_packet_lifetime_ns
+    }
+}
+
+pub(super) fn pick<T: Copy>(rng: &mut Pcg64, values: &[T]) -> T {
+    *values.choose(rng).expect("there are values")
+}
+
+/// `None` or one of the times, each as likely as `None` is four times over.
+fn sometimes(rng: &mut Pcg64, weather: Weather, values: [u64; 2]) -> Option<u64> {
+    let chosen = pick(rng, &[None, None, Some(values[0]), Some(values[1])]);
+    chosen.filter(|_| weather == Weather::Storm)
+}
+
+pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
+    let rng = &mut random_numbers(seed, 0x5a);
+    let weather = match rng.random_range(0..8) {
+        _ if options.corruption => Weather::Storm,
+        0 => Weather::Fair,
+        1 => Weather::Drizzle,
+        _ => Weather::Storm,
+    };
+    // A run in five takes its time: what is delayed by seconds meets hosts that still work.
+    let stretch = pick(rng, &[1, 1, 1, 1, 20]);
+    // Where nobody may give up, more than the links carry must not be offered for longer than anybody waits.
+    let stretch = if weather == Weather::Storm { stretch } else { 1 };
+    let max_message = pick(rng, &[100, 5_000, 60_000, 400_000, 4_000_000]);
+    let mut network = network(rng, seed);
+    network.check_every = options.check_every;
+    network.faults = faults(rng, weather, options);
+    let hosts = network.hosts;
+    let wall_ms = pick(rng, &[1, (1 << 40) - 100, 1_700_000_000_000]);
+    let settings = settings(rng, &network, weather, max_message, wall_ms % (1 << 40));
+    (network.protocol, network.host_protocols) = settings;
+    if weather != Weather::Storm {
+        network.link.queue_bytes = 1 << 30;
+    } else if rng.random_range(0..8) == 0 {
+        network.receive_queue_packets = pick(rng, &[1, 10, 200]);
+    }
+    // What is refused is offered again and again, whole: a few such requests make all the packets that it takes.
+    let refuses = |config: &Config| config.max_finished_blocks < 100 || config.max_rpcs < 100;
+    let slow = refuses(&network.protocol) || network.host_protocols.iter().any(refuses);
+    let gaps = if max_message > 1_000_000 { [4 * MS, 8 * MS, 16 * MS] } else { [500 * US, 2 * MS, 8 * MS] };
+    let mean_gap_ns = if slow { 5 * MS } else { pick(rng, &gaps) };
+    let clocks = pick(rng, &[Clocks::Steady, Clocks::Steady, Clocks::Step, Clocks::Step, Clocks::Leap]);
+    let clocks = if weather == Weather::Storm { clocks } else { Clocks::Steady };
+    let stormy = weather == Weather::Storm;
+    Plan {
+        weather,
+        turmoil_ns: options.turmoil_ns * stretch,
+        mean_gap_ns: mean_gap_ns * stretch,
+        max_message,
+        mean_crash_gap_ns: sometimes(rng, weather, [20 * MS * stretch, 80 * MS * stretch]),
+        max_outage_ns: pick(rng, &[2 * MS, 30 * MS, 30 * MS, 3 * SEC]),
+        mean_partition_gap_ns: sometimes(rng, weather, [20 * MS * stretch, 80 * MS * stretch]),
+        mean_stall_gap_ns: sometimes(rng, weather, [20 * MS * stretch, 80 * MS * stretch]),
+        max_stall_ns: pick(rng, &[2 * MS, 40 * MS, 4 * SEC]),
+        clocks,
+        mean_clock_gap_ns: (clocks != Clocks::Steady).then(|| pick(rng, &[30 * MS, 100 * MS]) * stretch),
+        wall_steps: rng.random(),
+        wall_ms,
+        icmp: sometimes(rng, weather, [0, 0]).is_some() && rng.random(),
+        closes_ports: sometimes(rng, weather, [0, 0]).is_some() && rng.random(),
+        server_ports: rng.random_range(1..=3),
+        client_ports: rng.random_range(1..=3),
+        mute: (stormy && rng.random_range(0..6) == 0).then(|| rng.random_range(0..hosts)),
+        network,
+    }
+}
+
+fn network(rng: &mut Pcg64, seed: u64) -> NetworkConfig {
+    let hosts = rng.random_range(2..=6);
+    let mut network = NetworkConfig::new(seed, hosts);
+    network.topology = if hosts == 2 && rng.random() {
+        Topology::BackToBack
+    } else {
+        Topology::Switch { delay_ns: pick(rng, &[0, 250, 10_000]) }
+    };
+    network.link.rate_bps = pick(rng, &[1, 10, 25, 100]) * 1_000_000_000;
+    network.link.propagation_ns = pick(rng, &[0, 500, 20 * US, MS]);
+    network.link.queue_bytes = pick(rng, &[20_000, 200_000, 2_000_000]);
+    network.nic_priorities = rng.random();
+    network.nic_queue_bytes = pick(rng, &[1, 4_500, 1_000_000]).min(network.link.queue_bytes / 2);
+    network.receive_delay_ns = pick(rng, &[0, 500, 50 * US]);
+    network.burst_ns = pick(rng, &[0, 0, 2 * US, 300 * US]);
+    network.payload = PayloadMode::Real;
+    network
+}
+
+fn faults(rng: &mut Pcg64, weather: Weather, options: SwarmOptions) -> FaultProfile {
+    let (rates, delays) = match weather {
+        Weather::Fair => return FaultProfile::default(),
+        Weather::Drizzle => ([0.0, 0.01, 0.01, 0.03, 0.05], [10 * US, 500 * US, 500 * US, 3 * MS]),
+        Weather::Storm => ([0.0, 0.0, 0.01, 0.05, 0.3], [10 * US, 500 * US, 20 * MS, 5 * SEC]),
+    };
+    FaultProfile {
+        loss: pick(rng, &rates),
+        duplication: pick(rng, &rates),
+        reordering: pick(rng, &rates),
+        reordering_delay_ns: (0, pick(rng, &delays)),
+        corruption: if options.corruption { pick(rng, &[0.001, 0.05]) } else { 0.0 },
+    }
+}
+
+/// The settings of all hosts, or of each.
+fn settings(
+    rng: &mut Pcg64,
+    network: &NetworkConfig,
+    weather: Weather,
+    max_message: u32,
+    wall_ms: u64,
+) -> (Config, Vec<Config>) {
+    let fit = |mut config: Config, rng: &mut Pcg64| {
+        // A few hundred packets a message are as many as it takes.
+        config.max_packet = config.max_packet.max(max_message / 300);
+        match weather {
+            Weather::Storm => tighten(rng, &mut config),
+            Weather::Fair | Weather::Drizzle => config.client_silence_ns = 2 * SEC,
+        }
+        config
+    };
+    let common = protocol(rng, network.link.rate_bps, max_message);
+    // Beyond the longest delay in the network, in a stalled host and by a clock that is ahead: only then can duplicates be
+    // told. The same everywhere, as in a network that one hand runs.
+    let lifetime_ns = pick(rng, &[30 * SEC, 60 * SEC]);
+    let incarnation = pick(rng, &[0, wall_ms, wall_ms, wall_ms]);
+    let common = Config { max_packet_lifetime_ns: lifetime_ns, incarnation, ..fit(common, rng) };
+    let differ = rng.random_range(0..3) == 0;
+    let kernels = pick(rng, &[0, 0, 30, 50]);
+    let host = |rng: &mut Pcg64| {
+        let mut config = common.clone();
+        if differ {
+            config = fit(protocol(rng, network.link.rate_bps, max_message), rng);
+            config.max_packet_lifetime_ns = lifetime_ns;
+            // Peers that ask must be outlived by those that wait.
+            (config.incarnation, config.client_silence_ns) = (common.incarnation, common.client_silence_ns);
+        }
+        if rng.random_range(0..100) < kernels {
+            config.incarnation = 0;
+        }
+        config
+    };
+    let hosts =
+        if differ || kernels > 0 { (0..network.hosts).map(|_| host(rng)).collect() } else { Vec::new() };
+    (common, hosts)
+}
+
+/// Settings in and out of reason, but within their rules.
+fn protocol(rng: &mut Pcg64, rate_bps: u64, max_message: u32) -> Config {
+    let num_priorities = rng.random_range(1..=8);
+    let mbps = (rate_bps / 1_000_000) as u32;
+    Config {
+        unsched_bytes: pick(rng, &[1, 1_000, 10_000, 40_000, 1_000_000]),
+        // A hundred grants a message, or so, are as many as it takes.
+        window: pick(rng, &[0, 0, (max_message / 50).max(3_000), 50_000]),
+        max_incoming: pick(rng, &[1, 2_000, 50_000, 400_000]).max(max_message / 50),
+        max_overcommit: pick(rng, &[1, 2, 8, 100]),
+        min_grant_increment: pick(rng, &[0, 1, 10_000]),
+        fifo_grant_increment: pick(rng, &[0, 1_000, 50_000]),
+        grant_fifo_fraction: pick(rng, &[0, 50, 499]),
+        pacer_fifo_fraction: pick(rng, &[0, 50, 499]),
+        num_priorities,
+        max_sched_prio: rng.random_range(0..num_priorities),
+        cutoff_interval_ns: pick(rng, &[0, MS, 100 * MS]),
+        cutoff_min_bytes: pick(rng, &[0, 10_000, 1_000_000]),
+        link_mbps: pick(rng, &[None, Some(mbps), Some(mbps * 2), Some(mbps.div_ceil(3))]),
+        defer_min_bytes: pick(rng, &[0, 1_000, 100_000]),
+        max_message,
+        max_packet: pick(rng, &[100, 300, 1_480, 1_480, 9_000]),
+        client_silence_ns: pick(rng, &[50 * MS, 2 * SEC]),
+        ..Config::default()
+    }
+}
+
+/// A tight limit now and then, mostly alone, so that what it does shows.
+fn tighten(rng: &mut Pcg64, config: &mut Config) {
+    for _ in 0..pick(rng, &[1, 1, 1, 4]) {
+        tighten_one(rng, config);
+    }
+}
+
+fn tighten_one(rng: &mut Pcg64, config: &mut Config) {
+    let max_message = config.max_message;
+    match rng.random_range(0..16) {
+        0 => config.max_rpcs = pick(rng, &[1, 2, 20]),
+        1 => config.max_outgoing_bytes = u64::from(max_message) * 2,
+        2 => config.max_incoming_bytes = u64::from(max_message) * 2,
+        3 => config.max_peers = pick(rng, &[1, 2]),
+        4 => config.max_acks_per_peer = 1,
+        5 => config.max_gaps = pick(rng, &[1, 3]),
+        6 => config.max_retransmits = 1,
+        7 => config.reap_limit = 1,
+        8 => config.max_control_packets = pick(rng, &[1, 4]),
+        9 => config.max_finished_blocks = pick(rng, &[1, 4]),
+        10 => {
+            config.max_finished_blocks = pick(rng, &[1, 4]);
+            config.finished_policy = FinishedPolicy::ForgetOldest;
+        }
+        _ => {}
+    }
+}

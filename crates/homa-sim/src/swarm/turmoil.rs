@@ -1,0 +1,151 @@
+//! What happens to hosts and ways while the load runs.
+
+use std::collections::BTreeMap;
+
+use homa_proto::{MS, SEC, Time};
+use rand::Rng;
+use rand_pcg::Pcg64;
+
+use super::anything::Anything;
+use super::plan::{Clocks, Plan, pick};
+use crate::network::Network;
+use crate::payload::random_numbers;
+
+/// Two days: longer than any timer is armed ahead.
+const LEAP_NS: i64 = 2 * 86_400 * SEC as i64;
+/// As far as a clock may get ahead where finished ids must last: 30 s less the longest delay (5 s), stall (4 s) and queue.
+const MAX_AHEAD_NS: i64 = 10 * SEC as i64;
+/// Two years: a few such steps stay within the half of all incarnations that counts as later.
+const YEARS_MS: i64 = 1 << 36;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mishaps {
+    pub(super) crashes: u64,
+    pub(super) stalls: u64,
+    pub(super) clock_steps: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Mishap {
+    Crash,
+    Restart(usize),
+    Partition,
+    Stall,
+    ClockStep,
+}
+
+/// One run's mishaps.
+struct Turmoil<'a> {
+    plan: &'a Plan,
+    rng: Pcg64,
+    agenda: BTreeMap<(Time, Mishap), ()>,
+    /// How far ahead each host's clock has stepped, and its wall clock in milliseconds.
+    ahead_ns: Vec<i64>,
+    wall_ahead_ms: Vec<i64>,
+    counts: Mishaps,
+}
+
+/// Lets the load run and things go wrong, until the plan's time is over.
+pub(super) fn turmoil(network: &mut Network<Anything>, plan: &Plan) -> Mishaps {
+    let mut turmoil = Turmoil {
+        plan,
+        rng: random_numbers(plan.network.seed, 0xc4a5),
+        agenda: BTreeMap::new(),
+        ahead_ns: vec![0; plan.network.hosts],
+        wall_ahead_ms: vec![0; plan.network.hosts],
+        counts: Mishaps::default(),
+    };
+    for mishap in [Mishap::Crash, Mishap::Partition, Mishap::Stall, Mishap::ClockStep] {
+        turmoil.schedule(Time::ZERO, mishap);
+    }
+    let end = Time::from_ns(plan.turmoil_ns);
+    while let Some(((at, mishap), ())) = turmoil.agenda.pop_first() {
+        if at >= end {
+            break;
+        }
+        network.run_until(at);
+        turmoil.happen(network, mishap);
+        turmoil.schedule(at, mishap);
+    }
+    network.run_until(end);
+    for host in 0..plan.network.hosts {
+        if network.host(host).endpoint().is_none() {
+            turmoil.restart(network, host);
+        }
+    }
+    turmoil.counts
+}
+
+impl Turmoil<'_> {
+    /// Puts the next mishap of a kind onto the agenda, where the plan has that kind.
+    fn schedule(&mut self, now: Time, mishap: Mishap) {
+        let mean_ns = match mishap {
+            Mishap::Crash => self.plan.mean_crash_gap_ns,
+            Mishap::Partition => self.plan.mean_partition_gap_ns,
+            Mishap::Stall => self.plan.mean_stall_gap_ns,
+            Mishap::ClockStep => self.plan.mean_clock_gap_ns,
+            Mishap::Restart(_) => None,
+        };
+        if let Some(mean_ns) = mean_ns {
+            self.agenda.insert((now + self.rng.random_range(0..=2 * mean_ns), mishap), ());
+        }
+    }
+
+    fn happen(&mut self, network: &mut Network<Anything>, mishap: Mishap) {
+        let hosts = self.plan.network.hosts;
+        let host = self.rng.random_range(0..hosts);
+        match mishap {
+            Mishap::Crash if network.host(host).endpoint().is_some() => {
+                network.crash(host);
+                self.counts.crashes += 1;
+                let back = network.now() + self.rng.random_range(0..self.plan.max_outage_ns);
+                self.agenda.insert((back, Mishap::Restart(host)), ());
+            }
+            Mishap::Crash => {}
+            Mishap::Restart(host) => self.restart(network, host),
+            Mishap::Partition => {
+                let to = self.rng.random_range(0..hosts);
+                network.set_blocked(host, to, self.rng.random());
+            }
+            Mishap::Stall => {
+                self.counts.stalls += 1;
+                let ns = self.rng.random_range(MS..=self.plan.max_stall_ns);
+                network.stall(host, ns, self.rng.random());
+            }
+            Mishap::ClockStep => self.step_clock(network, host),
+        }
+    }
+
+    fn step_clock(&mut self, network: &mut Network<Anything>, host: usize) {
+        let sizes_ns = [1, MS as i64, 100 * MS as i64, 3 * SEC as i64];
+        let step = match self.plan.clocks {
+            Clocks::Steady => return,
+            Clocks::Leap if self.rng.random() => self.rng.random_range(SEC as i64..=LEAP_NS),
+            Clocks::Step | Clocks::Leap => {
+                let most = pick(&mut self.rng, &sizes_ns);
+                let size = self.rng.random_range(0..=most);
+                if self.rng.random() { size } else { -size }
+            }
+        };
+        // What goes back is taken as standing still, so that steps forward add up.
+        let ahead = &mut self.ahead_ns[host];
+        if self.plan.clocks == Clocks::Step && *ahead + step.max(0) > MAX_AHEAD_NS {
+            return;
+        }
+        *ahead += step.max(0);
+        self.counts.clock_steps += 1;
+        network.step_clock(host, step);
+    }
+
+    /// Starts a host again, with what its wall clock shows for its incarnation.
+    fn restart(&mut self, network: &mut Network<Anything>, host: usize) {
+        let steps_ms = [0, 0, 1, -1, 10_000, -10_000, YEARS_MS, -YEARS_MS];
+        if self.plan.wall_steps {
+            self.wall_ahead_ms[host] += pick(&mut self.rng, &steps_ms);
+        }
+        let wall_ms = self.plan.wall_ms + network.now().as_ns() / MS;
+        let incarnation = wall_ms.wrapping_add_signed(self.wall_ahead_ms[host]) % (1 << 40);
+        network.restart_as(host, incarnation.max(1));
+    }
+}
