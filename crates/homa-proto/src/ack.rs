@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use crate::contract::DoneReason;
 use crate::endpoint::Endpoint;
+use crate::message_in::MAX_RANGES;
 use crate::rpc::{Rpc, State};
 use crate::stats::Drop;
 use crate::time::Time;
@@ -82,12 +83,17 @@ impl Endpoint {
         if common.sender_id & 1 == 0 {
             return Err(|stats| &mut stats.drop_nonsense); // Only servers ask.
         }
+        // A planted fault that the swarm must find: a client acknowledges a response of which only a part is there.
+        #[cfg(homa_canary = "ack_frees_early")]
+        let rpc = rpc.ok().filter(|&slot| self.rpcs[slot as usize].incoming.length == 0).ok_or(());
         if let Ok(slot) = rpc {
             // ACK-6: the server has sent everything. What is not here after half an interval is lost, or nearly so.
             let rpc = &self.rpcs[slot as usize];
             let due = now.since(rpc.quiet_since) >= self.config.resend_interval_ns / 2;
             // RESEND-3: where it is our turn there is nothing to ask for, and the server must not take that for an end.
-            let asks = due && self.waits_for_peer(slot) && self.request_missing(slot);
+            let asks = due
+                && self.waits_for_peer(slot)
+                && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
             if due && !asks {
                 self.send_busy(slot);
             }

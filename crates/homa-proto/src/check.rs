@@ -1,6 +1,7 @@
 //! Proof of the whole state, for tests: everything that is kept twice agrees, every number is within its bound.
 
 use crate::endpoint::Endpoint;
+use crate::reclaim::Unasked;
 use crate::rpc::State;
 
 impl Endpoint {
@@ -77,12 +78,30 @@ impl Endpoint {
         for (slot, rpc) in &self.rpcs {
             let sends = matches!(rpc.state, State::Requesting | State::Responding) && rpc.outgoing.is_ready();
             assert_eq!(self.ready.contains(slot as u32), sends, "ready: {rpc:?}");
-            let waits = rpc.incoming.length != 0 && rpc.incoming.ungranted() > 0;
+            let waits = rpc.incoming.length != 0
+                && rpc.incoming.ungranted() > 0
+                && rpc.incoming.unasked != Unasked::Aside;
             assert_eq!(self.grants.contains(slot as u32), waits, "waits for grants: {rpc:?}");
         }
         assert!(ready.iter().all(|&slot| self.rpcs.contains(slot as usize)), "ready RPCs exist");
         let waiting = self.grants.check();
         assert!(waiting.iter().all(|&slot| self.rpcs.contains(slot as usize)), "waiting RPCs exist");
+        self.check_unasked();
+    }
+
+    fn check_unasked(&self) {
+        let (mut coming, mut aside, mut promised) = (Vec::new(), Vec::new(), 0);
+        for (slot, rpc) in &self.rpcs {
+            promised += u64::from(rpc.promised);
+            match rpc.incoming.unasked {
+                Unasked::Settled => continue,
+                Unasked::Coming => coming.push(slot as u32),
+                Unasked::Aside => aside.push(slot as u32),
+            }
+            assert!(rpc.incoming.outstanding() > 0, "nothing is on its way: {rpc:?}");
+        }
+        assert_eq!(self.reclaim.check(), (coming, aside), "messages with unscheduled bytes on their way");
+        assert_eq!(promised, self.promises.promised(), "bytes promised");
     }
 
     /// LIMIT-1

@@ -6,6 +6,9 @@
 use crate::time::{MS, SEC, US};
 use crate::wire::PRIORITIES;
 
+/// The link that the defaults in bytes were tuned for, in Mbit/s.
+const TUNED_FOR_MBPS: u64 = 25_000;
+
 /// What to do with a new request when the table of finished ids is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishedPolicy {
@@ -27,6 +30,23 @@ pub struct Config {
     pub incarnation: u64,
     /// Bytes of a message that may be sent before any grant (kernel: 40000, about one round trip at 25 Gbit/s).
     pub unsched_bytes: u32,
+    /// Whether the unscheduled bytes of a peer follow its measured round-trip time, where the link rate is known; else
+    /// `unsched_bytes` is for all.
+    pub unsched_from_rtt: bool,
+    /// Least unscheduled bytes of a message, however many send at once (the Homa paper: a few hundred).
+    pub min_unsched_bytes: u32,
+    /// Most unscheduled bytes of a message, however long the round trip.
+    pub max_unsched_bytes: u32,
+    /// Full packets sent unasked beyond a round trip's worth, so that a late grant leaves no gap (RAMCloud's notes: 6 us of
+    /// 14 at 10 Gbit/s, about five packets).
+    pub rtt_slack_packets: u32,
+    /// A round-trip time is forgotten after one to two times this long.
+    pub rtt_window_ns: u64,
+    /// For how long, to twice that, senders are limited after an incast.
+    pub incast_memory_ns: u64,
+    /// Silence after which unscheduled bytes beyond `max_incoming` count as lost: a queue that still drains is never silent
+    /// for so long, and the kernel's delays (notes: up to 100 us for a handler to start) pass.
+    pub incast_quiet_ns: u64,
     /// Fixed window per message; 0: `max_incoming / (active + 1)` as the kernel does.
     pub window: u32,
     /// Bytes granted and not yet received, over all messages of this host (kernel: 400000).
@@ -130,6 +150,13 @@ impl Default for Config {
             seed: 0,
             incarnation: 0,
             unsched_bytes: 40_000,
+            unsched_from_rtt: true,
+            min_unsched_bytes: 500,
+            max_unsched_bytes: 100_000,
+            rtt_slack_packets: 4,
+            rtt_window_ns: 10 * SEC,
+            incast_memory_ns: 10 * SEC,
+            incast_quiet_ns: 200 * US,
             window: 0,
             max_incoming: 400_000,
             max_overcommit: 8,
@@ -176,13 +203,37 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The defaults, with what they assume of a 25 Gbit/s link scaled to one of `mbps` Mbit/s: bytes that may be on their way
+    /// take the same time on every link. 0 counts as 1.
+    pub fn for_link(mbps: u32) -> Config {
+        let base = Config::default();
+        let scaled = |bytes: u32| {
+            let bytes = u64::from(bytes) * u64::from(mbps.max(1)) / TUNED_FOR_MBPS;
+            bytes.clamp(u64::from(base.max_packet), u64::from(u32::MAX / 2)) as u32
+        };
+        Config {
+            link_mbps: Some(mbps.max(1)),
+            unsched_bytes: scaled(base.unsched_bytes),
+            max_unsched_bytes: scaled(base.max_unsched_bytes),
+            max_incoming: scaled(base.max_incoming),
+            min_grant_increment: scaled(base.min_grant_increment),
+            fifo_grant_increment: scaled(base.fifo_grant_increment),
+            ..base
+        }
+    }
+
     /// Checks the relations between settings.
     ///
     /// # Errors
     /// Names the first field that breaks a rule, and the rule.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let rules: [(bool, &'static str, &'static str); 16] = [
+        let rules: [(bool, &'static str, &'static str); 17] = [
             (self.unsched_bytes >= 1, "unsched_bytes", "must be at least 1"),
+            (
+                (1..=self.max_unsched_bytes).contains(&self.min_unsched_bytes),
+                "min_unsched_bytes",
+                "must be at least 1 and not above max_unsched_bytes",
+            ),
             (self.max_incoming >= 1, "max_incoming", "must be at least 1"),
             (self.max_overcommit >= 1, "max_overcommit", "must be at least 1"),
             ((1..=PRIORITIES as u8).contains(&self.num_priorities), "num_priorities", "must be 1 to 8"),

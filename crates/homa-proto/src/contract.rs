@@ -81,6 +81,27 @@ pub struct CallOptions {
     pub readable_step: u32,
 }
 
+/// What is known of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerInfo {
+    /// Its address.
+    pub addr: SocketAddr,
+    /// Whether it has shown itself as one of ours.
+    pub is_ours: bool,
+    /// RPCs open with it, of both sides.
+    pub rpcs: u32,
+    /// Smallest time that a grant from it took lately, in nanoseconds; `None`: not measured, because no message to it was
+    /// long enough to need one.
+    pub rtt_ns: Option<u64>,
+    /// Bytes of the next message to it that will go unasked.
+    pub unsched_bytes: u32,
+    /// What it lets us send unasked, where it sets a limit.
+    pub unsched_limit: Option<u32>,
+    /// Largest Homa packet on the path to it, in bytes, header included.
+    pub max_packet: u32,
+}
+
 /// What the endpoint tells its caller. For each RPC exactly one event ends it, after which its key is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {

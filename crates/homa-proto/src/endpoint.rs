@@ -10,10 +10,12 @@ use slab::Slab;
 
 use crate::config::{Config, ConfigError};
 use crate::contract::{
-    CallOptions, DoneReason, Event, PortError, Reassembly, RpcError, RpcKey, RxPacket, SendError, Transmit,
+    CallOptions, DoneReason, Event, PeerInfo, PortError, Reassembly, RpcError, RpcKey, RxPacket, SendError,
+    Transmit,
 };
 use crate::finished::FinishedIds;
 use crate::grant::Grants;
+use crate::incast::{Demand, Promises};
 use crate::lists::Links;
 use crate::message_out::MessageOut;
 use crate::pacer::Pacer;
@@ -21,8 +23,10 @@ use crate::peer::Peers;
 use crate::ports::Ports;
 use crate::priority::Cutoffs;
 use crate::reap::Reaper;
+use crate::reclaim::{Reclaim, Unasked};
 use crate::retransmit::Retransmits;
 use crate::rpc::{Input, Rpc, State};
+use crate::rtt;
 use crate::stats::Stats;
 use crate::time::Time;
 use crate::timer::TimerWheel;
@@ -65,6 +69,9 @@ pub struct Endpoint {
     /// Ids from `next_id` on that may be used.
     pub(crate) ids_left: u64,
     pub(crate) grants: Grants,
+    pub(crate) promises: Promises,
+    pub(crate) demand: Demand,
+    pub(crate) reclaim: Reclaim,
     /// Scratch memory of the choice of grants.
     pub(crate) active: Vec<u32>,
     pub(crate) ready: Ready,
@@ -118,6 +125,9 @@ impl Endpoint {
             next_id: first_id(seed),
             ids_left: u64::MAX,
             grants: Grants::with_capacity(reserve, config.max_incoming.into()),
+            promises: Promises::new(&config),
+            demand: Demand::new(&config),
+            reclaim: Reclaim::with_capacity(reserve),
             active: Vec::new(),
             ready: Ready::with_capacity(reserve),
             retransmits: Retransmits::new(config.max_retransmits, seed),
@@ -199,8 +209,14 @@ impl Endpoint {
         self.next_id = next_id(id);
         self.ids_left -= 1;
         let life = self.peers[peer].life;
+        let unlimited = rtt::unsched_bytes(&self.config, self.peers[peer].rtt.min_ns());
+        let promise = self.promises.next(&self.config, unlimited);
+        self.promises.add(promise.charge);
+        self.stats.requests_limited += u64::from(promise.limit < unlimited);
         let slot = self.insert_rpc(Rpc {
-            outgoing: MessageOut::new(length, self.config.unsched_bytes),
+            outgoing: MessageOut::new(length, self.unscheduled_to(peer)),
+            response_limit: promise.limit,
+            promised: promise.charge,
             options,
             ..Rpc::new(now, id, (peer, life), State::Requesting, (from_port, to_port))
         });
@@ -217,19 +233,21 @@ impl Endpoint {
     /// # Errors
     /// Nothing was sent: the message is empty or too large, the RPC is gone or answered, or a limit is reached.
     pub fn send_response(&mut self, now: Time, rpc: RpcKey, length: u32) -> Result<(), SendError> {
-        self.advance(now);
+        let now = self.advance(now);
         let slot = self.slot(rpc).ok_or(SendError::UnknownRpc)?; // ABORT-6
         self.check_length(length)?;
-        let unsched_bytes = self.config.unsched_bytes;
+        let peer = self.rpcs[slot as usize].peer;
+        let unscheduled = self.unscheduled_to(peer);
         let rpc = &mut self.rpcs[slot as usize];
         if length > KERNEL_MAX_MESSAGE && !self.peers[rpc.peer].is_ours() {
             return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
         }
         rpc.state = rpc.state.after(Input::Respond).ok_or(SendError::UnknownRpc)?;
-        rpc.outgoing = MessageOut::new(length, unsched_bytes);
+        rpc.outgoing = MessageOut::new(length, unscheduled.min(rpc.response_limit));
         (rpc.tries, rpc.backoff) = (0, 0);
         self.outgoing_bytes += u64::from(length);
         self.stats.responses_started += 1;
+        self.tell_limit(now, slot, peer);
         self.make_ready(slot);
         Ok(())
     }
@@ -257,7 +275,13 @@ impl Endpoint {
         if self.cutoffs.update(now, &self.config) {
             self.stats.cutoff_changes += 1;
         }
+        // The endpoint that computes a host's cutoffs also limits its peers: what they are told has one version (HOST-4).
+        if !self.cutoffs.followed && self.demand.update(&self.config) {
+            self.cutoffs.renew_version();
+            self.stats.incast_limit_changes += 1;
+        }
         self.send_grants(now);
+        self.watch_unasked(now);
         self.reap(now);
     }
 
@@ -270,7 +294,10 @@ impl Endpoint {
     pub fn poll_timeout(&self) -> Option<Time> {
         let reap = self.has_reaping().then_some(self.now);
         let pacer = self.ready.waits_for_pacer.then(|| self.pacer.free_at());
-        [self.timers.next(), self.peer_timers.next(), reap, pacer].into_iter().flatten().min()
+        [self.timers.next(), self.peer_timers.next(), reap, pacer, self.reclaim.next(self.now)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Does what is due: a bounded part of it, so that packets need not wait; `poll_timeout` says whether more is.
@@ -285,6 +312,7 @@ impl Endpoint {
             self.peer_timer(now, peer);
         }
         self.expire_finished(now);
+        self.reclaim_unasked(now);
         self.send_grants(now);
         // A caller whose driver is full cannot poll for packets: this moment of the pacer has been told.
         self.ready.waits_for_pacer &= !self.pacer.may_send(now);
@@ -307,6 +335,25 @@ impl Endpoint {
     /// RPCs open, of both sides.
     pub fn open_rpcs(&self) -> usize {
         self.rpcs.len()
+    }
+
+    /// What is known of each peer, in no particular order; takes time in proportion to their number.
+    pub fn peers(&self) -> impl Iterator<Item = PeerInfo> + '_ {
+        self.peers.iter().map(|(peer, known)| PeerInfo {
+            addr: known.addr,
+            is_ours: known.is_ours(),
+            rpcs: known.rpc_count,
+            rtt_ns: known.rtt.min_ns(),
+            unsched_bytes: self.unscheduled_to(peer),
+            unsched_limit: (known.unsched_limit != u32::MAX).then_some(known.unsched_limit),
+            max_packet: known.max_packet,
+        })
+    }
+
+    /// Most bytes of a message that peers are told to send unasked, because too many once sent at the same time; `None`:
+    /// they are told nothing.
+    pub fn unsched_limit(&self) -> Option<u32> {
+        self.demand.limit()
     }
 
     /// Peers known.
@@ -343,6 +390,8 @@ impl Endpoint {
             && self.control.is_empty()
             && self.grants.is_empty()
             && self.grants.total_incoming == 0
+            && self.promises.promised() == 0
+            && self.reclaim.is_empty()
             && (self.outgoing_bytes, self.incoming_bytes) == (0, 0)
             && self.client_ids.is_empty()
             && self.server_ids.is_empty()
@@ -353,6 +402,12 @@ impl Endpoint {
     pub(crate) fn advance(&mut self, now: Time) -> Time {
         self.now = self.now.max(now);
         self.now
+    }
+
+    /// Bytes of a message to `peer` that may be sent unasked (SEND-1).
+    pub(crate) fn unscheduled_to(&self, peer: u32) -> u32 {
+        let known = &self.peers[peer];
+        rtt::unsched_bytes(&self.config, known.rtt.min_ns()).min(known.unsched_limit)
     }
 
     fn check_length(&self, length: u32) -> Result<(), SendError> {
@@ -399,6 +454,7 @@ impl Endpoint {
         }
         self.timers.ensure(slot);
         self.grants.ensure(slot);
+        self.reclaim.ensure(slot);
         self.ready.ensure(slot);
         self.peer_rpcs.ensure(slot);
         self.resend_links.ensure(slot);
@@ -418,7 +474,9 @@ impl Endpoint {
         self.timers.disarm(slot);
         self.ready.remove(slot);
         self.retransmits.remove(slot);
+        self.place_unasked(slot, Unasked::Settled);
         let mut rpc = self.rpcs.remove(slot as usize);
+        self.promises.settle(&mut rpc.promised);
         // ABORT-3: the key names nothing from here on.
         self.generations[slot as usize] = self.generations[slot as usize].wrapping_add(1);
         self.grants.remove(slot, rpc.peer);

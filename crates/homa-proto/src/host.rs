@@ -8,6 +8,7 @@ use homa_trace::{EventKind, packet_word};
 
 use crate::contract::{PortError, RxPacket};
 use crate::endpoint::{Endpoint, next_id};
+use crate::incast;
 use crate::time::Time;
 use crate::wire::{self, Body, DATA_HEADER_LEN, PRIORITIES};
 
@@ -43,10 +44,11 @@ impl Endpoint {
         self.ports.is_open(port)
     }
 
-    /// Bytes that could be granted and not received, were there no bound for them: those that are so already, and the windows
-    /// of the messages that would be granted to.
+    /// Bytes that could be granted and not received, were there no bound for them: those that are so already, the windows
+    /// of the messages that would be granted to, and what may come unasked.
     pub fn grant_demand(&self) -> u64 {
-        self.granted_bytes() + self.grant_windows()
+        let granted = self.granted_bytes() + self.grant_windows();
+        granted + incast::reserved(u64::from(self.config.max_incoming), &self.promises, &self.demand)
     }
 
     /// From now on grants raise [`granted_bytes`](Endpoint::granted_bytes) to `bytes` at most, in place of `max_incoming` (HOST-5).

@@ -11,11 +11,14 @@ mod ack;
 mod check;
 mod config;
 mod contract;
+#[cfg(test)]
+mod cost;
 mod endpoint;
 mod finished;
 mod gaps;
 mod grant;
 mod host;
+mod incast;
 mod lists;
 mod message_in;
 mod message_out;
@@ -25,9 +28,11 @@ mod ports;
 mod priority;
 mod reap;
 mod receive;
+mod reclaim;
 mod resend;
 mod retransmit;
 mod rpc;
+mod rtt;
 mod srpt;
 mod stats;
 mod time;
@@ -38,8 +43,8 @@ pub mod wire;
 
 pub use config::{Config, ConfigError, FinishedPolicy};
 pub use contract::{
-    CallOptions, DoneReason, Event, PayloadRange, PortError, Reassembly, RpcError, RpcKey, RxPacket,
-    SendError, Transmit, Unreachable,
+    CallOptions, DoneReason, Event, PayloadRange, PeerInfo, PortError, Reassembly, RpcError, RpcKey,
+    RxPacket, SendError, Transmit, Unreachable,
 };
 pub use endpoint::Endpoint;
 pub use priority::CUTOFF_BUCKETS;

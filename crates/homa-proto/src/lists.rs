@@ -39,6 +39,22 @@ pub(crate) struct Links {
     nodes: Vec<Node>,
 }
 
+#[cfg(test)]
+thread_local! {
+    static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Nodes visited, linked and unlinked so far by this thread: a measure of cost that is the same everywhere.
+#[cfg(test)]
+pub(crate) fn steps() -> u64 {
+    STEPS.get()
+}
+
+fn count_step() {
+    #[cfg(test)]
+    STEPS.set(STEPS.get() + 1);
+}
+
 impl Links {
     pub(crate) fn with_capacity(nodes: usize) -> Links {
         Links { nodes: Vec::with_capacity(nodes) }
@@ -59,12 +75,14 @@ impl Links {
 
     /// The node after `node` in its list.
     pub(crate) fn next(&self, node: u32) -> Option<u32> {
+        count_step();
         let next = self.nodes[node as usize].next;
         (next != NIL).then_some(next)
     }
 
     /// Appends `node`, which is in no list, to the list `id`, whose ends are `list`.
     pub(crate) fn push_back(&mut self, list: &mut List, id: u32, node: u32) {
+        count_step();
         debug_assert_eq!(self.nodes[node as usize].list, NIL, "node {node} is in a list already");
         self.nodes[node as usize] = Node { prev: list.tail, next: NIL, list: id };
         if list.tail == NIL {
@@ -77,6 +95,7 @@ impl Links {
 
     /// Takes `node` out of `list`, which must be the list that holds it.
     pub(crate) fn remove(&mut self, list: &mut List, node: u32) {
+        count_step();
         let Node { prev, next, list: id } = std::mem::replace(&mut self.nodes[node as usize], UNLINKED);
         debug_assert_ne!(id, NIL, "node {node} is in no list");
         if prev == NIL {

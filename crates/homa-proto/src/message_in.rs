@@ -3,9 +3,13 @@
 use std::ops::Range;
 
 use crate::gaps::Gaps;
+use crate::reclaim::Unasked;
 
 /// Ranges asked for in one round of RESENDs: enough for a burst of scattered losses, and a bound on the packets.
 pub(crate) const MAX_RANGES: usize = 4;
+
+/// Ranges asked for at a time when a queue has overflowed: it took what came first of all senders in turn, and so left many.
+pub(crate) const RECLAIM_RANGES: usize = 16;
 
 /// A message on its way in. The default is one of which nothing has arrived.
 #[derive(Debug, Default)]
@@ -20,6 +24,8 @@ pub(crate) struct MessageIn {
     pub counted: u32,
     /// Last contiguous end that was reported as readable.
     pub reported: u32,
+    /// Where its unscheduled bytes stand.
+    pub unasked: Unasked,
     pub gaps: Gaps,
 }
 
@@ -48,11 +54,11 @@ impl MessageIn {
         self.outstanding() - self.counted
     }
 
-    /// The first missing ranges below the granted end (RESEND-4), at most [`MAX_RANGES`].
+    /// The missing ranges below the granted end (RESEND-4).
     pub(crate) fn missing(&self) -> impl Iterator<Item = Range<u32>> + '_ {
         let tail = self.gaps.end()..self.granted;
         let tail = (!tail.is_empty()).then_some(tail);
-        self.gaps.missing().iter().cloned().chain(tail).take(MAX_RANGES)
+        self.gaps.missing().iter().cloned().chain(tail)
     }
 
     /// Panics unless the numbers agree.

@@ -61,10 +61,11 @@ impl MessageOut {
         self.next < self.sent_before
     }
 
-    /// Starts from the beginning (RESEND-14).
-    pub(crate) fn restart(&mut self) {
+    /// Starts from the beginning (RESEND-14), with as many unscheduled bytes as the receiver wants now.
+    pub(crate) fn restart(&mut self, unsched_bytes: u32) {
         self.sent_before = self.sent_before.max(self.next);
         self.next = 0;
+        self.unscheduled = self.length.min(unsched_bytes);
         self.granted = self.unscheduled;
     }
 
@@ -95,13 +96,13 @@ mod tests {
         let mut message = MessageOut::new(10_000, 4_000);
         message.grant(6_000);
         message.next = 5_000;
-        message.restart();
+        message.restart(4_000);
         assert_eq!((message.next_packet(3_000), message.is_sent_again()), ((0, 3_000), true));
         message.next = 4_000;
         message.grant(10_000);
         assert_eq!((message.next_packet(3_000), message.is_sent_again()), ((4_000, 1_000), true));
         message.next = 1_000;
-        message.restart();
+        message.restart(4_000);
         message.next = 5_000;
         message.grant(10_000);
         assert_eq!((message.next_packet(3_000), message.is_sent_again()), ((5_000, 3_000), false));

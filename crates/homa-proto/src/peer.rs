@@ -9,6 +9,7 @@ use slab::Slab;
 use crate::config::Config;
 use crate::contract::{DoneReason, RpcError};
 use crate::lists::List;
+use crate::rtt::Rtt;
 use crate::time::Time;
 use crate::wire::{Ack, Incarnation, PRIORITIES};
 
@@ -75,8 +76,12 @@ pub(crate) struct Peer {
     /// The peer's own cutoffs, for our unscheduled packets to it.
     pub cutoffs: [u32; PRIORITIES],
     pub cutoff_version: u16,
-    /// When it was last sent ours.
-    pub cutoffs_sent: Option<Time>,
+    /// Most bytes of a message that it lets us send unasked; `u32::MAX`: it sets no limit.
+    pub unsched_limit: u32,
+    /// How long a grant from it takes.
+    pub rtt: Rtt,
+    /// When it was last sent ours, and their version.
+    pub cutoffs_sent: Option<(Time, u16)>,
     /// Acknowledgements for it that wait for a packet.
     pub acks: VecDeque<Ack>,
     /// RPCs for which a RESEND is due, in the order of their becoming so.
@@ -110,6 +115,8 @@ impl Peer {
             heard: false,
             cutoffs: [0; PRIORITIES],
             cutoff_version: 0,
+            unsched_limit: u32::MAX,
+            rtt: Rtt::UNKNOWN,
             cutoffs_sent: None,
             acks: VecDeque::new(),
             resends: List::EMPTY,
@@ -163,6 +170,7 @@ impl Peer {
         if end == LifeEnd::Restarted {
             self.restarts = self.restarts.wrapping_add(1);
             self.cutoff_version = 0;
+            self.unsched_limit = u32::MAX;
             self.cutoffs_sent = None;
         }
         self.acks.clear();

@@ -85,6 +85,12 @@ impl Cutoffs {
         self.observed = self.observed.saturating_add(bytes);
     }
 
+    /// What goes with the cutoffs changed, so that every peer must be told again. PRIO-9: 0 means "none yet" and is passed
+    /// over.
+    pub(crate) fn renew_version(&mut self) {
+        self.version = self.version.checked_add(1).unwrap_or(1);
+    }
+
     /// A message of `length` bytes began to arrive, `unscheduled` of them unasked.
     pub(crate) fn observe(&mut self, length: u32, unscheduled: u32) {
         self.histogram[bucket_of(length.min(MAX_MESSAGE_LENGTH), SUB) as usize] += u64::from(unscheduled);
@@ -110,8 +116,7 @@ impl Cutoffs {
             return false;
         }
         self.levels = levels;
-        // PRIO-9: 0 means "none yet" and is passed over.
-        self.version = self.version.checked_add(1).unwrap_or(1);
+        self.renew_version();
         true
     }
 }

@@ -7,7 +7,9 @@ use homa_trace::{EventKind, packet_word};
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
 use crate::endpoint::Endpoint;
 use crate::peer::{LifeEnd, Sighting};
+use crate::reclaim::Unasked;
 use crate::rpc::{Input, Rpc, State};
+use crate::rtt;
 use crate::stats::Drop;
 use crate::time::Time;
 use crate::wire::{self, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Packet, UnknownReason};
@@ -275,6 +277,7 @@ impl Endpoint {
                 readable_step: self.config.request_readable_step,
                 ..CallOptions::default()
             },
+            response_limit: data.response_limit.filter(|_| !self.incarnation.is_none()).unwrap_or(u32::MAX),
             ..Rpc::new(now, id, (peer, life), State::RequestArriving, (common.dest_port, common.source_port))
         });
         self.server_ids.insert((peer, id), slot);
@@ -287,7 +290,7 @@ impl Endpoint {
     }
 
     /// The first packet of a message fixes its length and what is granted of it.
-    fn begin_message(&mut self, slot: u32, data: &Data) -> Outcome {
+    fn begin_message(&mut self, now: Time, slot: u32, data: &Data) -> Outcome {
         let is_client = self.rpcs[slot as usize].state.is_client();
         if is_client && data.message_length > self.config.max_message {
             self.end_with_error(slot, RpcError::MessageTooLarge); // LIMIT-5
@@ -303,6 +306,14 @@ impl Endpoint {
         // GRANT-1, WIRE-10: what the sender says it sends unasked; a wrong value only changes when we first grant or ask again.
         incoming.granted = data.incoming.min(data.message_length);
         self.cutoffs.observe(data.message_length, incoming.granted.max(1));
+        let peer = self.rpcs[slot as usize].peer;
+        let unlimited = rtt::unsched_bytes(&self.config, self.peers[peer].rtt.min_ns());
+        let unasked = data.message_length.min(unlimited);
+        if is_client {
+            self.promises.observe(unasked);
+        } else {
+            self.demand.observe(now, unasked, &self.config);
+        }
         Ok(())
     }
 
@@ -315,8 +326,9 @@ impl Endpoint {
         payload: &Payload<'_>,
         sink: &mut impl Reassembly,
     ) -> Outcome {
-        if self.rpcs[slot as usize].incoming.length == 0 {
-            self.begin_message(slot, data)?;
+        let begins = self.rpcs[slot as usize].incoming.length == 0;
+        if begins {
+            self.begin_message(now, slot, data)?;
         }
         let key = self.key(slot);
         let rpc = &mut self.rpcs[slot as usize];
@@ -346,6 +358,13 @@ impl Endpoint {
             rpc.state = state;
             self.response_began(slot);
         }
+        if outstanding == 0 {
+            self.promises.settle(&mut self.rpcs[slot as usize].promised);
+            self.place_unasked(slot, Unasked::Settled);
+        } else if begins || self.rpcs[slot as usize].incoming.unasked == Unasked::Aside {
+            // What was set aside was late, not lost, as it seems.
+            self.place_unasked(slot, Unasked::Coming);
+        }
         if complete {
             self.message_complete(slot); // RECV-5
             return Ok(());
@@ -353,7 +372,7 @@ impl Endpoint {
         self.report_readable(slot);
         if ungranted == 0 {
             self.grants.remove(slot, peer);
-        } else if !self.grants.contains(slot) {
+        } else if !self.grants.contains(slot) && self.rpcs[slot as usize].incoming.unasked != Unasked::Aside {
             self.grants.add(slot, peer, ungranted);
         }
         self.grants.dirty = true;
@@ -412,6 +431,8 @@ impl Endpoint {
         }
         rpc.heard(now);
         self.trace.record(EventKind::GrantReceived, rpc.id, grant.offset, u32::from(grant.priority));
+        let known = &mut self.peers[rpc.peer];
+        self.stats.rtt_samples += u64::from(known.rtt.granted(now, rpc.id, self.config.rtt_window_ns));
         if rpc.outgoing.grant(grant.offset) {
             rpc.outgoing.sched_priority = grant.priority.min(num_priorities - 1); // GRANT-14
             self.make_ready(slot);
@@ -443,7 +464,11 @@ impl Endpoint {
                 rpc.quiet_since = now;
                 // While the request still goes out, the server's answer is older than what is on its way.
                 if !rpc.outgoing.is_ready() && rpc.outgoing.next > 0 {
-                    rpc.outgoing.restart(); // RESEND-14
+                    let peer = rpc.peer;
+                    let unscheduled = self.unscheduled_to(peer);
+                    let rpc = &mut self.rpcs[slot as usize];
+                    rpc.outgoing.restart(unscheduled); // RESEND-14
+                    self.peers[peer].rtt.spoil(rpc.id);
                     self.stats.requests_restarted += 1;
                     self.retransmits.remove(slot);
                     self.make_ready(slot);
@@ -455,7 +480,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// FREEZE-1.
+    /// FREEZE-1, FREEZE-2: it is told, and no more.
     pub(crate) fn note_freeze(&mut self, peer: SocketAddr) {
         if self.events.len() < MAX_FREEZE_EVENTS {
             self.events.push_back(Event::Freeze { peer });
@@ -467,6 +492,9 @@ impl Endpoint {
         let known = &mut self.peers[peer];
         known.cutoffs = cutoffs.cutoffs;
         known.cutoff_version = cutoffs.version;
+        // A host that does not say who it is behaves like any other peer in this as well (INCAST-7).
+        let limit = cutoffs.unsched_limit.filter(|_| !self.incarnation.is_none());
+        known.unsched_limit = limit.unwrap_or(u32::MAX);
         Ok(())
     }
 }

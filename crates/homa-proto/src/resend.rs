@@ -7,7 +7,8 @@ use homa_trace::EventKind;
 
 use crate::contract::{DoneReason, RpcError};
 use crate::endpoint::Endpoint;
-use crate::message_in::MAX_RANGES;
+use crate::message_in::{MAX_RANGES, RECLAIM_RANGES};
+use crate::reclaim::Unasked;
 use crate::rpc::State;
 use crate::stats::Drop;
 use crate::time::Time;
@@ -51,6 +52,7 @@ impl Endpoint {
     pub(crate) fn waits_for_peer(&self, slot: u32) -> bool {
         let rpc = &self.rpcs[slot as usize];
         match rpc.state {
+            _ if rpc.incoming.unasked == Unasked::Aside => false,
             State::Requesting => !rpc.outgoing.is_ready(),
             State::ResponseArriving | State::RequestArriving => rpc.incoming.expects_bytes(),
             State::InService | State::Responding => false,
@@ -126,7 +128,7 @@ impl Endpoint {
 
     /// Sends a round of RESENDs and waits for the answer twice as long as before.
     fn ask_again(&mut self, now: Time, slot: u32) {
-        self.request_missing(slot);
+        self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
         let rpc = &mut self.rpcs[slot as usize];
         rpc.tries = rpc.tries.saturating_add(1);
         rpc.backoff = rpc.backoff.saturating_add(1);
@@ -181,30 +183,29 @@ impl Endpoint {
     }
 
     /// Asks for what is missing (RESEND-4). Returns whether anything is.
-    pub(crate) fn request_missing(&mut self, slot: u32) -> bool {
+    pub(crate) fn request_missing(&mut self, slot: u32, priority: u8, most: usize) -> bool {
         let rpc = &self.rpcs[slot as usize];
         if rpc.incoming.length == 0 {
-            self.send_resend(slot, None);
+            self.send_resend(slot, None, priority);
             return true;
         }
-        let mut ranges: [Range<u32>; MAX_RANGES] = Default::default();
+        let mut ranges: [Range<u32>; RECLAIM_RANGES] = Default::default();
         let mut count = 0;
-        for range in rpc.incoming.missing() {
+        for range in rpc.incoming.missing().take(most.min(ranges.len())) {
             ranges[count] = range;
             count += 1;
         }
         for range in &ranges[..count] {
-            self.send_resend(slot, Some(range.clone()));
+            self.send_resend(slot, Some(range.clone()), priority);
         }
         count > 0
     }
 
-    fn send_resend(&mut self, slot: u32, range: Option<Range<u32>>) {
+    fn send_resend(&mut self, slot: u32, range: Option<Range<u32>>, priority: u8) {
         let (offset, length) = range.map_or((0, None), |range| (range.start, Some(range.end - range.start)));
         self.stats.resends_sent += 1;
         let id = self.rpcs[slot as usize].id;
         self.trace.record(EventKind::ResendSent, id, length.unwrap_or(u32::MAX), offset);
-        let priority = self.config.num_priorities - 1;
         self.send_control(slot, Body::Resend(Resend { offset, length, priority }));
     }
 
@@ -256,6 +257,7 @@ impl Endpoint {
         };
         let rpc = &mut self.rpcs[slot as usize];
         rpc.heard(now);
+        self.peers[rpc.peer].rtt.spoil(rpc.id);
         self.trace.record(
             EventKind::ResendReceived,
             rpc.id,
@@ -270,7 +272,8 @@ impl Endpoint {
                 Ok(())
             }
             State::RequestArriving => {
-                if !self.request_missing(slot) {
+                let aside = rpc.incoming.unasked == Unasked::Aside;
+                if aside || !self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES) {
                     self.send_busy(slot); // RESEND-12
                 }
                 Ok(())

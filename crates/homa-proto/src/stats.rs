@@ -92,6 +92,14 @@ counters! {
     peers_evicted,
     /// Times the cutoffs changed.
     cutoff_changes,
+    /// Round-trip times measured.
+    rtt_samples,
+    /// Requests that limit what their response may send unasked.
+    requests_limited,
+    /// Times the limit of unscheduled bytes that peers are told changed.
+    incast_limit_changes,
+    /// Messages whose unscheduled bytes did not come and were asked for again.
+    unscheduled_reclaimed,
     /// Packets that had to wait for the pacer.
     pacer_waits,
     /// 1 when the uplink's rate is unknown and the pacer does not pace.

@@ -9,6 +9,7 @@ use crate::endpoint::Endpoint;
 use crate::lists::{Links, List};
 use crate::priority;
 use crate::rpc::State;
+use crate::rtt;
 use crate::srpt::SrptQueue;
 use crate::time::Time;
 use crate::wire::{self, Body, Common, DATA_HEADER_LEN, Data, UnknownReason};
@@ -234,8 +235,15 @@ impl Endpoint {
             cutoff_version: peer.cutoff_version, // PRIO-5
             retransmit: part.retransmit,
             offset: part.offset,
-            response_limit: None,
+            response_limit: rpc.state.is_client().then_some(rpc.response_limit),
         };
+        let unlimited = rtt::unsched_bytes(&self.config, peer.rtt.min_ns()).min(rpc.outgoing.length);
+        if part.offset == 0
+            && !part.retransmit
+            && (unlimited..rpc.outgoing.length).contains(&rpc.outgoing.unscheduled)
+        {
+            peer.rtt.sent(now, rpc.id); // RTT-1
+        }
         let header = wire::encode(&common, &Body::Data(data));
         let bytes = DATA_HEADER_LEN as u32 + part.len;
         self.stats.packets_sent += 1;
@@ -287,22 +295,42 @@ impl Endpoint {
     pub(crate) fn send_unknown(&mut self, to: SocketAddr, heard: &Common, reason: UnknownReason) {
         self.stats.unknowns_sent += 1;
         let common = self.common(heard.dest_port, heard.source_port, heard.sender_id ^ 1);
+        // INCAST-6: a request of which nothing arrived begins again, and must not fill the same queue again.
+        if reason == UnknownReason::Unknown && heard.sender_id & 1 == 0 && self.demand.limit().is_some() {
+            let cutoffs = self.present_cutoffs();
+            self.queue_control(to, &common, &cutoffs);
+        }
         self.queue_control(to, &common, &Body::RpcUnknown(reason));
     }
 
     /// Tells a peer our cutoffs, unless it was told a moment ago.
     pub(crate) fn send_cutoffs(&mut self, now: Time, slot: u32, peer: u32) {
         let known = &mut self.peers[peer];
-        if known.cutoffs_sent.is_some_and(|at| now.since(at) < CUTOFFS_SPACING_NS) {
+        let version = self.cutoffs.version();
+        if known.cutoffs_sent.is_some_and(|(at, told)| told == version && now.since(at) < CUTOFFS_SPACING_NS)
+        {
             return;
         }
-        known.cutoffs_sent = Some(now);
+        known.cutoffs_sent = Some((now, version));
+        let cutoffs = self.present_cutoffs();
+        self.send_control(slot, cutoffs);
+    }
+
+    /// INCAST-6: a limit that a peer's own DATA did not bring to it goes with the next answer.
+    pub(crate) fn tell_limit(&mut self, now: Time, slot: u32, peer: u32) {
+        let told = self.peers[peer].cutoffs_sent.map(|(_, version)| version);
+        if self.demand.limit().is_some() && self.peers[peer].is_ours() && told != Some(self.cutoffs.version())
+        {
+            self.send_cutoffs(now, slot, peer);
+        }
+    }
+
+    fn present_cutoffs(&mut self) -> Body {
         self.stats.cutoffs_sent += 1;
-        let cutoffs = wire::Cutoffs {
+        Body::Cutoffs(wire::Cutoffs {
             cutoffs: *self.cutoffs.levels(),
             version: self.cutoffs.version(),
-            unsched_limit: None,
-        };
-        self.send_control(slot, Body::Cutoffs(cutoffs));
+            unsched_limit: self.demand.limit(),
+        })
     }
 }

@@ -79,6 +79,8 @@ fn at_most_max_overcommit_messages_are_granted_to() {
     for degree in [1, 2, 4] {
         let mut config = config(1, 13);
         config.protocol.max_overcommit = degree;
+        // Few enough that no sender is limited, which would leave half of the budget to grants.
+        config.protocol.unsched_bytes = 10_000;
         config.protocol.grant_fifo_fraction = 0;
         config.link.queue_bytes = 10_000_000;
         let mut network = network(config);

@@ -1,0 +1,103 @@
+//! Tests of what a packet costs. Whatever waits stands in a list, so steps through lists are counted: a packet that looked at
+//! all messages, peers or timers would take thousands.
+
+use std::net::SocketAddr;
+
+use homa_trace::Trace;
+
+use crate::contract::{CallOptions, Reassembly, RpcKey, RxPacket};
+use crate::lists::steps;
+use crate::wire::{Body, Common, Data, Incarnation, encode};
+use crate::{Config, Endpoint, Time};
+
+const PORT: u16 = 99;
+/// More than any of the operations takes, and far less than there are RPCs.
+const FEW: u64 = 60;
+
+struct Nowhere;
+
+impl Reassembly for Nowhere {
+    fn write(&mut self, _: RpcKey, _: u32, _: u32, _: u32, _: &[u8]) {}
+}
+
+fn endpoint() -> Endpoint {
+    let config = Config { unsched_bytes: 2_000, max_incoming_bytes: 1 << 40, ..Config::default() };
+    let mut endpoint = Endpoint::new(config, Trace::off()).unwrap();
+    endpoint.bind(PORT).unwrap();
+    endpoint.open_client_port().unwrap();
+    endpoint
+}
+
+fn addr(n: u32) -> SocketAddr {
+    SocketAddr::from(([10, 1, (n >> 8) as u8, n as u8], 14_600))
+}
+
+/// Bytes of a request of client `n` arrive.
+fn hear(endpoint: &mut Endpoint, n: u32, id: u64, length: u32, offset: u32) {
+    let common =
+        Common { source_port: 40_000, dest_port: PORT, sender_id: id, incarnation: Incarnation::NONE };
+    let data = Data {
+        message_length: length,
+        incoming: length.min(2_000),
+        ack: None,
+        cutoff_version: 1,
+        retransmit: false,
+        offset,
+        response_limit: None,
+    };
+    let header = encode(&common, &Body::Data(data));
+    let packet = RxPacket { from: addr(n), bytes: &header, wire_len: header.len() + 500 };
+    endpoint.handle_packets(Time::from_ns(1), [packet], &mut Nowhere);
+}
+
+/// Steps of the costliest of the calls.
+fn costliest(calls: u32, mut call: impl FnMut(u32)) -> u64 {
+    let cost = |n| {
+        let before = steps();
+        call(n);
+        steps() - before
+    };
+    (0..calls).map(cost).max().unwrap_or(0)
+}
+
+/// SEND-11.
+#[test]
+fn the_choice_of_a_packet_costs_the_same_with_many_messages() {
+    let cost = |messages: u32| {
+        let mut endpoint = endpoint();
+        let now = Time::from_ns(1);
+        for n in 0..messages {
+            let length = 500 + n * 7_919 % 1_400;
+            let options = CallOptions::default();
+            endpoint.send_request(now, 32_768, addr(n % 50), PORT, length, options).unwrap();
+        }
+        costliest(messages / 2, |_| {
+            endpoint.poll_transmit(now).unwrap();
+        })
+    };
+    let (few, many) = (cost(20), cost(20_000));
+    assert!(few > 0 && many <= few.max(FEW), "{few} steps with 20 messages, {many} with 20,000");
+}
+
+/// GRANT-12, RECV-9.
+#[test]
+fn a_packet_that_arrives_costs_the_same_with_many_rpcs() {
+    let cost = |peers: u32, each: u64| {
+        let mut endpoint = endpoint();
+        let length = |n: u32| 300_000 + n * 7_919 % 500_000;
+        for n in 0..peers {
+            (0..each).for_each(|id| hear(&mut endpoint, n, 2 + 2 * id, length(n), 0));
+        }
+        assert_eq!(endpoint.open_rpcs() as u64, u64::from(peers) * each);
+        let arrives = costliest(3 * peers, |n| {
+            hear(&mut endpoint, n % peers, 2, length(n % peers), 500 + 500 * (n / peers))
+        });
+        let begins = costliest(peers, |n| hear(&mut endpoint, n, 10_000, 400, 0));
+        arrives.max(begins)
+    };
+    let few = cost(10, 1);
+    for (peers, each) in [(2_000, 1), (10, 500)] {
+        let many = cost(peers, each);
+        assert!(few > 0 && many <= few.max(FEW), "{few} steps with 10 RPCs, {many} with {peers} x {each}");
+    }
+}

@@ -1,0 +1,304 @@
+//! Incast: how much many senders together may send unasked (PROTOCOL.md INCAST).
+//!
+//! Two sides know different things. A client knows how many responses it waits for, and says in each request how much of the
+//! response may come unasked ([`Promises`]). A server does not know who will call; it sees how much would have come unasked
+//! at once, and tells its peers a limit ([`Demand`]). Each of the two may fill half of what `max_incoming` allows.
+
+use crate::config::Config;
+use crate::time::Time;
+
+/// What our RPCs' servers may send unasked, all responses together.
+#[derive(Debug)]
+pub(crate) struct Promises {
+    /// Bytes promised and not come.
+    promised: u64,
+    /// Bytes of a response that come unasked, a running mean in 1/256.
+    expected_q8: u64,
+}
+
+/// What one request promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Promise {
+    /// Most bytes of the response that may come unasked.
+    pub limit: u32,
+    /// Bytes counted until they come.
+    pub charge: u32,
+}
+
+impl Promises {
+    pub(crate) fn new(config: &Config) -> Promises {
+        Promises { promised: 0, expected_q8: u64::from(config.unsched_bytes) << 8 }
+    }
+
+    /// The promise of the next request, to a server that would send up to `unsched` bytes unasked (INCAST-1). Half of what is
+    /// left goes to it, so that who comes first leaves enough for others, however many there are.
+    pub(crate) fn next(&self, config: &Config, unsched: u32) -> Promise {
+        let left = half(config).saturating_sub(self.promised) / 2;
+        let limit =
+            left.clamp(config.min_unsched_bytes.into(), unsched.max(config.min_unsched_bytes).into()) as u32;
+        let expected = (self.expected_q8 >> 8).max(1).min(u64::from(u32::MAX)) as u32;
+        Promise { limit, charge: limit.min(expected) }
+    }
+
+    pub(crate) fn add(&mut self, charge: u32) {
+        self.promised += u64::from(charge);
+    }
+
+    /// What was promised has come, or will not.
+    pub(crate) fn settle(&mut self, charge: &mut u32) {
+        self.promised -= u64::from(std::mem::take(charge));
+    }
+
+    /// A response began of which up to `unasked` bytes would come unasked if nobody limited it.
+    pub(crate) fn observe(&mut self, unasked: u32) {
+        let sample = u64::from(unasked) << 8;
+        self.expected_q8 = self.expected_q8 - self.expected_q8 / 8 + sample / 8;
+    }
+
+    pub(crate) fn promised(&self) -> u64 {
+        self.promised
+    }
+}
+
+/// Messages by the power of two of the bytes that would come of each unasked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Crowd {
+    counts: [u64; 32],
+    bytes: [u64; 32],
+    total: u64,
+}
+
+impl Crowd {
+    fn add(&mut self, unasked: u32) {
+        let bucket = unasked.max(1).ilog2() as usize;
+        self.counts[bucket] += 1;
+        self.bytes[bucket] += u64::from(unasked);
+        self.total += u64::from(unasked);
+    }
+
+    /// The most that each message may send, if `level` bytes of this mixture are to become at most `room`. Who needs less
+    /// than that leaves the rest to others.
+    fn limit(&self, level: u64, room: u64) -> u64 {
+        // In bytes of the whole mixture, of which the queue held `level` at a time.
+        let room = u128::from(room) * u128::from(self.total) / u128::from(level.max(1));
+        let (mut below, mut above) = (0, self.counts.iter().sum::<u64>());
+        let mut limit = u64::MAX;
+        for (count, bytes) in self.counts.iter().zip(self.bytes).filter(|(count, _)| **count > 0) {
+            let even = (room.saturating_sub(below) / u128::from(above)).min(u128::from(u64::MAX)) as u64;
+            limit = even;
+            if even < bytes / count {
+                return even;
+            }
+            below += u128::from(bytes);
+            above -= count;
+        }
+        limit
+    }
+}
+
+/// The fullest moment of a while.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peak {
+    level: u64,
+    crowd: Crowd,
+}
+
+/// What would wait before our link if every peer sent its unscheduled bytes at once: a queue that exists only as a number. It
+/// does not depend on what the peers are told, and so the limit does not undo itself.
+#[derive(Debug)]
+pub(crate) struct Demand {
+    /// Bytes that the link carries in 2^16 nanoseconds; 0: rate unknown, nobody is limited.
+    rate_q16: u64,
+    level: u64,
+    at: Time,
+    /// The messages since the queue was last empty.
+    crowd: Crowd,
+    /// Of the present window and of the one before.
+    peak: Peak,
+    before: Peak,
+    rotate_at: Time,
+    /// A peak changed since the limit was last computed.
+    dirty: bool,
+    limit: Option<u32>,
+}
+
+impl Demand {
+    pub(crate) fn new(config: &Config) -> Demand {
+        Demand {
+            rate_q16: config.link_mbps.map_or(0, |mbps| (u64::from(mbps) << 16) / 8_000),
+            level: 0,
+            at: Time::ZERO,
+            crowd: Crowd::default(),
+            peak: Peak::default(),
+            before: Peak::default(),
+            rotate_at: Time::ZERO,
+            dirty: false,
+            limit: None,
+        }
+    }
+
+    /// A message began of which `unasked` bytes would come unasked if nobody limited it.
+    pub(crate) fn observe(&mut self, now: Time, unasked: u32, config: &Config) {
+        if self.rate_q16 == 0 {
+            return;
+        }
+        if now >= self.rotate_at {
+            // Two windows without a message between them: nothing of the past is left.
+            let idle = now.since(self.rotate_at) > config.incast_memory_ns;
+            let past = std::mem::take(&mut self.peak);
+            self.before = if idle { Peak::default() } else { past };
+            self.rotate_at = now + config.incast_memory_ns;
+            self.dirty = true;
+        }
+        let drained = (u128::from(now.since(self.at)) * u128::from(self.rate_q16)) >> 16;
+        self.level = self.level.saturating_sub(drained.min(u128::from(u64::MAX)) as u64);
+        self.at = self.at.max(now);
+        if self.level == 0 {
+            self.crowd = Crowd::default();
+        }
+        self.level += u64::from(unasked);
+        self.crowd.add(unasked);
+        if self.level > self.peak.level && self.level > half(config) {
+            self.peak = Peak { level: self.level, crowd: self.crowd };
+            self.dirty = true;
+        }
+    }
+
+    /// Computes the limit anew, if it would change by more than a quarter: each change tells every peer (INCAST-2). Returns
+    /// whether it changed.
+    pub(crate) fn update(&mut self, config: &Config) -> bool {
+        if !std::mem::take(&mut self.dirty) {
+            return false;
+        }
+        let room = half(config);
+        let peaks = [self.peak, self.before].into_iter().filter(|peak| peak.level > room);
+        let limit = peaks.map(|peak| peak.crowd.limit(peak.level, room)).min();
+        let limit = limit.map(|limit| (limit.min(u64::from(u32::MAX)) as u32).max(config.min_unsched_bytes));
+        let changed = match (limit, self.limit) {
+            (Some(new), Some(old)) => new.abs_diff(old) > old / 4,
+            (new, old) => new != old,
+        };
+        if changed {
+            self.limit = limit;
+        }
+        changed
+    }
+
+    /// Most bytes of a message that a peer may send unasked; `None`: what it thinks right.
+    pub(crate) fn limit(&self) -> Option<u32> {
+        self.limit
+    }
+}
+
+/// Bytes that may come unasked at once.
+fn half(config: &Config) -> u64 {
+    u64::from(config.max_incoming / 2)
+}
+
+/// Bytes of a budget for grants that no grant may use, because as many may come unasked (INCAST-3).
+pub(crate) fn reserved(budget: u64, promises: &Promises, demand: &Demand) -> u64 {
+    if demand.limit().is_some() { budget / 2 } else { promises.promised.min(budget / 2) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        Config { max_incoming: 160_000, min_unsched_bytes: 500, link_mbps: Some(8_000), ..Config::default() }
+    }
+
+    // INCAST-1
+    #[test]
+    fn promises_stay_within_half_of_max_incoming_save_the_least_that_each_gets() {
+        let config = config();
+        let mut promises = Promises::new(&config);
+        let mut limits = Vec::new();
+        for _ in 0..100 {
+            let promise = promises.next(&config, 30_000);
+            promises.add(promise.charge);
+            limits.push(promise.limit);
+        }
+        assert_eq!(limits[..3], [30_000, 25_000, 12_500]);
+        assert_eq!(limits[99], 500);
+        let sum: u64 = limits.iter().map(|&limit| u64::from(limit)).sum();
+        assert!(sum <= 80_000 + 100 * 500, "{sum}");
+        assert_eq!(promises.promised(), sum);
+    }
+
+    #[test]
+    fn short_responses_are_not_limited_however_many_are_awaited() {
+        let config = config();
+        let mut promises = Promises::new(&config);
+        (0..100).for_each(|_| promises.observe(100));
+        for _ in 0..200 {
+            let promise = promises.next(&config, 30_000);
+            assert!(promise.charge <= 110, "{promise:?}");
+            promises.add(promise.charge);
+        }
+        assert_eq!(promises.next(&config, 25_000).limit, 25_000);
+    }
+
+    #[test]
+    fn a_settled_promise_makes_room() {
+        let config = config();
+        let mut promises = Promises::new(&config);
+        let mut charge = promises.next(&config, 40_000).charge;
+        promises.add(charge);
+        promises.settle(&mut charge);
+        promises.settle(&mut charge);
+        assert_eq!(promises.promised(), 0);
+    }
+
+    // INCAST-2
+    #[test]
+    fn the_limit_shares_the_room_among_those_who_need_it() {
+        let config = config();
+        let limit = |messages: &[(u64, u32)]| {
+            let mut demand = Demand::new(&config);
+            for &(count, unasked) in messages {
+                (0..count).for_each(|_| demand.observe(Time::from_ns(1_000), unasked, &config));
+            }
+            demand.update(&config);
+            assert!(!demand.update(&config), "nothing has changed since");
+            demand.limit()
+        };
+        assert_eq!(limit(&[(100, 40_000)]), Some(800));
+        assert_eq!(limit(&[(100, 8_000)]), Some(800));
+        assert_eq!(limit(&[(8, 10_000)]), None, "80,000 bytes may come");
+        assert_eq!(limit(&[(1_000, 40_000)]), Some(500), "the least that each gets");
+        assert_eq!(limit(&[(200, 100), (10, 40_000)]), Some(6_000), "the short ones leave 60,000 to ten");
+    }
+
+    #[test]
+    fn what_the_link_carries_in_time_is_no_incast() {
+        let config = config();
+        let mut demand = Demand::new(&config);
+        for message in 0..1_000 {
+            demand.observe(Time::from_ns(message * 40_100), 40_000, &config);
+        }
+        assert!(!demand.update(&config));
+        assert_eq!(demand.limit(), None);
+    }
+
+    #[test]
+    fn the_limit_goes_when_an_incast_is_long_past() {
+        let config = config();
+        let mut demand = Demand::new(&config);
+        for round in 0..4 {
+            let at = Time::from_ns(round * config.incast_memory_ns);
+            let messages = if round == 0 { 100 } else { 1 };
+            (0..messages).for_each(|_| demand.observe(at, 40_000, &config));
+            demand.update(&config);
+            assert_eq!(demand.limit().is_some(), round < 2, "round {round}");
+        }
+    }
+
+    #[test]
+    fn without_a_known_rate_nobody_is_limited() {
+        let config = Config { link_mbps: None, ..config() };
+        let mut demand = Demand::new(&config);
+        (0..1_000).for_each(|_| demand.observe(Time::ZERO, 40_000, &config));
+        assert!(!demand.update(&config) && demand.limit().is_none());
+    }
+}

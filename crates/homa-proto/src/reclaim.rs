@@ -1,0 +1,158 @@
+//! Unscheduled bytes that did not come: when more was sent unasked than may be on its way at all, and then nothing comes any
+//! more, a queue in the network has overflowed. The bytes are then asked for again, as much at a time as may be on its way
+//! (PROTOCOL.md INCAST-4, INCAST-5).
+//!
+//! The timers of RESEND would ask for the same bytes, later and for all of them at once, and so overflow the queue again.
+
+use crate::endpoint::Endpoint;
+use crate::lists::Links;
+use crate::message_in::RECLAIM_RANGES;
+use crate::srpt::SrptQueue;
+use crate::time::Time;
+
+/// Precision of the order in which bytes are asked for again: one part in 16, as among grants (GRANT-6).
+const SUB: u32 = 4;
+
+/// Where a message with unscheduled bytes on their way stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Unasked {
+    /// All of them are there, or nothing of the message is.
+    #[default]
+    Settled,
+    /// They are on their way.
+    Coming,
+    /// They were lost, as it seems, and its turn to be asked for them has not come.
+    Aside,
+}
+
+/// The messages with unscheduled bytes on their way, or lost.
+#[derive(Debug)]
+pub(crate) struct Reclaim {
+    links: Links,
+    coming: SrptQueue<SUB>,
+    aside: SrptQueue<SUB>,
+    /// When what is on its way counts as lost, unless something comes before.
+    at: Option<Time>,
+    /// Room may be left for more than one look asks for.
+    more_to_ask: bool,
+}
+
+impl Reclaim {
+    pub(crate) fn with_capacity(rpcs: usize) -> Reclaim {
+        Reclaim {
+            links: Links::with_capacity(rpcs),
+            coming: SrptQueue::new(),
+            aside: SrptQueue::new(),
+            at: None,
+            more_to_ask: false,
+        }
+    }
+
+    /// Makes `slot` a valid index.
+    pub(crate) fn ensure(&mut self, slot: u32) {
+        self.links.ensure(slot);
+    }
+
+    /// When `handle_timeout` wants to look.
+    pub(crate) fn next(&self, now: Time) -> Option<Time> {
+        if self.more_to_ask { Some(now) } else { self.at }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.coming.is_empty() && self.aside.is_empty()
+    }
+
+    /// Moves a message, of which `bytes` are missing, to another place.
+    fn place(&mut self, slot: u32, at: &mut Unasked, to: Unasked, bytes: u32) {
+        match std::mem::replace(at, to) {
+            Unasked::Settled => {}
+            Unasked::Coming => self.coming.remove(&mut self.links, slot),
+            Unasked::Aside => self.aside.remove(&mut self.links, slot),
+        }
+        match to {
+            Unasked::Settled => {}
+            Unasked::Coming => self.coming.insert(&mut self.links, slot, bytes),
+            Unasked::Aside => self.aside.insert(&mut self.links, slot, bytes),
+        }
+    }
+
+    /// Panics unless the queues agree; returns the messages that come, and those that were set aside.
+    pub(crate) fn check(&self) -> (Vec<u32>, Vec<u32>) {
+        let slots = |queue: &SrptQueue<SUB>| {
+            let mut slots = queue.check(&self.links);
+            slots.sort_unstable();
+            slots
+        };
+        (slots(&self.coming), slots(&self.aside))
+    }
+}
+
+impl Endpoint {
+    /// A message's unscheduled bytes stand differently now. While they are set aside nothing more is granted of it.
+    pub(crate) fn place_unasked(&mut self, slot: u32, to: Unasked) {
+        let rpc = &mut self.rpcs[slot as usize];
+        let incoming = &mut rpc.incoming;
+        let (bytes, ungranted) = (incoming.outstanding(), incoming.ungranted());
+        if incoming.unasked == to {
+            return;
+        }
+        self.reclaim.place(slot, &mut incoming.unasked, to, bytes);
+        if to == Unasked::Aside {
+            self.grants.remove(slot, rpc.peer);
+        } else if ungranted > 0 && !self.grants.contains(slot) {
+            self.grants.add(slot, rpc.peer, ungranted);
+        }
+    }
+
+    /// Packets came: whatever is on its way has `incast_quiet_ns` from now, where it is more than grants would ever let come.
+    pub(crate) fn watch_unasked(&mut self, now: Time) {
+        let most = u64::from(self.config.max_incoming) + u64::from(self.config.fifo_grant_increment);
+        let overflows = !self.reclaim.coming.is_empty() && self.grants.total_incoming > most;
+        self.reclaim.at = overflows.then(|| now + self.config.incast_quiet_ns);
+    }
+
+    /// Sets aside what did not come, a part of it at a time (INCAST-4).
+    pub(crate) fn reclaim_unasked(&mut self, now: Time) {
+        self.grants.dirty |= std::mem::take(&mut self.reclaim.more_to_ask);
+        if self.reclaim.at.is_none_or(|at| at > now) {
+            return;
+        }
+        for _ in 0..self.config.reap_limit {
+            let Some(slot) = self.reclaim.coming.first() else { break };
+            self.place_unasked(slot, Unasked::Aside);
+            let incoming = &mut self.rpcs[slot as usize].incoming;
+            self.grants.recount(&mut incoming.counted, 0);
+            self.stats.unscheduled_reclaimed += 1;
+        }
+        let more = !self.reclaim.coming.is_empty();
+        self.reclaim.at = more.then_some(now);
+        self.grants.dirty = true;
+    }
+
+    /// Asks for what was set aside, the shortest first, as far as it may be on its way (INCAST-5). Returns whether grants
+    /// may go as well.
+    pub(crate) fn ask_for_reclaimed(&mut self, now: Time) -> bool {
+        if self.reclaim.at.is_some_and(|at| at <= now) {
+            return false; // Not all of it has been set aside yet.
+        }
+        let budget = self.grant_budget();
+        for _ in 0..self.config.reap_limit {
+            let Some(slot) = self.reclaim.aside.first() else { return true };
+            let outstanding = self.rpcs[slot as usize].incoming.outstanding();
+            let total = self.grants.total_incoming;
+            if total > 0 && total + u64::from(outstanding) > budget {
+                // What comes makes room for it, unless grants take that: only shorter messages may have them.
+                return self.grants.shortest().is_some_and(|ungranted| ungranted < outstanding);
+            }
+            self.place_unasked(slot, Unasked::Coming);
+            let incoming = &mut self.rpcs[slot as usize].incoming;
+            let outstanding = incoming.outstanding();
+            self.grants.recount(&mut incoming.counted, outstanding);
+            self.request_missing(slot, self.config.max_sched_prio, RECLAIM_RANGES);
+            self.rpcs[slot as usize].quiet_since = now;
+            self.await_peer(now, slot);
+        }
+        self.reclaim.more_to_ask = true;
+        false
+    }
+}

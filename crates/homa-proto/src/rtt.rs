@@ -1,0 +1,140 @@
+//! Round-trip time to a peer, and how many bytes bridge it (PROTOCOL.md RTT).
+//!
+//! What unscheduled bytes have to bridge is not twice the propagation delay: it is the way of a full packet, the receiver's
+//! turn-around and the way of the grant (RAMCloud's notes). So that is what is measured: from a long message's first packet to
+//! its first grant. A grant can be late, because others are granted first, and never early: of a window's samples the smallest
+//! counts, and load does not feed back into the choice.
+
+use crate::config::Config;
+use crate::time::Time;
+use crate::wire::DATA_HEADER_LEN;
+
+/// A probe without an answer for so long makes room for the next.
+const PROBE_LIFETIME_NS: u64 = 100_000_000;
+
+/// One peer's round-trip time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rtt {
+    /// The message whose first grant is awaited, and when its first packet was sent. Id 0: none.
+    probe: u64,
+    sent_at: Time,
+    /// Smallest samples of the present window and of those before; `u64::MAX`: none.
+    current_ns: u64,
+    before_ns: u64,
+    rotate_at: Time,
+}
+
+impl Rtt {
+    pub(crate) const UNKNOWN: Rtt = Rtt {
+        probe: 0,
+        sent_at: Time::ZERO,
+        current_ns: u64::MAX,
+        before_ns: u64::MAX,
+        rotate_at: Time::ZERO,
+    };
+
+    /// The first packet of message `id`, which needs a grant, is sent. One message at a time is watched (RTT-1).
+    pub(crate) fn sent(&mut self, now: Time, id: u64) {
+        if self.probe == 0 || now.since(self.sent_at) > PROBE_LIFETIME_NS {
+            (self.probe, self.sent_at) = (id, now);
+        }
+    }
+
+    /// A grant came for message `id`. Returns whether that was a sample.
+    pub(crate) fn granted(&mut self, now: Time, id: u64, window_ns: u64) -> bool {
+        if self.probe != id {
+            return false;
+        }
+        self.probe = 0;
+        // A window without samples changes nothing: what was measured before it still is the best there is (RTT-2).
+        if now >= self.rotate_at {
+            (self.before_ns, self.current_ns) = (self.current_ns, u64::MAX);
+            self.rotate_at = now + window_ns;
+        }
+        self.current_ns = self.current_ns.min(now.since(self.sent_at));
+        true
+    }
+
+    /// Packets of message `id` are sent again: its grant no longer tells which of them it answers (RTT-1).
+    pub(crate) fn spoil(&mut self, id: u64) {
+        if self.probe == id {
+            self.probe = 0;
+        }
+    }
+
+    /// Smallest sample of the present and the last window, in nanoseconds.
+    pub(crate) fn min_ns(&self) -> Option<u64> {
+        let min = self.current_ns.min(self.before_ns);
+        (min != u64::MAX).then_some(min)
+    }
+}
+
+/// Bytes of a message that may go unasked to a peer at this round-trip time (RTT-3).
+pub(crate) fn unsched_bytes(config: &Config, rtt_ns: Option<u64>) -> u32 {
+    let measured = rtt_ns.filter(|_| config.unsched_from_rtt).zip(config.link_mbps);
+    let Some((rtt_ns, link_mbps)) = measured else { return config.unsched_bytes };
+    let bridge = u128::from(rtt_ns) * u128::from(link_mbps) / 8_000;
+    // Grants come late more often than not; so many packets ahead, one late grant leaves no gap on the link.
+    let packet = u128::from(config.max_packet) - DATA_HEADER_LEN as u128;
+    let wanted = bridge + packet * u128::from(config.rtt_slack_packets);
+    wanted.clamp(config.min_unsched_bytes.into(), config.max_unsched_bytes.into()) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW_NS: u64 = 1_000;
+
+    fn sample(rtt: &mut Rtt, at: u64, ns: u64) {
+        rtt.sent(Time::from_ns(at), 2);
+        assert!(rtt.granted(Time::from_ns(at + ns), 2, WINDOW_NS));
+    }
+
+    // RTT-2
+    #[test]
+    fn the_smallest_of_two_windows_counts() {
+        let mut rtt = Rtt::UNKNOWN;
+        assert_eq!(rtt.min_ns(), None);
+        for (at, ns, min) in [(0, 50, 50), (100, 20, 20), (200, 90, 20), (1_100, 70, 20), (2_200, 80, 70)] {
+            sample(&mut rtt, at, ns);
+            assert_eq!(rtt.min_ns(), Some(min), "after the sample at {at}");
+        }
+        sample(&mut rtt, 9_000_000, 60);
+        assert_eq!(rtt.min_ns(), Some(60), "a pause forgets nothing, the next window does");
+    }
+
+    // RTT-1
+    #[test]
+    fn one_message_at_a_time_is_watched_and_none_that_is_sent_again() {
+        let mut rtt = Rtt::UNKNOWN;
+        rtt.sent(Time::from_ns(0), 2);
+        rtt.sent(Time::from_ns(5), 4);
+        assert!(!rtt.granted(Time::from_ns(6), 4, WINDOW_NS));
+        rtt.spoil(4);
+        rtt.spoil(2);
+        assert!(!rtt.granted(Time::from_ns(7), 2, WINDOW_NS));
+        rtt.sent(Time::from_ns(10), 6);
+        rtt.sent(Time::from_ns(11 + PROBE_LIFETIME_NS), 8);
+        assert!(
+            rtt.granted(Time::from_ns(20 + PROBE_LIFETIME_NS), 8, WINDOW_NS),
+            "the first one got no answer"
+        );
+        assert_eq!(rtt.min_ns(), Some(9));
+    }
+
+    // RTT-3
+    #[test]
+    fn unscheduled_bytes_bridge_the_round_trip() {
+        let config = Config { link_mbps: Some(10_000), rtt_slack_packets: 2, ..Config::default() };
+        assert_eq!(unsched_bytes(&config, None), config.unsched_bytes);
+        assert_eq!(unsched_bytes(&config, Some(8_000)), 10_000 + 2 * 1_424);
+        assert_eq!(unsched_bytes(&config, Some(u64::MAX)), config.max_unsched_bytes);
+        let config = Config { rtt_slack_packets: 0, ..config };
+        assert_eq!(unsched_bytes(&config, Some(1)), config.min_unsched_bytes);
+        let unknown = Config { link_mbps: None, ..config.clone() };
+        assert_eq!(unsched_bytes(&unknown, Some(8_000)), unknown.unsched_bytes);
+        let fixed = Config { unsched_from_rtt: false, ..config };
+        assert_eq!(unsched_bytes(&fixed, Some(8_000)), fixed.unsched_bytes);
+    }
+}
