@@ -1,4 +1,4 @@
-//! Packets written out by hand, one of each type and header form, against their meaning.
+//! Packets written out by hand, one of each type and header form, against their meaning (WIRE-1).
 //!
 //! The first line of each is the common header, with the fields in this order:
 //! source port, destination port, sequence, ack, type, doff, flags, window, checksum, urgent, sender id.

@@ -230,7 +230,7 @@ impl Core {
         if self.ip_only {
             to.host.set_port(0); // ID-12
         }
-        let private = matches!(owner, Owner::Ticket(_));
+        let private = matches!(owner, Owner::Ticket(_)); // ID-14: its result goes into the ticket, which one caller holds.
         if !private {
             let client = &self.clients[client];
             if client.open + client.completions.len() >= self.limits.completions {

@@ -131,6 +131,23 @@ fn one_thread_submits_while_another_takes_the_completions() {
     until_idle(&host);
 }
 
+/// ID-14.
+#[test]
+fn the_response_of_a_pending_call_is_no_completion() {
+    let echo = Echo::new(1);
+    let host = host();
+    let client = host.client().unwrap();
+    let pending = client.start(echo.to, "mine").unwrap();
+    client.submit(echo.to, "anybody's", 7).unwrap();
+    let done = client.recv_completion(Some(PATIENCE)).expect("what was submitted");
+    assert_eq!((done.cookie, &done.result.unwrap()[..]), (7, &b"anybody's"[..]));
+    // The pending call is over as well, at the latest when a call that began later is.
+    client.call(echo.to, "later").unwrap();
+    assert!(client.recv_completion(Some(std::time::Duration::ZERO)).is_none());
+    assert_eq!(&pending.wait().unwrap()[..], b"mine");
+    until_idle(&host);
+}
+
 #[test]
 fn pending_calls_are_waited_for_in_any_order() {
     let echo = Echo::new(1);

@@ -42,7 +42,7 @@ impl Registry<'_> {
         self.segment.map.ports[usize::from(port)].store(mark, Release);
     }
 
-    /// Takes a server port for this process.
+    /// Takes a server port for this process, if no living one has it (HOST-1).
     pub(super) fn bind(&self, port: u16) -> Result<Bound, SegmentError> {
         let orphan = self.segment.is_orphan(port);
         match self.owner(port) {
@@ -97,7 +97,7 @@ impl Registry<'_> {
         }
     }
 
-    /// Frees what a dead process had. Its process id goes last: until then the slot is seen as one to be buried.
+    /// Frees what a dead process had (HOST-9). Its process id goes last: until then the slot is seen as one to be buried.
     pub(super) fn bury(&self, slot: usize) {
         let map = &self.segment.map;
         tracing::warn!(pid = self.slot(slot).pid.load(Relaxed), slot, "a process of this host died");

@@ -176,6 +176,7 @@ fn a_port_has_one_owner_whom_the_error_names() {
     assert_eq!(other.open_client().unwrap(), 32_771, "in turn");
 }
 
+/// HOST-8.
 #[test]
 fn ports_nobody_has_are_the_leaders_business() {
     let dir = Dir::new();
