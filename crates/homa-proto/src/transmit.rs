@@ -228,6 +228,8 @@ impl Endpoint {
         let rpc = &self.rpcs[part.slot as usize];
         let common = self.common(rpc.port, rpc.peer_port, rpc.id);
         let peer = &mut self.peers[rpc.peer];
+        // INCAST-1, INCAST-7: a kernel reads padding there, and shall see none of it.
+        let tells_limit = rpc.state.is_client() && (peer.is_ours() || !peer.heard);
         let data = Data {
             message_length: rpc.outgoing.length,
             incoming: rpc.outgoing.granted.max(rpc.outgoing.unscheduled),
@@ -235,7 +237,7 @@ impl Endpoint {
             cutoff_version: peer.cutoff_version, // PRIO-5
             retransmit: part.retransmit,
             offset: part.offset,
-            response_limit: rpc.state.is_client().then_some(rpc.response_limit),
+            response_limit: tells_limit.then_some(rpc.response_limit),
         };
         let unlimited = rtt::unsched_bytes(&self.config, peer.rtt.min_ns()).min(rpc.outgoing.length);
         if part.offset == 0
