@@ -192,8 +192,8 @@ pub enum RpcError {
     /// The peer is there, but no server is bound to the Homa port: so says the peer, or ICMP for it. A kernel says ENOTCONN.
     #[error("the peer has no server on that Homa port")]
     NoSuchPort,
-    /// The peer restarted; the request may or may not have run.
-    #[error("the peer restarted while the RPC was open: the request may have run")]
+    /// The peer, or the process of it that had the port, is gone with all it knew; the request may or may not have run.
+    #[error("the peer or its server restarted while the RPC was open: the request may have run")]
     PeerRestarted,
     /// The peer ran the request, and gave the response up before we had all of it.
     #[error("the request ran, but its response is gone")]

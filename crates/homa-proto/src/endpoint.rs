@@ -1,7 +1,7 @@
 //! The endpoint: one type, one drive contract. It holds the state and dispatches; decisions are made in the files of their
 //! concepts, most of which add methods to [`Endpoint`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use foldhash::fast::FixedState;
@@ -28,6 +28,7 @@ use crate::retransmit::Retransmits;
 use crate::rpc::{Input, Rpc, State};
 use crate::rtt;
 use crate::stats::Stats;
+use crate::strangers::Strangers;
 use crate::time::Time;
 use crate::timer::TimerWheel;
 use crate::transmit::Ready;
@@ -65,6 +66,8 @@ pub struct Endpoint {
     /// Links of RPC slots in their peer's list.
     pub(crate) peer_rpcs: Links,
     pub(crate) ports: Ports,
+    /// Server ports whose last owner is gone with its memory, and until when that matters.
+    pub(crate) lost_owners: BTreeMap<u16, Time>,
     pub(crate) next_id: u64,
     /// Ids from `next_id` on that may be used.
     pub(crate) ids_left: u64,
@@ -86,6 +89,7 @@ pub struct Endpoint {
     /// Links of RPC slots in their peer's queue for RESENDs.
     pub(crate) resend_links: Links,
     pub(crate) finished: FinishedIds,
+    pub(crate) strangers: Strangers,
     pub(crate) events: VecDeque<Event>,
     pub(crate) reaper: Reaper,
     pub(crate) refused_ports: RefusedPorts,
@@ -122,6 +126,7 @@ impl Endpoint {
             peers: Peers::new(seed),
             peer_rpcs: Links::with_capacity(reserve),
             ports: Ports::new(),
+            lost_owners: BTreeMap::new(),
             next_id: first_id(seed),
             ids_left: u64::MAX,
             grants: Grants::with_capacity(reserve, config.max_incoming.into()),
@@ -143,6 +148,7 @@ impl Endpoint {
                 config.finished_policy,
                 seed,
             ),
+            strangers: Strangers::new(),
             events: VecDeque::new(),
             reaper: Reaper::default(),
             refused_ports: RefusedPorts::default(),
@@ -475,6 +481,7 @@ impl Endpoint {
         self.ready.remove(slot);
         self.retransmits.remove(slot);
         self.place_unasked(slot, Unasked::Settled);
+        self.strangers.remove(slot);
         let mut rpc = self.rpcs.remove(slot as usize);
         self.promises.settle(&mut rpc.promised);
         // ABORT-3: the key names nothing from here on.
@@ -504,6 +511,7 @@ impl Endpoint {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);
         self.stats.responses_delivered += 1;
+        self.peers[rpc.peer].served = true;
         self.trace.record(EventKind::RpcEnd, rpc.id, 0, 0);
         self.queue_ack(&rpc);
         let CallOptions { cookie, private, .. } = rpc.options; // ID-13
@@ -535,6 +543,8 @@ impl Endpoint {
     pub(crate) fn end_server(&mut self, now: Time, slot: u32, reason: DoneReason) {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);
+        // A client that has said that it got our response is there: what it sends no longer goes first where room is short.
+        self.peers[rpc.peer].served |= reason == DoneReason::Acknowledged;
         self.stats.clients_silent += u64::from(reason == DoneReason::ClientSilent);
         self.trace.record(EventKind::RpcEnd, rpc.id, u32::from(reason != DoneReason::Acknowledged), 1);
         if rpc.state != State::RequestArriving && reason != DoneReason::ClientRestarted {

@@ -10,7 +10,7 @@ use crate::contract::{PortError, RxPacket};
 use crate::endpoint::{Endpoint, next_id};
 use crate::incast;
 use crate::time::Time;
-use crate::wire::{self, Body, DATA_HEADER_LEN, PRIORITIES};
+use crate::wire::{self, Body, Common, DATA_HEADER_LEN, PRIORITIES};
 
 impl Endpoint {
     /// The next `count` requests take the ids from `first` on, two apart; `first` is even. After them none is sent until
@@ -42,6 +42,23 @@ impl Endpoint {
     /// Whether a port is open; one that was closed is, until the last of its RPCs has been freed.
     pub fn is_port_open(&self, port: u16) -> bool {
         self.ports.is_open(port)
+    }
+
+    /// The process that had this server port is gone, and with it the memory of which requests ran. Until `until` a client
+    /// that asks for an RPC of the port which is not known here is told so, and does not send its request again (HOST-10). A
+    /// moment that has passed withdraws it.
+    pub fn note_lost_owner(&mut self, port: u16, until: Time) {
+        if until > self.now {
+            self.lost_owners.insert(port, until);
+        } else {
+            self.lost_owners.remove(&port);
+        }
+    }
+
+    /// Whether a client's packet is about an RPC that may have been with a process that is gone.
+    pub(crate) fn lost_its_owner(&self, now: Time, heard: &Common) -> bool {
+        let from_client = heard.sender_id & 1 == 0;
+        from_client && self.lost_owners.get(&heard.dest_port).is_some_and(|until| now < *until)
     }
 
     /// Bytes that could be granted and not received, were there no bound for them: those that are so already, the windows

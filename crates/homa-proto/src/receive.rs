@@ -232,6 +232,10 @@ impl Endpoint {
     ) -> Result<u32, Drop> {
         // Only a host that shows its incarnation can tell a reason, and without one the client would begin anew at once.
         let is_ours = !common.incarnation.is_none() && !self.incarnation.is_none();
+        if data.retransmit && is_ours && self.lost_its_owner(now, common) {
+            self.send_unknown(rx.from, common, UnknownReason::OwnerGone); // HOST-10
+            return Err(drop_as!(drop_owner_gone));
+        }
         if !self.ports.is_server(common.dest_port) || self.reaper.is_closing(common.dest_port) {
             if is_ours {
                 self.send_unknown(rx.from, common, UnknownReason::NoSuchPort); // LIMIT-8
@@ -258,14 +262,20 @@ impl Endpoint {
                 return Err(drop_as!(drop_finished_full)); // AMO-6
             }
         }
-        if self.rpcs.len() >= self.config.max_rpcs as usize {
+        // LIMIT-9: whoever is silent for longest makes room.
+        if !self.make_room(now, |endpoint| endpoint.rpcs.len() < endpoint.config.max_rpcs as usize) {
             return Err(drop_as!(drop_rpc_limit)); // LIMIT-3
         }
         // LIMIT-4: a quarter is left to responses.
-        if !self.has_room(data.message_length, self.config.max_incoming_bytes / 4 * 3) {
+        let (length, limit) = (data.message_length, self.config.max_incoming_bytes / 4 * 3);
+        if u64::from(length) > limit || !self.make_room(now, |endpoint| endpoint.has_room(length, limit)) {
             return Err(drop_as!(drop_buffer_limit));
         }
-        let peer = self.find_or_add_peer(now, rx.from).ok_or(drop_as!(drop_peer_limit))?;
+        let found = match self.find_or_add_peer(now, rx.from) {
+            None if self.displace(now) => self.find_or_add_peer(now, rx.from),
+            found => found,
+        };
+        let peer = found.ok_or(drop_as!(drop_peer_limit))?;
         let known = &mut self.peers[peer];
         known.heard = true;
         if known.incarnation.is_none() {
@@ -281,6 +291,7 @@ impl Endpoint {
             ..Rpc::new(now, id, (peer, life), State::RequestArriving, (common.dest_port, common.source_port))
         });
         self.server_ids.insert((peer, id), slot);
+        self.stranger_heard(slot);
         self.trace.record(EventKind::RpcStart, id, 1, data.message_length);
         Ok(slot)
     }
@@ -369,6 +380,7 @@ impl Endpoint {
             self.message_complete(slot); // RECV-5
             return Ok(());
         }
+        self.stranger_heard(slot);
         self.report_readable(slot);
         if ungranted == 0 {
             self.grants.remove(slot, peer);
@@ -405,6 +417,7 @@ impl Endpoint {
         let Some(state) = rpc.state.after(Input::RequestComplete) else { return };
         rpc.state = state;
         let port = rpc.port;
+        self.strangers.remove(slot);
         self.timers.disarm(slot);
         self.stats.requests_delivered += 1;
         let peer = self.peers[peer].addr;
@@ -451,6 +464,7 @@ impl Endpoint {
             (_, UnknownReason::NoSuchPort) => RpcError::NoSuchPort,
             (_, UnknownReason::TooLarge) => RpcError::MessageTooLarge,
             (_, UnknownReason::Finished) => RpcError::ResponseLost,
+            (_, UnknownReason::OwnerGone) => RpcError::PeerRestarted, // HOST-10
             (State::ResponseArriving, UnknownReason::Unknown) => {
                 // RESEND-14: most likely older than the response, and delayed. If not, RESENDs will go unanswered.
                 rpc.told_unknown = true;

@@ -246,6 +246,7 @@ impl Endpoint {
             let ran = common.sender_id & 1 == 0 && peer.is_some_and(finished);
             let tells_reason = !common.incarnation.is_none() && !self.incarnation.is_none();
             let reason = match (ran, tells_reason) {
+                (false, true) if self.lost_its_owner(now, common) => UnknownReason::OwnerGone, // HOST-10
                 (false, _) => UnknownReason::Unknown,
                 (true, true) => UnknownReason::Finished,
                 // AMO-4: told that it is unknown, a client that reads no reason sends the request again, for longer than we

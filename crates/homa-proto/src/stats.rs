@@ -90,6 +90,8 @@ counters! {
     peer_restarts,
     /// Peers forgotten to make room.
     peers_evicted,
+    /// Requests of strangers given up half-way to make room for others.
+    strangers_displaced,
     /// Times the cutoffs changed.
     cutoff_changes,
     /// Round-trip times measured.
@@ -118,6 +120,8 @@ counters! {
     drop_unknown_rpc,
     /// Dropped: a request for a port with no server.
     drop_no_port,
+    /// Dropped: sent again, of a request that may have run in a process that is gone.
+    drop_owner_gone,
     /// Dropped: from another peer than the RPC's.
     drop_wrong_peer,
     /// Dropped: of an earlier incarnation of the peer.

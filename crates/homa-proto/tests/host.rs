@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use homa_proto::wire::{self, Body, PRIORITIES};
+use homa_proto::wire::{self, Body, PRIORITIES, UnknownReason};
 use homa_proto::{
     CallOptions, Config, DoneReason, Endpoint, Event, PortError, Reassembly, RpcError, RpcKey, RxPacket,
     SendError, Time,
@@ -283,4 +283,64 @@ fn what_others_send_holds_our_packets_back() {
     assert_eq!(client.uplink_sent_ns(), 0);
     assert!(!packets(&mut client, NOW + 1_000_000).is_empty());
     assert!(client.uplink_sent_ns() > 1_000);
+}
+
+#[test]
+fn a_request_that_may_have_run_in_a_process_that_is_gone_is_not_sent_again() {
+    // One of our peers, and one that sends no incarnation as a kernel.
+    for incarnation in [9, 0] {
+        let (mut heir, mut client) = (endpoint(7, |_| ()), endpoint(incarnation, |_| ()));
+        heir.bind(99).unwrap();
+        let until = NOW + 1_000_000_000;
+        heir.note_lost_owner(99, until); // HOST-10
+        let port = client.open_client_port().unwrap();
+        call(&mut client, port, 99, 100);
+        packets(&mut client, NOW); // The earlier owner got it.
+        let mut asked = Vec::new();
+        while asked.is_empty() {
+            let due = client.poll_timeout().unwrap();
+            client.handle_timeout(due);
+            asked = packets(&mut client, due);
+        }
+        give(&mut heir, NOW, peer(), &asked);
+        let answer = packets(&mut heir, NOW);
+        let Body::RpcUnknown(reason) = body(&answer[0]) else { panic!("{answer:?}") };
+        give(&mut client, NOW, shared(), &answer);
+        match incarnation {
+            0 => assert_eq!(reason, UnknownReason::Unknown, "who reads no reason is told none"),
+            _ => {
+                assert_eq!(reason, UnknownReason::OwnerGone);
+                assert!(matches!(
+                    events(&mut client)[..],
+                    [Event::Failed { error: RpcError::PeerRestarted, .. }]
+                ));
+                assert!(packets(&mut client, NOW).is_empty());
+            }
+        }
+        give(&mut heir, until, peer(), &asked);
+        assert_eq!(body(&packets(&mut heir, until)[0]), Body::RpcUnknown(UnknownReason::Unknown));
+    }
+}
+
+#[test]
+fn a_packet_sent_again_opens_no_request_that_may_have_run_in_a_process_that_is_gone() {
+    let (mut heir, mut client) = (endpoint(7, |_| ()), endpoint(9, |_| ()));
+    heir.bind(99).unwrap();
+    heir.note_lost_owner(99, Time::NEVER); // HOST-10
+    let port = client.open_client_port().unwrap();
+    call(&mut client, port, 99, 100);
+    let first = packets(&mut client, NOW);
+    let mut again = first.clone();
+    again[0][48] = 1; // retransmit
+    give(&mut heir, NOW, peer(), &again);
+    assert_eq!(body(&packets(&mut heir, NOW)[0]), Body::RpcUnknown(UnknownReason::OwnerGone));
+    assert_eq!((heir.open_rpcs(), heir.stats().drop_owner_gone), (0, 1));
+    give(&mut heir, NOW, peer(), &first);
+    assert_eq!(heir.open_rpcs(), 1, "one that is new is taken");
+    heir.note_lost_owner(99, Time::ZERO);
+    call(&mut client, port, 99, 100);
+    let mut again = packets(&mut client, NOW);
+    again[0][48] = 1;
+    give(&mut heir, NOW, peer(), &again);
+    assert_eq!(heir.open_rpcs(), 2, "withdrawn");
 }

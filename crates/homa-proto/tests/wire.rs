@@ -63,7 +63,7 @@ fn control() -> impl Strategy<Value = Body> {
         (number(), priority()).prop_map(|(offset, priority)| Body::Grant(Grant { offset, priority })),
         (number(), proptest::option::of(number()), priority())
             .prop_map(|(offset, length, priority)| Body::Resend(Resend { offset, length, priority })),
-        (0..4u32).prop_map(|code| Body::RpcUnknown(UnknownReason::from_code(code))),
+        (0..5u32).prop_map(|code| Body::RpcUnknown(UnknownReason::from_code(code))),
         Just(Body::Busy),
         (proptest::array::uniform8(number()), any::<u16>())
             .prop_map(|(cutoffs, version)| Body::Cutoffs(Cutoffs { cutoffs, version, unsched_limit: None })),
@@ -250,9 +250,9 @@ fn magic_without_incarnation_is_a_peer_of_another_kind() {
 #[test]
 fn unknown_reason_of_a_later_version_reads_as_unknown() {
     let common = Common { incarnation: Incarnation::new(5), ..COMMON };
-    let mut bytes = encode(&common, &Body::RpcUnknown(UnknownReason::TooLarge)).to_vec();
-    assert_eq!(decode(&bytes, COMMON_LEN).unwrap().body, Body::RpcUnknown(UnknownReason::TooLarge));
-    bytes[7] = 4;
+    let mut bytes = encode(&common, &Body::RpcUnknown(UnknownReason::OwnerGone)).to_vec();
+    assert_eq!(decode(&bytes, COMMON_LEN).unwrap().body, Body::RpcUnknown(UnknownReason::OwnerGone));
+    bytes[7] = 5;
     assert_eq!(decode(&bytes, COMMON_LEN).unwrap().body, Body::RpcUnknown(UnknownReason::Unknown));
 }
 

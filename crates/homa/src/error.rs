@@ -75,7 +75,7 @@ pub enum CallError {
         to: ServerAddr,
     },
     /// The peer's state was lost while it had the RPC.
-    #[error("the host of {to} restarted during the call: the request may have run")]
+    #[error("{to} or its host ended or restarted during the call: the request may have run")]
     PeerRestarted {
         /// The server.
         to: ServerAddr,

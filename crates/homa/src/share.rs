@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use homa_driver::{Driver, ReceiveFilter};
+use homa_driver::{Driver, ReceiveFilter, RxBurst};
 use homa_proto::{Endpoint, MS, RxPacket, Time};
 
 use crate::core::Core;
@@ -19,6 +19,9 @@ const TICK_NS: u64 = 20 * MS;
 
 /// How soon a process asks again for grant budget that others had: the time in which a few full packets come.
 const HUNGER_NS: u64 = 200_000;
+
+/// Bursts dropped at the beginning, far more than a receive buffer holds: acknowledgements to all may go on coming.
+const MAX_FORGOTTEN_BURSTS: u32 = 1 << 14;
 
 /// See the [module](self).
 pub(crate) struct Share {
@@ -57,6 +60,7 @@ impl Share {
         driver
             .set_receive_filter(&filter)
             .map_err(|source| HostError::System { what: "a receive filter", source })?;
+        forget_queued(driver);
         endpoint.set_ids(0, 0);
         endpoint.set_grant_budget(Time::ZERO, 0);
         endpoint.follow_cutoffs(true);
@@ -208,9 +212,8 @@ impl Share {
     fn tick(&mut self, now: Time, endpoint: &mut Endpoint, driver: &mut dyn Driver) {
         self.next_tick = now + TICK_NS;
         self.release_ports(now, endpoint);
-        if self.segment.tick(self.monotonic_ns(now), &mut self.watch)
-            && let Err(error) = self.refilter(driver)
-        {
+        let changed = self.segment.tick(self.monotonic_ns(now), &mut self.watch);
+        if changed && let Err(error) = self.refilter(driver) {
             tracing::error!(%error, "the packet path takes no filter: new ports may get no packets");
         }
         self.adopt_cutoffs(endpoint);
@@ -218,6 +221,11 @@ impl Share {
         if leads != self.leads {
             self.leads = leads;
             endpoint.follow_cutoffs(!leads);
+        }
+        if changed && leads {
+            for port in self.segment.orphans() {
+                endpoint.note_lost_owner(port, Time::NEVER); // HOST-10
+            }
         }
         if leads {
             self.segment.take_observed(|bucket, bytes| endpoint.add_observed(bucket, bytes));
@@ -271,7 +279,7 @@ impl Core {
         &mut self,
         now: Time,
         port: u16,
-        _bound: Option<Bound>,
+        bound: Option<Bound>,
     ) -> Result<(), HostError> {
         let Some(share) = &mut self.share else { return Err(HostError::Closed) };
         if let Err(error) = self.endpoint.open_port(port) {
@@ -281,11 +289,27 @@ impl Core {
             return Err(error.into());
         }
         share.port_opened(port);
+        // HOST-10: for as long as a client of the last owner may still ask.
+        let inherited = bound.is_some_and(|bound| bound.inherited);
+        let until = if inherited { now + self.endpoint.config().max_packet_lifetime_ns } else { Time::ZERO };
+        self.endpoint.note_lost_owner(port, until);
         if let Err(source) = share.refilter(&mut *self.driver) {
             self.close_port(now, port);
             return Err(HostError::System { what: "a receive filter", source });
         }
         Ok(())
+    }
+}
+
+/// Drops what came before the driver had a filter. Others have answered it, for ports that may soon be this process's: what
+/// they refused must not be executed here all the same.
+fn forget_queued(driver: &mut dyn Driver) {
+    let mut burst = RxBurst::new();
+    for _ in 0..MAX_FORGOTTEN_BURSTS {
+        // A path that is broken says so again.
+        if !matches!(driver.receive(&mut burst), Ok(1..)) {
+            return;
+        }
     }
 }
 

@@ -5,7 +5,8 @@ mod common;
 #[path = "../../homa-driver/tests/common/namespace.rs"]
 mod namespace;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -79,12 +80,15 @@ fn child() {
         println!("@{text}");
         io::stdout().flush().unwrap();
     };
-    let host = Host::bind(config(V4[0], &PathBuf::from(std::env::var(DIR).unwrap()))).unwrap();
+    let dir = PathBuf::from(std::env::var(DIR).unwrap());
+    let host = Host::bind(config(V4[0], &dir)).unwrap();
     let server = match host.server(port) {
         Ok(server) => server,
         Err(error) => return say(&error.to_string()),
     };
-    let served = echo(server, |_| ());
+    // What it executed is known after its death.
+    let mut log = File::create(dir.join(format!("executed-{port}-{}", std::process::id()))).unwrap();
+    let served = echo(server, move |bytes| log.write_all(&bytes[8..16]).unwrap());
     let client = host.client().unwrap();
     say("ready");
     let over = Arc::new(AtomicBool::new(false));
@@ -182,7 +186,8 @@ struct Peer {
 
 struct Caller {
     answered: Arc<AtomicU64>,
-    errors: Arc<Mutex<Vec<CallError>>>,
+    /// By the number of the call.
+    errors: Arc<Mutex<Vec<(u64, CallError)>>>,
     thread: JoinHandle<()>,
 }
 
@@ -206,7 +211,7 @@ impl Peer {
     }
 
     /// Ends the calls, and gives the errors they had.
-    fn stop(&mut self) -> Vec<Vec<CallError>> {
+    fn stop(&mut self) -> Vec<Vec<(u64, CallError)>> {
         self.over.store(true, SeqCst);
         let errors = self.callers.drain(..).map(|caller| {
             caller.thread.join().unwrap();
@@ -240,7 +245,7 @@ impl Caller {
                         assert_eq!(answer, request);
                         count.fetch_add(1, SeqCst);
                     }
-                    Err(error) => failed.lock().unwrap().push(error),
+                    Err(error) => failed.lock().unwrap().push((number, error)),
                 }
             }
         });
@@ -267,6 +272,19 @@ impl Drop for Dir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// The calls that any process executed at this port, and those that more than one did.
+fn executed_by_servers(dir: &Path, port: u16) -> (HashSet<u64>, Vec<u64>) {
+    let (mut ran, mut twice) = (HashSet::new(), Vec::new());
+    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        if entry.file_name().to_string_lossy().starts_with(&format!("executed-{port}-")) {
+            let log = std::fs::read(entry.path()).unwrap();
+            let numbers = log.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
+            twice.extend(numbers.filter(|&number| !ran.insert(number)));
+        }
+    }
+    (ran, twice)
 }
 
 /// Three processes with servers and clients; the one at `victim` is killed under load, and another takes its port.
@@ -328,8 +346,14 @@ fn one_is_killed(victim: usize) {
         assert!(foreign > 0, "acknowledgements for others' ports passed by: {report:?}");
         assert_eq!((found_dead, lease, budget), (1, 0, 400_000), "HOST-9, HOST-5: {report:?}");
     }
+    let (ran, twice) = executed_by_servers(&dir.0, PORTS[victim]);
+    assert!(twice.is_empty(), "HOST-10: requests executed by two processes: {twice:?}");
     for (i, errors) in errors.into_iter().enumerate() {
-        let actionable = |error: &CallError| {
+        for (number, error) in &errors {
+            let none = matches!(error, CallError::NoSuchPort { .. });
+            assert!(!none || !ran.contains(number), "HOST-10: call {number} ran, and ended in {error}");
+        }
+        let actionable = |(_, error): &(u64, CallError)| {
             matches!(
                 error,
                 CallError::NoSuchPort { .. }

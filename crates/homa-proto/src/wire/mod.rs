@@ -337,6 +337,8 @@ pub enum UnknownReason {
     NoSuchPort = 2,
     /// The message is longer than the receiver accepts.
     TooLarge = 3,
+    /// The process that had the port is gone, and what it knew of its RPCs with it.
+    OwnerGone = 4,
 }
 
 impl UnknownReason {
@@ -346,6 +348,7 @@ impl UnknownReason {
             1 => Self::Finished,
             2 => Self::NoSuchPort,
             3 => Self::TooLarge,
+            4 => Self::OwnerGone,
             _ => Self::Unknown,
         }
     }
@@ -358,6 +361,7 @@ impl fmt::Display for UnknownReason {
             Self::Finished => "finished",
             Self::NoSuchPort => "no such port",
             Self::TooLarge => "too large",
+            Self::OwnerGone => "owner gone",
         })
     }
 }

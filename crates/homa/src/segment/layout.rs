@@ -72,7 +72,7 @@ pub(super) struct Layout {
     pub ports: [AtomicU8; 1 << 16],
 }
 
-/// The mark of a port whose owner died and that nobody has bound since.
+/// The mark of a server port whose owner ended with it, and that nobody has bound since.
 pub(super) const ORPHAN: u8 = 0xff;
 const _: () = assert!(MAX_PROCESSES < ORPHAN as usize);
 

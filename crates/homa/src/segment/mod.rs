@@ -216,7 +216,7 @@ impl Segment {
         usize::from(owner).checked_sub(1).filter(|slot| *slot < MAX_PROCESSES)
     }
 
-    /// Whether the last owner of a port that nobody has died with it.
+    /// Whether the last owner of a server port that nobody has ended with it.
     pub(crate) fn is_orphan(&self, port: u16) -> bool {
         self.map.ports[usize::from(port)].load(Acquire) == ORPHAN
     }
@@ -291,10 +291,9 @@ impl Segment {
         (mine, others)
     }
 
-    /// The ports whose owner died and that nobody has bound since.
-    #[cfg(test)]
-    pub(crate) fn orphans(&self) -> Vec<u16> {
-        (1..=u16::MAX).filter(|&port| self.is_orphan(port)).collect()
+    /// The server ports whose last owner ended with them and that nobody has bound since.
+    pub(crate) fn orphans(&self) -> impl Iterator<Item = u16> + '_ {
+        (1..FIRST_CLIENT_PORT).filter(|&port| self.is_orphan(port))
     }
 }
 

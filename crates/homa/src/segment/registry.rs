@@ -101,13 +101,19 @@ impl Registry<'_> {
     pub(super) fn bury(&self, slot: usize) {
         let map = &self.segment.map;
         tracing::warn!(pid = self.slot(slot).pid.load(Relaxed), slot, "a process of this host died");
-        for port in &map.ports {
-            if port.load(Relaxed) == slot as u8 + 1 {
-                port.store(ORPHAN, Release);
-            }
-        }
+        self.orphan_ports(slot);
         map.found_dead.fetch_add(1, Relaxed);
         self.vacate(slot);
+    }
+
+    /// Frees the ports of a slot. What its servers knew is gone with it, also when it ended in order (HOST-10).
+    fn orphan_ports(&self, slot: usize) {
+        for (number, port) in self.segment.map.ports.iter().enumerate() {
+            if port.load(Relaxed) == slot as u8 + 1 {
+                let mark = if number < usize::from(FIRST_CLIENT_PORT) { ORPHAN } else { 0 };
+                port.store(mark, Release);
+            }
+        }
     }
 
     /// Empties a slot that owns no ports any more.
@@ -125,11 +131,7 @@ impl Registry<'_> {
     /// Frees what this process has.
     pub(super) fn leave(&self) {
         let mine = self.segment.slot;
-        for port in &self.segment.map.ports {
-            if port.load(Relaxed) == mine as u8 + 1 {
-                port.store(0, Release);
-            }
-        }
+        self.orphan_ports(mine);
         self.vacate(mine);
     }
 
@@ -177,6 +179,6 @@ impl Registry<'_> {
 /// How a server port was got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
-    /// Its last owner died with it.
+    /// Its last owner ended with it, and what that knew of its RPCs is gone.
     pub(crate) inherited: bool,
 }
