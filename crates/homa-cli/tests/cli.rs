@@ -178,7 +178,7 @@ fn help_has_examples_and_goes_to_standard_output() {
 
 #[test]
 fn a_wrong_command_line_is_one_line() {
-    assert_refused(&[], "serve, call or bench");
+    assert_refused(&[], "serve, call, bench or decode");
     assert_refused(&["frobnicate"], "frobnicate");
     assert_refused(&["bench", "--laod", "0.8"], "--laod");
     assert_refused(&["bench", "--load", "much"], "--load");
