@@ -50,6 +50,11 @@ impl Endpoint {
         assert_eq!(self.client_ids.len() + self.server_ids.len(), self.rpcs.len(), "ids");
         assert!(self.timers.armed() <= self.rpcs.len(), "timers of RPCs that are gone");
         assert_eq!((outgoing, incoming), (self.outgoing_bytes, self.incoming_bytes), "counted bytes");
+        let strangers = |slot: &usize| self.strangers.contains(*slot as u32);
+        let arriving = |slot: &usize| self.rpcs[*slot].state == State::RequestArriving;
+        let slots: Vec<usize> = self.rpcs.iter().map(|(slot, _)| slot).filter(strangers).collect();
+        assert!(slots.iter().all(arriving), "only requests that arrive make room");
+        assert_eq!(slots.len(), self.strangers.check(), "strangers that are gone");
         assert_eq!(counted, self.grants.total_incoming, "bytes granted and not received");
     }
 

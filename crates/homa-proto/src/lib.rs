@@ -35,6 +35,7 @@ mod rpc;
 mod rtt;
 mod srpt;
 mod stats;
+mod strangers;
 mod time;
 mod timer;
 mod transmit;

@@ -95,6 +95,8 @@ pub(crate) struct Peer {
     pub rpc_count: u32,
     /// Those among them of which we are the server.
     pub server_rpcs: u32,
+    /// It has acknowledged a response of ours, or answered a request.
+    pub served: bool,
     /// Blocks of finished ids that name it.
     pub finished_blocks: u32,
     /// It stands in the reaper's queue of ended lives.
@@ -125,6 +127,7 @@ impl Peer {
             rpcs: List::EMPTY,
             rpc_count: 0,
             server_rpcs: 0,
+            served: false,
             finished_blocks: 0,
             reaped: false,
             ends_silent: false,
@@ -235,6 +238,14 @@ impl Peers {
             }
         }
         false
+    }
+
+    /// Forgets `peer` if nothing would be lost with it.
+    pub(crate) fn forget(&mut self, peer: u32, now: Time, config: &Config) {
+        if self.slots.get(peer as usize).is_some_and(|peer| peer.is_forgettable(now, config)) {
+            let peer = self.slots.remove(peer as usize);
+            self.by_addr.remove(&peer.addr);
+        }
     }
 
     pub(crate) fn contains(&self, peer: u32) -> bool {

@@ -372,6 +372,8 @@ impl Endpoint {
         if outstanding == 0 {
             self.promises.settle(&mut self.rpcs[slot as usize].promised);
             self.place_unasked(slot, Unasked::Settled);
+        } else if begins && self.rpcs[slot as usize].asked_in_part {
+            self.set_unasked_aside(slot);
         } else if begins || self.rpcs[slot as usize].incoming.unasked == Unasked::Aside {
             // What was set aside was late, not lost, as it seems.
             self.place_unasked(slot, Unasked::Coming);

@@ -1,66 +1,114 @@
-//! Runs the swarm seed after seed, until stopped or to the end of a range: `--seeds A..B` or `--seeds A..`.
+//! Runs the swarm seed after seed: a range of seeds, fresh ones, or until stopped.
 //!
-//! `cargo run --release -p homa-sim --example swarm -- --seeds 0..1000`
+//! `cargo run --release -p homa-sim --example swarm -- --forever`
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use homa_proto::MS;
 use homa_sim::{SwarmOptions, swarm};
 
-const USAGE: &str =
-    "usage: swarm [--seeds A..B | A..] [--turmoil-ms N] [--check N] [--corruption yes|no] [--verbose yes|no]";
+const USAGE: &str = "\
+Runs everything that can go wrong, chosen by a seed, and looks at what is left.
+
+usage: swarm [--seeds A..B | --fresh N | --forever] [options]
+
+  --seeds A..B      these seeds, B exclusive; A.. goes on until stopped (default 0..200)
+  --fresh N         N seeds from a base that the time gives and that is printed
+  --forever         fresh seeds until stopped
+  --threads N       threads (default: one for each processor)
+  --turmoil-ms N    how long hosts work and things go wrong, on virtual time (default 200)
+  --check N         prove each host's state after every N of its steps; 0: never (default 1)
+  --corruption      bits change that no checksum catches; payload cannot be vouched for then
+  --stop-at-failure ends with the first seed that fails
+  --verbose         print what became of each seed
+
+example: swarm --seeds 0..1000 --check 7
+
+Exit code 0: no seed failed; 1: some did, each with the command that replays it; 2: the options are wrong.";
 
 #[derive(Clone, Debug)]
 struct Options {
     from: u64,
     to: u64,
+    threads: usize,
     swarm: SwarmOptions,
+    stop_at_failure: bool,
     verbose: bool,
 }
 
 impl Options {
-    fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-        let mut options = Options { from: 0, to: u64::MAX, swarm: SwarmOptions::default(), verbose: false };
+    /// `None`: help was asked for.
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
+        let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+        let swarm = SwarmOptions { check_every: 1, ..SwarmOptions::default() };
+        let mut options =
+            Options { from: 0, to: 200, threads, swarm, stop_at_failure: false, verbose: false };
         while let Some(name) = args.next() {
-            let value = args.next().ok_or_else(|| format!("{name} wants a value"))?;
-            let number = || value.parse::<u64>().map_err(|_| format!("{name}: {value} is no such number"));
+            let mut value = || args.next().ok_or_else(|| format!("{name} wants a value"));
+            let number = |text: String| {
+                text.parse::<u64>().map_err(|_| format!("{name}: {text} is no number from 0 to 2^64 - 1"))
+            };
             match name.as_str() {
-                "--seeds" => (options.from, options.to) = seeds(&value)?,
-                "--turmoil-ms" => options.swarm.turmoil_ns = number()?.saturating_mul(MS),
-                "--check" => options.swarm.check_every = number()?,
-                "--corruption" => options.swarm.corruption = value == "yes",
-                "--verbose" => options.verbose = value == "yes",
+                "--seeds" => (options.from, options.to) = seeds(&value()?)?,
+                "--fresh" => {
+                    options.from = fresh_base();
+                    options.to = options.from.saturating_add(number(value()?)?);
+                }
+                "--forever" => (options.from, options.to) = (fresh_base(), u64::MAX),
+                "--threads" => options.threads = number(value()?)?.clamp(1, 1_024) as usize,
+                "--turmoil-ms" => options.swarm.turmoil_ns = number(value()?)?.saturating_mul(MS),
+                "--check" => options.swarm.check_every = number(value()?)?,
+                "--corruption" => options.swarm.corruption = true,
+                "--stop-at-failure" => options.stop_at_failure = true,
+                "--verbose" => options.verbose = true,
+                "--help" | "-h" => return Ok(None),
                 _ => return Err(format!("unknown option {name}")),
             }
         }
-        Ok(options)
+        Ok(Some(options))
     }
 
-    fn run(&self, seed: u64) -> bool {
+    /// The command that runs one seed again, just so.
+    fn replay(&self, seed: u64) -> String {
+        format!(
+            "cargo run --release -p homa-sim --example swarm -- --seeds {seed}..{} --turmoil-ms {} --check {}{} --verbose",
+            seed.saturating_add(1),
+            self.swarm.turmoil_ns / MS,
+            self.swarm.check_every,
+            if self.swarm.corruption { " --corruption" } else { "" },
+        )
+    }
+
+    /// Runs a seed; what was wrong, if anything.
+    fn run(&self, seed: u64) -> Result<(), String> {
         let problems = match catch_unwind(AssertUnwindSafe(|| swarm(seed, self.swarm))) {
             Ok(report) => {
                 if self.verbose {
-                    println!("{report:?}");
+                    println!("{report:#?}");
                 }
                 report.problems
             }
-            Err(_) => vec!["a panic".to_owned()],
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+                vec![format!("a panic: {}", text.unwrap_or_default())]
+            }
         };
-        if !problems.is_empty() {
-            // One message, so that threads do not mix theirs.
-            println!(
-                "seed {seed} FAILED: {}\nreplay: cargo run --release -p homa-sim --example swarm -- --seeds {seed}..{} \
-                 --turmoil-ms {} --check 1 --corruption {} --verbose yes",
-                problems.join("\n  "),
-                seed + 1,
-                self.swarm.turmoil_ns / MS,
-                if self.swarm.corruption { "yes" } else { "no" },
-            );
+        if problems.is_empty() {
+            return Ok(());
         }
-        problems.is_empty()
+        Err(format!("seed {seed} FAILED: {}\nreplay: {}", problems.join("\n  "), self.replay(seed)))
     }
+}
+
+/// Seeds that no run had before, by the time: each second has a million.
+fn fresh_base() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_micros() as u64
 }
 
 fn seeds(value: &str) -> Result<(u64, u64), String> {
@@ -73,36 +121,78 @@ fn seeds(value: &str) -> Result<(u64, u64), String> {
         .ok_or_else(|| format!("--seeds {value}: want A..B with A below B, or A.."))
 }
 
+/// What the threads share.
+struct Progress {
+    next: AtomicU64,
+    ran: AtomicU64,
+    failed: AtomicU64,
+    stop: AtomicBool,
+    begin: Instant,
+    /// When a line was last printed.
+    told: Mutex<Instant>,
+}
+
+/// Time between two lines of progress.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+impl Progress {
+    fn new(from: u64) -> Progress {
+        Progress {
+            next: AtomicU64::new(from),
+            ran: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            begin: Instant::now(),
+            told: Mutex::new(Instant::now()),
+        }
+    }
+
+    fn line(&self) -> String {
+        let (ran, failed) = (self.ran.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed));
+        let per_second = ran as f64 / self.begin.elapsed().as_secs_f64().max(1e-3);
+        format!("{ran} seeds, {failed} failed, {per_second:.1} seeds per second")
+    }
+
+    fn work(&self, options: &Options) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            if seed >= options.to {
+                return;
+            }
+            if let Err(problem) = options.run(seed) {
+                println!("{problem}"); // One message, so that threads do not mix theirs.
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                self.stop.fetch_or(options.stop_at_failure, Ordering::Relaxed);
+            }
+            self.ran.fetch_add(1, Ordering::Relaxed);
+            if let Ok(mut told) = self.told.try_lock()
+                && told.elapsed() >= TELL_EVERY
+            {
+                *told = Instant::now();
+                println!("{}", self.line());
+            }
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let options = match Options::parse(std::env::args().skip(1)) {
-        Ok(options) => options,
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
         Err(error) => {
-            eprintln!("{error}\n{USAGE}");
+            eprintln!("{error}\n\n{USAGE}");
             return ExitCode::from(2);
         }
     };
-    let (next, ran, failed) = (AtomicU64::new(options.from), AtomicU64::new(0), AtomicU64::new(0));
-    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    let end = if options.to == u64::MAX { String::new() } else { options.to.to_string() };
+    println!("seeds {}..{end} on {} threads", options.from, options.threads);
+    let progress = Progress::new(options.from);
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= options.to {
-                        break;
-                    }
-                    if !options.run(seed) {
-                        failed.fetch_add(1, Ordering::Relaxed);
-                    }
-                    let ran = ran.fetch_add(1, Ordering::Relaxed) + 1;
-                    if ran.is_multiple_of(100) {
-                        println!("{ran} seeds, {} failed", failed.load(Ordering::Relaxed));
-                    }
-                }
-            });
-        }
+        (0..options.threads).for_each(|_| drop(scope.spawn(|| progress.work(&options))));
     });
-    let failed = failed.into_inner();
-    println!("{} seeds, {failed} failed", ran.into_inner());
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!("{}", progress.line());
+    if progress.failed.into_inner() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -227,7 +227,13 @@ fn sends_bytes(store: &mut Store, range: PayloadRange, data: &Data, to_kernel: b
     let Some(entry) = store.get(range.rpc) else { return };
     let (promises, is_client, length) = (&mut entry.promises, entry.is_client, data.message_length);
     let end = range.offset.saturating_add(range.len);
-    let may = promises.granted.max(*promises.unscheduled.get_or_insert(data.incoming));
+    let mut unscheduled = *promises.unscheduled.get_or_insert(data.incoming);
+    if promises.restarted && range.offset == 0 {
+        // Sent anew, with as much unasked as the receiver wants by now.
+        unscheduled = unscheduled.max(data.incoming);
+        promises.unscheduled = Some(unscheduled);
+    }
+    let may = promises.granted.max(unscheduled);
     promises.sent = promises.sent.max(end);
     let rest = |owed: &Range<u32>| [owed.start..owed.end.min(range.offset), owed.start.max(end)..owed.end];
     promises.owed = promises.owed.iter().flat_map(rest).filter(|part| !part.is_empty()).collect();

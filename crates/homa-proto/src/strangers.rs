@@ -1,0 +1,83 @@
+//! Requests that arrive from peers which have had nothing from us yet: the first to go where there is no room.
+//!
+//! Anybody can send first packets under many addresses, each with the claim of a long message. What such a flood takes is
+//! given to whoever comes next, the longest silent first, so that it never keeps out those who go on sending (LIMIT-9).
+
+use crate::contract::DoneReason;
+use crate::endpoint::Endpoint;
+use crate::lists::{Links, List};
+use crate::rpc::State;
+use crate::time::Time;
+
+/// Requests given up at most for one packet: bounds the work, and makes room for the longest message in a few packets.
+const DISPLACED_PER_PACKET: usize = 16;
+
+/// The RPCs of strangers whose requests arrive, the longest silent first.
+#[derive(Debug)]
+pub(crate) struct Strangers {
+    links: Links,
+    list: List,
+}
+
+impl Strangers {
+    pub(crate) fn new() -> Strangers {
+        Strangers { links: Links::with_capacity(0), list: List::EMPTY }
+    }
+
+    /// Whether `slot` is among them.
+    pub(crate) fn contains(&self, slot: u32) -> bool {
+        self.links.list_of(slot).is_some()
+    }
+
+    /// A packet of the request came.
+    fn heard(&mut self, slot: u32) {
+        self.links.ensure(slot);
+        self.remove(slot);
+        self.links.push_back(&mut self.list, 0, slot);
+    }
+
+    /// Takes `slot` out, if it is in.
+    pub(crate) fn remove(&mut self, slot: u32) {
+        if self.contains(slot) {
+            self.links.remove(&mut self.list, slot);
+        }
+    }
+
+    /// Panics unless the list is sound; returns its length.
+    pub(crate) fn check(&self) -> usize {
+        self.links.check(&self.list, 0)
+    }
+}
+
+impl Endpoint {
+    /// A packet of a request came that is not whole.
+    pub(crate) fn stranger_heard(&mut self, slot: u32) {
+        let rpc = &self.rpcs[slot as usize];
+        if rpc.state == State::RequestArriving && !self.peers[rpc.peer].served {
+            self.strangers.heard(slot);
+        }
+    }
+
+    /// Gives requests of strangers up until `fits`; false: it does not, and there are no more or enough were given up.
+    pub(crate) fn make_room(&mut self, now: Time, fits: impl Fn(&Endpoint) -> bool) -> bool {
+        for _ in 0..DISPLACED_PER_PACKET {
+            if fits(self) {
+                return true;
+            }
+            if !self.displace(now) {
+                return false;
+            }
+        }
+        fits(self)
+    }
+
+    /// Gives up the longest silent request of a stranger, and forgets its peer where nothing else is known of it.
+    pub(crate) fn displace(&mut self, now: Time) -> bool {
+        let Some(slot) = self.strangers.list.head() else { return false };
+        let peer = self.rpcs[slot as usize].peer;
+        self.stats.strangers_displaced += 1;
+        self.end_server(now, slot, DoneReason::ClientSilent);
+        self.peers.forget(peer, now, &self.config);
+        true
+    }
+}
