@@ -33,6 +33,8 @@ pub(crate) struct Reclaim {
     aside: SrptQueue<SUB>,
     /// When what is on its way counts as lost, unless something comes before.
     at: Option<Time>,
+    /// When a queue in the network last overflowed, as far as we know.
+    overflowed: Option<Time>,
     /// Room may be left for more than one look asks for.
     more_to_ask: bool,
 }
@@ -44,6 +46,7 @@ impl Reclaim {
             coming: SrptQueue::new(),
             aside: SrptQueue::new(),
             at: None,
+            overflowed: None,
             more_to_ask: false,
         }
     }
@@ -56,6 +59,11 @@ impl Reclaim {
     /// When `handle_timeout` wants to look.
     pub(crate) fn next(&self, now: Time) -> Option<Time> {
         if self.more_to_ask { Some(now) } else { self.at }
+    }
+
+    /// Whether a queue in the network overflowed in the last `ns` nanoseconds.
+    pub(crate) fn overflowed_since(&self, now: Time, ns: u64) -> bool {
+        self.overflowed.is_some_and(|at| now.since(at) <= ns)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -104,6 +112,15 @@ impl Endpoint {
         }
     }
 
+    /// The message's unscheduled bytes were lost; its turn to be asked for them comes when there is room.
+    pub(crate) fn set_unasked_aside(&mut self, slot: u32) {
+        self.place_unasked(slot, Unasked::Aside);
+        let incoming = &mut self.rpcs[slot as usize].incoming;
+        self.grants.recount(&mut incoming.counted, 0);
+        self.grants.dirty = true;
+        self.stats.unscheduled_reclaimed += 1;
+    }
+
     /// Packets came: whatever is on its way has `incast_quiet_ns` from now, where it is more than grants would ever let come.
     pub(crate) fn watch_unasked(&mut self, now: Time) {
         let most = u64::from(self.config.max_incoming) + u64::from(self.config.fifo_grant_increment);
@@ -119,11 +136,9 @@ impl Endpoint {
         }
         for _ in 0..self.config.reap_limit {
             let Some(slot) = self.reclaim.coming.first() else { break };
-            self.place_unasked(slot, Unasked::Aside);
-            let incoming = &mut self.rpcs[slot as usize].incoming;
-            self.grants.recount(&mut incoming.counted, 0);
-            self.stats.unscheduled_reclaimed += 1;
+            self.set_unasked_aside(slot);
         }
+        self.reclaim.overflowed = Some(now);
         let more = !self.reclaim.coming.is_empty();
         self.reclaim.at = more.then_some(now);
         self.grants.dirty = true;

@@ -128,7 +128,17 @@ impl Endpoint {
 
     /// Sends a round of RESENDs and waits for the answer twice as long as before.
     fn ask_again(&mut self, now: Time, slot: u32) {
-        self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
+        let highest = self.config.num_priorities - 1;
+        let rpc = &mut self.rpcs[slot as usize];
+        let overflowed = self.reclaim.overflowed_since(now, self.config.resend_interval_max_ns);
+        rpc.asked_in_part = rpc.incoming.length == 0 && rpc.state.is_client() && overflowed;
+        if rpc.asked_in_part {
+            // INCAST-8: everything of every response that a full queue dropped would fill it again; a first packet shows what
+            // is missing.
+            self.send_resend(slot, Some(0..self.config.min_unsched_bytes), highest);
+        } else {
+            self.request_missing(slot, highest, MAX_RANGES);
+        }
         let rpc = &mut self.rpcs[slot as usize];
         rpc.tries = rpc.tries.saturating_add(1);
         rpc.backoff = rpc.backoff.saturating_add(1);

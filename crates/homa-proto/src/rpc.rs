@@ -73,6 +73,8 @@ pub(crate) struct Rpc {
     pub backoff: u8,
     /// The peer did not know it when the response had begun to come.
     pub told_unknown: bool,
+    /// The response was asked for in part: the rest of its unscheduled bytes is asked for in turn (INCAST-5).
+    pub asked_in_part: bool,
     /// The peer has said something about it.
     pub answered: bool,
     /// A RESEND went since the peer last said that it does not know it.
@@ -102,6 +104,7 @@ impl Rpc {
             tries: 0,
             backoff: 0,
             told_unknown: false,
+            asked_in_part: false,
             // A request that arrives is the client's word about it.
             answered: !state.is_client(),
             asked: false,

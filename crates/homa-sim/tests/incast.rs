@@ -51,14 +51,15 @@ fn senders_of_which_nothing_arrived_do_not_fill_the_queue_again() {
     assert!(report.ratio(0) <= 2.0 && report.ratio(1) <= 1.3, "{report}");
 }
 
-// INCAST-7: Linux Homa heeds no limit; it is served all the same, by asking again for what was lost.
+// INCAST-4, INCAST-5, INCAST-7, INCAST-8: Linux Homa heeds no limit; it is served all the same, by asking again for what was
+// lost and filling no queue twice.
 #[test]
 fn kernel_senders_are_served_without_a_storm() {
     for kind in [IncastKind::Requests, IncastKind::Responses] {
         let incast = Incast { rounds: 3, kernel_senders: true, ..Incast::new(1, kind) };
         let report = run(&incast);
         for index in 0..3 {
-            assert!(report.ratio(index) <= 2.5, "{kind:?}, round {index}:\n{report}");
+            assert!(report.ratio(index) <= 2.0, "{kind:?}, round {index}:\n{report}");
             assert!(report.rounds[index].resends <= 3 * 100, "{kind:?}, round {index}:\n{report}");
         }
     }
