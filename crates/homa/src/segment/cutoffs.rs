@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, fence};
 use homa_proto::wire::PRIORITIES;
 
 use super::layout::{BUCKETS, CutoffBank, Layout};
+use super::turns::turn;
 
 /// Cutoffs and their version.
 pub(crate) type Set = ([u32; PRIORITIES], u16);
@@ -30,22 +31,22 @@ fn write(published: &AtomicU64, banks: &[CutoffBank; 2], (levels, version): Set)
     // Whoever reads any of what follows sees, after its own fence, that the set it looked for is no more the last.
     fence(Release);
     for (to, from) in bank.levels.iter().zip(levels) {
-        to.store(from, Relaxed);
+        turn(|| to.store(from, Relaxed));
     }
-    bank.version.store(u32::from(version), Relaxed);
-    published.store(next, Release);
+    turn(|| bank.version.store(u32::from(version), Relaxed));
+    turn(|| published.store(next, Release));
 }
 
 fn read_bank(published: &AtomicU64, banks: &[CutoffBank; 2]) -> Option<(u64, Set)> {
-    let number = published.load(Acquire);
+    let number = turn(|| published.load(Acquire));
     let bank = &banks[(number % 2) as usize];
     let mut levels = [0; PRIORITIES];
     for (to, from) in levels.iter_mut().zip(&bank.levels) {
-        *to = from.load(Relaxed);
+        *to = turn(|| from.load(Relaxed));
     }
-    let version = bank.version.load(Relaxed) as u16;
+    let version = turn(|| bank.version.load(Relaxed)) as u16;
     fence(Acquire);
-    (published.load(Relaxed) == number).then_some((number, (levels, version)))
+    (turn(|| published.load(Relaxed)) == number).then_some((number, (levels, version)))
 }
 
 /// Adds what a process has seen to what the leader is to take.
@@ -64,38 +65,46 @@ pub(super) fn take_observed(layout: &Layout, mut take: impl FnMut(usize, u64)) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+    use std::sync::atomic::AtomicU32;
+    use std::sync::{Arc, mpsc};
 
     use super::*;
+    use crate::segment::turns::schedule;
+
+    fn banks() -> [CutoffBank; 2] {
+        let bank = || CutoffBank { levels: [const { AtomicU32::new(0) }; 8], version: AtomicU32::new(0) };
+        [bank(), bank()]
+    }
 
     #[test]
     fn a_set_is_read_whole_or_not_at_all() {
-        let bank = || CutoffBank { levels: [const { AtomicU32::new(0) }; 8], version: AtomicU32::new(0) };
-        let (published, banks) = (AtomicU64::new(0), [bank(), bank()]);
-        let over = AtomicBool::new(false);
-        write(&published, &banks, ([1; 8], 1));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for n in 2..50_000_u32 {
-                    write(&published, &banks, ([n; 8], n as u16));
+        let (mut whole, mut overtaken) = (0, 0);
+        for seed in 0..300 {
+            let shared = Arc::new((AtomicU64::new(0), banks()));
+            write(&shared.0, &shared.1, ([1; 8], 1));
+            let (written, read) = (Arc::clone(&shared), Arc::clone(&shared));
+            let (tell, told) = mpsc::channel();
+            let writer = Box::new(move || {
+                for n in 2..5 {
+                    write(&written.0, &written.1, ([n; 8], n as u16));
                 }
-                over.store(true, SeqCst);
             });
-            let mut last = 0;
-            while !over.load(SeqCst) {
-                let Some((number, (levels, version))) = read_bank(&published, &banks) else { continue };
-                assert!(levels == [number as u32; 8] && version == number as u16, "{levels:?} of {number}");
-                assert!(number >= last);
-                last = number;
+            let reader = Box::new(move || tell.send(read_bank(&read.0, &read.1)).unwrap());
+            schedule::run(vec![writer, reader], schedule::random(seed));
+            match told.recv().unwrap() {
+                Some((number, set)) => {
+                    assert_eq!(set, ([number as u32; 8], number as u16), "seed {seed}");
+                    whole += 1;
+                }
+                None => overtaken += 1,
             }
-        });
-        assert_eq!(read_bank(&published, &banks), Some((49_999, ([49_999; 8], 49_999_u32 as u16))));
+        }
+        assert!(whole > 0 && overtaken > 0, "both happen: {whole}, {overtaken}");
     }
 
     #[test]
     fn a_writer_that_dies_before_it_publishes_changes_nothing() {
-        let bank = || CutoffBank { levels: [const { AtomicU32::new(0) }; 8], version: AtomicU32::new(0) };
-        let (published, banks) = (AtomicU64::new(0), [bank(), bank()]);
+        let (published, banks) = (AtomicU64::new(0), banks());
         write(&published, &banks, ([5; 8], 3));
         banks[0].levels[4].store(77, Relaxed); // It got so far.
         assert_eq!(read_bank(&published, &banks), Some((1, ([5; 8], 3))));

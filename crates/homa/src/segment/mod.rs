@@ -21,6 +21,7 @@ mod map;
 mod registry;
 #[cfg(test)]
 pub(crate) mod tests;
+mod turns;
 mod uplink;
 
 use std::fs::File;
