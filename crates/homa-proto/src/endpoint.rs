@@ -286,8 +286,8 @@ impl Endpoint {
             self.cutoffs.renew_version();
             self.stats.incast_limit_changes += 1;
         }
-        self.send_grants(now);
         self.watch_unasked(now);
+        self.send_grants(now);
         self.reap(now);
     }
 
@@ -437,6 +437,7 @@ impl Endpoint {
         }
         let (peer, evicted) = self.peers.find_or_add(addr, now, &self.config)?;
         self.stats.peers_evicted += u64::from(evicted);
+        self.grants.set_served(peer, self.peers[peer].served); // A slot may have a new user.
         Some(peer)
     }
 
@@ -487,7 +488,7 @@ impl Endpoint {
         // ABORT-3: the key names nothing from here on.
         self.generations[slot as usize] = self.generations[slot as usize].wrapping_add(1);
         self.grants.remove(slot, rpc.peer);
-        self.grants.recount(&mut rpc.incoming.counted, 0);
+        self.grants.recount(&mut rpc.incoming, 0);
         self.grants.dirty = true;
         let peer = &mut self.peers[rpc.peer];
         self.peer_rpcs.remove(&mut peer.rpcs, slot);
@@ -511,7 +512,7 @@ impl Endpoint {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);
         self.stats.responses_delivered += 1;
-        self.peers[rpc.peer].served = true;
+        self.mark_served(rpc.peer);
         self.trace.record(EventKind::RpcEnd, rpc.id, 0, 0);
         self.queue_ack(&rpc);
         let CallOptions { cookie, private, .. } = rpc.options; // ID-13
@@ -544,7 +545,9 @@ impl Endpoint {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);
         // A client that has said that it got our response is there: what it sends no longer goes first where room is short.
-        self.peers[rpc.peer].served |= reason == DoneReason::Acknowledged;
+        if reason == DoneReason::Acknowledged {
+            self.mark_served(rpc.peer);
+        }
         self.stats.clients_silent += u64::from(reason == DoneReason::ClientSilent);
         self.trace.record(EventKind::RpcEnd, rpc.id, u32::from(reason != DoneReason::Acknowledged), 1);
         if rpc.state != State::RequestArriving && reason != DoneReason::ClientRestarted {
