@@ -1,5 +1,6 @@
 //! Proof of the whole state, for tests: everything that is kept twice agrees, every number is within its bound.
 
+use crate::config::FinishedPolicy;
 use crate::endpoint::Endpoint;
 use crate::reclaim::Unasked;
 use crate::rpc::State;
@@ -118,5 +119,15 @@ impl Endpoint {
         assert!(self.incoming_bytes <= config.max_incoming_bytes, "max_incoming_bytes");
         assert!(self.control.len() <= config.max_control_packets as usize, "max_control_packets");
         assert!(self.retransmits.len() <= config.max_retransmits as usize, "max_retransmits");
+        let gaps = self.rpcs.iter().map(|(_, rpc)| rpc.incoming.gaps.missing().len());
+        assert!(gaps.max().unwrap_or(0) <= config.max_gaps as usize, "max_gaps");
+        let acks = self.peers.iter().map(|(_, peer)| peer.acks.len());
+        assert!(acks.max().unwrap_or(0) <= config.max_acks_per_peer as usize, "max_acks_per_peer");
+        // AMO-6: one that was open when the table filled up finishes all the same.
+        let finished = match config.finished_policy {
+            FinishedPolicy::Refuse => config.max_finished_blocks as usize + config.max_rpcs as usize,
+            FinishedPolicy::ForgetOldest => config.max_finished_blocks.max(1) as usize,
+        };
+        assert!(self.finished.len() <= finished, "max_finished_blocks");
     }
 }

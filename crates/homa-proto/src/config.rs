@@ -227,7 +227,7 @@ impl Config {
     /// # Errors
     /// Names the first field that breaks a rule, and the rule.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let rules: [(bool, &'static str, &'static str); 17] = [
+        let rules: [(bool, &'static str, &'static str); 18] = [
             (self.unsched_bytes >= 1, "unsched_bytes", "must be at least 1"),
             (
                 (1..=self.max_unsched_bytes).contains(&self.min_unsched_bytes),
@@ -267,6 +267,7 @@ impl Config {
                 "max_packet",
                 "must be 57 to 65535",
             ),
+            (self.max_acks_per_peer >= 1, "max_acks_per_peer", "must be at least 1"),
             (self.max_gaps >= 1, "max_gaps", "must be at least 1: a message's first packet may leave one"),
             (
                 self.reap_limit >= 1 && self.max_rpcs >= 1 && self.max_peers >= 1,

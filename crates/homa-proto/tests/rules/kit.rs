@@ -179,6 +179,18 @@ pub fn exchange(a: &mut Side, b: &mut Side) -> Vec<(u8, Sent)> {
     }
 }
 
+/// The peer has had a response and acknowledged it: it is no stranger (LIMIT-9).
+pub fn serve_once(server: &mut Side, client: &Forger) {
+    let id = 1 << 40;
+    server.hear(client.addr, &client.whole(id, 1));
+    let rpc = server.requests()[0];
+    server.respond(rpc, 1);
+    server.hear(client.addr, &client.ack(id, &[]));
+    server.take();
+    server.events();
+    server.sink.writes.clear();
+}
+
 /// Packets of a peer that has no endpoint.
 #[derive(Clone, Copy)]
 pub struct Forger {

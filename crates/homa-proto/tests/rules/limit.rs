@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, PacketType, UnknownReason};
 use homa_proto::{Config, Event, RpcError, SendError};
 
-use crate::kit::{PORT, Side, addr, exchange, kernel, ours, pair};
+use crate::kit::{PORT, Side, addr, exchange, kernel, ours, pair, serve_once};
 
 /// LIMIT-1, LIMIT-2.
 #[test]
@@ -101,6 +101,7 @@ fn control_packets_beyond_their_limit_are_dropped_and_no_rpc_depends_on_them() {
 fn a_claimed_length_is_counted_and_gives_way() {
     let mut server =
         Side::new(1, Config { max_message: 1 << 30, max_incoming_bytes: 1 << 30, ..Config::default() });
+    serve_once(&mut server, &kernel(2));
     server.hear(addr(2), &kernel(2).data(2, (1 << 30) / 4 * 3, 1_000, (0, 1)));
     server.hear(addr(3), &kernel(3).data(2, 1, 1, (0, 1)));
     assert_eq!(server.stats().drop_buffer_limit, 1);

@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, UnknownReason};
 use homa_proto::{CallOptions, Config, Event};
 
-use crate::kit::{PORT, Side, addr, kernel};
+use crate::kit::{PORT, Side, addr, kernel, serve_once};
 
 /// RECV-1, RECV-2, RECV-5.
 #[test]
@@ -77,9 +77,10 @@ fn readable_bytes_are_told_in_the_steps_asked_for() {
 #[test]
 fn payload_is_held_within_its_limit_and_responses_keep_their_quarter() {
     let mut side = Side::new(1, Config { max_incoming_bytes: 100_000, ..Config::default() });
+    let client = kernel(2);
+    serve_once(&mut side, &client);
     let rpc = side.call(addr(9), 10);
     let id = side.id(rpc) | 1;
-    let client = kernel(2);
     side.hear(client.addr, &client.data(2, 60_000, 10_000, (0, 1_000)));
     side.hear(client.addr, &client.data(4, 15_001, 10_000, (0, 1_000)));
     assert_eq!((side.stats().drop_buffer_limit, side.endpoint.open_rpcs()), (1, 2), "75,000 for requests");

@@ -44,7 +44,7 @@ pub fn config(input: &mut Input<'_>) -> Config {
         max_outgoing_bytes: input.one_of(&[1 << 32, 0, 1_000, 100_000]),
         max_incoming_bytes: input.one_of(&[1 << 30, 0, 1_000, 100_000]),
         max_peers: input.one_of(&[8, 1, 2, 3]),
-        max_acks_per_peer: input.one_of(&[256, 0, 1, 4]),
+        max_acks_per_peer: input.one_of(&[256, 2, 1, 4]),
         max_gaps: input.one_of(&[8, 1, 2]),
         max_retransmits: input.one_of(&[16, 0, 1]),
         reap_limit: input.one_of(&[16, 1, 2]),
