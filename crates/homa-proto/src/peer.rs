@@ -88,6 +88,8 @@ pub(crate) struct Peer {
     pub resends: List,
     /// When the next RESEND to it may go (RESEND-7).
     resend_at: Time,
+    /// When it may next be asked for a sign of life (PEER-5).
+    pub probe_at: Time,
     /// Largest Homa packet on the path to it.
     pub max_packet: u32,
     /// Its RPCs, oldest first.
@@ -123,6 +125,7 @@ impl Peer {
             acks: VecDeque::new(),
             resends: List::EMPTY,
             resend_at: Time::ZERO,
+            probe_at: Time::ZERO,
             max_packet,
             rpcs: List::EMPTY,
             rpc_count: 0,

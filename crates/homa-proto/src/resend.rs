@@ -174,10 +174,13 @@ impl Endpoint {
             self.peer_timers.arm_by(peer, known.last_heard + half);
             return;
         }
-        self.probe_client(peer);
-        let next = now + silence / PROBES_PER_SILENCE;
-        let end = self.peers[peer].last_heard + silence;
-        self.peer_timers.arm_by(peer, next.min(end));
+        // The timer also fires for RESENDs that are due, much more often.
+        if now >= known.probe_at {
+            self.probe_client(peer);
+            self.peers[peer].probe_at = now + silence / PROBES_PER_SILENCE;
+        }
+        let known = &self.peers[peer];
+        self.peer_timers.arm_by(peer, known.probe_at.min(known.last_heard + silence));
     }
 
     /// Asks a silent client for a sign of life by a NEED_ACK: one that waits for its own grants has nothing to say (ACK-6).
