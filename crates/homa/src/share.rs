@@ -11,7 +11,7 @@ use homa_proto::{Endpoint, MS, RxPacket, Time};
 use crate::core::Core;
 use crate::error::HostError;
 use crate::metrics::HostCounts;
-use crate::segment::{self, Bound, Segment, Watch};
+use crate::segment::{self, Bound, Business, Segment, Watch};
 
 /// How often a process looks at the others and gives a sign of life: a small part of the time in which a peer's RPC gives up,
 /// and fifty wake-ups a second of an idle host.
@@ -43,6 +43,8 @@ pub(crate) struct Share {
     closing: Vec<u16>,
     /// The filter that the driver has.
     filter: ReceiveFilter,
+    /// Scratch memory: which packets of a burst are others'.
+    foreign: Vec<bool>,
 }
 
 impl Share {
@@ -76,6 +78,7 @@ impl Share {
             uplink_told_ns: 0,
             closing: Vec::new(),
             filter,
+            foreign: Vec::new(),
         };
         share.adopt_cutoffs(endpoint);
         Ok(share)
@@ -102,13 +105,15 @@ impl Share {
         self.hungry.unwrap_or(Time::NEVER).min(self.next_tick)
     }
 
-    /// Whether a packet is another process's business (HOST-7, HOST-8). The segment says so, not the filter: it is never
-    /// older than the packet.
+    /// Whose business a packet is. The segment says so, not the filter: it is never older than the packet.
+    fn business(&self, packet: &[u8]) -> Business {
+        // What is too short to have a port is for port 0, which nobody has.
+        self.segment.business(port_of(packet).unwrap_or(0))
+    }
+
+    /// Whether a packet is another process's business.
     pub(crate) fn is_foreign(&self, packet: &[u8]) -> bool {
-        match packet.get(2..4) {
-            Some(port) => self.segment.is_foreign(u16::from_be_bytes([port[0], port[1]])),
-            None => !self.segment.is_leader(),
-        }
+        self.business(packet) == Business::Foreign
     }
 
     /// HOST-4: takes over the host's cutoffs where they changed.
@@ -222,11 +227,6 @@ impl Share {
             self.leads = leads;
             endpoint.follow_cutoffs(!leads);
         }
-        if changed && leads {
-            for port in self.segment.orphans() {
-                endpoint.note_lost_owner(port, Time::NEVER); // HOST-10
-            }
-        }
         if leads {
             self.segment.take_observed(|bucket, bytes| endpoint.add_observed(bucket, bytes));
         } else {
@@ -257,13 +257,24 @@ impl Core {
     pub(crate) fn take_shared_burst(&mut self, now: Time) {
         let Some(share) = &mut self.share else { return };
         share.adopt_cutoffs(&mut self.endpoint);
-        let own = self.rx.iter().filter(|(_, bytes)| !share.is_foreign(bytes));
-        let own = own.map(|(from, bytes)| RxPacket::new(from, bytes));
+        // Each packet is judged once: ports change hands meanwhile, and none is to be taken by two processes.
+        let mut foreign = std::mem::take(&mut share.foreign);
+        foreign.clear();
+        for (_, bytes) in &self.rx {
+            let business = share.business(bytes);
+            if let (Business::Nobodys { orphan }, Some(port)) = (business, port_of(bytes)) {
+                let until = if orphan { Time::NEVER } else { Time::ZERO };
+                self.endpoint.note_lost_owner(port, until); // HOST-10
+            }
+            foreign.push(business == Business::Foreign);
+        }
+        let own = self.rx.iter().zip(&foreign).filter(|(_, foreign)| !**foreign);
+        let own = own.map(|((from, bytes), _)| RxPacket::new(from, bytes));
         self.endpoint.handle_packets(now, own, &mut self.buffers);
-        // A port that changes hands meanwhile may have its packet taken twice or not at all, as on any network.
-        for (from, bytes) in self.rx.iter().filter(|(_, bytes)| share.is_foreign(bytes)) {
+        for ((from, bytes), _) in self.rx.iter().zip(&foreign).filter(|(_, foreign)| **foreign) {
             self.endpoint.handle_foreign(now, &RxPacket::new(from, bytes));
         }
+        share.foreign = foreign;
     }
 
     /// Closes a port of the endpoint, and has it given up for all processes once its last RPC is gone.
@@ -299,6 +310,12 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// The destination port of a Homa packet.
+fn port_of(packet: &[u8]) -> Option<u16> {
+    let bytes = packet.get(2..4)?;
+    Some(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
 /// Drops what came before the driver had a filter. Others have answered it, for ports that may soon be this process's: what

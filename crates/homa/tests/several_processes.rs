@@ -21,6 +21,8 @@ use namespace::{Namespace, V4, pair};
 
 const PORT: &str = "HOMA_TEST_PORT";
 const DIR: &str = "HOMA_TEST_SEGMENT_DIR";
+/// Set for a process that says when a request is there, and does not answer.
+const HOLDS: &str = "HOMA_TEST_HOLDS";
 
 /// One packet, a few, some without grants, and with many.
 const LENGTHS: [usize; 6] = [100, 5_000, 200, 60_000, 1_000, 300_000];
@@ -86,6 +88,13 @@ fn child() {
         Ok(server) => server,
         Err(error) => return say(&error.to_string()),
     };
+    if std::env::var(HOLDS).is_ok() {
+        say("ready");
+        let _request = server.recv().unwrap();
+        say("got it");
+        io::stdin().read_line(&mut String::new()).unwrap();
+        return;
+    }
     // What it executed is known after its death.
     let mut log = File::create(dir.join(format!("executed-{port}-{}", std::process::id()))).unwrap();
     let served = echo(server, move |bytes| log.write_all(&bytes[8..16]).unwrap());
@@ -130,12 +139,18 @@ struct Process {
 }
 
 impl Process {
+    /// One that serves and calls.
     fn start(namespace: &Namespace, port: u16, dir: &Path) -> Process {
+        Process::with(namespace, port, dir, &[])
+    }
+
+    fn with(namespace: &Namespace, port: u16, dir: &Path, more: &'static [(&str, &str)]) -> Process {
         let dir = dir.to_owned();
         namespace.run(move || {
             let mut child = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "child", "--nocapture"])
                 .envs([(PORT, port.to_string().as_ref()), (DIR, dir.as_os_str())])
+                .envs(more.iter().copied())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .spawn()
@@ -378,4 +393,47 @@ fn a_process_that_is_killed_costs_the_others_nothing() {
 #[test]
 fn a_leader_that_is_killed_costs_the_others_nothing() {
     one_is_killed(0);
+}
+
+/// HOST-10. Whether the leader answers for the port, or the next process at it: the client learns that its request may have
+/// run, and no other process runs it.
+#[test]
+fn a_request_in_the_hands_of_a_process_that_dies_goes_to_no_other() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for heir_at_once in [false, true] {
+        let dir = Dir::new(&format!("in-hand-{heir_at_once}"));
+        let peer = namespaces[1].run({
+            let dir = dir.0.clone();
+            move || Peer::new(&dir)
+        });
+        let mut leader = Process::start(&namespaces[0], 102, &dir.0);
+        assert_eq!(leader.hear(), "ready");
+        let mut victim = Process::with(&namespaces[0], 101, &dir.0, &[(HOLDS, "1")]);
+        assert_eq!(victim.hear(), "ready");
+        let client = peer.host.client().unwrap();
+        let to = address(V4[0], 101);
+        let call = client.start(to, request(7, 0)).unwrap();
+        assert_eq!(victim.hear(), "got it");
+        drop(victim); // kill -9
+        let mut heir = heir_at_once.then(|| Process::start(&namespaces[0], 101, &dir.0));
+        assert_eq!(call.wait_deadline(PATIENCE), Err(CallError::PeerRestarted { to }));
+        match &mut heir {
+            // A call that begins now has not run, and is told so.
+            None => {
+                let refused = client.call_deadline(to, request(7, 1), PATIENCE);
+                assert_eq!(refused, Err(CallError::NoSuchPort { to }));
+            }
+            Some(heir) => {
+                assert_eq!(heir.hear(), "ready");
+                assert_eq!(client.call_deadline(to, request(7, 1), PATIENCE), Ok(request(7, 1)));
+            }
+        }
+        let (ran, _) = executed_by_servers(&dir.0, 101);
+        assert_eq!(ran, if heir_at_once { HashSet::from([1]) } else { HashSet::new() });
+        leader.end();
+        if let Some(heir) = heir {
+            heir.end();
+        }
+        peer.end();
+    }
 }

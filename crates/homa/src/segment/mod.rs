@@ -81,6 +81,17 @@ pub(crate) struct Segment {
     slot: usize,
 }
 
+/// Whose a packet is, by its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Business {
+    /// This process has the port.
+    Own,
+    /// Nobody has, and this process answers for it; `orphan`: its last owner ended with it.
+    Nobodys { orphan: bool },
+    /// Another process has it, or answers for it.
+    Foreign,
+}
+
 /// What a process remembers between two ticks.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
@@ -271,11 +282,14 @@ impl Segment {
         true
     }
 
-    /// Whether packets to this port are another process's business.
-    pub(crate) fn is_foreign(&self, port: u16) -> bool {
-        match self.owner(port) {
-            Some(slot) => slot != self.slot,
-            None => !self.is_leader(),
+    /// Whose business packets to this port are (HOST-7, HOST-8).
+    pub(crate) fn business(&self, port: u16) -> Business {
+        match self.map.ports[usize::from(port)].load(Acquire) {
+            0 if self.is_leader() => Business::Nobodys { orphan: false },
+            ORPHAN if self.is_leader() => Business::Nobodys { orphan: true },
+            0 | ORPHAN => Business::Foreign,
+            owner if usize::from(owner) == self.slot + 1 => Business::Own,
+            _ => Business::Foreign,
         }
     }
 
@@ -290,11 +304,6 @@ impl Segment {
             }
         }
         (mine, others)
-    }
-
-    /// The server ports whose last owner ended with them and that nobody has bound since.
-    pub(crate) fn orphans(&self) -> impl Iterator<Item = u16> + '_ {
-        (1..FIRST_CLIENT_PORT).filter(|&port| self.is_orphan(port))
     }
 }
 
