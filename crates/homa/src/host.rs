@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::{BufferSizes, Driver};
-use homa_proto::{Config, Endpoint, PortError};
+use homa_proto::{Config, Endpoint, PeerInfo, PortError};
 use homa_trace::{Clock, Trace};
 
 use crate::client::Client;
@@ -231,6 +231,9 @@ impl Host {
         host.queued_request_bytes = core.queued_bytes;
         host.outgoing_bytes = core.buffers.outgoing_bytes();
         host.incoming_bytes = core.buffers.incoming_bytes();
+        host.known_peers = core.endpoint.known_peers() as u64;
+        host.link_mbps = core.endpoint.config().link_mbps.unwrap_or(0).into();
+        host.unsched_limit_bytes = core.endpoint.unsched_limit().unwrap_or(0).into();
         host.leader_sleeps = core.waiting.leader_sleeps;
         host.leader_rings = core.waiting.leader_rings;
         host.handovers = core.waiting.handovers;
@@ -239,6 +242,20 @@ impl Host {
             share.count(&mut host);
         }
         Metrics { endpoint: core.endpoint.stats().clone(), driver: core.driver.stats(), host }
+    }
+
+    /// What is known of each peer, by address: round-trip time, how much goes to it unasked, what limits that. At most
+    /// [`max_peers`](Config::max_peers) entries.
+    ///
+    /// It is not part of [`metrics`](Host::metrics), which may be read every second at no cost worth mentioning: this takes
+    /// time and memory in proportion to the number of peers, and packets wait while it copies.
+    #[must_use]
+    pub fn peers(&self) -> Vec<PeerInfo> {
+        // The memory is had before the lock is taken, and the order is made after it: packets wait for the copy only.
+        let mut peers = Vec::with_capacity(self.shared.lock().endpoint.known_peers());
+        peers.extend(self.shared.lock().endpoint.peers());
+        peers.sort_unstable_by_key(|peer| peer.addr);
+        peers
     }
 
     /// The time trace so far, as a dump that `homa_trace::read_dump` reads; without events where

@@ -70,7 +70,7 @@
 //!
 //! Everything that a peer or a caller can make grow has a limit in [`HostConfig`] or in
 //! [`protocol`](HostConfig::protocol). At a limit, a caller gets an error that names the setting, and a peer's packet is
-//! dropped and counted: see [`Host::metrics`].
+//! dropped and counted: see [`Host::metrics`]. What was measured of each peer, and chosen for it, is [`Host::peers`].
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -97,6 +97,7 @@ pub use client::{Client, Completion, Pending, ResponseReader};
 pub use error::{CallError, HostError, RecvError, ReplyError};
 pub use homa_driver as driver;
 pub use homa_proto as proto;
+pub use homa_proto::PeerInfo;
 pub use host::{DriverChoice, Host, HostConfig};
 pub use metrics::{HostCounts, Metrics};
 pub use segment::{MAX_PROCESSES, SegmentError};

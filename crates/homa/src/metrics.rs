@@ -38,6 +38,13 @@ counts! {
     incoming_bytes,
     /// Requests given up because `max_queued_request_bytes` was reached.
     requests_refused,
+    /// Peers known now: as many as `Host::peers` lists.
+    known_peers,
+    /// Speed of this host's link in Mbit/s, as set or as the device tells it; 0: unknown, and then unscheduled bytes do not
+    /// follow round-trip times and the pacer is off.
+    link_mbps,
+    /// Most bytes of a message that peers are told to send unasked, because too many once came at the same time; 0: none.
+    unsched_limit_bytes,
     /// Drive rounds.
     drive_rounds,
     /// Times that the leading thread slept in the kernel.
@@ -66,7 +73,8 @@ counts! {
     shared_grant_leased_bytes,
 }
 
-/// Every number of a host, at one moment.
+/// Every number of a host, at one moment. Their number does not depend on the load, so that they can be read as often as
+/// wanted; what is known of each peer is [`Host::peers`](crate::Host::peers).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {

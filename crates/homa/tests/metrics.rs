@@ -1,0 +1,97 @@
+//! What a host tells of its peers: what was measured, and what follows from it.
+
+mod common;
+
+use common::{Echo, PATIENCE, config, message, until_idle};
+use homa::{Host, HostConfig, PeerInfo};
+
+/// Far more than goes unasked, so that every message needs a grant.
+const LONG: usize = 200_000;
+
+/// A call in which a packet had to be sent again measures nothing; so many of them in a row do not happen.
+const MAX_CALLS: u64 = 50;
+
+/// A configuration for a link whose speed is `link_mbps`. The bytes that go unasked without a measurement are none that a
+/// measurement could give.
+fn on_link(link_mbps: Option<u32>) -> HostConfig {
+    let mut config = config();
+    config.protocol.link_mbps = link_mbps;
+    config.protocol.unsched_bytes = config.protocol.max_unsched_bytes + 20_000;
+    config
+}
+
+/// Calls until what `host` knows of its one peer is what the test waits for.
+fn call_until(host: &Host, echo: &Echo, holds: impl Fn(&PeerInfo) -> bool) -> PeerInfo {
+    let client = host.client().unwrap();
+    for tag in 0..MAX_CALLS {
+        let request = message(LONG, tag);
+        assert!(client.call_deadline(echo.to, request.clone(), PATIENCE).unwrap() == request);
+        let peers = host.peers();
+        assert_eq!((peers.len(), peers[0].addr), (1, echo.to.host));
+        if holds(&peers[0]) {
+            return peers[0];
+        }
+    }
+    panic!("never came true in {MAX_CALLS} calls: {:?}", host.peers());
+}
+
+#[test]
+fn unscheduled_bytes_follow_the_round_trip_time_where_the_link_is_known() {
+    let config = on_link(Some(10_000));
+    let echo = Echo::with(config.clone(), 1);
+    let host = Host::bind(config.clone()).unwrap();
+    assert!(host.peers().is_empty());
+    let peer = call_until(&host, &echo, |peer| peer.rtt_ns.is_some());
+    assert!(peer.rtt_ns.unwrap() > 0);
+    let protocol = &config.protocol;
+    let allowed = protocol.min_unsched_bytes..=protocol.max_unsched_bytes;
+    assert!(allowed.contains(&peer.unsched_bytes), "{peer:?}");
+    assert!(peer.is_ours && peer.max_packet > 0, "{peer:?}");
+    let metrics = host.metrics();
+    assert!(metrics.endpoint.rtt_samples > 0);
+    assert_eq!((metrics.host.known_peers, metrics.host.link_mbps), (1, 10_000));
+    until_idle(&host);
+    assert_eq!(host.peers()[0].rpcs, 0);
+}
+
+#[test]
+fn the_round_trip_time_is_measured_and_chooses_nothing_where_the_link_is_unknown() {
+    // The loopback device tells no speed.
+    let config = on_link(None);
+    let echo = Echo::with(config.clone(), 1);
+    let host = Host::bind(config.clone()).unwrap();
+    let peer = call_until(&host, &echo, |peer| peer.rtt_ns.is_some());
+    assert_eq!((peer.unsched_bytes, peer.unsched_limit), (config.protocol.unsched_bytes, None));
+    let metrics = host.metrics();
+    assert_eq!((metrics.host.link_mbps, metrics.host.unsched_limit_bytes), (0, 0));
+}
+
+#[test]
+fn the_limit_of_a_crowded_server_shows_at_both_ends() {
+    let mut crowded = on_link(Some(10_000));
+    // One long message is a crowd to it.
+    crowded.protocol.max_incoming = 20_000;
+    let echo = Echo::with(crowded, 1);
+    let host = Host::bind(on_link(Some(10_000))).unwrap();
+    let told = || u32::try_from(echo.metrics().host.unsched_limit_bytes).unwrap();
+    let peer = call_until(&host, &echo, |peer| peer.unsched_limit.is_some_and(|limit| limit == told()));
+    assert!((1..=10_000).contains(&told()), "{}", told());
+    assert!(peer.unsched_bytes <= told(), "{peer:?}");
+    assert!(echo.metrics().endpoint.incast_limit_changes > 0);
+}
+
+#[test]
+fn peers_are_listed_by_address() {
+    let mut echoes: Vec<Echo> = (0..5).map(|_| Echo::new(1)).collect();
+    echoes.sort_unstable_by_key(|echo| echo.to.host);
+    let host = common::host();
+    let client = host.client().unwrap();
+    // Met from the highest to the lowest.
+    for echo in echoes.iter().rev() {
+        client.call_deadline(echo.to, message(8, 0), PATIENCE).unwrap();
+    }
+    let peers = host.peers();
+    let expected: Vec<_> = echoes.iter().map(|echo| echo.to.host).collect();
+    assert_eq!(peers.iter().map(|peer| peer.addr).collect::<Vec<_>>(), expected);
+    assert!(peers.iter().all(|peer| peer.rtt_ns.is_none()), "nothing long was sent");
+}
