@@ -57,6 +57,9 @@ impl Endpoint {
         assert!(slots.iter().all(arriving), "only requests that arrive make room");
         assert_eq!(slots.len(), self.strangers.check(), "strangers that are gone");
         assert_eq!(counted, self.grants.total_incoming, "bytes granted and not received");
+        let of_strangers = self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.of_stranger);
+        let strangers: u64 = of_strangers.map(|(_, rpc)| u64::from(rpc.incoming.counted)).sum();
+        assert_eq!(strangers, self.grants.strangers_incoming, "those of strangers");
     }
 
     fn check_peers(&self) {

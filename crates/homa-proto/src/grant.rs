@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::incast;
 use crate::lists::{Links, List};
+use crate::message_in::MessageIn;
 use crate::priority;
 use crate::srpt::{SrptQueue, bucket_start};
 use crate::time::Time;
@@ -29,11 +30,17 @@ pub(crate) struct Grants {
     /// Peers with such messages, by the shortest of each.
     peer_links: Links,
     peers: Queue,
+    /// The same of strangers, who are granted to in the places that the others leave (LIMIT-10).
+    strangers: Queue,
+    /// By peer, whether it stands among the others.
+    served: Vec<bool>,
     /// All such messages, oldest first.
     fifo_links: Links,
     fifo: List,
     /// Bytes granted and not received, over all messages.
     pub total_incoming: u64,
+    /// Those among them of strangers' requests.
+    pub strangers_incoming: u64,
     /// What grants may raise these to.
     budget: u64,
     /// Thousandths of bytes that the oldest message has earned.
@@ -50,9 +57,12 @@ impl Grants {
             spare: Vec::new(),
             peer_links: Links::default(),
             peers: Queue::new(),
+            strangers: Queue::new(),
+            served: Vec::new(),
             fifo_links: Links::with_capacity(rpcs),
             fifo: List::EMPTY,
             total_incoming: 0,
+            strangers_incoming: 0,
             budget,
             fifo_credit: 0,
             dirty: false,
@@ -114,13 +124,15 @@ impl Grants {
     /// Puts `peer` at the place of its shortest message.
     fn rank_peer(&mut self, peer: u32) {
         let Some(queue) = &self.queues[peer as usize] else { return };
+        let served = self.served.get(peer as usize).is_some_and(|served| *served);
+        let ranked = if served { &mut self.peers } else { &mut self.strangers };
         match queue.first_bucket().map(|bucket| bucket_start(bucket, SUB)) {
             Some(key) if self.peer_links.list_of(peer).is_some() => {
-                self.peers.update(&mut self.peer_links, peer, key);
+                ranked.update(&mut self.peer_links, peer, key);
             }
-            Some(key) => self.peers.insert(&mut self.peer_links, peer, key),
+            Some(key) => ranked.insert(&mut self.peer_links, peer, key),
             None => {
-                self.peers.remove(&mut self.peer_links, peer);
+                ranked.remove(&mut self.peer_links, peer);
                 let queue = self.queues[peer as usize].take();
                 if self.spare.len() < SPARE_QUEUES {
                     self.spare.extend(queue);
@@ -129,11 +141,32 @@ impl Grants {
         }
     }
 
-    /// The active messages in rank order: the shortest of each of the first `max` peers (GRANT-2, GRANT-3).
+    /// Puts `peer` among those that had something from us, or among the strangers.
+    pub(crate) fn set_served(&mut self, peer: u32, served: bool) {
+        if self.served.len() <= peer as usize {
+            self.served.resize(peer as usize + 1, false);
+        }
+        let before = std::mem::replace(&mut self.served[peer as usize], served);
+        if before != served && self.peer_links.list_of(peer).is_some() {
+            let ranked = if before { &mut self.peers } else { &mut self.strangers };
+            ranked.remove(&mut self.peer_links, peer);
+            self.rank_peer(peer);
+        }
+    }
+
+    /// The active messages in rank order: the shortest of each of the first `max` peers (GRANT-2, GRANT-3), strangers last
+    /// (LIMIT-10). One place of several is left to them.
     fn active(&self, max: usize) -> impl Iterator<Item = u32> + '_ {
-        std::iter::successors(self.peers.first(), |&peer| self.peers.next(&self.peer_links, peer))
-            .take(max)
+        let left = usize::from(max > 1 && !self.strangers.is_empty());
+        let served = (self.peers.len() as usize).min(max - left);
+        self.by_rank(&self.peers)
+            .take(served)
+            .chain(self.by_rank(&self.strangers).take(max - served))
             .filter_map(|peer| self.queues[peer as usize].as_ref()?.first())
+    }
+
+    fn by_rank<'a>(&'a self, queue: &'a Queue) -> impl Iterator<Item = u32> + 'a {
+        std::iter::successors(queue.first(), |&peer| queue.next(&self.peer_links, peer))
     }
 
     /// Bounds what grants raise the bytes granted and not received to; whether that allows more than before.
@@ -146,19 +179,31 @@ impl Grants {
 
     /// About the fewest ungranted bytes of any message.
     pub(crate) fn shortest(&self) -> Option<u32> {
-        self.peers.first_bucket().map(|bucket| bucket_start(bucket, SUB))
+        let first = [self.peers.first_bucket(), self.strangers.first_bucket()].into_iter().flatten().min();
+        first.map(|bucket| bucket_start(bucket, SUB))
     }
 
-    /// Counts `counted` bytes of one message instead of `before`.
-    pub(crate) fn recount(&mut self, counted: &mut u32, now: u32) {
-        self.total_incoming = self.total_incoming + u64::from(now) - u64::from(*counted);
-        *counted = now;
+    /// Counts so many bytes of one message from now on.
+    pub(crate) fn recount(&mut self, incoming: &mut MessageIn, now: u32) {
+        let before = std::mem::replace(&mut incoming.counted, now);
+        self.total_incoming = self.total_incoming + u64::from(now) - u64::from(before);
+        if incoming.of_stranger {
+            self.strangers_incoming = self.strangers_incoming + u64::from(now) - u64::from(before);
+        }
+    }
+
+    /// The bytes granted and not received as they count for others' grants out of `budget`: of strangers' at most half of it,
+    /// so that first packets which claim that more is on its way do not keep everybody waiting (LIMIT-10).
+    pub(crate) fn counted(&self, budget: u64) -> u64 {
+        let strangers = self.strangers_incoming;
+        self.total_incoming - strangers + strangers.min(budget / 2)
     }
 
     /// Panics unless the queues agree; returns the waiting slots.
     pub(crate) fn check(&self) -> Vec<u32> {
         let mut waiting = Vec::new();
         let mut ranked = self.peers.check(&self.peer_links);
+        ranked.extend(self.strangers.check(&self.peer_links));
         ranked.sort_unstable();
         let mut with_queue = Vec::new();
         for (peer, queue) in self.queues.iter().enumerate() {
@@ -200,9 +245,9 @@ fn window(config: &Config, active: usize) -> u32 {
 
 impl Endpoint {
     /// Bytes granted and not yet received, unscheduled ones included, over all incoming messages. Grants raise them to
-    /// `max_incoming` at most (GRANT-5).
+    /// `max_incoming` at most (GRANT-5). Of strangers' messages at most half of that counts (LIMIT-10).
     pub fn granted_bytes(&self) -> u64 {
-        self.grants.total_incoming
+        self.grants.counted(self.grants.budget)
     }
 
     /// What the active messages' windows leave to be granted.
@@ -232,7 +277,7 @@ impl Endpoint {
             return;
         }
         let most = self.grant_budget();
-        if self.grants.total_incoming >= most {
+        if self.grants.counted(most) >= most {
             // Nothing to give, whoever comes first; most packets of a busy receiver end here.
             self.send_fifo_grant(now);
             return;
@@ -245,7 +290,9 @@ impl Endpoint {
         for (rank, &slot) in active.iter().enumerate() {
             let incoming = &self.rpcs[slot as usize].incoming;
             // What a silent sender still owes was set aside and counts again with the next grant (GRANT-5).
-            let counted = self.grants.total_incoming + u64::from(incoming.set_aside());
+            let by_others =
+                if incoming.of_stranger { self.grants.total_incoming } else { self.grants.counted(most) };
+            let counted = by_others + u64::from(incoming.set_aside());
             let budget = most.saturating_sub(counted);
             let (received, granted, length) = (incoming.received, incoming.granted, incoming.length);
             // GRANT-8: more than the budget would never be there to give.
@@ -289,7 +336,7 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         rpc.incoming.granted = end;
         let outstanding = rpc.incoming.outstanding();
-        self.grants.recount(&mut rpc.incoming.counted, outstanding);
+        self.grants.recount(&mut rpc.incoming, outstanding);
         let (peer, ungranted, id) = (rpc.peer, rpc.incoming.ungranted(), rpc.id);
         self.grants.update(slot, peer, ungranted);
         self.await_peer(now, slot);

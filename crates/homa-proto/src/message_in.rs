@@ -22,6 +22,8 @@ pub(crate) struct MessageIn {
     pub granted: u32,
     /// Bytes granted and not received, as counted against `max_incoming`; set aside while the sender is silent.
     pub counted: u32,
+    /// The request of a peer that had had nothing from us when it began (LIMIT-9).
+    pub of_stranger: bool,
     /// Last contiguous end that was reported as readable.
     pub reported: u32,
     /// Where its unscheduled bytes stand.

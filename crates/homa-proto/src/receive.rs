@@ -291,6 +291,7 @@ impl Endpoint {
             ..Rpc::new(now, id, (peer, life), State::RequestArriving, (common.dest_port, common.source_port))
         });
         self.server_ids.insert((peer, id), slot);
+        self.rpcs[slot as usize].incoming.of_stranger = !self.peers[peer].served;
         self.stranger_heard(slot);
         self.trace.record(EventKind::RpcStart, id, 1, data.message_length);
         Ok(slot)
@@ -362,7 +363,7 @@ impl Endpoint {
         incoming.received += fresh;
         incoming.granted = incoming.granted.max(incoming.gaps.end());
         let outstanding = incoming.outstanding();
-        self.grants.recount(&mut incoming.counted, outstanding);
+        self.grants.recount(incoming, outstanding);
         let (complete, ungranted, peer) = (incoming.is_complete(), incoming.ungranted(), rpc.peer);
         let before = rpc.state;
         if let Some(state) = before.after(Input::ResponseBytes).filter(|state| *state != before) {

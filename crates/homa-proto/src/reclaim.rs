@@ -116,7 +116,7 @@ impl Endpoint {
     pub(crate) fn set_unasked_aside(&mut self, slot: u32) {
         self.place_unasked(slot, Unasked::Aside);
         let incoming = &mut self.rpcs[slot as usize].incoming;
-        self.grants.recount(&mut incoming.counted, 0);
+        self.grants.recount(incoming, 0);
         self.grants.dirty = true;
         self.stats.unscheduled_reclaimed += 1;
     }
@@ -162,7 +162,7 @@ impl Endpoint {
             self.place_unasked(slot, Unasked::Coming);
             let incoming = &mut self.rpcs[slot as usize].incoming;
             let outstanding = incoming.outstanding();
-            self.grants.recount(&mut incoming.counted, outstanding);
+            self.grants.recount(incoming, outstanding);
             self.request_missing(slot, self.config.max_sched_prio, RECLAIM_RANGES);
             self.rpcs[slot as usize].quiet_since = now;
             self.await_peer(now, slot);

@@ -145,7 +145,7 @@ impl Endpoint {
         rpc.asked = true;
         rpc.quiet_since = now;
         // GRANT-11: a silent sender's grants are given to others until it is heard again.
-        self.grants.recount(&mut rpc.incoming.counted, 0);
+        self.grants.recount(&mut rpc.incoming, 0);
         self.grants.dirty = true;
         let due = self.resend_due(slot);
         self.timers.arm(slot, due);

@@ -50,6 +50,13 @@ impl Strangers {
 }
 
 impl Endpoint {
+    /// The peer has shown that it gets what we send.
+    pub(crate) fn mark_served(&mut self, peer: u32) {
+        if !std::mem::replace(&mut self.peers[peer].served, true) {
+            self.grants.set_served(peer, true);
+        }
+    }
+
     /// A packet of a request came that is not whole.
     pub(crate) fn stranger_heard(&mut self, slot: u32) {
         let rpc = &self.rpcs[slot as usize];

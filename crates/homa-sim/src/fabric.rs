@@ -124,7 +124,11 @@ impl Fabric {
 
     /// Puts a packet before the uplink of its sender.
     pub(crate) fn send(&mut self, packet: Packet) {
-        let port = packet.from;
+        self.send_by(packet.from, packet);
+    }
+
+    /// Puts a packet before this uplink, whoever it says it is from.
+    pub(crate) fn send_by(&mut self, port: u32, packet: Packet) {
         let number = self.packets.take();
         *self.packets.get_mut(number) = packet;
         self.enqueue(number, port);

@@ -364,6 +364,13 @@ impl<A: App> Network<A> {
         self.fabric.send(Packet { from: from as u32, to: to as u32, wire_len, priority, bytes });
     }
 
+    /// Puts a packet onto the uplink of `via` under the address of `from`, which need not be a host: a forged one.
+    pub fn inject_as(&mut self, via: usize, from: usize, to: usize, priority: u8, bytes: Vec<u8>) {
+        let wire_len = bytes.len() as u32;
+        let packet = Packet { from: from as u32, to: to as u32, wire_len, priority, bytes };
+        self.fabric.send_by(via as u32, packet);
+    }
+
     /// Packets under way, in queues or on links.
     pub fn packets_under_way(&self) -> usize {
         self.fabric.packets.in_flight()
