@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, Grant, PacketType};
 use homa_proto::{Config, MS};
 
-use crate::kit::{Sent, Side, addr, exchange, kernel, pair};
+use crate::kit::{Sent, Side, addr, exchange, kernel, pair, serve_once};
 
 /// A receiver without FIFO grants.
 fn plain() -> Config {
@@ -14,6 +14,13 @@ fn plain() -> Config {
         grant_fifo_fraction: 0,
         ..Config::default()
     }
+}
+
+/// A server whose clients are no strangers (LIMIT-9).
+fn receiver(config: Config) -> Side {
+    let mut server = Side::new(1, config);
+    (2..8).for_each(|n| serve_once(&mut server, &kernel(n)));
+    server
 }
 
 /// The grants among the packets: to whom, up to where, at which priority.
@@ -42,7 +49,7 @@ fn go_on(server: &mut Side, n: u8, length: u32, range: (u32, u32)) -> Vec<(u8, u
 /// GRANT-1, GRANT-5.
 #[test]
 fn unscheduled_bytes_count_as_granted_from_the_first_packet_on() {
-    let mut server = Side::new(1, plain());
+    let mut server = receiver(plain());
     server.hear(addr(2), &kernel(2).data(2, 8_000, 10_000, (0, 1_000)));
     assert_eq!(server.endpoint.granted_bytes(), 7_000);
     server.hear(addr(3), &kernel(3).data(2, 300_000, 10_000, (0, 1_000)));
@@ -54,7 +61,7 @@ fn unscheduled_bytes_count_as_granted_from_the_first_packet_on() {
 /// GRANT-2, GRANT-3, PRIO-6, PRIO-7.
 #[test]
 fn the_shortest_messages_are_granted_to_one_of_each_peer() {
-    let mut server = Side::new(1, Config { max_incoming: 400_000, ..plain() });
+    let mut server = receiver(Config { max_incoming: 400_000, ..plain() });
     let mut granted = begin(&mut server, 2, 400_000);
     granted.extend(begin(&mut server, 3, 200_000));
     assert_eq!(granted.iter().map(|grant| grant.0).collect::<Vec<_>>(), [2, 3]);
@@ -71,7 +78,7 @@ fn the_shortest_messages_are_granted_to_one_of_each_peer() {
     }
     assert!(!to.contains(&2), "{to:?}");
     // A second message of a peer competes with its own first one only.
-    let mut server = Side::new(1, plain());
+    let mut server = receiver(plain());
     begin(&mut server, 2, 100_000);
     server.hear(addr(2), &kernel(2).data(4, 120_000, 10_000, (0, 1_000)));
     assert_eq!(grants(&server.take()), [], "GRANT-3");
@@ -81,10 +88,10 @@ fn the_shortest_messages_are_granted_to_one_of_each_peer() {
 /// GRANT-4.
 #[test]
 fn a_grant_reaches_a_window_beyond_what_was_received_and_not_beyond_the_message() {
-    let mut server = Side::new(1, plain());
+    let mut server = receiver(plain());
     assert_eq!(begin(&mut server, 2, 400_000), [(2, 1_000 + 100_000 / 2, 0)], "one active message");
     assert_eq!(begin(&mut server, 3, 300_000)[0].1, 1_000 + 100_000 / 3, "two");
-    let mut server = Side::new(1, Config { window: 20_000, ..plain() });
+    let mut server = receiver(Config { window: 20_000, ..plain() });
     assert_eq!(begin(&mut server, 2, 400_000), [(2, 21_000, 0)]);
     assert_eq!(begin(&mut server, 3, 12_000), [(3, 12_000, 1)]);
 }
@@ -93,7 +100,7 @@ fn a_grant_reaches_a_window_beyond_what_was_received_and_not_beyond_the_message(
 #[test]
 fn no_grant_raises_the_granted_bytes_above_max_incoming() {
     let mut server =
-        Side::new(1, Config { max_overcommit: 8, window: 60_000, min_grant_increment: 1, ..plain() });
+        receiver(Config { max_overcommit: 8, window: 60_000, min_grant_increment: 1, ..plain() });
     let mut given = 0;
     for step in 0..10 {
         for n in 2..8 {
@@ -110,7 +117,7 @@ fn no_grant_raises_the_granted_bytes_above_max_incoming() {
 /// GRANT-6.
 #[test]
 fn of_equally_long_messages_the_first_to_come_is_granted_to() {
-    let mut server = Side::new(1, Config { max_overcommit: 1, ..plain() });
+    let mut server = receiver(Config { max_overcommit: 1, ..plain() });
     let mut granted = Vec::new();
     for n in [5, 2, 4, 3] {
         granted.extend(begin(&mut server, n, 200_000 + u32::from(n)));
@@ -126,7 +133,7 @@ fn of_equally_long_messages_the_first_to_come_is_granted_to() {
 fn a_granted_end_never_goes_back() {
     let config =
         Config { max_overcommit: 1, grant_fifo_fraction: 200, fifo_grant_increment: 3_000, ..plain() };
-    let mut server = Side::new(1, config);
+    let mut server = receiver(config);
     let mut ends = std::collections::BTreeMap::new();
     let mut count = 0;
     for step in 0..40_u32 {
@@ -168,7 +175,7 @@ fn the_oldest_message_gets_its_share_of_the_grants_at_the_highest_priority() {
         max_message: 10_000_000,
         ..plain()
     };
-    let mut server = Side::new(1, config);
+    let mut server = receiver(config);
     // The oldest and longest is never active: two shorter ones of another peer are always there.
     let oldest = Message { n: 2, id: 2, length: 5_000_000, granted: 10_000, at: 0 };
     let short = |id| Message { n: 3, id, length: 200_000, granted: 10_000, at: 0 };
@@ -236,7 +243,7 @@ fn what_an_ended_message_was_granted_goes_to_others_at_once() {
         |server| server.hear(addr(2), &kernel(2).data(2, 60_000, 10_000, (1_000, 59_000))),
     ];
     for (which, end) in ends.into_iter().enumerate() {
-        let mut server = Side::new(1, Config { window: 100_000, ..plain() });
+        let mut server = receiver(Config { window: 100_000, ..plain() });
         assert_eq!(begin(&mut server, 2, 60_000).len(), 1);
         server.hear(addr(3), &kernel(3).data(2, 500_000, 40_000, (0, 1_000)));
         server.take();

@@ -87,7 +87,7 @@ fn a_server_asks_a_silent_client_several_times_and_then_frees_its_rpcs() {
 /// PEER-5, PEER-12: the RESENDs of calls the other way bring no NEED_ACKs with them.
 #[test]
 fn a_silent_peer_is_probed_no_more_often_when_it_is_asked_for_responses_too() {
-    let mut side = Side::new(1, Config::default());
+    let mut side = Side::new(1, Config { resend_spacing_ns: MS, ..Config::default() });
     side.hear(addr(2), &kernel(2).whole(2, 10));
     for _ in 0..300 {
         side.call(addr(2), 100);
@@ -96,7 +96,7 @@ fn a_silent_peer_is_probed_no_more_often_when_it_is_asked_for_responses_too() {
     let sent = side.pass(2_100 * MS);
     let count = |kind| sent.iter().filter(|sent| sent.is(kind)).count();
     let (resends, need_acks) = (count(PacketType::Resend), count(PacketType::NeedAck));
-    assert!(resends > 3_000 && (3..=20).contains(&need_acks), "{resends} RESENDs, {need_acks} NEED_ACKs");
+    assert!(resends > 1_000 && (3..=20).contains(&need_acks), "{resends} RESENDs, {need_acks} NEED_ACKs");
 }
 
 /// PEER-6, PEER-7.
