@@ -216,13 +216,11 @@ impl Endpoint {
         self.ids_left -= 1;
         let life = self.peers[peer].life;
         let unlimited = rtt::unsched_bytes(&self.config, self.peers[peer].rtt.min_ns());
-        let promise = self.promises.next(&self.config, unlimited);
-        self.promises.add(promise.charge);
-        self.stats.requests_limited += u64::from(promise.limit < unlimited);
+        let limit = self.promises.next(now, &self.config, unlimited);
+        self.stats.requests_limited += u64::from(limit.is_some_and(|limit| limit < unlimited));
         let slot = self.insert_rpc(Rpc {
             outgoing: MessageOut::new(length, self.unscheduled_to(peer)),
-            response_limit: promise.limit,
-            promised: promise.charge,
+            response_limit: limit.unwrap_or(u32::MAX),
             options,
             ..Rpc::new(now, id, (peer, life), State::Requesting, (from_port, to_port))
         });
@@ -396,7 +394,6 @@ impl Endpoint {
             && self.control.is_empty()
             && self.grants.is_empty()
             && self.grants.total_incoming == 0
-            && self.promises.promised() == 0
             && self.reclaim.is_empty()
             && (self.outgoing_bytes, self.incoming_bytes) == (0, 0)
             && self.client_ids.is_empty()
@@ -484,7 +481,6 @@ impl Endpoint {
         self.place_unasked(slot, Unasked::Settled);
         self.strangers.remove(slot);
         let mut rpc = self.rpcs.remove(slot as usize);
-        self.promises.settle(&mut rpc.promised);
         // ABORT-3: the key names nothing from here on.
         self.generations[slot as usize] = self.generations[slot as usize].wrapping_add(1);
         self.grants.remove(slot, rpc.peer);

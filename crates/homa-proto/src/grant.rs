@@ -264,7 +264,7 @@ impl Endpoint {
 
     /// Bytes that may be granted and not received: without those that may come unasked.
     pub(crate) fn grant_budget(&self) -> u64 {
-        self.grants.budget - incast::reserved(self.grants.budget, &self.promises, &self.demand)
+        self.grants.budget - incast::reserved(self.now, self.grants.budget, &self.promises, &self.demand)
     }
 
     /// Chooses and queues grants. Called at the end of a burst: grants wait for its last packet, which costs less than

@@ -65,7 +65,8 @@ impl Endpoint {
     /// of the messages that would be granted to, and what may come unasked.
     pub fn grant_demand(&self) -> u64 {
         let granted = self.granted_bytes() + self.grant_windows();
-        granted + incast::reserved(u64::from(self.config.max_incoming), &self.promises, &self.demand)
+        granted
+            + incast::reserved(self.now, u64::from(self.config.max_incoming), &self.promises, &self.demand)
     }
 
     /// From now on grants raise [`granted_bytes`](Endpoint::granted_bytes) to `bytes` at most, in place of `max_incoming` (HOST-5).

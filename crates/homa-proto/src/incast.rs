@@ -1,62 +1,79 @@
 //! Incast: how much many senders together may send unasked (PROTOCOL.md INCAST).
 //!
-//! Two sides know different things. A client knows how many responses it waits for, and says in each request how much of the
-//! response may come unasked ([`Promises`]). A server does not know who will call; it sees how much would have come unasked
-//! at once, and tells its peers a limit ([`Demand`]). Each of the two may fill half of what `max_incoming` allows.
+//! Two sides know different things. A client knows how many responses it asks for at a time, and says in each request how much
+//! of the response may come unasked ([`Promises`]). A server does not know who will call; it sees how much would have come
+//! unasked at once, and tells its peers a limit ([`Demand`]). Each of the two may fill half of what `max_incoming` allows.
+//!
+//! Both count what comes at a time, not what is outstanding: RPCs that are many, but spread as the link carries them, fill no
+//! queue, and to limit them would cost each a round trip. Where the rate of the link is unknown nobody is limited.
 
 use crate::config::Config;
 use crate::time::Time;
 
+/// A queue that exists only as a number: it drains as fast as the link.
+#[derive(Debug)]
+struct Queue {
+    /// Bytes that the link carries in 2^16 nanoseconds; 0: rate unknown.
+    rate_q16: u64,
+    level: u64,
+    at: Time,
+}
+
+impl Queue {
+    fn new(config: &Config) -> Queue {
+        let rate_q16 = config.link_mbps.map_or(0, |mbps| (u64::from(mbps) << 16) / 8_000);
+        Queue { rate_q16, level: 0, at: Time::ZERO }
+    }
+
+    fn has_rate(&self) -> bool {
+        self.rate_q16 != 0
+    }
+
+    /// Bytes in the queue at `now`.
+    fn level(&self, now: Time) -> u64 {
+        let drained = (u128::from(now.since(self.at)) * u128::from(self.rate_q16)) >> 16;
+        self.level.saturating_sub(drained.min(u128::from(u64::MAX)) as u64)
+    }
+
+    fn add(&mut self, now: Time, bytes: u32) {
+        self.level = self.level(now) + u64::from(bytes);
+        self.at = self.at.max(now);
+    }
+}
+
 /// What our RPCs' servers may send unasked, all responses together.
 #[derive(Debug)]
 pub(crate) struct Promises {
-    /// Bytes promised and not come.
-    promised: u64,
+    /// What would wait before our link if all responses began now.
+    queue: Queue,
     /// Bytes of a response that come unasked, a running mean in 1/256.
     expected_q8: u64,
 }
 
-/// What one request promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Promise {
-    /// Most bytes of the response that may come unasked.
-    pub limit: u32,
-    /// Bytes counted until they come.
-    pub charge: u32,
-}
-
 impl Promises {
     pub(crate) fn new(config: &Config) -> Promises {
-        Promises { promised: 0, expected_q8: u64::from(config.unsched_bytes) << 8 }
+        Promises { queue: Queue::new(config), expected_q8: u64::from(config.unsched_bytes) << 8 }
     }
 
-    /// The promise of the next request, to a server that would send up to `unsched` bytes unasked (INCAST-1). Half of what is
-    /// left goes to it, so that who comes first leaves enough for others, however many there are.
-    pub(crate) fn next(&self, config: &Config, unsched: u32) -> Promise {
-        let left = half(config).saturating_sub(self.promised) / 2;
-        let limit =
-            left.clamp(config.min_unsched_bytes.into(), unsched.max(config.min_unsched_bytes).into()) as u32;
-        let expected = (self.expected_q8 >> 8).max(1).min(u64::from(u32::MAX)) as u32;
-        Promise { limit, charge: limit.min(expected) }
-    }
-
-    pub(crate) fn add(&mut self, charge: u32) {
-        self.promised += u64::from(charge);
-    }
-
-    /// What was promised has come, or will not.
-    pub(crate) fn settle(&mut self, charge: &mut u32) {
-        self.promised -= u64::from(std::mem::take(charge));
+    /// Most bytes that may come unasked of the response to a request made now, by a server that would send up to `unsched`;
+    /// `None`: what it thinks right (INCAST-1). Half of what is left goes to each, so that who comes first leaves enough for
+    /// others, however many there are.
+    pub(crate) fn next(&mut self, now: Time, config: &Config, unsched: u32) -> Option<u32> {
+        if !self.queue.has_rate() {
+            return None;
+        }
+        let left = half(config).saturating_sub(self.queue.level(now)) / 2;
+        let most = unsched.max(config.min_unsched_bytes);
+        let limit = left.clamp(config.min_unsched_bytes.into(), most.into()) as u32;
+        let expected = (self.expected_q8 >> 8).clamp(1, u64::from(u32::MAX)) as u32;
+        self.queue.add(now, limit.min(expected));
+        Some(limit)
     }
 
     /// A response began of which up to `unasked` bytes would come unasked if nobody limited it.
     pub(crate) fn observe(&mut self, unasked: u32) {
         let sample = u64::from(unasked) << 8;
         self.expected_q8 = self.expected_q8 - self.expected_q8 / 8 + sample / 8;
-    }
-
-    pub(crate) fn promised(&self) -> u64 {
-        self.promised
     }
 }
 
@@ -103,14 +120,12 @@ struct Peak {
     crowd: Crowd,
 }
 
-/// What would wait before our link if every peer sent its unscheduled bytes at once: a queue that exists only as a number. It
-/// does not depend on what the peers are told, and so the limit does not undo itself.
+/// What comes unasked at a time, and the limit that follows.
 #[derive(Debug)]
 pub(crate) struct Demand {
-    /// Bytes that the link carries in 2^16 nanoseconds; 0: rate unknown, nobody is limited.
-    rate_q16: u64,
-    level: u64,
-    at: Time,
+    /// What would wait before our link if every peer sent its unscheduled bytes at once. It does not depend on what the peers
+    /// are told, and so the limit does not undo itself.
+    queue: Queue,
     /// The messages since the queue was last empty.
     crowd: Crowd,
     /// Of the present window and of the one before.
@@ -125,9 +140,7 @@ pub(crate) struct Demand {
 impl Demand {
     pub(crate) fn new(config: &Config) -> Demand {
         Demand {
-            rate_q16: config.link_mbps.map_or(0, |mbps| (u64::from(mbps) << 16) / 8_000),
-            level: 0,
-            at: Time::ZERO,
+            queue: Queue::new(config),
             crowd: Crowd::default(),
             peak: Peak::default(),
             before: Peak::default(),
@@ -139,7 +152,7 @@ impl Demand {
 
     /// A message began of which `unasked` bytes would come unasked if nobody limited it.
     pub(crate) fn observe(&mut self, now: Time, unasked: u32, config: &Config) {
-        if self.rate_q16 == 0 {
+        if !self.queue.has_rate() {
             return;
         }
         if now >= self.rotate_at {
@@ -150,16 +163,14 @@ impl Demand {
             self.rotate_at = now + config.incast_memory_ns;
             self.dirty = true;
         }
-        let drained = (u128::from(now.since(self.at)) * u128::from(self.rate_q16)) >> 16;
-        self.level = self.level.saturating_sub(drained.min(u128::from(u64::MAX)) as u64);
-        self.at = self.at.max(now);
-        if self.level == 0 {
+        if self.queue.level(now) == 0 {
             self.crowd = Crowd::default();
         }
-        self.level += u64::from(unasked);
+        self.queue.add(now, unasked);
         self.crowd.add(unasked);
-        if self.level > self.peak.level && self.level > half(config) {
-            self.peak = Peak { level: self.level, crowd: self.crowd };
+        let level = self.queue.level;
+        if level > self.peak.level && level > half(config) {
+            self.peak = Peak { level, crowd: self.crowd };
             self.dirty = true;
         }
     }
@@ -196,8 +207,8 @@ fn half(config: &Config) -> u64 {
 }
 
 /// Bytes of a budget for grants that no grant may use, because as many may come unasked (INCAST-3).
-pub(crate) fn reserved(budget: u64, promises: &Promises, demand: &Demand) -> u64 {
-    if demand.limit().is_some() { budget / 2 } else { promises.promised.min(budget / 2) }
+pub(crate) fn reserved(now: Time, budget: u64, promises: &Promises, demand: &Demand) -> u64 {
+    if demand.limit().is_some() { budget / 2 } else { promises.queue.level(now).min(budget / 2) }
 }
 
 #[cfg(test)]
@@ -213,41 +224,33 @@ mod tests {
     fn promises_stay_within_half_of_max_incoming_save_the_least_that_each_gets() {
         let config = config();
         let mut promises = Promises::new(&config);
-        let mut limits = Vec::new();
-        for _ in 0..100 {
-            let promise = promises.next(&config, 30_000);
-            promises.add(promise.charge);
-            limits.push(promise.limit);
-        }
+        let limits: Vec<u32> =
+            (0..100).map(|_| promises.next(Time::ZERO, &config, 30_000).unwrap()).collect();
         assert_eq!(limits[..3], [30_000, 25_000, 12_500]);
         assert_eq!(limits[99], 500);
         let sum: u64 = limits.iter().map(|&limit| u64::from(limit)).sum();
         assert!(sum <= 80_000 + 100 * 500, "{sum}");
-        assert_eq!(promises.promised(), sum);
+        assert_eq!(promises.queue.level, sum);
     }
 
     #[test]
-    fn short_responses_are_not_limited_however_many_are_awaited() {
+    fn requests_as_fast_as_the_link_carries_their_responses_are_not_limited() {
+        let config = config();
+        let mut promises = Promises::new(&config);
+        for request in 0..1_000 {
+            assert_eq!(promises.next(Time::from_ns(request * 40_000), &config, 40_000), Some(40_000));
+        }
+    }
+
+    #[test]
+    fn short_responses_are_not_limited_however_many_are_asked_for() {
         let config = config();
         let mut promises = Promises::new(&config);
         (0..100).for_each(|_| promises.observe(100));
         for _ in 0..200 {
-            let promise = promises.next(&config, 30_000);
-            assert!(promise.charge <= 110, "{promise:?}");
-            promises.add(promise.charge);
+            assert_eq!(promises.next(Time::ZERO, &config, 25_000), Some(25_000));
         }
-        assert_eq!(promises.next(&config, 25_000).limit, 25_000);
-    }
-
-    #[test]
-    fn a_settled_promise_makes_room() {
-        let config = config();
-        let mut promises = Promises::new(&config);
-        let mut charge = promises.next(&config, 40_000).charge;
-        promises.add(charge);
-        promises.settle(&mut charge);
-        promises.settle(&mut charge);
-        assert_eq!(promises.promised(), 0);
+        assert!(promises.queue.level <= 200 * 110);
     }
 
     // INCAST-2
@@ -300,5 +303,6 @@ mod tests {
         let mut demand = Demand::new(&config);
         (0..1_000).for_each(|_| demand.observe(Time::ZERO, 40_000, &config));
         assert!(!demand.update(&config) && demand.limit().is_none());
+        assert_eq!(Promises::new(&config).next(Time::ZERO, &config, 40_000), None);
     }
 }

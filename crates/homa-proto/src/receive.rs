@@ -371,7 +371,6 @@ impl Endpoint {
             self.response_began(slot);
         }
         if outstanding == 0 {
-            self.promises.settle(&mut self.rpcs[slot as usize].promised);
             self.place_unasked(slot, Unasked::Settled);
         } else if begins && self.rpcs[slot as usize].asked_in_part {
             self.set_unasked_aside(slot);

@@ -85,8 +85,6 @@ pub(crate) struct Rpc {
     pub peer_port: u16,
     /// Most bytes of the response that may be sent unasked, as its client says; `u32::MAX`: it sets no limit.
     pub response_limit: u32,
-    /// Client: bytes of the response that were promised to its server and have not come.
-    pub promised: u32,
     pub incoming: MessageIn,
     pub outgoing: MessageOut,
     pub options: CallOptions,
@@ -112,7 +110,6 @@ impl Rpc {
             port,
             peer_port,
             response_limit: u32::MAX,
-            promised: 0,
             incoming: MessageIn::default(),
             outgoing: MessageOut::default(),
             options: CallOptions::default(),

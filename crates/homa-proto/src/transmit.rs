@@ -229,7 +229,8 @@ impl Endpoint {
         let common = self.common(rpc.port, rpc.peer_port, rpc.id);
         let peer = &mut self.peers[rpc.peer];
         // INCAST-1, INCAST-7: a kernel reads padding there, and shall see none of it.
-        let tells_limit = rpc.state.is_client() && (peer.is_ours() || !peer.heard);
+        let tells_limit =
+            rpc.state.is_client() && rpc.response_limit != u32::MAX && (peer.is_ours() || !peer.heard);
         let data = Data {
             message_length: rpc.outgoing.length,
             incoming: rpc.outgoing.granted.max(rpc.outgoing.unscheduled),
