@@ -74,9 +74,12 @@ impl Registry<'_> {
         Err(SegmentError::NoClientPort)
     }
 
+    /// Whoever has a port drives its host and can lead: a lone process must not wait for its first tick, or its peers' first
+    /// packets for ports that nobody has are lost.
     fn take(&self, port: u16) {
         self.set_owner(port, self.segment.slot as u8 + 1);
         self.changed();
+        self.lead(None);
     }
 
     /// Gives up a port of this process.

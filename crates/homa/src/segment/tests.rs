@@ -196,6 +196,11 @@ fn ports_nobody_has_are_the_leaders_business() {
     drop(one);
     other.tick(0, &mut Watch::default());
     assert!(other.is_leader() && !other.is_foreign(5));
+    drop(other);
+    let alone = dir.open();
+    assert!(alone.is_foreign(5), "it may never drive");
+    alone.open_client().unwrap();
+    assert!(alone.is_leader() && !alone.is_foreign(5), "no tick is needed");
 }
 
 #[test]
