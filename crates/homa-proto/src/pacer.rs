@@ -93,6 +93,7 @@ mod tests {
         assert_eq!(pacer.backlog_ns(Time::from_ns(9_000)), 0);
     }
 
+    /// SEND-8.
     #[test]
     fn a_stale_time_never_makes_the_backlog_vanish() {
         let mut pacer = pacer(Some(8_000));
