@@ -245,8 +245,13 @@ fn window(config: &Config, active: usize) -> u32 {
 
 impl Endpoint {
     /// Bytes granted and not yet received, unscheduled ones included, over all incoming messages. Grants raise them to
-    /// `max_incoming` at most (GRANT-5). Of strangers' messages at most half of that counts (LIMIT-10).
+    /// `max_incoming` at most (GRANT-5), where they are not strangers'.
     pub fn granted_bytes(&self) -> u64 {
+        self.grants.total_incoming
+    }
+
+    /// Those among them that count against `max_incoming` when others than strangers are granted to (LIMIT-10).
+    pub fn counted_bytes(&self) -> u64 {
         self.grants.counted(self.grants.budget)
     }
 

@@ -188,7 +188,7 @@ fn check_budget(before: Before, endpoint: &Endpoint, store: &mut Store) {
     let fifo = stats.fifo_grants - before.fifo_grants;
     let others = stats.grants_sent - before.grants - fifo;
     let most = u64::from(config.max_incoming) + fifo * u64::from(config.fifo_grant_increment);
-    let granted = endpoint.granted_bytes();
+    let granted = endpoint.counted_bytes();
     if others > 0 && granted > most {
         store.violation(format!("GRANT-5: {granted} bytes are granted and not received, above {most}"));
     }

@@ -52,6 +52,15 @@ impl Incoming {
             }
         }
     }
+
+    /// What is to be freed of a message that nobody wants: as much of it as came. Whoever claims a megabyte and sends a
+    /// packet of it must not have the rest written.
+    fn into_remains(self) -> Bytes {
+        match self {
+            Incoming::Partial { bytes, .. } => Bytes::from(bytes),
+            incoming => incoming.into_bytes(),
+        }
+    }
 }
 
 /// What belongs to one RPC.
@@ -209,7 +218,7 @@ impl Buffers {
         self.outgoing_bytes -= held.outgoing.len() as u64;
         self.incoming_bytes -= held.incoming.len() as u64;
         self.bury(held.outgoing);
-        self.bury(held.incoming.into_bytes());
+        self.bury(held.incoming.into_remains());
     }
 
     /// Ends everything.
@@ -260,7 +269,10 @@ impl Buffers {
 
 /// Puts `data` at `start`, past the end as well: zeros fill what has not arrived before it.
 fn place(bytes: &mut Vec<u8>, start: usize, data: &[u8]) {
-    if bytes.len() < start {
+    if bytes.is_empty() && start > 0 {
+        // Memory that is zero by itself: a first packet from far within a message must not have all before it written.
+        *bytes = vec![0; bytes.capacity()];
+    } else if bytes.len() < start {
         bytes.resize(start, 0);
     }
     let (within, beyond) = data.split_at(data.len().min(bytes.len() - start));
@@ -308,6 +320,28 @@ mod tests {
             buffers.exhume(&mut free);
         }
         free.len()
+    }
+
+    #[test]
+    fn of_an_abandoned_message_only_what_came_is_left_to_free() {
+        let mut buffers = Buffers::default();
+        let rpc = RpcKey { slot: 0, generation: 0 };
+        buffers.write(rpc, 1_000_000, 0, 100, &[7; 100]);
+        assert_eq!(buffers.incoming_bytes(), 1_000_000);
+        buffers.release(rpc);
+        let mut free = Vec::new();
+        buffers.exhume(&mut free);
+        assert_eq!((buffers.incoming_bytes(), free.len(), free[0].len()), (0, 1, 100));
+    }
+
+    #[test]
+    fn a_message_that_begins_far_within_is_whole_in_the_end() {
+        let mut buffers = Buffers::default();
+        let rpc = RpcKey { slot: 0, generation: 0 };
+        buffers.write(rpc, 1_000, 900, 100, &[9; 100]);
+        buffers.write(rpc, 1_000, 0, 900, &[1; 900]);
+        let whole = buffers.take_incoming(rpc);
+        assert_eq!((whole.len(), &whole[..900], &whole[900..]), (1_000, &[1; 900][..], &[9; 100][..]));
     }
 
     #[test]
