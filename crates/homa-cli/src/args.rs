@@ -117,7 +117,10 @@ impl Placement {
 #[command(after_help = "\
 Examples:
   homa serve --bind 0.0.0.0:14600 --protocol homa,tcp --server-ports 2
-  homa serve --driver raw --bind 10.0.0.1           in IP protocol 146, for Linux Homa too; as root")]
+  homa serve --driver raw --bind 10.0.0.1           in IP protocol 146, for Linux Homa too; as root
+  homa serve --link-mbps 10000 --metrics            says at the end what it counted, and what it knows of each peer
+
+It serves until it gets SIGINT (ctrl-C) or SIGTERM, then says how many requests were run.")]
 pub struct ServeArgs {
     /// What carries Homa's packets
     #[arg(long, value_name = "HOW", default_value = "udp")]
@@ -144,6 +147,17 @@ pub struct ServeArgs {
     /// Answer each request with 100 bytes instead of its own
     #[arg(long)]
     pub one_way: bool,
+    /// Speed of the link, Mbit/s [default: what the network device tells; many virtual ones tell none]. Without it nothing
+    /// is paced, and unscheduled bytes follow no round-trip time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub link_mbps: Option<u32>,
+    /// At the end, print every counter of Homa that is not 0, and a table of the peers: round-trip time, how many bytes of a
+    /// message go unscheduled to each, and the limit it sets for them
+    #[arg(long)]
+    pub metrics: bool,
+    /// Print what was served and the metrics as one JSON object, and nothing else on standard output
+    #[arg(long, requires = "metrics")]
+    pub json: bool,
     /// Exit when standard input ends, and print what was served: how the bench ends its own servers
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,
@@ -154,7 +168,11 @@ pub struct ServeArgs {
 #[command(after_help = "\
 Examples:
   homa call 127.0.0.1:14600 --text hello
-  homa call --driver raw 10.0.0.1/99 --size 500000  in IP protocol 146, to Linux Homa too; as root")]
+  homa call --driver raw 10.0.0.1/99 --size 500000  in IP protocol 146, to Linux Homa too; as root
+  homa call 10.0.0.1 --size 500000 --link-mbps 10000 --metrics
+                                                    and what was counted, measured and chosen on the way
+
+A round-trip time is measured by messages so long that they need a grant.")]
 pub struct CallArgs {
     /// What carries Homa's packets
     #[arg(long, value_name = "HOW", default_value = "udp")]
@@ -177,6 +195,15 @@ pub struct CallArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
+    /// Speed of the link, Mbit/s [default: what the network device tells; many virtual ones tell none]. Without it nothing
+    /// is paced, and unscheduled bytes follow no round-trip time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub link_mbps: Option<u32>,
+    /// After the call, print on standard error (with --json: in the result) every counter that is not 0, and what is known of
+    /// the peer: round-trip time, how many bytes of a message go unscheduled to it, and the limit it sets for them. A call
+    /// that fails prints them too
+    #[arg(long)]
+    pub metrics: bool,
     /// Give up after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = positive)]
     pub deadline: f64,
@@ -292,6 +319,10 @@ pub struct BenchArgs {
     /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
     #[arg(long, value_name = "US", default_value_t = DEFAULT_POLL_US, value_parser = poll_us)]
     pub poll_us: u64,
+    /// Speed of the link as Homa takes it, Mbit/s; remote servers have an option of their own [default: what the network
+    /// device tells; loopback tells none]. Without it nothing is paced, and unscheduled bytes follow no round-trip time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub link_mbps: Option<u32>,
     /// Where the clients and servers of this machine run, with neither on the other's processors or wherever the scheduler
     /// likes
     #[arg(long, value_name = "HOW", default_value = "apart")]
@@ -428,6 +459,7 @@ mod tests {
             ("--size", "3000000000"),
             ("--max-message", "0"),
             ("--poll-us", "10001"),
+            ("--link-mbps", "0"),
             ("--duration", "inf"),
             ("--ports", "0"),
         ] {

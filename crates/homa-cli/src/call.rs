@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::addr;
 use crate::args::{CallArgs, Driver};
+use crate::metrics::Seen;
 use crate::output::{Output, print};
 use crate::serve::{client_bind, host_config};
 
@@ -31,6 +32,16 @@ struct Answered<'a> {
     /// The answer, if it is text and was not saved.
     text: Option<&'a str>,
     output: Option<&'a Path>,
+    /// Only where they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<&'a Seen>,
+}
+
+/// What came of a call.
+struct Called {
+    answer: Result<Bytes, homa::CallError>,
+    time: Duration,
+    seen: Seen,
 }
 
 /// Calls, and prints or saves the answer.
@@ -43,7 +54,13 @@ pub fn run(args: &CallArgs) -> Result<()> {
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));
     ensure!(!(to_stdout && args.json), "--json and --output - both write to standard output: choose one");
     let output = args.output.as_deref().filter(|_| !to_stdout).map(Output::check).transpose()?;
-    let (answer, time) = call(args.driver, to, &request, Duration::try_from_secs_f64(args.deadline)?)?;
+    let Called { answer, time, seen } = call(args, to, &request)?;
+    let seen = args.metrics.then_some(seen);
+    if let (Err(_), Some(seen)) = (&answer, &seen) {
+        // What was counted may tell why.
+        eprint!("{seen}");
+    }
+    let answer = answer?;
     if let Some(output) = &output {
         output.write(&answer)?;
     }
@@ -63,6 +80,7 @@ pub fn run(args: &CallArgs) -> Result<()> {
             time_us,
             text,
             output: args.output.as_deref(),
+            metrics: seen.as_ref(),
         };
         return print(format!("{}\n", serde_json::to_string_pretty(&answered)?).as_bytes());
     }
@@ -74,6 +92,9 @@ pub fn run(args: &CallArgs) -> Result<()> {
         _ => {}
     }
     eprintln!("{} bytes{same}, in {time_us:.1} µs from {to}", answer.len());
+    if let Some(seen) = seen {
+        eprint!("{seen}");
+    }
     Ok(())
 }
 
@@ -104,18 +125,23 @@ fn request(args: &CallArgs) -> Result<Bytes> {
     Ok((0..args.size.unwrap_or(DEFAULT_SIZE)).map(|at| (at % 251) as u8).collect::<Vec<u8>>().into())
 }
 
-fn call(driver: Driver, to: ServerAddr, request: &Bytes, deadline: Duration) -> Result<(Bytes, Duration)> {
-    let bind = client_bind(driver, to.host.ip(), 0);
+fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
+    let deadline = Duration::try_from_secs_f64(args.deadline)?;
+    let bind = client_bind(args.driver, to.host.ip(), 0);
     let length = u32::try_from(request.len()).ok().filter(|&length| length <= i32::MAX as u32);
     let length = length.context("the request is larger than any Homa message: 2147483647 bytes")?;
     // A single call gains from polling all the time it waits, and costs a processor no longer than that.
-    let host = Host::bind(host_config(driver, bind, length.max(MAX_ANSWER), Duration::from_millis(1)))?;
+    let poll = Duration::from_millis(1);
+    let mut config = host_config(args.driver, bind, length.max(MAX_ANSWER), poll);
+    config.protocol.link_mbps = args.link_mbps;
+    let host = Host::bind(config)?;
     let client = host.client()?;
     let begin = Instant::now();
-    let answer = client.call_deadline(to, request.clone(), deadline)?;
+    let answer = client.call_deadline(to, request.clone(), deadline);
     let time = begin.elapsed();
+    let seen = Seen::of(&host);
     host.shutdown(Duration::from_millis(100));
-    Ok((answer, time))
+    Ok(Called { answer, time, seen })
 }
 
 /// The answer as text, if it can be shown as such.

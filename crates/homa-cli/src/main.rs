@@ -6,6 +6,7 @@ mod args;
 mod bench;
 mod call;
 mod decode;
+mod metrics;
 mod output;
 mod serve;
 mod tcp;

@@ -1,7 +1,7 @@
 //! `homa serve`: answers every request with its own bytes, over Homa and over TCP.
 
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,11 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use homa::{Host, HostConfig, ServerAddr};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::addr;
 use crate::args::{Driver, Protocol, ServeArgs};
+use crate::metrics::Seen;
 use crate::output::print;
 use crate::tcp::server::{TcpServer, TcpServerConfig, one_way_answer};
 
@@ -67,12 +71,31 @@ impl FromStr for Report {
     }
 }
 
-/// Serves until the process is ended.
+/// What a server says at its end, as JSON.
+#[derive(Serialize)]
+struct Ended {
+    schema: u32,
+    served: Served,
+    metrics: Seen,
+}
+
+/// Requests run over each protocol; `None`: it was not served.
+#[derive(Serialize)]
+struct Served {
+    homa: Option<u64>,
+    tcp: Option<u64>,
+}
+
+/// Serves until a signal, or the end of standard input, ends it.
 pub fn run(args: &ServeArgs) -> Result<()> {
+    let with_homa = args.protocol.contains(&Protocol::Homa);
+    ensure!(with_homa || !args.metrics, "--metrics are those of Homa: serve it too (--protocol homa,tcp)");
     let bind = addr::resolve(&args.bind, homa::DEFAULT_UDP_PORT)?;
+    let end = End::prepare(args.until_stdin_ends)?;
+    let say = |report: Report| if args.json { note(report) } else { print(format!("{report}\n").as_bytes()) };
     let mut homa = None;
     let mut tcp = None;
-    if args.protocol.contains(&Protocol::Homa) {
+    if with_homa {
         let server = HomaServer::start(bind, args)?;
         for addr in &server.addrs {
             say(Report::Homa(*addr))?;
@@ -94,24 +117,60 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         tcp = Some(server);
     }
     say(Report::Ready)?;
-    if !args.until_stdin_ends {
-        // The server threads do the work, and the process ends by a signal.
-        loop {
-            thread::park();
+    // The server threads do the work.
+    end.wait();
+    let served = Served {
+        homa: homa.as_ref().map(|server| server.served.load(Ordering::Relaxed)),
+        tcp: tcp.as_ref().map(TcpServer::served),
+    };
+    for (protocol, count) in [(Protocol::Homa, served.homa), (Protocol::Tcp, served.tcp)] {
+        if let Some(count) = count {
+            say(Report::Served(protocol, count))?;
         }
     }
-    let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    if let Some(server) = &homa {
-        say(Report::Served(Protocol::Homa, server.served.load(Ordering::Relaxed)))?;
+    match homa.filter(|_| args.metrics).map(|server| Seen::of(&server.host)) {
+        Some(metrics) if args.json => {
+            let ended = Ended { schema: 1, served, metrics };
+            print(format!("{}\n", serde_json::to_string_pretty(&ended)?).as_bytes())
+        }
+        Some(metrics) => print(metrics.to_string().as_bytes()),
+        None => Ok(()),
     }
-    if let Some(server) = &tcp {
-        say(Report::Served(Protocol::Tcp, server.served()))?;
-    }
-    Ok(())
 }
 
-fn say(report: Report) -> Result<()> {
-    print(format!("{report}\n").as_bytes())
+/// Says it where it does not come between a program and the JSON it reads.
+fn note(report: Report) -> Result<()> {
+    writeln!(io::stderr(), "{report}").context("cannot write to standard error")
+}
+
+/// What ends a server.
+enum End {
+    /// Standard input ends.
+    Stdin,
+    /// SIGINT or SIGTERM.
+    Signal(Signals),
+}
+
+impl End {
+    /// From now on a signal waits for [`End::wait`].
+    fn prepare(stdin: bool) -> Result<End> {
+        if stdin {
+            return Ok(End::Stdin);
+        }
+        Ok(End::Signal(Signals::new([SIGINT, SIGTERM]).context("cannot wait for signals")?))
+    }
+
+    fn wait(self) {
+        match self {
+            End::Stdin => {
+                // An error there is an end of it too.
+                let _ = io::stdin().read_to_end(&mut Vec::new());
+            }
+            End::Signal(mut signals) => {
+                let _ = signals.forever().next();
+            }
+        }
+    }
 }
 
 /// The settings of a host of ours, server or client, for messages of up to `max_message` bytes.
@@ -148,12 +207,14 @@ struct HomaServer {
     addrs: Vec<ServerAddr>,
     served: Arc<AtomicU64>,
     /// Its ports live as long as it does.
-    _host: Host,
+    host: Host,
 }
 
 impl HomaServer {
     fn start(bind: SocketAddr, args: &ServeArgs) -> Result<HomaServer> {
-        let config = host_config(args.driver, bind, args.max_message, Duration::from_micros(args.poll_us));
+        let poll = Duration::from_micros(args.poll_us);
+        let mut config = host_config(args.driver, bind, args.max_message, poll);
+        config.protocol.link_mbps = args.link_mbps;
         let host = Host::bind(config).with_context(|| match args.driver {
             Driver::Udp => format!("cannot serve Homa at UDP {bind}"),
             Driver::Raw => format!("cannot serve Homa in IP at {}", bind.ip()),
@@ -178,7 +239,7 @@ impl HomaServer {
         if addrs.is_empty() {
             bail!("no server port was asked for");
         }
-        Ok(HomaServer { addrs, served, _host: host })
+        Ok(HomaServer { addrs, served, host })
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -64,7 +64,8 @@ impl Drop for Scratch {
 /// A running `homa serve`, ended with the test.
 struct Serve {
     process: Child,
-    lines: BufReader<ChildStdout>,
+    /// Where it says what it serves.
+    lines: BufReader<Box<dyn Read>>,
     /// `HOST:PORT/HOMA_PORT` of the first Homa server port.
     homa: String,
 }
@@ -78,8 +79,29 @@ impl Serve {
     fn try_start(words: &[&str]) -> Option<Serve> {
         let mut command = homa(&["serve", "--until-stdin-ends"]);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Serve::spawn(command, false)
+    }
+
+    /// Ended by a signal, as a user's server is; bound to any free port, serving Homa.
+    fn until_a_signal(words: &[&str]) -> Serve {
+        let mut command = homa(&["serve", "--bind", "127.0.0.1:0", "--protocol", "homa"]);
+        let json = words.contains(&"--json");
+        command.args(words).stdout(Stdio::piped()).stderr(if json {
+            Stdio::piped()
+        } else {
+            Stdio::inherit()
+        });
+        Serve::spawn(command, json).expect("the server ended early")
+    }
+
+    fn spawn(mut command: Command, reports_on_stderr: bool) -> Option<Serve> {
         let mut process = command.spawn().expect("the server starts");
-        let lines = BufReader::new(process.stdout.take().expect("piped"));
+        let lines: Box<dyn Read> = if reports_on_stderr {
+            Box::new(process.stderr.take().expect("piped"))
+        } else {
+            Box::new(process.stdout.take().expect("piped"))
+        };
+        let lines = BufReader::new(lines);
         let mut server = Serve { process, lines, homa: String::new() };
         loop {
             let mut line = String::new();
@@ -93,6 +115,14 @@ impl Serve {
                 return Some(server);
             }
         }
+    }
+
+    /// Sends it a signal and returns how it ended.
+    fn signal(&mut self, signal: libc::c_int) -> Option<i32> {
+        let pid = libc::pid_t::try_from(self.process.id()).expect("a process id");
+        // SAFETY: the process is a child that nobody has waited for, so the id is its.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+        self.process.wait().expect("a child").code()
     }
 
     /// A server on the same port number for both protocols, as `--servers` expects it. Another program may take a
@@ -190,6 +220,9 @@ fn a_wrong_command_line_is_one_line() {
     assert_refused(&["call", "127.0.0.1:99999"], "99999");
     assert_refused(&["call", "127.0.0.1/0"], "Homa port");
     assert_refused(&["serve", "--bind", "here:there"], "there");
+    assert_refused(&["serve", "--json"], "--metrics");
+    assert_refused(&["serve", "--metrics", "--protocol", "tcp"], "--protocol homa,tcp");
+    assert_refused(&["call", "127.0.0.1", "--link-mbps", "0"], "--link-mbps");
 }
 
 #[test]
@@ -432,4 +465,95 @@ fn a_server_of_the_bench_ends_with_its_input_and_says_what_it_served() {
     server.lines.read_to_string(&mut rest).expect("readable");
     assert_eq!(rest, "served homa 1\nserved tcp 0\n");
     assert_eq!(server.process.wait().expect("a child").code(), Some(0));
+}
+
+/// A result with a round-trip time: a call in which a packet had to be sent again measures none.
+fn call_that_measures(server: &str, link: &[&str]) -> Value {
+    for _ in 0..20 {
+        let output = run(&[&["call", server, "--size", "200000", "--json", "--metrics"], link].concat());
+        assert_clean(&output);
+        let result = json(&output.stdout);
+        let peers = result["metrics"]["peers"].as_array().expect("an array");
+        assert_eq!(peers.len(), 1, "{result}");
+        if peers[0]["rtt_us"].is_f64() {
+            return result;
+        }
+    }
+    panic!("no call measured a round-trip time");
+}
+
+#[test]
+fn the_metrics_of_a_call_show_what_was_measured_and_chosen() {
+    let server = Serve::start(&["--bind", "127.0.0.1:0", "--protocol", "homa"]);
+    // A round trip is worth little on a slow link; without the option nothing is chosen, as the loopback device tells no speed.
+    for (link, chosen) in [(&["--link-mbps", "10"][..], 500..40_000), (&[], 40_000..40_001)] {
+        let result = call_that_measures(&server.homa, link);
+        let (counters, peer) = (&result["metrics"]["counters"], &result["metrics"]["peers"][0]);
+        assert_eq!(counters["rtt_samples"], 1);
+        assert_eq!(counters["drop_invalid"], 0, "counters that are 0 have their names too");
+        assert_eq!(counters["host_link_mbps"], if link.is_empty() { 0 } else { 10 });
+        let addr = server.homa.split('/').next();
+        assert_eq!((peer["addr"].as_str(), &peer["is_ours"]), (addr, &Value::from(true)));
+        let unscheduled = peer["unsched_bytes"].as_u64().expect("a number");
+        assert!(chosen.contains(&unscheduled), "{link:?}: {peer}");
+        assert!(peer["unsched_limit"].is_null() && peer["max_packet"].as_u64() > Some(0), "{peer}");
+    }
+}
+
+#[test]
+fn the_metrics_of_a_call_do_not_disturb_its_answer() {
+    let server = Serve::start(&["--bind", "127.0.0.1:0", "--protocol", "homa"]);
+    let output = run(&["call", &server.homa, "--text", "hello", "--metrics"]);
+    assert_clean(&output);
+    assert_eq!(output.stdout, b"hello\n");
+    let text = stderr(&output);
+    for part in ["5 bytes", "counters that are not 0:", "Requests begun by our clients.", "unscheduled"] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    assert!(text.contains(server.homa.trim_end_matches("/99")), "{text}");
+    assert!(!text.contains("drop_invalid"), "{text}");
+    let output = run(&["call", &server.homa, "--text", "hello", "--json"]);
+    assert!(json(&output.stdout).get("metrics").is_none());
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn a_call_that_fails_prints_its_metrics_before_its_one_line() {
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("any port");
+    let mute = silent.local_addr().expect("bound").to_string();
+    let output = run(&["call", &mute, "--deadline", "0.1", "--metrics"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    let text = stderr(&output);
+    assert!(text.contains("requests_started") && text.contains("peers:"), "{text}");
+    assert!(text.lines().last().expect("a line").starts_with("homa: "), "{text}");
+}
+
+#[test]
+fn a_server_ended_by_a_signal_says_what_it_counted() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let mut server = Serve::until_a_signal(&["--metrics", "--link-mbps", "10000"]);
+        assert_clean(&run(&["call", &server.homa, "--text", "x"]));
+        assert_eq!(server.signal(signal), Some(0));
+        let mut rest = String::new();
+        server.lines.read_to_string(&mut rest).expect("readable");
+        assert!(rest.starts_with("served homa 1\ncounters that are not 0:\n"), "{rest}");
+        for part in ["requests_delivered", "host_link_mbps", "peers:\n", "127.0.0.1:"] {
+            assert!(rest.contains(part), "{part}:\n{rest}");
+        }
+    }
+}
+
+#[test]
+fn a_server_says_at_its_end_one_json_object() {
+    let mut server = Serve::until_a_signal(&["--metrics", "--json"]);
+    let mut stdout = server.process.stdout.take().expect("piped");
+    assert_clean(&run(&["call", &server.homa, "--text", "x"]));
+    assert_eq!(server.signal(libc::SIGTERM), Some(0));
+    let mut text = Vec::new();
+    stdout.read_to_end(&mut text).expect("readable");
+    let ended = json(&text);
+    assert_eq!((&ended["schema"], &ended["served"]["homa"]), (&Value::from(1), &Value::from(1)));
+    assert!(ended["served"]["tcp"].is_null(), "{ended}");
+    assert_eq!(ended["metrics"]["counters"]["requests_delivered"], 1);
+    assert_eq!(ended["metrics"]["peers"].as_array().map(Vec::len), Some(1));
 }

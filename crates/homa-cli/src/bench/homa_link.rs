@@ -48,7 +48,8 @@ fn bind(plan: &Plan, servers: &[ServerAddr], number: u16) -> Result<Arc<Host>> {
     let to = servers.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |server| server.host.ip());
     let driver = plan.args.driver;
     let bind = client_bind(driver, to, number as u8);
-    let config = host_config(driver, bind, plan.workload.max_bytes(), plan.poll());
+    let mut config = host_config(driver, bind, plan.workload.max_bytes(), plan.poll());
+    config.protocol.link_mbps = plan.args.link_mbps;
     Host::bind(config).map(Arc::new).context("cannot make a Homa client")
 }
 

@@ -237,9 +237,11 @@ fn settings(out: &mut String, results: &Results, workload: &str) -> std::fmt::Re
         ),
         (
             "Homa",
-            match config.driver {
-                "raw" => "in IP itself, protocol 146".to_owned(),
-                _ => "over UDP".to_owned(),
+            match (config.driver, config.link_mbps) {
+                ("raw", None) => "in IP itself, protocol 146".to_owned(),
+                ("raw", Some(mbps)) => format!("in IP itself, protocol 146, for a link of {mbps} Mbit/s"),
+                (_, None) => "over UDP".to_owned(),
+                (_, Some(mbps)) => format!("over UDP, for a link of {mbps} Mbit/s"),
             },
         ),
         (

@@ -92,6 +92,9 @@ impl ServerProcess {
         command.arg(format!("--server-threads={}", args.server_threads));
         command.arg(format!("--poll-us={}", args.poll_us));
         command.arg(format!("--max-message={}", plan.workload.max_bytes()));
+        if let Some(mbps) = args.link_mbps {
+            command.arg(format!("--link-mbps={mbps}"));
+        }
         if args.one_way {
             command.arg("--one-way");
         }
