@@ -248,7 +248,8 @@ impl Host {
     /// [`max_peers`](Config::max_peers) entries.
     ///
     /// It is not part of [`metrics`](Host::metrics), which may be read every second at no cost worth mentioning: this takes
-    /// time and memory in proportion to the number of peers, and packets wait while it copies.
+    /// time and memory in proportion to the number of peers, and packets wait while it copies: some milliseconds where
+    /// tens of thousands are known.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerInfo> {
         // The memory is had before the lock is taken, and the order is made after it: packets wait for the copy only.
