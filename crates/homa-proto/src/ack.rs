@@ -32,6 +32,19 @@ impl Endpoint {
         }
     }
 
+    /// Sends every acknowledgement that waits for a packet to ride on, from the client port `from_port`: for a host that is
+    /// about to fall silent, so that no server has to ask (ACK-13). Takes time in proportion to the peers.
+    pub fn flush_acks(&mut self, from_port: u16) {
+        let waiting: Vec<u32> =
+            self.peers.iter().filter(|(_, peer)| !peer.acks.is_empty()).map(|(slot, _)| slot).collect();
+        for peer in waiting {
+            while let Some(first) = self.peers[peer].acks.pop_front() {
+                let common = self.common(from_port, first.server_port, first.client_id);
+                self.send_acks(peer, &common);
+            }
+        }
+    }
+
     /// Sends an ACK packet with `common` for its header and up to five waiting acknowledgements.
     fn send_acks(&mut self, peer: u32, common: &Common) {
         let known = &mut self.peers[peer];

@@ -290,6 +290,7 @@ impl<A: App> Host<A> {
     fn pump_packets(&mut self, fabric: &mut Fabric) {
         let Some(endpoint) = self.endpoint.as_mut() else { return };
         let state = &mut self.state;
+        state.oracle.held_over = state.nic_blocked;
         state.nic_blocked = false;
         loop {
             if !fabric.nic_has_room(state.index) {

@@ -46,6 +46,8 @@ pub(crate) struct Oracle {
     on: bool,
     /// Hosts that show no incarnation.
     kernels: Rc<[bool]>,
+    /// Packets may go out that were queued before, for an RPC that is gone and whose id its client has used again.
+    pub(crate) held_over: bool,
     /// RPCs that owe bytes.
     owing: BTreeSet<RpcKey>,
 }
@@ -62,7 +64,7 @@ fn refused(stats: &Stats) -> u64 {
 
 impl Oracle {
     pub(crate) fn new(on: bool, kernels: Rc<[bool]>) -> Oracle {
-        Oracle { on, kernels, owing: BTreeSet::new() }
+        Oracle { on, kernels, held_over: false, owing: BTreeSet::new() }
     }
 
     /// Forgets everything, as a crash does.
@@ -156,7 +158,7 @@ impl Oracle {
                     check_ack(endpoint, store, to, id);
                 }
             }
-            Body::Grant(grant) => check_window(endpoint, store, to, &packet, grant),
+            Body::Grant(grant) if !self.held_over => check_window(endpoint, store, to, &packet, grant),
             _ => {}
         }
     }

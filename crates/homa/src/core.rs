@@ -330,6 +330,10 @@ impl Core {
 
     /// Closes a client port whose last handle is gone; what was submitted on it is aborted.
     pub(crate) fn close_client(&mut self, now: Time, client: usize) {
+        if self.clients.len() == 1 {
+            // ACK-13: no more requests will carry them.
+            self.endpoint.flush_acks(self.clients[client].port);
+        }
         let port = &mut self.clients[client];
         port.closed = true;
         let number = port.port;
@@ -568,6 +572,9 @@ impl Core {
     /// Drops all state.
     pub(crate) fn finish_close(&mut self, now: Time) {
         self.life = Life::Closed;
+        if let Some((_, client)) = self.clients.iter().next() {
+            self.endpoint.flush_acks(client.port); // ACK-13
+        }
         let ports = self.clients.iter().map(|(_, c)| c.port).chain(self.servers.iter().map(|(_, s)| s.port));
         for port in ports.collect::<Vec<_>>() {
             self.close_port(now, port);

@@ -211,3 +211,28 @@ fn requests_beyond_the_queue_are_refused_and_counted() {
     server.recv().unwrap().reply("first").unwrap();
     assert_eq!(first.wait().unwrap(), "first");
 }
+
+// ACK-13
+#[test]
+fn a_client_that_goes_acknowledges_before() {
+    for client_first in [true, false] {
+        let mut config = config();
+        // Never asked, the server can learn only from what the client says by itself.
+        config.protocol.need_ack_interval_ns = 3_600 * homa::proto::SEC;
+        config.protocol.need_ack_interval_max_ns = 3_600 * homa::proto::SEC;
+        config.protocol.client_silence_ns = 3_600 * homa::proto::SEC;
+        let echo = Echo::with(config, 1);
+        let host = host();
+        let client = host.client().unwrap();
+        for tag in 0..3 {
+            client.call_deadline(echo.to, message(100, tag), PATIENCE).unwrap();
+        }
+        if client_first {
+            drop(client);
+        }
+        drop(host);
+        until_idle(echo.host.as_ref().unwrap());
+        let counts = echo.metrics().endpoint;
+        assert_eq!((counts.need_acks_sent, counts.clients_silent), (0, 0));
+    }
+}

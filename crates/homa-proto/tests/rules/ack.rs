@@ -202,3 +202,21 @@ fn an_rpc_that_failed_is_acknowledged_at_once() {
     assert_eq!(done(&mut server), [DoneReason::ClientGaveUp]);
     assert_eq!(client.pass(SEC).len(), 0);
 }
+
+/// ACK-13.
+#[test]
+fn a_host_that_falls_silent_says_before_what_is_over() {
+    let mut client = Side::new(1, Config::default());
+    let ids = answered(&mut client, 4);
+    assert_eq!(acked(&client.take()), [] as [u64; 0], "they wait for a packet");
+    client.endpoint.flush_acks(client.client_port);
+    let sent = client.take();
+    assert_eq!(acked(&sent), ids);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(
+        (sent[0].packet.common.source_port, sent[0].packet.common.dest_port),
+        (client.client_port, PORT)
+    );
+    client.endpoint.flush_acks(client.client_port);
+    assert!(client.take().is_empty(), "once");
+}

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use homa_proto::Config;
 
@@ -41,7 +42,8 @@ struct Message {
 
 /// Checks the packets of one endpoint. It is told all of them, in the order in which they are sent and received.
 pub struct Validator {
-    unsched_bytes: u32,
+    /// Least and most bytes of a message that may go unasked (RTT-3).
+    unsched_bytes: RangeInclusive<u32>,
     num_priorities: u8,
     max_packet: u32,
     has_incarnation: bool,
@@ -92,7 +94,12 @@ impl Validator {
     /// For an endpoint with this configuration.
     pub fn new(config: &Config) -> Validator {
         Validator {
-            unsched_bytes: config.unsched_bytes,
+            unsched_bytes: if config.unsched_from_rtt && config.link_mbps.is_some() {
+                config.unsched_bytes.min(config.min_unsched_bytes)
+                    ..=config.unsched_bytes.max(config.max_unsched_bytes)
+            } else {
+                config.unsched_bytes..=config.unsched_bytes
+            },
             num_priorities: config.num_priorities,
             max_packet: config.max_packet,
             has_incarnation: config.incarnation != 0,
@@ -171,7 +178,8 @@ impl Validator {
         let end = offset.checked_add(payload).filter(|&end| end <= length);
         let Some(end) = end else { return Err(format!("{offset} + {payload} is beyond {length}")) };
         require!(
-            (length.min(self.unsched_bytes)..=length).contains(&incoming) || self.limits_unscheduled(to),
+            (length.min(*self.unsched_bytes.start())..=length).contains(&incoming)
+                || self.limits_unscheduled(to),
             "WIRE-10: incoming {incoming} of {length}"
         );
         require!(
@@ -184,7 +192,7 @@ impl Validator {
             "padding for a kernel"
         );
         ack_slot(bytes, 36).map_err(|reason| format!("ack of DATA: {reason}"))?;
-        let unsched_bytes = self.unsched_bytes;
+        let unsched_bytes = *self.unsched_bytes.end();
         let message = self.outgoing.entry((to, id)).or_default();
         require!(
             message.length == 0 || message.length == length,
