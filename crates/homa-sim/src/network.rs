@@ -226,8 +226,10 @@ impl<A: App> Network<A> {
     /// Keeps an event for the end of a host's stall.
     fn defer(&mut self, host: usize, event: Event) {
         let state = &mut self.hosts[host].state;
-        if matches!(event, Event::Timeout { .. }) && !state.rearm(self.fabric.now) {
-            return; // An earlier wish of the endpoint that a later one replaced.
+        if let Event::Timeout { life, .. } = event
+            && (state.life != life || !state.rearm(self.fabric.now))
+        {
+            return; // A wish of an earlier life, or one that an earlier wish replaced.
         }
         self.fabric.queue.push(state.stalled_until, event);
     }

@@ -119,7 +119,7 @@ impl Anything {
     }
 
     /// One of this host's client ports.
-    fn from_port(&mut self, host: &mut HostCtx<'_>) -> Option<u16> {
+    fn any_client_port(&mut self, host: &mut HostCtx<'_>) -> Option<u16> {
         if self.from_ports.len() < self.client_ports {
             self.from_ports.extend(host.endpoint().open_client_port());
         }
@@ -132,7 +132,7 @@ impl Anything {
         let (port, length) = (self.any_port(), self.length());
         let readable_step = if self.chance(20) { self.rng.random_range(1..=20_000) } else { 0 };
         let options = CallOptions { cookie: self.next_cookie, readable_step, private: self.chance(50) };
-        let Some(from) = self.from_port(host) else { return };
+        let Some(from) = self.any_client_port(host) else { return };
         if self.start(host, from, to, port, length, options).is_some() && self.chance(8) {
             let at = host.now() + self.rng.random_range(0..5 * MS);
             host.set_timer(at, TOKEN_ABORT_CALL | options.cookie);
@@ -160,7 +160,7 @@ impl Anything {
         let port = FIRST_PORT + self.rng.random_range(0..self.server_ports);
         let length = self.length().min(MAX_PROBE);
         let options = CallOptions { cookie: self.next_cookie, ..CallOptions::default() };
-        let from = self.from_port(host);
+        let from = self.any_client_port(host);
         from.is_some_and(|from| self.start(host, from, to, port, length, options).is_some())
     }
 
