@@ -93,7 +93,8 @@ fn forge(numbers: &mut Numbers) -> Vec<u8> {
         10 => (id | 1, Body::RpcUnknown(UnknownReason::Unknown), 0),
         _ => return (0..numbers.next() % 100).map(|_| numbers.next() as u8).collect(),
     };
-    let dest_port = if numbers.next().is_multiple_of(8) { numbers.next() as u16 } else { DEFAULT_SERVER_PORT };
+    let dest_port =
+        if numbers.next().is_multiple_of(8) { numbers.next() as u16 } else { DEFAULT_SERVER_PORT };
     let common = Common { source_port: 40_000, dest_port, sender_id, incarnation: Incarnation::NONE };
     let mut bytes = wire::encode(&common, &body).as_slice().to_vec();
     bytes.resize(bytes.len() + payload, 0);
