@@ -44,6 +44,8 @@ struct Message {
 pub struct Validator {
     /// Least and most bytes of a message that may go unasked (RTT-3).
     unsched_bytes: RangeInclusive<u32>,
+    /// Bytes asked for of a message of which nothing came (INCAST-8).
+    first_bytes: u32,
     num_priorities: u8,
     max_packet: u32,
     has_incarnation: bool,
@@ -100,6 +102,7 @@ impl Validator {
             } else {
                 config.unsched_bytes..=config.unsched_bytes
             },
+            first_bytes: config.min_unsched_bytes,
             num_priorities: config.num_priorities,
             max_packet: config.max_packet,
             has_incarnation: config.incarnation != 0,
@@ -238,6 +241,14 @@ impl Validator {
         let message = self.incoming.get(&(to, bytes.u64(20) ^ 1)).copied().unwrap_or_default();
         if length == u32::MAX {
             require!(offset == 0, "RESEND-4: everything from {offset} on");
+            return Ok(());
+        }
+        if message.length == 0 {
+            // INCAST-8: the first bytes of a response of which nothing came.
+            require!(
+                offset == 0 && length == self.first_bytes,
+                "RESEND-4: {length} bytes from {offset} on of nothing"
+            );
             return Ok(());
         }
         let end = offset.checked_add(length);
