@@ -1,6 +1,6 @@
 //! Capture files, read record by record: classic pcap and pcapng, of either byte order.
 //!
-//! One record is in memory at a time, and none may be longer than [`MAX_RECORD`], whatever the file says.
+//! One record is in memory at a time, and none may be longer than `MAX_RECORD` bytes, whatever the file says.
 
 use std::io::{self, Read};
 
