@@ -26,7 +26,6 @@ use crate::reap::Reaper;
 use crate::reclaim::{Reclaim, Unasked};
 use crate::retransmit::Retransmits;
 use crate::rpc::{Input, Rpc, State};
-use crate::rtt;
 use crate::stats::Stats;
 use crate::strangers::Strangers;
 use crate::time::Time;
@@ -215,7 +214,7 @@ impl Endpoint {
         self.next_id = next_id(id);
         self.ids_left -= 1;
         let life = self.peers[peer].life;
-        let unlimited = rtt::unsched_bytes(&self.config, self.peers[peer].rtt.min_ns());
+        let unlimited = self.peers[peer].unsched_bytes(&self.config);
         let limit = self.promises.next(now, &self.config, unlimited);
         self.stats.requests_limited += u64::from(limit.is_some_and(|limit| limit < unlimited));
         let slot = self.insert_rpc(Rpc {
@@ -410,7 +409,7 @@ impl Endpoint {
     /// Bytes of a message to `peer` that may be sent unasked (SEND-1).
     pub(crate) fn unscheduled_to(&self, peer: u32) -> u32 {
         let known = &self.peers[peer];
-        rtt::unsched_bytes(&self.config, known.rtt.min_ns()).min(known.unsched_limit)
+        known.unsched_bytes(&self.config).min(known.unsched_limit)
     }
 
     fn check_length(&self, length: u32) -> Result<(), SendError> {

@@ -82,7 +82,6 @@ impl Promises {
 struct Crowd {
     counts: [u64; 32],
     bytes: [u64; 32],
-    total: u64,
 }
 
 impl Crowd {
@@ -90,14 +89,14 @@ impl Crowd {
         let bucket = unasked.max(1).ilog2() as usize;
         self.counts[bucket] += 1;
         self.bytes[bucket] += u64::from(unasked);
-        self.total += u64::from(unasked);
     }
 
     /// The most that each message may send, if `level` bytes of this mixture are to become at most `room`. Who needs less
     /// than that leaves the rest to others.
     fn limit(&self, level: u64, room: u64) -> u64 {
         // In bytes of the whole mixture, of which the queue held `level` at a time.
-        let room = u128::from(room) * u128::from(self.total) / u128::from(level.max(1));
+        let total: u64 = self.bytes.iter().sum();
+        let room = u128::from(room) * u128::from(total) / u128::from(level.max(1));
         let (mut below, mut above) = (0, self.counts.iter().sum::<u64>());
         let mut limit = u64::MAX;
         for (count, bytes) in self.counts.iter().zip(self.bytes).filter(|(count, _)| **count > 0) {

@@ -9,7 +9,7 @@ use slab::Slab;
 use crate::config::Config;
 use crate::contract::{DoneReason, RpcError};
 use crate::lists::List;
-use crate::rtt::Rtt;
+use crate::rtt::{self, Rtt};
 use crate::time::Time;
 use crate::wire::{Ack, Incarnation, PRIORITIES};
 
@@ -140,6 +140,11 @@ impl Peer {
     /// Whether it has shown itself as one of ours.
     pub(crate) fn is_ours(&self) -> bool {
         !self.incarnation.is_none()
+    }
+
+    /// Bytes of a message that would go unasked to it, or come from it, if neither side set a limit (RTT-3).
+    pub(crate) fn unsched_bytes(&self, config: &Config) -> u32 {
+        rtt::unsched_bytes(config, self.rtt.min_ns())
     }
 
     /// Whether nothing would be lost with it (PEER-11).

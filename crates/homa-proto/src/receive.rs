@@ -9,7 +9,6 @@ use crate::endpoint::Endpoint;
 use crate::peer::{LifeEnd, Sighting};
 use crate::reclaim::Unasked;
 use crate::rpc::{Input, Rpc, State};
-use crate::rtt;
 use crate::stats::Drop;
 use crate::time::Time;
 use crate::wire::{self, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Packet, UnknownReason};
@@ -319,7 +318,7 @@ impl Endpoint {
         incoming.granted = data.incoming.min(data.message_length);
         self.cutoffs.observe(data.message_length, incoming.granted.max(1));
         let peer = self.rpcs[slot as usize].peer;
-        let unlimited = rtt::unsched_bytes(&self.config, self.peers[peer].rtt.min_ns());
+        let unlimited = self.peers[peer].unsched_bytes(&self.config);
         let unasked = data.message_length.min(unlimited);
         if is_client {
             self.promises.observe(unasked);

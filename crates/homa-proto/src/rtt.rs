@@ -73,10 +73,10 @@ impl Rtt {
 pub(crate) fn unsched_bytes(config: &Config, rtt_ns: Option<u64>) -> u32 {
     let measured = rtt_ns.filter(|_| config.unsched_from_rtt).zip(config.link_mbps);
     let Some((rtt_ns, link_mbps)) = measured else { return config.unsched_bytes };
-    let bridge = u128::from(rtt_ns) * u128::from(link_mbps) / 8_000;
+    let bridge = rtt_ns.saturating_mul(link_mbps.into()) / 8_000;
     // Grants come late more often than not; so many packets ahead, one late grant leaves no gap on the link.
-    let packet = u128::from(config.max_packet) - DATA_HEADER_LEN as u128;
-    let wanted = bridge + packet * u128::from(config.rtt_slack_packets);
+    let packet = u64::from(config.max_packet) - DATA_HEADER_LEN as u64;
+    let wanted = bridge + packet * u64::from(config.rtt_slack_packets);
     wanted.clamp(config.min_unsched_bytes.into(), config.max_unsched_bytes.into()) as u32
 }
 

@@ -9,7 +9,6 @@ use crate::endpoint::Endpoint;
 use crate::lists::{Links, List};
 use crate::priority;
 use crate::rpc::State;
-use crate::rtt;
 use crate::srpt::SrptQueue;
 use crate::time::Time;
 use crate::wire::{self, Body, Common, DATA_HEADER_LEN, Data, UnknownReason};
@@ -240,10 +239,11 @@ impl Endpoint {
             offset: part.offset,
             response_limit: tells_limit.then_some(rpc.response_limit),
         };
-        let unlimited = rtt::unsched_bytes(&self.config, peer.rtt.min_ns()).min(rpc.outgoing.length);
+        let needs_grant = rpc.outgoing.unscheduled < rpc.outgoing.length;
         if part.offset == 0
             && !part.retransmit
-            && (unlimited..rpc.outgoing.length).contains(&rpc.outgoing.unscheduled)
+            && needs_grant
+            && rpc.outgoing.unscheduled >= peer.unsched_bytes(&self.config)
         {
             peer.rtt.sent(now, rpc.id); // RTT-1
         }
