@@ -45,6 +45,13 @@ counts! {
     link_mbps,
     /// Most bytes of a message that peers are told to send unasked, because too many once came at the same time; 0: none.
     unsched_limit_bytes,
+    /// Times that a thread took the host's lock. A polling thread takes it anew in each round; starting a call, or replying,
+    /// takes it once.
+    lock_acquisitions,
+    /// Those of them that found it taken.
+    lock_misses,
+    /// Nanoseconds that threads waited for it, over all misses.
+    lock_wait_ns,
     /// Drive rounds.
     drive_rounds,
     /// Times that the leading thread slept in the kernel.

@@ -81,9 +81,12 @@ impl Shared {
         if let Some(guard) = self.try_lock() {
             return self.locked(guard);
         }
+        let since = self.now();
         self.wanted.fetch_add(1, Ordering::Relaxed);
-        let guard = self.lock_contended();
+        let mut guard = self.lock_contended();
         self.wanted.fetch_sub(1, Ordering::Relaxed);
+        guard.counts.lock_misses += 1;
+        guard.counts.lock_wait_ns += self.now().since(since);
         self.locked(guard)
     }
 
@@ -121,7 +124,8 @@ impl Shared {
         self.core.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn locked<'a>(&'a self, guard: MutexGuard<'a, Core>) -> Locked<'a> {
+    fn locked<'a>(&'a self, mut guard: MutexGuard<'a, Core>) -> Locked<'a> {
+        guard.counts.lock_acquisitions += 1;
         Locked { guard: Some(guard), shared: self }
     }
 }
