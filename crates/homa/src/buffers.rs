@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use homa_proto::{PayloadRange, Reassembly, RpcKey};
+
+use crate::pool::{self, Pool};
 
 /// What an RPC is to this host's application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +32,7 @@ enum Incoming {
     Single(Bytes),
     /// Up to the last byte that has arrived, zero in the gaps, with room for the `length` bytes of the whole message: memory
     /// is written once, by the packets, where they come in order.
-    Partial { bytes: Vec<u8>, length: usize },
+    Partial { bytes: BytesMut, length: usize },
 }
 
 impl Incoming {
@@ -39,26 +41,6 @@ impl Incoming {
             Incoming::None => 0,
             Incoming::Single(bytes) => bytes.len(),
             Incoming::Partial { length, .. } => *length,
-        }
-    }
-
-    fn into_bytes(self) -> Bytes {
-        match self {
-            Incoming::None => Bytes::new(),
-            Incoming::Single(bytes) => bytes,
-            Incoming::Partial { mut bytes, length } => {
-                bytes.resize(length, 0);
-                Bytes::from(bytes)
-            }
-        }
-    }
-
-    /// What is to be freed of a message that nobody wants: as much of it as came. Whoever claims a megabyte and sends a
-    /// packet of it must not have the rest written.
-    fn into_remains(self) -> Bytes {
-        match self {
-            Incoming::Partial { bytes, .. } => Bytes::from(bytes),
-            incoming => incoming.into_bytes(),
         }
     }
 }
@@ -89,6 +71,7 @@ pub(crate) struct Buffers {
     /// Buffers of ended RPCs. They are freed outside the lock, a bounded number at a time: a megabyte takes the kernel tens
     /// of microseconds, and the owner of a `Bytes` may be the application's own code.
     graves: VecDeque<Bytes>,
+    pool: Pool,
     outgoing_bytes: u64,
     incoming_bytes: u64,
 }
@@ -192,7 +175,36 @@ impl Buffers {
         };
         let incoming = mem::take(&mut held.incoming);
         self.incoming_bytes -= incoming.len() as u64;
-        incoming.into_bytes()
+        match incoming {
+            Incoming::None => Bytes::new(),
+            Incoming::Single(bytes) => bytes,
+            Incoming::Partial { mut bytes, length } => {
+                bytes.resize(length, 0);
+                self.finish(bytes)
+            }
+        }
+    }
+
+    /// The message of one packet.
+    fn copy(&mut self, data: &[u8]) -> Bytes {
+        if data.len() <= pool::SMALL_BYTES {
+            return self.pool.copy(data);
+        }
+        let mut buffer = self.pool.take(data.len());
+        buffer.extend_from_slice(data);
+        self.finish(buffer)
+    }
+
+    /// Buffers that had to be allocated for incoming messages, because none was free.
+    pub(crate) fn allocations(&self) -> u64 {
+        self.pool.allocations()
+    }
+
+    /// A buffer that is complete, as the application gets it.
+    fn finish(&mut self, buffer: BytesMut) -> Bytes {
+        let (bytes, evicted) = self.pool.finish(buffer);
+        self.graves.extend(evicted.map(BytesMut::freeze));
+        bytes
     }
 
     /// A copy of bytes `[start, end)` of a message that is still arriving.
@@ -218,7 +230,14 @@ impl Buffers {
         self.outgoing_bytes -= held.outgoing.len() as u64;
         self.incoming_bytes -= held.incoming.len() as u64;
         self.bury(held.outgoing);
-        self.bury(held.incoming.into_remains());
+        match held.incoming {
+            Incoming::None => (),
+            Incoming::Single(bytes) => self.bury(bytes),
+            Incoming::Partial { bytes, .. } => {
+                let evicted = self.pool.give_back(bytes);
+                self.graves.extend(evicted.map(BytesMut::freeze));
+            }
+        }
     }
 
     /// Ends everything.
@@ -267,11 +286,11 @@ impl Buffers {
     }
 }
 
-/// Puts `data` at `start`, past the end as well: zeros fill what has not arrived before it.
-fn place(bytes: &mut Vec<u8>, start: usize, data: &[u8]) {
+/// Puts `data` at `start` of a message of `length` bytes, past the end as well: zeros fill what has not arrived before it.
+fn place(bytes: &mut BytesMut, length: usize, start: usize, data: &[u8]) {
     if bytes.is_empty() && start > 0 {
         // Memory that is zero by itself: a first packet from far within a message must not have all before it written.
-        *bytes = vec![0; bytes.capacity()];
+        *bytes = BytesMut::zeroed(length);
     } else if bytes.len() < start {
         bytes.resize(start, 0);
     }
@@ -285,16 +304,15 @@ impl Reassembly for Buffers {
         let single = len == message_length && data.len() == len as usize;
         let held = self.claim(rpc);
         if matches!(held.incoming, Incoming::None) {
-            held.incoming = if single {
-                Incoming::Single(Bytes::copy_from_slice(data))
-            } else {
-                let length = message_length as usize;
-                Incoming::Partial { bytes: Vec::with_capacity(length), length }
-            };
             self.incoming_bytes += u64::from(message_length);
             if single {
+                let bytes = self.copy(data);
+                self.claim(rpc).incoming = Incoming::Single(bytes);
                 return;
             }
+            let length = message_length as usize;
+            let bytes = self.pool.take(length);
+            self.claim(rpc).incoming = Incoming::Partial { bytes, length };
         }
         let start = offset as usize;
         let Some(Held { incoming: Incoming::Partial { bytes, length }, .. }) = self.held_mut(rpc) else {
@@ -302,7 +320,7 @@ impl Reassembly for Buffers {
         };
         // The endpoint stays within the message. A packet without its payload, as only a simulation has, leaves zeros.
         if start + data.len() <= *length {
-            place(bytes, start, data);
+            place(bytes, *length, start, data);
         }
     }
 }
@@ -323,15 +341,15 @@ mod tests {
     }
 
     #[test]
-    fn of_an_abandoned_message_only_what_came_is_left_to_free() {
+    fn the_memory_of_an_abandoned_message_is_used_again() {
         let mut buffers = Buffers::default();
         let rpc = RpcKey { slot: 0, generation: 0 };
         buffers.write(rpc, 1_000_000, 0, 100, &[7; 100]);
         assert_eq!(buffers.incoming_bytes(), 1_000_000);
         buffers.release(rpc);
-        let mut free = Vec::new();
-        buffers.exhume(&mut free);
-        assert_eq!((buffers.incoming_bytes(), free.len(), free[0].len()), (0, 1, 100));
+        assert_eq!((buffers.incoming_bytes(), buffers.has_graves()), (0, false));
+        let again = buffers.pool.take(1_000_000);
+        assert_eq!((again.len(), buffers.allocations()), (0, 1));
     }
 
     #[test]

@@ -231,6 +231,7 @@ impl Host {
         host.queued_request_bytes = core.queued_bytes;
         host.outgoing_bytes = core.buffers.outgoing_bytes();
         host.incoming_bytes = core.buffers.incoming_bytes();
+        host.buffers_allocated = core.buffers.allocations();
         host.known_peers = core.endpoint.known_peers() as u64;
         host.link_mbps = core.endpoint.config().link_mbps.unwrap_or(0).into();
         host.unsched_limit_bytes = core.endpoint.unsched_limit().unwrap_or(0).into();

@@ -83,6 +83,7 @@ mod drive;
 mod error;
 mod host;
 mod metrics;
+mod pool;
 mod progress;
 mod segment;
 mod server;

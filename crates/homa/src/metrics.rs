@@ -36,6 +36,8 @@ counts! {
     outgoing_bytes,
     /// Bytes of incoming messages held now, counted whole from their first packet on.
     incoming_bytes,
+    /// Buffers that had to be allocated for incoming messages, because none was free: in the steady state there are no more.
+    buffers_allocated,
     /// Requests given up because `max_queued_request_bytes` was reached.
     requests_refused,
     /// Peers known now: as many as `Host::peers` lists.

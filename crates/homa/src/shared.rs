@@ -1,5 +1,6 @@
 //! What a host's handles share: the core behind its one lock, the clock, and the means to sleep.
 
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -157,12 +158,27 @@ impl Drop for Locked<'_> {
         if core.waiting.wakes.is_empty() && !core.buffers.has_graves() {
             return;
         }
-        let wakes: Vec<Wake> = mem::take(&mut core.waiting.wakes);
-        let mut free: Vec<Bytes> = Vec::new();
-        core.buffers.exhume(&mut free);
+        // Taken out of its cell: what is run below may be the application's code, which may get here again.
+        let mut last = LAST_WORDS.try_with(Cell::take).unwrap_or_default();
+        mem::swap(&mut last.wakes, &mut core.waiting.wakes);
+        core.buffers.exhume(&mut last.free);
         drop(core);
-        for wake in wakes {
+        for wake in last.wakes.drain(..) {
             wake.fire(self.shared);
         }
+        last.free.clear();
+        // A thread that ends has no use for it.
+        let _ = LAST_WORDS.try_with(|cell| cell.set(last));
     }
+}
+
+/// What is done after the lock was given back. The memory of the lists is used again.
+#[derive(Default)]
+struct LastWords {
+    wakes: Vec<Wake>,
+    free: Vec<Bytes>,
+}
+
+thread_local! {
+    static LAST_WORDS: Cell<LastWords> = Cell::default();
 }

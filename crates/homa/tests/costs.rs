@@ -1,0 +1,115 @@
+//! What an RPC must not cost: allocations in the steady state, and more locks than one to send.
+//!
+//! One test at a time, since they count what the whole process does.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use common::Echo;
+use homa::Bytes;
+
+/// The system's allocator, counted.
+struct Counted;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
+
+/// One test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Allocations of the whole process per turn of `rpc`, in the steady state.
+fn allocations_per_rpc(mut rpc: impl FnMut()) -> f64 {
+    const WARM_UP: u64 = 3_000;
+    const MEASURED: u64 = 3_000;
+    (0..WARM_UP).for_each(|_| rpc());
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    (0..MEASURED).for_each(|_| rpc());
+    (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64 / MEASURED as f64
+}
+
+/// What happens once in a while, a table that grows for one, is not an allocation per RPC.
+const ONCE_IN_A_WHILE: f64 = 0.02;
+
+#[test]
+fn a_blocking_rpc_allocates_nothing() {
+    let _alone = alone();
+    for length in [100, 5_000, 200_000] {
+        let echo = Echo::new(1);
+        let host = common::host();
+        let client = host.client().unwrap();
+        let request = Bytes::from(vec![7; length]);
+        let each = allocations_per_rpc(|| {
+            assert_eq!(client.call(echo.to, request.clone()).unwrap().len(), length);
+        });
+        assert!(each <= ONCE_IN_A_WHILE, "{each} allocations per RPC of {length} bytes, on both sides");
+    }
+}
+
+#[test]
+fn an_rpc_awaited_allocates_once_at_most() {
+    let _alone = alone();
+    let echo = Echo::new(1);
+    let host = common::host();
+    let client = host.client().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let request = Bytes::from_static(&[7; 100]);
+    let each = allocations_per_rpc(|| {
+        let response = runtime.block_on(client.call_async(echo.to, request.clone()));
+        assert_eq!(response.unwrap().len(), 100);
+    });
+    assert!(each <= 1.0 + ONCE_IN_A_WHILE, "{each} allocations per RPC, on both sides");
+}
+
+#[test]
+fn a_request_of_one_packet_takes_one_lock() {
+    const REQUESTS: u64 = 1_000;
+    let _alone = alone();
+    let echo = Echo::new(1);
+    let host = common::host();
+    let client = host.client().unwrap();
+    let request = Bytes::from_static(&[7; 100]);
+    let before = host.metrics().host.lock_acquisitions;
+    for cookie in 0..REQUESTS {
+        client.submit(echo.to, request.clone(), cookie).unwrap();
+    }
+    let taken = host.metrics().host.lock_acquisitions - before;
+    // The progress thread looks in once a millisecond, and reading the metrics takes the lock, too.
+    assert!((REQUESTS..2 * REQUESTS).contains(&taken), "{REQUESTS} requests took the lock {taken} times");
+    for _ in 0..REQUESTS {
+        client.recv_completion(Some(common::PATIENCE)).unwrap().result.unwrap();
+    }
+}
