@@ -1,6 +1,9 @@
-//! Buffers for a burst of received packets.
+//! Buffers for a burst of received packets, and the lease of frames that lie in a driver's own memory.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Most datagrams in a burst, and most packets unless a datagram carries several.
 ///
@@ -16,23 +19,88 @@ const SEGMENTS_PER_BUFFER: usize = 64;
 
 const MEMORY_BYTES: usize = BURST_PACKETS * PACKET_BUFFER_BYTES;
 
+/// Memory of a driver in which the kernel places frames: a mapped ring, or a pool.
+///
+/// A frame is lent to one burst by [`RxBurst::lend`]. It is free again, for the kernel to write, after one
+/// [`release`](FrameSource::release) for the loan and one for each time that it was kept.
+///
+/// # Safety
+/// [`memory`](FrameSource::memory) tells the same readable memory for as long as the source lives. Nobody writes to a frame,
+/// or lends it again, before it is free.
+pub(crate) unsafe trait FrameSource: fmt::Debug + Send + Sync {
+    /// The memory that all frames lie in.
+    fn memory(&self) -> NonNull<[u8]>;
+
+    /// Whether a frame that is lent may be held beyond its burst, until one more release. A source without frames to spare
+    /// says no, and one whose frames must come back in their order always does.
+    fn keep(&self, frame: u32) -> bool {
+        let _ = frame;
+        false
+    }
+
+    /// Takes back what was lent or kept, from whatever thread.
+    fn release(&self, frames: &[u32]);
+}
+
+/// The frame of slots whose bytes lie in the burst's own memory.
+const NO_FRAME: u32 = u32::MAX;
+
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     from: SocketAddr,
+    /// In the burst's own memory, or in that of the source of its frame.
     start: u32,
     length: u32,
+    frame: u32,
 }
 
-/// Received packets in memory that is allocated once and used again.
+/// Received packets in memory that is allocated once and used again, or in frames that a driver lends.
 ///
 /// Usually up to [`BURST_PACKETS`] packets; more where the kernel hands several packets of one sender over as one datagram.
 /// The 2 MiB of buffers are address space: only the pages that packets have touched are memory.
+///
+/// Frames go back to their driver when the burst is cleared or dropped. Until then the driver has fewer to receive into: a
+/// burst that is done with is better cleared at once.
 #[derive(Debug)]
 pub struct RxBurst {
     memory: Box<[u8]>,
     slots: Vec<Slot>,
     /// End of the memory in use.
     end: usize,
+    /// Whose the frames are. It stays when they go back, so that a burst of the same driver need not count references.
+    source: Option<Arc<dyn FrameSource>>,
+    frames: Vec<u32>,
+}
+
+/// A packet that outlives its burst, in the frame that it arrived in; the frame goes back to its driver with it.
+#[derive(Debug)]
+pub struct KeptFrame {
+    source: Arc<dyn FrameSource>,
+    frame: u32,
+    start: usize,
+    length: usize,
+}
+
+impl AsRef<[u8]> for KeptFrame {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the range was within the source's memory when the frame was lent, and the frame is kept until `drop`.
+        unsafe { part_of(&*self.source, self.start, self.length) }
+    }
+}
+
+impl Drop for KeptFrame {
+    fn drop(&mut self) {
+        self.source.release(&[self.frame]);
+    }
+}
+
+/// Bytes of a source's memory.
+///
+/// # Safety
+/// The range is within the source's memory, and in a frame that is not free for as long as the reference lives.
+unsafe fn part_of(source: &dyn FrameSource, start: usize, length: usize) -> &[u8] {
+    // SAFETY: within the memory as the caller promises, and readable as the source does; not written before it is free.
+    unsafe { std::slice::from_raw_parts(source.memory().cast::<u8>().as_ptr().add(start), length) }
 }
 
 impl Default for RxBurst {
@@ -52,13 +120,19 @@ impl RxBurst {
             memory: vec![0; MEMORY_BYTES].into_boxed_slice(),
             slots: Vec::with_capacity(RxBurst::MAX_PACKETS),
             end: 0,
+            source: None,
+            frames: Vec::with_capacity(BURST_PACKETS),
         }
     }
 
-    /// Forgets all packets.
+    /// Forgets all packets and gives their frames back.
     pub fn clear(&mut self) {
         self.slots.clear();
         self.end = 0;
+        if let (false, Some(source)) = (self.frames.is_empty(), &self.source) {
+            source.release(&self.frames);
+            self.frames.clear();
+        }
     }
 
     /// Number of packets.
@@ -77,8 +151,32 @@ impl RxBurst {
     #[must_use]
     pub fn get(&self, index: usize) -> Option<(SocketAddr, &[u8])> {
         let slot = self.slots.get(index)?;
-        let start = slot.start as usize;
-        Some((slot.from, &self.memory[start..start + slot.length as usize]))
+        let (start, length) = (slot.start as usize, slot.length as usize);
+        let bytes = match &self.source {
+            // SAFETY: `lend` has checked the range, and the frame goes back no sooner than the slot.
+            Some(source) if slot.frame != NO_FRAME => unsafe { part_of(&**source, start, length) },
+            _ => &self.memory[start..start + length],
+        };
+        Some((slot.from, bytes))
+    }
+
+    /// Takes a packet of this burst, or a part of one, out of it for as long as the caller likes, without a copy. `None` where
+    /// the bytes are not in a frame, or their driver has no frame to spare: they are to be copied then.
+    #[must_use]
+    pub fn keep(&self, packet: &[u8]) -> Option<KeptFrame> {
+        let source = self.source.as_ref()?;
+        let start = packet.as_ptr().addr().checked_sub(source.memory().addr().get())?;
+        let holds = |slot: &&Slot| {
+            let first = slot.start as usize;
+            slot.frame != NO_FRAME && first <= start && start + packet.len() <= first + slot.length as usize
+        };
+        let frame = self.slots.iter().find(holds)?.frame;
+        source.keep(frame).then(|| KeptFrame {
+            source: Arc::clone(source),
+            frame,
+            start,
+            length: packet.len(),
+        })
     }
 
     /// The packets in the order of their arrival.
@@ -97,8 +195,39 @@ impl RxBurst {
             return false;
         }
         self.memory[start..start + packet.len()].copy_from_slice(packet);
-        self.note(from, start, packet.len());
+        self.note(Slot { from, start: start as u32, length: packet.len() as u32, frame: NO_FRAME });
+        self.end = start + packet.len();
         true
+    }
+
+    /// Adds what a frame carries: `length` bytes of the source's memory from `start` on, as packets of `segment` bytes each, the
+    /// last may be shorter. The burst has the frame until it is cleared.
+    ///
+    /// # Panics
+    /// The range is beyond the source's memory, there are more packets than a burst holds, or frames of another source are in
+    /// the burst.
+    ///
+    /// # Safety
+    /// The caller has the frame from the source and gives the burst the right to release it. The bytes are in it and written.
+    #[allow(dead_code, reason = "the drivers that lend frames come next")]
+    pub(crate) unsafe fn lend<S: FrameSource + 'static>(
+        &mut self,
+        source: &Arc<S>,
+        frame: u32,
+        from: SocketAddr,
+        (start, length): (usize, usize),
+        segment: usize,
+    ) {
+        let memory = source.memory();
+        assert!(start.checked_add(length).is_some_and(|end| end <= memory.len() && end <= u32::MAX as usize));
+        assert_ne!(frame, NO_FRAME);
+        if self.source.as_ref().is_none_or(|ours| !std::ptr::addr_eq(Arc::as_ptr(ours), Arc::as_ptr(source)))
+        {
+            assert!(self.frames.is_empty(), "frames of two sources in one burst");
+            self.source = Some(Arc::<S>::clone(source));
+        }
+        self.frames.push(frame);
+        self.note_packets(from, start, length, segment, frame);
     }
 
     /// The memory, for a driver that receives into it at multiples of [`PACKET_BUFFER_BYTES`].
@@ -109,21 +238,32 @@ impl RxBurst {
     /// Takes `length` bytes of the memory at `start`, where a driver has received them, as packets of `segment` bytes each; the
     /// last may be shorter.
     pub(crate) fn note_datagram(&mut self, from: SocketAddr, start: usize, length: usize, segment: usize) {
+        debug_assert!(start + length <= MEMORY_BYTES);
+        self.note_packets(from, start, length, segment, NO_FRAME);
+        self.end = self.end.max(start + length);
+    }
+
+    fn note_packets(&mut self, from: SocketAddr, start: usize, length: usize, segment: usize, frame: u32) {
         if length == 0 {
-            self.note(from, start, 0);
+            self.note(Slot { from, start: start as u32, length: 0, frame });
         }
         let mut offset = 0;
         while offset < length {
             let packet = segment.max(1).min(length - offset);
-            self.note(from, start + offset, packet);
+            self.note(Slot { from, start: (start + offset) as u32, length: packet as u32, frame });
             offset += packet;
         }
     }
 
-    fn note(&mut self, from: SocketAddr, start: usize, length: usize) {
-        debug_assert!(start + length <= MEMORY_BYTES);
-        self.slots.push(Slot { from, start: start as u32, length: length as u32 });
-        self.end = self.end.max(start + length);
+    fn note(&mut self, slot: Slot) {
+        debug_assert!(self.slots.len() < RxBurst::MAX_PACKETS);
+        self.slots.push(slot);
+    }
+}
+
+impl Drop for RxBurst {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 
@@ -163,6 +303,7 @@ impl ExactSizeIterator for RxBurstIter<'_> {}
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
 
@@ -209,6 +350,114 @@ mod tests {
         assert!(burst.push(sender(3), b"behind"));
         assert_eq!(burst.get(4).unwrap().1, b"");
         assert_eq!(burst.get(0).unwrap().1, b"aa");
+    }
+
+    /// Frames of four bytes, with the uses that each has.
+    #[derive(Debug)]
+    struct Pool {
+        memory: Box<[u8]>,
+        uses: Vec<AtomicU32>,
+        spare: AtomicBool,
+    }
+
+    impl Pool {
+        fn new() -> Arc<Pool> {
+            Arc::new(Pool {
+                memory: (0..40).collect(),
+                uses: (0..10).map(|_| AtomicU32::new(0)).collect(),
+                spare: AtomicBool::new(true),
+            })
+        }
+
+        fn lend(self: &Arc<Pool>, burst: &mut RxBurst, frame: u32, length: usize, segment: usize) {
+            self.uses[frame as usize].store(1, Ordering::Relaxed);
+            // SAFETY: nobody writes to the memory at all, and the burst now has the frame's one use.
+            unsafe { burst.lend(self, frame, sender(1), (4 * frame as usize, length), segment) };
+        }
+
+        fn in_use(&self) -> Vec<u32> {
+            self.uses.iter().map(|uses| uses.load(Ordering::Relaxed)).collect()
+        }
+    }
+
+    // SAFETY: the memory is one box for ever, and is never written.
+    unsafe impl FrameSource for Pool {
+        fn memory(&self) -> NonNull<[u8]> {
+            NonNull::from(&*self.memory)
+        }
+
+        fn keep(&self, frame: u32) -> bool {
+            let spare = self.spare.load(Ordering::Relaxed);
+            self.uses[frame as usize].fetch_add(spare.into(), Ordering::Relaxed);
+            spare
+        }
+
+        fn release(&self, frames: &[u32]) {
+            for &frame in frames {
+                assert_ne!(self.uses[frame as usize].fetch_sub(1, Ordering::Relaxed), 0, "released twice");
+            }
+        }
+    }
+
+    #[test]
+    fn lent_frames_are_read_in_place_and_go_back_with_the_burst() {
+        let pool = Pool::new();
+        let mut burst = RxBurst::new();
+        pool.lend(&mut burst, 3, 4, 4);
+        assert!(burst.push(sender(2), b"copied"));
+        pool.lend(&mut burst, 0, 3, 2);
+        let packets: Vec<_> = burst.iter().map(|(from, packet)| (from.port(), packet)).collect();
+        assert_eq!(packets, [(1, &[12, 13, 14, 15][..]), (2, b"copied"), (1, &[0, 1]), (1, &[2])]);
+        assert_eq!(packets[0].1.as_ptr(), &raw const pool.memory[12], "not copied");
+        assert_eq!(pool.in_use(), [1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        burst.clear();
+        assert_eq!((burst.len(), pool.in_use()), (0, vec![0; 10]));
+        burst.clear();
+        pool.lend(&mut burst, 9, 4, 4);
+        drop(burst);
+        assert_eq!((pool.in_use(), Arc::strong_count(&pool)), (vec![0; 10], 1));
+    }
+
+    #[test]
+    fn a_driver_that_is_gone_leaves_a_burst_its_frames() {
+        let pool = Pool::new();
+        let mut burst = RxBurst::new();
+        pool.lend(&mut burst, 1, 4, 4);
+        drop(pool);
+        assert_eq!(burst.get(0).unwrap().1, [4, 5, 6, 7]);
+        let other = Pool::new();
+        burst.clear();
+        other.lend(&mut burst, 2, 4, 4);
+        assert_eq!(burst.get(0).unwrap().1, [8, 9, 10, 11]);
+    }
+
+    #[test]
+    fn a_kept_frame_outlives_its_burst_and_goes_back_once() {
+        let pool = Pool::new();
+        let mut burst = RxBurst::new();
+        pool.lend(&mut burst, 2, 4, 4);
+        assert!(burst.push(sender(2), b"copied"));
+        let packet = burst.get(0).unwrap().1;
+        let (first, part) = (burst.keep(packet).unwrap(), burst.keep(&packet[1..3]).unwrap());
+        assert!(burst.keep(burst.get(1).unwrap().1).is_none(), "what lies in no frame");
+        assert!(burst.keep(b"elsewhere").is_none());
+        assert!(burst.keep(&pool.memory[6..10]).is_none(), "more than the packet");
+        pool.spare.store(false, Ordering::Relaxed);
+        assert!(burst.keep(packet).is_none(), "no frame to spare");
+        drop(burst);
+        assert_eq!(pool.in_use()[2], 2);
+        drop(first);
+        assert_eq!((part.as_ref(), pool.in_use()[2]), (&[9, 10][..], 1));
+        drop(part);
+        assert_eq!(pool.in_use()[2], 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "two sources")]
+    fn frames_of_two_drivers_do_not_mix() {
+        let mut burst = RxBurst::new();
+        Pool::new().lend(&mut burst, 1, 4, 4);
+        Pool::new().lend(&mut burst, 1, 4, 4);
     }
 
     #[test]

@@ -15,6 +15,8 @@ mod driver;
 pub mod fault;
 mod filter;
 mod ip;
+#[allow(dead_code, reason = "the drivers of network devices, which are its users, come next")]
+mod link;
 #[cfg(test)]
 mod memory;
 pub mod pcap;
@@ -25,6 +27,6 @@ pub mod udp;
 /// IP protocol number of Homa.
 pub const PROTOCOL_HOMA: u8 = 146;
 
-pub use burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};
+pub use burst::{BURST_PACKETS, KeptFrame, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};
 pub use driver::{BufferSizes, Driver, DriverStats, Refusal, SendErrors, TxPacket, Unreachable};
 pub use filter::ReceiveFilter;
