@@ -74,7 +74,7 @@ fn device_with(local: IpAddr) -> Option<String> {
 ///
 /// # Safety
 /// `address` is null or points to a socket address as long as its family needs.
-unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+pub(crate) unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     if address.is_null() {
         return None;
     }

@@ -25,6 +25,8 @@ use address::Family;
 pub use error::BindError;
 use error::SOCKET_STEP;
 use error_queue::{Cause, NetworkError};
+pub(crate) use link::ip_of;
+pub(crate) use option::set as set_option;
 use path_mtu::PathMtus;
 use rx::RxRing;
 use tx::TxRing;
@@ -163,6 +165,17 @@ impl PacketSocket {
 
     pub(crate) fn stats(&self) -> DriverStats {
         self.stats
+    }
+
+    /// Asks the kernel again for the path to each peer.
+    #[allow(dead_code, reason = "the drivers of network devices come next")]
+    pub(crate) fn forget_paths(&mut self) {
+        self.paths.get_mut().forget();
+    }
+
+    /// Takes what the network reported, for [`PacketSocket::poll_unreachable`]: where nobody sends by this socket.
+    pub(crate) fn read_reports(&mut self) {
+        self.read_error_queue();
     }
 
     /// Sets the program that decides which packets this socket receives, and how much of them.

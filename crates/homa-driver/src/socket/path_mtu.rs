@@ -58,6 +58,12 @@ impl PathMtus {
         }
     }
 
+    /// Forgets all paths.
+    #[allow(dead_code, reason = "the drivers of network devices come next")]
+    pub(crate) fn forget(&mut self) {
+        self.mtus.clear();
+    }
+
     fn remember(&mut self, ip: IpAddr, mtu: usize) {
         if self.mtus.len() >= PATHS_MAX {
             self.mtus.clear();

@@ -1,0 +1,299 @@
+//! Ethernet frames around Homa packets: headers made in front of them, and packets found in frames.
+//!
+//! Both checksums are right in what is sent. That of UDP could be 0 over IPv4, for none; but Homa has no checksum of its own,
+//! and the one of Ethernet ends at each switch, so that this is all that protects a message's bytes from end to end. It
+//! costs a fraction of copying them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use crate::PROTOCOL_HOMA;
+use crate::driver::{TxPacket, dscp_byte};
+use crate::ip::{Ip, fold, sum};
+use crate::socket::Carrier;
+
+/// An Ethernet address.
+pub(crate) type Mac = [u8; 6];
+
+/// Bytes of an Ethernet header, without VLAN tag.
+pub(crate) const ETHERNET_BYTES: usize = 14;
+/// Most bytes in front of a packet to send: Ethernet, IPv6, UDP.
+pub(crate) const HEADERS_MAX: usize = ETHERNET_BYTES + 40 + UDP_BYTES;
+
+const UDP_BYTES: usize = 8;
+const VLAN_BYTES: usize = 4;
+const PROTOCOL_UDP: u8 = 17;
+const TYPE_IPV4: u16 = 0x0800;
+const TYPE_IPV6: u16 = 0x86dd;
+/// VLAN tags, of IEEE 802.1Q and 802.1ad.
+const TYPES_VLAN: [u16; 2] = [0x8100, 0x88a8];
+/// Of the IPv4 fragment field: more fragments, and the offset.
+const FRAGMENT_BITS: u16 = 0x3fff;
+
+impl Carrier {
+    /// The number of the protocol in the IP header.
+    pub(crate) fn protocol(self) -> u8 {
+        match self {
+            Carrier::Udp => PROTOCOL_UDP,
+            Carrier::Ip => PROTOCOL_HOMA,
+        }
+    }
+}
+
+/// What stands in front of every packet to one peer, made once. Only lengths, priority and checksums differ between packets.
+#[derive(Clone, Debug)]
+pub(crate) struct Headers {
+    bytes: [u8; HEADERS_MAX],
+    length: usize,
+    /// Sum over the IPv4 header with zeros for what differs.
+    ip_sum: u64,
+    /// Sum over the UDP header with zeros for what differs, and over the pseudo-header.
+    udp_sum: u64,
+    carrier: Carrier,
+    ipv4: bool,
+}
+
+impl Headers {
+    /// For packets from one end to another, each an Ethernet address, an IP address and a UDP port. `None` where the ends are
+    /// of different IP versions.
+    pub(crate) fn new(
+        carrier: Carrier,
+        (from_mac, from): (Mac, SocketAddr),
+        (to_mac, to): (Mac, SocketAddr),
+    ) -> Option<Headers> {
+        let (ip, ether_type) = match (from.ip(), to.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => (Ip::V4(from, to), TYPE_IPV4),
+            (IpAddr::V6(from), IpAddr::V6(to)) => (Ip::V6(from, to), TYPE_IPV6),
+            _ => return None,
+        };
+        let mut made = [&to_mac[..], &from_mac[..], &ether_type.to_be_bytes()[..]].concat();
+        ip.append(&mut made, 0, carrier.protocol(), 0);
+        let ipv4 = from.is_ipv4();
+        let ip_at = ETHERNET_BYTES;
+        let length_at = ip_at + if ipv4 { 2 } else { 4 };
+        made[length_at..length_at + 2].fill(0);
+        let mut ip_sum = 0;
+        if ipv4 {
+            made[ip_at + 10..ip_at + 12].fill(0);
+            ip_sum = sum(0, &made[ip_at..]);
+        }
+        let mut udp_sum = 0;
+        if carrier == Carrier::Udp {
+            let udp_at = made.len();
+            made.extend([from.port(), to.port(), 0, 0].map(u16::to_be_bytes).as_flattened());
+            udp_sum = pseudo_sum(from.ip(), to.ip()) + sum(0, &made[udp_at..]);
+        }
+        let mut bytes = [0; HEADERS_MAX];
+        bytes[..made.len()].copy_from_slice(&made);
+        Some(Headers { bytes, length: made.len(), ip_sum, udp_sum, carrier, ipv4 })
+    }
+
+    /// Writes the headers of this packet to the front of `out` and returns their length, at most [`HEADERS_MAX`]. The packet's
+    /// own header and its payload follow on the wire.
+    pub(crate) fn write(&self, packet: &TxPacket<'_>, out: &mut [u8; HEADERS_MAX]) -> usize {
+        *out = self.bytes;
+        let ip_at = ETHERNET_BYTES;
+        let dscp = dscp_byte(packet.priority);
+        let behind_ip = packet.len() + if self.carrier == Carrier::Udp { UDP_BYTES } else { 0 };
+        if self.ipv4 {
+            let total = (20 + behind_ip) as u16;
+            out[ip_at + 1] = dscp;
+            out[ip_at + 2..ip_at + 4].copy_from_slice(&total.to_be_bytes());
+            let checksum = fold(self.ip_sum + u64::from(dscp) + u64::from(total));
+            out[ip_at + 10..ip_at + 12].copy_from_slice(&checksum.to_be_bytes());
+        } else {
+            out[ip_at] |= dscp >> 4;
+            out[ip_at + 1] |= dscp << 4;
+            out[ip_at + 4..ip_at + 6].copy_from_slice(&(behind_ip as u16).to_be_bytes());
+        }
+        if self.carrier == Carrier::Udp {
+            let udp_at = self.length - UDP_BYTES;
+            let length = behind_ip as u16;
+            out[udp_at + 4..udp_at + 6].copy_from_slice(&length.to_be_bytes());
+            // The length counts twice: in the header and in the pseudo-header.
+            let mut total = self.udp_sum + 2 * u64::from(length) + quick_sum(packet.header);
+            let payload = quick_sum(packet.payload);
+            // Behind a header of odd length the halves of all words change places, which sums may do at the end.
+            total += if packet.header.len().is_multiple_of(2) { payload } else { payload.swap_bytes() >> 48 };
+            // 0 says that there is none; its complement means the same as the number 0.
+            let checksum = match fold(total) {
+                0 => 0xffff,
+                checksum => checksum,
+            };
+            out[udp_at + 6..udp_at + 8].copy_from_slice(&checksum.to_be_bytes());
+        }
+        self.length
+    }
+}
+
+/// The sum over addresses and protocol that a UDP checksum begins with; the length is missing.
+fn pseudo_sum(from: IpAddr, to: IpAddr) -> u64 {
+    let of = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => sum(0, &ip.octets()),
+        IpAddr::V6(ip) => sum(0, &ip.octets()),
+    };
+    of(from) + of(to) + u64::from(PROTOCOL_UDP)
+}
+
+/// The sum over bytes as [`sum`] has it, reduced to 16 bits, in a quarter of the steps: ones' complement sums come out the same
+/// whatever the size and order of the words, but for the order of the result's bytes (RFC 1071).
+fn quick_sum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<4>();
+    let mut total: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    total += u64::from(u32::from_ne_bytes(last));
+    u64::from(u16::from_be(!fold(total)))
+}
+
+/// A Homa packet found in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Who sent it; the port is 0 over IP itself.
+    pub(crate) from: SocketAddr,
+    /// Whom it is for.
+    pub(crate) to: SocketAddr,
+    /// Offset of the packet in the frame.
+    pub(crate) start: usize,
+    /// Its length, as far as it is in the frame.
+    pub(crate) length: usize,
+}
+
+/// Why a frame carries no packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPacket {
+    /// It is of another protocol, or a fragment, which Homa does not make.
+    Foreign,
+    /// Its lengths contradict each other, a checksum is wrong, or nobody could have sent it.
+    Damaged,
+}
+
+/// How to look at a frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    pub(crate) carrier: Carrier,
+    /// Length of the frame on the wire in bytes, of which there may be fewer.
+    pub(crate) wire_length: usize,
+    /// Whether to compare checksums. Not to be done where the device has, nor where the kernel left them to a device that the
+    /// frame never passed, as between the ends of a veth; nor can it be where bytes are missing.
+    pub(crate) verify: bool,
+    /// Index of the device, which is the scope of link-local addresses.
+    pub(crate) scope: u32,
+}
+
+/// Finds the Homa packet in a frame of any bytes.
+pub(crate) fn parse(frame: &[u8], view: &View) -> Result<Found, NoPacket> {
+    let mut ip_at = ETHERNET_BYTES;
+    let mut ether_type = be16(frame, ip_at - 2).ok_or(NoPacket::Foreign)?;
+    if TYPES_VLAN.contains(&ether_type) {
+        ip_at += VLAN_BYTES;
+        ether_type = be16(frame, ip_at - 2).ok_or(NoPacket::Foreign)?;
+    }
+    let ip = match ether_type {
+        TYPE_IPV4 => parse_ipv4(frame, ip_at, view)?,
+        TYPE_IPV6 => parse_ipv6(frame, ip_at, view)?,
+        _ => return Err(NoPacket::Foreign),
+    };
+    let (mut start, mut length, mut ports) = (ip.start, ip.length, (0, 0));
+    if view.carrier == Carrier::Udp {
+        (length, ports) = parse_udp(frame, &ip, view)?;
+        start += UDP_BYTES;
+        length -= UDP_BYTES;
+    }
+    if ip.from.is_multicast() || ip.from.is_unspecified() {
+        return Err(NoPacket::Damaged);
+    }
+    let end = |ip, port| match ip {
+        IpAddr::V4(ip) => SocketAddr::V4(SocketAddrV4::new(ip, port)),
+        IpAddr::V6(ip) => {
+            let scope = if ip.is_unicast_link_local() { view.scope } else { 0 };
+            SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope))
+        }
+    };
+    let there = frame.len().saturating_sub(start);
+    Ok(Found {
+        from: end(ip.from, ports.0),
+        to: end(ip.to, ports.1),
+        start: start.min(frame.len()),
+        length: length.min(there),
+    })
+}
+
+/// What an IP header says.
+struct IpPart {
+    from: IpAddr,
+    to: IpAddr,
+    /// Offset in the frame and length on the wire of what follows the header.
+    start: usize,
+    length: usize,
+}
+
+fn parse_ipv4(frame: &[u8], at: usize, view: &View) -> Result<IpPart, NoPacket> {
+    let fixed: &[u8; 20] = frame.get(at..).and_then(<[u8]>::first_chunk).ok_or(NoPacket::Damaged)?;
+    let header_bytes = 4 * usize::from(fixed[0] & 15);
+    let total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+    let bad_lengths = total < header_bytes || total > view.wire_length.saturating_sub(at);
+    if fixed[0] >> 4 != 4 || header_bytes < fixed.len() || bad_lengths {
+        return Err(NoPacket::Damaged);
+    }
+    let header = frame.get(at..at + header_bytes).ok_or(NoPacket::Damaged)?;
+    if view.verify && fold(sum(0, header)) != 0 {
+        return Err(NoPacket::Damaged);
+    }
+    let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & FRAGMENT_BITS;
+    if fixed[9] != view.carrier.protocol() || fragment != 0 {
+        return Err(NoPacket::Foreign);
+    }
+    let address = |at: usize| Ipv4Addr::new(fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]).into();
+    Ok(IpPart { from: address(12), to: address(16), start: at + header_bytes, length: total - header_bytes })
+}
+
+/// Headers of extension are not looked behind: nobody puts them in front of Homa.
+fn parse_ipv6(frame: &[u8], at: usize, view: &View) -> Result<IpPart, NoPacket> {
+    let header: &[u8; 40] = frame.get(at..).and_then(<[u8]>::first_chunk).ok_or(NoPacket::Damaged)?;
+    let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    if header[0] >> 4 != 6 || length + header.len() > view.wire_length.saturating_sub(at) {
+        return Err(NoPacket::Damaged);
+    }
+    if header[6] != view.carrier.protocol() {
+        return Err(NoPacket::Foreign);
+    }
+    let address = |bytes: &[u8]| {
+        let mut octets = [0; 16];
+        octets.copy_from_slice(bytes);
+        IpAddr::from(Ipv6Addr::from(octets))
+    };
+    Ok(IpPart {
+        from: address(&header[8..24]),
+        to: address(&header[24..40]),
+        start: at + header.len(),
+        length,
+    })
+}
+
+/// Length of the datagram, header included, and the ports of sender and receiver.
+fn parse_udp(frame: &[u8], ip: &IpPart, view: &View) -> Result<(usize, (u16, u16)), NoPacket> {
+    let field = |at| be16(frame, ip.start + at).ok_or(NoPacket::Damaged);
+    let (from, to, length, checksum) = (field(0)?, field(2)?, usize::from(field(4)?), field(6)?);
+    // Nobody can answer port 0.
+    if length < UDP_BYTES || length > ip.length || from == 0 {
+        return Err(NoPacket::Damaged);
+    }
+    if let (true, Some(datagram)) = (view.verify, frame.get(ip.start..ip.start + length)) {
+        // Only IPv4 may do without.
+        let right = match (checksum, ip.from) {
+            (0, from) => from.is_ipv4(),
+            _ => fold(pseudo_sum(ip.from, ip.to) + length as u64 + quick_sum(datagram)) == 0,
+        };
+        if !right {
+            return Err(NoPacket::Damaged);
+        }
+    }
+    Ok((length, (from, to)))
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,16 @@
+//! What the drivers that send and receive frames of a device themselves have in common: the frames, the device, the way to a
+//! peer, and the port that the kernel keeps free for them.
+//!
+//! The kernel remains the machine's network stack: it resolves addresses, knows the routes and gets the reports of ICMP. What
+//! is here asks it.
+
+pub(crate) mod clock;
+mod error;
+pub(crate) mod frame;
+pub(crate) mod interface;
+pub(crate) mod neighbour;
+mod netlink;
+pub(crate) mod reserve;
+
+#[allow(unused_imports, reason = "as above: its users come next")]
+pub use error::LinkError;

@@ -1,0 +1,289 @@
+//! The way to each peer on a device: which Ethernet address its frames go to.
+//!
+//! The kernel resolves addresses, by ARP and neighbour discovery, and chooses routers by its routes; here is remembered what it
+//! said. Its answers are asked for again when they have aged, at their next use, so that a peer that moves is found again
+//! and peers that nobody talks to cost nothing.
+//!
+//! The first packet to a peer waits for the answer, a few milliseconds at most: lost, it would cost its RPC a RESEND's timeout,
+//! which is as long. But addresses that nobody has may be claimed by whoever sends packets, so the waiting has a budget.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::frame::{Headers, Mac};
+use super::interface::Interface;
+use super::netlink::{Neighbour, Netlink};
+use crate::socket::{Carrier, set_option};
+
+/// The group of netlink that is told of neighbours.
+const RTNLGRP_NEIGH: libc::c_int = 3;
+
+/// Peers remembered. When there are more, all are forgotten and asked for again as they are used, at some system calls each.
+const PEERS_MAX: usize = 4_096;
+
+/// How long an answer holds. The kernel itself believes in a neighbour for 15 to 45 seconds after it was heard.
+const HOLDS_MS: u64 = 3_000;
+
+/// How long the answer holds that a peer cannot be reached, so far.
+const FAILURE_HOLDS_MS: u64 = 50;
+
+/// Longest wait for one neighbour: in an Ethernet that answers at all it is a small part of that.
+const WAIT: Duration = Duration::from_millis(4);
+
+/// Most time that may be spent waiting at once: for a hundred peers that answer, and several that do not.
+const WAIT_BUDGET_US: u64 = 20_000;
+
+/// Microseconds of waiting that each millisecond adds to the budget: a fiftieth of the time.
+const WAIT_US_PER_MS: u64 = 20;
+
+/// Longest that one look at the neighbour waits for news of it: whatever wakes it or does not.
+const LOOK: Duration = Duration::from_micros(500);
+
+/// A peer.
+#[derive(Debug)]
+struct Peer {
+    /// `None`: it cannot be reached.
+    headers: Option<Headers>,
+    mac: Mac,
+    asked_ms: u64,
+}
+
+/// Headers for frames to peers. All its sockets are of the network namespace that it was made in.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    carrier: Carrier,
+    interface: Interface,
+    /// Where frames come from.
+    local: SocketAddr,
+    netlink: Netlink,
+    /// Sends what makes the kernel look for a neighbour, where the process may not just ask for it.
+    knocker: Socket,
+    /// Told of changes of the kernel's neighbours while somebody waits for one.
+    news: Socket,
+    peers: HashMap<SocketAddr, Peer>,
+    budget_us: u64,
+    budget_ms: u64,
+    /// Times that the kernel was asked for a peer.
+    #[cfg(test)]
+    asked: u64,
+}
+
+impl Neighbours {
+    pub(crate) fn new(carrier: Carrier, interface: Interface, local: SocketAddr) -> io::Result<Neighbours> {
+        Ok(Neighbours {
+            carrier,
+            interface,
+            local,
+            netlink: Netlink::open()?,
+            knocker: Socket::new(Domain::for_address(local), Type::DGRAM.nonblocking().cloexec(), None)?,
+            news: Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW.nonblocking().cloexec(), None)?,
+            peers: HashMap::new(),
+            budget_us: WAIT_BUDGET_US,
+            budget_ms: 0,
+            #[cfg(test)]
+            asked: 0,
+        })
+    }
+
+    /// The headers of frames to this peer, or `None` while it cannot be reached on this device. `now_ms`: by
+    /// [`coarse_ms`](super::clock::coarse_ms).
+    pub(crate) fn headers(&mut self, to: SocketAddr, now_ms: u64) -> Option<&Headers> {
+        let old = self.peers.get(&to);
+        let fresh = old.is_some_and(|peer| {
+            let holds = if peer.headers.is_some() { HOLDS_MS } else { FAILURE_HOLDS_MS };
+            now_ms.saturating_sub(peer.asked_ms) < holds
+        });
+        if !fresh {
+            let first = old.is_none();
+            let old_mac = old.filter(|peer| peer.headers.is_some()).map(|peer| peer.mac);
+            let mac = self.resolve(to, old_mac, first, now_ms);
+            self.remember(to, mac, now_ms);
+        }
+        self.peers.get(&to)?.headers.as_ref()
+    }
+
+    /// Forgets all answers: routes or the device have changed.
+    pub(crate) fn forget(&mut self) {
+        self.peers.clear();
+    }
+
+    fn remember(&mut self, to: SocketAddr, mac: Option<Mac>, now_ms: u64) {
+        if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(&to) {
+            self.peers.clear();
+        }
+        let from = (self.interface.mac, self.local);
+        let headers = mac.and_then(|mac| Headers::new(self.carrier, from, (mac, to)));
+        self.peers.insert(to, Peer { headers, mac: mac.unwrap_or_default(), asked_ms: now_ms });
+    }
+
+    /// The Ethernet address for a peer. `old`: what it was before; `first`: nothing was known of the peer.
+    fn resolve(&mut self, to: SocketAddr, old: Option<Mac>, first: bool, now_ms: u64) -> Option<Mac> {
+        #[cfg(test)]
+        {
+            self.asked += 1;
+        }
+        let scope = match to {
+            SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => Some(self.interface.index),
+            _ => None,
+        };
+        if to.is_ipv4() != self.local.is_ipv4() {
+            return None;
+        }
+        let route = self.netlink.route(to.ip(), self.local.ip(), scope).ok()?;
+        if route.interface != self.interface.index {
+            return None;
+        }
+        if self.interface.loopback {
+            return Some(Mac::default());
+        }
+        let hop = route.gateway.unwrap_or(to.ip());
+        match self.netlink.neighbour(route.interface, hop).ok()? {
+            Neighbour::At { mac, stale } => {
+                if stale {
+                    self.seek(hop);
+                }
+                Some(mac)
+            }
+            Neighbour::Unknown => {
+                self.seek(hop);
+                // What was right a moment ago is better than nothing while the kernel looks.
+                old.or_else(|| self.wait_for(hop, now_ms))
+            }
+            Neighbour::Sought | Neighbour::Failed if first => {
+                self.seek(hop);
+                self.wait_for(hop, now_ms)
+            }
+            Neighbour::Sought => old,
+            Neighbour::Failed => {
+                self.seek(hop);
+                None
+            }
+        }
+    }
+
+    /// Has the kernel look for a neighbour.
+    fn seek(&mut self, hop: IpAddr) {
+        if self.netlink.seek(self.interface.index, hop).is_ok() {
+            return;
+        }
+        // The discard port: whoever has the address drops it, and what is sent does not matter but that it is sent.
+        let mut discard = SocketAddr::new(hop, 9);
+        if let SocketAddr::V6(discard) = &mut discard
+            && discard.ip().is_unicast_link_local()
+        {
+            discard.set_scope_id(self.interface.index);
+        }
+        let _ = self.knocker.send_to(&[], &SockAddr::from(discard));
+    }
+
+    /// Waits for a neighbour that the kernel looks for, as long as the budget allows.
+    fn wait_for(&mut self, hop: IpAddr, now_ms: u64) -> Option<Mac> {
+        let earned = now_ms.saturating_sub(self.budget_ms).saturating_mul(WAIT_US_PER_MS);
+        self.budget_us = self.budget_us.saturating_add(earned).min(WAIT_BUDGET_US);
+        self.budget_ms = now_ms;
+        let most = WAIT.min(Duration::from_micros(self.budget_us));
+        let begin = Instant::now();
+        subscribe(&self.news, true);
+        let found = loop {
+            let neighbour = self.netlink.neighbour(self.interface.index, hop);
+            match neighbour {
+                Ok(Neighbour::At { mac, .. }) => break Some(mac),
+                Ok(Neighbour::Sought | Neighbour::Unknown) => (),
+                Ok(Neighbour::Failed) | Err(_) => break None,
+            }
+            let spent = begin.elapsed();
+            if spent >= most {
+                break None;
+            }
+            wait_readable(self.news.as_fd(), LOOK.min(most - spent));
+        };
+        subscribe(&self.news, false);
+        self.budget_us = self.budget_us.saturating_sub(begin.elapsed().as_micros() as u64);
+        found
+    }
+}
+
+/// Whether the kernel is to tell this socket of changes of its neighbours.
+fn subscribe(socket: &Socket, on: bool) {
+    let option = if on { libc::NETLINK_ADD_MEMBERSHIP } else { libc::NETLINK_DROP_MEMBERSHIP };
+    // Without it the wait looks in intervals.
+    let _ = set_option(socket.as_fd(), libc::SOL_NETLINK, option, RTNLGRP_NEIGH);
+}
+
+/// Waits until there is something to read, and reads it off.
+fn wait_readable(fd: BorrowedFd<'_>, most: Duration) {
+    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let most = libc::timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
+    // SAFETY: one entry, and the count says one; the time is read only; no signal mask.
+    let ready = unsafe { libc::ppoll(&raw mut entry, 1, &raw const most, std::ptr::null()) };
+    if ready <= 0 {
+        return;
+    }
+    let mut news = [0_u8; 512];
+    loop {
+        // SAFETY: the kernel writes at most as many bytes as there are; the rest of a message is cut off.
+        let length =
+            unsafe { libc::recv(fd.as_raw_fd(), news.as_mut_ptr().cast(), news.len(), libc::MSG_DONTWAIT) };
+        if length <= 0 {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::super::interface;
+    use super::*;
+
+    const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4_000);
+
+    fn loopback() -> Neighbours {
+        let (interface, _) = interface::find(None, LOCAL.ip()).unwrap();
+        Neighbours::new(Carrier::Udp, interface, LOCAL).unwrap()
+    }
+
+    fn peer(port: u16) -> SocketAddr {
+        SocketAddr::new(LOCAL.ip(), port)
+    }
+
+    #[test]
+    fn an_answer_holds_for_some_seconds_and_then_is_asked_for_again() {
+        let mut neighbours = loopback();
+        assert!(neighbours.headers(peer(1), 10_000).is_some());
+        assert!(neighbours.headers(peer(1), 10_000 + HOLDS_MS - 1).is_some());
+        assert_eq!(neighbours.asked, 1);
+        assert!(neighbours.headers(peer(1), 10_000 + HOLDS_MS).is_some());
+        assert_eq!(neighbours.asked, 2);
+        neighbours.forget();
+        assert!(neighbours.headers(peer(1), 10_000 + HOLDS_MS).is_some());
+        assert_eq!(neighbours.asked, 3);
+    }
+
+    #[test]
+    fn who_is_on_no_route_of_the_device_cannot_be_reached_and_is_not_asked_for_each_time() {
+        let mut neighbours = loopback();
+        for to in ["255.255.255.255:1", "[::1]:1"] {
+            let asked = neighbours.asked;
+            let to = to.parse().unwrap();
+            assert!(neighbours.headers(to, 10_000).is_none());
+            assert!(neighbours.headers(to, 10_000 + FAILURE_HOLDS_MS - 1).is_none());
+            assert_eq!(neighbours.asked, asked + 1);
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_whatever_the_number_of_peers() {
+        let mut neighbours = loopback();
+        for port in 1..=10_000 {
+            neighbours.remember(peer(port), Some([1; 6]), 10_000);
+            assert!(neighbours.peers.len() <= PEERS_MAX);
+        }
+    }
+}

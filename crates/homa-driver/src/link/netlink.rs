@@ -1,0 +1,289 @@
+//! Questions to the kernel about routes and neighbours (rtnetlink), one at a time, each answered at once.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+
+use super::frame::Mac;
+
+const HEADER_BYTES: usize = 16;
+const ROUTE_BYTES: usize = 12;
+const NEIGHBOUR_BYTES: usize = 12;
+/// More than any of the answers has.
+const ANSWER_BYTES: usize = 4_096;
+/// The kernel answers within the call that asks; this is for a kernel that does not.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+/// To be used: resolve it.
+const NTF_USE: u8 = 1;
+
+/// Where packets to a peer go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    /// Index of the device.
+    pub(super) interface: u32,
+    /// The router, where the peer is in another network.
+    pub(super) gateway: Option<IpAddr>,
+}
+
+/// What the kernel knows of a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Neighbour {
+    /// Nothing: it has not been asked for.
+    Unknown,
+    /// It is being looked for.
+    Sought,
+    /// It does not answer.
+    Failed,
+    /// It has this address. `stale`: nobody has heard of it lately, and nobody looks unless asked to.
+    At { mac: Mac, stale: bool },
+}
+
+/// A socket for such questions, in the network namespace that it was opened in.
+#[derive(Debug)]
+pub(super) struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+impl Netlink {
+    pub(super) fn open() -> io::Result<Netlink> {
+        let socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW.cloexec(), None)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        Ok(Netlink { socket, sequence: 0 })
+    }
+
+    /// The way to a peer from a local address. `scope`: the device of a link-local peer.
+    ///
+    /// # Errors
+    /// There is none, or none that leaves this machine or stays in it for one peer.
+    pub(super) fn route(&mut self, to: IpAddr, from: IpAddr, scope: Option<u32>) -> io::Result<Route> {
+        let bits = if to.is_ipv4() { 32 } else { 128 };
+        let mut request = vec![family(to), bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        attribute(&mut request, libc::RTA_DST, &octets(to));
+        attribute(&mut request, libc::RTA_SRC, &octets(from));
+        if let Some(scope) = scope {
+            attribute(&mut request, libc::RTA_OIF, &scope.to_ne_bytes());
+        }
+        let answer = self.ask(libc::RTM_GETROUTE, 0, &request)?;
+        parse_route(&answer).ok_or_else(|| io::Error::from_raw_os_error(libc::EHOSTUNREACH))
+    }
+
+    /// What the kernel knows of the neighbour with this address on a device.
+    pub(super) fn neighbour(&mut self, interface: u32, ip: IpAddr) -> io::Result<Neighbour> {
+        match self.ask(libc::RTM_GETNEIGH, 0, &neighbour_request(interface, ip, 0)) {
+            Ok(answer) => Ok(parse_neighbour(&answer)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Neighbour::Unknown),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has the kernel look for a neighbour, or make sure of it where it is stale.
+    ///
+    /// # Errors
+    /// It takes the capability CAP_NET_ADMIN.
+    pub(super) fn seek(&mut self, interface: u32, ip: IpAddr) -> io::Result<()> {
+        let flags = (libc::NLM_F_ACK | libc::NLM_F_CREATE) as u16;
+        self.ask(libc::RTM_NEWNEIGH, flags, &neighbour_request(interface, ip, NTF_USE)).map(|_| ())
+    }
+
+    /// Sends a request and returns what the answer has behind its header; nothing for a mere acknowledgement.
+    fn ask(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut request = Vec::with_capacity(HEADER_BYTES + body.len());
+        request.extend_from_slice(&((HEADER_BYTES + body.len()) as u32).to_ne_bytes());
+        request.extend_from_slice(&kind.to_ne_bytes());
+        request.extend_from_slice(&(flags | libc::NLM_F_REQUEST as u16).to_ne_bytes());
+        request.extend_from_slice(&self.sequence.to_ne_bytes());
+        request.extend_from_slice(&[0; 4]);
+        request.extend_from_slice(body);
+        self.socket.send(&request)?;
+        let mut answer = vec![0; ANSWER_BYTES];
+        loop {
+            // SAFETY: the descriptor is open, and the kernel writes at most as many bytes as the vector has.
+            let length = unsafe {
+                libc::recv(self.socket.as_fd().as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0)
+            };
+            let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+            // An answer that came too late for an earlier question is passed over.
+            if let Some(result) = parse_answer(&answer[..length], self.sequence) {
+                return result;
+            }
+        }
+    }
+}
+
+/// The body of the first message, where it answers the question with this number; an error where it says so.
+fn parse_answer(bytes: &[u8], sequence: u32) -> Option<io::Result<Vec<u8>>> {
+    let length = u32_at(bytes, 0)? as usize;
+    let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
+    let body = bytes.get(HEADER_BYTES..length)?;
+    if u32_at(bytes, 8)? != sequence {
+        return None;
+    }
+    if libc::c_int::from(kind) != libc::NLMSG_ERROR {
+        return Some(Ok(body.to_vec()));
+    }
+    Some(match u32_at(body, 0)? as i32 {
+        0 => Ok(Vec::new()),
+        errno => Err(io::Error::from_raw_os_error(errno.wrapping_neg())),
+    })
+}
+
+/// `None` for routes that lead nowhere or to many.
+fn parse_route(body: &[u8]) -> Option<Route> {
+    let header: &[u8; ROUTE_BYTES] = body.first_chunk()?;
+    if !matches!(header[7], libc::RTN_UNICAST | libc::RTN_LOCAL) {
+        return None;
+    }
+    let (mut interface, mut gateway) = (None, None);
+    for (kind, data) in attributes(&body[ROUTE_BYTES..]) {
+        match kind {
+            libc::RTA_OIF => interface = u32_at(data, 0),
+            libc::RTA_GATEWAY => gateway = ip(data),
+            // An IPv4 peer behind an IPv6 router: the address has its family in front.
+            libc::RTA_VIA => gateway = data.get(2..).and_then(ip),
+            _ => (),
+        }
+    }
+    Some(Route { interface: interface?, gateway })
+}
+
+fn parse_neighbour(body: &[u8]) -> Neighbour {
+    let Some(state) = body.get(8..10).map(|two| u16::from_ne_bytes([two[0], two[1]])) else {
+        return Neighbour::Unknown;
+    };
+    let addresses = attributes(body.get(NEIGHBOUR_BYTES..).unwrap_or_default());
+    let mac = addresses.into_iter().find(|(kind, _)| *kind == NDA_LLADDR);
+    let mac = mac.and_then(|(_, data)| Mac::try_from(data).ok());
+    match (state, mac) {
+        (libc::NUD_INCOMPLETE, _) => Neighbour::Sought,
+        (libc::NUD_FAILED, _) => Neighbour::Failed,
+        (_, Some(mac)) => Neighbour::At { mac, stale: state == libc::NUD_STALE },
+        (_, None) => Neighbour::Unknown,
+    }
+}
+
+fn neighbour_request(interface: u32, ip: IpAddr, flags: u8) -> Vec<u8> {
+    let mut request = vec![family(ip), 0, 0, 0];
+    request.extend_from_slice(&interface.to_ne_bytes());
+    request.extend_from_slice(&[0, 0, flags, 0]);
+    attribute(&mut request, NDA_DST, &octets(ip));
+    request
+}
+
+fn attribute(out: &mut Vec<u8>, kind: u16, data: &[u8]) {
+    out.extend_from_slice(&(4 + data.len() as u16).to_ne_bytes());
+    out.extend_from_slice(&kind.to_ne_bytes());
+    out.extend_from_slice(data);
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+/// Kind and data of each; ends at the first that does not fit.
+fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+    let mut all = Vec::new();
+    while let Some(&[a, b, c, d]) = bytes.first_chunk() {
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let Some(data) = bytes.get(4..length) else { break };
+        all.push((u16::from_ne_bytes([c, d]), data));
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    all
+}
+
+fn family(ip: IpAddr) -> u8 {
+    (if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }) as u8
+}
+
+fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
+
+fn ip(data: &[u8]) -> Option<IpAddr> {
+    match data.len() {
+        4 => <[u8; 4]>::try_from(data).ok().map(|octets| Ipv4Addr::from(octets).into()),
+        16 => <[u8; 16]>::try_from(data).ok().map(|octets| Ipv6Addr::from(octets).into()),
+        _ => None,
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn the_way_to_oneself_is_loopback_and_broadcast_has_none() {
+        let mut netlink = Netlink::open().unwrap();
+        assert_eq!(netlink.route(LOCAL, LOCAL, None).unwrap(), Route { interface: 1, gateway: None });
+        assert!(netlink.route([255; 4].into(), LOCAL, None).is_err());
+        assert_eq!(netlink.neighbour(1, [203, 0, 113, 9].into()).unwrap(), Neighbour::Unknown);
+        // The next answers are those of the next questions.
+        assert_eq!(netlink.route(LOCAL, LOCAL, None).unwrap().interface, 1);
+    }
+
+    #[test]
+    fn an_answer_to_another_question_is_none_and_an_error_is_one() {
+        let message = |kind: u16, sequence: u32, body: &[u8]| {
+            let mut bytes = ((HEADER_BYTES + body.len()) as u32).to_ne_bytes().to_vec();
+            bytes.extend_from_slice(&kind.to_ne_bytes());
+            bytes.extend_from_slice(&[0; 2]);
+            bytes.extend_from_slice(&sequence.to_ne_bytes());
+            bytes.extend_from_slice(&[0; 4]);
+            [&bytes[..], body].concat()
+        };
+        let error = libc::NLMSG_ERROR as u16;
+        assert!(parse_answer(&message(24, 5, b"body"), 6).is_none());
+        assert_eq!(parse_answer(&message(24, 6, b"body"), 6).unwrap().unwrap(), b"body");
+        assert!(parse_answer(&message(error, 6, &[0; 20]), 6).unwrap().unwrap().is_empty());
+        let refused = message(error, 6, &(-libc::ENETUNREACH).to_ne_bytes());
+        let refused = parse_answer(&refused, 6).unwrap().unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ENETUNREACH));
+        let whole = message(24, 6, b"body");
+        for length in 0..whole.len() {
+            assert!(parse_answer(&whole[..length], 6).is_none());
+        }
+    }
+
+    #[test]
+    fn routes_and_neighbours_are_read_from_their_attributes() {
+        let mut route = vec![libc::AF_INET as u8, 32, 0, 0, 254, 0, 0, libc::RTN_UNICAST, 0, 0, 0, 0];
+        attribute(&mut route, libc::RTA_DST, &[10, 0, 0, 2]);
+        attribute(&mut route, libc::RTA_OIF, &3_u32.to_ne_bytes());
+        assert_eq!(parse_route(&route), Some(Route { interface: 3, gateway: None }));
+        let mut via = route.clone();
+        attribute(&mut via, libc::RTA_VIA, &[[10, 0].as_slice(), &[0xfe; 16]].concat());
+        attribute(&mut route, libc::RTA_GATEWAY, &[10, 0, 0, 1]);
+        assert_eq!(parse_route(&route).unwrap().gateway, Some([10, 0, 0, 1].into()));
+        assert_eq!(parse_route(&via).unwrap().gateway, Some([0xfe; 16].into()));
+        route[7] = libc::RTN_BROADCAST;
+        assert_eq!(parse_route(&route), None);
+        let mac = [2, 3, 4, 5, 6, 7];
+        let of = |state: u16, with_mac: bool| {
+            let mut body = vec![0; NEIGHBOUR_BYTES];
+            body[8..10].copy_from_slice(&state.to_ne_bytes());
+            if with_mac {
+                attribute(&mut body, NDA_LLADDR, &mac);
+            }
+            parse_neighbour(&body)
+        };
+        assert_eq!(of(libc::NUD_REACHABLE, true), Neighbour::At { mac, stale: false });
+        assert_eq!(of(libc::NUD_STALE, true), Neighbour::At { mac, stale: true });
+        assert_eq!(of(libc::NUD_FAILED, true), Neighbour::Failed);
+        assert_eq!(of(libc::NUD_INCOMPLETE, false), Neighbour::Sought);
+        assert_eq!(parse_neighbour(&[]), Neighbour::Unknown);
+    }
+}
