@@ -68,15 +68,39 @@ impl UdpDriver {
     /// # Errors
     /// See [`BindError`]. Buffers smaller than asked for are no error: see [`Driver::buffer_sizes`].
     pub fn bind(config: &UdpConfig) -> Result<UdpDriver, BindError> {
-        let socket = PacketSocket::open(&SocketConfig {
-            carrier: Carrier::Udp,
-            bind: config.bind,
-            max_packet_bytes: config.max_packet_bytes.min(MAX_PACKET_BYTES),
-            send_buffer_bytes: config.send_buffer_bytes,
-            receive_buffer_bytes: config.receive_buffer_bytes,
-            segmentation: config.segmentation,
-        })?;
+        let socket = PacketSocket::open(&socket_config(config))?;
         Ok(UdpDriver { socket })
+    }
+
+    /// Opens and binds `count` sockets at one address (SO_REUSEPORT), 1 to 64: the kernel gives a packet to the one whose number
+    /// in the result is `(sender_id as u32 >> 1) % count`, so that all packets of an RPC come to the same, and what is too short to
+    /// have an id to the first. A run of packets that a sender or a card merged goes where the first of them belongs. While
+    /// the sockets are opened, any of them may get any packet.
+    ///
+    /// Another process of the same user that sets SO_REUSEPORT, too, can bind the address as well. It gets no packets, unless it sets a
+    /// program of its own; with a `count` of 1 the option is not set, and nobody can.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    ///
+    /// # Panics
+    /// `count` is 0 or above 64.
+    pub fn bind_group(config: &UdpConfig, count: u32) -> Result<Vec<UdpDriver>, BindError> {
+        assert!((1..=64).contains(&count), "{count} sockets at one address");
+        let group = PacketSocket::open_group(&socket_config(config), count)?;
+        Ok(group.into_iter().map(|socket| UdpDriver { socket }).collect())
+    }
+}
+
+fn socket_config(config: &UdpConfig) -> SocketConfig {
+    SocketConfig {
+        carrier: Carrier::Udp,
+        bind: config.bind,
+        max_packet_bytes: config.max_packet_bytes.min(MAX_PACKET_BYTES),
+        send_buffer_bytes: config.send_buffer_bytes,
+        receive_buffer_bytes: config.receive_buffer_bytes,
+        segmentation: config.segmentation,
+        joins: false,
     }
 }
 

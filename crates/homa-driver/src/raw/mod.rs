@@ -96,6 +96,7 @@ impl RawDriver {
                 send_buffer_bytes: config.send_buffer_bytes,
                 receive_buffer_bytes: config.receive_buffer_bytes,
                 segmentation: false,
+                joins: false,
             })
         };
         let mut sockets = vec![open(bind)?];

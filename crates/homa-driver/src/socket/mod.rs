@@ -8,6 +8,7 @@ mod link;
 mod option;
 mod path_mtu;
 mod rx;
+mod steer;
 mod tx;
 
 use std::cell::RefCell;
@@ -73,6 +74,8 @@ pub(crate) struct SocketConfig {
     pub(crate) receive_buffer_bytes: usize,
     /// Whether to let the kernel cut and merge runs of equal packets; for UDP.
     pub(crate) segmentation: bool,
+    /// Another socket of this process has the address, and shares it.
+    pub(crate) joins: bool,
 }
 
 /// A socket whose messages are Homa packets.
@@ -113,6 +116,9 @@ impl PacketSocket {
         let buffers = size_buffers(&socket, config).map_err(fail("sizing its buffers"))?;
         // Kernels without it (before 5.0) hand over every packet by itself: nothing is lost.
         let _ = config.segmentation && option::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        if config.joins {
+            socket.set_reuse_port(true).map_err(fail("sharing its address"))?;
+        }
         if carrier == Carrier::Ip {
             // A raw socket is open to packets for any address until it is bound.
             socket.attach_filter(&[drop_all()]).map_err(fail("setting its filter"))?;
@@ -137,6 +143,24 @@ impl PacketSocket {
             buffers,
             stats: DriverStats::default(),
         })
+    }
+
+    /// Opens `count` sockets at one address, between which the kernel chooses by RPC id.
+    pub(crate) fn open_group(config: &SocketConfig, count: u32) -> Result<Vec<PacketSocket>, BindError> {
+        let first = PacketSocket::open(config)?;
+        if count == 1 {
+            return Ok(vec![first]);
+        }
+        let joining = SocketConfig { bind: first.local, joins: true, ..config.clone() };
+        let fail = |step| move |source| BindError::new(config.carrier, joining.bind, step, source);
+        // It was bound without this option, so that it cannot have joined the sockets of another process.
+        first.socket.set_reuse_port(true).map_err(fail("sharing its address"))?;
+        let mut group = vec![first];
+        for _ in 1..count {
+            group.push(PacketSocket::open(&joining)?);
+        }
+        steer::attach(group[0].fd(), count).map_err(fail("steering packets among its endpoints"))?;
+        Ok(group)
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
