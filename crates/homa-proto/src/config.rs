@@ -3,6 +3,7 @@
 //! Names follow the kernel module's (`net.homa.*`) where it has the setting; its defaults are those of
 //! a 25 Gbit/s network ("kernel" below).
 
+use crate::host::MAX_ENDPOINTS;
 use crate::time::{MS, SEC, US};
 use crate::wire::PRIORITIES;
 
@@ -28,6 +29,12 @@ pub struct Config {
     pub seed: u64,
     /// Wall clock at the start of this host in milliseconds; tells our peers that we restarted. 0: not told.
     pub incarnation: u64,
+    /// Endpoints behind this host's address between which packets are steered by RPC id ([`owner_of`](crate::owner_of)), 1 to
+    /// [`MAX_ENDPOINTS`](crate::MAX_ENDPOINTS). What may come unasked (INCAST) is divided by it, since each sees its part only;
+    /// the other limits are each endpoint's own.
+    pub endpoints: u32,
+    /// Which of them this one is, below `endpoints`.
+    pub endpoint: u32,
     /// Bytes of a message that may be sent before any grant (kernel: 40000, about one round trip at 25 Gbit/s).
     pub unsched_bytes: u32,
     /// Whether the unscheduled bytes of a peer follow its measured round-trip time, where the link rate is known; else
@@ -149,6 +156,8 @@ impl Default for Config {
         Config {
             seed: 0,
             incarnation: 0,
+            endpoints: 1,
+            endpoint: 0,
             unsched_bytes: 40_000,
             unsched_from_rtt: true,
             min_unsched_bytes: 500,
@@ -227,7 +236,9 @@ impl Config {
     /// # Errors
     /// Names the first field that breaks a rule, and the rule.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let rules: [(bool, &'static str, &'static str); 18] = [
+        let rules: [(bool, &'static str, &'static str); 20] = [
+            ((1..=MAX_ENDPOINTS).contains(&self.endpoints), "endpoints", "must be 1 to 64"),
+            (self.endpoint < self.endpoints, "endpoint", "must be below endpoints"),
             (self.unsched_bytes >= 1, "unsched_bytes", "must be at least 1"),
             (
                 (1..=self.max_unsched_bytes).contains(&self.min_unsched_bytes),

@@ -15,6 +15,7 @@ use crate::contract::{
 };
 use crate::finished::FinishedIds;
 use crate::grant::Grants;
+use crate::host::own_id_from;
 use crate::incast::{Demand, Promises};
 use crate::lists::Links;
 use crate::message_out::MessageOut;
@@ -124,9 +125,9 @@ impl Endpoint {
             server_ids: HashMap::with_capacity_and_hasher(reserve, ids()),
             peers: Peers::new(seed),
             peer_rpcs: Links::with_capacity(reserve),
-            ports: Ports::new(),
+            ports: Ports::new(&config),
             lost_owners: BTreeMap::new(),
-            next_id: first_id(seed),
+            next_id: own_id_from(first_id(seed), &config),
             ids_left: u64::MAX,
             grants: Grants::with_capacity(reserve, config.max_incoming.into()),
             promises: Promises::new(&config),
@@ -211,7 +212,7 @@ impl Endpoint {
             return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
         }
         let id = self.next_id; // ID-3: one count for all ports.
-        self.next_id = next_id(id);
+        self.next_id = own_id_from(id.wrapping_add(2), &self.config);
         self.ids_left -= 1;
         let life = self.peers[peer].life;
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
@@ -564,13 +565,5 @@ impl Endpoint {
 /// A random even id (ID-4): the multiplier spreads seeds that differ in few bits (Knuth's, of the 64-bit linear
 /// congruential generator).
 fn first_id(seed: u64) -> u64 {
-    next_id(seed.wrapping_add(1).wrapping_mul(6_364_136_223_846_793_005).rotate_left(32) & !1)
-}
-
-/// The id after `id`: even, and never 0.
-pub(crate) fn next_id(id: u64) -> u64 {
-    match id.wrapping_add(2) {
-        0 => 2,
-        next => next,
-    }
+    (seed.wrapping_add(1).wrapping_mul(6_364_136_223_846_793_005).rotate_left(32) & !1).wrapping_add(2)
 }

@@ -6,23 +6,53 @@
 
 use homa_trace::{EventKind, packet_word};
 
+use crate::config::Config;
 use crate::contract::{PortError, RxPacket};
-use crate::endpoint::{Endpoint, next_id};
+use crate::endpoint::Endpoint;
 use crate::incast;
 use crate::time::Time;
 use crate::wire::{self, Body, Common, DATA_HEADER_LEN, PRIORITIES};
+
+/// Most endpoints behind one address: more than one per core gains nothing, and so many fit one word of flags.
+pub const MAX_ENDPOINTS: u32 = 64;
+
+/// Which of `endpoints` endpoints behind one address owns the RPC with this id. It is the same for both directions, which
+/// differ in bit 0, and looks at the lower half of the id only, which is what a filter program of the kernel can compute with.
+///
+/// # Panics
+/// `endpoints` is 0.
+#[must_use]
+pub const fn owner_of(rpc_id: u64, endpoints: u32) -> u32 {
+    (rpc_id as u32 >> 1) % endpoints
+}
+
+/// The first id from `id` on, which is even, that this endpoint may give a request: not 0, and one that steers its packets here
+/// (ID-4).
+pub(crate) fn own_id_from(id: u64, config: &Config) -> u64 {
+    let mut id = id;
+    loop {
+        let owner = owner_of(id, config.endpoints);
+        if owner == config.endpoint && id != 0 {
+            return id;
+        }
+        // Where the lower half of the id wraps, the owners' turns do not go on as before, and this takes a second round.
+        let ahead = (config.endpoint + config.endpoints - owner) % config.endpoints;
+        id = id.wrapping_add(2 * u64::from(ahead.max(1)));
+    }
+}
 
 impl Endpoint {
     /// The next `count` requests take the ids from `first` on, two apart; `first` is even. After them none is sent until
     /// there are more ids (HOST-3). Without a call there is no end to the ids.
     ///
     /// # Panics
-    /// `first` is odd.
+    /// `first` is odd, or the configuration names more endpoints than this one.
     pub fn set_ids(&mut self, first: u64, count: u64) {
         assert!(first.is_multiple_of(2), "a client's ids are even (ID-1)");
+        assert!(self.config.endpoints == 1, "the ids of several endpoints are steered by");
         // 0 stands for no RPC.
         let skipped = u64::from(first == 0).min(count);
-        self.next_id = if first == 0 { next_id(0) } else { first };
+        self.next_id = own_id_from(first, &self.config);
         self.ids_left = count - skipped;
     }
 
@@ -95,6 +125,13 @@ impl Endpoint {
         self.cutoffs.set(levels, version);
     }
 
+    /// Takes over the most bytes of a message that peers are told to send unasked (INCAST-2), for an endpoint that follows;
+    /// `None`: they are told nothing. Peers learn it with the cutoffs, whose version has changed with it.
+    pub fn set_unsched_limit(&mut self, limit: Option<u32>) {
+        self.stats.incast_limit_changes += u64::from(limit != self.demand.limit());
+        self.demand.set_limit(limit);
+    }
+
     /// Whether another endpoint computes the host's cutoffs. Then this one collects what it observes for
     /// [`take_observed`](Endpoint::take_observed).
     pub fn follow_cutoffs(&mut self, follow: bool) {
@@ -137,6 +174,34 @@ impl Endpoint {
             Body::Cutoffs(cutoffs) => drop(self.handle_cutoffs(peer, cutoffs)),
             Body::Freeze => self.note_freeze(rx.from),
             _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_stay_their_endpoints_own_where_the_lower_half_or_the_whole_wraps() {
+        for endpoints in [1, 2, 3, 5, 64] {
+            for around in [0, 1 << 32, 1 << 33] {
+                let mut taken = Vec::new();
+                for endpoint in 0..endpoints {
+                    let config = Config { endpoints, endpoint, ..Config::default() };
+                    let mut id = own_id_from(u64::wrapping_sub(around, 1_000), &config);
+                    for _ in 0..1_000 {
+                        assert!(id & 1 == 0 && id != 0 && owner_of(id, endpoints) == endpoint, "{id:x}");
+                        taken.push(id.wrapping_sub(around) as i64);
+                        id = own_id_from(id.wrapping_add(2), &config);
+                    }
+                }
+                let mut sorted = taken.clone();
+                sorted.sort_unstable();
+                sorted.dedup();
+                assert_eq!(sorted.len(), taken.len(), "no id is given twice");
+                assert!(taken.chunks(1_000).all(|ids| ids.is_sorted()), "ids rise");
+            }
         }
     }
 }

@@ -21,7 +21,9 @@ struct Queue {
 
 impl Queue {
     fn new(config: &Config) -> Queue {
+        // Each of several endpoints sees its part of the packets, and reckons with its part of the link.
         let rate_q16 = config.link_mbps.map_or(0, |mbps| (u64::from(mbps) << 16) / 8_000);
+        let rate_q16 = rate_q16 / u64::from(config.endpoints);
         Queue { rate_q16, level: 0, at: Time::ZERO }
     }
 
@@ -194,15 +196,20 @@ impl Demand {
         changed
     }
 
+    /// Takes over a limit that another endpoint of this host has found.
+    pub(crate) fn set_limit(&mut self, limit: Option<u32>) {
+        self.limit = limit;
+    }
+
     /// Most bytes of a message that a peer may send unasked; `None`: what it thinks right.
     pub(crate) fn limit(&self) -> Option<u32> {
         self.limit
     }
 }
 
-/// Bytes that may come unasked at once.
+/// Bytes that may come unasked at once: this endpoint's part of them.
 fn half(config: &Config) -> u64 {
-    u64::from(config.max_incoming / 2)
+    u64::from(config.max_incoming / 2 / config.endpoints)
 }
 
 /// Bytes of a budget for grants that no grant may use, because as many may come unasked (INCAST-3).
@@ -294,6 +301,25 @@ mod tests {
             demand.update(&config);
             assert_eq!(demand.limit().is_some(), round < 2, "round {round}");
         }
+    }
+
+    // INCAST-1, INCAST-2
+    #[test]
+    fn endpoints_that_see_a_part_each_find_the_limit_of_the_whole() {
+        let whole = config();
+        let part = Config { endpoints: 4, ..config() };
+        let limit = |config: &Config, messages| {
+            let mut demand = Demand::new(config);
+            (0..messages).for_each(|_| demand.observe(Time::from_ns(1_000), 40_000, config));
+            demand.update(config);
+            demand.limit()
+        };
+        assert_eq!((limit(&whole, 100), limit(&part, 25)), (Some(800), Some(800)));
+        let promised = |config: &Config| {
+            let mut promises = Promises::new(config);
+            (0..8).map(|_| u64::from(promises.next(Time::ZERO, config, 30_000).unwrap())).sum::<u64>()
+        };
+        assert!(4 * promised(&part) <= 80_000 + 4 * 8 * 500, "{}", promised(&part));
     }
 
     #[test]

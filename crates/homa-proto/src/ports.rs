@@ -1,5 +1,6 @@
 //! The Homa ports that are open on this host.
 
+use crate::config::Config;
 use crate::contract::PortError;
 
 /// First port that is given to clients; servers bind those below (ID-6).
@@ -9,12 +10,17 @@ pub(crate) const FIRST_CLIENT_PORT: u16 = 0x8000;
 #[derive(Debug)]
 pub(crate) struct Ports {
     open: Box<[u64]>,
+    /// Client ports are given from here on, so many apart, that no two endpoints of a host give the same.
+    first_client: u16,
+    step: u16,
     next_client: u16,
 }
 
 impl Ports {
-    pub(crate) fn new() -> Ports {
-        Ports { open: vec![0; 1 << 10].into_boxed_slice(), next_client: FIRST_CLIENT_PORT }
+    pub(crate) fn new(config: &Config) -> Ports {
+        let first_client = FIRST_CLIENT_PORT + config.endpoint as u16;
+        let open = vec![0; 1 << 10].into_boxed_slice();
+        Ports { open, first_client, step: config.endpoints as u16, next_client: first_client }
     }
 
     pub(crate) fn is_open(&self, port: u16) -> bool {
@@ -48,7 +54,7 @@ impl Ports {
     pub(crate) fn open_client(&mut self) -> Result<u16, PortError> {
         for _ in FIRST_CLIENT_PORT..=u16::MAX {
             let port = self.next_client;
-            self.next_client = port.checked_add(1).unwrap_or(FIRST_CLIENT_PORT);
+            self.next_client = port.checked_add(self.step).unwrap_or(self.first_client);
             if !self.is_open(port) {
                 self.set(port);
                 return Ok(port);
@@ -72,7 +78,7 @@ mod tests {
 
     #[test]
     fn servers_bind_low_ports_once() {
-        let mut ports = Ports::new();
+        let mut ports = Ports::new(&Config::default());
         assert_eq!(ports.bind(99), Ok(()));
         assert_eq!(ports.bind(99), Err(PortError::InUse(99)));
         assert_eq!(ports.bind(0), Err(PortError::OutOfRange(0)));
@@ -84,7 +90,7 @@ mod tests {
 
     #[test]
     fn clients_get_high_ports_in_turn_until_none_is_free() {
-        let mut ports = Ports::new();
+        let mut ports = Ports::new(&Config::default());
         assert_eq!(ports.open_client(), Ok(32_768));
         ports.close(32_768);
         assert_eq!(ports.open_client(), Ok(32_769));
@@ -92,5 +98,17 @@ mod tests {
             ports.open_client().unwrap();
         }
         assert_eq!(ports.open_client(), Err(PortError::NoneFree));
+    }
+
+    #[test]
+    fn no_two_endpoints_of_a_host_give_a_client_the_same_port() {
+        let mut given = vec![0; 1 << 16];
+        for endpoint in 0..3 {
+            let mut ports = Ports::new(&Config { endpoints: 3, endpoint, ..Config::default() });
+            while let Ok(port) = ports.open_client() {
+                given[usize::from(port)] += 1;
+            }
+        }
+        assert!(given[..32_768].iter().all(|n| *n == 0) && given[32_768..].iter().all(|n| *n == 1));
     }
 }

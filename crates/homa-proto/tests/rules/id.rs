@@ -1,7 +1,7 @@
 //! ID: whose a packet is.
 
 use homa_proto::wire::{Body, Incarnation, PacketType, UnknownReason};
-use homa_proto::{Config, Event, MS, PortError};
+use homa_proto::{Config, Event, MS, PortError, owner_of};
 
 use crate::kit::{PORT, Side, addr, exchange, kernel, ours, pair};
 
@@ -50,6 +50,30 @@ fn ids_count_up_by_two_over_all_ports_from_a_number_of_the_seed() {
     for (at, &id) in firsts.iter().enumerate() {
         let near = firsts[..at].iter().any(|other| id.abs_diff(*other) < 1 << 20);
         assert!(id & 1 == 0 && !near, "seed {at} begins where another began: {firsts:?}");
+    }
+}
+
+/// ID-3, ID-4.
+#[test]
+fn the_ids_of_endpoints_that_share_an_address_are_their_own_and_rise() {
+    for endpoints in [2, 3, 4, 64] {
+        let mut all = Vec::new();
+        for endpoint in 0..endpoints {
+            let mut client = Side::new(1, Config { endpoints, endpoint, seed: 7, ..Config::default() });
+            let ids: Vec<u64> = (0..20)
+                .map(|_| {
+                    let rpc = client.call(addr(2), 100);
+                    client.id(rpc)
+                })
+                .collect();
+            assert!(ids.iter().all(|id| id & 1 == 0 && owner_of(*id, endpoints) == endpoint));
+            assert!(ids.iter().all(|id| owner_of(*id | 1, endpoints) == endpoint), "both directions");
+            assert!(ids.windows(2).all(|pair| pair[1] == pair[0] + 2 * u64::from(endpoints)), "{ids:?}");
+            all.extend(ids);
+        }
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 20 * endpoints as usize, "each id is one endpoint's");
     }
 }
 
