@@ -31,6 +31,7 @@ impl Reservation {
             send_buffer_bytes: BUFFER_BYTES,
             receive_buffer_bytes: BUFFER_BYTES,
             segmentation: false,
+            joins: false,
         };
         let socket = PacketSocket::open(&config)?;
         let fail = |source| BindError::Socket { address: bind, step: "setting its filter", source };
