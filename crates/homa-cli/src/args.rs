@@ -15,14 +15,20 @@ pub enum Protocol {
     Homa,
     /// TCP as a careful user would write it.
     Tcp,
+    /// Bare packets over what --driver says, one a message where it fits, and no protocol: the floor.
+    Udp,
 }
 
 impl Protocol {
+    /// Every protocol, in the order of tables.
+    pub const ALL: [Protocol; 3] = [Protocol::Homa, Protocol::Tcp, Protocol::Udp];
+
     /// As on the command line and in the results.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Homa => "homa",
             Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
         }
     }
 
@@ -31,6 +37,15 @@ impl Protocol {
         match self {
             Protocol::Homa => "Homa",
             Protocol::Tcp => "TCP",
+            Protocol::Udp => "bare UDP",
+        }
+    }
+
+    /// What is added to the port number of `--bind` and `--servers`: those of one IP protocol must not be on the same numbers.
+    pub fn port_offset(self) -> u16 {
+        match self {
+            Protocol::Homa | Protocol::Tcp => 0,
+            Protocol::Udp => 1000,
         }
     }
 }
@@ -126,16 +141,16 @@ pub struct ServeArgs {
     #[arg(long, value_name = "HOW", default_value = "udp")]
     pub driver: Driver,
     /// Address and UDP port of the Homa host (over raw IP the port means nothing to Homa); TCP listens on the same port
-    /// number (the next server port on the next number). Port 0: any free ones
+    /// number (the next server port on the next number), bare UDP 1000 above. Port 0: any free ones
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:14600")]
     pub bind: String,
-    /// Protocols to serve
+    /// Protocols to serve: homa, tcp, udp (bare packets over --driver)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp")]
     pub protocol: Vec<Protocol>,
     /// Server ports per protocol: Homa ports from 99 on, TCP ports from that of --bind on
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub server_ports: u16,
-    /// Server threads per protocol. A Homa port has at least one of its own
+    /// Server threads per protocol. A Homa port has at least one of its own; a port of bare packets has just one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub server_threads: u16,
     /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
@@ -278,7 +293,8 @@ pub struct BenchArgs {
     /// Longer messages are shortened to this many bytes; `none`: send them as long as they are
     #[arg(long, value_name = "BYTES|none", default_value = "1000000", value_parser = truncation)]
     pub max_message: Truncation,
-    /// Protocols to measure, in turn. A Homa server is needed in any case: slowdown is relative to Homa without load
+    /// Protocols to measure, in turn: homa, tcp, and udp: bare packets over --driver with no protocol at all, in which an RPC
+    /// of a lost packet is an error. A Homa server is needed in any case: slowdown is relative to Homa without load
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp")]
     pub protocol: Vec<Protocol>,
     /// Offered load of all clients, Gbps of request payload (open loop, Poisson arrivals)
@@ -306,7 +322,8 @@ pub struct BenchArgs {
     /// Threads per protocol of the servers that the bench starts
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub server_threads: u16,
-    /// Threads per client port that only take answers; 0: the sending thread takes them between two sends
+    /// Threads per client port that only take answers; 0: the sending thread takes them between two sends, and so it always
+    /// is with bare packets
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
     pub port_receivers: u16,
     /// Answers have 100 bytes instead of the request's length (remote servers need the option too)

@@ -3,6 +3,7 @@
 
 mod addr;
 mod args;
+mod bare;
 mod bench;
 mod call;
 mod decode;

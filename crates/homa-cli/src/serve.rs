@@ -17,6 +17,7 @@ use signal_hook::iterator::Signals;
 
 use crate::addr;
 use crate::args::{Driver, Protocol, ServeArgs};
+use crate::bare::server::{BareServer, BareServerConfig};
 use crate::metrics::Seen;
 use crate::output::print;
 use crate::tcp::server::{TcpServer, TcpServerConfig, one_way_answer};
@@ -32,8 +33,8 @@ const ROOM_MESSAGES: u64 = 512;
 pub enum Report {
     /// A Homa server port.
     Homa(ServerAddr),
-    /// A TCP server port.
-    Tcp(SocketAddr),
+    /// A server port of another protocol.
+    Socket(Protocol, SocketAddr),
     /// All ports are open.
     Ready,
     /// The end: requests run over a protocol.
@@ -44,7 +45,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Report::Homa(addr) => write!(f, "serving homa {addr}"),
-            Report::Tcp(addr) => write!(f, "serving tcp {addr}"),
+            Report::Socket(protocol, addr) => write!(f, "serving {} {addr}", protocol.name()),
             Report::Ready => f.write_str("ready"),
             Report::Served(protocol, count) => write!(f, "served {} {count}", protocol.name()),
         }
@@ -57,14 +58,14 @@ impl FromStr for Report {
     fn from_str(line: &str) -> Result<Report> {
         let words: Vec<&str> = line.split(' ').collect();
         let nonsense = || anyhow!("a server said `{line}`");
+        let protocol =
+            |name| Protocol::ALL.into_iter().find(|known| known.name() == name).ok_or_else(nonsense);
         Ok(match words[..] {
             ["serving", "homa", addr] => Report::Homa(addr.parse().map_err(|_| nonsense())?),
-            ["serving", "tcp", addr] => Report::Tcp(addr.parse().map_err(|_| nonsense())?),
+            ["serving", name, addr] => Report::Socket(protocol(name)?, addr.parse().map_err(|_| nonsense())?),
             ["ready"] => Report::Ready,
-            ["served", protocol, count] => {
-                let protocols = [Protocol::Homa, Protocol::Tcp];
-                let protocol = protocols.into_iter().find(|known| known.name() == protocol);
-                Report::Served(protocol.ok_or_else(nonsense)?, count.parse().map_err(|_| nonsense())?)
+            ["served", name, count] => {
+                Report::Served(protocol(name)?, count.parse().map_err(|_| nonsense())?)
             }
             _ => return Err(nonsense()),
         })
@@ -84,6 +85,7 @@ struct Ended {
 struct Served {
     homa: Option<u64>,
     tcp: Option<u64>,
+    udp: Option<u64>,
 }
 
 /// Serves until a signal, or the end of standard input, ends it.
@@ -94,7 +96,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let end = End::prepare(args.until_stdin_ends)?;
     let say = |report: Report| if args.json { note(report) } else { print(format!("{report}\n").as_bytes()) };
     let mut homa = None;
-    let mut tcp = None;
+    let mut others = Vec::new();
     if with_homa {
         let server = HomaServer::start(bind, args)?;
         for addr in &server.addrs {
@@ -102,32 +104,25 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         }
         homa = Some(server);
     }
-    if args.protocol.contains(&Protocol::Tcp) {
-        let server = TcpServer::start(TcpServerConfig {
-            bind,
-            ports: args.server_ports,
-            threads: args.server_threads,
-            poll: Duration::from_micros(args.poll_us),
-            max_message: args.max_message,
-            one_way: args.one_way,
-        })?;
-        for addr in server.addrs() {
-            say(Report::Tcp(*addr))?;
+    for protocol in Protocol::ALL.into_iter().filter(|protocol| args.protocol.contains(protocol)) {
+        if let Some(server) = Other::start(protocol, offset(bind, protocol)?, args)? {
+            for addr in server.addrs() {
+                say(Report::Socket(protocol, *addr))?;
+            }
+            others.push((protocol, server));
         }
-        tcp = Some(server);
     }
     say(Report::Ready)?;
     // The server threads do the work.
     end.wait();
-    let served = Served {
-        homa: homa.as_ref().map(|server| server.served.load(Ordering::Relaxed)),
-        tcp: tcp.as_ref().map(TcpServer::served),
-    };
-    for (protocol, count) in [(Protocol::Homa, served.homa), (Protocol::Tcp, served.tcp)] {
-        if let Some(count) = count {
-            say(Report::Served(protocol, count))?;
-        }
+    let by_homa = homa.as_ref().map(|server| server.served.load(Ordering::Relaxed));
+    let mut counts: Vec<(Protocol, u64)> = by_homa.map(|count| (Protocol::Homa, count)).into_iter().collect();
+    counts.extend(others.iter().map(|(protocol, server)| (*protocol, server.served())));
+    for &(protocol, count) in &counts {
+        say(Report::Served(protocol, count))?;
     }
+    let of = |protocol| counts.iter().find(|(other, _)| *other == protocol).map(|(_, count)| *count);
+    let served = Served { homa: of(Protocol::Homa), tcp: of(Protocol::Tcp), udp: of(Protocol::Udp) };
     match homa.filter(|_| args.metrics).map(|server| Seen::of(&server.host)) {
         Some(metrics) if args.json => {
             let ended = Ended { schema: 1, served, metrics };
@@ -136,6 +131,76 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         Some(metrics) => print(metrics.to_string().as_bytes()),
         None => Ok(()),
     }
+}
+
+/// A server of a protocol that Homa is compared with.
+enum Other {
+    Tcp(TcpServer),
+    Bare(BareServer),
+}
+
+impl Other {
+    /// `None` for Homa.
+    fn start(protocol: Protocol, bind: SocketAddr, args: &ServeArgs) -> Result<Option<Other>> {
+        let (ports, max_message, one_way) = (args.server_ports, args.max_message, args.one_way);
+        let poll = Duration::from_micros(args.poll_us);
+        Ok(Some(match protocol {
+            Protocol::Homa => return Ok(None),
+            Protocol::Tcp => Other::Tcp(TcpServer::start(TcpServerConfig {
+                bind,
+                ports,
+                threads: args.server_threads,
+                poll,
+                max_message,
+                one_way,
+            })?),
+            Protocol::Udp => {
+                ensure!(
+                    args.driver != Driver::Raw || !args.protocol.contains(&Protocol::Homa),
+                    "over raw IP an address is one host: serve bare packets alone (--protocol udp), or at another --bind"
+                );
+                let driver = args.driver;
+                Other::Bare(BareServer::start(BareServerConfig {
+                    driver,
+                    bind,
+                    ports,
+                    poll,
+                    max_message,
+                    one_way,
+                })?)
+            }
+        }))
+    }
+
+    fn addrs(&self) -> &[SocketAddr] {
+        match self {
+            Other::Tcp(server) => server.addrs(),
+            Other::Bare(server) => server.addrs(),
+        }
+    }
+
+    fn served(&self) -> u64 {
+        match self {
+            Other::Tcp(server) => server.served(),
+            Other::Bare(server) => server.served(),
+        }
+    }
+}
+
+/// Where a protocol's first server port is, when Homa's is at `bind`; port 0 stays.
+pub fn offset(bind: SocketAddr, protocol: Protocol) -> Result<SocketAddr> {
+    bind_at(bind, protocol.port_offset())
+}
+
+/// Where the server port with this index binds; port 0 stays.
+pub fn bind_at(bind: SocketAddr, index: u16) -> Result<SocketAddr> {
+    let port = match bind.port() {
+        0 => 0,
+        port => port
+            .checked_add(index)
+            .with_context(|| format!("{bind} and {index} more reach beyond port 65535: use a lower port"))?,
+    };
+    Ok(SocketAddr::new(bind.ip(), port))
 }
 
 /// Says it where it does not come between a program and the JSON it reads.
@@ -200,6 +265,25 @@ pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
         IpAddr::V6(_) => [0; 16].into(),
     };
     SocketAddr::new(ip, 0)
+}
+
+/// The same for the client port of bare packets with this number, counted from 1 over all client hosts: over raw IP and loopback
+/// each has an address of its own, and none is a Homa host's.
+pub fn bare_client_bind(driver: Driver, to: IpAddr, number: u16) -> Result<SocketAddr> {
+    let ip = match to {
+        IpAddr::V4(to) if driver == Driver::Raw && to.is_loopback() => {
+            let [high, low] = number.to_be_bytes();
+            Ipv4Addr::new(127, 1, high, low).into()
+        }
+        _ => {
+            ensure!(
+                driver != Driver::Raw || number == 1,
+                "over raw IP an address is one client port of bare packets: use --ports 1 --clients 1"
+            );
+            return Ok(client_bind(driver, to, 0));
+        }
+    };
+    Ok(SocketAddr::new(ip, 0))
 }
 
 /// The Homa side: a thread or more for each port.
@@ -275,7 +359,7 @@ mod tests {
         for report in [
             Report::Homa("127.0.0.1:1/99".parse().expect("an address")),
             Report::Homa("[fe80::1%3]:14600/99".parse().expect("an address")),
-            Report::Tcp("[::1]:7".parse().expect("an address")),
+            Report::Socket(Protocol::Tcp, "[::1]:7".parse().expect("an address")),
             Report::Ready,
             Report::Served(Protocol::Tcp, 5),
         ] {

@@ -349,6 +349,20 @@ fn one_size_one_at_a_time_as_json() {
 }
 
 #[test]
+fn the_floor_runs_beside_the_others_here_and_elsewhere() {
+    let words = ["bench", "--protocol", "udp,homa,tcp", "--duration", "0.2", "--json", "-"];
+    let output = run(&[&words[..], &["--workload", "w3", "--outstanding", "4", "--poll-us", "0"]].concat());
+    assert_clean(&output);
+    check_results(&json(&output.stdout), &["homa", "tcp", "udp"]);
+
+    let (_server, addr) = Serve::on_one_number(&["--protocol", "homa,udp"]);
+    let remote = ["--size", "1000000", "--outstanding", "2", "--protocol", "udp", "--servers", &addr];
+    let output = run(&[&words[..1], &words[3..], &remote[..]].concat());
+    assert_clean(&output);
+    check_results(&json(&output.stdout), &["udp"]);
+}
+
+#[test]
 fn a_workload_at_half_load_writes_report_and_results() {
     let scratch = Scratch::new("workload");
     let output = run(&["bench", "--duration", "0.5", "--out", &scratch.path("")]);

@@ -106,6 +106,7 @@ fn a_bench_alone_has_its_clients_at_other_addresses_than_its_servers() {
     };
     let bench = "bench --driver raw --clients 2 --size 2000 --outstanding 2 --duration 0.3 --json -";
     assert_clean(&run(&namespace, bench));
+    assert_clean(&run(&namespace, &format!("{bench} --protocol homa,udp")));
 }
 
 #[test]

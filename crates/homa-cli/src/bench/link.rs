@@ -1,4 +1,4 @@
-//! What the load generator needs of a protocol. Both protocols run under the same generator, thread for thread.
+//! What the load generator needs of a protocol. All protocols run under the same generator, thread for thread.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};

@@ -69,7 +69,7 @@ impl Plan {
     pub fn new(args: &BenchArgs) -> Result<Plan> {
         let workload = workload(args)?;
         let mut protocols = args.protocol.clone();
-        protocols.sort_by_key(|&protocol| protocol != Protocol::Homa);
+        protocols.sort_by_key(|protocol| Protocol::ALL.iter().position(|other| other == protocol));
         protocols.dedup();
         let load = match (args.gbps, args.load, args.outstanding) {
             _ if args.find_max => Load::FindMax,

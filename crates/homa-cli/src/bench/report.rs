@@ -129,12 +129,12 @@ fn shorts(out: &mut String, results: &Results) -> std::fmt::Result {
         }
         writeln!(out, "</tr>")?;
     }
-    if let Some((homa, tcp)) = results.pair() {
-        let (homa, tcp) = (&homa.short, &tcp.short);
-        write!(out, "<tr><td>TCP / Homa</td><td></td>")?;
-        for (tcp, homa) in [(tcp.p50_us, homa.p50_us), (tcp.p99_us, homa.p99_us), (tcp.p999_us, homa.p999_us)]
-        {
-            write!(out, "<td>{}</td>", ratio(tcp, homa))?;
+    for (homa, other) in results.against_homa() {
+        write!(out, "<tr><td>{} / Homa</td><td></td>", other.protocol.title())?;
+        let (homa, other) = (&homa.short, &other.short);
+        let pairs = [(other.p50_us, homa.p50_us), (other.p99_us, homa.p99_us), (other.p999_us, homa.p999_us)];
+        for (other, homa) in pairs {
+            write!(out, "<td>{}</td>", ratio(other, homa))?;
         }
         writeln!(out, "</tr>")?;
     }
@@ -248,7 +248,7 @@ fn settings(out: &mut String, results: &Results, workload: &str) -> std::fmt::Re
             "TCP",
             "one connection per client port and server port, NODELAY, framed by length, epoll".to_owned(),
         ),
-        ("polling before sleeping", format!("{} µs, both protocols, both sides", config.poll_us)),
+        ("polling before sleeping", format!("{} µs, every protocol, both sides", config.poll_us)),
         (
             "processors",
             match config.placement {

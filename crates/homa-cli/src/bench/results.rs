@@ -197,6 +197,12 @@ impl Results {
         Some((self.run(Protocol::Homa)?, self.run(Protocol::Tcp)?))
     }
 
+    /// Homa's run and each of the others, where Homa ran: then they are compared.
+    pub fn against_homa(&self) -> impl Iterator<Item = (&Run, &Run)> {
+        let others = self.runs.iter().filter(|run| run.protocol != Protocol::Homa);
+        self.run(Protocol::Homa).into_iter().flat_map(move |homa| others.clone().map(move |run| (homa, run)))
+    }
+
     /// The JSON, with a line feed at the end.
     pub fn json(&self) -> Result<Vec<u8>> {
         let mut text = serde_json::to_vec_pretty(self).context("cannot make JSON of the results")?;

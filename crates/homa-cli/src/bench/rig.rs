@@ -1,5 +1,6 @@
 //! The bench set up: servers, client ports and what slowdown is measured against.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,6 +19,8 @@ use super::rtt::{self, RttTable};
 use super::servers::Servers;
 use super::tally::Tally;
 use crate::args::Protocol;
+use crate::bare::client::{BareLink, BareLinkConfig};
+use crate::serve::bare_client_bind;
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
 
 /// Most of the time for measuring unloaded round trips.
@@ -54,11 +57,12 @@ impl<'a> Rig<'a> {
         for &protocol in &plan.protocols {
             let sent = match protocol {
                 Protocol::Homa => Arc::clone(&homa_sent),
-                Protocol::Tcp => Arc::default(),
+                _ => Arc::default(),
             };
             let links = match protocol {
                 Protocol::Homa => homa_link::open(plan, &servers.homa)?,
                 Protocol::Tcp => open_tcp(plan, &servers)?,
+                Protocol::Udp => open_bare(plan, &servers)?,
             };
             let count = |link| Box::new(Counted { link, sent: Arc::clone(&sent) }) as Box<dyn Link>;
             sides.push(Side { protocol, links: links.into_iter().map(count).collect(), sent });
@@ -95,7 +99,7 @@ impl<'a> Rig<'a> {
             ports: &plan.ports,
             servers: match protocol {
                 Protocol::Homa => servers.homa.len(),
-                Protocol::Tcp => servers.tcp.len(),
+                _ => servers.addrs(protocol).len(),
             },
             warmup,
             measured,
@@ -153,7 +157,7 @@ fn measure_unloaded(
 fn open_tcp(plan: &Plan, servers: &Servers) -> Result<Vec<Box<dyn Link>>> {
     let open = |&ports: &usize| {
         TcpLink::connect(TcpLinkConfig {
-            servers: servers.tcp.clone(),
+            servers: servers.addrs(Protocol::Tcp),
             ports,
             receivers: usize::from(plan.args.port_receivers),
             poll: plan.poll(),
@@ -163,6 +167,27 @@ fn open_tcp(plan: &Plan, servers: &Servers) -> Result<Vec<Box<dyn Link>>> {
         .map(|link| Box::new(link) as Box<dyn Link>)
     };
     plan.ports.iter().map(open).collect()
+}
+
+fn open_bare(plan: &Plan, servers: &Servers) -> Result<Vec<Box<dyn Link>>> {
+    let servers = servers.addrs(Protocol::Udp);
+    let to = servers.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |server| server.ip());
+    let mut number = 0;
+    let mut open = |&ports: &usize| {
+        let binds = (0..ports).map(|_| {
+            number += 1;
+            bare_client_bind(plan.args.driver, to, number)
+        });
+        BareLink::open(BareLinkConfig {
+            driver: plan.args.driver,
+            binds: binds.collect::<Result<_>>()?,
+            servers: servers.clone(),
+            poll: plan.poll(),
+            max_message: plan.workload.max_bytes().max(100),
+        })
+        .map(|link| Box::new(link) as Box<dyn Link>)
+    };
+    plan.ports.iter().map(&mut open).collect()
 }
 
 /// Counts what was sent.

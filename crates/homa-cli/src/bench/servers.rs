@@ -10,15 +10,15 @@ use homa::ServerAddr;
 use super::placement::Placement;
 use super::plan::Plan;
 use crate::addr;
-use crate::args::Protocol;
-use crate::serve::{FIRST_HOMA_PORT, Report};
+use crate::args::{Driver, Protocol};
+use crate::serve::{FIRST_HOMA_PORT, Report, bind_at, offset};
 
 /// Where requests go, and the processes that were started for it. Dropping it ends them.
 pub struct Servers {
     /// Every Homa server port of every server.
     pub homa: Vec<ServerAddr>,
-    /// Every TCP server port of every server.
-    pub tcp: Vec<SocketAddr>,
+    /// Every server port of the others, of every server.
+    others: Vec<(Protocol, SocketAddr)>,
     children: Vec<ServerProcess>,
 }
 
@@ -26,7 +26,7 @@ impl Servers {
     /// Starts a process per protocol, so that each protocol's time on the processors is its own; or names remote servers.
     /// Homa is always among them: slowdown is measured against it.
     pub fn start(plan: &Plan) -> Result<Servers> {
-        let mut servers = Servers { homa: Vec::new(), tcp: Vec::new(), children: Vec::new() };
+        let mut servers = Servers { homa: Vec::new(), others: Vec::new(), children: Vec::new() };
         if !plan.args.servers.is_empty() {
             servers.name_remote(plan)?;
             return Ok(servers);
@@ -38,7 +38,7 @@ impl Servers {
         if let Some(placement) = &placement {
             placement.enter_servers()?;
         }
-        for protocol in [Protocol::Homa, Protocol::Tcp] {
+        for protocol in Protocol::ALL {
             if protocol == Protocol::Homa || plan.protocols.contains(&protocol) {
                 let process = ServerProcess::start(plan, protocol, &mut servers)?;
                 servers.children.push(process);
@@ -55,12 +55,17 @@ impl Servers {
             let base = addr::resolve(name, homa::DEFAULT_UDP_PORT)?;
             for index in 0..plan.args.server_ports {
                 self.homa.push(ServerAddr { host: base, port: FIRST_HOMA_PORT + index });
-                let port =
-                    base.port().checked_add(index).context("--server-ports reaches beyond port 65535")?;
-                self.tcp.push(SocketAddr::new(base.ip(), port));
+                for &protocol in plan.protocols.iter().filter(|&&protocol| protocol != Protocol::Homa) {
+                    self.others.push((protocol, bind_at(offset(base, protocol)?, index)?));
+                }
             }
         }
         Ok(())
+    }
+
+    /// Every server port of a protocol, other than Homa, of every server.
+    pub fn addrs(&self, protocol: Protocol) -> Vec<SocketAddr> {
+        self.others.iter().filter(|(other, _)| *other == protocol).map(|(_, addr)| *addr).collect()
     }
 
     /// The process that serves this protocol; `None` if it is not ours.
@@ -86,7 +91,12 @@ impl ServerProcess {
         let program = std::env::current_exe().context("cannot find this program to start a server")?;
         let args = &plan.args;
         let mut command = Command::new(program);
-        command.args(["serve", "--until-stdin-ends", "--bind", "127.0.0.1:0", "--protocol", protocol.name()]);
+        let bind = match (protocol, args.driver) {
+            // Over raw IP an address is a host, and Homa's is one.
+            (Protocol::Udp, Driver::Raw) => "127.0.1.1:0",
+            _ => "127.0.0.1:0",
+        };
+        command.args(["serve", "--until-stdin-ends", "--bind", bind, "--protocol", protocol.name()]);
         command.arg(format!("--driver={}", args.driver.name()));
         command.arg(format!("--server-ports={}", args.server_ports));
         command.arg(format!("--server-threads={}", args.server_threads));
@@ -105,7 +115,7 @@ impl ServerProcess {
         loop {
             match server.report()? {
                 Some(Report::Homa(addr)) => servers.homa.push(addr),
-                Some(Report::Tcp(addr)) => servers.tcp.push(addr),
+                Some(Report::Socket(protocol, addr)) => servers.others.push((protocol, addr)),
                 Some(Report::Ready) => return Ok(server),
                 Some(Report::Served(..)) => bail!("the server process ended early"),
                 None => return Err(server.obituary()),

@@ -41,28 +41,42 @@ pub fn load(results: &Results) -> String {
     }
 }
 
+/// Protocols side by side: as many as a terminal is wide.
+const SIDE_BY_SIDE: usize = 2;
+
 fn slowdowns(out: &mut String, results: &Results) -> std::fmt::Result {
+    for (index, runs) in results.runs.chunks(SIDE_BY_SIDE).enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        let has = |wanted: &Run| runs.iter().any(|run| run.protocol == wanted.protocol);
+        let compared = results.pair().filter(|(homa, tcp)| has(homa) && has(tcp));
+        slowdowns_of(out, runs, compared)?;
+    }
+    Ok(())
+}
+
+fn slowdowns_of(out: &mut String, runs: &[Run], compared: Option<(&Run, &Run)>) -> std::fmt::Result {
     write!(out, "{:>14}", "")?;
-    for run in &results.runs {
+    for run in runs {
         write!(out, " |{:^40}", run.protocol.title())?;
     }
-    let compared = results.pair();
     writeln!(out, "{}", if compared.is_some() { " | TCP / Homa" } else { "" })?;
     write!(out, "{:>14}", "bytes up to")?;
-    for _ in &results.runs {
+    for _ in runs {
         write!(out, " |{:>9}{:>7}{:>8}{:>8}{:>8}", "count", "mean", "P50", "P99", "P99.9")?;
     }
     writeln!(out, "{}", if compared.is_some() { " |   P50    P99" } else { "" })?;
-    let rows = results.runs.first().map_or(0, |run| run.bins.len());
+    let rows = runs.first().map_or(0, |run| run.bins.len());
     for row in 0..rows {
-        let Some(first) = results.runs.first() else { break };
+        let Some(first) = runs.first() else { break };
         let label = if first.largest_row && row + 1 == rows {
             "largest 1 %".to_owned()
         } else {
             first.bins[row].max_bytes.to_string()
         };
         write!(out, "{label:>14}")?;
-        for run in &results.runs {
+        for run in runs {
             let bin = &run.bins[row];
             write!(out, " |{:>9}", bin.count)?;
             let values = [bin.slowdown_mean, bin.slowdown_p50, bin.slowdown_p99, bin.slowdown_p999];
@@ -92,11 +106,12 @@ fn shorts(out: &mut String, results: &Results) -> std::fmt::Result {
         write!(out, "{:>14}{:>9}", run.protocol.title(), short.count)?;
         writeln!(out, "{:>10.1}{:>10.1}{:>10.1}", short.p50_us, short.p99_us, short.p999_us)?;
     }
-    if let Some((homa, tcp)) = results.pair() {
-        let (homa, tcp) = (&homa.short, &tcp.short);
-        let pairs = [(tcp.p50_us, homa.p50_us), (tcp.p99_us, homa.p99_us), (tcp.p999_us, homa.p999_us)];
-        let ratios = pairs.map(|(tcp, homa)| ratio(tcp, homa));
-        writeln!(out, "{:>14}{:>9}{:>10}{:>10}{:>10}", "TCP / Homa", "", ratios[0], ratios[1], ratios[2])?;
+    for (homa, other) in results.against_homa() {
+        let label = format!("{} / Homa", other.protocol.title());
+        let (homa, other) = (&homa.short, &other.short);
+        let pairs = [(other.p50_us, homa.p50_us), (other.p99_us, homa.p99_us), (other.p999_us, homa.p999_us)];
+        let ratios = pairs.map(|(other, homa)| ratio(other, homa));
+        writeln!(out, "{label:>15}{:>8}{:>10}{:>10}{:>10}", "", ratios[0], ratios[1], ratios[2])?;
     }
     Ok(())
 }
@@ -154,6 +169,7 @@ pub fn ratio(above: f64, below: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Protocol;
     use crate::bench::samples;
 
     #[test]
@@ -165,6 +181,18 @@ mod tests {
             assert!(text.contains(word), "{word} is missing:\n{text}");
         }
         assert!(!text.contains("CLOSED-LOOP"));
+    }
+
+    #[test]
+    fn more_than_two_protocols_stand_below_each_other_and_each_is_compared() {
+        let mut results = samples::both();
+        let mut bare = results.runs[1].clone();
+        bare.protocol = Protocol::Udp;
+        results.runs.push(bare);
+        let text = render(&results, "W4");
+        assert!(text.contains("TCP / Homa") && text.contains("bare UDP / Homa"), "{text}");
+        assert_eq!(text.matches("bytes up to").count(), 2, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
     }
 
     #[test]

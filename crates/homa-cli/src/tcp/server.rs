@@ -15,6 +15,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::frame::{Frame, FrameReader, FrameWriter, Header, ONE_WAY, ONE_WAY_BYTES, Progress};
 use super::{READ_BUDGET, Spin};
+use crate::serve::bind_at;
 
 /// Queued answers of a connection beyond which nothing more is read from it: a client that does not read its answers
 /// costs bounded memory. Above the largest burst of a well-behaved client: 200 requests of 1 MB.
@@ -97,11 +98,7 @@ impl TcpServer {
 }
 
 fn listen(bind: SocketAddr, index: u16) -> Result<TcpListener> {
-    let mut addr = bind;
-    if bind.port() != 0 {
-        let port = bind.port().checked_add(index).context("--server-ports reaches beyond port 65535")?;
-        addr.set_port(port);
-    }
+    let addr = bind_at(bind, index)?;
     TcpListener::bind(addr).with_context(|| format!("cannot listen on TCP {addr}"))
 }
 
