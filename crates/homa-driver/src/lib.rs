@@ -4,6 +4,7 @@
 //!
 //! - [`udp::UdpDriver`]: Homa packets as UDP payload, on any Linux, without privileges.
 //! - [`raw::RawDriver`]: Homa packets in IP itself (protocol 146), as Linux Homa has them; needs CAP_NET_RAW.
+//! - [`xdp::XdpDriver`]: frames straight from a network device's receive queues (AF_XDP); needs CAP_NET_ADMIN and others.
 //! - [`pcap::PcapDriver`]: a wrapper that writes every packet to a capture that Wireshark opens.
 //! - [`fault::FaultDriver`]: a wrapper that loses, doubles, reorders, corrupts and delays, by a seed.
 //!
@@ -23,6 +24,7 @@ pub mod pcap;
 pub mod raw;
 mod socket;
 pub mod udp;
+pub mod xdp;
 
 /// IP protocol number of Homa.
 pub const PROTOCOL_HOMA: u8 = 146;
@@ -30,3 +32,4 @@ pub const PROTOCOL_HOMA: u8 = 146;
 pub use burst::{BURST_PACKETS, KeptFrame, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};
 pub use driver::{BufferSizes, Driver, DriverStats, Refusal, SendErrors, TxPacket, Unreachable};
 pub use filter::ReceiveFilter;
+pub use socket::Carrier;

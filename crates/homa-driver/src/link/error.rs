@@ -85,6 +85,75 @@ pub enum LinkError {
         /// The setting that says how many.
         setting: &'static str,
     },
+    /// The device runs another XDP program.
+    #[error(
+        "interface {name} runs the XDP program {program} already, and takes one only: end the process that has it, detach it \
+         (ip link set {name} xdp off), or use the UDP driver (--driver udp)"
+    )]
+    ProgramAttached {
+        /// The device.
+        name: String,
+        /// Name and id of the program, as far as the kernel tells them.
+        program: String,
+    },
+    /// Another AF_XDP socket has the queue.
+    #[error(
+        "queue {queue} of {name} has another AF_XDP socket: end the process that has it, or name other queues"
+    )]
+    QueueTaken {
+        /// The device.
+        name: String,
+        /// The queue.
+        queue: u32,
+    },
+    /// The device has fewer queues.
+    #[error("interface {name} has no receive queue {queue}: its queues are 0 to {last}")]
+    NoSuchQueue {
+        /// The device.
+        name: String,
+        /// The queue that was named.
+        queue: u32,
+        /// The last one that there is.
+        last: u32,
+    },
+    /// The kernel has no AF_XDP.
+    #[error(
+        "this kernel has no AF_XDP, by which {name} was to be opened: use the packet or the UDP driver (--driver udp)"
+    )]
+    NoXdp {
+        /// The device.
+        name: String,
+    },
+    /// The process may not lock the memory of the frames.
+    #[error(
+        "frames for {name} need {kib} KiB of locked memory: allow it (ulimit -l {kib}), give the capability CAP_IPC_LOCK, or ask \
+         for fewer frames"
+    )]
+    Locked {
+        /// The device.
+        name: String,
+        /// Needed, in KiB.
+        kib: usize,
+    },
+    /// Packets of the device's MTU do not fit a frame, and the kernel takes no packet in several.
+    #[error(
+        "interface {name} has an MTU of {mtu}, and AF_XDP of this kernel takes {most} at most: lower it (ip link set {name} mtu \
+         {most}), or run Linux 6.6"
+    )]
+    MtuTooLarge {
+        /// The device.
+        name: String,
+        /// Its MTU in bytes.
+        mtu: usize,
+        /// The largest that fits, in bytes.
+        most: usize,
+    },
+    /// The device was to read and write frames itself.
+    #[error("interface {name} cannot read and write frames itself (zero-copy): let the kernel copy them")]
+    NoZeroCopy {
+        /// The device.
+        name: String,
+    },
     /// The port cannot be had from the kernel.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -98,6 +167,20 @@ pub enum LinkError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+impl LinkError {
+    /// The process lacks these capabilities, for this path on a device.
+    pub(crate) fn no_capability(
+        path: &'static str,
+        interface: String,
+        capability: &'static str,
+        setcap: &'static str,
+    ) -> LinkError {
+        let program = std::env::current_exe().map(|path| path.display().to_string());
+        let program = program.unwrap_or_else(|_| "PROGRAM".to_owned());
+        LinkError::NoCapability { path, interface, capability, setcap, program }
+    }
 }
 
 fn list(ips: &[IpAddr]) -> String {

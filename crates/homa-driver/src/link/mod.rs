@@ -9,7 +9,7 @@ mod error;
 pub(crate) mod frame;
 pub(crate) mod interface;
 pub(crate) mod neighbour;
-mod netlink;
+pub(crate) mod netlink;
 pub(crate) mod reserve;
 
 #[allow(unused_imports, reason = "as above: its users come next")]

@@ -17,6 +17,9 @@ const ANSWER_BYTES: usize = 4_096;
 /// The kernel answers within the call that asks; this is for a kernel that does not.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+const LINK_BYTES: usize = 16;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_PROG_ID: u16 = 4;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 /// To be used: resolve it.
@@ -46,13 +49,13 @@ pub(super) enum Neighbour {
 
 /// A socket for such questions, in the network namespace that it was opened in.
 #[derive(Debug)]
-pub(super) struct Netlink {
+pub(crate) struct Netlink {
     socket: Socket,
     sequence: u32,
 }
 
 impl Netlink {
-    pub(super) fn open() -> io::Result<Netlink> {
+    pub(crate) fn open() -> io::Result<Netlink> {
         let socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW.cloexec(), None)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         Ok(Netlink { socket, sequence: 0 })
@@ -90,6 +93,13 @@ impl Netlink {
     pub(super) fn seek(&mut self, interface: u32, ip: IpAddr) -> io::Result<()> {
         let flags = (libc::NLM_F_ACK | libc::NLM_F_CREATE) as u16;
         self.ask(libc::RTM_NEWNEIGH, flags, &neighbour_request(interface, ip, NTF_USE)).map(|_| ())
+    }
+
+    /// Id of the XDP program that is attached to a device, if there is one.
+    pub(crate) fn xdp_program(&mut self, interface: u32) -> io::Result<Option<u32>> {
+        let mut request = vec![0; LINK_BYTES];
+        request[4..8].copy_from_slice(&interface.to_ne_bytes());
+        Ok(parse_xdp_program(&self.ask(libc::RTM_GETLINK, 0, &request)?))
     }
 
     /// Sends a request and returns what the answer has behind its header; nothing for a mere acknowledgement.
@@ -133,6 +143,12 @@ fn parse_answer(bytes: &[u8], sequence: u32) -> Option<io::Result<Vec<u8>>> {
         0 => Ok(Vec::new()),
         errno => Err(io::Error::from_raw_os_error(errno.wrapping_neg())),
     })
+}
+
+fn parse_xdp_program(body: &[u8]) -> Option<u32> {
+    let find = |bytes, kind| attributes(bytes).into_iter().find(|(k, _)| *k == kind).map(|(_, data)| data);
+    let xdp = find(body.get(LINK_BYTES..)?, IFLA_XDP)?;
+    u32_at(find(xdp, IFLA_XDP_PROG_ID)?, 0)
 }
 
 /// `None` for routes that lead nowhere or to many.

@@ -18,13 +18,13 @@ mod refuse;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
 use crate::filter::ReceiveFilter;
 pub use crate::socket::BindError;
-use crate::socket::{Carrier, PacketSocket, SocketConfig};
+use crate::socket::{Carrier, PacketSocket, SocketConfig, watch_all};
 use refuse::Refuser;
 
 /// Largest Homa packet in bytes: 65,535 less an IPv4 header of 20, and the same for IPv6.
@@ -216,26 +216,4 @@ impl Driver for RawDriver {
     fn stats(&self) -> DriverStats {
         self.sockets.iter().map(PacketSocket::stats).fold(DriverStats::default(), DriverStats::plus)
     }
-}
-
-/// A descriptor that is readable when one of these is.
-fn watch_all(fds: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
-    // SAFETY: takes a flag only.
-    let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-    if epoll < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just opened, and nobody else's.
-    let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
-    for fd in fds {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        // SAFETY: both descriptors are open, and the event is one that the kernel only reads.
-        let result = unsafe {
-            libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event)
-        };
-        if result != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(epoll)
 }

@@ -5,11 +5,12 @@ mod control;
 mod error;
 mod error_queue;
 mod link;
-mod option;
+pub(crate) mod option;
 mod path_mtu;
 mod rx;
 mod steer;
 mod tx;
+mod watch;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -31,6 +32,7 @@ pub(crate) use option::set as set_option;
 use path_mtu::PathMtus;
 use rx::RxRing;
 use tx::TxRing;
+pub(crate) use watch::watch_all;
 
 /// Reports of unreachable peers that wait for [`PacketSocket::poll_unreachable`]; the oldest go when there are more.
 const UNREACHABLE_MAX: usize = 64;
@@ -43,11 +45,12 @@ const ERRORS_PER_CALL: usize = 64;
 const TRIES_WITH_REPORTS: u32 = 4;
 
 /// What carries Homa packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
-    /// UDP datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Carrier {
+    /// UDP datagrams. A peer is an address and a UDP port.
+    #[default]
     Udp,
-    /// IP itself.
+    /// IP itself (protocol 146), as Linux Homa has them. A peer is an address.
     Ip,
 }
 

@@ -54,7 +54,7 @@ pub fn poll_readable(fd: BorrowedFd<'_>) {
 }
 
 /// Receives exactly this many packets.
-pub fn receive_packets(driver: &mut impl Driver, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
+pub fn receive_packets(driver: &mut (impl Driver + ?Sized), count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut burst = RxBurst::new();
     let mut got = Vec::new();
     while got.len() < count {

@@ -86,9 +86,16 @@ fn await_path(pair: &[Namespace; 2], ips: [&'static str; 2]) -> Result<(), Strin
 /// Two namespaces joined by a veth (`v0` in the first, `v1` in the second) of this MTU, with the addresses [`V4`] and [`V6`].
 /// `None`, with the reason printed, where that needs a privilege or a tool that the test lacks.
 pub fn pair(mtu: u32) -> Option<[Namespace; 2]> {
+    pair_with(mtu, 1)
+}
+
+/// As [`pair`], each end of the veth with so many queues each way.
+pub fn pair_with(mtu: u32, queues: u32) -> Option<[Namespace; 2]> {
     let join = || {
         let pair = [Namespace::new()?, Namespace::new()?];
-        pair[0].ip(&format!("link add v0 type veth peer name v1 netns {}", pair[1].thread_id))?;
+        let count = format!("numtxqueues {queues} numrxqueues {queues}");
+        let netns = pair[1].thread_id;
+        pair[0].ip(&format!("link add v0 {count} type veth peer name v1 {count} netns {netns}"))?;
         for (i, namespace) in pair.iter().enumerate() {
             namespace.ip(&format!("link set v{i} mtu {mtu}"))?;
             namespace.ip(&format!("addr add {}/24 dev v{i}", V4[i]))?;

@@ -1,0 +1,271 @@
+//! Programs of the kernel's virtual machine (eBPF), written as calls: one instruction each, with labels for jumps.
+
+/// A register. The machine gives R1 to R5 to a helper as its arguments, loses them by the call, and takes R0 as the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Register {
+    R0,
+    R1,
+    R2,
+    R3,
+    R6,
+    R7,
+    R8,
+}
+
+impl Register {
+    fn number(self) -> u8 {
+        match self {
+            Register::R0 => 0,
+            Register::R1 => 1,
+            Register::R2 => 2,
+            Register::R3 => 3,
+            Register::R6 => 6,
+            Register::R7 => 7,
+            Register::R8 => 8,
+        }
+    }
+}
+
+/// Bytes that a load takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    One,
+    Two,
+    Four,
+}
+
+/// An instruction as the kernel takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Instruction {
+    code: u8,
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+const _: () = assert!(size_of::<Instruction>() == 8);
+
+/// A place to jump to. It is made before it is placed, since programs jump forward only.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Label(usize);
+
+// Classes, from linux/bpf_common.h and linux/bpf.h; libc has those of the classic machine only.
+const CLASS_LOAD_DOUBLE: u8 = 0x00;
+const CLASS_LOAD: u8 = 0x01;
+const CLASS_JUMP: u8 = 0x05;
+/// Compares the lower 32 bits.
+const CLASS_JUMP32: u8 = 0x06;
+const CLASS_ALU64: u8 = 0x07;
+
+const SOURCE_REGISTER: u8 = 0x08;
+const MODE_MEMORY: u8 = 0x60;
+const WIDTH_DOUBLE: u8 = 0x18;
+const OP_ADD: u8 = 0x00;
+const OP_AND: u8 = 0x50;
+const OP_MOVE: u8 = 0xb0;
+const JUMP_ALWAYS: u8 = 0x00;
+const JUMP_EQUAL: u8 = 0x10;
+const JUMP_GREATER: u8 = 0x20;
+const JUMP_UNEQUAL: u8 = 0x50;
+const JUMP_CALL: u8 = 0x80;
+const JUMP_EXIT: u8 = 0x90;
+
+/// In the place of a source register: the immediate of the load is a map's descriptor.
+const PSEUDO_MAP_FD: u8 = 1;
+
+/// A program in the making.
+#[derive(Debug, Default)]
+pub(super) struct Assembler {
+    code: Vec<Instruction>,
+    /// Where each label is placed.
+    places: Vec<Option<usize>>,
+    /// Jumps whose offset is to be filled in, with where they go.
+    jumps: Vec<(usize, Label)>,
+}
+
+impl Assembler {
+    /// A label, to be placed once.
+    pub(super) fn label(&mut self) -> Label {
+        self.places.push(None);
+        Label(self.places.len() - 1)
+    }
+
+    /// Places a label before the next instruction.
+    pub(super) fn place(&mut self, label: Label) {
+        let before = self.places[label.0].replace(self.code.len());
+        assert!(before.is_none(), "a label is placed once");
+    }
+
+    fn push(&mut self, code: u8, destination: Register, source: u8, offset: i16, immediate: i32) {
+        let destination = destination.number();
+        // The structure has the two as bit fields, whose order follows that of the bytes.
+        let registers = if cfg!(target_endian = "little") {
+            destination | source << 4
+        } else {
+            destination << 4 | source
+        };
+        self.code.push(Instruction { code, registers, offset, immediate });
+    }
+
+    fn push_jump(&mut self, code: u8, left: Register, right: u8, number: u32, to: Label) {
+        self.jumps.push((self.code.len(), to));
+        self.push(code, left, right, 0, number as i32);
+    }
+
+    /// `to = from[offset..]`, zero-extended, in the byte order of this machine.
+    pub(super) fn load(&mut self, width: Width, to: Register, from: Register, offset: i16) {
+        let width = match width {
+            Width::Four => 0x00,
+            Width::Two => 0x08,
+            Width::One => 0x10,
+        };
+        self.push(CLASS_LOAD | width | MODE_MEMORY, to, from.number(), offset, 0);
+    }
+
+    /// `to = from`.
+    pub(super) fn copy(&mut self, to: Register, from: Register) {
+        self.push(CLASS_ALU64 | OP_MOVE | SOURCE_REGISTER, to, from.number(), 0, 0);
+    }
+
+    /// `to = number`.
+    pub(super) fn set(&mut self, to: Register, number: u32) {
+        self.push(CLASS_ALU64 | OP_MOVE, to, 0, 0, number as i32);
+    }
+
+    /// `to += number`.
+    pub(super) fn add(&mut self, to: Register, number: u32) {
+        self.push(CLASS_ALU64 | OP_ADD, to, 0, 0, number as i32);
+    }
+
+    /// `to &= number`.
+    pub(super) fn and(&mut self, to: Register, number: u32) {
+        self.push(CLASS_ALU64 | OP_AND, to, 0, 0, number as i32);
+    }
+
+    /// Goes on at the label.
+    pub(super) fn jump(&mut self, to: Label) {
+        self.push_jump(CLASS_JUMP | JUMP_ALWAYS, Register::R0, 0, 0, to);
+    }
+
+    /// Goes on at the label if the register's lower 32 bits are this number.
+    pub(super) fn jump_if(&mut self, register: Register, number: u32, to: Label) {
+        self.push_jump(CLASS_JUMP32 | JUMP_EQUAL, register, 0, number, to);
+    }
+
+    /// Goes on at the label unless the register's lower 32 bits are this number.
+    pub(super) fn jump_unless(&mut self, register: Register, number: u32, to: Label) {
+        self.push_jump(CLASS_JUMP32 | JUMP_UNEQUAL, register, 0, number, to);
+    }
+
+    /// Goes on at the label if the left register is greater, both taken as unsigned.
+    pub(super) fn jump_if_greater(&mut self, left: Register, right: Register, to: Label) {
+        self.push_jump(CLASS_JUMP | JUMP_GREATER | SOURCE_REGISTER, left, right.number(), 0, to);
+    }
+
+    /// `to =` the map with this descriptor. Takes two instructions.
+    pub(super) fn load_map(&mut self, to: Register, descriptor: i32) {
+        let code = CLASS_LOAD_DOUBLE | WIDTH_DOUBLE;
+        self.push(code, to, PSEUDO_MAP_FD, 0, descriptor);
+        self.push(0, Register::R0, 0, 0, 0);
+    }
+
+    /// Calls a helper of the kernel by its number.
+    pub(super) fn call(&mut self, helper: u32) {
+        self.push(CLASS_JUMP | JUMP_CALL, Register::R0, 0, 0, helper as i32);
+    }
+
+    /// Ends the program; its result is R0.
+    pub(super) fn exit(&mut self) {
+        self.push(CLASS_JUMP | JUMP_EXIT, Register::R0, 0, 0, 0);
+    }
+
+    /// The program, with every jump resolved.
+    pub(super) fn finish(mut self) -> Vec<Instruction> {
+        for (at, label) in self.jumps {
+            let target = self.places[label.0].expect("a label that is jumped to is placed");
+            assert!(target > at && target < self.code.len(), "jumps go forward, to an instruction");
+            self.code[at].offset =
+                i16::try_from(target - at - 1).expect("a program of less than 32,768 instructions");
+        }
+        self.code
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Register::{R0, R1, R2, R6, R7, R8};
+    use super::*;
+
+    /// The instructions' code, destination, source, offset and immediate.
+    fn fields(program: &[Instruction]) -> Vec<(u8, u8, u8, i16, i32)> {
+        let half =
+            |byte: u8, low: bool| if low == cfg!(target_endian = "little") { byte & 15 } else { byte >> 4 };
+        let of = |i: &Instruction| {
+            (i.code, half(i.registers, true), half(i.registers, false), i.offset, i.immediate)
+        };
+        program.iter().map(of).collect()
+    }
+
+    #[test]
+    fn each_call_is_the_instruction_that_the_kernel_documents() {
+        // Opcodes as in the kernel's "BPF Instruction Set Architecture".
+        let mut program = Assembler::default();
+        program.load(Width::One, R1, R7, 23);
+        program.load(Width::Two, R1, R7, 12);
+        program.load(Width::Four, R8, R6, 4);
+        program.copy(R2, R7);
+        program.set(R0, 2);
+        program.add(R2, 42);
+        program.and(R1, 0xff3f);
+        program.load_map(R1, 9);
+        program.call(51);
+        program.exit();
+        let expected = [
+            (0x71, 1, 7, 23, 0),
+            (0x69, 1, 7, 12, 0),
+            (0x61, 8, 6, 4, 0),
+            (0xbf, 2, 7, 0, 0),
+            (0xb7, 0, 0, 0, 2),
+            (0x07, 2, 0, 0, 42),
+            (0x57, 1, 0, 0, 0xff3f),
+            (0x18, 1, 1, 0, 9),
+            (0x00, 0, 0, 0, 0),
+            (0x85, 0, 0, 0, 51),
+            (0x95, 0, 0, 0, 0),
+        ];
+        assert_eq!(fields(&program.finish()), expected);
+    }
+
+    #[test]
+    fn jumps_count_the_instructions_that_they_skip() {
+        let mut program = Assembler::default();
+        let (near, far) = (program.label(), program.label());
+        program.jump_if(R1, 7, near);
+        program.jump_unless(R1, u32::MAX, far);
+        program.jump_if_greater(R2, R8, far);
+        program.place(near);
+        program.jump(far);
+        program.set(R0, 0);
+        program.place(far);
+        program.exit();
+        let expected = [
+            (0x16, 1, 0, 2, 7),
+            (0x56, 1, 0, 3, -1),
+            (0x2d, 2, 8, 2, 0),
+            (0x05, 0, 0, 1, 0),
+            (0xb7, 0, 0, 0, 0),
+            (0x95, 0, 0, 0, 0),
+        ];
+        assert_eq!(fields(&program.finish()), expected);
+    }
+
+    #[test]
+    #[should_panic(expected = "is placed")]
+    fn a_jump_to_nowhere_is_a_mistake() {
+        let mut program = Assembler::default();
+        let nowhere = program.label();
+        program.jump(nowhere);
+        program.finish();
+    }
+}

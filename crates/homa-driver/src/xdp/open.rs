@@ -1,0 +1,243 @@
+//! From a configuration to a device whose packets come: the program, the frames, a socket for each queue.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::bpf::{self, Place};
+use super::program::{self, Ours};
+use super::socket::{Failed, RingSizes, Step, Wishes, XdpSocket};
+use super::umem::{HELD_BY_BURSTS, Umem};
+use super::{XdpConfig, XdpMode, device};
+use crate::link::LinkError;
+use crate::link::frame::ETHERNET_BYTES;
+use crate::link::interface::Interface;
+
+/// Bytes in front of a received frame that the kernel keeps for programs (`XDP_PACKET_HEADROOM`).
+const HEADROOM_BYTES: usize = 256;
+
+/// Lengths of a frame that the kernel takes with pages of 4 KiB.
+const FRAME_BYTES: [usize; 2] = [2_048, 4_096];
+
+/// Entries of a transmit ring: enough for the bursts of a drive round, and what waits beyond is better ordered by the protocol.
+const SEND_FRAMES: u32 = 512;
+
+/// How often, and how many milliseconds apart, it is tried to attach to a device that another program is leaving.
+const ATTACH_TRIES: u32 = 25;
+const ATTACH_PAUSE_MS: u64 = 4;
+
+/// How packets lie in frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) frame_bytes: usize,
+    /// Whether a packet may take several frames.
+    pub(super) several: bool,
+}
+
+impl Layout {
+    /// For a device of this MTU.
+    fn for_mtu(mtu: usize) -> Layout {
+        let longest = mtu + ETHERNET_BYTES;
+        let fits = FRAME_BYTES.into_iter().find(|bytes| longest <= bytes - HEADROOM_BYTES);
+        Layout { frame_bytes: fits.unwrap_or(FRAME_BYTES[1]), several: fits.is_none() }
+    }
+
+    /// Most bytes that a device's frame may have for one of ours to take it.
+    pub(super) fn one_frame_max() -> usize {
+        FRAME_BYTES[1] - HEADROOM_BYTES
+    }
+}
+
+/// What a driver is made of.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// The program is attached for as long as this is open.
+    pub(super) attachment: OwnedFd,
+    pub(super) place: Place,
+    pub(super) sockets: Vec<XdpSocket>,
+    pub(super) umem: Arc<Umem>,
+    pub(super) layout: Layout,
+}
+
+/// A device with what is asked of it.
+pub(super) struct Opening<'a> {
+    pub(super) config: &'a XdpConfig,
+    pub(super) interface: &'a Interface,
+    pub(super) mtu: usize,
+    pub(super) ours: Ours,
+}
+
+impl Opening<'_> {
+    /// Opens everything. What was opened goes with an error.
+    pub(super) fn open(&self, queues: &[u32]) -> Result<Opened, LinkError> {
+        let layout = Layout::for_mtu(self.mtu);
+        let umem = Arc::new(self.frames(layout, queues.len() as u32)?);
+        let last = queues.iter().max().map_or(0, |&queue| queue);
+        let map =
+            bpf::socket_map(last + 1).map_err(|error| self.refused("making a map of sockets", error))?;
+        let program = bpf::load(&program::build(&self.ours, map.as_raw_fd()));
+        let program = program.map_err(|error| self.refused("loading the XDP program", error))?;
+        let (attachment, place) = self.attach(&program)?;
+        let mut sockets: Vec<XdpSocket> = Vec::with_capacity(queues.len());
+        for &queue in queues {
+            let wishes = self.wishes(place, layout);
+            let sizes = RingSizes { receive: self.config.receive_frames(), send: SEND_FRAMES };
+            let socket =
+                XdpSocket::open((self.interface.index, queue), &umem, sockets.first(), wishes, sizes);
+            let socket = socket.map_err(|failed| self.no_socket(queue, failed, wishes, &umem))?;
+            sockets.push(socket);
+        }
+        for (&queue, socket) in queues.iter().zip(&sockets) {
+            bpf::map_socket(map.as_fd(), queue, socket.fd())
+                .map_err(|error| self.refused("entering a socket into the map", error))?;
+        }
+        Ok(Opened { attachment, place, sockets, umem, layout })
+    }
+
+    fn wishes(&self, place: Place, layout: Layout) -> Wishes {
+        let copy_flag = match self.config.zero_copy {
+            // A program in the kernel's receive path sees packets that the device has given up already.
+            _ if place == Place::Generic => libc::XDP_COPY,
+            None => 0,
+            Some(true) => libc::XDP_ZEROCOPY,
+            Some(false) => libc::XDP_COPY,
+        };
+        Wishes { copy_flag, several_frames: layout.several }
+    }
+
+    /// As many frames as all fill rings have places, those that may be held beside them, and those for sending.
+    fn frames(&self, layout: Layout, queues: u32) -> Result<Umem, LinkError> {
+        let held = self.config.kept_frames.saturating_add(HELD_BY_BURSTS);
+        let receive = u64::from(self.config.receive_frames()) * u64::from(queues) + u64::from(held);
+        let bytes = (receive + u64::from(SEND_FRAMES)).saturating_mul(layout.frame_bytes as u64);
+        if bytes > u64::from(u32::MAX) {
+            return Err(self.no_memory(bytes as usize));
+        }
+        Umem::new(layout.frame_bytes, receive as u32, SEND_FRAMES, held)
+            .map_err(|_| self.no_memory(bytes as usize))
+    }
+
+    fn no_memory(&self, bytes: usize) -> LinkError {
+        let setting = "receive_frames, kept_frames, or the number of queues";
+        LinkError::NoMemory { name: self.interface.name.clone(), bytes, setting }
+    }
+
+    /// Attaches the program where the configuration says, or where the device takes it.
+    fn attach(&self, program: &OwnedFd) -> Result<(OwnedFd, Place), LinkError> {
+        let places = match self.config.mode {
+            XdpMode::Auto => &[Place::Native, Place::Generic][..],
+            XdpMode::Native => &[Place::Native],
+            XdpMode::Generic => &[Place::Generic],
+        };
+        let (mut native, name) = (None, &self.interface.name);
+        for &place in places {
+            match self.attach_at(program, place) {
+                Ok(attachment) => {
+                    if let Some(error) = native {
+                        tracing::warn!(
+                            "{name} takes no XDP program in its driver ({error}), as at its MTU of {}: packets of it come \
+                             through the kernel's generic mode, which any device has",
+                            self.mtu
+                        );
+                    }
+                    return Ok((attachment, place));
+                }
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
+                    return Err(self.taken());
+                }
+                Err(error) if is_no_permission(&error) => {
+                    return Err(self.refused("attaching the XDP program", error));
+                }
+                Err(error) => native = Some(error),
+            }
+        }
+        let error = native.expect("at least one place was tried");
+        Err(self.refused("attaching the XDP program", error))
+    }
+
+    /// Waits a bounded time for a program that is about to go.
+    fn attach_at(&self, program: &OwnedFd, place: Place) -> io::Result<OwnedFd> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match bpf::attach(program.as_fd(), self.interface.index, place) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries < ATTACH_TRIES => {
+                    thread::sleep(Duration::from_millis(ATTACH_PAUSE_MS));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Another program has the device.
+    fn taken(&self) -> LinkError {
+        let id = device::attached_program(self.interface.index);
+        let program = match (id, id.and_then(bpf::name_of_program)) {
+            (Some(id), Some(name)) => format!("{name} (id {id})"),
+            (Some(id), None) => format!("id {id}"),
+            (None, _) => "which has no name".to_owned(),
+        };
+        LinkError::ProgramAttached { name: self.interface.name.clone(), program }
+    }
+
+    fn no_socket(&self, queue: u32, failed: Failed, wishes: Wishes, umem: &Umem) -> LinkError {
+        let name = self.interface.name.clone();
+        match (failed.step, failed.error.raw_os_error()) {
+            (Step::Open, Some(libc::EAFNOSUPPORT)) => LinkError::NoXdp { name },
+            (Step::Register, Some(libc::ENOBUFS)) => {
+                LinkError::Locked { name, kib: umem.area().len().div_ceil(1 << 10) }
+            }
+            (Step::Bind, Some(libc::EBUSY)) => LinkError::QueueTaken { name, queue },
+            (Step::Bind, Some(libc::EINVAL)) if wishes.several_frames => {
+                LinkError::MtuTooLarge { name, mtu: self.mtu, most: Layout::one_frame_max() - ETHERNET_BYTES }
+            }
+            (Step::Bind, Some(libc::EOPNOTSUPP | libc::EINVAL)) if wishes.copy_flag == libc::XDP_ZEROCOPY => {
+                LinkError::NoZeroCopy { name }
+            }
+            (Step::Open, _) => self.refused("opening a socket", failed.error),
+            (Step::Register, _) => self.refused("registering frames", failed.error),
+            (Step::Rings, _) => self.refused("mapping the rings", failed.error),
+            (Step::Bind, _) => self.refused("binding to a queue", failed.error),
+        }
+    }
+
+    fn refused(&self, step: &'static str, source: io::Error) -> LinkError {
+        let name = self.interface.name.clone();
+        if is_no_permission(&source) {
+            return LinkError::no_capability(
+                "AF_XDP",
+                name,
+                "capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF",
+                "cap_net_raw,cap_net_admin,cap_bpf",
+            );
+        }
+        LinkError::System { name, step, source }
+    }
+}
+
+/// Loading and attaching say EPERM; so does a kernel before 5.11 where RLIMIT_MEMLOCK does not suffice for a map.
+fn is_no_permission(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EPERM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_takes_one_frame_where_one_can_hold_it() {
+        for (mtu, frame_bytes, several) in [
+            (1_280, 2_048, false),
+            (1_500, 2_048, false),
+            (1_778, 2_048, false),
+            (1_779, 4_096, false),
+            (3_826, 4_096, false),
+            (3_827, 4_096, true),
+            (9_000, 4_096, true),
+        ] {
+            assert_eq!(Layout::for_mtu(mtu), Layout { frame_bytes, several }, "MTU {mtu}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The program that a device runs on every frame: what is ours goes to the socket of its receive queue, and everything else goes
+//! on into the kernel as if there was no program.
+
+use std::net::IpAddr;
+
+use super::assembler::Register::{R0, R1, R2, R3, R6, R7, R8};
+use super::assembler::{Assembler, Instruction, Label, Width};
+use crate::PROTOCOL_HOMA;
+
+/// What the program can end with: the kernel takes the frame.
+const XDP_PASS: u32 = 2;
+
+/// The helper that gives a frame to the socket of a map, by its number.
+const REDIRECT_MAP: u32 = 51;
+
+// Offsets in `struct xdp_md`, what the program is called with.
+const CONTEXT_DATA: i16 = 0;
+const CONTEXT_DATA_END: i16 = 4;
+const CONTEXT_QUEUE: i16 = 16;
+
+const ETHER_BYTES: i16 = 14;
+const ETHER_TYPE: i16 = 12;
+const IPV4_BYTES: i16 = 20;
+const IPV6_BYTES: i16 = 40;
+const UDP_BYTES: i16 = 8;
+/// Offset of the destination port in a UDP header.
+const UDP_TO: i16 = 2;
+
+/// Version 4 and a header of five words: without options.
+const IPV4_PLAIN: u32 = 0x45;
+/// The bits of the fragment field that every fragment has some of: more to come, and the offset.
+const IPV4_FRAGMENT: u16 = 0x3fff;
+
+/// Which packets are ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ours {
+    /// The UDP port, or `None` for packets in IP itself.
+    pub(super) udp_port: Option<u16>,
+    /// Our addresses.
+    pub(super) ips: Vec<IpAddr>,
+}
+
+impl Ours {
+    fn protocol(&self) -> u32 {
+        match self.udp_port {
+            Some(_) => libc::IPPROTO_UDP as u32,
+            None => u32::from(PROTOCOL_HOMA),
+        }
+    }
+
+    /// Bytes of what follows the IP header that the program must see.
+    fn behind_ip(&self) -> i16 {
+        if self.udp_port.is_some() { UDP_BYTES } else { 0 }
+    }
+}
+
+/// Two bytes of a packet as a load gives them.
+fn loaded_u16(number: u16) -> u32 {
+    u16::from_ne_bytes(number.to_be_bytes()).into()
+}
+
+/// The program for a map of sockets by receive queue. Where the queue has none, the kernel gets the frame.
+pub(super) fn build(ours: &Ours, map: i32) -> Vec<Instruction> {
+    assemble(ours, |program| {
+        program.load_map(R1, map);
+        program.load(Width::Four, R2, R6, CONTEXT_QUEUE);
+        // The low bits of the flags are what the helper answers when there is no socket.
+        program.set(R3, XDP_PASS);
+        program.call(REDIRECT_MAP);
+    })
+}
+
+/// The program with this for the frames that are ours, which sets R0, and [`XDP_PASS`] for the others. R6 is the context.
+fn assemble(ours: &Ours, take: impl FnOnce(&mut Assembler)) -> Vec<Instruction> {
+    let mut program = Assembler::default();
+    let [is_v4, is_v6, is_ours, pass] = std::array::from_fn(|_| program.label());
+    program.copy(R6, R1);
+    program.load(Width::Four, R7, R6, CONTEXT_DATA);
+    program.load(Width::Four, R8, R6, CONTEXT_DATA_END);
+    need(&mut program, ETHER_BYTES, pass);
+    program.load(Width::Two, R1, R7, ETHER_TYPE);
+    program.jump_if(R1, loaded_u16(libc::ETH_P_IP as u16), is_v4);
+    program.jump_if(R1, loaded_u16(libc::ETH_P_IPV6 as u16), is_v6);
+    program.jump(pass);
+    program.place(is_v4);
+    classify_v4(&mut program, ours, is_ours, pass);
+    program.place(is_v6);
+    classify_v6(&mut program, ours, is_ours, pass);
+    program.place(is_ours);
+    take(&mut program);
+    program.exit();
+    program.place(pass);
+    program.set(R0, XDP_PASS);
+    program.exit();
+    program.finish()
+}
+
+/// Goes to `pass` unless the frame has so many bytes; the verifier lets nothing be loaded that was not asked for.
+fn need(program: &mut Assembler, bytes: i16, pass: Label) {
+    program.copy(R2, R7);
+    program.add(R2, bytes as u32);
+    program.jump_if_greater(R2, R8, pass);
+}
+
+fn classify_v4(program: &mut Assembler, ours: &Ours, is_ours: Label, pass: Label) {
+    let behind = ETHER_BYTES + IPV4_BYTES;
+    need(program, behind + ours.behind_ip(), pass);
+    program.load(Width::One, R1, R7, ETHER_BYTES);
+    program.jump_unless(R1, IPV4_PLAIN, pass);
+    program.load(Width::Two, R1, R7, ETHER_BYTES + 6);
+    program.and(R1, loaded_u16(IPV4_FRAGMENT));
+    program.jump_unless(R1, 0, pass);
+    program.load(Width::One, R1, R7, ETHER_BYTES + 9);
+    program.jump_unless(R1, ours.protocol(), pass);
+    check_port(program, ours, behind, pass);
+    program.load(Width::Four, R1, R7, ETHER_BYTES + 16);
+    for ip in &ours.ips {
+        if let IpAddr::V4(ip) = ip {
+            program.jump_if(R1, u32::from_ne_bytes(ip.octets()), is_ours);
+        }
+    }
+    program.jump(pass);
+}
+
+fn classify_v6(program: &mut Assembler, ours: &Ours, is_ours: Label, pass: Label) {
+    let behind = ETHER_BYTES + IPV6_BYTES;
+    need(program, behind + ours.behind_ip(), pass);
+    program.load(Width::One, R1, R7, ETHER_BYTES + 6);
+    program.jump_unless(R1, ours.protocol(), pass);
+    check_port(program, ours, behind, pass);
+    for ip in &ours.ips {
+        let IpAddr::V6(ip) = ip else { continue };
+        let other = program.label();
+        let octets = ip.octets();
+        let (words, _) = octets.as_chunks::<4>();
+        for (i, word) in words.iter().enumerate() {
+            program.load(Width::Four, R1, R7, ETHER_BYTES + 24 + 4 * i as i16);
+            program.jump_unless(R1, u32::from_ne_bytes(*word), other);
+        }
+        program.jump(is_ours);
+        program.place(other);
+    }
+    program.jump(pass);
+}
+
+/// Goes to `pass` unless the UDP header at this offset is for our port.
+fn check_port(program: &mut Assembler, ours: &Ours, behind_ip: i16, pass: Label) {
+    if let Some(port) = ours.udp_port {
+        program.load(Width::Two, R1, R7, behind_ip + UDP_TO);
+        program.jump_unless(R1, loaded_u16(port), pass);
+    }
+}
+
+#[cfg(test)]
+mod tests;

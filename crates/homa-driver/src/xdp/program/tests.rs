@@ -1,0 +1,183 @@
+use std::os::fd::AsFd;
+
+use super::super::bpf;
+use super::*;
+
+const XDP_DROP: u32 = 1;
+const PORT: u16 = 4_000;
+
+fn ours(udp_port: Option<u16>) -> Ours {
+    let ips = ["10.146.0.1", "10.146.0.77", "fd00:146::1", "fe80::77"];
+    Ours { udp_port, ips: ips.map(|ip| ip.parse().unwrap()).to_vec() }
+}
+
+/// A frame for this address: this EtherType, protocol, destination port, and some payload.
+fn frame(to: &str, protocol: u8, port: u16) -> Vec<u8> {
+    let mut frame = vec![0x02; 12];
+    match to.parse().unwrap() {
+        IpAddr::V4(ip) => {
+            frame.extend([
+                0x08, 0x00, 0x45, 0x20, 0, 0, 0x12, 0x34, 0x40, 0, 64, protocol, 0, 0, 10, 146, 0, 2,
+            ]);
+            frame.extend(ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            frame.extend([0x86, 0xdd, 0x62, 0, 0, 0, 0, 36, protocol, 64]);
+            frame.extend([0xfd; 16]);
+            frame.extend(ip.octets());
+        }
+    }
+    frame.extend([0x12, 0x34]);
+    frame.extend(port.to_be_bytes());
+    frame.extend([0; 60]);
+    frame
+}
+
+/// A program that runs in the kernel and drops what is ours; `None`, with the reason printed, where that takes a privilege that
+/// the test lacks.
+struct Classifier(std::os::fd::OwnedFd);
+
+impl Classifier {
+    fn load(ours: &Ours) -> Option<Classifier> {
+        let program = assemble(ours, |program| program.set(R0, XDP_DROP));
+        match bpf::load(&program) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                println!("skipped: loading a program: {error}");
+                None
+            }
+            loaded => Some(Classifier(loaded.unwrap())),
+        }
+    }
+
+    fn takes(&self, frame: &[u8]) -> bool {
+        match bpf::test_run(self.0.as_fd(), frame).unwrap() {
+            XDP_PASS => false,
+            XDP_DROP => true,
+            other => panic!("the program ended with {other}"),
+        }
+    }
+}
+
+const TO: [&str; 4] = ["10.146.0.1", "10.146.0.77", "fd00:146::1", "fe80::77"];
+const NOT_TO: [&str; 6] =
+    ["10.146.0.2", "11.146.0.1", "255.255.255.255", "fd00:146::2", "fd01:146::1", "fe80:0:1::77"];
+
+#[test]
+fn udp_for_our_port_and_addresses_is_ours() {
+    let Some(classifier) = Classifier::load(&ours(Some(PORT))) else { return };
+    for to in TO {
+        assert!(classifier.takes(&frame(to, 17, PORT)), "{to}");
+        assert!(!classifier.takes(&frame(to, 17, PORT + 1)), "{to}: another port");
+        assert!(!classifier.takes(&frame(to, 17, PORT.swap_bytes())), "{to}: the bytes of the port");
+        assert!(!classifier.takes(&frame(to, 6, PORT)), "{to}: TCP");
+        assert!(!classifier.takes(&frame(to, 146, PORT)), "{to}: Homa in IP");
+    }
+    for to in NOT_TO {
+        assert!(!classifier.takes(&frame(to, 17, PORT)), "{to}");
+    }
+}
+
+#[test]
+fn homa_in_ip_for_our_addresses_is_ours_whatever_its_ports() {
+    let Some(classifier) = Classifier::load(&ours(None)) else { return };
+    for to in TO {
+        assert!(classifier.takes(&frame(to, 146, 0)) && classifier.takes(&frame(to, 146, PORT)), "{to}");
+        assert!(!classifier.takes(&frame(to, 17, PORT)), "{to}");
+        assert!(!classifier.takes(&frame(to, 58, PORT)) && !classifier.takes(&frame(to, 1, PORT)), "{to}");
+    }
+    for to in NOT_TO {
+        assert!(!classifier.takes(&frame(to, 146, 0)), "{to}");
+    }
+}
+
+#[test]
+fn what_only_the_kernel_can_read_goes_to_the_kernel() {
+    for udp_port in [Some(PORT), None] {
+        let Some(classifier) = Classifier::load(&ours(udp_port)) else { return };
+        let protocol = if udp_port.is_some() { 17 } else { 146 };
+        let v4 = frame(TO[0], protocol, PORT);
+        let with = |at: usize, byte: u8| {
+            let mut frame = v4.clone();
+            frame[at] = byte;
+            frame
+        };
+        assert!(classifier.takes(&with(20, 0x40)), "don't fragment is no fragment");
+        assert!(classifier.takes(&with(20, 0x00)));
+        for (why, frame) in [
+            ("more fragments come", with(20, 0x20)),
+            ("a later fragment", with(20, 0x01)),
+            ("the last fragment", with(21, 0x01)),
+            ("options", with(14, 0x46)),
+            ("a version that is none", with(14, 0x55)),
+            ("a VLAN", with(12, 0x81)),
+            ("ARP", with(13, 0x06)),
+        ] {
+            assert!(!classifier.takes(&frame), "{why}");
+        }
+    }
+}
+
+#[test]
+fn frames_too_short_for_their_headers_go_to_the_kernel() {
+    for (udp_port, behind_ip) in [(Some(PORT), 8), (None, 0)] {
+        let Some(classifier) = Classifier::load(&ours(udp_port)) else { return };
+        for (to, ip_bytes) in [(TO[1], 20), (TO[3], 40)] {
+            let whole = frame(to, if udp_port.is_some() { 17 } else { 146 }, PORT);
+            let needed = 14 + ip_bytes + behind_ip;
+            // The kernel takes no shorter frame than an Ethernet header for a test.
+            for length in 14..whole.len() {
+                assert_eq!(classifier.takes(&whole[..length]), length >= needed, "{to}: {length}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_host_of_one_ip_version_leaves_the_other_to_the_kernel() {
+    for (ip, taken, left) in [(0, TO[0], TO[2]), (2, TO[2], TO[0])] {
+        let ours = Ours { udp_port: Some(PORT), ips: vec![TO[ip].parse().unwrap()] };
+        let Some(classifier) = Classifier::load(&ours) else { return };
+        assert!(classifier.takes(&frame(taken, 17, PORT)));
+        assert!(!classifier.takes(&frame(left, 17, PORT)));
+    }
+}
+
+#[test]
+fn a_queue_without_a_socket_leaves_its_frames_to_the_kernel() {
+    let map = match bpf::socket_map(4) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => return println!("skipped: {error}"),
+        map => map.unwrap(),
+    };
+    let descriptor = std::os::fd::AsRawFd::as_raw_fd(&map);
+    let program = bpf::load(&build(&ours(Some(PORT)), descriptor)).unwrap();
+    assert_eq!(bpf::test_run(program.as_fd(), &frame(TO[0], 17, PORT)).unwrap(), XDP_PASS);
+}
+
+#[test]
+fn a_refused_program_is_reported_with_the_verifiers_words() {
+    let mut program = Assembler::default();
+    // The context has no field there.
+    program.load(Width::Four, R0, R1, 400);
+    program.exit();
+    let error = bpf::load(&program.finish()).unwrap_err();
+    if error.raw_os_error() == Some(libc::EPERM) {
+        return println!("skipped: {error}");
+    }
+    assert!(error.to_string().contains("the verifier says: invalid"), "{error}");
+}
+
+#[test]
+fn a_thousand_addresses_make_a_program_that_loads() {
+    let ips = (0..1_000_u32).map(|i| match i % 2 {
+        0 => IpAddr::V4((0x0a00_0000 + i).into()),
+        _ => IpAddr::V6((0xfd00_u128 << 112 | u128::from(i)).into()),
+    });
+    let ours = Ours { udp_port: Some(PORT), ips: ips.collect() };
+    let Some(classifier) = Classifier::load(&ours) else { return };
+    assert!(
+        classifier.takes(&frame("10.0.3.230", 17, PORT)) && classifier.takes(&frame("fd00::3e7", 17, PORT))
+    );
+    assert!(
+        !classifier.takes(&frame("10.0.3.231", 17, PORT)) && !classifier.takes(&frame("fd00::3e6", 17, PORT))
+    );
+}

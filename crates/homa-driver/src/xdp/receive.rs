@@ -1,0 +1,184 @@
+//! From receive rings to bursts, and frames back to the fill rings.
+
+use std::sync::Arc;
+
+use super::queue::Queue;
+use super::umem::Umem;
+use crate::burst::{BURST_PACKETS, RxBurst};
+use crate::driver::DriverStats;
+use crate::link::frame::{ETHERNET_BYTES, Found, View, parse};
+
+/// Packets from this length on are lent to the burst where they lie. Copying a shorter one costs less than the atomic
+/// operations by which a frame is lent and comes back.
+const LEND_MIN_BYTES: usize = 512;
+
+/// Places of a fill ring that are filled together, so that its index, which another core reads, changes less often.
+const REFILL: u32 = 16;
+
+/// A VLAN tag, which a device may leave in a frame.
+const VLAN_BYTES: usize = 4;
+
+/// Takes packets out of frames.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    umem: Arc<Umem>,
+    /// Frames that are neither the kernel's nor held.
+    free: Vec<u32>,
+    sight: Sight,
+    /// The queue that is asked first by the next call.
+    next: usize,
+    /// A packet of several frames.
+    joined: Vec<u8>,
+}
+
+/// How frames are read.
+#[derive(Debug)]
+struct Sight {
+    /// The length in it is each frame's own.
+    view: View,
+    /// Most bytes of a frame by the device's MTU.
+    longest: usize,
+    /// It has been said that longer ones come.
+    said: bool,
+}
+
+impl Receiver {
+    /// With all frames for receiving free.
+    pub(super) fn new(umem: &Arc<Umem>, view: View, mtu: usize) -> Receiver {
+        let longest = longest(mtu);
+        Receiver {
+            umem: Arc::clone(umem),
+            free: umem.frames_for_receiving().collect(),
+            sight: Sight { view, longest, said: false },
+            next: 0,
+            joined: Vec::with_capacity(longest),
+        }
+    }
+
+    /// The device's MTU has changed.
+    pub(super) fn set_mtu(&mut self, mtu: usize) {
+        self.sight.longest = longest(mtu);
+    }
+
+    /// Fills the burst from all queues, the next queue's packets first.
+    pub(super) fn receive(&mut self, queues: &mut [Queue], burst: &mut RxBurst, stats: &mut DriverStats) {
+        for _ in 0..queues.len() {
+            self.take_from(&mut queues[self.next], burst, stats);
+            self.next = (self.next + 1) % queues.len();
+        }
+        self.refill(queues, REFILL);
+    }
+
+    fn take_from(&mut self, queue: &mut Queue, burst: &mut RxBurst, stats: &mut DriverStats) {
+        let before = queue.missing;
+        while burst.len() < BURST_PACKETS {
+            let Some(part) = queue.socket.receive.pop() else { break };
+            queue.missing += 1;
+            let is_last = part.options & libc::XDP_PKT_CONTD == 0;
+            if is_last && queue.parts.is_empty() {
+                self.take_one(&part, burst, stats);
+                continue;
+            }
+            queue.parts.push(part);
+            if is_last {
+                self.take_joined(&mut queue.parts, burst, stats);
+            }
+        }
+        if queue.missing != before {
+            queue.socket.receive.release();
+        }
+    }
+
+    /// Takes a packet that lies in one frame.
+    fn take_one(&mut self, part: &libc::xdp_desc, burst: &mut RxBurst, stats: &mut DriverStats) {
+        let frame = self.umem.frame_at(part.addr);
+        // SAFETY: the receive ring has just named these bytes, so that the kernel has written them and left the frame to us; it
+        // gets the frame again only by a fill ring, and this reference is used no longer than until it is lent or free.
+        let bytes = unsafe { self.umem.received(part.addr, part.len) };
+        if let Some(found) = self.sight.look(bytes, stats) {
+            let packet = &bytes[found.start..found.start + found.length];
+            if packet.len() >= LEND_MIN_BYTES && self.umem.lend(frame) {
+                let start = part.addr as usize + found.start;
+                // SAFETY: the burst gets the one use with which the frame was just lent, and the bytes are the kernel's.
+                unsafe { burst.lend(&self.umem, frame, found.from, (start, packet.len()), packet.len()) };
+                return;
+            }
+            copy(found, packet, burst);
+        }
+        self.free.push(frame);
+    }
+
+    /// Takes a packet that lies in several frames, by copying.
+    fn take_joined(&mut self, parts: &mut Vec<libc::xdp_desc>, burst: &mut RxBurst, stats: &mut DriverStats) {
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.clear();
+        for part in parts.drain(..) {
+            // SAFETY: as for a packet in one frame; the reference ends here.
+            joined.extend_from_slice(unsafe { self.umem.received(part.addr, part.len) });
+            self.free.push(self.umem.frame_at(part.addr));
+        }
+        if let Some(found) = self.sight.look(&joined, stats) {
+            copy(found, &joined[found.start..found.start + found.length], burst);
+        }
+        self.joined = joined;
+    }
+
+    /// Gives each fill ring frames in the places that lack one, where they are at least so many. There are enough frames unless
+    /// one is on its way back from another thread.
+    pub(super) fn refill(&mut self, queues: &mut [Queue], least: u32) {
+        if queues.iter().all(|queue| queue.missing < least.max(1)) {
+            return;
+        }
+        self.umem.take_returned(&mut self.free);
+        for queue in queues {
+            let count = queue.missing.min(self.free.len() as u32);
+            if count == 0 {
+                continue;
+            }
+            let room = queue.socket.fill.room(count);
+            assert!(room >= count, "the fill ring has a place for each of its frames");
+            for frame in self.free.drain(self.free.len() - count as usize..).rev() {
+                queue.socket.fill.push(self.umem.address(frame));
+            }
+            queue.missing -= count;
+            queue.socket.fill.publish();
+            if queue.socket.fill.needs_wakeup() {
+                // A device that is down looks when it is up again.
+                let _ = queue.socket.kick_receive();
+                queue.receive_kicks += 1;
+            }
+        }
+    }
+}
+
+impl Sight {
+    /// Finds the packet in a whole frame, and counts it.
+    fn look(&mut self, bytes: &[u8], stats: &mut DriverStats) -> Option<Found> {
+        if bytes.len() > self.longest {
+            stats.truncated += 1;
+            if !self.said {
+                self.said = true;
+                tracing::warn!(
+                    "a frame of {} bytes came, more than the MTU: where the other end of a veth leaves it to the device to \
+                     cut datagrams, turn that off there (ethtool -K DEVICE tx-udp-segmentation off)",
+                    bytes.len()
+                );
+            }
+            return None;
+        }
+        // The program has looked already, so that what is no packet here is damaged.
+        let found = parse(bytes, &View { wire_length: bytes.len(), ..self.view }).ok()?;
+        stats.packets_in += 1;
+        stats.bytes_in += found.length as u64;
+        Some(found)
+    }
+}
+
+fn longest(mtu: usize) -> usize {
+    mtu + ETHERNET_BYTES + VLAN_BYTES
+}
+
+fn copy(found: Found, packet: &[u8], burst: &mut RxBurst) {
+    let taken = burst.push(found.from, packet);
+    assert!(taken, "a burst has room for its number of packets of any length");
+}

@@ -1,0 +1,342 @@
+//! The four rings of an AF_XDP socket: arrays in memory shared with the kernel, one side writing, the other reading.
+//!
+//! Whoever writes entries moves the producer's index with a release store behind them, and whoever reads looks at it with an
+//! acquire load before; the consumer's index hands the places back in the same way. Indices count up without end, modulo 2^32,
+//! and each has one writer: this process knows its own without looking.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Mapped memory, gone with this value.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is this value's alone, and memory may be used by any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: the value gives out a pointer only; who follows it answers for how.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Memory of zeroes that is nobody else's.
+    pub(super) fn anonymous(bytes: usize) -> io::Result<Mapping> {
+        Mapping::new(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+    }
+
+    /// Memory that a descriptor shares.
+    fn shared(bytes: usize, fd: BorrowedFd<'_>, offset: libc::off_t) -> io::Result<Mapping> {
+        Mapping::new(bytes, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
+    }
+
+    fn new(bytes: usize, flags: libc::c_int, fd: libc::c_int, offset: libc::off_t) -> io::Result<Mapping> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the kernel chooses where, so nothing that is mapped already is touched.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, offset) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping { start, bytes })
+    }
+
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// A pointer to `count` values of `T` from this offset on.
+    fn at<T>(&self, offset: u64, count: usize) -> NonNull<T> {
+        let offset = usize::try_from(offset).expect("an offset within the mapping");
+        assert!(offset + count * size_of::<T>() <= self.bytes, "a ring lies within its mapping");
+        // SAFETY: within the mapping, as just asserted.
+        let pointer = unsafe { self.start.add(offset) }.cast::<T>();
+        assert!(pointer.is_aligned());
+        pointer
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped once with this length, and nobody follows pointers into it any more: each holder of one owns this value.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// What kernel and process share of a ring.
+#[derive(Debug)]
+struct Shared<T> {
+    /// Keeps the memory that the pointers lead to.
+    _memory: Mapping,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    entries: NonNull<T>,
+    /// Number of entries, a power of two.
+    size: u32,
+}
+
+// SAFETY: the pointers lead into the mapping, which moves with them and is this value's alone on this side of the kernel.
+unsafe impl<T: Send> Send for Shared<T> {}
+
+impl<T: Copy> Shared<T> {
+    fn new(memory: Mapping, offsets: &libc::xdp_ring_offset, size: u32) -> Shared<T> {
+        assert!(size.is_power_of_two());
+        Shared {
+            producer: memory.at(offsets.producer, 1),
+            consumer: memory.at(offsets.consumer, 1),
+            flags: memory.at(offsets.flags, 1),
+            entries: memory.at(offsets.desc, size as usize),
+            _memory: memory,
+            size,
+        }
+    }
+
+    /// Maps the ring of this size that a socket has at a page offset.
+    fn map(
+        fd: BorrowedFd<'_>,
+        page: u64,
+        offsets: &libc::xdp_ring_offset,
+        size: u32,
+    ) -> io::Result<Shared<T>> {
+        let bytes = offsets.desc as usize + size as usize * size_of::<T>();
+        Ok(Shared::new(Mapping::shared(bytes, fd, page as libc::off_t)?, offsets, size))
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: within the mapping and aligned, and kernel and process use it as an atomic only.
+        unsafe { self.producer.as_ref() }
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    fn needs_wakeup(&self) -> bool {
+        // SAFETY: as above.
+        let flags = unsafe { self.flags.as_ref() };
+        flags.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    /// Where the entry of this index lies.
+    fn entry(&self, index: u32) -> *mut T {
+        let place = (index & (self.size - 1)) as usize;
+        // SAFETY: less than `size`, which the mapping has room for.
+        unsafe { self.entries.as_ptr().add(place) }
+    }
+}
+
+/// A ring that this process writes and the kernel reads: fill and transmit.
+#[derive(Debug)]
+pub(super) struct ProducerRing<T> {
+    shared: Shared<T>,
+    /// Our index, entries that are not yet published included.
+    next: u32,
+    /// The kernel's index as it was last seen.
+    seen: u32,
+}
+
+impl<T: Copy> ProducerRing<T> {
+    pub(super) fn map(
+        fd: BorrowedFd<'_>,
+        page: u64,
+        offsets: &libc::xdp_ring_offset,
+        size: u32,
+    ) -> io::Result<ProducerRing<T>> {
+        Ok(ProducerRing { shared: Shared::map(fd, page, offsets, size)?, next: 0, seen: 0 })
+    }
+
+    /// Entries that there is room for, at least; looks at the kernel's index if there is not room for `wanted`.
+    pub(super) fn room(&mut self, wanted: u32) -> u32 {
+        let room = |ring: &ProducerRing<T>| ring.shared.size - ring.next.wrapping_sub(ring.seen);
+        if room(self) < wanted {
+            // Acquire: what the kernel has read of an entry, it has read before this process writes there again.
+            self.seen = self.shared.consumer().load(Ordering::Acquire);
+            assert!(
+                self.next.wrapping_sub(self.seen) <= self.shared.size,
+                "the kernel reads what was written"
+            );
+        }
+        room(self)
+    }
+
+    /// Writes an entry behind the others. There must be room for it.
+    pub(super) fn push(&mut self, entry: T) {
+        assert!(self.next.wrapping_sub(self.seen) < self.shared.size, "room was asked for");
+        // SAFETY: the place is in the mapping, and the kernel has read what was there, so that it is ours to write.
+        unsafe { self.shared.entry(self.next).write(entry) };
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Shows the kernel what was pushed.
+    pub(super) fn publish(&mut self) {
+        // Release: the kernel that sees the index sees the entries.
+        self.shared.producer().store(self.next, Ordering::Release);
+    }
+
+    /// Entries that the kernel has not yet taken, those not published included.
+    pub(super) fn waiting(&mut self) -> u32 {
+        self.seen = self.shared.consumer().load(Ordering::Acquire);
+        self.next.wrapping_sub(self.seen)
+    }
+
+    /// Whether the kernel looks at the ring only when it is called.
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.shared.needs_wakeup()
+    }
+}
+
+/// A ring that the kernel writes and this process reads: receive and completion.
+#[derive(Debug)]
+pub(super) struct ConsumerRing<T> {
+    shared: Shared<T>,
+    /// Our index, entries that were taken but not yet released included.
+    next: u32,
+    /// The kernel's index as it was last seen.
+    seen: u32,
+}
+
+impl<T: Copy> ConsumerRing<T> {
+    pub(super) fn map(
+        fd: BorrowedFd<'_>,
+        page: u64,
+        offsets: &libc::xdp_ring_offset,
+        size: u32,
+    ) -> io::Result<ConsumerRing<T>> {
+        Ok(ConsumerRing { shared: Shared::map(fd, page, offsets, size)?, next: 0, seen: 0 })
+    }
+
+    /// Takes the next entry, if there is one.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        if self.next == self.seen {
+            // Acquire: the entries before the index are seen with it.
+            self.seen = self.shared.producer().load(Ordering::Acquire);
+            assert!(
+                self.seen.wrapping_sub(self.next) <= self.shared.size,
+                "the kernel writes where there is room"
+            );
+            if self.next == self.seen {
+                return None;
+            }
+        }
+        // SAFETY: the place is in the mapping, and the kernel leaves it alone until it is released.
+        let entry = unsafe { self.shared.entry(self.next).read() };
+        self.next = self.next.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Gives the kernel the places of what was popped.
+    pub(super) fn release(&mut self) {
+        // Release: the entries were read before the kernel sees their places free.
+        self.shared.consumer().store(self.next, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFFSETS: libc::xdp_ring_offset =
+        libc::xdp_ring_offset { producer: 0, consumer: 64, desc: 192, flags: 128 };
+    const SIZE: u32 = 4;
+
+    /// Both ends of a ring in memory of this process, their indices starting here.
+    fn ends(start: u32) -> (ProducerRing<u64>, ConsumerRing<u64>) {
+        let memory = Mapping::anonymous(4096).unwrap();
+        // The same memory by two values; the second is left mapped.
+        let again = Mapping { start: memory.start, bytes: memory.bytes };
+        let shared = [memory, again].map(|memory| Shared::new(memory, &OFFSETS, SIZE));
+        shared[0].producer().store(start, Ordering::Relaxed);
+        shared[0].consumer().store(start, Ordering::Relaxed);
+        let [write, read] = shared;
+        (
+            ProducerRing { shared: write, next: start, seen: start },
+            ConsumerRing { shared: read, next: start, seen: start },
+        )
+    }
+
+    /// Unmaps the memory once.
+    fn end((write, read): (ProducerRing<u64>, ConsumerRing<u64>)) {
+        std::mem::forget(write);
+        drop(read);
+    }
+
+    #[test]
+    fn entries_go_through_in_order_and_the_index_wraps() {
+        let (mut write, mut read) = ends(u32::MAX - 5);
+        for i in 0..40 {
+            assert_eq!(write.room(1), SIZE);
+            write.push(2 * i);
+            assert_eq!(read.pop(), None, "it is not published");
+            write.push(2 * i + 1);
+            write.publish();
+            assert_eq!((read.pop(), read.pop(), read.pop()), (Some(2 * i), Some(2 * i + 1), None));
+            read.release();
+            assert_eq!(write.room(SIZE), SIZE);
+        }
+        end((write, read));
+    }
+
+    #[test]
+    fn a_full_ring_has_room_when_its_reader_has_released() {
+        let (mut write, mut read) = ends(0);
+        for i in 0..u64::from(SIZE) {
+            write.push(i);
+        }
+        write.publish();
+        assert_eq!((write.room(1), write.waiting()), (0, SIZE));
+        assert_eq!(read.pop(), Some(0));
+        assert_eq!(write.room(1), 0, "popped is not released");
+        read.release();
+        assert_eq!((write.room(1), write.waiting()), (1, SIZE - 1));
+        end((write, read));
+    }
+
+    #[test]
+    #[should_panic(expected = "room was asked for")]
+    fn a_push_beyond_the_room_is_a_mistake() {
+        let (mut write, read) = ends(0);
+        std::mem::forget(read);
+        for i in 0..=u64::from(SIZE) {
+            write.push(i);
+        }
+    }
+
+    #[test]
+    fn threads_pass_what_they_write() {
+        let (mut write, mut read) = ends(0);
+        let count = 100_000_u64;
+        let writer = std::thread::spawn(move || {
+            let mut next = 0;
+            while next < count {
+                if write.room(1) > 0 {
+                    write.push(next);
+                    write.publish();
+                    next += 1;
+                }
+                std::thread::yield_now();
+            }
+            write
+        });
+        let mut expected = 0;
+        while expected < count {
+            match read.pop() {
+                Some(entry) => assert_eq!(entry, expected),
+                None => {
+                    std::thread::yield_now();
+                    continue;
+                }
+            }
+            expected += 1;
+            read.release();
+        }
+        end((writer.join().unwrap(), read));
+    }
+}

@@ -1,0 +1,223 @@
+//! An AF_XDP socket: the packets of one receive queue, and a way out.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
+
+use super::ring::{ConsumerRing, ProducerRing};
+use super::umem::Umem;
+use crate::socket::option;
+
+/// How often, and how many milliseconds apart, a queue is asked for again that another socket still has: the kernel frees the
+/// queue of a socket that was closed some 40 ms later.
+const BIND_TRIES: u32 = 50;
+const BIND_PAUSE_MS: u64 = 4;
+
+/// Entries of the rings of a socket, powers of two.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RingSizes {
+    /// Of the fill ring and the receive ring.
+    pub(super) receive: u32,
+    /// Of the transmit ring and the completion ring.
+    pub(super) send: u32,
+}
+
+/// What to ask of the kernel for a socket that is the first of its frames.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wishes {
+    /// `XDP_ZEROCOPY`, `XDP_COPY`, or 0 for the better one that there is.
+    pub(super) copy_flag: u16,
+    /// Whether a packet may be cut over several frames.
+    pub(super) several_frames: bool,
+}
+
+/// A step of opening a socket that failed.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) step: Step,
+    pub(super) error: io::Error,
+}
+
+/// A step of opening a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Open,
+    Register,
+    Rings,
+    Bind,
+}
+
+/// The socket and its rings.
+#[derive(Debug)]
+pub(super) struct XdpSocket {
+    fd: OwnedFd,
+    pub(super) fill: ProducerRing<u64>,
+    pub(super) receive: ConsumerRing<libc::xdp_desc>,
+    pub(super) send: ProducerRing<libc::xdp_desc>,
+    pub(super) completion: ConsumerRing<u64>,
+}
+
+/// A socket that can use frames but has no rings yet.
+fn open() -> Result<OwnedFd, Failed> {
+    // SAFETY: takes numbers only.
+    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(Failed { step: Step::Open, error: io::Error::last_os_error() });
+    }
+    // SAFETY: just opened, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Makes the frames known to the kernel.
+fn register(fd: BorrowedFd<'_>, umem: &Umem) -> io::Result<()> {
+    let area = umem.area();
+    let registration = libc::xdp_umem_reg {
+        addr: area.start().as_ptr() as usize as u64,
+        len: area.len() as u64,
+        chunk_size: umem.frame_bytes() as u32,
+        headroom: 0,
+        flags: 0,
+        tx_metadata_len: 0,
+    };
+    let bytes = size_of::<libc::xdp_umem_reg>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_XDP, libc::XDP_UMEM_REG);
+    // SAFETY: the kernel reads `bytes` bytes of the registration. It will write to the area where the fill ring allows it, and
+    // the caller keeps the area for longer than the socket.
+    match unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const registration).cast(), bytes) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Reads an option that is a structure of integers.
+fn read_option<T>(fd: BorrowedFd<'_>, name: libc::c_int) -> io::Result<T> {
+    // SAFETY: only called for structures of integers, of which zeroes are a value.
+    let mut value: T = unsafe { std::mem::zeroed() };
+    let mut bytes = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` bytes to the value, which is as long, and any bytes are a value of it.
+    let result = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, (&raw mut value).cast(), &raw mut bytes)
+    };
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+impl XdpSocket {
+    /// A socket for a queue of a device. The first one (`first` is `None`) brings the frames, which the others share; the caller
+    /// keeps them for longer than the socket.
+    pub(super) fn open(
+        (device, queue): (u32, u32),
+        umem: &Umem,
+        first: Option<&XdpSocket>,
+        wishes: Wishes,
+        sizes: RingSizes,
+    ) -> Result<XdpSocket, Failed> {
+        let fail = |step| move |error| Failed { step, error };
+        let fd = open()?;
+        if first.is_none() {
+            register(fd.as_fd(), umem).map_err(fail(Step::Register))?;
+        }
+        let socket = XdpSocket::with_rings(fd, sizes).map_err(fail(Step::Rings))?;
+        let mut flags = libc::XDP_USE_NEED_WAKEUP | wishes.copy_flag;
+        if wishes.several_frames {
+            flags |= libc::XDP_USE_SG;
+        }
+        if first.is_some() {
+            // The first one's flags hold for all.
+            flags = libc::XDP_SHARED_UMEM;
+        }
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: flags,
+            sxdp_ifindex: device,
+            sxdp_queue_id: queue,
+            sxdp_shared_umem_fd: first.map_or(0, |first| first.fd.as_raw_fd() as u32),
+        };
+        socket.bind(&address).map_err(fail(Step::Bind))?;
+        Ok(socket)
+    }
+
+    fn with_rings(fd: OwnedFd, sizes: RingSizes) -> io::Result<XdpSocket> {
+        let set = |name, size: u32| option::set(fd.as_fd(), libc::SOL_XDP, name, size as libc::c_int);
+        set(libc::XDP_UMEM_FILL_RING, sizes.receive)?;
+        set(libc::XDP_UMEM_COMPLETION_RING, sizes.send)?;
+        set(libc::XDP_RX_RING, sizes.receive)?;
+        set(libc::XDP_TX_RING, sizes.send)?;
+        let offsets: libc::xdp_mmap_offsets = read_option(fd.as_fd(), libc::XDP_MMAP_OFFSETS)?;
+        let borrowed = fd.as_fd();
+        Ok(XdpSocket {
+            fill: ProducerRing::map(borrowed, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, sizes.receive)?,
+            receive: ConsumerRing::map(borrowed, libc::XDP_PGOFF_RX_RING as u64, &offsets.rx, sizes.receive)?,
+            send: ProducerRing::map(borrowed, libc::XDP_PGOFF_TX_RING as u64, &offsets.tx, sizes.send)?,
+            completion: ConsumerRing::map(
+                borrowed,
+                libc::XDP_UMEM_PGOFF_COMPLETION_RING,
+                &offsets.cr,
+                sizes.send,
+            )?,
+            fd,
+        })
+    }
+
+    /// Binds, waiting a bounded time for a queue that is about to be free.
+    fn bind(&self, address: &libc::sockaddr_xdp) -> io::Result<()> {
+        let bytes = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
+        let mut tries = 0;
+        loop {
+            // SAFETY: the kernel reads `bytes` bytes of the address, which is as long.
+            let result = unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const *address).cast(), bytes) };
+            if result == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            tries += 1;
+            if error.raw_os_error() != Some(libc::EBUSY) || tries == BIND_TRIES {
+                return Err(error);
+            }
+            thread::sleep(Duration::from_millis(BIND_PAUSE_MS));
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Whether the device reads and writes frames itself.
+    pub(super) fn is_zero_copy(&self) -> bool {
+        read_option::<libc::xdp_options>(self.fd(), libc::XDP_OPTIONS)
+            .is_ok_and(|options| options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
+    }
+
+    /// Packets for this queue that the kernel dropped, since the socket was made.
+    pub(super) fn drops(&self) -> u64 {
+        read_option::<libc::xdp_statistics>(self.fd(), libc::XDP_STATISTICS)
+            .map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full)
+    }
+
+    /// Has the kernel look at the transmit ring.
+    pub(super) fn kick_send(&self) -> io::Result<()> {
+        // SAFETY: no memory is passed.
+        let result = unsafe {
+            libc::sendto(self.fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Has the kernel look at the fill ring.
+    pub(super) fn kick_receive(&self) -> io::Result<()> {
+        let (none, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: no memory is passed.
+        let result = unsafe {
+            libc::recvfrom(self.fd.as_raw_fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT, none, no_length)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// What befell the socket as a whole: the device is gone, for instance.
+    pub(super) fn take_error(&self) -> io::Result<()> {
+        match option::get(self.fd(), libc::SOL_SOCKET, libc::SO_ERROR)? {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The frames that a device's sockets share with the kernel (a UMEM), and who has each of them.
+//!
+//! Frames for sending are the driver's or the kernel's; the driver keeps count of them. A frame for receiving is on its way in
+//! (the kernel has it, or it waits in the receive ring), free, or held: by a burst, or by whoever kept it beyond its burst.
+//! At most `held_max` frames are held at a time, and there are as many more than the fill rings have places: however many
+//! messages wait to be read, the kernel has frames to receive into.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::ring::Mapping;
+use crate::burst::{BURST_PACKETS, FrameSource};
+
+/// The end of a list of frames.
+const NONE: u32 = u32::MAX;
+
+/// Frames that may be held but not kept: what a burst needs while everything that may be kept is.
+pub(super) const HELD_BY_BURSTS: u32 = 2 * BURST_PACKETS as u32;
+
+/// The frames.
+#[derive(Debug)]
+pub(super) struct Umem {
+    memory: Mapping,
+    frame_bytes: usize,
+    /// Frames below this index are for receiving, the others for sending.
+    receive_frames: u32,
+    /// For each frame for receiving how many hold it.
+    uses: Box<[AtomicU32]>,
+    /// Frames that came back, from whatever thread: the first of them, and behind each frame the next. Frames are pushed one by
+    /// one and taken all at once, so that no exchange can take an old head for a new one.
+    returned: AtomicU32,
+    next: Box<[AtomicU32]>,
+    held: AtomicU32,
+    held_max: u32,
+}
+
+impl Umem {
+    /// Memory for frames of this length, a power of two. All frames for receiving are the driver's to begin with.
+    pub(super) fn new(frame_bytes: usize, receive: u32, send: u32, held_max: u32) -> io::Result<Umem> {
+        assert!(frame_bytes.is_power_of_two());
+        assert!(receive > held_max && held_max >= HELD_BY_BURSTS);
+        let bytes = frame_bytes * (receive as usize + send as usize);
+        // Ranges of the memory are told to a burst in 32 bits.
+        assert!(bytes <= u32::MAX as usize);
+        let numbers = |number| (0..receive).map(|_| AtomicU32::new(number)).collect();
+        Ok(Umem {
+            memory: Mapping::anonymous(bytes)?,
+            frame_bytes,
+            receive_frames: receive,
+            uses: numbers(0),
+            returned: AtomicU32::new(NONE),
+            next: numbers(NONE),
+            held: AtomicU32::new(0),
+            held_max,
+        })
+    }
+
+    /// All of it, for the kernel.
+    pub(super) fn area(&self) -> &Mapping {
+        &self.memory
+    }
+
+    pub(super) fn frame_bytes(&self) -> usize {
+        self.frame_bytes
+    }
+
+    pub(super) fn frames_for_receiving(&self) -> std::ops::Range<u32> {
+        0..self.receive_frames
+    }
+
+    pub(super) fn frames_for_sending(&self) -> std::ops::Range<u32> {
+        self.receive_frames..(self.memory.len() / self.frame_bytes) as u32
+    }
+
+    /// Where a frame begins, as the rings have it.
+    pub(super) fn address(&self, frame: u32) -> u64 {
+        u64::from(frame) * self.frame_bytes as u64
+    }
+
+    /// The frame that an address of a ring lies in.
+    pub(super) fn frame_at(&self, address: u64) -> u32 {
+        let frame = address / self.frame_bytes as u64;
+        assert!(
+            frame < (self.memory.len() / self.frame_bytes) as u64,
+            "the kernel names frames of this memory"
+        );
+        frame as u32
+    }
+
+    /// Bytes of a frame that has been received.
+    ///
+    /// # Safety
+    /// The receive ring has named them, and for as long as the reference is used neither does a fill ring name their frame.
+    pub(super) unsafe fn received(&self, address: u64, length: u32) -> &[u8] {
+        let (start, length) = (address as usize, length as usize);
+        assert!(start + length <= self.memory.len(), "the kernel names bytes of this memory");
+        // SAFETY: within the mapping, as just asserted; the caller promises that nobody writes them.
+        unsafe { std::slice::from_raw_parts(self.memory.start().as_ptr().add(start), length) }
+    }
+
+    /// All bytes of a frame for sending.
+    ///
+    /// # Safety
+    /// For as long as the reference is used neither the kernel has the frame, by a transmit ring, nor anybody else.
+    #[allow(clippy::mut_from_ref, reason = "each frame has one owner, which the caller is")]
+    pub(super) unsafe fn for_sending(&self, frame: u32) -> &mut [u8] {
+        assert!(self.frames_for_sending().contains(&frame));
+        let start = self.address(frame) as usize;
+        // SAFETY: within the mapping, as just asserted; the caller promises that it is nobody else's.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.start().as_ptr().add(start), self.frame_bytes) }
+    }
+
+    /// Frames that are held. They are no more than the bound, unless a thread is about to find that out.
+    pub(super) fn held(&self) -> u32 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Whether a burst may hold one more frame; if so, it does.
+    pub(super) fn lend(&self, frame: u32) -> bool {
+        if self.held() >= self.held_max {
+            return false;
+        }
+        let before = self.uses[frame as usize].swap(1, Ordering::Relaxed);
+        assert_eq!(before, 0, "a frame that is received was free");
+        // Only the driver lends, so that nobody else has taken the place that was just seen.
+        self.held.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Appends the frames that came back since the last call.
+    pub(super) fn take_returned(&self, free: &mut Vec<u32>) {
+        if self.returned.load(Ordering::Relaxed) == NONE {
+            return;
+        }
+        // Acquire: whoever held a frame has read what it wanted before the frame is written again.
+        let mut frame = self.returned.swap(NONE, Ordering::Acquire);
+        while frame != NONE {
+            free.push(frame);
+            frame = self.next[frame as usize].load(Ordering::Relaxed);
+        }
+    }
+
+    fn give_back(&self, frame: u32) {
+        let mut head = self.returned.load(Ordering::Relaxed);
+        loop {
+            self.next[frame as usize].store(head, Ordering::Relaxed);
+            // Release: the link above, and the last reads of the frame, come before whoever takes the list.
+            match self.returned.compare_exchange_weak(head, frame, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+// SAFETY: the mapping stays where it is until the value is dropped. The kernel writes to frames that a fill ring names; the
+// driver fills with frames that came back or never were lent, and they come back with their last use.
+unsafe impl FrameSource for Umem {
+    fn memory(&self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.memory.start(), self.memory.len())
+    }
+
+    fn keep(&self, frame: u32) -> bool {
+        if self.held() > self.held_max - HELD_BY_BURSTS {
+            return false;
+        }
+        let before = self.uses[frame as usize].fetch_add(1, Ordering::Relaxed);
+        assert!(before > 0, "only what is lent can be kept");
+        true
+    }
+
+    fn release(&self, frames: &[u32]) {
+        for &frame in frames {
+            // Release and acquire: all uses of the frame come before it goes back.
+            let before = self.uses[frame as usize].fetch_sub(1, Ordering::AcqRel);
+            assert!(before > 0, "a frame comes back once for each use");
+            if before == 1 {
+                self.held.fetch_sub(1, Ordering::Relaxed);
+                self.give_back(frame);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    fn returned(umem: &Umem) -> Vec<u32> {
+        let mut free = Vec::new();
+        umem.take_returned(&mut free);
+        free.sort_unstable();
+        free
+    }
+
+    #[test]
+    fn a_frame_comes_back_with_its_last_use() {
+        let umem = Umem::new(2048, 100, 4, HELD_BY_BURSTS + 2).unwrap();
+        assert!(umem.lend(7) && umem.lend(8) && umem.keep(7));
+        umem.release(&[7, 8]);
+        assert_eq!((returned(&umem), umem.held()), (vec![8], 1));
+        assert_eq!(returned(&umem), []);
+        umem.release(&[7]);
+        assert_eq!((returned(&umem), umem.held()), (vec![7], 0));
+    }
+
+    #[test]
+    fn what_is_held_is_bounded_and_bursts_go_on_when_nothing_more_is_kept() {
+        let umem = Umem::new(2048, 1_000, 4, HELD_BY_BURSTS + 10).unwrap();
+        let mut kept = 0;
+        for frame in 0..200 {
+            assert!(umem.lend(frame));
+            kept += u32::from(umem.keep(frame));
+            umem.release(&[frame]);
+        }
+        assert_eq!((kept, umem.held()), (10, 10));
+        let lent = (200..1_000).take_while(|&frame| umem.lend(frame)).count() as u32;
+        assert_eq!(lent, HELD_BY_BURSTS, "then packets are copied");
+        umem.release(&[0]);
+        assert!(!umem.keep(1) && umem.lend(999));
+    }
+
+    #[test]
+    fn addresses_and_frames_correspond() {
+        let umem = Umem::new(4096, 100, 28, HELD_BY_BURSTS).unwrap();
+        assert_eq!((umem.address(3), umem.frame_at(3 * 4096 + 256)), (3 * 4096, 3));
+        assert_eq!((umem.frames_for_receiving(), umem.frames_for_sending()), (0..100, 100..128));
+        assert_eq!(umem.area().len(), 128 * 4096);
+    }
+
+    #[test]
+    #[should_panic(expected = "once for each use")]
+    fn a_frame_that_comes_back_twice_is_a_mistake() {
+        let umem = Umem::new(2048, 100, 4, HELD_BY_BURSTS).unwrap();
+        assert!(umem.lend(1));
+        umem.release(&[1, 1]);
+    }
+
+    #[test]
+    fn threads_give_back_what_they_kept() {
+        let umem = Arc::new(Umem::new(2048, 400, 4, 300).unwrap());
+        let mut free: Vec<u32> = umem.frames_for_receiving().collect();
+        let mut holders = Vec::new();
+        let mut lent = 0_u32;
+        let (to_threads, frames) = std::sync::mpsc::channel::<u32>();
+        let frames = Arc::new(std::sync::Mutex::new(frames));
+        for _ in 0..3 {
+            let (umem, frames) = (Arc::clone(&umem), Arc::clone(&frames));
+            holders.push(thread::spawn(move || {
+                loop {
+                    let Ok(frame) = frames.lock().unwrap().recv() else { return };
+                    umem.release(&[frame]);
+                }
+            }));
+        }
+        while lent < 50_000 {
+            umem.take_returned(&mut free);
+            let Some(frame) = free.pop() else {
+                thread::yield_now();
+                continue;
+            };
+            if !umem.lend(frame) {
+                free.push(frame);
+                thread::yield_now();
+                continue;
+            }
+            lent += 1;
+            if umem.keep(frame) {
+                to_threads.send(frame).unwrap();
+            }
+            umem.release(&[frame]);
+        }
+        drop(to_threads);
+        holders.into_iter().for_each(|holder| holder.join().unwrap());
+        umem.take_returned(&mut free);
+        free.sort_unstable();
+        assert!(free.into_iter().eq(0..400), "every frame is there, once");
+        assert_eq!(umem.held(), 0);
+    }
+}

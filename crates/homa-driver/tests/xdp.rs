@@ -1,0 +1,391 @@
+//! AF_XDP between two network namespaces.
+
+mod common;
+#[path = "common/namespace.rs"]
+mod namespace;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
+
+use common::{message, packets, poll_readable, receive_packets};
+use homa_driver::raw::{RawConfig, RawDriver};
+use homa_driver::udp::{UdpConfig, UdpDriver};
+use homa_driver::xdp::{LinkError, XdpConfig, XdpDriver, XdpMode};
+use homa_driver::{Carrier, Driver, KeptFrame, RxBurst};
+use namespace::{Namespace, V4, V6, pair, pair_with};
+
+const MODES: [XdpMode; 2] = [XdpMode::Native, XdpMode::Generic];
+
+fn host(ip: &str) -> SocketAddr {
+    SocketAddr::new(ip.parse().unwrap(), 0)
+}
+
+fn config(ip: &str, carrier: Carrier, mode: XdpMode) -> XdpConfig {
+    XdpConfig { bind: host(ip), carrier, mode, receive_frames: 512, ..XdpConfig::default() }
+}
+
+fn open_in(namespace: &Namespace, config: XdpConfig) -> XdpDriver {
+    try_open_in(namespace, config).unwrap()
+}
+
+fn try_open_in(namespace: &Namespace, config: XdpConfig) -> Result<XdpDriver, LinkError> {
+    namespace.run(move || {
+        let frames = XdpDriver::open(&config)?;
+        learn_paths(&frames);
+        Ok(frames)
+    })
+}
+
+/// Has a driver ask for the paths to all peers while it is in its namespace. It remembers them, and the tests' own threads are
+/// elsewhere.
+fn learn_paths(driver: &dyn Driver) {
+    for ip in V4.iter().chain(&V6) {
+        driver.max_packet(host(ip));
+    }
+}
+
+/// A driver of the kernel's sockets, for a peer that knows nothing of frames.
+fn kernel_driver(ip: &str, carrier: Carrier) -> Box<dyn Driver> {
+    let driver: Box<dyn Driver> = match carrier {
+        // Without an XDP program in the driver of the veth the kernel leaves the cutting of datagrams to it, which does not.
+        Carrier::Udp => {
+            let config = UdpConfig { bind: host(ip), segmentation: false, ..UdpConfig::default() };
+            Box::new(UdpDriver::bind(&config).unwrap())
+        }
+        Carrier::Ip => {
+            Box::new(RawDriver::bind(&RawConfig { bind: host(ip), ..RawConfig::default() }).unwrap())
+        }
+    };
+    learn_paths(&*driver);
+    driver
+}
+
+/// Sends packets of many lengths, in bursts that the receiver has room for, and checks that they come in order and unchanged.
+fn check_way(from: &mut dyn Driver, to: &mut dyn Driver) {
+    let there = to.local_addr();
+    let longest = from.max_packet(there);
+    let lengths = [28, 29, 60, 100, 511, 512, 1_000, longest - 1, longest];
+    let bytes: Vec<Vec<u8>> = (0..90).map(|i| message(lengths[i % lengths.len()], i as u8)).collect();
+    for (priority, burst) in bytes.chunks(30).enumerate() {
+        let mut packets = &packets(there, priority as u8, burst)[..];
+        while !packets.is_empty() {
+            let taken = from.send(packets).unwrap();
+            packets = &packets[taken..];
+        }
+        let got = receive_packets(&mut *to, burst.len());
+        assert!(got.iter().all(|(sender, _)| *sender == from.local_addr()));
+        assert!(got.iter().map(|(_, bytes)| bytes).eq(burst), "unchanged, in order");
+    }
+    let (out, arrived) = (from.stats(), to.stats());
+    assert_eq!((out.send_errors.total(), arrived.truncated, arrived.queue_drops), (0, 0, 0));
+}
+
+#[test]
+fn sockets_of_the_kernel_and_frames_exchange_packets() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for mode in MODES {
+        for carrier in [Carrier::Udp, Carrier::Ip] {
+            for ips in [V4, V6] {
+                let mut frames = open_in(&namespaces[0], config(ips[0], carrier, mode));
+                assert_eq!((frames.is_native(), frames.is_zero_copy()), (mode == XdpMode::Native, false));
+                let mut kernel = namespaces[1].run(move || kernel_driver(ips[1], carrier));
+                assert_eq!(frames.max_packet(kernel.local_addr()), kernel.max_packet(frames.local_addr()));
+                check_way(&mut frames, &mut *kernel);
+                check_way(&mut *kernel, &mut frames);
+                assert_eq!(frames.held_frames(), 0, "bursts have given back what they held");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_that_use_frames_exchange_packets() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for mode in MODES {
+        let mut ends = [0, 1].map(|i| open_in(&namespaces[i], config(V6[i], Carrier::Udp, mode)));
+        let [a, b] = &mut ends;
+        check_way(a, b);
+        check_way(b, a);
+    }
+}
+
+#[test]
+fn more_packets_than_all_rings_hold_pass_in_order() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for mode in MODES {
+        let mut ends = [0, 1].map(|i| open_in(&namespaces[i], config(V4[i], Carrier::Udp, mode)));
+        let [a, b] = &mut ends;
+        let mut burst = RxBurst::new();
+        let mut next = 0_u32;
+        for round in 0..1_000_u32 {
+            let bytes: Vec<Vec<u8>> =
+                (0..16).map(|i| [&message(600, 1)[..], &(round * 16 + i).to_be_bytes()].concat()).collect();
+            assert_eq!(a.send(&packets(b.local_addr(), 0, &bytes)).unwrap(), 16);
+            while next < (round + 1) * 16 {
+                poll_readable(b.poll_fd().unwrap());
+                b.receive(&mut burst).unwrap();
+                for (_, packet) in &burst {
+                    assert_eq!(packet[600..], next.to_be_bytes());
+                    next += 1;
+                }
+            }
+        }
+        assert_eq!((b.stats().packets_in, b.stats().queue_drops), (16_000, 0));
+    }
+}
+
+#[test]
+fn each_queue_has_its_packets_taken() {
+    let Some(namespaces) = pair_with(1_500, 2) else { return };
+    for mode in MODES {
+        let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, mode));
+        assert_eq!(frames.queues(), 2);
+        let there = frames.local_addr();
+        // Which queue a packet goes by follows from its ports: with so many senders none is left out.
+        for number in 0..64 {
+            let from = namespaces[1].run(move || UdpSocket::bind((V4[1], 0)).unwrap());
+            from.send_to(&message(700, number), there).unwrap();
+            let got = receive_packets(&mut frames, 1);
+            assert_eq!(got, [(from.local_addr().unwrap(), message(700, number))]);
+        }
+        drop(frames);
+        if mode == XdpMode::Generic {
+            // A veth that no program makes poll has forgotten the queue when a packet gets here.
+            continue;
+        }
+        // One queue alone sees some of them only.
+        let one = XdpConfig { queues: Some(vec![1]), ..config(V4[0], Carrier::Udp, mode) };
+        let mut frames = open_in(&namespaces[0], one);
+        let there = frames.local_addr();
+        for number in 0..64 {
+            let from = namespaces[1].run(move || UdpSocket::bind((V4[1], 0)).unwrap());
+            from.send_to(&message(700, number), there).unwrap();
+        }
+        let mut burst = RxBurst::new();
+        while frames.stats().packets_in < 16 {
+            poll_readable(frames.poll_fd().unwrap());
+            frames.receive(&mut burst).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_kernel_serves_the_device_as_before() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for mode in MODES {
+        let frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, mode));
+        for ips in [V4, V6] {
+            let listener = namespaces[0].run(move || TcpListener::bind((ips[0], 0)).unwrap());
+            let there = listener.local_addr().unwrap();
+            let mut to = namespaces[1].run(move || TcpStream::connect(there).unwrap());
+            let (mut from, _) = listener.accept().unwrap();
+            // Not more than the sockets' buffers hold.
+            let bytes = message(60_000, 3);
+            to.write_all(&bytes).unwrap();
+            let mut got = vec![0; bytes.len()];
+            from.read_exact(&mut got).unwrap();
+            assert_eq!(got, bytes);
+            let [a, b] = [0, 1].map(|i| namespaces[i].run(move || UdpSocket::bind((ips[i], 0)).unwrap()));
+            b.send_to(b"not ours", a.local_addr().unwrap()).unwrap();
+            let mut got = [0; 64];
+            assert_eq!(a.recv(&mut got).unwrap(), 8);
+            let ping =
+                namespaces[1].run(move || Command::new("ping").args(["-c", "1", "-W", "5", ips[0]]).output());
+            match ping {
+                Ok(ping) => assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stdout)),
+                Err(error) => println!("skipped: the part with ping: {error}"),
+            }
+        }
+        assert_eq!(frames.stats().packets_in, 0);
+    }
+}
+
+/// Whether the first end of the veth has an XDP program.
+fn has_program(namespace: &Namespace) -> bool {
+    let shown = namespace.run(|| Command::new("ip").args(["link", "show", "v0"]).output().unwrap());
+    String::from_utf8_lossy(&shown.stdout).contains("prog/xdp")
+}
+
+/// Waits until it has none: processes that other tests start have copies of the descriptors of this one until they run their
+/// own program.
+fn await_no_program(namespace: &Namespace) {
+    let gone = (0..1_000).any(|_| !has_program(namespace));
+    assert!(gone, "the program is still there");
+}
+
+#[test]
+fn the_program_goes_with_the_driver_and_the_device_can_be_had_again_at_once() {
+    let Some(namespaces) = pair_with(1_500, 2) else { return };
+    for mode in MODES {
+        let config = config(V4[0], Carrier::Udp, mode);
+        for _ in 0..3 {
+            let frames = open_in(&namespaces[0], config.clone());
+            assert!(has_program(&namespaces[0]));
+            drop(frames);
+        }
+        await_no_program(&namespaces[0]);
+    }
+}
+
+/// Not a test of its own: the process that is killed by the one below.
+#[test]
+fn a_process_that_is_to_be_killed() {
+    let Ok(ip) = std::env::var("HOMA_TEST_HOLD_XDP") else { return };
+    let frames = XdpDriver::open(&config(&ip, Carrier::Udp, XdpMode::Auto)).unwrap();
+    println!("holds {}", frames.local_addr());
+    std::io::stdout().flush().unwrap();
+    std::io::stdin().read_exact(&mut [0]).unwrap();
+}
+
+#[test]
+fn the_program_goes_with_a_process_that_is_killed() {
+    let Some(namespaces) = pair(1_500) else { return };
+    let mut child = namespaces[0].run(|| {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_process_that_is_to_be_killed", "--nocapture"])
+            .env("HOMA_TEST_HOLD_XDP", V4[0])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    });
+    let mut said = String::new();
+    let mut stdout = child.stdout.take().unwrap();
+    while !said.contains("holds 10.146.0.1:") {
+        let mut bytes = [0; 256];
+        let count = stdout.read(&mut bytes).unwrap();
+        assert!(count > 0, "the process ended: {said}");
+        said.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+    assert!(has_program(&namespaces[0]));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, XdpMode::Auto));
+    let mut kernel = namespaces[1].run(|| kernel_driver(V4[1], Carrier::Udp));
+    check_way(&mut *kernel, &mut frames);
+    drop(frames);
+    await_no_program(&namespaces[0]);
+}
+
+#[test]
+fn an_mtu_that_native_mode_refuses_is_served_in_generic_mode() {
+    let Some(namespaces) = pair(9_000) else { return };
+    for ips in [V4, V6] {
+        let mut frames = open_in(&namespaces[0], config(ips[0], Carrier::Udp, XdpMode::Auto));
+        assert!(!frames.is_native());
+        let mut kernel = namespaces[1].run(move || kernel_driver(ips[1], Carrier::Udp));
+        assert_eq!(frames.max_packet(kernel.local_addr()), 9_000 - if ips == V4 { 28 } else { 48 });
+        check_way(&mut frames, &mut *kernel);
+        check_way(&mut *kernel, &mut frames);
+        drop(frames);
+        let native = XdpConfig { mode: XdpMode::Native, ..config(ips[0], Carrier::Udp, XdpMode::Auto) };
+        let error = try_open_in(&namespaces[0], native).unwrap_err().to_string();
+        assert!(error.contains("cannot open v0 for packets: attaching the XDP program failed"), "{error}");
+    }
+}
+
+#[test]
+fn reception_goes_on_however_many_frames_are_kept() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for mode in MODES {
+        let few = XdpConfig { receive_frames: 64, kept_frames: 1_000, ..config(V4[0], Carrier::Udp, mode) };
+        let mut frames = open_in(&namespaces[0], few);
+        let mut kernel = namespaces[1].run(|| kernel_driver(V4[1], Carrier::Udp));
+        let mut burst = RxBurst::new();
+        let mut kept: Vec<(u32, KeptFrame)> = Vec::new();
+        let packet = |number: u32| [&message(1_200, number as u8)[..], &number.to_be_bytes()].concat();
+        for number in 0..3_000 {
+            let bytes = [packet(number)];
+            kernel.send(&packets(frames.local_addr(), 0, &bytes)).unwrap();
+            poll_readable(frames.poll_fd().unwrap());
+            assert_eq!(frames.receive(&mut burst).unwrap(), 1);
+            let (_, received) = burst.get(0).unwrap();
+            assert_eq!(received, bytes[0]);
+            kept.extend(burst.keep(received).map(|frame| (number, frame)));
+        }
+        assert_eq!(kept.len(), 1_000, "as many as may be kept, and the rest is copied");
+        assert_eq!(frames.stats().queue_drops, 0);
+        assert!(kept.iter().all(|(number, frame)| frame.as_ref() == packet(*number)), "nobody wrote to them");
+        // They come back from any thread, and after the driver.
+        let half = kept.split_off(500);
+        std::thread::spawn(move || drop(half)).join().unwrap();
+        burst.clear();
+        assert_eq!(frames.held_frames(), 500);
+        check_way(&mut *kernel, &mut frames);
+        drop(frames);
+        assert_eq!(kept[499].1.as_ref(), packet(kept[499].0));
+    }
+}
+
+#[test]
+fn what_cannot_be_had_is_named_with_what_to_do() {
+    let Some(namespaces) = pair_with(1_500, 2) else { return };
+    let ask = |config: XdpConfig| match try_open_in(&namespaces[0], config) {
+        Ok(_) => panic!("it opened"),
+        Err(error) => error.to_string(),
+    };
+    let plain = config(V4[0], Carrier::Udp, XdpMode::Auto);
+    let is = |error: String, parts: &[&str]| {
+        assert!(parts.iter().all(|part| error.contains(part)) && !error.contains('\n'), "{error}");
+    };
+    let interface = Some("eth7".to_owned());
+    is(ask(XdpConfig { interface, ..plain.clone() }), &["no interface eth7", "v0"]);
+    let queues = Some(vec![0, 2]);
+    is(ask(XdpConfig { queues, ..plain.clone() }), &["v0 has no receive queue 2", "0 to 1"]);
+    let zero_copy = Some(true);
+    is(ask(XdpConfig { zero_copy, ..plain.clone() }), &["v0 cannot read and write frames itself"]);
+    is(ask(XdpConfig { kept_frames: u32::MAX, ..plain.clone() }), &["no memory for", "kept_frames"]);
+    let first = open_in(&namespaces[0], plain.clone());
+    is(ask(plain.clone()), &["v0 runs the XDP program homa_to_sockets (id", "ip link set v0 xdp off"]);
+    drop(first);
+    let denied = plain.clone();
+    let error = namespaces[0].run(move || {
+        std::thread::spawn(move || {
+            // SAFETY: takes numbers, and as a bare system call concerns this thread alone, which ends below.
+            assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) }, 0);
+            XdpDriver::open(&denied).unwrap_err().to_string()
+        })
+        .join()
+        .unwrap()
+    });
+    is(error, &["CAP_NET_ADMIN", "CAP_BPF", "setcap cap_net_raw,cap_net_admin,cap_bpf+ep /", "--driver udp"]);
+}
+
+#[test]
+fn a_device_that_is_down_loses_packets_and_goes_on_when_it_is_up() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for mode in MODES {
+        let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, mode));
+        let mut kernel = namespaces[1].run(|| kernel_driver(V4[1], Carrier::Udp));
+        check_way(&mut frames, &mut *kernel);
+        namespaces[0].ip("link set v0 down").unwrap();
+        let there = kernel.local_addr();
+        for _ in 0..3 {
+            assert_eq!(frames.send(&packets(there, 0, &[message(100, 1)])).unwrap(), 1);
+        }
+        assert!(frames.stats().send_errors.unreachable >= 2, "{:?}", frames.stats());
+        assert_eq!(frames.receive(&mut RxBurst::new()).unwrap(), 0);
+        namespaces[0].ip("link set v0 up").unwrap();
+        let mut burst = RxBurst::new();
+        let mut came = false;
+        while !came {
+            frames.send(&packets(there, 0, &[message(100, 2)])).unwrap();
+            kernel.receive(&mut burst).unwrap();
+            came = burst.iter().any(|(_, packet)| packet == message(100, 2));
+        }
+    }
+}
+
+#[test]
+fn a_device_that_is_gone_is_an_error() {
+    let Some(namespaces) = pair(1_500) else { return };
+    let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, XdpMode::Auto));
+    namespaces[0].ip("link del v0").unwrap();
+    let mut burst = RxBurst::new();
+    while frames.receive(&mut burst).is_ok() {
+        assert!(burst.is_empty());
+    }
+    let to: IpAddr = V4[1].parse().unwrap();
+    let _ = frames.send(&packets((to, 9).into(), 0, &[message(100, 1)]));
+}
