@@ -114,7 +114,8 @@ fn two_that_use_frames_exchange_packets() {
 fn more_packets_than_all_rings_hold_pass_in_order() {
     let Some(namespaces) = pair(1_500) else { return };
     for mode in MODES {
-        let mut ends = [0, 1].map(|i| open_in(&namespaces[i], config(V4[i], Carrier::Udp, mode)));
+        let few = |i: usize| XdpConfig { receive_frames: 64, ..config(V4[i], Carrier::Udp, mode) };
+        let mut ends = [0, 1].map(|i| open_in(&namespaces[i], few(i)));
         let [a, b] = &mut ends;
         let mut burst = RxBurst::new();
         let mut next = 0_u32;
