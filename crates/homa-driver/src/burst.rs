@@ -209,7 +209,6 @@ impl RxBurst {
     ///
     /// # Safety
     /// The caller has the frame from the source and gives the burst the right to release it. The bytes are in it and written.
-    #[allow(dead_code, reason = "the drivers that lend frames come next")]
     pub(crate) unsafe fn lend<S: FrameSource + 'static>(
         &mut self,
         source: &Arc<S>,
@@ -233,6 +232,11 @@ impl RxBurst {
     /// The memory, for a driver that receives into it at multiples of [`PACKET_BUFFER_BYTES`].
     pub(crate) fn memory_mut(&mut self) -> &mut [u8] {
         &mut self.memory
+    }
+
+    /// Where the memory that is not in use begins.
+    pub(crate) fn end(&self) -> usize {
+        self.end
     }
 
     /// Takes `length` bytes of the memory at `start`, where a driver has received them, as packets of `segment` bytes each; the

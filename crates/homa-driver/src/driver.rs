@@ -207,6 +207,8 @@ pub struct DriverStats {
     pub would_block: u64,
     /// Packets received that were longer than a buffer, and dropped.
     pub truncated: u64,
+    /// Frames received with wrong checksums or lengths, and dropped, where this driver and not the kernel looks at them.
+    pub damaged: u64,
     /// Packets that the kernel dropped before this driver could receive them, because the receive buffer was full.
     pub queue_drops: u64,
     /// Reports from the network (ICMP) that packets did not arrive, for whatever reason.
@@ -228,6 +230,7 @@ impl DriverStats {
             receive_calls: self.receive_calls + other.receive_calls,
             would_block: self.would_block + other.would_block,
             truncated: self.truncated + other.truncated,
+            damaged: self.damaged + other.damaged,
             queue_drops: self.queue_drops + other.queue_drops,
             network_errors: self.network_errors + other.network_errors,
             send_errors: SendErrors {

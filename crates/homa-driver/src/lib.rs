@@ -4,6 +4,8 @@
 //!
 //! - [`udp::UdpDriver`]: Homa packets as UDP payload, on any Linux, without privileges.
 //! - [`raw::RawDriver`]: Homa packets in IP itself (protocol 146), as Linux Homa has them; needs CAP_NET_RAW.
+//! - [`packet::PacketDriver`]: Homa packets, in UDP or in IP itself, straight from and to a network device, through a ring in
+//!   mapped memory; needs CAP_NET_RAW.
 //! - [`xdp::XdpDriver`]: frames straight from a network device's receive queues (AF_XDP); needs CAP_NET_ADMIN and others.
 //! - [`pcap::PcapDriver`]: a wrapper that writes every packet to a capture that Wireshark opens.
 //! - [`fault::FaultDriver`]: a wrapper that loses, doubles, reorders, corrupts and delays, by a seed.
@@ -16,10 +18,10 @@ mod driver;
 pub mod fault;
 mod filter;
 mod ip;
-#[allow(dead_code, reason = "the drivers of network devices, which are its users, come next")]
 mod link;
 #[cfg(test)]
 mod memory;
+pub mod packet;
 pub mod pcap;
 pub mod raw;
 mod socket;
@@ -32,4 +34,5 @@ pub const PROTOCOL_HOMA: u8 = 146;
 pub use burst::{BURST_PACKETS, KeptFrame, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};
 pub use driver::{BufferSizes, Driver, DriverStats, Refusal, SendErrors, TxPacket, Unreachable};
 pub use filter::ReceiveFilter;
+pub use link::LinkError;
 pub use socket::Carrier;

@@ -110,7 +110,7 @@ impl Metrics {
     }
 }
 
-fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 15] {
+fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 16] {
     let errors = &stats.send_errors;
     [
         ("packets_out", stats.packets_out, "Packets sent."),
@@ -121,6 +121,7 @@ fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 15
         ("receive_calls", stats.receive_calls, "System calls that received, or found nothing."),
         ("would_block", stats.would_block, "Times that there was no room for a packet to send."),
         ("truncated", stats.truncated, "Packets dropped because they were longer than a buffer."),
+        ("damaged", stats.damaged, "Frames dropped because their checksum or lengths were wrong."),
         (
             "queue_drops",
             stats.queue_drops,

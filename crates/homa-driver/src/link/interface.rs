@@ -46,7 +46,7 @@ fn choose(all: &[Listed], named: Option<&str>, local: IpAddr) -> Result<(Interfa
             LinkError::NoSuchInterface { name: name.to_owned(), have }
         })?,
         None if local.is_unspecified() => return Err(LinkError::NoneNamed),
-        None => all.iter().find(|device| device.addresses.contains(&local)).ok_or_else(|| {
+        None => all.iter().find(|device| has(device, local)).ok_or_else(|| {
             let have = all.iter().flat_map(|device| device.addresses.clone()).collect();
             LinkError::NotLocal { ip: local, have }
         })?,
@@ -65,13 +65,17 @@ fn choose(all: &[Listed], named: Option<&str>, local: IpAddr) -> Result<(Interfa
         let first = first.ok_or_else(|| LinkError::NoAddress { name: name.clone(), version })?;
         return Ok((interface, *first));
     }
-    // Loopback has all of 127.0.0.0/8, whatever it lists.
-    let has = device.addresses.contains(&local) || interface.loopback && local.is_loopback();
-    if !has {
+    if !has(device, local) {
         let have = device.addresses.clone();
         return Err(LinkError::NotOnInterface { name: name.clone(), ip: local, have });
     }
     Ok((interface, local))
+}
+
+/// Whether a device has this address. Loopback has all of 127.0.0.0/8, whatever it lists.
+fn has(device: &Listed, ip: IpAddr) -> bool {
+    let loopback = matches!(device.link, Some((_, libc::ARPHRD_LOOPBACK, _)));
+    device.addresses.contains(&ip) || loopback && ip.is_ipv4() && ip.is_loopback()
 }
 
 /// All devices, in the kernel's order.
@@ -188,6 +192,7 @@ mod tests {
         assert_eq!(chosen(Some("eth0"), "::"), is("eth0", "fd00::1"));
         assert_eq!(chosen(Some("eth0"), "fe80::1"), is("eth0", "fe80::1"));
         assert_eq!(chosen(Some("lo"), "127.0.0.9"), is("lo", "127.0.0.9"));
+        assert_eq!(chosen(None, "127.0.0.9"), is("lo", "127.0.0.9"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! is here asks it.
 
 pub(crate) mod clock;
+pub(crate) mod device;
 mod error;
 pub(crate) mod frame;
 pub(crate) mod interface;
@@ -12,5 +13,4 @@ pub(crate) mod neighbour;
 pub(crate) mod netlink;
 pub(crate) mod reserve;
 
-#[allow(unused_imports, reason = "as above: its users come next")]
 pub use error::LinkError;

@@ -18,7 +18,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::frame::{Headers, Mac};
 use super::interface::Interface;
 use super::netlink::{Neighbour, Netlink};
-use crate::socket::{Carrier, set_option};
+use crate::socket::{Carrier, drop_all, set_option};
 
 /// The group of netlink that is told of neighbours.
 const RTNLGRP_NEIGH: libc::c_int = 3;
@@ -47,6 +47,7 @@ const LOOK: Duration = Duration::from_micros(500);
 /// A peer.
 #[derive(Debug)]
 struct Peer {
+    to: SocketAddr,
     /// `None`: it cannot be reached.
     headers: Option<Headers>,
     mac: Mac,
@@ -65,7 +66,10 @@ pub(crate) struct Neighbours {
     knocker: Socket,
     /// Told of changes of the kernel's neighbours while somebody waits for one.
     news: Socket,
-    peers: HashMap<SocketAddr, Peer>,
+    peers: Vec<Peer>,
+    places: HashMap<SocketAddr, usize>,
+    /// The place of the peer that was asked for last, which is mostly the next one too.
+    last: usize,
     budget_us: u64,
     budget_ms: u64,
     /// Times that the kernel was asked for a peer.
@@ -75,14 +79,21 @@ pub(crate) struct Neighbours {
 
 impl Neighbours {
     pub(crate) fn new(carrier: Carrier, interface: Interface, local: SocketAddr) -> io::Result<Neighbours> {
+        let knocker = Socket::new(Domain::for_address(local), Type::DGRAM.nonblocking().cloexec(), None)?;
+        let mut any_port = local;
+        any_port.set_port(0);
+        knocker.bind(&SockAddr::from(any_port))?;
+        knocker.attach_filter(&[drop_all()])?;
         Ok(Neighbours {
             carrier,
             interface,
             local,
             netlink: Netlink::open()?,
-            knocker: Socket::new(Domain::for_address(local), Type::DGRAM.nonblocking().cloexec(), None)?,
+            knocker,
             news: Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW.nonblocking().cloexec(), None)?,
-            peers: HashMap::new(),
+            peers: Vec::new(),
+            places: HashMap::new(),
+            last: 0,
             budget_us: WAIT_BUDGET_US,
             budget_ms: 0,
             #[cfg(test)]
@@ -93,7 +104,11 @@ impl Neighbours {
     /// The headers of frames to this peer, or `None` while it cannot be reached on this device. `now_ms`: by
     /// [`coarse_ms`](super::clock::coarse_ms).
     pub(crate) fn headers(&mut self, to: SocketAddr, now_ms: u64) -> Option<&Headers> {
-        let old = self.peers.get(&to);
+        if self.peers.get(self.last).is_none_or(|peer| peer.to != to) {
+            // A place beyond the last says that there is none.
+            self.last = self.places.get(&to).copied().unwrap_or(usize::MAX);
+        }
+        let old = self.peers.get(self.last);
         let fresh = old.is_some_and(|peer| {
             let holds = if peer.headers.is_some() { HOLDS_MS } else { FAILURE_HOLDS_MS };
             now_ms.saturating_sub(peer.asked_ms) < holds
@@ -104,21 +119,31 @@ impl Neighbours {
             let mac = self.resolve(to, old_mac, first, now_ms);
             self.remember(to, mac, now_ms);
         }
-        self.peers.get(&to)?.headers.as_ref()
+        self.peers.get(self.last)?.headers.as_ref()
     }
 
     /// Forgets all answers: routes or the device have changed.
     pub(crate) fn forget(&mut self) {
         self.peers.clear();
+        self.places.clear();
     }
 
+    /// Notes an answer; its peer is then the last one.
     fn remember(&mut self, to: SocketAddr, mac: Option<Mac>, now_ms: u64) {
-        if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(&to) {
-            self.peers.clear();
-        }
         let from = (self.interface.mac, self.local);
         let headers = mac.and_then(|mac| Headers::new(self.carrier, from, (mac, to)));
-        self.peers.insert(to, Peer { headers, mac: mac.unwrap_or_default(), asked_ms: now_ms });
+        let peer = Peer { to, headers, mac: mac.unwrap_or_default(), asked_ms: now_ms };
+        if let Some(&place) = self.places.get(&to) {
+            self.last = place;
+            self.peers[place] = peer;
+            return;
+        }
+        if self.peers.len() >= PEERS_MAX {
+            self.forget();
+        }
+        self.last = self.peers.len();
+        self.places.insert(to, self.last);
+        self.peers.push(peer);
     }
 
     /// The Ethernet address for a peer. `old`: what it was before; `first`: nothing was known of the peer.
@@ -168,7 +193,9 @@ impl Neighbours {
 
     /// Has the kernel look for a neighbour.
     fn seek(&mut self, hop: IpAddr) {
-        if self.netlink.seek(self.interface.index, hop).is_ok() {
+        // Asked like this, IPv6 looks only where the device has an address of its link that is known to be unique, which takes
+        // seconds from when it comes up; for a packet to be sent it looks from the packet's address.
+        if hop.is_ipv4() && self.netlink.seek(self.interface.index, hop).is_ok() {
             return;
         }
         // The discard port: whoever has the address drops it, and what is sent does not matter but that it is sent.
@@ -239,8 +266,10 @@ fn wait_readable(fd: BorrowedFd<'_>, most: Duration) {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use super::super::frame::HEADERS_MAX;
     use super::super::interface;
     use super::*;
+    use crate::driver::TxPacket;
 
     const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4_000);
 
@@ -279,11 +308,27 @@ mod tests {
     }
 
     #[test]
+    fn each_peer_has_its_own_headers() {
+        let mut neighbours = loopback();
+        let port = |neighbours: &mut Neighbours, port| {
+            let headers = neighbours.headers(peer(port), 10_000).unwrap();
+            let packet = TxPacket { to: peer(port), priority: 0, header: &[1; 28], payload: &[] };
+            let mut out = [0; HEADERS_MAX];
+            let length = headers.write(&packet, &mut out);
+            u16::from_be_bytes([out[length - 6], out[length - 5]])
+        };
+        for expected in [5, 6, 5, 5, 7, 6, 6, 7] {
+            assert_eq!(port(&mut neighbours, expected), expected);
+        }
+        assert_eq!(neighbours.asked, 3);
+    }
+
+    #[test]
     fn memory_is_bounded_whatever_the_number_of_peers() {
         let mut neighbours = loopback();
         for port in 1..=10_000 {
             neighbours.remember(peer(port), Some([1; 6]), 10_000);
-            assert!(neighbours.peers.len() <= PEERS_MAX);
+            assert!(neighbours.peers.len() <= PEERS_MAX && neighbours.peers.len() == neighbours.places.len());
         }
     }
 }

@@ -13,8 +13,8 @@
 //! `sendmmsg`. What the kernel's own offload makes of its packets is received like any other. Homa that Linux hides in TCP
 //! (`hijack_tcp`) arrives as IP protocol 6 and never at these sockets.
 
-mod program;
-mod refuse;
+pub(crate) mod program;
+pub(crate) mod refuse;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

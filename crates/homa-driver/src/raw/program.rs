@@ -27,38 +27,38 @@ const FOR_ALL: [u32; 3] = [0x15, 0x16, 0x18];
 
 /// One instruction. Jumps count the instructions that they skip; those of a condition have 8 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Instruction {
-    pub(super) code: u16,
-    pub(super) if_true: u8,
-    pub(super) if_false: u8,
-    pub(super) k: u32,
+pub(crate) struct Instruction {
+    pub(crate) code: u16,
+    pub(crate) if_true: u8,
+    pub(crate) if_false: u8,
+    pub(crate) k: u32,
 }
 
 /// Loads into A, from the packet at X + k.
-pub(super) const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_IND) as u16;
-pub(super) const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_IND) as u16;
-pub(super) const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_IND) as u16;
+pub(crate) const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_IND) as u16;
+pub(crate) const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_IND) as u16;
+pub(crate) const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_IND) as u16;
 /// Loads the packet's length into A.
-pub(super) const LOAD_LENGTH: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_LEN) as u16;
+pub(crate) const LOAD_LENGTH: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_LEN) as u16;
 /// Loads the length of the IPv4 header at k into X.
-pub(super) const X_HEADER: u16 = (libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH) as u16;
+pub(crate) const X_HEADER: u16 = (libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH) as u16;
 /// Loads k into X.
-pub(super) const X_NUMBER: u16 = (libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM) as u16;
-pub(super) const SUBTRACT_X: u16 = (libc::BPF_ALU | libc::BPF_SUB | libc::BPF_X) as u16;
-pub(super) const ADD_NUMBER: u16 = (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K) as u16;
-pub(super) const A_FROM_X: u16 = (libc::BPF_MISC | libc::BPF_TXA) as u16;
-pub(super) const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-pub(super) const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-pub(super) const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-pub(super) const RETURN_NUMBER: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-pub(super) const RETURN_A: u16 = (libc::BPF_RET | libc::BPF_A) as u16;
+pub(crate) const X_NUMBER: u16 = (libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM) as u16;
+pub(crate) const SUBTRACT_X: u16 = (libc::BPF_ALU | libc::BPF_SUB | libc::BPF_X) as u16;
+pub(crate) const ADD_NUMBER: u16 = (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K) as u16;
+pub(crate) const A_FROM_X: u16 = (libc::BPF_MISC | libc::BPF_TXA) as u16;
+pub(crate) const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
+pub(crate) const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+pub(crate) const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+pub(crate) const RETURN_NUMBER: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+pub(crate) const RETURN_A: u16 = (libc::BPF_RET | libc::BPF_A) as u16;
 
 const fn plain(code: u16, k: u32) -> Instruction {
     Instruction { code, if_true: 0, if_false: 0, k }
 }
 
 /// The program that lets everything through.
-pub(super) const LET_THROUGH: [Instruction; 1] = [plain(RETURN_NUMBER, WHOLE)];
+pub(crate) const LET_THROUGH: [Instruction; 1] = [plain(RETURN_NUMBER, WHOLE)];
 
 /// What becomes of a packet by its destination port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,17 +75,24 @@ type Stretch = (u16, Class);
 /// The program for a filter. `ipv4`: packets begin with an IPv4 header. Where the ports make so many stretches that the program
 /// would be too long (which takes some 680 of them with gaps between) it lets everything through, and the receiver sorts it
 /// out by [`ReceiveFilter::takes`].
-pub(super) fn build(filter: &ReceiveFilter, ipv4: bool) -> Vec<Instruction> {
+pub(crate) fn build(filter: &ReceiveFilter, ipv4: bool) -> Vec<Instruction> {
     let start = if ipv4 { plain(X_HEADER, 0) } else { plain(X_NUMBER, 0) };
+    choose_by_port(vec![start], filter).unwrap_or_else(|| LET_THROUGH.to_vec())
+}
+
+/// A program that goes on from one that leaves the offset of the Homa packet in X. `None` where it would be too long.
+pub(crate) fn choose_by_port(
+    mut program: Vec<Instruction>,
+    filter: &ReceiveFilter,
+) -> Option<Vec<Instruction>> {
     let no_homa = if filter.others().is_some() { WHOLE } else { 0 };
-    let mut program = vec![
-        start,
+    program.extend([
         plain(LOAD_LENGTH, 0),
         plain(SUBTRACT_X, 0),
         Instruction { code: IF_AT_LEAST, if_true: 1, if_false: 0, k: COMMON_HEADER_BYTES },
         plain(RETURN_NUMBER, no_homa),
         plain(LOAD_BYTE, TYPE_AT),
-    ];
+    ]);
     for packet_type in FOR_ALL {
         program.push(Instruction { code: IF_EQUAL, if_true: 0, if_false: 1, k: packet_type });
         program.push(plain(RETURN_NUMBER, WHOLE));
@@ -110,13 +117,13 @@ pub(super) fn build(filter: &ReceiveFilter, ipv4: bool) -> Vec<Instruction> {
     let whole = program.len();
     program.push(plain(RETURN_NUMBER, WHOLE));
     if program.len() > INSTRUCTIONS_MAX {
-        return LET_THROUGH.to_vec();
+        return None;
     }
     for (at, class) in leaves {
         let target = if class == Class::Whole { whole } else { others };
         program[at].k = (target - at - 1) as u32;
     }
-    program
+    Some(program)
 }
 
 /// All ports in ascending stretches of one class each, the first from 0 on.
@@ -161,7 +168,7 @@ fn choose(stretches: &[Stretch], program: &mut Vec<Instruction>, leaves: &mut Ve
 }
 
 /// The program as the kernel takes it.
-pub(super) fn for_kernel(program: &[Instruction]) -> Vec<SockFilter> {
+pub(crate) fn for_kernel(program: &[Instruction]) -> Vec<SockFilter> {
     program.iter().map(|i| SockFilter::new(i.code, i.if_true, i.if_false, i.k)).collect()
 }
 

@@ -23,7 +23,7 @@ const QUOTED_BYTES: usize = 28;
 
 /// Sends the reports of one driver.
 #[derive(Debug)]
-pub(super) struct Refuser {
+pub(crate) struct Refuser {
     local: IpAddr,
     sockets: [Option<Socket>; 2],
     /// Reports that may go, and since when others may be added.
@@ -32,12 +32,12 @@ pub(super) struct Refuser {
 }
 
 impl Refuser {
-    pub(super) fn new(local: IpAddr) -> Refuser {
+    pub(crate) fn new(local: IpAddr) -> Refuser {
         Refuser { local, sockets: [None, None], left: REPORTS_AT_ONCE, since: Instant::now() }
     }
 
     /// Reports to `peer` that its packet found nobody at its port. What cannot be sent is as good as lost.
-    pub(super) fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
+    pub(crate) fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
         if !self.may_send(Instant::now()) {
             return;
         }

@@ -56,7 +56,7 @@ pub enum Carrier {
 
 impl Carrier {
     /// What IP, and UDP where there is any, put in front of a Homa packet.
-    fn overhead_bytes(self, ip: IpAddr) -> usize {
+    pub(crate) fn overhead_bytes(self, ip: IpAddr) -> usize {
         let udp_bytes = match self {
             Carrier::Udp => 8,
             Carrier::Ip => 0,
@@ -195,7 +195,6 @@ impl PacketSocket {
     }
 
     /// Asks the kernel again for the path to each peer.
-    #[allow(dead_code, reason = "the drivers of network devices come next")]
     pub(crate) fn forget_paths(&mut self) {
         self.paths.get_mut().forget();
     }

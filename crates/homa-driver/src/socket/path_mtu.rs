@@ -59,7 +59,6 @@ impl PathMtus {
     }
 
     /// Forgets all paths.
-    #[allow(dead_code, reason = "the drivers of network devices come next")]
     pub(crate) fn forget(&mut self) {
         self.mtus.clear();
     }

@@ -1,0 +1,201 @@
+//! A device in use: what is known of it and of the peers behind it, and when to look again.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::error::LinkError;
+use super::frame::Headers;
+use super::interface::{self, Interface, State};
+use super::neighbour::Neighbours;
+use super::reserve::Reservation;
+use crate::driver::{SendErrors, TxPacket, Unreachable};
+use crate::socket::Carrier;
+
+/// How long the state of a device holds. It costs some hundred nanoseconds to look.
+const HOLDS_MS: u64 = 100;
+
+/// Why a packet has no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoFrame {
+    /// It is longer than the device takes.
+    TooBig,
+    /// Its peer is not known to be anywhere, or the device is down.
+    Unreachable,
+    /// Its peer's address is of another IP version.
+    OtherVersion,
+}
+
+impl NoFrame {
+    /// Counts the packet that was taken and goes nowhere.
+    pub(crate) fn count(self, errors: &mut SendErrors) {
+        match self {
+            NoFrame::TooBig => errors.too_big += 1,
+            NoFrame::Unreachable => errors.unreachable += 1,
+            NoFrame::OtherVersion => errors.other += 1,
+        }
+    }
+}
+
+/// A device, with the address and port that are ours on it.
+pub(crate) struct Device {
+    carrier: Carrier,
+    interface: Interface,
+    local: SocketAddr,
+    /// Most bytes of a Homa packet, whatever the path takes.
+    max_packet_bytes: usize,
+    neighbours: Neighbours,
+    reservation: Reservation,
+    state: State,
+    looked_ms: u64,
+    gone: bool,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("interface", &self.interface.name)
+            .field("local", &self.local)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// Finds the device by its name or by the address, and takes the port (any free one where it is 0). The address is that of
+    /// the device where `bind` has none.
+    pub(crate) fn open(
+        carrier: Carrier,
+        bind: SocketAddr,
+        named: Option<&str>,
+        max_packet_bytes: usize,
+    ) -> Result<Device, LinkError> {
+        let (interface, ip) = interface::find(named, bind.ip())?;
+        let mut local = bind;
+        local.set_ip(ip);
+        if carrier == Carrier::Ip {
+            local.set_port(0);
+        }
+        if let SocketAddr::V6(local) = &mut local
+            && local.ip().is_unicast_link_local()
+        {
+            local.set_scope_id(interface.index);
+        }
+        let reservation = Reservation::open(carrier, local)?;
+        if carrier == Carrier::Udp {
+            local = reservation.local_addr();
+        }
+        let fail = |step| {
+            let name = interface.name.clone();
+            move |source| LinkError::System { name, step, source }
+        };
+        let neighbours = Neighbours::new(carrier, interface.clone(), local);
+        let neighbours = neighbours.map_err(fail("opening a netlink socket"))?;
+        let state = interface::state(reservation.as_fd(), interface.index);
+        let state = state.map_err(fail("reading its state"))?;
+        Ok(Device {
+            carrier,
+            interface,
+            local,
+            max_packet_bytes,
+            neighbours,
+            reservation,
+            state,
+            looked_ms: 0,
+            gone: false,
+        })
+    }
+
+    pub(crate) fn carrier(&self) -> Carrier {
+        self.carrier
+    }
+
+    pub(crate) fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Most bytes of an IP packet.
+    pub(crate) fn mtu(&self) -> usize {
+        self.state.mtu
+    }
+
+    /// As [`Driver::max_packet`](crate::Driver::max_packet).
+    pub(crate) fn max_packet(&self, to: SocketAddr) -> usize {
+        let device = self.state.mtu.saturating_sub(self.carrier.overhead_bytes(to.ip()));
+        self.reservation.max_packet(to).min(device).min(self.max_packet_bytes)
+    }
+
+    /// Looks at the device where that was not done lately, or when `doubtful`: a call has failed in a way that says that
+    /// something has changed.
+    ///
+    /// # Errors
+    /// The device is gone, for good: one of the same name is another.
+    pub(crate) fn look(&mut self, now_ms: u64, doubtful: bool) -> io::Result<()> {
+        if self.gone {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
+        if !doubtful && now_ms.saturating_sub(self.looked_ms) < HOLDS_MS {
+            return Ok(());
+        }
+        self.looked_ms = now_ms;
+        match interface::state(self.reservation.as_fd(), self.interface.index) {
+            Ok(state) => {
+                if state.mtu != self.state.mtu {
+                    self.reservation.forget_paths();
+                }
+                if state.up != self.state.up {
+                    // Routes and neighbours go with the device, and come back as others.
+                    self.neighbours.forget();
+                }
+                self.state = state;
+                Ok(())
+            }
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO)) => {
+                self.gone = true;
+                Err(error)
+            }
+            // What was known is the best guess.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// The headers of the packet's frame.
+    pub(crate) fn headers(&mut self, packet: &TxPacket<'_>, now_ms: u64) -> Result<&Headers, NoFrame> {
+        if packet.to.is_ipv4() != self.local.is_ipv4() {
+            return Err(NoFrame::OtherVersion);
+        }
+        if packet.len() + self.carrier.overhead_bytes(packet.to.ip()) > self.state.mtu {
+            return Err(NoFrame::TooBig);
+        }
+        if !self.state.up {
+            return Err(NoFrame::Unreachable);
+        }
+        let mut to = packet.to;
+        if self.carrier == Carrier::Ip {
+            to.set_port(0);
+        }
+        self.neighbours.headers(to, now_ms).ok_or(NoFrame::Unreachable)
+    }
+
+    pub(crate) fn poll_unreachable(&mut self) -> Option<Unreachable> {
+        self.reservation.poll_unreachable()
+    }
+
+    /// As [`DriverStats::network_errors`](crate::DriverStats::network_errors).
+    pub(crate) fn network_errors(&self) -> u64 {
+        self.reservation.network_errors()
+    }
+
+    pub(crate) fn link_mbps(&self) -> Option<u32> {
+        self.reservation.link_mbps()
+    }
+
+    /// Shows an error while the network has something to report.
+    pub(crate) fn reports_fd(&self) -> BorrowedFd<'_> {
+        self.reservation.as_fd()
+    }
+}

@@ -1,0 +1,439 @@
+//! Homa packets straight from and to a network device, by packet sockets (AF_PACKET): in half the time of a UDP socket.
+//!
+//! Received frames lie in a ring of memory that kernel and process share, so that receiving takes no system call and the only
+//! copy is the one into the message. On the wire there is Homa over UDP (WIRE-16) or over IP itself (WIRE-19), as the sockets
+//! have it: the peer may use any driver. It takes the capability CAP_NET_RAW, and a device of Ethernet frames.
+//!
+//! The device goes on serving the kernel, which sees all frames as well: a silent socket of the kernel's holds the port, so that
+//! it neither answers for us nor gives the port away. Addresses and routes are the kernel's ([`LinkError`] says what may be
+//! missing), and its packet filter (nftables) sees none of our packets, in or out.
+//!
+//! One driver has one device, one address, and so one IP version. Peers on the same machine are reached on loopback only, since
+//! what is sent by a device does not come back by it.
+//!
+//! Frames of the ring are given back in their order, and none is lent beyond its burst: [`RxBurst::keep`] gives none. What the
+//! kernel merges into one frame (of a sender that uses UDP_SEGMENT on the same machine, mostly) is too long for the ring. It
+//! comes by the socket's queue and is cut here.
+
+mod program;
+mod ring;
+mod tx;
+
+use std::cell::Cell;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use socket2::{Domain, SockFilter, Socket, Type};
+
+use crate::burst::{BURST_PACKETS, RxBurst};
+use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
+use crate::filter::ReceiveFilter;
+pub use crate::link::LinkError;
+use crate::link::clock::coarse_ms;
+use crate::link::device::Device;
+use crate::link::frame::{Found, NoPacket, View, parse};
+use crate::raw::refuse::Refuser;
+pub use crate::socket::Carrier;
+use crate::socket::{drop_all, option, watch_all};
+use ring::{Frame, Layout, Offload, Ring, VNET_BYTES};
+use tx::Tx;
+
+/// Most bytes of packets in a burst, but for the last: what is behind waits until all of it is handled.
+const BURST_BYTES: usize = 256 << 10;
+
+/// Room for a merged frame, with what the kernel says of its offloads in front.
+const MERGED_BYTES: usize = VNET_BYTES + 18 + 65_536;
+
+/// Room for merged frames that wait: as much as the ring has by default.
+const MERGED_QUEUE_BYTES: usize = 8 << 20;
+
+/// How to set up a [`PacketDriver`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketConfig {
+    /// The device; `None`, the default: the one that has the address of `bind`.
+    pub interface: Option<String>,
+    /// Address to receive at and send from, one of the device's. Unspecified, as it is by default, it is the first of this IP
+    /// version that the device has. Port 0 takes any free UDP port; over IP itself the port means nothing.
+    pub bind: SocketAddr,
+    /// Whether packets travel in UDP, as by default, or in IP itself (protocol 146).
+    pub carrier: Carrier,
+    /// Memory for received frames in bytes. 8 MiB by default: at an MTU of 1500 these are 4,096 frames, and take unscheduled bytes,
+    /// which come without a grant, some 60 KB from each of 64 peers at once, with as much again to spare.
+    pub ring_bytes: usize,
+    /// Cap on [`Driver::max_packet`] in bytes, whatever the path takes; none by default.
+    pub max_packet_bytes: usize,
+    /// Send buffer to ask for in bytes; the default and its reason are those of
+    /// [`UdpConfig`](crate::udp::UdpConfig::send_buffer_bytes).
+    pub send_buffer_bytes: usize,
+    /// Whether to pass by the device's queueing discipline (PACKET_QDISC_BYPASS). False by default: the discipline may be what
+    /// looks at priorities, and on devices without one there is nothing to gain.
+    pub bypass_qdisc: bool,
+}
+
+impl Default for PacketConfig {
+    fn default() -> PacketConfig {
+        PacketConfig {
+            interface: None,
+            bind: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+            carrier: Carrier::Udp,
+            ring_bytes: 8 << 20,
+            max_packet_bytes: usize::MAX,
+            send_buffer_bytes: crate::udp::UdpConfig::default().send_buffer_bytes,
+            bypass_qdisc: false,
+        }
+    }
+}
+
+/// Homa over packet sockets. See the [module](self).
+pub struct PacketDriver {
+    device: Device,
+    /// Receives. Its ring is mapped for as long as a burst holds frames of it.
+    socket: Socket,
+    ring: Ring,
+    tx: Tx,
+    refuser: Refuser,
+    /// Shows what was received, and what the network reports.
+    poll: OwnedFd,
+    buffers: BufferSizes,
+    /// When errors of the receiving socket were asked for.
+    asked_ms: u64,
+    stats: DriverStats,
+    /// Frames that found no room, as far as the kernel has told: it forgets them when it does.
+    queue_drops: Cell<u64>,
+}
+
+impl std::fmt::Debug for PacketDriver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PacketDriver")
+            .field("device", &self.device)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PacketDriver {
+    /// Takes the port and opens the sockets on the device.
+    ///
+    /// # Errors
+    /// See [`LinkError`].
+    pub fn open(config: &PacketConfig) -> Result<PacketDriver, LinkError> {
+        let device =
+            Device::open(config.carrier, config.bind, config.interface.as_deref(), config.max_packet_bytes)?;
+        let name = || device.interface().name.clone();
+        let fail = |step| {
+            let name = name();
+            move |source| LinkError::System { name, step, source }
+        };
+        let open = || {
+            Socket::new(Domain::PACKET, Type::RAW.nonblocking().cloexec(), None).map_err(
+                |source| match source.raw_os_error() {
+                    Some(libc::EPERM | libc::EACCES) => LinkError::no_capability(
+                        "a packet socket",
+                        name(),
+                        "capability CAP_NET_RAW",
+                        "cap_net_raw",
+                    ),
+                    _ => fail("opening a packet socket")(source),
+                },
+            )
+        };
+        let socket = open()?;
+        let layout = Layout::new(device.mtu(), config.ring_bytes);
+        set_up(&socket).map_err(fail("setting its options"))?;
+        attach(&socket, &device, None).map_err(fail("setting its filter"))?;
+        let ring = Ring::new(socket.as_fd(), layout).map_err(|source| match source.raw_os_error() {
+            Some(libc::ENOMEM) => {
+                LinkError::NoMemory { name: name(), bytes: layout.bytes(), setting: "ring_bytes" }
+            }
+            _ => fail("making its ring")(source),
+        })?;
+        let ether_type = if device.local().is_ipv4() { libc::ETH_P_IP } else { libc::ETH_P_IPV6 };
+        bind(&socket, device.interface().index, ether_type).map_err(fail("bind"))?;
+        let sending = open()?;
+        let send_bytes = set_up_sending(&sending, config).map_err(fail("setting its options"))?;
+        bind(&sending, device.interface().index, 0).map_err(fail("bind"))?;
+        let poll = watch_all(&[socket.as_fd(), device.reports_fd()]).map_err(fail("watching its sockets"))?;
+        let buffers = BufferSizes {
+            send_bytes,
+            send_wanted_bytes: config.send_buffer_bytes,
+            receive_bytes: ring.bytes(),
+            // Rounded to whole blocks, it is what was wanted.
+            receive_wanted_bytes: ring.bytes(),
+        };
+        Ok(PacketDriver {
+            refuser: Refuser::new(device.local().ip()),
+            tx: Tx::new(sending),
+            device,
+            socket,
+            ring,
+            poll,
+            buffers,
+            asked_ms: 0,
+            stats: DriverStats::default(),
+            queue_drops: Cell::new(0),
+        })
+    }
+
+    /// Whether packets travel in UDP or in IP itself.
+    #[must_use]
+    pub fn carrier(&self) -> Carrier {
+        self.device.carrier()
+    }
+
+    /// The name that the device had when it was opened.
+    #[must_use]
+    pub fn interface(&self) -> &str {
+        &self.device.interface().name
+    }
+
+    /// How to look at a frame of this length on the wire, of which so many bytes are there.
+    fn view(&self, wire_length: usize, there: usize, verify: bool) -> View {
+        View {
+            carrier: self.device.carrier(),
+            wire_length,
+            verify: verify && wire_length == there,
+            scope: self.device.interface().index,
+        }
+    }
+
+    /// Adds what a frame of the ring carries to the burst, and returns its bytes.
+    fn take_frame(&mut self, frame: Frame, burst: &mut RxBurst) -> usize {
+        if frame.wire_length > frame.length && frame.full {
+            self.ring.give_back(frame);
+            if frame.status & libc::TP_STATUS_COPY != 0 {
+                return self.take_merged(burst);
+            }
+            self.stats.truncated += 1;
+            return 0;
+        }
+        // The kernel has checked it, or has not made it yet, as between the ends of a veth.
+        let verify = frame.status & (libc::TP_STATUS_CSUM_VALID | libc::TP_STATUS_CSUMNOTREADY) == 0;
+        let view = self.view(frame.wire_length, frame.length, verify);
+        match parse(self.ring.bytes_of(&frame), &view) {
+            Ok(Found { from, start, length, .. }) => {
+                let segment = self.ring.offload_of(&frame).segment.unwrap_or(length);
+                self.ring.lend(frame, burst, from, (start, length), segment);
+                length
+            }
+            Err(why) => {
+                self.count_no_packet(why);
+                self.ring.give_back(frame);
+                0
+            }
+        }
+    }
+
+    /// Adds what a frame carries that was too long for the ring, and returns its bytes.
+    fn take_merged(&mut self, burst: &mut RxBurst) -> usize {
+        let first = burst.end();
+        let room = &mut burst.memory_mut()[first..];
+        // SAFETY: the descriptor is open, and the kernel writes at most as many bytes as there are.
+        let length = unsafe {
+            libc::recv(
+                self.socket.as_raw_fd(),
+                room.as_mut_ptr().cast(),
+                room.len().min(MERGED_BYTES),
+                libc::MSG_DONTWAIT | libc::MSG_TRUNC,
+            )
+        };
+        self.stats.receive_calls += 1;
+        let Ok(length) = usize::try_from(length) else {
+            self.stats.truncated += 1;
+            return 0;
+        };
+        let (Some(header), true) =
+            (room.first_chunk().filter(|_| length >= VNET_BYTES), length <= room.len())
+        else {
+            self.stats.truncated += 1;
+            return 0;
+        };
+        let offload = Offload::read(header);
+        let frame_length = length - VNET_BYTES;
+        let view = self.view(frame_length, frame_length, offload.segment.is_none() && !offload.partial);
+        let room = &burst.memory_mut()[first..];
+        match parse(&room[VNET_BYTES..length], &view) {
+            Ok(Found { from, start, length, .. }) => {
+                burst.note_datagram(
+                    from,
+                    first + VNET_BYTES + start,
+                    length,
+                    offload.segment.unwrap_or(length),
+                );
+                length
+            }
+            Err(why) => {
+                self.count_no_packet(why);
+                0
+            }
+        }
+    }
+
+    fn count_no_packet(&mut self, why: NoPacket) {
+        match why {
+            // The filter lets none through, but it may change with the address.
+            NoPacket::Foreign => (),
+            NoPacket::Damaged => self.stats.damaged += 1,
+        }
+    }
+
+    /// Looks whether the device has gone down or away, where the socket has an error to say so. Without that the socket would
+    /// show itself readable for ever.
+    fn look_for_errors(&mut self, now_ms: u64) -> io::Result<()> {
+        if now_ms == self.asked_ms {
+            return Ok(());
+        }
+        self.asked_ms = now_ms;
+        let error = option::get(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR)?;
+        // The sending socket has the same errors, and they would come in place of the next packet's.
+        let _ = option::get(self.tx.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
+        self.device.look(now_ms, error != 0)
+    }
+}
+
+impl Driver for PacketDriver {
+    fn local_addr(&self) -> SocketAddr {
+        self.device.local()
+    }
+
+    fn max_packet(&self, to: SocketAddr) -> usize {
+        self.device.max_packet(to)
+    }
+
+    fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
+        let now_ms = coarse_ms();
+        self.device.look(now_ms, false)?;
+        self.tx.send(&mut self.device, packets, &mut self.stats, now_ms)
+    }
+
+    fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
+        burst.clear();
+        let mut bytes = 0;
+        for _ in 0..BURST_PACKETS {
+            let Some(frame) = self.ring.take() else { break };
+            bytes += self.take_frame(frame, burst);
+            if bytes >= BURST_BYTES {
+                break;
+            }
+        }
+        self.stats.packets_in += burst.len() as u64;
+        self.stats.bytes_in += bytes as u64;
+        if burst.is_empty() {
+            self.look_for_errors(coarse_ms())?;
+        }
+        Ok(burst.len())
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.poll.as_fd())
+    }
+
+    fn poll_unreachable(&mut self) -> Option<Unreachable> {
+        self.device.poll_unreachable()
+    }
+
+    fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
+        match self.device.carrier() {
+            // The port is ours alone.
+            Carrier::Udp => Ok(()),
+            Carrier::Ip => match attach(&self.socket, &self.device, Some(filter)) {
+                // Longer than net.core.optmem_max allows: everything comes then, and the receiver sorts it out.
+                Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+                    attach(&self.socket, &self.device, None)
+                }
+                result => result,
+            },
+        }
+    }
+
+    fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
+        if self.device.carrier() == Carrier::Ip {
+            self.refuser.refuse(peer, packet);
+        }
+    }
+
+    fn link_mbps(&self) -> Option<u32> {
+        self.device.link_mbps()
+    }
+
+    fn buffer_sizes(&self) -> Option<BufferSizes> {
+        Some(self.buffers)
+    }
+
+    fn stats(&self) -> DriverStats {
+        self.queue_drops.set(self.queue_drops.get() + new_drops(&self.socket));
+        DriverStats {
+            queue_drops: self.queue_drops.get(),
+            network_errors: self.device.network_errors(),
+            ..self.stats
+        }
+    }
+}
+
+/// Frames that the kernel dropped for want of room since it was asked last.
+fn new_drops(socket: &Socket) -> u64 {
+    let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+    // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes to the structure, which is as long.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut stats).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { stats.tp_drops.into() } else { 0 }
+}
+
+/// Prepares the receiving socket, which is bound to nothing yet and receives nothing.
+fn set_up(socket: &Socket) -> io::Result<()> {
+    let set = |name, value| option::set(socket.as_fd(), libc::SOL_PACKET, name, value);
+    set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)?;
+    // Without what it says of offloads a frame of several datagrams cannot be cut.
+    set(libc::PACKET_VNET_HDR, 1)?;
+    // What is too long for the ring comes by the queue as well.
+    set(libc::PACKET_COPY_THRESH, 1)?;
+    let queue = MERGED_QUEUE_BYTES as libc::c_int;
+    if option::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, queue).is_err() {
+        option::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, queue)?;
+    }
+    Ok(())
+}
+
+/// Prepares the sending socket and returns how large its buffer is. It receives nothing, being of no protocol.
+fn set_up_sending(socket: &Socket, config: &PacketConfig) -> io::Result<usize> {
+    let fd = socket.as_fd();
+    socket.attach_filter(&[drop_all()])?;
+    if config.bypass_qdisc {
+        option::set(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
+    }
+    let wanted = libc::c_int::try_from(config.send_buffer_bytes).unwrap_or(libc::c_int::MAX / 2);
+    if option::set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, wanted).is_err() {
+        option::set(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, wanted)?;
+    }
+    // The kernel doubles the size to allow for its own bookkeeping, and tells the double.
+    Ok(option::get(fd, libc::SOL_SOCKET, libc::SO_SNDBUF)? as usize / 2)
+}
+
+/// Sets which frames come in.
+fn attach(socket: &Socket, device: &Device, filter: Option<&ReceiveFilter>) -> io::Result<()> {
+    let program = program::build(device.carrier(), device.local(), filter);
+    let program: Vec<SockFilter> = program::for_kernel(&program);
+    socket.attach_filter(&program)
+}
+
+/// Binds a packet socket to a device, to receive frames of one EtherType or, by 0, of none. The frames that this host sends are
+/// of all types to the kernel, and come to sockets for all types only.
+fn bind(socket: &Socket, interface: u32, ether_type: libc::c_int) -> io::Result<()> {
+    // SAFETY: all-zero bytes are a value of the structure.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as libc::sa_family_t;
+    address.sll_protocol = (ether_type as u16).to_be();
+    address.sll_ifindex = interface as libc::c_int;
+    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the descriptor is open, and the kernel reads as many bytes of the address as it has.
+    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

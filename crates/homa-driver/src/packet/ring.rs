@@ -1,0 +1,312 @@
+//! The ring of received frames: memory that the kernel writes frames to and this process reads them from.
+//!
+//! A frame belongs to the kernel while its status is zero, and to us from when the kernel sets `TP_STATUS_USER` until we write
+//! zero. A frame that a burst holds is marked, so that the ring, coming round, does not take it for a new one.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::burst::FrameSource;
+use crate::link::frame::ETHERNET_BYTES;
+
+/// What the kernel puts before the IP header, at most: its own header and that of the device, aligned, and what virtio says of
+/// offloads.
+const ROOM_BEFORE_IP: usize = {
+    let header = size_of::<libc::tpacket2_hdr>().next_multiple_of(16) + size_of::<libc::sockaddr_ll>();
+    (header + 16).next_multiple_of(16) + VNET_BYTES
+};
+
+/// Bytes of a `virtio_net_hdr`, which stands in front of each frame.
+pub(super) const VNET_BYTES: usize = 10;
+
+/// Frames are this long, or a multiple of it: two of them to a page, and whole cache lines.
+const FRAME_GRAIN: usize = 2_048;
+
+/// Memory comes in blocks of whole frames and whole pages, this long where frames are not longer.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// A frame that is ours and held by a burst, in a bit that the kernel has no use for.
+const HELD: u32 = 1 << 24;
+
+/// How long frames and ring are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    frame_bytes: usize,
+    block_bytes: usize,
+    blocks: usize,
+}
+
+impl Layout {
+    /// For packets of a device of this MTU, in about so much memory: at least one block.
+    pub(super) fn new(mtu: usize, ring_bytes: usize) -> Layout {
+        let frame_bytes = (ROOM_BEFORE_IP + mtu).next_multiple_of(FRAME_GRAIN);
+        let block_bytes = frame_bytes.max(BLOCK_BYTES).next_multiple_of(4_096);
+        Layout { frame_bytes, block_bytes, blocks: (ring_bytes / block_bytes).max(1) }
+    }
+
+    fn frames_per_block(self) -> usize {
+        self.block_bytes / self.frame_bytes
+    }
+
+    pub(super) fn frames(self) -> usize {
+        self.frames_per_block() * self.blocks
+    }
+
+    pub(super) fn bytes(self) -> usize {
+        self.block_bytes * self.blocks
+    }
+
+    /// Offset of a frame in the ring.
+    fn start(self, frame: usize) -> usize {
+        let (block, place) = (frame / self.frames_per_block(), frame % self.frames_per_block());
+        block * self.block_bytes + place * self.frame_bytes
+    }
+}
+
+/// The mapped memory. Bursts that hold frames keep it, and the kernel's ring with it.
+#[derive(Debug)]
+struct Mapping {
+    memory: NonNull<[u8]>,
+    layout: Layout,
+}
+
+// SAFETY: the memory is shared with the kernel, and which thread reads it is all the same to both. Who may read a frame is
+// decided by its status, which is atomic.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn status(&self, frame: usize) -> &AtomicU32 {
+        debug_assert!(frame < self.layout.frames());
+        // SAFETY: frames begin within the memory, aligned to 16 bytes, and with their status, which kernel and process access
+        // atomically, and never otherwise.
+        unsafe { AtomicU32::from_ptr(self.memory.cast::<u8>().as_ptr().add(self.layout.start(frame)).cast()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and nobody refers to it any more.
+        unsafe { libc::munmap(self.memory.as_ptr().cast(), self.memory.len()) };
+    }
+}
+
+// SAFETY: the memory is mapped until `drop`. The kernel writes to a frame only while its status is zero, which `release` alone
+// makes it; a frame is lent only by `Ring::next`, which passes over those that are held.
+unsafe impl FrameSource for Mapping {
+    fn memory(&self) -> NonNull<[u8]> {
+        self.memory
+    }
+
+    // Nothing is kept: the kernel goes through the frames in their order, and waits for the one that is next.
+
+    fn release(&self, frames: &[u32]) {
+        for &frame in frames {
+            self.status(frame as usize).store(0, Ordering::Release);
+        }
+    }
+}
+
+/// A frame that the kernel has given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    pub(super) number: u32,
+    pub(super) status: u32,
+    /// Offset of the Ethernet header in the ring.
+    pub(super) start: usize,
+    /// Bytes that are there.
+    pub(super) length: usize,
+    /// Bytes that there were.
+    pub(super) wire_length: usize,
+    /// Whether bytes are missing because the frame has no room, and not because the filter says so.
+    pub(super) full: bool,
+}
+
+/// The reader's end.
+#[derive(Debug)]
+pub(super) struct Ring {
+    mapping: Arc<Mapping>,
+    /// The frame that the kernel gives next.
+    next: usize,
+}
+
+impl Ring {
+    /// Makes a packet socket's ring and maps it.
+    ///
+    /// # Errors
+    /// `ENOMEM`: there is not so much memory.
+    pub(super) fn new(socket: BorrowedFd<'_>, layout: Layout) -> io::Result<Ring> {
+        // Bursts count offsets in as many bits.
+        if u32::try_from(layout.bytes()).is_err() {
+            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        }
+        let request = libc::tpacket_req {
+            tp_block_size: layout.block_bytes as libc::c_uint,
+            tp_block_nr: layout.blocks as libc::c_uint,
+            tp_frame_size: layout.frame_bytes as libc::c_uint,
+            tp_frame_nr: layout.frames() as libc::c_uint,
+        };
+        let length = size_of::<libc::tpacket_req>() as libc::socklen_t;
+        // SAFETY: the descriptor is open while it is borrowed, and the kernel reads the structure, as long as it is told.
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_RX_RING,
+                (&raw const request).cast(),
+                length,
+            )
+        };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new mapping, at an address of the kernel's choice, of the ring that was just made.
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                layout.bytes(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                socket.as_raw_fd(),
+                0,
+            )
+        };
+        if memory == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let memory =
+            NonNull::new(memory.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let memory = NonNull::slice_from_raw_parts(memory, layout.bytes());
+        Ok(Ring { mapping: Arc::new(Mapping { memory, layout }), next: 0 })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.mapping.layout.bytes()
+    }
+
+    /// Takes the next frame that the kernel has filled. It is ours until it is lent or given back.
+    pub(super) fn take(&mut self) -> Option<Frame> {
+        let number = self.next;
+        let status = self.mapping.status(number).load(Ordering::Acquire);
+        if status & libc::TP_STATUS_USER == 0 || status & HELD != 0 {
+            return None;
+        }
+        self.next = if number + 1 == self.mapping.layout.frames() { 0 } else { number + 1 };
+        let base = self.mapping.layout.start(number);
+        // SAFETY: the structure begins the frame, which the kernel has written and given to us by its status.
+        let header = unsafe {
+            self.mapping.memory.cast::<u8>().as_ptr().add(base).cast::<libc::tpacket2_hdr>().read_volatile()
+        };
+        let (offset, room) = (usize::from(header.tp_mac), self.mapping.layout.frame_bytes);
+        let length = (header.tp_snaplen as usize).min(room.saturating_sub(offset));
+        Some(Frame {
+            number: number as u32,
+            status,
+            start: base + offset.min(room),
+            length,
+            wire_length: header.tp_len as usize,
+            full: offset + length == room,
+        })
+    }
+
+    /// The bytes of a frame that was taken, from its Ethernet header on.
+    pub(super) fn bytes_of(&self, frame: &Frame) -> &[u8] {
+        // SAFETY: `take` has kept the range within the frame, which is ours until it goes back, and that takes the frame's end as
+        // ours: `give_back` and `lend` come after the last use by whoever has the `Frame`.
+        unsafe { std::slice::from_raw_parts(self.at(frame.start), frame.length) }
+    }
+
+    /// What the kernel says of offloads, from in front of the Ethernet header.
+    pub(super) fn offload_of(&self, frame: &Frame) -> Offload {
+        let mut bytes = [0; VNET_BYTES];
+        let first = frame.start.saturating_sub(VNET_BYTES);
+        // SAFETY: the header is in the frame in front of the Ethernet header: the kernel's own header is longer.
+        bytes.copy_from_slice(unsafe { std::slice::from_raw_parts(self.at(first), VNET_BYTES) });
+        Offload::read(&bytes)
+    }
+
+    fn at(&self, start: usize) -> *const u8 {
+        debug_assert!(start <= self.mapping.memory.len());
+        // SAFETY: within the memory, or right behind it, as its callers see to.
+        unsafe { self.mapping.memory.cast::<u8>().as_ptr().add(start) }
+    }
+
+    /// Gives a frame that was taken back to the kernel.
+    pub(super) fn give_back(&self, frame: Frame) {
+        self.mapping.release(&[frame.number]);
+    }
+
+    /// Lends a frame that was taken to a burst, for the packets in this part of it.
+    pub(super) fn lend(
+        &self,
+        frame: Frame,
+        burst: &mut crate::burst::RxBurst,
+        from: std::net::SocketAddr,
+        (offset, length): (usize, usize),
+        segment: usize,
+    ) {
+        assert!(offset + length <= frame.length);
+        self.mapping.status(frame.number as usize).store(frame.status | HELD, Ordering::Relaxed);
+        // SAFETY: the frame is ours and was in no other's hands, and goes over to the burst with this `Frame`; the range is in it.
+        unsafe { burst.lend(&self.mapping, frame.number, from, (frame.start + offset, length), segment) };
+    }
+}
+
+/// What a frame's packets are cut into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offload {
+    /// Bytes of payload in each datagram, where the frame stands for several of UDP.
+    pub(super) segment: Option<usize>,
+    /// Whether the checksum is left to a device that the frame has not passed.
+    pub(super) partial: bool,
+}
+
+impl Offload {
+    /// From a `virtio_net_hdr`, in this machine's byte order.
+    pub(super) fn read(header: &[u8; VNET_BYTES]) -> Offload {
+        const NEEDS_CHECKSUM: u8 = 1;
+        const UDP_DATAGRAMS: u8 = 5;
+        let kind = header[1] & 0x7f;
+        let size = usize::from(u16::from_ne_bytes([header[4], header[5]]));
+        let partial = header[0] & NEEDS_CHECKSUM != 0;
+        Offload { segment: (kind == UDP_DATAGRAMS && size > 0).then_some(size), partial }
+    }
+}
+
+const _: () = assert!(ROOM_BEFORE_IP >= ETHERNET_BYTES + VNET_BYTES + size_of::<libc::tpacket2_hdr>());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_hold_the_mtu_and_blocks_hold_whole_frames() {
+        for mtu in [576, 1_280, 1_500, 3_506, 9_000, 65_536] {
+            for ring_bytes in [0, 1 << 20, 8 << 20, 100_000_000] {
+                let layout = Layout::new(mtu, ring_bytes);
+                assert!(layout.frame_bytes >= ROOM_BEFORE_IP + mtu && layout.frame_bytes % 16 == 0);
+                assert!(layout.block_bytes % 4_096 == 0 && layout.block_bytes >= layout.frame_bytes);
+                assert_eq!(layout.frames() % layout.blocks, 0, "as the kernel wants it");
+                assert!(layout.bytes() <= ring_bytes.max(layout.block_bytes));
+                let last = layout.start(layout.frames() - 1);
+                assert!(last + layout.frame_bytes <= layout.bytes());
+            }
+        }
+        assert_eq!(Layout::new(1_500, 8 << 20).frames(), 4_096);
+    }
+
+    #[test]
+    fn only_merged_udp_is_cut() {
+        let header = |kind, size: u16| {
+            let [a, b] = size.to_ne_bytes();
+            Offload::read(&[1, kind, 0, 0, a, b, 0, 0, 0, 0]).segment
+        };
+        assert_eq!(header(5, 1_400), Some(1_400));
+        assert_eq!(header(0x85, 1_400), Some(1_400), "with ECN");
+        assert_eq!((header(0, 0), header(1, 1_400), header(5, 0)), (None, None, None));
+    }
+}
