@@ -298,10 +298,8 @@ impl Endpoint {
     pub fn poll_timeout(&self) -> Option<Time> {
         let reap = self.has_reaping().then_some(self.now);
         let pacer = self.ready.waits_for_pacer.then(|| self.pacer.free_at());
-        [self.timers.next(), self.peer_timers.next(), reap, pacer, self.reclaim.next(self.now)]
-            .into_iter()
-            .flatten()
-            .min()
+        let timers = earlier(self.timers.next(), self.peer_timers.next());
+        earlier(earlier(timers, self.reclaim.next(self.now)), earlier(reap, pacer))
     }
 
     /// Does what is due: a bounded part of it, so that packets need not wait; `poll_timeout` says whether more is.
@@ -428,12 +426,16 @@ impl Endpoint {
 
     /// The peer at `addr`, made if need be; `None` when `max_peers` are known and none of those looked at can be forgotten.
     pub(crate) fn find_or_add_peer(&mut self, now: Time, addr: SocketAddr) -> Option<u32> {
+        if let Some(peer) = self.peers.find(&addr) {
+            return Some(peer);
+        }
         if self.peers.len() >= self.config.max_peers as usize {
             // Ids whose time has passed keep nobody, whether or not anything else looked at them.
             (0..EXPIRE_ROUNDS).for_each(|_| self.expire_finished(now));
         }
-        let (peer, evicted) = self.peers.find_or_add(addr, now, &self.config)?;
+        let (peer, evicted) = self.peers.add(addr, now, &self.config)?;
         self.stats.peers_evicted += u64::from(evicted);
+        self.peer_timers.ensure(peer);
         self.grants.set_served(peer, self.peers[peer].served); // A slot may have a new user.
         Some(peer)
     }
@@ -454,15 +456,8 @@ impl Endpoint {
         let peer = rpc.peer;
         let slot = self.rpcs.insert(rpc) as u32;
         if slot as usize >= self.generations.len() {
-            self.generations.resize(slot as usize + 1, 0);
+            self.grow(slot);
         }
-        self.timers.ensure(slot);
-        self.grants.ensure(slot);
-        self.reclaim.ensure(slot);
-        self.ready.ensure(slot);
-        self.peer_rpcs.ensure(slot);
-        self.resend_links.ensure(slot);
-        self.peer_timers.ensure(peer);
         let known = &mut self.peers[peer];
         self.peer_rpcs.push_back(&mut known.rpcs, peer, slot);
         known.rpc_count += 1;
@@ -471,6 +466,18 @@ impl Endpoint {
             self.peer_timers.arm_by(peer, self.now + self.config.client_silence_ns / 2); // PEER-5
         }
         slot
+    }
+
+    /// Makes `slot` a valid index of everything that is indexed by slot.
+    #[cold]
+    fn grow(&mut self, slot: u32) {
+        self.generations.resize(slot as usize + 1, 0);
+        self.timers.ensure(slot);
+        self.grants.ensure(slot);
+        self.reclaim.ensure(slot);
+        self.ready.ensure(slot);
+        self.peer_rpcs.ensure(slot);
+        self.resend_links.ensure(slot);
     }
 
     /// Takes an RPC out of the table and of every queue. The caller has said, or says, why in an event.
@@ -559,6 +566,15 @@ impl Endpoint {
         } else {
             self.end_server(now, slot, DoneReason::Aborted);
         }
+    }
+}
+
+/// The earlier of two moments, where there are any.
+fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, None) => one,
+        (None, other) => other,
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is known of each peer: shared by all ports and RPCs that talk to its address.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
@@ -204,28 +205,31 @@ pub(crate) struct Peers {
     by_addr: HashMap<SocketAddr, u32, FixedState>,
     slots: Slab<Peer>,
     hand: usize,
+    /// The peer that was found last: packets come in runs.
+    last: Cell<Option<(SocketAddr, u32)>>,
 }
 
 impl Peers {
     pub(crate) fn new(seed: u64) -> Peers {
-        Peers { by_addr: HashMap::with_hasher(FixedState::with_seed(seed)), slots: Slab::new(), hand: 0 }
+        let by_addr = HashMap::with_hasher(FixedState::with_seed(seed));
+        Peers { by_addr, slots: Slab::new(), hand: 0, last: Cell::new(None) }
     }
 
     pub(crate) fn find(&self, addr: &SocketAddr) -> Option<u32> {
-        self.by_addr.get(addr).copied()
+        if let Some((last, peer)) = self.last.get()
+            && last == *addr
+        {
+            return Some(peer);
+        }
+        let &peer = self.by_addr.get(addr)?;
+        self.last.set(Some((*addr, peer)));
+        Some(peer)
     }
 
-    /// The peer at `addr`, made if need be; `None` when the limit is reached and none can be forgotten. The flag says
-    /// whether another was forgotten.
-    pub(crate) fn find_or_add(
-        &mut self,
-        addr: SocketAddr,
-        now: Time,
-        config: &Config,
-    ) -> Option<(u32, bool)> {
-        if let Some(peer) = self.find(&addr) {
-            return Some((peer, false));
-        }
+    /// Makes the peer at `addr`, which is not known; `None` when the limit is reached and none can be forgotten. The flag
+    /// says whether another was forgotten.
+    pub(crate) fn add(&mut self, addr: SocketAddr, now: Time, config: &Config) -> Option<(u32, bool)> {
+        debug_assert_eq!(self.find(&addr), None);
         let evicted = self.slots.len() >= config.max_peers as usize;
         if evicted && !self.evict(now, config) {
             return None;
@@ -240,8 +244,7 @@ impl Peers {
         for _ in 0..EVICT_STEPS {
             self.hand = (self.hand + 1) % config.max_peers as usize;
             if self.slots.get(self.hand).is_some_and(|peer| peer.is_forgettable(now, config)) {
-                let peer = self.slots.remove(self.hand);
-                self.by_addr.remove(&peer.addr);
+                self.remove(self.hand);
                 return true;
             }
         }
@@ -251,9 +254,14 @@ impl Peers {
     /// Forgets `peer` if nothing would be lost with it.
     pub(crate) fn forget(&mut self, peer: u32, now: Time, config: &Config) {
         if self.slots.get(peer as usize).is_some_and(|peer| peer.is_forgettable(now, config)) {
-            let peer = self.slots.remove(peer as usize);
-            self.by_addr.remove(&peer.addr);
+            self.remove(peer as usize);
         }
+    }
+
+    fn remove(&mut self, slot: usize) {
+        let peer = self.slots.remove(slot);
+        self.by_addr.remove(&peer.addr);
+        self.last.set(None);
     }
 
     pub(crate) fn contains(&self, peer: u32) -> bool {
@@ -295,13 +303,13 @@ mod tests {
     fn a_full_table_forgets_only_who_has_nothing() {
         let config = Config { max_peers: 2, ..Config::default() };
         let mut peers = Peers::new(1);
-        let (one, _) = peers.find_or_add(addr(1), Time::ZERO, &config).unwrap();
-        let (two, _) = peers.find_or_add(addr(2), Time::ZERO, &config).unwrap();
+        let (one, _) = peers.add(addr(1), Time::ZERO, &config).unwrap();
+        let (two, _) = peers.add(addr(2), Time::ZERO, &config).unwrap();
         peers[one].rpc_count = 1;
         peers[two].finished_blocks = 1;
-        assert_eq!(peers.find_or_add(addr(3), Time::ZERO, &config), None);
+        assert_eq!(peers.add(addr(3), Time::ZERO, &config), None);
         peers[two].finished_blocks = 0;
-        assert!(peers.find_or_add(addr(3), Time::ZERO, &config).is_some_and(|(_, evicted)| evicted));
+        assert!(peers.add(addr(3), Time::ZERO, &config).is_some_and(|(_, evicted)| evicted));
         assert_eq!((peers.find(&addr(1)), peers.find(&addr(2))), (Some(one), None));
     }
 
