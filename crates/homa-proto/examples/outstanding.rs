@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p homa-proto --example outstanding
+//! cargo run --release -p homa-proto --example outstanding -- --check crates/homa-proto/instructions.txt
 //! ```
 //!
 //! Each packet is for a uniformly random RPC: a third are throttled by the pacer (their packets are GRANTs), a third are
@@ -13,9 +14,11 @@
 //! line is a miss of a simulated last-level cache of 8 MB. Nanoseconds are measured natively, beside reads at random
 //! places of a table as large as the state.
 
+mod support;
+
 use std::hint::black_box;
 use std::net::SocketAddr;
-use std::process::Command;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use homa_proto::wire::{self, Body, Common, Data, Grant, Incarnation};
@@ -23,6 +26,7 @@ use homa_proto::{CallOptions, Config, Endpoint, Event, Reassembly, RpcKey, RxPac
 use homa_trace::Trace;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
+use support::Counts;
 
 const COUNTS: [u64; 4] = [10, 1_000, 100_000, 1_000_000];
 const PEERS: u64 = 64;
@@ -210,51 +214,19 @@ fn resident_bytes() -> f64 {
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok()).unwrap_or(0.0) * 4096.0
 }
 
-/// Instructions and last-level misses per packet, by callgrind; `None` where it is not installed.
-fn counted(count: u64) -> Option<(f64, f64)> {
-    let file = std::env::temp_dir().join(format!("callgrind.out.outstanding.{count}.{}", std::process::id()));
-    let output = Command::new("valgrind")
-        .args([
-            "--tool=callgrind",
-            "--cache-sim=yes",
-            "--LL=8388608,16,64",
-            "--quiet",
-            "--collect-atstart=no",
-        ])
-        .args(["--toggle-collect=*measured*", &format!("--callgrind-out-file={}", file.display())])
-        .arg(std::env::current_exe().ok()?)
-        .args(["inner", &count.to_string()])
-        .stderr(std::process::Stdio::null())
-        .output()
-        .ok()?;
-    let text = std::fs::read_to_string(&file).unwrap_or_default();
-    let _ = std::fs::remove_file(&file);
-    let packets: f64 = String::from_utf8(output.stdout).ok()?.trim().parse().ok()?;
-    let events: Vec<&str> = text.lines().find_map(|line| line.strip_prefix("events: "))?.split(' ').collect();
-    let totals =
-        text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")))?;
-    let totals: Vec<f64> = totals.split(' ').filter_map(|total| total.parse().ok()).collect();
-    let of =
-        |name: &str| events.iter().position(|event| *event == name).and_then(|at| totals.get(at)).copied();
-    // Trailing zeros are left out.
-    let misses = of("DLmr").unwrap_or(0.0) + of("DLmw").unwrap_or(0.0);
-    Some((of("Ir")? / packets, misses / packets))
+/// What callgrind runs with `count` RPCs; returns the packets that were counted.
+fn inner(count: u64) -> u64 {
+    let mut bench = Bench::new(count);
+    for _ in 0..WARM_UP {
+        let index = bench.rng.random_range(0..bench.remotes.len());
+        bench.packet_for(index);
+    }
+    let before = bench.packets();
+    bench.measured(PACKETS);
+    bench.packets() - before
 }
 
-fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [mode, count] = args.as_slice() {
-        assert_eq!(mode, "inner", "usage: outstanding [inner COUNT]");
-        let mut bench = Bench::new(count.parse().expect("COUNT is a number"));
-        for _ in 0..WARM_UP {
-            let index = bench.rng.random_range(0..bench.remotes.len());
-            bench.packet_for(index);
-        }
-        let before = bench.packets();
-        bench.measured(PACKETS);
-        println!("{}", bench.packets() - before);
-        return;
-    }
+fn table() {
     println!("outstanding  instructions  ratio  cold lines      ns  random read ns  bytes per RPC");
     let mut first = None;
     for count in COUNTS {
@@ -269,10 +241,10 @@ fn main() {
         drop(bench);
         let read_ns = random_read_ns((count * 400) as usize);
         let per_rpc = if count >= 100_000 { format!("{:.0}", bytes / count as f64) } else { "-".into() };
-        let (instructions, ratio, cold) = match counted(count) {
-            Some((instructions, cold)) => {
+        let (instructions, ratio, cold) = match support::counted(&count.to_string()) {
+            Some(Counts { instructions, cold_lines }) => {
                 let ratio = instructions / *first.get_or_insert(instructions);
-                (format!("{instructions:.1}"), format!("{ratio:.3}"), format!("{cold:.2}"))
+                (format!("{instructions:.1}"), format!("{ratio:.3}"), format!("{cold_lines:.2}"))
             }
             None => ("no valgrind".into(), "-".into(), "-".into()),
         };
@@ -280,4 +252,10 @@ fn main() {
             "{count:>11}  {instructions:>12}  {ratio:>5}  {cold:>10}  {ns:>6.1}  {read_ns:>14.1}  {per_rpc:>13}"
         );
     }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let cases = [("packet_10", "10"), ("packet_1000000", "1000000")];
+    support::run(&args, table, |count| inner(count.parse().expect("a number of RPCs")), &cases)
 }

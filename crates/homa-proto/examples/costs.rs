@@ -1,0 +1,224 @@
+//! What the protocol alone costs: a DATA packet of a large message, sent and received, and an echo RPC of 100 bytes.
+//!
+//! ```text
+//! cargo run --release -p homa-proto --example costs
+//! cargo run --release -p homa-proto --example costs -- --check crates/homa-proto/instructions.txt
+//! cargo run --release -p homa-proto --example costs -- --write crates/homa-proto/instructions.txt
+//! ```
+//!
+//! Two endpoints hand each other their packets. After each burst the drive contract's polls are made, as a runtime makes them.
+//! Everything is counted that both sides do: grants, acknowledgements, timers, the beginning and the end of each RPC. Payload
+//! is only a length. Instructions come from valgrind's callgrind; nanoseconds are the machine's own.
+//!
+//! With `--check` only instructions are counted, and compared with the file.
+
+mod support;
+
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use homa_proto::{CallOptions, Config, Endpoint, Event, Reassembly, RpcKey, RxPacket, Time, Transmit};
+use homa_trace::Trace;
+
+const SERVER_PORT: u16 = 99;
+const SHORT: u32 = 100;
+const LARGE: u32 = 1_000_000;
+/// Packets that a burst has at most.
+const BURST: usize = 32;
+/// Time between two bursts.
+const STEP_NS: u64 = 2_000;
+
+/// Payload has no place here.
+struct Nowhere;
+
+impl Reassembly for Nowhere {
+    fn write(&mut self, _: RpcKey, _: u32, _: u32, _: u32, _: &[u8]) {}
+}
+
+/// An endpoint and where it is.
+struct Side {
+    endpoint: Endpoint,
+    addr: SocketAddr,
+    /// Packets on their way from here.
+    out: Vec<Transmit>,
+}
+
+impl Side {
+    fn new(number: u8) -> Side {
+        // No link speed: the pacer holds nothing back, and time is not what is measured.
+        let config = Config { incarnation: 1 + u64::from(number), ..Config::default() };
+        let endpoint = Endpoint::new(config, Trace::off()).expect("the configuration is sound");
+        Side { endpoint, addr: SocketAddr::from(([10, 0, 0, number], 4_000)), out: Vec::with_capacity(BURST) }
+    }
+
+    /// One drive round with what the other side sent.
+    fn round(&mut self, now: Time, other: &mut Side) -> bool {
+        let from = other.addr;
+        let burst = other.out.iter().map(|transmit| {
+            let bytes = transmit.header.as_slice();
+            let payload = transmit.payload.map_or(0, |range| range.len as usize);
+            RxPacket { from, bytes, wire_len: bytes.len() + payload }
+        });
+        let received = !other.out.is_empty();
+        if received {
+            self.endpoint.handle_packets(now, burst, &mut Nowhere);
+            other.out.clear();
+        }
+        if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+        self.transmit(now);
+        received
+    }
+
+    fn transmit(&mut self, now: Time) {
+        while self.out.len() < BURST {
+            let Some(transmit) = self.endpoint.poll_transmit(now) else { break };
+            self.out.push(transmit);
+        }
+    }
+}
+
+/// A client and a server.
+struct Pair {
+    client: Side,
+    server: Side,
+    port: u16,
+    now: u64,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let (mut client, mut server) = (Side::new(1), Side::new(2));
+        server.endpoint.bind(SERVER_PORT).expect("the port is free");
+        let port = client.endpoint.open_client_port().expect("a port is free");
+        Pair { client, server, port, now: 1 }
+    }
+
+    /// An RPC from its start to its response.
+    fn rpc(&mut self, request: u32, response: u32) {
+        let now = Time::from_ns(self.now);
+        let options = CallOptions::default();
+        let sent = self.client.endpoint.send_request(
+            now,
+            self.port,
+            self.server.addr,
+            SERVER_PORT,
+            request,
+            options,
+        );
+        sent.expect("within the limits");
+        self.client.transmit(now);
+        loop {
+            self.now += STEP_NS;
+            let now = Time::from_ns(self.now);
+            self.server.round(now, &mut self.client);
+            while let Some(event) = self.server.endpoint.poll_event() {
+                if let Event::Request { rpc, .. } = event {
+                    self.server.endpoint.send_response(now, rpc, response).expect("within the limits");
+                    self.server.transmit(now);
+                }
+            }
+            self.client.round(now, &mut self.server);
+            while let Some(event) = self.client.endpoint.poll_event() {
+                if let Event::Response { .. } = event {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// DATA packets so far, of both sides.
+    fn data_packets(&self) -> u64 {
+        self.client.endpoint.stats().data_sent + self.server.endpoint.stats().data_sent
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy)]
+struct Case {
+    name: &'static str,
+    what: &'static str,
+    request: u32,
+    response: u32,
+    /// RPCs before anything is counted, those that callgrind counts, and those that are timed.
+    rpcs: [u64; 3],
+    /// Whether the unit of work is a DATA packet rather than an RPC.
+    per_packet: bool,
+}
+
+const CASES: [Case; 2] = [
+    Case {
+        name: "data_packet",
+        what: "DATA packet of a large message, send + receive",
+        request: LARGE,
+        response: SHORT,
+        rpcs: [20, 20, 2_000],
+        per_packet: true,
+    },
+    Case {
+        name: "echo_rpc",
+        what: "100 B echo RPC, both sides",
+        request: SHORT,
+        response: SHORT,
+        rpcs: [2_000, 20_000, 1_000_000],
+        per_packet: false,
+    },
+];
+
+impl Case {
+    /// The part that is measured; returns the units of work done.
+    #[inline(never)]
+    fn measured(&self, pair: &mut Pair, rpcs: u64) -> u64 {
+        let before = pair.data_packets();
+        for _ in 0..rpcs {
+            pair.rpc(black_box(self.request), black_box(self.response));
+        }
+        if self.per_packet { pair.data_packets() - before } else { rpcs }
+    }
+
+    fn warm(&self) -> Pair {
+        let mut pair = Pair::new();
+        self.measured(&mut pair, self.rpcs[0]);
+        pair
+    }
+
+    /// Nanoseconds per unit of work.
+    fn timed(&self) -> f64 {
+        let mut pair = self.warm();
+        let start = Instant::now();
+        let units = self.measured(&mut pair, self.rpcs[2]);
+        start.elapsed().as_nanos() as f64 / units as f64
+    }
+}
+
+/// What callgrind runs; returns the units of work that were counted.
+fn inner(name: &str) -> Option<u64> {
+    let case = CASES.iter().find(|case| case.name == name)?;
+    let mut pair = Pair::new();
+    (0..case.rpcs[0]).for_each(|_| pair.rpc(case.request, case.response));
+    Some(case.measured(&mut pair, case.rpcs[1]))
+}
+
+fn table() {
+    println!("{:48}  instructions  cold lines      ns", "");
+    for case in &CASES {
+        let (instructions, cold) = match support::counted(case.name) {
+            Some(counts) => (format!("{:.1}", counts.instructions), format!("{:.2}", counts.cold_lines)),
+            None => ("no valgrind".to_owned(), "-".to_owned()),
+        };
+        println!("{:48}  {instructions:>12}  {cold:>10}  {:>6.1}", case.what, case.timed());
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    support::run(
+        &args,
+        table,
+        |name| inner(name).expect("the name of a case"),
+        &CASES.map(|case| (case.name, case.name)),
+    )
+}
