@@ -288,8 +288,8 @@ mod tests {
         for mtu in [576, 1_280, 1_500, 3_506, 9_000, 65_536] {
             for ring_bytes in [0, 1 << 20, 8 << 20, 100_000_000] {
                 let layout = Layout::new(mtu, ring_bytes);
-                assert!(layout.frame_bytes >= ROOM_BEFORE_IP + mtu && layout.frame_bytes % 16 == 0);
-                assert!(layout.block_bytes % 4_096 == 0 && layout.block_bytes >= layout.frame_bytes);
+                assert!(layout.frame_bytes >= ROOM_BEFORE_IP + mtu && layout.frame_bytes.is_multiple_of(16));
+                assert!(layout.block_bytes.is_multiple_of(4_096) && layout.block_bytes >= layout.frame_bytes);
                 assert_eq!(layout.frames() % layout.blocks, 0, "as the kernel wants it");
                 assert!(layout.bytes() <= ring_bytes.max(layout.block_bytes));
                 let last = layout.start(layout.frames() - 1);
