@@ -390,3 +390,29 @@ fn a_device_that_is_gone_is_an_error() {
     let to: IpAddr = V4[1].parse().unwrap();
     let _ = frames.send(&packets((to, 9).into(), 0, &[message(100, 1)]));
 }
+
+#[test]
+fn damaged_frames_are_dropped_and_counted() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for mode in MODES {
+        let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, mode));
+        let port = frames.local_addr().port();
+        // The kernel makes no checksum of what is said to be UDP already.
+        let udp = namespaces[1].run(|| {
+            let (kind, protocol) = (socket2::Type::RAW, socket2::Protocol::UDP);
+            socket2::Socket::new(socket2::Domain::IPV4, kind, Some(protocol)).unwrap()
+        });
+        let send = |checksum: u16, length: u16| {
+            let header = [4_000, port, length, checksum].map(u16::to_be_bytes);
+            let bytes = [header.as_flattened(), &[7; 100]].concat();
+            udp.send_to(&bytes, &host(V4[0]).into()).unwrap();
+        };
+        send(0x1234, 108);
+        send(0, 109);
+        send(0, 7);
+        send(0, 108);
+        let got = receive_packets(&mut frames, 1);
+        assert_eq!(got, [((V4[1].parse::<IpAddr>().unwrap(), 4_000).into(), vec![7; 100])]);
+        assert_eq!((frames.stats().damaged, frames.stats().packets_in), (3, 1));
+    }
+}

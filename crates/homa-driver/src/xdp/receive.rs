@@ -6,7 +6,7 @@ use super::queue::Queue;
 use super::umem::Umem;
 use crate::burst::{BURST_PACKETS, RxBurst};
 use crate::driver::DriverStats;
-use crate::link::frame::{ETHERNET_BYTES, Found, View, parse};
+use crate::link::frame::{ETHERNET_BYTES, Found, View, checksums_fit, parse};
 
 /// Packets from this length on are lent to the burst where they lie. Copying a shorter one costs less than the atomic
 /// operations by which a frame is lent and comes back.
@@ -167,7 +167,12 @@ impl Sight {
             return None;
         }
         // The program has looked already, so that what is no packet here is damaged.
-        let found = parse(bytes, &View { wire_length: bytes.len(), ..self.view }).ok()?;
+        let found = parse(bytes, &View { wire_length: bytes.len(), ..self.view });
+        let found = found.ok().filter(|found| checksums_fit(self.view.carrier, bytes, found));
+        let Some(found) = found else {
+            stats.damaged += 1;
+            return None;
+        };
         stats.packets_in += 1;
         stats.bytes_in += found.length as u64;
         Some(found)

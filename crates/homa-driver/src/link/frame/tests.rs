@@ -200,3 +200,40 @@ fn the_quick_sum_is_the_sum() {
     }
     assert_eq!(fold(quick_sum(&vec![0xff; 65_535])), fold(sum(0, &vec![0xff; 65_535])));
 }
+
+#[test]
+fn checksums_that_a_device_was_to_finish_fit_and_damaged_ones_do_not() {
+    let mut random = Pcg64Mcg::seed_from_u64(5);
+    for carrier in [Carrier::Udp, Carrier::Ip] {
+        for [from, to] in ends() {
+            let payload = bytes(&mut random, 401);
+            let made = frame(carrier, [from, to], 5, &payload[..28], &payload[28..]);
+            let fits = |frame: &[u8]| {
+                let trusting = View { verify: false, ..view(carrier, frame) };
+                parse(frame, &trusting).is_ok_and(|found| checksums_fit(carrier, frame, &found))
+            };
+            assert!(fits(&made));
+            let start = parsed(carrier, &made).unwrap().start;
+            let with = |at: usize, two: [u8; 2]| {
+                let mut frame = made.clone();
+                frame[at..at + 2].copy_from_slice(&two);
+                frame
+            };
+            if from.is_ipv4() {
+                assert!(!fits(&with(22, [77, made[23]])), "the hops that are left");
+            }
+            if carrier == Carrier::Ip {
+                continue;
+            }
+            for at in [start, start + 200, made.len() - 2] {
+                assert!(!fits(&with(at, [made[at] ^ 4, made[at + 1]])));
+            }
+            assert_eq!(fits(&with(start - 2, [0, 0])), from.is_ipv4(), "none at all");
+            // As the kernel leaves it: the sum over what it will not look at again.
+            let length = payload.len() as u64 + 8;
+            let unfinished = !fold(pseudo_sum(from.ip(), to.ip()) + length);
+            assert!(fits(&with(start - 2, unfinished.to_be_bytes())));
+            assert!(!fits(&with(start - 2, (unfinished ^ 1).to_be_bytes())));
+        }
+    }
+}
