@@ -118,6 +118,10 @@ impl Device {
         self.local
     }
 
+    pub(crate) fn is_up(&self) -> bool {
+        self.state.up
+    }
+
     /// Most bytes of an IP packet.
     pub(crate) fn mtu(&self) -> usize {
         self.state.mtu

@@ -10,10 +10,10 @@
 
 mod assembler;
 mod bpf;
-mod device;
 mod open;
 mod program;
 mod queue;
+mod queues;
 mod receive;
 mod ring;
 mod send;
@@ -21,7 +21,7 @@ mod socket;
 mod umem;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -29,11 +29,11 @@ use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
 pub use crate::link::LinkError;
 use crate::link::clock::coarse_ms;
+use crate::link::device::Device;
 use crate::link::frame::View;
-use crate::link::interface::{self, Interface};
-use crate::link::neighbour::Neighbours;
-use crate::link::reserve::Reservation;
-use crate::socket::Carrier;
+use crate::raw::refuse::Refuser;
+pub use crate::socket::Carrier;
+use crate::socket::watch_all;
 use bpf::Place;
 use open::{Opened, Opening};
 use program::Ours;
@@ -41,12 +41,6 @@ use queue::Queue;
 use receive::Receiver;
 use send::Sender;
 use umem::Umem;
-
-/// How often, in calls that found nothing, it is looked at the clock whether to look after the device.
-const IDLE_CALLS: u32 = 16;
-
-/// How often the device is looked after.
-const LOOK_MS: u64 = 200;
 
 /// How soon the kernel is called again that had no room for what a transmit ring holds.
 const RETRY_NS: u64 = 20_000;
@@ -118,29 +112,23 @@ pub struct XdpDriver {
     /// The program stays attached while this is open. It goes first, so that the kernel has the frames of the last moments.
     _attachment: OwnedFd,
     queues: Vec<Queue>,
-    /// Shows all queues of several.
-    poll: Option<OwnedFd>,
+    /// Shows all queues, and what the network reports.
+    poll: OwnedFd,
     receiver: Receiver,
     sender: Sender,
     /// For longer than the sockets.
     umem: Arc<Umem>,
-    reservation: Reservation,
-    interface: Interface,
-    local: SocketAddr,
+    device: Device,
+    refuser: Refuser,
     place: Place,
-    mtu: usize,
-    max_packet_bytes: usize,
     stats: DriverStats,
-    /// Calls that found nothing since the clock was looked at.
-    idle: u32,
-    looked_ms: u64,
 }
 
 impl std::fmt::Debug for XdpDriver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("XdpDriver")
-            .field("interface", &self.interface.name)
-            .field("local", &self.local)
+            .field("device", &self.device)
+            .field("queues", &self.queues.len())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
@@ -152,56 +140,48 @@ impl XdpDriver {
     /// # Errors
     /// See [`LinkError`].
     pub fn open(config: &XdpConfig) -> Result<XdpDriver, LinkError> {
-        let (interface, ip) = interface::find(config.interface.as_deref(), config.bind.ip())?;
-        let port = if config.carrier == Carrier::Udp { config.bind.port() } else { 0 };
-        let reservation = Reservation::open(config.carrier, with_scope(ip, port, &interface))?;
-        let mut local = reservation.local_addr();
-        if config.carrier == Carrier::Ip {
-            // The kernel tells the protocol in its place.
-            local.set_port(0);
-        }
-        let fail = |step| {
-            let name = interface.name.clone();
-            move |source| LinkError::System { name, step, source }
-        };
-        let mtu =
-            interface::state(reservation.as_fd(), interface.index).map_err(fail("reading its MTU"))?.mtu;
-        let neighbours = Neighbours::new(config.carrier, interface.clone(), local);
-        let neighbours = neighbours.map_err(fail("opening a netlink socket"))?;
-        let queues = choose_queues(config, reservation.as_fd(), &interface)?;
-        let udp_port = (config.carrier == Carrier::Udp).then_some(local.port());
-        let ours = Ours { udp_port, ips: vec![ip] };
-        let opened = Opening { config, interface: &interface, mtu, ours }.open(&queues)?;
-        let Opened { attachment, place, sockets, umem, layout } = opened;
-        let poll = match &sockets[..] {
-            [_] => None,
-            _ => {
-                let fds: Vec<_> = sockets.iter().map(|socket| socket.fd()).collect();
-                Some(crate::socket::watch_all(&fds).map_err(fail("watching its queues as one"))?)
-            }
-        };
+        let named = config.interface.as_deref();
+        let device = Device::open(config.carrier, config.bind, named, config.max_packet_bytes)?;
+        let queues = choose_queues(config, &device)?;
+        let Opened { attachment, place, sockets, umem, layout } =
+            Opening { config, device: &device, ours: Ours::of(&device) }.open(&queues)?;
+        let mut fds: Vec<_> = sockets.iter().map(|socket| socket.fd()).collect();
+        fds.push(device.reports_fd());
+        let poll = watch_all(&fds).map_err(|source| LinkError::System {
+            name: device.interface().name.clone(),
+            step: "watching its queues as one",
+            source,
+        })?;
         let places = config.receive_frames();
         let mut queues: Vec<Queue> = sockets.into_iter().map(|socket| Queue::new(socket, places)).collect();
-        let view = View { carrier: config.carrier, wire_length: 0, verify: false, scope: interface.index };
-        let mut receiver = Receiver::new(&umem, view, mtu);
+        let scope = device.interface().index;
+        let view = View { carrier: config.carrier, wire_length: 0, verify: false, scope };
+        let mut receiver = Receiver::new(&umem, view, device.mtu());
         receiver.refill(&mut queues, 1);
         Ok(XdpDriver {
             _attachment: attachment,
             poll,
-            sender: Sender::new(&umem, neighbours, layout.several),
+            sender: Sender::new(&umem, layout.several),
             receiver,
             queues,
             umem,
-            reservation,
-            interface,
-            local,
+            refuser: Refuser::new(device.local().ip()),
+            device,
             place,
-            mtu,
-            max_packet_bytes: config.max_packet_bytes,
             stats: DriverStats::default(),
-            idle: 0,
-            looked_ms: coarse_ms(),
         })
+    }
+
+    /// Whether packets travel in UDP or in IP itself.
+    #[must_use]
+    pub fn carrier(&self) -> Carrier {
+        self.device.carrier()
+    }
+
+    /// The name that the device had when it was opened.
+    #[must_use]
+    pub fn interface(&self) -> &str {
+        &self.device.interface().name
     }
 
     /// Whether the program runs in the device's driver.
@@ -227,73 +207,56 @@ impl XdpDriver {
     pub fn held_frames(&self) -> u32 {
         self.umem.held()
     }
-
-    /// Sees from time to time whether the device is still there and as it was.
-    fn look_after(&mut self) -> io::Result<()> {
-        self.idle = 0;
-        let now = coarse_ms();
-        if now - self.looked_ms < LOOK_MS {
-            return Ok(());
-        }
-        self.looked_ms = now;
-        for queue in &self.queues {
-            queue.socket.take_error()?;
-        }
-        let state = interface::state(self.reservation.as_fd(), self.interface.index)?;
-        if state.mtu != self.mtu {
-            self.mtu = state.mtu;
-            self.receiver.set_mtu(state.mtu);
-            self.reservation.forget_paths();
-            self.sender.forget_paths();
-        }
-        Ok(())
-    }
 }
 
 impl Driver for XdpDriver {
     fn local_addr(&self) -> SocketAddr {
-        self.local
+        self.device.local()
     }
 
     fn max_packet(&self, to: SocketAddr) -> usize {
-        self.reservation.max_packet(to).min(self.sender.max_packet()).min(self.max_packet_bytes)
+        self.device.max_packet(to).min(self.sender.max_packet())
     }
 
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
-        let most = self.sender.max_packet().min(self.max_packet_bytes);
-        let max_packet = |to| self.reservation.max_packet(to).min(most);
-        self.sender.send(&mut self.queues, packets, max_packet, &mut self.stats)
+        let now_ms = coarse_ms();
+        self.device.look(now_ms, false)?;
+        self.sender.send(&mut self.device, &mut self.queues, packets, &mut self.stats, now_ms)
     }
 
     fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
         burst.clear();
         self.receiver.receive(&mut self.queues, burst, &mut self.stats);
         if burst.is_empty() {
-            self.idle += 1;
-            if self.idle >= IDLE_CALLS {
-                self.look_after()?;
-            }
+            self.device.look(coarse_ms(), false)?;
+            self.receiver.set_mtu(self.device.mtu());
         }
-        if self.sender.is_behind(&self.queues) {
-            self.sender.kick(&mut self.queues, &mut self.stats)?;
+        if self.sender.is_behind(&self.device, &self.queues) {
+            self.sender.kick(&mut self.device, &mut self.queues, &mut self.stats)?;
         }
         Ok(burst.len())
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.poll.as_ref().map_or_else(|| self.queues[0].socket.fd(), OwnedFd::as_fd))
+        Some(self.poll.as_fd())
     }
 
     fn poll_timeout(&self) -> Option<u64> {
-        self.sender.is_behind(&self.queues).then_some(RETRY_NS)
+        self.sender.is_behind(&self.device, &self.queues).then_some(RETRY_NS)
     }
 
     fn poll_unreachable(&mut self) -> Option<Unreachable> {
-        self.reservation.poll_unreachable()
+        self.device.poll_unreachable()
+    }
+
+    fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
+        if self.device.carrier() == Carrier::Ip {
+            self.refuser.refuse(peer, packet);
+        }
     }
 
     fn link_mbps(&self) -> Option<u32> {
-        self.reservation.link_mbps()
+        self.device.link_mbps()
     }
 
     fn buffer_sizes(&self) -> Option<BufferSizes> {
@@ -301,8 +264,7 @@ impl Driver for XdpDriver {
     }
 
     fn stats(&self) -> DriverStats {
-        let mut stats = self.stats;
-        stats.network_errors = self.reservation.network_errors();
+        let mut stats = DriverStats { network_errors: self.device.network_errors(), ..self.stats };
         for queue in &self.queues {
             stats.queue_drops += queue.socket.drops();
             stats.receive_calls += queue.receive_kicks;
@@ -311,30 +273,16 @@ impl Driver for XdpDriver {
     }
 }
 
-/// An address with the scope that a link-local one needs.
-fn with_scope(ip: IpAddr, port: u16, interface: &Interface) -> SocketAddr {
-    match ip {
-        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
-            SocketAddrV6::new(ip, port, 0, interface.index).into()
-        }
-        ip => SocketAddr::new(ip, port),
-    }
-}
-
 /// The queues that the configuration names, ascending, or all.
-fn choose_queues(
-    config: &XdpConfig,
-    socket: BorrowedFd<'_>,
-    interface: &Interface,
-) -> Result<Vec<u32>, LinkError> {
-    let count = device::receive_queues(socket, interface);
+fn choose_queues(config: &XdpConfig, device: &Device) -> Result<Vec<u32>, LinkError> {
+    let count = queues::receive_queues(device.reports_fd(), device.interface());
     let mut queues = config.queues.clone().filter(|queues| !queues.is_empty());
     let queues = queues.get_or_insert_with(|| (0..count).collect());
     queues.sort_unstable();
     queues.dedup();
     match queues.last() {
         Some(&queue) if queue >= count => {
-            Err(LinkError::NoSuchQueue { name: interface.name.clone(), queue, last: count - 1 })
+            Err(LinkError::NoSuchQueue { name: device.interface().name.clone(), queue, last: count - 1 })
         }
         _ => Ok(std::mem::take(queues)),
     }

@@ -10,10 +10,10 @@ use super::bpf::{self, Place};
 use super::program::{self, Ours};
 use super::socket::{Failed, RingSizes, Step, Wishes, XdpSocket};
 use super::umem::{HELD_BY_BURSTS, Umem};
-use super::{XdpConfig, XdpMode, device};
+use super::{XdpConfig, XdpMode, queues};
 use crate::link::LinkError;
+use crate::link::device::Device;
 use crate::link::frame::ETHERNET_BYTES;
-use crate::link::interface::Interface;
 
 /// Bytes in front of a received frame that the kernel keeps for programs (`XDP_PACKET_HEADROOM`).
 const HEADROOM_BYTES: usize = 256;
@@ -64,15 +64,22 @@ pub(super) struct Opened {
 /// A device with what is asked of it.
 pub(super) struct Opening<'a> {
     pub(super) config: &'a XdpConfig,
-    pub(super) interface: &'a Interface,
-    pub(super) mtu: usize,
+    pub(super) device: &'a Device,
     pub(super) ours: Ours,
 }
 
 impl Opening<'_> {
+    fn index(&self) -> u32 {
+        self.device.interface().index
+    }
+
+    fn name(&self) -> String {
+        self.device.interface().name.clone()
+    }
+
     /// Opens everything. What was opened goes with an error.
     pub(super) fn open(&self, queues: &[u32]) -> Result<Opened, LinkError> {
-        let layout = Layout::for_mtu(self.mtu);
+        let layout = Layout::for_mtu(self.device.mtu());
         let umem = Arc::new(self.frames(layout, queues.len() as u32)?);
         let last = queues.iter().max().map_or(0, |&queue| queue);
         let map =
@@ -84,8 +91,7 @@ impl Opening<'_> {
         for &queue in queues {
             let wishes = self.wishes(place, layout);
             let sizes = RingSizes { receive: self.config.receive_frames(), send: SEND_FRAMES };
-            let socket =
-                XdpSocket::open((self.interface.index, queue), &umem, sockets.first(), wishes, sizes);
+            let socket = XdpSocket::open((self.index(), queue), &umem, sockets.first(), wishes, sizes);
             let socket = socket.map_err(|failed| self.no_socket(queue, failed, wishes, &umem))?;
             sockets.push(socket);
         }
@@ -121,7 +127,7 @@ impl Opening<'_> {
 
     fn no_memory(&self, bytes: usize) -> LinkError {
         let setting = "receive_frames, kept_frames, or the number of queues";
-        LinkError::NoMemory { name: self.interface.name.clone(), bytes, setting }
+        LinkError::NoMemory { name: self.name(), bytes, setting }
     }
 
     /// Attaches the program where the configuration says, or where the device takes it.
@@ -131,7 +137,7 @@ impl Opening<'_> {
             XdpMode::Native => &[Place::Native],
             XdpMode::Generic => &[Place::Generic],
         };
-        let (mut native, name) = (None, &self.interface.name);
+        let (mut native, name) = (None, self.name());
         for &place in places {
             match self.attach_at(program, place) {
                 Ok(attachment) => {
@@ -139,7 +145,7 @@ impl Opening<'_> {
                         tracing::warn!(
                             "{name} takes no XDP program in its driver ({error}), as at its MTU of {}: packets of it come \
                              through the kernel's generic mode, which any device has",
-                            self.mtu
+                            self.device.mtu()
                         );
                     }
                     return Ok((attachment, place));
@@ -162,7 +168,7 @@ impl Opening<'_> {
         let mut tries = 0;
         loop {
             tries += 1;
-            match bpf::attach(program.as_fd(), self.interface.index, place) {
+            match bpf::attach(program.as_fd(), self.index(), place) {
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries < ATTACH_TRIES => {
                     thread::sleep(Duration::from_millis(ATTACH_PAUSE_MS));
                 }
@@ -173,26 +179,28 @@ impl Opening<'_> {
 
     /// Another program has the device.
     fn taken(&self) -> LinkError {
-        let id = device::attached_program(self.interface.index);
+        let id = queues::attached_program(self.index());
         let program = match (id, id.and_then(bpf::name_of_program)) {
             (Some(id), Some(name)) => format!("{name} (id {id})"),
             (Some(id), None) => format!("id {id}"),
             (None, _) => "which has no name".to_owned(),
         };
-        LinkError::ProgramAttached { name: self.interface.name.clone(), program }
+        LinkError::ProgramAttached { name: self.name(), program }
     }
 
     fn no_socket(&self, queue: u32, failed: Failed, wishes: Wishes, umem: &Umem) -> LinkError {
-        let name = self.interface.name.clone();
+        let name = self.name();
         match (failed.step, failed.error.raw_os_error()) {
             (Step::Open, Some(libc::EAFNOSUPPORT)) => LinkError::NoXdp { name },
             (Step::Register, Some(libc::ENOBUFS)) => {
                 LinkError::Locked { name, kib: umem.area().len().div_ceil(1 << 10) }
             }
             (Step::Bind, Some(libc::EBUSY)) => LinkError::QueueTaken { name, queue },
-            (Step::Bind, Some(libc::EINVAL)) if wishes.several_frames => {
-                LinkError::MtuTooLarge { name, mtu: self.mtu, most: Layout::one_frame_max() - ETHERNET_BYTES }
-            }
+            (Step::Bind, Some(libc::EINVAL)) if wishes.several_frames => LinkError::MtuTooLarge {
+                name,
+                mtu: self.device.mtu(),
+                most: Layout::one_frame_max() - ETHERNET_BYTES,
+            },
             (Step::Bind, Some(libc::EOPNOTSUPP | libc::EINVAL)) if wishes.copy_flag == libc::XDP_ZEROCOPY => {
                 LinkError::NoZeroCopy { name }
             }
@@ -204,7 +212,7 @@ impl Opening<'_> {
     }
 
     fn refused(&self, step: &'static str, source: io::Error) -> LinkError {
-        let name = self.interface.name.clone();
+        let name = self.name();
         if is_no_permission(&source) {
             return LinkError::no_capability(
                 "AF_XDP",

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use super::assembler::Register::{R0, R1, R2, R3, R6, R7, R8};
 use super::assembler::{Assembler, Instruction, Label, Width};
 use crate::PROTOCOL_HOMA;
+use crate::link::device::Device;
+use crate::socket::Carrier;
 
 /// What the program can end with: the kernel takes the frame.
 const XDP_PASS: u32 = 2;
@@ -41,6 +43,13 @@ pub(super) struct Ours {
 }
 
 impl Ours {
+    /// Those for the address and port that a driver has on a device.
+    pub(super) fn of(device: &Device) -> Ours {
+        let local = device.local();
+        let udp_port = (device.carrier() == Carrier::Udp).then_some(local.port());
+        Ours { udp_port, ips: vec![local.ip()] }
+    }
+
     fn protocol(&self) -> u32 {
         match self.udp_port {
             Some(_) => libc::IPPROTO_UDP as u32,

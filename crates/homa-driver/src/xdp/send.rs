@@ -1,15 +1,15 @@
 //! From packets to transmit rings, and frames back from the completion rings.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::queue::{Kicked, Queue};
 use super::umem::Umem;
 use crate::driver::{DriverStats, TxPacket};
 use crate::link::clock::coarse_ms;
+use crate::link::device::Device;
 use crate::link::frame::{HEADERS_MAX, Headers};
-use crate::link::neighbour::Neighbours;
 
 /// Puts packets into frames.
 #[derive(Debug)]
@@ -17,18 +17,16 @@ pub(super) struct Sender {
     umem: Arc<Umem>,
     /// Frames that are not the kernel's.
     free: Vec<u32>,
-    neighbours: Neighbours,
     /// Most frames of a packet.
     frames_max: usize,
-    down: bool,
 }
 
 impl Sender {
     /// With all frames for sending free.
-    pub(super) fn new(umem: &Arc<Umem>, neighbours: Neighbours, several: bool) -> Sender {
+    pub(super) fn new(umem: &Arc<Umem>, several: bool) -> Sender {
         let frames_max = if several { (usize::from(u16::MAX) + 1) / umem.frame_bytes() } else { 1 };
         let free = umem.frames_for_sending().collect();
-        Sender { umem: Arc::clone(umem), free, neighbours, frames_max, down: false }
+        Sender { umem: Arc::clone(umem), free, frames_max }
     }
 
     /// Most bytes of a packet, whatever the path takes.
@@ -36,75 +34,44 @@ impl Sender {
         self.frames_max * self.umem.frame_bytes() - HEADERS_MAX
     }
 
-    /// Routes or the device have changed.
-    pub(super) fn forget_paths(&mut self) {
-        self.neighbours.forget();
-    }
-
     /// Whether something is in a ring that the kernel has to be called for.
-    pub(super) fn is_behind(&self, queues: &[Queue]) -> bool {
-        !self.down && queues.iter().any(|queue| queue.unseen)
+    pub(super) fn is_behind(&self, device: &Device, queues: &[Queue]) -> bool {
+        queues.iter().any(|queue| queue.unseen) && device.is_up()
     }
 
-    /// As [`Driver::send`](crate::Driver::send). `max_packet`: for a peer.
+    /// As [`Driver::send`](crate::Driver::send).
     pub(super) fn send(
         &mut self,
+        device: &mut Device,
         queues: &mut [Queue],
         packets: &[TxPacket<'_>],
-        max_packet: impl Fn(SocketAddr) -> usize,
         stats: &mut DriverStats,
+        now_ms: u64,
     ) -> io::Result<usize> {
-        if self.down {
-            self.kick(queues, stats)?;
-        }
         self.reap(queues);
         let mut taken = 0;
-        for run in packets.chunk_by(|a, b| a.to == b.to) {
-            let put = self.put_run(queues, run, max_packet(run[0].to), stats);
-            taken += put;
-            if put < run.len() {
-                stats.would_block += 1;
-                break;
+        for packet in packets {
+            match device.headers(packet, now_ms) {
+                Err(why) => why.count(&mut stats.send_errors),
+                // The device's MTU has grown since its frames were laid out.
+                Ok(_) if packet.len() > self.max_packet() => stats.send_errors.too_big += 1,
+                Ok(headers) => {
+                    let queue = &mut queues[queue_of(packet.to.ip(), queues.len())];
+                    if !self.put(queue, headers, packet) {
+                        stats.would_block += 1;
+                        break;
+                    }
+                    stats.packets_out += 1;
+                    stats.bytes_out += packet.len() as u64;
+                }
             }
+            taken += 1;
         }
-        match self.kick(queues, stats) {
+        match self.kick(device, queues, stats) {
             Err(error) if taken == 0 => Err(error),
             // The error comes again with the next call; what was taken must be told now.
             _ => Ok(taken),
         }
-    }
-
-    /// Puts packets to one peer into frames, as many as there is room for, and returns how many.
-    fn put_run(
-        &mut self,
-        queues: &mut [Queue],
-        run: &[TxPacket<'_>],
-        max_packet: usize,
-        stats: &mut DriverStats,
-    ) -> usize {
-        let to = run[0].to;
-        let headers = if self.down { None } else { self.neighbours.headers(to, coarse_ms()) };
-        let Some(headers) = headers else {
-            stats.send_errors.unreachable += run.len() as u64;
-            return run.len();
-        };
-        let queue = &mut queues[queue_of(to.ip(), queues.len())];
-        let mut put = 0;
-        for packet in run {
-            if packet.len() > max_packet {
-                stats.send_errors.too_big += 1;
-                put += 1;
-                continue;
-            }
-            if !write(&self.umem, &mut self.free, queue, headers, packet) {
-                break;
-            }
-            stats.packets_out += 1;
-            stats.bytes_out += packet.len() as u64;
-            put += 1;
-        }
-        queue.socket.send.publish();
-        put
     }
 
     /// Takes back the frames that were sent.
@@ -122,12 +89,57 @@ impl Sender {
     }
 
     /// Has the kernel send what it has not seen.
-    pub(super) fn kick(&mut self, queues: &mut [Queue], stats: &mut DriverStats) -> io::Result<()> {
+    pub(super) fn kick(
+        &mut self,
+        device: &mut Device,
+        queues: &mut [Queue],
+        stats: &mut DriverStats,
+    ) -> io::Result<()> {
         for queue in queues.iter_mut().filter(|queue| queue.unseen) {
-            let kicked = queue.kick(&mut stats.send_calls)?;
-            self.down = kicked == Kicked::Down;
+            match queue.kick(&mut stats.send_calls) {
+                Ok(Kicked::Down) => device.look(coarse_ms(), true)?,
+                Ok(_) => (),
+                Err(error) => {
+                    device.look(coarse_ms(), true)?;
+                    return Err(error);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Writes a packet into frames and these into the ring; whether there was room.
+    fn put(&mut self, queue: &mut Queue, headers: &Headers, packet: &TxPacket<'_>) -> bool {
+        // The headers may be shorter than this; a packet that just fits one frame then takes no second one after all.
+        let frames = (HEADERS_MAX + packet.len()).div_ceil(self.umem.frame_bytes());
+        if self.free.len() < frames || queue.socket.send.room(frames as u32) < frames as u32 {
+            return false;
+        }
+        let (mut header, mut payload) = (packet.header, packet.payload);
+        for i in 0..frames {
+            let frame = self.free.pop().expect("they were counted");
+            // SAFETY: the frame is for sending, and was free, so that neither the kernel nor anybody else has it.
+            let bytes = unsafe { self.umem.for_sending(frame) };
+            let mut at = match i {
+                0 => headers.write(packet, bytes.first_chunk_mut().expect("a frame is longer than headers")),
+                _ => 0,
+            };
+            for part in [&mut header, &mut payload] {
+                let (now, later) = part.split_at(part.len().min(bytes.len() - at));
+                bytes[at..at + now.len()].copy_from_slice(now);
+                (*part, at) = (later, at + now.len());
+            }
+            let is_last = header.is_empty() && payload.is_empty();
+            let options = if is_last { 0 } else { libc::XDP_PKT_CONTD };
+            let address = self.umem.address(frame);
+            queue.socket.send.push(libc::xdp_desc { addr: address, len: at as u32, options });
+            if is_last {
+                break;
+            }
+        }
+        queue.socket.send.publish();
+        queue.unseen = true;
+        true
     }
 }
 
@@ -138,43 +150,4 @@ fn queue_of(ip: IpAddr, queues: usize) -> usize {
         IpAddr::V6(ip) => ip.octets()[15],
     };
     usize::from(last) % queues
-}
-
-/// Writes a packet into frames and these into the ring; whether there was room.
-fn write(
-    umem: &Umem,
-    free: &mut Vec<u32>,
-    queue: &mut Queue,
-    headers: &Headers,
-    packet: &TxPacket<'_>,
-) -> bool {
-    // The headers may be shorter; a packet that just fits one frame then gets a second one.
-    let frames = (HEADERS_MAX + packet.len()).div_ceil(umem.frame_bytes());
-    if free.len() < frames || queue.socket.send.room(frames as u32) < frames as u32 {
-        return false;
-    }
-    let mut header = packet.header;
-    let mut payload = packet.payload;
-    for i in 0..frames {
-        let frame = free.pop().expect("they were counted");
-        // SAFETY: the frame is for sending, and was free, so that neither the kernel nor anybody else has it.
-        let bytes = unsafe { umem.for_sending(frame) };
-        let mut at = match i {
-            0 => headers.write(packet, bytes.first_chunk_mut().expect("a frame is longer than headers")),
-            _ => 0,
-        };
-        for part in [&mut header, &mut payload] {
-            let (now, later) = part.split_at(part.len().min(bytes.len() - at));
-            bytes[at..at + now.len()].copy_from_slice(now);
-            (*part, at) = (later, at + now.len());
-        }
-        let is_last = i + 1 == frames || (header.is_empty() && payload.is_empty());
-        let options = if is_last { 0 } else { libc::XDP_PKT_CONTD };
-        queue.socket.send.push(libc::xdp_desc { addr: umem.address(frame), len: at as u32, options });
-        if is_last {
-            break;
-        }
-    }
-    queue.unseen = true;
-    true
 }

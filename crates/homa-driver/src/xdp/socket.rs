@@ -212,12 +212,4 @@ impl XdpSocket {
         };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
-
-    /// What befell the socket as a whole: the device is gone, for instance.
-    pub(super) fn take_error(&self) -> io::Result<()> {
-        match option::get(self.fd(), libc::SOL_SOCKET, libc::SO_ERROR)? {
-            0 => Ok(()),
-            errno => Err(io::Error::from_raw_os_error(errno)),
-        }
-    }
 }
