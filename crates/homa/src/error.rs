@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use homa_driver::LinkError;
 use homa_driver::udp::BindError;
 use homa_proto::{ConfigError, PortError, RpcError, SendError};
 
@@ -17,6 +18,9 @@ pub enum HostError {
     /// The UDP socket could not be had.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The network device cannot be had.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// A setting of [`HostConfig::protocol`](crate::HostConfig::protocol) contradicts itself or another.
     #[error("setting {0}")]
     Config(#[from] ConfigError),

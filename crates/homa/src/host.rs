@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::{BufferSizes, Driver};
@@ -35,6 +36,10 @@ pub enum DriverChoice {
     /// IP itself (protocol 146), as Linux Homa has it: for exchanging RPCs with a kernel. It takes the capability
     /// CAP_NET_RAW. A peer is an address; UDP ports, where an address has one, are ignored.
     Raw,
+    /// A network device itself, received from by a ring in mapped memory: faster than a socket, for hosts on one device. It takes
+    /// the capability CAP_NET_RAW. The wire is that of UDP, or of raw IP where [`PacketConfig::carrier`] says so, and peers
+    /// may use any driver of that wire.
+    Packet,
 }
 
 /// How a host is set up.
@@ -43,7 +48,8 @@ pub struct HostConfig {
     /// What carries the packets; UDP by default.
     pub driver: DriverChoice,
     /// Address of this host. Over UDP its port is the UDP port; port 0 takes any free one, and is the default, on all IPv4
-    /// addresses. Over raw IP it has no port, and `[::]` is all addresses of both IP versions.
+    /// addresses. Over raw IP it has no port, and `[::]` is all addresses of both IP versions. For a device it is one of the
+    /// device's addresses, and tells which device where [`PacketConfig::interface`] does not.
     pub bind: SocketAddr,
     /// Settings of the protocol. A `seed` or `incarnation` of 0 is replaced by a random number and the time of day, and a
     /// `link_mbps` of `None` by the speed that the device tells, if it tells one.
@@ -52,6 +58,8 @@ pub struct HostConfig {
     pub udp: UdpConfig,
     /// Settings of the raw IP sockets; its `bind` is ignored, the one above counts.
     pub raw: RawConfig,
+    /// Settings of a driver of a device; its `bind` is ignored, the one above counts.
+    pub packet: PacketConfig,
     /// How long a thread that waits polls before it sleeps in the kernel, counted from the last packet; zero: sleeps at once.
     /// The default is a little more than it costs to wake a thread on another core, so that polling at worst about
     /// doubles what waiting costs, and a peer that answers at once finds this host awake.
@@ -77,6 +85,7 @@ impl Default for HostConfig {
             protocol: Config::default(),
             udp: UdpConfig::default(),
             raw: RawConfig::default(),
+            packet: PacketConfig::default(),
             poll: Duration::from_micros(50),
             trace_records: 0,
             max_completions: 1 << 16,
@@ -117,11 +126,14 @@ impl Host {
         let driver: Box<dyn Driver> = match config.driver {
             DriverChoice::Udp => Box::new(UdpDriver::bind(&UdpConfig { bind, ..config.udp.clone() })?),
             DriverChoice::Raw => Box::new(RawDriver::bind(&RawConfig { bind, ..config.raw.clone() })?),
+            DriverChoice::Packet => {
+                Box::new(PacketDriver::open(&PacketConfig { bind, ..config.packet.clone() })?)
+            }
         };
         Host::with_driver(driver, config)
     }
 
-    /// A host on a packet path of the caller's choice; `driver`, `bind`, `udp` and `raw` of the
+    /// A host on a packet path of the caller's choice; `driver`, `bind`, `udp`, `raw` and `packet` of the
     /// configuration are ignored.
     ///
     /// # Errors
