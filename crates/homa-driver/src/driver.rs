@@ -219,7 +219,8 @@ pub struct DriverStats {
 
 impl DriverStats {
     /// The counts of two paths together.
-    pub(crate) fn plus(self, other: DriverStats) -> DriverStats {
+    #[must_use]
+    pub fn plus(self, other: DriverStats) -> DriverStats {
         let (errors, others) = (self.send_errors, other.send_errors);
         DriverStats {
             packets_out: self.packets_out + other.packets_out,

@@ -29,7 +29,7 @@ pub struct Config {
     pub seed: u64,
     /// Wall clock at the start of this host in milliseconds; tells our peers that we restarted. 0: not told.
     pub incarnation: u64,
-    /// Endpoints behind this host's address between which packets are steered by RPC id ([`owner_of`](crate::owner_of)), 1 to
+    /// Endpoints behind this host's address between which packets are steered by RPC id ([`owner_of`](crate::wire::owner_of)), 1 to
     /// [`MAX_ENDPOINTS`](crate::MAX_ENDPOINTS). What may come unasked (INCAST) is divided by it, since each sees its part only;
     /// the other limits are each endpoint's own.
     pub endpoints: u32,

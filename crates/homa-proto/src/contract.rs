@@ -102,6 +102,18 @@ pub struct PeerInfo {
     pub max_packet: u32,
 }
 
+impl PeerInfo {
+    /// Takes in what another endpoint of the same host knows of the same peer: the shorter round trip, and the narrower of each limit.
+    pub fn merge(&mut self, other: &PeerInfo) {
+        self.is_ours |= other.is_ours;
+        self.rpcs += other.rpcs;
+        self.rtt_ns = [self.rtt_ns, other.rtt_ns].into_iter().flatten().min();
+        self.unsched_bytes = self.unsched_bytes.min(other.unsched_bytes);
+        self.unsched_limit = [self.unsched_limit, other.unsched_limit].into_iter().flatten().min();
+        self.max_packet = self.max_packet.min(other.max_packet);
+    }
+}
+
 /// What the endpoint tells its caller. For each RPC exactly one event ends it, after which its key is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {

@@ -11,20 +11,10 @@ use crate::contract::{PortError, RxPacket};
 use crate::endpoint::Endpoint;
 use crate::incast;
 use crate::time::Time;
-use crate::wire::{self, Body, Common, DATA_HEADER_LEN, PRIORITIES};
+use crate::wire::{self, Body, Common, DATA_HEADER_LEN, PRIORITIES, owner_of};
 
 /// Most endpoints behind one address: more than one per core gains nothing, and so many fit one word of flags.
 pub const MAX_ENDPOINTS: u32 = 64;
-
-/// Which of `endpoints` endpoints behind one address owns the RPC with this id. It is the same for both directions, which
-/// differ in bit 0, and looks at the lower half of the id only, which is what a filter program of the kernel can compute with.
-///
-/// # Panics
-/// `endpoints` is 0.
-#[must_use]
-pub const fn owner_of(rpc_id: u64, endpoints: u32) -> u32 {
-    (rpc_id as u32 >> 1) % endpoints
-}
 
 /// The first id from `id` on, which is even, that this endpoint may give a request: not 0, and one that steers its packets here
 /// (ID-4).

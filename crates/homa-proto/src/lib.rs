@@ -48,7 +48,7 @@ pub use contract::{
     RxPacket, SendError, Transmit, Unreachable,
 };
 pub use endpoint::Endpoint;
-pub use host::{MAX_ENDPOINTS, owner_of};
+pub use host::MAX_ENDPOINTS;
 pub use priority::CUTOFF_BUCKETS;
 pub use stats::Stats;
 pub use time::{MS, SEC, Time, US};

@@ -15,6 +15,12 @@ macro_rules! counters {
             pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
                 vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+]
             }
+
+            /// Adds what another endpoint of the same host has counted.
+            pub fn add(&mut self, other: &Stats) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)+
+                self.pacer_off = self.pacer_off.min(1);
+            }
         }
     };
 }

@@ -127,31 +127,56 @@ impl Trace {
             Clock::Tsc => calibrate(start),
             Clock::Monotonic | Clock::Virtual => (1_000_000_000, 0),
         };
-        let mut checksum = Checksum::new();
-        let mut put = |word: u64| {
-            checksum.add(word);
-            out.write_all(&word.to_le_bytes())
-        };
-        put(u64::from_le_bytes(DUMP_MAGIC))?;
-        put(u64::from(DUMP_VERSION) | (self.clock() as u64) << 16 | (Record::BYTES as u64) << 32)?;
-        let header = [
-            frequency_hz,
-            calibration_span_ns,
-            start.time,
-            start.monotonic_ns,
-            self.len() as u64,
-            self.overwritten(),
-        ];
-        for word in header {
+        let words = [frequency_hz, calibration_span_ns, start.time, start.monotonic_ns];
+        write(out, self.clock(), words, self.overwritten(), self.iter())
+    }
+}
+
+impl Dump {
+    /// Takes in the records of another recorder of this process, by their times. Both used the same clock, of which this
+    /// dump's measure counts.
+    pub fn merge(&mut self, other: &Dump) {
+        self.overwritten += other.overwritten;
+        self.records.extend_from_slice(&other.records);
+        self.records.sort_by_key(|record| record.time);
+    }
+
+    /// Writes the dump anew. Makes small writes: give it a buffered writer.
+    ///
+    /// # Errors
+    /// Those of `out`. What has been written by then is not a dump.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let words = [self.frequency_hz, self.calibration_span_ns, self.start_time, self.start_ns];
+        write(out, self.clock, words, self.overwritten, self.records.iter())
+    }
+}
+
+/// Writes a dump: `words` are the four of its header that tell of the clock.
+fn write<'a>(
+    out: &mut impl Write,
+    clock: Clock,
+    words: [u64; 4],
+    overwritten: u64,
+    records: impl ExactSizeIterator<Item = &'a Record>,
+) -> io::Result<()> {
+    let mut checksum = Checksum::new();
+    let mut put = |word: u64| {
+        checksum.add(word);
+        out.write_all(&word.to_le_bytes())
+    };
+    put(u64::from_le_bytes(DUMP_MAGIC))?;
+    put(u64::from(DUMP_VERSION) | (clock as u64) << 16 | (Record::BYTES as u64) << 32)?;
+    for word in words {
+        put(word)?;
+    }
+    put(records.len() as u64)?;
+    put(overwritten)?;
+    for record in records {
+        for word in record.to_words() {
             put(word)?;
         }
-        for record in self.iter() {
-            for word in record.to_words() {
-                put(word)?;
-            }
-        }
-        out.write_all(&checksum.0.to_le_bytes())
     }
+    out.write_all(&checksum.0.to_le_bytes())
 }
 
 /// Reads a dump that [`Trace::write_dump`] wrote. The bytes must be one whole dump and nothing else.
@@ -217,6 +242,26 @@ mod tests {
         let mut bytes = Vec::new();
         trace.write_dump(&mut bytes).expect("a vector takes all writes");
         bytes
+    }
+
+    #[test]
+    fn two_recorders_make_one_dump_in_the_order_of_their_times() {
+        let of = |times: [u64; 3]| {
+            let mut trace = Trace::new(2, Clock::Virtual);
+            for time in times {
+                trace.set_virtual_now(time);
+                trace.record(EventKind::RpcStart, time, 0, 0);
+            }
+            read_dump(&dumped(&trace)).unwrap()
+        };
+        let mut both = of([1, 3, 6]);
+        both.merge(&of([2, 4, 5]));
+        let mut bytes = Vec::new();
+        both.write(&mut bytes).unwrap();
+        let read = read_dump(&bytes).unwrap();
+        assert_eq!(read, both);
+        assert_eq!(read.records.iter().map(|record| record.id).collect::<Vec<_>>(), [3, 4, 5, 6]);
+        assert_eq!(read.overwritten, 2);
     }
 
     fn sample() -> Trace {

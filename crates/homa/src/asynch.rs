@@ -4,6 +4,7 @@
 //! where the runtime has no I/O or time driver, the progress thread does the task's work instead and wakes the futures from there.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use homa_proto::{Time, US};
 use tokio::io::Interest;
@@ -62,6 +63,9 @@ impl AsyncDriver {
 
 /// Sees that some task drives while futures wait. To be called from within a future's poll, without the lock.
 pub(crate) fn ensure_driver(shared: &Arc<Shared>) {
+    if shared.has_async_driver.load(Relaxed) {
+        return;
+    }
     let Ok(runtime) = Handle::try_current() else { return };
     {
         let mut core = shared.lock();
@@ -69,6 +73,7 @@ pub(crate) fn ensure_driver(shared: &Arc<Shared>) {
             return;
         }
         core.async_driver.0 = State::Starting;
+        shared.has_async_driver.store(true, Relaxed);
     }
     runtime.spawn(run(DriverTask(Arc::clone(shared))));
 }
@@ -80,6 +85,7 @@ impl Drop for DriverTask {
     fn drop(&mut self) {
         let now = self.0.now();
         let mut core = self.0.lock();
+        self.0.has_async_driver.store(false, Relaxed);
         core.async_driver.0 = match core.async_driver.0 {
             State::Starting => State::Unusable,
             // A runtime without a timer.
@@ -164,7 +170,11 @@ fn turn(shared: &Shared, quiet_since: &mut Time) -> Next {
     if now.since(*quiet_since) < shared.poll_ns {
         return Next::Yield;
     }
-    core.sleep_of_async_driver(now)
+    match core.sleep_of_async_driver(now) {
+        // It has said that it sleeps, and looks once more.
+        Next::Sleep(_) if shared.mailbox().is_some_and(|mailbox| !mailbox.begin_task_sleep()) => Next::Again,
+        next => next,
+    }
 }
 
 impl Core {

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -18,6 +19,9 @@ use crate::metrics::HostCounts;
 use crate::progress::Progress;
 use crate::segment::Bound;
 use crate::share::Share;
+use crate::siblings::Kin;
+use crate::siblings::board::Board;
+use crate::stake::Stake;
 use crate::wait::{TaskQueue, WaitOn, Waiting};
 
 /// How far a host's life has come.
@@ -90,6 +94,10 @@ pub(crate) struct ServerPort {
     /// Entries of the queue whose RPC is over.
     dead: usize,
     pub(crate) tasks: TaskQueue,
+    /// Where requests are offered to threads that wait at other endpoints.
+    pub(crate) board: Option<Arc<Board>>,
+    /// Requests taken, or sought in vain.
+    pub(crate) takes: u32,
     /// RPCs answered whose answer is not acknowledged yet.
     answered: usize,
     /// RPCs that the application has in hand.
@@ -119,6 +127,10 @@ pub(crate) struct Core {
     pub(crate) counts: HostCounts,
     /// What other processes have a part in; `None` where this host has its address to itself.
     pub(crate) share: Option<Share>,
+    /// The host's other endpoints; `None` where this is the only one.
+    pub(crate) kin: Option<Kin>,
+    /// This endpoint's part in what the host has once; `None` where it is the only one.
+    pub(crate) stake: Option<Stake>,
     /// Bytes of the requests in all queues.
     pub(crate) queued_bytes: u64,
     /// When somebody last did a drive round, or left the lead.
@@ -155,6 +167,8 @@ impl Core {
             limits,
             counts: HostCounts::default(),
             share: None,
+            kin: None,
+            stake: None,
             queued_bytes: 0,
             last_driven: Time::ZERO,
             last_activity: Time::ZERO,
@@ -532,6 +546,9 @@ impl Core {
             return;
         }
         self.life = Life::Closing;
+        if let Some(kin) = &self.kin {
+            kin.siblings.mailbox(kin.index).hurry();
+        }
         let calls: Vec<usize> = self.calls.iter().map(|(call, _)| call).collect();
         for call in calls {
             self.close_call(now, call);
@@ -591,6 +608,7 @@ impl Core {
         self.flush(now);
         self.unsent.clear();
         // The others get what this process had.
+        self.stake = None;
         self.share = None;
         self.buffers.release_all();
         self.summon();

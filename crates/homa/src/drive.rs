@@ -10,6 +10,7 @@ use crate::buffers::Buffers;
 use crate::core::{Core, Owner};
 use crate::error::CallError;
 use crate::share::Share;
+use crate::stake::Stake;
 use crate::wait::WaitOn;
 
 /// Most packets given to the driver at a time: where the cost of a system call is shared by enough.
@@ -39,11 +40,12 @@ impl Core {
         self.counts.drive_rounds += 1;
         self.last_driven = now;
         self.share_tick(now);
+        self.stake_tick(now);
         let received = self.receive(now);
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
         }
-        self.share_after(now);
+        self.stake_after(now);
         if self.driver.poll_timeout() == Some(0) {
             // It holds packets back, and their time has come.
             if let Err(error) = self.driver.send(&[]) {
@@ -90,7 +92,8 @@ impl Core {
         let driver = self.driver.poll_timeout().map(|wait_ns| now + wait_ns);
         let backlog = (self.backlog && !self.is_blocked()).then_some(now);
         let share = self.share.as_ref().map(Share::next_wake);
-        [self.endpoint.poll_timeout(), driver, backlog, share].into_iter().flatten().min()
+        let stake = self.stake.as_ref().map(Stake::next_wake);
+        [self.endpoint.poll_timeout(), driver, backlog, share, stake].into_iter().flatten().min()
     }
 
     fn receive(&mut self, now: Time) -> bool {
@@ -107,12 +110,12 @@ impl Core {
             if self.endpoint.stats().drop_no_port > before {
                 self.refuse_burst();
             }
+        } else if count > 0 && self.kin.is_some() {
+            self.take_steered_burst(now);
         } else if count > 0 {
             let burst = self.rx.iter().map(|(from, bytes)| RxPacket::new(from, bytes));
             self.endpoint.handle_packets(now, burst, &mut self.buffers);
         }
-        // Frames of a driver's ring go back before this thread may sleep: a ring whose last frame is held shows itself readable.
-        self.rx.clear();
         let mut told = false;
         while let Some(Unreachable { peer, what }) = self.driver.poll_unreachable() {
             let report = match what {
@@ -123,9 +126,10 @@ impl Core {
                 }
             };
             self.endpoint.peer_unreachable(now, peer, report);
+            self.tell_unreachable(peer, report);
             told = true;
         }
-        count > 0 || told
+        self.take_mail(now) || count > 0 || told
     }
 
     /// Has the clients reported whose requests in this burst are for ports that nobody has (LIMIT-8). Ours have been told.
@@ -151,16 +155,16 @@ impl Core {
         }
         let payload = |transmit: &Transmit| transmit.payload.map_or(0, |range| range.len);
         let mut bytes: u32 = self.unsent.iter().map(payload).sum();
-        if let Some(share) = &self.share {
-            share.note_uplink(now, &mut self.endpoint);
+        if let Some(stake) = &self.stake {
+            stake.note_uplink(now, &mut self.endpoint);
         }
         while self.unsent.len() < BURST && bytes < BURST_BYTES {
             let Some(transmit) = self.endpoint.poll_transmit(now) else { break };
             bytes += payload(&transmit);
             self.unsent.push(transmit);
         }
-        if let Some(share) = &mut self.share {
-            share.tell_uplink(now, &self.endpoint);
+        if let Some(stake) = &mut self.stake {
+            stake.tell_uplink(now, &self.endpoint);
         }
         if self.unsent.is_empty() {
             return Sent::Nothing;

@@ -4,9 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use homa_driver::LinkError;
 use homa_driver::udp::BindError;
-use homa_proto::{ConfigError, PortError, RpcError, SendError};
+use homa_proto::{ConfigError, MAX_ENDPOINTS, PortError, RpcError, SendError};
 
 use crate::address::ServerAddr;
 use crate::segment::SegmentError;
@@ -18,9 +17,6 @@ pub enum HostError {
     /// The UDP socket could not be had.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The network device cannot be had.
-    #[error(transparent)]
-    Link(#[from] LinkError),
     /// A setting of [`HostConfig::protocol`](crate::HostConfig::protocol) contradicts itself or another.
     #[error("setting {0}")]
     Config(#[from] ConfigError),
@@ -38,6 +34,19 @@ pub enum HostError {
     /// What the processes of this host share cannot be had.
     #[error(transparent)]
     Segment(#[from] SegmentError),
+    /// So many endpoints cannot be.
+    #[error(
+        "a host cannot have {count} endpoints: choose 1 to {MAX_ENDPOINTS}, about one per core that the network may fill"
+    )]
+    Endpoints {
+        /// What was asked for.
+        count: usize,
+    },
+    /// Over IP itself every process and every endpoint gets a copy of each packet, so that several endpoints gain nothing.
+    #[error(
+        "over raw IP a host has one endpoint: set `endpoints` to 1, or choose the UDP driver on both sides"
+    )]
+    OneEndpointOnly,
     /// The host was shut down.
     #[error("the host is shut down: bind a new one")]
     Closed,

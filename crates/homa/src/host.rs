@@ -8,23 +8,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::{BufferSizes, Driver};
-use homa_proto::{Config, Endpoint, PeerInfo, PortError};
-use homa_trace::{Clock, Trace};
+use homa_proto::{Config, Endpoint, MAX_ENDPOINTS, PeerInfo, PortError};
+use homa_trace::{Clock, Trace, read_dump};
 
 use crate::client::Client;
 use crate::core::{Core, Life, Limits};
+use crate::endpoints::Endpoints;
 use crate::error::HostError;
 use crate::metrics::Metrics;
 use crate::progress;
+use crate::segment::siblings::SiblingPool;
 use crate::segment::{self, FIRST_CLIENT_PORT, Founding, Segment, SegmentError};
 use crate::server::Server;
 use crate::share::{self, Share};
 use crate::shared::Shared;
+use crate::siblings::{Kin, Siblings};
 use crate::sleep::Bell;
+use crate::stake::{Holding, Stake};
 use crate::wait::{self, WaitOn};
 
 /// What carries a host's packets. Both sides of a call need the same.
@@ -36,10 +39,6 @@ pub enum DriverChoice {
     /// IP itself (protocol 146), as Linux Homa has it: for exchanging RPCs with a kernel. It takes the capability
     /// CAP_NET_RAW. A peer is an address; UDP ports, where an address has one, are ignored.
     Raw,
-    /// A network device itself, received from by a ring in mapped memory: faster than a socket, for hosts on one device. It takes
-    /// the capability CAP_NET_RAW. The wire is that of UDP, or of raw IP where [`PacketConfig::carrier`] says so, and peers
-    /// may use any driver of that wire.
-    Packet,
 }
 
 /// How a host is set up.
@@ -48,18 +47,22 @@ pub struct HostConfig {
     /// What carries the packets; UDP by default.
     pub driver: DriverChoice,
     /// Address of this host. Over UDP its port is the UDP port; port 0 takes any free one, and is the default, on all IPv4
-    /// addresses. Over raw IP it has no port, and `[::]` is all addresses of both IP versions. For a device it is one of the
-    /// device's addresses, and tells which device where [`PacketConfig::interface`] does not.
+    /// addresses. Over raw IP it has no port, and `[::]` is all addresses of both IP versions.
     pub bind: SocketAddr,
-    /// Settings of the protocol. A `seed` or `incarnation` of 0 is replaced by a random number and the time of day, and a
+    /// Endpoints of this host, 1 to [`MAX_ENDPOINTS`]: each has a socket, a lock and its part of the RPCs, and packets are
+    /// steered to the one that owns their RPC. 1 by default: more are worth something only where several threads keep several cores
+    /// busy with the network, about one per such core; elsewhere they cost, since threads of one endpoint do not help
+    /// out at another before they have nothing to do, and what rides on other packets must be handed over. Each client port lives in
+    /// one of them, dealt out in turn; server ports are open in all. Grants, uplink and cutoffs remain the host's; the other
+    /// limits here and in `protocol` are each endpoint's own. Over UDP only.
+    pub endpoints: usize,
+    /// Settings of the protocol; `endpoints` and `endpoint` of it are set by the host. A `seed` or `incarnation` of 0 is replaced by a random number and the time of day, and a
     /// `link_mbps` of `None` by the speed that the device tells, if it tells one.
     pub protocol: Config,
     /// Settings of the UDP socket; its `bind` is ignored, the one above counts.
     pub udp: UdpConfig,
     /// Settings of the raw IP sockets; its `bind` is ignored, the one above counts.
     pub raw: RawConfig,
-    /// Settings of a driver of a device; its `bind` is ignored, the one above counts.
-    pub packet: PacketConfig,
     /// How long a thread that waits polls before it sleeps in the kernel, counted from the last packet; zero: sleeps at once.
     /// The default is a little more than it costs to wake a thread on another core, so that polling at worst about
     /// doubles what waiting costs, and a peer that answers at once finds this host awake.
@@ -82,10 +85,10 @@ impl Default for HostConfig {
         HostConfig {
             driver: DriverChoice::default(),
             bind: SocketAddr::from(([0, 0, 0, 0], 0)),
+            endpoints: 1,
             protocol: Config::default(),
             udp: UdpConfig::default(),
             raw: RawConfig::default(),
-            packet: PacketConfig::default(),
             poll: Duration::from_micros(50),
             trace_records: 0,
             max_completions: 1 << 16,
@@ -101,12 +104,13 @@ impl Default for HostConfig {
 ///
 /// Dropping it shuts it down; answers that are on their way are delivered first, for at most [`HostConfig::linger`].
 pub struct Host {
-    shared: Arc<Shared>,
+    endpoints: Arc<Endpoints>,
     /// What this host shares with other processes.
     segment: Option<Arc<Segment>>,
     local_addr: SocketAddr,
     buffer_sizes: Option<BufferSizes>,
-    progress: Mutex<Option<JoinHandle<()>>>,
+    /// A thread for each endpoint, once there is a port.
+    progress: Mutex<Vec<JoinHandle<()>>>,
     linger: Duration,
 }
 
@@ -123,23 +127,38 @@ impl Host {
     /// See [`HostError`].
     pub fn bind(config: HostConfig) -> Result<Host, HostError> {
         let bind = config.bind;
-        let driver: Box<dyn Driver> = match config.driver {
-            DriverChoice::Udp => Box::new(UdpDriver::bind(&UdpConfig { bind, ..config.udp.clone() })?),
-            DriverChoice::Raw => Box::new(RawDriver::bind(&RawConfig { bind, ..config.raw.clone() })?),
-            DriverChoice::Packet => {
-                Box::new(PacketDriver::open(&PacketConfig { bind, ..config.packet.clone() })?)
+        let count = check_endpoints(config.endpoints)?;
+        let drivers: Vec<Box<dyn Driver>> = match config.driver {
+            DriverChoice::Udp => {
+                let group = UdpDriver::bind_group(&UdpConfig { bind, ..config.udp.clone() }, count)?;
+                group.into_iter().map(|driver| Box::new(driver) as _).collect()
             }
+            DriverChoice::Raw if count > 1 => return Err(HostError::OneEndpointOnly),
+            DriverChoice::Raw => vec![Box::new(RawDriver::bind(&RawConfig { bind, ..config.raw.clone() })?)],
         };
-        Host::with_driver(driver, config)
+        Host::with_drivers(drivers, config)
     }
 
-    /// A host on a packet path of the caller's choice; `driver`, `bind`, `udp`, `raw` and `packet` of the
-    /// configuration are ignored.
+    /// A host on a packet path of the caller's choice; `driver`, `bind`, `endpoints`, `udp` and `raw` of the configuration are
+    /// ignored.
     ///
     /// # Errors
     /// See [`HostError`].
-    pub fn with_driver(mut driver: Box<dyn Driver>, config: HostConfig) -> Result<Host, HostError> {
-        let mut protocol = config.protocol;
+    pub fn with_driver(driver: Box<dyn Driver>, config: HostConfig) -> Result<Host, HostError> {
+        Host::with_drivers(vec![driver], config)
+    }
+
+    /// A host of several endpoints, each with a packet path of the caller's choice at the same address; the same settings are
+    /// ignored. Paths should give the endpoint `n` the packets of the RPCs that it owns (by
+    /// [`owner_of`](homa_proto::wire::owner_of)); what comes elsewhere is handed over, at a cost.
+    ///
+    /// # Errors
+    /// See [`HostError`]; there are no paths, or more than [`MAX_ENDPOINTS`].
+    pub fn with_drivers(mut drivers: Vec<Box<dyn Driver>>, config: HostConfig) -> Result<Host, HostError> {
+        let count = check_endpoints(drivers.len())?;
+        let first = &drivers[0];
+        let (local_addr, buffer_sizes) = (first.local_addr(), first.buffer_sizes());
+        let mut protocol = Config { endpoints: count, ..config.protocol.clone() };
         if protocol.seed == 0 {
             // Seeded by the system, once per process, and different for each instance.
             protocol.seed = RandomState::new().build_hasher().finish();
@@ -148,42 +167,22 @@ impl Host {
             let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             protocol.incarnation = since_1970.as_millis() as u64;
         }
-        protocol.link_mbps = protocol.link_mbps.or(driver.link_mbps());
-        let trace = match config.trace_records {
-            0 => Trace::off(),
-            records => Trace::new(records, Clock::Tsc),
-        };
-        let segment = match driver.local_addr().port() {
+        protocol.link_mbps = protocol.link_mbps.or(first.link_mbps());
+        let segment = match local_addr.port() {
+            0 if count > 1 => return Err(HostError::OneEndpointOnly),
             // Packets travel in IP itself: the address is that of all processes of this network namespace.
             0 => Some(Arc::new(join_segment(&config.segment_dir, &mut protocol)?)),
             _ => None,
         };
-        let mut endpoint = Endpoint::new(protocol, trace)?;
-        let (start, start_ns) = (Instant::now(), share::monotonic_ns());
-        let system = |what| move |source| HostError::System { what, source };
-        let fd = driver.poll_fd().map(|fd| fd.try_clone_to_owned()).transpose();
-        let fd = fd.map_err(system("a second descriptor of the packet path"))?;
-        let bell = || Bell::new().map_err(system("an eventfd"));
-        let bells = (bell()?, bell()?);
-        let local_addr = driver.local_addr();
-        let buffer_sizes = driver.buffer_sizes();
-        let limits = Limits {
-            completions: config.max_completions,
-            queued_request_bytes: config.max_queued_request_bytes,
-        };
-        let part = match &segment {
-            Some(segment) => Some(Share::new(Arc::clone(segment), start_ns, &mut endpoint, &mut *driver)?),
-            None => None,
-        };
-        let mut core = Core::new(endpoint, driver, limits);
-        core.share = part;
-        let shared = Arc::new(Shared::new(core, start, fd, config.poll, bells));
+        let maker = Maker::new(&config, protocol, segment.clone())?;
+        let members = drivers.drain(..).enumerate().map(|(index, driver)| maker.endpoint(index, driver));
+        let members: Vec<Arc<Shared>> = members.collect::<Result<_, HostError>>()?;
         Ok(Host {
-            shared,
+            endpoints: Arc::new(Endpoints::new(members, maker.siblings)),
             segment,
             local_addr,
             buffer_sizes,
-            progress: Mutex::new(None),
+            progress: Mutex::default(),
             linger: config.linger,
         })
     }
@@ -208,8 +207,9 @@ impl Host {
         self.start_progress()?;
         // The other processes are asked first: that may take a while, and the network's packets must not wait for it.
         let chosen = self.segment.as_ref().map(|segment| segment.open_client()).transpose()?;
-        let client = self.shared.lock().open_client(self.shared.now(), chosen)?;
-        Ok(Client::new(Arc::clone(&self.shared), client))
+        let shared = self.endpoints.deal_client();
+        let client = shared.lock().open_client(shared.now(), chosen)?;
+        Ok(Client::new(Arc::clone(shared), client))
     }
 
     /// Binds a server to a Homa port, 1 to 32767.
@@ -225,60 +225,68 @@ impl Host {
             Some(segment) => Some(segment.bind(port)?),
             None => None,
         };
-        let mut core = self.shared.lock();
-        let server = core.open_server(self.shared.now(), port, bound)?;
-        core.leave(self.shared.now());
-        drop(core);
-        Ok(Server::new(Arc::clone(&self.shared), server, port))
+        Server::open(Arc::clone(&self.endpoints), port, bound)
     }
 
-    /// Every counter of the host.
+    /// Every counter of the host: those of its endpoints together.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        let core = self.shared.lock();
-        let mut host = core.counts.clone();
-        host.open_rpcs = core.endpoint.open_rpcs() as u64;
-        host.open_calls = core.calls.len() as u64;
-        host.queued_requests = core.servers.iter().map(|(_, port)| Core::queue_len(port) as u64).sum();
-        host.queued_request_bytes = core.queued_bytes;
-        host.outgoing_bytes = core.buffers.outgoing_bytes();
-        host.incoming_bytes = core.buffers.incoming_bytes();
-        host.buffers_allocated = core.buffers.allocations();
-        host.known_peers = core.endpoint.known_peers() as u64;
-        host.link_mbps = core.endpoint.config().link_mbps.unwrap_or(0).into();
-        host.unsched_limit_bytes = core.endpoint.unsched_limit().unwrap_or(0).into();
-        host.leader_sleeps = core.waiting.leader_sleeps;
-        host.leader_rings = core.waiting.leader_rings;
-        host.handovers = core.waiting.handovers;
-        host.progress_takeovers = core.progress.takeovers;
-        if let Some(share) = &core.share {
-            share.count(&mut host);
-        }
-        Metrics { endpoint: core.endpoint.stats().clone(), driver: core.driver.stats(), host }
+        Metrics::sum(&self.metrics_by_endpoint())
+    }
+
+    /// Every counter of each endpoint, in their order.
+    #[must_use]
+    pub fn metrics_by_endpoint(&self) -> Vec<Metrics> {
+        self.endpoints.members.iter().map(|shared| shared.lock().metrics()).collect()
     }
 
     /// What is known of each peer, by address: round-trip time, how much goes to it unasked, what limits that. At most
-    /// [`max_peers`](Config::max_peers) entries.
+    /// [`max_peers`](Config::max_peers) entries for each endpoint.
     ///
     /// It is not part of [`metrics`](Host::metrics), which may be read every second at no cost worth mentioning: this takes
     /// time and memory in proportion to the number of peers, and packets wait while it copies: some milliseconds where
     /// tens of thousands are known.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerInfo> {
-        // The memory is had before the lock is taken, and the order is made after it: packets wait for the copy only.
-        let mut peers = Vec::with_capacity(self.shared.lock().endpoint.known_peers());
-        peers.extend(self.shared.lock().endpoint.peers());
-        peers.sort_unstable_by_key(|peer| peer.addr);
-        peers
+        let mut all: Vec<PeerInfo> = Vec::new();
+        for shared in &self.endpoints.members {
+            // The memory is had before the lock is taken, and the order is made after it: packets wait for the copy only.
+            let known = shared.lock().endpoint.known_peers();
+            all.reserve(known);
+            all.extend(shared.lock().endpoint.peers());
+        }
+        all.sort_by_key(|peer| peer.addr);
+        all.dedup_by(|other, peer| {
+            let same = other.addr == peer.addr;
+            if same {
+                peer.merge(other);
+            }
+            same
+        });
+        all
     }
 
     /// The time trace so far, as a dump that `homa_trace::read_dump` reads; without events where
-    /// [`HostConfig::trace_records`] is 0.
+    /// [`HostConfig::trace_records`] is 0. Of several endpoints, each of which keeps so many events, all are there in the order of
+    /// their times.
     #[must_use]
     pub fn trace_dump(&self) -> Vec<u8> {
+        let dump = |shared: &Arc<Shared>| {
+            let mut dump = Vec::new();
+            // A vector takes whatever is written to it.
+            let _ = shared.lock().endpoint.trace().write_dump(&mut dump);
+            dump
+        };
+        if let [only] = &self.endpoints.members[..] {
+            return dump(only);
+        }
+        let dumps = self.endpoints.members.iter().map(|shared| read_dump(&dump(shared)));
+        let merged = dumps.filter_map(Result::ok).reduce(|mut all, next| {
+            all.merge(&next);
+            all
+        });
         let mut dump = Vec::new();
-        // A vector takes whatever is written to it.
-        let _ = self.shared.lock().endpoint.trace().write_dump(&mut dump);
+        let _ = merged.map(|merged| merged.write(&mut dump));
         dump
     }
 
@@ -290,36 +298,114 @@ impl Host {
     }
 
     fn close(&self, deadline: Duration, in_hand: bool) -> bool {
-        let shared = &*self.shared;
-        let mut core = shared.lock();
-        if core.life == Life::Closed {
+        let members = &self.endpoints.members;
+        if self.endpoints.first().lock().life == Life::Closed {
             return true;
         }
-        core.begin_close(shared.now());
-        let until = shared.after(deadline);
-        let drained = wait::wait(shared, core, WaitOn::Drained, Some(until), |core| {
-            core.is_drained(in_hand).then_some(())
-        });
-        shared.lock().finish_close(shared.now());
-        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(progress) = progress {
-            // It ends for no other reason, and a panic of it has been reported.
-            let _ = progress.join();
+        for shared in members {
+            shared.lock().begin_close(shared.now());
         }
-        drained.is_some()
+        let until = self.endpoints.first().after(deadline);
+        // One after the other: what those have to do that come later, their progress threads do meanwhile.
+        let drained = members.iter().fold(true, |drained, shared| {
+            let this = wait::wait(shared, shared.lock(), WaitOn::Drained, Some(until), |core| {
+                core.is_drained(in_hand).then_some(())
+            });
+            drained && this.is_some()
+        });
+        for shared in members {
+            shared.lock().finish_close(shared.now());
+        }
+        let progress = std::mem::take(&mut *self.progress.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in progress {
+            // It ends for no other reason, and a panic of it has been reported.
+            let _ = thread.join();
+        }
+        drained
     }
 
-    /// Starts the progress thread with the first port.
+    /// Starts the progress threads with the first port.
     fn start_progress(&self) -> Result<(), HostError> {
-        if !self.shared.lock().start_progress() {
-            return Ok(());
+        for shared in &self.endpoints.members {
+            if !shared.lock().start_progress() {
+                continue;
+            }
+            let shared = Arc::clone(shared);
+            let thread = thread::Builder::new().name("homa-progress".to_owned());
+            let thread = thread.spawn(move || progress::run(&shared));
+            let thread = thread.map_err(|source| HostError::System { what: "a thread", source })?;
+            self.progress.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }
-        let shared = Arc::clone(&self.shared);
-        let thread = thread::Builder::new().name("homa-progress".to_owned());
-        let thread = thread.spawn(move || progress::run(&shared));
-        let thread = thread.map_err(|source| HostError::System { what: "a thread", source })?;
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
+    }
+}
+
+/// How many endpoints, if so many can be.
+fn check_endpoints(count: usize) -> Result<u32, HostError> {
+    match u32::try_from(count) {
+        Ok(count @ 1..=MAX_ENDPOINTS) => Ok(count),
+        _ => Err(HostError::Endpoints { count }),
+    }
+}
+
+/// Makes the endpoints of a host.
+struct Maker<'a> {
+    config: &'a HostConfig,
+    protocol: Config,
+    segment: Option<Arc<Segment>>,
+    siblings: Option<Arc<Siblings>>,
+    pool: Option<Arc<SiblingPool>>,
+    start: Instant,
+    start_ns: u64,
+}
+
+impl<'a> Maker<'a> {
+    fn new(
+        config: &'a HostConfig,
+        protocol: Config,
+        segment: Option<Arc<Segment>>,
+    ) -> Result<Maker<'a>, HostError> {
+        let count = protocol.endpoints as usize;
+        let (mut siblings, mut pool) = (None, None);
+        if count > 1 {
+            let system = |source| HostError::System { what: "an eventfd", source };
+            siblings = Some(Arc::new(Siblings::new(count).map_err(system)?));
+            let (cutoffs, budget) = (protocol.unsched_cutoffs, protocol.max_incoming.into());
+            pool = Some(Arc::new(SiblingPool::new(count, cutoffs, budget)));
+        }
+        let (start, start_ns) = (Instant::now(), share::monotonic_ns());
+        Ok(Maker { config, protocol, segment, siblings, pool, start, start_ns })
+    }
+
+    fn endpoint(&self, index: usize, mut driver: Box<dyn Driver>) -> Result<Arc<Shared>, HostError> {
+        let trace = match self.config.trace_records {
+            0 => Trace::off(),
+            records => Trace::new(records, Clock::Tsc),
+        };
+        let mut endpoint = Endpoint::new(Config { endpoint: index as u32, ..self.protocol.clone() }, trace)?;
+        let system = |what| move |source| HostError::System { what, source };
+        let fd = driver.poll_fd().map(|fd| fd.try_clone_to_owned()).transpose();
+        let fd = fd.map_err(system("a second descriptor of the packet path"))?;
+        let bell = || Bell::new().map_err(system("an eventfd"));
+        let bells = (bell()?, bell()?);
+        let limits = Limits {
+            completions: self.config.max_completions,
+            queued_request_bytes: self.config.max_queued_request_bytes,
+        };
+        let (mut share, mut stake) = (None, None);
+        if let Some(segment) = &self.segment {
+            let part = Share::new(Arc::clone(segment), self.start_ns, &mut endpoint, &mut *driver)?;
+            share = Some(part);
+            let holding = Holding::Segment(Arc::clone(segment));
+            stake = Some(Stake::new(holding, self.start_ns, &mut endpoint));
+        } else if let Some(pool) = &self.pool {
+            // Its clock is the host's own.
+            stake = Some(Stake::new(Holding::Siblings(Arc::clone(pool), index), 0, &mut endpoint));
+        }
+        let mut core = Core::new(endpoint, driver, limits);
+        (core.share, core.stake) = (share, stake);
+        core.kin = self.siblings.as_ref().map(|siblings| Kin::new(Arc::clone(siblings), index));
+        Ok(Arc::new(Shared::new(core, self.start, fd, self.config.poll, bells)))
     }
 }
 

@@ -19,11 +19,18 @@ macro_rules! counts {
             pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
                 vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+]
             }
+
+            /// Adds the counts of another endpoint. What is the host's, and not an endpoint's, is left to the caller.
+            fn add(&mut self, other: &HostCounts) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)+
+            }
         }
     };
 }
 
 counts! {
+    /// Endpoints of this host.
+    endpoints,
     /// RPCs open now, of both sides.
     open_rpcs,
     /// Calls whose result is not there, or not taken, now.
@@ -40,7 +47,8 @@ counts! {
     buffers_allocated,
     /// Requests given up because `max_queued_request_bytes` was reached.
     requests_refused,
-    /// Peers known now: as many as `Host::peers` lists.
+    /// Peers known now: as many as `Host::peers` lists, where there is one endpoint; one that several endpoints know counts for
+    /// each of them.
     known_peers,
     /// Speed of this host's link in Mbit/s, as set or as the device tells it; 0: unknown, and then unscheduled bytes do not
     /// follow round-trip times and the pacer is off.
@@ -66,6 +74,16 @@ counts! {
     progress_takeovers,
     /// Times that the packet path failed.
     driver_failures,
+    /// Packets handed to the endpoint that owns their RPC by another one, to which they came.
+    misdirected_packets,
+    /// Pieces of what endpoints have for each other that were dropped because the other one was too far behind.
+    mail_dropped,
+    /// Times that an endpoint's mailbox was locked, to put something in or take it out.
+    mail_lock_acquisitions,
+    /// Those of them that found it locked.
+    mail_lock_misses,
+    /// Nanoseconds that threads waited for a mailbox, over all misses.
+    mail_lock_wait_ns,
     /// Hosts that share this one's address now, itself included; 0 where none can, as over UDP.
     shared_processes,
     /// This host's slot in the shared segment.
@@ -74,11 +92,12 @@ counts! {
     shared_leads,
     /// Processes of this host found dead since the first of them began.
     shared_found_dead,
-    /// Bytes that all processes of this host together may have granted and not received.
+    /// Bytes that all processes and endpoints of this host together may have granted and not received; 0 for a host of one
+    /// endpoint that has its address to itself.
     shared_grant_budget_bytes,
-    /// Those of them that this process has now.
+    /// Those of them that this process, or this endpoint, has now.
     shared_grant_lease_bytes,
-    /// Those that all processes have now.
+    /// Those that all processes and endpoints have now.
     shared_grant_leased_bytes,
 }
 
@@ -96,6 +115,22 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// The counts of several endpoints of a host, of which there is at least one, as the host's.
+    pub(crate) fn sum(endpoints: &[Metrics]) -> Metrics {
+        let mut sum = endpoints[0].clone();
+        for other in &endpoints[1..] {
+            sum.endpoint.add(&other.endpoint);
+            sum.driver = sum.driver.plus(other.driver);
+            sum.host.add(&other.host);
+        }
+        let (host, first) = (&mut sum.host, &endpoints[0].host);
+        host.link_mbps = first.link_mbps;
+        host.unsched_limit_bytes = first.unsched_limit_bytes;
+        host.shared_grant_budget_bytes = first.shared_grant_budget_bytes;
+        host.shared_grant_leased_bytes = first.shared_grant_leased_bytes;
+        sum
+    }
+
     /// Every number's name, value and meaning. Names are unique: those of the packet path begin with `driver_`, and those
     /// of the runtime with `host_`.
     #[must_use]

@@ -18,6 +18,7 @@ use homa_proto::{MS, Time};
 
 use crate::core::{Core, Life};
 use crate::shared::Shared;
+use crate::siblings::mailbox::Mailbox;
 use crate::sleep::{self, Interest};
 use crate::wait::{BLIND_SLEEP_NS, Wake};
 
@@ -164,7 +165,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         let (mut until, on_descriptor) = core.progress_round(now, descriptor_ready);
         drives = matches!(core.progress.state, State::Driving { .. });
         let looks = core.async_driver.is_running();
-        let fd = if on_descriptor { shared.fd() } else { None };
+        let (fd, mail) = if on_descriptor { (shared.fd(), shared.mailbox()) } else { (None, None) };
         if on_descriptor && fd.is_none() {
             until = Some(until.unwrap_or(Time::NEVER).min(now + BLIND_SLEEP_NS));
         }
@@ -172,10 +173,11 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         drop(core);
         let timeout = until.filter(|&until| until != Time::NEVER).map(|until| until.since(now));
         if timeout != Some(0) {
-            sleep::sleep(&shared.progress_bell, Interest { fd, room }, timeout);
+            sleep::sleep(&shared.progress_bell, Interest { fd, room, mail }, timeout);
         }
         // After a tick, the descriptor says whether packets lie there that a busy runtime does not take.
-        let look = Interest { fd: shared.fd(), room: false };
-        descriptor_ready = looks && sleep::sleep(&shared.progress_bell, look, Some(0));
+        let look = Interest { fd: shared.fd(), ..Interest::default() };
+        let mail = shared.mailbox().is_some_and(Mailbox::is_urgent);
+        descriptor_ready = looks && (mail || sleep::sleep(&shared.progress_bell, look, Some(0)));
     }
 }

@@ -1,8 +1,11 @@
 //! Answering.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,8 +14,11 @@ use homa_proto::{RpcKey, Time};
 
 use crate::asynch;
 use crate::core::{Core, Life};
-use crate::error::{RecvError, ReplyError};
+use crate::endpoints::Endpoints;
+use crate::error::{HostError, RecvError, ReplyError};
+use crate::segment::Bound;
 use crate::shared::Shared;
+use crate::siblings::board::Board;
 use crate::wait::{self, WaitOn};
 
 /// A server port of a [`Host`](crate::Host). Clones share it and its requests; when the last clone and the last [`Rpc`] are
@@ -23,25 +29,87 @@ pub struct Server {
 }
 
 struct PortHandle {
-    shared: Arc<Shared>,
-    server: usize,
+    endpoints: Arc<Endpoints>,
+    /// The port's index in each endpoint.
+    servers: Vec<usize>,
+    /// Where requests are offered to threads at other endpoints, if there are any.
+    board: Option<Arc<Board>>,
     number: u16,
+    /// Tells this port from any other of this process, for threads that remember at which endpoint they wait.
+    id: u64,
+    /// Endpoint at which the next thread or task is to wait, modulo their number.
+    next_home: AtomicUsize,
+}
+
+thread_local! {
+    /// The port at which this thread last waited, and its endpoint.
+    static HOME: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// Ids of ports; 0 is none.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// A thread looks at other endpoints before its own once in so many times, so that requests there do not wait for ever while there
+/// are enough here. Seldom, since each look costs the lock of another endpoint.
+const LOOK_ELSEWHERE: u32 = 8;
+
+impl PortHandle {
+    /// The endpoint at which the calling thread waits: dealt out as threads come, and kept.
+    fn home(&self) -> usize {
+        if self.servers.len() == 1 {
+            return 0;
+        }
+        HOME.with(|home| {
+            if home.get().0 != self.id {
+                home.set((self.id, self.deal()));
+            }
+            home.get().1
+        })
+    }
+
+    fn deal(&self) -> usize {
+        self.next_home.fetch_add(1, Relaxed) % self.servers.len()
+    }
+
+    fn shared(&self, endpoint: usize) -> &Arc<Shared> {
+        &self.endpoints.members[endpoint]
+    }
+
+    /// Takes a request that lies at another endpoint than `home` and that nobody there waits for.
+    fn take_elsewhere(self: &Arc<Self>, home: usize, mut marked: u64) -> Option<Result<Rpc, RecvError>> {
+        while marked != 0 {
+            // The next one behind `home`, so that not all look at the same.
+            let turn = marked.rotate_right(home as u32).trailing_zeros();
+            let endpoint = (home + turn as usize) % u64::BITS as usize;
+            marked &= !(1 << endpoint);
+            let mut core = self.shared(endpoint).lock();
+            let taken = take(&mut core, self, endpoint);
+            core.pass_on(self.servers[endpoint]);
+            if taken.is_some() {
+                return taken;
+            }
+        }
+        None
+    }
 }
 
 impl Drop for PortHandle {
     fn drop(&mut self) {
-        let now = self.shared.now();
-        let mut core = self.shared.lock();
-        if core.life != Life::Closed {
-            core.close_server(now, self.server);
-            core.after_work(now);
-        }
+        let _ports = self.endpoints.lock_ports();
+        self.endpoints.close_servers(&self.servers);
     }
 }
 
 impl Server {
-    pub(crate) fn new(shared: Arc<Shared>, server: usize, number: u16) -> Server {
-        Server { port: Arc::new(PortHandle { shared, server, number }) }
+    /// Binds `number` in all endpoints.
+    pub(crate) fn open(
+        endpoints: Arc<Endpoints>,
+        number: u16,
+        bound: Option<Bound>,
+    ) -> Result<Server, HostError> {
+        let (servers, board) = endpoints.open_server(number, bound)?;
+        let (id, next_home) = (NEXT_ID.fetch_add(1, Relaxed), AtomicUsize::new(0));
+        Ok(Server { port: Arc::new(PortHandle { endpoints, servers, board, number, id, next_home }) })
     }
 
     /// The Homa port.
@@ -63,7 +131,7 @@ impl Server {
     /// # Errors
     /// None came, or the host was shut down.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Rpc, RecvError> {
-        self.recv_until(Some(self.port.shared.after(timeout)))
+        self.recv_until(Some(self.port.shared(0).after(timeout)))
     }
 
     /// Waits for the next request without blocking. Dropping the future loses none.
@@ -71,59 +139,116 @@ impl Server {
     /// # Errors
     /// The host was shut down.
     pub async fn recv_async(&self) -> Result<Rpc, RecvError> {
-        let mut place = Place { port: &self.port, id: None };
+        let mut place = Place { port: &self.port, home: self.port.deal(), id: None };
         poll_fn(move |context| place.poll(context)).await
     }
 
     fn recv_until(&self, deadline: Option<Time>) -> Result<Rpc, RecvError> {
-        let shared = &self.port.shared;
+        let port = &self.port;
+        let home = port.home();
+        let shared = port.shared(home);
+        let on = WaitOn::Requests(port.servers[home]);
         let mut core = shared.lock();
         // Otherwise a caller whose time is up at once would never drive.
-        if deadline.is_some() && !core.has_item(WaitOn::Requests(self.port.server)) {
+        if deadline.is_some() && !core.has_item(on) {
             core.drive(shared.now());
         }
-        let on = WaitOn::Requests(self.port.server);
-        let taken = wait::wait(shared, core, on, deadline, |core| take(core, &self.port));
-        taken.unwrap_or(Err(RecvError::TimedOut))
+        loop {
+            match wait::wait(shared, core, on, deadline, |core| find(core, port, home)) {
+                Some(Found::Here(taken)) => return taken,
+                Some(Found::Elsewhere(marked)) => {
+                    if let Some(taken) = port.take_elsewhere(home, marked) {
+                        return taken;
+                    }
+                }
+                None => return Err(RecvError::TimedOut),
+            }
+            core = shared.lock();
+        }
     }
 }
 
-fn take(core: &mut Core, port: &Arc<PortHandle>) -> Option<Result<Rpc, RecvError>> {
+/// What somebody who waits at an endpoint finds.
+enum Found {
+    Here(Result<Rpc, RecvError>),
+    /// Other endpoints have requests for anybody, a bit for each.
+    Elsewhere(u64),
+}
+
+/// Looks at the endpoint `home`, which is locked, and whether others have something.
+fn find(core: &mut Core, port: &Arc<PortHandle>, home: usize) -> Option<Found> {
+    let server = port.servers[home];
+    let Some(board) = &port.board else { return take(core, port, home).map(Found::Here) };
+    if core.life != Life::Open {
+        return Some(Found::Here(Err(RecvError::Closed)));
+    }
+    // First the announcement, then the look: see the module of the board.
+    board.announce(home);
+    let marked = board.elsewhere(home);
+    let takes = &mut core.servers[server].takes;
+    *takes = takes.wrapping_add(u32::from(marked != 0));
+    if marked != 0 && takes.is_multiple_of(LOOK_ELSEWHERE) {
+        return Some(Found::Elsewhere(marked));
+    }
+    if let Some(taken) = take(core, port, home) {
+        core.waiting.taken = Some(server);
+        return Some(Found::Here(taken));
+    }
+    (marked != 0).then_some(Found::Elsewhere(marked))
+}
+
+fn take(core: &mut Core, port: &Arc<PortHandle>, endpoint: usize) -> Option<Result<Rpc, RecvError>> {
     if core.life != Life::Open {
         return Some(Err(RecvError::Closed));
     }
-    let (queued, request) = core.take_request(port.server)?;
-    let rpc = Rpc { port: Arc::clone(port), rpc: queued.rpc, peer: queued.peer, request, answered: false };
-    Some(Ok(rpc))
+    let (queued, request) = core.take_request(port.servers[endpoint])?;
+    let (port, rpc, peer) = (Arc::clone(port), queued.rpc, queued.peer);
+    Some(Ok(Rpc { port, endpoint, rpc, peer, request, answered: false }))
 }
 
 /// A future's place among the tasks that wait for a request.
 struct Place<'a> {
     port: &'a Arc<PortHandle>,
+    /// The endpoint where it is.
+    home: usize,
     id: Option<u64>,
 }
 
 impl Place<'_> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Rpc, RecvError>> {
+        let (port, server) = (self.port, self.port.servers[self.home]);
         let waker = context.waker().clone();
-        let replaced;
-        {
-            let mut core = self.port.shared.lock();
-            if let Some(taken) = take(&mut core, self.port) {
-                // Forgets its place under the lock, and drops the waker of it outside.
-                let tasks = &mut core.servers.get_mut(self.port.server).map(|server| &mut server.tasks);
-                let old = self.id.take().and_then(|id| tasks.as_mut()?.forget(id));
-                drop(core);
-                drop(old);
-                return Poll::Ready(taken);
+        let replaced = loop {
+            let mut core = port.shared(self.home).lock();
+            match find(&mut core, port, self.home) {
+                Some(Found::Here(taken)) => {
+                    if let Some(server) = core.waiting.taken.take() {
+                        core.pass_on(server);
+                    }
+                    // Forgets its place under the lock, and drops the waker of it outside.
+                    let tasks = &mut core.servers.get_mut(server).map(|server| &mut server.tasks);
+                    let old = self.id.take().and_then(|id| tasks.as_mut()?.forget(id));
+                    drop(core);
+                    drop(old);
+                    return Poll::Ready(taken);
+                }
+                Some(Found::Elsewhere(marked)) => {
+                    drop(core);
+                    if let Some(taken) = port.take_elsewhere(self.home, marked) {
+                        return Poll::Ready(taken);
+                    }
+                }
+                None => {
+                    let (id, old) = core.servers[server].tasks.register(self.id, waker);
+                    self.id = Some(id);
+                    break old;
+                }
             }
-            let tasks = &mut core.servers[self.port.server].tasks;
-            let (id, old) = tasks.register(self.id, waker);
-            self.id = Some(id);
-            replaced = old;
-        }
+        };
         drop(replaced);
-        asynch::ensure_driver(&self.port.shared);
+        for shared in &port.endpoints.members {
+            asynch::ensure_driver(shared);
+        }
         Poll::Pending
     }
 }
@@ -131,13 +256,15 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
-        let mut core = self.port.shared.lock();
-        let Some(server) = core.servers.get_mut(self.port.server) else { return };
-        let waker = server.tasks.forget(id);
+        let mut core = self.port.shared(self.home).lock();
+        let server = self.port.servers[self.home];
+        let Some(entry) = core.servers.get_mut(server) else { return };
+        let waker = entry.tasks.forget(id);
         if waker.is_none() {
             // It was woken for a request that it will not take: the next one in line shall.
-            core.waiting.note_ready(WaitOn::Requests(self.port.server));
+            core.waiting.note_ready(WaitOn::Requests(server));
             core.summon();
+            core.pass_on(server);
         }
         drop(core);
         drop(waker);
@@ -148,6 +275,8 @@ impl Drop for Place<'_> {
 #[must_use = "dropping an RPC unanswered gives it up"]
 pub struct Rpc {
     port: Arc<PortHandle>,
+    /// The endpoint that has it.
+    endpoint: usize,
     rpc: RpcKey,
     peer: SocketAddr,
     request: Bytes,
@@ -186,7 +315,7 @@ impl Rpc {
     pub fn reply(mut self, response: impl Into<Bytes>) -> Result<(), ReplyError> {
         let response = response.into();
         self.answered = true;
-        let shared = &self.port.shared;
+        let shared = self.port.shared(self.endpoint);
         let now = shared.now();
         let mut core = shared.lock();
         let result = core.answer(now, self.rpc, self.peer, response);
@@ -200,7 +329,7 @@ impl Drop for Rpc {
         if self.answered {
             return;
         }
-        let shared = &self.port.shared;
+        let shared = self.port.shared(self.endpoint);
         let now = shared.now();
         let mut core = shared.lock();
         if core.life != Life::Closed {

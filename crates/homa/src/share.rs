@@ -12,13 +12,11 @@ use crate::core::Core;
 use crate::error::HostError;
 use crate::metrics::HostCounts;
 use crate::segment::{self, Bound, Business, Segment, Watch};
+use crate::stake::Stake;
 
 /// How often a process looks at the others and gives a sign of life: a small part of the time in which a peer's RPC gives up,
 /// and fifty wake-ups a second of an idle host.
 const TICK_NS: u64 = 20 * MS;
-
-/// How soon a process asks again for grant budget that others had: the time in which a few full packets come.
-const HUNGER_NS: u64 = 200_000;
 
 /// Bursts dropped at the beginning, far more than a receive buffer holds: acknowledgements to all may go on coming.
 const MAX_FORGOTTEN_BURSTS: u32 = 1 << 14;
@@ -30,15 +28,6 @@ pub(crate) struct Share {
     /// The monotonic clock at [`Time::ZERO`], in nanoseconds.
     start_ns: u64,
     next_tick: Time,
-    /// Budget was short; time to ask again.
-    hungry: Option<Time>,
-    /// Number of the cutoffs that were taken over last.
-    cutoffs_seen: u64,
-    /// Version of the cutoffs that the host knows of.
-    cutoff_version: u16,
-    leads: bool,
-    /// What the endpoint has sent that the segment knows of, in nanoseconds of the uplink.
-    uplink_told_ns: u64,
     /// Ports that were closed and are to be given up once their last RPC is freed.
     closing: Vec<u16>,
     /// The filter that the driver has.
@@ -48,7 +37,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Begins to share: the endpoint gets the host's cutoffs, and everything else when it needs it.
+    /// Begins to share the address: the endpoint gets ids when it needs some.
     ///
     /// # Errors
     /// The driver takes no filter.
@@ -64,24 +53,15 @@ impl Share {
             .map_err(|source| HostError::System { what: "a receive filter", source })?;
         forget_queued(driver);
         endpoint.set_ids(0, 0);
-        endpoint.set_grant_budget(Time::ZERO, 0);
-        endpoint.follow_cutoffs(true);
-        let mut share = Share {
+        Ok(Share {
             segment,
             watch: Watch::default(),
             start_ns,
             next_tick: Time::ZERO,
-            hungry: None,
-            cutoffs_seen: 0,
-            cutoff_version: 0,
-            leads: false,
-            uplink_told_ns: 0,
             closing: Vec::new(),
             filter,
             foreign: Vec::new(),
-        };
-        share.adopt_cutoffs(endpoint);
-        Ok(share)
+        })
     }
 
     /// Numbers for the metrics.
@@ -102,7 +82,7 @@ impl Share {
 
     /// When a drive round is due for the host's sake.
     pub(crate) fn next_wake(&self) -> Time {
-        self.hungry.unwrap_or(Time::NEVER).min(self.next_tick)
+        self.next_tick
     }
 
     /// Whose business a packet is. The segment says so, not the filter: it is never older than the packet.
@@ -116,56 +96,10 @@ impl Share {
         self.business(packet) == Business::Foreign
     }
 
-    /// HOST-4: takes over the host's cutoffs where they changed.
-    pub(crate) fn adopt_cutoffs(&mut self, endpoint: &mut Endpoint) {
-        if self.segment.cutoffs_published() == self.cutoffs_seen {
-            return;
-        }
-        if let Some((number, (levels, version))) = self.segment.cutoffs() {
-            self.cutoffs_seen = number;
-            self.cutoff_version = version;
-            endpoint.set_cutoffs(levels, version);
-        }
-    }
-
-    /// HOST-4: tells the others of cutoffs that the endpoint has computed.
-    pub(crate) fn publish_cutoffs(&mut self, endpoint: &mut Endpoint) {
-        let (levels, version) = endpoint.cutoffs();
-        if version != self.cutoff_version && self.leads && self.segment.publish_cutoffs((levels, version)) {
-            self.cutoff_version = version;
-            self.cutoffs_seen = self.segment.cutoffs_published();
-        }
-    }
-
-    /// HOST-5: leases grant budget for what waits, and gives back what nothing waits for.
-    pub(crate) fn lease_grants(&mut self, now: Time, endpoint: &mut Endpoint) {
-        let demand = endpoint.grant_demand();
-        let lease = self.segment.lease_grants(demand, endpoint.granted_bytes());
-        endpoint.set_grant_budget(now, lease);
-        self.hungry = (demand > lease).then_some(now + HUNGER_NS);
-    }
-
     /// HOST-3: sees that there is an id for the next request.
     pub(crate) fn lease_ids(&self, endpoint: &mut Endpoint) {
         if endpoint.ids_left() == 0 {
             endpoint.set_ids(self.segment.lease_ids(), segment::IDS_PER_LEASE);
-        }
-    }
-
-    /// HOST-6: tells the endpoint what the others have given the uplink.
-    pub(crate) fn note_uplink(&self, now: Time, endpoint: &mut Endpoint) {
-        let backlog_ns = self.segment.uplink_backlog_ns(self.monotonic_ns(now));
-        if backlog_ns > 0 {
-            endpoint.set_uplink_backlog(now, backlog_ns);
-        }
-    }
-
-    /// HOST-6: tells the others what the endpoint has given the uplink.
-    pub(crate) fn tell_uplink(&mut self, now: Time, endpoint: &Endpoint) {
-        let sent_ns = endpoint.uplink_sent_ns();
-        if sent_ns != self.uplink_told_ns {
-            self.segment.uplink_sent(self.monotonic_ns(now), sent_ns - self.uplink_told_ns);
-            self.uplink_told_ns = sent_ns;
         }
     }
 
@@ -214,23 +148,21 @@ impl Share {
     }
 
     /// What is done every few tens of milliseconds.
-    fn tick(&mut self, now: Time, endpoint: &mut Endpoint, driver: &mut dyn Driver) {
+    fn tick(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        driver: &mut dyn Driver,
+        stake: Option<&mut Stake>,
+    ) {
         self.next_tick = now + TICK_NS;
         self.release_ports(now, endpoint);
         let changed = self.segment.tick(self.monotonic_ns(now), &mut self.watch);
         if changed && let Err(error) = self.refilter(driver) {
             tracing::error!(%error, "the packet path takes no filter: new ports may get no packets");
         }
-        self.adopt_cutoffs(endpoint);
-        let leads = self.segment.is_leader();
-        if leads != self.leads {
-            self.leads = leads;
-            endpoint.follow_cutoffs(!leads);
-        }
-        if leads {
-            self.segment.take_observed(|bucket, bytes| endpoint.add_observed(bucket, bytes));
-        } else {
-            endpoint.take_observed(|bucket, bytes| self.segment.add_observed(bucket, bytes));
+        if let Some(stake) = stake {
+            stake.settle(endpoint, self.segment.is_leader());
         }
     }
 }
@@ -241,22 +173,16 @@ impl Core {
         if let Some(share) = &mut self.share
             && share.next_tick <= now
         {
-            share.tick(now, &mut self.endpoint, &mut *self.driver);
-        }
-    }
-
-    /// What follows from packets and timers for the other processes of the host.
-    pub(crate) fn share_after(&mut self, now: Time) {
-        if let Some(share) = &mut self.share {
-            share.publish_cutoffs(&mut self.endpoint);
-            share.lease_grants(now, &mut self.endpoint);
+            share.tick(now, &mut self.endpoint, &mut *self.driver, self.stake.as_mut());
         }
     }
 
     /// Takes the burst that has come, where some of it may be other processes' business.
     pub(crate) fn take_shared_burst(&mut self, now: Time) {
         let Some(share) = &mut self.share else { return };
-        share.adopt_cutoffs(&mut self.endpoint);
+        if let Some(stake) = &mut self.stake {
+            stake.adopt_cutoffs(&mut self.endpoint);
+        }
         // Each packet is judged once: ports change hands meanwhile, and none is to be taken by two processes.
         let mut foreign = std::mem::take(&mut share.foreign);
         foreign.clear();

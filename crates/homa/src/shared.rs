@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 use std::{hint, mem};
@@ -13,6 +13,8 @@ use homa_proto::Time;
 use tokio::sync::Notify;
 
 use crate::core::Core;
+use crate::siblings::Siblings;
+use crate::siblings::mailbox::Mailbox;
 use crate::sleep::Bell;
 use crate::wait::Wake;
 
@@ -35,8 +37,13 @@ pub(crate) struct Shared {
     pub(crate) leader_bell: Bell,
     /// Ends the sleep of the progress thread.
     pub(crate) progress_bell: Bell,
+    /// There is an async driver task, or will be. Changes under the lock; who reads it without may be told by the task's end,
+    /// which has the progress thread look after the network.
+    pub(crate) has_async_driver: AtomicBool,
     /// Ends the sleep of the async driver task.
     pub(crate) async_bell: Arc<Notify>,
+    /// What the host's other endpoints have for this one, where there are any.
+    siblings: Option<(Arc<Siblings>, usize)>,
     /// How long whoever waits polls before it sleeps, in nanoseconds.
     pub(crate) poll_ns: u64,
 }
@@ -50,6 +57,8 @@ impl Shared {
         poll: Duration,
         bells: (Bell, Bell),
     ) -> Shared {
+        let siblings = core.kin.as_ref().map(|kin| (Arc::clone(&kin.siblings), kin.index));
+        let async_bell = siblings.as_ref().map(|(all, me)| Arc::clone(&all.mailbox(*me).task_bell));
         Shared {
             core: Mutex::new(core),
             wanted: AtomicU32::new(0),
@@ -57,7 +66,9 @@ impl Shared {
             fd,
             leader_bell: bells.0,
             progress_bell: bells.1,
-            async_bell: Arc::new(Notify::new()),
+            has_async_driver: AtomicBool::new(false),
+            async_bell: async_bell.unwrap_or_default(),
+            siblings,
             poll_ns: u64::try_from(poll.as_nanos()).unwrap_or(u64::MAX),
         }
     }
@@ -70,6 +81,11 @@ impl Shared {
     /// The moment `wait` from now.
     pub(crate) fn after(&self, wait: Duration) -> Time {
         self.now() + u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// What the host's other endpoints have for this one, where there are any.
+    pub(crate) fn mailbox(&self) -> Option<&Mailbox> {
+        self.siblings.as_ref().map(|(siblings, index)| siblings.mailbox(*index))
     }
 
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {

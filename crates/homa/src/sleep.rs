@@ -5,6 +5,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use crate::siblings::mailbox::Mailbox;
+
 /// An eventfd: what one thread writes to end another's sleep.
 #[derive(Debug)]
 pub(crate) struct Bell(File);
@@ -34,32 +36,52 @@ impl Bell {
 }
 
 /// What a sleeping thread waits for besides its bell.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Interest<'a> {
     /// A driver's descriptor, to be readable or in error.
     pub fd: Option<BorrowedFd<'a>>,
     /// Whether room to write at that descriptor ends the sleep, too.
     pub room: bool,
+    /// What other endpoints have for this one.
+    pub mail: Option<&'a Mailbox>,
 }
 
 /// Sleeps until the bell rings, the interest is met, or `timeout_ns` nanoseconds have passed (`None`: no limit). Hushes the
 /// bell. Returns whether the driver's descriptor has something. May return early: on a signal, for one.
 pub(crate) fn sleep(bell: &Bell, interest: Interest<'_>, timeout_ns: Option<u64>) -> bool {
+    let Some(mailbox) = interest.mail else { return poll(bell, interest, timeout_ns) };
+    if !mailbox.begin_sleep() {
+        return false;
+    }
+    let ready = poll(bell, interest, timeout_ns);
+    mailbox.end_sleep();
+    ready
+}
+
+fn poll(bell: &Bell, interest: Interest<'_>, timeout_ns: Option<u64>) -> bool {
     let entry = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
     let events = libc::POLLIN | if interest.room { libc::POLLOUT } else { 0 };
     // A negative descriptor is one that poll passes over.
     let fd = interest.fd.map_or(-1, |fd| fd.as_raw_fd());
-    let mut fds = [entry(bell.0.as_raw_fd(), libc::POLLIN), entry(fd, events)];
+    let mail = interest.mail.map_or(-1, |mailbox| mailbox.bell.0.as_raw_fd());
+    let mut fds = [entry(bell.0.as_raw_fd(), libc::POLLIN), entry(fd, events), entry(mail, libc::POLLIN)];
+    let used = if interest.mail.is_some() { fds.len() } else { fds.len() - 1 };
     let timeout = timeout_ns.map(|ns| libc::timespec {
         tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
         tv_nsec: (ns % 1_000_000_000) as libc::c_long,
     });
     let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: `fds` and what `timeout` points at live through the call, the length is that of `fds`, and a null signal mask
+    // SAFETY: `fds` and what `timeout` points at live through the call, the length is at most that of `fds`, and a null signal mask
     // leaves the mask alone.
-    let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout, ptr::null()) };
+    let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), used as libc::nfds_t, timeout, ptr::null()) };
     if ready > 0 && fds[0].revents != 0 {
         bell.hush();
+    }
+    if let Some(mailbox) = interest.mail
+        && ready > 0
+        && fds[2].revents != 0
+    {
+        mailbox.bell.hush();
     }
     ready > 0 && fds[1].revents != 0
 }
@@ -85,9 +107,9 @@ mod tests {
     fn a_packet_ends_sleep() {
         let bell = Bell::new().unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        assert!(!sleep(&bell, Interest { fd: Some(socket.as_fd()), room: false }, Some(0)));
-        assert!(sleep(&bell, Interest { fd: Some(socket.as_fd()), room: true }, None));
+        assert!(!sleep(&bell, Interest { fd: Some(socket.as_fd()), room: false, mail: None }, Some(0)));
+        assert!(sleep(&bell, Interest { fd: Some(socket.as_fd()), room: true, mail: None }, None));
         socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
-        assert!(sleep(&bell, Interest { fd: Some(socket.as_fd()), room: false }, None));
+        assert!(sleep(&bell, Interest { fd: Some(socket.as_fd()), room: false, mail: None }, None));
     }
 }

@@ -15,6 +15,7 @@ use homa_proto::Time;
 use crate::core::Core;
 use crate::progress::Progress;
 use crate::shared::{Locked, Shared};
+use crate::siblings::board::Board;
 use crate::sleep::{self, Interest};
 
 /// Longest sleep on a driver that has no descriptor to sleep on.
@@ -81,6 +82,8 @@ pub(crate) enum Wake {
     Progress,
     /// The async driver task.
     AsyncDriver,
+    /// Whoever waits at another endpoint for what lies at the one with this number.
+    Help(Arc<Board>, usize),
 }
 
 impl Wake {
@@ -91,6 +94,7 @@ impl Wake {
             Wake::Leader => shared.leader_bell.ring(),
             Wake::Progress => shared.progress_bell.ring(),
             Wake::AsyncDriver => shared.async_bell.notify_one(),
+            Wake::Help(board, endpoint) => board.call_help(endpoint),
         }
     }
 }
@@ -199,8 +203,10 @@ pub(crate) struct Waiting {
     leader_rung: bool,
     /// In the order in which they fell asleep.
     followers: Vec<Follower>,
-    /// Followers that were woken and do not have the lock yet.
-    summoned: usize,
+    /// What the followers wait for that were woken and do not have the lock yet.
+    summoned: Vec<WaitOn>,
+    /// A request of this server port was taken, and more may lie there or elsewhere.
+    pub(crate) taken: Option<usize>,
     patience: Patience,
     /// What became ready since the last call of [`Core::summon`], once per item.
     ready: Vec<WaitOn>,
@@ -243,7 +249,7 @@ impl Waiting {
             return false;
         };
         let follower = self.followers.remove(at);
-        self.summoned += 1;
+        self.summoned.push(on);
         self.wakes.push(Wake::Thread(follower.sleeper));
         true
     }
@@ -259,10 +265,26 @@ impl Waiting {
         }
     }
 
+    /// A follower that was woken has the lock.
+    fn arrived(&mut self, on: WaitOn) {
+        if let Some(at) = self.summoned.iter().position(|summoned| *summoned == on) {
+            self.summoned.swap_remove(at);
+        }
+    }
+
+    /// Whether somebody is on the way who will take what there is for this.
+    pub(crate) fn is_expected(&mut self, on: WaitOn) -> bool {
+        if self.leader == Some(on) {
+            self.ring_leader();
+            return true;
+        }
+        self.summoned.contains(&on)
+    }
+
     /// Wakes every thread that waits.
     pub(crate) fn wake_all(&mut self) {
         for follower in self.followers.drain(..) {
-            self.summoned += 1;
+            self.summoned.push(follower.on);
             self.wakes.push(Wake::Thread(follower.sleeper));
         }
         self.ring_leader();
@@ -281,18 +303,38 @@ impl Core {
                 self.waiting.ring_leader();
             } else if let Some(waker) = self.pop_task(on) {
                 self.waiting.wakes.push(Wake::Task(waker));
+            } else {
+                self.offer(on);
             }
         }
+    }
+
+    /// Wakes one thread or task that waits for this, to look for it at another endpoint; whether there is one.
+    pub(crate) fn rouse(&mut self, on: WaitOn) -> bool {
+        if self.waiting.wake_follower(on) {
+            return true;
+        }
+        if self.waiting.leader == Some(on) {
+            self.waiting.ring_leader();
+            return true;
+        }
+        let task = self.pop_task(on);
+        let found = task.is_some();
+        self.waiting.wakes.extend(task.map(Wake::Task));
+        found
     }
 
     /// What a thread does before it leaves the network alone: it sees that somebody else cares for it.
     pub(crate) fn leave(&mut self, now: Time) {
         self.summon();
+        if let Some(server) = self.waiting.taken.take() {
+            self.pass_on(server);
+        }
         if self.waiting.leader.is_some() {
             return;
         }
         self.last_driven = now;
-        if self.waiting.summoned > 0 {
+        if !self.waiting.summoned.is_empty() {
             return;
         }
         if self.waiting.followers.is_empty() || self.waiting.patience.try_it(now) {
@@ -305,7 +347,7 @@ impl Core {
     /// Wakes the follower that was the last to fall asleep, to lead.
     fn hand_over(&mut self) {
         if let Some(follower) = self.waiting.followers.pop() {
-            self.waiting.summoned += 1;
+            self.waiting.summoned.push(follower.on);
             self.waiting.handovers += 1;
             self.waiting.wakes.push(Wake::Thread(follower.sleeper));
         }
@@ -313,11 +355,11 @@ impl Core {
 
     /// Hands over the lead if it was left empty and nobody came back for it in time; whether somebody is on the way to it.
     pub(crate) fn hand_over_late(&mut self, now: Time) -> bool {
-        if self.waiting.summoned == 0 && !self.waiting.followers.is_empty() {
+        if self.waiting.summoned.is_empty() && !self.waiting.followers.is_empty() {
             self.waiting.patience.over(now);
             self.hand_over();
         }
-        self.waiting.summoned > 0
+        !self.waiting.summoned.is_empty()
     }
 
     /// What a thread does that has sent something without waiting: if those who sleep would sleep too long now, or lack room
@@ -344,7 +386,7 @@ impl Core {
             self.async_driver.ring();
             self.waiting.wakes.push(Wake::AsyncDriver);
         }
-        if self.waiting.summoned == 0 {
+        if self.waiting.summoned.is_empty() {
             self.progress_must_watch();
             if self.is_blocked() || due.is_some_and(|due| self.progress.sleeps_beyond(due)) {
                 self.ring_progress();
@@ -395,7 +437,7 @@ fn follow<'a>(shared: &'a Shared, mut core: Locked<'a>, on: WaitOn, deadline: Op
         sleeper.sleep(deadline.map(|deadline| deadline.since(shared.now())));
         let mut core = shared.lock();
         if !core.waiting.forget_follower(sleeper) {
-            core.waiting.summoned -= 1;
+            core.waiting.arrived(on);
         }
         core
     })
@@ -467,7 +509,7 @@ fn leader_sleep<'a>(shared: &'a Shared, mut core: Locked<'a>, deadline: Option<T
     drop(core);
     sleep::sleep(
         &shared.leader_bell,
-        Interest { fd: shared.fd(), room },
+        Interest { fd: shared.fd(), room, mail: shared.mailbox() },
         until.map(|until| until.since(now)),
     );
     let mut core = shared.lock();

@@ -14,6 +14,7 @@ mod encode;
 mod fields;
 mod incarnation;
 mod raw;
+mod route;
 
 use std::fmt;
 
@@ -21,6 +22,7 @@ pub use decode::{DecodeError, decode};
 pub use encode::{HeaderBuf, encode};
 pub use fields::{COMMON_FIELDS, Field};
 pub use incarnation::Incarnation;
+pub use route::{Route, owner_of, route};
 
 /// Bytes of the header that every packet starts with; also the whole length of RPC_UNKNOWN, BUSY, FREEZE and
 /// NEED_ACK.

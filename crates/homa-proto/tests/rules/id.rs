@@ -1,7 +1,7 @@
 //! ID: whose a packet is.
 
-use homa_proto::wire::{Body, Incarnation, PacketType, UnknownReason};
-use homa_proto::{Config, Event, MS, PortError, owner_of};
+use homa_proto::wire::{Body, Incarnation, PacketType, UnknownReason, owner_of};
+use homa_proto::{Config, Event, MS, PortError};
 
 use crate::kit::{PORT, Side, addr, exchange, kernel, ours, pair};
 

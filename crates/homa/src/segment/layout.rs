@@ -17,7 +17,7 @@ pub const MAX_PROCESSES: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"homa-seg");
 
 /// Raised whenever anything below changes its place or meaning.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// The bytes of the file.
 pub(super) const SIZE: usize = size_of::<Layout>();
@@ -60,16 +60,42 @@ pub(super) struct Layout {
     // Free.
     /// Next RPC id to be leased.
     pub next_id: Line<AtomicU64>,
+    pub pool: Pool,
+    /// Slot of the owner plus 1; 0: none; [`ORPHAN`].
+    pub ports: [AtomicU8; 1 << 16],
+}
+
+/// What the endpoints of a host have once, whether they are in several processes or in one.
+#[repr(C)]
+pub(super) struct Pool {
     /// When the uplink will have sent what it was given, in nanoseconds of the monotonic clock.
     pub uplink_idle_at: Line<AtomicU64>,
     /// Sets of cutoffs published so far; the last one lies in bank `published % 2`.
     pub cutoffs_published: Line<AtomicU64>,
     pub cutoff_banks: [CutoffBank; 2],
-    /// Unscheduled bytes seen by processes other than the leader, and not taken by it, by length of their message.
+    /// Unscheduled bytes seen by endpoints other than the leader, and not taken by it, by length of their message.
     pub observed: [AtomicU64; BUCKETS],
     pub slots: [Slot; MAX_PROCESSES],
-    /// Slot of the owner plus 1; 0: none; [`ORPHAN`].
-    pub ports: [AtomicU8; 1 << 16],
+}
+
+impl Pool {
+    /// For endpoints of one process, which need no file.
+    pub(super) fn new() -> Pool {
+        let zero = || AtomicU64::new(0);
+        let bank = || CutoffBank {
+            levels: [const { AtomicU32::new(0) }; PRIORITIES],
+            version: AtomicU32::new(0),
+            unsched_limit: AtomicU32::new(0),
+        };
+        let slot = |_| Slot { pid: AtomicU32::new(0), beat: AtomicU32::new(0), lease: zero(), wants: zero() };
+        Pool {
+            uplink_idle_at: Line(zero()),
+            cutoffs_published: Line(zero()),
+            cutoff_banks: [bank(), bank()],
+            observed: [const { AtomicU64::new(0) }; BUCKETS],
+            slots: std::array::from_fn(slot),
+        }
+    }
 }
 
 /// The mark of a server port whose owner ended with it, and that nobody has bound since.
@@ -81,6 +107,8 @@ const _: () = assert!(MAX_PROCESSES < ORPHAN as usize);
 pub(super) struct CutoffBank {
     pub levels: [AtomicU32; PRIORITIES],
     pub version: AtomicU32,
+    /// Most bytes of a message that peers are told to send unasked; 0: they are told nothing.
+    pub unsched_limit: AtomicU32,
 }
 
 /// What a process says of itself. The slot is its own while it has the slot's lock; nobody else writes here meanwhile.

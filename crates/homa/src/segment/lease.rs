@@ -88,19 +88,14 @@ impl Leases<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, AtomicU64};
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
+    use crate::segment::layout::Pool;
     use crate::segment::turns::schedule;
 
     fn slots(count: usize) -> Vec<Slot> {
-        let slot = || Slot {
-            pid: AtomicU32::new(1),
-            beat: AtomicU32::new(0),
-            lease: AtomicU64::new(0),
-            wants: AtomicU64::new(0),
-        };
-        (0..count).map(|_| slot()).collect()
+        Pool::new().slots.into_iter().take(count).collect()
     }
 
     fn of(slots: &[Slot], mine: usize) -> Leases<'_> {

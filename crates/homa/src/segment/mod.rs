@@ -18,7 +18,9 @@ mod layout;
 mod lease;
 mod lock;
 mod map;
+mod part;
 mod registry;
+pub(crate) mod siblings;
 #[cfg(test)]
 pub(crate) mod tests;
 mod turns;
@@ -38,8 +40,8 @@ pub(crate) use cutoffs::Set as CutoffSet;
 pub use error::SegmentError;
 pub use layout::MAX_PROCESSES;
 use layout::ORPHAN;
-use lease::Leases;
 use map::{Head, Map};
+pub(crate) use part::{Part, Watch};
 pub(crate) use registry::Bound;
 use registry::Registry;
 
@@ -54,9 +56,6 @@ pub(crate) const IDS_PER_LEASE: u64 = 1 << 12;
 
 /// How long to wait for the registry's lock, which is held for microseconds, before somebody is told.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-
-/// How long a leader may stand still before another process leads: as long as a peer's RPC surely lasts without an answer.
-const LEADER_PATIENCE_NS: u64 = 250_000_000;
 
 /// What the first process of a host brings along.
 #[derive(Clone, Debug)]
@@ -90,14 +89,6 @@ pub(crate) enum Business {
     Nobodys { orphan: bool },
     /// Another process has it, or answers for it.
     Foreign,
-}
-
-/// What a process remembers between two ticks.
-#[derive(Debug, Default)]
-pub(crate) struct Watch {
-    generation: Option<u64>,
-    /// The leader, its beat, and when that was first seen.
-    leader: Option<(usize, u32, u64)>,
 }
 
 /// The segment's file in `dir` for the network namespace of the calling thread.
@@ -156,7 +147,7 @@ impl Segment {
         let map = &*self.map;
         let (made, ids) = (map.made.load(Acquire) == 1, map.next_id.0.load(Relaxed));
         map.made.store(0, Relaxed);
-        for slot in &map.slots {
+        for slot in &map.pool.slots {
             slot.pid.store(0, Relaxed);
             slot.lease.store(0, Relaxed);
             slot.wants.store(0, Relaxed);
@@ -164,13 +155,13 @@ impl Segment {
         for port in &map.ports {
             port.store(0, Relaxed);
         }
-        for bytes in &map.observed {
+        for bytes in &map.pool.observed {
             bytes.store(0, Relaxed);
         }
         map.slots_used.store(0, Relaxed);
         map.leader.store(0, Relaxed);
         map.found_dead.store(0, Relaxed);
-        map.uplink_idle_at.0.store(0, Relaxed);
+        map.pool.uplink_idle_at.0.store(0, Relaxed);
         map.budget.store(founding.budget.max(1), Relaxed);
         map.next_client_port.store(u32::from(FIRST_CLIENT_PORT), Relaxed);
         // HOST-3: ids go on where the last host of this file ended, whose packets may still be on their way.
@@ -183,7 +174,7 @@ impl Segment {
         let newer = !made || ahead != 0 && ahead <= INCARNATIONS / 2;
         let incarnation = if newer { incarnation } else { last.wrapping_add(1) & INCARNATIONS };
         map.incarnation.store(incarnation.max(1), Relaxed);
-        cutoffs::publish(map, (founding.cutoffs, 1));
+        cutoffs::publish(&map.pool, founding_set(founding.cutoffs));
         map.generation.fetch_add(1, Relaxed);
         self.map.write_head();
         map.made.store(1, Release);
@@ -232,6 +223,11 @@ impl Segment {
     pub(crate) fn is_orphan(&self, port: u16) -> bool {
         self.map.ports[usize::from(port)].load(Acquire) == ORPHAN
     }
+}
+
+/// The cutoffs of a host that has computed none.
+fn founding_set(levels: [u32; PRIORITIES]) -> CutoffSet {
+    CutoffSet { levels, version: 1, unsched_limit: None }
 }
 
 const INCARNATIONS: u64 = (1 << 40) - 1;
@@ -318,49 +314,15 @@ impl Segment {
         self.map.next_id.0.fetch_add(2 * IDS_PER_LEASE, Relaxed)
     }
 
-    /// See [`Leases::adjust`].
-    pub(crate) fn lease_grants(&self, demand: u64, outstanding: u64) -> u64 {
-        self.leases().adjust(demand, outstanding)
-    }
-
-    fn leases(&self) -> Leases<'_> {
-        let budget = self.map.budget.load(Relaxed);
-        Leases { slots: &self.map.slots[..self.slots_used()], mine: self.slot, budget }
-    }
-
-    /// Nanoseconds that the uplink needs for what all processes have given it.
-    pub(crate) fn uplink_backlog_ns(&self, now_ns: u64) -> u64 {
-        uplink::backlog_ns(&self.map.uplink_idle_at.0, now_ns)
-    }
-
-    /// This process gave the uplink packets of `ns` nanoseconds.
-    pub(crate) fn uplink_sent(&self, now_ns: u64, ns: u64) {
-        uplink::sent(&self.map.uplink_idle_at.0, now_ns, ns);
-    }
-
-    /// The number of the last set of cutoffs, and the set; `None`: ask again later.
-    pub(crate) fn cutoffs(&self) -> Option<(u64, CutoffSet)> {
-        cutoffs::read(&self.map)
-    }
-
-    /// The number of the last set of cutoffs.
-    pub(crate) fn cutoffs_published(&self) -> u64 {
-        self.map.cutoffs_published.0.load(Acquire)
+    /// This process's part in what all have once.
+    pub(crate) fn part(&self) -> Part<'_> {
+        let slots = &self.map.pool.slots[..self.slots_used()];
+        Part { pool: &self.map.pool, slots, mine: self.slot, budget: self.map.budget.load(Relaxed) }
     }
 
     /// The leader's new cutoffs; whether they were taken.
     pub(crate) fn publish_cutoffs(&self, set: CutoffSet) -> bool {
         self.try_registry().is_some_and(|registry| registry.publish_cutoffs(set))
-    }
-
-    /// Adds unscheduled bytes that this process saw to what the leader takes.
-    pub(crate) fn add_observed(&self, bucket: usize, bytes: u64) {
-        cutoffs::add_observed(&self.map, bucket, bytes);
-    }
-
-    /// Takes what the others saw.
-    pub(crate) fn take_observed(&self, take: impl FnMut(usize, u64)) {
-        cutoffs::take_observed(&self.map, take);
     }
 }
 
@@ -369,16 +331,16 @@ impl Segment {
     /// To be called every few tens of milliseconds while this process drives its host: a sign of life, a look at the others.
     /// Whether ports, processes or the leader changed since the last call.
     pub(crate) fn tick(&self, now_ns: u64, watch: &mut Watch) -> bool {
-        self.map.slots[self.slot].beat.fetch_add(1, Relaxed);
+        self.map.pool.slots[self.slot].beat.fetch_add(1, Relaxed);
         if self.is_leader() {
-            let dead = |slot: usize| self.map.slots[slot].pid.load(Relaxed) != 0 && !self.is_alive(slot);
+            let dead = |slot: usize| self.map.pool.slots[slot].pid.load(Relaxed) != 0 && !self.is_alive(slot);
             if (0..self.slots_used()).any(dead)
                 && let Some(registry) = self.try_registry()
             {
                 registry.bury_dead();
             }
         } else {
-            let stands_still = self.standing_leader(now_ns, watch);
+            let stands_still = watch.standing(&self.map.pool, self.leader(), now_ns);
             let leads = self.leader();
             if (leads.is_none() || leads == stands_still || leads.is_some_and(|slot| !self.is_alive(slot)))
                 && let Some(registry) = self.try_registry()
@@ -391,21 +353,6 @@ impl Segment {
         watch.generation.replace(generation) != Some(generation)
     }
 
-    /// The leader, if it has given no sign of life for too long.
-    fn standing_leader(&self, now_ns: u64, watch: &mut Watch) -> Option<usize> {
-        let leader = self.leader()?;
-        let beat = self.map.slots[leader].beat.load(Relaxed);
-        match watch.leader {
-            Some((slot, seen, since)) if (slot, seen) == (leader, beat) => {
-                (now_ns.saturating_sub(since) > LEADER_PATIENCE_NS).then_some(leader)
-            }
-            _ => {
-                watch.leader = Some((leader, beat, now_ns));
-                None
-            }
-        }
-    }
-
     pub(crate) fn is_leader(&self) -> bool {
         self.leader() == Some(self.slot)
     }
@@ -413,15 +360,15 @@ impl Segment {
     /// Numbers for the metrics.
     pub(crate) fn counts(&self) -> Counts {
         let map = &*self.map;
-        let used = &map.slots[..self.slots_used()];
+        let used = &map.pool.slots[..self.slots_used()];
         Counts {
             processes: used.iter().filter(|slot| slot.pid.load(Relaxed) != 0).count() as u64,
             slot: self.slot as u64,
             is_leader: self.is_leader(),
             found_dead: u64::from(map.found_dead.load(Relaxed)),
             budget_bytes: map.budget.load(Relaxed),
-            lease_bytes: map.slots[self.slot].lease.load(Relaxed),
-            leased_bytes: self.leases().total(),
+            lease_bytes: map.pool.slots[self.slot].lease.load(Relaxed),
+            leased_bytes: self.part().leased_bytes(),
         }
     }
 }

@@ -26,7 +26,7 @@ impl Drop for Registry<'_> {
 
 impl Registry<'_> {
     fn slot(&self, slot: usize) -> &Slot {
-        &self.segment.map.slots[slot]
+        &self.segment.map.pool.slots[slot]
     }
 
     fn changed(&self) {
@@ -152,7 +152,7 @@ impl Registry<'_> {
     pub(super) fn publish_cutoffs(&self, set: Set) -> bool {
         let leads = self.segment.is_leader();
         if leads {
-            cutoffs::publish(&self.segment.map, set);
+            cutoffs::publish(&self.segment.map.pool, set);
         }
         leads
     }

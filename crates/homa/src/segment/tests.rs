@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicU32;
 
+use super::part::LEADER_PATIENCE_NS;
 use super::*;
 
 const ROLE: &str = "HOMA_SEGMENT_TEST_ROLE";
@@ -47,6 +48,10 @@ fn founding(incarnation: u64) -> Founding {
     Founding { incarnation, seed: 7, cutoffs: [9; PRIORITIES], budget: 400_000 }
 }
 
+fn cutoffs(level: u32, version: u16) -> CutoffSet {
+    CutoffSet { levels: [level; PRIORITIES], version, unsched_limit: None }
+}
+
 /// What a child does.
 #[test]
 fn child() {
@@ -63,7 +68,7 @@ fn child() {
             segment.tick(0, &mut Watch::default());
             segment.bind(99).unwrap();
             let port = segment.open_client().unwrap();
-            let lease = segment.lease_grants(400_000, 0);
+            let lease = segment.part().lease_grants(400_000, 0);
             say(format!("{port} {lease} {}", segment.is_leader()));
             wait();
         }
@@ -227,13 +232,13 @@ fn what_a_killed_process_had_is_free_again() {
     let mut watch = Watch::default();
     segment.tick(0, &mut watch);
     assert!(segment.is_foreign(99) && segment.is_foreign(5), "the child lives and leads");
-    assert_eq!((segment.lease_grants(100_000, 0), segment.incarnation()), (0, 5_000));
+    assert_eq!((segment.part().lease_grants(100_000, 0), segment.incarnation()), (0, 5_000));
     child.kill();
     assert!(segment.tick(0, &mut watch));
     assert!(segment.is_leader() && !segment.is_foreign(99) && segment.is_orphan(99));
     assert!(!segment.is_orphan(32_768), "no client's port is missed");
     assert_eq!(segment.business(99), Business::Nobodys { orphan: true });
-    assert_eq!(segment.lease_grants(100_000, 0), 100_000);
+    assert_eq!(segment.part().lease_grants(100_000, 0), 100_000);
     assert_eq!(segment.ports(), (vec![], vec![]));
     assert_eq!((segment.counts().processes, segment.counts().found_dead), (1, 1));
     assert_eq!(segment.bind(99).unwrap(), Bound { inherited: true });
@@ -257,7 +262,7 @@ fn a_process_killed_with_the_lock_in_hand_blocks_nobody() {
     let segment = dir.open();
     let mut child = Process::start("lock", &dir.file());
     child.hear();
-    assert!(!segment.try_release(&[99]) && !segment.publish_cutoffs(([1; PRIORITIES], 2)));
+    assert!(!segment.try_release(&[99]) && !segment.publish_cutoffs(cutoffs(1, 2)));
     let pid = child.child.id();
     let error = segment.bind(99).unwrap_err();
     assert!(matches!(error, SegmentError::Locked { pid: holder, .. } if holder == pid), "{error}");
@@ -350,15 +355,15 @@ fn cutoffs_are_the_leaders_to_change() {
     let dir = Dir::new();
     let (one, other) = (dir.open(), dir.open());
     one.tick(0, &mut Watch::default());
-    assert_eq!(other.cutoffs(), Some((1, ([9; PRIORITIES], 1))));
-    assert!(!other.publish_cutoffs(([3; PRIORITIES], 2)));
-    assert!(one.publish_cutoffs(([4; PRIORITIES], 2)));
-    assert_eq!(other.cutoffs(), Some((2, ([4; PRIORITIES], 2))));
-    other.add_observed(3, 500);
-    other.add_observed(3, 20);
+    assert_eq!(other.part().cutoffs(), Some((1, cutoffs(9, 1))));
+    assert!(!other.publish_cutoffs(cutoffs(3, 2)));
+    assert!(one.publish_cutoffs(cutoffs(4, 2)));
+    assert_eq!(other.part().cutoffs(), Some((2, cutoffs(4, 2))));
+    other.part().add_observed(3, 500);
+    other.part().add_observed(3, 20);
     let mut seen = Vec::new();
-    one.take_observed(|bucket, bytes| seen.push((bucket, bytes)));
-    one.take_observed(|bucket, bytes| seen.push((bucket, bytes)));
+    one.part().take_observed(|bucket, bytes| seen.push((bucket, bytes)));
+    one.part().take_observed(|bucket, bytes| seen.push((bucket, bytes)));
     assert_eq!(seen, [(3, 520)]);
 }
 
@@ -366,9 +371,9 @@ fn cutoffs_are_the_leaders_to_change() {
 fn the_uplink_is_one() {
     let dir = Dir::new();
     let (one, other) = (dir.open(), dir.open());
-    one.uplink_sent(1_000, 300);
-    other.uplink_sent(1_000, 300);
-    assert_eq!(one.uplink_backlog_ns(1_100), 500);
+    one.part().uplink_sent(1_000, 300);
+    other.part().uplink_sent(1_000, 300);
+    assert_eq!(one.part().uplink_backlog_ns(1_100), 500);
 }
 
 #[test]

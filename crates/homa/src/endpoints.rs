@@ -1,0 +1,141 @@
+//! The endpoints of a host, one or several, as its handles see them.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::core::Core;
+use crate::error::HostError;
+use crate::metrics::Metrics;
+use crate::segment::Bound;
+use crate::shared::Shared;
+use crate::siblings::Siblings;
+use crate::siblings::board::Board;
+use crate::wait::WaitOn;
+
+/// See the [module](self).
+pub(crate) struct Endpoints {
+    pub(crate) members: Vec<Arc<Shared>>,
+    /// What they have for each other, where they are several.
+    siblings: Option<Arc<Siblings>>,
+    /// Held while a port opens or closes in all of them. No core's lock is held by whoever waits for it.
+    ports: Mutex<()>,
+    /// Where the next client port opens, modulo their number.
+    next_client: AtomicUsize,
+}
+
+impl Endpoints {
+    pub(crate) fn new(members: Vec<Arc<Shared>>, siblings: Option<Arc<Siblings>>) -> Endpoints {
+        if let Some(siblings) = &siblings {
+            siblings.introduce(&members);
+        }
+        Endpoints { members, siblings, ports: Mutex::new(()), next_client: AtomicUsize::new(0) }
+    }
+
+    /// The first, which is the only one where a host shares its address with other processes.
+    pub(crate) fn first(&self) -> &Arc<Shared> {
+        &self.members[0]
+    }
+
+    pub(crate) fn lock_ports(&self) -> MutexGuard<'_, ()> {
+        // It guards an order of events and nothing in memory.
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The endpoint for the next client: they are dealt out in turn.
+    pub(crate) fn deal_client(&self) -> &Arc<Shared> {
+        &self.members[self.next_client.fetch_add(1, Relaxed) % self.members.len()]
+    }
+
+    /// Opens a server port in all endpoints, or in none. Returns its index in each, and where requests are offered.
+    pub(crate) fn open_server(
+        &self,
+        port: u16,
+        bound: Option<Bound>,
+    ) -> Result<(Vec<usize>, Option<Arc<Board>>), HostError> {
+        let _ports = self.lock_ports();
+        let mut servers = Vec::with_capacity(self.members.len());
+        for shared in &self.members {
+            let now = shared.now();
+            let mut core = shared.lock();
+            match core.open_server(now, port, bound) {
+                Ok(server) => servers.push(server),
+                Err(error) => {
+                    drop(core);
+                    self.close_servers(&servers);
+                    return Err(error);
+                }
+            }
+            core.leave(now);
+        }
+        let board = self.siblings.as_ref().map(|siblings| Board::new(Arc::clone(siblings), &servers));
+        let board = board.map(Arc::new);
+        if board.is_some() {
+            for (shared, &server) in self.members.iter().zip(&servers) {
+                let mut core = shared.lock();
+                core.set_board(server, board.clone());
+            }
+        }
+        Ok((servers, board))
+    }
+
+    /// Notes in each endpoint that the last handle of a server port is gone. The caller has the lock of ports.
+    pub(crate) fn close_servers(&self, servers: &[usize]) {
+        for (shared, &server) in self.members.iter().zip(servers) {
+            let now = shared.now();
+            let mut core = shared.lock();
+            if core.life != crate::core::Life::Closed {
+                core.close_server(now, server);
+                core.after_work(now);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Has requests of a server port offered to other endpoints from now on, and those that came meanwhile at once.
+    fn set_board(&mut self, server: usize, board: Option<Arc<Board>>) {
+        let Some(port) = self.servers.get_mut(server) else { return };
+        port.board = board;
+        let on = WaitOn::Requests(server);
+        if self.has_item(on) {
+            self.offer(on);
+        }
+    }
+
+    /// Every counter of this endpoint.
+    pub(crate) fn metrics(&self) -> Metrics {
+        let mut host = self.counts.clone();
+        host.endpoints = 1;
+        host.open_rpcs = self.endpoint.open_rpcs() as u64;
+        host.open_calls = self.calls.len() as u64;
+        host.queued_requests = self.servers.iter().map(|(_, port)| Core::queue_len(port) as u64).sum();
+        host.queued_request_bytes = self.queued_bytes;
+        host.outgoing_bytes = self.buffers.outgoing_bytes();
+        host.incoming_bytes = self.buffers.incoming_bytes();
+        host.buffers_allocated = self.buffers.allocations();
+        host.known_peers = self.endpoint.known_peers() as u64;
+        host.link_mbps = self.endpoint.config().link_mbps.unwrap_or(0).into();
+        host.unsched_limit_bytes = self.endpoint.unsched_limit().unwrap_or(0).into();
+        host.leader_sleeps = self.waiting.leader_sleeps;
+        host.leader_rings = self.waiting.leader_rings;
+        host.handovers = self.waiting.handovers;
+        host.progress_takeovers = self.progress.takeovers;
+        if let Some(kin) = &self.kin {
+            let mail = kin.mail_counts();
+            (host.misdirected_packets, host.mail_dropped) = (mail.packets, mail.dropped);
+            host.mail_lock_acquisitions = mail.lock_acquisitions;
+            host.mail_lock_misses = mail.lock_misses;
+            host.mail_lock_wait_ns = mail.lock_wait_ns;
+        }
+        if let Some(share) = &self.share {
+            share.count(&mut host);
+        }
+        if let Some(stake) = &self.stake {
+            let (budget, lease, leased) = stake.grant_bytes();
+            host.shared_grant_budget_bytes = budget;
+            (host.shared_grant_lease_bytes, host.shared_grant_leased_bytes) = (lease, leased);
+        }
+        Metrics { endpoint: self.endpoint.stats().clone(), driver: self.driver.stats(), host }
+    }
+}

@@ -1,0 +1,287 @@
+//! Packets, and reports of the network, that one endpoint of a host has for another.
+//!
+//! The kernel steers by the first packet of what it was given at once, so that a run of packets that a sender or a card merged can
+//! hold some for other endpoints; and acknowledgements ride on packets of other RPCs. They are handed over in memory that is used
+//! again: two buffers change places, one to be filled and one to be worked off.
+//!
+//! Whoever sleeps on an endpoint's descriptor also sleeps on the bell of its mailbox. It says so first and looks then whether mail
+//! is there; who posts does it first and looks then whether somebody sleeps. All four are sequentially consistent, so that one of
+//! the two sees the other.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
+use std::{io, mem};
+
+use homa_proto::Unreachable;
+use tokio::sync::Notify;
+
+use crate::sleep::Bell;
+
+/// Most bytes of packets in a mailbox: a few of the longest bursts. An endpoint that is so far behind loses what comes, as it would
+/// with a full receive buffer.
+const MAX_BYTES: usize = 4 << 20;
+
+/// Most entries, which bounds those without many bytes: several of the longest bursts.
+const MAX_ITEMS: usize = 1 << 14;
+
+/// What a piece of mail is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A packet for this endpoint.
+    Own,
+    /// The header of another endpoint's packet, for what it says that concerns this one.
+    Foreign,
+    /// What the network says of a peer; no bytes.
+    Unreachable(Unreachable),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    from: SocketAddr,
+    kind: Kind,
+    start: usize,
+    end: usize,
+}
+
+/// A bounded list of mail, in the order in which it came.
+#[derive(Debug, Default)]
+pub(crate) struct Mail {
+    bytes: Vec<u8>,
+    items: Vec<Item>,
+    counts: MailCounts,
+}
+
+/// What a mailbox counts, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MailCounts {
+    /// Whole packets posted.
+    pub(crate) packets: u64,
+    /// Pieces of mail dropped because the box was full.
+    pub(crate) dropped: u64,
+    pub(crate) lock_acquisitions: u64,
+    pub(crate) lock_misses: u64,
+    pub(crate) lock_wait_ns: u64,
+}
+
+impl Mail {
+    /// Adds a piece, if there is room for it.
+    pub(crate) fn push(&mut self, from: SocketAddr, kind: Kind, bytes: &[u8]) {
+        if self.items.len() >= MAX_ITEMS || self.bytes.len() + bytes.len() > MAX_BYTES {
+            self.counts.dropped += 1;
+            return;
+        }
+        self.counts.packets += u64::from(kind == Kind::Own);
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.items.push(Item { from, kind, start, end: self.bytes.len() });
+    }
+
+    /// What there is: sender, kind and bytes.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SocketAddr, Kind, &[u8])> + Clone {
+        self.items.iter().map(|item| (item.from, item.kind, &self.bytes[item.start..item.end]))
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.items.clear();
+    }
+}
+
+/// One endpoint's. See the [module](self).
+pub(crate) struct Mailbox {
+    mail: Mutex<Mail>,
+    /// There is mail.
+    full: AtomicBool,
+    /// There is mail that must not wait for the endpoint's next drive round.
+    urgent: AtomicBool,
+    /// Threads that sleep on the bell.
+    sleepers: AtomicU32,
+    /// The async driver task sleeps.
+    task_sleeps: AtomicBool,
+    /// All mail is urgent: the host closes, and waits for acknowledgements.
+    hurry: AtomicBool,
+    pub(crate) bell: Bell,
+    /// Ends the sleep of the endpoint's async driver task.
+    pub(crate) task_bell: Arc<Notify>,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> io::Result<Mailbox> {
+        Ok(Mailbox {
+            mail: Mutex::default(),
+            full: AtomicBool::new(false),
+            urgent: AtomicBool::new(false),
+            sleepers: AtomicU32::new(0),
+            task_sleeps: AtomicBool::new(false),
+            hurry: AtomicBool::new(false),
+            bell: Bell::new()?,
+            task_bell: Arc::new(Notify::new()),
+        })
+    }
+
+    /// Takes the lock, and counts what that cost.
+    fn lock(&self) -> MutexGuard<'_, Mail> {
+        let mut mail = match self.mail.try_lock() {
+            Ok(mail) => mail,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let since = Instant::now();
+                let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+                mail.counts.lock_misses += 1;
+                mail.counts.lock_wait_ns += since.elapsed().as_nanos() as u64;
+                mail
+            }
+        };
+        mail.counts.lock_acquisitions += 1;
+        mail
+    }
+
+    pub(crate) fn counts(&self) -> MailCounts {
+        self.lock().counts
+    }
+
+    /// Posts what `fill` adds. Where it is `urgent`, whoever sleeps is woken.
+    pub(crate) fn post(&self, urgent: bool, fill: impl FnOnce(&mut Mail)) {
+        let mut mail = self.lock();
+        fill(&mut mail);
+        // Under the lock, so that it is never cleared by who took the mail before.
+        self.full.store(true, Release);
+        let urgent = urgent || self.hurry.load(Relaxed);
+        if urgent {
+            self.urgent.store(true, SeqCst);
+        }
+        drop(mail);
+        if urgent && self.sleepers.load(SeqCst) > 0 {
+            self.bell.ring();
+        }
+        if urgent && self.task_sleeps.swap(false, SeqCst) {
+            self.task_bell.notify_one();
+        }
+    }
+
+    /// Takes all mail in exchange for a list that was worked off; whether there was any.
+    pub(crate) fn take(&self, worked_off: &mut Mail) -> bool {
+        if !self.full.load(Acquire) {
+            return false;
+        }
+        let mut mail = self.lock();
+        worked_off.clear();
+        mem::swap(&mut mail.bytes, &mut worked_off.bytes);
+        mem::swap(&mut mail.items, &mut worked_off.items);
+        self.full.store(false, Relaxed);
+        self.urgent.store(false, Relaxed);
+        true
+    }
+
+    /// Whether there is mail that must not wait.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent.load(SeqCst)
+    }
+
+    /// From now on no mail waits for the next drive round.
+    pub(crate) fn hurry(&self) {
+        self.hurry.store(true, Relaxed);
+        // What waits already.
+        self.post(true, |_| ());
+    }
+
+    /// Announces that a thread goes to sleep on the bell; `false` if there is mail, and it must not.
+    pub(crate) fn begin_sleep(&self) -> bool {
+        self.sleepers.fetch_add(1, SeqCst);
+        let sleeps = !self.is_urgent();
+        if !sleeps {
+            self.end_sleep();
+        }
+        sleeps
+    }
+
+    /// The thread is awake again.
+    pub(crate) fn end_sleep(&self) {
+        self.sleepers.fetch_sub(1, Relaxed);
+    }
+
+    /// Announces that the async driver task goes to sleep; `false` if there is mail, and it must not.
+    pub(crate) fn begin_task_sleep(&self) -> bool {
+        self.task_sleeps.store(true, SeqCst);
+        !self.is_urgent()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer() -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], 7))
+    }
+
+    #[test]
+    fn mail_comes_out_once_and_in_order() {
+        let mailbox = Mailbox::new().unwrap();
+        let mut mail = Mail::default();
+        assert!(!mailbox.take(&mut mail));
+        mailbox.post(false, |mail| mail.push(peer(), Kind::Foreign, b"ab"));
+        assert!(!mailbox.is_urgent());
+        mailbox.post(true, |mail| {
+            mail.push(peer(), Kind::Unreachable(Unreachable::Peer), b"");
+            mail.push(peer(), Kind::Own, b"cde");
+        });
+        assert!(mailbox.is_urgent() && !mailbox.begin_sleep() && !mailbox.begin_task_sleep());
+        assert!(mailbox.take(&mut mail));
+        let got: Vec<_> = mail.iter().map(|(_, kind, bytes)| (kind, bytes.to_vec())).collect();
+        let unreachable = Kind::Unreachable(Unreachable::Peer);
+        assert_eq!(
+            got,
+            [(Kind::Foreign, b"ab".to_vec()), (unreachable, vec![]), (Kind::Own, b"cde".to_vec())]
+        );
+        assert!(!mailbox.take(&mut mail) && !mailbox.is_urgent() && mailbox.begin_sleep());
+        assert_eq!((mailbox.counts().packets, mailbox.counts().dropped), (1, 0));
+    }
+
+    #[test]
+    fn a_full_box_drops_and_counts() {
+        let mailbox = Mailbox::new().unwrap();
+        let packet = vec![0; 64 << 10];
+        for _ in 0..MAX_BYTES / packet.len() + 3 {
+            mailbox.post(true, |mail| mail.push(peer(), Kind::Own, &packet));
+        }
+        assert_eq!(mailbox.counts().dropped, 3);
+        for _ in 0..MAX_ITEMS {
+            mailbox.post(true, |mail| mail.push(peer(), Kind::Unreachable(Unreachable::Peer), b""));
+        }
+        assert!(mailbox.counts().dropped > 3);
+        let mut mail = Mail::default();
+        mailbox.take(&mut mail);
+        assert_eq!(mail.iter().count(), MAX_ITEMS);
+    }
+
+    #[test]
+    fn whoever_sleeps_is_woken_for_what_must_not_wait_and_at_the_end_for_all() {
+        use crate::sleep::{Interest, sleep};
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        let other = Bell::new().unwrap();
+        for hurry in [false, true] {
+            let poster = Arc::clone(&mailbox);
+            let thread = std::thread::spawn(move || {
+                while poster.sleepers.load(SeqCst) == 0 {
+                    std::thread::yield_now();
+                }
+                if hurry {
+                    poster.hurry();
+                } else {
+                    poster.post(false, |mail| mail.push(peer(), Kind::Foreign, b""));
+                    poster.post(true, |mail| mail.push(peer(), Kind::Own, b""));
+                }
+            });
+            sleep(&other, Interest { mail: Some(&mailbox), ..Interest::default() }, None);
+            assert!(mailbox.is_urgent());
+            thread.join().unwrap();
+            assert!(mailbox.take(&mut Mail::default()));
+        }
+        mailbox.post(false, |_| ());
+        assert!(mailbox.is_urgent(), "the host closes");
+    }
+}

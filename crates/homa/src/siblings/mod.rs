@@ -1,0 +1,193 @@
+//! Several endpoints of one host in one process: what they have for each other.
+//!
+//! Each has a packet path, a lock and threads that drive it, as if it were alone; packets are steered to the endpoint that owns their
+//! RPC. This is about the rest: packets that come to the wrong one, and what one hears that concerns others as well. It is handed
+//! over through a [`Mailbox`], and never waits for another endpoint's lock. What the host has once is in [`Stake`](crate::stake::Stake).
+//!
+//! - **Acknowledgements, cutoffs and FREEZE** concern the endpoints that [`wire::route`] names. They do not wake anybody: an endpoint
+//!   that waits for an acknowledgement has a timer to ask for it, and looks into its mailbox first.
+//! - **A restart of a peer** is told to all by the header of the packet that showed it, and so is a **report that a peer is
+//!   unreachable**, which the kernel gives to one of the sockets. Both end RPCs and wake whoever sleeps.
+//! - **Narrower paths** each endpoint finds out by itself: the kernel keeps them for all, and refuses the first packet.
+
+pub(crate) mod board;
+pub(crate) mod mailbox;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock, Weak};
+
+use homa_proto::wire::{self, DATA_HEADER_LEN, Route};
+use homa_proto::{RxPacket, Time, Unreachable};
+
+use crate::core::Core;
+use crate::shared::Shared;
+use mailbox::{Kind, Mail, MailCounts, Mailbox};
+
+/// Offset of the type of a packet, and the type of those whose payload is cut off for endpoints that need the header only.
+const TYPE_AT: usize = 11;
+const DATA: u8 = wire::PacketType::Data as u8;
+
+/// What the endpoints of a host know of each other.
+pub(crate) struct Siblings {
+    mailboxes: Vec<Mailbox>,
+    members: OnceLock<Vec<Weak<Shared>>>,
+}
+
+impl Siblings {
+    pub(crate) fn new(endpoints: usize) -> io::Result<Siblings> {
+        let mailboxes: Result<Vec<Mailbox>, io::Error> = (0..endpoints).map(|_| Mailbox::new()).collect();
+        Ok(Siblings { mailboxes: mailboxes?, members: OnceLock::new() })
+    }
+
+    /// Introduces the endpoints to each other, in their order.
+    pub(crate) fn introduce(&self, members: &[Arc<Shared>]) {
+        // Set once, where the host is made.
+        let _ = self.members.set(members.iter().map(Arc::downgrade).collect());
+    }
+
+    fn member(&self, endpoint: usize) -> Option<Arc<Shared>> {
+        self.members.get()?.get(endpoint)?.upgrade()
+    }
+
+    pub(crate) fn mailbox(&self, endpoint: usize) -> &Mailbox {
+        &self.mailboxes[endpoint]
+    }
+
+    /// Posts the same to all endpoints but one.
+    fn post_to_others(&self, but: usize, urgent: bool, fill: impl Fn(&mut Mail)) {
+        for (_, mailbox) in self.mailboxes.iter().enumerate().filter(|(at, _)| *at != but) {
+            mailbox.post(urgent, &fill);
+        }
+    }
+}
+
+/// What a core knows of its siblings.
+pub(crate) struct Kin {
+    pub(crate) siblings: Arc<Siblings>,
+    /// Which of them this one is.
+    pub(crate) index: usize,
+    /// Mail that is, or was, worked off.
+    mail: Mail,
+    /// Scratch memory: whom the packets of a burst concern.
+    routes: Vec<Route>,
+}
+
+impl Kin {
+    pub(crate) fn new(siblings: Arc<Siblings>, index: usize) -> Kin {
+        Kin { siblings, index, mail: Mail::default(), routes: Vec::new() }
+    }
+
+    pub(crate) fn mail_counts(&self) -> MailCounts {
+        self.siblings.mailbox(self.index).counts()
+    }
+}
+
+/// As much of a packet as an endpoint needs that does not own it.
+fn header_of(packet: &[u8]) -> &[u8] {
+    if packet.get(TYPE_AT) == Some(&DATA) { &packet[..packet.len().min(DATA_HEADER_LEN)] } else { packet }
+}
+
+impl Core {
+    /// Takes the burst that has come, where some of it may be other endpoints'.
+    pub(crate) fn take_steered_burst(&mut self, now: Time) {
+        let Some(kin) = &mut self.kin else { return };
+        if let Some(stake) = &mut self.stake {
+            stake.adopt_cutoffs(&mut self.endpoint);
+        }
+        let (me, endpoints) = (kin.index as u32, kin.siblings.mailboxes.len() as u32);
+        let mut routes = std::mem::take(&mut kin.routes);
+        routes.clear();
+        routes.extend(self.rx.iter().map(|(_, bytes)| wire::route(bytes, endpoints)));
+        let restarts = self.endpoint.stats().peer_restarts;
+        let own = self.rx.iter().zip(&routes).filter(|(_, route)| route.owner == me);
+        let own = own.map(|((from, bytes), _)| RxPacket::new(from, bytes));
+        self.endpoint.handle_packets(now, own, &mut self.buffers);
+        let mut addressees = 0;
+        for ((from, bytes), route) in self.rx.iter().zip(&routes) {
+            addressees |= 1 << route.owner | route.others;
+            if route.others & 1 << me != 0 {
+                self.endpoint.handle_foreign(now, &RxPacket::new(from, header_of(bytes)));
+            }
+        }
+        addressees &= !(1 << me);
+        if addressees != 0 {
+            self.hand_over_burst(&routes, addressees);
+        }
+        if self.endpoint.stats().peer_restarts != restarts {
+            self.tell_restarts(self.rx.iter());
+        }
+        if let Some(kin) = &mut self.kin {
+            kin.routes = routes;
+        }
+    }
+
+    /// Posts the packets of the burst to the endpoints whose bits are set.
+    fn hand_over_burst(&self, routes: &[Route], addressees: u64) {
+        let Some(kin) = &self.kin else { return };
+        for (endpoint, mailbox) in kin.siblings.mailboxes.iter().enumerate() {
+            if addressees & 1 << endpoint == 0 {
+                continue;
+            }
+            let urgent = routes.iter().any(|route| route.owner as usize == endpoint);
+            mailbox.post(urgent, |mail| {
+                for ((from, bytes), route) in self.rx.iter().zip(routes) {
+                    if route.owner as usize == endpoint {
+                        mail.push(from, Kind::Own, bytes);
+                    } else if route.others & 1 << endpoint != 0 {
+                        mail.push(from, Kind::Foreign, header_of(bytes));
+                    }
+                }
+            });
+        }
+    }
+
+    /// Shows the others by what packets this endpoint has seen a peer restart.
+    fn tell_restarts<'a>(&self, packets: impl Iterator<Item = (SocketAddr, &'a [u8])> + Clone) {
+        let Some(kin) = &self.kin else { return };
+        kin.siblings.post_to_others(kin.index, true, |mail| {
+            let mut last = None;
+            for (from, bytes) in packets.clone() {
+                // Mostly runs of packets of one peer. Who knows of the restart learns nothing from the others.
+                if last.replace(from) != Some(from) {
+                    mail.push(from, Kind::Foreign, header_of(bytes));
+                }
+            }
+        });
+    }
+
+    /// Tells the others what the network says of a peer.
+    pub(crate) fn tell_unreachable(&self, peer: SocketAddr, report: Unreachable) {
+        if let Some(kin) = &self.kin {
+            let report = Kind::Unreachable(report);
+            kin.siblings.post_to_others(kin.index, true, |mail| mail.push(peer, report, &[]));
+        }
+    }
+
+    /// Takes what other endpoints have for this one; whether there was anything.
+    pub(crate) fn take_mail(&mut self, now: Time) -> bool {
+        let Some(kin) = &mut self.kin else { return false };
+        if !kin.siblings.mailbox(kin.index).take(&mut kin.mail) {
+            return false;
+        }
+        let mail = std::mem::take(&mut kin.mail);
+        let restarts = self.endpoint.stats().peer_restarts;
+        let own = || mail.iter().filter(|(_, kind, _)| *kind == Kind::Own);
+        let packets = own().map(|(from, _, bytes)| RxPacket::new(from, bytes));
+        self.endpoint.handle_packets(now, packets, &mut self.buffers);
+        if self.endpoint.stats().peer_restarts != restarts {
+            self.tell_restarts(own().map(|(from, _, bytes)| (from, bytes)));
+        }
+        for (from, kind, bytes) in mail.iter() {
+            match kind {
+                Kind::Own => {}
+                Kind::Foreign => self.endpoint.handle_foreign(now, &RxPacket::new(from, bytes)),
+                Kind::Unreachable(report) => self.endpoint.peer_unreachable(now, from, report),
+            }
+        }
+        if let Some(kin) = &mut self.kin {
+            kin.mail = mail;
+        }
+        true
+    }
+}

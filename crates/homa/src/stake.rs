@@ -1,0 +1,202 @@
+//! An endpoint's part in what its host has once: grant budget, uplink, cutoffs. The other parts are other processes', over raw
+//! IP, or other endpoints' of the same process.
+//!
+//! All of it happens in the drive rounds of whoever drives, and nothing waits for another endpoint.
+
+use std::sync::Arc;
+
+use homa_proto::{Endpoint, MS, Time};
+
+use crate::core::Core;
+use crate::segment::siblings::SiblingPool;
+use crate::segment::{CutoffSet, Part, Segment, Watch};
+
+/// How soon an endpoint asks again for grant budget that others had: the time in which a few full packets come.
+const HUNGER_NS: u64 = 200_000;
+
+/// How often one of several endpoints tells the others what it saw, and looks whether somebody leads.
+const TICK_NS: u64 = 20 * MS;
+
+/// Where it is that the host has what it has once.
+pub(crate) enum Holding {
+    /// In a segment that other processes map.
+    Segment(Arc<Segment>),
+    /// In this process, for several endpoints, of which this is the one with that number.
+    Siblings(Arc<SiblingPool>, usize),
+}
+
+/// See the [module](self).
+pub(crate) struct Stake {
+    holding: Holding,
+    /// The clock of the holding at [`Time::ZERO`], in nanoseconds.
+    start_ns: u64,
+    /// Budget was short; time to ask again.
+    hungry: Option<Time>,
+    /// Grant budget that this endpoint has.
+    lease: u64,
+    /// Number of the cutoffs that were taken over last.
+    cutoffs_seen: u64,
+    /// Version of the cutoffs that the host knows of.
+    cutoff_version: u16,
+    leads: bool,
+    /// What the endpoint has sent that the others know of, in nanoseconds of the uplink.
+    uplink_told_ns: u64,
+    watch: Watch,
+    next_tick: Time,
+}
+
+impl Stake {
+    /// Begins to share: the endpoint gets the host's cutoffs, and everything else when it needs it.
+    pub(crate) fn new(holding: Holding, start_ns: u64, endpoint: &mut Endpoint) -> Stake {
+        endpoint.set_grant_budget(Time::ZERO, 0);
+        endpoint.follow_cutoffs(true);
+        let mut stake = Stake {
+            holding,
+            start_ns,
+            hungry: None,
+            lease: 0,
+            cutoffs_seen: 0,
+            cutoff_version: 0,
+            leads: false,
+            uplink_told_ns: 0,
+            watch: Watch::default(),
+            next_tick: Time::ZERO,
+        };
+        stake.adopt_cutoffs(endpoint);
+        stake
+    }
+
+    fn part(&self) -> Part<'_> {
+        match &self.holding {
+            Holding::Segment(segment) => segment.part(),
+            Holding::Siblings(pool, mine) => pool.part(*mine),
+        }
+    }
+
+    fn clock_ns(&self, now: Time) -> u64 {
+        self.start_ns + now.as_ns()
+    }
+
+    /// When a drive round is due for the host's sake. An endpoint that has nothing of what is shared owes nobody a sign of life.
+    pub(crate) fn next_wake(&self) -> Time {
+        let tick = match &self.holding {
+            Holding::Siblings(..) if self.lease > 0 => self.next_tick,
+            _ => Time::NEVER,
+        };
+        self.hungry.unwrap_or(Time::NEVER).min(tick)
+    }
+
+    /// HOST-4: takes over the host's cutoffs where they changed.
+    pub(crate) fn adopt_cutoffs(&mut self, endpoint: &mut Endpoint) {
+        if self.part().cutoffs_published() == self.cutoffs_seen {
+            return;
+        }
+        if let Some((number, set)) = self.part().cutoffs() {
+            self.cutoffs_seen = number;
+            self.cutoff_version = set.version;
+            endpoint.set_cutoffs(set.levels, set.version);
+            endpoint.set_unsched_limit(set.unsched_limit);
+        }
+    }
+
+    /// HOST-4: tells the others of cutoffs that the endpoint has computed.
+    fn publish_cutoffs(&mut self, endpoint: &mut Endpoint) {
+        let (levels, version) = endpoint.cutoffs();
+        if version == self.cutoff_version || !self.leads {
+            return;
+        }
+        let set = CutoffSet { levels, version, unsched_limit: endpoint.unsched_limit() };
+        let taken = match &self.holding {
+            Holding::Segment(segment) => segment.publish_cutoffs(set),
+            Holding::Siblings(pool, mine) => pool.publish_cutoffs(*mine, set),
+        };
+        if taken {
+            self.cutoff_version = version;
+            self.cutoffs_seen = self.part().cutoffs_published();
+        }
+    }
+
+    /// HOST-5: leases grant budget for what waits, and gives back what nothing waits for.
+    fn lease_grants(&mut self, now: Time, endpoint: &mut Endpoint) {
+        let demand = endpoint.grant_demand();
+        let lease = self.part().lease_grants(demand, endpoint.granted_bytes());
+        if lease != self.lease {
+            self.lease = lease;
+            endpoint.set_grant_budget(now, lease);
+        }
+        self.hungry = (demand > lease).then_some(now + HUNGER_NS);
+    }
+
+    /// HOST-6: tells the endpoint what the others have given the uplink.
+    pub(crate) fn note_uplink(&self, now: Time, endpoint: &mut Endpoint) {
+        let backlog_ns = self.part().uplink_backlog_ns(self.clock_ns(now));
+        if backlog_ns > 0 {
+            endpoint.set_uplink_backlog(now, backlog_ns);
+        }
+    }
+
+    /// HOST-6: tells the others what the endpoint has given the uplink.
+    pub(crate) fn tell_uplink(&mut self, now: Time, endpoint: &Endpoint) {
+        let sent_ns = endpoint.uplink_sent_ns();
+        if sent_ns != self.uplink_told_ns {
+            self.part().uplink_sent(self.clock_ns(now), sent_ns - self.uplink_told_ns);
+            self.uplink_told_ns = sent_ns;
+        }
+    }
+
+    /// Takes the lead in computing the cutoffs, or leaves it, and passes on what was seen of the traffic.
+    pub(crate) fn settle(&mut self, endpoint: &mut Endpoint, leads: bool) {
+        self.adopt_cutoffs(endpoint);
+        if leads != self.leads {
+            self.leads = leads;
+            endpoint.follow_cutoffs(!leads);
+        }
+        let part = self.part();
+        if leads {
+            part.take_observed(|bucket, bytes| endpoint.add_observed(bucket, bytes));
+        } else {
+            endpoint.take_observed(|bucket, bytes| part.add_observed(bucket, bytes));
+        }
+    }
+
+    /// What one of several endpoints does every few tens of milliseconds in which it is driven.
+    fn tick(&mut self, now: Time, endpoint: &mut Endpoint) {
+        let Holding::Siblings(pool, mine) = &self.holding else { return };
+        self.next_tick = now + TICK_NS;
+        pool.tick(*mine, now.as_ns(), &mut self.watch);
+        let leads = pool.is_leader(*mine);
+        self.settle(endpoint, leads);
+    }
+
+    /// Bytes that all endpoints together may have granted and not received, those that this one has of them, and those that all have.
+    pub(crate) fn grant_bytes(&self) -> (u64, u64, u64) {
+        (self.part().budget_bytes(), self.lease, self.part().leased_bytes())
+    }
+}
+
+impl Drop for Stake {
+    fn drop(&mut self) {
+        if let Holding::Siblings(pool, mine) = &self.holding {
+            pool.leave(*mine);
+        }
+    }
+}
+
+impl Core {
+    /// Looks at the other endpoints of this process, where there are any and it is time to.
+    pub(crate) fn stake_tick(&mut self, now: Time) {
+        if let Some(stake) = &mut self.stake
+            && stake.next_tick <= now
+        {
+            stake.tick(now, &mut self.endpoint);
+        }
+    }
+
+    /// What follows from packets and timers for the host's other endpoints.
+    pub(crate) fn stake_after(&mut self, now: Time) {
+        if let Some(stake) = &mut self.stake {
+            stake.publish_cutoffs(&mut self.endpoint);
+            stake.lease_grants(now, &mut self.endpoint);
+        }
+    }
+}
