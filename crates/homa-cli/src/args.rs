@@ -58,6 +58,8 @@ pub enum Driver {
     Udp,
     /// IP itself (protocol 146), as Linux Homa has it; needs CAP_NET_RAW: root, or `setcap cap_net_raw+ep` on this program
     Raw,
+    /// UDP on the wire, straight from and to a network device, in about half the time; needs CAP_NET_RAW
+    Packet,
 }
 
 impl Driver {
@@ -66,6 +68,7 @@ impl Driver {
         match self {
             Driver::Udp => "udp",
             Driver::Raw => "raw",
+            Driver::Packet => "packet",
         }
     }
 }
@@ -75,6 +78,7 @@ impl From<Driver> for homa::DriverChoice {
         match driver {
             Driver::Udp => homa::DriverChoice::Udp,
             Driver::Raw => homa::DriverChoice::Raw,
+            Driver::Packet => homa::DriverChoice::Packet,
         }
     }
 }
@@ -133,6 +137,7 @@ impl Placement {
 Examples:
   homa serve --bind 0.0.0.0:14600 --protocol homa,tcp --server-ports 2
   homa serve --driver raw --bind 10.0.0.1           in IP protocol 146, for Linux Homa too; as root
+  homa serve --driver packet --interface eth0       for any peer over UDP, but faster; as root
   homa serve --link-mbps 10000 --metrics            says at the end what it counted, and what it knows of each peer
 
 It serves until it gets SIGINT (ctrl-C) or SIGTERM, then says how many requests were run.")]
@@ -140,6 +145,9 @@ pub struct ServeArgs {
     /// What carries Homa's packets
     #[arg(long, value_name = "HOW", default_value = "udp")]
     pub driver: Driver,
+    /// The network device for --driver packet [default: the one that has the address of --bind]
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
     /// Address and UDP port of the Homa host (over raw IP the port means nothing to Homa); TCP listens on the same port
     /// number (the next server port on the next number), bare UDP 1000 above. Port 0: any free ones
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:14600")]
@@ -192,6 +200,9 @@ pub struct CallArgs {
     /// What carries Homa's packets
     #[arg(long, value_name = "HOW", default_value = "udp")]
     pub driver: Driver,
+    /// The network device for --driver packet [default: the one by which the server is reached]
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
     /// The server: `ADDRESS[:UDP_PORT][/HOMA_PORT]`, by default UDP port 14600 and Homa port 99; raw IP has no UDP port
     #[arg(value_name = "ADDR")]
     pub addr: String,

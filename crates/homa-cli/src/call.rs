@@ -127,13 +127,18 @@ fn request(args: &CallArgs) -> Result<Bytes> {
 
 fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
     let deadline = Duration::try_from_secs_f64(args.deadline)?;
-    let bind = client_bind(args.driver, to.host.ip(), 0);
+    let mut bind = client_bind(args.driver, to.host.ip(), 0);
+    if args.interface.is_some() {
+        // The device's own address, which need not be that of the route.
+        bind.set_ip(if bind.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() });
+    }
     let length = u32::try_from(request.len()).ok().filter(|&length| length <= i32::MAX as u32);
     let length = length.context("the request is larger than any Homa message: 2147483647 bytes")?;
     // A single call gains from polling all the time it waits, and costs a processor no longer than that.
     let poll = Duration::from_millis(1);
     let mut config = host_config(args.driver, bind, length.max(MAX_ANSWER), poll);
     config.protocol.link_mbps = args.link_mbps;
+    config.packet.interface.clone_from(&args.interface);
     let host = Host::bind(config)?;
     let client = host.client()?;
     let begin = Instant::now();

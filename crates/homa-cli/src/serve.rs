@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -264,7 +264,19 @@ pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
         IpAddr::V4(_) => [0; 4].into(),
         IpAddr::V6(_) => [0; 16].into(),
     };
-    SocketAddr::new(ip, 0)
+    match driver {
+        // It has one device, which the address tells.
+        Driver::Packet => SocketAddr::new(source_for(to).unwrap_or(ip), 0),
+        Driver::Udp | Driver::Raw => SocketAddr::new(ip, 0),
+    }
+}
+
+/// The address from which packets to this one leave. Connecting a UDP socket sends nothing.
+fn source_for(to: IpAddr) -> Option<IpAddr> {
+    let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((to, 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 /// The same for the client port of bare packets with this number, counted from 1 over all client hosts: over raw IP and loopback
@@ -299,9 +311,11 @@ impl HomaServer {
         let poll = Duration::from_micros(args.poll_us);
         let mut config = host_config(args.driver, bind, args.max_message, poll);
         config.protocol.link_mbps = args.link_mbps;
+        config.packet.interface.clone_from(&args.interface);
         let host = Host::bind(config).with_context(|| match args.driver {
             Driver::Udp => format!("cannot serve Homa at UDP {bind}"),
             Driver::Raw => format!("cannot serve Homa in IP at {}", bind.ip()),
+            Driver::Packet => format!("cannot serve Homa on a device at UDP {bind}"),
         })?;
         let served = Arc::new(AtomicU64::new(0));
         let mut addrs = Vec::new();

@@ -135,3 +135,22 @@ fn without_the_capability_one_line_says_what_to_do() {
         "{said}"
     );
 }
+
+#[test]
+fn a_call_on_a_device_reaches_a_server_on_one() {
+    let Some(namespaces) = pair(1_500) else { return };
+    let (_server, said) = Serve::start(
+        &namespaces[1],
+        "serve --driver packet --interface v1 --protocol homa --bind 0.0.0.0:14600",
+    );
+    assert_eq!(said, format!("serving homa {}:14600/99", V4[1]));
+    for words in ["--driver packet", "--driver packet --interface v0", "--driver udp"] {
+        let output = run(&namespaces[0], &format!("call {} --size 500000 {words}", V4[1]));
+        assert_clean(&output);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("500000 bytes, the same as sent"), "{said}");
+    }
+    let output = run(&namespaces[0], &format!("call {} --driver packet --interface v7", V4[1]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("there is no interface v7: choose one of lo, v0"), "{said}");
+}

@@ -47,10 +47,14 @@ fn learn_paths(driver: &dyn Driver) {
 
 /// A driver of the kernel's sockets, for a peer that knows nothing of frames.
 fn kernel_driver(ip: &str, carrier: Carrier) -> Box<dyn Driver> {
+    kernel_driver_that_cuts(ip, carrier, false)
+}
+
+/// The same; `segmentation`: whether it leaves the cutting of datagrams to the kernel.
+fn kernel_driver_that_cuts(ip: &str, carrier: Carrier, segmentation: bool) -> Box<dyn Driver> {
     let driver: Box<dyn Driver> = match carrier {
-        // Without an XDP program in the driver of the veth the kernel leaves the cutting of datagrams to it, which does not.
         Carrier::Udp => {
-            let config = UdpConfig { bind: host(ip), segmentation: false, ..UdpConfig::default() };
+            let config = UdpConfig { bind: host(ip), segmentation, ..UdpConfig::default() };
             Box::new(UdpDriver::bind(&config).unwrap())
         }
         Carrier::Ip => {
@@ -415,4 +419,22 @@ fn damaged_frames_are_dropped_and_counted() {
         assert_eq!(got, [((V4[1].parse::<IpAddr>().unwrap(), 4_000).into(), vec![7; 100])]);
         assert_eq!((frames.stats().damaged, frames.stats().packets_in), (3, 1));
     }
+}
+
+#[test]
+fn datagrams_that_the_kernel_is_to_cut_come_cut_or_are_counted() {
+    let Some(namespaces) = pair(1_500) else { return };
+    let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, XdpMode::Native));
+    let mut kernel = namespaces[1].run(|| kernel_driver_that_cuts(V4[1], Carrier::Udp, true));
+    check_way(&mut *kernel, &mut frames);
+    let bytes: Vec<Vec<u8>> = (0..10).map(|number| message(1_400, number)).collect();
+    kernel.send(&packets(frames.local_addr(), 0, &bytes)).unwrap();
+    assert!(receive_packets(&mut frames, 10).iter().map(|(_, packet)| packet).eq(&bytes));
+    drop(frames);
+    // With the program in its own receive path the kernel cuts nothing for a veth, which passes on whatever it gets.
+    let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, XdpMode::Generic));
+    kernel.send(&packets(frames.local_addr(), 0, &bytes)).unwrap();
+    kernel.send(&packets(frames.local_addr(), 0, &bytes[..1])).unwrap();
+    let got = receive_packets(&mut frames, 1);
+    assert_eq!((got[0].1.as_slice(), frames.stats().truncated), (&bytes[0][..], 1));
 }

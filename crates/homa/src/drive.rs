@@ -116,6 +116,8 @@ impl Core {
             let burst = self.rx.iter().map(|(from, bytes)| RxPacket::new(from, bytes));
             self.endpoint.handle_packets(now, burst, &mut self.buffers);
         }
+        // Frames of a driver's ring go back before this thread may sleep: a ring whose last frame is held shows itself readable.
+        self.rx.clear();
         let mut told = false;
         while let Some(Unreachable { peer, what }) = self.driver.poll_unreachable() {
             let report = match what {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use homa_driver::LinkError;
 use homa_driver::udp::BindError;
 use homa_proto::{ConfigError, MAX_ENDPOINTS, PortError, RpcError, SendError};
 
@@ -17,6 +18,9 @@ pub enum HostError {
     /// The UDP socket could not be had.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The network device cannot be had.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// A setting of [`HostConfig::protocol`](crate::HostConfig::protocol) contradicts itself or another.
     #[error("setting {0}")]
     Config(#[from] ConfigError),
@@ -42,9 +46,10 @@ pub enum HostError {
         /// What was asked for.
         count: usize,
     },
-    /// Over IP itself every process and every endpoint gets a copy of each packet, so that several endpoints gain nothing.
+    /// Several endpoints need a path that steers packets between them: UDP sockets do, or the paths that the caller of
+    /// [`Host::with_drivers`](crate::Host::with_drivers) brings. Over IP itself every one would get a copy of each packet.
     #[error(
-        "over raw IP a host has one endpoint: set `endpoints` to 1, or choose the UDP driver on both sides"
+        "only over UDP sockets can a host have several endpoints: set `endpoints` to 1, or choose the UDP driver"
     )]
     OneEndpointOnly,
     /// The host was shut down.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::{BufferSizes, Driver};
@@ -39,6 +40,10 @@ pub enum DriverChoice {
     /// IP itself (protocol 146), as Linux Homa has it: for exchanging RPCs with a kernel. It takes the capability
     /// CAP_NET_RAW. A peer is an address; UDP ports, where an address has one, are ignored.
     Raw,
+    /// A network device itself, received from by a ring in mapped memory: faster than a socket, for hosts on one device. It takes
+    /// the capability CAP_NET_RAW. The wire is that of UDP, or of raw IP where [`PacketConfig::carrier`] says so, and peers
+    /// may use any driver of that wire.
+    Packet,
 }
 
 /// How a host is set up.
@@ -47,7 +52,8 @@ pub struct HostConfig {
     /// What carries the packets; UDP by default.
     pub driver: DriverChoice,
     /// Address of this host. Over UDP its port is the UDP port; port 0 takes any free one, and is the default, on all IPv4
-    /// addresses. Over raw IP it has no port, and `[::]` is all addresses of both IP versions.
+    /// addresses. Over raw IP it has no port, and `[::]` is all addresses of both IP versions. For a device it is one of the
+    /// device's addresses, and tells which device where [`PacketConfig::interface`] does not.
     pub bind: SocketAddr,
     /// Endpoints of this host, 1 to [`MAX_ENDPOINTS`]: each has a socket, a lock and its part of the RPCs, and packets are
     /// steered to the one that owns their RPC. 1 by default: more are worth something only where several threads keep several cores
@@ -63,6 +69,8 @@ pub struct HostConfig {
     pub udp: UdpConfig,
     /// Settings of the raw IP sockets; its `bind` is ignored, the one above counts.
     pub raw: RawConfig,
+    /// Settings of a driver of a device; its `bind` is ignored, the one above counts.
+    pub packet: PacketConfig,
     /// How long a thread that waits polls before it sleeps in the kernel, counted from the last packet; zero: sleeps at once.
     /// The default is a little more than it costs to wake a thread on another core, so that polling at worst about
     /// doubles what waiting costs, and a peer that answers at once finds this host awake.
@@ -89,6 +97,7 @@ impl Default for HostConfig {
             protocol: Config::default(),
             udp: UdpConfig::default(),
             raw: RawConfig::default(),
+            packet: PacketConfig::default(),
             poll: Duration::from_micros(50),
             trace_records: 0,
             max_completions: 1 << 16,
@@ -128,19 +137,24 @@ impl Host {
     pub fn bind(config: HostConfig) -> Result<Host, HostError> {
         let bind = config.bind;
         let count = check_endpoints(config.endpoints)?;
+        if count > 1 && config.driver != DriverChoice::Udp {
+            return Err(HostError::OneEndpointOnly);
+        }
         let drivers: Vec<Box<dyn Driver>> = match config.driver {
             DriverChoice::Udp => {
                 let group = UdpDriver::bind_group(&UdpConfig { bind, ..config.udp.clone() }, count)?;
                 group.into_iter().map(|driver| Box::new(driver) as _).collect()
             }
-            DriverChoice::Raw if count > 1 => return Err(HostError::OneEndpointOnly),
             DriverChoice::Raw => vec![Box::new(RawDriver::bind(&RawConfig { bind, ..config.raw.clone() })?)],
+            DriverChoice::Packet => {
+                vec![Box::new(PacketDriver::open(&PacketConfig { bind, ..config.packet.clone() })?)]
+            }
         };
         Host::with_drivers(drivers, config)
     }
 
-    /// A host on a packet path of the caller's choice; `driver`, `bind`, `endpoints`, `udp` and `raw` of the configuration are
-    /// ignored.
+    /// A host on a packet path of the caller's choice; `driver`, `bind`, `endpoints`, `udp`, `raw` and `packet` of the
+    /// configuration are ignored.
     ///
     /// # Errors
     /// See [`HostError`].

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use homa_driver::Driver as PacketPath;
+use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 
@@ -34,6 +35,10 @@ fn open(driver: Driver, bind: SocketAddr) -> Result<Box<dyn PacketPath>> {
         Driver::Raw => {
             let config = RawConfig { bind, ..RawConfig::default() };
             Box::new(RawDriver::bind(&config).with_context(failed)?)
+        }
+        Driver::Packet => {
+            let config = PacketConfig { bind, ..PacketConfig::default() };
+            Box::new(PacketDriver::open(&config).with_context(failed)?)
         }
     })
 }

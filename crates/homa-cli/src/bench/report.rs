@@ -240,6 +240,10 @@ fn settings(out: &mut String, results: &Results, workload: &str) -> std::fmt::Re
             match (config.driver, config.link_mbps) {
                 ("raw", None) => "in IP itself, protocol 146".to_owned(),
                 ("raw", Some(mbps)) => format!("in IP itself, protocol 146, for a link of {mbps} Mbit/s"),
+                ("packet", None) => "over UDP, by packet sockets".to_owned(),
+                ("packet", Some(mbps)) => {
+                    format!("over UDP, by packet sockets, for a link of {mbps} Mbit/s")
+                }
                 (_, None) => "over UDP".to_owned(),
                 (_, Some(mbps)) => format!("over UDP, for a link of {mbps} Mbit/s"),
             },

@@ -15,6 +15,8 @@ pub(crate) struct RxRing {
     messages: Box<[libc::mmsghdr]>,
     /// Datagrams to ask for next, at most [`BURST_PACKETS`].
     count: usize,
+    /// Calls in a row that received something.
+    streak: u32,
     /// Whether each begins with its IPv4 header, as raw sockets of that family give them.
     ip_header: bool,
 }
@@ -37,7 +39,12 @@ pub(crate) struct Received {
 /// is copied and handled. 32 datagrams of 64 KB would be 2 MB, or about a millisecond.
 const BURST_BYTES: usize = 256 << 10;
 
-/// Least number of datagrams asked for at a time.
+/// Calls in a row that must have received something before a call asks for several datagrams. Asking for several costs 200 ns
+/// more where one is there, and 70 more where none is, than asking for one; with 16 there, each costs 130 ns less (Linux 6.18). A
+/// lone RPC is never asked for that way, since a look that finds nothing comes before each of its packets.
+const STREAK: u32 = 2;
+
+/// Least number of datagrams asked for at a time, once several are.
 const LEAST_COUNT: usize = 4;
 
 /// How many datagrams to ask for after a call gave `datagrams` of `bytes` in all: as many of that size as the bound allows.
@@ -56,26 +63,61 @@ impl RxRing {
             controls: vec![Control::empty(); BURST_PACKETS].into_boxed_slice(),
             messages: vec![message; BURST_PACKETS].into_boxed_slice(),
             count: BURST_PACKETS,
+            streak: 0,
             ip_header,
         }
     }
 
     /// Adds what has come to an empty burst.
     pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<Received> {
-        let memory = burst.memory_mut();
-        for (i, buffer) in memory.chunks_exact_mut(PACKET_BUFFER_BYTES).take(self.count).enumerate() {
-            self.parts[i] = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-            let message = &mut self.messages[i].msg_hdr;
-            message.msg_name = (&raw mut self.names[i]).cast();
-            message.msg_namelen = RawAddress::BYTES;
-            message.msg_iov = &raw mut self.parts[i];
-            message.msg_iovlen = 1;
-            message.msg_control = self.controls[i].bytes.as_mut_ptr().cast();
-            message.msg_controllen = self.controls[i].bytes.len() as _;
+        let result =
+            if self.streak < STREAK { self.receive_one(fd, burst) } else { self.receive_burst(fd, burst) };
+        let datagrams = match result {
+            Ok(datagrams) => datagrams,
+            Err(error) => {
+                self.streak = 0;
+                return Err(error);
+            }
+        };
+        self.streak = if self.streak < STREAK || datagrams > 1 { self.streak.saturating_add(1) } else { 0 };
+        Ok(self.take(datagrams, burst))
+    }
+
+    /// Points header `i` to where datagram `i` is received.
+    fn prepare(&mut self, i: usize, buffer: &mut [u8]) {
+        self.parts[i] = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let message = &mut self.messages[i].msg_hdr;
+        message.msg_name = (&raw mut self.names[i]).cast();
+        message.msg_namelen = RawAddress::BYTES;
+        message.msg_iov = &raw mut self.parts[i];
+        message.msg_iovlen = 1;
+        message.msg_control = self.controls[i].bytes.as_mut_ptr().cast();
+        message.msg_controllen = self.controls[i].bytes.len() as _;
+    }
+
+    fn receive_one(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<usize> {
+        self.prepare(0, &mut burst.memory_mut()[..PACKET_BUFFER_BYTES]);
+        let message = &raw mut self.messages[0].msg_hdr;
+        // SAFETY: the descriptor is open while it is borrowed. The header was just filled with pointers to name, part and
+        // control of the lengths it says, in boxes that are neither moved nor touched until the call returns; the part points
+        // into the burst, which is held exclusively.
+        let length = unsafe { libc::recvmsg(fd.as_raw_fd(), message, libc::MSG_DONTWAIT) };
+        if length < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.messages[0].msg_len = length as libc::c_uint;
+        Ok(1)
+    }
+
+    fn receive_burst(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<usize> {
+        for (i, buffer) in
+            burst.memory_mut().chunks_exact_mut(PACKET_BUFFER_BYTES).take(self.count).enumerate()
+        {
+            self.prepare(i, buffer);
         }
         // SAFETY: the descriptor is open while it is borrowed. The burst's memory is BURST_PACKETS buffers long, `count` is not
-        // more, and so many headers were just filled with pointers to names, parts and controls of the lengths they say, in boxes that are
-        // neither moved nor touched until the call returns; the parts point into the burst, which is held exclusively.
+        // more, and so many headers were just filled with pointers to names, parts and controls of the lengths they say, in boxes
+        // that are neither moved nor touched until the call returns; the parts point into the burst, which is held exclusively.
         let result = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
@@ -91,7 +133,7 @@ impl RxRing {
         let datagrams = result as usize;
         let bytes = self.messages[..datagrams].iter().map(|message| message.msg_len as usize).sum();
         self.count = next_count(datagrams, bytes);
-        Ok(self.take(datagrams, burst))
+        Ok(datagrams)
     }
 
     fn take(&mut self, datagrams: usize, burst: &mut RxBurst) -> Received {

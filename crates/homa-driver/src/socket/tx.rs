@@ -1,11 +1,13 @@
 //! Sending: several packets in a system call, each gathered from header and payload.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::Carrier;
 use super::address::{Family, RawAddress};
 use super::control::Control;
+use super::option;
 use crate::driver::{TxPacket, dscp_byte};
 
 /// Packets looked at for one system call.
@@ -15,6 +17,13 @@ const SEGMENTS_MAX: usize = 64;
 /// Most bytes of a segmented datagram: the IPv6 payload length has 16 bits and counts the UDP header; 40 more bytes let the
 /// same number do for IPv4, whose length counts its own header.
 const SEGMENTED_BYTES_MAX: usize = 65_535 - 8 - 40;
+
+/// Up to this length a lone packet is joined in memory and sent without a header structure: copying it costs 10 to 30 ns, and
+/// the structure 100 to 150 (measured on a 3 GHz Xeon with Linux 6.18; of those 60 are the control message's).
+const JOINED_BYTES: usize = 2_048;
+/// Lone packets in a row of another priority than the socket's before the socket takes theirs. A call to set it costs about two
+/// control messages; most traffic of a socket has one priority for long.
+const DIFFERING_MAX: u8 = 8;
 
 /// The kernel's structures for one `sendmmsg`. The pointers in them mean something only within [`TxRing::fill`] and the
 /// [`TxRing::send`] after it.
@@ -27,6 +36,12 @@ pub(crate) struct TxRing {
     messages: Box<[libc::mmsghdr]>,
     /// Packets in each message of the last fill.
     packets: [u8; TX_PACKETS],
+    /// A short packet, joined.
+    joined: Box<[u8; JOINED_BYTES]>,
+    /// The socket's own priority: what a packet has that goes without a control message.
+    priority: u8,
+    /// The priority of the last packet that differed from it, and how many in a row had that one.
+    differing: (u8, u8),
 }
 
 // SAFETY: the raw pointers inside point into the boxes beside them or are stale, and are used only by methods that hold the
@@ -46,6 +61,9 @@ impl TxRing {
             controls: vec![Control::empty(); TX_PACKETS].into_boxed_slice(),
             messages: vec![message; TX_PACKETS].into_boxed_slice(),
             packets: [0; TX_PACKETS],
+            joined: Box::new([0; JOINED_BYTES]),
+            priority: 0,
+            differing: (0, 0),
         }
     }
 
@@ -57,6 +75,12 @@ impl TxRing {
         packets: &[TxPacket<'_>],
         segment: bool,
     ) -> io::Result<Option<Sent>> {
+        if let [packet] = packets {
+            self.follow_priority(fd, packet.priority);
+            if packet.len() <= JOINED_BYTES && packet.priority == self.priority {
+                return self.send_joined(fd, packet);
+            }
+        }
         let messages = self.fill(packets, segment);
         if messages == 0 {
             return Ok(None);
@@ -80,6 +104,67 @@ impl TxRing {
         Ok(Some(Sent { packets: count, all: sent == messages }))
     }
 
+    /// Sends a short packet of the socket's priority.
+    fn send_joined(&mut self, fd: BorrowedFd<'_>, packet: &TxPacket<'_>) -> io::Result<Option<Sent>> {
+        self.packets[0] = 1;
+        let Some(name_length) = self.names[0].set(self.destination(packet), self.family) else {
+            return Ok(None);
+        };
+        let (header, payload) = self.joined[..packet.len()].split_at_mut(packet.header.len());
+        header.copy_from_slice(packet.header);
+        payload.copy_from_slice(packet.payload);
+        // SAFETY: the descriptor is open while it is borrowed; the kernel reads as many bytes of the packet and of the name as
+        // are told, and both are as long.
+        let sent = unsafe {
+            libc::sendto(
+                fd.as_raw_fd(),
+                self.joined.as_ptr().cast(),
+                packet.len(),
+                libc::MSG_DONTWAIT,
+                (&raw const self.names[0]).cast(),
+                name_length,
+            )
+        };
+        if sent < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Some(Sent { packets: 1, all: true }))
+    }
+
+    /// Has the socket take a priority that lone packets go on having.
+    fn follow_priority(&mut self, fd: BorrowedFd<'_>, priority: u8) {
+        if priority == self.priority {
+            self.differing.1 = 0;
+            return;
+        }
+        let (before, times) = self.differing;
+        self.differing = (priority, if before == priority { times + 1 } else { 1 });
+        if self.differing.1 < DIFFERING_MAX {
+            return;
+        }
+        self.differing.1 = 0;
+        let (level, name) = match self.family {
+            Family::V4 => (libc::IPPROTO_IP, libc::IP_TOS),
+            Family::V6 => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            // Which of its two settings counts depends on the peer.
+            Family::Dual => return,
+        };
+        // Where the socket refuses, packets go on with a control message each.
+        if option::set(fd, level, name, libc::c_int::from(dscp_byte(priority))).is_ok() {
+            self.priority = priority;
+        }
+    }
+
+    /// Where a packet goes, as the socket names it.
+    fn destination(&self, packet: &TxPacket<'_>) -> SocketAddr {
+        let mut to = packet.to;
+        if self.carrier == Carrier::Ip {
+            // IPv6 would take it for the protocol's number.
+            to.set_port(0);
+        }
+        to
+    }
+
     /// How many packets the first message of the last fill carries.
     pub(crate) fn first_message_packets(&self) -> usize {
         usize::from(self.packets[0])
@@ -93,11 +178,7 @@ impl TxRing {
         while next < packets.len() {
             let run = if segment { run_length(&packets[next..]) } else { 1 };
             let first = &packets[next];
-            let mut to = first.to;
-            if self.carrier == Carrier::Ip {
-                // IPv6 would take it for the protocol's number.
-                to.set_port(0);
-            }
+            let to = self.destination(first);
             let Some(name_length) = self.names[messages].set(to, self.family) else { break };
             for (packet, parts) in
                 packets[next..next + run].iter().zip(self.parts[2 * next..].chunks_exact_mut(2))
@@ -105,7 +186,7 @@ impl TxRing {
                 parts[0] = part(packet.header);
                 parts[1] = part(packet.payload);
             }
-            let control_length = put_controls(&mut self.controls[messages], first, run);
+            let control_length = put_controls(&mut self.controls[messages], first, run, self.priority);
             let message = &mut self.messages[messages].msg_hdr;
             message.msg_name = (&raw mut self.names[messages]).cast();
             message.msg_namelen = name_length;
@@ -159,14 +240,14 @@ fn run_length(packets: &[TxPacket<'_>]) -> usize {
     run
 }
 
-/// Writes the control messages for a run of packets and returns their length.
-fn put_controls(control: &mut Control, first: &TxPacket<'_>, run: usize) -> usize {
+/// Writes the control messages for a run of packets and returns their length. Those of the socket's own priority need none for
+/// it.
+fn put_controls(control: &mut Control, first: &TxPacket<'_>, run: usize, own_priority: u8) -> usize {
     let mut end = 0;
-    // The socket's own default is 0: the lowest priority costs no control message.
-    if first.priority > 0 {
+    if first.priority != own_priority {
         let (level, kind) = match first.to {
-            std::net::SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
-            std::net::SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
         };
         end = control.put(end, level, kind, &libc::c_int::from(dscp_byte(first.priority)).to_ne_bytes());
     }

@@ -53,7 +53,9 @@ pub enum XdpMode {
     Auto,
     /// In the device's driver, or not at all.
     Native,
-    /// In the kernel's receive path: any device and any MTU. The kernel has made a packet of its own of each frame by then.
+    /// In the kernel's receive path: any device and any MTU. The kernel has made a packet of its own of each frame by then. What
+    /// the other end of a veth left to the device to cut (UDP_SEGMENT) comes uncut, cannot be told apart, and is dropped and
+    /// counted ([`DriverStats::truncated`]).
     Generic,
 }
 

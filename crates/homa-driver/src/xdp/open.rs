@@ -82,24 +82,48 @@ impl Opening<'_> {
         let layout = Layout::for_mtu(self.device.mtu());
         let umem = Arc::new(self.frames(layout, queues.len() as u32)?);
         let last = queues.iter().max().map_or(0, |&queue| queue);
-        let map =
-            bpf::socket_map(last + 1).map_err(|error| self.refused("making a map of sockets", error))?;
+        let map = bpf::socket_map(last + 1).map_err(|error| match error.raw_os_error() {
+            Some(libc::EINVAL | libc::ENOSYS) => LinkError::NoXdp { name: self.name() },
+            _ => self.refused("making a map of sockets", error),
+        })?;
         let program = bpf::load(&program::build(&self.ours, map.as_raw_fd()));
         let program = program.map_err(|error| self.refused("loading the XDP program", error))?;
         let (attachment, place) = self.attach(&program)?;
         let mut sockets: Vec<XdpSocket> = Vec::with_capacity(queues.len());
         for &queue in queues {
-            let wishes = self.wishes(place, layout);
-            let sizes = RingSizes { receive: self.config.receive_frames(), send: SEND_FRAMES };
-            let socket = XdpSocket::open((self.index(), queue), &umem, sockets.first(), wishes, sizes);
-            let socket = socket.map_err(|failed| self.no_socket(queue, failed, wishes, &umem))?;
-            sockets.push(socket);
+            sockets.push(self.socket(queue, &umem, sockets.first(), place, layout)?);
         }
         for (&queue, socket) in queues.iter().zip(&sockets) {
             bpf::map_socket(map.as_fd(), queue, socket.fd())
                 .map_err(|error| self.refused("entering a socket into the map", error))?;
         }
         Ok(Opened { attachment, place, sockets, umem, layout })
+    }
+
+    fn socket(
+        &self,
+        queue: u32,
+        umem: &Umem,
+        first: Option<&XdpSocket>,
+        place: Place,
+        layout: Layout,
+    ) -> Result<XdpSocket, LinkError> {
+        let sizes = RingSizes { receive: self.config.receive_frames(), send: SEND_FRAMES };
+        let mut wishes = self.wishes(place, layout);
+        loop {
+            match XdpSocket::open((self.index(), queue), umem, first, wishes, sizes) {
+                Ok(socket) => return Ok(socket),
+                // Kernels before 6.6 know no packets in several frames, and this device's fit one.
+                Err(Failed { step: Step::Bind, error })
+                    if wishes.several_frames
+                        && !layout.several
+                        && error.raw_os_error() == Some(libc::EINVAL) =>
+                {
+                    wishes.several_frames = false;
+                }
+                Err(failed) => return Err(self.no_socket(queue, failed, wishes, umem)),
+            }
+        }
     }
 
     fn wishes(&self, place: Place, layout: Layout) -> Wishes {
@@ -110,7 +134,8 @@ impl Opening<'_> {
             Some(true) => libc::XDP_ZEROCOPY,
             Some(false) => libc::XDP_COPY,
         };
-        Wishes { copy_flag, several_frames: layout.several }
+        // What comes that is longer than the MTU is dropped in any case, but only what comes at all can be told of.
+        Wishes { copy_flag, several_frames: layout.several || place == Place::Generic }
     }
 
     /// As many frames as all fill rings have places, those that may be held beside them, and those for sending.
