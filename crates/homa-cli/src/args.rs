@@ -15,19 +15,26 @@ pub enum Protocol {
     Homa,
     /// TCP as a careful user would write it.
     Tcp,
+    /// gRPC by tonic.
+    Grpc,
+    /// QUIC by quinn, a stream for each RPC.
+    Quic,
     /// Bare packets over what --driver says, one a message where it fits, and no protocol: the floor.
     Udp,
 }
 
 impl Protocol {
     /// Every protocol, in the order of tables.
-    pub const ALL: [Protocol; 3] = [Protocol::Homa, Protocol::Tcp, Protocol::Udp];
+    pub const ALL: [Protocol; 5] =
+        [Protocol::Homa, Protocol::Tcp, Protocol::Grpc, Protocol::Quic, Protocol::Udp];
 
     /// As on the command line and in the results.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Homa => "homa",
             Protocol::Tcp => "tcp",
+            Protocol::Grpc => "grpc",
+            Protocol::Quic => "quic",
             Protocol::Udp => "udp",
         }
     }
@@ -37,6 +44,8 @@ impl Protocol {
         match self {
             Protocol::Homa => "Homa",
             Protocol::Tcp => "TCP",
+            Protocol::Grpc => "gRPC",
+            Protocol::Quic => "QUIC",
             Protocol::Udp => "bare UDP",
         }
     }
@@ -45,7 +54,8 @@ impl Protocol {
     pub fn port_offset(self) -> u16 {
         match self {
             Protocol::Homa | Protocol::Tcp => 0,
-            Protocol::Udp => 1000,
+            Protocol::Grpc | Protocol::Udp => 1000,
+            Protocol::Quic => 2000,
         }
     }
 }
@@ -149,10 +159,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
     /// Address and UDP port of the Homa host (over raw IP the port means nothing to Homa); TCP listens on the same port
-    /// number (the next server port on the next number), bare UDP 1000 above. Port 0: any free ones
+    /// number (the next server port on the next number), gRPC and bare UDP
+    /// 1000 above, QUIC 2000. Port 0: any free ones
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:14600")]
     pub bind: String,
-    /// Protocols to serve: homa, tcp, udp (bare packets over --driver)
+    /// Protocols to serve: homa, tcp, grpc, quic, udp (bare packets over --driver)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp")]
     pub protocol: Vec<Protocol>,
     /// Server ports per protocol: Homa ports from 99 on, TCP ports from that of --bind on
@@ -181,6 +192,9 @@ pub struct ServeArgs {
     /// Print what was served and the metrics as one JSON object, and nothing else on standard output
     #[arg(long, requires = "metrics")]
     pub json: bool,
+    /// Bare packets one by one: the kernel neither cuts nor merges runs of them
+    #[arg(long, hide = true)]
+    pub no_offload: bool,
     /// Exit when standard input ends, and print what was served: how the bench ends its own servers
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,
@@ -273,10 +287,74 @@ fn packet_kind(text: &str) -> Result<PacketKind, String> {
     })
 }
 
-/// `homa bench`.
+/// What `homa bench` does beside comparing under a workload.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Measure what each protocol and driver can do at best here: round trips, RPCs per second, long messages, processor time
+    Limits(LimitsArgs),
+}
+
+/// Between which network addresses the limits are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PathChoice {
+    /// A veth pair for root, else loopback
+    Auto,
+    /// Two network namespaces of their own, joined by a pair of virtual devices; as root, with `ip` (iproute2)
+    Veth,
+    /// Loopback
+    Loopback,
+}
+
+/// `homa bench limits`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
+  homa bench limits                             everything; some minutes. As root also the drivers that need it
+  homa bench limits --low-latency --json l.json with the processors kept from deep sleep in one more column
+  homa bench limits --quick --protocol homa,tcp a smoke test
+
+Rows: homa/DRIVER; bare/DRIVER, request and response with no protocol, one packet each where they fit; bare/udp-offload, the
+same with runs of equal packets passed to the kernel as one; tcp; grpc (tonic); quic (quinn). Each has one client thread and one
+server thread, on different processors. Polling: both sides poll for 10 ms before they sleep. Sleeping: they sleep at once. The
+messages of 1 MB go one way, 8 at a time, over one connection, and are answered with 100 bytes. CPU is the time of both
+processes: per RPC and packet of 100 bytes with 32 open and both sides sleeping when idle, and per packet of 1 MB messages.
+Packets are those that Homa or the bench sends; what the kernel cuts and merges counts as what it is cut into.")]
+pub struct LimitsArgs {
+    /// Protocols to measure: homa, tcp, grpc, quic, udp (bare packets) [default: all that this program was built with]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub protocol: Vec<Protocol>,
+    /// Drivers for Homa and for bare packets [default: all]; what cannot be opened is skipped, with the reason
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub driver: Vec<Driver>,
+    /// What clients and servers are joined by
+    #[arg(long, value_name = "WHAT", default_value = "auto")]
+    pub path: PathChoice,
+    /// MTU of the veth pair, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=65535))]
+    pub mtu: u32,
+    /// Repetitions, each with all rows in turn [default: 5, with --quick 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: Option<u32>,
+    /// Measured time of each cell in a repetition, milliseconds; a quarter of it goes before [default: 200, with --quick 20]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub slice_ms: Option<u64>,
+    /// Also measure sleeping round trips while /dev/cpu_dma_latency is held at 0; as root
+    #[arg(long)]
+    pub low_latency: bool,
+    /// Only see whether it works
+    #[arg(long)]
+    pub quick: bool,
+    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+/// `homa bench`.
+#[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "\
+Examples:
+  homa bench limits                                 what each protocol and driver can do at best: see its own --help
   homa bench                                        both protocols on this machine, half of what it holds
   homa bench --workload w3 --load 0.8               at 80 % of the slower protocol's measured maximum
   homa bench --size 100 --outstanding 1 --json -    round trips of 100 bytes, one at a time
@@ -287,6 +365,9 @@ Every latency counts from the moment the message was due, not from when it could
 those that waited behind it (no coordinated omission). Gbps are 10^9 bits of request payload per second, all clients
 together. An open-loop client polls rather than sleeps when its next message is due within 2 ms, for both protocols.")]
 pub struct BenchArgs {
+    /// Something else than the comparison under a workload.
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
     /// What carries Homa's packets; over raw IP the servers that the bench starts are at 127.0.0.1 and the clients at
     /// 127.0.0.2 and up, so that they are different hosts
     #[arg(long, value_name = "HOW", default_value = "udp")]
@@ -304,7 +385,7 @@ pub struct BenchArgs {
     /// Longer messages are shortened to this many bytes; `none`: send them as long as they are
     #[arg(long, value_name = "BYTES|none", default_value = "1000000", value_parser = truncation)]
     pub max_message: Truncation,
-    /// Protocols to measure, in turn: homa, tcp, and udp: bare packets over --driver with no protocol at all, in which an RPC
+    /// Protocols to measure, in turn: homa, tcp, grpc (tonic), quic (quinn), and udp: bare packets over --driver with no protocol at all, in which an RPC
     /// of a lost packet is an error. A Homa server is needed in any case: slowdown is relative to Homa without load
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp")]
     pub protocol: Vec<Protocol>,
@@ -334,7 +415,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub server_threads: u16,
     /// Threads per client port that only take answers; 0: the sending thread takes them between two sends, and so it always
-    /// is with bare packets
+    /// does with gRPC, QUIC and bare packets
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
     pub port_receivers: u16,
     /// Answers have 100 bytes instead of the request's length (remote servers need the option too)
@@ -464,6 +545,30 @@ mod tests {
         assert_eq!(args.protocol, [Protocol::Homa, Protocol::Tcp]);
         assert_eq!(args.max_message, Truncation::At(1_000_000));
         assert_eq!(args.max_outstanding, 200);
+    }
+
+    #[test]
+    fn limits_have_options_of_their_own() {
+        let limits = |words: &str| {
+            let words = format!("homa bench limits {words}");
+            match bench(&words.split_whitespace().collect::<Vec<_>>()).command {
+                Some(BenchCommand::Limits(args)) => args,
+                None => panic!("{words}: not the limits"),
+            }
+        };
+        let args = limits("");
+        assert!(args.protocol.is_empty() && args.driver.is_empty() && args.path == PathChoice::Auto);
+        assert_eq!((args.repetitions, args.slice_ms, args.mtu), (None, None, 1500));
+        let args =
+            limits("--quick --protocol homa,udp --driver udp,raw --path loopback --repetitions 2 --json -");
+        assert_eq!(args.protocol, [Protocol::Homa, Protocol::Udp]);
+        assert_eq!(args.driver, [Driver::Udp, Driver::Raw]);
+        assert!(args.quick && args.repetitions == Some(2));
+        for words in ["--gbps 1", "--mtu 100", "--repetitions 0", "--slice-ms 0", "--path wire"] {
+            let words = format!("homa bench limits {words}");
+            assert!(parse(&words.split_whitespace().collect::<Vec<_>>()).is_err(), "{words}");
+        }
+        assert!(parse(&["homa", "bench", "--gbps", "1", "limits"]).is_err());
     }
 
     #[test]

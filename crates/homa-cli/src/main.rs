@@ -9,6 +9,7 @@ mod call;
 mod decode;
 mod metrics;
 mod output;
+mod peers;
 mod serve;
 mod tcp;
 

@@ -20,6 +20,7 @@ use crate::args::{Driver, Protocol, ServeArgs};
 use crate::bare::server::{BareServer, BareServerConfig};
 use crate::metrics::Seen;
 use crate::output::print;
+use crate::peers::{self, PeerServer, PeerServerConfig};
 use crate::tcp::server::{TcpServer, TcpServerConfig, one_way_answer};
 
 /// The Homa port of the first server port; the next ones follow.
@@ -85,6 +86,8 @@ struct Ended {
 struct Served {
     homa: Option<u64>,
     tcp: Option<u64>,
+    grpc: Option<u64>,
+    quic: Option<u64>,
     udp: Option<u64>,
 }
 
@@ -122,7 +125,13 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         say(Report::Served(protocol, count))?;
     }
     let of = |protocol| counts.iter().find(|(other, _)| *other == protocol).map(|(_, count)| *count);
-    let served = Served { homa: of(Protocol::Homa), tcp: of(Protocol::Tcp), udp: of(Protocol::Udp) };
+    let served = Served {
+        homa: of(Protocol::Homa),
+        tcp: of(Protocol::Tcp),
+        grpc: of(Protocol::Grpc),
+        quic: of(Protocol::Quic),
+        udp: of(Protocol::Udp),
+    };
     match homa.filter(|_| args.metrics).map(|server| Seen::of(&server.host)) {
         Some(metrics) if args.json => {
             let ended = Ended { schema: 1, served, metrics };
@@ -137,6 +146,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
 enum Other {
     Tcp(TcpServer),
     Bare(BareServer),
+    Peer(Box<dyn PeerServer>),
 }
 
 impl Other {
@@ -154,6 +164,11 @@ impl Other {
                 max_message,
                 one_way,
             })?),
+            Protocol::Grpc | Protocol::Quic => {
+                let threads = args.server_threads;
+                let config = PeerServerConfig { bind, ports, threads, poll, max_message, one_way };
+                Other::Peer(peers::start(protocol, config)?)
+            }
             Protocol::Udp => {
                 ensure!(
                     args.driver != Driver::Raw || !args.protocol.contains(&Protocol::Homa),
@@ -167,6 +182,7 @@ impl Other {
                     poll,
                     max_message,
                     one_way,
+                    offload: !args.no_offload,
                 })?)
             }
         }))
@@ -176,6 +192,7 @@ impl Other {
         match self {
             Other::Tcp(server) => server.addrs(),
             Other::Bare(server) => server.addrs(),
+            Other::Peer(server) => server.addrs(),
         }
     }
 
@@ -183,6 +200,7 @@ impl Other {
         match self {
             Other::Tcp(server) => server.served(),
             Other::Bare(server) => server.served(),
+            Other::Peer(server) => server.served(),
         }
     }
 }

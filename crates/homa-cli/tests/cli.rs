@@ -362,6 +362,87 @@ fn the_floor_runs_beside_the_others_here_and_elsewhere() {
     check_results(&json(&output.stdout), &["udp"]);
 }
 
+#[cfg(feature = "peers")]
+#[test]
+fn every_protocol_in_one_run_here_and_elsewhere() {
+    let all = "udp,quic,grpc,tcp,homa";
+    let words = ["bench", "--duration", "0.2", "--json", "-", "--protocol", all];
+    let output = run(&[&words[..], &["--workload", "w3", "--outstanding", "4"]].concat());
+    assert_clean(&output);
+    check_results(&json(&output.stdout), &["homa", "tcp", "grpc", "quic", "udp"]);
+
+    let (_server, addr) = Serve::on_one_number(&["--protocol", all, "--server-ports", "2"]);
+    let remote = ["--size", "100000", "--gbps", "0.5", "--server-ports", "2", "--servers", &addr];
+    let output = run(&[&words[..], &remote[..]].concat());
+    assert_clean(&output);
+    check_results(&json(&output.stdout), &["homa", "tcp", "grpc", "quic", "udp"]);
+}
+
+#[cfg(not(feature = "peers"))]
+#[test]
+fn a_peer_that_was_left_out_is_one_line() {
+    assert_refused(&["bench", "--protocol", "homa,grpc"], "`peers`");
+    assert_refused(&["serve", "--protocol", "quic"], "`peers`");
+}
+
+#[test]
+fn the_limits_are_a_table_and_json_with_stable_names() {
+    let scratch = Scratch::new("limits");
+    let words = ["bench", "limits", "--quick", "--slice-ms", "5", "--path", "loopback", "--driver", "udp"];
+    let output = run(&[&words[..], &["--json", &scratch.path("limits.json")]].concat());
+    assert_clean(&output);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in ["polling us", "bare/udp-offload", "homa/udp", "tcp", "figures", "asked"] {
+        assert!(table.contains(part), "{part}:\n{table}");
+    }
+    assert_eq!(scratch.files(), ["limits.json"]);
+    let results = json(&fs::read(scratch.path("limits.json")).expect("readable"));
+    assert_eq!(results["schema"], 1);
+    let config = &results["config"];
+    assert_eq!((config["path"].as_str(), config["slice_ms"].as_u64()), (Some("loopback"), Some(5)));
+    let rows = results["rows"].as_array().expect("rows");
+    let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().expect("a name")).collect();
+    let peers: &[&str] = if cfg!(feature = "peers") { &["grpc", "quic"] } else { &[] };
+    assert_eq!(names, [&["bare/udp", "bare/udp-offload", "homa/udp", "tcp"], peers].concat());
+    for row in rows {
+        assert!(row["skipped"].is_null(), "{row}");
+        for metric in
+            ["rtt_polling_p50_us", "rtt_sleeping_p99_us", "rpcs_per_s_128", "gbps_1mb", "cpu_ns_per_rpc"]
+        {
+            for field in ["median", "min", "max"] {
+                assert!(row["metrics"][metric][field].is_f64(), "{metric} {field}: {row}");
+            }
+        }
+    }
+    let figures = results["figures"].as_array().expect("figures");
+    let figure = figures.iter().find(|figure| figure["name"] == "rtt_polling_over_bare").expect("asked for");
+    assert!(figure["measured"]["median"].is_f64() && figure["ok"].is_boolean(), "{figure}");
+}
+
+#[test]
+fn limits_without_root_say_what_they_leave_out() {
+    // A user without privileges; where the test has none itself, it is one.
+    let words =
+        ["bench", "limits", "--quick", "--slice-ms", "1", "--driver", "raw", "--protocol", "homa,tcp"];
+    let program = env!("CARGO_BIN_EXE_homa");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--clear-groups", program]).args(words).stdin(Stdio::null());
+    let output = command.output().ok().filter(|output| output.status.code() != Some(127));
+    let Some(output) = output.filter(|output| !stderr(output).starts_with("setpriv")) else {
+        return println!("skipped: no setpriv that may become another user");
+    };
+    assert_clean(&output);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in ["homa/raw: skipped: needs root", "over loopback, since a veth pair needs root"] {
+        assert!(table.contains(part), "{part}:\n{table}");
+    }
+    assert_refused(&["bench", "limits", "--repetitions", "0"], "--repetitions");
+    assert_refused(
+        &["bench", "limits", "--quick", "--json", "/no/such/directory/a.json"],
+        "/no/such/directory",
+    );
+}
+
 #[test]
 fn a_workload_at_half_load_writes_report_and_results() {
     let scratch = Scratch::new("workload");

@@ -29,6 +29,8 @@ pub struct BareLinkConfig {
     pub poll: Duration,
     /// Largest answer in bytes.
     pub max_message: u32,
+    /// Whether runs of equal packets pass the kernel as one.
+    pub offload: bool,
 }
 
 /// See the module.
@@ -43,7 +45,9 @@ impl BareLink {
     /// Opens a path for each client port.
     pub fn open(config: BareLinkConfig) -> Result<BareLink> {
         ensure!(!config.binds.is_empty(), "a link over bare packets needs a client port");
-        let path = |&bind: &SocketAddr| Ok(Path::new(open(config.driver, bind)?, config.max_message));
+        let path = |&bind: &SocketAddr| {
+            Ok(Path::new(open(config.driver, bind, config.offload)?, config.max_message))
+        };
         Ok(BareLink {
             paths: config.binds.iter().map(path).collect::<Result<_>>()?,
             servers: config.servers,
@@ -125,6 +129,10 @@ impl Link for BareLink {
             }
         }
     }
+
+    fn packets(&self) -> Option<u64> {
+        Some(self.paths.iter().map(Path::packets).sum())
+    }
 }
 
 /// RPCs that wait for their answers, in slots that are used again: a number on the wire is a slot's index below and the count
@@ -197,6 +205,7 @@ mod tests {
             poll: Duration::ZERO,
             max_message: 1 << 20,
             one_way,
+            offload: true,
         })
         .expect("a server on any port");
         BareLink::open(BareLinkConfig {
@@ -205,6 +214,7 @@ mod tests {
             servers: server.addrs().to_vec(),
             poll: Duration::from_micros(10),
             max_message: 1 << 20,
+            offload: true,
         })
         .expect("sockets")
     }

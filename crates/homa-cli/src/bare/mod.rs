@@ -25,11 +25,13 @@ use crate::args::Driver;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A packet path at this address. What its sockets ask of the kernel is what Homa's ask by default.
-fn open(driver: Driver, bind: SocketAddr) -> Result<Box<dyn PacketPath>> {
+///
+/// With `offload`, runs of equal packets pass the kernel as one where the driver has that.
+fn open(driver: Driver, bind: SocketAddr, offload: bool) -> Result<Box<dyn PacketPath>> {
     let failed = || format!("cannot open a bare packet path at {bind}");
     Ok(match driver {
         Driver::Udp => {
-            let config = UdpConfig { bind, ..UdpConfig::default() };
+            let config = UdpConfig { bind, segmentation: offload, ..UdpConfig::default() };
             Box::new(UdpDriver::bind(&config).with_context(failed)?)
         }
         Driver::Raw => {

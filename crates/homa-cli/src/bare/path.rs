@@ -132,6 +132,12 @@ impl Path {
         self.driver.local_addr()
     }
 
+    /// Packets sent and received so far.
+    pub fn packets(&self) -> u64 {
+        let stats = self.driver.stats();
+        stats.packets_out + stats.packets_in
+    }
+
     /// Messages that wait to be sent, in whole or in part.
     pub fn queued(&self) -> usize {
         self.queue.len()
@@ -333,7 +339,7 @@ mod tests {
 
     fn path(max_message: u32) -> Path {
         let bind = "127.0.0.1:0".parse().expect("an address");
-        Path::new(super::super::open(args::Driver::Udp, bind).expect("a socket"), max_message)
+        Path::new(super::super::open(args::Driver::Udp, bind, true).expect("a socket"), max_message)
     }
 
     /// Moves packets both ways until `until`.

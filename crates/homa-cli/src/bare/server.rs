@@ -31,6 +31,8 @@ pub struct BareServerConfig {
     pub max_message: u32,
     /// Answer every request with 100 bytes.
     pub one_way: bool,
+    /// Whether runs of equal packets pass the kernel as one.
+    pub offload: bool,
 }
 
 /// A running server. Its threads end with the process.
@@ -51,8 +53,8 @@ impl BareServer {
         let served = Arc::new(AtomicU64::new(0));
         let mut addrs = Vec::new();
         for index in 0..config.ports {
-            let mut path =
-                Path::new(open(config.driver, bind_at(config.bind, index)?)?, config.max_message.max(100));
+            let driver = open(config.driver, bind_at(config.bind, index)?, config.offload)?;
+            let mut path = Path::new(driver, config.max_message.max(100));
             addrs.push(path.local_addr());
             let served = Arc::clone(&served);
             thread::Builder::new()

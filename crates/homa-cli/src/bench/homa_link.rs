@@ -1,6 +1,6 @@
 //! The client ports of one thread over Homa.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -13,6 +13,7 @@ use homa::{Client, Completion, Host, ServerAddr};
 
 use super::link::{Answer, Link, take_from};
 use super::plan::Plan;
+use crate::args::Driver;
 use crate::serve::{client_bind, host_config};
 use crate::tcp::Spin;
 
@@ -43,6 +44,19 @@ pub fn open_one(plan: &Plan, servers: &[ServerAddr]) -> Result<Box<dyn Link>> {
     Ok(Box::new(HomaLink::new(vec![bind(plan, servers, 0)?], servers, 0, plan.poll())?))
 }
 
+/// A single port of a host of its own at this address, for messages of up to `max_message` bytes.
+pub fn open_at(
+    driver: Driver,
+    bind: SocketAddr,
+    servers: &[ServerAddr],
+    max_message: u32,
+    poll: Duration,
+) -> Result<Box<dyn Link>> {
+    let host =
+        Host::bind(host_config(driver, bind, max_message, poll)).context("cannot make a Homa client")?;
+    Ok(Box::new(HomaLink::new(vec![Arc::new(host)], servers, 0, poll)?))
+}
+
 /// The client host with this number; there are 64 at most.
 fn bind(plan: &Plan, servers: &[ServerAddr], number: u16) -> Result<Arc<Host>> {
     let to = servers.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |server| server.host.ip());
@@ -62,7 +76,7 @@ struct HomaLink {
     spin: Spin,
     gone: Arc<AtomicBool>,
     /// Ports live as long as their hosts.
-    _hosts: Vec<Arc<Host>>,
+    hosts: Vec<Arc<Host>>,
 }
 
 impl HomaLink {
@@ -87,7 +101,7 @@ impl HomaLink {
         }
         let receivers = (receivers > 0).then_some(receiver);
         let servers = servers.to_vec();
-        Ok(HomaLink { clients, servers, receivers, spin: Spin::new(poll), gone, _hosts: hosts })
+        Ok(HomaLink { clients, servers, receivers, spin: Spin::new(poll), gone, hosts })
     }
 
     /// Waits for what receiver threads have: polls first, as they do.
@@ -128,6 +142,11 @@ impl Link for HomaLink {
             answers.extend(client.take_completions(BATCH).into_iter().map(answer));
         }
         Ok(())
+    }
+
+    fn packets(&self) -> Option<u64> {
+        let counts = self.hosts.iter().map(|host| host.metrics().driver);
+        Some(counts.map(|driver| driver.packets_out + driver.packets_in).sum())
     }
 }
 

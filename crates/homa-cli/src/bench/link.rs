@@ -31,6 +31,11 @@ pub trait Link: Send {
     /// # Errors
     /// The whole link is broken: the run cannot go on.
     fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()>;
+
+    /// Packets sent and received so far by the ports' hosts, where they are counted.
+    fn packets(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Appends the answers that receiver threads handed over, and otherwise waits for one for at most `wait`.

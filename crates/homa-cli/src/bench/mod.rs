@@ -3,6 +3,7 @@
 mod cpu;
 mod homa_link;
 mod inflight;
+mod limits;
 pub mod link;
 mod load;
 mod max_rate;
@@ -26,7 +27,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::args::{BenchArgs, Protocol};
+use crate::args::{BenchArgs, BenchCommand, Protocol};
 use crate::output::{Output, print};
 use load::Pace;
 use plan::{Load, Plan};
@@ -37,6 +38,9 @@ use tally::Tally;
 
 /// Runs the bench. True if every RPC was answered exactly once, and right.
 pub fn run(args: &BenchArgs) -> Result<bool> {
+    if let Some(BenchCommand::Limits(args)) = &args.command {
+        return limits::run(args);
+    }
     let plan = Plan::new(args)?;
     let outputs = Outputs::check(args)?;
     let results = measure(&plan)?;

@@ -9,6 +9,7 @@ use homa_workload::{Workload, WorkloadError};
 use super::load::Pace;
 use super::results::Config;
 use crate::args::{BenchArgs, Driver, Protocol, Truncation};
+use crate::peers;
 
 /// The load without an option: where queues form, and both protocols still keep up.
 const DEFAULT_LOAD: f64 = 0.5;
@@ -71,6 +72,7 @@ impl Plan {
         let mut protocols = args.protocol.clone();
         protocols.sort_by_key(|protocol| Protocol::ALL.iter().position(|other| other == protocol));
         protocols.dedup();
+        protocols.iter().try_for_each(|&protocol| peers::check(protocol))?;
         let load = match (args.gbps, args.load, args.outstanding) {
             _ if args.find_max => Load::FindMax,
             (Some(gbps), ..) => Load::Gbps(gbps),

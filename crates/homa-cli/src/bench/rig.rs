@@ -20,6 +20,7 @@ use super::servers::Servers;
 use super::tally::Tally;
 use crate::args::Protocol;
 use crate::bare::client::{BareLink, BareLinkConfig};
+use crate::peers::{self, PeerLinkConfig};
 use crate::serve::bare_client_bind;
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
 
@@ -62,6 +63,7 @@ impl<'a> Rig<'a> {
             let links = match protocol {
                 Protocol::Homa => homa_link::open(plan, &servers.homa)?,
                 Protocol::Tcp => open_tcp(plan, &servers)?,
+                Protocol::Grpc | Protocol::Quic => open_peers(plan, &servers, protocol)?,
                 Protocol::Udp => open_bare(plan, &servers)?,
             };
             let count = |link| Box::new(Counted { link, sent: Arc::clone(&sent) }) as Box<dyn Link>;
@@ -169,6 +171,16 @@ fn open_tcp(plan: &Plan, servers: &Servers) -> Result<Vec<Box<dyn Link>>> {
     plan.ports.iter().map(open).collect()
 }
 
+fn open_peers(plan: &Plan, servers: &Servers, protocol: Protocol) -> Result<Vec<Box<dyn Link>>> {
+    let open = |&ports: &usize| {
+        let max_message = plan.workload.max_bytes().max(100);
+        let config =
+            PeerLinkConfig { servers: servers.addrs(protocol), ports, poll: plan.poll(), max_message };
+        peers::connect(protocol, &config)
+    };
+    plan.ports.iter().map(open).collect()
+}
+
 fn open_bare(plan: &Plan, servers: &Servers) -> Result<Vec<Box<dyn Link>>> {
     let servers = servers.addrs(Protocol::Udp);
     let to = servers.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |server| server.ip());
@@ -184,6 +196,7 @@ fn open_bare(plan: &Plan, servers: &Servers) -> Result<Vec<Box<dyn Link>>> {
             servers: servers.clone(),
             poll: plan.poll(),
             max_message: plan.workload.max_bytes().max(100),
+            offload: true,
         })
         .map(|link| Box::new(link) as Box<dyn Link>)
     };

@@ -1,8 +1,9 @@
 //! The servers of a bench: processes of its own on this machine, or remote ones.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use homa::ServerAddr;
@@ -40,8 +41,15 @@ impl Servers {
         }
         for protocol in Protocol::ALL {
             if protocol == Protocol::Homa || plan.protocols.contains(&protocol) {
-                let process = ServerProcess::start(plan, protocol, &mut servers)?;
+                let (process, ports) = ServerProcess::start(&options(plan, protocol))?;
                 servers.children.push(process);
+                for port in ports {
+                    match port {
+                        Report::Homa(addr) => servers.homa.push(addr),
+                        Report::Socket(protocol, addr) => servers.others.push((protocol, addr)),
+                        Report::Ready | Report::Served(..) => {}
+                    }
+                }
             }
         }
         if let Some(placement) = &placement {
@@ -70,7 +78,7 @@ impl Servers {
 
     /// The process that serves this protocol; `None` if it is not ours.
     pub fn pid(&self, protocol: Protocol) -> Option<u32> {
-        self.children.iter().find(|child| child.protocol == protocol).map(|child| child.process.id())
+        self.children.iter().find(|child| child.protocol == protocol).map(ServerProcess::pid)
     }
 
     /// Ends our processes in order and tells how many requests each ran; nothing for remote servers.
@@ -79,48 +87,99 @@ impl Servers {
     }
 }
 
+/// The servers of a plan on this machine.
+fn options(plan: &Plan, protocol: Protocol) -> ServerOptions {
+    let args = &plan.args;
+    let ip = match (protocol, args.driver) {
+        // Over raw IP an address is a host, and Homa's is one.
+        (Protocol::Udp, Driver::Raw) => Ipv4Addr::new(127, 0, 1, 1),
+        _ => Ipv4Addr::LOCALHOST,
+    };
+    ServerOptions {
+        protocol,
+        driver: args.driver,
+        bind: SocketAddr::from((ip, 0)),
+        ports: args.server_ports,
+        threads: args.server_threads,
+        poll: plan.poll(),
+        max_message: plan.workload.max_bytes(),
+        link_mbps: args.link_mbps,
+        one_way: args.one_way,
+        no_offload: false,
+    }
+}
+
+/// What a server process is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerOptions {
+    /// What it serves.
+    pub protocol: Protocol,
+    /// What carries Homa's packets, and bare ones.
+    pub driver: Driver,
+    /// Where it binds.
+    pub bind: SocketAddr,
+    /// Server ports.
+    pub ports: u16,
+    /// Threads.
+    pub threads: u16,
+    /// How long an idle thread polls before it sleeps.
+    pub poll: Duration,
+    /// Largest request in bytes.
+    pub max_message: u32,
+    /// Speed of the link as Homa takes it.
+    pub link_mbps: Option<u32>,
+    /// Answers have 100 bytes.
+    pub one_way: bool,
+    /// Bare packets go one by one: the kernel cuts and merges nothing.
+    pub no_offload: bool,
+}
+
 /// A child that serves one protocol. It ends when its standard input does, so it cannot outlive us.
-struct ServerProcess {
+pub struct ServerProcess {
     protocol: Protocol,
     process: Child,
     reports: BufReader<ChildStdout>,
 }
 
 impl ServerProcess {
-    fn start(plan: &Plan, protocol: Protocol, servers: &mut Servers) -> Result<ServerProcess> {
+    /// Starts one and returns it with its server ports, once they are open.
+    pub fn start(options: &ServerOptions) -> Result<(ServerProcess, Vec<Report>)> {
         let program = std::env::current_exe().context("cannot find this program to start a server")?;
-        let args = &plan.args;
         let mut command = Command::new(program);
-        let bind = match (protocol, args.driver) {
-            // Over raw IP an address is a host, and Homa's is one.
-            (Protocol::Udp, Driver::Raw) => "127.0.1.1:0",
-            _ => "127.0.0.1:0",
-        };
-        command.args(["serve", "--until-stdin-ends", "--bind", bind, "--protocol", protocol.name()]);
-        command.arg(format!("--driver={}", args.driver.name()));
-        command.arg(format!("--server-ports={}", args.server_ports));
-        command.arg(format!("--server-threads={}", args.server_threads));
-        command.arg(format!("--poll-us={}", args.poll_us));
-        command.arg(format!("--max-message={}", plan.workload.max_bytes()));
-        if let Some(mbps) = args.link_mbps {
+        command.args(["serve", "--until-stdin-ends", "--protocol", options.protocol.name()]);
+        command.arg(format!("--bind={}", options.bind));
+        command.arg(format!("--driver={}", options.driver.name()));
+        command.arg(format!("--server-ports={}", options.ports));
+        command.arg(format!("--server-threads={}", options.threads));
+        command.arg(format!("--poll-us={}", options.poll.as_micros()));
+        command.arg(format!("--max-message={}", options.max_message));
+        if let Some(mbps) = options.link_mbps {
             command.arg(format!("--link-mbps={mbps}"));
         }
-        if args.one_way {
-            command.arg("--one-way");
+        for (name, wanted) in [("--one-way", options.one_way), ("--no-offload", options.no_offload)] {
+            if wanted {
+                command.arg(name);
+            }
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().context("cannot start a server process")?;
         let reports = process.stdout.take().context("the server process has no output")?;
-        let mut server = ServerProcess { protocol, process, reports: BufReader::new(reports) };
+        let mut server =
+            ServerProcess { protocol: options.protocol, process, reports: BufReader::new(reports) };
+        let mut ports = Vec::new();
         loop {
             match server.report()? {
-                Some(Report::Homa(addr)) => servers.homa.push(addr),
-                Some(Report::Socket(protocol, addr)) => servers.others.push((protocol, addr)),
-                Some(Report::Ready) => return Ok(server),
+                Some(Report::Ready) => return Ok((server, ports)),
                 Some(Report::Served(..)) => bail!("the server process ended early"),
+                Some(port) => ports.push(port),
                 None => return Err(server.obituary()),
             }
         }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
     }
 
     /// The next line of the child; `None` at its end.
@@ -140,7 +199,8 @@ impl ServerProcess {
         anyhow!("the server process failed: {}", if words.is_empty() { "it said nothing" } else { words })
     }
 
-    fn finish(mut self) -> Result<(Protocol, u64)> {
+    /// Ends it and tells how many requests it ran.
+    pub fn finish(mut self) -> Result<(Protocol, u64)> {
         drop(self.process.stdin.take());
         let served = match self.report()? {
             Some(Report::Served(protocol, count)) if protocol == self.protocol => count,

@@ -1,0 +1,185 @@
+//! Where clients and servers are: both on loopback, or each in a network namespace of its own with a virtual wire between.
+//!
+//! The namespaces have no name and the wire lives in them, so that nothing is left of them when the processes are gone, however
+//! they end.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+use crate::args::Driver;
+use crate::bench::placement::Placement;
+use crate::serve::{bare_client_bind, client_bind};
+
+/// The two ends of the wire.
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 146, 0, 1);
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 146, 0, 2);
+
+/// Looks for a path before giving up, 20 ms each: a device that has just come up loses packets for up to a second.
+const LOOKS: u32 = 250;
+
+/// See the module.
+pub struct Place {
+    wire: Option<Wire>,
+    /// `None` where there is only one processor.
+    placement: Option<Placement>,
+}
+
+struct Wire {
+    outside: OwnedFd,
+    clients: OwnedFd,
+    servers: OwnedFd,
+}
+
+impl Place {
+    /// Loopback, each side on processors of its own.
+    pub fn loopback() -> Result<Place> {
+        Ok(Place { wire: None, placement: Placement::apart()? })
+    }
+
+    /// Two namespaces joined by a veth of this MTU. From now on this thread is among the clients.
+    ///
+    /// # Errors
+    /// What is missing: a privilege, or the program `ip`.
+    pub fn veth(mtu: u32) -> Result<Place> {
+        let wire = Wire { outside: current()?, clients: fresh()?, servers: fresh()? };
+        let place = Place { wire: Some(wire), placement: Placement::apart()? };
+        place.join(mtu)?;
+        Ok(place)
+    }
+
+    fn join(&self, mtu: u32) -> Result<()> {
+        let Some(wire) = &self.wire else { return Ok(()) };
+        let there = format!("/proc/{}/fd/{}", std::process::id(), wire.servers.as_raw_fd());
+        enter(&wire.clients)?;
+        ip(&format!("link add homa0 mtu {mtu} type veth peer name homa1"))?;
+        ip(&format!("link set homa1 netns {there}"))?;
+        up("homa0", CLIENT, mtu)?;
+        enter(&wire.servers)?;
+        up("homa1", SERVER, mtu)?;
+        self.await_path()?;
+        self.enter_clients()
+    }
+
+    /// Waits until packets pass.
+    fn await_path(&self) -> Result<()> {
+        self.enter_servers()?;
+        let to = UdpSocket::bind((SERVER, 0)).context("no socket at the wire's end")?;
+        to.set_read_timeout(Some(Duration::from_millis(20)))?;
+        self.enter_clients()?;
+        let from = UdpSocket::bind((CLIENT, 0)).context("no socket at the wire's end")?;
+        let path = (0..LOOKS).any(|_| {
+            // An error says that there is no path yet, as silence does.
+            let _ = to.local_addr().and_then(|addr| from.send_to(b"?", addr));
+            to.recv(&mut [0]).is_ok()
+        });
+        ensure!(path, "no packet passes the veth pair");
+        Ok(())
+    }
+
+    /// In words.
+    pub fn name(&self) -> &'static str {
+        if self.wire.is_some() { "veth" } else { "loopback" }
+    }
+
+    /// Has this thread, and what it starts from now on, be where servers are.
+    pub fn enter_servers(&self) -> Result<()> {
+        self.wire.as_ref().map_or(Ok(()), |wire| enter(&wire.servers))?;
+        self.placement.as_ref().map_or(Ok(()), Placement::enter_servers)
+    }
+
+    /// The same for clients.
+    pub fn enter_clients(&self) -> Result<()> {
+        self.wire.as_ref().map_or(Ok(()), |wire| enter(&wire.clients))?;
+        self.placement.as_ref().map_or(Ok(()), Placement::enter_clients)
+    }
+
+    /// Where a server binds.
+    pub fn server_bind(&self) -> SocketAddr {
+        SocketAddr::from((if self.wire.is_some() { SERVER } else { Ipv4Addr::LOCALHOST }, 0))
+    }
+
+    /// Where a Homa client or one of bare packets binds.
+    pub fn client_bind(&self, driver: Driver, bare: bool) -> Result<SocketAddr> {
+        let to = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        match (&self.wire, bare) {
+            (Some(_), _) => Ok(SocketAddr::from((CLIENT, 0))),
+            (None, true) => bare_client_bind(driver, to, 1),
+            (None, false) => Ok(client_bind(driver, to, 0)),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(wire) = &self.wire {
+            // It only fails where this thread was never allowed to move at all.
+            let _ = enter(&wire.outside);
+        }
+    }
+}
+
+/// The network namespace of this thread.
+fn current() -> Result<OwnedFd> {
+    let file =
+        File::open("/proc/thread-self/ns/net").context("cannot open this thread's network namespace")?;
+    Ok(file.into())
+}
+
+/// A network namespace that nobody else has.
+fn fresh() -> Result<OwnedFd> {
+    let make = || {
+        #[expect(
+            deprecated,
+            reason = "unsafe only for file descriptors, which a network namespace does not concern"
+        )]
+        rustix::thread::unshare(UnshareFlags::NEWNET).context("cannot make a network namespace")?;
+        current()
+    };
+    // In a thread of its own, which ends: this one stays where it is.
+    thread::spawn(make).join().map_err(|_| anyhow!("the thread that makes a network namespace panicked"))?
+}
+
+fn enter(namespace: &OwnedFd) -> Result<()> {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .context("cannot enter a network namespace")
+}
+
+fn up(device: &str, address: Ipv4Addr, mtu: u32) -> Result<()> {
+    ip("link set lo up")?;
+    ip(&format!("link set {device} mtu {mtu}"))?;
+    ip(&format!("addr add {address}/24 dev {device}"))?;
+    ip(&format!("link set {device} up"))
+}
+
+/// The program `ip` with these words, in this thread's namespace.
+fn ip(words: &str) -> Result<()> {
+    let output = Command::new("ip").args(words.split(' ')).output().context("cannot run `ip` (iproute2)")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "ip {words}: {}", said.trim());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wire_is_there_and_goes_with_its_place() {
+        let before = std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace");
+        let place = match Place::veth(1500) {
+            Ok(place) => place,
+            Err(why) => return println!("skipped: {why:#}"),
+        };
+        assert_eq!(place.name(), "veth");
+        assert_ne!(std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace"), before);
+        drop(place);
+        assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace"), before);
+    }
+}

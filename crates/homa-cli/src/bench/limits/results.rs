@@ -1,0 +1,238 @@
+//! What was measured, by row and by metric.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::figures::Figure;
+
+/// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
+pub const SCHEMA: u32 = 1;
+
+/// What is measured of each subject. Names and units are part of the JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Metric {
+    /// Round trip of 100 bytes, one RPC at a time, both sides polling: median, microseconds.
+    PollingP50,
+    /// Its 99th percentile.
+    PollingP99,
+    /// The same, both sides sleeping at once: median, microseconds.
+    SleepingP50,
+    /// Its 99th percentile.
+    SleepingP99,
+    /// The same while /dev/cpu_dma_latency is held at 0: median, microseconds.
+    LowLatencyP50,
+    /// Its 99th percentile.
+    LowLatencyP99,
+    /// RPCs of 100 bytes per second, 1 open at a time, both sides polling.
+    Rpcs1,
+    /// 8 open.
+    Rpcs8,
+    /// 32 open.
+    Rpcs32,
+    /// 128 open.
+    Rpcs128,
+    /// Messages of 1 MB one way, 8 open, one connection: 10^9 bits of payload per second.
+    Bulk,
+    /// Processor time for an RPC of 100 bytes, clients and servers, 32 open, both sides sleeping when idle: nanoseconds.
+    CpuRpc,
+    /// The same for each packet: sending and receiving it.
+    CpuPacket,
+    /// The same for each packet of messages of 1 MB, both sides polling.
+    CpuBulkPacket,
+}
+
+impl Metric {
+    /// In the order of the table.
+    #[cfg(test)]
+    pub const ALL: [Metric; 14] = [
+        Metric::PollingP50,
+        Metric::PollingP99,
+        Metric::SleepingP50,
+        Metric::SleepingP99,
+        Metric::LowLatencyP50,
+        Metric::LowLatencyP99,
+        Metric::Rpcs1,
+        Metric::Rpcs8,
+        Metric::Rpcs32,
+        Metric::Rpcs128,
+        Metric::Bulk,
+        Metric::CpuRpc,
+        Metric::CpuPacket,
+        Metric::CpuBulkPacket,
+    ];
+
+    /// The stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::PollingP50 => "rtt_polling_p50_us",
+            Metric::PollingP99 => "rtt_polling_p99_us",
+            Metric::SleepingP50 => "rtt_sleeping_p50_us",
+            Metric::SleepingP99 => "rtt_sleeping_p99_us",
+            Metric::LowLatencyP50 => "rtt_low_latency_p50_us",
+            Metric::LowLatencyP99 => "rtt_low_latency_p99_us",
+            Metric::Rpcs1 => "rpcs_per_s_1",
+            Metric::Rpcs8 => "rpcs_per_s_8",
+            Metric::Rpcs32 => "rpcs_per_s_32",
+            Metric::Rpcs128 => "rpcs_per_s_128",
+            Metric::Bulk => "gbps_1mb",
+            Metric::CpuRpc => "cpu_ns_per_rpc",
+            Metric::CpuPacket => "cpu_ns_per_packet",
+            Metric::CpuBulkPacket => "cpu_ns_per_packet_1mb",
+        }
+    }
+}
+
+/// A whole run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Limits {
+    /// Version of this format.
+    pub schema: u32,
+    /// The settings.
+    pub config: Config,
+    /// One for each subject.
+    pub rows: Vec<Row>,
+    /// The ratios that are asked for.
+    pub figures: Vec<Figure>,
+}
+
+/// The settings of a run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Config {
+    /// Version of this program.
+    pub version: &'static str,
+    /// When the run began, seconds since 1970.
+    pub unix_time_s: u64,
+    /// Processors of this machine.
+    pub cpus: usize,
+    /// `veth` or `loopback`.
+    pub path: &'static str,
+    /// Of the veth pair, in bytes; `null` on loopback.
+    pub mtu: Option<u32>,
+    /// Repetitions, all subjects in turn in each.
+    pub repetitions: u32,
+    /// Measured time of each cell in a repetition, in milliseconds.
+    pub slice_ms: u64,
+    /// The row with /dev/cpu_dma_latency held was asked for.
+    pub low_latency: bool,
+    /// Why that row, or the veth pair, is missing although wanted.
+    pub notes: Vec<String>,
+}
+
+/// A subject's values.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Row {
+    /// As in `Subject::name`.
+    pub name: String,
+    /// Why there are no values, or none from some repetition on.
+    pub skipped: Option<String>,
+    /// RPCs that failed, were answered wrong, or were lost.
+    pub errors: u64,
+    /// The first of these.
+    pub first_error: Option<String>,
+    /// By the metric's name.
+    pub metrics: BTreeMap<&'static str, Summary>,
+}
+
+impl Row {
+    /// Adds a repetition's value.
+    pub fn add(&mut self, metric: Metric, value: Option<f64>) {
+        if let Some(value) = value {
+            self.metrics.entry(metric.name()).or_default().add(value);
+        }
+    }
+
+    /// A metric's values.
+    pub fn get(&self, metric: Metric) -> Option<&Summary> {
+        self.metrics.get(metric.name())
+    }
+
+    /// Whether every RPC was answered exactly once and right. Bare packets may be lost.
+    pub fn clean(&self) -> bool {
+        self.errors == 0 || self.name.starts_with("bare/")
+    }
+}
+
+/// A metric over the repetitions.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// The median, the mean of the middle two where their number is even.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// In the order of the repetitions.
+    pub samples: Vec<f64>,
+}
+
+impl Summary {
+    /// Of these values.
+    pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Summary> {
+        let mut summary = Summary::default();
+        samples.into_iter().for_each(|value| summary.add(value));
+        (!summary.samples.is_empty()).then_some(summary)
+    }
+
+    fn add(&mut self, value: f64) {
+        self.samples.push(value);
+        let mut sorted = self.samples.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        self.median = match sorted.len() % 2 {
+            0 => f64::midpoint(sorted[middle - 1], sorted[middle]),
+            _ => sorted[middle],
+        };
+        (self.min, self.max) = (sorted[0], sorted[sorted.len() - 1]);
+    }
+
+    /// The quotients of the repetitions that both have.
+    pub fn over(&self, below: &Summary) -> Option<Summary> {
+        let pairs = self.samples.iter().zip(&below.samples);
+        Summary::of(pairs.filter(|(_, below)| **below > 0.0).map(|(above, below)| above / below))
+    }
+}
+
+impl Limits {
+    /// The row with this name.
+    pub fn row(&self, name: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.name == name)
+    }
+
+    /// The JSON, with a line feed at the end.
+    pub fn json(&self) -> Result<Vec<u8>> {
+        let mut text = serde_json::to_vec_pretty(self).context("cannot make JSON of the results")?;
+        text.push(b'\n');
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_and_range() {
+        let summary = Summary::of([3.0, 1.0, 10.0]).expect("values");
+        assert_eq!((summary.median, summary.min, summary.max), (3.0, 1.0, 10.0));
+        assert_eq!(Summary::of([1.0, 2.0]).expect("values").median, 1.5);
+        assert!(Summary::of([]).is_none());
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_repetition() {
+        let above = Summary::of([2.0, 30.0, 8.0]).expect("values");
+        let below = Summary::of([1.0, 10.0]).expect("values");
+        assert_eq!(above.over(&below).expect("values").samples, [2.0, 3.0]);
+        assert!(above.over(&Summary::of([0.0]).expect("values")).is_none());
+    }
+
+    #[test]
+    fn every_metric_has_a_name_of_its_own() {
+        let mut names: Vec<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Metric::ALL.len());
+    }
+}

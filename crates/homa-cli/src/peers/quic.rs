@@ -1,0 +1,173 @@
+//! QUIC by quinn: a connection per pair of ports, and a bidirectional stream for each RPC.
+//!
+//! As quinn's documentation has it: streams are cheap and need no reuse, the limit of open ones and the windows are raised to what
+//! is sent, fairness between streams is off, since it only adds overhead where many are small, and the sockets' buffers are
+//! as large as the others'. Path MTU discovery, offload and congestion control are quinn's own.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use bytes::Bytes;
+use homa_driver::udp::UdpConfig;
+use quinn::rustls::RootCertStore;
+use quinn::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use quinn::{
+    ClientConfig, Connection, Endpoint, EndpointConfig, Incoming, RecvStream, SendStream, ServerConfig,
+    TokioRuntime, TransportConfig,
+};
+use socket2::{Domain, SockRef, Socket, Type};
+
+use super::link;
+use super::server::{Echo, Listener};
+use super::{PeerLinkConfig, PeerServerConfig};
+
+/// A certificate that every server of a bench has, with its key: it secures nothing, and costs what any other does. Made
+/// by `openssl ca -selfsign` for `DNS:homa-bench`, `CA:FALSE`, valid from 2020 to 2099.
+const CERTIFICATE: &[u8] = include_bytes!("quic-cert.der");
+const KEY: &[u8] = include_bytes!("quic-key.der");
+const SERVER_NAME: &str = "homa-bench";
+
+/// Of a stream, in bytes: two messages of 1 MB.
+const STREAM_WINDOW: u32 = 2 << 20;
+
+/// Of what a connection has sent and not heard of, in bytes: what is on the way of many RPCs at once.
+const SEND_WINDOW: u64 = 16 << 20;
+
+/// RPCs open at once on a connection: more than any bench opens on one.
+const MAX_STREAMS: u32 = 100_000;
+
+/// A connection stays while other protocols have their turn.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// The code with which a server ends the stream of a request that it does not take.
+const REFUSED: u32 = 1;
+
+fn transport() -> Arc<TransportConfig> {
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(MAX_STREAMS.into())
+        .stream_receive_window(STREAM_WINDOW.into())
+        .send_window(SEND_WINDOW)
+        .send_fairness(false)
+        .keep_alive_interval(Some(KEEP_ALIVE));
+    Arc::new(transport)
+}
+
+/// A socket with the buffers that Homa's has.
+fn socket(bind: SocketAddr) -> Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(bind), Type::DGRAM, None)?;
+    socket.bind(&bind.into())?;
+    let sizes = UdpConfig::default();
+    let buffers = SockRef::from(&socket);
+    buffers.set_send_buffer_size(sizes.send_buffer_bytes)?;
+    buffers.set_recv_buffer_size(sizes.receive_buffer_bytes)?;
+    Ok(socket.into())
+}
+
+fn endpoint(bind: SocketAddr, server: Option<ServerConfig>) -> Result<Endpoint> {
+    let endpoint = Endpoint::new(EndpointConfig::default(), server, socket(bind)?, Arc::new(TokioRuntime));
+    endpoint.context("cannot make a QUIC endpoint")
+}
+
+/// See the module.
+pub struct Quic {
+    endpoint: Endpoint,
+}
+
+impl Listener for Quic {
+    const NAME: &str = "QUIC";
+
+    fn bind(addr: SocketAddr, _: &PeerServerConfig) -> Result<(Quic, SocketAddr)> {
+        let key = PrivatePkcs8KeyDer::from(KEY).into();
+        let mut config = ServerConfig::with_single_cert(vec![CertificateDer::from(CERTIFICATE)], key)?;
+        config.transport_config(transport());
+        let endpoint = endpoint(addr, Some(config))?;
+        let addr = endpoint.local_addr()?;
+        Ok((Quic { endpoint }, addr))
+    }
+
+    async fn serve(self, config: PeerServerConfig, echo: Echo) -> Result<()> {
+        while let Some(incoming) = self.endpoint.accept().await {
+            tokio::spawn(serve_connection(incoming, config.max_message as usize, echo.clone()));
+        }
+        Err(anyhow!("the endpoint was closed"))
+    }
+}
+
+/// Until the client is gone, which is no error here.
+async fn serve_connection(incoming: Incoming, max_message: usize, echo: Echo) {
+    let Ok(connection) = incoming.await else { return };
+    while let Ok((send, receive)) = connection.accept_bi().await {
+        let echo = echo.clone();
+        tokio::spawn(async move {
+            // The client learns of an error by the end of its stream.
+            let _ = serve_stream(send, receive, max_message, &echo).await;
+        });
+    }
+}
+
+async fn serve_stream(
+    mut send: SendStream,
+    mut receive: RecvStream,
+    max_message: usize,
+    echo: &Echo,
+) -> Result<()> {
+    let request = match receive.read_to_end(max_message).await {
+        Ok(request) => request,
+        Err(error) => {
+            // A stream that is only dropped ends like one that was finished, and the client would take that for an answer.
+            let _ = send.reset(REFUSED.into());
+            return Err(error.into());
+        }
+    };
+    send.write_chunk(echo.answer(request.into())).await?;
+    send.finish()?;
+    Ok(())
+}
+
+/// A connection of a client.
+#[derive(Clone, Debug)]
+pub struct QuicClient {
+    connection: Connection,
+    max_message: usize,
+}
+
+impl link::Connection for QuicClient {
+    const NAME: &str = "QUIC";
+
+    type Local = Endpoint;
+
+    fn local(config: &PeerLinkConfig) -> Result<Endpoint> {
+        let bind = match config.servers.first() {
+            Some(SocketAddr::V6(_)) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+            _ => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(CERTIFICATE))?;
+        let mut client = ClientConfig::with_root_certificates(Arc::new(roots))?;
+        client.transport_config(transport());
+        let mut endpoint = endpoint(bind, None)?;
+        endpoint.set_default_client_config(client);
+        Ok(endpoint)
+    }
+
+    async fn connect(endpoint: &Endpoint, server: SocketAddr, config: &PeerLinkConfig) -> Result<QuicClient> {
+        let connection = endpoint.connect(server, SERVER_NAME)?.await?;
+        Ok(QuicClient { connection, max_message: config.max_message as usize })
+    }
+
+    async fn call(self, request: Bytes) -> Result<Bytes, String> {
+        self.exchange(request).await.map_err(|error| format!("{error:#}"))
+    }
+}
+
+impl QuicClient {
+    async fn exchange(self, request: Bytes) -> Result<Bytes> {
+        let (mut send, mut receive) = self.connection.open_bi().await?;
+        send.write_chunk(request).await?;
+        send.finish()?;
+        Ok(receive.read_to_end(self.max_message).await?.into())
+    }
+}
