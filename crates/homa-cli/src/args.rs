@@ -70,6 +70,8 @@ pub enum Driver {
     Raw,
     /// UDP on the wire, straight from and to a network device, in about half the time; needs CAP_NET_RAW
     Packet,
+    /// UDP on the wire, straight from the receive queues of a network device (AF_XDP); needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF
+    Xdp,
 }
 
 impl Driver {
@@ -79,6 +81,7 @@ impl Driver {
             Driver::Udp => "udp",
             Driver::Raw => "raw",
             Driver::Packet => "packet",
+            Driver::Xdp => "xdp",
         }
     }
 }
@@ -89,6 +92,7 @@ impl From<Driver> for homa::DriverChoice {
             Driver::Udp => homa::DriverChoice::Udp,
             Driver::Raw => homa::DriverChoice::Raw,
             Driver::Packet => homa::DriverChoice::Packet,
+            Driver::Xdp => homa::DriverChoice::Xdp,
         }
     }
 }
@@ -155,9 +159,12 @@ pub struct ServeArgs {
     /// What carries Homa's packets
     #[arg(long, value_name = "HOW", default_value = "udp")]
     pub driver: Driver,
-    /// The network device for --driver packet [default: the one that has the address of --bind]
+    /// The network device for --driver packet or xdp [default: the one that has the address of --bind]
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
+    /// Receive queues for --driver xdp, as in 0-3,6 [default: all]. What the device steers to others is lost
+    #[arg(long, value_name = "LIST", value_parser = queues)]
+    pub queues: Option<Queues>,
     /// Address and UDP port of the Homa host (over raw IP the port means nothing to Homa); TCP listens on the same port
     /// number (the next server port on the next number), gRPC and bare UDP
     /// 1000 above, QUIC 2000. Port 0: any free ones
@@ -214,9 +221,12 @@ pub struct CallArgs {
     /// What carries Homa's packets
     #[arg(long, value_name = "HOW", default_value = "udp")]
     pub driver: Driver,
-    /// The network device for --driver packet [default: the one by which the server is reached]
+    /// The network device for --driver packet or xdp [default: the one by which the server is reached]
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
+    /// Receive queues for --driver xdp, as in 0-3,6 [default: all]. What the device steers to others is lost
+    #[arg(long, value_name = "LIST", value_parser = queues)]
+    pub queues: Option<Queues>,
     /// The server: `ADDRESS[:UDP_PORT][/HOMA_PORT]`, by default UDP port 14600 and Homa port 99; raw IP has no UDP port
     #[arg(value_name = "ADDR")]
     pub addr: String,
@@ -278,6 +288,21 @@ pub struct DecodeArgs {
     /// One JSON object per line
     #[arg(long)]
     pub json: bool,
+}
+
+/// Receive queues of a network device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queues(pub Vec<u32>);
+
+fn queues(text: &str) -> Result<Queues, String> {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        (first <= last).then_some(u32::from(first)..=u32::from(last))
+    };
+    let parts: Option<Vec<_>> = text.split(',').map(part).collect();
+    let parts = parts.ok_or("use numbers and ranges of them, as in 0-3,6")?;
+    Ok(Queues(parts.into_iter().flatten().collect()))
 }
 
 fn packet_kind(text: &str) -> Result<PacketKind, String> {

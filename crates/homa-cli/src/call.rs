@@ -12,7 +12,7 @@ use crate::addr;
 use crate::args::{CallArgs, Driver};
 use crate::metrics::Seen;
 use crate::output::{Output, print};
-use crate::serve::{client_bind, host_config};
+use crate::serve::{client_bind, host_config, on_device};
 
 /// The request without an option, in bytes.
 const DEFAULT_SIZE: u32 = 100;
@@ -138,7 +138,7 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
     let poll = Duration::from_millis(1);
     let mut config = host_config(args.driver, bind, length.max(MAX_ANSWER), poll);
     config.protocol.link_mbps = args.link_mbps;
-    config.packet.interface.clone_from(&args.interface);
+    on_device(&mut config, args.interface.as_deref(), args.queues.as_ref());
     let host = Host::bind(config)?;
     let client = host.client()?;
     let begin = Instant::now();

@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::addr;
-use crate::args::{Driver, Protocol, ServeArgs};
+use crate::args::{Driver, Protocol, Queues, ServeArgs};
 use crate::bare::server::{BareServer, BareServerConfig};
 use crate::metrics::Seen;
 use crate::output::print;
@@ -268,6 +268,13 @@ pub fn host_config(driver: Driver, bind: SocketAddr, max_message: u32, poll: Dur
     config
 }
 
+/// Names the device of a host and its queues, for the drivers that have one.
+pub fn on_device(config: &mut HostConfig, interface: Option<&str>, queues: Option<&Queues>) {
+    config.packet.interface = interface.map(str::to_owned);
+    config.xdp.interface.clone_from(&config.packet.interface);
+    config.xdp.queues = queues.map(|queues| queues.0.clone());
+}
+
 /// Where the client host with this number, counted from 0, binds to reach a server at `to`: anywhere. Only over raw IP and
 /// loopback it needs an address of its own, since that is all that tells hosts apart.
 pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
@@ -284,7 +291,7 @@ pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
     };
     match driver {
         // It has one device, which the address tells.
-        Driver::Packet => SocketAddr::new(source_for(to).unwrap_or(ip), 0),
+        Driver::Packet | Driver::Xdp => SocketAddr::new(source_for(to).unwrap_or(ip), 0),
         Driver::Udp | Driver::Raw => SocketAddr::new(ip, 0),
     }
 }
@@ -329,11 +336,11 @@ impl HomaServer {
         let poll = Duration::from_micros(args.poll_us);
         let mut config = host_config(args.driver, bind, args.max_message, poll);
         config.protocol.link_mbps = args.link_mbps;
-        config.packet.interface.clone_from(&args.interface);
+        on_device(&mut config, args.interface.as_deref(), args.queues.as_ref());
         let host = Host::bind(config).with_context(|| match args.driver {
             Driver::Udp => format!("cannot serve Homa at UDP {bind}"),
             Driver::Raw => format!("cannot serve Homa in IP at {}", bind.ip()),
-            Driver::Packet => format!("cannot serve Homa on a device at UDP {bind}"),
+            Driver::Packet | Driver::Xdp => format!("cannot serve Homa on a device at UDP {bind}"),
         })?;
         let served = Arc::new(AtomicU64::new(0));
         let mut addrs = Vec::new();

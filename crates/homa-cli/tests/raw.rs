@@ -154,3 +154,27 @@ fn a_call_on_a_device_reaches_a_server_on_one() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("there is no interface v7: choose one of lo, v0"), "{said}");
 }
+
+#[test]
+fn a_call_on_the_queues_of_a_device_reaches_a_server_on_some() {
+    let Some(namespaces) = pair(1_500) else { return };
+    let serve = "serve --driver xdp --interface v1 --queues 0 --protocol homa --bind 0.0.0.0:14600";
+    let (_server, said) = Serve::start(&namespaces[1], serve);
+    assert_eq!(said, format!("serving homa {}:14600/99", V4[1]));
+    for words in
+        ["--driver xdp", "--driver xdp --interface v0 --queues 0-0", "--driver packet", "--driver udp"]
+    {
+        let output = run(&namespaces[0], &format!("call {} --size 500000 {words}", V4[1]));
+        assert_clean(&output);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("500000 bytes, the same as sent"), "{said}");
+    }
+    for (words, part) in [
+        ("--queues 1-3", "interface v0 has no receive queue 3: its queues are 0 to 0"),
+        ("--queues 3-1", "use numbers and ranges of them, as in 0-3,6"),
+    ] {
+        let output = run(&namespaces[0], &format!("call {} --driver xdp {words}", V4[1]));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(part), "{said}");
+    }
+}

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
+use homa_driver::xdp::{XdpConfig, XdpDriver};
 use homa_driver::{BufferSizes, Driver};
 use homa_proto::{Config, Endpoint, MAX_ENDPOINTS, PeerInfo, PortError};
 use homa_trace::{Clock, Trace, read_dump};
@@ -44,6 +45,10 @@ pub enum DriverChoice {
     /// the capability CAP_NET_RAW. The wire is that of UDP, or of raw IP where [`PacketConfig::carrier`] says so, and peers
     /// may use any driver of that wire.
     Packet,
+    /// A network device's receive queues, which a program in the kernel feeds (AF_XDP): for a host that has the device to itself, but
+    /// for what the kernel does with it. It takes the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. The wire is as with
+    /// a device's ring.
+    Xdp,
 }
 
 /// How a host is set up.
@@ -53,7 +58,7 @@ pub struct HostConfig {
     pub driver: DriverChoice,
     /// Address of this host. Over UDP its port is the UDP port; port 0 takes any free one, and is the default, on all IPv4
     /// addresses. Over raw IP it has no port, and `[::]` is all addresses of both IP versions. For a device it is one of the
-    /// device's addresses, and tells which device where [`PacketConfig::interface`] does not.
+    /// device's addresses, and tells which device where [`PacketConfig::interface`] or [`XdpConfig::interface`] does not.
     pub bind: SocketAddr,
     /// Endpoints of this host, 1 to [`MAX_ENDPOINTS`]: each has a socket, a lock and its part of the RPCs, and packets are
     /// steered to the one that owns their RPC. 1 by default: more are worth something only where several threads keep several cores
@@ -71,6 +76,8 @@ pub struct HostConfig {
     pub raw: RawConfig,
     /// Settings of a driver of a device; its `bind` is ignored, the one above counts.
     pub packet: PacketConfig,
+    /// Settings of a driver of a device's queues; its `bind` is ignored, the one above counts.
+    pub xdp: XdpConfig,
     /// How long a thread that waits polls before it sleeps in the kernel, counted from the last packet; zero: sleeps at once.
     /// The default is a little more than it costs to wake a thread on another core, so that polling at worst about
     /// doubles what waiting costs, and a peer that answers at once finds this host awake.
@@ -98,6 +105,7 @@ impl Default for HostConfig {
             udp: UdpConfig::default(),
             raw: RawConfig::default(),
             packet: PacketConfig::default(),
+            xdp: XdpConfig::default(),
             poll: Duration::from_micros(50),
             trace_records: 0,
             max_completions: 1 << 16,
@@ -149,11 +157,12 @@ impl Host {
             DriverChoice::Packet => {
                 vec![Box::new(PacketDriver::open(&PacketConfig { bind, ..config.packet.clone() })?)]
             }
+            DriverChoice::Xdp => vec![Box::new(XdpDriver::open(&XdpConfig { bind, ..config.xdp.clone() })?)],
         };
         Host::with_drivers(drivers, config)
     }
 
-    /// A host on a packet path of the caller's choice; `driver`, `bind`, `endpoints`, `udp`, `raw` and `packet` of the
+    /// A host on a packet path of the caller's choice; `driver`, `bind`, `endpoints` and the settings of the drivers in the
     /// configuration are ignored.
     ///
     /// # Errors

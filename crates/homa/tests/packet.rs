@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use common::{Echo, PATIENCE, message};
 use homa::driver::Carrier;
 use homa::driver::packet::PacketConfig;
+use homa::driver::xdp::XdpConfig;
 use homa::{DriverChoice, Host, HostConfig, HostError};
 use namespace::{V4, V6, pair};
 
@@ -17,19 +18,26 @@ fn config(driver: DriverChoice, carrier: Carrier, ip: &str) -> HostConfig {
     // Not where the hosts of this machine have theirs.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     let packet = PacketConfig { carrier, ..PacketConfig::default() };
-    HostConfig { driver, bind, packet, segment_dir, ..HostConfig::default() }
+    let xdp = XdpConfig { carrier, ..XdpConfig::default() };
+    HostConfig { driver, bind, packet, xdp, segment_dir, ..HostConfig::default() }
 }
 
 #[test]
 fn messages_of_all_sizes_go_and_come_back_whatever_the_peer_uses() {
     let Some(namespaces) = pair(1_500) else { return };
     let (udp, ip, packet) = (DriverChoice::Udp, DriverChoice::Raw, DriverChoice::Packet);
+    let xdp = DriverChoice::Xdp;
     for (ips, carrier, client, server) in [
         (V4, Carrier::Udp, packet, packet),
         (V6, Carrier::Udp, packet, udp),
         (V4, Carrier::Udp, udp, packet),
         (V6, Carrier::Ip, packet, packet),
         (V4, Carrier::Ip, packet, ip),
+        (V4, Carrier::Udp, xdp, xdp),
+        (V6, Carrier::Udp, xdp, udp),
+        (V4, Carrier::Udp, packet, xdp),
+        (V6, Carrier::Ip, xdp, xdp),
+        (V4, Carrier::Ip, ip, xdp),
     ] {
         let echo = namespaces[1].run(move || Echo::with(config(server, carrier, ips[1]), 1));
         let to = echo.to;

@@ -17,6 +17,7 @@ use homa_driver::Driver as PacketPath;
 use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
+use homa_driver::xdp::{XdpConfig, XdpDriver};
 
 use crate::args::Driver;
 
@@ -41,6 +42,10 @@ fn open(driver: Driver, bind: SocketAddr, offload: bool) -> Result<Box<dyn Packe
         Driver::Packet => {
             let config = PacketConfig { bind, ..PacketConfig::default() };
             Box::new(PacketDriver::open(&config).with_context(failed)?)
+        }
+        Driver::Xdp => {
+            let config = XdpConfig { bind, ..XdpConfig::default() };
+            Box::new(XdpDriver::open(&config).with_context(failed)?)
         }
     })
 }

@@ -244,6 +244,8 @@ fn settings(out: &mut String, results: &Results, workload: &str) -> std::fmt::Re
                 ("packet", Some(mbps)) => {
                     format!("over UDP, by packet sockets, for a link of {mbps} Mbit/s")
                 }
+                ("xdp", None) => "over UDP, by AF_XDP".to_owned(),
+                ("xdp", Some(mbps)) => format!("over UDP, by AF_XDP, for a link of {mbps} Mbit/s"),
                 (_, None) => "over UDP".to_owned(),
                 (_, Some(mbps)) => format!("over UDP, for a link of {mbps} Mbit/s"),
             },
