@@ -318,6 +318,67 @@ fn only_what_is_for_us_comes_in() {
     }
 }
 
+/// A frame to `v0` and [`V4`]'s first address: behind this tag, with this UDP checksum, and six bytes in UDP.
+fn frame(mac: [u8; 6], tag: Option<u16>, checksum: u16, payload: &[u8; 6]) -> Vec<u8> {
+    let mut frame = [&mac[..], &[2, 0, 0, 0, 0, 9]].concat();
+    frame.extend(tag.iter().flat_map(|tag| [[0x81, 0], tag.to_be_bytes()].concat()));
+    frame.extend([8, 0, 0x45, 0, 0, 34, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 146, 0, 2, 10, 146, 0, 1]);
+    let ip_at = frame.len() - 20;
+    let words = frame[ip_at..].chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]])));
+    let sum: u32 = words.sum();
+    frame[ip_at + 10..ip_at + 12].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+    frame.extend([5_000, PORT, 14, checksum].map(u16::to_be_bytes).as_flattened());
+    [&frame[..], payload].concat()
+}
+
+/// Sends frames as they are by `v1`.
+fn send_frames(frames: &[Vec<u8>]) {
+    let socket = socket2::Socket::new(socket2::Domain::PACKET, socket2::Type::RAW, None).unwrap();
+    // SAFETY: takes a name that ends with a zero byte.
+    let index = unsafe { libc::if_nametoindex(c"v1".as_ptr()) };
+    // SAFETY: all-zero bytes are a value of the structure, whose length is passed with it; the kernel reads the frame.
+    unsafe {
+        let mut to: libc::sockaddr_ll = std::mem::zeroed();
+        (to.sll_family, to.sll_ifindex) = (libc::AF_PACKET as u16, index as i32);
+        let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+        for frame in frames {
+            let sent =
+                libc::sendto(fd, frame.as_ptr().cast(), frame.len(), 0, (&raw const to).cast(), length);
+            assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
+        }
+    }
+}
+
+#[test]
+fn frames_of_a_vlan_are_another_devices_and_damaged_ones_are_counted() {
+    let Some(namespaces) = pair(1_500) else { return };
+    let mut a = namespaces[0].run(|| open(Carrier::Udp, V4[0]));
+    let mac = mac_of(&namespaces[0]);
+    namespaces[1].run(move || {
+        send_frames(&[
+            frame(mac, Some(5), 0, b"VLAN 5"),
+            frame(mac, None, 0x1234, b"broken"),
+            frame([2, 0, 0, 0, 0, 7], None, 0, b"others"),
+            frame(mac, Some(0), 0, b"tagged"),
+            frame(mac, None, 0, b"simple"),
+        ]);
+    });
+    let got: Vec<Vec<u8>> = receive_packets(&mut a, 2).into_iter().map(|(_, packet)| packet).collect();
+    assert_eq!(got, [b"tagged", b"simple"], "one has a priority, but no VLAN");
+    assert_eq!((a.stats().damaged, a.stats().packets_in), (1, 2));
+}
+
+/// The Ethernet address of `v0`, as `ip` tells it.
+fn mac_of(namespace: &Namespace) -> [u8; 6] {
+    let output =
+        namespace.run(|| std::process::Command::new("ip").args(["-br", "link", "show", "v0"]).output());
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    let mac = text.split_whitespace().find(|word| word.matches(':').count() == 5).unwrap();
+    let bytes: Vec<u8> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    bytes.try_into().unwrap()
+}
+
 #[test]
 fn a_port_that_nobody_has_is_reported() {
     // PEER-4

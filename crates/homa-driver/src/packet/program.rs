@@ -1,8 +1,9 @@
 //! Which frames come into the ring, as a program of the kernel's classic packet filter.
 //!
-//! The program sees a frame from its Ethernet header on, without a VLAN tag: the kernel has taken it off. What it lets through
-//! is for this host (never what another host's frames or our own would be), of our protocol, to our address, and no
-//! fragment; over UDP to our port. The rest is left to the kernel's own stack, which sees every frame anyway.
+//! The program sees a frame from its Ethernet header on, without a VLAN tag: the kernel has taken it off and keeps it beside.
+//! What it lets through is for this host (never what another host's frames or our own would be) and for no VLAN, which is
+//! another device; of our protocol, to our address, and no fragment; over UDP to our port. The rest is left to the kernel's
+//! own stack, which sees every frame anyway.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,6 +18,8 @@ const IP_AT: u32 = ETHERNET_BYTES as u32;
 /// The kind of a frame that is for this host (PACKET_HOST).
 const FOR_US: u32 = 0;
 const FRAGMENT_BITS: u32 = 0x3fff;
+/// Of a VLAN tag: which VLAN, where 0 is none.
+const VLAN_BITS: u32 = 0xfff;
 /// More than any frame has.
 const WHOLE: u32 = 0x4_0000;
 
@@ -38,8 +41,16 @@ fn must_be(k: u32) -> [Instruction; 2] {
 /// The program for frames to this end. `filter`: which of them, by Homa port, over IP itself.
 pub(super) fn build(carrier: Carrier, local: SocketAddr, filter: Option<&ReceiveFilter>) -> Vec<Instruction> {
     let kind_at = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
-    let mut program = vec![plain(LOAD_BYTE, kind_at)];
+    let vlan_at = (libc::SKF_AD_OFF + libc::SKF_AD_VLAN_TAG) as u32;
+    let ether_type = if local.is_ipv4() { libc::ETH_P_IP } else { libc::ETH_P_IPV6 };
+    // First what most frames that are not ours differ in: the socket has all of the device's.
+    let mut program = vec![plain(LOAD_HALF, IP_AT - 2)];
+    program.extend(must_be(ether_type as u32));
+    program.push(plain(LOAD_BYTE, kind_at));
     program.extend(must_be(FOR_US));
+    program.push(plain(LOAD_HALF, vlan_at));
+    program.push(Instruction { code: IF_ANY_BIT, if_true: 0, if_false: 1, k: VLAN_BITS });
+    program.push(plain(program::RETURN_NUMBER, 0));
     let protocol_at = IP_AT + if local.is_ipv4() { 9 } else { 6 };
     program.push(plain(LOAD_BYTE, protocol_at));
     program.extend(must_be(carrier.protocol().into()));
