@@ -65,7 +65,8 @@ pub enum Refusal {
     },
 }
 
-/// A path for packets. It has one owner, never waits, and never fragments.
+/// A path for packets. It has one owner, never waits, and never fragments. (Drivers of a network device wait for a new peer's
+/// Ethernet address, a few milliseconds at most and within a budget of time.)
 ///
 /// What befalls one packet or one peer on the way out is counted in [`Driver::stats`], as on any network a loss that the
 /// protocol repairs; the `io::Error`s of [`Driver::send`] and [`Driver::receive`] mean that the path itself is of no more use.
