@@ -96,6 +96,8 @@ pub(crate) struct ServerPort {
     pub(crate) tasks: TaskQueue,
     /// Where requests are offered to threads that wait at other endpoints.
     pub(crate) board: Option<Arc<Board>>,
+    /// Somebody who waits here was woken by another endpoint's call for help, and nobody has looked since.
+    pub(crate) roused: bool,
     /// Requests taken, or sought in vain.
     pub(crate) takes: u32,
     /// RPCs answered whose answer is not acknowledged yet.

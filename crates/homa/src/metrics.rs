@@ -76,6 +76,10 @@ counts! {
     driver_failures,
     /// Packets handed to the endpoint that owns their RPC by another one, to which they came.
     misdirected_packets,
+    /// Times that a request had nobody at its endpoint to take it, and somebody who may wait at another one was looked for.
+    help_calls,
+    /// Requests of an endpoint taken by a thread or task that waited at another one.
+    taken_elsewhere,
     /// Pieces of what endpoints have for each other that were dropped because the other one was too far behind.
     mail_dropped,
     /// Times that an endpoint's mailbox was locked, to put something in or take it out.

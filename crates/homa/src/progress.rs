@@ -78,6 +78,11 @@ impl Core {
         }
     }
 
+    /// Whether the progress thread looks after the network within a tick, if it is told to.
+    pub(crate) fn progress_can_watch(&self) -> bool {
+        matches!(self.progress.state, State::Parked | State::Watching)
+    }
+
     pub(crate) fn ring_progress(&mut self) {
         if !self.progress.rung && self.progress.state != State::Absent {
             self.progress.rung = true;
@@ -104,6 +109,7 @@ impl Core {
         // When others have driven since it slept on the descriptor, their packets shall not go on waking it.
         let goes_on = matches!(self.progress.state, State::Driving { .. })
             && self.last_driven == self.progress.drove_at;
+        let unserved = self.call_late(now);
         let alone = !cared_for && (neglected || goes_on);
         if alone && !self.hand_over_late(now) {
             return self.progress_drives(now);
@@ -120,7 +126,7 @@ impl Core {
             }
             self.summon();
         }
-        if active || !cared_for {
+        if active || unserved || !cared_for {
             self.progress.state = State::Watching;
             // A tick after the last round, and no more often than eight times a tick.
             let next = (self.last_driven + Progress::TICK_NS).max(now + Progress::TICK_NS / 8);

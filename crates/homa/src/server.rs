@@ -84,6 +84,10 @@ impl PortHandle {
             marked &= !(1 << endpoint);
             let mut core = self.shared(endpoint).lock();
             let taken = take(&mut core, self, endpoint);
+            core.counts.taken_elsewhere += u64::from(matches!(taken, Some(Ok(_))));
+            if core.waiting.help.is_tried() {
+                core.waiting.help.over(self.shared(endpoint).now());
+            }
             core.pass_on(self.servers[endpoint]);
             if taken.is_some() {
                 return taken;
@@ -182,15 +186,16 @@ fn find(core: &mut Core, port: &Arc<PortHandle>, home: usize) -> Option<Found> {
     if core.life != Life::Open {
         return Some(Found::Here(Err(RecvError::Closed)));
     }
-    // First the announcement, then the look: see the module of the board.
-    board.announce(home);
-    let marked = board.elsewhere(home);
-    let takes = &mut core.servers[server].takes;
-    *takes = takes.wrapping_add(u32::from(marked != 0));
-    if marked != 0 && takes.is_multiple_of(LOOK_ELSEWHERE) {
+    let entry = &mut core.servers[server];
+    let marked = board.look(home, &mut entry.roused);
+    entry.takes = entry.takes.wrapping_add(u32::from(marked != 0));
+    if marked != 0 && entry.takes.is_multiple_of(LOOK_ELSEWHERE) {
         return Some(Found::Elsewhere(marked));
     }
     if let Some(taken) = take(core, port, home) {
+        if core.waiting.help.is_tried() {
+            core.waiting.help.over(port.shared(home).now());
+        }
         core.waiting.taken = Some(server);
         return Some(Found::Here(taken));
     }
@@ -262,6 +267,9 @@ impl Drop for Place<'_> {
         let waker = entry.tasks.forget(id);
         if waker.is_none() {
             // It was woken for a request that it will not take: the next one in line shall.
+            if let Some(board) = &self.port.board {
+                board.end_call(&mut entry.roused);
+            }
             core.waiting.note_ready(WaitOn::Requests(server));
             core.summon();
             core.pass_on(server);

@@ -136,12 +136,13 @@ impl TaskQueue {
     }
 }
 
-/// Whether a thread that stops leading should wake another to lead. That costs some 13 us, and is wasted where the thread is
+/// Whether to wake a sleeping thread for what a busy one may soon do. The example is the lead; the same is asked of a request at an
+/// endpoint whose threads are all busy ([`Board`]). Whether a thread that stops leading should wake another to lead: that costs some 13 us, and is wasted where the thread is
 /// soon back, as that of a server with short handlers is. So the lead is left empty as long as experience says that somebody
 /// comes back sooner than a wake-up takes. Where that proves wrong, the progress thread finds the lead empty within a
 /// millisecond, and the lead is handed over for a while; each time it proves wrong, twice as long.
 #[derive(Debug)]
-struct Patience {
+pub(crate) struct Patience {
     /// When the lead was left empty although followers wait.
     empty_since: Option<Time>,
     /// How many times more the lead is handed over without trying.
@@ -167,17 +168,22 @@ impl Patience {
     const GOOD_STREAK: u32 = 1_000;
 
     /// Whether the lead may be left empty now.
-    fn try_it(&mut self, now: Time) -> bool {
+    pub(crate) fn try_it(&mut self, now: Time) -> bool {
         if self.hand_over > 0 {
             self.hand_over -= 1;
             return false;
         }
-        self.empty_since = Some(now);
+        self.empty_since.get_or_insert(now);
         true
     }
 
+    /// Whether it is being tried.
+    pub(crate) fn is_tried(&self) -> bool {
+        self.empty_since.is_some()
+    }
+
     /// Somebody leads again.
-    fn over(&mut self, now: Time) {
+    pub(crate) fn over(&mut self, now: Time) {
         let Some(since) = self.empty_since.take() else { return };
         if now.since(since) > Patience::WORTH_NS {
             self.streak = 0;
@@ -208,6 +214,8 @@ pub(crate) struct Waiting {
     /// A request of this server port was taken, and more may lie there or elsewhere.
     pub(crate) taken: Option<usize>,
     patience: Patience,
+    /// The same for requests that nobody here waits for.
+    pub(crate) help: Patience,
     /// What became ready since the last call of [`Core::summon`], once per item.
     ready: Vec<WaitOn>,
     /// Whom to wake when the lock is given back.

@@ -4,26 +4,31 @@
 //! and nobody at hand for it marks itself in `surplus` and calls for help: one of those who wait elsewhere is woken. In the
 //! steady state each endpoint has threads of its own, and nothing is written here.
 //!
+//! Most busy threads are soon back, and a wake-up costs more than they take. So a mark alone calls nobody, as long as experience
+//! says so: threads that poll at other endpoints see it at once, and the endpoint's own come back. The call is then made by the
+//! endpoint's progress thread, within a millisecond, and for a while at once ([`Patience`](crate::wait::Patience)). With a call
+//! for each request that found all threads of its endpoint busy, a loaded server made more than one per RPC, each of
+//! which takes the lock of another endpoint.
+//!
 //! # Why nothing is stranded
-//! Let a request lie in the queue of endpoint E. It was noted ready under E's lock, and whoever gave that lock back woke a thread
-//! or task that waits at E, or marked E here. While E is marked, one of these holds:
-//! - A thread or task was woken for it and has not looked yet. Whoever was woken looks here before it waits again.
-//! - When E was marked nobody waited. Whoever comes to wait later looks here before it sleeps.
+//! Let a request lie in the queue of endpoint E, and nobody be on the way who waits there. It was noted ready under E's lock, and
+//! whoever gave that lock back woke a thread or task of E, or marked E; whoever takes one of several and leaves some behind marks
+//! E, too ([`Core::pass_on`]). While E has such a request its progress thread does not rest: it looks once a tick, marks E, and calls. So
+//! it is enough that a call finds somebody if anybody sleeps:
+//! - Who goes to sleep at H announces H in `waiting` and then looks at `surplus`, both under the hold of H's lock in which it enters
+//!   H's list of sleepers. A caller looks there under the same lock: before that hold, and then its mark is seen in it; or
+//!   after it, and it finds the sleeper. (An announcement stands until a caller finds nobody at H.)
+//! - While a call is on its way (`called`) no second one is made. It ends when the one who was woken looks, or when nobody was
+//!   found: first `called` is withdrawn, then `surplus` is looked at again, so that a mark made meanwhile is seen.
 //!
-//! Marking and waiting cannot miss each other. Who waits at H announces itself in `waiting` before it looks at `surplus`; who marks
-//! does so before it looks at `waiting`; all four are sequentially consistent. An announcement is left standing after the wait,
-//! since it would be made anew a moment later, and taken back by whoever calls and finds nobody there, under H's lock. That is why
-//! the announcement is made, or found made, under the same hold of H's lock as the look at `surplus` and the entry in H's list of
-//! sleepers: who calls comes either before that hold, and then its mark is seen in it, or after it, and finds the sleeper.
-//!
-//! Whoever was woken may find a request at its own endpoint first, or take one of several. So whoever takes a request, and sees
-//! that there are more than those who are on their way will take, passes the word on ([`Core::pass_on`]). A mark is removed when
-//! the queue is empty, under E's lock.
+//! All of these are sequentially consistent. A mark is removed when the queue is empty, under E's lock.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use homa_proto::Time;
 
 use crate::core::Core;
 use crate::siblings::Siblings;
@@ -38,6 +43,8 @@ pub(crate) struct Board {
     surplus: AtomicU64,
     /// A bit for each endpoint where somebody waits, or waited a moment ago.
     waiting: AtomicU64,
+    /// A call for help is on its way.
+    called: AtomicBool,
 }
 
 impl fmt::Debug for Board {
@@ -53,55 +60,71 @@ impl Board {
     /// For a port that is open in all endpoints, under these indices.
     pub(crate) fn new(siblings: Arc<Siblings>, servers: &[usize]) -> Board {
         let (surplus, waiting) = (AtomicU64::new(0), AtomicU64::new(0));
-        Board { siblings, servers: servers.to_vec(), surplus, waiting }
+        Board { siblings, servers: servers.to_vec(), surplus, waiting, called: AtomicBool::new(false) }
     }
 
-    /// Announces that somebody waits at `endpoint`. The caller has its lock.
-    pub(crate) fn announce(&self, endpoint: usize) {
+    /// What somebody does who may wait at `endpoint`, and has its lock: it announces itself, ends the call for help if one was
+    /// heard here, and sees which other endpoints have requests for anybody, a bit for each.
+    pub(crate) fn look(&self, endpoint: usize, roused: &mut bool) -> u64 {
         if self.waiting.load(SeqCst) & 1 << endpoint == 0 {
             self.waiting.fetch_or(1 << endpoint, SeqCst);
         }
-    }
-
-    /// Endpoints other than this one that have requests for anybody, a bit for each.
-    pub(crate) fn elsewhere(&self, endpoint: usize) -> u64 {
+        self.end_call(roused);
         self.surplus.load(SeqCst) & !(1 << endpoint)
     }
 
-    fn waits_elsewhere(&self, endpoint: usize) -> bool {
-        self.waiting.load(SeqCst) & !(1 << endpoint) != 0
+    /// Ends the call for help if one was heard here. Whoever does this looks at what there is, or has others called.
+    pub(crate) fn end_call(&self, roused: &mut bool) {
+        if std::mem::take(roused) {
+            self.called.store(false, SeqCst);
+        }
     }
 
-    /// Marks an endpoint; whether somebody may wait elsewhere. The caller has its lock.
-    fn mark(&self, endpoint: usize) -> bool {
+    /// Marks an endpoint. The caller has its lock.
+    fn mark(&self, endpoint: usize) {
         if self.surplus.load(SeqCst) & 1 << endpoint == 0 {
             self.surplus.fetch_or(1 << endpoint, SeqCst);
         }
-        self.waits_elsewhere(endpoint)
     }
 
     /// Removes the mark of an endpoint whose queue is empty. The caller has its lock.
-    pub(crate) fn unmark(&self, endpoint: usize) {
+    fn unmark(&self, endpoint: usize) {
         if self.surplus.load(SeqCst) & 1 << endpoint != 0 {
             self.surplus.fetch_and(!(1 << endpoint), SeqCst);
         }
     }
 
-    /// Wakes one of those who wait at another endpoint than `from`. The caller has no lock.
+    /// Whether to call for help: there is something for it, somebody may hear it, and no other call is on its way.
+    fn must_call(&self) -> bool {
+        self.surplus.load(SeqCst) != 0 && !self.called.load(SeqCst) && self.waiting.load(SeqCst) != 0
+    }
+
+    /// Wakes one of those who wait, at another endpoint than `from` if there is one. The caller has no lock.
     pub(crate) fn call_help(&self, from: usize) {
-        let servers = &self.servers;
-        for turn in 1..servers.len() {
-            let endpoint = (from + turn) % servers.len();
-            if self.waiting.load(SeqCst) & 1 << endpoint == 0 {
-                continue;
-            }
-            let Some(shared) = self.siblings.member(endpoint) else { continue };
-            let mut core = shared.lock();
-            if core.rouse(WaitOn::Requests(servers[endpoint])) {
+        while self.must_call() && !self.called.swap(true, SeqCst) {
+            if (1..=self.servers.len()).any(|turn| self.call_at((from + turn) % self.servers.len())) {
                 return;
             }
+            self.called.store(false, SeqCst);
+        }
+    }
+
+    /// Wakes one of those who wait at this endpoint, if any does.
+    fn call_at(&self, endpoint: usize) -> bool {
+        if self.waiting.load(SeqCst) & 1 << endpoint == 0 {
+            return false;
+        }
+        let Some(shared) = self.siblings.member(endpoint) else { return false };
+        let mut core = shared.lock();
+        let server = self.servers[endpoint];
+        let found = core.rouse(WaitOn::Requests(server));
+        if let Some(port) = core.servers.get_mut(server).filter(|_| found) {
+            port.roused = true;
+        }
+        if !found {
             self.waiting.fetch_and(!(1 << endpoint), SeqCst);
         }
+        found
     }
 }
 
@@ -110,9 +133,45 @@ impl Core {
     pub(crate) fn offer(&mut self, on: WaitOn) {
         let (WaitOn::Requests(server), Some(kin)) = (on, &self.kin) else { return };
         let Some(board) = self.servers.get(server).and_then(|server| server.board.as_ref()) else { return };
-        if board.mark(kin.index) {
-            self.waiting.wakes.push(Wake::Help(Arc::clone(board), kin.index));
+        let (board, index) = (Arc::clone(board), kin.index);
+        board.mark(index);
+        self.call_when_due(board, index);
+    }
+
+    /// Has help called now, or later if nobody comes.
+    fn call_when_due(&mut self, board: Arc<Board>, index: usize) {
+        if !board.must_call() {
+            return;
         }
+        if self.progress_can_watch() && self.waiting.help.try_it(self.last_driven) {
+            self.progress_must_watch();
+            return;
+        }
+        self.counts.help_calls += 1;
+        self.waiting.wakes.push(Wake::Help(board, index));
+    }
+
+    /// Calls help for requests that nobody came for; whether there are any. For the progress thread, once a tick.
+    pub(crate) fn call_late(&mut self, now: Time) -> bool {
+        let Some(kin) = &self.kin else { return false };
+        let index = kin.index;
+        let mut any = false;
+        for (server, port) in &self.servers {
+            let on = WaitOn::Requests(server);
+            let Some(board) = &port.board else { continue };
+            if Core::queue_len(port) == 0 || self.waiting.is_expected(on) {
+                continue;
+            }
+            any = true;
+            board.mark(index);
+            if board.must_call() {
+                // Whoever comes for it now comes late.
+                self.waiting.help.over(now);
+                self.counts.help_calls += 1;
+                self.waiting.wakes.push(Wake::Help(Arc::clone(board), index));
+            }
+        }
+        any
     }
 
     /// What is done after a request was taken: if more lie here than those who are on their way will take, or some lie at other
@@ -124,11 +183,10 @@ impl Core {
         let index = kin.index;
         if !self.has_item(on) {
             board.unmark(index);
-            if board.elsewhere(index) != 0 && board.waits_elsewhere(index) {
-                self.waiting.wakes.push(Wake::Help(Arc::clone(board), index));
-            }
         } else if !self.waiting.is_expected(on) {
-            self.offer(on);
+            board.mark(index);
         }
+        let board = Arc::clone(board);
+        self.call_when_due(board, index);
     }
 }

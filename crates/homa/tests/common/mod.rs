@@ -11,7 +11,9 @@ use homa::{Bytes, Host, HostConfig, Metrics, RecvError, Server, ServerAddr};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn config() -> HostConfig {
-    HostConfig { bind: SocketAddr::from(([127, 0, 0, 1], 0)), ..HostConfig::default() }
+    // The same tests are part of another program, for hosts of two endpoints.
+    let endpoints = if module_path!().starts_with("two_endpoints::") { 2 } else { 1 };
+    HostConfig { bind: SocketAddr::from(([127, 0, 0, 1], 0)), endpoints, ..HostConfig::default() }
 }
 
 pub fn host() -> Host {
