@@ -182,6 +182,10 @@ pub struct ServeArgs {
     /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
     #[arg(long, value_name = "US", default_value_t = DEFAULT_POLL_US, value_parser = poll_us)]
     pub poll_us: u64,
+    /// Endpoints of the Homa host, each with a socket, a lock and its part of the RPCs: about one per core that the network
+    /// may fill. Only with --driver udp
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub endpoints: u16,
     /// Largest request, bytes
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_MAX_MESSAGE, value_parser = message_bytes)]
     pub max_message: u32,
@@ -430,6 +434,10 @@ pub struct BenchArgs {
     /// Client hosts, all in this process; each has its own address (so that over raw IP, with --servers, there is one)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub clients: u16,
+    /// Endpoints of each Homa host, of the clients and of the servers that the bench starts, between which its ports and RPCs are
+    /// divided. Only with --driver udp
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub endpoints: u16,
     /// Client ports per client host [default: 4, but 1 with --outstanding]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub ports: Option<u16>,
@@ -620,6 +628,8 @@ mod tests {
             ("--link-mbps", "0"),
             ("--duration", "inf"),
             ("--ports", "0"),
+            ("--endpoints", "0"),
+            ("--endpoints", "65"),
         ] {
             assert!(parse(&["homa", "bench", option, value]).is_err(), "{option} {value}");
         }

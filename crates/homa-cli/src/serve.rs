@@ -336,6 +336,7 @@ impl HomaServer {
         let poll = Duration::from_micros(args.poll_us);
         let mut config = host_config(args.driver, bind, args.max_message, poll);
         config.protocol.link_mbps = args.link_mbps;
+        config.endpoints = args.endpoints.into();
         on_device(&mut config, args.interface.as_deref(), args.queues.as_ref());
         let host = Host::bind(config).with_context(|| match args.driver {
             Driver::Udp => format!("cannot serve Homa at UDP {bind}"),

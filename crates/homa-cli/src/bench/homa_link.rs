@@ -64,6 +64,7 @@ fn bind(plan: &Plan, servers: &[ServerAddr], number: u16) -> Result<Arc<Host>> {
     let bind = client_bind(driver, to, number as u8);
     let mut config = host_config(driver, bind, plan.workload.max_bytes(), plan.poll());
     config.protocol.link_mbps = plan.args.link_mbps;
+    config.endpoints = plan.args.endpoints.into();
     Host::bind(config).map(Arc::new).context("cannot make a Homa client")
 }
 

@@ -172,6 +172,7 @@ impl Plan {
             driver: args.driver.name(),
             servers: args.servers.clone(),
             clients: args.clients,
+            endpoints: args.endpoints,
             ports: self.client_ports,
             client_threads: self.ports.len(),
             port_receivers: args.port_receivers,

@@ -61,6 +61,8 @@ pub struct Config {
     pub servers: Vec<String>,
     /// Client hosts.
     pub clients: u16,
+    /// Endpoints of each Homa host, save remote ones.
+    pub endpoints: u16,
     /// Client ports per client host.
     pub ports: u16,
     /// Threads that drive the client ports.

@@ -101,6 +101,7 @@ fn options(plan: &Plan, protocol: Protocol) -> ServerOptions {
         bind: SocketAddr::from((ip, 0)),
         ports: args.server_ports,
         threads: args.server_threads,
+        endpoints: args.endpoints,
         poll: plan.poll(),
         max_message: plan.workload.max_bytes(),
         link_mbps: args.link_mbps,
@@ -122,6 +123,8 @@ pub struct ServerOptions {
     pub ports: u16,
     /// Threads.
     pub threads: u16,
+    /// Endpoints of the Homa host.
+    pub endpoints: u16,
     /// How long an idle thread polls before it sleeps.
     pub poll: Duration,
     /// Largest request in bytes.
@@ -151,6 +154,7 @@ impl ServerProcess {
         command.arg(format!("--driver={}", options.driver.name()));
         command.arg(format!("--server-ports={}", options.ports));
         command.arg(format!("--server-threads={}", options.threads));
+        command.arg(format!("--endpoints={}", options.endpoints));
         command.arg(format!("--poll-us={}", options.poll.as_micros()));
         command.arg(format!("--max-message={}", options.max_message));
         if let Some(mbps) = options.link_mbps {

@@ -290,6 +290,7 @@ impl Bench {
             max_message,
             link_mbps: None,
             one_way: phase == Phase::Bulk,
+            endpoints: 1,
             no_offload: !subject.offload,
         };
         self.place.enter_servers()?;
