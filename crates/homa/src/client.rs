@@ -1,6 +1,5 @@
 //! Calling.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::Pin;
@@ -68,6 +67,7 @@ impl Client {
         let mut core = self.shared().lock();
         let owner = Owner::Ticket(Ticket::default());
         let call = core.start_call(now, self.port.client, to, request, owner, step)?;
+        core.flush(now);
         let &Call { rpc, to, .. } = &core.calls[call];
         Ok((core, Pending { client: self.clone(), call, rpc, to, over: false }))
     }
@@ -144,8 +144,35 @@ impl Client {
         let mut core = self.shared().lock();
         let owner = Owner::Queue { client: self.port.client, cookie };
         core.start_call(now, self.port.client, to, request.into(), owner, 0)?;
+        core.flush(now);
         core.after_work(now);
         Ok(())
+    }
+
+    /// Starts several calls as [`submit`](Client::submit) does, each a server, a request and a cookie, and leaves `calls` empty.
+    /// They go out together, which costs a fraction of what one by one costs, most of all where their requests are short and of
+    /// the same length. A call that is not taken is told to `refused`, with its cookie, once all others have been sent.
+    pub fn submit_all(
+        &self,
+        calls: &mut Vec<(ServerAddr, Bytes, u64)>,
+        mut refused: impl FnMut(u64, CallError),
+    ) {
+        if calls.is_empty() {
+            return;
+        }
+        let now = self.shared().now();
+        let mut errors = Vec::new();
+        let mut core = self.shared().lock();
+        for (to, request, cookie) in calls.drain(..) {
+            let owner = Owner::Queue { client: self.port.client, cookie };
+            if let Err(error) = core.start_call(now, self.port.client, to, request, owner, 0) {
+                errors.push((cookie, error));
+            }
+        }
+        core.flush(now);
+        core.after_work(now);
+        drop(core);
+        errors.into_iter().for_each(|(cookie, error)| refused(cookie, error));
     }
 
     /// Waits for the end of a submitted call: for ever, or for at most `timeout`; zero only looks. `None` when the time has
@@ -169,18 +196,22 @@ impl Client {
         .flatten()
     }
 
-    /// Takes up to `max` completions that are there, without waiting.
-    pub fn take_completions(&self, max: usize) -> VecDeque<Completion> {
-        let now = self.shared().now();
+    /// Waits as [`recv_completion`](Client::recv_completion) does, then appends all that are there to `completions`, at most
+    /// `max`. Returns how many.
+    pub fn recv_completions(
+        &self,
+        timeout: Option<Duration>,
+        max: usize,
+        completions: &mut Vec<Completion>,
+    ) -> usize {
+        let Some(first) = self.recv_completion(timeout).filter(|_| max > 0) else { return 0 };
+        let before = completions.len();
+        completions.push(first);
         let mut core = self.shared().lock();
-        if core.clients[self.port.client].completions.is_empty() {
-            core.drive(now);
-        }
-        let completions = &mut core.clients[self.port.client].completions;
-        let rest = completions.split_off(max.min(completions.len()));
-        let taken = mem::replace(completions, rest);
-        core.leave(now);
-        taken
+        let queue = &mut core.clients[self.port.client].completions;
+        let more = queue.len().min(max - 1);
+        completions.extend(queue.drain(..more));
+        completions.len() - before
     }
 }
 

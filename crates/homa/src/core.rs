@@ -228,7 +228,7 @@ impl Core {
         Ok(self.clients.insert(ClientPort { port, completions: VecDeque::new(), open: 0, closed: false }))
     }
 
-    /// Starts a call and sends what may be sent of it at once.
+    /// Starts a call. The caller flushes.
     pub(crate) fn start_call(
         &mut self,
         now: Time,
@@ -270,7 +270,6 @@ impl Core {
         }
         self.note_peer(now, to.host);
         self.buffers.open_call(rpc, call, request);
-        self.flush(now);
         Ok(call)
     }
 
@@ -431,7 +430,7 @@ impl Core {
         }
     }
 
-    /// Sends the answer to a request.
+    /// Takes the answer to a request. The caller flushes.
     pub(crate) fn answer(
         &mut self,
         now: Time,
@@ -455,7 +454,6 @@ impl Core {
         self.servers[server].answered += 1;
         self.note_peer(now, peer);
         self.buffers.set_outgoing(rpc, response);
-        self.flush(now);
         Ok(())
     }
 

@@ -5,13 +5,13 @@ mod common;
 use std::thread;
 
 use common::{Echo, PATIENCE, config, host, message, until_idle};
-use homa::{Bytes, HostConfig, ServerAddr};
+use homa::{Bytes, CallError, Host, HostConfig, Rpc, ServerAddr};
 
 const SIZES: [usize; 8] = [1, 8, 100, 1_400, 1_425, 40_001, 100_000, 1_000_000];
 
 fn echo_of_all_sizes(config: HostConfig) {
     let echo = Echo::with(config.clone(), 1);
-    let host = homa::Host::bind(config).unwrap();
+    let host = Host::bind(config).unwrap();
     let client = host.client().unwrap();
     for (tag, size) in SIZES.into_iter().enumerate() {
         let request = message(size, tag as u64);
@@ -205,4 +205,75 @@ fn a_host_calls_its_own_server() {
     let answer = thread::spawn(move || server.recv().unwrap().reply("self").unwrap());
     assert_eq!(host.client().unwrap().call(to, "who?"), Ok(Bytes::from("self")));
     answer.join().unwrap();
+}
+
+#[test]
+fn calls_and_answers_in_batches_are_each_answered_once_and_right() {
+    const CALLS: u64 = 5_000;
+    let server_host = host();
+    let (one, other) = (server_host.server(99).unwrap(), server_host.server(98).unwrap());
+    let to = [99, 98].map(|port| ServerAddr::new(server_host.local_addr(), port));
+    let servers = [one, other].map(|server| {
+        thread::spawn(move || {
+            let (mut requests, mut replies, mut batches) = (Vec::new(), Vec::new(), 0_u64);
+            while server.recv_all(20, &mut requests).is_ok() {
+                assert!((1..=20).contains(&requests.len()));
+                batches += 1;
+                replies.extend(requests.drain(..).map(|mut rpc| {
+                    let request = rpc.take_request();
+                    (rpc, request)
+                }));
+                Rpc::reply_all(&mut replies, |error| panic!("{error}"));
+                assert!(replies.is_empty());
+            }
+            batches
+        })
+    });
+    let client_host = host();
+    let client = client_host.client().unwrap();
+    let (mut calls, mut completions, mut next, mut seen) =
+        (Vec::new(), Vec::new(), 0, vec![0; CALLS as usize]);
+    let mut open = 0;
+    while next < CALLS || open > 0 {
+        while next < CALLS && open < 64 {
+            // Some lengths are equal, and some are of several packets.
+            let length = if next % 50 == 7 { 100_000 } else { 100 + (next % 3) as usize };
+            calls.push((to[(next % 2) as usize], message(length, next), next));
+            (next, open) = (next + 1, open + 1);
+        }
+        client.submit_all(&mut calls, |cookie, error| panic!("{cookie}: {error}"));
+        let count = client.recv_completions(Some(PATIENCE), 100, &mut completions);
+        assert!(count > 0 && count == completions.len());
+        for completion in completions.drain(..) {
+            let response = completion.result.unwrap();
+            assert_eq!(response, message(response.len(), completion.cookie));
+            seen[completion.cookie as usize] += 1;
+            open -= 1;
+        }
+    }
+    assert!(seen.iter().all(|&times| times == 1));
+    drop(server_host);
+    let batches: u64 = servers.into_iter().map(|server| server.join().unwrap()).sum();
+    assert!((CALLS / 20..CALLS).contains(&batches), "{batches} batches");
+}
+
+#[test]
+fn a_refused_call_of_a_batch_is_told_and_the_others_go_out() {
+    let echo = Echo::new(1);
+    let host = Host::bind(HostConfig { max_completions: 3, ..config() }).unwrap();
+    let client = host.client().unwrap();
+    let mut calls: Vec<_> = (0..5).map(|cookie| (echo.to, Bytes::from_static(b"x"), cookie)).collect();
+    let mut refused = Vec::new();
+    client.submit_all(&mut calls, |cookie, error| refused.push((cookie, error)));
+    assert_eq!(refused.iter().map(|(cookie, _)| *cookie).collect::<Vec<_>>(), [3, 4]);
+    assert!(
+        matches!(refused[0].1, CallError::LimitReached { name: "max_completions" }),
+        "{:?}",
+        refused[0].1
+    );
+    let mut completions = Vec::new();
+    while completions.len() < 3 {
+        assert!(client.recv_completions(Some(PATIENCE), 2, &mut completions) <= 2);
+    }
+    assert!(completions.iter().all(|completion| completion.result.is_ok()));
 }

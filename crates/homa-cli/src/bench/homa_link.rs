@@ -71,6 +71,12 @@ fn bind(plan: &Plan, servers: &[ServerAddr], number: u16) -> Result<Arc<Host>> {
 /// See the module.
 struct HomaLink {
     clients: Vec<Client>,
+    /// What each port is to send with the next flush.
+    calls: Vec<Vec<(ServerAddr, Bytes, u64)>>,
+    /// What was refused there.
+    refused: Vec<Answer>,
+    /// Memory for what is taken from a port.
+    completions: Vec<Completion>,
     servers: Vec<ServerAddr>,
     /// Where answers come from if receiver threads take them.
     receivers: Option<mpsc::Receiver<Result<Answer, String>>>,
@@ -102,7 +108,17 @@ impl HomaLink {
         }
         let receivers = (receivers > 0).then_some(receiver);
         let servers = servers.to_vec();
-        Ok(HomaLink { clients, servers, receivers, spin: Spin::new(poll), gone, hosts })
+        Ok(HomaLink {
+            calls: clients.iter().map(|_| Vec::new()).collect(),
+            refused: Vec::new(),
+            completions: Vec::with_capacity(BATCH),
+            clients,
+            servers,
+            receivers,
+            spin: Spin::new(poll),
+            gone,
+            hosts,
+        })
     }
 
     /// Waits for what receiver threads have: polls first, as they do.
@@ -126,21 +142,34 @@ impl HomaLink {
 
 impl Link for HomaLink {
     fn submit(&mut self, port: usize, server: usize, cookie: u64, request: Bytes) -> Result<(), String> {
-        self.clients[port].submit(self.servers[server], request, cookie).map_err(|error| error.to_string())
+        self.calls[port].push((self.servers[server], request, cookie));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        for (client, calls) in self.clients.iter().zip(&mut self.calls) {
+            client.submit_all(calls, |cookie, error| {
+                let result = Err(error.to_string());
+                self.refused.push(Answer { cookie, at: Instant::now(), result });
+            });
+        }
+        Ok(())
     }
 
     fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
+        if !self.refused.is_empty() {
+            answers.append(&mut self.refused);
+            return Ok(());
+        }
         if self.receivers.is_some() {
             return self.receive_handed_over(wait, answers);
         }
         // One port: the host polls and sleeps by its own setting. Several: a thread cannot sleep on all of them, and the
         // generator does not ask it to.
-        if let ([client], false) = (&self.clients[..], wait.is_zero()) {
-            answers.extend(client.recv_completion(Some(wait)).map(answer));
-            return Ok(());
-        }
+        let wait = if self.clients.len() == 1 { wait } else { Duration::ZERO };
         for client in &self.clients {
-            answers.extend(client.take_completions(BATCH).into_iter().map(answer));
+            client.recv_completions(Some(wait), BATCH, &mut self.completions);
+            answers.extend(self.completions.drain(..).map(answer));
         }
         Ok(())
     }

@@ -19,11 +19,20 @@ pub struct Answer {
 
 /// The client ports that one thread drives, with their ways to all servers.
 pub trait Link: Send {
-    /// Starts an RPC from the client port with index `port` to the server port with index `server`. Never blocks.
+    /// Starts an RPC from the client port with index `port` to the server port with index `server`. Never blocks. It may wait
+    /// for [`Link::flush`] to go out with others.
     ///
     /// # Errors
     /// Why this RPC was not taken; no [`Answer`] comes for it then.
     fn submit(&mut self, port: usize, server: usize, cookie: u64, request: Bytes) -> Result<(), String>;
+
+    /// Sends what was submitted.
+    ///
+    /// # Errors
+    /// The whole link is broken: the run cannot go on.
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// Appends the answers that are there, and otherwise waits for one for at most `wait`; zero only looks. May return
     /// early with nothing.

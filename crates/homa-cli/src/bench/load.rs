@@ -193,6 +193,9 @@ impl<'a> Worker<'a> {
                 break;
             }
             let sent = self.send_due(now);
+            if sent {
+                self.link.flush()?;
+            }
             let wait = if sent { Duration::ZERO } else { self.idle_time(now) };
             self.link.receive(wait, &mut answers)?;
             if !sent && wait.is_zero() && answers.is_empty() {

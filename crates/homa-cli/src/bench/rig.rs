@@ -216,6 +216,10 @@ impl Link for Counted {
         Ok(())
     }
 
+    fn flush(&mut self) -> Result<()> {
+        self.link.flush()
+    }
+
     fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
         self.link.receive(wait, answers)
     }

@@ -121,6 +121,7 @@ fn one(link: &mut dyn Link, pattern: &Pattern, number: &mut u64, size: u32) -> R
     let mut answers = Vec::new();
     let begin = Instant::now();
     link.submit(0, 0, *number, pattern.request(*number, size)).map_err(|error| anyhow!(error))?;
+    link.flush()?;
     loop {
         link.receive(Duration::from_millis(100), &mut answers)?;
         if let Some(answer) = answers.pop() {

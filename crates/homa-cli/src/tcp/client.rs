@@ -131,10 +131,16 @@ impl Link for TcpLink {
         let flags = if self.config.one_way { ONE_WAY } else { 0 };
         let header = Header { length: request.len() as u32, flags, id: cookie };
         connection.writer.push(Frame { header, payload: request });
-        connection
-            .writer
-            .write(&mut connection.stream)
-            .map_err(|error| format!("{}: {error}", connection.addr))
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        for Connection { addr, stream, writer, .. } in &mut self.connections {
+            if writer.bytes() > 0 {
+                writer.write(stream).with_context(|| broken(*addr))?;
+            }
+        }
+        Ok(())
     }
 
     fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
@@ -309,6 +315,7 @@ mod tests {
             let length = if cookie % 4 == 0 { 1_000_000 } else { 1 + cookie as usize };
             let (port, server) = ((cookie % 2) as usize, (cookie / 2 % 2) as usize);
             link.submit(port, server, cookie, payload.slice(..length)).expect("taken");
+            link.flush().expect("sent");
             waiting.insert(cookie);
         }
         let mut answers = Vec::new();

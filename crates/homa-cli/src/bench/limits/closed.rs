@@ -116,6 +116,7 @@ pub fn run(link: &mut dyn Link, spec: &Spec<'_>, number: &mut u64) -> Result<Sam
         while open.len() < spec.outstanding {
             submit(link, spec, &mut open, number)?;
         }
+        link.flush()?;
         link.receive(end.saturating_duration_since(now).max(SHORTEST_WAIT), &mut answers)?;
         take(spec, &mut open, &mut answers, &mut sample, begin.is_some());
     }
