@@ -67,7 +67,7 @@ pub(crate) struct Buffers {
     slots: Vec<Slot>,
     /// RPCs that have ended, and whose slot a later packet of the same burst gave to another before the event that tells of
     /// the end was polled. Empty between drive calls.
-    displaced: Vec<(RpcKey, Held)>,
+    displaced: VecDeque<(RpcKey, Held)>,
     /// Buffers of ended RPCs. They are freed outside the lock, a bounded number at a time: a megabyte takes the kernel tens
     /// of microseconds, and the owner of a `Bytes` may be the application's own code.
     graves: VecDeque<Bytes>,
@@ -113,7 +113,7 @@ impl Buffers {
             let held = mem::take(&mut slot.held);
             slot.generation = rpc.generation;
             if held.role != Role::None || held.incoming.len() > 0 {
-                self.displaced.push((key, held));
+                self.displaced.push_back((key, held));
             }
         }
         &mut self.slots[index].held
@@ -220,10 +220,16 @@ impl Buffers {
 
     /// Ends the RPC: what it held will be freed.
     pub(crate) fn release(&mut self, rpc: RpcKey) {
-        let held = if let Some(at) = self.displaced.iter().position(|(key, _)| *key == rpc) {
-            self.displaced.swap_remove(at).1
-        } else if let Some(held) = self.held_mut(rpc) {
-            mem::take(held)
+        let index = rpc.slot as usize;
+        // The slot first: in a burst that ends many RPCs and begins as many, the displaced are many, and the one that ended first
+        // is their first.
+        let held = if self.slots.get(index).is_some_and(|slot| slot.generation == rpc.generation) {
+            mem::take(&mut self.slots[index].held)
+        } else if let Some(at) = self.displaced.iter().position(|(key, _)| *key == rpc) {
+            match self.displaced.remove(at) {
+                Some((_, held)) => held,
+                None => return,
+            }
         } else {
             return;
         };
@@ -245,7 +251,7 @@ impl Buffers {
         for slot in 0..self.slots.len() {
             self.release(RpcKey { slot: slot as u32, generation: self.slots[slot].generation });
         }
-        while let Some(&(rpc, _)) = self.displaced.first() {
+        while let Some(&(rpc, _)) = self.displaced.front() {
             self.release(rpc);
         }
     }

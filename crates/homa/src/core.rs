@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
+use foldhash::fast::FixedState;
 use homa_driver::{Driver, RxBurst};
 use homa_proto::{CallOptions, Endpoint, RpcKey, Time, Transmit};
 use slab::Slab;
@@ -120,7 +121,7 @@ pub(crate) struct Core {
     pub(crate) calls: Slab<Call>,
     pub(crate) clients: Slab<ClientPort>,
     pub(crate) servers: Slab<ServerPort>,
-    pub(crate) server_of_port: HashMap<u16, usize>,
+    pub(crate) server_of_port: HashMap<u16, usize, FixedState>,
     pub(crate) waiting: Waiting,
     pub(crate) progress: Progress,
     pub(crate) async_driver: AsyncDriver,
@@ -161,7 +162,7 @@ impl Core {
             calls: Slab::new(),
             clients: Slab::new(),
             servers: Slab::new(),
-            server_of_port: HashMap::new(),
+            server_of_port: HashMap::default(),
             waiting: Waiting::default(),
             progress: Progress::default(),
             async_driver: AsyncDriver::default(),
