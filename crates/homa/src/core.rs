@@ -134,6 +134,8 @@ pub(crate) struct Core {
     pub(crate) kin: Option<Kin>,
     /// This endpoint's part in what the host has once; `None` where it is the only one.
     pub(crate) stake: Option<Stake>,
+    /// Processors are kept out of deep sleep while RPCs are in flight.
+    pub(crate) low_latency: bool,
     /// Bytes of the requests in all queues.
     pub(crate) queued_bytes: u64,
     /// When somebody last did a drive round, or left the lead.
@@ -172,6 +174,7 @@ impl Core {
             share: None,
             kin: None,
             stake: None,
+            low_latency: false,
             queued_bytes: 0,
             last_driven: Time::ZERO,
             last_activity: Time::ZERO,

@@ -58,6 +58,10 @@ impl Core {
         let busy = received || sent || told;
         if busy {
             self.last_activity = now;
+            if self.low_latency {
+                // It is the one that keeps the processors awake.
+                self.progress_must_watch();
+            }
         }
         busy
     }

@@ -121,6 +121,7 @@ impl Core {
         host.leader_rings = self.waiting.leader_rings;
         host.handovers = self.waiting.handovers;
         host.progress_takeovers = self.progress.takeovers;
+        host.low_latency_held = self.progress.low_latency_held.into();
         if let Some(kin) = &self.kin {
             let mail = kin.mail_counts();
             (host.misdirected_packets, host.mail_dropped) = (mail.packets, mail.dropped);

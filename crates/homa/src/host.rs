@@ -82,6 +82,11 @@ pub struct HostConfig {
     /// The default is a little more than it costs to wake a thread on another core, so that polling at worst about
     /// doubles what waiting costs, and a peer that answers at once finds this host awake.
     pub poll: Duration,
+    /// Keep the processors out of deep sleep while RPCs are in flight, and a tenth of a second longer: for hosts whose threads
+    /// sleep and must wake up at once. It holds `/dev/cpu_dma_latency`, which takes root or write access to it, is the
+    /// whole machine's business, and costs power; where it cannot be had, that is said once (by `tracing`) and the host
+    /// goes on without. False by default.
+    pub low_latency: bool,
     /// Events that the time trace keeps; 0: no trace.
     pub trace_records: usize,
     /// Calls submitted on one client whose completion nobody has taken.
@@ -107,6 +112,7 @@ impl Default for HostConfig {
             packet: PacketConfig::default(),
             xdp: XdpConfig::default(),
             poll: Duration::from_micros(50),
+            low_latency: false,
             trace_records: 0,
             max_completions: 1 << 16,
             max_queued_request_bytes: 1 << 30,
@@ -427,6 +433,7 @@ impl<'a> Maker<'a> {
         }
         let mut core = Core::new(endpoint, driver, limits);
         (core.share, core.stake) = (share, stake);
+        core.low_latency = self.config.low_latency;
         core.kin = self.siblings.as_ref().map(|siblings| Kin::new(Arc::clone(siblings), index));
         Ok(Arc::new(Shared::new(core, self.start, fd, self.config.poll, bells)))
     }

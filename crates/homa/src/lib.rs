@@ -83,6 +83,7 @@ mod drive;
 mod endpoints;
 mod error;
 mod host;
+mod latency;
 mod metrics;
 mod pool;
 mod progress;

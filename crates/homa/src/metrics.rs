@@ -72,6 +72,8 @@ counts! {
     handovers,
     /// Times that the progress thread took over.
     progress_takeovers,
+    /// 1 while this host keeps the processors out of deep sleep.
+    low_latency_held,
     /// Times that the packet path failed.
     driver_failures,
     /// Packets handed to the endpoint that owns their RPC by another one, to which they came.
@@ -129,6 +131,7 @@ impl Metrics {
         }
         let (host, first) = (&mut sum.host, &endpoints[0].host);
         host.link_mbps = first.link_mbps;
+        host.low_latency_held = host.low_latency_held.min(1);
         host.unsched_limit_bytes = first.unsched_limit_bytes;
         host.shared_grant_budget_bytes = first.shared_grant_budget_bytes;
         host.shared_grant_leased_bytes = first.shared_grant_leased_bytes;

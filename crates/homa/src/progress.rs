@@ -17,6 +17,7 @@ use std::sync::Arc;
 use homa_proto::{MS, Time};
 
 use crate::core::{Core, Life};
+use crate::latency::LowLatency;
 use crate::shared::Shared;
 use crate::siblings::mailbox::Mailbox;
 use crate::sleep::{self, Interest};
@@ -44,6 +45,8 @@ pub(crate) struct Progress {
     drove_at: Time,
     /// Times that it took over.
     pub(crate) takeovers: u64,
+    /// It keeps the processors out of deep sleep.
+    pub(crate) low_latency_held: bool,
 }
 
 impl Progress {
@@ -138,6 +141,13 @@ impl Core {
         (due, !led)
     }
 
+    /// Whether the processors are to be kept out of deep sleep. That is the progress thread's business, since opening the device
+    /// takes longer than an RPC; so the first RPCs after a pause may find them asleep.
+    fn wants_low_latency(&self, now: Time) -> bool {
+        let active = now.since(self.last_activity) < Progress::WATCH_NS || self.endpoint.open_rpcs() > 0;
+        self.low_latency && active
+    }
+
     /// Leads for one round.
     fn progress_drives(&mut self, now: Time) -> (Option<Time>, bool) {
         if !matches!(self.progress.state, State::Driving { .. }) {
@@ -156,6 +166,7 @@ impl Core {
 pub(crate) fn run(shared: &Arc<Shared>) {
     let mut descriptor_ready = false;
     let mut drives = false;
+    let mut latency = LowLatency::new();
     loop {
         // Whoever has the lock drives, most likely, and may be the thread that this one has just displaced from its
         // processor: to wait for it would be to wait for oneself. A tick later is soon enough.
@@ -176,7 +187,21 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             until = Some(until.unwrap_or(Time::NEVER).min(now + BLIND_SLEEP_NS));
         }
         let room = core.is_blocked();
+        let low_latency = core.wants_low_latency(now);
+        let held_before = core.progress.low_latency_held;
+        if low_latency {
+            // Nothing else wakes this thread for it.
+            let over = core.last_activity + Progress::WATCH_NS;
+            let look = if over > now { over } else { now + Progress::WATCH_NS };
+            until = Some(until.unwrap_or(Time::NEVER).min(look));
+        }
         drop(core);
+        if low_latency != held_before {
+            let held = latency.hold(low_latency);
+            if held != held_before {
+                shared.lock().progress.low_latency_held = held;
+            }
+        }
         let timeout = until.filter(|&until| until != Time::NEVER).map(|until| until.since(now));
         if timeout != Some(0) {
             sleep::sleep(&shared.progress_bell, Interest { fd, room, mail }, timeout);

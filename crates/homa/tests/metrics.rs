@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::Instant;
+
 use common::{Echo, PATIENCE, config, message, until_idle};
 use homa::{Host, HostConfig, PeerInfo};
 
@@ -94,4 +96,29 @@ fn peers_are_listed_by_address() {
     let expected: Vec<_> = echoes.iter().map(|echo| echo.to.host).collect();
     assert_eq!(peers.iter().map(|peer| peer.addr).collect::<Vec<_>>(), expected);
     assert!(peers.iter().all(|peer| peer.rtt_ns.is_none()), "nothing long was sent");
+}
+
+#[test]
+fn processors_are_kept_awake_while_rpcs_are_in_flight_and_no_longer() {
+    if std::fs::OpenOptions::new().write(true).open("/dev/cpu_dma_latency").is_err() {
+        println!("skipped: /dev/cpu_dma_latency cannot be opened here");
+        return;
+    }
+    let echo = Echo::new(1);
+    let host = Host::bind(HostConfig { low_latency: true, ..config() }).unwrap();
+    let client = host.client().unwrap();
+    let held = || host.metrics().host.low_latency_held == 1;
+    for _ in 0..2 {
+        let start = Instant::now();
+        while !held() {
+            client.call(echo.to, "x").unwrap();
+            assert!(start.elapsed() < PATIENCE, "never held");
+        }
+        let start = Instant::now();
+        while held() {
+            assert!(start.elapsed() < PATIENCE, "never given up");
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(echo.metrics().host.low_latency_held, 0, "the server's host does not ask for it");
 }
