@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use homa::HostConfig;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::args::Driver;
@@ -121,6 +122,9 @@ impl Drop for Place {
         if let Some(wire) = &self.wire {
             // It only fails where this thread was never allowed to move at all.
             let _ = enter(&wire.outside);
+            for namespace in [&wire.clients, &wire.servers] {
+                forget_segment(namespace);
+            }
         }
     }
 }
@@ -144,6 +148,15 @@ fn fresh() -> Result<OwnedFd> {
     };
     // In a thread of its own, which ends: this one stays where it is.
     thread::spawn(make).join().map_err(|_| anyhow!("the thread that makes a network namespace panicked"))?
+}
+
+/// Removes what hosts over raw IP share in a namespace, which outlives them so that the next ones go on where they were: here
+/// there are none.
+fn forget_segment(namespace: &OwnedFd) {
+    let Ok(status) = rustix::fs::fstat(namespace) else { return };
+    let path = HostConfig::default().segment_dir.join(format!("homa-net-{}", status.st_ino));
+    // There is one only where raw IP was measured.
+    let _ = std::fs::remove_file(path);
 }
 
 fn enter(namespace: &OwnedFd) -> Result<()> {
