@@ -15,6 +15,7 @@ use tokio::task::yield_now;
 
 use super::{PeerServer, PeerServerConfig};
 use crate::serve::bind_at;
+use crate::tcp::LOOKS_BETWEEN_YIELDS;
 use crate::tcp::server::one_way_answer;
 
 /// A server port.
@@ -60,13 +61,17 @@ impl Echo {
             self.state.woken.notified().await;
             let mut seen = self.state.served.load(Ordering::Relaxed);
             let mut since = Instant::now();
+            let mut looks = 0_u32;
             while since.elapsed() < poll {
                 // As the others that poll do: what else wants to run here may be what keeps the client waiting.
-                thread::yield_now();
+                looks = looks.wrapping_add(1);
+                if looks.is_multiple_of(LOOKS_BETWEEN_YIELDS) {
+                    thread::yield_now();
+                }
                 yield_now().await;
                 let served = self.state.served.load(Ordering::Relaxed);
                 if served != seen {
-                    (seen, since) = (served, Instant::now());
+                    (seen, since, looks) = (served, Instant::now(), 0);
                 }
             }
         }

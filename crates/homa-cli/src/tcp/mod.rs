@@ -8,7 +8,7 @@ mod spin;
 
 use std::time::Duration;
 
-pub use spin::Spin;
+pub use spin::{LOOKS_BETWEEN_YIELDS, Spin};
 
 /// How long a connection may take to come up before the server counts as unreachable.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

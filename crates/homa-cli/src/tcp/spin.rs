@@ -3,22 +3,28 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Looks in vain after which the processor is offered to others, as Homa's waiting threads do it: offered at each look, a
+/// processor that somebody else wants too is lost for milliseconds again and again, and only to those who offer it.
+pub const LOOKS_BETWEEN_YIELDS: u32 = 16;
+
 /// Decides whether a thread with nothing to do polls on or sleeps: it polls until it was idle for a set time.
 #[derive(Debug)]
 pub struct Spin {
     poll: Duration,
     idle_since: Option<Instant>,
+    /// Looks in vain since there was work.
+    looks: u32,
 }
 
 impl Spin {
     /// Polls for `poll` before it sleeps; zero: sleeps at once.
     pub fn new(poll: Duration) -> Spin {
-        Spin { poll, idle_since: None }
+        Spin { poll, idle_since: None, looks: 0 }
     }
 
-    /// The timeout of the next look for work: zero while polling, then `sleep`. From the second look in vain on, the
-    /// processor is offered to others first: where more threads than processors want to run, the one that polls may be
-    /// what keeps its own peer from running. Homa's waiting threads do the same.
+    /// The timeout of the next look for work: zero while polling, then `sleep`. Now and then the processor is offered to
+    /// others first: where more threads than processors want to run, the one that polls may be what keeps its own peer
+    /// from running. Homa's waiting threads do the same.
     pub fn timeout(&mut self, sleep: Option<Duration>) -> Option<Duration> {
         if self.poll.is_zero() {
             return sleep;
@@ -31,13 +37,17 @@ impl Spin {
         if now.duration_since(since) >= self.poll {
             return sleep;
         }
-        thread::yield_now();
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOKS_BETWEEN_YIELDS) {
+            thread::yield_now();
+        }
         Some(Duration::ZERO)
     }
 
     /// There was work: the idle time begins anew.
     pub fn worked(&mut self) {
         self.idle_since = None;
+        self.looks = 0;
     }
 }
 
