@@ -203,6 +203,10 @@ pub struct ServeArgs {
     /// Print what was served and the metrics as one JSON object, and nothing else on standard output
     #[arg(long, requires = "metrics")]
     pub json: bool,
+    /// Keep the processors out of deep sleep while RPCs of Homa are in flight, which makes sleeping round trips shorter and costs
+    /// power; takes the right to write to /dev/cpu_dma_latency
+    #[arg(long)]
+    pub low_latency: bool,
     /// Bare packets one by one: the kernel neither cuts nor merges runs of them
     #[arg(long, hide = true)]
     pub no_offload: bool,

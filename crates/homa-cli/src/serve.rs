@@ -335,6 +335,7 @@ impl HomaServer {
     fn start(bind: SocketAddr, args: &ServeArgs) -> Result<HomaServer> {
         let poll = Duration::from_micros(args.poll_us);
         let mut config = host_config(args.driver, bind, args.max_message, poll);
+        config.low_latency = args.low_latency;
         config.protocol.link_mbps = args.link_mbps;
         config.endpoints = args.endpoints.into();
         on_device(&mut config, args.interface.as_deref(), args.queues.as_ref());

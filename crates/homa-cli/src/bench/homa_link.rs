@@ -1,6 +1,6 @@
 //! The client ports of one thread over Homa.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use homa::{Client, Completion, Host, ServerAddr};
+use homa::{Client, Completion, Host, HostConfig, ServerAddr};
 
 use super::link::{Answer, Link, take_from};
 use super::plan::Plan;
-use crate::args::Driver;
 use crate::serve::{client_bind, host_config};
 use crate::tcp::Spin;
 
@@ -44,16 +43,10 @@ pub fn open_one(plan: &Plan, servers: &[ServerAddr]) -> Result<Box<dyn Link>> {
     Ok(Box::new(HomaLink::new(vec![bind(plan, servers, 0)?], servers, 0, plan.poll())?))
 }
 
-/// A single port of a host of its own at this address, for messages of up to `max_message` bytes.
-pub fn open_at(
-    driver: Driver,
-    bind: SocketAddr,
-    servers: &[ServerAddr],
-    max_message: u32,
-    poll: Duration,
-) -> Result<Box<dyn Link>> {
-    let host =
-        Host::bind(host_config(driver, bind, max_message, poll)).context("cannot make a Homa client")?;
+/// A single port of a host of its own that is set up so.
+pub fn open_at(config: HostConfig, servers: &[ServerAddr]) -> Result<Box<dyn Link>> {
+    let poll = config.poll;
+    let host = Host::bind(config).context("cannot make a Homa client")?;
     Ok(Box::new(HomaLink::new(vec![Arc::new(host)], servers, 0, poll)?))
 }
 

@@ -107,6 +107,7 @@ fn options(plan: &Plan, protocol: Protocol) -> ServerOptions {
         link_mbps: args.link_mbps,
         one_way: args.one_way,
         no_offload: false,
+        low_latency: false,
     }
 }
 
@@ -135,6 +136,8 @@ pub struct ServerOptions {
     pub one_way: bool,
     /// Bare packets go one by one: the kernel cuts and merges nothing.
     pub no_offload: bool,
+    /// Homa keeps the processors out of deep sleep while RPCs are in flight.
+    pub low_latency: bool,
 }
 
 /// A child that serves one protocol. It ends when its standard input does, so it cannot outlive us.
@@ -160,7 +163,12 @@ impl ServerProcess {
         if let Some(mbps) = options.link_mbps {
             command.arg(format!("--link-mbps={mbps}"));
         }
-        for (name, wanted) in [("--one-way", options.one_way), ("--no-offload", options.no_offload)] {
+        let flags = [
+            ("--one-way", options.one_way),
+            ("--no-offload", options.no_offload),
+            ("--low-latency", options.low_latency),
+        ];
+        for (name, wanted) in flags {
             if wanted {
                 command.arg(name);
             }

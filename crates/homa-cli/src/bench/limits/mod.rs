@@ -30,7 +30,7 @@ use crate::args::{Driver, LimitsArgs, PathChoice, Protocol};
 use crate::bare::client::{BareLink, BareLinkConfig};
 use crate::output::{Output, print};
 use crate::peers::{self, PeerLinkConfig};
-use crate::serve::Report;
+use crate::serve::{Report, host_config};
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
 use closed::{Sample, Spec};
 use place::Place;
@@ -60,6 +60,8 @@ const SETUP: Duration = Duration::from_millis(60);
 enum Phase {
     Polling,
     Sleeping,
+    /// Sleeping, with hosts of ours that keep the processors awake while RPCs are in flight.
+    LowLatency,
     Bulk,
 }
 
@@ -74,19 +76,20 @@ enum Cell {
 }
 
 impl Phase {
-    const ALL: [Phase; 3] = [Phase::Polling, Phase::Sleeping, Phase::Bulk];
+    const ALL: [Phase; 4] = [Phase::Polling, Phase::Sleeping, Phase::LowLatency, Phase::Bulk];
 
     fn cells(self, low_latency: bool) -> Vec<Cell> {
         match self {
             Phase::Polling => [1, 8, 32, 128].map(Cell::Polling).into(),
-            Phase::Sleeping if low_latency => vec![Cell::Sleeping, Cell::LowLatency, Cell::Cpu],
             Phase::Sleeping => vec![Cell::Sleeping, Cell::Cpu],
+            Phase::LowLatency if low_latency => vec![Cell::LowLatency],
+            Phase::LowLatency => Vec::new(),
             Phase::Bulk => vec![Cell::Bulk],
         }
     }
 
     fn poll(self) -> Duration {
-        if self == Phase::Sleeping { Duration::ZERO } else { POLL }
+        if matches!(self, Phase::Sleeping | Phase::LowLatency) { Duration::ZERO } else { POLL }
     }
 
     fn size(self) -> u32 {
@@ -251,14 +254,17 @@ impl Bench {
 
     fn repetition(&self, subject: &Subject, row: &mut Row) -> Result<()> {
         for phase in Phase::ALL {
+            let cells = phase.cells(self.config.low_latency);
+            if cells.is_empty() {
+                continue;
+            }
+            // Homa's hosts do it themselves, and only while RPCs are in flight; for the others the bench does, all the time.
+            let held_here = phase == Phase::LowLatency && subject.protocol != Protocol::Homa;
+            let _held = held_here.then(low_latency).transpose()?;
             let (server, mut link) = self.connect(subject, phase)?;
             let pattern = if phase == Phase::Bulk { &self.long } else { &self.short };
             let mut number = 0;
-            for cell in phase.cells(self.config.low_latency) {
-                let _held = match cell {
-                    Cell::LowLatency => Some(low_latency()?),
-                    _ => None,
-                };
+            for cell in cells {
                 let spec = Spec {
                     size: phase.size(),
                     outstanding: cell.outstanding(),
@@ -292,6 +298,7 @@ impl Bench {
             one_way: phase == Phase::Bulk,
             endpoints: 1,
             no_offload: !subject.offload,
+            low_latency: phase == Phase::LowLatency,
         };
         self.place.enter_servers()?;
         let started = ServerProcess::start(&options);
@@ -301,7 +308,9 @@ impl Bench {
         let link = match ports.first() {
             Some(Report::Homa(addr)) => {
                 let bind = self.place.client_bind(driver, false)?;
-                homa_link::open_at(driver, bind, &[*addr], max_message, poll)?
+                let mut config = host_config(driver, bind, max_message, poll);
+                config.low_latency = phase == Phase::LowLatency;
+                homa_link::open_at(config, &[*addr])?
             }
             Some(&Report::Socket(protocol, addr)) => {
                 self.socket_link(subject, protocol, addr, poll, max_message)?
