@@ -1,6 +1,7 @@
 //! The contract between a packet path and its user.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
@@ -65,6 +66,9 @@ pub enum Refusal {
     },
 }
 
+/// Bytes of a packet that [`Driver::receive_in_place`] keeps apart from its payload: a Homa DATA header.
+pub const IN_PLACE_HEADER_BYTES: usize = 56;
+
 /// A path for packets. It has one owner, never waits, and never fragments. (Drivers of a network device wait for a new peer's
 /// Ethernet address, a few milliseconds at most and within a budget of time.)
 ///
@@ -92,6 +96,24 @@ pub trait Driver: Send {
     /// # Errors
     /// The path is broken for all peers. The burst is then empty.
     fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize>;
+
+    /// As [`Driver::receive`], for a caller that expects a large packet, of whose payload it knows the place: one packet's bytes behind
+    /// the first [`IN_PLACE_HEADER_BYTES`] may be received into `place`, without a copy on the way. Where that happened, the
+    /// burst has one packet, cut behind those, and what is returned is the rest of it, which begins where `place` does. Else it
+    /// is empty, and the burst has all that came; `place` may have been written to all the same.
+    ///
+    /// By default nothing is received in place.
+    ///
+    /// # Errors
+    /// As [`Driver::receive`].
+    fn receive_in_place<'a>(
+        &mut self,
+        burst: &mut RxBurst,
+        place: &'a mut [MaybeUninit<u8>],
+    ) -> io::Result<&'a [u8]> {
+        let _ = place;
+        self.receive(burst).map(|_| &[][..])
+    }
 
     /// A descriptor that poll(2) shows readable (or in error) when [`Driver::receive`] is worth a call, or `None` for a driver
     /// that must be asked in a loop. A wrapper that holds packets back has more to give than its descriptor shows: see
@@ -148,6 +170,13 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
     }
     fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
         (**self).receive(burst)
+    }
+    fn receive_in_place<'a>(
+        &mut self,
+        burst: &mut RxBurst,
+        place: &'a mut [MaybeUninit<u8>],
+    ) -> io::Result<&'a [u8]> {
+        (**self).receive_in_place(burst, place)
     }
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         (**self).poll_fd()

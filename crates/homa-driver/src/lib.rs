@@ -32,7 +32,9 @@ pub mod xdp;
 pub const PROTOCOL_HOMA: u8 = 146;
 
 pub use burst::{BURST_PACKETS, KeptFrame, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};
-pub use driver::{BufferSizes, Driver, DriverStats, Refusal, SendErrors, TxPacket, Unreachable};
+pub use driver::{
+    BufferSizes, Driver, DriverStats, IN_PLACE_HEADER_BYTES, Refusal, SendErrors, TxPacket, Unreachable,
+};
 pub use filter::ReceiveFilter;
 pub use link::LinkError;
 pub use socket::Carrier;

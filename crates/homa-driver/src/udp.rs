@@ -6,6 +6,7 @@
 //! wire they are packets as any.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
@@ -119,6 +120,14 @@ impl Driver for UdpDriver {
 
     fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
         self.socket.receive(burst)
+    }
+
+    fn receive_in_place<'a>(
+        &mut self,
+        burst: &mut RxBurst,
+        place: &'a mut [MaybeUninit<u8>],
+    ) -> io::Result<&'a [u8]> {
+        self.socket.receive_in_place(burst, place)
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

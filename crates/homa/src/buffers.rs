@@ -6,6 +6,7 @@ use std::mem;
 use bytes::{Bytes, BytesMut};
 use homa_proto::{PayloadRange, Reassembly, RpcKey};
 
+use crate::in_place::InPlace;
 use crate::pool::{self, Pool};
 
 /// What an RPC is to this host's application.
@@ -25,7 +26,7 @@ pub(crate) enum Role {
 }
 
 #[derive(Debug, Default)]
-enum Incoming {
+pub(crate) enum Incoming {
     #[default]
     None,
     /// Of one packet, copied once.
@@ -72,6 +73,10 @@ pub(crate) struct Buffers {
     /// of microseconds, and the owner of a `Bytes` may be the application's own code.
     graves: VecDeque<Bytes>,
     pool: Pool,
+    /// The message whose next packet most likely comes next, see [`in_place`](crate::in_place).
+    pub(crate) expected: Option<RpcKey>,
+    /// Its memory, while a packet is handled that was received into it.
+    pub(crate) in_place: Option<InPlace>,
     outgoing_bytes: u64,
     incoming_bytes: u64,
 }
@@ -117,6 +122,11 @@ impl Buffers {
             }
         }
         &mut self.slots[index].held
+    }
+
+    /// What has come of an RPC's message, if it is there.
+    pub(crate) fn incoming_mut(&mut self, rpc: RpcKey) -> Option<&mut Incoming> {
+        self.held_mut(rpc).map(|held| &mut held.incoming)
     }
 
     /// Takes the request of a new call.
@@ -307,6 +317,9 @@ fn place(bytes: &mut BytesMut, length: usize, start: usize, data: &[u8]) {
 
 impl Reassembly for Buffers {
     fn write(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32, data: &[u8]) {
+        if data.is_empty() && self.in_place.is_some() {
+            return self.write_received(rpc, message_length, offset, len);
+        }
         let single = len == message_length && data.len() == len as usize;
         let held = self.claim(rpc);
         if matches!(held.incoming, Incoming::None) {
@@ -326,7 +339,10 @@ impl Reassembly for Buffers {
         };
         // The endpoint stays within the message. A packet without its payload, as only a simulation has, leaves zeros.
         if start + data.len() <= *length {
+            let in_order = start == bytes.len();
             place(bytes, *length, start, data);
+            let more = bytes.len() < *length;
+            self.expect(rpc, data.len(), in_order && more);
         }
     }
 }

@@ -3,12 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use homa_driver::{Refusal, TxPacket, Unreachable};
-use homa_proto::wire::{self, Body};
+use homa_proto::wire::{self, Body, Packet};
 use homa_proto::{Event, RxPacket, Time, Transmit};
 
 use crate::buffers::Buffers;
 use crate::core::{Core, Owner};
 use crate::error::CallError;
+use crate::in_place::InPlace;
 use crate::share::Share;
 use crate::stake::Stake;
 use crate::wait::WaitOn;
@@ -101,7 +102,14 @@ impl Core {
     }
 
     fn receive(&mut self, now: Time) -> bool {
-        let count = match self.driver.receive(&mut self.rx) {
+        // Where packets may be others' business, they are judged before they are put anywhere.
+        let alone = self.share.is_none() && self.kin.is_none();
+        let expected = if alone { self.buffers.take_expected() } else { None };
+        let received = match expected {
+            None => self.driver.receive(&mut self.rx),
+            Some(in_place) => self.receive_in_place(in_place),
+        };
+        let count = match received {
             Ok(count) => count,
             Err(error) => {
                 self.note_broken("receive", &error);
@@ -117,8 +125,13 @@ impl Core {
         } else if count > 0 && self.kin.is_some() {
             self.take_steered_burst(now);
         } else if count > 0 {
-            let burst = self.rx.iter().map(|(from, bytes)| RxPacket::new(from, bytes));
+            let payload = self.buffers.payload_in_place();
+            let burst = self.rx.iter().map(|(from, bytes)| RxPacket {
+                wire_len: bytes.len() + payload,
+                ..RxPacket::new(from, bytes)
+            });
             self.endpoint.handle_packets(now, burst, &mut self.buffers);
+            self.buffers.give_back_held();
         }
         // Frames of a driver's ring go back before this thread may sleep: a ring whose last frame is held shows itself readable.
         self.rx.clear();
@@ -136,6 +149,26 @@ impl Core {
             told = true;
         }
         self.take_mail(now) || count > 0 || told
+    }
+
+    /// Receives what has come, the next packet of a message into its place, if that is what comes. The burst then has its header,
+    /// and the buffers its payload. Returns how many packets came.
+    fn receive_in_place(&mut self, mut in_place: InPlace) -> std::io::Result<usize> {
+        let received = self.driver.receive_in_place(&mut self.rx, in_place.place());
+        let payload = received.as_ref().map_or(0, |payload| payload.len());
+        let failed = received.err();
+        match self.rx.get(0).filter(|_| payload > 0) {
+            Some((_, header)) => {
+                let offset = match wire::decode(header, header.len() + payload) {
+                    Ok(Packet { body: Body::Data(data), .. }) => data.offset,
+                    // The endpoint drops it.
+                    _ => 0,
+                };
+                self.buffers.hold_in_place(in_place, offset, payload);
+            }
+            None => self.buffers.give_back(in_place),
+        }
+        failed.map_or(Ok(self.rx.len()), Err)
     }
 
     /// Has the clients reported whose requests in this burst are for ports that nobody has (LIMIT-8). Ours have been told.

@@ -83,6 +83,7 @@ mod drive;
 mod endpoints;
 mod error;
 mod host;
+mod in_place;
 mod latency;
 mod metrics;
 mod pool;

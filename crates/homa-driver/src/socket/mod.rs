@@ -15,6 +15,7 @@ mod watch;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -30,7 +31,7 @@ use error_queue::{Cause, NetworkError};
 pub(crate) use link::ip_of;
 pub(crate) use option::set as set_option;
 use path_mtu::PathMtus;
-use rx::RxRing;
+use rx::{Received, RxRing};
 use tx::TxRing;
 pub(crate) use watch::watch_all;
 
@@ -252,11 +253,31 @@ impl PacketSocket {
 
     /// As [`Driver::receive`](crate::Driver::receive).
     pub(crate) fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
+        self.receive_with(burst, |rx, fd, burst| Ok((rx.receive(fd, burst)?, 0))).map(|_| burst.len())
+    }
+
+    /// As [`Driver::receive_in_place`](crate::Driver::receive_in_place).
+    pub(crate) fn receive_in_place<'a>(
+        &mut self,
+        burst: &mut RxBurst,
+        place: &'a mut [MaybeUninit<u8>],
+    ) -> io::Result<&'a [u8]> {
+        let payload = self.receive_with(burst, |rx, fd, burst| rx.receive_in_place(fd, burst, place))?;
+        // SAFETY: so many bytes of `place` were written, as `RxRing::receive_in_place` says.
+        Ok(unsafe { std::slice::from_raw_parts(place.as_ptr().cast::<u8>(), payload) })
+    }
+
+    /// Receives until something came, or nothing is there. Returns what `receive` says beside its counts.
+    fn receive_with(
+        &mut self,
+        burst: &mut RxBurst,
+        mut receive: impl FnMut(&mut RxRing, BorrowedFd<'_>, &mut RxBurst) -> io::Result<(Received, usize)>,
+    ) -> io::Result<usize> {
         burst.clear();
         for _ in 0..ERRORS_PER_CALL {
             self.stats.receive_calls += 1;
-            match self.rx.receive(self.socket.as_fd(), burst) {
-                Ok(received) => {
+            match receive(&mut self.rx, self.socket.as_fd(), burst) {
+                Ok((received, value)) => {
                     self.stats.packets_in += burst.len() as u64;
                     self.stats.bytes_in += received.bytes;
                     self.stats.truncated += received.truncated;
@@ -264,7 +285,7 @@ impl PacketSocket {
                         self.stats.queue_drops += u64::from(drops.wrapping_sub(self.queue_drops));
                         self.queue_drops = drops;
                     }
-                    return Ok(burst.len());
+                    return Ok(value);
                 }
                 Err(error) => match verdict(&error) {
                     Verdict::Again => (),

@@ -1,11 +1,13 @@
 //! Receiving: several datagrams in a system call, into a burst's memory.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::address::RawAddress;
 use super::control::Control;
 use crate::burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst};
+use crate::driver::IN_PLACE_HEADER_BYTES;
 
 /// The kernel's structures for one `recvmmsg`. The pointers in them mean something only within [`RxRing::receive`].
 pub(crate) struct RxRing {
@@ -43,6 +45,10 @@ const BURST_BYTES: usize = 256 << 10;
 /// more where one is there, and 70 more where none is, than asking for one; with 16 there, each costs 130 ns less (Linux 6.18). A
 /// lone RPC is never asked for that way, since a look that finds nothing comes before each of its packets.
 const STREAK: u32 = 2;
+
+/// Least payload that stays where it was received. What is shorter is copied behind its header in less time than it takes to
+/// treat it as two pieces, and control packets are never so long.
+const LEAST_IN_PLACE: usize = 4_096;
 
 /// Least number of datagrams asked for at a time, once several are.
 const LEAST_COUNT: usize = 4;
@@ -136,24 +142,81 @@ impl RxRing {
         Ok(datagrams)
     }
 
+    /// As [`Driver::receive_in_place`](crate::Driver::receive_in_place): returns how much of `place` is the payload of the only packet
+    /// in the burst, 0 where the burst has all that came.
+    pub(crate) fn receive_in_place(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        burst: &mut RxBurst,
+        place: &mut [MaybeUninit<u8>],
+    ) -> io::Result<(Received, usize)> {
+        let room = place.len().min(PACKET_BUFFER_BYTES - IN_PLACE_HEADER_BYTES);
+        let place = &mut place[..room];
+        let memory = &mut burst.memory_mut()[..PACKET_BUFFER_BYTES];
+        self.prepare(0, memory);
+        let (header, rest) = memory.split_at_mut(IN_PLACE_HEADER_BYTES);
+        let beyond = &mut rest[room..];
+        let part = |start: *mut u8, length| libc::iovec { iov_base: start.cast(), iov_len: length };
+        self.parts[0] = part(header.as_mut_ptr(), header.len());
+        self.parts[1] = part(place.as_mut_ptr().cast(), room);
+        self.parts[2] = part(beyond.as_mut_ptr(), beyond.len());
+        let message = &mut self.messages[0].msg_hdr;
+        message.msg_iovlen = 3;
+        // SAFETY: as in `receive_one`; the second part is `place`, of the length it says and held exclusively, and the kernel only
+        // writes to it.
+        let length = unsafe { libc::recvmsg(fd.as_raw_fd(), message, libc::MSG_DONTWAIT) };
+        if length < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let length = length as usize;
+        self.messages[0].msg_len = length as libc::c_uint;
+        let payload = length.saturating_sub(IN_PLACE_HEADER_BYTES);
+        let mut received = Received::default();
+        let segment = self.read_controls(0, &mut received);
+        let from = self.names[0].get(self.messages[0].msg_hdr.msg_namelen);
+        let whole = self.messages[0].msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
+        let (Some(from), true) = (from, whole) else {
+            received.truncated += u64::from(!whole);
+            return Ok((received, 0));
+        };
+        received.bytes += length as u64;
+        if segment >= length && (LEAST_IN_PLACE..=room).contains(&payload) {
+            burst.note_datagram(from, 0, IN_PLACE_HEADER_BYTES, IN_PLACE_HEADER_BYTES);
+            return Ok((received, payload));
+        }
+        let strayed = payload.min(room);
+        // SAFETY: the kernel has filled the parts in their order: the header, then so many bytes of `place`.
+        let bytes = unsafe { std::slice::from_raw_parts(place.as_ptr().cast::<u8>(), strayed) };
+        burst.memory_mut()[IN_PLACE_HEADER_BYTES..IN_PLACE_HEADER_BYTES + strayed].copy_from_slice(bytes);
+        burst.note_datagram(from, 0, length, segment);
+        Ok((received, 0))
+    }
+
+    /// Reads what the kernel said about datagram `i`, and returns the length of the packets in it.
+    fn read_controls(&self, i: usize, received: &mut Received) -> usize {
+        let message = &self.messages[i];
+        let mut segment = message.msg_len as usize;
+        #[allow(clippy::unnecessary_cast, reason = "the field's type differs between C libraries")]
+        let control_length = message.msg_hdr.msg_controllen as usize;
+        for (level, kind, data) in self.controls[i].messages(control_length) {
+            let Some(Ok(number)) = data.get(..4).map(<[u8; 4]>::try_from) else { continue };
+            match (level, kind) {
+                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                    received.queue_drops = Some(u32::from_ne_bytes(number))
+                }
+                (libc::SOL_UDP, libc::UDP_GRO) => segment = i32::from_ne_bytes(number).max(1) as usize,
+                _ => (),
+            }
+        }
+        segment
+    }
+
     fn take(&mut self, datagrams: usize, burst: &mut RxBurst) -> Received {
         let mut received = Received::default();
         for i in 0..datagrams {
+            let segment = self.read_controls(i, &mut received);
             let message = &self.messages[i];
             let length = message.msg_len as usize;
-            let mut segment = length;
-            #[allow(clippy::unnecessary_cast, reason = "the field's type differs between C libraries")]
-            let control_length = message.msg_hdr.msg_controllen as usize;
-            for (level, kind, data) in self.controls[i].messages(control_length) {
-                let Some(Ok(number)) = data.get(..4).map(<[u8; 4]>::try_from) else { continue };
-                match (level, kind) {
-                    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
-                        received.queue_drops = Some(u32::from_ne_bytes(number))
-                    }
-                    (libc::SOL_UDP, libc::UDP_GRO) => segment = i32::from_ne_bytes(number).max(1) as usize,
-                    _ => (),
-                }
-            }
             if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
                 received.truncated += 1;
                 continue;
