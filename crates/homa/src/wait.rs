@@ -504,7 +504,13 @@ fn leader_sleep<'a>(shared: &'a Shared, mut core: Locked<'a>, deadline: Option<T
     // The progress thread need not be woken by this thread's packets. Telling it costs something, and now is the time.
     core.progress_must_not_drive();
     let now = shared.now();
-    let mut until = [core.next_wake(now), deadline].into_iter().flatten().min();
+    let mut due = core.next_wake(now);
+    if due.is_some_and(|due| due >= now + Progress::TICK_NS) {
+        // A timer of its own would cost every sleep several microseconds. The progress thread looks once in that time anyway.
+        core.progress_must_watch();
+        due = None;
+    }
+    let mut until = [due, deadline].into_iter().flatten().min();
     if shared.fd().is_none() {
         until = Some(until.unwrap_or(Time::NEVER).min(now + BLIND_SLEEP_NS));
     }
