@@ -3,12 +3,13 @@
 mod common;
 
 use std::hint;
+use std::net::UdpSocket;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Echo, PATIENCE, config, eventually, host, message, until_idle};
-use homa::proto::PortError;
+use homa::proto::{PortError, wire};
 use homa::{CallError, HostConfig, HostError, RecvError, ReplyError, ServerAddr};
 
 #[test]
@@ -235,4 +236,47 @@ fn a_client_that_goes_acknowledges_before() {
         let counts = echo.metrics().endpoint;
         assert_eq!((counts.need_acks_sent, counts.clients_silent), (0, 0));
     }
+}
+
+#[test]
+fn a_thousand_stalled_messages_do_not_stop_reception() {
+    const STALLED: u64 = 1_000;
+    let echo = Echo::new(1);
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for n in 0..STALLED {
+        let common = wire::Common {
+            source_port: 40_000,
+            dest_port: echo.to.port,
+            sender_id: 2 + 2 * n,
+            incarnation: wire::Incarnation::NONE,
+        };
+        let data = wire::Data {
+            message_length: 100_000,
+            incoming: 10_000,
+            ack: None,
+            cutoff_version: 0,
+            retransmit: false,
+            offset: 0,
+            response_limit: None,
+        };
+        let header = wire::encode(&common, &wire::Body::Data(data));
+        stranger.send_to(&[&header[..], &[7; 1_000]].concat(), echo.to.host).unwrap();
+        if n % 50 == 0 {
+            // So that none of them is lost for want of room.
+            let seen = |at_least| echo.metrics().endpoint.data_received >= at_least;
+            let start = Instant::now();
+            while !seen(n + 1) {
+                assert!(start.elapsed() < PATIENCE, "packet {n} never came");
+                thread::yield_now();
+            }
+        }
+    }
+    let host = host();
+    let client = host.client().unwrap();
+    for length in [100, 20_000, 500_000] {
+        let request = message(length, 1);
+        assert!(client.call_deadline(echo.to, request.clone(), PATIENCE).unwrap() == request);
+    }
+    let now = echo.metrics().host;
+    assert!(now.open_rpcs >= STALLED / 2, "{} are open: they were to stall", now.open_rpcs);
 }
