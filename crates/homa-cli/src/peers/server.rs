@@ -15,7 +15,7 @@ use tokio::task::yield_now;
 
 use super::{PeerServer, PeerServerConfig};
 use crate::serve::bind_at;
-use crate::tcp::LOOKS_BETWEEN_YIELDS;
+use crate::tcp::spin::LOOKS_BETWEEN_YIELDS;
 use crate::tcp::server::one_way_answer;
 
 /// A server port.

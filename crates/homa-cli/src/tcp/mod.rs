@@ -4,11 +4,11 @@
 pub mod client;
 pub mod frame;
 pub mod server;
-mod spin;
+pub mod spin;
 
 use std::time::Duration;
 
-pub use spin::{LOOKS_BETWEEN_YIELDS, Spin};
+pub use spin::Spin;
 
 /// How long a connection may take to come up before the server counts as unreachable.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
