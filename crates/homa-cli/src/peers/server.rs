@@ -15,8 +15,8 @@ use tokio::task::yield_now;
 
 use super::{PeerServer, PeerServerConfig};
 use crate::serve::bind_at;
-use crate::tcp::spin::LOOKS_BETWEEN_YIELDS;
 use crate::tcp::server::one_way_answer;
+use crate::tcp::spin::LOOKS_BETWEEN_YIELDS;
 
 /// A server port.
 pub trait Listener: Send + Sized + 'static {
