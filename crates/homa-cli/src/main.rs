@@ -12,6 +12,7 @@ mod output;
 mod peers;
 mod serve;
 mod tcp;
+mod warnings;
 
 use std::process::ExitCode;
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    warnings::print();
     let result = match &cli.command {
         Command::Serve(args) => serve::run(args).map(|()| true),
         Command::Call(args) => call::run(args).map(|()| true),

@@ -1,0 +1,96 @@
+//! What the libraries warn of, on standard error, in the form of this command's own messages.
+//!
+//! A subscriber of its own, since all that is needed is a line for each of the few warnings: no spans, no filters, no times.
+
+use std::fmt::{self, Write};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Prints warnings and errors from here on.
+pub fn print() {
+    // A second subscriber is refused, and then the first one prints.
+    let _ = tracing::subscriber::set_global_default(Warnings);
+}
+
+struct Warnings;
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // Other libraries' warnings are about themselves.
+        *metadata.level() <= Level::WARN && metadata.target().starts_with("homa")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        eprintln!("homa: {}", text(event));
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// The message, and the other fields behind it.
+fn text(event: &Event<'_>) -> String {
+    let mut line = Line::default();
+    event.record(&mut line);
+    line.message + &line.fields
+}
+
+#[derive(Default)]
+struct Line {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string does not fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, "; {name}: {value:?}"),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// Keeps what `Warnings` would print.
+    struct Kept(Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Kept {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            Warnings.enabled(metadata)
+        }
+        fn event(&self, event: &Event<'_>) {
+            self.0.lock().unwrap().push(text(event));
+        }
+        fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+            Warnings.new_span(attributes)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn warnings_of_ours_are_one_line_with_their_fields() {
+        let kept = Arc::default();
+        tracing::subscriber::with_default(Kept(Arc::clone(&kept)), || {
+            tracing::warn!(target: "homa_driver", errno = 5, "the device {} is gone", "eth9");
+            tracing::info!(target: "homa_driver", "not worth a line");
+            tracing::warn!(target: "quinn", "somebody else's");
+        });
+        assert_eq!(*kept.lock().unwrap(), ["the device eth9 is gone; errno: 5"]);
+    }
+}
