@@ -68,7 +68,7 @@ pub enum Driver {
     Udp,
     /// IP itself (protocol 146), as Linux Homa has it; needs CAP_NET_RAW: root, or `setcap cap_net_raw+ep` on this program
     Raw,
-    /// UDP on the wire, straight from and to a network device, in about half the time; needs CAP_NET_RAW
+    /// UDP on the wire, straight from and to a network device: two thirds of the round trip; needs CAP_NET_RAW
     Packet,
     /// UDP on the wire, straight from the receive queues of a network device (AF_XDP); needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF
     Xdp,
