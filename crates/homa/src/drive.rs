@@ -1,6 +1,7 @@
 //! One drive round: packets in, timers, packets out, events.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ptr;
 
 use homa_driver::{Refusal, TxPacket, Unreachable};
 use homa_proto::wire::{self, Body, Packet};
@@ -154,8 +155,13 @@ impl Core {
     /// Receives what has come, the next packet of a message into its place, if that is what comes. The burst then has its header,
     /// and the buffers its payload. Returns how many packets came.
     fn receive_in_place(&mut self, mut in_place: InPlace) -> std::io::Result<usize> {
-        let received = self.driver.receive_in_place(&mut self.rx, in_place.place());
-        let payload = received.as_ref().map_or(0, |payload| payload.len());
+        let place = in_place.place();
+        let start = place.as_ptr();
+        let received = self.driver.receive_in_place(&mut self.rx, place);
+        // Only bytes that are where they belong prove that they were written there. A driver that breaks its contract loses a packet.
+        let is_there = |payload: &&[u8]| ptr::eq(payload.as_ptr(), start.cast());
+        let payload =
+            received.as_ref().ok().filter(|payload| is_there(payload)).map_or(0, |payload| payload.len());
         let failed = received.err();
         match self.rx.get(0).filter(|_| payload > 0) {
             Some((_, header)) => {

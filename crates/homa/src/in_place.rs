@@ -51,7 +51,7 @@ impl Buffers {
         Some(InPlace { rpc, length: *length, buffer: std::mem::take(bytes), packet: None })
     }
 
-    /// Puts the memory back while a packet is handled whose payload, `payload`, lies behind its end; `offset` is the packet's
+    /// Holds the memory while a packet is handled of which `payload` bytes were written behind its end; `offset` is the packet's
     /// in its message. [`Buffers::give_back_held`] follows.
     pub(crate) fn hold_in_place(&mut self, mut in_place: InPlace, offset: u32, payload: usize) {
         in_place.packet = Some((offset, payload));
@@ -86,14 +86,14 @@ impl Buffers {
         let part = (offset - at) as usize..(offset - at + len) as usize;
         assert!(part.end <= payload, "the endpoint writes a packet's own bytes");
         if rpc == in_place.rpc && offset as usize == end && offset == at {
-            // SAFETY: `payload` bytes behind the end were received, and `len` is not more.
+            // SAFETY: `payload` bytes behind the end were written (`hold_in_place`), and `len` is not more.
             unsafe { in_place.buffer.set_len(end + len as usize) };
             self.in_place = Some(in_place);
             self.expect(rpc, len as usize, offset + len < message_length);
             return;
         }
         let spare = &in_place.buffer.spare_capacity_mut()[..payload];
-        // SAFETY: they were received.
+        // SAFETY: they were written, as above.
         let received = unsafe { std::slice::from_raw_parts(spare.as_ptr().cast::<u8>(), payload) };
         if rpc != in_place.rpc {
             self.write(rpc, message_length, offset, len, &received[part]);
