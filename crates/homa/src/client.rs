@@ -1,5 +1,6 @@
 //! Calling.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::Pin;
@@ -178,22 +179,7 @@ impl Client {
     /// Waits for the end of a submitted call: for ever, or for at most `timeout`; zero only looks. `None` when the time has
     /// passed, or when the host is shut down and all completions are taken.
     pub fn recv_completion(&self, timeout: Option<Duration>) -> Option<Completion> {
-        let shared = self.shared();
-        let client = self.port.client;
-        let deadline = timeout.map(|timeout| shared.after(timeout));
-        let mut core = shared.lock();
-        if timeout == Some(Duration::ZERO) && core.clients[client].completions.is_empty() {
-            // Otherwise a caller that only ever looks would never drive.
-            core.drive(shared.now());
-        }
-        wait::wait(shared, core, WaitOn::Completions(client), deadline, |core| {
-            match core.clients[client].completions.pop_front() {
-                None if core.life != Life::Open => Some(None),
-                None => None,
-                taken => Some(taken),
-            }
-        })
-        .flatten()
+        self.await_completions(timeout, VecDeque::pop_front).flatten()
     }
 
     /// Waits as [`recv_completion`](Client::recv_completion) does, then appends all that are there to `completions`, at most
@@ -204,14 +190,40 @@ impl Client {
         max: usize,
         completions: &mut Vec<Completion>,
     ) -> usize {
-        let Some(first) = self.recv_completion(timeout).filter(|_| max > 0) else { return 0 };
-        let before = completions.len();
-        completions.push(first);
-        let mut core = self.shared().lock();
-        let queue = &mut core.clients[self.port.client].completions;
-        let more = queue.len().min(max - 1);
-        completions.extend(queue.drain(..more));
-        completions.len() - before
+        if max == 0 {
+            return 0;
+        }
+        let taken = self.await_completions(timeout, |queue| {
+            let count = queue.len().min(max);
+            completions.extend(queue.drain(..count));
+            count
+        });
+        taken.unwrap_or(0)
+    }
+
+    /// Waits until there are completions, and takes of them under the same lock. `None` as
+    /// [`recv_completion`](Client::recv_completion) has it.
+    fn await_completions<T>(
+        &self,
+        timeout: Option<Duration>,
+        mut take: impl FnMut(&mut VecDeque<Completion>) -> T,
+    ) -> Option<T> {
+        let shared = self.shared();
+        let client = self.port.client;
+        let deadline = timeout.map(|timeout| shared.after(timeout));
+        let mut core = shared.lock();
+        if timeout == Some(Duration::ZERO) && core.clients[client].completions.is_empty() {
+            // Otherwise a caller that only ever looks would never drive.
+            core.drive(shared.now());
+        }
+        wait::wait(shared, core, WaitOn::Completions(client), deadline, |core| {
+            match &mut core.clients[client].completions {
+                queue if !queue.is_empty() => Some(Some(take(queue))),
+                _ if core.life != Life::Open => Some(None),
+                _ => None,
+            }
+        })
+        .flatten()
     }
 }
 
