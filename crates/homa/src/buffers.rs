@@ -62,6 +62,13 @@ struct Slot {
     held: Held,
 }
 
+/// A buffer that waits to be freed, and what that costs.
+#[derive(Debug)]
+struct Grave {
+    bytes: Bytes,
+    cost: usize,
+}
+
 /// The payload of every open RPC.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
@@ -71,7 +78,7 @@ pub(crate) struct Buffers {
     displaced: VecDeque<(RpcKey, Held)>,
     /// Buffers of ended RPCs. They are freed outside the lock, a bounded number at a time: a megabyte takes the kernel tens
     /// of microseconds, and the owner of a `Bytes` may be the application's own code.
-    graves: VecDeque<Bytes>,
+    graves: VecDeque<Grave>,
     pool: Pool,
     /// The message whose next packet most likely comes next, see [`in_place`](crate::in_place).
     pub(crate) expected: Option<RpcKey>,
@@ -213,7 +220,7 @@ impl Buffers {
     /// A buffer that is complete, as the application gets it.
     fn finish(&mut self, buffer: BytesMut) -> Bytes {
         let (bytes, evicted) = self.pool.finish(buffer);
-        self.graves.extend(evicted.map(BytesMut::freeze));
+        self.bury_evicted(evicted);
         bytes
     }
 
@@ -230,18 +237,15 @@ impl Buffers {
 
     /// Ends the RPC: what it held will be freed.
     pub(crate) fn release(&mut self, rpc: RpcKey) {
-        let index = rpc.slot as usize;
         // The slot first: in a burst that ends many RPCs and begins as many, the displaced are many, and the one that ended first
         // is their first.
-        let held = if self.slots.get(index).is_some_and(|slot| slot.generation == rpc.generation) {
-            mem::take(&mut self.slots[index].held)
-        } else if let Some(at) = self.displaced.iter().position(|(key, _)| *key == rpc) {
-            match self.displaced.remove(at) {
-                Some((_, held)) => held,
-                None => return,
+        let held = match self.slots.get_mut(rpc.slot as usize) {
+            Some(slot) if slot.generation == rpc.generation => mem::take(&mut slot.held),
+            _ => {
+                let at = self.displaced.iter().position(|(key, _)| *key == rpc);
+                let Some((_, held)) = at.and_then(|at| self.displaced.remove(at)) else { return };
+                held
             }
-        } else {
-            return;
         };
         self.outgoing_bytes -= held.outgoing.len() as u64;
         self.incoming_bytes -= held.incoming.len() as u64;
@@ -251,7 +255,7 @@ impl Buffers {
             Incoming::Single(bytes) => self.bury(bytes),
             Incoming::Partial { bytes, .. } => {
                 let evicted = self.pool.give_back(bytes);
-                self.graves.extend(evicted.map(BytesMut::freeze));
+                self.bury_evicted(evicted);
             }
         }
     }
@@ -269,8 +273,14 @@ impl Buffers {
     /// Leaves a buffer to be freed later.
     pub(crate) fn bury(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
-            self.graves.push_back(bytes);
+            let cost = if bytes.len() >= LARGE_BYTES { LARGE_COST } else { 1 };
+            self.graves.push_back(Grave { bytes, cost });
         }
+    }
+
+    /// The same for a handle that the pool gave up. It is empty, and what goes with it may be large.
+    fn bury_evicted(&mut self, evicted: Option<BytesMut>) {
+        self.graves.extend(evicted.map(|buffer| Grave { bytes: buffer.freeze(), cost: LARGE_COST }));
     }
 
     /// Whether buffers wait to be freed.
@@ -283,10 +293,10 @@ impl Buffers {
     pub(crate) fn exhume(&mut self, free: &mut Vec<Bytes>) {
         let mut budget = FREE_BUDGET * (1 + self.graves.len() / MANY_GRAVES);
         while budget > 0 {
-            let Some(bytes) = self.graves.pop_front() else {
+            let Some(Grave { bytes, cost }) = self.graves.pop_front() else {
                 return;
             };
-            budget = budget.saturating_sub(if bytes.len() >= LARGE_BYTES { LARGE_COST } else { 1 });
+            budget = budget.saturating_sub(cost);
             free.push(bytes);
         }
     }
@@ -438,6 +448,13 @@ mod tests {
     #[test]
     fn few_large_buffers_are_freed_at_a_time() {
         let mut buffers = Buffers::default();
+        for _ in 0..20 {
+            buffers.bury_evicted(Some(BytesMut::with_capacity(LARGE_BYTES)));
+        }
+        let mut free = Vec::new();
+        buffers.exhume(&mut free);
+        assert_eq!(free.len(), FREE_BUDGET / LARGE_COST, "also where an empty handle is the last one");
+        assert_eq!(drained(&mut buffers), 20 - free.len());
         for _ in 0..20 {
             buffers.bury(Bytes::from(vec![0; LARGE_BYTES]));
         }
