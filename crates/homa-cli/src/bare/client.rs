@@ -192,8 +192,6 @@ const SWEEPS_OF_PATIENCE: u32 = 5;
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::bare::server::{BareServer, BareServerConfig};
 
@@ -221,26 +219,7 @@ mod tests {
 
     fn check_all_come_back(one_way: bool) {
         let mut link = link(one_way);
-        let payload: Bytes = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
-        let mut waiting = BTreeSet::new();
-        for cookie in 0..40u64 {
-            let length = if cookie % 8 == 0 { 1_000_000 } else { 1 + cookie as usize };
-            let (port, server) = ((cookie % 2) as usize, (cookie / 2 % 2) as usize);
-            link.submit(port, server, cookie, payload.slice(..length)).expect("taken");
-            waiting.insert(cookie);
-        }
-        let mut answers = Vec::new();
-        while !waiting.is_empty() {
-            link.receive(Duration::from_millis(100), &mut answers).expect("a path");
-            for answer in answers.drain(..) {
-                assert!(waiting.remove(&answer.cookie), "{} answered twice", answer.cookie);
-                let bytes = answer.result.expect("an answer");
-                let sent = if answer.cookie % 8 == 0 { 1_000_000 } else { 1 + answer.cookie as usize };
-                assert_eq!(bytes.len(), if one_way { 100 } else { sent });
-                let same = bytes.len().min(sent);
-                assert_eq!(bytes[..same], payload[..same]);
-            }
-        }
+        crate::bench::link::check_all_come_back(&mut link, 8, one_way);
     }
 
     #[test]

@@ -63,3 +63,32 @@ pub fn take_from(
     }
     Ok(())
 }
+
+/// Sends 40 messages at once, more than sockets hold, one in `long_each` of them long: each comes back once, as it was, or its first
+/// bytes where 100 are asked for.
+///
+/// # Panics
+/// Where that is not so.
+#[cfg(test)]
+pub fn check_all_come_back(link: &mut dyn Link, long_each: u64, one_way: bool) {
+    let payload: Bytes = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
+    let length = |cookie: u64| if cookie.is_multiple_of(long_each) { 1_000_000 } else { 1 + cookie as usize };
+    let mut waiting: std::collections::BTreeSet<u64> = (0..40).collect();
+    for &cookie in &waiting {
+        let (port, server) = ((cookie % 2) as usize, (cookie / 2 % 2) as usize);
+        link.submit(port, server, cookie, payload.slice(..length(cookie))).expect("taken");
+        link.flush().expect("sent");
+    }
+    let mut answers = Vec::new();
+    while !waiting.is_empty() {
+        link.receive(Duration::from_millis(100), &mut answers).expect("the link holds");
+        for answer in answers.drain(..) {
+            assert!(waiting.remove(&answer.cookie), "{} answered twice", answer.cookie);
+            let bytes = answer.result.expect("an answer");
+            let sent = length(answer.cookie);
+            assert_eq!(bytes.len(), if one_way { 100 } else { sent });
+            let same = bytes.len().min(sent);
+            assert_eq!(bytes[..same], payload[..same]);
+        }
+    }
+}

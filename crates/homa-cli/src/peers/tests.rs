@@ -1,6 +1,5 @@
 //! Both peers, through what the bench uses of them.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,25 +26,7 @@ fn link(protocol: Protocol, threads: u16, one_way: bool, poll: Duration) -> Box<
 
 /// Many messages at once, short and long: each comes back once, as it was.
 fn check_all_come_back(mut link: Box<dyn Link>, one_way: bool) {
-    let payload: Bytes = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
-    let length = |cookie: u64| if cookie.is_multiple_of(8) { 1_000_000 } else { 1 + cookie as usize };
-    let mut waiting: BTreeSet<u64> = (0..40).collect();
-    for &cookie in &waiting {
-        let (port, server) = ((cookie % 2) as usize, (cookie / 2 % 2) as usize);
-        link.submit(port, server, cookie, payload.slice(..length(cookie))).expect("taken");
-    }
-    let mut answers = Vec::new();
-    while !waiting.is_empty() {
-        link.receive(Duration::from_millis(100), &mut answers).expect("connections hold");
-        for answer in answers.drain(..) {
-            assert!(waiting.remove(&answer.cookie), "{} answered twice", answer.cookie);
-            let bytes = answer.result.expect("an answer");
-            let sent = length(answer.cookie);
-            let same = if one_way { sent.min(100) } else { sent };
-            assert_eq!(bytes.len(), if one_way { 100 } else { sent });
-            assert_eq!(bytes[..same], payload[..same]);
-        }
-    }
+    crate::bench::link::check_all_come_back(&mut *link, 8, one_way);
 }
 
 #[test]

@@ -280,8 +280,6 @@ impl Receiver {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::tcp::server::{TcpServer, TcpServerConfig};
 
@@ -309,27 +307,7 @@ mod tests {
     /// Many messages at once, more than the sockets hold: each comes back once, as it was.
     fn check_all_come_back(receivers: usize, one_way: bool) {
         let mut link = link(receivers, one_way);
-        let payload: Bytes = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
-        let mut waiting = BTreeSet::new();
-        for cookie in 0..40u64 {
-            let length = if cookie % 4 == 0 { 1_000_000 } else { 1 + cookie as usize };
-            let (port, server) = ((cookie % 2) as usize, (cookie / 2 % 2) as usize);
-            link.submit(port, server, cookie, payload.slice(..length)).expect("taken");
-            link.flush().expect("sent");
-            waiting.insert(cookie);
-        }
-        let mut answers = Vec::new();
-        while !waiting.is_empty() {
-            link.receive(Duration::from_millis(100), &mut answers).expect("connections hold");
-            for answer in answers.drain(..) {
-                assert!(waiting.remove(&answer.cookie), "{} answered twice", answer.cookie);
-                let bytes = answer.result.expect("an answer");
-                let sent = if answer.cookie % 4 == 0 { 1_000_000 } else { 1 + answer.cookie as usize };
-                let want = if one_way { 100 } else { sent };
-                assert_eq!(bytes.len(), want);
-                assert_eq!(bytes[..want.min(sent)], payload[..want.min(sent)]);
-            }
-        }
+        crate::bench::link::check_all_come_back(&mut link, 4, one_way);
     }
 
     #[test]
