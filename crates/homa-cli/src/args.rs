@@ -346,8 +346,8 @@ Examples:
   homa bench limits --low-latency --json l.json with the processors kept from deep sleep in one more column
   homa bench limits --quick --protocol homa,tcp a smoke test
 
-Rows: homa/DRIVER; bare/DRIVER, request and response with no protocol, one packet each where they fit; bare/udp-offload, the
-same with runs of equal packets passed to the kernel as one; tcp; grpc (tonic); quic (quinn). Each has one client thread and one
+Rows: homa/DRIVER; bare/DRIVER, request and response with no protocol, one packet each where they fit; bare/udp-offload
+and bare/packet-offload, the same with runs of equal packets passed to the kernel as one; tcp; grpc (tonic); quic (quinn). Each has one client thread and one
 server thread, on different processors. Polling: both sides poll for 10 ms before they sleep. Sleeping: they sleep at once. The
 messages of 1 MB go one way, 8 at a time, over one connection, and are answered with 100 bytes. CPU is the time of both
 processes: per RPC and packet of 100 bytes with 32 open and both sides sleeping when idle, and per packet of 1 MB messages.

@@ -124,6 +124,40 @@ fn merged_datagrams_are_cut_into_their_packets() {
     }
 }
 
+#[test]
+fn runs_of_packets_share_a_frame_and_arrive_as_they_were() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for (ips, length, frames) in [(V4, 100, 1), (V6, 100, 1), (V4, 1_400, 2), (V6, 1_400, 2)] {
+        let mut ours = namespaces[0].run(move || open(Carrier::Udp, ips[0]));
+        let mut bytes: Vec<Vec<u8>> = (0..59).map(|i| message(length, i as u8)).collect();
+        bytes.push(message(length - 30, 200));
+        let [here, there] = ips.map(|ip| at(Carrier::Udp, ip));
+        let mut theirs = namespaces[1].run(move || open(Carrier::Udp, ips[1]));
+        send(&mut ours, there, &bytes);
+        assert!(bytes_of(receive_packets(&mut theirs, 60), here) == bytes, "{ips:?} {length}");
+        assert_eq!(theirs.stats().receive_calls, frames, "one for each frame that is too long for the ring");
+        drop(theirs);
+        let mut theirs = namespaces[1].run(move || open_sockets(Carrier::Udp, ips[1]));
+        send(&mut ours, there, &bytes);
+        assert!(bytes_of(receive_packets(&mut *theirs, 60), here) == bytes, "{ips:?} {length}");
+        assert_eq!((ours.stats().send_calls, ours.stats().packets_out), (2, 120));
+        let sum: usize = bytes.iter().map(Vec::len).sum();
+        assert_eq!(ours.stats().bytes_out, 2 * sum as u64);
+    }
+}
+
+#[test]
+fn where_runs_may_not_share_a_frame_each_packet_has_its_own() {
+    let Some(namespaces) = pair(1_500) else { return };
+    let each = PacketConfig { segmentation: false, ..config(Carrier::Udp, V4[0]) };
+    let mut ours = namespaces[0].run(move || PacketDriver::open(&each).unwrap());
+    let mut theirs = namespaces[1].run(|| open(Carrier::Udp, V4[1]));
+    let bytes: Vec<Vec<u8>> = (0..60).map(|i| message(100, i)).collect();
+    send(&mut ours, theirs.local_addr(), &bytes);
+    assert!(bytes_of(receive_packets(&mut theirs, 60), ours.local_addr()) == bytes);
+    assert_eq!((ours.stats().send_calls, theirs.stats().receive_calls), (1, 0), "each is in the ring");
+}
+
 /// As many reads as it takes for the kernel's tick to pass.
 fn await_report(driver: &mut PacketDriver) -> Unreachable {
     let mut burst = RxBurst::new();
@@ -266,7 +300,9 @@ fn a_full_ring_is_counted_and_frames_that_a_burst_holds_are_not_taken_twice() {
     let Some(namespaces) = pair(1_500) else { return };
     let small = PacketConfig { ring_bytes: 64 << 10, ..config(Carrier::Udp, V4[0]) };
     let mut a = namespaces[0].run(move || PacketDriver::open(&small).unwrap());
-    let mut b = namespaces[1].run(|| open(Carrier::Udp, V4[1]));
+    // One frame a packet.
+    let each = PacketConfig { segmentation: false, ..config(Carrier::Udp, V4[1]) };
+    let mut b = namespaces[1].run(move || PacketDriver::open(&each).unwrap());
     let (at_a, frames) = (at(Carrier::Udp, V4[0]), 32);
     let bytes: Vec<Vec<u8>> = (0..50).map(|i| message(100, i)).collect();
     send(&mut b, at_a, &bytes);

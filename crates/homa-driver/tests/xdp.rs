@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 
 use common::{message, packets, poll_readable, receive_packets};
+use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::xdp::{LinkError, XdpConfig, XdpDriver, XdpMode};
@@ -430,6 +431,17 @@ fn datagrams_that_the_kernel_is_to_cut_come_cut_or_are_counted() {
     let bytes: Vec<Vec<u8>> = (0..10).map(|number| message(1_400, number)).collect();
     kernel.send(&packets(frames.local_addr(), 0, &bytes)).unwrap();
     assert!(receive_packets(&mut frames, 10).iter().map(|(_, packet)| packet).eq(&bytes));
+    // The same of a packet socket, whose checksums the kernel makes, too.
+    let mut ring = namespaces[1].run(|| {
+        let driver =
+            PacketDriver::open(&PacketConfig { bind: host(V4[1]), ..PacketConfig::default() }).unwrap();
+        learn_paths(&driver);
+        driver
+    });
+    check_way(&mut ring, &mut frames);
+    assert_eq!(ring.send(&packets(frames.local_addr(), 0, &bytes)).unwrap(), 10);
+    assert!(receive_packets(&mut frames, 10).iter().map(|(_, packet)| packet).eq(&bytes));
+    assert_eq!(frames.stats().damaged, 0);
     drop(frames);
     // With the program in its own receive path the kernel cuts nothing for a veth, which passes on whatever it gets.
     let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, XdpMode::Generic));

@@ -40,7 +40,7 @@ fn open(driver: Driver, bind: SocketAddr, offload: bool) -> Result<Box<dyn Packe
             Box::new(RawDriver::bind(&config).with_context(failed)?)
         }
         Driver::Packet => {
-            let config = PacketConfig { bind, ..PacketConfig::default() };
+            let config = PacketConfig { bind, segmentation: offload, ..PacketConfig::default() };
             Box::new(PacketDriver::open(&config).with_context(failed)?)
         }
         Driver::Xdp => {

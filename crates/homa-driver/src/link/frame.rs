@@ -1,8 +1,8 @@
 //! Ethernet frames around Homa packets: headers made in front of them, and packets found in frames.
 //!
-//! Both checksums are right in what is sent. That of UDP could be 0 over IPv4, for none; but Homa has no checksum of its own,
-//! and the one of Ethernet ends at each switch, so that this is all that protects a message's bytes from end to end. It
-//! costs a fraction of copying them.
+//! Both checksums are right in what is sent, or that of UDP is left to the kernel to finish. It could be 0 over IPv4, for none;
+//! but Homa has no checksum of its own, and the one of Ethernet ends at each switch, so that this is all that protects a
+//! message's bytes from end to end. It costs a fraction of copying them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -46,8 +46,10 @@ pub(crate) struct Headers {
     length: usize,
     /// Sum over the IPv4 header with zeros for what differs.
     ip_sum: u64,
-    /// Sum over the UDP header with zeros for what differs, and over the pseudo-header.
+    /// Sum over the UDP header with zeros for what differs.
     udp_sum: u64,
+    /// Sum over the pseudo-header without the length.
+    pseudo_sum: u64,
     carrier: Carrier,
     ipv4: bool,
 }
@@ -76,24 +78,47 @@ impl Headers {
             made[ip_at + 10..ip_at + 12].fill(0);
             ip_sum = sum(0, &made[ip_at..]);
         }
-        let mut udp_sum = 0;
+        let (mut udp_sum, pseudo_sum) = (0, pseudo_sum(from.ip(), to.ip()));
         if carrier == Carrier::Udp {
             let udp_at = made.len();
             made.extend([from.port(), to.port(), 0, 0].map(u16::to_be_bytes).as_flattened());
-            udp_sum = pseudo_sum(from.ip(), to.ip()) + sum(0, &made[udp_at..]);
+            udp_sum = sum(0, &made[udp_at..]);
         }
         let mut bytes = [0; HEADERS_MAX];
         bytes[..made.len()].copy_from_slice(&made);
-        Some(Headers { bytes, length: made.len(), ip_sum, udp_sum, carrier, ipv4 })
+        Some(Headers { bytes, length: made.len(), ip_sum, udp_sum, pseudo_sum, carrier, ipv4 })
     }
 
     /// Writes the headers of this packet to the front of `out` and returns their length, at most [`HEADERS_MAX`]. The packet's
     /// own header and its payload follow on the wire.
     pub(crate) fn write(&self, packet: &TxPacket<'_>, out: &mut [u8; HEADERS_MAX]) -> usize {
+        let length = self.write_unsummed(packet.priority, packet.len(), out);
+        if self.carrier == Carrier::Udp {
+            let at = length - UDP_BYTES;
+            let behind_ip = (packet.len() + UDP_BYTES) as u16;
+            // The length counts twice: in the header and in the pseudo-header.
+            let mut total =
+                self.pseudo_sum + self.udp_sum + 2 * u64::from(behind_ip) + quick_sum(packet.header);
+            let payload = quick_sum(packet.payload);
+            // Behind a header of odd length the halves of all words change places, which sums may do at the end.
+            total += if packet.header.len().is_multiple_of(2) { payload } else { payload.swap_bytes() >> 48 };
+            // 0 says that there is none; its complement means the same as the number 0.
+            let checksum = match fold(total) {
+                0 => 0xffff,
+                checksum => checksum,
+            };
+            out[at + 6..at + 8].copy_from_slice(&checksum.to_be_bytes());
+        }
+        length
+    }
+
+    /// As [`Headers::write`] for `bytes` bytes behind, but the checksum of UDP is that of the pseudo-header alone, and not
+    /// complemented: who finishes it adds the rest.
+    pub(crate) fn write_unsummed(&self, priority: u8, bytes: usize, out: &mut [u8; HEADERS_MAX]) -> usize {
         *out = self.bytes;
         let ip_at = ETHERNET_BYTES;
-        let dscp = dscp_byte(packet.priority);
-        let behind_ip = packet.len() + if self.carrier == Carrier::Udp { UDP_BYTES } else { 0 };
+        let dscp = dscp_byte(priority);
+        let behind_ip = bytes + if self.carrier == Carrier::Udp { UDP_BYTES } else { 0 };
         if self.ipv4 {
             let total = (20 + behind_ip) as u16;
             out[ip_at + 1] = dscp;
@@ -109,17 +134,8 @@ impl Headers {
             let udp_at = self.length - UDP_BYTES;
             let length = behind_ip as u16;
             out[udp_at + 4..udp_at + 6].copy_from_slice(&length.to_be_bytes());
-            // The length counts twice: in the header and in the pseudo-header.
-            let mut total = self.udp_sum + 2 * u64::from(length) + quick_sum(packet.header);
-            let payload = quick_sum(packet.payload);
-            // Behind a header of odd length the halves of all words change places, which sums may do at the end.
-            total += if packet.header.len().is_multiple_of(2) { payload } else { payload.swap_bytes() >> 48 };
-            // 0 says that there is none; its complement means the same as the number 0.
-            let checksum = match fold(total) {
-                0 => 0xffff,
-                checksum => checksum,
-            };
-            out[udp_at + 6..udp_at + 8].copy_from_slice(&checksum.to_be_bytes());
+            let pseudo = !fold(self.pseudo_sum + u64::from(length));
+            out[udp_at + 6..udp_at + 8].copy_from_slice(&pseudo.to_be_bytes());
         }
         self.length
     }

@@ -30,7 +30,8 @@ impl Reservation {
             max_packet_bytes: usize::MAX,
             send_buffer_bytes: BUFFER_BYTES,
             receive_buffer_bytes: BUFFER_BYTES,
-            segmentation: false,
+            // Merged datagrams would else be cut for it before its filter drops them.
+            segmentation: carrier == Carrier::Udp,
             joins: false,
         };
         let socket = PacketSocket::open(&config)?;

@@ -19,6 +19,7 @@
 //! The first packet to a peer may wait for the kernel to find the peer's Ethernet address, 4 ms at most, and over all peers no
 //! more than a fiftieth of the time.
 
+mod offload;
 mod program;
 mod ring;
 mod tx;
@@ -40,7 +41,8 @@ use crate::link::frame::{Found, NoPacket, View, parse};
 use crate::raw::refuse::Refuser;
 pub use crate::socket::Carrier;
 use crate::socket::{drop_all, option, watch_all};
-use ring::{Frame, Layout, Offload, Ring, VNET_BYTES};
+use offload::{Offload, VNET_BYTES};
+use ring::{Frame, Layout, Ring};
 use tx::Tx;
 
 /// Most bytes of packets in a burst, but for the last: what is behind waits until all of it is handled.
@@ -74,6 +76,11 @@ pub struct PacketConfig {
     /// Whether to pass by the device's queueing discipline (PACKET_QDISC_BYPASS). False by default: the discipline may be what
     /// looks at priorities, and on devices without one there is nothing to gain.
     pub bypass_qdisc: bool,
+    /// Whether to leave it to the kernel to cut runs of packets over UDP to one peer, as
+    /// [`UdpConfig::segmentation`](crate::udp::UdpConfig::segmentation) does. True by default: where the kernel knows no such frames
+    /// (before 6.2) the driver goes on without. To be switched off where a peer at the other end of a veth receives by XDP in its
+    /// generic mode, which cannot tell such frames apart.
+    pub segmentation: bool,
 }
 
 impl Default for PacketConfig {
@@ -86,6 +93,7 @@ impl Default for PacketConfig {
             max_packet_bytes: usize::MAX,
             send_buffer_bytes: crate::udp::UdpConfig::default().send_buffer_bytes,
             bypass_qdisc: false,
+            segmentation: true,
         }
     }
 }
@@ -167,7 +175,7 @@ impl PacketDriver {
         };
         Ok(PacketDriver {
             refuser: Refuser::new(device.local().ip()),
-            tx: Tx::new(sending),
+            tx: Tx::new(sending, config.segmentation),
             device,
             socket,
             ring,
@@ -258,7 +266,8 @@ impl PacketDriver {
         };
         let offload = Offload::read(header);
         let frame_length = length - VNET_BYTES;
-        let view = self.view(frame_length, frame_length, offload.segment.is_none() && !offload.partial);
+        let view =
+            self.view(frame_length, frame_length, offload.segment.is_none() && offload.partial.is_none());
         let room = &burst.memory_mut()[first..];
         match parse(&room[VNET_BYTES..length], &view) {
             Ok(Found { from, start, length, .. }) => {
@@ -416,6 +425,7 @@ fn set_up(socket: &Socket) -> io::Result<()> {
 fn set_up_sending(socket: &Socket, config: &PacketConfig) -> io::Result<usize> {
     let fd = socket.as_fd();
     socket.attach_filter(&[drop_all()])?;
+    option::set(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
     if config.bypass_qdisc {
         option::set(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
     }

@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::offload::{Offload, VNET_BYTES};
 use crate::burst::FrameSource;
 use crate::link::frame::ETHERNET_BYTES;
 
@@ -18,9 +19,6 @@ const ROOM_BEFORE_IP: usize = {
     let header = size_of::<libc::tpacket2_hdr>().next_multiple_of(16) + size_of::<libc::sockaddr_ll>();
     (header + 16).next_multiple_of(16) + VNET_BYTES
 };
-
-/// Bytes of a `virtio_net_hdr`, which stands in front of each frame.
-pub(super) const VNET_BYTES: usize = 10;
 
 /// Frames are this long, or a multiple of it: two of them to a page, and whole cache lines.
 const FRAME_GRAIN: usize = 2_048;
@@ -256,27 +254,6 @@ impl Ring {
     }
 }
 
-/// What a frame's packets are cut into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Offload {
-    /// Bytes of payload in each datagram, where the frame stands for several of UDP.
-    pub(super) segment: Option<usize>,
-    /// Whether the checksum is left to a device that the frame has not passed.
-    pub(super) partial: bool,
-}
-
-impl Offload {
-    /// From a `virtio_net_hdr`, in this machine's byte order.
-    pub(super) fn read(header: &[u8; VNET_BYTES]) -> Offload {
-        const NEEDS_CHECKSUM: u8 = 1;
-        const UDP_DATAGRAMS: u8 = 5;
-        let kind = header[1] & 0x7f;
-        let size = usize::from(u16::from_ne_bytes([header[4], header[5]]));
-        let partial = header[0] & NEEDS_CHECKSUM != 0;
-        Offload { segment: (kind == UDP_DATAGRAMS && size > 0).then_some(size), partial }
-    }
-}
-
 const _: () = assert!(ROOM_BEFORE_IP >= ETHERNET_BYTES + VNET_BYTES + size_of::<libc::tpacket2_hdr>());
 
 #[cfg(test)]
@@ -297,16 +274,5 @@ mod tests {
             }
         }
         assert_eq!(Layout::new(1_500, 8 << 20).frames(), 4_096);
-    }
-
-    #[test]
-    fn only_merged_udp_is_cut() {
-        let header = |kind, size: u16| {
-            let [a, b] = size.to_ne_bytes();
-            Offload::read(&[1, kind, 0, 0, a, b, 0, 0, 0, 0]).segment
-        };
-        assert_eq!(header(5, 1_400), Some(1_400));
-        assert_eq!(header(0x85, 1_400), Some(1_400), "with ECN");
-        assert_eq!((header(0, 0), header(1, 1_400), header(5, 0)), (None, None, None));
     }
 }

@@ -33,6 +33,7 @@ pub(crate) use option::set as set_option;
 use path_mtu::PathMtus;
 use rx::{Received, RxRing};
 use tx::TxRing;
+pub(crate) use tx::run_length;
 pub(crate) use watch::watch_all;
 
 /// Reports of unreachable peers that wait for [`PacketSocket::poll_unreachable`]; the oldest go when there are more.

@@ -246,7 +246,7 @@ fn part(bytes: &[u8]) -> libc::iovec {
 
 /// How many packets from the first on may be one datagram that the kernel or the device cuts: same peer, same priority, same
 /// length but for the last, which may be shorter.
-fn run_length(packets: &[TxPacket<'_>]) -> usize {
+pub(crate) fn run_length(packets: &[TxPacket<'_>]) -> usize {
     let first = &packets[0];
     let segment = first.len();
     let mut bytes = segment;

@@ -22,7 +22,7 @@ impl Subject {
         {
             for &driver in drivers.iter().filter(|_| wanted) {
                 subjects.push(Subject { protocol, driver, offload: false });
-                if protocol == Protocol::Udp && driver == Driver::Udp {
+                if protocol == Protocol::Udp && matches!(driver, Driver::Udp | Driver::Packet) {
                     subjects.push(Subject { protocol, driver, offload: true });
                 }
             }
