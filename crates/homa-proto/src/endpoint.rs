@@ -265,6 +265,22 @@ impl Endpoint {
         }
     }
 
+    /// Ends an RPC on this side alone: no event, and no word to the peer. A server's request counts as served, and its id as
+    /// finished. A dead key is ignored.
+    ///
+    /// For simulations of one-way messages, whose harness ends both sides at the moment when the request is delivered; nothing that
+    /// talks to a peer calls it.
+    pub fn forget(&mut self, now: Time, rpc: RpcKey) {
+        let now = self.advance(now);
+        let Some(slot) = self.slot(rpc) else { return };
+        let rpc = self.remove_rpc(slot);
+        self.mark_served(rpc.peer);
+        self.trace.record(EventKind::RpcEnd, rpc.id, 0, 0);
+        if !rpc.state.is_client() {
+            self.remember_finished(now, &rpc);
+        }
+    }
+
     /// Takes a burst of packets. Payload of incoming messages goes to `sink`; everything else waits to be polled.
     pub fn handle_packets<'a>(
         &mut self,

@@ -255,6 +255,11 @@ impl Endpoint {
         self.grants.counted(self.grants.budget)
     }
 
+    /// Whether some incoming message has bytes that were not granted.
+    pub fn waits_for_grants(&self) -> bool {
+        !self.grants.is_empty()
+    }
+
     /// What the active messages' windows leave to be granted.
     pub(crate) fn grant_windows(&self) -> u64 {
         let max = self.config.max_overcommit as usize;

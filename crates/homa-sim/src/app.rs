@@ -6,6 +6,7 @@ use homa_proto::{
 
 use crate::fabric::{Event, Fabric, host_address};
 use crate::host::HostState;
+use crate::network::{Deployed, HostEvent};
 
 /// What a server does with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +74,7 @@ pub trait App {
 pub struct HostCtx<'a> {
     pub(crate) endpoint: &'a mut Endpoint,
     pub(crate) state: &'a mut HostState,
-    pub(crate) fabric: &'a mut Fabric,
+    pub(crate) fabric: &'a mut Fabric<Deployed>,
 }
 
 impl HostCtx<'_> {
@@ -179,7 +180,8 @@ impl HostCtx<'_> {
     /// Has [`App::on_timer`] called at `at`, which is not before now.
     pub fn set_timer(&mut self, at: Time, token: u64) {
         let (host, life) = (self.state.index, self.state.life);
-        self.fabric.queue.push(at.max(self.fabric.now), Event::AppTimer { host, life, token });
+        let event = Event::Host(HostEvent::AppTimer { host, life, token });
+        self.fabric.queue.push(at.max(self.fabric.now), event);
     }
 
     /// The host's endpoint, for what is not here.

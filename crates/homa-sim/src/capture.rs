@@ -3,6 +3,8 @@
 use homa_proto::Time;
 use homa_proto::wire::{self, Packet};
 
+use crate::packet::Body;
+
 /// What became of a packet at the moment when it was captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -43,15 +45,15 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    pub(crate) fn see(&mut self, at: Time, packet: &crate::packet::Packet, fate: Fate) {
+    pub(crate) fn see(&mut self, at: Time, packet: &crate::packet::Packet<impl Body>, fate: Fate) {
         if self.on {
             self.packets.push(Captured {
                 at,
-                from: packet.from as usize,
-                to: packet.to as usize,
-                priority: packet.priority,
+                from: packet.info.from as usize,
+                to: packet.info.to as usize,
+                priority: packet.info.priority,
                 fate,
-                packet: wire::decode(&packet.bytes, packet.wire_len as usize).ok(),
+                packet: wire::decode(packet.body.bytes(), packet.info.wire_len as usize).ok(),
             });
         }
     }

@@ -1,16 +1,16 @@
 //! Everything between the hosts, and the time.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use homa_proto::{RpcKey, Time};
+use homa_proto::Time;
 
 use crate::capture::{Capture, Fate};
-use crate::fault::Faults;
-use crate::link::Port;
-use crate::network::{NetworkConfig, Topology};
-use crate::packet::{Packet, Packets};
+use crate::fault::{FaultProfile, Faults};
+use crate::link::{Admission, Discipline, LinkConfig, Port};
+use crate::packet::{Body, Packets};
 use crate::queue::EventQueue;
+use crate::topology::{Hop, Routes, Spread, Tier, Topology};
 
 /// UDP port of every simulated host.
 const UDP_PORT: u16 = 14_600;
@@ -35,25 +35,78 @@ pub(crate) fn address_index(address: SocketAddr) -> u32 {
     }
 }
 
+/// What a switch is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchConfig {
+    /// In which order its ports send.
+    pub discipline: Discipline,
+    /// How its buffer is divided.
+    pub buffer: Buffer,
+    /// Bytes in a port's queue from which on packets that join it are marked (ECN); `None`: never.
+    pub mark_above_bytes: Option<u64>,
+    /// When it sends a packet on.
+    pub forwarding: Forwarding,
+}
+
+impl Default for SwitchConfig {
+    /// Strict priorities, a buffer for each port as long as its link says, no marks, packets stored before they are sent on.
+    fn default() -> SwitchConfig {
+        SwitchConfig {
+            discipline: Discipline::Strict,
+            buffer: Buffer::PerPort,
+            mark_above_bytes: None,
+            forwarding: Forwarding::Store,
+        }
+    }
+}
+
+/// How the buffer of a switch is divided among its ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffer {
+    /// Each port has [`LinkConfig::queue_bytes`].
+    PerPort,
+    /// All ports share so many bytes; a port may hold `share_percent` of those that are free (dynamic thresholds, as in switch chips).
+    Shared {
+        /// Bytes of the whole switch.
+        bytes: u64,
+        /// 100: as many as are free.
+        share_percent: u32,
+    },
+}
+
+/// When a switch sends a packet on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwarding {
+    /// When all of it is there.
+    Store,
+    /// When its first 64 bytes are there, and not before the rest can follow without a pause.
+    CutThrough,
+}
+
+/// Bytes of a packet that a switch must have before it can send it on.
+const CUT_THROUGH_BYTES: u64 = 64;
+
+/// What hosts have in common beside the network, what they carry, and what happens to them.
+pub(crate) trait World {
+    /// What a packet carries.
+    type Body: Body;
+    /// What happens to hosts.
+    type HostEvent: Copy;
+    /// What all hosts see.
+    type Shared;
+}
+
 /// What is to happen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
+pub(crate) enum Event<H> {
     /// The link behind a port is free.
     PortFree { port: u32 },
-    /// A packet has crossed the switch and wants onto a port.
+    /// A packet has crossed a switch and wants onto a port.
     Forward { packet: u32, port: u32 },
     /// A packet is at its host.
     Deliver { packet: u32 },
-    /// A host looks at what its card has received.
-    Receive { host: u32 },
-    /// A stalled host goes on.
-    Wake { host: u32 },
-    /// A host's endpoint wants its timeout handled.
-    Timeout { host: u32, life: u32 },
-    /// A timer of a host's application.
-    AppTimer { host: u32, life: u32, token: u64 },
-    /// A server's application has computed its answer.
-    Reply { host: u32, life: u32, rpc: RpcKey, length: u32 },
+    /// Something that concerns hosts alone.
+    Host(H),
 }
 
 /// What the network counted.
@@ -73,44 +126,88 @@ pub struct FabricStats {
     pub events: u64,
 }
 
-pub(crate) struct Fabric {
+/// What a fabric is made from.
+#[derive(Clone, Debug)]
+pub(crate) struct FabricConfig {
+    pub(crate) seed: u64,
+    pub(crate) hosts: usize,
+    pub(crate) topology: Topology,
+    /// The links of the hosts.
+    pub(crate) link: LinkConfig,
+    pub(crate) switch: SwitchConfig,
+    pub(crate) nic: Discipline,
+    pub(crate) nic_queue_bytes: u64,
+    /// From a packet's last bit on its uplink to its way into the network.
+    pub(crate) send_delay_ns: u64,
+    pub(crate) receive_delay_ns: u64,
+    pub(crate) faults: FaultProfile,
+    pub(crate) capture: bool,
+}
+
+pub(crate) struct Fabric<W: World> {
     pub(crate) now: Time,
-    pub(crate) queue: EventQueue<Event>,
-    pub(crate) packets: Packets,
-    /// The hosts' uplinks, then the switch's ports to them, if there is one.
+    pub(crate) queue: EventQueue<Event<W::HostEvent>>,
+    pub(crate) packets: Packets<W::Body>,
+    /// In the order of [`Routes`].
     pub(crate) ports: Vec<Port>,
+    pub(crate) routes: Routes,
     pub(crate) faults: Faults,
     pub(crate) capture: Capture,
     pub(crate) stats: FabricStats,
     /// Ways that let nothing pass: (from, to).
     pub(crate) blocked: BTreeSet<(u32, u32)>,
-    /// Lengths of the requests under way, by client host and id, so that a server can tell a wrong one.
-    pub(crate) requests: HashMap<(u32, u64), u32>,
-    topology: Topology,
+    pub(crate) shared: W::Shared,
+    /// Free bytes of each switch, where its ports share them.
+    free_bytes: Vec<u64>,
+    switch: SwitchConfig,
+    spread: Spread,
+    /// Counts the choices of a spine, and the seed with it.
+    choices: u64,
     receive_delay_ns: u64,
     nic_queue_bytes: u64,
     hosts: u32,
 }
 
-impl Fabric {
-    pub(crate) fn new(config: &NetworkConfig) -> Fabric {
-        let uplinks = (0..config.hosts).map(|_| Port::new(config.link, config.nic_priorities));
-        let downlinks = match config.topology {
-            Topology::BackToBack => 0,
-            Topology::Switch { .. } => config.hosts,
+impl<W: World> Fabric<W> {
+    pub(crate) fn new(config: &FabricConfig, shared: W::Shared) -> Fabric<W> {
+        let routes = Routes::new(config.topology, config.hosts);
+        let (core, spread) = match config.topology {
+            Topology::LeafSpine(net) => (
+                LinkConfig {
+                    rate_bps: net.core_rate_bps,
+                    propagation_ns: net.core_propagation_ns,
+                    ..config.link
+                },
+                net.spread,
+            ),
+            Topology::BackToBack | Topology::Switch { .. } => (config.link, Spread::Flows),
         };
-        let ports = uplinks.chain((0..downlinks).map(|_| Port::new(config.link, true))).collect();
+        let uplink =
+            LinkConfig { propagation_ns: config.link.propagation_ns + config.send_delay_ns, ..config.link };
+        let port = |port| match routes.tier(port) {
+            Tier::Uplink => Port::new(uplink, config.nic),
+            Tier::Downlink => Port::new(config.link, config.switch.discipline),
+            Tier::ToSpine | Tier::ToLeaf => Port::new(core, config.switch.discipline),
+        };
+        let free = match config.switch.buffer {
+            Buffer::PerPort => 0,
+            Buffer::Shared { bytes, .. } => bytes,
+        };
         Fabric {
             now: Time::ZERO,
             queue: EventQueue::new(),
             packets: Packets::default(),
-            ports,
+            ports: (0..routes.ports()).map(port).collect(),
+            routes,
             faults: Faults::new(config.faults.clone(), config.seed),
             capture: Capture { on: config.capture, packets: Vec::new() },
             stats: FabricStats::default(),
             blocked: BTreeSet::new(),
-            requests: HashMap::new(),
-            topology: config.topology,
+            shared,
+            free_bytes: vec![free; routes.switches() as usize],
+            switch: config.switch,
+            spread,
+            choices: config.seed,
             receive_delay_ns: config.receive_delay_ns,
             nic_queue_bytes: config.nic_queue_bytes,
             hosts: config.hosts as u32,
@@ -123,34 +220,53 @@ impl Fabric {
     }
 
     /// Puts a packet before the uplink of its sender.
-    pub(crate) fn send(&mut self, packet: Packet) {
-        self.send_by(packet.from, packet);
-    }
-
-    /// Puts a packet before this uplink, whoever it says it is from.
-    pub(crate) fn send_by(&mut self, port: u32, packet: Packet) {
-        let number = self.packets.take();
-        *self.packets.get_mut(number) = packet;
-        self.enqueue(number, port);
-    }
-
-    /// An empty buffer for a packet to be sent.
-    pub(crate) fn buffer(&mut self) -> Vec<u8> {
-        let number = self.packets.take();
-        let packet = self.packets.lend(number);
-        self.packets.give_back(number, Packet::default());
-        packet.bytes
+    pub(crate) fn send(&mut self, number: u32) {
+        self.enqueue(number, self.packets.get(number).info.from);
     }
 
     pub(crate) fn enqueue(&mut self, number: u32, port: u32) {
-        let packet = self.packets.get(number);
-        let (wire_len, priority) = (packet.wire_len, packet.priority);
-        if self.ports[port as usize].enqueue(number, wire_len, priority) {
-            self.depart(port);
-        } else {
-            self.stats.overflowed += 1;
-            self.drop_packet(number, Fate::Overflow);
+        let info = self.packets.get(number).info;
+        let switch = self.shared_switch(port);
+        let limit = match (switch, self.switch.buffer) {
+            (Some(switch), Buffer::Shared { share_percent, .. }) => {
+                let (port, free) = (&self.ports[port as usize], self.free_bytes[switch]);
+                let share = free * u64::from(share_percent) / 100;
+                share.min(port.queued_bytes() + free)
+            }
+            _ => self.ports[port as usize].config.queue_bytes,
+        };
+        let queue = &mut self.ports[port as usize];
+        let before = queue.queued_bytes();
+        let admission = queue.enqueue(number, &info, limit);
+        let after = queue.queued_bytes();
+        if let Some(switch) = switch {
+            self.free_bytes[switch] = self.free_bytes[switch] + before - after;
         }
+        if admission != Admission::Refused
+            && port >= self.hosts
+            && self.switch.mark_above_bytes.is_some_and(|threshold| before >= threshold)
+        {
+            self.packets.get_mut(number).info.marked = true;
+        }
+        match admission {
+            Admission::Taken => {}
+            Admission::TakenFor(evicted) => self.overflow(evicted),
+            Admission::Refused => return self.overflow(number),
+        }
+        self.depart(port);
+    }
+
+    /// The switch of a port whose ports share a buffer.
+    fn shared_switch(&self, port: u32) -> Option<usize> {
+        match self.switch.buffer {
+            Buffer::PerPort => None,
+            Buffer::Shared { .. } => self.routes.switch(port).map(|switch| switch as usize),
+        }
+    }
+
+    fn overflow(&mut self, number: u32) {
+        self.stats.overflowed += 1;
+        self.drop_packet(number, Fate::Overflow);
     }
 
     pub(crate) fn drop_packet(&mut self, number: u32, fate: Fate) {
@@ -158,17 +274,23 @@ impl Fabric {
         self.packets.release(number);
     }
 
+    /// The link behind a port is free.
+    pub(crate) fn port_free(&mut self, port: u32) {
+        self.ports[port as usize].wakeup_pending = false;
+        self.depart(port);
+    }
+
     /// Starts the port's next packet if its link is free, and sees to it that the one after it will be.
-    pub(crate) fn depart(&mut self, port: u32) {
+    fn depart(&mut self, port: u32) {
         if let Some(departure) = self.ports[port as usize].depart(self.now) {
             self.stats.hops += 1;
+            if let Some(switch) = self.shared_switch(port) {
+                self.free_bytes[switch] += self.ports[port as usize].cost(departure.wire_len);
+            }
             if port < self.hosts {
-                self.leave_host(departure.packet, departure.arrives);
+                self.leave_host(port, departure.packet, departure.arrives);
             } else {
-                self.queue.push(
-                    departure.arrives + self.receive_delay_ns,
-                    Event::Deliver { packet: departure.packet },
-                );
+                self.cross(port, departure.packet, departure.arrives);
             }
         }
         let state = &mut self.ports[port as usize];
@@ -180,11 +302,12 @@ impl Fabric {
     }
 
     /// A packet leaves its host and arrives at the other end of the uplink, unless something happens to it.
-    fn leave_host(&mut self, number: u32, arrives: Time) {
+    fn leave_host(&mut self, port: u32, number: u32, arrives: Time) {
         self.stats.sent += 1;
         let packet = self.packets.get(number);
+        let (from, to) = (packet.info.from, packet.info.to);
         self.capture.see(self.now, packet, Fate::Sent);
-        if !self.blocked.is_empty() && self.blocked.contains(&(packet.from, packet.to)) {
+        if !self.blocked.is_empty() && self.blocked.contains(&(from, to)) {
             self.faults.counts.blocked += 1;
             return self.drop_packet(number, Fate::Lost);
         }
@@ -192,30 +315,50 @@ impl Fabric {
         let Some(delay_ns) = verdict.first_delay_ns else {
             return self.drop_packet(number, Fate::Lost);
         };
-        if let Some(delay_ns) = verdict.second_delay_ns {
-            let copy = self.packets.copy(number);
-            self.cross(copy, arrives + delay_ns);
-        }
-        if verdict.corrupted {
-            self.faults.corrupt(&mut self.packets.get_mut(number).bytes);
-        }
-        self.cross(number, arrives + delay_ns);
-    }
-
-    fn cross(&mut self, number: u32, arrives: Time) {
-        let to = self.packets.get(number).to;
         if to >= self.hosts {
             self.stats.host_down += 1;
             return self.drop_packet(number, Fate::HostDown);
         }
-        match self.topology {
-            Topology::BackToBack => {
-                self.queue.push(arrives + self.receive_delay_ns, Event::Deliver { packet: number });
+        if let Some(delay_ns) = verdict.second_delay_ns {
+            let copy = self.packets.copy(number);
+            self.cross(port, copy, arrives + delay_ns);
+        }
+        if verdict.corrupted {
+            self.faults.corrupt(self.packets.get_mut(number).body.bytes_mut());
+        }
+        self.cross(port, number, arrives + delay_ns);
+    }
+
+    /// A packet reaches the other end of a port's link.
+    fn cross(&mut self, port: u32, number: u32, arrives: Time) {
+        let info = &self.packets.get(number).info;
+        let choice = match self.spread {
+            Spread::Flows => u64::from(info.flow),
+            Spread::Packets => {
+                self.choices += 1;
+                self.choices
             }
-            Topology::Switch { delay_ns } => {
-                self.queue.push(arrives + delay_ns, Event::Forward { packet: number, port: self.hosts + to });
+        };
+        match self.routes.after(port, info.to, choice) {
+            Hop::Host => self.queue.push(arrives + self.receive_delay_ns, Event::Deliver { packet: number }),
+            Hop::Port(next) => {
+                let at = match self.switch.forwarding {
+                    Forwarding::Store => arrives,
+                    Forwarding::CutThrough => self.cut_through(port, next, info.wire_len, arrives),
+                };
+                let at = at + self.routes.switch_delay_ns();
+                self.queue.push(at, Event::Forward { packet: number, port: next });
             }
         }
+    }
+
+    /// When a switch can send a packet on whose last bit arrives at `arrives`.
+    fn cut_through(&self, port: u32, next: u32, wire_len: u32, arrives: Time) -> Time {
+        let (port, next) = (&self.ports[port as usize], &self.ports[next as usize]);
+        let takes_ns = port.serialisation_ns(wire_len);
+        let head_ns = takes_ns * CUT_THROUGH_BYTES.min(port.cost(wire_len)) / port.cost(wire_len);
+        let wait_ns = (takes_ns - head_ns).min(next.serialisation_ns(wire_len));
+        Time::from_ns(arrives.as_ns().saturating_sub(wait_ns)).max(self.now)
     }
 }
 

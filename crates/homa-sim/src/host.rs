@@ -10,8 +10,9 @@ use homa_trace::{Clock, Trace};
 use crate::app::{App, HostCtx, Reply};
 use crate::clock::HostClock;
 use crate::fabric::{Event, Fabric, address_index, host_address};
+use crate::network::{Deployed, HostEvent};
 use crate::oracle::Oracle;
-use crate::packet::Packet;
+use crate::packet::{Packet, PacketInfo};
 use crate::payload::PayloadMode;
 use crate::store::{PacketSink, Store};
 
@@ -189,7 +190,7 @@ impl<A: App> Host<A> {
     }
 
     /// Starts (or starts again, with empty memory).
-    pub(crate) fn start(&mut self, fabric: &mut Fabric, config: Config) {
+    pub(crate) fn start(&mut self, fabric: &mut Fabric<Deployed>, config: Config) {
         let trace = match self.state.trace_records {
             0 => Trace::off(),
             records => Trace::new(records, Clock::Virtual),
@@ -203,7 +204,7 @@ impl<A: App> Host<A> {
     }
 
     /// Loses its memory and is silent from now on.
-    pub(crate) fn crash(&mut self, fabric: &mut Fabric) {
+    pub(crate) fn crash(&mut self, fabric: &mut Fabric<Deployed>) {
         self.endpoint = None;
         let state = &mut self.state;
         state.life += 1;
@@ -215,7 +216,7 @@ impl<A: App> Host<A> {
         state.executed.clear();
         state.oracle.reset();
         state.store.forget_all();
-        fabric.requests.retain(|&(client, _), _| client != state.index);
+        fabric.shared.retain(|&(client, _), _| client != state.index);
         for packet in fabric.ports[state.index as usize].clear().into_iter().chain(state.waiting.drain(..)) {
             fabric.packets.release(packet);
         }
@@ -224,7 +225,7 @@ impl<A: App> Host<A> {
     /// Lets the application act, then drives.
     pub(crate) fn act<R>(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut Fabric<Deployed>,
         act: impl FnOnce(&mut A, &mut HostCtx<'_>) -> R,
     ) -> Option<R> {
         let endpoint = self.endpoint.as_mut()?;
@@ -235,15 +236,15 @@ impl<A: App> Host<A> {
     }
 
     /// Takes packets from the wire.
-    pub(crate) fn receive(&mut self, fabric: &mut Fabric, burst: &[(u32, Packet)]) {
+    pub(crate) fn receive(&mut self, fabric: &mut Fabric<Deployed>, burst: &[(u32, Packet<Vec<u8>>)]) {
         let Some(endpoint) = self.endpoint.as_mut() else { return };
         endpoint.trace().set_virtual_now(fabric.now.as_ns());
         let current = Cell::new(None);
         let packets = burst.iter().map(|(_, packet)| {
             let packet = RxPacket {
-                from: host_address(packet.from as usize),
-                bytes: &packet.bytes,
-                wire_len: packet.wire_len as usize,
+                from: host_address(packet.info.from as usize),
+                bytes: &packet.body,
+                wire_len: packet.info.wire_len as usize,
             };
             current.set(Some(packet));
             packet
@@ -253,12 +254,13 @@ impl<A: App> Host<A> {
         let mut sink = PacketSink { store: &mut state.store, current: &current };
         state.latest = state.latest.max(state.clock.read(fabric.now));
         endpoint.handle_packets(state.clock.read(fabric.now), packets, &mut sink);
-        let taken = burst.iter().map(|(_, packet)| (packet.from, packet.bytes.as_slice(), packet.wire_len));
+        let taken =
+            burst.iter().map(|(_, packet)| (packet.info.from, packet.body.as_slice(), packet.info.wire_len));
         state.oracle.after(before, endpoint, &mut state.store, taken);
         self.drive(fabric);
     }
 
-    pub(crate) fn timeout(&mut self, fabric: &mut Fabric) {
+    pub(crate) fn timeout(&mut self, fabric: &mut Fabric<Deployed>) {
         if self.state.armed != Some(fabric.now) {
             return;
         }
@@ -273,7 +275,7 @@ impl<A: App> Host<A> {
     }
 
     /// What follows every step: events to the application, packets to the card, the next timeout into the queue.
-    pub(crate) fn drive(&mut self, fabric: &mut Fabric) {
+    pub(crate) fn drive(&mut self, fabric: &mut Fabric<Deployed>) {
         loop {
             self.pump_packets(fabric);
             if !self.pump_events(fabric) {
@@ -287,7 +289,7 @@ impl<A: App> Host<A> {
         }
     }
 
-    fn pump_packets(&mut self, fabric: &mut Fabric) {
+    fn pump_packets(&mut self, fabric: &mut Fabric<Deployed>) {
         let Some(endpoint) = self.endpoint.as_mut() else { return };
         let state = &mut self.state;
         state.oracle.held_over = state.nic_blocked;
@@ -317,7 +319,7 @@ impl<A: App> Host<A> {
     }
 
     /// Hands events to the application; whether there were any.
-    fn pump_events(&mut self, fabric: &mut Fabric) -> bool {
+    fn pump_events(&mut self, fabric: &mut Fabric<Deployed>) -> bool {
         let mut any = false;
         loop {
             let Some(endpoint) = self.endpoint.as_mut() else { return any };
@@ -327,7 +329,7 @@ impl<A: App> Host<A> {
         }
     }
 
-    fn event(&mut self, fabric: &mut Fabric, event: ProtoEvent) {
+    fn event(&mut self, fabric: &mut Fabric<Deployed>, event: ProtoEvent) {
         let Some(endpoint) = self.endpoint.as_mut() else { return };
         let state = &mut self.state;
         match event {
@@ -371,7 +373,7 @@ impl<A: App> Host<A> {
         }
     }
 
-    pub(crate) fn arm(&mut self, fabric: &mut Fabric) {
+    pub(crate) fn arm(&mut self, fabric: &mut Fabric<Deployed>) {
         let Some(endpoint) = self.endpoint.as_ref() else { return };
         let Some(at) = endpoint.poll_timeout() else { return };
         if at == Time::NEVER {
@@ -390,12 +392,12 @@ impl<A: App> Host<A> {
         let at = at.max(fabric.now);
         if state.armed.is_none_or(|armed| at < armed) {
             state.armed = Some(at);
-            fabric.queue.push(at, Event::Timeout { host: state.index, life: state.life });
+            fabric.queue.push(at, Event::Host(HostEvent::Timeout { host: state.index, life: state.life }));
         }
     }
 
     /// Sends the answer that the application has computed.
-    pub(crate) fn reply(&mut self, fabric: &mut Fabric, rpc: RpcKey, length: u32) {
+    pub(crate) fn reply(&mut self, fabric: &mut Fabric<Deployed>, rpc: RpcKey, length: u32) {
         // The client may have given up meanwhile: then nobody wants the answer.
         self.act(fabric, |_, host| host.answer(rpc, Reply::Now(length)));
     }
@@ -412,7 +414,8 @@ impl HostCtx<'_> {
             }
             Reply::After { delay_ns, length } => {
                 let (host, life) = (self.state.index, self.state.life);
-                self.fabric.queue.push(self.fabric.now + delay_ns, Event::Reply { host, life, rpc, length });
+                let event = HostEvent::Reply { host, life, rpc, length };
+                self.fabric.queue.push(self.fabric.now + delay_ns, Event::Host(event));
             }
             Reply::Never => {}
         }
@@ -429,8 +432,10 @@ impl HostState {
         due
     }
 
-    fn transmit(&mut self, fabric: &mut Fabric, transmit: &Transmit) {
-        let mut bytes = fabric.buffer();
+    fn transmit(&mut self, fabric: &mut Fabric<Deployed>, transmit: &Transmit) {
+        let number = fabric.packets.take();
+        let bytes = &mut fabric.packets.get_mut(number).body;
+        bytes.clear();
         bytes.extend_from_slice(&transmit.header);
         let mut wire_len = transmit.header.len() as u32;
         if let Some(range) = transmit.payload {
@@ -439,19 +444,28 @@ impl HostState {
                 homa_proto::wire::decode(&transmit.header, wire_len as usize)
                     .map_or(0, |packet| packet.common.sender_id)
             };
-            let first = self.store.outgoing(range.rpc, range.offset, range.len, sender_id, &mut bytes);
+            let first = self.store.outgoing(range.rpc, range.offset, range.len, sender_id, bytes);
             if let Some((id, length)) = first {
-                fabric.requests.insert((self.index, id), length);
+                fabric.shared.insert((self.index, id), length);
             }
         }
         if wire_len > self.max_packet {
             self.store.violation(format!("sends a packet of {wire_len} bytes, more than max_packet"));
         }
-        let to = address_index(transmit.to);
-        fabric.send(Packet { from: self.index, to, wire_len, priority: transmit.priority, bytes });
+        let (from, to) = (self.index, address_index(transmit.to));
+        let (priority, flow) = (transmit.priority, from ^ to);
+        fabric.packets.get_mut(number).info =
+            PacketInfo { from, to, wire_len, priority, flow, ..PacketInfo::default() };
+        fabric.send(number);
     }
 
-    fn check_request(&mut self, fabric: &Fabric, rpc: RpcKey, peer: std::net::SocketAddr, length: u32) {
+    fn check_request(
+        &mut self,
+        fabric: &Fabric<Deployed>,
+        rpc: RpcKey,
+        peer: std::net::SocketAddr,
+        length: u32,
+    ) {
         self.store.complete(rpc, length);
         let Some(entry) = self.store.get(rpc) else { return };
         let twice = std::mem::replace(&mut entry.delivered, true);
@@ -459,7 +473,7 @@ impl HostState {
         if twice || client != address_index(peer) {
             self.store.violation(format!("{rpc:?} is handed over twice or from another host, {peer}"));
         }
-        if fabric.requests.get(&(client, id)).is_some_and(|&sent| sent != length) {
+        if fabric.shared.get(&(client, id)).is_some_and(|&sent| sent != length) {
             self.counts.lengths_wrong += 1;
         }
         let times = self.executed.entry((client, id)).or_default();
@@ -469,10 +483,10 @@ impl HostState {
         self.counts.goodput_bytes += u64::from(length);
     }
 
-    fn end_client(&mut self, fabric: &mut Fabric, rpc: RpcKey, cookie: u64) {
+    fn end_client(&mut self, fabric: &mut Fabric<Deployed>, rpc: RpcKey, cookie: u64) {
         match self.store.end(rpc) {
             Some(entry) if entry.is_client && entry.cookie == cookie => {
-                fabric.requests.remove(&(self.index, entry.id));
+                fabric.shared.remove(&(self.index, entry.id));
             }
             _ => self
                 .store

@@ -6,8 +6,9 @@ use homa_proto::{CallOptions, Config, MS, RpcError, RpcKey, SEC, Time};
 
 use crate::app::{App, HostCtx, Reply};
 use crate::link::LinkConfig;
-use crate::network::{Network, NetworkConfig, Topology};
+use crate::network::{Network, NetworkConfig};
 use crate::payload::PayloadMode;
+use crate::topology::Topology;
 
 /// Server port of every host.
 const PORT: u16 = 99;

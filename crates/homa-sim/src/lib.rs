@@ -22,6 +22,7 @@
 mod app;
 mod capture;
 mod clock;
+mod cluster;
 mod fabric;
 mod fault;
 mod host;
@@ -36,17 +37,25 @@ mod queue;
 mod run;
 mod store;
 mod swarm;
+mod topology;
+mod transport;
 
 pub use app::{App, HostCtx, Reply};
 pub use capture::{Captured, Fate};
-pub use fabric::{FabricStats, host_address};
+pub use cluster::{
+    Cluster, ClusterConfig, ClusterReport, Framing, Message, Messages, PriorityPlan, QueueLengths, Traffic,
+};
+pub use fabric::{Buffer, FabricStats, Forwarding, SwitchConfig, host_address};
 pub use fault::{FaultCounts, FaultProfile};
 pub use host::{Host, HostCounts};
 pub use incast::{Incast, IncastKind, IncastReport, IncastRound};
-pub use link::LinkConfig;
+pub use link::{Discipline, LinkConfig};
 pub use load::{Arrivals, Load, LoadCounts, ResponseSize, RpcLoad};
-pub use network::{Network, NetworkConfig, Topology};
+pub use network::{Network, NetworkConfig};
+pub use packet::{Body, Packet, PacketInfo};
 pub use payload::PayloadMode;
 pub use queue::EventQueue;
 pub use run::{Report, Simulation, SimulationConfig};
 pub use swarm::{SwarmOptions, SwarmReport, swarm};
+pub use topology::{LeafSpine, Spread, Topology};
+pub use transport::{Ctx, Homa, HomaConfig, Transport};

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use homa_proto::Time;
 use homa_proto::wire::PRIORITIES;
 
+use crate::packet::PacketInfo;
+
 /// One direction of a link and the queue of its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkConfig {
@@ -39,22 +41,50 @@ impl LinkConfig {
     }
 }
 
+/// In which order a port sends what waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Discipline {
+    /// Strictly by priority, in order within one.
+    #[default]
+    Strict,
+    /// In order: one queue, as in a network card that knows no priorities.
+    Fifo,
+    /// pFabric's: by the packets' rank, the smallest first, and of that packet's flow the oldest; a full queue drops the greatest rank.
+    Rank,
+}
+
 /// What waits in a port's queue.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     packet: u32,
     wire_len: u32,
+    rank: u32,
+    flow: u32,
 }
 
-/// Where packets go onto a link, strictly by priority, in order within one.
+/// What became of a packet that wanted into a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It waits.
+    Taken,
+    /// It waits, and this one was dropped for it.
+    TakenFor(u32),
+    /// It does not fit and is to be dropped.
+    Refused,
+}
+
+/// Where packets go onto a link.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) config: LinkConfig,
-    /// False: one queue for all priorities, as in a network card that knows none.
-    by_priority: bool,
+    discipline: Discipline,
     queues: [VecDeque<Waiting>; PRIORITIES],
+    /// A bit for each queue that has something.
+    occupied: u8,
     queued_bytes: u64,
     busy_until_ps: u64,
+    /// Picoseconds that a byte takes; 0 where that is no whole number.
+    byte_ps: u64,
     /// Whether an event is in the queue for the end of the packet on the link.
     pub(crate) wakeup_pending: bool,
     pub(crate) max_queued_bytes: u64,
@@ -64,56 +94,111 @@ pub(crate) struct Port {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Departure {
     pub(crate) packet: u32,
+    pub(crate) wire_len: u32,
     /// When its last bit reaches the other end.
     pub(crate) arrives: Time,
 }
 
 const PS_PER_NS: u64 = 1_000;
+const PS_PER_SEC: u64 = 1_000_000_000_000;
 
 impl Port {
-    pub(crate) fn new(config: LinkConfig, by_priority: bool) -> Port {
+    pub(crate) fn new(config: LinkConfig, discipline: Discipline) -> Port {
+        let is_whole = (8 * PS_PER_SEC).is_multiple_of(config.rate_bps);
         Port {
             config,
-            by_priority,
+            discipline,
             queues: Default::default(),
+            occupied: 0,
             queued_bytes: 0,
             busy_until_ps: 0,
+            byte_ps: if is_whole { 8 * PS_PER_SEC / config.rate_bps } else { 0 },
             wakeup_pending: false,
             max_queued_bytes: 0,
         }
     }
 
-    fn cost(&self, wire_len: u32) -> u64 {
+    /// Bytes of link time that a Homa packet takes.
+    pub(crate) fn cost(&self, wire_len: u32) -> u64 {
         u64::from(wire_len) + u64::from(self.config.overhead_bytes)
     }
 
-    /// Appends a packet; false: it does not fit and is to be dropped.
-    pub(crate) fn enqueue(&mut self, packet: u32, wire_len: u32, priority: u8) -> bool {
-        let bytes = self.cost(wire_len);
-        if self.queued_bytes + bytes > self.config.queue_bytes {
-            return false;
+    fn serialisation_ps(&self, wire_len: u32) -> u64 {
+        match self.byte_ps {
+            0 => self.config.serialisation_ps(wire_len),
+            byte_ps => self.cost(wire_len) * byte_ps,
         }
-        let queue = if self.by_priority { usize::from(priority).min(PRIORITIES - 1) } else { 0 };
-        self.queues[queue].push_back(Waiting { packet, wire_len });
+    }
+
+    /// Appends a packet, if there are at most `limit` bytes with it.
+    pub(crate) fn enqueue(&mut self, number: u32, packet: &PacketInfo, limit: u64) -> Admission {
+        let bytes = self.cost(packet.wire_len);
+        let mut admission = Admission::Taken;
+        if self.queued_bytes + bytes > limit {
+            match self.evict(packet.rank, bytes, limit) {
+                Some(evicted) => admission = Admission::TakenFor(evicted),
+                None => return Admission::Refused,
+            }
+        }
+        let queue = match self.discipline {
+            Discipline::Strict => usize::from(packet.priority).min(PRIORITIES - 1),
+            Discipline::Fifo | Discipline::Rank => 0,
+        };
+        let (wire_len, rank, flow) = (packet.wire_len, packet.rank, packet.flow);
+        self.queues[queue].push_back(Waiting { packet: number, wire_len, rank, flow });
+        self.occupied |= 1 << queue;
         self.queued_bytes += bytes;
         self.max_queued_bytes = self.max_queued_bytes.max(self.queued_bytes);
-        true
+        admission
+    }
+
+    /// Makes room for a packet of this rank where that takes one of a greater rank.
+    fn evict(&mut self, rank: u32, bytes: u64, limit: u64) -> Option<u32> {
+        if self.discipline != Discipline::Rank {
+            return None;
+        }
+        // Of equal ranks the last goes: the earlier packets of its flow are of use without it.
+        let (at, worst) = self.queues[0].iter().enumerate().max_by_key(|(_, waiting)| waiting.rank)?;
+        let freed = self.cost(worst.wire_len);
+        if worst.rank <= rank || self.queued_bytes - freed + bytes > limit {
+            return None;
+        }
+        self.queued_bytes -= freed;
+        self.queues[0].remove(at).map(|waiting| waiting.packet)
+    }
+
+    fn take_next(&mut self) -> Option<Waiting> {
+        let queue = self.occupied.checked_ilog2()? as usize;
+        let waiting = match self.discipline {
+            Discipline::Strict | Discipline::Fifo => self.queues[queue].pop_front(),
+            Discipline::Rank => {
+                let best = self.queues[queue].iter().min_by_key(|waiting| waiting.rank)?;
+                let flow = best.flow;
+                let at = self.queues[queue].iter().position(|waiting| waiting.flow == flow)?;
+                self.queues[queue].remove(at)
+            }
+        };
+        if self.queues[queue].is_empty() {
+            self.occupied &= !(1 << queue);
+        }
+        waiting
     }
 
     /// The next packet for the link, if the link is free at `now`.
     pub(crate) fn depart(&mut self, now: Time) -> Option<Departure> {
-        if self.queued_bytes == 0 || self.free_at() > now {
+        if self.occupied == 0 || self.free_at() > now {
             return None;
         }
-        let waiting = self.queues.iter_mut().rev().find_map(VecDeque::pop_front)?;
+        let waiting = self.take_next()?;
         self.queued_bytes -= self.cost(waiting.wire_len);
         // A packet that followed its predecessor without a pause starts where that one ended, to the picosecond; after a
         // pause it starts now.
         let now_ps = now.as_ns() * PS_PER_NS;
         let start_ps =
             if now_ps - self.busy_until_ps.min(now_ps) < PS_PER_NS { self.busy_until_ps } else { now_ps };
-        self.busy_until_ps = start_ps + self.config.serialisation_ps(waiting.wire_len);
-        Some(Departure { packet: waiting.packet, arrives: self.free_at() + self.config.propagation_ns })
+        self.busy_until_ps = start_ps + self.serialisation_ps(waiting.wire_len);
+        let arrives = self.free_at() + self.config.propagation_ns;
+        Some(Departure { packet: waiting.packet, wire_len: waiting.wire_len, arrives })
     }
 
     /// When the link is free for the next packet.
@@ -125,9 +210,19 @@ impl Port {
         self.queued_bytes
     }
 
+    /// Whether nothing waits and nothing is on the link.
+    pub(crate) fn is_idle(&self, now: Time) -> bool {
+        self.occupied == 0 && self.free_at() <= now
+    }
+
+    /// Time that a packet of this length takes on the link, rounded up.
+    pub(crate) fn serialisation_ns(&self, wire_len: u32) -> u64 {
+        self.serialisation_ps(wire_len).div_ceil(PS_PER_NS)
+    }
+
     /// Empties the queue and gives its packets back, for a sender that died.
     pub(crate) fn clear(&mut self) -> Vec<u32> {
-        self.queued_bytes = 0;
+        (self.queued_bytes, self.occupied) = (0, 0);
         self.queues.iter_mut().flat_map(|queue| queue.drain(..)).map(|waiting| waiting.packet).collect()
     }
 }
@@ -136,7 +231,7 @@ impl Port {
 mod tests {
     use super::*;
 
-    fn port(by_priority: bool) -> Port {
+    fn port(discipline: Discipline) -> Port {
         // 8 Gbit/s: a byte takes a nanosecond.
         let config = LinkConfig {
             rate_bps: 8_000_000_000,
@@ -144,25 +239,31 @@ mod tests {
             queue_bytes: 4_000,
             overhead_bytes: 10,
         };
-        Port::new(config, by_priority)
+        Port::new(config, discipline)
+    }
+
+    fn enqueue(port: &mut Port, packet: u32, wire_len: u32, priority: u8) -> bool {
+        let limit = port.config.queue_bytes;
+        let info = PacketInfo { wire_len, priority, ..PacketInfo::default() };
+        port.enqueue(packet, &info, limit) == Admission::Taken
     }
 
     #[test]
     fn a_packet_takes_its_length_with_overhead_and_then_the_propagation() {
-        let mut port = port(true);
-        assert!(port.enqueue(1, 990, 0));
+        let mut port = port(Discipline::Strict);
+        assert!(enqueue(&mut port, 1, 990, 0));
         let departure = port.depart(Time::from_ns(50)).unwrap();
         assert_eq!((departure.packet, departure.arrives.as_ns()), (1, 50 + 1_000 + 100));
-        assert!(port.enqueue(2, 990, 0));
+        assert!(enqueue(&mut port, 2, 990, 0));
         assert_eq!(port.depart(Time::from_ns(1_049)), None);
         assert_eq!(port.depart(Time::from_ns(1_050)).unwrap().arrives.as_ns(), 2_150);
     }
 
     #[test]
     fn higher_priorities_pass_and_equal_ones_keep_their_order() {
-        let mut port = port(true);
+        let mut port = port(Discipline::Strict);
         for (packet, priority) in [(1, 0), (2, 5), (3, 7), (4, 5)] {
-            assert!(port.enqueue(packet, 90, priority));
+            assert!(enqueue(&mut port, packet, 90, priority));
         }
         let order: Vec<u32> = (0..4).map(|_| port.depart(port.free_at()).unwrap().packet).collect();
         assert_eq!(order, [3, 2, 4, 1]);
@@ -170,16 +271,16 @@ mod tests {
 
     #[test]
     fn a_card_without_priorities_sends_in_order() {
-        let mut port = port(false);
-        assert!(port.enqueue(1, 90, 0) && port.enqueue(2, 90, 7));
+        let mut port = port(Discipline::Fifo);
+        assert!(enqueue(&mut port, 1, 90, 0) && enqueue(&mut port, 2, 90, 7));
         assert_eq!(port.depart(Time::ZERO).unwrap().packet, 1);
     }
 
     #[test]
     fn what_does_not_fit_the_queue_is_refused() {
-        let mut port = port(true);
-        assert!(port.enqueue(1, 1_990, 0) && port.enqueue(2, 1_990, 0));
-        assert!(!port.enqueue(3, 1, 7));
+        let mut port = port(Discipline::Strict);
+        assert!(enqueue(&mut port, 1, 1_990, 0) && enqueue(&mut port, 2, 1_990, 0));
+        assert!(!enqueue(&mut port, 3, 1, 7));
         assert_eq!(port.max_queued_bytes, 4_000);
     }
 
@@ -192,14 +293,39 @@ mod tests {
             queue_bytes: 100_000,
             overhead_bytes: 66,
         };
-        let mut port = Port::new(config, true);
+        let mut port = Port::new(config, Discipline::Strict);
         for packet in 0..1_000 {
-            assert!(port.enqueue(packet, 18, 0));
+            assert!(enqueue(&mut port, packet, 18, 0));
         }
         let mut last = Time::ZERO;
         while let Some(departure) = port.depart(port.free_at()) {
             last = departure.arrives;
         }
         assert_eq!(last.as_ns(), 6_720);
+    }
+
+    fn ranked(port: &mut Port, packet: u32, rank: u32, flow: u32) -> Admission {
+        port.enqueue(packet, &PacketInfo { wire_len: 990, rank, flow, ..PacketInfo::default() }, 4_000)
+    }
+
+    #[test]
+    fn the_smallest_rank_goes_first_by_the_oldest_packet_of_its_flow() {
+        let mut port = port(Discipline::Rank);
+        for (packet, rank, flow) in [(1, 30, 7), (2, 20, 8), (3, 10, 7), (4, 15, 8)] {
+            assert_eq!(ranked(&mut port, packet, rank, flow), Admission::Taken);
+        }
+        let order: Vec<u32> = (0..4).map(|_| port.depart(port.free_at()).unwrap().packet).collect();
+        assert_eq!(order, [1, 3, 2, 4]);
+    }
+
+    #[test]
+    fn a_full_queue_of_ranks_drops_the_greatest() {
+        let mut port = port(Discipline::Rank);
+        for (packet, rank) in [(1, 30), (2, 50), (3, 40), (4, 50)] {
+            assert_eq!(ranked(&mut port, packet, rank, packet), Admission::Taken);
+        }
+        assert_eq!(ranked(&mut port, 5, 50, 5), Admission::Refused);
+        assert_eq!(ranked(&mut port, 6, 10, 6), Admission::TakenFor(4));
+        assert_eq!(port.queued_bytes(), 4_000);
     }
 }

@@ -1,29 +1,19 @@
 //! Hosts joined by links.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use homa_proto::{Config, RpcKey, Time};
 
 use crate::app::{App, HostCtx};
 use crate::capture::{Captured, Fate};
-use crate::fabric::{Event, Fabric, FabricStats, MAX_HOSTS};
+use crate::fabric::{Event, Fabric, FabricConfig, FabricStats, MAX_HOSTS, SwitchConfig, World};
 use crate::fault::{FaultCounts, FaultProfile};
 use crate::host::{Host, HostSetup};
-use crate::link::LinkConfig;
-use crate::packet::Packet;
+use crate::link::{Discipline, LinkConfig};
+use crate::packet::{Packet, PacketInfo};
 use crate::payload::{PayloadMode, mix};
-
-/// How the hosts are joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Topology {
-    /// Two hosts, each at the other's end of the link.
-    BackToBack,
-    /// All hosts at one switch, which stores and forwards.
-    Switch {
-        /// From a packet's arrival at the switch to its place in the queue of its port.
-        delay_ns: u64,
-    },
-}
+use crate::topology::Topology;
 
 /// A network and what its hosts are like.
 #[derive(Clone, Debug)]
@@ -34,8 +24,10 @@ pub struct NetworkConfig {
     pub hosts: usize,
     /// How they are joined.
     pub topology: Topology,
-    /// Every link, both directions.
+    /// Every link of a host, both directions.
     pub link: LinkConfig,
+    /// Every switch.
+    pub switch: SwitchConfig,
     /// Whether the hosts' cards send by priority; else in order, as most do.
     pub nic_priorities: bool,
     /// Bytes in the card's queue at which a host's driver takes no more packets from its endpoint.
@@ -71,6 +63,7 @@ impl NetworkConfig {
             hosts,
             topology: if hosts == 2 { Topology::BackToBack } else { Topology::Switch { delay_ns: 250 } },
             link: LinkConfig::with_rate(25_000_000_000),
+            switch: SwitchConfig::default(),
             nic_priorities: false,
             // Three full packets keep the link busy; more would only be a queue that no priority can pass.
             nic_queue_bytes: 4_500,
@@ -90,13 +83,40 @@ impl NetworkConfig {
     }
 }
 
+/// Hosts that run the protocol as it is deployed.
+pub(crate) struct Deployed;
+
+impl World for Deployed {
+    type Body = Vec<u8>;
+    type HostEvent = HostEvent;
+    type Shared = Requests;
+}
+
+/// Lengths of the requests under way, by client host and id, so that a server can tell a wrong one.
+pub(crate) type Requests = HashMap<(u32, u64), u32>;
+
+/// What happens to a host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HostEvent {
+    /// It looks at what its card has received.
+    Receive { host: u32 },
+    /// Its stall is over.
+    Wake { host: u32 },
+    /// Its endpoint wants its timeout handled.
+    Timeout { host: u32, life: u32 },
+    /// A timer of its application.
+    AppTimer { host: u32, life: u32, token: u64 },
+    /// Its server's application has computed its answer.
+    Reply { host: u32, life: u32, rpc: RpcKey, length: u32 },
+}
+
 /// Hosts joined by links, on virtual time.
 pub struct Network<A> {
     config: NetworkConfig,
     hosts: Vec<Host<A>>,
-    fabric: Fabric,
+    fabric: Fabric<Deployed>,
     /// Scratch memory for the packets that a host takes at once.
-    burst: Vec<(u32, Packet)>,
+    burst: Vec<(u32, Packet<Vec<u8>>)>,
 }
 
 impl<A: App> Network<A> {
@@ -107,7 +127,7 @@ impl<A: App> Network<A> {
     pub fn new(config: NetworkConfig, mut app: impl FnMut(usize) -> A) -> Network<A> {
         assert!((1..=MAX_HOSTS).contains(&config.hosts), "hosts: 1 to {MAX_HOSTS}, not {}", config.hosts);
         assert!(config.topology != Topology::BackToBack || config.hosts == 2, "back to back are two hosts");
-        let mut fabric = Fabric::new(&config);
+        let mut fabric = Fabric::new(&fabric_config(&config), Requests::new());
         let kernels = (0..config.hosts).map(|host| protocol_of(&config, host).incarnation == 0).collect();
         let kernels: Rc<[bool]> = kernels;
         let setup = |index| HostSetup {
@@ -197,26 +217,34 @@ impl<A: App> Network<A> {
             Event::PortFree { port } => self.port_free(port),
             Event::Forward { packet, port } => self.fabric.enqueue(packet, port),
             Event::Deliver { packet } => self.deliver(packet),
-            Event::Receive { host } => self.receive(host as usize),
-            Event::Timeout { host, .. } | Event::AppTimer { host, .. } | Event::Reply { host, .. }
+            Event::Host(event) => self.host_event(event),
+        }
+        true
+    }
+
+    fn host_event(&mut self, event: HostEvent) {
+        match event {
+            HostEvent::Receive { host } => self.receive(host as usize),
+            HostEvent::Timeout { host, .. }
+            | HostEvent::AppTimer { host, .. }
+            | HostEvent::Reply { host, .. }
                 if self.stalled(host) =>
             {
                 self.defer(host as usize, event);
             }
-            Event::Timeout { host, life } => {
+            HostEvent::Timeout { host, life } => {
                 if let Some(host) = self.living(host, life) {
                     self.hosts[host].timeout(&mut self.fabric);
                 }
             }
-            Event::AppTimer { host, life, token } => {
+            HostEvent::AppTimer { host, life, token } => {
                 if let Some(host) = self.living(host, life) {
                     self.hosts[host].act(&mut self.fabric, |app, host| app.on_timer(host, token));
                 }
             }
-            Event::Wake { host } => self.wake(host as usize),
-            Event::Reply { host, life, rpc, length } => self.reply(host, life, rpc, length),
+            HostEvent::Wake { host } => self.wake(host as usize),
+            HostEvent::Reply { host, life, rpc, length } => self.reply(host, life, rpc, length),
         }
-        true
     }
 
     fn stalled(&self, host: u32) -> bool {
@@ -224,14 +252,14 @@ impl<A: App> Network<A> {
     }
 
     /// Keeps an event for the end of a host's stall.
-    fn defer(&mut self, host: usize, event: Event) {
+    fn defer(&mut self, host: usize, event: HostEvent) {
         let state = &mut self.hosts[host].state;
-        if let Event::Timeout { life, .. } = event
+        if let HostEvent::Timeout { life, .. } = event
             && (state.life != life || !state.rearm(self.fabric.now))
         {
             return; // A wish of an earlier life, or one that an earlier wish replaced.
         }
-        self.fabric.queue.push(state.stalled_until, event);
+        self.fabric.queue.push(state.stalled_until, Event::Host(event));
     }
 
     fn living(&self, host: u32, life: u32) -> Option<usize> {
@@ -245,8 +273,7 @@ impl<A: App> Network<A> {
     }
 
     fn port_free(&mut self, port: u32) {
-        self.fabric.ports[port as usize].wakeup_pending = false;
-        self.fabric.depart(port);
+        self.fabric.port_free(port);
         if let Some(host) = self.hosts.get_mut(port as usize)
             && host.state.nic_blocked
             && host.state.stalled_until <= self.fabric.now
@@ -256,7 +283,7 @@ impl<A: App> Network<A> {
     }
 
     fn deliver(&mut self, number: u32) {
-        let to = self.fabric.packets.get(number).to as usize;
+        let to = self.fabric.packets.get(number).info.to as usize;
         if self.hosts[to].endpoint.is_none() {
             self.fabric.stats.host_down += 1;
             return self.fabric.drop_packet(number, Fate::HostDown);
@@ -275,7 +302,9 @@ impl<A: App> Network<A> {
         match (self.config.burst_ns, waiting.len()) {
             (0, _) => self.receive(to),
             (burst_ns, 1) => {
-                self.fabric.queue.push(self.fabric.now + burst_ns, Event::Receive { host: to as u32 });
+                self.fabric
+                    .queue
+                    .push(self.fabric.now + burst_ns, Event::Host(HostEvent::Receive { host: to as u32 }));
             }
             _ => {}
         }
@@ -328,7 +357,7 @@ impl<A: App> Network<A> {
         let until = now + ns;
         self.hosts[host].state.stalled_until = until;
         let at = if timers_first { until + 1 } else { until };
-        self.fabric.queue.push(at, Event::Wake { host: host as u32 });
+        self.fabric.queue.push(at, Event::Host(HostEvent::Wake { host: host as u32 }));
     }
 
     /// A stalled host goes on.
@@ -362,15 +391,16 @@ impl<A: App> Network<A> {
 
     /// Puts a packet onto the uplink of `from` as if that host had sent it, for peers that are no endpoint of ours.
     pub fn inject(&mut self, from: usize, to: usize, priority: u8, bytes: Vec<u8>) {
-        let wire_len = bytes.len() as u32;
-        self.fabric.send(Packet { from: from as u32, to: to as u32, wire_len, priority, bytes });
+        self.inject_as(from, from, to, priority, bytes);
     }
 
     /// Puts a packet onto the uplink of `via` under the address of `from`, which need not be a host: a forged one.
     pub fn inject_as(&mut self, via: usize, from: usize, to: usize, priority: u8, bytes: Vec<u8>) {
-        let wire_len = bytes.len() as u32;
-        let packet = Packet { from: from as u32, to: to as u32, wire_len, priority, bytes };
-        self.fabric.send_by(via as u32, packet);
+        let (from, to, wire_len) = (from as u32, to as u32, bytes.len() as u32);
+        let number = self.fabric.packets.take();
+        let info = PacketInfo { from, to, wire_len, priority, flow: from ^ to, ..PacketInfo::default() };
+        *self.fabric.packets.get_mut(number) = Packet { info, body: bytes };
+        self.fabric.enqueue(number, via as u32);
     }
 
     /// Packets under way, in queues or on links.
@@ -402,6 +432,23 @@ impl<A: App> Network<A> {
     /// Most bytes that waited at the switch for the link to this host; 0 back to back.
     pub fn max_queued_bytes(&self, host: usize) -> u64 {
         self.fabric.ports.get(self.hosts.len() + host).map_or(0, |port| port.max_queued_bytes)
+    }
+}
+
+/// The network without its hosts.
+fn fabric_config(config: &NetworkConfig) -> FabricConfig {
+    FabricConfig {
+        seed: config.seed,
+        hosts: config.hosts,
+        topology: config.topology,
+        link: config.link,
+        switch: config.switch,
+        nic: if config.nic_priorities { Discipline::Strict } else { Discipline::Fifo },
+        nic_queue_bytes: config.nic_queue_bytes,
+        send_delay_ns: 0,
+        receive_delay_ns: config.receive_delay_ns,
+        faults: config.faults.clone(),
+        capture: config.capture,
     }
 }
 

@@ -2,27 +2,80 @@
 
 use std::mem;
 
+/// What a packet of some protocol carries.
+pub trait Body: Clone + Default {
+    /// Copies what another has, in the place of what was there; with memory that can be used again.
+    fn copy_from(&mut self, other: &Self);
+
+    /// The packet's bytes, where it has any.
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+
+    /// The packet's bytes, to be changed by faults.
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut []
+    }
+}
+
+/// A Homa packet: the header, and the payload where it is real.
+impl Body for Vec<u8> {
+    fn copy_from(&mut self, other: &Self) {
+        self.clone_from(other);
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+/// What a network looks at in a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketInfo {
+    /// Index of the host that sent it.
+    pub from: u32,
+    /// Index of the host that it is for.
+    pub to: u32,
+    /// Bytes of the packet without the link's overhead: header and payload.
+    pub wire_len: u32,
+    /// 0 to 7, larger is higher.
+    pub priority: u8,
+    /// Whether a queue on the way was longer than its threshold (ECN).
+    pub marked: bool,
+    /// Equal in all packets of a flow.
+    pub flow: u32,
+    /// For ports that send the smallest rank first.
+    pub rank: u32,
+}
+
 /// A packet on its way from one host to another.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Packet {
-    pub(crate) from: u32,
-    pub(crate) to: u32,
-    /// Length of the Homa packet, header and payload.
-    pub(crate) wire_len: u32,
-    pub(crate) priority: u8,
-    /// The header, and the payload where it is real.
-    pub(crate) bytes: Vec<u8>,
+pub struct Packet<B> {
+    /// What the network looks at.
+    pub info: PacketInfo,
+    /// What the hosts look at.
+    pub body: B,
 }
 
 /// The packets under way, by number. Buffers are used again, so that a long run allocates no more than a short one.
-#[derive(Debug, Default)]
-pub(crate) struct Packets {
-    packets: Vec<Packet>,
+#[derive(Debug)]
+pub(crate) struct Packets<B> {
+    packets: Vec<Packet<B>>,
     free: Vec<u32>,
 }
 
-impl Packets {
-    /// Takes a packet with an empty buffer.
+impl<B> Default for Packets<B> {
+    fn default() -> Self {
+        Packets { packets: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<B: Body> Packets<B> {
+    /// Takes a packet; what is in it is an earlier one's.
     pub(crate) fn take(&mut self) -> u32 {
         match self.free.pop() {
             Some(number) => number,
@@ -36,35 +89,35 @@ impl Packets {
     /// Takes a packet equal to another.
     pub(crate) fn copy(&mut self, original: u32) -> u32 {
         let copy = self.take();
-        let mut bytes = mem::take(&mut self.packets[copy as usize].bytes);
+        let mut packet = mem::take(&mut self.packets[copy as usize]);
         let from = &self.packets[original as usize];
-        bytes.extend_from_slice(&from.bytes);
-        self.packets[copy as usize] = Packet { bytes, ..*from };
+        packet.info = from.info;
+        packet.body.copy_from(&from.body);
+        self.packets[copy as usize] = packet;
         copy
     }
 
-    pub(crate) fn get(&self, number: u32) -> &Packet {
+    pub(crate) fn get(&self, number: u32) -> &Packet<B> {
         &self.packets[number as usize]
     }
 
-    pub(crate) fn get_mut(&mut self, number: u32) -> &mut Packet {
+    pub(crate) fn get_mut(&mut self, number: u32) -> &mut Packet<B> {
         &mut self.packets[number as usize]
     }
 
     /// Lends the bytes out, to be given back with [`Packets::release`].
-    pub(crate) fn lend(&mut self, number: u32) -> Packet {
+    pub(crate) fn lend(&mut self, number: u32) -> Packet<B> {
         mem::take(&mut self.packets[number as usize])
     }
 
     /// Ends a packet that was lent.
-    pub(crate) fn give_back(&mut self, number: u32, packet: Packet) {
+    pub(crate) fn give_back(&mut self, number: u32, packet: Packet<B>) {
         self.packets[number as usize] = packet;
         self.release(number);
     }
 
     /// Ends a packet.
     pub(crate) fn release(&mut self, number: u32) {
-        self.packets[number as usize].bytes.clear();
         self.free.push(number);
     }
 
@@ -82,11 +135,14 @@ mod tests {
     fn copies_are_equal_and_numbers_are_used_again() {
         let mut packets = Packets::default();
         let first = packets.take();
-        *packets.get_mut(first) = Packet { from: 1, to: 2, wire_len: 30, priority: 7, bytes: vec![1, 2, 3] };
+        let info = PacketInfo { from: 1, to: 2, wire_len: 30, priority: 7, ..PacketInfo::default() };
+        *packets.get_mut(first) = Packet { info, body: vec![1, 2, 3] };
         let second = packets.copy(first);
-        assert_eq!((packets.get(second).to, packets.get(second).bytes.as_slice()), (2, [1, 2, 3].as_slice()));
+        assert_eq!(
+            (packets.get(second).info, packets.get(second).body.as_slice()),
+            (info, [1, 2, 3].as_slice())
+        );
         packets.release(first);
         assert_eq!((packets.in_flight(), packets.take()), (1, first));
-        assert!(packets.get(first).bytes.is_empty());
     }
 }

@@ -70,6 +70,10 @@ pub struct ShortSummary {
     pub p99_us: f64,
     /// 99.9th percentile of the round trip, in microseconds.
     pub p999_us: f64,
+    /// Median slowdown.
+    pub slowdown_p50: f64,
+    /// 99th percentile of slowdown.
+    pub slowdown_p99: f64,
 }
 
 /// Collects round trips and sums them up per size. One per thread; merge them at the end.
@@ -88,8 +92,21 @@ pub struct SlowdownRecorder {
 impl SlowdownRecorder {
     /// A recorder with the bins of this workload, truncation included.
     pub fn new(workload: &Workload) -> Self {
-        let mut edges: Vec<u32> =
-            (1..=BINS).map(|bin| workload.quantile(f64::from(bin) / f64::from(BINS))).collect();
+        Self::with_bins(workload, BINS)
+    }
+
+    /// The same with so many bins of equal message count, at least 1.
+    pub fn with_bins(workload: &Workload, bins: u32) -> Self {
+        let bins = bins.max(1);
+        Self::with_edges(workload, (1..=bins).map(|bin| workload.quantile(f64::from(bin) / f64::from(bins))))
+    }
+
+    /// The same with bins that end at these sizes, inclusive and increasing; without any, one bin takes everything.
+    pub fn with_edges(workload: &Workload, edges: impl IntoIterator<Item = u32>) -> Self {
+        let mut edges: Vec<u32> = edges.into_iter().collect();
+        if edges.is_empty() {
+            edges.push(workload.max_bytes());
+        }
         edges.dedup();
         let last_bin_after = edges.iter().rev().nth(1).copied().unwrap_or(0);
         let max_bytes = workload.max_bytes();
@@ -118,8 +135,8 @@ impl SlowdownRecorder {
         if let Some((_, row)) = self.largest.as_mut().filter(|(from, _)| size_bytes >= *from) {
             row.record(rtt_ns, slowdown);
         }
-        self.short.record(size_bytes, rtt_ns);
-        self.short_half.record(size_bytes, rtt_ns);
+        self.short.record(size_bytes, rtt_ns, slowdown);
+        self.short_half.record(size_bytes, rtt_ns, slowdown);
     }
 
     /// Adds what another recorder of the same workload has seen.
@@ -136,8 +153,8 @@ impl SlowdownRecorder {
         if let (Some((_, mine)), Some((_, theirs))) = (&mut self.largest, &other.largest) {
             mine.merge(theirs);
         }
-        add(&mut self.short.rtt_ns, &other.short.rtt_ns);
-        add(&mut self.short_half.rtt_ns, &other.short_half.rtt_ns);
+        self.short.merge(&other.short);
+        self.short_half.merge(&other.short_half);
         self.slowdown_sum += other.slowdown_sum;
         self.count += other.count;
         Ok(())
@@ -228,17 +245,24 @@ impl Row {
 struct Group {
     max_bytes: u32,
     rtt_ns: Histogram<u64>,
+    slowdown_milli: Histogram<u64>,
 }
 
 impl Group {
     fn new(max_bytes: u32) -> Self {
-        Self { max_bytes, rtt_ns: histogram() }
+        Self { max_bytes, rtt_ns: histogram(), slowdown_milli: histogram() }
     }
 
-    fn record(&mut self, size_bytes: u32, rtt_ns: u64) {
+    fn record(&mut self, size_bytes: u32, rtt_ns: u64, slowdown: f64) {
         if size_bytes <= self.max_bytes {
             put(&mut self.rtt_ns, rtt_ns);
+            put(&mut self.slowdown_milli, (slowdown * 1000.0).round() as u64);
         }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        add(&mut self.rtt_ns, &other.rtt_ns);
+        add(&mut self.slowdown_milli, &other.slowdown_milli);
     }
 
     fn summary(&self) -> ShortSummary {
@@ -248,6 +272,8 @@ impl Group {
             p50_us: thousandths(&self.rtt_ns, 0.5),
             p99_us: thousandths(&self.rtt_ns, 0.99),
             p999_us: thousandths(&self.rtt_ns, 0.999),
+            slowdown_p50: thousandths(&self.slowdown_milli, 0.5),
+            slowdown_p99: thousandths(&self.slowdown_milli, 0.99),
         }
     }
 }

@@ -7,8 +7,9 @@ use rand_pcg::Pcg64;
 
 use super::SwarmOptions;
 use crate::fault::FaultProfile;
-use crate::network::{NetworkConfig, Topology};
+use crate::network::NetworkConfig;
 use crate::payload::{PayloadMode, random_numbers};
+use crate::topology::Topology;
 
 /// How much goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

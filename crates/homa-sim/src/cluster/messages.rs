@@ -1,0 +1,79 @@
+//! The messages that have started and not arrived.
+
+use homa_proto::Time;
+
+/// A one-way message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Index of the host that sends it.
+    pub from: u32,
+    /// Index of the host that it is for.
+    pub to: u32,
+    /// Bytes.
+    pub length: u32,
+    /// When its sender's application handed it over.
+    pub started: Time,
+    /// Whether it counts.
+    pub is_measured: bool,
+    /// Whatever its sender's transport wants to know it by.
+    pub token: u64,
+}
+
+/// The messages under way, by a small number that is used again.
+#[derive(Debug, Default)]
+pub struct Messages {
+    table: Vec<Option<Message>>,
+    free: Vec<u32>,
+    delivered: Vec<u32>,
+}
+
+impl Messages {
+    pub(crate) fn start(&mut self, message: Message) -> u32 {
+        match self.free.pop() {
+            Some(number) => {
+                self.table[number as usize] = Some(message);
+                number
+            }
+            None => {
+                self.table.push(Some(message));
+                self.table.len() as u32 - 1
+            }
+        }
+    }
+
+    /// The message with this number.
+    ///
+    /// # Panics
+    /// If it has arrived.
+    pub fn get(&self, number: u32) -> Message {
+        self.table[number as usize].expect("the message is under way")
+    }
+
+    /// The same, to be given a token.
+    ///
+    /// # Panics
+    /// If it has arrived.
+    pub fn get_mut(&mut self, number: u32) -> &mut Message {
+        self.table[number as usize].as_mut().expect("the message is under way")
+    }
+
+    /// Says that all of a message is at its receiver.
+    pub fn deliver(&mut self, number: u32) {
+        debug_assert!(self.table[number as usize].is_some(), "message {number} arrives twice");
+        self.delivered.push(number);
+    }
+
+    pub(crate) fn take_delivered(&mut self) -> Option<u32> {
+        self.delivered.pop()
+    }
+
+    pub(crate) fn end(&mut self, number: u32) {
+        self.table[number as usize] = None;
+        self.free.push(number);
+    }
+
+    /// Messages under way.
+    pub fn open(&self) -> usize {
+        self.table.len() - self.free.len()
+    }
+}

@@ -1,0 +1,360 @@
+//! Many hosts that send one-way messages to each other, by any transport: what published simulations of datacentre transports run.
+//!
+//! A message is a length. Poisson arrivals at every host, to hosts chosen uniformly, at a load that counts all headers. A
+//! [`Transport`] is a host's end of one protocol; Homa's is [`homa_proto::Endpoint`] as it is deployed. Whatever the transport, messages,
+//! network and random numbers are the same, so that two runs of one seed differ in the transport alone.
+
+mod ideal;
+mod messages;
+mod preset;
+mod report;
+mod sampling;
+mod traffic;
+
+use homa_proto::Time;
+use homa_workload::Workload;
+
+use crate::fabric::{Event, Fabric, FabricConfig, FabricStats, SwitchConfig, World};
+use crate::fault::FaultProfile;
+use crate::link::{Discipline, LinkConfig};
+use crate::packet::PacketInfo;
+use crate::topology::Topology;
+use crate::transport::{Ctx, Transport};
+
+pub use ideal::Framing;
+pub use messages::{Message, Messages};
+pub use preset::PriorityPlan;
+pub use report::{ClusterReport, QueueLengths};
+pub use traffic::Traffic;
+
+use ideal::Ideal;
+use sampling::Samples;
+use traffic::Arrivals;
+
+/// A network, the load on it, and for how long.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// Determines the run.
+    pub seed: u64,
+    /// Number of hosts, at least 2.
+    pub hosts: usize,
+    /// How they are joined.
+    pub topology: Topology,
+    /// The links of the hosts. What a host's software and card take to send is part of `send_delay_ns`.
+    pub link: LinkConfig,
+    /// Every switch.
+    pub switch: SwitchConfig,
+    /// In which order the hosts' cards send.
+    pub nic: Discipline,
+    /// Bytes in a card's queue at which it takes no more packets. A transport is asked for its next packet when there is room, so that
+    /// little of what a shorter message has to pass waits in the card.
+    pub nic_queue_bytes: u64,
+    /// From a packet's last bit on its uplink to its way into the network, for software and card of the sender.
+    pub send_delay_ns: u64,
+    /// From a packet's arrival at a host to its handling.
+    pub receive_delay_ns: u64,
+    /// Probability that a packet is lost on its way.
+    pub loss: f64,
+    /// Message sizes.
+    pub workload: Workload,
+    /// Who sends to whom, and when.
+    pub traffic: Traffic,
+    /// Packets as the least time of a message is computed with, and the load; the same for all transports.
+    pub framing: Framing,
+    /// Messages that start before are not measured.
+    pub warm_up_ns: u64,
+    /// For how long messages start that are measured. Others go on starting until these have arrived.
+    pub duration_ns: u64,
+    /// How much longer that may take; what has not arrived by then is counted as unfinished.
+    pub drain_ns: u64,
+    /// Where the bins of the slowdown table end, in bytes, inclusive; empty: 20 bins of equal message count.
+    pub bins: Vec<u32>,
+    /// How often queues are looked at.
+    pub sample_ns: u64,
+}
+
+/// What happens to hosts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HostEvent {
+    /// A message starts there.
+    Arrival { host: u32 },
+    /// Its transport wants its timeout handled.
+    Timeout { host: u32 },
+    /// All messages of a round of an incast start.
+    Round,
+    /// Queues are looked at.
+    Sample,
+}
+
+struct ClusterWorld<T>(std::marker::PhantomData<T>);
+
+impl<T: Transport> World for ClusterWorld<T> {
+    type Body = T::Body;
+    type HostEvent = HostEvent;
+    type Shared = Messages;
+}
+
+/// A host's transport and its timer.
+struct Host<T> {
+    transport: T,
+    /// The earliest timeout event in the queue.
+    armed: Option<Time>,
+}
+
+/// A run.
+pub struct Cluster<T: Transport> {
+    config: ClusterConfig,
+    fabric: Fabric<ClusterWorld<T>>,
+    hosts: Vec<Host<T>>,
+    arrivals: Arrivals,
+    ideal: Ideal,
+    samples: Samples,
+    report: ClusterReport,
+    slowdowns: homa_workload::SlowdownRecorder,
+    /// Measured messages that have not arrived.
+    open: u64,
+    measured_from: Time,
+    measured_until: Time,
+}
+
+impl<T: Transport> Cluster<T> {
+    /// A run at time 0. Every host's transport is made with `transport`.
+    ///
+    /// # Panics
+    /// If there are fewer than 2 hosts, or the load is not above 0.
+    pub fn new(config: ClusterConfig, transport: &T::Config) -> Cluster<T> {
+        assert!(config.hosts >= 2, "a message needs two hosts");
+        let fabric = FabricConfig {
+            seed: config.seed,
+            hosts: config.hosts,
+            topology: config.topology,
+            link: config.link,
+            switch: SwitchConfig {
+                discipline: T::DISCIPLINE.unwrap_or(config.switch.discipline),
+                ..config.switch
+            },
+            nic: config.nic,
+            nic_queue_bytes: config.nic_queue_bytes,
+            send_delay_ns: config.send_delay_ns,
+            receive_delay_ns: config.receive_delay_ns,
+            faults: FaultProfile { loss: config.loss, ..FaultProfile::default() },
+            capture: false,
+        };
+        let ideal = Ideal::new(&config);
+        let fabric = Fabric::new(&fabric, Messages::default());
+        let hosts = (0..config.hosts as u32)
+            .map(|host| Host { transport: T::new(transport, host, &config), armed: None })
+            .collect();
+        let measured_from = Time::from_ns(config.warm_up_ns);
+        let measured_until = measured_from + config.duration_ns;
+        let slowdowns = if config.bins.is_empty() {
+            homa_workload::SlowdownRecorder::with_bins(&config.workload, 20)
+        } else {
+            homa_workload::SlowdownRecorder::with_edges(&config.workload, config.bins.iter().copied())
+        };
+        let mut cluster = Cluster {
+            arrivals: Arrivals::new(&config),
+            samples: Samples::new(&config),
+            report: ClusterReport::new(&config, T::NAME),
+            fabric,
+            hosts,
+            ideal,
+            slowdowns,
+            open: 0,
+            measured_from,
+            measured_until,
+            config,
+        };
+        cluster.arrivals.start(&mut cluster.fabric.queue);
+        cluster.fabric.queue.push(measured_from, Event::Host(HostEvent::Sample));
+        cluster
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.fabric.now
+    }
+
+    /// What the network counted so far.
+    pub fn stats(&self) -> FabricStats {
+        self.fabric.stats
+    }
+
+    /// How much of the measured time has passed, 0 to 1.
+    pub fn progress(&self) -> f64 {
+        self.fabric.now.as_ns() as f64 / self.measured_until.as_ns().max(1) as f64
+    }
+
+    /// Advances by `ns` at most; false: the run is over.
+    pub fn advance(&mut self, ns: u64) -> bool {
+        let until = self.fabric.now + ns;
+        let limit = self.measured_until + self.config.drain_ns;
+        while let Some(at) = self.fabric.queue.next_at() {
+            if at > until.min(limit) {
+                break;
+            }
+            if at > self.measured_until && self.open == 0 {
+                return false;
+            }
+            self.step();
+        }
+        self.fabric.now = self.fabric.now.max(until.min(limit));
+        self.fabric.now < limit && !(self.fabric.now > self.measured_until && self.open == 0)
+    }
+
+    /// Runs to the end.
+    pub fn run(mut self) -> ClusterReport {
+        while self.advance(1_000_000) {}
+        self.finish()
+    }
+
+    /// What came of it so far.
+    pub fn finish(mut self) -> ClusterReport {
+        self.report.close(&self.config, self.fabric.stats, self.fabric.faults.counts.lost, self.open);
+        self.report.slowdowns(&self.slowdowns);
+        self.samples.report(&mut self.report, &self.fabric);
+        for host in &self.hosts {
+            host.transport.counters(&mut |name, count| {
+                *self.report.transport_counts.entry(name.to_owned()).or_default() += count;
+            });
+        }
+        self.report
+    }
+
+    fn step(&mut self) {
+        let Some((at, event)) = self.fabric.queue.pop() else { return };
+        self.fabric.now = at;
+        self.fabric.stats.events += 1;
+        match event {
+            Event::PortFree { port } => {
+                self.fabric.port_free(port);
+                if (port as usize) < self.hosts.len() {
+                    self.pump(port);
+                }
+            }
+            Event::Forward { packet, port } => self.fabric.enqueue(packet, port),
+            Event::Deliver { packet } => self.deliver(packet),
+            Event::Host(HostEvent::Timeout { host }) => self.timeout(host),
+            Event::Host(HostEvent::Arrival { host }) => self.arrival(host),
+            Event::Host(HostEvent::Round) => self.round(),
+            Event::Host(HostEvent::Sample) => {
+                let (fabric, hosts) = (&self.fabric, &self.hosts);
+                self.samples.take(fabric, |host| hosts[host].transport.withholds(fabric.now));
+                if self.fabric.now < self.measured_until {
+                    self.fabric.queue.push(at + self.config.sample_ns, Event::Host(HostEvent::Sample));
+                }
+            }
+        }
+    }
+
+    fn arrival(&mut self, host: u32) {
+        let (to, length, next) = self.arrivals.next(host);
+        self.fabric.queue.push(self.fabric.now + next, Event::Host(HostEvent::Arrival { host }));
+        self.start(host, to, length);
+    }
+
+    fn round(&mut self) {
+        let round = self.arrivals.round(&mut self.fabric.queue, self.fabric.now);
+        for (from, to, length) in round {
+            self.start(from, to, length);
+        }
+    }
+
+    fn start(&mut self, from: u32, to: u32, length: u32) {
+        let now = self.fabric.now;
+        let is_measured = (self.measured_from..self.measured_until).contains(&now);
+        let message =
+            self.fabric.shared.start(Message { from, to, length, started: now, is_measured, token: 0 });
+        self.open += u64::from(is_measured);
+        self.report.started += u64::from(is_measured);
+        self.with_host(from, |transport, ctx| transport.send(ctx, message));
+    }
+
+    fn deliver(&mut self, number: u32) {
+        self.fabric.stats.delivered += 1;
+        let packet = self.fabric.packets.lend(number);
+        self.samples.delivered(&packet.info, self.fabric.now);
+        self.with_host(packet.info.to, |transport, ctx| transport.receive(ctx, &packet));
+        self.fabric.packets.give_back(number, packet);
+    }
+
+    fn timeout(&mut self, host: u32) {
+        let state = &mut self.hosts[host as usize];
+        if state.armed != Some(self.fabric.now) {
+            return; // An earlier one replaced it.
+        }
+        state.armed = None;
+        self.with_host(host, T::timeout);
+    }
+
+    /// Lets a host's transport act, and then does what follows: deliveries, packets, its timer.
+    fn with_host(&mut self, host: u32, act: impl FnOnce(&mut T, &mut Ctx<'_>)) {
+        let mut ctx = Ctx { now: self.fabric.now, host, messages: &mut self.fabric.shared };
+        act(&mut self.hosts[host as usize].transport, &mut ctx);
+        self.pump(host);
+        while let Some(message) = self.fabric.shared.take_delivered() {
+            self.delivered(message);
+        }
+    }
+
+    /// Gives the card of a host what it takes.
+    fn pump(&mut self, host: u32) {
+        let now = self.fabric.now;
+        while self.fabric.nic_has_room(host) {
+            let number = self.fabric.packets.take();
+            let mut packet = self.fabric.packets.lend(number);
+            let mut ctx = Ctx { now, host, messages: &mut self.fabric.shared };
+            let info = self.hosts[host as usize].transport.transmit(&mut ctx, &mut packet.body);
+            let is_sent = info.is_some();
+            packet.info = info.unwrap_or_default();
+            if is_sent {
+                *self.fabric.packets.get_mut(number) = packet;
+                self.fabric.send(number);
+            } else {
+                self.fabric.packets.give_back(number, packet);
+                break;
+            }
+        }
+        self.arm(host);
+    }
+
+    fn arm(&mut self, host: u32) {
+        let state = &mut self.hosts[host as usize];
+        let Some(at) = state.transport.next_timeout() else { return };
+        let at = at.max(self.fabric.now);
+        if at != Time::NEVER && state.armed.is_none_or(|armed| at < armed) {
+            state.armed = Some(at);
+            self.fabric.queue.push(at, Event::Host(HostEvent::Timeout { host }));
+        }
+    }
+
+    /// A message is whole at its receiver.
+    fn delivered(&mut self, number: u32) {
+        let now = self.fabric.now;
+        let message = self.fabric.shared.get(number);
+        let took_ns = now.since(message.started);
+        let least_ns = self.ideal.least_ns(&self.fabric.routes, message.from, message.to, message.length);
+        if message.is_measured {
+            self.open -= 1;
+            self.slowdowns.record(message.length, took_ns, least_ns);
+            self.report.delivered(&message);
+        }
+        let mut ctx = Ctx { now, host: message.from, messages: &mut self.fabric.shared };
+        self.hosts[message.from as usize].transport.delivered(&mut ctx, number);
+        self.fabric.shared.end(number);
+    }
+}
+
+/// Whoever writes a transport need not fill in what it does not use.
+impl PacketInfo {
+    /// A packet of `wire_len` bytes from one host to another.
+    pub fn new(from: u32, to: u32, wire_len: u32, priority: u8) -> PacketInfo {
+        PacketInfo { from, to, wire_len, priority, flow: from ^ to.rotate_left(16), ..PacketInfo::default() }
+    }
+}
+
+impl<T: Transport> std::fmt::Debug for Cluster<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("now", &self.fabric.now).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,181 @@
+//! The set-ups of published experiments.
+
+use homa_proto::wire::{DATA_HEADER_LEN, PRIORITIES};
+use homa_proto::{Config, MS};
+use homa_workload::Workload;
+
+use super::{ClusterConfig, Framing, Traffic};
+use crate::fabric::SwitchConfig;
+use crate::link::{Discipline, LinkConfig};
+use crate::topology::{LeafSpine, Spread, Topology};
+use crate::transport::HomaConfig;
+
+/// Ethernet header, check sequence, preamble and gap, and an IPv4 header: what a packet of protocol 146 costs beyond itself.
+const RAW_OVERHEAD: u32 = 14 + 4 + 8 + 12 + 20;
+/// A Homa packet over IPv4 in a frame of MTU 1500.
+const PACKET: u32 = 1_480;
+
+impl ClusterConfig {
+    /// The simulations of the SIGCOMM 2018 paper, figures 12 to 18: 144 hosts in 9 racks, 10 Gbit/s edge, 40 Gbit/s core, 0.5 us
+    /// for the host's software and 0.5 us for its card at each end, 0.25 us a switch, no wire delay, packets spread one by one.
+    /// `load` counts headers.
+    ///
+    /// A full packet across the core and a grant back take 7.75 us there, which is the paper's RTTbytes of about 9.7 KB.
+    pub fn sigcomm18(workload: Workload, load: f64, seed: u64) -> ClusterConfig {
+        ClusterConfig {
+            seed,
+            hosts: 144,
+            topology: Topology::LeafSpine(LeafSpine {
+                hosts_per_rack: 16,
+                spines: 4,
+                core_rate_bps: 40_000_000_000,
+                core_propagation_ns: 0,
+                delay_ns: 250,
+                spread: Spread::Packets,
+            }),
+            link: LinkConfig {
+                rate_bps: 10_000_000_000,
+                propagation_ns: 0,
+                // Never full: the paper's switches had room for everything.
+                queue_bytes: 1 << 30,
+                overhead_bytes: RAW_OVERHEAD,
+            },
+            switch: SwitchConfig::default(),
+            nic: Discipline::Strict,
+            nic_queue_bytes: 1,
+            send_delay_ns: 500,
+            receive_delay_ns: 1_000,
+            loss: 0.0,
+            workload,
+            traffic: Traffic::Uniform { load },
+            framing: Framing { payload: PACKET - DATA_HEADER_LEN as u32, header: DATA_HEADER_LEN as u32 },
+            warm_up_ns: 10 * MS,
+            duration_ns: 50 * MS,
+            drain_ns: 200 * MS,
+            bins: Vec::new(),
+            sample_ns: 10_000,
+        }
+    }
+
+    /// Bytes that a full packet and the grant that answers it let through: what a sender may have on its way without waiting.
+    pub fn rtt_bytes(&self) -> u32 {
+        let ideal = super::ideal::Ideal::new(self);
+        let round_ns = ideal.compute_far(self.framing.payload) + ideal.compute_far(1);
+        (round_ns as f64 * self.link.rate_bps as f64 / 8e9) as u32
+    }
+}
+
+impl HomaConfig {
+    /// Homa as the SIGCOMM 2018 paper has it, for this network and workload: RTTbytes unscheduled and as the window of each message, a
+    /// grant for each packet, no share for the oldest message, and the priorities divided between unscheduled and scheduled bytes as
+    /// the workload's are, with cutoffs that give each level the same unscheduled bytes.
+    pub fn sigcomm18(cluster: &ClusterConfig) -> HomaConfig {
+        let rtt_bytes = cluster.rtt_bytes();
+        let levels = PRIORITIES as u8;
+        let plan = PriorityPlan::new(&cluster.workload, rtt_bytes, levels);
+        let scheduled = levels - plan.unscheduled_levels;
+        let base = Config::default();
+        HomaConfig {
+            protocol: Config {
+                unsched_bytes: rtt_bytes,
+                unsched_from_rtt: false,
+                max_unsched_bytes: rtt_bytes.max(base.max_unsched_bytes),
+                window: rtt_bytes,
+                max_overcommit: u32::from(scheduled),
+                // Windows limit what is granted, and not their sum.
+                max_incoming: 64 * rtt_bytes,
+                min_grant_increment: 1,
+                grant_fifo_fraction: 0,
+                pacer_fifo_fraction: 0,
+                num_priorities: levels,
+                max_sched_prio: scheduled - 1,
+                unsched_cutoffs: plan.cutoffs,
+                cutoff_interval_ns: 0,
+                // The card is asked to send when it has room: the queue that a pacer keeps short does not exist.
+                link_mbps: None,
+                max_packet: PACKET,
+                link_overhead: RAW_OVERHEAD,
+                max_message: i32::MAX as u32,
+                max_incoming_bytes: u64::MAX >> 1,
+                max_outgoing_bytes: u64::MAX >> 1,
+                reserve_rpcs: 16,
+                ..base
+            },
+        }
+    }
+}
+
+/// How the priorities are divided, and where the unscheduled ones meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PriorityPlan {
+    /// Levels for unscheduled bytes, at least 1 and fewer than all.
+    pub unscheduled_levels: u8,
+    /// As [`Config::unsched_cutoffs`].
+    pub cutoffs: [u32; PRIORITIES],
+}
+
+impl PriorityPlan {
+    /// For `levels` priorities (2 to 8), messages of this workload and so many unscheduled bytes of each.
+    pub fn new(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
+        let sizes = quantiles(workload);
+        let unscheduled = |size: u32| u64::from(size.min(unsched_bytes));
+        let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
+        let unasked: u64 = sizes.iter().map(|&size| unscheduled(size)).sum();
+        let share = unasked as f64 / total.max(1) as f64;
+        let unscheduled_levels = ((f64::from(levels) * share).round() as u8).clamp(1, levels - 1);
+        PriorityPlan::with_levels(&sizes, unsched_bytes, levels, unscheduled_levels)
+    }
+
+    fn with_levels(sizes: &[u32], unsched_bytes: u32, levels: u8, unscheduled_levels: u8) -> PriorityPlan {
+        let unasked: u64 = sizes.iter().map(|&size| u64::from(size.min(unsched_bytes))).sum();
+        let mut cutoffs = [0; PRIORITIES];
+        let (mut level, mut sum) = (levels - 1, 0u64);
+        let lowest = levels - unscheduled_levels;
+        for &size in sizes {
+            sum += u64::from(size.min(unsched_bytes));
+            let part = u64::from(levels - level);
+            if level > lowest && sum * u64::from(unscheduled_levels) >= unasked * part {
+                cutoffs[usize::from(level)] = size;
+                level -= 1;
+            }
+        }
+        cutoffs[usize::from(lowest)] = u32::MAX;
+        PriorityPlan { unscheduled_levels, cutoffs }
+    }
+}
+
+/// Sizes of messages that stand for equal numbers of them, from the shortest on.
+fn quantiles(workload: &Workload) -> Vec<u32> {
+    const PARTS: u32 = 200_000;
+    (0..PARTS).map(|part| workload.quantile((f64::from(part) + 0.5) / f64::from(PARTS))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(name: &str) -> Workload {
+        Workload::named(name).expect("a built-in workload")
+    }
+
+    #[test]
+    fn rtt_bytes_are_those_of_the_paper() {
+        let bytes = ClusterConfig::sigcomm18(workload("w4"), 0.8, 1).rtt_bytes();
+        assert!((9_500..9_900).contains(&bytes), "{bytes}");
+    }
+
+    /// Short messages are all unscheduled, long ones hardly at all.
+    #[test]
+    fn priorities_follow_the_share_of_unscheduled_bytes() {
+        let levels = |name| PriorityPlan::new(&workload(name), 9_700, 8).unscheduled_levels;
+        assert_eq!(["w1", "w2", "w3", "w4", "w5"].map(levels), [7, 6, 2, 1, 1]);
+    }
+
+    #[test]
+    fn cutoffs_fall_with_the_level_and_the_lowest_takes_everything() {
+        let plan = PriorityPlan::new(&workload("w3"), 9_700, 8);
+        let lowest = 8 - usize::from(plan.unscheduled_levels);
+        assert!(plan.cutoffs[lowest..].windows(2).all(|pair| pair[0] > pair[1]), "{plan:?}");
+        assert_eq!(plan.cutoffs[lowest], u32::MAX);
+    }
+}

@@ -1,0 +1,112 @@
+//! What came of a run.
+
+use std::collections::BTreeMap;
+
+use homa_proto::wire::PRIORITIES;
+use homa_workload::{BinSummary, ShortSummary, SlowdownRecorder};
+use serde::Serialize;
+
+use super::{ClusterConfig, Message};
+use crate::fabric::FabricStats;
+
+/// Queue lengths of one kind of port, in bytes with all overhead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct QueueLengths {
+    /// Mean over time and ports.
+    pub mean_bytes: f64,
+    /// 99th percentile over time and ports.
+    pub p99_bytes: u64,
+    /// Longest of any port at any time, warm-up included.
+    pub max_bytes: u64,
+}
+
+/// What came of a run. Messages are those that started in the measured time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ClusterReport {
+    /// The transport's name.
+    pub transport: String,
+    /// The workload's name.
+    pub workload: String,
+    /// The seed that gives the same run again.
+    pub seed: u64,
+    /// Hosts.
+    pub hosts: usize,
+    /// Measured time, in nanoseconds.
+    pub duration_ns: u64,
+    /// Messages that started.
+    pub started: u64,
+    /// Messages that arrived.
+    pub delivered: u64,
+    /// Messages that had not arrived when the run ended.
+    pub unfinished: u64,
+    /// Bytes of the messages that arrived.
+    pub delivered_bytes: u64,
+    /// Bytes of messages that arrived, as a share of what the hosts' links could carry in the measured time.
+    pub goodput: f64,
+    /// Mean slowdown of all messages.
+    pub slowdown_mean: f64,
+    /// Slowdown by size.
+    pub bins: Vec<BinSummary>,
+    /// Whether the last of `bins` is the largest 1 %.
+    pub has_largest: bool,
+    /// Messages under 1500 bytes among the shortest 10 %.
+    pub short: Option<ShortSummary>,
+    /// The smaller half of the messages.
+    pub short_half: Option<ShortSummary>,
+    /// Queues before the hosts' downlinks.
+    pub edge_queue: QueueLengths,
+    /// Queues of leaves before their links to the spines.
+    pub to_spine_queue: QueueLengths,
+    /// Queues of spines before their links to the leaves.
+    pub to_leaf_queue: QueueLengths,
+    /// Share of the time in which a downlink was idle.
+    pub downlink_idle: f64,
+    /// Share of the time in which a downlink was idle though its host kept a message waiting for a grant.
+    pub downlink_wasted: f64,
+    /// Link bytes that arrived, by priority.
+    pub bytes_by_priority: [u64; PRIORITIES],
+    /// Packets that were lost for want of room.
+    pub dropped: u64,
+    /// Packets that the network lost.
+    pub lost: u64,
+    /// Packets that went onto any link, from the beginning of the run.
+    pub hops: u64,
+    /// Events handled, from the beginning of the run.
+    pub events: u64,
+    /// What the hosts' transports counted, summed.
+    pub transport_counts: BTreeMap<String, u64>,
+}
+
+impl ClusterReport {
+    pub(super) fn new(config: &ClusterConfig, transport: &str) -> ClusterReport {
+        ClusterReport {
+            transport: transport.to_owned(),
+            workload: config.workload.to_string(),
+            seed: config.seed,
+            hosts: config.hosts,
+            duration_ns: config.duration_ns,
+            ..ClusterReport::default()
+        }
+    }
+
+    pub(super) fn delivered(&mut self, message: &Message) {
+        self.delivered += 1;
+        self.delivered_bytes += u64::from(message.length);
+    }
+
+    pub(super) fn close(&mut self, config: &ClusterConfig, stats: FabricStats, lost: u64, open: u64) {
+        self.unfinished = open;
+        (self.dropped, self.lost) = (stats.overflowed, lost);
+        (self.hops, self.events) = (stats.hops, stats.events);
+        let capacity = config.link.rate_bps as f64 / 8e9 * config.duration_ns as f64 * config.hosts as f64;
+        self.goodput = self.delivered_bytes as f64 / capacity.max(1.0);
+    }
+
+    pub(super) fn slowdowns(&mut self, slowdowns: &SlowdownRecorder) {
+        self.slowdown_mean = slowdowns.slowdown_mean();
+        self.bins = slowdowns.bins();
+        self.has_largest = slowdowns.has_largest_row();
+        self.short = Some(slowdowns.short());
+        self.short_half = Some(slowdowns.short_half());
+    }
+}

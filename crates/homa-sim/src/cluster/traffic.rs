@@ -1,0 +1,127 @@
+//! Who sends to whom, and when.
+
+use homa_workload::{Poisson, Workload};
+use rand::Rng;
+use rand_pcg::Pcg64;
+
+use homa_proto::Time;
+
+use super::{ClusterConfig, Framing, HostEvent};
+use crate::fabric::Event;
+use crate::link::LinkConfig;
+use crate::payload::{mix, random_numbers};
+use crate::queue::EventQueue;
+
+/// Who sends to whom, and when.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Traffic {
+    /// Poisson arrivals at every host, to any other with the same probability.
+    Uniform {
+        /// Share of the hosts' links in use, headers included; above 0.
+        load: f64,
+    },
+    /// Rounds in which `senders` hosts send one message each to host 0 at the same moment.
+    Incast {
+        /// Hosts that send; the same host sends several where there are more than hosts.
+        senders: usize,
+        /// From one round to the next.
+        interval_ns: u64,
+    },
+}
+
+/// The random stream of the destinations.
+const DESTINATIONS: u64 = 0xde;
+
+pub(super) struct Arrivals {
+    traffic: Traffic,
+    hosts: Vec<Source>,
+}
+
+struct Source {
+    host: u32,
+    gaps: Option<Poisson>,
+    sizes: homa_workload::SizeSampler,
+    destinations: Pcg64,
+}
+
+/// Bytes of link time of the mean message.
+pub(super) fn mean_link_bytes(workload: &Workload, framing: &Framing, link: &LinkConfig) -> f64 {
+    // Quantiles at the middles of equal parts: the heaviest workload has a hundredth of its messages in the last thousand.
+    const PARTS: u32 = 200_000;
+    let part = |part: u32| (f64::from(part) + 0.5) / f64::from(PARTS);
+    let sum: u64 = (0..PARTS).map(|at| framing.link_bytes(link, workload.quantile(part(at)))).sum();
+    sum as f64 / f64::from(PARTS)
+}
+
+impl Arrivals {
+    /// # Panics
+    /// If the load is so small or so great that gaps have no use.
+    pub(super) fn new(config: &ClusterConfig) -> Arrivals {
+        let rate_per_sec = match config.traffic {
+            Traffic::Uniform { load } => {
+                let mean = mean_link_bytes(&config.workload, &config.framing, &config.link);
+                Some(load * config.link.rate_bps as f64 / (8.0 * mean))
+            }
+            Traffic::Incast { .. } => None,
+        };
+        let source = |host: u32| {
+            let seed = mix(mix(config.seed) ^ u64::from(host));
+            Source {
+                host,
+                gaps: rate_per_sec
+                    .map(|rate| Poisson::new(rate, seed).expect("a load gives a rate of messages")),
+                sizes: config.workload.sampler(seed),
+                destinations: random_numbers(seed, DESTINATIONS),
+            }
+        };
+        Arrivals { traffic: config.traffic, hosts: (0..config.hosts as u32).map(source).collect() }
+    }
+
+    pub(super) fn start(&mut self, queue: &mut EventQueue<Event<HostEvent>>) {
+        match self.traffic {
+            Traffic::Uniform { .. } => {
+                for source in &mut self.hosts {
+                    let gap = source.gap();
+                    queue.push(Time::from_ns(gap), Event::Host(HostEvent::Arrival { host: source.host }));
+                }
+            }
+            Traffic::Incast { .. } => queue.push(Time::ZERO, Event::Host(HostEvent::Round)),
+        }
+    }
+
+    /// Receiver and length of the message that starts now at a host, and when its next one starts.
+    pub(super) fn next(&mut self, host: u32) -> (u32, u32, u64) {
+        let hosts = self.hosts.len() as u32;
+        let source = &mut self.hosts[host as usize];
+        let other = source.destinations.random_range(0..hosts - 1);
+        let to = if other < host { other } else { other + 1 };
+        (to, source.length(), source.gap())
+    }
+
+    /// The messages of a round of an incast; the next one is put into the queue.
+    pub(super) fn round(
+        &mut self,
+        queue: &mut EventQueue<Event<HostEvent>>,
+        now: Time,
+    ) -> Vec<(u32, u32, u32)> {
+        let Traffic::Incast { senders, interval_ns } = self.traffic else { return Vec::new() };
+        queue.push(now + interval_ns, Event::Host(HostEvent::Round));
+        let others = self.hosts.len() - 1;
+        (0..senders)
+            .map(|sender| {
+                let from = 1 + sender % others;
+                (from as u32, 0, self.hosts[from].length())
+            })
+            .collect()
+    }
+}
+
+impl Source {
+    fn gap(&mut self) -> u64 {
+        self.gaps.as_mut().and_then(Iterator::next).unwrap_or(u64::MAX / 2)
+    }
+
+    fn length(&mut self) -> u32 {
+        self.sizes.next().unwrap_or(1)
+    }
+}

@@ -1,0 +1,240 @@
+//! Which port a packet takes next.
+
+use crate::payload::mix;
+
+/// How the hosts are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// Two hosts, each at the other's end of the link.
+    BackToBack,
+    /// All hosts at one switch.
+    Switch {
+        /// From a packet's arrival at the switch to its place in the queue of its port.
+        delay_ns: u64,
+    },
+    /// Racks of hosts, a leaf switch to each, every leaf joined to every spine switch.
+    LeafSpine(LeafSpine),
+}
+
+/// Racks of hosts under spine switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafSpine {
+    /// Hosts of a rack, at least 1; the last rack may have fewer.
+    pub hosts_per_rack: usize,
+    /// Spine switches, at least 1.
+    pub spines: usize,
+    /// Bits per second of each link between a leaf and a spine.
+    pub core_rate_bps: u64,
+    /// Propagation of such a link.
+    pub core_propagation_ns: u64,
+    /// From a packet's arrival at a switch to its place in the queue of its port.
+    pub delay_ns: u64,
+    /// How packets are spread over the spines.
+    pub spread: Spread,
+}
+
+/// How packets between two racks are spread over the ways there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// Each packet by a random number.
+    Packets,
+    /// All packets of a flow by its hash (ECMP).
+    Flows,
+}
+
+/// Where a packet is after a port's link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hop {
+    /// At its host.
+    Host,
+    /// At a switch that sends it on by this port.
+    Port(u32),
+}
+
+/// What kind of link a port sends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tier {
+    /// A host's, to its switch or to the other host.
+    Uplink,
+    /// A switch's, to a host.
+    Downlink,
+    /// A leaf's, to a spine.
+    ToSpine,
+    /// A spine's, to a leaf.
+    ToLeaf,
+}
+
+/// The ports of a topology, numbered: the hosts' uplinks by host, the downlinks by host, each leaf's ports to the spines, each spine's to
+/// the leaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Routes {
+    topology: Topology,
+    hosts: u32,
+    racks: u32,
+    spines: u32,
+    hosts_per_rack: u32,
+}
+
+impl Routes {
+    pub(crate) fn new(topology: Topology, hosts: usize) -> Routes {
+        let (hosts_per_rack, spines) = match topology {
+            Topology::LeafSpine(ref net) => (net.hosts_per_rack, net.spines),
+            Topology::BackToBack | Topology::Switch { .. } => (hosts, 0),
+        };
+        assert!(hosts_per_rack >= 1, "a rack has at least one host");
+        assert!(
+            !matches!(topology, Topology::LeafSpine(_)) || spines >= 1,
+            "racks need a spine between them"
+        );
+        let racks = hosts.div_ceil(hosts_per_rack);
+        Routes {
+            topology,
+            hosts: hosts as u32,
+            racks: racks as u32,
+            spines: spines as u32,
+            hosts_per_rack: hosts_per_rack as u32,
+        }
+    }
+
+    pub(crate) fn ports(&self) -> u32 {
+        match self.topology {
+            Topology::BackToBack => self.hosts,
+            Topology::Switch { .. } => 2 * self.hosts,
+            Topology::LeafSpine(_) => 2 * self.hosts + 2 * self.racks * self.spines,
+        }
+    }
+
+    pub(crate) fn rack(&self, host: u32) -> u32 {
+        host / self.hosts_per_rack
+    }
+
+    pub(crate) fn tier(&self, port: u32) -> Tier {
+        let to_leaf = 2 * self.hosts + self.racks * self.spines;
+        match port {
+            _ if port < self.hosts => Tier::Uplink,
+            _ if port < 2 * self.hosts => Tier::Downlink,
+            _ if port < to_leaf => Tier::ToSpine,
+            _ => Tier::ToLeaf,
+        }
+    }
+
+    /// The host whose downlink this is.
+    pub(crate) fn host_behind(&self, port: u32) -> Option<usize> {
+        (self.tier(port) == Tier::Downlink).then(|| (port - self.hosts) as usize)
+    }
+
+    /// The switch that a port belongs to, leaves first; `None`: a host's.
+    pub(crate) fn switch(&self, port: u32) -> Option<u32> {
+        let core = port.wrapping_sub(2 * self.hosts);
+        match self.tier(port) {
+            Tier::Uplink => None,
+            Tier::Downlink => Some(self.rack(port - self.hosts)),
+            Tier::ToSpine => Some(core / self.spines),
+            Tier::ToLeaf => Some(self.racks + (core - self.racks * self.spines) / self.racks),
+        }
+    }
+
+    pub(crate) fn switches(&self) -> u32 {
+        match self.topology {
+            Topology::BackToBack => 0,
+            Topology::Switch { .. } => 1,
+            Topology::LeafSpine(_) => self.racks + self.spines,
+        }
+    }
+
+    /// From a packet's arrival at a switch to its place in the queue of its port.
+    pub(crate) fn switch_delay_ns(&self) -> u64 {
+        match self.topology {
+            Topology::BackToBack => 0,
+            Topology::Switch { delay_ns } => delay_ns,
+            Topology::LeafSpine(net) => net.delay_ns,
+        }
+    }
+
+    /// Where a packet to host `to` is when it has crossed the link of `port`. `choice` spreads packets over the spines.
+    pub(crate) fn after(&self, port: u32, to: u32, choice: u64) -> Hop {
+        let down = self.hosts + to;
+        match self.tier(port) {
+            Tier::Downlink => Hop::Host,
+            Tier::Uplink => match self.topology {
+                Topology::BackToBack => Hop::Host,
+                Topology::LeafSpine(_) if self.rack(port) != self.rack(to) => {
+                    let spine = (mix(choice) % u64::from(self.spines)) as u32;
+                    Hop::Port(2 * self.hosts + self.rack(port) * self.spines + spine)
+                }
+                Topology::LeafSpine(_) | Topology::Switch { .. } => Hop::Port(down),
+            },
+            Tier::ToSpine => {
+                let spine = (port - 2 * self.hosts) % self.spines;
+                let to_leaf = 2 * self.hosts + self.racks * self.spines;
+                Hop::Port(to_leaf + spine * self.racks + self.rack(to))
+            }
+            Tier::ToLeaf => Hop::Port(down),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net() -> Topology {
+        Topology::LeafSpine(LeafSpine {
+            hosts_per_rack: 3,
+            spines: 2,
+            core_rate_bps: 1,
+            core_propagation_ns: 0,
+            delay_ns: 250,
+            spread: Spread::Packets,
+        })
+    }
+
+    fn way(routes: &Routes, from: u32, to: u32, choice: u64) -> Vec<u32> {
+        let mut way = vec![from];
+        while let Hop::Port(port) = routes.after(way[way.len() - 1], to, choice) {
+            way.push(port);
+            assert!(way.len() < 10, "a loop: {way:?}");
+        }
+        way
+    }
+
+    #[test]
+    fn every_pair_is_joined_by_every_spine_and_never_leaves_its_rack_in_vain() {
+        let routes = Routes::new(net(), 8);
+        let mut spines = std::collections::BTreeSet::new();
+        for (from, to) in (0..8).flat_map(|from| (0..8).map(move |to| (from, to))).filter(|(a, b)| a != b) {
+            for choice in 0..20 {
+                let way = way(&routes, from, to, choice);
+                assert_eq!(way.last(), Some(&(8 + to)), "{from} to {to}");
+                assert_eq!(way.len(), if from / 3 == to / 3 { 2 } else { 4 }, "{from} to {to}");
+                spines.extend(way.get(2).and_then(|&port| routes.switch(port)));
+            }
+        }
+        assert_eq!(spines.into_iter().collect::<Vec<_>>(), [3, 4]);
+        assert_eq!((routes.ports(), routes.switches()), (8 + 8 + 6 + 6, 5));
+    }
+
+    #[test]
+    fn tiers_and_switches_of_ports() {
+        let routes = Routes::new(net(), 8);
+        let seen: Vec<_> =
+            [0, 8, 15, 16, 21, 22, 27].map(|port| (routes.tier(port), routes.switch(port))).into();
+        assert_eq!(
+            seen,
+            [
+                (Tier::Uplink, None),
+                (Tier::Downlink, Some(0)),
+                (Tier::Downlink, Some(2)),
+                (Tier::ToSpine, Some(0)),
+                (Tier::ToSpine, Some(2)),
+                (Tier::ToLeaf, Some(3)),
+                (Tier::ToLeaf, Some(4)),
+            ]
+        );
+    }
+
+    #[test]
+    fn back_to_back_a_packet_is_at_the_other_host_at_once() {
+        assert_eq!(Routes::new(Topology::BackToBack, 2).after(0, 1, 0), Hop::Host);
+    }
+}

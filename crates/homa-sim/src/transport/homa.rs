@@ -1,0 +1,185 @@
+//! Homa: [`homa_proto::Endpoint`] as it is deployed.
+//!
+//! The one difference from the deployed protocol is that messages are one-way, as in published simulations: when a request is
+//! delivered, the harness ends the RPC on both sides ([`Endpoint::forget`]), and neither a response nor an acknowledgement goes over
+//! the wire.
+
+use homa_proto::{CallOptions, Config, Endpoint, Event, Reassembly, RpcKey, RxPacket, Time};
+use homa_trace::Trace;
+
+use super::{Ctx, Transport};
+use crate::cluster::ClusterConfig;
+use crate::fabric::{address_index, host_address};
+use crate::packet::{Body, Packet, PacketInfo};
+use crate::payload::mix;
+
+/// Server port of every host.
+const PORT: u16 = 1;
+
+/// Settings of Homa in a cluster.
+#[derive(Clone, Debug)]
+pub struct HomaConfig {
+    /// The protocol's; seed and incarnation are filled in.
+    pub protocol: Config,
+}
+
+/// A Homa header, and the message that it is about.
+#[derive(Clone, Debug, Default)]
+pub struct HomaBody {
+    header: Vec<u8>,
+    message: u32,
+}
+
+impl Body for HomaBody {
+    fn copy_from(&mut self, other: &Self) {
+        self.header.clone_from(&other.header);
+        self.message = other.message;
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.header
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.header
+    }
+}
+
+/// A host's end of Homa.
+pub struct Homa {
+    endpoint: Endpoint,
+    client_port: u16,
+    /// Message of each outgoing request, and of each incoming one, by slot.
+    outgoing: Vec<u32>,
+    incoming: Vec<u32>,
+    failed: u64,
+    refused: u64,
+}
+
+/// Notes which message the packets of an incoming request belong to.
+struct Sink<'a> {
+    incoming: &'a mut Vec<u32>,
+    message: u32,
+}
+
+impl Reassembly for Sink<'_> {
+    fn write(&mut self, rpc: RpcKey, _message_length: u32, _offset: u32, _len: u32, _data: &[u8]) {
+        put(self.incoming, rpc.slot, self.message);
+    }
+}
+
+fn put(table: &mut Vec<u32>, slot: u32, message: u32) {
+    let slot = slot as usize;
+    if slot >= table.len() {
+        table.resize(slot + 1, 0);
+    }
+    table[slot] = message;
+}
+
+fn token_of(rpc: RpcKey) -> u64 {
+    u64::from(rpc.slot) << 32 | u64::from(rpc.generation)
+}
+
+fn key_of(token: u64) -> RpcKey {
+    RpcKey { slot: (token >> 32) as u32, generation: token as u32 }
+}
+
+impl Homa {
+    fn take_events(&mut self, ctx: &mut Ctx<'_>) {
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Request { rpc, .. } => {
+                    ctx.deliver(self.incoming[rpc.slot as usize]);
+                    self.endpoint.forget(ctx.now, rpc);
+                }
+                Event::Failed { .. } => self.failed += 1,
+                Event::Response { .. }
+                | Event::Readable { .. }
+                | Event::Done { .. }
+                | Event::Freeze { .. } => {}
+            }
+        }
+    }
+}
+
+impl Transport for Homa {
+    const NAME: &'static str = "homa";
+    type Body = HomaBody;
+    type Config = HomaConfig;
+
+    fn new(config: &HomaConfig, host: u32, cluster: &ClusterConfig) -> Homa {
+        let seed = mix(mix(cluster.seed) ^ u64::from(host)) | 1;
+        let protocol = Config { seed, incarnation: 1, ..config.protocol.clone() };
+        let mut endpoint = Endpoint::new(protocol, Trace::off()).expect("the protocol's settings agree");
+        endpoint.bind(PORT).expect("the port of a new endpoint is free");
+        let client_port = endpoint.open_client_port().expect("a new endpoint has client ports");
+        Homa { endpoint, client_port, outgoing: Vec::new(), incoming: Vec::new(), failed: 0, refused: 0 }
+    }
+
+    fn send(&mut self, ctx: &mut Ctx<'_>, message: u32) {
+        let (to, length) = (host_address(ctx.message(message).to as usize), ctx.message(message).length);
+        match self.endpoint.send_request(ctx.now, self.client_port, to, PORT, length, CallOptions::default())
+        {
+            Ok(rpc) => {
+                put(&mut self.outgoing, rpc.slot, message);
+                ctx.set_token(message, token_of(rpc));
+            }
+            Err(_) => self.refused += 1,
+        }
+        self.take_events(ctx);
+    }
+
+    fn receive(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<HomaBody>) {
+        let received = RxPacket {
+            from: host_address(packet.info.from as usize),
+            bytes: &packet.body.header,
+            wire_len: packet.info.wire_len as usize,
+        };
+        let mut sink = Sink { incoming: &mut self.incoming, message: packet.body.message };
+        self.endpoint.handle_packets(ctx.now, [received], &mut sink);
+        self.take_events(ctx);
+    }
+
+    fn timeout(&mut self, ctx: &mut Ctx<'_>) {
+        self.endpoint.handle_timeout(ctx.now);
+        self.take_events(ctx);
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.endpoint.poll_timeout()
+    }
+
+    fn transmit(&mut self, ctx: &mut Ctx<'_>, body: &mut HomaBody) -> Option<PacketInfo> {
+        let transmit = self.endpoint.poll_transmit(ctx.now)?;
+        body.header.clear();
+        body.header.extend_from_slice(&transmit.header);
+        let mut wire_len = transmit.header.len() as u32;
+        if let Some(range) = transmit.payload {
+            wire_len += range.len;
+            body.message = self.outgoing[range.rpc.slot as usize];
+        }
+        Some(PacketInfo::new(ctx.host, address_index(transmit.to), wire_len, transmit.priority))
+    }
+
+    fn delivered(&mut self, ctx: &mut Ctx<'_>, message: u32) {
+        self.endpoint.forget(ctx.now, key_of(ctx.message(message).token));
+    }
+
+    fn withholds(&self, _now: Time) -> bool {
+        self.endpoint.waits_for_grants()
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&str, u64)) {
+        count("failed", self.failed);
+        count("refused", self.refused);
+        for (name, value, _) in self.endpoint.stats().entries() {
+            count(name, value);
+        }
+    }
+}
+
+impl std::fmt::Debug for Homa {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Homa").field("client_port", &self.client_port).finish_non_exhaustive()
+    }
+}

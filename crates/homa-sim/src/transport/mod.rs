@@ -1,0 +1,85 @@
+//! Transports that a [`Cluster`](crate::Cluster) can run: a file each, behind one trait.
+
+mod homa;
+
+pub use homa::{Homa, HomaConfig};
+
+use homa_proto::Time;
+
+use crate::cluster::{ClusterConfig, Message, Messages};
+use crate::link::Discipline;
+use crate::packet::{Body, Packet, PacketInfo};
+
+/// A host's end of a transport for one-way messages.
+///
+/// After every call the host asks for its timer, and for packets while its card takes them. What a transport does may depend on nothing but
+/// its arguments and its own state, which a seed determines.
+pub trait Transport: Sized {
+    /// Its name, as on the command line.
+    const NAME: &'static str;
+    /// The order in which switches must send for it; `None`: as configured.
+    const DISCIPLINE: Option<Discipline> = None;
+    /// What a packet carries.
+    type Body: Body;
+    /// Settings, the same for all hosts.
+    type Config: Clone;
+
+    /// The transport of a host.
+    fn new(config: &Self::Config, host: u32, cluster: &ClusterConfig) -> Self;
+
+    /// A message is to be sent.
+    fn send(&mut self, ctx: &mut Ctx<'_>, message: u32);
+
+    /// A packet has arrived. A message of which everything is there is said to [`Ctx::deliver`].
+    fn receive(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<Self::Body>);
+
+    /// The moment of [`Transport::next_timeout`] has come.
+    fn timeout(&mut self, ctx: &mut Ctx<'_>);
+
+    /// When [`Transport::timeout`] is to be called; asked after every call.
+    fn next_timeout(&self) -> Option<Time>;
+
+    /// The next packet for the card; its body is written over what an earlier packet left in `body`.
+    fn transmit(&mut self, ctx: &mut Ctx<'_>, body: &mut Self::Body) -> Option<PacketInfo>;
+
+    /// A message that this host sent has arrived: the harness tells both ends, and no packet does.
+    fn delivered(&mut self, ctx: &mut Ctx<'_>, message: u32);
+
+    /// Whether some message to this host waits for nothing but this host's leave to come.
+    fn withholds(&self, now: Time) -> bool {
+        let _ = now;
+        false
+    }
+
+    /// Calls `count` with what it counted, by name.
+    fn counters(&self, count: &mut dyn FnMut(&str, u64)) {
+        let _ = count;
+    }
+}
+
+/// What a transport sees of its surroundings.
+#[derive(Debug)]
+pub struct Ctx<'a> {
+    /// The time.
+    pub now: Time,
+    /// Index of this host.
+    pub host: u32,
+    pub(crate) messages: &'a mut Messages,
+}
+
+impl Ctx<'_> {
+    /// A message under way.
+    pub fn message(&self, number: u32) -> Message {
+        self.messages.get(number)
+    }
+
+    /// Keeps a token with a message that this host sends.
+    pub fn set_token(&mut self, message: u32, token: u64) {
+        self.messages.get_mut(message).token = token;
+    }
+
+    /// Says that all of a message is here.
+    pub fn deliver(&mut self, message: u32) {
+        self.messages.deliver(message);
+    }
+}
