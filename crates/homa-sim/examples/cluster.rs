@@ -1,7 +1,8 @@
-//! A run of the cluster, for profiles: `cargo run --release -p homa-sim --example cluster -- WORKLOAD LOAD MS`.
+//! A run of the cluster, for profiles: `cargo run --release -p homa-sim --example cluster -- WORKLOAD LOAD MS [TRANSPORT]`.
+use std::ops::ControlFlow;
 use std::time::Instant;
 
-use homa_sim::{Cluster, ClusterConfig, Homa, HomaConfig};
+use homa_sim::{ClusterConfig, TransportConfig};
 use homa_workload::Workload;
 
 fn main() {
@@ -10,10 +11,11 @@ fn main() {
     let mut config = ClusterConfig::sigcomm18(workload, args[1].parse().expect("a load"), 1);
     config.duration_ns = (args[2].parse::<f64>().expect("milliseconds") * 1e6) as u64;
     config.warm_up_ns = config.duration_ns / 5;
-    let homa = HomaConfig::sigcomm18(&config);
-    println!("{} {:?}", config.rtt_bytes(), homa.protocol.unsched_cutoffs);
+    let name = args.get(3).map_or("homa", String::as_str);
+    let transport = TransportConfig::named(name, &config).expect("a transport");
+    println!("{} {transport:?}", config.rtt_bytes());
     let start = Instant::now();
-    let report = Cluster::<Homa>::new(config, &homa).run();
+    let report = transport.run(config, &mut |_| ControlFlow::Continue(()));
     let took = start.elapsed().as_secs_f64();
     for bin in &report.bins {
         println!(

@@ -42,7 +42,8 @@ pub struct SwitchConfig {
     pub discipline: Discipline,
     /// How its buffer is divided.
     pub buffer: Buffer,
-    /// Bytes in a port's queue from which on packets that join it are marked (ECN); `None`: never.
+    /// Bytes in the queue before a host's link from which on packets that join it are marked (ECN); for the links between switches in
+    /// proportion to their rate. `None`: never.
     pub mark_above_bytes: Option<u64>,
     /// When it sends a packet on.
     pub forwarding: Forwarding,
@@ -65,6 +66,11 @@ impl Default for SwitchConfig {
 pub enum Buffer {
     /// Each port has [`LinkConfig::queue_bytes`].
     PerPort,
+    /// Each port has so many bytes, whatever its link says.
+    Ports {
+        /// Of one port, with the packets' overhead.
+        bytes: u64,
+    },
     /// All ports share so many bytes; a port may hold `share_percent` of those that are free (dynamic thresholds, as in switch chips).
     Shared {
         /// Bytes of the whole switch.
@@ -160,6 +166,8 @@ pub(crate) struct Fabric<W: World> {
     /// Free bytes of each switch, where its ports share them.
     free_bytes: Vec<u64>,
     switch: SwitchConfig,
+    /// As `switch.mark_above_bytes`, for links between switches.
+    core_marks_above: Option<u64>,
     spread: Spread,
     /// Counts the choices of a spine, and the seed with it.
     choices: u64,
@@ -190,7 +198,7 @@ impl<W: World> Fabric<W> {
             Tier::ToSpine | Tier::ToLeaf => Port::new(core, config.switch.discipline),
         };
         let free = match config.switch.buffer {
-            Buffer::PerPort => 0,
+            Buffer::PerPort | Buffer::Ports { .. } => 0,
             Buffer::Shared { bytes, .. } => bytes,
         };
         Fabric {
@@ -206,6 +214,10 @@ impl<W: World> Fabric<W> {
             shared,
             free_bytes: vec![free; routes.switches() as usize],
             switch: config.switch,
+            core_marks_above: config.switch.mark_above_bytes.map(|bytes| {
+                let bytes = u128::from(bytes) * u128::from(core.rate_bps) / u128::from(config.link.rate_bps);
+                bytes.try_into().unwrap_or(u64::MAX)
+            }),
             spread,
             choices: config.seed,
             receive_delay_ns: config.receive_delay_ns,
@@ -233,6 +245,7 @@ impl<W: World> Fabric<W> {
                 let share = free * u64::from(share_percent) / 100;
                 share.min(port.queued_bytes() + free)
             }
+            (_, Buffer::Ports { bytes }) if port >= self.hosts => bytes,
             _ => self.ports[port as usize].config.queue_bytes,
         };
         let queue = &mut self.ports[port as usize];
@@ -244,7 +257,7 @@ impl<W: World> Fabric<W> {
         }
         if admission != Admission::Refused
             && port >= self.hosts
-            && self.switch.mark_above_bytes.is_some_and(|threshold| before >= threshold)
+            && self.marks_above(port).is_some_and(|threshold| before >= threshold)
         {
             self.packets.get_mut(number).info.marked = true;
         }
@@ -256,10 +269,15 @@ impl<W: World> Fabric<W> {
         self.depart(port);
     }
 
+    /// Bytes in a port's queue from which on packets are marked.
+    fn marks_above(&self, port: u32) -> Option<u64> {
+        if port < 2 * self.hosts { self.switch.mark_above_bytes } else { self.core_marks_above }
+    }
+
     /// The switch of a port whose ports share a buffer.
     fn shared_switch(&self, port: u32) -> Option<usize> {
         match self.switch.buffer {
-            Buffer::PerPort => None,
+            Buffer::PerPort | Buffer::Ports { .. } => None,
             Buffer::Shared { .. } => self.routes.switch(port).map(|switch| switch as usize),
         }
     }

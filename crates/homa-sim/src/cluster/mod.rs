@@ -42,7 +42,7 @@ pub struct ClusterConfig {
     pub topology: Topology,
     /// The links of the hosts. What a host's software and card take to send is part of `send_delay_ns`.
     pub link: LinkConfig,
-    /// Every switch.
+    /// Every switch, unless a transport needs others ([`Transport::switch`]).
     pub switch: SwitchConfig,
     /// In which order the hosts' cards send.
     pub nic: Discipline,
@@ -129,10 +129,7 @@ impl<T: Transport> Cluster<T> {
             hosts: config.hosts,
             topology: config.topology,
             link: config.link,
-            switch: SwitchConfig {
-                discipline: T::DISCIPLINE.unwrap_or(config.switch.discipline),
-                ..config.switch
-            },
+            switch: T::switch(transport, &config),
             nic: config.nic,
             nic_queue_bytes: config.nic_queue_bytes,
             send_delay_ns: config.send_delay_ns,

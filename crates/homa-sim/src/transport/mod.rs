@@ -1,13 +1,15 @@
 //! Transports that a [`Cluster`](crate::Cluster) can run: a file each, behind one trait.
 
+mod choice;
 mod homa;
 
+pub use choice::TransportConfig;
 pub use homa::{Homa, HomaConfig};
 
 use homa_proto::Time;
 
 use crate::cluster::{ClusterConfig, Message, Messages};
-use crate::link::Discipline;
+use crate::fabric::SwitchConfig;
 use crate::packet::{Body, Packet, PacketInfo};
 
 /// A host's end of a transport for one-way messages.
@@ -17,12 +19,16 @@ use crate::packet::{Body, Packet, PacketInfo};
 pub trait Transport: Sized {
     /// Its name, as on the command line.
     const NAME: &'static str;
-    /// The order in which switches must send for it; `None`: as configured.
-    const DISCIPLINE: Option<Discipline> = None;
     /// What a packet carries.
     type Body: Body;
     /// Settings, the same for all hosts.
     type Config: Clone;
+
+    /// What the switches must be like for it, where a cluster says otherwise.
+    fn switch(config: &Self::Config, cluster: &ClusterConfig) -> SwitchConfig {
+        let _ = config;
+        cluster.switch
+    }
 
     /// The transport of a host.
     fn new(config: &Self::Config, host: u32, cluster: &ClusterConfig) -> Self;

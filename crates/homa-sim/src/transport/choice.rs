@@ -1,0 +1,79 @@
+//! Transports by name.
+
+use std::ops::ControlFlow;
+
+use super::{Homa, HomaConfig, Transport};
+use crate::cluster::{Cluster, ClusterConfig, ClusterReport};
+
+/// A transport with its settings: what [`TransportConfig::run`] runs.
+#[derive(Clone, Debug)]
+pub enum TransportConfig {
+    /// Homa, as it is deployed.
+    Homa(HomaConfig),
+}
+
+/// How much simulated time passes between two reports of progress, in nanoseconds.
+const STEP_NS: u64 = 100_000;
+
+impl TransportConfig {
+    /// The names of all transports, in the order in which tables show them.
+    pub const NAMES: &[&str] = &[Homa::NAME];
+
+    /// The transport of this name with its defaults for a network and load; `None`: there is none of this name.
+    pub fn named(name: &str, cluster: &ClusterConfig) -> Option<TransportConfig> {
+        match name {
+            Homa::NAME => Some(TransportConfig::Homa(HomaConfig::sigcomm18(cluster))),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            TransportConfig::Homa(_) => Homa::NAME,
+        }
+    }
+
+    /// Runs a cluster with it to the end, or until `progress` breaks off; then the report says what came of it so far.
+    ///
+    /// `progress` is told the share of the measured time that has passed; the end comes when all measured messages have arrived, some
+    /// time after 1. What it does has no influence on the run.
+    ///
+    /// # Panics
+    /// If there are fewer than 2 hosts, or the load is not above 0.
+    pub fn run(
+        &self,
+        cluster: ClusterConfig,
+        progress: &mut dyn FnMut(f64) -> ControlFlow<()>,
+    ) -> ClusterReport {
+        match self {
+            TransportConfig::Homa(config) => run::<Homa>(cluster, config, progress),
+        }
+    }
+}
+
+fn run<T: Transport>(
+    cluster: ClusterConfig,
+    config: &T::Config,
+    progress: &mut dyn FnMut(f64) -> ControlFlow<()>,
+) -> ClusterReport {
+    let mut cluster = Cluster::<T>::new(cluster, config);
+    while cluster.advance(STEP_NS) && progress(cluster.progress()).is_continue() {}
+    cluster.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use homa_workload::Workload;
+
+    use super::*;
+
+    #[test]
+    fn every_name_gives_the_transport_of_that_name() {
+        let cluster = ClusterConfig::sigcomm18(Workload::named("w2").unwrap(), 0.5, 1);
+        for &name in TransportConfig::NAMES {
+            assert_eq!(TransportConfig::named(name, &cluster).map(|transport| transport.name()), Some(name));
+        }
+        assert!(TransportConfig::named("Homa", &cluster).is_none());
+    }
+}
