@@ -86,6 +86,29 @@ impl Driver {
     }
 }
 
+/// Where the program runs that takes frames from a device's queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum XdpMode {
+    /// Native where the device takes it, else generic
+    #[default]
+    Auto,
+    /// In the device's driver: shortest on a network card; some devices and MTUs refuse it
+    Native,
+    /// In the kernel's receive path, on any device. Faster on a veth, but from peers across it only with --driver raw or xdp: what
+    /// others leave to the device to cut is not cut there, and lost
+    Generic,
+}
+
+impl From<XdpMode> for homa_driver::xdp::XdpMode {
+    fn from(mode: XdpMode) -> homa_driver::xdp::XdpMode {
+        match mode {
+            XdpMode::Auto => homa_driver::xdp::XdpMode::Auto,
+            XdpMode::Native => homa_driver::xdp::XdpMode::Native,
+            XdpMode::Generic => homa_driver::xdp::XdpMode::Generic,
+        }
+    }
+}
+
 impl From<Driver> for homa::DriverChoice {
     fn from(driver: Driver) -> homa::DriverChoice {
         match driver {
@@ -165,6 +188,9 @@ pub struct ServeArgs {
     /// Receive queues for --driver xdp, as in 0-3,6 [default: all]. What the device steers to others is lost
     #[arg(long, value_name = "LIST", value_parser = queues)]
     pub queues: Option<Queues>,
+    /// Where the kernel runs the program of --driver xdp
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    pub xdp_mode: XdpMode,
     /// Address and UDP port of the Homa host (over raw IP the port means nothing to Homa); TCP listens on the same port
     /// number (the next server port on the next number), gRPC and bare UDP
     /// 1000 above, QUIC 2000. Port 0: any free ones
@@ -235,6 +261,9 @@ pub struct CallArgs {
     /// Receive queues for --driver xdp, as in 0-3,6 [default: all]. What the device steers to others is lost
     #[arg(long, value_name = "LIST", value_parser = queues)]
     pub queues: Option<Queues>,
+    /// Where the kernel runs the program of --driver xdp
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    pub xdp_mode: XdpMode,
     /// The server: `ADDRESS[:UDP_PORT][/HOMA_PORT]`, by default UDP port 14600 and Homa port 99; raw IP has no UDP port
     #[arg(value_name = "ADDR")]
     pub addr: String,

@@ -138,7 +138,7 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
     let poll = Duration::from_millis(1);
     let mut config = host_config(args.driver, bind, length.max(MAX_ANSWER), poll);
     config.protocol.link_mbps = args.link_mbps;
-    on_device(&mut config, args.interface.as_deref(), args.queues.as_ref());
+    on_device(&mut config, args.interface.as_deref(), args.queues.as_ref(), args.xdp_mode);
     let host = Host::bind(config)?;
     let client = host.client()?;
     let begin = Instant::now();

@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::addr;
-use crate::args::{Driver, Protocol, Queues, ServeArgs};
+use crate::args::{Driver, Protocol, Queues, ServeArgs, XdpMode};
 use crate::bare::server::{BareServer, BareServerConfig};
 use crate::metrics::Seen;
 use crate::output::print;
@@ -268,11 +268,12 @@ pub fn host_config(driver: Driver, bind: SocketAddr, max_message: u32, poll: Dur
     config
 }
 
-/// Names the device of a host and its queues, for the drivers that have one.
-pub fn on_device(config: &mut HostConfig, interface: Option<&str>, queues: Option<&Queues>) {
+/// Names the device of a host and its queues, and how frames are taken from them, for the drivers that have one.
+pub fn on_device(config: &mut HostConfig, interface: Option<&str>, queues: Option<&Queues>, mode: XdpMode) {
     config.packet.interface = interface.map(str::to_owned);
     config.xdp.interface.clone_from(&config.packet.interface);
     config.xdp.queues = queues.map(|queues| queues.0.clone());
+    config.xdp.mode = mode.into();
 }
 
 /// Where the client host with this number, counted from 0, binds to reach a server at `to`: anywhere. Only over raw IP and
@@ -338,7 +339,7 @@ impl HomaServer {
         config.low_latency = args.low_latency;
         config.protocol.link_mbps = args.link_mbps;
         config.endpoints = args.endpoints.into();
-        on_device(&mut config, args.interface.as_deref(), args.queues.as_ref());
+        on_device(&mut config, args.interface.as_deref(), args.queues.as_ref(), args.xdp_mode);
         let host = Host::bind(config).with_context(|| match args.driver {
             Driver::Udp => format!("cannot serve Homa at UDP {bind}"),
             Driver::Raw => format!("cannot serve Homa in IP at {}", bind.ip()),

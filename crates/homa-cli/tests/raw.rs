@@ -156,6 +156,22 @@ fn a_call_on_a_device_reaches_a_server_on_one() {
 }
 
 #[test]
+fn where_the_program_runs_can_be_chosen() {
+    // A veth refuses programs in its driver at this MTU.
+    let Some(namespaces) = pair(9_000) else { return };
+    let serve = "serve --driver xdp --xdp-mode generic --protocol homa --interface v1 --bind 0.0.0.0:14600";
+    let (_server, _) = Serve::start(&namespaces[1], serve);
+    let call = |mode: &str| run(&namespaces[0], &format!("call {} --driver xdp --xdp-mode {mode}", V4[1]));
+    assert_clean(&call("generic"));
+    let auto = call("auto");
+    let said = String::from_utf8_lossy(&auto.stderr);
+    assert!(auto.status.success() && said.contains("generic mode"), "{said}");
+    let native = call("native");
+    let said = String::from_utf8_lossy(&native.stderr);
+    assert!(!native.status.success() && said.contains("attaching the XDP program"), "{said}");
+}
+
+#[test]
 fn a_call_on_the_queues_of_a_device_reaches_a_server_on_some() {
     let Some(namespaces) = pair(1_500) else { return };
     let serve = "serve --driver xdp --interface v1 --queues 0 --protocol homa --bind 0.0.0.0:14600";

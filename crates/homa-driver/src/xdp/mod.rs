@@ -48,7 +48,9 @@ const RETRY_NS: u64 = 20_000;
 /// Where the program runs that takes the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum XdpMode {
-    /// In the device's driver where it takes one, else generic.
+    /// In the device's driver where it takes one, else generic. On a veth generic mode takes three quarters of the round trip and a third
+    /// more packets; but only native mode has the other end cut what its senders leave to the device to cut, so that whoever
+    /// may have such peers needs it.
     #[default]
     Auto,
     /// In the device's driver, or not at all.
