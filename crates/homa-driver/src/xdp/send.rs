@@ -67,6 +67,10 @@ impl Sender {
             }
             taken += 1;
         }
+        for queue in queues.iter_mut().filter(|queue| queue.unseen) {
+            // Once for all: the kernel's core has to fetch what it changes.
+            queue.socket.send.publish();
+        }
         match self.kick(device, queues, stats) {
             Err(error) if taken == 0 => Err(error),
             // The error comes again with the next call; what was taken must be told now.
@@ -108,7 +112,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Writes a packet into frames and these into the ring; whether there was room.
+    /// Writes a packet into frames and these into the ring, to be shown to the kernel; whether there was room.
     fn put(&mut self, queue: &mut Queue, headers: &Headers, packet: &TxPacket<'_>) -> bool {
         // The headers may be shorter than this; a packet that just fits one frame then takes no second one after all.
         let frames = (HEADERS_MAX + packet.len()).div_ceil(self.umem.frame_bytes());
@@ -137,7 +141,6 @@ impl Sender {
                 break;
             }
         }
-        queue.socket.send.publish();
         queue.unseen = true;
         true
     }
