@@ -4,6 +4,8 @@
 //! [`Transport`] is a host's end of one protocol; Homa's is [`homa_proto::Endpoint`] as it is deployed. Whatever the transport, messages,
 //! network and random numbers are the same, so that two runs of one seed differ in the transport alone.
 
+mod account;
+mod fluid;
 mod ideal;
 mod messages;
 mod preset;
@@ -21,13 +23,14 @@ use crate::packet::PacketInfo;
 use crate::topology::Topology;
 use crate::transport::{Ctx, Transport};
 
+pub(crate) use fluid::FluidCluster;
 pub use ideal::Framing;
 pub use messages::{Message, Messages};
 pub use preset::PriorityPlan;
 pub use report::{ClusterReport, QueueLengths};
 pub use traffic::Traffic;
 
-use ideal::Ideal;
+use account::Account;
 use sampling::Samples;
 use traffic::Arrivals;
 
@@ -107,14 +110,8 @@ pub struct Cluster<T: Transport> {
     fabric: Fabric<ClusterWorld<T>>,
     hosts: Vec<Host<T>>,
     arrivals: Arrivals,
-    ideal: Ideal,
     samples: Samples,
-    report: ClusterReport,
-    slowdowns: homa_workload::SlowdownRecorder,
-    /// Measured messages that have not arrived.
-    open: u64,
-    measured_from: Time,
-    measured_until: Time,
+    account: Account,
 }
 
 impl<T: Transport> Cluster<T> {
@@ -137,32 +134,20 @@ impl<T: Transport> Cluster<T> {
             faults: FaultProfile { loss: config.loss, ..FaultProfile::default() },
             capture: false,
         };
-        let ideal = Ideal::new(&config);
         let fabric = Fabric::new(&fabric, Messages::default());
         let hosts = (0..config.hosts as u32)
             .map(|host| Host { transport: T::new(transport, host, &config), armed: None })
             .collect();
-        let measured_from = Time::from_ns(config.warm_up_ns);
-        let measured_until = measured_from + config.duration_ns;
-        let slowdowns = if config.bins.is_empty() {
-            homa_workload::SlowdownRecorder::with_bins(&config.workload, 20)
-        } else {
-            homa_workload::SlowdownRecorder::with_edges(&config.workload, config.bins.iter().copied())
-        };
         let mut cluster = Cluster {
             arrivals: Arrivals::new(&config),
             samples: Samples::new(&config),
-            report: ClusterReport::new(&config, T::NAME),
+            account: Account::new(&config, T::NAME),
             fabric,
             hosts,
-            ideal,
-            slowdowns,
-            open: 0,
-            measured_from,
-            measured_until,
             config,
         };
         cluster.arrivals.start(&mut cluster.fabric.queue);
+        let measured_from = Time::from_ns(cluster.config.warm_up_ns);
         cluster.fabric.queue.push(measured_from, Event::Host(HostEvent::Sample));
         cluster
     }
@@ -179,24 +164,24 @@ impl<T: Transport> Cluster<T> {
 
     /// How much of the measured time has passed, 0 to 1.
     pub fn progress(&self) -> f64 {
-        self.fabric.now.as_ns() as f64 / self.measured_until.as_ns().max(1) as f64
+        self.account.progress(self.fabric.now)
     }
 
     /// Advances by `ns` at most; false: the run is over.
     pub fn advance(&mut self, ns: u64) -> bool {
         let until = self.fabric.now + ns;
-        let limit = self.measured_until + self.config.drain_ns;
+        let limit = self.account.limit();
         while let Some(at) = self.fabric.queue.next_at() {
             if at > until.min(limit) {
                 break;
             }
-            if at > self.measured_until && self.open == 0 {
+            if self.account.is_over(at) {
                 return false;
             }
             self.step();
         }
         self.fabric.now = self.fabric.now.max(until.min(limit));
-        self.fabric.now < limit && !(self.fabric.now > self.measured_until && self.open == 0)
+        self.fabric.now < limit && !self.account.is_over(self.fabric.now)
     }
 
     /// Runs to the end.
@@ -206,16 +191,16 @@ impl<T: Transport> Cluster<T> {
     }
 
     /// What came of it so far.
-    pub fn finish(mut self) -> ClusterReport {
-        self.report.close(&self.config, self.fabric.stats, self.fabric.faults.counts.lost, self.open);
-        self.report.slowdowns(&self.slowdowns);
-        self.samples.report(&mut self.report, &self.fabric);
+    pub fn finish(self) -> ClusterReport {
+        let mut report = self.account.finish(&self.config);
+        report.network(self.fabric.stats, self.fabric.faults.counts.lost);
+        self.samples.report(&mut report, &self.fabric);
         for host in &self.hosts {
             host.transport.counters(&mut |name, count| {
-                *self.report.transport_counts.entry(name.to_owned()).or_default() += count;
+                *report.transport_counts.entry(name.to_owned()).or_default() += count;
             });
         }
-        self.report
+        report
     }
 
     fn step(&mut self) {
@@ -237,7 +222,7 @@ impl<T: Transport> Cluster<T> {
             Event::Host(HostEvent::Sample) => {
                 let (fabric, hosts) = (&self.fabric, &self.hosts);
                 self.samples.take(fabric, |host| hosts[host].transport.withholds(fabric.now));
-                if self.fabric.now < self.measured_until {
+                if self.fabric.now < self.account.measured_until {
                     self.fabric.queue.push(at + self.config.sample_ns, Event::Host(HostEvent::Sample));
                 }
             }
@@ -259,11 +244,9 @@ impl<T: Transport> Cluster<T> {
 
     fn start(&mut self, from: u32, to: u32, length: u32) {
         let now = self.fabric.now;
-        let is_measured = (self.measured_from..self.measured_until).contains(&now);
+        let is_measured = self.account.started(now);
         let message =
             self.fabric.shared.start(Message { from, to, length, started: now, is_measured, token: 0 });
-        self.open += u64::from(is_measured);
-        self.report.started += u64::from(is_measured);
         self.with_host(from, |transport, ctx| transport.send(ctx, message));
     }
 
@@ -329,13 +312,7 @@ impl<T: Transport> Cluster<T> {
     fn delivered(&mut self, number: u32) {
         let now = self.fabric.now;
         let message = self.fabric.shared.get(number);
-        let took_ns = now.since(message.started);
-        let least_ns = self.ideal.least_ns(&self.fabric.routes, message.from, message.to, message.length);
-        if message.is_measured {
-            self.open -= 1;
-            self.slowdowns.record(message.length, took_ns, least_ns);
-            self.report.delivered(&message);
-        }
+        self.account.delivered(&message, now.since(message.started));
         let mut ctx = Ctx { now, host: message.from, messages: &mut self.fabric.shared };
         self.hosts[message.from as usize].transport.delivered(&mut ctx, number);
         self.fabric.shared.end(number);

@@ -94,10 +94,13 @@ impl ClusterReport {
         self.delivered_bytes += u64::from(message.length);
     }
 
-    pub(super) fn close(&mut self, config: &ClusterConfig, stats: FabricStats, lost: u64, open: u64) {
-        self.unfinished = open;
+    pub(super) fn network(&mut self, stats: FabricStats, lost: u64) {
         (self.dropped, self.lost) = (stats.overflowed, lost);
         (self.hops, self.events) = (stats.hops, stats.events);
+    }
+
+    pub(super) fn close(&mut self, config: &ClusterConfig, open: u64) {
+        self.unfinished = open;
         let capacity = config.link.rate_bps as f64 / 8e9 * config.duration_ns as f64 * config.hosts as f64;
         self.goodput = self.delivered_bytes as f64 / capacity.max(1.0);
     }

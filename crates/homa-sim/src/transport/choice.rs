@@ -2,14 +2,17 @@
 
 use std::ops::ControlFlow;
 
-use super::{Homa, HomaConfig, Transport};
-use crate::cluster::{Cluster, ClusterConfig, ClusterReport};
+use super::{Homa, HomaConfig, OracleConfig, Transport};
+use crate::cluster::{Cluster, ClusterConfig, ClusterReport, FluidCluster};
 
 /// A transport with its settings: what [`TransportConfig::run`] runs.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a run has one of these")]
 pub enum TransportConfig {
     /// Homa, as it is deployed.
     Homa(HomaConfig),
+    /// The ideal schedule, without packets.
+    Oracle(OracleConfig),
 }
 
 /// How much simulated time passes between two reports of progress, in nanoseconds.
@@ -17,12 +20,13 @@ const STEP_NS: u64 = 100_000;
 
 impl TransportConfig {
     /// The names of all transports, in the order in which tables show them.
-    pub const NAMES: &[&str] = &[Homa::NAME];
+    pub const NAMES: &[&str] = &[Homa::NAME, FluidCluster::NAME];
 
     /// The transport of this name with its defaults for a network and load; `None`: there is none of this name.
     pub fn named(name: &str, cluster: &ClusterConfig) -> Option<TransportConfig> {
         match name {
             Homa::NAME => Some(TransportConfig::Homa(HomaConfig::sigcomm18(cluster))),
+            FluidCluster::NAME => Some(TransportConfig::Oracle(OracleConfig::default())),
             _ => None,
         }
     }
@@ -31,6 +35,7 @@ impl TransportConfig {
     pub fn name(&self) -> &'static str {
         match self {
             TransportConfig::Homa(_) => Homa::NAME,
+            TransportConfig::Oracle(_) => FluidCluster::NAME,
         }
     }
 
@@ -48,6 +53,11 @@ impl TransportConfig {
     ) -> ClusterReport {
         match self {
             TransportConfig::Homa(config) => run::<Homa>(cluster, config, progress),
+            TransportConfig::Oracle(config) => {
+                let mut cluster = FluidCluster::new(cluster, *config);
+                while cluster.advance(STEP_NS) && progress(cluster.progress()).is_continue() {}
+                cluster.finish()
+            }
         }
     }
 }

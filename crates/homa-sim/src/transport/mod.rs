@@ -2,9 +2,12 @@
 
 mod choice;
 mod homa;
+mod oracle;
 
 pub use choice::TransportConfig;
 pub use homa::{Homa, HomaConfig};
+pub use oracle::OracleConfig;
+pub(crate) use oracle::Schedule;
 
 use homa_proto::Time;
 

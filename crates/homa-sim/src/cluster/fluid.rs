@@ -1,0 +1,150 @@
+//! A run without packets: the oracle's.
+
+use homa_proto::Time;
+
+use super::account::Account;
+use super::traffic::Arrivals;
+use super::{ClusterConfig, ClusterReport, HostEvent, Message, Messages};
+use crate::fabric::Event;
+use crate::link::LinkConfig;
+use crate::queue::EventQueue;
+use crate::transport::{OracleConfig, Schedule};
+
+const PS_PER_NS: u64 = 1_000;
+
+/// A run of the same messages as a [`Cluster`](crate::Cluster) of this configuration has, in the order of the oracle.
+pub(crate) struct FluidCluster {
+    config: ClusterConfig,
+    now: Time,
+    queue: EventQueue<Event<HostEvent>>,
+    arrivals: Arrivals,
+    account: Account,
+    messages: Messages,
+    schedule: Schedule,
+    events: u64,
+    /// Looks at a downlink; those when it was idle, and idle though a message to its host waited.
+    looks: u64,
+    idle: u64,
+    wasted: u64,
+}
+
+impl FluidCluster {
+    pub(crate) const NAME: &'static str = "oracle";
+
+    pub(crate) fn new(config: ClusterConfig, oracle: OracleConfig) -> FluidCluster {
+        assert!(config.hosts >= 2, "a message needs two hosts");
+        let mut run = FluidCluster {
+            now: Time::ZERO,
+            queue: EventQueue::new(),
+            arrivals: Arrivals::new(&config),
+            account: Account::new(&config, Self::NAME),
+            messages: Messages::default(),
+            schedule: Schedule::new(oracle, config.hosts),
+            events: 0,
+            looks: 0,
+            idle: 0,
+            wasted: 0,
+            config,
+        };
+        run.arrivals.start(&mut run.queue);
+        run.queue.push(Time::from_ns(run.config.warm_up_ns), Event::Host(HostEvent::Sample));
+        run
+    }
+
+    /// As [`Cluster::progress`](crate::Cluster::progress).
+    pub(crate) fn progress(&self) -> f64 {
+        self.account.progress(self.now)
+    }
+
+    /// As [`Cluster::advance`](crate::Cluster::advance).
+    pub(crate) fn advance(&mut self, ns: u64) -> bool {
+        let until = (self.now + ns).min(self.account.limit());
+        while let Some(at) = self.queue.next_at().filter(|&at| at <= until) {
+            if self.account.is_over(at) {
+                return false;
+            }
+            self.step();
+        }
+        self.now = self.now.max(until);
+        self.now < self.account.limit() && !self.account.is_over(self.now)
+    }
+
+    /// What came of it so far.
+    pub(crate) fn finish(self) -> ClusterReport {
+        let mut report = self.account.finish(&self.config);
+        report.events = self.events;
+        let looks = self.looks.max(1) as f64;
+        (report.downlink_idle, report.downlink_wasted) =
+            (self.idle as f64 / looks, self.wasted as f64 / looks);
+        report
+    }
+
+    fn step(&mut self) {
+        let Some((at, Event::Host(event))) = self.queue.pop() else { return };
+        self.now = at;
+        self.events += 1;
+        match event {
+            HostEvent::Arrival { host } => {
+                let (to, length, next) = self.arrivals.next(host);
+                self.queue.push(at + next, Event::Host(HostEvent::Arrival { host }));
+                self.start(host, to, length);
+            }
+            HostEvent::Round => {
+                for (from, to, length) in self.arrivals.round(&mut self.queue, at) {
+                    self.start(from, to, length);
+                }
+            }
+            HostEvent::Timeout { host } => self.end(host),
+            HostEvent::Sample => self.sample(),
+        }
+    }
+
+    /// Link time of a message.
+    fn needs_ps(&self, length: u32) -> u64 {
+        let link = LinkConfig { overhead_bytes: 0, ..self.config.link };
+        let bytes = self.config.framing.link_bytes(&self.config.link, length);
+        u32::try_from(bytes).map_or(u64::MAX >> 1, |bytes| link.serialisation_ps(bytes))
+    }
+
+    fn start(&mut self, from: u32, to: u32, length: u32) {
+        let is_measured = self.account.started(self.now);
+        let message = Message { from, to, length, started: self.now, is_measured, token: 0 };
+        let number = self.messages.start(message);
+        let needs_ps = self.needs_ps(length);
+        self.schedule.start(self.now.as_ns() * PS_PER_NS, number, from, to, needs_ps);
+        self.await_ends();
+    }
+
+    /// The message that a host receives may be whole, unless another has come between.
+    fn end(&mut self, host: u32) {
+        if let Some((number, ended_ps)) = self.schedule.end(self.now.as_ns() * PS_PER_NS, host) {
+            let message = self.messages.get(number);
+            let served_ps = message.started.as_ns() * PS_PER_NS + self.needs_ps(message.length);
+            let waited_ns = ended_ps.saturating_sub(served_ps) / PS_PER_NS;
+            let took_ns = self.account.least_ns(&message) + waited_ns;
+            self.account.delivered(&message, took_ns);
+            self.messages.end(number);
+        }
+        self.await_ends();
+    }
+
+    fn await_ends(&mut self) {
+        while let Some((message, ends_ps)) = self.schedule.take_begun() {
+            let host = self.messages.get(message).to;
+            let at = Time::from_ns(ends_ps.div_ceil(PS_PER_NS)).max(self.now);
+            self.queue.push(at, Event::Host(HostEvent::Timeout { host }));
+        }
+    }
+
+    fn sample(&mut self) {
+        for host in 0..self.config.hosts {
+            let (is_idle, is_awaited) = self.schedule.state(host);
+            self.looks += 1;
+            self.idle += u64::from(is_idle);
+            self.wasted += u64::from(is_idle && is_awaited);
+        }
+        if self.now < self.account.measured_until {
+            self.queue.push(self.now + self.config.sample_ns, Event::Host(HostEvent::Sample));
+        }
+    }
+}
