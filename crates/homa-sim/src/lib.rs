@@ -43,7 +43,8 @@ mod transport;
 pub use app::{App, HostCtx, Reply};
 pub use capture::{Captured, Fate};
 pub use cluster::{
-    Cluster, ClusterConfig, ClusterReport, Framing, Message, Messages, PriorityPlan, QueueLengths, Traffic,
+    Cluster, ClusterConfig, ClusterError, ClusterReport, Framing, Message, Messages, PriorityPlan,
+    QueueLengths, Traffic,
 };
 pub use fabric::{Buffer, FabricStats, Forwarding, SwitchConfig, host_address};
 pub use fault::{FaultCounts, FaultProfile};

@@ -20,7 +20,7 @@
 //! messages has zeros.
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::dist::Workload;
 use crate::error::WorkloadError;
@@ -36,7 +36,7 @@ const SHORT_MAX_BYTES: u32 = 1499;
 const MAX_RECORDED: u64 = 1 << 42;
 
 /// What one row of the slowdown table says.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BinSummary {
     /// The largest size of the row, in bytes, inclusive. The row begins after the previous row's, except for the row of
     /// the largest 1 %, which ends where the last bin ends.
@@ -58,7 +58,7 @@ pub struct BinSummary {
 }
 
 /// Round trips of the messages up to a size.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShortSummary {
     /// The largest size that counts, in bytes, inclusive.
     pub max_bytes: u32,

@@ -4,7 +4,7 @@ use homa_proto::Time;
 
 use super::account::Account;
 use super::traffic::Arrivals;
-use super::{ClusterConfig, ClusterReport, HostEvent, Message, Messages};
+use super::{ClusterConfig, ClusterReport, HostEvent, Message, Messages, Progress};
 use crate::fabric::Event;
 use crate::link::LinkConfig;
 use crate::queue::EventQueue;
@@ -52,8 +52,8 @@ impl FluidCluster {
     }
 
     /// As [`Cluster::progress`](crate::Cluster::progress).
-    pub(crate) fn progress(&self) -> f64 {
-        self.account.progress(self.now)
+    pub(crate) fn progress(&self) -> Progress {
+        Progress { share: self.account.progress(self.now), now: self.now, events: self.events }
     }
 
     /// As [`Cluster::advance`](crate::Cluster::advance).

@@ -5,6 +5,7 @@
 //! network and random numbers are the same, so that two runs of one seed differ in the transport alone.
 
 mod account;
+mod check;
 mod fluid;
 mod ideal;
 mod messages;
@@ -23,11 +24,12 @@ use crate::packet::PacketInfo;
 use crate::topology::Topology;
 use crate::transport::{Ctx, Transport};
 
+pub use check::ClusterError;
 pub(crate) use fluid::FluidCluster;
 pub use ideal::Framing;
 pub use messages::{Message, Messages};
 pub use preset::PriorityPlan;
-pub use report::{ClusterReport, QueueLengths};
+pub use report::{ClusterReport, Progress, QueueLengths};
 pub use traffic::Traffic;
 
 use account::Account;
@@ -118,7 +120,7 @@ impl<T: Transport> Cluster<T> {
     /// A run at time 0. Every host's transport is made with `transport`.
     ///
     /// # Panics
-    /// If there are fewer than 2 hosts, or the load is not above 0.
+    /// If there are fewer than 2 hosts, or [`ClusterConfig::validate`] fails in another way that the run cannot go on with.
     pub fn new(config: ClusterConfig, transport: &T::Config) -> Cluster<T> {
         assert!(config.hosts >= 2, "a message needs two hosts");
         let fabric = FabricConfig {
@@ -162,9 +164,13 @@ impl<T: Transport> Cluster<T> {
         self.fabric.stats
     }
 
-    /// How much of the measured time has passed, 0 to 1.
-    pub fn progress(&self) -> f64 {
-        self.account.progress(self.fabric.now)
+    /// How far the run is.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            share: self.account.progress(self.fabric.now),
+            now: self.fabric.now,
+            events: self.fabric.stats.events,
+        }
     }
 
     /// Advances by `ns` at most; false: the run is over.

@@ -108,25 +108,36 @@ impl HomaConfig {
 /// How the priorities are divided, and where the unscheduled ones meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorityPlan {
-    /// Levels for unscheduled bytes, at least 1 and fewer than all.
+    /// Levels for unscheduled bytes, at least 1, and fewer than all where there is more than one.
     pub unscheduled_levels: u8,
     /// As [`Config::unsched_cutoffs`].
     pub cutoffs: [u32; PRIORITIES],
 }
 
 impl PriorityPlan {
-    /// For `levels` priorities (2 to 8), messages of this workload and so many unscheduled bytes of each.
+    /// For `levels` priorities (1 to 8), messages of this workload and so many unscheduled bytes of each. A single level serves
+    /// both kinds of bytes.
     pub fn new(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
         let sizes = quantiles(workload);
         let unscheduled = |size: u32| u64::from(size.min(unsched_bytes));
         let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
         let unasked: u64 = sizes.iter().map(|&size| unscheduled(size)).sum();
         let share = unasked as f64 / total.max(1) as f64;
-        let unscheduled_levels = ((f64::from(levels) * share).round() as u8).clamp(1, levels - 1);
-        PriorityPlan::with_levels(&sizes, unsched_bytes, levels, unscheduled_levels)
+        let unscheduled_levels = ((f64::from(levels) * share).round() as u8).clamp(1, (levels - 1).max(1));
+        PriorityPlan::of_sizes(&sizes, unsched_bytes, levels, unscheduled_levels)
     }
 
-    fn with_levels(sizes: &[u32], unsched_bytes: u32, levels: u8, unscheduled_levels: u8) -> PriorityPlan {
+    /// The same with so many of the levels (1 to `levels`) for unscheduled bytes.
+    pub fn with_levels(
+        workload: &Workload,
+        unsched_bytes: u32,
+        levels: u8,
+        unscheduled_levels: u8,
+    ) -> PriorityPlan {
+        PriorityPlan::of_sizes(&quantiles(workload), unsched_bytes, levels, unscheduled_levels)
+    }
+
+    fn of_sizes(sizes: &[u32], unsched_bytes: u32, levels: u8, unscheduled_levels: u8) -> PriorityPlan {
         let unasked: u64 = sizes.iter().map(|&size| u64::from(size.min(unsched_bytes))).sum();
         let mut cutoffs = [0; PRIORITIES];
         let (mut level, mut sum) = (levels - 1, 0u64);
@@ -169,6 +180,12 @@ mod tests {
     fn priorities_follow_the_share_of_unscheduled_bytes() {
         let levels = |name| PriorityPlan::new(&workload(name), 9_700, 8).unscheduled_levels;
         assert_eq!(["w1", "w2", "w3", "w4", "w5"].map(levels), [7, 6, 2, 1, 1]);
+    }
+
+    #[test]
+    fn one_level_takes_everything() {
+        let plan = PriorityPlan::new(&workload("w3"), 9_700, 1);
+        assert_eq!((plan.unscheduled_levels, plan.cutoffs), (1, [u32::MAX, 0, 0, 0, 0, 0, 0, 0]));
     }
 
     #[test]

@@ -2,15 +2,28 @@
 
 use std::collections::BTreeMap;
 
+use homa_proto::Time;
 use homa_proto::wire::PRIORITIES;
 use homa_workload::{BinSummary, ShortSummary, SlowdownRecorder};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{ClusterConfig, Message};
 use crate::fabric::FabricStats;
 
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Share of the warm-up and the measured time that has passed; the end comes when all measured messages have arrived, some time
+    /// after 1.
+    pub share: f64,
+    /// The simulated time.
+    pub now: Time,
+    /// Events handled.
+    pub events: u64,
+}
+
 /// Queue lengths of one kind of port, in bytes with all overhead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueLengths {
     /// Mean over time and ports.
     pub mean_bytes: f64,
@@ -21,7 +34,7 @@ pub struct QueueLengths {
 }
 
 /// What came of a run. Messages are those that started in the measured time.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterReport {
     /// The transport's name.
     pub transport: String,

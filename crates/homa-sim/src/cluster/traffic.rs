@@ -53,15 +53,18 @@ pub(super) fn mean_link_bytes(workload: &Workload, framing: &Framing, link: &Lin
     sum as f64 / f64::from(PARTS)
 }
 
+/// Messages that start at each host in a second, at this load.
+pub(super) fn messages_per_sec(config: &ClusterConfig, load: f64) -> f64 {
+    let mean = mean_link_bytes(&config.workload, &config.framing, &config.link);
+    load * config.link.rate_bps as f64 / (8.0 * mean)
+}
+
 impl Arrivals {
     /// # Panics
     /// If the load is so small or so great that gaps have no use.
     pub(super) fn new(config: &ClusterConfig) -> Arrivals {
         let rate_per_sec = match config.traffic {
-            Traffic::Uniform { load } => {
-                let mean = mean_link_bytes(&config.workload, &config.framing, &config.link);
-                Some(load * config.link.rate_bps as f64 / (8.0 * mean))
-            }
+            Traffic::Uniform { load } => Some(messages_per_sec(config, load)),
             Traffic::Incast { .. } => None,
         };
         let source = |host: u32| {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::{Homa, HomaConfig, OracleConfig, Transport};
-use crate::cluster::{Cluster, ClusterConfig, ClusterReport, FluidCluster};
+use crate::cluster::{Cluster, ClusterConfig, ClusterReport, FluidCluster, Progress};
 
 /// A transport with its settings: what [`TransportConfig::run`] runs.
 #[derive(Clone, Debug)]
@@ -41,15 +41,14 @@ impl TransportConfig {
 
     /// Runs a cluster with it to the end, or until `progress` breaks off; then the report says what came of it so far.
     ///
-    /// `progress` is told the share of the measured time that has passed; the end comes when all measured messages have arrived, some
-    /// time after 1. What it does has no influence on the run.
+    /// What `progress` does has no other influence on the run.
     ///
     /// # Panics
     /// If there are fewer than 2 hosts, or the load is not above 0.
     pub fn run(
         &self,
         cluster: ClusterConfig,
-        progress: &mut dyn FnMut(f64) -> ControlFlow<()>,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> ClusterReport {
         match self {
             TransportConfig::Homa(config) => run::<Homa>(cluster, config, progress),
@@ -65,7 +64,7 @@ impl TransportConfig {
 fn run<T: Transport>(
     cluster: ClusterConfig,
     config: &T::Config,
-    progress: &mut dyn FnMut(f64) -> ControlFlow<()>,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> ClusterReport {
     let mut cluster = Cluster::<T>::new(cluster, config);
     while cluster.advance(STEP_NS) && progress(cluster.progress()).is_continue() {}
