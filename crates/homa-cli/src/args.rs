@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::decode::PacketKind;
+use crate::sim::args::SimArgs;
 
 /// The protocols that the bench compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize)]
@@ -147,6 +148,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Print the Homa packets of a capture, one line each
     Decode(DecodeArgs),
+    /// Run Homa and other transports in a simulated network of any size
+    Sim(SimArgs),
 }
 
 /// Which processors the bench uses.

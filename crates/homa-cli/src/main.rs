@@ -1,4 +1,4 @@
-//! The `homa` command: an echo server, single calls, the bench that compares Homa with TCP, and captures in words.
+//! The `homa` command: an echo server, single calls, the bench that compares Homa with TCP, captures in words, and the simulator.
 #![forbid(unsafe_code)]
 
 mod addr;
@@ -11,6 +11,7 @@ mod metrics;
 mod output;
 mod peers;
 mod serve;
+mod sim;
 mod tcp;
 mod warnings;
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Call(args) => call::run(args).map(|()| true),
         Command::Bench(args) => bench::run(args),
         Command::Decode(args) => decode::run(args).map(|()| true),
+        Command::Sim(args) => sim::run(args).map(|()| true),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -56,7 +58,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            fail("say what to do: serve, call, bench or decode; `homa --help` explains")
+            fail("say what to do: serve, call, bench, decode or sim; `homa --help` explains")
         }
         _ => fail(&format!("{}; see --help", args::one_line(error))),
     }

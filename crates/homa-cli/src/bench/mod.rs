@@ -18,7 +18,7 @@ mod rtt;
 #[cfg(test)]
 mod samples;
 mod servers;
-mod svg;
+pub mod svg;
 mod table;
 mod tally;
 

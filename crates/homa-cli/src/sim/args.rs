@@ -1,0 +1,87 @@
+//! The options of `homa sim`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::knobs::KnobArgs;
+
+/// `homa sim`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa sim run --workload w4 --load 0.8             144 hosts in 9 racks, as in the SIGCOMM 2018 paper
+  homa sim sweep overcommit                         parameters by seeds, over all processors; goes on where it was stopped
+  homa sim max-load --workload w3 --transport homa  the highest load that is sustained
+  homa sim presets                                  networks, sweeps and settings by name
+
+Messages go one way, have a length and no bytes, and time is virtual: the same seed gives the same results, to the byte, on any
+number of processors.")]
+pub struct SimArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: SimCommand,
+}
+
+/// The subcommands.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SimCommand {
+    /// Run a load over one transport or several, side by side
+    Run(Box<RunArgs>),
+    /// Print the presets, the sweeps that come with the command, transports and settings
+    Presets(PresetsArgs),
+}
+
+/// What is run.
+#[derive(Args, Clone, Debug)]
+pub struct WhatArgs {
+    /// The network and the load to start from: see `homa sim presets`
+    #[arg(long, value_name = "NAME", default_value = "sigcomm18")]
+    pub preset: String,
+    /// Transports, each with the same messages: see `homa sim presets`
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa")]
+    pub transport: Vec<String>,
+    /// Everything else.
+    #[command(flatten)]
+    pub knobs: KnobArgs,
+    /// Any setting of Homa by the name that it has in a program, as in max_incoming=200000; can be given several times
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Homa")]
+    pub set: Vec<String>,
+    /// Transports that run at the same time [default: as many as there are processors]. Results do not depend on it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}
+
+/// `homa sim run`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa sim run --workload w4 --load 0.8 --duration 50ms --seed 7
+  homa sim run --topology switch --hosts 16 --rate 100gbit --workload my.csv --json -
+  homa sim run --preset incast --senders 200 --shared-buffer 12MB
+  homa sim run --overcommit 4 --cutoffs traffic --set max_incoming=200000
+  homa sim run --workload w4 --published sigcomm18-w4-load80.csv      with the published curves in report.html
+
+Slowdown is a message's time over the least time that it takes in an empty network. What the runs cost of the processor is said on
+standard error: everything else is the same each time. Time units are ns, us, ms and s; rates are in mbit, gbit or tbit; sizes in
+bytes, kB, MB or GB.")]
+pub struct RunArgs {
+    /// What is run.
+    #[command(flatten)]
+    pub what: WhatArgs,
+    /// Published slowdowns to draw beside ours, of the same workload in preset sigcomm18: a CSV file with the columns
+    /// protocol,size_bytes,percent_of_messages,slowdown_mean,slowdown_p50,slowdown_p99
+    #[arg(long, value_name = "FILE.csv")]
+    pub published: Option<PathBuf>,
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the JSON results to this file, or to standard output with `-` (the tables then go to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+/// `homa sim presets`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa sim presets")]
+pub struct PresetsArgs {}

@@ -1,0 +1,290 @@
+//! A run before it is one: what a preset says, and what was said differently.
+
+use std::path::Path;
+
+use homa_sim::{Buffer, ClusterConfig, HomaConfig, LeafSpine, Spread, Topology, Traffic, TransportConfig};
+use homa_workload::Workload;
+
+use super::homa::{Base, HomaDraft};
+use super::preset::Preset;
+
+/// How hosts are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    LeafSpine,
+    Switch,
+}
+
+/// Settings whose meaning depends on others are kept as they were said until all of them are known.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    pub preset: &'static Preset,
+    /// Everything that stands for itself.
+    pub cluster: ClusterConfig,
+    pub homa: HomaDraft,
+    pub kind: Option<Kind>,
+    pub hosts: Option<usize>,
+    pub racks: Option<usize>,
+    pub hosts_per_rack: Option<usize>,
+    pub spines: Option<usize>,
+    pub core_rate_bps: Option<u64>,
+    pub core_propagation_ns: Option<u64>,
+    pub switch_delay_ns: Option<u64>,
+    pub spread: Option<Spread>,
+    /// Bytes of a switch's shared buffer, and the share of what is free that a port may hold.
+    pub shared_buffer: Option<u64>,
+    pub buffer_share: Option<u32>,
+    pub load: Option<f64>,
+    pub senders: Option<usize>,
+    pub incast_interval_ns: Option<u64>,
+    pub max_message: Option<u32>,
+    pub mtu: Option<u32>,
+    pub bins: Option<u32>,
+}
+
+/// A run that can be run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub preset: &'static str,
+    pub base: Base,
+    pub cluster: ClusterConfig,
+    pub homa: HomaConfig,
+}
+
+/// Racks, where a preset with a single switch is told to have some.
+const RACK: LeafSpine = LeafSpine {
+    hosts_per_rack: 16,
+    spines: 4,
+    core_rate_bps: 0,
+    core_propagation_ns: 0,
+    delay_ns: 250,
+    spread: Spread::Packets,
+};
+/// Rate of a link to a spine over a host's, where a preset has none.
+const CORE_RATIO: u64 = 4;
+/// From one round of an incast to the next.
+const INCAST_INTERVAL_NS: u64 = 1_000_000;
+/// IPv4 header in front of a Homa packet.
+const IP_HEADER: u32 = 20;
+
+impl Draft {
+    /// A preset as it is.
+    pub fn new(preset: &'static Preset) -> Draft {
+        Draft {
+            preset,
+            cluster: (preset.cluster)(),
+            homa: HomaDraft::new(preset.homa),
+            kind: None,
+            hosts: None,
+            racks: None,
+            hosts_per_rack: None,
+            spines: None,
+            core_rate_bps: None,
+            core_propagation_ns: None,
+            switch_delay_ns: None,
+            spread: None,
+            shared_buffer: None,
+            buffer_share: None,
+            load: None,
+            senders: None,
+            incast_interval_ns: None,
+            max_message: None,
+            mtu: None,
+            bins: None,
+        }
+    }
+
+    /// Puts everything together and checks it.
+    ///
+    /// # Errors
+    /// Names what does not fit, and what would.
+    pub fn build(&self) -> Result<Plan, String> {
+        let mut cluster = self.cluster.clone();
+        if let Some(bytes) = self.max_message {
+            cluster.workload = cluster.workload.truncated(bytes).map_err(|error| error.to_string())?;
+        }
+        if let Some(mtu) = self.mtu {
+            let payload = mtu.checked_sub(IP_HEADER + cluster.framing.header).filter(|&payload| payload >= 1);
+            cluster.framing.payload = payload.filter(|_| mtu <= 65_535).ok_or("mtu: must be 77 to 65535")?;
+        }
+        self.join(&mut cluster)?;
+        self.buffers(&mut cluster)?;
+        self.traffic(&mut cluster)?;
+        if let Some(bins) = self.bins {
+            let bin = |bin: u32| cluster.workload.quantile(f64::from(bin) / f64::from(bins));
+            let mut edges: Vec<u32> = (1..=bins).map(bin).collect();
+            edges.dedup();
+            cluster.bins = edges;
+        }
+        cluster.validate().map_err(|error| error.to_string())?;
+        let mut homa = self.homa.clone();
+        if self.mtu.is_some() {
+            let packet = cluster.framing.payload + cluster.framing.header;
+            homa.fields.insert(0, ("max_packet".to_owned(), packet.to_string()));
+        }
+        let homa = homa.build(&cluster)?;
+        Ok(Plan { preset: self.preset.name, base: self.homa.base, cluster, homa })
+    }
+
+    fn join(&self, cluster: &mut ClusterConfig) -> Result<(), String> {
+        let preset = match cluster.topology {
+            Topology::LeafSpine(net) => Some(net),
+            Topology::Switch { .. } | Topology::BackToBack => None,
+        };
+        let kind = self.kind.unwrap_or(if preset.is_some() { Kind::LeafSpine } else { Kind::Switch });
+        cluster.hosts = self.hosts.unwrap_or(cluster.hosts);
+        if kind == Kind::Switch {
+            let racks = [
+                ("racks", self.racks.is_some()),
+                ("hosts-per-rack", self.hosts_per_rack.is_some()),
+                ("spines", self.spines.is_some()),
+                ("core-rate", self.core_rate_bps.is_some()),
+                ("core-propagation", self.core_propagation_ns.is_some()),
+                ("spread", self.spread.is_some()),
+            ];
+            if let Some((name, _)) = racks.iter().find(|(_, is_said)| *is_said) {
+                return Err(format!("{name}: a single switch has none: use topology leaf-spine"));
+            }
+            let preset_ns = match cluster.topology {
+                Topology::Switch { delay_ns } => delay_ns,
+                Topology::LeafSpine(net) => net.delay_ns,
+                Topology::BackToBack => 0,
+            };
+            let delay_ns = self.switch_delay_ns.unwrap_or(preset_ns);
+            cluster.topology = Topology::Switch { delay_ns };
+            return Ok(());
+        }
+        let net = preset.unwrap_or(RACK);
+        let ratio = if net.core_rate_bps == 0 {
+            CORE_RATIO as f64
+        } else {
+            net.core_rate_bps as f64 / self.preset_rate_bps() as f64
+        };
+        let hosts_per_rack = self.racks_of(net.hosts_per_rack, cluster)?;
+        cluster.topology = Topology::LeafSpine(LeafSpine {
+            hosts_per_rack,
+            spines: self.spines.unwrap_or(net.spines),
+            core_rate_bps: self.core_rate_bps.unwrap_or((cluster.link.rate_bps as f64 * ratio) as u64),
+            core_propagation_ns: self.core_propagation_ns.unwrap_or(net.core_propagation_ns),
+            delay_ns: self.switch_delay_ns.unwrap_or(net.delay_ns),
+            spread: self.spread.unwrap_or(net.spread),
+        });
+        Ok(())
+    }
+
+    fn preset_rate_bps(&self) -> u64 {
+        (self.preset.cluster)().link.rate_bps
+    }
+
+    /// Hosts of a rack; the number of hosts follows from racks where it was not said.
+    fn racks_of(&self, preset: usize, cluster: &mut ClusterConfig) -> Result<usize, String> {
+        let Some(racks) = self.racks else { return Ok(self.hosts_per_rack.unwrap_or(preset)) };
+        if racks == 0 {
+            return Err("racks: must be at least 1".to_owned());
+        }
+        match (self.hosts, self.hosts_per_rack) {
+            (None, per_rack) => {
+                let per_rack = per_rack.unwrap_or(preset);
+                cluster.hosts = racks.saturating_mul(per_rack);
+                Ok(per_rack)
+            }
+            (Some(hosts), None) => Ok(hosts.div_ceil(racks)),
+            (Some(hosts), Some(per_rack)) if hosts.div_ceil(per_rack.max(1)) == racks => Ok(per_rack),
+            (Some(hosts), Some(per_rack)) => Err(format!(
+                "racks: {hosts} hosts, {per_rack} a rack, are not {racks} racks: leave one of the three out"
+            )),
+        }
+    }
+
+    fn buffers(&self, cluster: &mut ClusterConfig) -> Result<(), String> {
+        match (self.shared_buffer, self.buffer_share) {
+            (Some(bytes), share) => {
+                cluster.switch.buffer = Buffer::Shared { bytes, share_percent: share.unwrap_or(100) };
+            }
+            (None, Some(_)) => {
+                return Err("buffer-share: means nothing without shared-buffer".to_owned());
+            }
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    fn traffic(&self, cluster: &mut ClusterConfig) -> Result<(), String> {
+        let preset = match cluster.traffic {
+            Traffic::Incast { senders, interval_ns } => Some((senders, interval_ns)),
+            Traffic::Uniform { .. } => None,
+        };
+        let senders = self.senders.or(preset.map(|(senders, _)| senders));
+        match (senders, self.load) {
+            (Some(_), Some(_)) => {
+                return Err("load: an incast has none: it has senders and an interval".to_owned());
+            }
+            (Some(senders), None) => {
+                let interval_ns = preset.map_or(INCAST_INTERVAL_NS, |(_, interval_ns)| interval_ns);
+                let interval_ns = self.incast_interval_ns.unwrap_or(interval_ns);
+                cluster.traffic = Traffic::Incast { senders, interval_ns };
+            }
+            (None, _) if self.incast_interval_ns.is_some() => {
+                return Err("incast-interval: means nothing without senders".to_owned());
+            }
+            (None, Some(load)) => cluster.traffic = Traffic::Uniform { load },
+            (None, None) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// A transport by name, with its settings for this run.
+    ///
+    /// # Errors
+    /// Names the ones that there are.
+    pub fn transport(&self, name: &str) -> Result<TransportConfig, String> {
+        check_transport(name)?;
+        let transport = TransportConfig::named(name, &self.cluster);
+        match transport.ok_or_else(|| unknown_transport(name))? {
+            TransportConfig::Homa(_) => Ok(TransportConfig::Homa(self.homa.clone())),
+            #[allow(unreachable_patterns, reason = "Homa may be the only transport")]
+            other => Ok(other),
+        }
+    }
+
+    /// The load of uniform traffic.
+    pub fn load(&self) -> Option<f64> {
+        match self.cluster.traffic {
+            Traffic::Uniform { load } => Some(load),
+            Traffic::Incast { .. } => None,
+        }
+    }
+}
+
+/// Whether there is such a transport.
+///
+/// # Errors
+/// Names the ones that there are.
+pub fn check_transport(name: &str) -> Result<(), String> {
+    if TransportConfig::NAMES.contains(&name) { Ok(()) } else { Err(unknown_transport(name)) }
+}
+
+fn unknown_transport(name: &str) -> String {
+    format!("unknown transport `{name}`: use {}", TransportConfig::NAMES.join(", "))
+}
+
+/// A workload by name, by size or from a CSV file.
+///
+/// # Errors
+/// Says what is wrong with the name or the file.
+pub fn workload(text: &str) -> Result<Workload, String> {
+    let looks_like_a_file = text.contains('/') || text.to_ascii_lowercase().ends_with(".csv");
+    let error = match Workload::named(text) {
+        Ok(workload) => return Ok(workload),
+        Err(error) => error,
+    };
+    let path = Path::new(text);
+    if !looks_like_a_file && !path.is_file() {
+        return Err(format!("{error}, or a CSV file of `size,cumulative_fraction` lines"));
+    }
+    let content = std::fs::read_to_string(path).map_err(|error| format!("{text}: {error}"))?;
+    let name = path.file_name().map_or(text.into(), |name| name.to_string_lossy());
+    Workload::from_csv(&name, &content).map_err(|error| format!("{text}: {error}"))
+}

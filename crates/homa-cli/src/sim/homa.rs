@@ -1,0 +1,331 @@
+//! Homa's settings in a simulated network.
+
+use homa_proto::wire::PRIORITIES;
+use homa_proto::{Config, MS};
+use homa_sim::{ClusterConfig, HomaConfig, PriorityPlan};
+use serde_json::{Map, Value};
+
+/// Where the settings start from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// The SIGCOMM 2018 paper's, for the network and the workload.
+    Paper,
+    /// Those of a host as it is deployed, for the rate of the link.
+    Deployed,
+}
+
+/// How unscheduled priorities are chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cutoffs {
+    /// As many levels as the workload's share of unscheduled bytes, each with as many of them.
+    Plan,
+    /// Computed by every host from what arrives, beginning with those of `Plan`.
+    Traffic,
+    /// The defaults of Linux Homa, never changed.
+    Kernel,
+    /// A level for messages up to each of these sizes, from the highest on, and one more for all longer ones.
+    Sizes(Vec<u32>),
+}
+
+/// How often hosts compute cutoffs where they do: a simulated run is shorter than what a deployed host waits.
+const CUTOFF_INTERVAL_NS: u64 = MS;
+/// A host sees about so much in that time at 10 Gbit/s.
+const CUTOFF_MIN_BYTES: u64 = 500_000;
+
+/// What is said about Homa; `None`: as in the base.
+#[derive(Clone, Debug)]
+pub struct HomaDraft {
+    pub base: Base,
+    pub unsched_bytes: Option<u32>,
+    pub window: Option<u32>,
+    pub overcommit: Option<u32>,
+    pub priorities: Option<u8>,
+    pub scheduled_levels: Option<u8>,
+    pub cutoffs: Option<Cutoffs>,
+    pub fifo_fraction: Option<u32>,
+    /// Fields of [`Config`] by name, after everything else.
+    pub fields: Vec<(String, String)>,
+}
+
+impl HomaDraft {
+    pub fn new(base: Base) -> HomaDraft {
+        HomaDraft {
+            base,
+            unsched_bytes: None,
+            window: None,
+            overcommit: None,
+            priorities: None,
+            scheduled_levels: None,
+            cutoffs: None,
+            fifo_fraction: None,
+            fields: Vec::new(),
+        }
+    }
+
+    /// The settings for a network and a load.
+    ///
+    /// # Errors
+    /// Names the setting, and what holds for it.
+    pub fn build(&self, cluster: &ClusterConfig) -> Result<HomaConfig, String> {
+        let mut homa = HomaConfig::sigcomm18(cluster);
+        if self.base == Base::Deployed {
+            deployed(&mut homa.protocol, cluster);
+        }
+        let config = &mut homa.protocol;
+        if let Some(bytes) = self.unsched_bytes {
+            config.unsched_bytes = bytes;
+            config.unsched_from_rtt = false;
+            config.max_unsched_bytes = config.max_unsched_bytes.max(bytes);
+        }
+        self.divide(config, cluster)?;
+        config.window = self.window.unwrap_or(config.window);
+        config.max_overcommit = self.overcommit.unwrap_or(config.max_overcommit);
+        if let Some(fraction) = self.fifo_fraction {
+            config.grant_fifo_fraction = fraction;
+            config.pacer_fifo_fraction = fraction;
+        }
+        for (name, value) in &self.fields {
+            set_field(config, name, value)?;
+        }
+        config.validate().map_err(|error| format!("homa.{error}"))?;
+        Ok(homa)
+    }
+
+    /// Divides the priorities between unscheduled and scheduled bytes.
+    fn divide(&self, config: &mut Config, cluster: &ClusterConfig) -> Result<(), String> {
+        let default = if self.base == Base::Paper { Cutoffs::Plan } else { Cutoffs::Kernel };
+        let cutoffs = match &self.cutoffs {
+            // Hosts as deployed compute their own unless told otherwise.
+            None if self.base == Base::Deployed && self.priorities.or(self.scheduled_levels).is_none() => {
+                return Ok(());
+            }
+            None => &default,
+            Some(cutoffs) => cutoffs,
+        };
+        let levels = self.priorities.unwrap_or(PRIORITIES as u8);
+        if !(1..=PRIORITIES as u8).contains(&levels) {
+            return Err("priorities: must be 1 to 8".to_owned());
+        }
+        let scheduled = self.scheduled_levels;
+        if scheduled.is_some_and(|scheduled| scheduled == 0 || scheduled > (levels - 1).max(1)) {
+            return Err("scheduled-levels: must be at least 1 and below priorities".to_owned());
+        }
+        config.num_priorities = levels;
+        config.cutoff_interval_ns = 0;
+        let plan = |unsched: u32| match scheduled {
+            Some(scheduled) => {
+                PriorityPlan::with_levels(&cluster.workload, unsched, levels, (levels - scheduled).max(1))
+            }
+            None => PriorityPlan::new(&cluster.workload, unsched, levels),
+        };
+        let (unscheduled_levels, cutoffs) = match cutoffs {
+            Cutoffs::Plan => {
+                let plan = plan(config.unsched_bytes);
+                (plan.unscheduled_levels, plan.cutoffs)
+            }
+            Cutoffs::Traffic => {
+                config.cutoff_interval_ns = CUTOFF_INTERVAL_NS;
+                config.cutoff_min_bytes = CUTOFF_MIN_BYTES;
+                let plan = plan(config.unsched_bytes);
+                (plan.unscheduled_levels, plan.cutoffs)
+            }
+            Cutoffs::Kernel => {
+                if levels != PRIORITIES as u8 {
+                    return Err("cutoffs: those of `kernel` are for 8 priorities".to_owned());
+                }
+                let base = Config::default();
+                (levels - 1 - base.max_sched_prio, base.unsched_cutoffs)
+            }
+            Cutoffs::Sizes(sizes) => (sizes.len() as u8 + 1, cutoffs_of(sizes, levels)?),
+        };
+        config.unsched_cutoffs = cutoffs;
+        config.max_sched_prio = (levels - 1).saturating_sub(unscheduled_levels);
+        Ok(())
+    }
+}
+
+fn cutoffs_of(sizes: &[u32], levels: u8) -> Result<[u32; PRIORITIES], String> {
+    let levels = usize::from(levels);
+    if sizes.is_empty() || sizes.len() + 2 > levels {
+        return Err(
+            "cutoffs: sizes must leave a level for longer messages and one for scheduled bytes".to_owned()
+        );
+    }
+    if !sizes.is_sorted_by(|left, right| left < right) {
+        return Err("cutoffs: sizes must increase".to_owned());
+    }
+    let mut cutoffs = [0; PRIORITIES];
+    for (index, &size) in sizes.iter().enumerate() {
+        cutoffs[levels - 1 - index] = size;
+    }
+    cutoffs[levels - 1 - sizes.len()] = u32::MAX;
+    Ok(cutoffs)
+}
+
+/// What a host has that was told the rate of its link and nothing else. Limits of memory stay as they are: a run is to measure the
+/// network.
+fn deployed(config: &mut Config, cluster: &ClusterConfig) {
+    let mbps = u32::try_from(cluster.link.rate_bps / 1_000_000).unwrap_or(u32::MAX);
+    let ours = config.clone();
+    *config = Config {
+        max_packet: ours.max_packet,
+        link_overhead: ours.link_overhead,
+        max_message: ours.max_message,
+        max_incoming_bytes: ours.max_incoming_bytes,
+        max_outgoing_bytes: ours.max_outgoing_bytes,
+        reserve_rpcs: ours.reserve_rpcs,
+        ..Config::for_link(mbps)
+    };
+}
+
+/// A field of [`Config`]: from text, and as JSON.
+trait Field: Sized {
+    fn parse(text: &str) -> Option<Self>;
+    fn json(&self) -> Value;
+}
+
+macro_rules! plain_field {
+    ($($kind:ty),*) => {$(
+        impl Field for $kind {
+            fn parse(text: &str) -> Option<$kind> {
+                text.replace('_', "").parse().ok()
+            }
+
+            fn json(&self) -> Value {
+                Value::from(*self)
+            }
+        }
+    )*};
+}
+plain_field!(bool, u8, u32, u64);
+
+impl Field for Option<u32> {
+    fn parse(text: &str) -> Option<Option<u32>> {
+        if text == "none" { Some(None) } else { u32::parse(text).map(Some) }
+    }
+
+    fn json(&self) -> Value {
+        Value::from(*self)
+    }
+}
+
+impl Field for [u32; PRIORITIES] {
+    fn parse(text: &str) -> Option<Self> {
+        let values: Option<Vec<u32>> =
+            text.split([',', ' ']).filter(|part| !part.is_empty()).map(u32::parse).collect();
+        values?.try_into().ok()
+    }
+
+    fn json(&self) -> Value {
+        Value::from(self.to_vec())
+    }
+}
+
+macro_rules! fields {
+    ($($name:ident)*) => {
+        /// The settings of the protocol that can be set by name: all but those that the simulator fills in.
+        pub const FIELDS: &[&str] = &[$(stringify!($name)),*];
+
+        fn set_field(config: &mut Config, name: &str, text: &str) -> Result<(), String> {
+            match name {
+                $(stringify!($name) => match Field::parse(text.trim()) {
+                    Some(value) => config.$name = value,
+                    None => return Err(format!("homa.{name}: `{text}` is no value of its kind")),
+                },)*
+                _ => return Err(format!("homa.{name}: there is no such setting: use {}", FIELDS.join(", "))),
+            }
+            Ok(())
+        }
+
+        /// All of them with their values.
+        pub fn fields(config: &Config) -> Map<String, Value> {
+            let mut map = Map::new();
+            $(map.insert(stringify!($name).to_owned(), config.$name.json());)*
+            map
+        }
+    };
+}
+
+fields! {
+    unsched_bytes unsched_from_rtt min_unsched_bytes max_unsched_bytes rtt_slack_packets rtt_window_ns incast_memory_ns
+    incast_quiet_ns window max_incoming max_overcommit min_grant_increment fifo_grant_increment grant_fifo_fraction
+    pacer_fifo_fraction num_priorities max_sched_prio unsched_cutoffs cutoff_interval_ns cutoff_min_bytes link_mbps link_margin
+    max_nic_backlog_ns defer_min_bytes link_overhead resend_interval_ns resend_interval_max_ns max_resends resend_spacing_ns
+    client_silence_ns need_ack_interval_ns need_ack_interval_max_ns max_need_acks max_packet_lifetime_ns max_finished_blocks
+    max_message max_rpcs request_readable_step reserve_rpcs max_outgoing_bytes max_incoming_bytes max_peers max_acks_per_peer
+    max_gaps max_retransmits reap_limit max_control_packets max_packet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use homa_workload::Workload;
+
+    fn cluster() -> ClusterConfig {
+        ClusterConfig::sigcomm18(Workload::named("w4").unwrap(), 0.8, 1)
+    }
+
+    fn build(change: impl FnOnce(&mut HomaDraft)) -> Result<Config, String> {
+        let mut draft = HomaDraft::new(Base::Paper);
+        change(&mut draft);
+        draft.build(&cluster()).map(|homa| homa.protocol)
+    }
+
+    /// A new setting of the protocol is to be settable here, too.
+    #[test]
+    fn every_field_has_its_name() {
+        let text = format!("{:#?}", Config::default());
+        let not_ours = ["seed", "incarnation", "endpoints", "endpoint", "finished_policy"];
+        let names: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with("    ") && !line.starts_with("     "))
+            .filter_map(|line| line.trim().split_once(": ").map(|(name, _)| name))
+            .filter(|name| !not_ours.contains(name))
+            .collect();
+        assert_eq!(names, FIELDS);
+    }
+
+    #[test]
+    fn a_field_is_set_by_name_after_everything_else() {
+        let field = |name: &str, value: &str| {
+            build(|draft| {
+                draft.overcommit = Some(3);
+                draft.fields.push((name.to_owned(), value.to_owned()));
+            })
+        };
+        assert_eq!(field("max_overcommit", "5").unwrap().max_overcommit, 5);
+        assert_eq!(field("max_incoming", "9_000").unwrap().max_overcommit, 3);
+        assert_eq!(field("link_mbps", "none").unwrap().link_mbps, None);
+        assert!(field("max_overcomit", "5").unwrap_err().contains("max_overcommit"));
+        assert!(field("max_overcommit", "many").unwrap_err().contains("many"));
+        assert!(field("grant_fifo_fraction", "500").unwrap_err().starts_with("homa.grant_fifo_fraction"));
+    }
+
+    #[test]
+    fn levels_are_divided_as_asked() {
+        let config = build(|draft| draft.priorities = Some(1)).unwrap();
+        assert_eq!(
+            (config.num_priorities, config.max_sched_prio, config.unsched_cutoffs[0]),
+            (1, 0, u32::MAX)
+        );
+        let config = build(|draft| draft.scheduled_levels = Some(3)).unwrap();
+        assert_eq!((config.max_sched_prio, config.unsched_cutoffs[3]), (2, u32::MAX));
+        let config = build(|draft| draft.cutoffs = Some(Cutoffs::Sizes(vec![300, 2_000]))).unwrap();
+        assert_eq!(config.unsched_cutoffs, [0, 0, 0, 0, 0, u32::MAX, 2_000, 300]);
+        assert_eq!(config.max_sched_prio, 4);
+        for wrong in [
+            build(|draft| draft.priorities = Some(9)),
+            build(|draft| draft.scheduled_levels = Some(8)),
+            build(|draft| draft.cutoffs = Some(Cutoffs::Sizes(vec![5, 5]))),
+            build(|draft| draft.cutoffs = Some(Cutoffs::Sizes((1..9).collect()))),
+        ] {
+            assert!(wrong.is_err());
+        }
+    }
+
+    #[test]
+    fn the_paper_has_no_pacer_and_a_deployed_host_has() {
+        assert_eq!(build(|_| ()).unwrap().link_mbps, None);
+        assert_eq!(build(|draft| draft.base = Base::Deployed).unwrap().link_mbps, Some(10_000));
+    }
+}

@@ -1,0 +1,679 @@
+//! Everything about a run that can be said: one table for options, keys of a sweep and names in results.
+
+use std::fmt::Write;
+
+use clap::{Arg, ArgMatches, Command};
+use homa_sim::{Buffer, Discipline, Forwarding, Spread, Topology, Traffic};
+use serde_json::{Map, Value, json};
+
+use super::draft::{self, Draft, Kind, Plan};
+use super::homa::{self, Base, Cutoffs};
+use super::units::{bytes, bytes_u32, duration_ns, number, rate_bps, word};
+
+/// A setting.
+pub struct Knob {
+    /// As an option; in a sweep and in results `_` stands for `-`.
+    pub name: &'static str,
+    /// What its value is called in the help.
+    value: &'static str,
+    /// A line of help.
+    help: &'static str,
+    /// Whether it concerns Homa alone.
+    pub is_homas: bool,
+    set: fn(&mut Draft, &str) -> Result<(), String>,
+    /// What it is in the end.
+    show: fn(&Plan) -> Value,
+}
+
+/// A setting of the network and the load.
+const fn net(
+    name: &'static str,
+    value: &'static str,
+    help: &'static str,
+    set: fn(&mut Draft, &str) -> Result<(), String>,
+    show: fn(&Plan) -> Value,
+) -> Knob {
+    Knob { name, value, help, is_homas: false, set, show }
+}
+
+/// A setting of Homa.
+const fn homas(
+    name: &'static str,
+    value: &'static str,
+    help: &'static str,
+    set: fn(&mut Draft, &str) -> Result<(), String>,
+    show: fn(&Plan) -> Value,
+) -> Knob {
+    Knob { name, value, help, is_homas: true, set, show }
+}
+
+/// Stores a parsed value and has nothing else to say.
+macro_rules! set {
+    ($($place:ident).+ = $parse:expr) => {
+        |draft, text| {
+            draft.$($place).+ = $parse(text)?.into();
+            Ok(())
+        }
+    };
+}
+
+/// All of them.
+pub const KNOBS: &[Knob] = &[
+    net(
+        "workload",
+        "NAME|FILE",
+        "Message sizes: w1 to w8, short-long, one-medium, starve, a number of bytes, or a CSV file of size,cumulative_fraction lines",
+        set!(cluster.workload = draft::workload),
+        |plan| json!(plan.cluster.workload.name()),
+    ),
+    net(
+        "max-message",
+        "BYTES",
+        "Longer messages are shortened to this",
+        set!(max_message = bytes_u32),
+        |plan| json!(plan.cluster.workload.max_bytes()),
+    ),
+    net(
+        "load",
+        "FRACTION",
+        "Share of the hosts' links that is offered, headers included: above 0, at most 1",
+        set!(load = number::<f64>),
+        |plan| json!(plan.load()),
+    ),
+    net(
+        "senders",
+        "N",
+        "An incast instead of a load: so many messages at once, all to one host",
+        set!(senders = number::<usize>),
+        |plan| match plan.cluster.traffic {
+            Traffic::Incast { senders, .. } => json!(senders),
+            Traffic::Uniform { .. } => Value::Null,
+        },
+    ),
+    net(
+        "incast-interval",
+        "TIME",
+        "From one round of an incast to the next",
+        set!(incast_interval_ns = duration_ns),
+        |plan| match plan.cluster.traffic {
+            Traffic::Incast { interval_ns, .. } => json!(interval_ns),
+            Traffic::Uniform { .. } => Value::Null,
+        },
+    ),
+    net(
+        "seed",
+        "N",
+        "Determines arrivals, sizes, destinations and everything else by chance",
+        set!(cluster.seed = number::<u64>),
+        |plan| json!(plan.cluster.seed),
+    ),
+    net(
+        "duration",
+        "TIME",
+        "For how long messages start that are measured",
+        set!(cluster.duration_ns = duration_ns),
+        |plan| json!(plan.cluster.duration_ns),
+    ),
+    net(
+        "warm-up",
+        "TIME",
+        "For how long messages start before that",
+        set!(cluster.warm_up_ns = duration_ns),
+        |plan| json!(plan.cluster.warm_up_ns),
+    ),
+    net(
+        "drain",
+        "TIME",
+        "How much longer measured messages may take to arrive; load goes on",
+        set!(cluster.drain_ns = duration_ns),
+        |plan| json!(plan.cluster.drain_ns),
+    ),
+    net("hosts", "N", "Hosts, at least 2", set!(hosts = number::<usize>), |plan| json!(plan.cluster.hosts)),
+    net(
+        "topology",
+        "KIND",
+        "leaf-spine (racks of hosts under spine switches) or switch (all hosts at one)",
+        |draft, text| {
+            let kind = word(text, &[("leaf-spine", Kind::LeafSpine), ("switch", Kind::Switch)])?;
+            draft.kind = Some(kind);
+            Ok(())
+        },
+        |plan| match plan.cluster.topology {
+            Topology::LeafSpine(_) => json!("leaf-spine"),
+            Topology::Switch { .. } => json!("switch"),
+            Topology::BackToBack => json!("back-to-back"),
+        },
+    ),
+    net("racks", "N", "Racks, each with a leaf switch", set!(racks = number::<usize>), |plan| {
+        match plan.cluster.topology {
+            Topology::LeafSpine(net) => json!(plan.cluster.hosts.div_ceil(net.hosts_per_rack)),
+            _ => Value::Null,
+        }
+    }),
+    net("hosts-per-rack", "N", "Hosts of a rack", set!(hosts_per_rack = number::<usize>), |plan| match plan
+        .cluster
+        .topology
+    {
+        Topology::LeafSpine(net) => json!(net.hosts_per_rack),
+        _ => Value::Null,
+    }),
+    net("spines", "N", "Spine switches, each joined to every leaf", set!(spines = number::<usize>), |plan| {
+        match plan.cluster.topology {
+            Topology::LeafSpine(net) => json!(net.spines),
+            _ => Value::Null,
+        }
+    }),
+    net(
+        "rate",
+        "RATE",
+        "Rate of the hosts' links, as in 25gbit",
+        set!(cluster.link.rate_bps = rate_bps),
+        |plan| json!(plan.cluster.link.rate_bps),
+    ),
+    net(
+        "core-rate",
+        "RATE",
+        "Rate of each link between a leaf and a spine [default: as many times --rate as in the preset]",
+        set!(core_rate_bps = rate_bps),
+        |plan| match plan.cluster.topology {
+            Topology::LeafSpine(net) => json!(net.core_rate_bps),
+            _ => Value::Null,
+        },
+    ),
+    net(
+        "propagation",
+        "TIME",
+        "From one end of a host's link to the other",
+        set!(cluster.link.propagation_ns = duration_ns),
+        |plan| json!(plan.cluster.link.propagation_ns),
+    ),
+    net(
+        "core-propagation",
+        "TIME",
+        "The same for links between switches",
+        set!(core_propagation_ns = duration_ns),
+        |plan| match plan.cluster.topology {
+            Topology::LeafSpine(net) => json!(net.core_propagation_ns),
+            _ => Value::Null,
+        },
+    ),
+    net(
+        "switch-delay",
+        "TIME",
+        "From a packet's arrival at a switch to its place in a queue",
+        set!(switch_delay_ns = duration_ns),
+        |plan| match plan.cluster.topology {
+            Topology::LeafSpine(net) => json!(net.delay_ns),
+            Topology::Switch { delay_ns } => json!(delay_ns),
+            Topology::BackToBack => Value::Null,
+        },
+    ),
+    net(
+        "send-delay",
+        "TIME",
+        "A sender's software and card, for each packet",
+        set!(cluster.send_delay_ns = duration_ns),
+        |plan| json!(plan.cluster.send_delay_ns),
+    ),
+    net(
+        "receive-delay",
+        "TIME",
+        "A receiver's card and software, for each packet",
+        set!(cluster.receive_delay_ns = duration_ns),
+        |plan| json!(plan.cluster.receive_delay_ns),
+    ),
+    net(
+        "spread",
+        "HOW",
+        "Over the spines: packets (each by chance) or flows (all of two hosts the same way)",
+        |draft, text| {
+            draft.spread = Some(word(text, &[("packets", Spread::Packets), ("flows", Spread::Flows)])?);
+            Ok(())
+        },
+        |plan| match plan.cluster.topology {
+            Topology::LeafSpine(net) if net.spread == Spread::Packets => json!("packets"),
+            Topology::LeafSpine(_) => json!("flows"),
+            _ => Value::Null,
+        },
+    ),
+    net(
+        "forwarding",
+        "HOW",
+        "store (a switch sends a packet on when it has all of it) or cut-through",
+        |draft, text| {
+            let words = [("store", Forwarding::Store), ("cut-through", Forwarding::CutThrough)];
+            draft.cluster.switch.forwarding = word(text, &words)?;
+            Ok(())
+        },
+        |plan| match plan.cluster.switch.forwarding {
+            Forwarding::Store => json!("store"),
+            Forwarding::CutThrough => json!("cut-through"),
+        },
+    ),
+    net(
+        "queueing",
+        "HOW",
+        "Order in switches, for transports that need none of their own: strict (by priority) or fifo",
+        |draft, text| {
+            draft.cluster.switch.discipline = discipline(text)?;
+            Ok(())
+        },
+        |plan| json!(discipline_name(plan.cluster.switch.discipline)),
+    ),
+    net(
+        "nic",
+        "HOW",
+        "Order in the hosts' cards: strict or fifo",
+        |draft, text| {
+            draft.cluster.nic = discipline(text)?;
+            Ok(())
+        },
+        |plan| json!(discipline_name(plan.cluster.nic)),
+    ),
+    net(
+        "nic-queue",
+        "BYTES",
+        "Bytes in a card's queue at which it takes no more packets",
+        set!(cluster.nic_queue_bytes = bytes),
+        |plan| json!(plan.cluster.nic_queue_bytes),
+    ),
+    net(
+        "port-buffer",
+        "BYTES|none",
+        "Room in each port of a switch; what does not fit is dropped. none: endless",
+        |draft, text| {
+            draft.cluster.switch.buffer = match none_or(text, bytes)? {
+                Some(bytes) => Buffer::Ports { bytes },
+                None => Buffer::PerPort,
+            };
+            Ok(())
+        },
+        |plan| match plan.cluster.switch.buffer {
+            Buffer::Ports { bytes } => json!(bytes),
+            _ => Value::Null,
+        },
+    ),
+    net(
+        "shared-buffer",
+        "BYTES",
+        "Room in each switch, shared by its ports",
+        set!(shared_buffer = bytes),
+        |plan| match plan.cluster.switch.buffer {
+            Buffer::Shared { bytes, .. } => json!(bytes),
+            _ => Value::Null,
+        },
+    ),
+    net(
+        "buffer-share",
+        "PERCENT",
+        "What a port may hold of the free part of a shared buffer",
+        set!(buffer_share = number::<u32>),
+        |plan| match plan.cluster.switch.buffer {
+            Buffer::Shared { share_percent, .. } => json!(share_percent),
+            _ => Value::Null,
+        },
+    ),
+    net(
+        "ecn",
+        "BYTES|none",
+        "Queue length from which on packets are marked, at a host's link; in the core in proportion to the rate",
+        |draft, text| {
+            draft.cluster.switch.mark_above_bytes = none_or(text, bytes)?;
+            Ok(())
+        },
+        |plan| json!(plan.cluster.switch.mark_above_bytes),
+    ),
+    net(
+        "loss",
+        "FRACTION",
+        "Probability that a packet is lost on its way, as by errors of links",
+        set!(cluster.loss = number::<f64>),
+        |plan| json!(plan.cluster.loss),
+    ),
+    net("mtu", "BYTES", "Largest IP packet", set!(mtu = number::<u32>), |plan| {
+        json!(plan.cluster.framing.payload + plan.cluster.framing.header + 20)
+    }),
+    net(
+        "bins",
+        "N",
+        "Rows of the table of slowdowns, each for as many messages [default: 20]",
+        |draft, text| {
+            let bins = number(text)?;
+            if !(1..=1_000).contains(&bins) {
+                return Err("must be 1 to 1000".to_owned());
+            }
+            draft.bins = Some(bins);
+            Ok(())
+        },
+        |plan| if plan.cluster.bins.is_empty() { json!(20) } else { json!(plan.cluster.bins.len()) },
+    ),
+    net("sample", "TIME", "How often queues are looked at", set!(cluster.sample_ns = duration_ns), |plan| {
+        json!(plan.cluster.sample_ns)
+    }),
+    homas(
+        "homa",
+        "BASE",
+        "Homa's settings start from: paper (SIGCOMM 2018, for this network and workload) or deployed (a host's defaults)",
+        |draft, text| {
+            draft.homa.base = word(text, &[("paper", Base::Paper), ("deployed", Base::Deployed)])?;
+            Ok(())
+        },
+        |plan| json!(if plan.base == Base::Paper { "paper" } else { "deployed" }),
+    ),
+    homas(
+        "unsched-bytes",
+        "BYTES",
+        "Bytes of a message sent unasked [default: those of a round trip]",
+        set!(homa.unsched_bytes = bytes_u32),
+        |plan| json!(plan.homa.protocol.unsched_bytes),
+    ),
+    homas(
+        "window",
+        "BYTES",
+        "Bytes granted to a message beyond what came; 0: shared among those that get grants",
+        set!(homa.window = bytes_u32),
+        |plan| json!(plan.homa.protocol.window),
+    ),
+    homas(
+        "overcommit",
+        "N",
+        "Messages granted at the same time",
+        set!(homa.overcommit = number::<u32>),
+        |plan| json!(plan.homa.protocol.max_overcommit),
+    ),
+    homas("priorities", "N", "Priority levels, 1 to 8", set!(homa.priorities = number::<u8>), |plan| {
+        json!(plan.homa.protocol.num_priorities)
+    }),
+    homas(
+        "scheduled-levels",
+        "N",
+        "How many of them are for scheduled bytes [default: by the workload]",
+        set!(homa.scheduled_levels = number::<u8>),
+        |plan| json!(plan.homa.protocol.max_sched_prio + 1),
+    ),
+    homas(
+        "cutoffs",
+        "POLICY",
+        "Unscheduled priorities: plan (for the workload), traffic (each host from what arrives), kernel (Linux Homa's), or \
+         increasing sizes as in 200,2800,15000",
+        |draft, text| {
+            draft.homa.cutoffs = Some(cutoffs(text)?);
+            Ok(())
+        },
+        |plan| json!(plan.homa.protocol.unsched_cutoffs),
+    ),
+    homas(
+        "fifo-fraction",
+        "THOUSANDTHS",
+        "Share of grants and of the uplink for the oldest message, below 500",
+        set!(homa.fifo_fraction = number::<u32>),
+        |plan| json!(plan.homa.protocol.grant_fifo_fraction),
+    ),
+];
+
+fn none_or<T>(text: &str, parse: fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+    if text == "none" { Ok(None) } else { parse(text).map(Some) }
+}
+
+fn discipline(text: &str) -> Result<Discipline, String> {
+    word(text, &[("strict", Discipline::Strict), ("fifo", Discipline::Fifo)])
+}
+
+fn discipline_name(discipline: Discipline) -> &'static str {
+    match discipline {
+        Discipline::Strict => "strict",
+        Discipline::Fifo => "fifo",
+        Discipline::Rank => "rank",
+    }
+}
+
+fn cutoffs(text: &str) -> Result<Cutoffs, String> {
+    match text {
+        "plan" => Ok(Cutoffs::Plan),
+        "traffic" => Ok(Cutoffs::Traffic),
+        "kernel" => Ok(Cutoffs::Kernel),
+        sizes => {
+            let sizes: Result<Vec<u32>, String> = sizes.split(',').map(bytes_u32).collect();
+            let wrong =
+                |_| format!("`{text}` is unknown: use plan, traffic, kernel, or sizes as in 200,2800,15000");
+            sizes.map(Cutoffs::Sizes).map_err(wrong)
+        }
+    }
+}
+
+/// A setting by its name, with `-` or `_`.
+pub fn knob(name: &str) -> Option<&'static Knob> {
+    KNOBS.iter().find(|knob| knob.key() == name.replace('-', "_"))
+}
+
+impl Knob {
+    /// Its name in a sweep and in results.
+    pub fn key(&self) -> String {
+        self.name.replace('-', "_")
+    }
+
+    /// Sets it.
+    ///
+    /// # Errors
+    /// Names it, and says what is wrong with the value.
+    pub fn set(&self, draft: &mut Draft, text: &str) -> Result<(), String> {
+        (self.set)(draft, text.trim()).map_err(|error| format!("{}: {error}", self.name))
+    }
+}
+
+/// Sets a setting by the name that a sweep has for it: one of [`KNOBS`], or `homa.` and a field of the protocol's.
+///
+/// # Errors
+/// Names the setting, and what is wrong.
+pub fn set(draft: &mut Draft, name: &str, text: &str) -> Result<(), String> {
+    if let Some(field) = name.strip_prefix("homa.") {
+        draft.homa.fields.push((field.to_owned(), text.to_owned()));
+        return Ok(());
+    }
+    match knob(name) {
+        Some(knob) => knob.set(draft, text),
+        None => {
+            Err(format!("unknown setting `{name}`: use {}, or homa. and a setting of the protocol", names()))
+        }
+    }
+}
+
+/// The names of all settings as a sweep has them.
+pub fn names() -> String {
+    KNOBS.iter().map(Knob::key).collect::<Vec<_>>().join(", ")
+}
+
+/// What everything is in the end, by name; Homa's settings only where Homa runs.
+pub fn setup(plan: &Plan, with_homa: bool) -> Map<String, Value> {
+    let mut map = Map::new();
+    map.insert("preset".to_owned(), json!(plan.preset));
+    for knob in KNOBS.iter().filter(|knob| with_homa || !knob.is_homas) {
+        // As a knob, `homa` is the base; the protocol's settings have a place of their own.
+        let key = if knob.name == "homa" { "homa_base".to_owned() } else { knob.key() };
+        map.insert(key, (knob.show)(plan));
+    }
+    map.insert("mean_bytes".to_owned(), json!(plan.cluster.workload.mean_bytes()));
+    map.insert("rtt_bytes".to_owned(), json!(plan.cluster.rtt_bytes()));
+    if with_homa {
+        map.insert("homa".to_owned(), Value::Object(homa::fields(&plan.homa.protocol)));
+    }
+    map
+}
+
+/// The table as options of a command.
+#[derive(Clone, Debug, Default)]
+pub struct KnobArgs {
+    /// What was said, in the order of the table.
+    pub values: Vec<(&'static str, String)>,
+}
+
+impl KnobArgs {
+    /// Sets what was said.
+    ///
+    /// # Errors
+    /// Names the setting, and what is wrong.
+    pub fn apply(&self, draft: &mut Draft) -> Result<(), String> {
+        self.values.iter().try_for_each(|(name, text)| set(draft, name, text))
+    }
+}
+
+impl clap::FromArgMatches for KnobArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<KnobArgs, clap::Error> {
+        let said =
+            |knob: &'static Knob| matches.get_one::<String>(knob.name).map(|text| (knob.name, text.clone()));
+        Ok(KnobArgs { values: KNOBS.iter().filter_map(said).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = KnobArgs::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for KnobArgs {
+    fn augment_args(command: Command) -> Command {
+        KNOBS.iter().fold(command, |command, knob| {
+            let heading = if knob.is_homas { "Homa" } else { "Network and load (default: as in the preset)" };
+            command.arg(
+                Arg::new(knob.name)
+                    .long(knob.name)
+                    .value_name(knob.value)
+                    .help(knob.help)
+                    .help_heading(heading)
+                    // A negative number is refused by its own rule.
+                    .allow_hyphen_values(true),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        KnobArgs::augment_args(command)
+    }
+}
+
+/// A value of a setting in few characters.
+pub fn short(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(values) => {
+            let mut out = String::new();
+            for (index, value) in values.iter().enumerate() {
+                let comma = if index == 0 { "" } else { "," };
+                // Writing to a string cannot fail.
+                let _ = write!(out, "{comma}{}", short(value));
+            }
+            out
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::preset::{PRESETS, named};
+    use super::*;
+
+    fn draft() -> Draft {
+        Draft::new(named("sigcomm18").unwrap())
+    }
+
+    fn built(settings: &[(&str, &str)]) -> Result<Map<String, Value>, String> {
+        let mut draft = draft();
+        settings.iter().try_for_each(|(name, text)| set(&mut draft, name, text))?;
+        draft.build().map(|plan| setup(&plan, true))
+    }
+
+    #[test]
+    fn names_are_single() {
+        let mut names: Vec<String> = KNOBS.iter().map(Knob::key).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), KNOBS.len());
+    }
+
+    /// What is said comes back: each setting reaches the run.
+    #[test]
+    fn every_setting_takes_effect() {
+        let said: &[(&str, &str, Value)] = &[
+            ("workload", "w2", json!("w2")),
+            ("max-message", "100kB", json!(100_000)),
+            ("load", "0.3", json!(0.3)),
+            ("seed", "9", json!(9)),
+            ("duration", "1ms", json!(1_000_000)),
+            ("warm-up", "2ms", json!(2_000_000)),
+            ("drain", "3ms", json!(3_000_000)),
+            ("hosts", "20", json!(20)),
+            ("racks", "2", json!(2)),
+            ("spines", "3", json!(3)),
+            ("rate", "25gbit", json!(25_000_000_000u64)),
+            ("core_rate", "50gbit", json!(50_000_000_000u64)),
+            ("propagation", "5ns", json!(5)),
+            ("core-propagation", "6ns", json!(6)),
+            ("switch-delay", "7ns", json!(7)),
+            ("send-delay", "8ns", json!(8)),
+            ("receive-delay", "9ns", json!(9)),
+            ("spread", "flows", json!("flows")),
+            ("forwarding", "cut-through", json!("cut-through")),
+            ("queueing", "fifo", json!("fifo")),
+            ("nic", "fifo", json!("fifo")),
+            ("nic-queue", "3kB", json!(3_000)),
+            ("shared-buffer", "1MB", json!(1_000_000)),
+            ("buffer-share", "50", json!(50)),
+            ("ecn", "30kB", json!(30_000)),
+            ("loss", "0.001", json!(0.001)),
+            ("mtu", "9000", json!(9_000)),
+            ("bins", "5", json!(5)),
+            ("sample", "1us", json!(1_000)),
+            ("unsched-bytes", "5kB", json!(5_000)),
+            ("window", "6kB", json!(6_000)),
+            ("overcommit", "2", json!(2)),
+            ("priorities", "6", json!(6)),
+            ("scheduled-levels", "2", json!(2)),
+            ("cutoffs", "100,200,300", json!([0, 0, u32::MAX, 300, 200, 100, 0, 0])),
+            ("fifo-fraction", "70", json!(70)),
+        ];
+        let settings: Vec<(&str, &str)> = said.iter().map(|(name, text, _)| (*name, *text)).collect();
+        let setup = built(&settings).unwrap();
+        for (name, _, value) in said {
+            assert_eq!(setup[&name.replace('-', "_")], *value, "{name}");
+        }
+        assert_eq!(setup["homa"]["max_packet"], json!(8_980));
+        assert_eq!(built(&[("hosts-per-rack", "8")]).unwrap()["racks"], json!(18));
+        assert_eq!(built(&[("topology", "switch")]).unwrap()["topology"], json!("switch"));
+        assert_eq!(built(&[("port-buffer", "90kB")]).unwrap()["port_buffer"], json!(90_000));
+        assert_eq!(built(&[("homa", "deployed")]).unwrap()["homa_base"], json!("deployed"));
+        assert_eq!(built(&[("homa.max_peers", "7")]).unwrap()["homa"]["max_peers"], json!(7));
+    }
+
+    #[test]
+    fn the_core_keeps_its_ratio() {
+        assert_eq!(built(&[("rate", "100gbit")]).unwrap()["core_rate"], json!(400_000_000_000u64));
+    }
+
+    #[test]
+    fn an_error_names_the_setting_and_what_there_is() {
+        for (settings, part) in [
+            (&[("laod", "1")][..], "workload"),
+            (&[("load", "1.5")], "load: must be above 0 and at most 1"),
+            (&[("spines", "0")], "spines: must be at least 1"),
+            (&[("topology", "ring")], "leaf-spine or switch"),
+            (&[("topology", "switch"), ("spines", "2")], "spines: a single switch has none"),
+            (&[("hosts", "10"), ("racks", "2"), ("hosts-per-rack", "2")], "racks: "),
+            (&[("workload", "w9")], "w1 to w8"),
+            (&[("load", "0.5"), ("senders", "3")], "load: an incast has none"),
+            (&[("buffer-share", "3")], "buffer-share"),
+            (&[("duration", "50")], "duration: `50` is no time"),
+        ] {
+            let error = built(settings).expect_err(part);
+            assert!(error.contains(part), "{settings:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn presets_show_every_setting() {
+        for preset in PRESETS {
+            let plan = Draft::new(preset).build().unwrap();
+            assert_eq!(setup(&plan, true).len(), KNOBS.len() + 4);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `homa sim`: the protocol and others in a simulated network of any size.
+
+pub mod args;
+mod draft;
+mod homa;
+mod knobs;
+mod page;
+mod plot;
+mod preset;
+mod published;
+mod run;
+mod table;
+mod units;
+mod work;
+
+use std::fmt::Write;
+
+use anyhow::Result;
+use homa_sim::TransportConfig;
+
+use args::{SimArgs, SimCommand};
+
+/// Runs a subcommand.
+///
+/// # Errors
+/// In one line, what went wrong.
+pub fn run(args: &SimArgs) -> Result<()> {
+    match &args.command {
+        SimCommand::Run(args) => run::run(args),
+        SimCommand::Presets(_) => crate::output::print(presets().as_bytes()),
+    }
+}
+
+/// Everything that has a name.
+fn presets() -> String {
+    let mut out = "Presets (--preset):\n".to_owned();
+    // Writing to a string cannot fail.
+    for preset in preset::PRESETS {
+        let _ = writeln!(out, "  {:<12} {}\n  {:<12}   {}", preset.name, preset.summary, "", preset.notes);
+    }
+    let _ = writeln!(out, "\nTransports (--transport): {}", TransportConfig::NAMES.join(", "));
+    let _ = writeln!(out, "\nSettings, as options and as keys of a sweep (`_` or `-`): {}", knobs::names());
+    let _ = writeln!(
+        out,
+        "\nSettings of the protocol (--set, and `homa.NAME` in a sweep): {}",
+        homa::FIELDS.join(", ")
+    );
+    out
+}

@@ -1,0 +1,271 @@
+//! Curves as SVG that takes its colours from the page.
+
+use std::fmt::Write;
+
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 430.0;
+const LEFT: f64 = 76.0;
+const RIGHT: f64 = 170.0;
+const TOP: f64 = 16.0;
+const BOTTOM: f64 = 62.0;
+/// The least distance between two labels at the end of the curves.
+const LABEL_HEIGHT: f64 = 16.0;
+
+/// How values become heights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Equal ratios are equal distances. Values at or below 0 are not drawn.
+    Log,
+    /// From 0 on.
+    Linear,
+}
+
+/// A point of a curve.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// Share of the width, 0 to 1.
+    pub x: f64,
+    pub y: f64,
+    /// Shown when it is pointed at.
+    pub title: String,
+}
+
+/// A curve.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    pub label: String,
+    /// Class of the page's style sheet that has its colour.
+    pub class: String,
+    /// Drawn thin and without points: what somebody else measured.
+    pub is_reference: bool,
+    pub points: Vec<Point>,
+}
+
+/// A picture.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    pub x_title: String,
+    pub y_title: String,
+    pub scale: Scale,
+    /// Place, 0 to 1, and text.
+    pub x_ticks: Vec<(f64, String)>,
+    pub curves: Vec<Curve>,
+}
+
+impl Chart {
+    /// Draws it; empty where there is nothing to draw.
+    pub fn svg(&self) -> String {
+        let values = || self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.y);
+        let drawn: Vec<f64> = values().filter(|value| self.is_drawn(*value)).collect();
+        if drawn.is_empty() {
+            return String::new();
+        }
+        let low = drawn.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = drawn.iter().copied().fold(0.0, f64::max);
+        let frame = match self.scale {
+            Scale::Log => Frame { chart: self, low: low.min(1.0) * 0.95, high: high.max(2.0) * 1.1 },
+            Scale::Linear => {
+                Frame { chart: self, low: 0.0, high: if high > 0.0 { high * 1.08 } else { 1.0 } }
+            }
+        };
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = frame.draw(&mut out);
+        out
+    }
+
+    fn is_drawn(&self, value: f64) -> bool {
+        value.is_finite() && (value > 0.0 || (self.scale == Scale::Linear && value == 0.0))
+    }
+}
+
+struct Frame<'a> {
+    chart: &'a Chart,
+    low: f64,
+    high: f64,
+}
+
+impl Frame<'_> {
+    fn x(&self, share: f64) -> f64 {
+        LEFT + (WIDTH - LEFT - RIGHT) * share
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let share = match self.chart.scale {
+            Scale::Log => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
+            Scale::Linear => value / self.high,
+        };
+        TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - share)
+    }
+
+    fn draw(&self, out: &mut String) -> std::fmt::Result {
+        let (x_title, y_title) = (escape(&self.chart.x_title), escape(&self.chart.y_title));
+        writeln!(
+            out,
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{y_title} by {x_title}\">"
+        )?;
+        self.axes(out)?;
+        let mut labels = Vec::new();
+        for curve in &self.chart.curves {
+            self.curve(out, curve)?;
+            let last = curve.points.iter().rev().find(|point| self.chart.is_drawn(point.y));
+            labels.extend(last.map(|last| (self.x(last.x), self.y(last.y), curve)));
+        }
+        self.labels(out, labels)?;
+        writeln!(out, "</svg>")
+    }
+
+    fn axes(&self, out: &mut String) -> std::fmt::Result {
+        let (left, right, bottom) = (LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM);
+        for value in ticks(self.chart.scale, self.low, self.high) {
+            let y = self.y(value);
+            let class = if value == 1.0 && self.chart.scale == Scale::Log { "grid one" } else { "grid" };
+            writeln!(
+                out,
+                "<line class=\"{class}\" x1=\"{left}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
+            )?;
+            let (x, base) = (left - 8.0, y + 4.0);
+            writeln!(out, "<text class=\"tick end\" x=\"{x}\" y=\"{base:.1}\">{}</text>", plain(value))?;
+        }
+        for (share, text) in &self.chart.x_ticks {
+            let x = self.x(*share);
+            let (end, base) = (bottom + 5.0, bottom + 20.0);
+            writeln!(out, "<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom}\" y2=\"{end}\"/>")?;
+            writeln!(out, "<text class=\"tick mid\" x=\"{x:.1}\" y=\"{base}\">{}</text>", escape(text))?;
+        }
+        writeln!(out, "<line class=\"mark\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>")?;
+        let (middle, base) = (self.x(0.5), bottom + 46.0);
+        writeln!(
+            out,
+            "<text class=\"axis mid\" x=\"{middle:.1}\" y=\"{base}\">{}</text>",
+            escape(&self.chart.x_title)
+        )?;
+        let middle = TOP + (HEIGHT - TOP - BOTTOM) / 2.0;
+        writeln!(
+            out,
+            "<text class=\"axis mid\" transform=\"translate(18 {middle}) rotate(-90)\">{}</text>",
+            escape(&self.chart.y_title)
+        )
+    }
+
+    fn curve(&self, out: &mut String, curve: &Curve) -> std::fmt::Result {
+        let shown = || curve.points.iter().filter(|point| self.chart.is_drawn(point.y));
+        let points: Vec<String> =
+            shown().map(|point| format!("{:.1},{:.1}", self.x(point.x), self.y(point.y))).collect();
+        let class = escape(&curve.class);
+        let reference = if curve.is_reference { " reference" } else { "" };
+        writeln!(out, "<polyline class=\"curve {class}{reference}\" points=\"{}\"/>", points.join(" "))?;
+        if curve.is_reference {
+            return Ok(());
+        }
+        for point in shown() {
+            let (x, y, title) = (self.x(point.x), self.y(point.y), escape(&point.title));
+            writeln!(
+                out,
+                "<circle class=\"dot {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{title}</title></circle>"
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Names at the right end of the curves, moved apart where they would overlap.
+    fn labels(&self, out: &mut String, mut labels: Vec<(f64, f64, &Curve)>) -> std::fmt::Result {
+        labels.sort_by(|left, right| left.1.total_cmp(&right.1));
+        let mut lowest = f64::NEG_INFINITY;
+        let overflow = HEIGHT - BOTTOM - LABEL_HEIGHT * labels.len() as f64;
+        for (index, (end, y, curve)) in labels.into_iter().enumerate() {
+            let place = y.max(lowest + LABEL_HEIGHT).min(overflow + LABEL_HEIGHT * (index + 1) as f64);
+            lowest = place;
+            let x = WIDTH - RIGHT + 14.0;
+            let (begin, line_end, base) = (end + 6.0, x - 3.0, place + 4.0);
+            let (class, label) = (escape(&curve.class), escape(&curve.label));
+            writeln!(
+                out,
+                "<line class=\"lead {class}\" x1=\"{begin:.1}\" y1=\"{y:.1}\" x2=\"{line_end}\" y2=\"{place:.1}\"/>\
+                 <text class=\"label {class}\" x=\"{x}\" y=\"{base:.1}\">{label}</text>"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
+    match scale {
+        Scale::Log => {
+            let decades = (high / low).log10();
+            let factors: &[f64] = match decades {
+                4.0.. => &[1.0],
+                0.8..4.0 => &[1.0, 2.0, 5.0],
+                _ => &[1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0],
+            };
+            let exponents = low.log10().floor() as i32..=high.log10().ceil() as i32;
+            let all = exponents
+                .flat_map(|exponent| factors.iter().map(move |factor| factor * 10f64.powi(exponent)));
+            all.filter(|value| (low..=high).contains(value)).collect()
+        }
+        Scale::Linear => {
+            let step = 10f64.powf((high / 5.0).log10().floor());
+            let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * step);
+            let step = step.into_iter().find(|step| high / step <= 6.0).unwrap_or(high);
+            (0..).map(|index| f64::from(index) * step).take_while(|value| *value <= high).collect()
+        }
+    }
+}
+
+/// A tick's value without needless digits.
+fn plain(value: f64) -> String {
+    let text = format!("{value:.6}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text.is_empty() { "0".to_owned() } else { text.to_owned() }
+}
+
+/// Names come from files and the command line: none of them is markup.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(scale: Scale, values: &[f64]) -> Chart {
+        let point = |(index, &y): (usize, &f64)| Point { x: index as f64 / 10.0, y, title: format!("{y}") };
+        Chart {
+            x_title: "<size>".to_owned(),
+            y_title: "slowdown".to_owned(),
+            scale,
+            x_ticks: vec![(0.0, "1 B".to_owned())],
+            curves: vec![Curve {
+                label: "homa & more".to_owned(),
+                class: "homa".to_owned(),
+                is_reference: false,
+                points: values.iter().enumerate().map(point).collect(),
+            }],
+        }
+    }
+
+    #[test]
+    fn every_point_is_drawn_and_named() {
+        let svg = chart(Scale::Log, &[1.0, 2.5, 30.0]).svg();
+        assert_eq!(svg.matches("<circle").count(), 3);
+        for text in ["homa &amp; more", "&lt;size&gt;", "1 B", ">10<"] {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+        assert!(!svg.contains("NaN") && !svg.contains("inf"));
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_left_out() {
+        assert_eq!(chart(Scale::Log, &[0.0, f64::NAN]).svg(), "");
+        assert_eq!(chart(Scale::Log, &[0.0, 2.0]).svg().matches("<circle").count(), 1);
+        assert_eq!(chart(Scale::Linear, &[0.0, 2.0]).svg().matches("<circle").count(), 2);
+        assert!(!chart(Scale::Linear, &[0.0]).svg().contains("NaN"));
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        assert_eq!(ticks(Scale::Log, 0.9, 12.0), [1.0, 2.0, 5.0, 10.0]);
+        assert_eq!(ticks(Scale::Linear, 0.0, 0.55).len(), 6);
+        assert_eq!([0.0, 0.1, 20.0, 100.0].map(plain), ["0", "0.1", "20", "100"]);
+    }
+}

@@ -1,0 +1,100 @@
+//! The presets by name.
+
+use homa_sim::{ClusterConfig, Traffic};
+use homa_workload::Workload;
+
+use super::homa::Base;
+
+/// A network, a load on it and Homa's settings for it.
+#[derive(Debug)]
+pub struct Preset {
+    /// As on the command line.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub summary: &'static str,
+    /// What else is to be known of it.
+    pub notes: &'static str,
+    /// The network and the load.
+    pub cluster: fn() -> ClusterConfig,
+    /// What Homa's settings start from.
+    pub homa: Base,
+}
+
+/// All presets.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "sigcomm18",
+        summary: "the simulations of the SIGCOMM 2018 paper: 144 hosts in 9 racks, 10 and 40 Gbit/s, w4 at 80 %",
+        notes: "One-way messages to hosts chosen at random; switches with room for everything; Homa as in the paper.",
+        cluster: sigcomm18,
+        homa: Base::Paper,
+    },
+    Preset {
+        name: "atc21",
+        summary: "the cluster of the kernel paper (ATC 2021): 40 hosts at one switch, 25 Gbit/s, MTU 3000, w4 at 80 %",
+        notes: "Hosts take as long as the kernel's published timeline says (1.7 us to send, 3.2 us to receive, 2.8 us from card to \
+                card). The cluster ran echo RPCs; here messages go one way. Homa as it is deployed.",
+        cluster: atc21,
+        homa: Base::Deployed,
+    },
+    Preset {
+        name: "incast",
+        summary: "rounds in which 32 hosts at once send 10 kB each to one host; the network of sigcomm18",
+        notes: "`senders` sets the degree (1 to 500 and more: hosts then send several), `incast-interval` the time from round to round.",
+        cluster: incast,
+        homa: Base::Paper,
+    },
+];
+
+/// The preset of this name.
+///
+/// # Errors
+/// Names the ones that there are.
+pub fn named(name: &str) -> Result<&'static Preset, String> {
+    PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| {
+        let known: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+        format!("unknown preset `{name}`: use {}", known.join(", "))
+    })
+}
+
+fn workload(name: &str) -> Workload {
+    Workload::named(name).expect("the workload is a built-in one")
+}
+
+fn sigcomm18() -> ClusterConfig {
+    ClusterConfig::sigcomm18(workload("w4"), 0.8, 1)
+}
+
+fn atc21() -> ClusterConfig {
+    ClusterConfig::atc21(workload("w4"), 0.8, 1)
+}
+
+fn incast() -> ClusterConfig {
+    ClusterConfig {
+        workload: workload("10000"),
+        traffic: Traffic::Incast { senders: 32, interval_ns: 1_000_000 },
+        warm_up_ns: 1_000_000,
+        duration_ns: 20_000_000,
+        ..sigcomm18()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homa_sim::Topology;
+
+    use super::super::draft::Draft;
+    use super::*;
+
+    #[test]
+    fn every_preset_is_a_run() {
+        for preset in PRESETS {
+            Draft::new(preset).build().unwrap_or_else(|error| panic!("{}: {error}", preset.name));
+        }
+    }
+
+    #[test]
+    fn the_kernels_cluster_has_one_switch() {
+        assert!(matches!(atc21().topology, Topology::Switch { .. }));
+    }
+}

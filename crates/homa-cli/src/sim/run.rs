@@ -1,0 +1,172 @@
+//! `homa sim run`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use homa_sim::ClusterReport;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::args::{RunArgs, WhatArgs};
+use super::draft::{self, Draft, Plan};
+use super::page::{self, RunPage};
+use super::work::{self, Bars};
+use super::{knobs, preset, published, table};
+use crate::output::{Output, print};
+
+/// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
+pub const SCHEMA: u32 = 1;
+
+/// What `results.json` holds.
+#[derive(Serialize)]
+struct Results<'a> {
+    /// Version of this format.
+    schema: u32,
+    /// All settings; times in ns, rates in bit/s, sizes in bytes.
+    setup: &'a Map<String, Value>,
+    /// One for each transport.
+    runs: &'a [ClusterReport],
+}
+
+impl WhatArgs {
+    /// The run that is asked for.
+    ///
+    /// # Errors
+    /// Names what is unknown or does not fit.
+    pub fn draft(&self) -> Result<Draft> {
+        let mut draft = Draft::new(preset::named(&self.preset).map_err(|error| anyhow!(error))?);
+        for name in &self.transport {
+            draft::check_transport(name).map_err(|error| anyhow!(error))?;
+        }
+        self.knobs.apply(&mut draft).map_err(|error| anyhow!(error))?;
+        for text in &self.set {
+            let (name, value) =
+                text.split_once('=').with_context(|| format!("--set {text}: use NAME=VALUE"))?;
+            draft.homa.fields.push((name.trim().to_owned(), value.to_owned()));
+        }
+        Ok(draft)
+    }
+
+    /// Threads to use.
+    pub fn jobs(&self) -> usize {
+        work::jobs(self.jobs.map(usize::from))
+    }
+}
+
+/// Runs it, and prints and writes what came of it.
+///
+/// # Errors
+/// In one line, what is wrong with the options or a file.
+pub fn run(args: &RunArgs) -> Result<()> {
+    let plan = args.what.draft()?.build().map_err(|error| anyhow!(error))?;
+    let published = match &args.published {
+        Some(path) => published::read(path, &plan).map_err(|error| anyhow!(error))?,
+        None => Vec::new(),
+    };
+    let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
+    let reports = all(&plan, &args.what)?;
+    let setup = knobs::setup(&plan, args.what.transport.iter().any(|name| name == "homa"));
+    let results = Results { schema: SCHEMA, setup: &setup, runs: &reports };
+    let page =
+        RunPage { setup: &setup, workload: &plan.cluster.workload, reports: &reports, published: &published };
+    outputs.write(&text(&setup, &reports), &json(&results)?, || page::render(&page))
+}
+
+/// Every transport, side by side.
+fn all(plan: &Plan, what: &WhatArgs) -> Result<Vec<ClusterReport>> {
+    let bars = Bars::default();
+    let mut reports: Vec<Option<(ClusterReport, work::Cost)>> = vec![None; what.transport.len()];
+    work::each(
+        what.jobs(),
+        &what.transport,
+        |name| work::run(plan, name, name, &bars),
+        |index, result| {
+            reports[index] = Some(result);
+            Ok(())
+        },
+    )
+    .map_err(|error| anyhow!(error))?;
+    let reports: Vec<_> = reports.into_iter().flatten().collect();
+    for (report, cost) in &reports {
+        eprintln!("{}", cost.line(&report.transport, report));
+    }
+    Ok(reports.into_iter().map(|(report, _)| report).collect())
+}
+
+fn text(setup: &Map<String, Value>, reports: &[ClusterReport]) -> String {
+    let head: Vec<String> = reports.iter().map(|report| report.transport.clone()).collect();
+    format!(
+        "{}\nSlowdown: a message's time over the least time that it takes in an empty network.\n\n{}\n{}",
+        page::summary(setup),
+        table::slowdowns(reports),
+        table::columns(&head, &table::totals(reports))
+    )
+}
+
+/// JSON with a line feed at the end.
+///
+/// # Errors
+/// If there is none for it, which would be a mistake of ours.
+pub fn json(value: &impl Serialize) -> Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(value).context("cannot make JSON of the results")?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// What is written at the end, and where.
+pub struct Outputs {
+    report: Option<Output>,
+    json: Vec<Output>,
+    /// Standard output has the JSON and nothing else.
+    json_to_stdout: bool,
+}
+
+impl Outputs {
+    /// Checks that all of it can be written: a long run must not end in what could be known before.
+    ///
+    /// # Errors
+    /// Names the file or directory.
+    pub fn check(out: Option<&Path>, json: Option<&Path>) -> Result<Outputs> {
+        let json_to_stdout = json == Some(Path::new("-"));
+        let mut outputs = Vec::new();
+        if let Some(path) = json.filter(|_| !json_to_stdout) {
+            outputs.push(Output::check(path)?);
+        }
+        let directory = match (out, json) {
+            (Some(directory), _) => Some(directory),
+            (None, Some(_)) => None,
+            (None, None) => Some(Path::new("")),
+        };
+        let mut report = None;
+        if let Some(directory) = directory {
+            outputs.push(Output::check(&directory.join("results.json"))?);
+            report = Some(Output::check(&directory.join("report.html"))?);
+        }
+        Ok(Outputs { report, json: outputs, json_to_stdout })
+    }
+
+    /// Prints and writes everything.
+    ///
+    /// # Errors
+    /// Names the file that cannot be written.
+    pub fn write(&self, text: &str, json: &[u8], page: impl FnOnce() -> String) -> Result<()> {
+        if self.json_to_stdout {
+            eprint!("{text}");
+            print(json)?;
+        } else {
+            print(text.as_bytes())?;
+        }
+        for output in &self.json {
+            output.write(json)?;
+        }
+        if let Some(output) = &self.report {
+            output.write(page().as_bytes())?;
+        }
+        let written = self.report.iter().chain(&self.json).map(|output| output.path().display().to_string());
+        let written: Vec<String> = written.collect();
+        if !written.is_empty() {
+            eprintln!("\nwritten: {}", written.join(", "));
+        }
+        Ok(())
+    }
+}

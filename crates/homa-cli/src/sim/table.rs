@@ -1,0 +1,173 @@
+//! Reports as text for a terminal.
+
+use std::fmt::Write;
+
+use homa_sim::{ClusterReport, QueueLengths};
+
+/// Transports side by side: as many as a terminal is wide.
+const SIDE_BY_SIDE: usize = 4;
+
+/// A number in about three digits.
+pub fn brief(value: f64) -> String {
+    match value.abs() {
+        _ if !value.is_finite() => "-".to_owned(),
+        0.0..9.995 => format!("{value:.2}"),
+        9.995..99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// Bytes in few characters.
+pub fn brief_bytes(bytes: f64) -> String {
+    match bytes {
+        0.0..1e3 => format!("{bytes:.0} B"),
+        1e3..1e6 => format!("{} kB", brief(bytes / 1e3)),
+        1e6..1e9 => format!("{} MB", brief(bytes / 1e6)),
+        _ => format!("{} GB", brief(bytes / 1e9)),
+    }
+}
+
+/// The label of a row of the slowdown table.
+pub fn row_label(report: &ClusterReport, row: usize) -> String {
+    if report.has_largest && row + 1 == report.bins.len() {
+        "largest 1 %".to_owned()
+    } else {
+        report.bins[row].max_bytes.to_string()
+    }
+}
+
+/// Slowdown by size, transports side by side.
+pub fn slowdowns(reports: &[ClusterReport]) -> String {
+    let mut out = String::new();
+    for (index, reports) in reports.chunks(SIDE_BY_SIDE).enumerate() {
+        if index > 0 {
+            out.push('\n');
+        }
+        // Writing to a string cannot fail.
+        let _ = slowdowns_of(&mut out, reports);
+    }
+    out
+}
+
+fn slowdowns_of(out: &mut String, reports: &[ClusterReport]) -> std::fmt::Result {
+    let Some(first) = reports.first() else { return Ok(()) };
+    write!(out, "{:>12} {:>9}", "", "")?;
+    for report in reports {
+        write!(out, " |{:^22}", report.transport)?;
+    }
+    write!(out, "\n{:>12} {:>9}", "bytes up to", "messages")?;
+    for _ in reports {
+        write!(out, " |{:>6}{:>8}{:>8}", "P50", "P99", "P99.9")?;
+    }
+    writeln!(out)?;
+    for row in 0..first.bins.len() {
+        write!(out, "{:>12} {:>9}", row_label(first, row), first.bins[row].count)?;
+        for bin in reports.iter().map(|report| &report.bins[row]) {
+            let [p50, p99, p999] = match bin.count {
+                0 => ["-", "-", "-"].map(str::to_owned),
+                _ => [bin.slowdown_p50, bin.slowdown_p99, bin.slowdown_p999].map(brief),
+            };
+            write!(out, " |{p50:>6}{p99:>8}{p999:>8}")?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// A count that a transport has under one of several names; `None`: it has no such thing.
+pub fn count(report: &ClusterReport, names: &[&str]) -> Option<u64> {
+    names.iter().find_map(|name| report.transport_counts.get(*name).copied())
+}
+
+/// What transports call it when they ask for or send something again.
+const RESENDS: &[&str] = &["resends_sent", "resends", "retransmits", "retransmissions"];
+
+/// A row of the table of totals.
+pub type TotalRow = (String, Vec<String>);
+
+/// What each transport did in all.
+pub fn totals(reports: &[ClusterReport]) -> Vec<TotalRow> {
+    let mut rows: Vec<TotalRow> = Vec::new();
+    let mut row = |label: &str, value: &dyn Fn(&ClusterReport) -> String| {
+        rows.push((label.to_owned(), reports.iter().map(value).collect()));
+    };
+    let percent = |share: f64| format!("{:.2} %", share * 100.0);
+    row("messages", &|report| report.started.to_string());
+    row("not arrived in time", &|report| report.unfinished.to_string());
+    row("mean slowdown", &|report| brief(report.slowdown_mean));
+    row("shorter half, P50", &|report| half(report, |half| half.slowdown_p50));
+    row("shorter half, P99", &|report| half(report, |half| half.slowdown_p99));
+    row("goodput, of the links", &|report| percent(report.goodput));
+    row("downlinks idle", &|report| percent(report.downlink_idle));
+    row("downlinks wasted", &|report| percent(report.downlink_wasted));
+    type Queue = fn(&ClusterReport) -> QueueLengths;
+    let queues: [(&str, Queue); 3] = [
+        ("queue to host", |report| report.edge_queue),
+        ("queue to spine", |report| report.to_spine_queue),
+        ("queue to leaf", |report| report.to_leaf_queue),
+    ];
+    for (label, queue) in queues {
+        if reports.iter().all(|report| queue(report) == QueueLengths::default()) {
+            continue;
+        }
+        row(&format!("{label}, mean"), &|report| brief_bytes(queue(report).mean_bytes));
+        row(&format!("{label}, P99"), &|report| brief_bytes(queue(report).p99_bytes as f64));
+        row(&format!("{label}, max"), &|report| brief_bytes(queue(report).max_bytes as f64));
+    }
+    row("dropped packets", &|report| report.dropped.to_string());
+    row("lost packets", &|report| report.lost.to_string());
+    row("resends", &|report| count(report, RESENDS).map_or("-".to_owned(), |count| count.to_string()));
+    for priority in (0..reports.first().map_or(0, |report| report.bytes_by_priority.len())).rev() {
+        row(&format!("bytes of priority {priority}"), &|report| {
+            let sum: u64 = report.bytes_by_priority.iter().sum();
+            percent(report.bytes_by_priority[priority] as f64 / sum.max(1) as f64)
+        });
+    }
+    rows
+}
+
+fn half(report: &ClusterReport, value: fn(&homa_workload::ShortSummary) -> f64) -> String {
+    report.short_half.as_ref().map_or("-".to_owned(), |half| brief(value(half)))
+}
+
+/// Rows under a head of names, in columns.
+pub fn columns(head: &[String], rows: &[TotalRow]) -> String {
+    let label = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|(_, cells)| cells.get(column));
+        cells.chain(head.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0) + 2
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let mut out = format!("{:label$}", "");
+    let line = |out: &mut String, cells: &[String]| {
+        for (cell, width) in cells.iter().zip(&widths) {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "{cell:>width$}");
+        }
+        out.push('\n');
+    };
+    line(&mut out, head);
+    for (name, cells) in rows {
+        let _ = write!(out, "{name:label$}");
+        line(&mut out, cells);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!([1.234, 9.999, 12.34, 99.99, 1234.5].map(brief), ["1.23", "10.0", "12.3", "100", "1234"]);
+        assert_eq!([12.0, 1_234.0, 5e7, 2e9].map(brief_bytes), ["12 B", "1.23 kB", "50.0 MB", "2.00 GB"]);
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_they_need_be() {
+        let rows = [("a".to_owned(), vec!["1".to_owned(), "22222".to_owned()])];
+        let head = ["homa".to_owned(), "b".to_owned()];
+        assert_eq!(columns(&head, &rows), "   homa      b\na     1  22222\n");
+    }
+}

@@ -1,0 +1,164 @@
+//! Runs side by side: over threads, with bars for those under way, and the processor time that they took.
+
+use std::num::NonZero;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use homa_sim::{ClusterReport, Progress};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::draft::Plan;
+
+/// Steps of a bar.
+const STEPS: u64 = 1_000;
+
+/// Bars of runs, on a terminal; elsewhere nothing.
+#[derive(Debug, Default)]
+pub struct Bars {
+    bars: MultiProgress,
+}
+
+impl Bars {
+    fn run(&self, label: &str) -> ProgressBar {
+        let bar = self.bars.add(ProgressBar::new(STEPS));
+        style(&bar, "{prefix:28} [{bar:30}] {percent:>3} % {msg}");
+        bar.set_prefix(label.to_owned());
+        bar
+    }
+}
+
+fn style(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+}
+
+/// What a run took of a processor.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// Processor time, in seconds.
+    pub cpu_s: f64,
+}
+
+impl Cost {
+    /// A line on a run's speed.
+    pub fn line(&self, label: &str, report: &ClusterReport) -> String {
+        let per_s = |count: u64| count as f64 / self.cpu_s.max(1e-9) / 1e6;
+        format!(
+            "{label}: {:.2} s of processor time, {:.2} M packet-hops/s, {:.2} M events/s",
+            self.cpu_s,
+            per_s(report.hops),
+            per_s(report.events)
+        )
+    }
+}
+
+/// Runs a transport to the end in this thread.
+///
+/// # Errors
+/// Names what does not fit.
+pub fn run(plan: &Plan, transport: &str, label: &str, bars: &Bars) -> Result<(ClusterReport, Cost), String> {
+    let transport = plan.transport(transport)?;
+    let bar = bars.run(label);
+    let began = Instant::now();
+    let before_s = thread_cpu_s();
+    let mut progress = |progress: Progress| {
+        if !bar.is_hidden() {
+            bar.set_position((progress.share.min(1.0) * STEPS as f64) as u64);
+            let per_s = progress.events as f64 / began.elapsed().as_secs_f64().max(1e-9) / 1e6;
+            let drains = if progress.share > 1.0 { ", the last messages arrive" } else { "" };
+            bar.set_message(format!(
+                "{:.1} ms simulated, {per_s:.1} M events/s{drains}",
+                progress.now.as_ns() as f64 / 1e6
+            ));
+        }
+        ControlFlow::Continue(())
+    };
+    let report = transport.run(plan.cluster.clone(), &mut progress);
+    bar.finish_and_clear();
+    Ok((report, Cost { cpu_s: thread_cpu_s() - before_s }))
+}
+
+fn thread_cpu_s() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Threads to use: as many as asked for, or as there are processors.
+pub fn jobs(asked: Option<usize>) -> usize {
+    asked.or_else(|| thread::available_parallelism().ok().map(NonZero::get)).unwrap_or(1).max(1)
+}
+
+/// Does `work` for each item over `jobs` threads, and hands each result to `done` in this thread as it comes. The first error ends it
+/// when what is under way has ended.
+///
+/// # Errors
+/// The first error of `work` or `done`.
+pub fn each<I: Sync, T: Send, E: Send>(
+    jobs: usize,
+    items: &[I],
+    work: impl Fn(&I) -> Result<T, E> + Sync,
+    mut done: impl FnMut(usize, T) -> Result<(), E>,
+) -> Result<(), E> {
+    let next = AtomicUsize::new(0);
+    let (results, finished) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..jobs.min(items.len()) {
+            let (results, next, work) = (results.clone(), &next, &work);
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(index) else { return };
+                    if results.send((index, work(item))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(results);
+        let mut first = Ok(());
+        for (index, result) in finished {
+            let result = result.and_then(|result| if first.is_ok() { done(index, result) } else { Ok(()) });
+            if result.is_err() {
+                next.store(items.len(), Ordering::Relaxed);
+                first = first.and(result);
+            }
+        }
+        first
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_item_is_worked_on_once_whatever_the_threads() {
+        for jobs in [1, 3, 100] {
+            let items: Vec<usize> = (0..50).collect();
+            let mut seen = vec![0; 50];
+            let result = each(
+                jobs,
+                &items,
+                |item| Ok::<_, ()>(item * 2),
+                |index, twice| {
+                    assert_eq!(twice, index * 2);
+                    seen[index] += 1;
+                    Ok(())
+                },
+            );
+            assert_eq!((result, seen), (Ok(()), vec![1; 50]));
+        }
+    }
+
+    #[test]
+    fn the_first_error_ends_it() {
+        let items: Vec<usize> = (0..1_000).collect();
+        let result = each(2, &items, |&item| if item == 3 { Err(item) } else { Ok(()) }, |_, ()| Ok(()));
+        assert_eq!(result, Err(3));
+    }
+}
