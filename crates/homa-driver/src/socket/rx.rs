@@ -18,7 +18,7 @@ pub(crate) struct RxRing {
     /// Datagrams to ask for next, at most [`BURST_PACKETS`].
     count: usize,
     /// Calls in a row that received something.
-    streak: u32,
+    streak: Streak,
     /// Whether each begins with its IPv4 header, as raw sockets of that family give them.
     ip_header: bool,
 }
@@ -43,8 +43,12 @@ const BURST_BYTES: usize = 256 << 10;
 
 /// Calls in a row that must have received something before a call asks for several datagrams. Asking for several costs 200 ns
 /// more where one is there, and 70 more where none is, than asking for one; with 16 there, each costs 130 ns less (Linux 6.18). A
-/// lone RPC is never asked for that way, since a look that finds nothing comes before each of its packets.
+/// lone RPC of hosts that poll is never asked for that way, since a look that finds nothing comes before each of its packets.
 const STREAK: u32 = 2;
+
+/// The same after calls that asked for several and got one. Who sleeps until a packet is there never looks in vain, so that a
+/// lone RPC looks like a streak; and after a sleep the headers of a burst are cold.
+const STREAK_MAX: u32 = 64;
 
 /// Least payload that stays where it was received. What is shorter is copied behind its header in less time than it takes to
 /// treat it as two pieces, and control packets are never so long.
@@ -58,6 +62,43 @@ fn next_count(datagrams: usize, bytes: usize) -> usize {
     (BURST_BYTES * datagrams.max(1) / bytes.max(1)).clamp(LEAST_COUNT, BURST_PACKETS)
 }
 
+/// Whether several datagrams are likely to be there at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Streak {
+    /// Calls in a row that received something.
+    calls: u32,
+    /// Calls after which several are asked for.
+    long: u32,
+}
+
+impl Default for Streak {
+    fn default() -> Streak {
+        Streak { calls: 0, long: STREAK }
+    }
+}
+
+impl Streak {
+    fn is_long(self) -> bool {
+        self.calls >= self.long
+    }
+
+    /// A call gave so many datagrams, 0 where it failed; `several`: it asked for more than one.
+    fn note(&mut self, several: bool, datagrams: usize) {
+        self.calls = match (several, datagrams) {
+            (_, 0) => 0,
+            (true, 1) => {
+                self.long = (2 * self.long).min(STREAK_MAX);
+                0
+            }
+            (true, _) => {
+                self.long = STREAK;
+                self.calls
+            }
+            (false, _) => self.calls + 1,
+        };
+    }
+}
+
 impl RxRing {
     pub(crate) fn new(ip_header: bool) -> RxRing {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
@@ -69,24 +110,17 @@ impl RxRing {
             controls: vec![Control::empty(); BURST_PACKETS].into_boxed_slice(),
             messages: vec![message; BURST_PACKETS].into_boxed_slice(),
             count: BURST_PACKETS,
-            streak: 0,
+            streak: Streak::default(),
             ip_header,
         }
     }
 
     /// Adds what has come to an empty burst.
     pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<Received> {
-        let result =
-            if self.streak < STREAK { self.receive_one(fd, burst) } else { self.receive_burst(fd, burst) };
-        let datagrams = match result {
-            Ok(datagrams) => datagrams,
-            Err(error) => {
-                self.streak = 0;
-                return Err(error);
-            }
-        };
-        self.streak = if self.streak < STREAK || datagrams > 1 { self.streak.saturating_add(1) } else { 0 };
-        Ok(self.take(datagrams, burst))
+        let several = self.streak.is_long();
+        let result = if several { self.receive_burst(fd, burst) } else { self.receive_one(fd, burst) };
+        self.streak.note(several, *result.as_ref().unwrap_or(&0));
+        Ok(self.take(result?, burst))
     }
 
     /// Points header `i` to where datagram `i` is received.
@@ -253,6 +287,24 @@ mod tests {
         assert_eq!(ipv4_header_bytes(&datagram(0x4f, 99)), 60);
         assert_eq!(ipv4_header_bytes(&datagram(0x4f, 30)), 30);
         assert_eq!(ipv4_header_bytes(&[]), 0);
+    }
+
+    #[test]
+    fn a_lone_packet_is_seldom_asked_for_as_several_however_many_follow_one_another() {
+        let mut streak = Streak::default();
+        let several = (0..1_000).filter(|_| {
+            let several = streak.is_long();
+            streak.note(several, 1);
+            several
+        });
+        assert!(several.count() < 30);
+        streak.note(true, 2);
+        (0..STREAK).for_each(|_| streak.note(false, 1));
+        assert!(streak.is_long(), "where two came together, more are looked for soon");
+        streak.note(true, 32);
+        assert!(streak.is_long());
+        streak.note(true, 0);
+        assert!(!streak.is_long());
     }
 
     #[test]
