@@ -1,6 +1,7 @@
 //! What the packet paths over sockets have in common: bursts in and out, errors and who is to blame for them, path MTUs.
 
 mod address;
+mod call;
 mod control;
 mod error;
 mod error_queue;

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::address::RawAddress;
+use super::call;
 use super::control::Control;
 use crate::burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst};
 use crate::driver::IN_PLACE_HEADER_BYTES;
@@ -141,7 +142,7 @@ impl RxRing {
         // SAFETY: the descriptor is open while it is borrowed. The header was just filled with pointers to name, part and
         // control of the lengths it says, in boxes that are neither moved nor touched until the call returns; the part points
         // into the burst, which is held exclusively.
-        let length = unsafe { libc::recvmsg(fd.as_raw_fd(), message, libc::MSG_DONTWAIT) };
+        let length = unsafe { call::recvmsg(fd.as_raw_fd(), message, libc::MSG_DONTWAIT) };
         if length < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::Carrier;
 use super::address::{Family, RawAddress};
+use super::call;
 use super::control::Control;
 use super::option;
 use crate::driver::{TxPacket, dscp_byte};
@@ -120,7 +121,7 @@ impl TxRing {
         // SAFETY: the descriptor is open while it is borrowed; the kernel reads as many bytes of the packet and of the name as
         // are told, and both are as long.
         let sent = unsafe {
-            libc::sendto(
+            call::sendto(
                 fd.as_raw_fd(),
                 self.joined.as_ptr().cast(),
                 packet.len(),
