@@ -283,7 +283,16 @@ impl Buffers {
         self.graves.extend(evicted.map(|buffer| Grave { bytes: buffer.freeze(), cost: LARGE_COST }));
     }
 
-    /// Whether buffers wait to be freed.
+    /// Takes the only buffer that waits to be freed, if there is one, for the caller to drop outside the lock; an error where there
+    /// are more.
+    pub(crate) fn exhume_only(&mut self) -> Result<Option<Bytes>, ()> {
+        if self.graves.len() > 1 {
+            return Err(());
+        }
+        Ok(self.graves.pop_front().map(|grave| grave.bytes))
+    }
+
+    #[cfg(test)]
     pub(crate) fn has_graves(&self) -> bool {
         !self.graves.is_empty()
     }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
@@ -384,7 +384,6 @@ struct Maker<'a> {
     segment: Option<Arc<Segment>>,
     siblings: Option<Arc<Siblings>>,
     pool: Option<Arc<SiblingPool>>,
-    start: Instant,
     start_ns: u64,
 }
 
@@ -402,8 +401,8 @@ impl<'a> Maker<'a> {
             let (cutoffs, budget) = (protocol.unsched_cutoffs, protocol.max_incoming.into());
             pool = Some(Arc::new(SiblingPool::new(count, cutoffs, budget)));
         }
-        let (start, start_ns) = (Instant::now(), share::monotonic_ns());
-        Ok(Maker { config, protocol, segment, siblings, pool, start, start_ns })
+        let start_ns = share::monotonic_ns();
+        Ok(Maker { config, protocol, segment, siblings, pool, start_ns })
     }
 
     fn endpoint(&self, index: usize, mut driver: Box<dyn Driver>) -> Result<Arc<Shared>, HostError> {
@@ -435,7 +434,7 @@ impl<'a> Maker<'a> {
         (core.share, core.stake) = (share, stake);
         core.low_latency = self.config.low_latency;
         core.kin = self.siblings.as_ref().map(|siblings| Kin::new(Arc::clone(siblings), index));
-        Ok(Arc::new(Shared::new(core, self.start, fd, self.config.poll, bells)))
+        Ok(Arc::new(Shared::new(core, self.start_ns, fd, self.config.poll, bells)))
     }
 }
 

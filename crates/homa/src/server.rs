@@ -76,7 +76,13 @@ impl PortHandle {
     }
 
     /// Takes a request that lies at another endpoint than `home` and that nobody there waits for.
-    fn take_elsewhere(self: &Arc<Self>, home: usize, mut marked: u64) -> Option<Result<Rpc, RecvError>> {
+    /// `more` takes what else it likes there.
+    fn take_elsewhere(
+        self: &Arc<Self>,
+        home: usize,
+        mut marked: u64,
+        mut more: impl FnMut(&mut Core, usize),
+    ) -> Option<Result<Rpc, RecvError>> {
         while marked != 0 {
             // The next one behind `home`, so that not all look at the same.
             let turn = marked.rotate_right(home as u32).trailing_zeros();
@@ -84,7 +90,10 @@ impl PortHandle {
             marked &= !(1 << endpoint);
             let mut core = self.shared(endpoint).lock();
             let taken = take(&mut core, self, endpoint);
-            core.counts.taken_elsewhere += u64::from(matches!(taken, Some(Ok(_))));
+            if let Some(Ok(_)) = taken {
+                core.counts.taken_elsewhere += 1;
+                more(&mut core, endpoint);
+            }
             if core.waiting.help.is_tried() {
                 core.waiting.help.over(self.shared(endpoint).now());
             }
@@ -159,20 +168,27 @@ impl Server {
             return Ok(0);
         }
         let before = requests.len();
-        let first = self.recv()?;
-        let endpoint = first.endpoint;
-        requests.push(first);
-        let mut core = self.port.shared(endpoint).lock();
-        while requests.len() - before < max
-            && let Some(Ok(rpc)) = take(&mut core, &self.port, endpoint)
-        {
-            requests.push(rpc);
-        }
-        core.pass_on(self.port.servers[endpoint]);
+        let first = self.recv_with(None, |core, endpoint| {
+            while requests.len() - before + 1 < max
+                && let Some(Ok(rpc)) = take(core, &self.port, endpoint)
+            {
+                requests.push(rpc);
+            }
+        })?;
+        requests.insert(before, first);
         Ok(requests.len() - before)
     }
 
     fn recv_until(&self, deadline: Option<Time>) -> Result<Rpc, RecvError> {
+        self.recv_with(deadline, |_, _| ())
+    }
+
+    /// Waits for the next request; `more` takes what else it likes under the same lock, that of the endpoint with this number.
+    fn recv_with(
+        &self,
+        deadline: Option<Time>,
+        mut more: impl FnMut(&mut Core, usize),
+    ) -> Result<Rpc, RecvError> {
         let port = &self.port;
         let home = port.home();
         let shared = port.shared(home);
@@ -183,10 +199,17 @@ impl Server {
             core.drive(shared.now());
         }
         loop {
-            match wait::wait(shared, core, on, deadline, |core| find(core, port, home)) {
+            let found = wait::wait(shared, core, on, deadline, |core| {
+                let found = find(core, port, home);
+                if let Some(Found::Here(Ok(_))) = &found {
+                    more(core, home);
+                }
+                found
+            });
+            match found {
                 Some(Found::Here(taken)) => return taken,
                 Some(Found::Elsewhere(marked)) => {
-                    if let Some(taken) = port.take_elsewhere(home, marked) {
+                    if let Some(taken) = port.take_elsewhere(home, marked, &mut more) {
                         return taken;
                     }
                 }
@@ -264,7 +287,7 @@ impl Place<'_> {
                 }
                 Some(Found::Elsewhere(marked)) => {
                     drop(core);
-                    if let Some(taken) = port.take_elsewhere(self.home, marked) {
+                    if let Some(taken) = port.take_elsewhere(self.home, marked, |_, _| ()) {
                         return Poll::Ready(taken);
                     }
                 }
@@ -362,10 +385,13 @@ impl Rpc {
     pub fn reply_all(replies: &mut Vec<(Rpc, Bytes)>, mut refused: impl FnMut(ReplyError)) {
         let mut errors = Vec::new();
         for of_one in replies.chunk_by_mut(|(one, _), (next, _)| Arc::ptr_eq(one.shared(), next.shared())) {
-            let Some(shared) = of_one.first().map(|(rpc, _)| Arc::clone(rpc.shared())) else { continue };
+            let Some(((first, response), others)) = of_one.split_first_mut() else { continue };
+            let shared = first.port.shared(first.endpoint);
             let now = shared.now();
             let mut core = shared.lock();
-            for (rpc, response) in of_one {
+            first.answered = true;
+            errors.extend(core.answer(now, first.rpc, first.peer, std::mem::take(response)).err());
+            for (rpc, response) in others {
                 rpc.answered = true;
                 errors.extend(core.answer(now, rpc.rpc, rpc.peer, std::mem::take(response)).err());
             }

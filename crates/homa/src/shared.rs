@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{hint, mem};
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use homa_proto::Time;
 use tokio::sync::Notify;
 
 use crate::core::Core;
+use crate::share;
 use crate::siblings::Siblings;
 use crate::siblings::mailbox::Mailbox;
 use crate::sleep::Bell;
@@ -30,7 +31,8 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     /// Threads that want the lock now, so that a thread that polls in rounds lets them in.
     wanted: AtomicU32,
-    start: Instant,
+    /// The monotonic clock at [`Time::ZERO`], in nanoseconds.
+    start_ns: u64,
     /// A duplicate of the driver's descriptor, to sleep on without the lock.
     fd: Option<OwnedFd>,
     /// Ends the sleep of the leader.
@@ -49,10 +51,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The host's time begins at `start`.
+    /// The host's time begins when the monotonic clock shows `start_ns`.
     pub(crate) fn new(
         core: Core,
-        start: Instant,
+        start_ns: u64,
         fd: Option<OwnedFd>,
         poll: Duration,
         bells: (Bell, Bell),
@@ -62,7 +64,7 @@ impl Shared {
         Shared {
             core: Mutex::new(core),
             wanted: AtomicU32::new(0),
-            start,
+            start_ns,
             fd,
             leader_bell: bells.0,
             progress_bell: bells.1,
@@ -75,7 +77,7 @@ impl Shared {
 
     /// Nanoseconds since the host was made.
     pub(crate) fn now(&self) -> Time {
-        Time::from_ns(self.start.elapsed().as_nanos() as u64)
+        Time::from_ns(share::monotonic_ns().saturating_sub(self.start_ns))
     }
 
     /// The moment `wait` from now.
@@ -171,9 +173,21 @@ impl DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let Some(mut core) = self.guard.take() else { return };
-        if core.waiting.wakes.is_empty() && !core.buffers.has_graves() {
+        if core.waiting.wakes.is_empty() {
+            // Most often there is nothing to do, or one short buffer to be freed.
+            let Ok(grave) = core.buffers.exhume_only() else { return self.say_last_words(core) };
+            drop(core);
+            drop(grave);
             return;
         }
+        self.say_last_words(core);
+    }
+}
+
+impl Locked<'_> {
+    /// Gives the lock back, then wakes and frees.
+    #[inline(never)]
+    fn say_last_words(&self, mut core: MutexGuard<'_, Core>) {
         // Taken out of its cell: what is run below may be the application's code, which may get here again.
         let mut last = LAST_WORDS.try_with(Cell::take).unwrap_or_default();
         mem::swap(&mut last.wakes, &mut core.waiting.wakes);
