@@ -76,7 +76,7 @@ impl FinishedIds {
     }
 
     fn shard_of(&self, key: &BlockKey) -> usize {
-        self.hasher.hash_one(key) as usize % self.shards.len()
+        self.hasher.hash_one(key) as usize % SHARDS
     }
 
     /// Blocks kept.

@@ -20,6 +20,9 @@ pub const MAX_ENDPOINTS: u32 = 64;
 /// (ID-4).
 pub(crate) fn own_id_from(id: u64, config: &Config) -> u64 {
     let mut id = id;
+    if config.endpoints == 1 && id != 0 {
+        return id;
+    }
     loop {
         let owner = owner_of(id, config.endpoints);
         if owner == config.endpoint && id != 0 {

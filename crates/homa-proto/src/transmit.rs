@@ -111,6 +111,17 @@ struct Part {
 }
 
 impl Endpoint {
+    /// Whether [`poll_transmit`](Endpoint::poll_transmit) may give something: cheaper than asking it in vain. Where only the pacer holds
+    /// packets back this is true as well.
+    #[inline]
+    #[must_use]
+    pub fn has_transmit(&self) -> bool {
+        !self.control.is_empty()
+            || !self.ready.is_empty()
+            || self.ready.waits_for_pacer
+            || self.retransmits.len() > 0
+    }
+
     /// The next packet to send now, if any. It counts as sent from here on.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
         let now = self.advance(now);

@@ -99,7 +99,11 @@ impl Core {
         let backlog = (self.backlog && !self.is_blocked()).then_some(now);
         let share = self.share.as_ref().map(Share::next_wake);
         let stake = self.stake.as_ref().map(Stake::next_wake);
-        [self.endpoint.poll_timeout(), driver, backlog, share, stake].into_iter().flatten().min()
+        let earlier = |one: Option<Time>, other: Option<Time>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        [driver, backlog, share, stake].into_iter().fold(self.endpoint.poll_timeout(), earlier)
     }
 
     fn receive(&mut self, now: Time) -> bool {
@@ -198,12 +202,15 @@ impl Core {
             let buffers = &self.buffers;
             self.unsent.retain(|t| t.payload.is_none_or(|range| buffers.outgoing(&range).is_some()));
         }
+        if self.unsent.is_empty() && !self.endpoint.has_transmit() {
+            return Sent::Nothing;
+        }
         let payload = |transmit: &Transmit| transmit.payload.map_or(0, |range| range.len);
         let mut bytes: u32 = self.unsent.iter().map(payload).sum();
         if let Some(stake) = &self.stake {
             stake.note_uplink(now, &mut self.endpoint);
         }
-        while self.unsent.len() < BURST && bytes < BURST_BYTES {
+        while self.unsent.len() < BURST && bytes < BURST_BYTES && self.endpoint.has_transmit() {
             let Some(transmit) = self.endpoint.poll_transmit(now) else { break };
             bytes += payload(&transmit);
             self.unsent.push(transmit);
@@ -229,7 +236,11 @@ impl Core {
         };
         match sent {
             Ok(taken) => {
-                self.unsent.drain(..taken);
+                if taken == self.unsent.len() {
+                    self.unsent.clear();
+                } else {
+                    self.unsent.drain(..taken);
+                }
                 match taken {
                     0 => Sent::Nothing,
                     _ if full && self.unsent.is_empty() => Sent::FullBurst,

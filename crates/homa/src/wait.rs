@@ -375,6 +375,10 @@ impl Core {
     pub(crate) fn after_work(&mut self, now: Time) {
         self.last_activity = now;
         self.summon();
+        if self.waiting.leader_sleeps_until.is_none() && self.waiting.leader.is_some() {
+            // It looks for itself.
+            return;
+        }
         let due = self.next_wake(now);
         if let Some(until) = self.waiting.leader_sleeps_until {
             if self.is_blocked() || due.is_some_and(|due| due < until && due < now + Progress::TICK_NS) {
@@ -383,9 +387,6 @@ impl Core {
                 // Not worth a wake-up: the progress thread looks once a millisecond.
                 self.progress_must_watch();
             }
-            return;
-        }
-        if self.waiting.leader.is_some() {
             return;
         }
         if let Some(until) = self.async_driver.sleeps_until()
@@ -415,7 +416,8 @@ pub(crate) fn wait<'a, T>(
 ) -> Option<T> {
     loop {
         let taken = take(&mut core);
-        if taken.is_some() || deadline.is_some_and(|deadline| deadline <= shared.now()) {
+        let now = if taken.is_some() { Time::ZERO } else { shared.now() };
+        if taken.is_some() || deadline.is_some_and(|deadline| deadline <= now) {
             // A moment ago is now: who leads has done a round just before, and who follows need not be exact.
             let now = core.last_driven;
             core.leave(now);
@@ -423,7 +425,7 @@ pub(crate) fn wait<'a, T>(
         }
         core = if core.waiting.leader.is_none() {
             core.waiting.leader = Some(on);
-            let (mut core, taken) = lead(shared, core, deadline, &mut take);
+            let (mut core, taken) = lead(shared, core, (now, deadline), &mut take);
             core.waiting.leader = None;
             if taken.is_some() {
                 let now = core.last_driven;
@@ -455,10 +457,9 @@ fn follow<'a>(shared: &'a Shared, mut core: Locked<'a>, on: WaitOn, deadline: Op
 fn lead<'a, T>(
     shared: &'a Shared,
     mut core: Locked<'a>,
-    deadline: Option<Time>,
+    (mut now, deadline): (Time, Option<Time>),
     take: &mut impl FnMut(&mut Core) -> Option<T>,
 ) -> (Locked<'a>, Option<T>) {
-    let mut now = shared.now();
     let mut quiet_since = now;
     let mut fruitless = 0_u32;
     core.waiting.patience.over(now);
@@ -471,7 +472,7 @@ fn lead<'a, T>(
             return (core, taken);
         }
         core.summon();
-        core = leader_sleep(shared, core, deadline);
+        core = leader_sleep(shared, core, now, deadline);
         now = shared.now();
     }
     loop {
@@ -485,7 +486,7 @@ fn lead<'a, T>(
             quiet_since = now;
             fruitless = 0;
         } else if now.since(quiet_since) >= shared.poll_ns {
-            core = leader_sleep(shared, core, deadline);
+            core = leader_sleep(shared, core, now, deadline);
             now = shared.now();
             continue;
         }
@@ -500,10 +501,14 @@ fn lead<'a, T>(
 }
 
 /// Sleeps in the kernel until a packet comes, something is due, or another thread rings.
-fn leader_sleep<'a>(shared: &'a Shared, mut core: Locked<'a>, deadline: Option<Time>) -> Locked<'a> {
+fn leader_sleep<'a>(
+    shared: &'a Shared,
+    mut core: Locked<'a>,
+    now: Time,
+    deadline: Option<Time>,
+) -> Locked<'a> {
     // The progress thread need not be woken by this thread's packets. Telling it costs something, and now is the time.
     core.progress_must_not_drive();
-    let now = shared.now();
     let mut due = core.next_wake(now);
     if due.is_some_and(|due| due >= now + Progress::TICK_NS) {
         // A timer of its own would cost every sleep several microseconds. The progress thread looks once in that time anyway.
