@@ -10,6 +10,9 @@ use crate::stats::Drop;
 use crate::time::Time;
 use crate::wire::{Ack, AckList, Body, Common, MAX_ACKS};
 
+/// Acknowledgements put off at a time: what they end takes some microseconds.
+pub(crate) const MAX_PUT_OFF: usize = 32;
+
 impl Endpoint {
     /// A client RPC is over: its server may forget it as soon as a packet has said so (ACK-1).
     pub(crate) fn queue_ack(&mut self, rpc: &Rpc) {
@@ -56,6 +59,33 @@ impl Endpoint {
         let to = known.addr;
         self.stats.acks_sent += 1;
         self.queue_control(to, common, &Body::Ack(acks));
+    }
+
+    /// An acknowledgement rode along with DATA. What it ends need not end before what the packet is about: the answer to a request
+    /// would wait for the end of the request before it. It ends with the next drive call that has no packets, which is due at
+    /// once, or before the packets of the next one that has.
+    pub(crate) fn put_off_ack(&mut self, now: Time, peer: u32, client_id: u64) {
+        if self.acked.len() >= MAX_PUT_OFF {
+            self.settle_acks(now);
+        }
+        self.acked.push((peer, client_id));
+    }
+
+    /// Ends what acknowledgements have ended that were put off.
+    pub(crate) fn settle_acks(&mut self, now: Time) {
+        let mut acked = std::mem::take(&mut self.acked);
+        for (peer, client_id) in acked.drain(..) {
+            self.acknowledged(now, peer, client_id);
+        }
+        self.acked = acked; // Its memory is used again.
+    }
+
+    /// At a limit, what is known to be over must not keep a message of `length` bytes from being sent.
+    pub(crate) fn make_room_to_send(&mut self, now: Time, length: u32) {
+        let bytes = self.outgoing_bytes + u64::from(length);
+        if bytes > self.config.max_outgoing_bytes || self.rpcs.len() >= self.config.max_rpcs as usize {
+            self.settle_acks(now);
+        }
     }
 
     /// The peer, as the client, is done with `client_id` (ACK-7).

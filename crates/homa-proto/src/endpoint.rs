@@ -8,6 +8,7 @@ use foldhash::fast::FixedState;
 use homa_trace::{EventKind, Trace};
 use slab::Slab;
 
+use crate::ack::MAX_PUT_OFF;
 use crate::config::{Config, ConfigError};
 use crate::contract::{
     CallOptions, DoneReason, Event, PeerInfo, PortError, Reassembly, RpcError, RpcKey, RxPacket, SendError,
@@ -48,7 +49,8 @@ const EXPIRE_ROUNDS: usize = 16;
 /// - After `send_request`, `send_response`, `abort`, `close_port`, `handle_packets`, `handle_timeout` and
 ///   `peer_unreachable`: call `poll_event` until it gives nothing, and `poll_transmit` until it gives nothing or the driver
 ///   takes no more (a packet given out counts as sent: keep it until the driver takes it).
-/// - When `poll_timeout`'s moment has come: `handle_timeout`, then the polls again. It is asked anew after every call.
+/// - When `poll_timeout`'s moment has come: `handle_timeout`, then the polls again. It is asked anew after every call. What packets
+///   brought may be answered first; then what was due already waits for no more than a drive call.
 /// - Payload stays with the caller: outgoing messages from `send_*` until the event that ends the RPC, incoming ones from
 ///   the first [`Reassembly::write`] on.
 pub struct Endpoint {
@@ -92,6 +94,8 @@ pub struct Endpoint {
     pub(crate) strangers: Strangers,
     pub(crate) events: VecDeque<Event>,
     pub(crate) reaper: Reaper,
+    /// Acknowledgements that rode along with DATA and were put off: the peer, and the client's id.
+    pub(crate) acked: Vec<(u32, u64)>,
     pub(crate) refused_ports: RefusedPorts,
     pub(crate) outgoing_bytes: u64,
     pub(crate) incoming_bytes: u64,
@@ -151,6 +155,7 @@ impl Endpoint {
             strangers: Strangers::new(),
             events: VecDeque::new(),
             reaper: Reaper::default(),
+            acked: Vec::with_capacity(MAX_PUT_OFF),
             refused_ports: RefusedPorts::default(),
             outgoing_bytes: 0,
             incoming_bytes: 0,
@@ -199,6 +204,7 @@ impl Endpoint {
         if !self.ports.is_open(from_port) {
             return Err(SendError::PortNotOpen(from_port));
         }
+        self.make_room_to_send(now, length);
         self.check_length(length)?;
         if self.rpcs.len() >= self.config.max_rpcs as usize {
             return Err(SendError::LimitReached { name: "max_rpcs" }); // LIMIT-2
@@ -238,6 +244,7 @@ impl Endpoint {
     /// Nothing was sent: the message is empty or too large, the RPC is gone or answered, or a limit is reached.
     pub fn send_response(&mut self, now: Time, rpc: RpcKey, length: u32) -> Result<(), SendError> {
         let now = self.advance(now);
+        self.make_room_to_send(now, length);
         let slot = self.slot(rpc).ok_or(SendError::UnknownRpc)?; // ABORT-6
         self.check_length(length)?;
         let peer = self.rpcs[slot as usize].peer;
@@ -289,6 +296,7 @@ impl Endpoint {
         sink: &mut impl Reassembly,
     ) {
         let now = self.advance(now);
+        self.settle_acks(now);
         for packet in burst {
             self.handle_packet(now, &packet, sink);
         }
@@ -321,6 +329,7 @@ impl Endpoint {
     /// Does what is due: a bounded part of it, so that packets need not wait; `poll_timeout` says whether more is.
     pub fn handle_timeout(&mut self, now: Time) {
         let now = self.advance(now);
+        self.settle_acks(now);
         self.reap(now);
         let mut budget = self.config.reap_limit;
         while let Some(slot) = self.timers.pop_due(now, &mut budget) {
@@ -446,6 +455,7 @@ impl Endpoint {
             return Some(peer);
         }
         if self.peers.len() >= self.config.max_peers as usize {
+            self.settle_acks(now); // None of a forgotten peer must be taken for one of the next in its place.
             // Ids whose time has passed keep nobody, whether or not anything else looked at them.
             (0..EXPIRE_ROUNDS).for_each(|_| self.expire_finished(now));
         }

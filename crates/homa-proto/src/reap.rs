@@ -51,7 +51,7 @@ impl Reaper {
 impl Endpoint {
     /// Whether ends are under way.
     pub(crate) fn has_reaping(&self) -> bool {
-        self.reaper.has_work() || !self.refused_ports.is_empty()
+        self.reaper.has_work() || !self.refused_ports.is_empty() || !self.acked.is_empty()
     }
 
     /// Ends the life of a peer at once for the protocol, and its RPCs one by one.

@@ -70,6 +70,7 @@ impl Endpoint {
         match self.peers[peer].sight(now, incarnation, self.config.max_packet_lifetime_ns) {
             Sighting::Stale => return Err(drop_as!(drop_stale_incarnation)),
             Sighting::Restarted => {
+                self.settle_acks(now);
                 let survivor = self.known_to_new_life(peer, packet);
                 self.end_peer_life(peer, LifeEnd::Restarted);
                 self.peers[peer].incarnation = incarnation;
@@ -200,7 +201,7 @@ impl Endpoint {
         sink: &mut impl Reassembly,
     ) -> Outcome {
         if let (Some(peer), Some(ack)) = (peer, data.ack) {
-            self.acknowledged(now, peer, ack.client_id);
+            self.put_off_ack(now, peer, ack.client_id);
         }
         let is_request = common.sender_id & 1 == 0;
         let slot = match rpc {
@@ -261,12 +262,15 @@ impl Endpoint {
                 return Err(drop_as!(drop_finished_full)); // AMO-6
             }
         }
+        // LIMIT-4: a quarter is left to responses.
+        let (length, limit) = (data.message_length, self.config.max_incoming_bytes / 4 * 3);
+        if self.rpcs.len() >= self.config.max_rpcs as usize || !self.has_room(length, limit) {
+            self.settle_acks(now);
+        }
         // LIMIT-9: whoever is silent for longest makes room.
         if !self.make_room(now, |endpoint| endpoint.rpcs.len() < endpoint.config.max_rpcs as usize) {
             return Err(drop_as!(drop_rpc_limit)); // LIMIT-3
         }
-        // LIMIT-4: a quarter is left to responses.
-        let (length, limit) = (data.message_length, self.config.max_incoming_bytes / 4 * 3);
         if u64::from(length) > limit || !self.make_room(now, |endpoint| endpoint.has_room(length, limit)) {
             return Err(drop_as!(drop_buffer_limit));
         }

@@ -80,6 +80,7 @@ impl Endpoint {
 
     /// Gives up the longest silent request of a stranger, and forgets its peer where nothing else is known of it.
     pub(crate) fn displace(&mut self, now: Time) -> bool {
+        self.settle_acks(now); // A peer that is forgotten must not leave any to the next one in its place.
         let Some(slot) = self.strangers.list.head() else { return false };
         let peer = self.rpcs[slot as usize].peer;
         self.stats.strangers_displaced += 1;

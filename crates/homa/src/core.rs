@@ -117,6 +117,8 @@ pub(crate) struct Core {
     pub(crate) unsent: Vec<Transmit>,
     /// The last round of sending ended at its bound, and more may be there to send.
     pub(crate) backlog: bool,
+    /// What was due in the endpoint in the last round waits for the next one.
+    pub(crate) put_off: bool,
     pub(crate) buffers: Buffers,
     pub(crate) calls: Slab<Call>,
     pub(crate) clients: Slab<ClientPort>,
@@ -160,6 +162,7 @@ impl Core {
             rx: RxBurst::new(),
             unsent: Vec::new(),
             backlog: false,
+            put_off: false,
             buffers: Buffers::default(),
             calls: Slab::new(),
             clients: Slab::new(),

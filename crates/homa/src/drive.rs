@@ -44,9 +44,7 @@ impl Core {
         self.share_tick(now);
         self.stake_tick(now);
         let received = self.receive(now);
-        if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
-            self.endpoint.handle_timeout(now);
-        }
+        self.tend_endpoint(now, received);
         self.stake_after(now);
         if self.driver.poll_timeout() == Some(0) {
             // It holds packets back, and their time has come.
@@ -66,6 +64,22 @@ impl Core {
             }
         }
         busy
+    }
+
+    /// Does what is due in the endpoint. In a round that `received` something it waits for the next one: what the packets brought may
+    /// be a request, and its answer comes first. Never for two rounds in a row.
+    fn tend_endpoint(&mut self, now: Time, received: bool) {
+        let due = self.endpoint.poll_timeout().is_some_and(|due| due <= now);
+        self.put_off = due && received && !self.put_off;
+        if due && !self.put_off {
+            self.endpoint.handle_timeout(now);
+        }
+    }
+
+    /// What is done before sleep: all but a look for packets, which end it.
+    pub(crate) fn finish_up(&mut self, now: Time) {
+        self.tend_endpoint(now, false);
+        self.flush(now);
     }
 
     /// Sends all that may be sent now and hands out what that led to, without looking for packets.

@@ -466,7 +466,7 @@ fn lead<'a, T>(
     if shared.poll_ns == 0 {
         // Asking the driver before the kernel would cost every RPC of a thread that does not poll a call for nothing: the
         // kernel ends the sleep at once where packets are there.
-        core.flush(now);
+        core.finish_up(now);
         let taken = take(&mut core);
         if taken.is_some() {
             return (core, taken);

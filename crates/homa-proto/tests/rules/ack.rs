@@ -87,6 +87,10 @@ fn a_server_frees_what_its_client_acknowledges_by_whatever_packet() {
     }
     data.common.dest_port = 100;
     server.hear(client.addr, &data);
+    // What rode along waits until the request has been handed over, and is due at once.
+    assert!(server.endpoint.poll_timeout().is_some_and(|due| due <= server.now));
+    assert_eq!((server.requests().len(), server.endpoint.open_rpcs()), (1, 3));
+    server.endpoint.handle_timeout(server.now);
     assert_eq!(done(&mut server), [DoneReason::Acknowledged]);
     // From another peer, or for what is not there: nothing.
     server.hear(addr(3), &kernel(3).whole(2, 10));
@@ -96,6 +100,31 @@ fn a_server_frees_what_its_client_acknowledges_by_whatever_packet() {
     assert!(
         later.iter().filter(|sent| sent.is(PacketType::Data)).all(|sent| sent.packet.common.sender_id == 9)
     );
+}
+
+/// ACK-7: what is put off is no reason to refuse anything.
+#[test]
+fn what_an_acknowledgement_ends_makes_room_at_once_where_it_is_short() {
+    for config in [
+        Config { max_rpcs: 1, ..Config::default() },
+        Config { max_outgoing_bytes: 150, max_message: 150, ..Config::default() },
+        Config { max_incoming_bytes: 200, max_message: 150, ..Config::default() },
+    ] {
+        let mut server = Side::new(1, config);
+        let client = kernel(2);
+        for round in 0..5 {
+            let mut data = client.whole(10 + 2 * round, 100);
+            if let Body::Data(data) = &mut data.body {
+                data.ack = Some(homa_proto::wire::Ack { client_id: 8 + 2 * round, server_port: PORT });
+            }
+            server.hear(client.addr, &data);
+            let requests = server.requests();
+            assert_eq!(requests.len(), 1, "round {round}");
+            let now = server.now;
+            assert_eq!(server.endpoint.send_response(now, requests[0], 100), Ok(()), "round {round}");
+            server.take();
+        }
+    }
 }
 
 /// ACK-5, ACK-1.
