@@ -1,4 +1,4 @@
-//! A run of the cluster, for profiles: `cargo run --release -p homa-sim --example cluster -- WORKLOAD LOAD MS [TRANSPORT]`.
+//! A run of the cluster, for profiles: `cargo run --release -p homa-sim --example cluster -- WORKLOAD LOAD MS [TRANSPORT [DRAIN_MS]]`.
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -10,6 +10,9 @@ fn main() {
     let workload = Workload::named(&args[0]).expect("a workload");
     let mut config = ClusterConfig::sigcomm18(workload, args[1].parse().expect("a load"), 1);
     config.duration_ns = (args[2].parse::<f64>().expect("milliseconds") * 1e6) as u64;
+    if let Some(ms) = args.get(4) {
+        config.drain_ns = (ms.parse::<f64>().expect("milliseconds") * 1e6) as u64;
+    }
     config.warm_up_ns = config.duration_ns / 5;
     let name = args.get(3).map_or("homa", String::as_str);
     let transport = TransportConfig::named(name, &config).expect("a transport");

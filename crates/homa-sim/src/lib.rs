@@ -59,4 +59,6 @@ pub use queue::EventQueue;
 pub use run::{Report, Simulation, SimulationConfig};
 pub use swarm::{SwarmOptions, SwarmReport, swarm};
 pub use topology::{LeafSpine, Spread, Topology};
-pub use transport::{Ctx, Homa, HomaConfig, OracleConfig, Transport, TransportConfig};
+pub use transport::{
+    Ctx, Homa, HomaConfig, OracleConfig, Pfabric, PfabricConfig, Transport, TransportConfig,
+};

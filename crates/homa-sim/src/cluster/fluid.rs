@@ -108,7 +108,8 @@ impl FluidCluster {
 
     fn start(&mut self, from: u32, to: u32, length: u32) {
         let is_measured = self.account.started(self.now);
-        let message = Message { from, to, length, started: self.now, is_measured, token: 0 };
+        let message =
+            Message { from, to, length, started: self.now, is_measured, token: 0, receiver_token: None };
         let number = self.messages.start(message);
         let needs_ps = self.needs_ps(length);
         self.schedule.start(self.now.as_ns() * PS_PER_NS, number, from, to, needs_ps);

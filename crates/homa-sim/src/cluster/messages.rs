@@ -17,6 +17,8 @@ pub struct Message {
     pub is_measured: bool,
     /// Whatever its sender's transport wants to know it by.
     pub token: u64,
+    /// Whatever its receiver's transport wants to know it by, if it has said so.
+    pub receiver_token: Option<u64>,
 }
 
 /// The messages under way, by a small number that is used again.
@@ -55,6 +57,12 @@ impl Messages {
     /// If it has arrived.
     pub fn get_mut(&mut self, number: u32) -> &mut Message {
         self.table[number as usize].as_mut().expect("the message is under way")
+    }
+
+    /// The message with this number that started then; `None`: it has arrived.
+    pub fn under_way(&self, number: u32, started: Time) -> Option<Message> {
+        // A number is used again after its message has arrived, which takes time: never twice for one moment.
+        self.table.get(number as usize).copied().flatten().filter(|message| message.started == started)
     }
 
     /// Says that all of a message is at its receiver.

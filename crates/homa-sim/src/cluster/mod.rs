@@ -251,8 +251,15 @@ impl<T: Transport> Cluster<T> {
     fn start(&mut self, from: u32, to: u32, length: u32) {
         let now = self.fabric.now;
         let is_measured = self.account.started(now);
-        let message =
-            self.fabric.shared.start(Message { from, to, length, started: now, is_measured, token: 0 });
+        let message = self.fabric.shared.start(Message {
+            from,
+            to,
+            length,
+            started: now,
+            is_measured,
+            token: 0,
+            receiver_token: None,
+        });
         self.with_host(from, |transport, ctx| transport.send(ctx, message));
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{Homa, HomaConfig, OracleConfig, Transport};
+use super::{Homa, HomaConfig, OracleConfig, Pfabric, PfabricConfig, Transport};
 use crate::cluster::{Cluster, ClusterConfig, ClusterReport, FluidCluster, Progress};
 
 /// A transport with its settings: what [`TransportConfig::run`] runs.
@@ -11,6 +11,8 @@ use crate::cluster::{Cluster, ClusterConfig, ClusterReport, FluidCluster, Progre
 pub enum TransportConfig {
     /// Homa, as it is deployed.
     Homa(HomaConfig),
+    /// pFabric.
+    Pfabric(PfabricConfig),
     /// The ideal schedule, without packets.
     Oracle(OracleConfig),
 }
@@ -20,12 +22,13 @@ const STEP_NS: u64 = 100_000;
 
 impl TransportConfig {
     /// The names of all transports, in the order in which tables show them.
-    pub const NAMES: &[&str] = &[Homa::NAME, FluidCluster::NAME];
+    pub const NAMES: &[&str] = &[Homa::NAME, Pfabric::NAME, FluidCluster::NAME];
 
     /// The transport of this name with its defaults for a network and load; `None`: there is none of this name.
     pub fn named(name: &str, cluster: &ClusterConfig) -> Option<TransportConfig> {
         match name {
             Homa::NAME => Some(TransportConfig::Homa(HomaConfig::sigcomm18(cluster))),
+            Pfabric::NAME => Some(TransportConfig::Pfabric(PfabricConfig::for_cluster(cluster))),
             FluidCluster::NAME => Some(TransportConfig::Oracle(OracleConfig::default())),
             _ => None,
         }
@@ -35,6 +38,7 @@ impl TransportConfig {
     pub fn name(&self) -> &'static str {
         match self {
             TransportConfig::Homa(_) => Homa::NAME,
+            TransportConfig::Pfabric(_) => Pfabric::NAME,
             TransportConfig::Oracle(_) => FluidCluster::NAME,
         }
     }
@@ -52,6 +56,7 @@ impl TransportConfig {
     ) -> ClusterReport {
         match self {
             TransportConfig::Homa(config) => run::<Homa>(cluster, config, progress),
+            TransportConfig::Pfabric(config) => run::<Pfabric>(cluster, config, progress),
             TransportConfig::Oracle(config) => {
                 let mut cluster = FluidCluster::new(cluster, *config);
                 while cluster.advance(STEP_NS) && progress(cluster.progress()).is_continue() {}

@@ -3,11 +3,14 @@
 mod choice;
 mod homa;
 mod oracle;
+mod parts;
+mod pfabric;
 
 pub use choice::TransportConfig;
 pub use homa::{Homa, HomaConfig};
 pub use oracle::OracleConfig;
 pub(crate) use oracle::Schedule;
+pub use pfabric::{Pfabric, PfabricConfig};
 
 use homa_proto::Time;
 
@@ -82,9 +85,19 @@ impl Ctx<'_> {
         self.messages.get(number)
     }
 
+    /// The message with this number that started then; `None`: it has arrived, and a packet that is about it came late.
+    pub fn under_way(&self, number: u32, started: Time) -> Option<Message> {
+        self.messages.under_way(number, started)
+    }
+
     /// Keeps a token with a message that this host sends.
     pub fn set_token(&mut self, message: u32, token: u64) {
         self.messages.get_mut(message).token = token;
+    }
+
+    /// Keeps a token with a message that this host receives.
+    pub fn set_receiver_token(&mut self, message: u32, token: u64) {
+        self.messages.get_mut(message).receiver_token = Some(token);
     }
 
     /// Says that all of a message is here.

@@ -1,0 +1,159 @@
+//! What holds for every transport, and what each is known for.
+
+use std::ops::ControlFlow;
+
+use homa_proto::MS;
+use homa_sim::{ClusterConfig, ClusterReport, PfabricConfig, Topology, Traffic, TransportConfig};
+use homa_workload::Workload;
+
+/// Two racks of four hosts, with two spines.
+fn cluster(workload: Workload, load: f64) -> ClusterConfig {
+    let mut cluster = ClusterConfig::sigcomm18(workload, load, 7);
+    cluster.hosts = 8;
+    if let Topology::LeafSpine(net) = &mut cluster.topology {
+        (net.hosts_per_rack, net.spines) = (4, 2);
+    }
+    (cluster.warm_up_ns, cluster.duration_ns) = (MS / 5, 2 * MS);
+    cluster
+}
+
+fn w3() -> Workload {
+    Workload::named("w3").unwrap().truncated(200_000).unwrap()
+}
+
+fn run_with(transport: &TransportConfig, cluster: &ClusterConfig) -> ClusterReport {
+    let report = transport.run(cluster.clone(), &mut |_| ControlFlow::Continue(()));
+    assert_eq!(report.transport, transport.name());
+    report
+}
+
+fn run(name: &str, cluster: &ClusterConfig) -> ClusterReport {
+    run_with(&TransportConfig::named(name, cluster).unwrap(), cluster)
+}
+
+fn assert_all_delivered(report: &ClusterReport) {
+    let name = &report.transport;
+    assert!(report.started > 0, "{name}");
+    assert_eq!((report.delivered, report.unfinished), (report.started, 0), "{name}: {report:?}");
+}
+
+#[test]
+fn every_message_arrives_and_the_same_seed_gives_the_same_report() {
+    let cluster = cluster(w3(), 0.5);
+    for name in TransportConfig::NAMES {
+        let report = run(name, &cluster);
+        assert_all_delivered(&report);
+        assert!(report.started > 1_000, "{}", report.started);
+        assert_eq!(report, run(name, &cluster), "{name}");
+        let other = ClusterConfig { seed: 8, ..cluster.clone() };
+        assert_ne!(report.slowdown_mean, run(name, &other).slowdown_mean, "{name}");
+    }
+}
+
+/// A break-off gives a report all the same, and how often progress is told has no influence.
+#[test]
+fn a_run_that_is_broken_off_says_what_came_of_it() {
+    let cluster = cluster(w3(), 0.5);
+    for name in TransportConfig::NAMES {
+        let transport = TransportConfig::named(name, &cluster).unwrap();
+        let report = transport.run(cluster.clone(), &mut |progress| match progress.share < 0.5 {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        });
+        assert!(report.delivered > 100 && report.delivered < run(name, &cluster).delivered, "{name}");
+    }
+}
+
+#[test]
+fn every_message_arrives_though_packets_are_lost() {
+    let cluster = ClusterConfig { loss: 0.01, ..cluster(w3(), 0.5) };
+    for name in TransportConfig::NAMES {
+        let report = run(name, &cluster);
+        assert_all_delivered(&report);
+        assert_eq!(report.lost > 0, *name != "oracle", "{name}");
+    }
+}
+
+#[test]
+fn an_incast_ends() {
+    for name in TransportConfig::NAMES {
+        let mut cluster = cluster(Workload::fixed(20_000).unwrap(), 0.5);
+        cluster.traffic = Traffic::Incast { senders: 50, interval_ns: 5 * MS };
+        cluster.warm_up_ns = 0;
+        cluster.link.queue_bytes = 100_000;
+        let report = run(name, &cluster);
+        assert_eq!(report.started, 50, "{name}");
+        assert_all_delivered(&report);
+    }
+}
+
+/// Slowdown of messages of a length that have the network for themselves.
+fn lone_slowdown(name: &str, length: u32) -> f64 {
+    let mut cluster = cluster(Workload::fixed(length).unwrap(), 0.5);
+    cluster.traffic = Traffic::Incast { senders: 1, interval_ns: 5 * MS };
+    cluster.warm_up_ns = MS;
+    cluster.duration_ns = 10 * MS;
+    let report = run(name, &cluster);
+    assert_all_delivered(&report);
+    report.slowdown_mean
+}
+
+#[test]
+fn a_message_alone_takes_the_least_time() {
+    for name in TransportConfig::NAMES {
+        for length in [1, 100, 1_424, 5_000, 10_000, 100_000, 1_000_000] {
+            // A window that starts at 10 packets has to grow first.
+            if matches!(*name, "tcp" | "dctcp") && length > 10_000 {
+                continue;
+            }
+            let slowdown = lone_slowdown(name, length);
+            assert!((0.98..1.02).contains(&slowdown), "{name}, {length} bytes: {slowdown}");
+        }
+    }
+}
+
+/// Slowdown at P99 of the messages up to the end of a bin.
+fn worst_p99_up_to(report: &ClusterReport, max_bytes: u32) -> f64 {
+    let short = report.bins.iter().filter(|bin| bin.max_bytes <= max_bytes);
+    short.map(|bin| bin.slowdown_p99).fold(0.0, f64::max)
+}
+
+#[test]
+fn pfabric_drops_packets_of_long_messages_and_short_ones_do_not_wait() {
+    let mut cluster = cluster(Workload::named("w4").unwrap(), 0.8);
+    cluster.duration_ns = 8 * MS;
+    let report = run("pfabric", &cluster);
+    assert_all_delivered(&report);
+    assert!(report.dropped > 100, "{}", report.dropped);
+    let port_bytes = PfabricConfig::for_cluster(&cluster).port_bytes;
+    assert!(report.edge_queue.max_bytes <= port_bytes, "{:?}", report.edge_queue);
+    assert!(worst_p99_up_to(&report, 1_000) < 2.5, "{:?}", report.bins);
+}
+
+#[test]
+fn the_oracle_is_ahead_of_every_transport() {
+    for (workload, load) in [(w3(), 0.5), (w3(), 0.8), (Workload::named("w2").unwrap(), 0.8)] {
+        let cluster = cluster(workload, load);
+        let oracle = run("oracle", &cluster);
+        for name in TransportConfig::NAMES {
+            let report = run(name, &cluster);
+            assert!(
+                oracle.slowdown_mean <= report.slowdown_mean,
+                "{name} at {load}: {}",
+                report.slowdown_mean
+            );
+        }
+        let downlinks = TransportConfig::Oracle(homa_sim::OracleConfig { uplinks: false });
+        let bound = run_with(&downlinks, &cluster);
+        assert!(bound.slowdown_mean < oracle.slowdown_mean, "{}", bound.slowdown_mean);
+    }
+}
+
+/// An arrival less than a packet's time ago is no reason for the oracle to wait, unlike any transport's card.
+#[test]
+fn short_messages_of_the_oracle_wait_for_nothing() {
+    let mut cluster = cluster(Workload::named("w4").unwrap(), 0.8);
+    cluster.duration_ns = 8 * MS;
+    let short = run("oracle", &cluster).short_half.unwrap();
+    assert!(short.slowdown_p50 < 1.001 && short.slowdown_p99 < 1.1, "{short:?}");
+}
