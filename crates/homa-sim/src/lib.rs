@@ -60,5 +60,6 @@ pub use run::{Report, Simulation, SimulationConfig};
 pub use swarm::{SwarmOptions, SwarmReport, swarm};
 pub use topology::{LeafSpine, Spread, Topology};
 pub use transport::{
-    Ctx, Homa, HomaConfig, OracleConfig, Pfabric, PfabricConfig, Transport, TransportConfig,
+    Basic, BasicConfig, Ctx, Homa, HomaConfig, OracleConfig, Pfabric, PfabricConfig, SenderOrder, Transport,
+    TransportConfig,
 };

@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 
 use homa_proto::MS;
-use homa_sim::{ClusterConfig, ClusterReport, PfabricConfig, Topology, Traffic, TransportConfig};
+use homa_sim::{
+    BasicConfig, ClusterConfig, ClusterReport, PfabricConfig, SenderOrder, Topology, Traffic, TransportConfig,
+};
 use homa_workload::Workload;
 
 /// Two racks of four hosts, with two spines.
@@ -156,4 +158,20 @@ fn short_messages_of_the_oracle_wait_for_nothing() {
     cluster.duration_ns = 8 * MS;
     let short = run("oracle", &cluster).short_half.unwrap();
     assert!(short.slowdown_p50 < 1.001 && short.slowdown_p99 < 1.1, "{short:?}");
+}
+
+/// Long messages that arrive at a host at once have all their round trips in its queue, and nothing passes them.
+#[test]
+fn basic_queues_more_than_homa_and_fifo_keeps_short_messages_behind_long_ones() {
+    let mut cluster = cluster(Workload::named("w4").unwrap(), 0.8);
+    cluster.duration_ns = 8 * MS;
+    let basic = run("basic", &cluster);
+    let homa = run("homa", &cluster);
+    let p99 = |report: &ClusterReport| worst_p99_up_to(report, 1_000);
+    assert!(p99(&basic) > 2.0 * p99(&homa), "{} {}", p99(&basic), p99(&homa));
+    let order = SenderOrder::Fifo;
+    let fifo = TransportConfig::Basic(BasicConfig { order, ..BasicConfig::for_cluster(&cluster) });
+    let fifo = run_with(&fifo, &cluster);
+    assert!(p99(&fifo) > 5.0 * p99(&basic), "{} {}", p99(&fifo), p99(&basic));
+    assert_eq!(basic.bytes_by_priority[1..], [0; 7]);
 }

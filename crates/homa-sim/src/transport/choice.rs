@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{Homa, HomaConfig, OracleConfig, Pfabric, PfabricConfig, Transport};
+use super::{Basic, BasicConfig, Homa, HomaConfig, OracleConfig, Pfabric, PfabricConfig, Transport};
 use crate::cluster::{Cluster, ClusterConfig, ClusterReport, FluidCluster, Progress};
 
 /// A transport with its settings: what [`TransportConfig::run`] runs.
@@ -11,6 +11,8 @@ use crate::cluster::{Cluster, ClusterConfig, ClusterReport, FluidCluster, Progre
 pub enum TransportConfig {
     /// Homa, as it is deployed.
     Homa(HomaConfig),
+    /// RAMCloud's BasicTransport.
+    Basic(BasicConfig),
     /// pFabric.
     Pfabric(PfabricConfig),
     /// The ideal schedule, without packets.
@@ -22,12 +24,13 @@ const STEP_NS: u64 = 100_000;
 
 impl TransportConfig {
     /// The names of all transports, in the order in which tables show them.
-    pub const NAMES: &[&str] = &[Homa::NAME, Pfabric::NAME, FluidCluster::NAME];
+    pub const NAMES: &[&str] = &[Homa::NAME, Basic::NAME, Pfabric::NAME, FluidCluster::NAME];
 
     /// The transport of this name with its defaults for a network and load; `None`: there is none of this name.
     pub fn named(name: &str, cluster: &ClusterConfig) -> Option<TransportConfig> {
         match name {
             Homa::NAME => Some(TransportConfig::Homa(HomaConfig::sigcomm18(cluster))),
+            Basic::NAME => Some(TransportConfig::Basic(BasicConfig::for_cluster(cluster))),
             Pfabric::NAME => Some(TransportConfig::Pfabric(PfabricConfig::for_cluster(cluster))),
             FluidCluster::NAME => Some(TransportConfig::Oracle(OracleConfig::default())),
             _ => None,
@@ -38,6 +41,7 @@ impl TransportConfig {
     pub fn name(&self) -> &'static str {
         match self {
             TransportConfig::Homa(_) => Homa::NAME,
+            TransportConfig::Basic(_) => Basic::NAME,
             TransportConfig::Pfabric(_) => Pfabric::NAME,
             TransportConfig::Oracle(_) => FluidCluster::NAME,
         }
@@ -56,6 +60,7 @@ impl TransportConfig {
     ) -> ClusterReport {
         match self {
             TransportConfig::Homa(config) => run::<Homa>(cluster, config, progress),
+            TransportConfig::Basic(config) => run::<Basic>(cluster, config, progress),
             TransportConfig::Pfabric(config) => run::<Pfabric>(cluster, config, progress),
             TransportConfig::Oracle(config) => {
                 let mut cluster = FluidCluster::new(cluster, *config);

@@ -1,11 +1,13 @@
 //! Transports that a [`Cluster`](crate::Cluster) can run: a file each, behind one trait.
 
+mod basic;
 mod choice;
 mod homa;
 mod oracle;
 mod parts;
 mod pfabric;
 
+pub use basic::{Basic, BasicConfig, SenderOrder};
 pub use choice::TransportConfig;
 pub use homa::{Homa, HomaConfig};
 pub use oracle::OracleConfig;

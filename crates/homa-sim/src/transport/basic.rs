@@ -1,0 +1,329 @@
+//! RAMCloud's BasicTransport: receivers grant, and there are no priorities.
+//!
+//! A sender sends a round trip's worth of a message unasked. A receiver keeps a round trip's worth granted of every message that it
+//! receives, of however many at once: when less is granted and not there, it grants up to a round trip and some packets more, so that it
+//! need not grant for each packet. What is missing for some time it asks for again; a sender that hears nothing sends its first packet again.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use homa_proto::{MS, Time};
+
+use super::parts::{ACK_BYTES, Alarms, PacketSet, Slots, packets, payload};
+use super::{Ctx, Transport};
+use crate::cluster::{ClusterConfig, Framing};
+use crate::packet::{Body, Packet, PacketInfo};
+
+/// Which message a sender of BasicTransport sends first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SenderOrder {
+    /// The one with the fewest packets left.
+    Srpt,
+    /// The oldest.
+    Fifo,
+}
+
+/// Settings of BasicTransport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BasicConfig {
+    /// Packets of a round trip, at least 1: what is sent unasked, and granted at least.
+    pub round_trip: u32,
+    /// Packets that a grant goes beyond that.
+    pub increment: u32,
+    /// Order of the sender.
+    pub order: SenderOrder,
+    /// How long nothing may come before it is asked for.
+    pub resend_ns: u64,
+}
+
+impl BasicConfig {
+    /// A round trip of this network, five packets more, and SRPT.
+    ///
+    /// 2 ms until something is asked for again are what a queue of 2.5 MB takes at 10 Gbit/s: less would take packets that wait for lost
+    /// ones.
+    pub fn for_cluster(cluster: &ClusterConfig) -> BasicConfig {
+        let packet = cluster.framing.payload + cluster.framing.header + cluster.link.overhead_bytes;
+        BasicConfig {
+            round_trip: cluster.rtt_bytes().div_ceil(packet),
+            increment: 5,
+            order: SenderOrder::Srpt,
+            resend_ns: 2 * MS,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Says {
+    /// This packet of the message.
+    #[default]
+    Data,
+    /// All packets before this one may come.
+    Grant,
+    /// This packet is missing, and of the 64 after it those whose bit is set.
+    Resend { others: u64 },
+}
+
+/// What a packet of BasicTransport says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BasicBody {
+    says: Says,
+    message: u32,
+    /// With its number, a message's identity.
+    started: Time,
+    index: u32,
+}
+
+impl Body for BasicBody {
+    fn copy_from(&mut self, other: &Self) {
+        *self = *other;
+    }
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    message: u32,
+    to: u32,
+    length: u32,
+    started: Time,
+    packets: u32,
+    /// How many have been started before it.
+    sequence: u64,
+    granted: u32,
+    next: u32,
+    again: BTreeSet<u32>,
+    alarm: Time,
+    /// Its place among those that can send.
+    ready: Option<u64>,
+}
+
+impl Outgoing {
+    fn can_send(&self) -> bool {
+        !self.again.is_empty() || self.next < self.granted
+    }
+}
+
+#[derive(Debug)]
+struct Incoming {
+    from: u32,
+    message: u32,
+    started: Time,
+    packets: u32,
+    received: PacketSet,
+    granted: u32,
+    alarm: Time,
+}
+
+impl Incoming {
+    fn body(&self, says: Says, index: u32) -> BasicBody {
+        BasicBody { says, message: self.message, started: self.started, index }
+    }
+
+    /// What was granted and has not come.
+    fn missing(&self) -> BasicBody {
+        let first = self.received.first_missing();
+        let is_missing = |index: u32| index < self.granted && !self.received.contains(index);
+        let others = (0..64).filter(|bit| is_missing(first + 1 + bit)).fold(0, |set, bit| set | 1 << bit);
+        self.body(Says::Resend { others }, first)
+    }
+}
+
+/// A host's end of BasicTransport.
+#[derive(Debug)]
+pub struct Basic {
+    config: BasicConfig,
+    framing: Framing,
+    outgoing: Slots<Outgoing>,
+    incoming: Slots<Incoming>,
+    ready: BTreeSet<(u64, u32)>,
+    started: u64,
+    /// By slot of the outgoing, and of the incoming messages.
+    sender_alarms: Alarms,
+    receiver_alarms: Alarms,
+    control: VecDeque<(u32, BasicBody)>,
+    grants: u64,
+    resends: u64,
+}
+
+impl Basic {
+    fn place(&mut self, slot: u32) {
+        let Some(out) = self.outgoing.get_mut(slot) else { return };
+        let rank = match self.config.order {
+            SenderOrder::Srpt => u64::from(out.packets - out.next) + out.again.len() as u64,
+            SenderOrder::Fifo => out.sequence,
+        };
+        let place = out.can_send().then_some(rank);
+        if place != out.ready {
+            if let Some(before) = out.ready {
+                self.ready.remove(&(before, slot));
+            }
+            if let Some(after) = place {
+                self.ready.insert((after, slot));
+            }
+            out.ready = place;
+        }
+    }
+
+    fn take_data(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<BasicBody>) {
+        let body = packet.body;
+        let Some(message) = ctx.under_way(body.message, body.started) else { return };
+        let slot = match message.receiver_token {
+            Some(slot) => slot as u32,
+            None => {
+                let packets = packets(&self.framing, message.length);
+                let slot = self.incoming.insert(Incoming {
+                    from: message.from,
+                    message: body.message,
+                    started: body.started,
+                    packets,
+                    received: PacketSet::new(packets),
+                    granted: packets.min(self.config.round_trip),
+                    alarm: Time::NEVER,
+                });
+                ctx.set_receiver_token(body.message, u64::from(slot));
+                slot
+            }
+        };
+        let Some(incoming) = self.incoming.get_mut(slot) else { return };
+        incoming.received.insert(body.index);
+        let here = incoming.received.len();
+        if here == incoming.packets {
+            self.receiver_alarms.set(slot, &mut incoming.alarm, Time::NEVER);
+            self.incoming.remove(slot);
+            ctx.deliver(body.message);
+            return;
+        }
+        self.receiver_alarms.set(slot, &mut incoming.alarm, ctx.now + self.config.resend_ns);
+        if incoming.granted < incoming.packets && incoming.granted - here < self.config.round_trip {
+            incoming.granted = (here + self.config.round_trip + self.config.increment).min(incoming.packets);
+            self.grants += 1;
+            self.control.push_back((incoming.from, incoming.body(Says::Grant, incoming.granted)));
+        }
+    }
+
+    fn take_control(&mut self, ctx: &mut Ctx<'_>, body: &BasicBody) {
+        let Some(message) = ctx.under_way(body.message, body.started) else { return };
+        let slot = message.token as u32;
+        let Some(out) = self.outgoing.get_mut(slot) else { return };
+        match body.says {
+            Says::Grant => out.granted = out.granted.max(body.index),
+            Says::Resend { others } => {
+                let set = (0..64).filter(|bit| others >> bit & 1 == 1).map(|bit| body.index + 1 + bit);
+                let asked = std::iter::once(body.index).chain(set);
+                // What has not been sent the first time is on its way.
+                let (before, packets) = (out.next, out.packets);
+                out.again.extend(asked.filter(|&index| index < before && index < packets));
+                // Whoever asks for a packet has granted it; the grant may be lost.
+                let end = body.index + 1 + (u64::BITS - others.leading_zeros());
+                out.granted = out.granted.max(end.min(packets));
+            }
+            Says::Data => return,
+        }
+        self.sender_alarms.set(slot, &mut out.alarm, ctx.now + self.config.resend_ns);
+        self.place(slot);
+    }
+}
+
+impl Transport for Basic {
+    const NAME: &'static str = "basic";
+    type Body = BasicBody;
+    type Config = BasicConfig;
+
+    fn new(config: &BasicConfig, _host: u32, cluster: &ClusterConfig) -> Basic {
+        Basic {
+            config: *config,
+            framing: cluster.framing,
+            outgoing: Slots::default(),
+            incoming: Slots::default(),
+            ready: BTreeSet::new(),
+            started: 0,
+            sender_alarms: Alarms::default(),
+            receiver_alarms: Alarms::default(),
+            control: VecDeque::new(),
+            grants: 0,
+            resends: 0,
+        }
+    }
+
+    fn send(&mut self, ctx: &mut Ctx<'_>, message: u32) {
+        let info = ctx.message(message);
+        let packets = packets(&self.framing, info.length);
+        self.started += 1;
+        let slot = self.outgoing.insert(Outgoing {
+            message,
+            to: info.to,
+            length: info.length,
+            started: info.started,
+            packets,
+            sequence: self.started,
+            granted: packets.min(self.config.round_trip),
+            next: 0,
+            again: BTreeSet::new(),
+            alarm: Time::NEVER,
+            ready: None,
+        });
+        ctx.set_token(message, u64::from(slot));
+        self.place(slot);
+    }
+
+    fn receive(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<BasicBody>) {
+        match packet.body.says {
+            Says::Data => self.take_data(ctx, packet),
+            Says::Grant | Says::Resend { .. } => self.take_control(ctx, &packet.body),
+        }
+    }
+
+    fn timeout(&mut self, ctx: &mut Ctx<'_>) {
+        let later = ctx.now + self.config.resend_ns;
+        while let Some(slot) = self.receiver_alarms.due(ctx.now) {
+            let Some(incoming) = self.incoming.get_mut(slot) else { return };
+            self.resends += 1;
+            self.control.push_back((incoming.from, incoming.missing()));
+            self.receiver_alarms.set(slot, &mut incoming.alarm, later);
+        }
+        while let Some(slot) = self.sender_alarms.due(ctx.now) {
+            let Some(out) = self.outgoing.get_mut(slot) else { return };
+            out.again.insert(0);
+            self.sender_alarms.set(slot, &mut out.alarm, Time::NEVER);
+            self.place(slot);
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        let alarms = [self.sender_alarms.first(), self.receiver_alarms.first()];
+        alarms.into_iter().flatten().min()
+    }
+
+    fn transmit(&mut self, ctx: &mut Ctx<'_>, body: &mut BasicBody) -> Option<PacketInfo> {
+        if let Some((to, control)) = self.control.pop_front() {
+            *body = control;
+            return Some(PacketInfo::new(ctx.host, to, ACK_BYTES, 0));
+        }
+        let slot = self.ready.first()?.1;
+        let out = self.outgoing.get_mut(slot)?;
+        let index = out.again.pop_first().unwrap_or_else(|| {
+            out.next += 1;
+            out.next - 1
+        });
+        *body = BasicBody { says: Says::Data, message: out.message, started: out.started, index };
+        let wire_len = self.framing.header + payload(&self.framing, out.length, index);
+        let info = PacketInfo::new(ctx.host, out.to, wire_len, 0);
+        let rests = if out.can_send() { Time::NEVER } else { ctx.now + self.config.resend_ns };
+        self.sender_alarms.set(slot, &mut out.alarm, rests);
+        self.place(slot);
+        Some(info)
+    }
+
+    fn delivered(&mut self, ctx: &mut Ctx<'_>, message: u32) {
+        let slot = ctx.message(message).token as u32;
+        if let Some(mut out) = self.outgoing.remove(slot) {
+            self.sender_alarms.set(slot, &mut out.alarm, Time::NEVER);
+            if let Some(place) = out.ready {
+                self.ready.remove(&(place, slot));
+            }
+        }
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&str, u64)) {
+        count("grants_sent", self.grants);
+        count("resends_sent", self.resends);
+    }
+}
