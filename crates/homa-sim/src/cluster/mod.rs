@@ -66,6 +66,8 @@ pub struct ClusterConfig {
     pub traffic: Traffic,
     /// Packets as the least time of a message is computed with, and the load; the same for all transports.
     pub framing: Framing,
+    /// Whether every host begins with a byte to every other, so that what peers learn of each other once is not measured.
+    pub acquaint: bool,
     /// Messages that start before are not measured.
     pub warm_up_ns: u64,
     /// For how long messages start that are measured. Others go on starting until these have arrived.
@@ -150,8 +152,19 @@ impl<T: Transport> Cluster<T> {
         };
         cluster.arrivals.start(&mut cluster.fabric.queue);
         let measured_from = Time::from_ns(cluster.config.warm_up_ns);
+        if cluster.config.acquaint {
+            cluster.acquaint();
+        }
         cluster.fabric.queue.push(measured_from, Event::Host(HostEvent::Sample));
         cluster
+    }
+
+    /// In turns, so that no host gets two at a time.
+    fn acquaint(&mut self) {
+        let hosts = self.hosts.len() as u32;
+        for (step, from) in (1..hosts).flat_map(|step| (0..hosts).map(move |from| (step, from))) {
+            self.start_one(from, (from + step) % hosts, 1, false);
+        }
     }
 
     /// The time.
@@ -249,17 +262,14 @@ impl<T: Transport> Cluster<T> {
     }
 
     fn start(&mut self, from: u32, to: u32, length: u32) {
-        let now = self.fabric.now;
-        let is_measured = self.account.started(now);
-        let message = self.fabric.shared.start(Message {
-            from,
-            to,
-            length,
-            started: now,
-            is_measured,
-            token: 0,
-            receiver_token: None,
-        });
+        let is_measured = self.account.started(self.fabric.now);
+        self.start_one(from, to, length, is_measured);
+    }
+
+    fn start_one(&mut self, from: u32, to: u32, length: u32, is_measured: bool) {
+        let started = self.fabric.now;
+        let message = Message { from, to, length, started, is_measured, token: 0, receiver_token: None };
+        let message = self.fabric.shared.start(message);
         self.with_host(from, |transport, ctx| transport.send(ctx, message));
     }
 

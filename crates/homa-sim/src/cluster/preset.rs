@@ -51,6 +51,7 @@ impl ClusterConfig {
             workload,
             traffic: Traffic::Uniform { load },
             framing: Framing { payload: PACKET - DATA_HEADER_LEN as u32, header: DATA_HEADER_LEN as u32 },
+            acquaint: true,
             warm_up_ns: 10 * MS,
             duration_ns: 50 * MS,
             drain_ns: 200 * MS,
