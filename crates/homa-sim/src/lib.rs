@@ -60,6 +60,6 @@ pub use run::{Report, Simulation, SimulationConfig};
 pub use swarm::{SwarmOptions, SwarmReport, swarm};
 pub use topology::{LeafSpine, Spread, Topology};
 pub use transport::{
-    Basic, BasicConfig, Ctx, Homa, HomaConfig, OracleConfig, Pfabric, PfabricConfig, SenderOrder, Transport,
-    TransportConfig,
+    Acked, Basic, BasicConfig, Congestion, Ctx, Cubic, Dctcp, Homa, HomaConfig, MarkedShare, OracleConfig,
+    Pfabric, PfabricConfig, SenderOrder, Stream, Tcp, TcpConfig, Transport, TransportConfig,
 };

@@ -16,6 +16,16 @@ pub enum Topology {
     LeafSpine(LeafSpine),
 }
 
+impl Topology {
+    /// The same with packets spread in another way, where there is a choice.
+    pub(crate) fn with_spread(self, spread: Option<Spread>) -> Topology {
+        match (self, spread) {
+            (Topology::LeafSpine(net), Some(spread)) => Topology::LeafSpine(LeafSpine { spread, ..net }),
+            _ => self,
+        }
+    }
+}
+
 /// Racks of hosts under spine switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafSpine {

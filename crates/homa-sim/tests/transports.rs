@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use homa_proto::MS;
 use homa_sim::{
-    BasicConfig, ClusterConfig, ClusterReport, PfabricConfig, SenderOrder, Topology, Traffic, TransportConfig,
+    BasicConfig, ClusterConfig, ClusterReport, PfabricConfig, SenderOrder, TcpConfig, Topology, Traffic,
+    TransportConfig,
 };
 use homa_workload::Workload;
 
@@ -120,6 +121,13 @@ fn worst_p99_up_to(report: &ClusterReport, max_bytes: u32) -> f64 {
     short.map(|bin| bin.slowdown_p99).fold(0.0, f64::max)
 }
 
+/// Mean slowdown of the messages up to the end of a bin.
+fn mean_up_to(report: &ClusterReport, max_bytes: u32) -> f64 {
+    let short: Vec<_> = report.bins.iter().filter(|bin| bin.max_bytes <= max_bytes).collect();
+    let sum: f64 = short.iter().map(|bin| bin.slowdown_mean * bin.count as f64).sum();
+    sum / short.iter().map(|bin| bin.count as f64).sum::<f64>()
+}
+
 #[test]
 fn pfabric_drops_packets_of_long_messages_and_short_ones_do_not_wait() {
     let mut cluster = cluster(Workload::named("w4").unwrap(), 0.8);
@@ -174,4 +182,45 @@ fn basic_queues_more_than_homa_and_fifo_keeps_short_messages_behind_long_ones() 
     let fifo = run_with(&fifo, &cluster);
     assert!(p99(&fifo) > 5.0 * p99(&basic), "{} {}", p99(&fifo), p99(&basic));
     assert_eq!(basic.bytes_by_priority[1..], [0; 7]);
+}
+
+/// A message waits for all that its host sent to the same host before it, and with more connections for less.
+#[test]
+fn short_messages_of_tcp_wait_behind_long_ones_of_their_connection() {
+    let mut cluster = cluster(Workload::named("w4").unwrap(), 0.5);
+    cluster.duration_ns = 8 * MS;
+    let mean = |connections| {
+        let tcp = TcpConfig { connections, ..TcpConfig::for_cluster(&cluster) };
+        let report = run_with(&TransportConfig::Tcp(tcp), &cluster);
+        assert_all_delivered(&report);
+        mean_up_to(&report, 1_000)
+    };
+    let (one, many) = (mean(1), mean(16));
+    assert!(one > 3.0 * many, "{one} {many}");
+    assert!(one > 20.0 * mean_up_to(&run("homa", &cluster), 1_000), "{one}");
+}
+
+#[test]
+fn queues_of_dctcp_are_shorter_than_those_of_tcp() {
+    let mut cluster = cluster(Workload::named("w5").unwrap(), 0.6);
+    cluster.duration_ns = 20 * MS;
+    let (tcp, dctcp) = (run("tcp", &cluster), run("dctcp", &cluster));
+    assert_all_delivered(&tcp);
+    assert_all_delivered(&dctcp);
+    assert!(tcp.dropped > 0 && dctcp.dropped < tcp.dropped, "{} {}", tcp.dropped, dctcp.dropped);
+    let mean = |report: &ClusterReport| report.edge_queue.mean_bytes;
+    assert!(mean(&dctcp) < 0.7 * mean(&tcp), "{} {}", mean(&dctcp), mean(&tcp));
+    assert!(dctcp.slowdown_mean < tcp.slowdown_mean);
+}
+
+/// A loss in the middle of a long message costs a round trip, not a timeout.
+#[test]
+fn tcp_sends_again_what_three_later_packets_passed() {
+    let mut cluster = cluster(Workload::fixed(500_000).unwrap(), 0.1);
+    (cluster.loss, cluster.duration_ns) = (0.002, 20 * MS);
+    let report = run("tcp", &cluster);
+    assert_all_delivered(&report);
+    let count = |name: &str| report.transport_counts[name];
+    assert!(count("recoveries") > 5 * count("timeouts"), "{:?}", report.transport_counts);
+    assert!(count("retransmits") <= report.lost + report.dropped, "{report:?}");
 }

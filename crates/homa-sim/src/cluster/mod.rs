@@ -128,7 +128,7 @@ impl<T: Transport> Cluster<T> {
         let fabric = FabricConfig {
             seed: config.seed,
             hosts: config.hosts,
-            topology: config.topology,
+            topology: config.topology.with_spread(T::spread()),
             link: config.link,
             switch: T::switch(transport, &config),
             nic: config.nic,

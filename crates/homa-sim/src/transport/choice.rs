@@ -2,7 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use super::{Basic, BasicConfig, Homa, HomaConfig, OracleConfig, Pfabric, PfabricConfig, Transport};
+use super::{
+    Basic, BasicConfig, Dctcp, Homa, HomaConfig, OracleConfig, Pfabric, PfabricConfig, Tcp, TcpConfig,
+    Transport,
+};
 use crate::cluster::{Cluster, ClusterConfig, ClusterReport, FluidCluster, Progress};
 
 /// A transport with its settings: what [`TransportConfig::run`] runs.
@@ -13,6 +16,10 @@ pub enum TransportConfig {
     Homa(HomaConfig),
     /// RAMCloud's BasicTransport.
     Basic(BasicConfig),
+    /// TCP with CUBIC.
+    Tcp(TcpConfig),
+    /// DCTCP.
+    Dctcp(TcpConfig),
     /// pFabric.
     Pfabric(PfabricConfig),
     /// The ideal schedule, without packets.
@@ -24,13 +31,16 @@ const STEP_NS: u64 = 100_000;
 
 impl TransportConfig {
     /// The names of all transports, in the order in which tables show them.
-    pub const NAMES: &[&str] = &[Homa::NAME, Basic::NAME, Pfabric::NAME, FluidCluster::NAME];
+    pub const NAMES: &[&str] =
+        &[Homa::NAME, Basic::NAME, Tcp::NAME, Dctcp::NAME, Pfabric::NAME, FluidCluster::NAME];
 
     /// The transport of this name with its defaults for a network and load; `None`: there is none of this name.
     pub fn named(name: &str, cluster: &ClusterConfig) -> Option<TransportConfig> {
         match name {
             Homa::NAME => Some(TransportConfig::Homa(HomaConfig::sigcomm18(cluster))),
             Basic::NAME => Some(TransportConfig::Basic(BasicConfig::for_cluster(cluster))),
+            Tcp::NAME => Some(TransportConfig::Tcp(TcpConfig::for_cluster(cluster))),
+            Dctcp::NAME => Some(TransportConfig::Dctcp(TcpConfig::dctcp(cluster))),
             Pfabric::NAME => Some(TransportConfig::Pfabric(PfabricConfig::for_cluster(cluster))),
             FluidCluster::NAME => Some(TransportConfig::Oracle(OracleConfig::default())),
             _ => None,
@@ -42,6 +52,8 @@ impl TransportConfig {
         match self {
             TransportConfig::Homa(_) => Homa::NAME,
             TransportConfig::Basic(_) => Basic::NAME,
+            TransportConfig::Tcp(_) => Tcp::NAME,
+            TransportConfig::Dctcp(_) => Dctcp::NAME,
             TransportConfig::Pfabric(_) => Pfabric::NAME,
             TransportConfig::Oracle(_) => FluidCluster::NAME,
         }
@@ -61,6 +73,8 @@ impl TransportConfig {
         match self {
             TransportConfig::Homa(config) => run::<Homa>(cluster, config, progress),
             TransportConfig::Basic(config) => run::<Basic>(cluster, config, progress),
+            TransportConfig::Tcp(config) => run::<Tcp>(cluster, config, progress),
+            TransportConfig::Dctcp(config) => run::<Dctcp>(cluster, config, progress),
             TransportConfig::Pfabric(config) => run::<Pfabric>(cluster, config, progress),
             TransportConfig::Oracle(config) => {
                 let mut cluster = FluidCluster::new(cluster, *config);

@@ -2,23 +2,30 @@
 
 mod basic;
 mod choice;
+mod dctcp;
 mod homa;
 mod oracle;
 mod parts;
 mod pfabric;
+mod stream;
+mod tcp;
 
 pub use basic::{Basic, BasicConfig, SenderOrder};
 pub use choice::TransportConfig;
+pub use dctcp::{Dctcp, MarkedShare};
 pub use homa::{Homa, HomaConfig};
 pub use oracle::OracleConfig;
 pub(crate) use oracle::Schedule;
 pub use pfabric::{Pfabric, PfabricConfig};
+pub use stream::{Acked, Congestion, Stream, TcpConfig};
+pub use tcp::{Cubic, Tcp};
 
 use homa_proto::Time;
 
 use crate::cluster::{ClusterConfig, Message, Messages};
 use crate::fabric::SwitchConfig;
 use crate::packet::{Body, Packet, PacketInfo};
+use crate::topology::Spread;
 
 /// A host's end of a transport for one-way messages.
 ///
@@ -36,6 +43,11 @@ pub trait Transport: Sized {
     fn switch(config: &Self::Config, cluster: &ClusterConfig) -> SwitchConfig {
         let _ = config;
         cluster.switch
+    }
+
+    /// How packets must be spread over the spines for it; `None`: as the topology says.
+    fn spread() -> Option<Spread> {
+        None
     }
 
     /// The transport of a host.

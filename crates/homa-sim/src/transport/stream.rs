@@ -1,0 +1,609 @@
+//! Streams of packets over lasting connections: what TCP and DCTCP have in common.
+//!
+//! Between two hosts are one or more connections that exist from the beginning. A message goes onto the one with the fewest packets before
+//! it, and there it waits for all that went onto it earlier, as in an RPC system over TCP; what arrives out of order waits for what is
+//! missing. Messages share no packets. The connections of a host take turns at its card.
+//!
+//! Every packet is acknowledged at once, with how far the stream is whole, the stretch around the packet, and when it was sent. Three packets
+//! acknowledged beyond one that is not mean its loss (RFC 6675); one that was sent again waits for the timeout (RFC 6298). Neither tail
+//! loss probes nor retransmission by time are there, and no handshakes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use homa_proto::{MS, Time};
+
+use super::parts::{ACK_BYTES, Alarms, packets, payload};
+use super::{Ctx, Transport};
+use crate::cluster::{ClusterConfig, Framing};
+use crate::fabric::{Buffer, SwitchConfig};
+use crate::link::Discipline;
+use crate::packet::{Body, Packet, PacketInfo};
+use crate::payload::mix;
+use crate::topology::Spread;
+
+/// Settings of TCP and of DCTCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpConfig {
+    /// Connections from each host to each other, at least 1.
+    pub connections: u32,
+    /// Packets that a connection may have under way at first, at least 1.
+    pub initial_window: u32,
+    /// And at most: the receiver's buffer.
+    pub max_window: u32,
+    /// Least time after which what is not acknowledged counts as lost.
+    pub min_timeout_ns: u64,
+    /// Whether a connection that was idle for that long starts with the initial window again (RFC 5681).
+    pub restarts_when_idle: bool,
+    /// Bytes of each port's queue, with overhead; `None`: as the cluster has it.
+    pub port_bytes: Option<u64>,
+    /// Bytes in the queue before a host's link from which on packets are marked.
+    pub mark_above_bytes: Option<u64>,
+}
+
+/// Rate for which published thresholds are meant.
+const TEN_GBPS: u64 = 10_000_000_000;
+/// Full packets in the queue of a 10 Gbit/s port with which the pFabric paper ran TCP and DCTCP.
+const PORT_PACKETS: u64 = 150;
+/// Full packets from which on a 10 Gbit/s port marks, by the DCTCP paper.
+const MARK_PACKETS: u64 = 65;
+
+impl TcpConfig {
+    /// TCP with CUBIC, with a connection to each host and the settings of Linux, except for its least timeout: Linux's 200 ms would be
+    /// a message's whole story in a datacentre, and experiments there run with 10 ms since the paper of DCTCP.
+    ///
+    /// The window is at most about 6 MB, Linux's largest receive buffer. Where the ports of a cluster have a buffer each, it is at most
+    /// 150 packets at 10 Gbit/s, and in proportion at other rates: TCP fills what it is given, and "never full" would be a queue of seconds.
+    pub fn for_cluster(cluster: &ClusterConfig) -> TcpConfig {
+        let own_buffers = cluster.switch.buffer == Buffer::PerPort;
+        let port_bytes = cluster.link.queue_bytes.min(scaled_packets(cluster, PORT_PACKETS));
+        TcpConfig {
+            connections: 1,
+            initial_window: 10,
+            max_window: 4_096,
+            min_timeout_ns: 10 * MS,
+            restarts_when_idle: true,
+            port_bytes: own_buffers.then_some(port_bytes),
+            mark_above_bytes: None,
+        }
+    }
+
+    /// DCTCP: the same, with marks from 65 packets on at 10 Gbit/s, and in proportion at other rates.
+    pub fn dctcp(cluster: &ClusterConfig) -> TcpConfig {
+        let mark_above_bytes = Some(scaled_packets(cluster, MARK_PACKETS));
+        TcpConfig { mark_above_bytes, ..TcpConfig::for_cluster(cluster) }
+    }
+}
+
+/// Bytes of so many full packets, in proportion to the rate of the hosts' links.
+fn scaled_packets(cluster: &ClusterConfig, packets: u64) -> u64 {
+    let packet = cluster.framing.payload + cluster.framing.header + cluster.link.overhead_bytes;
+    let bytes = u128::from(packets * u64::from(packet)) * u128::from(cluster.link.rate_bps);
+    (bytes / u128::from(TEN_GBPS)) as u64
+}
+
+/// What an acknowledgement tells of the way.
+#[derive(Clone, Copy, Debug)]
+pub struct Acked {
+    /// The time.
+    pub now: Time,
+    /// Packets that it is the first to acknowledge.
+    pub packets: u32,
+    /// Whether the packet that it answers was marked.
+    pub is_marked: bool,
+    /// Whether the window was what kept the sender from sending more, and nothing was lost lately: else it must not grow.
+    pub may_grow: bool,
+    /// First packet of the stream that is not acknowledged.
+    pub first: u64,
+    /// The next packet that has never been sent.
+    pub next: u64,
+    /// Smoothed round-trip time in nanoseconds.
+    pub round_ns: u64,
+}
+
+/// How many packets a connection may have under way.
+pub trait Congestion: Sized {
+    /// Name of the transport that it makes.
+    const NAME: &'static str;
+
+    /// A window of so many packets, that doubles in a round trip.
+    fn new(window: f64) -> Self;
+
+    /// Packets.
+    fn window(&self) -> f64;
+
+    /// Whether it doubles in a round trip.
+    fn is_doubling(&self) -> bool;
+
+    /// Packets have arrived.
+    fn acknowledged(&mut self, acked: &Acked);
+
+    /// A packet was lost, for the first time in a window.
+    fn lost(&mut self, now: Time);
+
+    /// Nothing came through for a timeout.
+    fn timed_out(&mut self, now: Time);
+
+    /// The connection was idle for a timeout, and starts with so many packets at most.
+    fn idled(&mut self, window: f64);
+}
+
+/// What a packet of a stream says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StreamBody {
+    is_ack: bool,
+    /// Which of the connections between two hosts.
+    connection: u32,
+    /// Of the packet; of an acknowledgement: up to where, exclusive, the stream is whole.
+    sequence: u64,
+    /// Stretch around the packet that is acknowledged.
+    block: (u64, u64),
+    /// The message that ends with this packet.
+    ends: Option<u32>,
+    sent_at: Time,
+    is_marked: bool,
+}
+
+impl Body for StreamBody {
+    fn copy_from(&mut self, other: &Self) {
+        *self = *other;
+    }
+}
+
+/// What is known of a packet that was sent and is not before the first that is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Sent,
+    SentAgain,
+    Arrived,
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    message: u32,
+    length: u32,
+    first: u64,
+}
+
+#[derive(Debug)]
+struct Sender<C> {
+    to: u32,
+    connection: u32,
+    congestion: C,
+    queue: VecDeque<Queued>,
+    /// The first packet that is not acknowledged, the next that has not been sent, the end of what there is to send.
+    first: u64,
+    next: u64,
+    end: u64,
+    /// From `first` to `next`.
+    states: VecDeque<State>,
+    lost: BTreeSet<u64>,
+    under_way: u32,
+    /// Packets before have been looked at for losses.
+    judged: u64,
+    /// A loss before this packet is no news.
+    recovers_until: u64,
+    is_recovering: bool,
+    round_ns: u64,
+    deviation_ns: u64,
+    backoff: u32,
+    last_sent: Time,
+    alarm: Time,
+    is_ready: bool,
+}
+
+/// Packets acknowledged beyond one that is not, from which on it counts as lost.
+const DUPLICATES: u64 = 3;
+/// Times that the timeout doubles at most.
+const MAX_BACKOFF: u32 = 6;
+
+impl<C: Congestion> Sender<C> {
+    fn new(config: &TcpConfig, to: u32, connection: u32) -> Sender<C> {
+        Sender {
+            to,
+            connection,
+            congestion: C::new(f64::from(config.initial_window.max(1))),
+            queue: VecDeque::new(),
+            first: 0,
+            next: 0,
+            end: 0,
+            states: VecDeque::new(),
+            lost: BTreeSet::new(),
+            under_way: 0,
+            judged: 0,
+            recovers_until: 0,
+            is_recovering: false,
+            round_ns: 0,
+            deviation_ns: 0,
+            backoff: 0,
+            last_sent: Time::ZERO,
+            alarm: Time::NEVER,
+            is_ready: false,
+        }
+    }
+
+    fn timeout_ns(&self, config: &TcpConfig) -> u64 {
+        (self.round_ns + 4 * self.deviation_ns).max(config.min_timeout_ns) << self.backoff
+    }
+
+    fn window(&self, config: &TcpConfig) -> f64 {
+        self.congestion.window().min(f64::from(config.max_window)).max(1.0)
+    }
+
+    fn can_send(&self, config: &TcpConfig) -> bool {
+        let has_something = !self.lost.is_empty() || self.next < self.end;
+        has_something && f64::from(self.under_way) + 1.0 <= self.window(config)
+    }
+
+    /// The next packet to send, and whether it is sent again.
+    fn take(&mut self) -> (u64, bool) {
+        self.under_way += 1;
+        if let Some(lost) = self.lost.pop_first() {
+            self.states[(lost - self.first) as usize] = State::SentAgain;
+            return (lost, true);
+        }
+        self.states.push_back(State::Sent);
+        self.next += 1;
+        (self.next - 1, false)
+    }
+
+    /// The message of a packet, and the packet's index in it.
+    fn part(&self, sequence: u64) -> (Queued, u32) {
+        let after = self.queue.partition_point(|queued| queued.first <= sequence);
+        let queued = self.queue[after - 1];
+        (queued, (sequence - queued.first) as u32)
+    }
+
+    /// A packet has arrived; whether that was not known.
+    fn arrived(&mut self, sequence: u64) -> bool {
+        let state = &mut self.states[(sequence - self.first) as usize];
+        match std::mem::replace(state, State::Arrived) {
+            State::Arrived => return false,
+            State::Lost => {
+                self.lost.remove(&sequence);
+            }
+            State::Sent | State::SentAgain => self.under_way -= 1,
+        }
+        true
+    }
+
+    /// Notes what an acknowledgement says; how many packets it is the first to tell of.
+    fn acknowledged(&mut self, body: &StreamBody) -> u32 {
+        let whole = body.sequence.clamp(self.first, self.next);
+        let (from, to) = (body.block.0.clamp(whole, self.next), body.block.1.clamp(whole, self.next));
+        let mut packets = 0;
+        for sequence in (self.first..whole).chain(from..to) {
+            packets += u32::from(self.arrived(sequence));
+        }
+        self.states.drain(..(whole - self.first) as usize);
+        self.first = whole;
+        while self.queue.get(1).is_some_and(|second| second.first <= whole) || self.is_sent_whole() {
+            self.queue.pop_front();
+        }
+        self.judge(to.max(whole));
+        packets
+    }
+
+    /// Whether nothing of what is queued is unacknowledged.
+    fn is_sent_whole(&self) -> bool {
+        !self.queue.is_empty() && self.first == self.end
+    }
+
+    /// Declares packets lost that enough later ones have passed, of which the last is before `passed`.
+    fn judge(&mut self, passed: u64) {
+        let from = self.judged.max(self.first);
+        for sequence in from..passed.saturating_sub(DUPLICATES) {
+            let state = &mut self.states[(sequence - self.first) as usize];
+            if *state == State::Sent {
+                *state = State::Lost;
+                self.lost.insert(sequence);
+                self.under_way -= 1;
+            }
+            self.judged = sequence + 1;
+        }
+    }
+
+    fn timed_out(&mut self, now: Time) {
+        for (index, state) in self.states.iter_mut().enumerate() {
+            if *state != State::Arrived {
+                *state = State::Lost;
+                self.lost.insert(self.first + index as u64);
+            }
+        }
+        self.under_way = 0;
+        self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
+        self.recovers_until = self.next;
+        self.is_recovering = false;
+        self.congestion.timed_out(now);
+    }
+
+    fn measure(&mut self, round_ns: u64) {
+        if self.round_ns == 0 {
+            (self.round_ns, self.deviation_ns) = (round_ns, round_ns / 2);
+        } else {
+            self.deviation_ns = (3 * self.deviation_ns + self.round_ns.abs_diff(round_ns)) / 4;
+            self.round_ns = (7 * self.round_ns + round_ns) / 8;
+        }
+    }
+}
+
+/// The receiving end of a connection.
+#[derive(Debug, Default)]
+struct Receiver {
+    /// Up to where, exclusive, the stream is whole.
+    whole: u64,
+    /// Stretches beyond, by their first packet, with their ends.
+    beyond: BTreeMap<u64, u64>,
+    /// Messages that end there.
+    ends: BTreeMap<u64, u32>,
+}
+
+impl Receiver {
+    /// Notes a packet; the stretch around it, if that is beyond what is whole.
+    fn take(&mut self, sequence: u64) -> (u64, u64) {
+        if sequence < self.whole {
+            return (0, 0);
+        }
+        let (mut from, mut to) = (sequence, sequence + 1);
+        let before = self.beyond.range(..=sequence).next_back();
+        if let Some((&start, &end)) = before.filter(|before| *before.1 >= sequence) {
+            (from, to) = (start, end.max(to));
+        }
+        if let Some(end) = self.beyond.remove(&to) {
+            to = end;
+        }
+        self.beyond.insert(from, to);
+        if from == self.whole {
+            self.beyond.remove(&from);
+            self.whole = to;
+            return (0, 0);
+        }
+        (from, to)
+    }
+}
+
+/// A host's end of a transport that makes streams.
+#[derive(Debug)]
+pub struct Stream<C> {
+    config: TcpConfig,
+    framing: Framing,
+    /// By the other host and the connection.
+    senders: BTreeMap<(u32, u32), u32>,
+    receivers: BTreeMap<(u32, u32), Receiver>,
+    connections: Vec<Sender<C>>,
+    ready: VecDeque<u32>,
+    alarms: Alarms,
+    acks: VecDeque<(u32, StreamBody)>,
+    timeouts: u64,
+    resent: u64,
+    recoveries: u64,
+}
+
+impl<C: Congestion> Stream<C> {
+    /// The connection to a host that has least to send.
+    fn choose(&mut self, to: u32) -> u32 {
+        let count = self.config.connections.max(1);
+        let waits = |slot: u32| {
+            let sender = &self.connections[slot as usize];
+            sender.end - sender.first
+        };
+        let all = (0..count).map(|connection| {
+            let slot = self.senders.get(&(to, connection)).copied();
+            (slot.map_or(0, waits), connection, slot)
+        });
+        let Some((_, connection, slot)) = all.min_by_key(|&(waits, connection, _)| (waits, connection))
+        else {
+            unreachable!("there is at least one connection")
+        };
+        slot.unwrap_or_else(|| {
+            let slot = self.connections.len() as u32;
+            self.connections.push(Sender::new(&self.config, to, connection));
+            self.senders.insert((to, connection), slot);
+            slot
+        })
+    }
+
+    /// Puts a connection into the turn if it can send.
+    fn place(&mut self, slot: u32) {
+        let sender = &mut self.connections[slot as usize];
+        if !sender.is_ready && sender.can_send(&self.config) {
+            sender.is_ready = true;
+            self.ready.push_back(slot);
+        }
+    }
+
+    /// Takes the connection whose turn it is out of the turn.
+    fn next_in_turn(&mut self) -> Option<u32> {
+        loop {
+            let slot = self.ready.pop_front()?;
+            let sender = &mut self.connections[slot as usize];
+            sender.is_ready = false;
+            // A loss may have shut its window since.
+            if sender.can_send(&self.config) {
+                return Some(slot);
+            }
+        }
+    }
+
+    fn take_ack(&mut self, now: Time, from: u32, body: &StreamBody) {
+        let Some(&slot) = self.senders.get(&(from, body.connection)) else { return };
+        let sender = &mut self.connections[slot as usize];
+        sender.measure(now.since(body.sent_at));
+        let (before, first) = (sender.under_way, sender.first);
+        let losses = sender.lost.len();
+        let packets = sender.acknowledged(body);
+        let is_limited = match sender.congestion.is_doubling() {
+            true => 2.0 * f64::from(before) >= sender.congestion.window(),
+            false => f64::from(before) + 1.0 > sender.congestion.window(),
+        };
+        if sender.first >= sender.recovers_until {
+            sender.is_recovering = false;
+        }
+        if sender.lost.len() > losses && sender.first >= sender.recovers_until {
+            sender.congestion.lost(now);
+            (sender.recovers_until, sender.is_recovering) = (sender.next, true);
+            self.recoveries += 1;
+        }
+        sender.congestion.acknowledged(&Acked {
+            now,
+            packets,
+            is_marked: body.is_marked,
+            may_grow: is_limited && !sender.is_recovering,
+            first: sender.first,
+            next: sender.next,
+            round_ns: sender.round_ns,
+        });
+        if sender.first > first {
+            sender.backoff = 0;
+            let waits = sender.first < sender.next;
+            let at = if waits { now + sender.timeout_ns(&self.config) } else { Time::NEVER };
+            self.alarms.set(slot, &mut sender.alarm, at);
+        }
+        self.place(slot);
+    }
+
+    fn take_data(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<StreamBody>) {
+        let body = packet.body;
+        let receiver = self.receivers.entry((packet.info.from, body.connection)).or_default();
+        let is_new = body.sequence >= receiver.whole;
+        let block = receiver.take(body.sequence);
+        if let Some(message) = body.ends.filter(|_| is_new) {
+            receiver.ends.insert(body.sequence, message);
+        }
+        while let Some(entry) = receiver.ends.first_entry().filter(|entry| *entry.key() < receiver.whole) {
+            ctx.deliver(entry.remove());
+        }
+        let answer = StreamBody {
+            is_ack: true,
+            sequence: receiver.whole,
+            block,
+            is_marked: packet.info.marked,
+            ends: None,
+            ..body
+        };
+        self.acks.push_back((packet.info.from, answer));
+    }
+}
+
+/// Equal for all packets of a connection in one direction.
+fn flow(from: u32, to: u32, connection: u32) -> u32 {
+    mix(mix(u64::from(from) << 32 | u64::from(to)) ^ u64::from(connection)) as u32
+}
+
+impl<C: Congestion> Transport for Stream<C> {
+    const NAME: &'static str = C::NAME;
+    type Body = StreamBody;
+    type Config = TcpConfig;
+
+    /// One queue to a port; a connection keeps to one way, as what overtakes would count as lost.
+    fn switch(config: &TcpConfig, cluster: &ClusterConfig) -> SwitchConfig {
+        SwitchConfig {
+            discipline: Discipline::Fifo,
+            buffer: config.port_bytes.map_or(cluster.switch.buffer, |bytes| Buffer::Ports { bytes }),
+            mark_above_bytes: config.mark_above_bytes,
+            ..cluster.switch
+        }
+    }
+
+    fn spread() -> Option<Spread> {
+        Some(Spread::Flows)
+    }
+
+    fn new(config: &TcpConfig, _host: u32, cluster: &ClusterConfig) -> Stream<C> {
+        Stream {
+            config: *config,
+            framing: cluster.framing,
+            senders: BTreeMap::new(),
+            receivers: BTreeMap::new(),
+            connections: Vec::new(),
+            ready: VecDeque::new(),
+            alarms: Alarms::default(),
+            acks: VecDeque::new(),
+            timeouts: 0,
+            resent: 0,
+            recoveries: 0,
+        }
+    }
+
+    fn send(&mut self, ctx: &mut Ctx<'_>, message: u32) {
+        let info = ctx.message(message);
+        let slot = self.choose(info.to);
+        let sender = &mut self.connections[slot as usize];
+        let idle_ns = ctx.now.since(sender.last_sent);
+        let is_idle = sender.first == sender.end && idle_ns > sender.timeout_ns(&self.config);
+        if is_idle && self.config.restarts_when_idle {
+            sender.congestion.idled(f64::from(self.config.initial_window.max(1)));
+        }
+        sender.queue.push_back(Queued { message, length: info.length, first: sender.end });
+        sender.end += u64::from(packets(&self.framing, info.length));
+        self.place(slot);
+    }
+
+    fn receive(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<StreamBody>) {
+        if packet.body.is_ack {
+            self.take_ack(ctx.now, packet.info.from, &packet.body);
+        } else {
+            self.take_data(ctx, packet);
+        }
+    }
+
+    fn timeout(&mut self, ctx: &mut Ctx<'_>) {
+        while let Some(slot) = self.alarms.due(ctx.now) {
+            let sender = &mut self.connections[slot as usize];
+            sender.timed_out(ctx.now);
+            self.timeouts += 1;
+            let at = ctx.now + sender.timeout_ns(&self.config);
+            self.alarms.set(slot, &mut sender.alarm, at);
+            self.place(slot);
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.alarms.first()
+    }
+
+    fn transmit(&mut self, ctx: &mut Ctx<'_>, body: &mut StreamBody) -> Option<PacketInfo> {
+        if let Some((to, ack)) = self.acks.pop_front() {
+            *body = ack;
+            let block_bytes = if ack.block == (0, 0) { 0 } else { SACK_BYTES };
+            let info = PacketInfo::new(ctx.host, to, ACK_BYTES + block_bytes, 0);
+            return Some(PacketInfo { flow: flow(ctx.host, to, ack.connection), ..info });
+        }
+        let slot = self.next_in_turn()?;
+        let sender = &mut self.connections[slot as usize];
+        let (sequence, is_again) = sender.take();
+        self.resent += u64::from(is_again);
+        let (queued, index) = sender.part(sequence);
+        let is_last = index + 1 == packets(&self.framing, queued.length);
+        *body = StreamBody {
+            connection: sender.connection,
+            sequence,
+            ends: is_last.then_some(queued.message),
+            sent_at: ctx.now,
+            ..StreamBody::default()
+        };
+        sender.last_sent = ctx.now;
+        if sender.alarm == Time::NEVER {
+            let at = ctx.now + sender.timeout_ns(&self.config);
+            self.alarms.set(slot, &mut sender.alarm, at);
+        }
+        let wire_len = self.framing.header + payload(&self.framing, queued.length, index);
+        let (to, connection) = (sender.to, sender.connection);
+        self.place(slot);
+        let info = PacketInfo::new(ctx.host, to, wire_len, 0);
+        Some(PacketInfo { flow: flow(ctx.host, to, connection), ..info })
+    }
+
+    /// A connection learns of it by its acknowledgements.
+    fn delivered(&mut self, _ctx: &mut Ctx<'_>, _message: u32) {}
+
+    fn counters(&self, count: &mut dyn FnMut(&str, u64)) {
+        count("connections", self.connections.len() as u64);
+        count("timeouts", self.timeouts);
+        count("retransmits", self.resent);
+        count("recoveries", self.recoveries);
+    }
+}
+
+/// Bytes of an option for one stretch, padded.
+const SACK_BYTES: u32 = 12;
