@@ -329,7 +329,14 @@ impl Endpoint {
     /// Does what is due: a bounded part of it, so that packets need not wait; `poll_timeout` says whether more is.
     pub fn handle_timeout(&mut self, now: Time) {
         let now = self.advance(now);
-        self.settle_acks(now);
+        if !self.acked.is_empty() {
+            self.settle_acks(now);
+            if self.poll_timeout().is_none_or(|due| due > now) {
+                // Nothing else was due: each RPC of a server comes here.
+                self.send_grants(now);
+                return;
+            }
+        }
         self.reap(now);
         let mut budget = self.config.reap_limit;
         while let Some(slot) = self.timers.pop_due(now, &mut budget) {
