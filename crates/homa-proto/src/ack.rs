@@ -64,6 +64,7 @@ impl Endpoint {
     /// An acknowledgement rode along with DATA. What it ends need not end before what the packet is about: the answer to a request
     /// would wait for the end of the request before it. It ends with the next drive call that has no packets, which is due at
     /// once, or before the packets of the next one that has.
+    #[inline(never)]
     pub(crate) fn put_off_ack(&mut self, now: Time, peer: u32, client_id: u64) {
         if self.acked.len() >= MAX_PUT_OFF {
             self.settle_acks(now);
@@ -72,7 +73,16 @@ impl Endpoint {
     }
 
     /// Ends what acknowledgements have ended that were put off.
+    #[inline]
     pub(crate) fn settle_acks(&mut self, now: Time) {
+        if !self.acked.is_empty() {
+            self.settle_some_acks(now);
+        }
+    }
+
+    /// Apart, so that a packet of a large message does not pay for it.
+    #[inline(never)]
+    fn settle_some_acks(&mut self, now: Time) {
         let mut acked = std::mem::take(&mut self.acked);
         for (peer, client_id) in acked.drain(..) {
             self.acknowledged(now, peer, client_id);
