@@ -16,7 +16,7 @@ use crate::packet::{Body, Packet, PacketInfo};
 /// Which message a sender of BasicTransport sends first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SenderOrder {
-    /// The one with the fewest packets left.
+    /// The one with the fewest bytes left.
     Srpt,
     /// The oldest.
     Fifo,
@@ -96,6 +96,12 @@ struct Outgoing {
 }
 
 impl Outgoing {
+    /// Bytes that have not been sent, and those to be sent again; as if all packets were full, but for a message of one.
+    fn remaining(&self, payload: u32) -> u64 {
+        let unsent = u64::from(self.length).saturating_sub(u64::from(self.next) * u64::from(payload));
+        unsent + self.again.len() as u64 * u64::from(payload.min(self.length))
+    }
+
     fn can_send(&self) -> bool {
         !self.again.is_empty() || self.next < self.granted
     }
@@ -147,7 +153,7 @@ impl Basic {
     fn place(&mut self, slot: u32) {
         let Some(out) = self.outgoing.get_mut(slot) else { return };
         let rank = match self.config.order {
-            SenderOrder::Srpt => u64::from(out.packets - out.next) + out.again.len() as u64,
+            SenderOrder::Srpt => out.remaining(self.framing.payload),
             SenderOrder::Fifo => out.sequence,
         };
         let place = out.can_send().then_some(rank);

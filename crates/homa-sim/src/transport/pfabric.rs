@@ -149,7 +149,7 @@ pub struct Pfabric {
     framing: Framing,
     outgoing: Slots<Outgoing>,
     incoming: Slots<PacketSet>,
-    /// By packets that are not acknowledged, then by slot.
+    /// By rank, then by slot.
     ready: BTreeSet<(u32, u32)>,
     alarms: Alarms,
     acks: VecDeque<(u32, PfabricBody)>,
@@ -161,7 +161,7 @@ impl Pfabric {
     /// Sees to a message's place among those that can send.
     fn place(&mut self, slot: u32) {
         let Some(out) = self.outgoing.get_mut(slot) else { return };
-        let place = out.can_send(&self.config).then(|| out.packets - out.acked.len());
+        let place = out.can_send(&self.config).then(|| out.rank(&self.framing));
         if place != out.ready {
             if let Some(before) = out.ready {
                 self.ready.remove(&(before, slot));
