@@ -26,7 +26,7 @@ use args::{Cli, Command};
 const UNCLEAN: u8 = 1;
 
 /// Everything else that went wrong.
-const FAILED: u8 = 2;
+pub const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

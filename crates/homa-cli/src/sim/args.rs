@@ -28,6 +28,10 @@ pub struct SimArgs {
 pub enum SimCommand {
     /// Run a load over one transport or several, side by side
     Run(Box<RunArgs>),
+    /// Run parameters by seeds over all processors, as a file or a name says; goes on where it was stopped
+    Sweep(SweepArgs),
+    /// Find the highest load that each transport sustains
+    MaxLoad(Box<MaxLoadArgs>),
     /// Print the presets, the sweeps that come with the command, transports and settings
     Presets(PresetsArgs),
 }
@@ -85,3 +89,59 @@ pub struct RunArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Example: homa sim presets")]
 pub struct PresetsArgs {}
+
+/// `homa sim sweep`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa sim sweep overcommit                         one that comes with the command: see `homa sim presets`
+  homa sim sweep mine.toml --out results --jobs 8
+
+A file has what its runs share, and lists of what is varied. Every combination is run with every seed:
+  title = \"How much to grant\"
+  seeds = [1, 2, 3]
+  [base]
+  preset = \"sigcomm18\"
+  workload = [\"w3\", \"w4\"]      # also load and transport: one or a list
+  duration = \"20ms\"
+  homa.max_incoming = 400000     # any setting of the protocol
+  [vary]
+  overcommit = [1, 2, 4, 8]      # any option of `homa sim run`
+
+Each run that ends is kept in the directory `runs` of --out, and not run again by the same version of the program: after a stop
+(ctrl-C), an error or a change of the file only what is missing is run. Remove it after a change of the program.")]
+pub struct SweepArgs {
+    /// The file, or the name of a sweep that comes with the command
+    #[arg(value_name = "FILE.toml|NAME")]
+    pub file: String,
+    /// Directory for report.html, results.json and the finished runs [default: sim- and the name of the sweep]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the JSON results to this file, too, or to standard output with `-` (the table then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+    /// Runs at the same time [default: as many as there are processors]. Results do not depend on it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}
+
+/// `homa sim max-load`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa sim max-load --workload w4 --transport homa,oracle
+  homa sim max-load --workload w2 --duration 20ms --json -
+
+Bisection in hundredths of the hosts' links, headers included. A load is sustained if every message that started in the measured time
+arrived before the drain ended, and the bytes of the messages under way did not grow from the first quarter of the measured time to the
+last by more than 3 % of what started between and, for chance, half the longest message times the root of the number of hosts.
+A load below one that is sustained is taken to be so, too. The drain is
+twice the measured time, or 20 times what the longest message takes alone if that is more. A short --duration finds too high a load.")]
+pub struct MaxLoadArgs {
+    /// What is run.
+    #[command(flatten)]
+    pub what: WhatArgs,
+    /// Write the JSON results to this file, or to standard output with `-` (the table then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}

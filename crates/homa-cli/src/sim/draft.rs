@@ -244,7 +244,6 @@ impl Plan {
         let transport = TransportConfig::named(name, &self.cluster);
         match transport.ok_or_else(|| unknown_transport(name))? {
             TransportConfig::Homa(_) => Ok(TransportConfig::Homa(self.homa.clone())),
-            #[allow(unreachable_patterns, reason = "Homa may be the only transport")]
             other => Ok(other),
         }
     }

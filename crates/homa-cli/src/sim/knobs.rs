@@ -347,6 +347,16 @@ pub const KNOBS: &[Knob] = &[
         },
         |plan| if plan.cluster.bins.is_empty() { json!(20) } else { json!(plan.cluster.bins.len()) },
     ),
+    net(
+        "acquaint",
+        "yes|no",
+        "Every host begins with a byte to every other, so that what peers learn of each other once is not measured",
+        |draft, text| {
+            draft.cluster.acquaint = word(text, &[("yes", true), ("no", false)])?;
+            Ok(())
+        },
+        |plan| json!(plan.cluster.acquaint),
+    ),
     net("sample", "TIME", "How often queues are looked at", set!(cluster.sample_ns = duration_ns), |plan| {
         json!(plan.cluster.sample_ns)
     }),
@@ -481,6 +491,11 @@ pub fn set(draft: &mut Draft, name: &str, text: &str) -> Result<(), String> {
 /// The names of all settings as a sweep has them.
 pub fn names() -> String {
     KNOBS.iter().map(Knob::key).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a setting concerns Homa alone.
+pub fn is_homas(name: &str) -> bool {
+    name.starts_with("homa.") || knob(name).is_some_and(|knob| knob.is_homas)
 }
 
 /// What everything is in the end, by name; Homa's settings only where Homa runs.
@@ -624,6 +639,7 @@ mod tests {
             ("mtu", "9000", json!(9_000)),
             ("bins", "5", json!(5)),
             ("sample", "1us", json!(1_000)),
+            ("acquaint", "no", json!(false)),
             ("unsched-bytes", "5kB", json!(5_000)),
             ("window", "6kB", json!(6_000)),
             ("overcommit", "2", json!(2)),

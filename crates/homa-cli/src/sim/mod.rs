@@ -4,11 +4,13 @@ pub mod args;
 mod draft;
 mod homa;
 mod knobs;
+mod maxload;
 mod page;
 mod plot;
 mod preset;
 mod published;
 mod run;
+mod sweep;
 mod table;
 mod units;
 mod work;
@@ -27,6 +29,8 @@ use args::{SimArgs, SimCommand};
 pub fn run(args: &SimArgs) -> Result<()> {
     match &args.command {
         SimCommand::Run(args) => run::run(args),
+        SimCommand::Sweep(args) => sweep::run(args),
+        SimCommand::MaxLoad(args) => maxload::run(args),
         SimCommand::Presets(_) => crate::output::print(presets().as_bytes()),
     }
 }
@@ -37,6 +41,11 @@ fn presets() -> String {
     // Writing to a string cannot fail.
     for preset in preset::PRESETS {
         let _ = writeln!(out, "  {:<12} {}\n  {:<12}   {}", preset.name, preset.summary, "", preset.notes);
+    }
+    out.push_str("\nSweeps (homa sim sweep NAME):\n");
+    for (name, text) in sweep::file::BUILT_IN {
+        let comment: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("# ")).collect();
+        let _ = writeln!(out, "  {name:<14} {}", comment.join(" "));
     }
     let _ = writeln!(out, "\nTransports (--transport): {}", TransportConfig::NAMES.join(", "));
     let _ = writeln!(out, "\nSettings, as options and as keys of a sweep (`_` or `-`): {}", knobs::names());

@@ -89,14 +89,14 @@ pub fn summary(setup: &Map<String, Value>) -> String {
     let text = |name: &str| setup.get(name).map_or(String::new(), knobs::short);
     let number = |name: &str| setup.get(name).and_then(Value::as_f64);
     let load = match (number("load"), number("senders")) {
-        (Some(load), _) => format!("{} % of the hosts' links", brief(load * 100.0).trim_end_matches(".0")),
-        (None, Some(senders)) => format!("{senders} messages at once to one host"),
-        (None, None) => "no load".to_owned(),
+        (Some(load), _) => format!(", {} % of the hosts' links", brief(load * 100.0).trim_end_matches(".0")),
+        (None, Some(senders)) => format!(", {senders} messages at once to one host"),
+        (None, None) => String::new(),
     };
     let rate = number("rate").map_or(String::new(), |bps| format!("{} Gbit/s", bps / 1e9));
     let time = |name: &str| number(name).map_or(String::new(), |ns| format!("{} ms", ns / 1e6));
     format!(
-        "{}, {load}; {} hosts ({}, {rate}), preset {}; {} measured after {}; seed {}",
+        "{}{load}; {} hosts ({}, {rate}), preset {}; {} measured after {}; seed {}",
         text("workload"),
         text("hosts"),
         text("topology"),

@@ -145,6 +145,17 @@ impl Outputs {
         Ok(Outputs { report, json: outputs, json_to_stdout })
     }
 
+    /// The same where there is no page: what is not asked for is only printed.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub fn json_only(json: Option<&Path>) -> Result<Outputs> {
+        match json {
+            Some(_) => Outputs::check(None, json),
+            None => Ok(Outputs { report: None, json: Vec::new(), json_to_stdout: false }),
+        }
+    }
+
     /// Prints and writes everything.
     ///
     /// # Errors

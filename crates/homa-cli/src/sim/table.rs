@@ -80,7 +80,7 @@ pub fn count(report: &ClusterReport, names: &[&str]) -> Option<u64> {
 }
 
 /// What transports call it when they ask for or send something again.
-const RESENDS: &[&str] = &["resends_sent", "resends", "retransmits", "retransmissions"];
+pub const RESENDS: &[&str] = &["resends_sent", "resends", "retransmits", "retransmissions"];
 
 /// A row of the table of totals.
 pub type TotalRow = (String, Vec<String>);

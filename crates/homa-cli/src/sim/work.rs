@@ -23,6 +23,15 @@ pub struct Bars {
 }
 
 impl Bars {
+    /// A bar for all of so many runs; it is drawn first.
+    pub fn total(&self, runs: usize) -> ProgressBar {
+        let bar = self.bars.add(ProgressBar::new(runs as u64));
+        style(&bar, "{msg:28} [{bar:30}] {pos} of {len}, {elapsed}");
+        bar.set_message("all runs");
+        bar.tick();
+        bar
+    }
+
     fn run(&self, label: &str) -> ProgressBar {
         let bar = self.bars.add(ProgressBar::new(STEPS));
         style(&bar, "{prefix:28} [{bar:30}] {percent:>3} % {msg}");

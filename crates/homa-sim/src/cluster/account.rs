@@ -14,6 +14,7 @@ pub(super) struct Account {
     routes: Routes,
     /// Measured messages that have not arrived.
     open: u64,
+    backlog: Backlog,
     measured_from: Time,
     pub(super) measured_until: Time,
     drain_ns: u64,
@@ -33,18 +34,25 @@ impl Account {
             ideal: Ideal::new(config),
             routes: Routes::new(config.topology, config.hosts),
             open: 0,
+            backlog: Backlog::new(measured_from, config.duration_ns),
             measured_from,
             measured_until: measured_from + config.duration_ns,
             drain_ns: config.drain_ns,
         }
     }
 
-    /// A message starts; whether it counts.
-    pub(super) fn started(&mut self, now: Time) -> bool {
+    /// A message of `length` bytes starts; whether it counts.
+    pub(super) fn started(&mut self, now: Time, length: u32) -> bool {
         let is_measured = (self.measured_from..self.measured_until).contains(&now);
         self.open += u64::from(is_measured);
         self.report.started += u64::from(is_measured);
+        self.report.started_bytes += u64::from(is_measured) * u64::from(length);
         is_measured
+    }
+
+    /// A message of `length` bytes is under way, whether it is part of the load or not.
+    pub(super) fn begins(&mut self, now: Time, length: u32) {
+        self.backlog.change(now, i64::from(length));
     }
 
     /// The least time of a message.
@@ -54,6 +62,7 @@ impl Account {
 
     /// A message that took so long is whole at its receiver.
     pub(super) fn delivered(&mut self, message: &Message, took_ns: u64) {
+        self.backlog.change(message.started + took_ns, -i64::from(message.length));
         if message.is_measured {
             let least_ns = self.least_ns(message);
             self.open -= 1;
@@ -81,6 +90,66 @@ impl Account {
     pub(super) fn finish(mut self, config: &ClusterConfig) -> ClusterReport {
         self.report.close(config, self.open);
         self.report.slowdowns(&self.slowdowns);
+        self.backlog.change(self.measured_until, 0);
+        [self.report.backlog_first_bytes, self.report.backlog_last_bytes] = self.backlog.means();
         self.report
+    }
+}
+
+/// Bytes of the messages under way, over the first and the last quarter of the measured time.
+struct Backlog {
+    bytes: i64,
+    since: Time,
+    quarters: [(Time, Time); 2],
+    /// Bytes times nanoseconds of each quarter.
+    areas: [f64; 2],
+}
+
+impl Backlog {
+    fn new(from: Time, duration_ns: u64) -> Backlog {
+        let (quarter_ns, until) = (duration_ns / 4, from + duration_ns);
+        let last = from + (duration_ns - quarter_ns);
+        Backlog {
+            bytes: 0,
+            since: Time::ZERO,
+            quarters: [(from, from + quarter_ns), (last, until)],
+            areas: [0.0; 2],
+        }
+    }
+
+    /// A message starts or arrives. What a schedule computes ahead may be a little out of order, and counts from the latest moment.
+    fn change(&mut self, now: Time, bytes: i64) {
+        let now = now.max(self.since);
+        for ((from, until), area) in self.quarters.iter().zip(&mut self.areas) {
+            let (begin, end) = (self.since.max(*from), now.min(*until));
+            if end > begin {
+                *area += end.since(begin) as f64 * self.bytes as f64;
+            }
+        }
+        self.since = now;
+        self.bytes += bytes;
+    }
+
+    fn means(&self) -> [f64; 2] {
+        [0, 1].map(|index| {
+            let (from, until) = self.quarters[index];
+            self.areas[index] / until.since(from).max(1) as f64
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backlog_is_a_mean_over_time() {
+        let at = Time::from_ns;
+        let mut backlog = Backlog::new(at(100), 400);
+        backlog.change(at(50), 10);
+        backlog.change(at(150), 20);
+        backlog.change(at(450), -30);
+        backlog.change(at(1_000), 5);
+        assert_eq!(backlog.means(), [20.0, 15.0]);
     }
 }

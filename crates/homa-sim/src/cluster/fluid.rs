@@ -107,7 +107,8 @@ impl FluidCluster {
     }
 
     fn start(&mut self, from: u32, to: u32, length: u32) {
-        let is_measured = self.account.started(self.now);
+        let is_measured = self.account.started(self.now, length);
+        self.account.begins(self.now, length);
         let message =
             Message { from, to, length, started: self.now, is_measured, token: 0, receiver_token: None };
         let number = self.messages.start(message);

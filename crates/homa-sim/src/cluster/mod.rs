@@ -262,12 +262,13 @@ impl<T: Transport> Cluster<T> {
     }
 
     fn start(&mut self, from: u32, to: u32, length: u32) {
-        let is_measured = self.account.started(self.fabric.now);
+        let is_measured = self.account.started(self.fabric.now, length);
         self.start_one(from, to, length, is_measured);
     }
 
     fn start_one(&mut self, from: u32, to: u32, length: u32, is_measured: bool) {
         let started = self.fabric.now;
+        self.account.begins(started, length);
         let message = Message { from, to, length, started, is_measured, token: 0, receiver_token: None };
         let message = self.fabric.shared.start(message);
         self.with_host(from, |transport, ctx| transport.send(ctx, message));

@@ -48,6 +48,12 @@ pub struct ClusterReport {
     pub duration_ns: u64,
     /// Messages that started.
     pub started: u64,
+    /// Bytes of the messages that started.
+    pub started_bytes: u64,
+    /// Bytes of all messages under way, each with its whole length, on average over the first quarter of the measured time.
+    pub backlog_first_bytes: f64,
+    /// The same over its last quarter: more than before by a good part of what started means that the load is not sustained.
+    pub backlog_last_bytes: f64,
     /// Messages that arrived.
     pub delivered: u64,
     /// Messages that had not arrived when the run ended.

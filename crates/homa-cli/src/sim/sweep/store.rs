@@ -1,0 +1,106 @@
+//! Finished runs of a sweep, a file each, so that a sweep that was stopped goes on where it was.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use homa_sim::ClusterReport;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::super::knobs;
+use super::super::run::{SCHEMA, json};
+use super::file::Run;
+use crate::output::Output;
+
+/// A finished run.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Stored {
+    schema: u32,
+    /// Version of the program.
+    version: String,
+    transport: String,
+    setup: Map<String, Value>,
+    /// Of the workload's sizes: a file may have changed under its name.
+    sizes: String,
+    report: ClusterReport,
+}
+
+/// The directory.
+pub struct Store {
+    directory: PathBuf,
+}
+
+impl Store {
+    /// Makes the directory where there is none.
+    ///
+    /// # Errors
+    /// Names it.
+    pub fn open(directory: &Path) -> Result<Store> {
+        let directory = directory.join("runs");
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        Ok(Store { directory })
+    }
+
+    /// The report of a run that is finished.
+    pub fn read(&self, run: &Run) -> Option<ClusterReport> {
+        let text = std::fs::read(self.path(run)).ok()?;
+        // What cannot be read, or is of another run, is run again.
+        let stored: Stored = serde_json::from_slice(&text).ok()?;
+        let key = key(run);
+        let is_it = stored.schema == SCHEMA
+            && stored.version == env!("CARGO_PKG_VERSION")
+            && stored.transport == run.transport
+            && stored.setup == key.0
+            && stored.sizes == key.1;
+        is_it.then_some(stored.report)
+    }
+
+    /// Keeps the report of a run; all of it or nothing.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub fn write(&self, run: &Run, report: &ClusterReport) -> Result<()> {
+        let (setup, sizes) = key(run);
+        let stored = Stored {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            transport: run.transport.clone(),
+            setup,
+            sizes,
+            report: report.clone(),
+        };
+        Output::check(&self.path(run))?.write(&json(&stored)?)
+    }
+
+    /// The name of a run's file.
+    pub fn file_name(run: &Run) -> String {
+        let (setup, sizes) = key(run);
+        let text = format!(
+            "{SCHEMA} {} {} {sizes} {}",
+            env!("CARGO_PKG_VERSION"),
+            run.transport,
+            Value::Object(setup)
+        );
+        format!("{}-{:016x}.json", run.transport, fnv(text.as_bytes()))
+    }
+
+    fn path(&self, run: &Run) -> PathBuf {
+        self.directory.join(Store::file_name(run))
+    }
+}
+
+/// Everything that determines a run, and a hash of its sizes.
+fn key(run: &Run) -> (Map<String, Value>, String) {
+    let workload = &run.plan.cluster.workload;
+    let sizes: Vec<u8> =
+        (0..=1_000u32).flat_map(|part| workload.quantile(f64::from(part) / 1e3).to_le_bytes()).collect();
+    (knobs::setup(&run.plan, run.transport == "homa"), format!("{:016x}", fnv(&sizes)))
+}
+
+/// FNV-1a: file names must be the same on every machine and with every compiler.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

@@ -1,0 +1,410 @@
+//! `homa sim` as a user meets it: tables, JSON, files, and how it fails.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+fn homa(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
+    command.arg("sim").args(words).stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    homa(words).output().expect("the binary runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn stdout(words: &[&str]) -> String {
+    let output = run(words);
+    assert!(output.status.success(), "{words:?}: {}", stderr(&output));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Exit code 2 and one line that begins with our name and holds `part`; nothing on standard output.
+fn assert_refused(words: &[&str], part: &str) {
+    let output = run(words);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+    assert!(text.starts_with("homa: ") && text.trim_end().lines().count() == 1, "{words:?}: {text}");
+    assert!(text.contains(part), "{words:?}: `{part}` is missing: {text}");
+    assert!(output.stdout.is_empty(), "{words:?}: {:?}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// A directory that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("homa-sim-test-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a temporary directory");
+        Scratch(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.0.join(name), text).expect("writable");
+        self.path(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    fn files(&self, name: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.0.join(name)).expect("readable");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A network and a time that take a moment.
+const SMALL: &[&str] =
+    &["--hosts", "8", "--racks", "2", "--duration", "500us", "--warm-up", "100us", "--workload", "w2"];
+
+fn small<'a>(first: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&[first], SMALL, more].concat()
+}
+
+#[test]
+fn a_run_prints_tables_and_writes_a_page_that_needs_nothing_else() {
+    let scratch = Scratch::new("run");
+    let out = scratch.path("");
+    let text = stdout(&small("run", &["--transport", "homa,oracle", "--load", "0.5", "--out", &out]));
+    for part in [
+        "bytes up to",
+        "homa",
+        "oracle",
+        "P99.9",
+        "goodput",
+        "downlinks wasted",
+        "queue to host, P99",
+        "resends",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(scratch.files("."), ["report.html", "results.json"]);
+    let page = scratch.read("report.html");
+    assert_eq!(page.matches("<svg").count(), 2);
+    for outside in ["http:", "https:", "src=", "@import", "url(", "NaN"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}
+
+#[test]
+fn json_has_stable_names() {
+    let text = stdout(&small("run", &["--json", "-", "--seed", "3"]));
+    let json: Value = serde_json::from_str(&text).expect("JSON and nothing else");
+    assert_eq!(json["schema"], 1);
+    let setup = &json["setup"];
+    for (name, value) in
+        [("hosts", json!(8)), ("racks", json!(2)), ("duration", json!(500_000)), ("workload", json!("w2"))]
+    {
+        assert_eq!(setup[name], value, "{name}");
+    }
+    assert_eq!((&setup["seed"], &setup["load"]), (&Value::from(3), &Value::from(0.8)));
+    assert!(setup["homa"]["max_overcommit"].is_u64(), "{setup}");
+    let run = &json["runs"][0];
+    for name in [
+        "started",
+        "delivered",
+        "unfinished",
+        "goodput",
+        "slowdown_mean",
+        "downlink_wasted",
+        "dropped",
+        "lost",
+        "hops",
+        "events",
+        "bytes_by_priority",
+        "transport_counts",
+    ] {
+        assert!(!run[name].is_null(), "{name}: {run}");
+    }
+    for name in ["max_bytes", "count", "slowdown_p50", "slowdown_p99", "slowdown_p999"] {
+        assert!(run["bins"][0][name].is_number(), "{name}");
+    }
+    for name in ["mean_bytes", "p99_bytes", "max_bytes"] {
+        assert!(run["edge_queue"][name].is_number(), "{name}");
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let of = |jobs| stdout(&small("run", &["--transport", "homa,oracle", "--json", "-", "--jobs", jobs]));
+    assert_eq!(of("1"), of("2"));
+}
+
+#[test]
+fn another_seed_is_another_run() {
+    let of = |seed| stdout(&small("run", &["--json", "-", "--seed", seed]));
+    assert_ne!(of("1").replace("\"seed\": 1", ""), of("2").replace("\"seed\": 2", ""));
+}
+
+const PUBLISHED: &str = "protocol,size_bytes,percent_of_messages,slowdown_mean,slowdown_p50,slowdown_p99\n\
+                         Homa,1000,50,1.5,1.4,2\nHoma,2000,50,1.5,1.4,2.5\n";
+
+#[test]
+fn published_values_are_drawn_where_they_belong() {
+    let scratch = Scratch::new("published");
+    let csv = scratch.write("mine.csv", "size,cumulative_fraction\n1000,0.5\n2000,1\n");
+    let published = scratch.write("published.csv", PUBLISHED);
+    let out = scratch.path("");
+    let base = [
+        "run",
+        "--hosts",
+        "4",
+        "--duration",
+        "200us",
+        "--warm-up",
+        "0",
+        "--out",
+        &out,
+        "--published",
+        &published,
+    ];
+    stdout(&[&base[..], &["--workload", &csv]].concat());
+    let page = scratch.read("report.html");
+    assert_eq!(page.matches("curve homa reference").count(), 2);
+    assert!(page.contains("Homa, published"));
+    assert_refused(&[&base[..], &["--workload", "w1"]].concat(), "it is not about w1");
+    assert_refused(&[&base[..], &["--preset", "atc21"]].concat(), "those of preset sigcomm18");
+}
+
+#[test]
+fn an_incast_has_senders_and_no_load() {
+    let words =
+        ["run", "--preset", "incast", "--hosts", "8", "--senders", "20", "--duration", "3ms", "--json", "-"];
+    let json: Value = serde_json::from_str(&stdout(&words)).expect("JSON");
+    assert_eq!((&json["setup"]["senders"], &json["setup"]["load"]), (&Value::from(20), &Value::Null));
+    assert_eq!(json["runs"][0]["started"], 60);
+    assert_refused(&[&words[..], &["--load", "0.5"]].concat(), "an incast has none");
+}
+
+#[test]
+fn names_and_numbers_that_make_no_run_are_refused() {
+    let scratch = Scratch::new("refused");
+    let csv = scratch.write("wrong.csv", "size,cumulative_fraction\n100,0.5\n90,1\n");
+    for (words, part) in [
+        (&["--preset", "sigcom18"][..], "unknown preset `sigcom18`: use sigcomm18, atc21, incast"),
+        (&["--transport", "homa,quic"], "unknown transport `quic`: use homa"),
+        (&["--workload", "w9"], "unknown workload `w9`"),
+        (&["--workload", &csv], "line 3"),
+        (&["--workload", "none.csv"], "none.csv"),
+        (&["--load", "1.01"], "load: must be above 0 and at most 1"),
+        (&["--load", "0"], "load: must be above 0 and at most 1"),
+        (&["--load", "-0.5"], "load: must be above 0 and at most 1"),
+        (&["--load", "nan"], "load: must be above 0 and at most 1"),
+        (&["--hosts", "1"], "hosts: must be 2"),
+        (&["--spines", "0"], "spines: must be at least 1"),
+        (&["--hosts-per-rack", "0"], "hosts per rack: must be at least 1"),
+        (&["--topology", "ring"], "use leaf-spine or switch"),
+        (&["--duration", "50"], "duration: `50` is no time"),
+        (&["--duration", "0"], "duration: must be above 0"),
+        (&["--rate", "10"], "rate: `10` is no rate"),
+        (&["--loss", "1"], "loss: must be at least 0 and below 1"),
+        (&["--port-buffer", "100"], "buffer: must have room for a full packet"),
+        (&["--sample", "0"], "sample interval: must be at least 1 ns"),
+        (&["--bins", "0"], "bins: must be 1 to 1000"),
+        (&["--priorities", "9"], "priorities: must be 1 to 8"),
+        (&["--set", "overcommit=3"], "homa.overcommit: there is no such setting: use unsched_bytes"),
+        (&["--set", "max_overcommit"], "use NAME=VALUE"),
+        (&["--set", "max_overcommit=0"], "homa.max_overcommit: must be at least 1"),
+        (&["--jobs", "0"], "--jobs"),
+        (&["--out", "/nonexistent/directory"], "/nonexistent/directory"),
+    ] {
+        assert_refused(&[&["run"], words].concat(), part);
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let output = run(&small("run", &["--json", "/dev/full"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("homa: cannot write /dev/full"), "{}", stderr(&output));
+}
+
+const SWEEP: &str = "\
+title = \"A small sweep\"
+seeds = [1, 2]
+[base]
+workload = \"w2\"
+transport = [\"homa\", \"oracle\"]
+hosts = 8
+hosts_per_rack = 4
+warm_up = \"0\"
+duration = \"300us\"
+[vary]
+load = [0.3, 0.6]
+overcommit = [1, 4]
+";
+
+/// Everything that a sweep wrote, by name.
+fn written(scratch: &Scratch, out: &str) -> Vec<(String, String)> {
+    let runs = scratch.files(&format!("{out}/runs")).into_iter().map(|name| format!("{out}/runs/{name}"));
+    let all = runs.chain([format!("{out}/results.json"), format!("{out}/report.html")]);
+    all.map(|name| (name.replacen(out, "", 1), scratch.read(&name))).collect()
+}
+
+#[test]
+fn a_sweep_that_goes_on_ends_as_one_that_was_never_stopped() {
+    let scratch = Scratch::new("sweep");
+    let file = scratch.write("small.toml", SWEEP);
+    let whole = stdout(&["sweep", &file, "--out", &scratch.path("whole"), "--jobs", "2"]);
+    for part in ["A small sweep: 6 combinations, 2 seeds", "overcommit", "wasted", "homa", "oracle"] {
+        assert!(whole.contains(part), "{part}: {whole}");
+    }
+    let expected = written(&scratch, "whole");
+    assert_eq!(expected.len(), 12 + 2);
+    // A part of the runs, and one file that a crash cut off.
+    fs::create_dir_all(scratch.0.join("part/runs")).expect("writable");
+    for name in scratch.files("whole/runs").iter().step_by(2) {
+        fs::copy(scratch.0.join("whole/runs").join(name), scratch.0.join("part/runs").join(name))
+            .expect("copied");
+    }
+    let cut = scratch.files("part/runs")[0].clone();
+    fs::write(scratch.0.join("part/runs").join(cut), "{\"schema\": 1,").expect("writable");
+    let output = run(&["sweep", &file, "--out", &scratch.path("part"), "--jobs", "1"]);
+    assert!(stderr(&output).contains("5 of 12 runs were finished before"), "{}", stderr(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), whole);
+    assert!(written(&scratch, "part") == expected, "the files differ");
+}
+
+#[test]
+fn finished_runs_are_not_run_again() {
+    let scratch = Scratch::new("again");
+    let file = scratch.write("small.toml", SWEEP);
+    let out = scratch.path("out");
+    stdout(&["sweep", &file, "--out", &out]);
+    let name = scratch.files("out/runs")[0].clone();
+    let path = scratch.0.join("out/runs").join(name);
+    let changed = fs::read_to_string(&path).expect("there").replace("\"goodput\": 0.", "\"goodput\": 7.");
+    fs::write(&path, &changed).expect("writable");
+    let text = stdout(&["sweep", &file, "--out", &out]);
+    assert_eq!(fs::read_to_string(&path).expect("there"), changed);
+    assert!(text.lines().any(|line| line.contains("  7") || line.contains("  3")), "{text}");
+}
+
+#[test]
+fn an_interrupted_sweep_keeps_what_is_finished() {
+    let scratch = Scratch::new("interrupted");
+    // More than can be finished before the signal.
+    let text = SWEEP.replace("seeds = [1, 2]", &format!("seeds = {:?}", (0..2_000).collect::<Vec<_>>()));
+    let file = scratch.write("long.toml", &text);
+    let out = scratch.path("out");
+    let child = homa(&["sweep", &file, "--out", &out]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("the binary runs");
+    let runs = scratch.0.join("out/runs");
+    while fs::read_dir(&runs).map_or(0, Iterator::count) < 3 {
+        std::thread::yield_now();
+    }
+    let id = i32::try_from(child.id()).expect("a process id");
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(id).expect("not 0"),
+        rustix::process::Signal::INT,
+    )
+    .expect("the child is there");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(text.starts_with("homa: interrupted: ") && text.trim_end().lines().count() == 1, "{text}");
+    assert!(text.contains("of 12000 runs are finished and kept in"), "{text}");
+    let files = scratch.files("out/runs");
+    assert!(
+        files.len() >= 3 && files.iter().all(|name| name.ends_with(".json") && !name.starts_with('.')),
+        "{files:?}"
+    );
+    for name in files {
+        serde_json::from_str::<Value>(&scratch.read(&format!("out/runs/{name}"))).expect("a whole file");
+    }
+    assert!(!scratch.0.join("out/results.json").exists());
+}
+
+#[test]
+fn a_sweep_that_is_none_is_refused() {
+    let scratch = Scratch::new("sweep-refused");
+    for (text, part) in [
+        ("sedes = [1]", "unknown key `sedes`: use title, seeds, base, vary"),
+        ("[vary]\novercomit = [1]", "unknown key `overcomit` in [vary]: use workload"),
+        ("[vary]\nload = [0.5, 1.5]", "with load = 1.5: load: must be above 0"),
+        ("[base]\nload = \n", "line 2"),
+        ("[base]\npreset = \"none\"", "unknown preset `none`"),
+    ] {
+        let file = scratch.write("wrong.toml", text);
+        assert_refused(&["sweep", &file, "--out", &scratch.path("out")], part);
+    }
+    assert!(!scratch.0.join("out").exists());
+    assert_refused(&["sweep", "none.toml"], "sweeps that need no file are overcommit");
+    let file = scratch.write("small.toml", SWEEP);
+    assert_refused(&["sweep", &file, "--out", &file], "small.toml");
+}
+
+#[test]
+fn the_highest_load_is_found() {
+    let words = small("max-load", &["--transport", "homa,oracle", "--json", "-"]);
+    let json: Value = serde_json::from_str(&stdout(&words)).expect("JSON");
+    let transports = json["transports"].as_array().expect("a list");
+    assert_eq!(transports.len(), 2);
+    for found in transports {
+        let max = found["max_load"].as_f64().expect("a number");
+        assert!((0.5..=1.0).contains(&max), "{found}");
+        let probes = found["probes"].as_array().expect("a list");
+        let highest = probes
+            .iter()
+            .filter(|probe| probe["sustained"] == true)
+            .filter_map(|probe| probe["load"].as_f64());
+        assert_eq!(highest.fold(0.0, f64::max), max);
+        let too_high = probes
+            .iter()
+            .filter(|probe| probe["sustained"] == false)
+            .filter_map(|probe| probe["load"].as_f64());
+        assert!(too_high.fold(2.0, f64::min) > max, "{found}");
+    }
+    let narrow = small("max-load", &["--spines", "1", "--core-rate", "1gbit", "--json", "-"]);
+    let json: Value = serde_json::from_str(&stdout(&narrow)).expect("JSON");
+    assert!(json["transports"][0]["max_load"].as_f64().expect("a number") < 0.3, "{json}");
+    assert_refused(&["max-load", "--load", "0.5"], "--load: the load is what is looked for");
+    assert_refused(&["max-load", "--preset", "incast"], "an incast has no load");
+}
+
+#[test]
+fn everything_with_a_name_is_listed() {
+    let text = stdout(&["presets"]);
+    for name in [
+        "sigcomm18",
+        "atc21",
+        "incast",
+        "overcommit",
+        "link-speed",
+        "homa",
+        "oracle",
+        "core_rate",
+        "max_incoming",
+    ] {
+        assert!(text.contains(name), "{name}: {text}");
+    }
+}
+
+#[test]
+fn every_command_has_examples() {
+    for command in ["run", "sweep", "max-load", "presets"] {
+        let text = stdout(&[command, "--help"]);
+        assert!(text.contains(&format!("homa sim {command}")), "{command}");
+    }
+}
