@@ -7,7 +7,7 @@ use homa_proto::Time;
 
 use crate::capture::{Capture, Fate};
 use crate::fault::{FaultProfile, Faults};
-use crate::link::{Admission, Discipline, LinkConfig, Port};
+use crate::link::{Admission, Departure, Discipline, LinkConfig, Port};
 use crate::packet::{Body, Packets};
 use crate::queue::EventQueue;
 use crate::topology::{Hop, Routes, Spread, Tier, Topology};
@@ -206,13 +206,13 @@ impl<W: World> Fabric<W> {
             queue: EventQueue::new(),
             packets: Packets::default(),
             ports: (0..routes.ports()).map(port).collect(),
+            free_bytes: vec![free; routes.switches() as usize],
             routes,
             faults: Faults::new(config.faults.clone(), config.seed),
             capture: Capture { on: config.capture, packets: Vec::new() },
             stats: FabricStats::default(),
             blocked: BTreeSet::new(),
             shared,
-            free_bytes: vec![free; routes.switches() as usize],
             switch: config.switch,
             core_marks_above: config.switch.mark_above_bytes.map(|bytes| {
                 let bytes = u128::from(bytes) * u128::from(core.rate_bps) / u128::from(config.link.rate_bps);
@@ -237,29 +237,30 @@ impl<W: World> Fabric<W> {
     }
 
     pub(crate) fn enqueue(&mut self, number: u32, port: u32) {
-        let info = self.packets.get(number).info;
         let switch = self.shared_switch(port);
+        let before = self.ports[port as usize].queued_bytes();
         let limit = match (switch, self.switch.buffer) {
             (Some(switch), Buffer::Shared { share_percent, .. }) => {
-                let (port, free) = (&self.ports[port as usize], self.free_bytes[switch]);
-                let share = free * u64::from(share_percent) / 100;
-                share.min(port.queued_bytes() + free)
+                let free = self.free_bytes[switch];
+                (free * u64::from(share_percent) / 100).min(before + free)
             }
             (_, Buffer::Ports { bytes }) if port >= self.hosts => bytes,
             _ => self.ports[port as usize].config.queue_bytes,
         };
+        let info = &mut self.packets.get_mut(number).info;
+        let marks_above =
+            if port < 2 * self.hosts { self.switch.mark_above_bytes } else { self.core_marks_above };
+        if port >= self.hosts && marks_above.is_some_and(|threshold| before >= threshold) {
+            info.marked = true;
+        }
         let queue = &mut self.ports[port as usize];
-        let before = queue.queued_bytes();
-        let admission = queue.enqueue(number, &info, limit);
+        if let Some(departure) = queue.depart_at_once(self.now, number, info.wire_len, limit) {
+            return self.departed(port, departure);
+        }
+        let admission = queue.enqueue(number, info, limit);
         let after = queue.queued_bytes();
         if let Some(switch) = switch {
             self.free_bytes[switch] = self.free_bytes[switch] + before - after;
-        }
-        if admission != Admission::Refused
-            && port >= self.hosts
-            && self.marks_above(port).is_some_and(|threshold| before >= threshold)
-        {
-            self.packets.get_mut(number).info.marked = true;
         }
         match admission {
             Admission::Taken => {}
@@ -269,9 +270,14 @@ impl<W: World> Fabric<W> {
         self.depart(port);
     }
 
-    /// Bytes in a port's queue from which on packets are marked.
-    fn marks_above(&self, port: u32) -> Option<u64> {
-        if port < 2 * self.hosts { self.switch.mark_above_bytes } else { self.core_marks_above }
+    /// A packet goes onto the link of a port.
+    fn departed(&mut self, port: u32, departure: Departure) {
+        self.stats.hops += 1;
+        if port < self.hosts {
+            self.leave_host(port, departure.packet, departure.arrives);
+        } else {
+            self.cross(port, departure.packet, departure.arrives);
+        }
     }
 
     /// The switch of a port whose ports share a buffer.
@@ -301,15 +307,10 @@ impl<W: World> Fabric<W> {
     /// Starts the port's next packet if its link is free, and sees to it that the one after it will be.
     fn depart(&mut self, port: u32) {
         if let Some(departure) = self.ports[port as usize].depart(self.now) {
-            self.stats.hops += 1;
             if let Some(switch) = self.shared_switch(port) {
                 self.free_bytes[switch] += self.ports[port as usize].cost(departure.wire_len);
             }
-            if port < self.hosts {
-                self.leave_host(port, departure.packet, departure.arrives);
-            } else {
-                self.cross(port, departure.packet, departure.arrives);
-            }
+            self.departed(port, departure);
         }
         let state = &mut self.ports[port as usize];
         if state.queued_bytes() > 0 && !state.wakeup_pending {

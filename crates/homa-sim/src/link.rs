@@ -152,6 +152,21 @@ impl Port {
         admission
     }
 
+    /// The start of a packet that nothing keeps waiting; `None`: it has to queue.
+    pub(crate) fn depart_at_once(
+        &mut self,
+        now: Time,
+        number: u32,
+        wire_len: u32,
+        limit: u64,
+    ) -> Option<Departure> {
+        if self.occupied != 0 || self.free_at() > now || self.cost(wire_len) > limit {
+            return None;
+        }
+        self.max_queued_bytes = self.max_queued_bytes.max(self.cost(wire_len));
+        Some(self.start(now, number, wire_len))
+    }
+
     /// Makes room for a packet of this rank where that takes one of a greater rank.
     fn evict(&mut self, rank: u32, bytes: u64, limit: u64) -> Option<u32> {
         if self.discipline != Discipline::Rank {
@@ -191,14 +206,18 @@ impl Port {
         }
         let waiting = self.take_next()?;
         self.queued_bytes -= self.cost(waiting.wire_len);
+        Some(self.start(now, waiting.packet, waiting.wire_len))
+    }
+
+    fn start(&mut self, now: Time, packet: u32, wire_len: u32) -> Departure {
         // A packet that followed its predecessor without a pause starts where that one ended, to the picosecond; after a
         // pause it starts now.
         let now_ps = now.as_ns() * PS_PER_NS;
         let start_ps =
             if now_ps - self.busy_until_ps.min(now_ps) < PS_PER_NS { self.busy_until_ps } else { now_ps };
-        self.busy_until_ps = start_ps + self.serialisation_ps(waiting.wire_len);
+        self.busy_until_ps = start_ps + self.serialisation_ps(wire_len);
         let arrives = self.free_at() + self.config.propagation_ns;
-        Some(Departure { packet: waiting.packet, wire_len: waiting.wire_len, arrives })
+        Departure { packet, wire_len, arrives }
     }
 
     /// When the link is free for the next packet.

@@ -22,8 +22,10 @@ const NONE: u32 = u32::MAX;
 /// The order is total, so that a run depends on nothing but its seed.
 #[derive(Debug)]
 pub struct EventQueue<E> {
-    /// Events up to the end of slot `turn`, in order.
-    current: BinaryHeap<Entry<E>>,
+    /// Events of slot `turn` that were there when its turn came, the earliest last.
+    current: Vec<Entry<E>>,
+    /// Events up to the end of that slot that came later.
+    late: BinaryHeap<Entry<E>>,
     /// The slot whose turn it is, counted from time 0.
     turn: u64,
     /// First node of each slot's list; slots after `turn` and less than `SLOTS` from it, by number modulo `SLOTS`.
@@ -86,7 +88,8 @@ impl<E: Copy> EventQueue<E> {
     /// An empty queue.
     pub fn new() -> Self {
         Self {
-            current: BinaryHeap::new(),
+            current: Vec::new(),
+            late: BinaryHeap::new(),
             turn: 0,
             heads: vec![NONE; SLOTS].into(),
             occupied: vec![0; SLOTS / WORD_BITS].into(),
@@ -105,13 +108,13 @@ impl<E: Copy> EventQueue<E> {
         self.len += 1;
         let slot = slot_of(at);
         if slot <= self.turn {
-            self.current.push(entry);
+            self.late.push(entry);
         } else if slot - self.turn < SLOTS as u64 {
             self.push_to_slot(slot as usize % SLOTS, entry);
         } else {
             self.far.push(entry);
         }
-        if self.current.is_empty() {
+        if self.current.is_empty() && self.late.is_empty() {
             self.take_turn();
         }
     }
@@ -134,9 +137,14 @@ impl<E: Copy> EventQueue<E> {
 
     /// Takes out the earliest event. O(log n) of the events of its slot.
     pub fn pop(&mut self) -> Option<(Time, E)> {
-        let entry = self.current.pop()?;
+        let entry = match (self.current.last(), self.late.peek()) {
+            // The earlier one is the greater one.
+            (Some(first), Some(late)) if late > first => self.late.pop(),
+            (Some(_), _) => self.current.pop(),
+            (None, _) => self.late.pop(),
+        }?;
         self.len -= 1;
-        if self.current.is_empty() {
+        if self.current.is_empty() && self.late.is_empty() {
             self.take_turn();
         }
         Some((entry.at, entry.event))
@@ -163,6 +171,7 @@ impl<E: Copy> EventQueue<E> {
         while self.far.peek().is_some_and(|entry| slot_of(entry.at) <= turn) {
             self.current.extend(self.far.pop());
         }
+        self.current.sort_unstable();
     }
 
     /// The next slot after `turn` that has a list.
@@ -186,7 +195,9 @@ impl<E: Copy> EventQueue<E> {
 
     /// Time of the earliest event.
     pub fn next_at(&self) -> Option<Time> {
-        self.current.peek().map(|entry| entry.at)
+        let late = self.late.peek().map(|entry| entry.at);
+        let first = self.current.last().map(|entry| entry.at);
+        first.into_iter().chain(late).min()
     }
 
     /// Events in the queue.

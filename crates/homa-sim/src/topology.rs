@@ -76,13 +76,14 @@ pub(crate) enum Tier {
 
 /// The ports of a topology, numbered: the hosts' uplinks by host, the downlinks by host, each leaf's ports to the spines, each spine's to
 /// the leaves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Routes {
     topology: Topology,
     hosts: u32,
     racks: u32,
     spines: u32,
-    hosts_per_rack: u32,
+    /// Of each host: a division for every hop is a tenth of its cost.
+    rack_of: Box<[u32]>,
 }
 
 impl Routes {
@@ -102,7 +103,7 @@ impl Routes {
             hosts: hosts as u32,
             racks: racks as u32,
             spines: spines as u32,
-            hosts_per_rack: hosts_per_rack as u32,
+            rack_of: (0..hosts).map(|host| (host / hosts_per_rack) as u32).collect(),
         }
     }
 
@@ -115,7 +116,7 @@ impl Routes {
     }
 
     pub(crate) fn rack(&self, host: u32) -> u32 {
-        host / self.hosts_per_rack
+        self.rack_of[host as usize]
     }
 
     pub(crate) fn tier(&self, port: u32) -> Tier {

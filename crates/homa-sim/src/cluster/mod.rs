@@ -113,6 +113,8 @@ pub struct Cluster<T: Transport> {
     config: ClusterConfig,
     fabric: Fabric<ClusterWorld<T>>,
     hosts: Vec<Host<T>>,
+    /// Memory for the body of the next packet: most of the time there is none.
+    spare: T::Body,
     arrivals: Arrivals,
     samples: Samples,
     account: Account,
@@ -148,6 +150,7 @@ impl<T: Transport> Cluster<T> {
             account: Account::new(&config, T::NAME),
             fabric,
             hosts,
+            spare: T::Body::default(),
             config,
         };
         cluster.arrivals.start(&mut cluster.fabric.queue);
@@ -305,19 +308,14 @@ impl<T: Transport> Cluster<T> {
     fn pump(&mut self, host: u32) {
         let now = self.fabric.now;
         while self.fabric.nic_has_room(host) {
-            let number = self.fabric.packets.take();
-            let mut packet = self.fabric.packets.lend(number);
             let mut ctx = Ctx { now, host, messages: &mut self.fabric.shared };
-            let info = self.hosts[host as usize].transport.transmit(&mut ctx, &mut packet.body);
-            let is_sent = info.is_some();
-            packet.info = info.unwrap_or_default();
-            if is_sent {
-                *self.fabric.packets.get_mut(number) = packet;
-                self.fabric.send(number);
-            } else {
-                self.fabric.packets.give_back(number, packet);
-                break;
-            }
+            let transport = &mut self.hosts[host as usize].transport;
+            let Some(info) = transport.transmit(&mut ctx, &mut self.spare) else { break };
+            let number = self.fabric.packets.take();
+            let packet = self.fabric.packets.get_mut(number);
+            packet.info = info;
+            std::mem::swap(&mut packet.body, &mut self.spare);
+            self.fabric.send(number);
         }
         self.arm(host);
     }
