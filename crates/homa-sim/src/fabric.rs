@@ -227,8 +227,19 @@ impl<W: World> Fabric<W> {
     }
 
     /// Whether a host's card takes another packet; else its driver waits until the link has sent one.
-    pub(crate) fn nic_has_room(&self, host: u32) -> bool {
-        self.ports[host as usize].queued_bytes() < self.nic_queue_bytes
+    pub(crate) fn nic_has_room(&mut self, host: u32) -> bool {
+        let port = &mut self.ports[host as usize];
+        if self.nic_queue_bytes > 0 {
+            return port.queued_bytes() < self.nic_queue_bytes;
+        }
+        let is_idle = port.is_idle(self.now);
+        if !is_idle && !port.wakeup_pending {
+            // Nothing waits in the card that would wake it up.
+            port.wakeup_pending = true;
+            let at = port.free_at();
+            self.queue.push(at, Event::PortFree { port: host });
+        }
+        is_idle
     }
 
     /// Puts a packet before the uplink of its sender.

@@ -86,7 +86,6 @@ impl ClusterConfig {
             (self.link.queue_bytes >= full, "link queue", "must have room for a full packet"),
             (buffer >= full, "buffer", "must have room for a full packet"),
             (share >= 1, "buffer share", "must be at least 1 %"),
-            (self.nic_queue_bytes >= 1, "card queue", "must be at least 1 byte"),
             ((0.0..1.0).contains(&self.loss), "loss", "must be at least 0 and below 1"),
         ]
     }

@@ -51,8 +51,8 @@ pub struct ClusterConfig {
     pub switch: SwitchConfig,
     /// In which order the hosts' cards send.
     pub nic: Discipline,
-    /// Bytes in a card's queue at which it takes no more packets. A transport is asked for its next packet when there is room, so that
-    /// little of what a shorter message has to pass waits in the card.
+    /// Bytes in a card's queue at which it takes no more packets; 0: it takes one when its link is free, so that a short message passes
+    /// everything but the packet on the link.
     pub nic_queue_bytes: u64,
     /// From a packet's last bit on its uplink to its way into the network, for software and card of the sender.
     pub send_delay_ns: u64,

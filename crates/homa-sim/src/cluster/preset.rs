@@ -44,7 +44,7 @@ impl ClusterConfig {
             },
             switch: SwitchConfig::default(),
             nic: Discipline::Strict,
-            nic_queue_bytes: 1,
+            nic_queue_bytes: 0,
             send_delay_ns: 500,
             receive_delay_ns: 1_000,
             loss: 0.0,
