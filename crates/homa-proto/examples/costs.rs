@@ -75,8 +75,9 @@ impl Side {
 
     fn transmit(&mut self, now: Time) {
         while self.out.len() < BURST {
-            let Some(transmit) = self.endpoint.poll_transmit(now) else { break };
-            self.out.push(transmit);
+            let most = (BURST - self.out.len()) as u32;
+            let Some(run) = self.endpoint.poll_transmit_run(now, most, u32::MAX) else { break };
+            self.out.extend((0..run.packets()).filter_map(|index| run.packet(index)));
         }
     }
 }

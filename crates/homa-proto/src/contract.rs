@@ -58,6 +58,69 @@ pub struct Transmit {
     pub payload: Option<PayloadRange>,
 }
 
+/// One packet, or several of one message that are to be sent one behind the other: their headers differ in the offset only.
+#[derive(Clone, Copy, Debug)]
+pub struct TransmitRun {
+    /// The first.
+    pub first: Transmit,
+    /// Bytes of the message behind the payload of the first, for the others. Each carries as many as the first, the last what is left.
+    pub more: u32,
+}
+
+impl TransmitRun {
+    /// Packets in all, at least 1.
+    pub fn packets(&self) -> u32 {
+        match self.first.payload {
+            Some(range) if self.more > 0 => 1 + self.more.div_ceil(range.len),
+            _ => 1,
+        }
+    }
+
+    /// What the packets carry together; `None` for a control packet.
+    pub fn payload(&self) -> Option<PayloadRange> {
+        self.first.payload.map(|range| PayloadRange { len: range.len + self.more, ..range })
+    }
+
+    /// Bytes of all packets: headers and payload.
+    pub fn bytes(&self) -> u32 {
+        let payload = self.payload().map_or(0, |range| range.len);
+        self.packets() * self.first.header.len() as u32 + payload
+    }
+
+    /// The header of one of several packets; `index` counts from 0 and is less than their number.
+    pub fn header(&self, index: u32) -> HeaderBuf {
+        match self.first.payload {
+            Some(first) if index > 0 => {
+                self.first.header.at_offset(first.offset.saturating_add(first.len.saturating_mul(index)))
+            }
+            _ => self.first.header,
+        }
+    }
+
+    /// One of the packets, or `None` beyond the last.
+    pub fn packet(&self, index: u32) -> Option<Transmit> {
+        if index == 0 {
+            return Some(self.first);
+        }
+        let first = self.first.payload?;
+        let sent = first.len.checked_mul(index)?;
+        let left = (first.len + self.more).checked_sub(sent).filter(|&left| left > 0)?;
+        let (offset, len) = (first.offset + sent, first.len.min(left));
+        Some(Transmit {
+            header: self.header(index),
+            payload: Some(PayloadRange { offset, len, ..first }),
+            ..self.first
+        })
+    }
+
+    /// What is left of the run behind its first `packets`, or `None` where that is nothing: for a driver that took no more.
+    pub fn behind(&self, packets: u32) -> Option<TransmitRun> {
+        let first = self.packet(packets)?;
+        let end = self.payload().map_or(0, |range| range.offset + range.len);
+        Some(TransmitRun { first, more: first.payload.map_or(0, |range| end - range.offset - range.len) })
+    }
+}
+
 /// Bytes `[offset, offset + len)` of the outgoing message of an RPC (the request at a client, the response at a server).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayloadRange {

@@ -28,6 +28,7 @@ use crate::reap::Reaper;
 use crate::reclaim::{Reclaim, Unasked};
 use crate::retransmit::Retransmits;
 use crate::rpc::{Input, Rpc, State};
+use crate::run_in::RunIn;
 use crate::stats::Stats;
 use crate::strangers::Strangers;
 use crate::time::Time;
@@ -48,7 +49,8 @@ const EXPIRE_ROUNDS: usize = 16;
 /// - Time is given with each call and never goes back; an earlier one is taken as the last one.
 /// - After `send_request`, `send_response`, `abort`, `close_port`, `handle_packets`, `handle_timeout` and
 ///   `peer_unreachable`: call `poll_event` until it gives nothing, and `poll_transmit` until it gives nothing or the driver
-///   takes no more (a packet given out counts as sent: keep it until the driver takes it).
+///   takes no more (a packet given out counts as sent: keep it until the driver takes it). `poll_transmit_run` gives the same
+///   packets, several in a call where they are of one message.
 /// - When `poll_timeout`'s moment has come: `handle_timeout`, then the polls again. It is asked anew after every call. What packets
 ///   brought may be answered first; then what was due already waits for no more than a drive call.
 /// - Payload stays with the caller: outgoing messages from `send_*` until the event that ends the RPC, incoming ones from
@@ -297,9 +299,15 @@ impl Endpoint {
     ) {
         let now = self.advance(now);
         self.settle_acks(now);
+        let mut run = RunIn::default();
         for packet in burst {
-            self.handle_packet(now, &packet, sink);
+            if !self.continue_run(&mut run, &packet, sink) {
+                self.end_run(now, &mut run);
+                let taken = self.handle_packet(now, &packet, sink);
+                run.begin(packet, taken);
+            }
         }
+        self.end_run(now, &mut run);
         if self.cutoffs.update(now, &self.config) {
             self.stats.cutoff_changes += 1;
         }

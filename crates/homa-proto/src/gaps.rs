@@ -64,6 +64,11 @@ impl Gaps {
         Ok(filled)
     }
 
+    /// Marks the next `len` bytes behind the highest received as received.
+    pub(crate) fn append(&mut self, len: u32) {
+        self.end += len;
+    }
+
     fn fill_gaps(
         &mut self,
         start: u32,

@@ -33,6 +33,8 @@ mod resend;
 mod retransmit;
 mod rpc;
 mod rtt;
+mod run_in;
+mod run_out;
 mod srpt;
 mod stats;
 mod strangers;
@@ -45,7 +47,7 @@ pub mod wire;
 pub use config::{Config, ConfigError, FinishedPolicy};
 pub use contract::{
     CallOptions, DoneReason, Event, PayloadRange, PeerInfo, PortError, Reassembly, RpcError, RpcKey,
-    RxPacket, SendError, Transmit, Unreachable,
+    RxPacket, SendError, Transmit, TransmitRun, Unreachable,
 };
 pub use endpoint::Endpoint;
 pub use host::MAX_ENDPOINTS;

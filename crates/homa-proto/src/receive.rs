@@ -9,6 +9,7 @@ use crate::endpoint::Endpoint;
 use crate::peer::{LifeEnd, Sighting};
 use crate::reclaim::Unasked;
 use crate::rpc::{Input, Rpc, State};
+use crate::run_in::Taken;
 use crate::stats::Drop;
 use crate::time::Time;
 use crate::wire::{self, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Packet, UnknownReason};
@@ -40,7 +41,13 @@ impl Payload<'_> {
 }
 
 impl Endpoint {
-    pub(crate) fn handle_packet(&mut self, now: Time, rx: &RxPacket<'_>, sink: &mut impl Reassembly) {
+    /// Handles one packet. Returns where a DATA packet left its message that others may follow with the same header.
+    pub(crate) fn handle_packet(
+        &mut self,
+        now: Time,
+        rx: &RxPacket<'_>,
+        sink: &mut impl Reassembly,
+    ) -> Option<Taken> {
         self.stats.packets_received += 1;
         let outcome = match wire::decode(rx.bytes, rx.wire_len) {
             Ok(packet) => {
@@ -52,10 +59,11 @@ impl Endpoint {
             }
             Err(_) => Err(drop_as!(drop_invalid)),
         };
-        if let Err(counter) = outcome {
+        outcome.unwrap_or_else(|counter| {
             *counter(&mut self.stats) += 1;
             self.trace.record(EventKind::PacketDropped, 0, packet_word(0, rx.wire_len as u32), 0);
-        }
+            None
+        })
     }
 
     /// Finds the peer, and sees whether it is still the same life of it.
@@ -112,7 +120,7 @@ impl Endpoint {
         peer: Option<u32>,
         packet: &Packet,
         sink: &mut impl Reassembly,
-    ) -> Outcome {
+    ) -> Result<Option<Taken>, Drop> {
         let common = &packet.common;
         let rpc = self.find_rpc(peer, common.sender_id);
         // PEER-3, also where the packet says nothing that is of use.
@@ -130,7 +138,7 @@ impl Endpoint {
                     bytes: rx.bytes.get(DATA_HEADER_LEN..).unwrap_or_default(),
                     len: packet.payload_len,
                 };
-                self.handle_data(now, rx, peer, rpc, common, data, &payload, sink)
+                return self.handle_data(now, rx, peer, rpc, common, data, &payload, sink);
             }
             Body::Grant(grant) => {
                 self.stats.grants_received += 1;
@@ -169,6 +177,7 @@ impl Endpoint {
                 self.handle_ack(now, peer, common, acks)
             }
         }
+        .map(|()| None)
     }
 
     /// The RPC that a packet is about (ID-2, ID-5, ID-8), or how to count its absence. One that was aborted or has ended has left
@@ -199,7 +208,7 @@ impl Endpoint {
         data: &Data,
         payload: &Payload<'_>,
         sink: &mut impl Reassembly,
-    ) -> Outcome {
+    ) -> Result<Option<Taken>, Drop> {
         if let (Some(peer), Some(ack)) = (peer, data.ack) {
             self.put_off_ack(now, peer, ack.client_id);
         }
@@ -340,7 +349,7 @@ impl Endpoint {
         data: &Data,
         payload: &Payload<'_>,
         sink: &mut impl Reassembly,
-    ) -> Outcome {
+    ) -> Result<Option<Taken>, Drop> {
         let begins = self.rpcs[slot as usize].incoming.length == 0;
         if begins {
             self.begin_message(now, slot, data)?;
@@ -365,14 +374,24 @@ impl Endpoint {
         }
         incoming.received += fresh;
         incoming.granted = incoming.granted.max(incoming.gaps.end());
-        let outstanding = incoming.outstanding();
-        self.grants.recount(incoming, outstanding);
-        let (complete, ungranted, peer) = (incoming.is_complete(), incoming.ungranted(), rpc.peer);
+        let is_last = incoming.gaps.end() == end && !incoming.is_complete();
         let before = rpc.state;
         if let Some(state) = before.after(Input::ResponseBytes).filter(|state| *state != before) {
             rpc.state = state;
             self.response_began(slot);
         }
+        self.bytes_came(now, slot, begins);
+        Ok(is_last.then_some(Taken { slot, end }))
+    }
+
+    /// Sees what follows from bytes that were put where they belong. Of several packets that came at the same moment one behind the
+    /// other, only the first may begin the message, and only the last may complete it.
+    pub(crate) fn bytes_came(&mut self, now: Time, slot: u32, begins: bool) {
+        let rpc = &mut self.rpcs[slot as usize];
+        let incoming = &mut rpc.incoming;
+        let outstanding = incoming.outstanding();
+        self.grants.recount(incoming, outstanding);
+        let (complete, ungranted, peer) = (incoming.is_complete(), incoming.ungranted(), rpc.peer);
         if outstanding == 0 {
             self.place_unasked(slot, Unasked::Settled);
         } else if begins && self.rpcs[slot as usize].asked_in_part {
@@ -383,7 +402,7 @@ impl Endpoint {
         }
         if complete {
             self.message_complete(slot); // RECV-5
-            return Ok(());
+            return;
         }
         self.stranger_heard(slot);
         self.report_readable(slot);
@@ -396,7 +415,6 @@ impl Endpoint {
         if outstanding > 0 {
             self.await_peer(now, slot);
         }
-        Ok(())
     }
 
     /// RECV-8: the server has the whole request, so nothing of it need be sent any more.
@@ -430,7 +448,7 @@ impl Endpoint {
     }
 
     /// RECV-6: tells how far the message can be read, where its receiver asked for it.
-    fn report_readable(&mut self, slot: u32) {
+    pub(crate) fn report_readable(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         let step = rpc.options.readable_step;
         let end = rpc.incoming.gaps.contiguous();

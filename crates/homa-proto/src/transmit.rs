@@ -77,7 +77,7 @@ impl Ready {
     }
 
     /// The message whose turn it is (SEND-3): the shortest, or the oldest where it has earned a packet of `packet` bytes.
-    fn choose(&self, packet: u32) -> Option<u32> {
+    pub(crate) fn choose(&self, packet: u32) -> Option<u32> {
         let earned = self.fifo_credit >= u64::from(packet) * 1000;
         if earned { self.fifo.head() } else { self.shortest.first() }
     }
@@ -93,6 +93,21 @@ impl Ready {
         }
     }
 
+    /// As [`Ready::account`] for the next packets of the message chosen, as long as it stays the shortest one's turn. Returns how many
+    /// of `packets`, each of `bytes`, that were.
+    pub(crate) fn account_run(&mut self, packets: u32, bytes: u32, packet: u32, share: u32) -> u32 {
+        if self.shortest.len() <= 1 || share == 0 {
+            return if self.fifo_credit >= u64::from(packet) * 1000 { 0 } else { packets };
+        }
+        for accounted in 0..packets {
+            if self.fifo_credit >= u64::from(packet) * 1000 {
+                return accounted;
+            }
+            self.account(bytes, packet, share);
+        }
+        packets
+    }
+
     /// Panics unless both orders hold the same messages; returns them.
     pub(crate) fn check(&self) -> Vec<u32> {
         let slots = self.shortest.check(&self.links);
@@ -102,12 +117,12 @@ impl Ready {
 }
 
 /// A DATA packet about to be made.
-struct Part {
-    slot: u32,
-    offset: u32,
-    len: u32,
-    priority: u8,
-    retransmit: bool,
+pub(crate) struct Part {
+    pub slot: u32,
+    pub offset: u32,
+    pub len: u32,
+    pub priority: u8,
+    pub retransmit: bool,
 }
 
 impl Endpoint {
@@ -126,17 +141,30 @@ impl Endpoint {
     pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
         let now = self.advance(now);
         self.ready.waits_for_pacer = false;
-        if let Some(packet) = self.control.pop_front() {
-            let bytes = packet.header.as_slice().len() as u32;
-            self.pacer.sent(now, bytes); // SEND-7
-            self.stats.packets_sent += 1;
-            return Some(packet);
+        match self.next_control(now) {
+            Some(packet) => Some(packet),
+            None => {
+                let part = self.next_part(now)?;
+                Some(self.data_packet(now, &part))
+            }
         }
-        let part = match self.next_retransmit(now) {
+    }
+
+    /// A control packet that waits. It counts as sent.
+    pub(crate) fn next_control(&mut self, now: Time) -> Option<Transmit> {
+        let packet = self.control.pop_front()?;
+        let bytes = packet.header.as_slice().len() as u32;
+        self.pacer.sent(now, bytes); // SEND-7
+        self.stats.packets_sent += 1;
+        Some(packet)
+    }
+
+    /// What the next DATA packet is to carry.
+    pub(crate) fn next_part(&mut self, now: Time) -> Option<Part> {
+        match self.next_retransmit(now) {
             Some(part) => Some(part),
             None => self.next_fresh(now),
-        }?;
-        Some(self.data_packet(now, &part))
+        }
     }
 
     /// Puts an RPC among the messages to send, if it may send.
@@ -147,7 +175,7 @@ impl Endpoint {
         }
     }
 
-    fn max_payload(&self, peer: u32) -> u32 {
+    pub(crate) fn max_payload(&self, peer: u32) -> u32 {
         self.peers[peer].max_packet - DATA_HEADER_LEN as u32
     }
 
@@ -213,7 +241,7 @@ impl Endpoint {
     }
 
     /// `len` more bytes of the message count as sent.
-    fn advance_message(&mut self, now: Time, slot: u32, len: u32) {
+    pub(crate) fn advance_message(&mut self, now: Time, slot: u32, len: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         rpc.outgoing.next += len;
         rpc.quiet_since = now;
@@ -234,7 +262,7 @@ impl Endpoint {
         }
     }
 
-    fn data_packet(&mut self, now: Time, part: &Part) -> Transmit {
+    pub(crate) fn data_packet(&mut self, now: Time, part: &Part) -> Transmit {
         let rpc = &self.rpcs[part.slot as usize];
         let common = self.common(rpc.port, rpc.peer_port, rpc.id);
         let peer = &mut self.peers[rpc.peer];

@@ -8,7 +8,8 @@ use std::task::Waker;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use homa_driver::{Driver, RxBurst};
-use homa_proto::{CallOptions, Endpoint, RpcKey, Time, Transmit};
+use homa_proto::wire::HeaderBuf;
+use homa_proto::{CallOptions, Endpoint, RpcKey, Time, TransmitRun};
 use slab::Slab;
 
 use crate::address::ServerAddr;
@@ -114,7 +115,9 @@ pub(crate) struct Core {
     pub(crate) endpoint: Endpoint,
     pub(crate) driver: Box<dyn Driver>,
     pub(crate) rx: RxBurst,
-    pub(crate) unsent: Vec<Transmit>,
+    pub(crate) unsent: Vec<TransmitRun>,
+    /// Memory for their headers.
+    pub(crate) headers: Vec<HeaderBuf>,
     /// The last round of sending ended at its bound, and more may be there to send.
     pub(crate) backlog: bool,
     /// What was due in the endpoint in the last round waits for the next one.
@@ -161,6 +164,7 @@ impl Core {
             driver,
             rx: RxBurst::new(),
             unsent: Vec::new(),
+            headers: Vec::new(),
             backlog: false,
             put_off: false,
             buffers: Buffers::default(),

@@ -1,13 +1,13 @@
 //! One drive round: packets in, timers, packets out, events.
 
+use std::iter::once;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ptr;
 
 use homa_driver::{Refusal, TxPacket, Unreachable};
 use homa_proto::wire::{self, Body, Packet};
-use homa_proto::{Event, RxPacket, Time, Transmit};
+use homa_proto::{Event, RxPacket, Time, Transmit, TransmitRun};
 
-use crate::buffers::Buffers;
 use crate::core::{Core, Owner};
 use crate::error::CallError;
 use crate::in_place::InPlace;
@@ -15,12 +15,18 @@ use crate::share::Share;
 use crate::stake::Stake;
 use crate::wait::WaitOn;
 
-/// Most packets given to the driver at a time: where the cost of a system call is shared by enough.
-const BURST: usize = homa_driver::BURST_PACKETS;
+/// Most packets given to the driver at a time: as many as one datagram holds that the kernel cuts.
+const BURST: usize = 64;
 
-/// Payload after which a burst is full, however few its packets: a short message that comes meanwhile waits for it. Large
-/// packets gain nothing from longer bursts.
-const BURST_BYTES: u32 = 128 << 10;
+/// Packets of bursts for which a smaller table is filled.
+const SHORT_BURST: usize = 32;
+
+/// Bytes that a burst may have, unless its only packet is longer: a datagram that the kernel cuts has no more, and a short message
+/// that comes meanwhile waits for it. Large packets gain nothing from longer bursts.
+const BURST_BYTES: u32 = 65_400;
+
+/// From here on a burst is full: no packet of a few to the datagram would fit it any more, and a shorter one can wait for the next.
+const FULL_BYTES: u32 = 56_000;
 
 /// Most bursts sent before packets are received again.
 const BURSTS_PER_ROUND: usize = 2;
@@ -214,20 +220,22 @@ impl Core {
         if !self.unsent.is_empty() {
             // They were left over, and their RPCs may have ended meanwhile.
             let buffers = &self.buffers;
-            self.unsent.retain(|t| t.payload.is_none_or(|range| buffers.outgoing(&range).is_some()));
+            self.unsent.retain(|run| run.payload().is_none_or(|range| buffers.outgoing(&range).is_some()));
         }
         if self.unsent.is_empty() && !self.endpoint.has_transmit() {
             return Sent::Nothing;
         }
-        let payload = |transmit: &Transmit| transmit.payload.map_or(0, |range| range.len);
-        let mut bytes: u32 = self.unsent.iter().map(payload).sum();
+        let mut packets: usize = self.unsent.iter().map(|run| run.packets() as usize).sum();
+        let mut bytes: u32 = self.unsent.iter().map(TransmitRun::bytes).sum();
         if let Some(stake) = &self.stake {
             stake.note_uplink(now, &mut self.endpoint);
         }
-        while self.unsent.len() < BURST && bytes < BURST_BYTES && self.endpoint.has_transmit() {
-            let Some(transmit) = self.endpoint.poll_transmit(now) else { break };
-            bytes += payload(&transmit);
-            self.unsent.push(transmit);
+        while packets < BURST && bytes < FULL_BYTES && self.endpoint.has_transmit() {
+            let (most, most_bytes) = ((BURST - packets) as u32, BURST_BYTES - bytes);
+            let Some(run) = self.endpoint.poll_transmit_run(now, most, most_bytes) else { break };
+            packets += run.packets() as usize;
+            bytes += run.bytes();
+            self.unsent.push(run);
         }
         if let Some(stake) = &mut self.stake {
             stake.tell_uplink(now, &self.endpoint);
@@ -235,26 +243,19 @@ impl Core {
         if self.unsent.is_empty() {
             return Sent::Nothing;
         }
-        let full = self.unsent.len() == BURST || bytes >= BURST_BYTES;
+        let full = packets >= BURST || bytes >= FULL_BYTES;
         let sent = match self.unsent.as_slice() {
-            // The case of a lone RPC, which a table of 32 packets would slow down.
-            [transmit] => self.driver.send(&[tx_packet(&self.buffers, transmit)]),
-            unsent => {
-                let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
-                let mut packets = [TxPacket { to: nowhere, priority: 0, header: &[], payload: &[] }; BURST];
-                for (packet, transmit) in packets.iter_mut().zip(unsent) {
-                    *packet = tx_packet(&self.buffers, transmit);
-                }
-                self.driver.send(&packets[..unsent.len()])
+            // The case of a lone RPC, which a table would slow down.
+            [run] if packets == 1 => {
+                let payload = run.first.payload.and_then(|range| self.buffers.outgoing(&range));
+                self.driver.send(&[tx_packet(&run.first, &run.first.header, payload.unwrap_or_default())])
             }
+            _ if packets <= SHORT_BURST => self.send_table::<SHORT_BURST>(),
+            _ => self.send_table::<BURST>(),
         };
         match sent {
             Ok(taken) => {
-                if taken == self.unsent.len() {
-                    self.unsent.clear();
-                } else {
-                    self.unsent.drain(..taken);
-                }
+                self.note_taken(taken);
                 match taken {
                     0 => Sent::Nothing,
                     _ if full && self.unsent.is_empty() => Sent::FullBurst,
@@ -266,6 +267,49 @@ impl Core {
                 self.note_broken("send", &error);
                 Sent::Nothing
             }
+        }
+    }
+
+    /// Gives what is unsent to the driver, at most `N` packets of it; how many it took.
+    fn send_table<const N: usize>(&mut self) -> std::io::Result<usize> {
+        self.headers.clear();
+        for run in &self.unsent {
+            self.headers.extend((1..run.packets()).map(|index| run.header(index)));
+        }
+        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        let mut table = [TxPacket { to: nowhere, priority: 0, header: &[], payload: &[] }; N];
+        let mut places = table.iter_mut();
+        let mut headers = &self.headers[..];
+        for run in &self.unsent {
+            let piece = run.first.payload.map_or(0, |range| range.len as usize);
+            let payload = run.payload().and_then(|range| self.buffers.outgoing(&range)).unwrap_or_default();
+            let (first, rest) = payload.split_at(piece.min(payload.len()));
+            let (others, later) = headers.split_at(run.packets() as usize - 1);
+            headers = later;
+            let others = others.iter().zip(rest.chunks(piece.max(1)));
+            for ((header, payload), place) in once((&run.first.header, first)).chain(others).zip(&mut places)
+            {
+                *place = tx_packet(&run.first, header, payload);
+            }
+        }
+        let left = places.len();
+        self.driver.send(&table[..N - left])
+    }
+
+    /// The driver has taken so many of the packets that are unsent.
+    fn note_taken(&mut self, mut taken: usize) {
+        let mut runs = 0;
+        for run in &self.unsent {
+            match taken.checked_sub(run.packets() as usize) {
+                Some(rest) => (runs, taken) = (runs + 1, rest),
+                None => break,
+            }
+        }
+        self.unsent.drain(..runs);
+        if let Some(first) = self.unsent.first_mut().filter(|_| taken > 0)
+            && let Some(left) = first.behind(taken as u32)
+        {
+            *first = left;
         }
     }
 
@@ -313,12 +357,6 @@ impl Core {
     }
 }
 
-fn tx_packet<'a>(buffers: &'a Buffers, transmit: &'a Transmit) -> TxPacket<'a> {
-    let payload = transmit.payload.and_then(|range| buffers.outgoing(&range));
-    TxPacket {
-        to: transmit.to,
-        priority: transmit.priority,
-        header: transmit.header.as_slice(),
-        payload: payload.unwrap_or_default(),
-    }
+fn tx_packet<'a>(first: &Transmit, header: &'a [u8], payload: &'a [u8]) -> TxPacket<'a> {
+    TxPacket { to: first.to, priority: first.priority, header, payload }
 }

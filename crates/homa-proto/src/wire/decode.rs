@@ -1,5 +1,8 @@
 //! From bytes to a valid packet, whatever the bytes are: nothing here panics or reads beyond them (WIRE-13).
 
+use std::mem::offset_of;
+use std::ops::Range;
+
 use thiserror::Error;
 use zerocopy::FromBytes;
 
@@ -145,12 +148,7 @@ fn data(header: &DataHeader, wire_len: usize) -> Result<(Data, u32), DecodeError
         0 => return Err(DecodeError::ZeroLength), // WIRE-7
         length => in_range(length, DecodeError::BadLength(length))?,
     };
-    // WIRE-4, WIRE-12: segmentation offload copies one `sequence` into all segments and counts up the segment's own offset;
-    // without it Linux Homa fills in only `sequence`.
-    let offset = match header.segment_offset.get() {
-        OFFSET_IN_SEQUENCE => header.common.sequence.get(),
-        offset => offset,
-    };
+    let offset = offset(header);
     let left = message_length.saturating_sub(offset);
     if left == 0 {
         return Err(DecodeError::BadOffset { offset, message_length });
@@ -170,6 +168,37 @@ fn data(header: &DataHeader, wire_len: usize) -> Result<(Data, u32), DecodeError
         response_limit: response_limit(header),
     };
     Ok((data, payload_len))
+}
+
+/// The offset of a DATA packet whose header differs from that of `earlier` in its offset only, where neither carries an
+/// acknowledgement. What [`decode()`] says of it is then what it said of `earlier`, a DATA packet that it took: but for the offset and the
+/// payload, of which nothing is judged here.
+pub(crate) fn offset_behind(earlier: &[u8], bytes: &[u8]) -> Option<u32> {
+    /// Where the two places of the offset are.
+    const SEQUENCE: Range<usize> = 4..8;
+    const SEGMENT: usize = DATA_HEADER_LEN - 4;
+    const _: () =
+        assert!(SEQUENCE.start == offset_of!(DataHeader, common) + offset_of!(CommonHeader, sequence));
+    const _: () = assert!(SEGMENT == offset_of!(DataHeader, segment_offset));
+    let (earlier, bytes): (&[u8; DATA_HEADER_LEN], &[u8; DATA_HEADER_LEN]) =
+        (earlier.first_chunk()?, bytes.first_chunk()?);
+    if bytes[..SEQUENCE.start] != earlier[..SEQUENCE.start]
+        || bytes[SEQUENCE.end..SEGMENT] != earlier[SEQUENCE.end..SEGMENT]
+    {
+        return None;
+    }
+    let header = DataHeader::ref_from_bytes(bytes).ok()?;
+    let is_data = header.common.kind == PacketType::Data as u8;
+    (is_data && header.ack.client_id.get() == 0).then(|| offset(header))
+}
+
+/// WIRE-4, WIRE-12: segmentation offload copies one `sequence` into all segments and counts up the segment's own offset;
+/// without it Linux Homa fills in only `sequence`.
+fn offset(header: &DataHeader) -> u32 {
+    match header.segment_offset.get() {
+        OFFSET_IN_SEQUENCE => header.common.sequence.get(),
+        offset => offset,
+    }
 }
 
 /// From a peer that is not ours the bytes are padding, whatever they hold.

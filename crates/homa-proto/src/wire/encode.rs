@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use zerocopy::big_endian::{U16, U32, U64};
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::raw::{
     AckHeader, AckSlot, CommonHeader, CutoffsHeader, CutoffsLimitHeader, DOFF_CONTROL, DOFF_DATA, DataHeader,
@@ -30,6 +30,16 @@ impl HeaderBuf {
             // Compile-time assertions beside the structures show that every header fits.
             Err(_) => Self { bytes, len: 0 },
         }
+    }
+
+    /// The header of a DATA packet of the same message that differs in its offset only.
+    pub(crate) fn at_offset(&self, offset: u32) -> HeaderBuf {
+        let mut header = *self;
+        if let Ok((data, _)) = DataHeader::mut_from_prefix(&mut header.bytes) {
+            debug_assert_eq!(data.common.kind, PacketType::Data as u8);
+            (data.common.sequence, data.segment_offset) = (offset.into(), offset.into()); // WIRE-5
+        }
+        header
     }
 
     /// The bytes; for DATA, the payload follows them on the wire.

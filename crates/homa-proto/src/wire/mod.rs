@@ -18,6 +18,7 @@ mod route;
 
 use std::fmt;
 
+pub(crate) use decode::offset_behind;
 pub use decode::{DecodeError, decode};
 pub use encode::{HeaderBuf, encode};
 pub use fields::{COMMON_FIELDS, Field};

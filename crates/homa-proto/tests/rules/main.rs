@@ -11,6 +11,7 @@ mod peer;
 mod prio;
 mod recv;
 mod resend;
+mod run;
 mod send;
 mod trace;
 mod wire;

@@ -1,0 +1,86 @@
+//! Runs of packets that arrive: the next packets of one message, one behind the other. The first tells whose they are; the others only
+//! bring bytes.
+
+use homa_trace::{EventKind, packet_word};
+
+use crate::contract::{Reassembly, RxPacket};
+use crate::endpoint::Endpoint;
+use crate::time::Time;
+use crate::wire::{self, DATA_HEADER_LEN};
+
+/// Where a DATA packet that was taken leaves its message: what the next must be to belong to the same run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub slot: u32,
+    /// Exclusive end of its bytes, which is the end of all that came of the message.
+    pub end: u32,
+}
+
+/// A run that may go on. The default is none.
+#[derive(Debug, Default)]
+pub(crate) struct RunIn<'a> {
+    last: Option<(RxPacket<'a>, Taken)>,
+    /// Whether packets have come whose message has not been told.
+    untold: bool,
+}
+
+impl<'a> RunIn<'a> {
+    /// A packet was handled on its own; `taken` where a run may begin with it.
+    pub(crate) fn begin(&mut self, packet: RxPacket<'a>, taken: Option<Taken>) {
+        self.last = taken.map(|taken| (packet, taken));
+    }
+}
+
+impl Endpoint {
+    /// Takes a packet into the run, if it is its next: from the same peer, with the same header, and behind all that came of a message
+    /// that it does not complete. Whatever else is handled on its own, after [`Endpoint::end_run`].
+    ///
+    /// At one moment of time such packets say nothing new but that there are more bytes. What follows from that is the same at the
+    /// end of the run as after each of them.
+    pub(crate) fn continue_run<'a>(
+        &mut self,
+        run: &mut RunIn<'a>,
+        packet: &RxPacket<'a>,
+        sink: &mut impl Reassembly,
+    ) -> bool {
+        let Some((last, taken)) = &mut run.last else { return false };
+        if packet.from != last.from || wire::offset_behind(last.bytes, packet.bytes) != Some(taken.end) {
+            return false;
+        }
+        let data = &packet.bytes[DATA_HEADER_LEN..];
+        let rpc = &mut self.rpcs[taken.slot as usize];
+        let left = (rpc.incoming.length - taken.end) as usize;
+        let len = packet.wire_len.saturating_sub(DATA_HEADER_LEN);
+        // The last packet ends more than the run, and what is no valid packet is for `decode` to say.
+        let is_there = data.is_empty() || data.len() == len;
+        if len == 0 || len >= left || !is_there {
+            return false;
+        }
+        let len = len as u32;
+        let (start, end) = (taken.end, taken.end + len);
+        debug_assert_eq!(rpc.incoming.gaps.end(), start);
+        rpc.incoming.gaps.append(len);
+        rpc.incoming.received += len;
+        rpc.incoming.granted = rpc.incoming.granted.max(end);
+        self.stats.packets_received += 1;
+        self.stats.data_received += 1;
+        self.stats.data_bytes_received += u64::from(len);
+        let word = packet_word(wire::PacketType::Data as u8, packet.wire_len as u32);
+        let (id, length, readable_step) = (rpc.id, rpc.incoming.length, rpc.options.readable_step);
+        self.trace.record(EventKind::PacketReceived, id, word, start); // TRACE-1
+        let slot = taken.slot;
+        (taken.end, *last, run.untold) = (end, *packet, true);
+        sink.write(self.key(slot), length, start, len, data); // RECV-2
+        if readable_step != 0 {
+            self.report_readable(slot);
+        }
+        true
+    }
+
+    /// Sees what follows from the bytes that came with a run.
+    pub(crate) fn end_run(&mut self, now: Time, run: &mut RunIn<'_>) {
+        if let (Some((_, taken)), true) = (run.last.take(), std::mem::take(&mut run.untold)) {
+            self.bytes_came(now, taken.slot, false);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Runs of packets: the next packets of one message, decided and encoded at once.
+
+use homa_trace::{EventKind, packet_word};
+
+use crate::contract::TransmitRun;
+use crate::endpoint::Endpoint;
+use crate::time::Time;
+use crate::transmit::Part;
+use crate::wire::{self, DATA_HEADER_LEN};
+
+impl Endpoint {
+    /// The next packets to send now, if any: at most `max_packets`, and of `max_bytes` together, headers included, unless the first alone
+    /// is longer. They count as sent from here on.
+    ///
+    /// They are what as many calls of [`Endpoint::poll_transmit`] would give, one after the other and with nothing in between, and
+    /// leave the same state; there are more than one only where all are of one message and differ in their offset alone.
+    pub fn poll_transmit_run(&mut self, now: Time, max_packets: u32, max_bytes: u32) -> Option<TransmitRun> {
+        let now = self.advance(now);
+        self.ready.waits_for_pacer = false;
+        if let Some(first) = self.next_control(now) {
+            return Some(TransmitRun { first, more: 0 });
+        }
+        let part = self.next_part(now)?;
+        let peer = self.rpcs[part.slot as usize].peer;
+        // ACK-2: a header with an acknowledgement is like no other, and there may be one for the next, too.
+        let has_ack = !self.peers[peer].acks.is_empty();
+        let first = self.data_packet(now, &part);
+        let goes_on = self.rpcs[part.slot as usize].outgoing.is_ready();
+        // Where something is to be sent again and is held back, the next call looks at it first.
+        let more = if !goes_on || part.retransmit || has_ack || self.retransmits.len() > 0 {
+            0
+        } else {
+            let packet = part.len + DATA_HEADER_LEN as u32;
+            self.extend_run(now, &part, max_packets.min(max_bytes / packet).saturating_sub(1))
+        };
+        Some(TransmitRun { first, more })
+    }
+
+    /// Counts the packets behind `part` as sent, `most` of them at most; returns the bytes of payload that they carry.
+    fn extend_run(&mut self, now: Time, part: &Part, most: u32) -> u32 {
+        let outgoing = &self.rpcs[part.slot as usize].outgoing;
+        let is_next = self.ready.choose(self.config.max_packet) == Some(part.slot);
+        if most == 0 || !is_next || outgoing.next < outgoing.sent_before {
+            return 0;
+        }
+        // Another priority begins where the unscheduled bytes end.
+        let unscheduled = part.offset < outgoing.unscheduled;
+        if unscheduled != (outgoing.next < outgoing.unscheduled) {
+            return 0;
+        }
+        let left = if unscheduled { outgoing.unscheduled } else { outgoing.granted } - outgoing.next;
+        let packets = self.admitted(now, most.min(left.div_ceil(part.len)), part.len, left);
+        if packets == 0 {
+            return 0;
+        }
+        let bytes = left.min(packets * part.len);
+        self.advance_message(now, part.slot, bytes);
+        self.stats.packets_sent += u64::from(packets);
+        self.stats.data_sent += u64::from(packets);
+        self.stats.data_bytes_sent += u64::from(bytes);
+        let id = self.rpcs[part.slot as usize].id;
+        for sent in (0..bytes).step_by(part.len as usize) {
+            let packet = part.len.min(bytes - sent) + DATA_HEADER_LEN as u32;
+            let word = packet_word(wire::PacketType::Data as u8, packet);
+            self.trace.record(EventKind::PacketSent, id, word, part.offset + part.len + sent);
+        }
+        bytes
+    }
+
+    /// How many of the next `packets` the pacer lets go while it is still their message's turn; they count as sent for both. Each
+    /// carries `len` bytes, the last of those for `left` bytes what is left.
+    fn admitted(&mut self, now: Time, packets: u32, len: u32, left: u32) -> u32 {
+        let (full, share) = (self.config.max_packet, self.config.pacer_fifo_fraction);
+        if self.pacer.is_off() {
+            // The last may be shorter, which the oldest message's share must not count as a whole packet.
+            let whole = packets.min(left / len);
+            let admitted = self.ready.account_run(whole, len, full, share);
+            let rest = if admitted == whole && packets > whole {
+                self.ready.account_run(1, left % len, full, share)
+            } else {
+                0
+            };
+            return admitted + rest;
+        }
+        for admitted in 0..packets {
+            let payload = len.min(left - admitted * len);
+            let bytes = payload + DATA_HEADER_LEN as u32;
+            let may_send = self.pacer.may_send(now) || bytes < self.config.defer_min_bytes; // SEND-6, SEND-7
+            if !may_send || self.ready.account_run(1, payload, full, share) == 0 {
+                return admitted;
+            }
+            self.pacer.sent(now, bytes);
+        }
+        packets
+    }
+}
