@@ -397,6 +397,12 @@ pub struct LimitsArgs {
     /// MTU of the veth pair, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=65535))]
     pub mtu: u32,
+    /// Have packets cross the veth pair one by one, as on a wire, and not as one of up to 64 KB that nobody ever cuts; needs the veth pair
+    #[arg(long)]
+    pub wire: bool,
+    /// Measure long messages only
+    #[arg(long)]
+    pub long_only: bool,
     /// Repetitions, each with all rows in turn [default: 5, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: Option<u32>,

@@ -76,7 +76,10 @@ enum Cell {
 }
 
 impl Phase {
-    const ALL: [Phase; 4] = [Phase::Polling, Phase::Sleeping, Phase::LowLatency, Phase::Bulk];
+    fn all(long_only: bool) -> &'static [Phase] {
+        const ALL: [Phase; 4] = [Phase::Polling, Phase::Sleeping, Phase::LowLatency, Phase::Bulk];
+        if long_only { &ALL[3..] } else { &ALL }
+    }
 
     fn cells(self, low_latency: bool) -> Vec<Cell> {
         match self {
@@ -166,6 +169,7 @@ struct Bench {
     subjects: Vec<Subject>,
     place: Place,
     config: Config,
+    phases: &'static [Phase],
     slice: Duration,
     short: Pattern,
     long: Pattern,
@@ -191,6 +195,7 @@ impl Bench {
         let place = place(args, &mut config.notes)?;
         config.path = place.name();
         config.mtu = (place.name() == "veth").then_some(args.mtu);
+        config.wire = args.wire;
         config.low_latency = args.low_latency
             && low_latency().map_or_else(
                 |error| {
@@ -202,6 +207,7 @@ impl Bench {
         Ok(Bench {
             subjects: Subject::all(&protocols, &drivers),
             place,
+            phases: Phase::all(args.long_only),
             slice: Duration::from_millis(config.slice_ms),
             config,
             short: Pattern::new(SHORT, 1, false),
@@ -212,8 +218,8 @@ impl Bench {
 
     fn measure(mut self) -> Result<Limits> {
         let mut rows: Vec<Row> = self.subjects.iter().map(|subject| self.row(subject)).collect();
-        let cells: usize = Phase::ALL.iter().map(|phase| phase.cells(self.config.low_latency).len()).sum();
-        let each = (self.slice + self.warmup()) * cells as u32 + SETUP * Phase::ALL.len() as u32;
+        let cells: usize = self.phases.iter().map(|phase| phase.cells(self.config.low_latency).len()).sum();
+        let each = (self.slice + self.warmup()) * cells as u32 + SETUP * self.phases.len() as u32;
         let subjects = rows.iter().filter(|row| row.skipped.is_none()).count() as u32;
         let mut progress = Progress::new(each * subjects * self.config.repetitions);
         for repetition in 1..=self.config.repetitions {
@@ -253,7 +259,7 @@ impl Bench {
     }
 
     fn repetition(&self, subject: &Subject, row: &mut Row) -> Result<()> {
-        for phase in Phase::ALL {
+        for &phase in self.phases {
             let cells = phase.cells(self.config.low_latency);
             if cells.is_empty() {
                 continue;
@@ -354,13 +360,15 @@ impl Bench {
 /// The wire or loopback, and in `notes` why it is not what was hoped for.
 fn place(args: &LimitsArgs, notes: &mut Vec<String>) -> Result<Place> {
     match args.path {
+        PathChoice::Loopback if args.wire => bail!("--wire is of the veth pair: use --path veth"),
         PathChoice::Loopback => Place::loopback(),
-        PathChoice::Veth => Place::veth(args.mtu).context("--path veth"),
+        _ if args.wire => Place::veth(args.mtu, true).context("--wire needs the veth pair"),
+        PathChoice::Veth => Place::veth(args.mtu, args.wire).context("--path veth"),
         PathChoice::Auto if !is_root() => {
             notes.push("over loopback, since a veth pair needs root".to_owned());
             Place::loopback()
         }
-        PathChoice::Auto => Place::veth(args.mtu).or_else(|error| {
+        PathChoice::Auto => Place::veth(args.mtu, args.wire).or_else(|error| {
             notes.push(format!("over loopback, since there is no veth pair: {error:#}"));
             Place::loopback()
         }),

@@ -44,26 +44,27 @@ impl Place {
         Ok(Place { wire: None, placement: Placement::apart()? })
     }
 
-    /// Two namespaces joined by a veth of this MTU. From now on this thread is among the clients.
+    /// Two namespaces joined by a veth of this MTU. From now on this thread is among the clients. With `one_by_one`, packets that were
+    /// to be cut late are cut before they cross: a veth passes them whole otherwise, which no wire does.
     ///
     /// # Errors
     /// What is missing: a privilege, or the program `ip`.
-    pub fn veth(mtu: u32) -> Result<Place> {
+    pub fn veth(mtu: u32, one_by_one: bool) -> Result<Place> {
         let wire = Wire { outside: current()?, clients: fresh()?, servers: fresh()? };
         let place = Place { wire: Some(wire), placement: Placement::apart()? };
-        place.join(mtu)?;
+        place.join(mtu, one_by_one)?;
         Ok(place)
     }
 
-    fn join(&self, mtu: u32) -> Result<()> {
+    fn join(&self, mtu: u32, one_by_one: bool) -> Result<()> {
         let Some(wire) = &self.wire else { return Ok(()) };
         let there = format!("/proc/{}/fd/{}", std::process::id(), wire.servers.as_raw_fd());
         enter(&wire.clients)?;
         ip(&format!("link add homa0 mtu {mtu} type veth peer name homa1"))?;
         ip(&format!("link set homa1 netns {there}"))?;
-        up("homa0", CLIENT, mtu)?;
+        up("homa0", CLIENT, mtu, one_by_one)?;
         enter(&wire.servers)?;
-        up("homa1", SERVER, mtu)?;
+        up("homa1", SERVER, mtu, one_by_one)?;
         self.await_path()?;
         self.enter_clients()
     }
@@ -164,9 +165,13 @@ fn enter(namespace: &OwnedFd) -> Result<()> {
         .context("cannot enter a network namespace")
 }
 
-fn up(device: &str, address: Ipv4Addr, mtu: u32) -> Result<()> {
+fn up(device: &str, address: Ipv4Addr, mtu: u32, one_by_one: bool) -> Result<()> {
     ip("link set lo up")?;
     ip(&format!("link set {device} mtu {mtu}"))?;
+    if one_by_one {
+        // What `ethtool -K DEVICE tso off gso off tx-udp-segmentation off` does, without another program.
+        ip(&format!("link set {device} gso_max_segs 1"))?;
+    }
     ip(&format!("addr add {address}/24 dev {device}"))?;
     ip(&format!("link set {device} up"))
 }
@@ -186,7 +191,7 @@ mod tests {
     #[test]
     fn a_wire_is_there_and_goes_with_its_place() {
         let before = std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace");
-        let place = match Place::veth(1500) {
+        let place = match Place::veth(1500, false) {
             Ok(place) => place,
             Err(why) => return println!("skipped: {why:#}"),
         };
@@ -194,5 +199,30 @@ mod tests {
         assert_ne!(std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace"), before);
         drop(place);
         assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace"), before);
+    }
+
+    /// Packets that this thread's end of the wire has sent.
+    fn sent() -> u64 {
+        let devices = std::fs::read_to_string("/proc/thread-self/net/dev").expect("the devices");
+        let ours = devices.lines().find_map(|line| line.trim().strip_prefix("homa0:")).expect("our end");
+        ours.split_whitespace().nth(9).and_then(|packets| packets.parse().ok()).expect("a number")
+    }
+
+    #[test]
+    fn packets_cross_one_by_one_where_that_is_asked_for() {
+        let crossed = [false, true].map(|one_by_one| {
+            let place = Place::veth(1500, one_by_one).map_err(|why| println!("skipped: {why:#}")).ok()?;
+            let bind = place.client_bind(Driver::Udp, false).expect("an address");
+            let config = homa_driver::udp::UdpConfig { bind, ..Default::default() };
+            let mut driver = homa_driver::udp::UdpDriver::bind(&config).expect("a socket");
+            let to = SocketAddr::from((SERVER, 9));
+            let packet = homa_driver::TxPacket { to, priority: 0, header: &[0; 56], payload: &[0; 1_000] };
+            let before = sent();
+            assert_eq!(homa_driver::Driver::send(&mut driver, &[packet; 40]).expect("a path"), 40);
+            Some(sent() - before)
+        });
+        let [Some(merged), Some(single)] = crossed else { return };
+        // The machine itself may send one or two.
+        assert!(merged < 10 && single >= 40, "{merged} and {single}");
     }
 }

@@ -110,6 +110,8 @@ pub struct Config {
     pub path: &'static str,
     /// Of the veth pair, in bytes; `null` on loopback.
     pub mtu: Option<u32>,
+    /// Packets cross the veth pair one by one.
+    pub wire: bool,
     /// Repetitions, all subjects in turn in each.
     pub repetitions: u32,
     /// Measured time of each cell in a repetition, in milliseconds.

@@ -55,7 +55,10 @@ pub fn render(limits: &Limits) -> String {
 fn head(out: &mut String, limits: &Limits) -> std::fmt::Result {
     let config = &limits.config;
     let place = match config.mtu {
-        Some(mtu) => format!("a veth pair between two network namespaces, MTU {mtu}"),
+        Some(mtu) => {
+            let one_by_one = if config.wire { ", packets one by one as on a wire" } else { "" };
+            format!("a veth pair between two network namespaces, MTU {mtu}{one_by_one}")
+        }
         None => "loopback".to_owned(),
     };
     writeln!(
