@@ -40,14 +40,11 @@ impl Endpoint {
     fn extend_run(&mut self, now: Time, part: &Part, most: u32) -> u32 {
         let outgoing = &self.rpcs[part.slot as usize].outgoing;
         let is_next = self.ready.choose(self.config.max_packet) == Some(part.slot);
-        if most == 0 || !is_next || outgoing.next < outgoing.sent_before {
+        if most == 0 || !is_next {
             return 0;
         }
-        // Another priority begins where the unscheduled bytes end.
+        // Another priority begins where the unscheduled bytes end, and so another run.
         let unscheduled = part.offset < outgoing.unscheduled;
-        if unscheduled != (outgoing.next < outgoing.unscheduled) {
-            return 0;
-        }
         let left = if unscheduled { outgoing.unscheduled } else { outgoing.granted } - outgoing.next;
         let packets = self.admitted(now, most.min(left.div_ceil(part.len)), part.len, left);
         if packets == 0 {

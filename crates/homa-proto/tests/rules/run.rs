@@ -52,10 +52,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (2u8..4, 1u32..120_000).prop_map(|(to, length)| Step::Call { to, length }),
         3 => (any::<prop::sample::Index>(), 0u32..120_000, 0u8..8)
             .prop_map(|(call, offset, priority)| Step::Grant { call: call.index(64), offset, priority }),
-        1 => (any::<prop::sample::Index>(), 0u32..100_000, 1u32..9_000)
+        2 => (any::<prop::sample::Index>(), 0u32..6_000, 1u32..9_000)
             .prop_map(|(call, offset, length)| Step::Resend { call: call.index(64), offset, length }),
         1 => any::<prop::sample::Index>().prop_map(|call| Step::Answer { call: call.index(64) }),
         2 => (0u64..400_000).prop_map(|ns| Step::Pass { ns }),
+        2 => (1u32..4).prop_map(|packets| Step::Send { packets, bytes: u32::MAX }),
         6 => (1u32..50, 0u32..80_000).prop_map(|(packets, bytes)| Step::Send { packets, bytes }),
     ];
     prop::collection::vec(step, 1..60)
@@ -64,7 +65,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn config() -> impl Strategy<Value = Config> {
     let link = prop_oneof![Just(None), Just(Some(10_000)), Just(Some(1_000))];
     let fifo = prop_oneof![Just(0), Just(50), Just(400)];
-    (link, fifo, 1_000u32..60_000).prop_map(|(link_mbps, pacer_fifo_fraction, unsched_bytes)| Config {
+    // Some as many as fill a few packets, so that none is cut where they end.
+    let unscheduled = prop_oneof![Just(1_424), Just(2 * 1_424), Just(3_000), 1_000u32..60_000];
+    (link, fifo, unscheduled).prop_map(|(link_mbps, pacer_fifo_fraction, unsched_bytes)| Config {
         link_mbps,
         pacer_fifo_fraction,
         unsched_bytes,
