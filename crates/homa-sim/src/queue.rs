@@ -1,18 +1,17 @@
 //! The queue of what is to happen.
 //!
 //! Nearly everything that a network schedules happens within some microseconds, and so a binary heap, whose entries move at every
-//! push and pop, pays for an order that nobody asks for yet. Here time is cut into slots: an event goes to the end of its slot's list,
-//! and only the slot that has come is put in order. What lies beyond the slots, as timers of milliseconds do, waits in a heap.
+//! push and pop, pays for an order that nobody asks for yet. Here every nanosecond of the next quarter of a millisecond has a slot with a
+//! list in the order of coming: nothing is ever compared or sorted. What lies beyond, as timers of milliseconds do, waits in a heap.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use homa_proto::Time;
 
-/// Width of a slot, as a power of two of nanoseconds: at 100 hosts of 10 Gbit/s a slot holds about ten events.
-const SLOT_BITS: u32 = 4;
-/// Slots, a power of two: together 262 us, beyond every delay of a packet that does not wait.
-const SLOTS: usize = 1 << 14;
+/// Slots of a nanosecond each, the square of a word's bits times those bits: together 262 us, beyond every delay of a packet that does not
+/// wait.
+const SLOTS: usize = WORD_BITS * WORD_BITS * WORD_BITS;
 const WORD_BITS: usize = u64::BITS as usize;
 /// No node.
 const NONE: u32 = u32::MAX;
@@ -22,57 +21,56 @@ const NONE: u32 = u32::MAX;
 /// The order is total, so that a run depends on nothing but its seed.
 #[derive(Debug)]
 pub struct EventQueue<E> {
-    /// Events of slot `turn` that were there when its turn came, the earliest last.
-    current: Vec<Entry<E>>,
-    /// Events up to the end of that slot that came later.
-    late: BinaryHeap<Entry<E>>,
-    /// The slot whose turn it is, counted from time 0.
-    turn: u64,
-    /// First node of each slot's list; slots after `turn` and less than `SLOTS` from it, by number modulo `SLOTS`.
-    heads: Box<[u32]>,
-    /// A bit for each slot with a list.
-    occupied: Box<[u64]>,
+    /// Last node of each slot's list, whose next one is the first; by time modulo `SLOTS`.
+    lasts: Box<[u32]>,
+    /// A bit for each slot with a list, and a bit for each word of those that has one.
+    slots: Box<[u64]>,
+    words: [u64; WORD_BITS],
     nodes: Vec<Node<E>>,
     free: u32,
-    /// Events beyond the slots when they were pushed.
-    far: BinaryHeap<Entry<E>>,
+    /// Events beyond the slots when they were pushed. Of events of the same time these went in first: the slots had not come so far.
+    far: BinaryHeap<Far<E>>,
     pushed: u64,
+    /// Time of the last event taken out; the slots begin there.
+    now: u64,
+    /// Time of the earliest event.
+    next: Option<u64>,
     len: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry<E> {
-    at: Time,
-    sequence: u64,
-    event: E,
 }
 
 #[derive(Debug)]
 struct Node<E> {
-    entry: Entry<E>,
+    event: E,
     next: u32,
 }
 
-impl<E> Ord for Entry<E> {
+#[derive(Clone, Copy, Debug)]
+struct Far<E> {
+    at: u64,
+    sequence: u64,
+    event: E,
+}
+
+impl<E> Ord for Far<E> {
     /// A heap gives its greatest entry first: the earliest event is the greatest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.sequence).cmp(&(self.at, self.sequence))
     }
 }
 
-impl<E> PartialOrd for Entry<E> {
+impl<E> PartialOrd for Far<E> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<E> PartialEq for Entry<E> {
+impl<E> PartialEq for Far<E> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl<E> Eq for Entry<E> {}
+impl<E> Eq for Far<E> {}
 
 impl<E: Copy> Default for EventQueue<E> {
     fn default() -> Self {
@@ -80,124 +78,124 @@ impl<E: Copy> Default for EventQueue<E> {
     }
 }
 
-fn slot_of(at: Time) -> u64 {
-    at.as_ns() >> SLOT_BITS
+/// Place of the first bit at or after `from` in a word.
+fn first_bit(word: u64, from: usize) -> Option<usize> {
+    let rest = if from < WORD_BITS { word & (u64::MAX << from) } else { 0 };
+    (rest != 0).then(|| rest.trailing_zeros() as usize)
 }
 
 impl<E: Copy> EventQueue<E> {
     /// An empty queue.
     pub fn new() -> Self {
         Self {
-            current: Vec::new(),
-            late: BinaryHeap::new(),
-            turn: 0,
-            heads: vec![NONE; SLOTS].into(),
-            occupied: vec![0; SLOTS / WORD_BITS].into(),
+            lasts: vec![NONE; SLOTS].into(),
+            slots: vec![0; SLOTS / WORD_BITS].into(),
+            words: [0; WORD_BITS],
             nodes: Vec::new(),
             free: NONE,
             far: BinaryHeap::new(),
             pushed: 0,
+            now: 0,
+            next: None,
             len: 0,
         }
     }
 
-    /// Adds an event. O(1) within some 200 us of the earliest one, O(log n) beyond.
+    /// Adds an event. O(1) within 262 us of the last one taken out, O(log n) beyond. What is to happen before that one happens at its time.
     pub fn push(&mut self, at: Time, event: E) {
-        let entry = Entry { at, sequence: self.pushed, event };
-        self.pushed += 1;
-        self.len += 1;
-        let slot = slot_of(at);
-        if slot <= self.turn {
-            self.late.push(entry);
-        } else if slot - self.turn < SLOTS as u64 {
-            self.push_to_slot(slot as usize % SLOTS, entry);
+        let at = at.as_ns().max(self.now);
+        if at - self.now < SLOTS as u64 {
+            self.append(at as usize % SLOTS, event);
         } else {
-            self.far.push(entry);
+            self.far.push(Far { at, sequence: self.pushed, event });
+            self.pushed += 1;
         }
-        if self.current.is_empty() && self.late.is_empty() {
-            self.take_turn();
-        }
+        self.len += 1;
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }
 
-    fn push_to_slot(&mut self, slot: usize, entry: Entry<E>) {
-        let node = Node { entry, next: self.heads[slot] };
+    fn append(&mut self, slot: usize, event: E) {
         let number = if self.free == NONE {
-            self.nodes.push(node);
+            self.nodes.push(Node { event, next: NONE });
             self.nodes.len() as u32 - 1
         } else {
             let number = self.free;
             let place = &mut self.nodes[number as usize];
             self.free = place.next;
-            *place = node;
+            place.event = event;
             number
         };
-        self.heads[slot] = number;
-        self.occupied[slot / WORD_BITS] |= 1 << (slot % WORD_BITS);
-    }
-
-    /// Takes out the earliest event. O(log n) of the events of its slot.
-    pub fn pop(&mut self) -> Option<(Time, E)> {
-        let entry = match (self.current.last(), self.late.peek()) {
-            // The earlier one is the greater one.
-            (Some(first), Some(late)) if late > first => self.late.pop(),
-            (Some(_), _) => self.current.pop(),
-            (None, _) => self.late.pop(),
-        }?;
-        self.len -= 1;
-        if self.current.is_empty() && self.late.is_empty() {
-            self.take_turn();
-        }
-        Some((entry.at, entry.event))
-    }
-
-    /// Puts the events of the next slot that has any in order.
-    fn take_turn(&mut self) {
-        let near = self.next_slot();
-        let far = self.far.peek().map(|entry| slot_of(entry.at));
-        let Some(turn) = near.into_iter().chain(far).min() else { return };
-        self.turn = turn;
-        if near == Some(turn) {
-            let slot = turn as usize % SLOTS;
-            self.occupied[slot / WORD_BITS] &= !(1 << (slot % WORD_BITS));
-            let mut number = std::mem::replace(&mut self.heads[slot], NONE);
-            while number != NONE {
-                let node = &mut self.nodes[number as usize];
-                self.current.push(node.entry);
-                let next = std::mem::replace(&mut node.next, self.free);
-                self.free = number;
-                number = next;
+        let first = match self.lasts[slot] {
+            NONE => {
+                let word = slot / WORD_BITS;
+                self.slots[word] |= 1 << (slot % WORD_BITS);
+                self.words[word / WORD_BITS] |= 1 << (word % WORD_BITS);
+                number
             }
-        }
-        while self.far.peek().is_some_and(|entry| slot_of(entry.at) <= turn) {
-            self.current.extend(self.far.pop());
-        }
-        self.current.sort_unstable();
+            last => std::mem::replace(&mut self.nodes[last as usize].next, number),
+        };
+        self.nodes[number as usize].next = first;
+        self.lasts[slot] = number;
     }
 
-    /// The next slot after `turn` that has a list.
-    fn next_slot(&self) -> Option<u64> {
-        let start = (self.turn as usize + 1) % SLOTS;
-        let words = self.occupied.len();
-        let found = |word: usize, bits: u64| word * WORD_BITS + bits.trailing_zeros() as usize;
-        let first = self.occupied[start / WORD_BITS] & (u64::MAX << (start % WORD_BITS));
-        let slot = if first != 0 {
-            found(start / WORD_BITS, first)
-        } else {
-            // Once around: the first word again, for its lower bits.
-            (1..=words).find_map(|step| {
-                let word = (start / WORD_BITS + step) % words;
-                (self.occupied[word] != 0).then(|| found(word, self.occupied[word]))
-            })?
+    /// Takes out the earliest event. O(1), and O(log n) for one that was far away when it went in.
+    pub fn pop(&mut self) -> Option<(Time, E)> {
+        let at = self.next?;
+        self.now = at;
+        let event = match self.far.peek() {
+            Some(far) if far.at == at => self.far.pop()?.event,
+            _ => self.take_first(at as usize % SLOTS),
         };
-        let ahead = (slot + SLOTS - start) % SLOTS;
-        Some(self.turn + 1 + ahead as u64)
+        self.len -= 1;
+        self.next = self.earliest();
+        Some((Time::from_ns(at), event))
+    }
+
+    fn take_first(&mut self, slot: usize) -> E {
+        let last = self.lasts[slot];
+        let first = self.nodes[last as usize].next;
+        let (event, second) = (self.nodes[first as usize].event, self.nodes[first as usize].next);
+        if first == last {
+            self.lasts[slot] = NONE;
+            let word = slot / WORD_BITS;
+            self.slots[word] &= !(1 << (slot % WORD_BITS));
+            if self.slots[word] == 0 {
+                self.words[word / WORD_BITS] &= !(1 << (word % WORD_BITS));
+            }
+        } else {
+            self.nodes[last as usize].next = second;
+        }
+        self.nodes[first as usize].next = self.free;
+        self.free = first;
+        event
+    }
+
+    fn earliest(&self) -> Option<u64> {
+        let start = self.now as usize % SLOTS;
+        let near = self.first_slot(start).or_else(|| self.first_slot(0));
+        let near = near.map(|slot| self.now + ((slot + SLOTS - start) % SLOTS) as u64);
+        let far = self.far.peek().map(|far| far.at);
+        near.into_iter().chain(far).min()
+    }
+
+    /// The first slot at or after `from` that has a list, not going around.
+    fn first_slot(&self, from: usize) -> Option<usize> {
+        let word = from / WORD_BITS;
+        if let Some(bit) = first_bit(self.slots[word], from % WORD_BITS) {
+            return Some(word * WORD_BITS + bit);
+        }
+        let (group, after) = ((word + 1) / WORD_BITS, (word + 1) % WORD_BITS);
+        let within = |group: usize, from: usize| {
+            first_bit(*self.words.get(group)?, from).map(|bit| group * WORD_BITS + bit)
+        };
+        let word =
+            within(group, after).or_else(|| (group + 1..WORD_BITS).find_map(|group| within(group, 0)))?;
+        first_bit(self.slots[word], 0).map(|bit| word * WORD_BITS + bit)
     }
 
     /// Time of the earliest event.
     pub fn next_at(&self) -> Option<Time> {
-        let late = self.late.peek().map(|entry| entry.at);
-        let first = self.current.last().map(|entry| entry.at);
-        first.into_iter().chain(late).min()
+        self.next.map(Time::from_ns)
     }
 
     /// Events in the queue.
