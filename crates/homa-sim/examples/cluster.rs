@@ -1,4 +1,4 @@
-//! A run of the cluster, for profiles: `cargo run --release -p homa-sim --example cluster -- WORKLOAD LOAD MS [TRANSPORT [DRAIN_MS]]`.
+//! A run of the cluster, for profiles: `cargo run --release -p homa-sim --example cluster -- WORKLOAD LOAD MS [TRANSPORT [DRAIN_MS [HOSTS]]]`.
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -12,6 +12,11 @@ fn main() {
     config.duration_ns = (args[2].parse::<f64>().expect("milliseconds") * 1e6) as u64;
     if let Some(ms) = args.get(4) {
         config.drain_ns = (ms.parse::<f64>().expect("milliseconds") * 1e6) as u64;
+    }
+    if let Some(hosts) = args.get(5) {
+        config.hosts = hosts.parse().expect("a number of hosts");
+        // A byte from every host to every other would be most of a short run.
+        config.acquaint = config.hosts <= 256;
     }
     config.warm_up_ns = config.duration_ns / 5;
     let name = args.get(3).map_or("homa", String::as_str);
