@@ -208,7 +208,7 @@ fn help_has_examples_and_goes_to_standard_output() {
 
 #[test]
 fn a_wrong_command_line_is_one_line() {
-    assert_refused(&[], "serve, call, bench or decode");
+    assert_refused(&[], "serve, call, bench, decode or sim");
     assert_refused(&["frobnicate"], "frobnicate");
     assert_refused(&["bench", "--laod", "0.8"], "--laod");
     assert_refused(&["bench", "--load", "much"], "--load");

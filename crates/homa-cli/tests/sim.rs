@@ -243,6 +243,32 @@ fn a_full_disk_is_an_error() {
     assert!(stderr(&output).contains("homa: cannot write /dev/full"), "{}", stderr(&output));
 }
 
+#[test]
+fn hosts_have_traces_in_the_format_of_live_ones() {
+    let scratch = Scratch::new("trace");
+    let (out, traces) = (scratch.path("out"), scratch.path("traces"));
+    fs::create_dir(&out).expect("a directory");
+    stdout(&small("run", &["--out", &out, "--trace", &traces, "--trace-records", "1000"]));
+    let names: Vec<String> = (0..8).map(|host| format!("host-{host}.trace")).collect();
+    assert_eq!(scratch.files("traces"), names);
+    for name in names {
+        let bytes = fs::read(scratch.0.join("traces").join(&name)).expect("readable");
+        let dump = homa_trace::read_dump(&bytes).expect("a dump");
+        let times: Vec<u64> = dump.records.iter().map(|record| dump.time_ns(record)).collect();
+        assert!(times.is_sorted() && times.len() > 500, "{name}: {} records", times.len());
+        let last = times.last().copied().unwrap_or(0);
+        assert!((100_000..10_000_000).contains(&last), "{name}: the last record is of {last} ns");
+    }
+    assert_refused(
+        &small("run", &["--transport", "oracle", "--trace", &traces]),
+        "only homa has time traces",
+    );
+    assert_refused(
+        &small("run", &["--trace", "/dev/null/traces"]),
+        "cannot make the directory /dev/null/traces",
+    );
+}
+
 const SWEEP: &str = "\
 title = \"A small sweep\"
 seeds = [1, 2]

@@ -83,6 +83,12 @@ pub struct RunArgs {
     /// Write the JSON results to this file, or to standard output with `-` (the tables then go to standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
+    /// Write the time trace of each host of Homa to this directory, as host-NUMBER.trace, in the format of a live host's
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
+    /// Records of each trace, of 32 bytes; the last ones are kept
+    #[arg(long, value_name = "N", default_value_t = 65_536, requires = "trace", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub trace_records: u32,
 }
 
 /// `homa sim presets`.

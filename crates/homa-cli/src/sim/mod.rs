@@ -12,6 +12,7 @@ mod published;
 mod run;
 mod sweep;
 mod table;
+mod trace;
 mod units;
 mod work;
 

@@ -11,7 +11,7 @@ use super::args::{RunArgs, WhatArgs};
 use super::draft::{self, Draft, Plan};
 use super::page::{self, RunPage};
 use super::work::{self, Bars};
-use super::{knobs, preset, published, table};
+use super::{knobs, preset, published, table, trace};
 use crate::output::{Output, print};
 
 /// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
@@ -58,13 +58,22 @@ impl WhatArgs {
 /// # Errors
 /// In one line, what is wrong with the options or a file.
 pub fn run(args: &RunArgs) -> Result<()> {
-    let plan = args.what.draft()?.build().map_err(|error| anyhow!(error))?;
+    let mut plan = args.what.draft()?.build().map_err(|error| anyhow!(error))?;
+    let traces = args
+        .trace
+        .as_deref()
+        .map(|directory| trace::files(directory, &args.what.transport, &plan))
+        .transpose()?;
+    if traces.is_some() {
+        plan.cluster.trace_records = args.trace_records as usize;
+    }
     let published = match &args.published {
         Some(path) => published::read(path, &plan).map_err(|error| anyhow!(error))?,
         None => Vec::new(),
     };
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let reports = all(&plan, &args.what)?;
+    trace::write(&traces.unwrap_or_default(), &reports)?;
     let setup = knobs::setup(&plan, args.what.transport.iter().any(|name| name == "homa"));
     let results = Results { schema: SCHEMA, setup: &setup, runs: &reports };
     let page =

@@ -78,6 +78,8 @@ pub struct ClusterConfig {
     pub bins: Vec<u32>,
     /// How often queues are looked at.
     pub sample_ns: u64,
+    /// Records of each host's time trace, of which the last ones are kept; 0: none. 32 bytes each.
+    pub trace_records: usize,
 }
 
 /// What happens to hosts.
@@ -217,7 +219,8 @@ impl<T: Transport> Cluster<T> {
         let mut report = self.account.finish(&self.config);
         report.network(self.fabric.stats, self.fabric.faults.counts.lost);
         self.samples.report(&mut report, &self.fabric);
-        for host in &self.hosts {
+        for mut host in self.hosts {
+            report.traces.extend(host.transport.trace_dump());
             host.transport.counters(&mut |name, count| {
                 *report.transport_counts.entry(name.to_owned()).or_default() += count;
             });

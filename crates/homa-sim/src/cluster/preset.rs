@@ -57,6 +57,7 @@ impl ClusterConfig {
             drain_ns: 200 * MS,
             bins: Vec::new(),
             sample_ns: 10_000,
+            trace_records: 0,
         }
     }
 

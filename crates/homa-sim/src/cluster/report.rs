@@ -94,6 +94,9 @@ pub struct ClusterReport {
     pub events: u64,
     /// What the hosts' transports counted, summed.
     pub transport_counts: BTreeMap<String, u64>,
+    /// The dump of each host's time trace, in the format of a live host's, where traces were asked for and the transport has them.
+    #[serde(skip)]
+    pub traces: Vec<Vec<u8>>,
 }
 
 impl ClusterReport {

@@ -5,7 +5,7 @@
 //! the wire.
 
 use homa_proto::{CallOptions, Config, Endpoint, Event, Reassembly, RpcKey, RxPacket, Time};
-use homa_trace::Trace;
+use homa_trace::{Clock, Trace};
 
 use super::{Ctx, Transport};
 use crate::cluster::ClusterConfig;
@@ -110,13 +110,18 @@ impl Transport for Homa {
     fn new(config: &HomaConfig, host: u32, cluster: &ClusterConfig) -> Homa {
         let seed = mix(mix(cluster.seed) ^ u64::from(host)) | 1;
         let protocol = Config { seed, incarnation: 1, ..config.protocol.clone() };
-        let mut endpoint = Endpoint::new(protocol, Trace::off()).expect("the protocol's settings agree");
+        let trace = match cluster.trace_records {
+            0 => Trace::off(),
+            records => Trace::new(records, Clock::Virtual),
+        };
+        let mut endpoint = Endpoint::new(protocol, trace).expect("the protocol's settings agree");
         endpoint.bind(PORT).expect("the port of a new endpoint is free");
         let client_port = endpoint.open_client_port().expect("a new endpoint has client ports");
         Homa { endpoint, client_port, outgoing: Vec::new(), incoming: Vec::new(), failed: 0, refused: 0 }
     }
 
     fn send(&mut self, ctx: &mut Ctx<'_>, message: u32) {
+        self.endpoint.trace().set_virtual_now(ctx.now.as_ns());
         let (to, length) = (host_address(ctx.message(message).to as usize), ctx.message(message).length);
         match self.endpoint.send_request(ctx.now, self.client_port, to, PORT, length, CallOptions::default())
         {
@@ -130,6 +135,7 @@ impl Transport for Homa {
     }
 
     fn receive(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<HomaBody>) {
+        self.endpoint.trace().set_virtual_now(ctx.now.as_ns());
         let received = RxPacket {
             from: host_address(packet.info.from as usize),
             bytes: &packet.body.header,
@@ -141,6 +147,7 @@ impl Transport for Homa {
     }
 
     fn timeout(&mut self, ctx: &mut Ctx<'_>) {
+        self.endpoint.trace().set_virtual_now(ctx.now.as_ns());
         self.endpoint.handle_timeout(ctx.now);
         self.take_events(ctx);
     }
@@ -150,6 +157,7 @@ impl Transport for Homa {
     }
 
     fn transmit(&mut self, ctx: &mut Ctx<'_>, body: &mut HomaBody) -> Option<PacketInfo> {
+        self.endpoint.trace().set_virtual_now(ctx.now.as_ns());
         let transmit = self.endpoint.poll_transmit(ctx.now)?;
         body.header.clear();
         body.header.extend_from_slice(&transmit.header);
@@ -167,6 +175,16 @@ impl Transport for Homa {
 
     fn withholds(&self, _now: Time) -> bool {
         self.endpoint.waits_for_grants()
+    }
+
+    fn trace_dump(&mut self) -> Option<Vec<u8>> {
+        let trace = self.endpoint.trace();
+        if trace.is_off() {
+            return None;
+        }
+        let mut dump = Vec::new();
+        trace.write_dump(&mut dump).ok()?;
+        Some(dump)
     }
 
     fn counters(&self, count: &mut dyn FnMut(&str, u64)) {

@@ -77,6 +77,11 @@ pub trait Transport: Sized {
         false
     }
 
+    /// The dump of its time trace, where it has one and [`ClusterConfig::trace_records`] asks for it.
+    fn trace_dump(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Calls `count` with what it counted, by name.
     fn counters(&self, count: &mut dyn FnMut(&str, u64)) {
         let _ = count;
