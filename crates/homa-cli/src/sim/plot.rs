@@ -5,7 +5,8 @@ use std::fmt::Write;
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 430.0;
 const LEFT: f64 = 76.0;
-const RIGHT: f64 = 170.0;
+/// Room for the longest name of a published curve.
+const RIGHT: f64 = 196.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 62.0;
 /// The least distance between two labels at the end of the curves.
