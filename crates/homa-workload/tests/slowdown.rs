@@ -198,5 +198,25 @@ fn the_json_fields_are_named_as_documented() {
     ];
     bin.sort_unstable();
     assert_eq!(keys(&json[0][0]), bin);
-    assert_eq!(keys(&json[1]), ["count", "max_bytes", "p50_us", "p999_us", "p99_us"]);
+    assert_eq!(
+        keys(&json[1]),
+        ["count", "max_bytes", "p50_us", "p999_us", "p99_us", "slowdown_p50", "slowdown_p99"]
+    );
+}
+
+#[test]
+fn short_messages_have_slowdowns_and_bins_end_where_they_are_told_to() {
+    let workload = Workload::named("w3").unwrap();
+    let mut recorder = SlowdownRecorder::with_edges(&workload, [100, 2_000]);
+    for (size, rtt_ns) in [(10, 2_000), (10, 4_000), (100, 3_000), (101, 5_000), (1 << 20, 7_000)] {
+        recorder.record(size, rtt_ns, 1_000);
+    }
+    let counts: Vec<(u32, u64)> = recorder.bins().iter().map(|bin| (bin.max_bytes, bin.count)).collect();
+    assert_eq!(counts[..2], [(100, 3), (2_000, 2)], "what is longer than the last bin counts there");
+    let half = recorder.short_half();
+    assert!((half.slowdown_p50 - 3.0).abs() < 0.01 && (half.slowdown_p99 - 5.0).abs() < 0.01, "{half:?}");
+    let mut twice = recorder.clone();
+    twice.merge(&recorder).unwrap();
+    assert_eq!(twice.short_half().slowdown_p99, half.slowdown_p99);
+    assert_eq!(SlowdownRecorder::with_bins(&workload, 4).bins().len(), 4 + 1);
 }
