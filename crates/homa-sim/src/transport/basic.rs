@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use homa_proto::{MS, Time};
 
-use super::parts::{ACK_BYTES, Alarms, PacketSet, Slots, packets, payload};
+use super::parts::{ACK_BYTES, Alarms, PacketSet, Ranks, Slots, packets, payload};
 use super::{Ctx, Transport};
 use crate::cluster::{ClusterConfig, Framing};
 use crate::packet::{Body, Packet, PacketInfo};
@@ -139,7 +139,7 @@ pub struct Basic {
     framing: Framing,
     outgoing: Slots<Outgoing>,
     incoming: Slots<Incoming>,
-    ready: BTreeSet<(u64, u32)>,
+    ready: Ranks,
     started: u64,
     /// By slot of the outgoing, and of the incoming messages.
     sender_alarms: Alarms,
@@ -157,15 +157,7 @@ impl Basic {
             SenderOrder::Fifo => out.sequence,
         };
         let place = out.can_send().then_some(rank);
-        if place != out.ready {
-            if let Some(before) = out.ready {
-                self.ready.remove(&(before, slot));
-            }
-            if let Some(after) = place {
-                self.ready.insert((after, slot));
-            }
-            out.ready = place;
-        }
+        self.ready.set(slot, &mut out.ready, place);
     }
 
     fn take_data(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<BasicBody>) {
@@ -239,7 +231,7 @@ impl Transport for Basic {
             framing: cluster.framing,
             outgoing: Slots::default(),
             incoming: Slots::default(),
-            ready: BTreeSet::new(),
+            ready: Ranks::default(),
             started: 0,
             sender_alarms: Alarms::default(),
             receiver_alarms: Alarms::default(),
@@ -303,7 +295,7 @@ impl Transport for Basic {
             *body = control;
             return Some(PacketInfo::new(ctx.host, to, ACK_BYTES, 0));
         }
-        let slot = self.ready.first()?.1;
+        let slot = self.ready.first()?;
         let out = self.outgoing.get_mut(slot)?;
         let index = out.again.pop_first().unwrap_or_else(|| {
             out.next += 1;
@@ -322,9 +314,7 @@ impl Transport for Basic {
         let slot = ctx.message(message).token as u32;
         if let Some(mut out) = self.outgoing.remove(slot) {
             self.sender_alarms.set(slot, &mut out.alarm, Time::NEVER);
-            if let Some(place) = out.ready {
-                self.ready.remove(&(place, slot));
-            }
+            self.ready.set(slot, &mut out.ready, None);
         }
     }
 

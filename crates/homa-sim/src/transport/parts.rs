@@ -128,6 +128,32 @@ impl Alarms {
     }
 }
 
+/// Numbered things that can go on, in the order of their ranks.
+#[derive(Debug, Default)]
+pub(super) struct Ranks {
+    order: BTreeSet<(u64, u32)>,
+}
+
+impl Ranks {
+    /// Moves `number` from where it was; `None`: it cannot go on.
+    pub(super) fn set(&mut self, number: u32, at: &mut Option<u64>, to: Option<u64>) {
+        if *at != to {
+            if let Some(before) = *at {
+                self.order.remove(&(before, number));
+            }
+            if let Some(after) = to {
+                self.order.insert((after, number));
+            }
+            *at = to;
+        }
+    }
+
+    /// The one of the smallest rank, and of those of equal rank that of the smallest number.
+    pub(super) fn first(&self) -> Option<u32> {
+        self.order.first().map(|first| first.1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

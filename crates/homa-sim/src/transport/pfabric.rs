@@ -7,11 +7,11 @@
 //! message whole: the harness tells the sender, as it does for every transport of messages. In W2, where most messages are one packet,
 //! those acknowledgements would be a sixth of all bytes.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use homa_proto::Time;
 
-use super::parts::{ACK_BYTES, Alarms, PacketSet, Slots, packets, payload};
+use super::parts::{ACK_BYTES, Alarms, PacketSet, Ranks, Slots, packets, payload};
 use super::{Ctx, Transport};
 use crate::cluster::{ClusterConfig, Framing};
 use crate::fabric::{Buffer, SwitchConfig};
@@ -99,7 +99,7 @@ struct Outgoing {
     asks: bool,
     alarm: Time,
     /// Its place among those that can send.
-    ready: Option<u32>,
+    ready: Option<u64>,
 }
 
 impl Outgoing {
@@ -149,8 +149,7 @@ pub struct Pfabric {
     framing: Framing,
     outgoing: Slots<Outgoing>,
     incoming: Slots<PacketSet>,
-    /// By rank, then by slot.
-    ready: BTreeSet<(u32, u32)>,
+    ready: Ranks,
     alarms: Alarms,
     acks: VecDeque<(u32, PfabricBody)>,
     timeouts: u64,
@@ -161,16 +160,8 @@ impl Pfabric {
     /// Sees to a message's place among those that can send.
     fn place(&mut self, slot: u32) {
         let Some(out) = self.outgoing.get_mut(slot) else { return };
-        let place = out.can_send(&self.config).then(|| out.rank(&self.framing));
-        if place != out.ready {
-            if let Some(before) = out.ready {
-                self.ready.remove(&(before, slot));
-            }
-            if let Some(after) = place {
-                self.ready.insert((after, slot));
-            }
-            out.ready = place;
-        }
+        let place = out.can_send(&self.config).then(|| u64::from(out.rank(&self.framing)));
+        self.ready.set(slot, &mut out.ready, place);
     }
 
     fn acknowledged(&mut self, now: Time, slot: u32, body: &PfabricBody) {
@@ -239,7 +230,7 @@ impl Transport for Pfabric {
             framing: cluster.framing,
             outgoing: Slots::default(),
             incoming: Slots::default(),
-            ready: BTreeSet::new(),
+            ready: Ranks::default(),
             alarms: Alarms::default(),
             acks: VecDeque::new(),
             timeouts: 0,
@@ -304,7 +295,7 @@ impl Transport for Pfabric {
             let flow = ack.message | 1 << 31;
             return Some(PacketInfo { flow, ..PacketInfo::new(ctx.host, to, ACK_BYTES, 7) });
         }
-        let slot = self.ready.first()?.1;
+        let slot = self.ready.first()?;
         let out = self.outgoing.get_mut(slot)?;
         *body = PfabricBody {
             kind: Kind::Probe,
@@ -336,9 +327,7 @@ impl Transport for Pfabric {
         let slot = ctx.message(message).token as u32;
         if let Some(mut out) = self.outgoing.remove(slot) {
             self.alarms.set(slot, &mut out.alarm, Time::NEVER);
-            if let Some(place) = out.ready {
-                self.ready.remove(&(place, slot));
-            }
+            self.ready.set(slot, &mut out.ready, None);
         }
     }
 
