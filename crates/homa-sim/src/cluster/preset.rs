@@ -4,6 +4,7 @@ use homa_proto::wire::{DATA_HEADER_LEN, PRIORITIES};
 use homa_proto::{Config, MS};
 use homa_workload::Workload;
 
+use super::traffic::quantiles;
 use super::{ClusterConfig, Framing, Traffic};
 use crate::fabric::SwitchConfig;
 use crate::link::{Discipline, LinkConfig};
@@ -141,7 +142,7 @@ impl PriorityPlan {
     /// For `levels` priorities (1 to 8), messages of this workload and so many unscheduled bytes of each. A single level serves
     /// both kinds of bytes.
     pub fn new(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
-        let sizes = quantiles(workload);
+        let sizes: Vec<u32> = quantiles(workload).collect();
         let unscheduled = |size: u32| u64::from(size.min(unsched_bytes));
         let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
         let unasked: u64 = sizes.iter().map(|&size| unscheduled(size)).sum();
@@ -157,7 +158,8 @@ impl PriorityPlan {
         levels: u8,
         unscheduled_levels: u8,
     ) -> PriorityPlan {
-        PriorityPlan::of_sizes(&quantiles(workload), unsched_bytes, levels, unscheduled_levels)
+        let sizes: Vec<u32> = quantiles(workload).collect();
+        PriorityPlan::of_sizes(&sizes, unsched_bytes, levels, unscheduled_levels)
     }
 
     fn of_sizes(sizes: &[u32], unsched_bytes: u32, levels: u8, unscheduled_levels: u8) -> PriorityPlan {
@@ -176,12 +178,6 @@ impl PriorityPlan {
         cutoffs[usize::from(lowest)] = u32::MAX;
         PriorityPlan { unscheduled_levels, cutoffs }
     }
-}
-
-/// Sizes of messages that stand for equal numbers of them, from the shortest on.
-fn quantiles(workload: &Workload) -> Vec<u32> {
-    const PARTS: u32 = 200_000;
-    (0..PARTS).map(|part| workload.quantile((f64::from(part) + 0.5) / f64::from(PARTS))).collect()
 }
 
 #[cfg(test)]

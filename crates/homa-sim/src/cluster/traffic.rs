@@ -44,12 +44,17 @@ struct Source {
     destinations: Pcg64,
 }
 
+/// Sizes that stand for a workload: the heaviest has a hundredth of its messages in the last thousand.
+const PARTS: u32 = 200_000;
+
+/// Sizes of messages that stand for equal numbers of them, from the shortest on: the middles of equal parts.
+pub(super) fn quantiles(workload: &Workload) -> impl Iterator<Item = u32> + '_ {
+    (0..PARTS).map(|part| workload.quantile((f64::from(part) + 0.5) / f64::from(PARTS)))
+}
+
 /// Bytes of link time of the mean message.
 pub(super) fn mean_link_bytes(workload: &Workload, framing: &Framing, link: &LinkConfig) -> f64 {
-    // Quantiles at the middles of equal parts: the heaviest workload has a hundredth of its messages in the last thousand.
-    const PARTS: u32 = 200_000;
-    let part = |part: u32| (f64::from(part) + 0.5) / f64::from(PARTS);
-    let sum: u64 = (0..PARTS).map(|at| framing.link_bytes(link, workload.quantile(part(at)))).sum();
+    let sum: u64 = quantiles(workload).map(|size| framing.link_bytes(link, size)).sum();
     sum as f64 / f64::from(PARTS)
 }
 
