@@ -7,6 +7,7 @@ mod bare;
 mod bench;
 mod call;
 mod decode;
+mod labels;
 mod metrics;
 mod output;
 mod peers;

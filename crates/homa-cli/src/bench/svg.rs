@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::results::{Results, Run};
 use super::table::short_number;
+use crate::labels::{self, Label};
 use homa_workload::BinSummary;
 
 const WIDTH: f64 = 960.0;
@@ -211,24 +212,13 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Names at the right end of the curves, moved apart where they would overlap.
-    fn labels(&self, out: &mut String, mut labels: Vec<(f64, String, &str)>) -> std::fmt::Result {
-        labels.sort_by(|left, right| left.0.total_cmp(&right.0));
-        let end = self.center(self.rows.len() - 1) + 6.0;
-        let mut lowest = f64::NEG_INFINITY;
-        let overflow = HEIGHT - BOTTOM - LABEL_HEIGHT * labels.len() as f64;
-        for (index, (y, label, class)) in labels.iter().enumerate() {
-            let place = y.max(lowest + LABEL_HEIGHT).min(overflow + LABEL_HEIGHT * (index + 1) as f64);
-            lowest = place;
-            let x = WIDTH - RIGHT + 14.0;
-            let (line_end, base) = (x - 3.0, place + 4.0);
-            writeln!(
-                out,
-                "<line class=\"lead {class}\" x1=\"{end:.1}\" y1=\"{y:.1}\" x2=\"{line_end}\" y2=\"{place:.1}\"/>\
-                 <text class=\"label {class}\" x=\"{x}\" y=\"{base:.1}\">{label}</text>"
-            )?;
-        }
-        Ok(())
+    /// Names at the right end of the curves.
+    fn labels(&self, out: &mut String, labels: Vec<(f64, String, &str)>) -> std::fmt::Result {
+        let end = self.center(self.rows.len() - 1);
+        let label =
+            |(y, text, class): (f64, String, &str)| Label { end: (end, y), text, class: class.to_owned() };
+        let labels = labels.into_iter().map(label).collect();
+        labels::draw(out, labels, (WIDTH - RIGHT, HEIGHT - BOTTOM), LABEL_HEIGHT)
     }
 }
 

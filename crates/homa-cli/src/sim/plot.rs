@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::labels::{self, Label};
+
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 430.0;
 const LEFT: f64 = 76.0;
@@ -110,9 +112,13 @@ impl Frame<'_> {
         for curve in &self.chart.curves {
             self.curve(out, curve)?;
             let last = curve.points.iter().rev().find(|point| self.chart.is_drawn(point.y));
-            labels.extend(last.map(|last| (self.x(last.x), self.y(last.y), curve)));
+            labels.extend(last.map(|last| Label {
+                end: (self.x(last.x), self.y(last.y)),
+                text: escape(&curve.label),
+                class: escape(&curve.class),
+            }));
         }
-        self.labels(out, labels)?;
+        labels::draw(out, labels, (WIDTH - RIGHT, HEIGHT - BOTTOM), LABEL_HEIGHT)?;
         writeln!(out, "</svg>")
     }
 
@@ -164,26 +170,6 @@ impl Frame<'_> {
             writeln!(
                 out,
                 "<circle class=\"dot {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{title}</title></circle>"
-            )?;
-        }
-        Ok(())
-    }
-
-    /// Names at the right end of the curves, moved apart where they would overlap.
-    fn labels(&self, out: &mut String, mut labels: Vec<(f64, f64, &Curve)>) -> std::fmt::Result {
-        labels.sort_by(|left, right| left.1.total_cmp(&right.1));
-        let mut lowest = f64::NEG_INFINITY;
-        let overflow = HEIGHT - BOTTOM - LABEL_HEIGHT * labels.len() as f64;
-        for (index, (end, y, curve)) in labels.into_iter().enumerate() {
-            let place = y.max(lowest + LABEL_HEIGHT).min(overflow + LABEL_HEIGHT * (index + 1) as f64);
-            lowest = place;
-            let x = WIDTH - RIGHT + 14.0;
-            let (begin, line_end, base) = (end + 6.0, x - 3.0, place + 4.0);
-            let (class, label) = (escape(&curve.class), escape(&curve.label));
-            writeln!(
-                out,
-                "<line class=\"lead {class}\" x1=\"{begin:.1}\" y1=\"{y:.1}\" x2=\"{line_end}\" y2=\"{place:.1}\"/>\
-                 <text class=\"label {class}\" x=\"{x}\" y=\"{base:.1}\">{label}</text>"
             )?;
         }
         Ok(())

@@ -1,0 +1,33 @@
+//! Names at the right end of a chart's curves.
+
+use std::fmt::{Result, Write};
+
+/// The name of a curve.
+#[derive(Clone, Debug)]
+pub struct Label {
+    /// Where the curve ends.
+    pub end: (f64, f64),
+    /// Markup: what is not from us has been escaped.
+    pub text: String,
+    /// Class of the page's style sheet that has its colour.
+    pub class: String,
+}
+
+/// Draws them right of `right` and above `bottom`, each with a line from its curve, and `apart` from each other where they would overlap.
+pub fn draw(out: &mut String, mut labels: Vec<Label>, (right, bottom): (f64, f64), apart: f64) -> Result {
+    labels.sort_by(|one, other| one.end.1.total_cmp(&other.end.1));
+    let mut lowest = f64::NEG_INFINITY;
+    let overflow = bottom - apart * labels.len() as f64;
+    for (index, Label { end, text, class }) in labels.into_iter().enumerate() {
+        let place = end.1.max(lowest + apart).min(overflow + apart * (index + 1) as f64);
+        lowest = place;
+        let x = right + 14.0;
+        let (begin, y, line_end, base) = (end.0 + 6.0, end.1, x - 3.0, place + 4.0);
+        writeln!(
+            out,
+            "<line class=\"lead {class}\" x1=\"{begin:.1}\" y1=\"{y:.1}\" x2=\"{line_end}\" y2=\"{place:.1}\"/>\
+             <text class=\"label {class}\" x=\"{x}\" y=\"{base:.1}\">{text}</text>"
+        )?;
+    }
+    Ok(())
+}
