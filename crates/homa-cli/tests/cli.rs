@@ -1,11 +1,14 @@
 //! The binary as a user meets it: what it prints, what it writes, and how it fails.
 
+mod common;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use common::{Scratch, assert_output_refused, stderr};
 use serde_json::Value;
 
 fn homa(words: &[&str]) -> Command {
@@ -18,47 +21,9 @@ fn run(words: &[&str]) -> Output {
     homa(words).output().expect("the binary runs")
 }
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Exit code 2 and one line that begins with our name and holds `part`; nothing on standard output.
+/// As [`assert_output_refused`].
 fn assert_refused(words: &[&str], part: &str) {
-    let output = run(words);
-    let text = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
-    assert!(text.starts_with("homa: ") && text.trim_end().lines().count() == 1, "{words:?}: {text}");
-    assert!(text.contains(part), "{words:?}: `{part}` is missing: {text}");
-    assert!(output.stdout.is_empty(), "{words:?}: {:?}", String::from_utf8_lossy(&output.stdout));
-}
-
-/// A directory that goes with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("homa-cli-test-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a temporary directory");
-        Scratch(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_string_lossy().into_owned()
-    }
-
-    fn files(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.0).expect("readable");
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+    assert_output_refused(words, &run(words), part);
 }
 
 /// A running `homa serve`, ended with the test.
@@ -310,7 +275,7 @@ fn a_call_prints_or_saves_the_answer() {
         &scratch.path("out"),
     ]));
     assert!(fs::read(scratch.path("out")).expect("readable") == content);
-    assert_eq!(scratch.files(), ["in", "out"]);
+    assert_eq!(scratch.files("."), ["in", "out"]);
 
     let output = run(&["call", &server.homa, "--size", "3000", "--json"]);
     assert_clean(&output);
@@ -330,7 +295,7 @@ fn a_call_that_fails_writes_nothing() {
         socket.local_addr().expect("bound").to_string()
     };
     assert_refused(&["call", &nobody, "--output", &scratch.path("out")], &nobody);
-    assert!(scratch.files().is_empty());
+    assert!(scratch.files(".").is_empty());
     fs::write(scratch.path("empty"), "").expect("written");
     assert_refused(&["call", &nobody, "--file", &scratch.path("empty")], "empty");
 }
@@ -395,7 +360,7 @@ fn the_limits_are_a_table_and_json_with_stable_names() {
     for part in ["polling us", "bare/udp-offload", "homa/udp", "tcp", "figures", "asked"] {
         assert!(table.contains(part), "{part}:\n{table}");
     }
-    assert_eq!(scratch.files(), ["limits.json"]);
+    assert_eq!(scratch.files("."), ["limits.json"]);
     let results = json(&fs::read(scratch.path("limits.json")).expect("readable"));
     assert_eq!(results["schema"], 1);
     let config = &results["config"];
@@ -452,7 +417,7 @@ fn a_workload_at_half_load_writes_report_and_results() {
     for part in ["W4 truncated to 1000000 bytes", "largest 1 %", "P99.9", "Short messages", "50 %"] {
         assert!(table.contains(part), "{part}:\n{table}");
     }
-    assert_eq!(scratch.files(), ["report.html", "results.json"]);
+    assert_eq!(scratch.files("."), ["report.html", "results.json"]);
     let results = json(&fs::read(scratch.path("results.json")).expect("readable"));
     check_results(&results, &["homa", "tcp"]);
     assert_eq!(results["config"]["truncated_at"], 1_000_000);

@@ -1,9 +1,11 @@
 //! `homa sim` as a user meets it: tables, JSON, files, and how it fails.
 
+mod common;
+
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use common::{Scratch, assert_output_refused, stderr};
 use serde_json::{Value, json};
 
 fn homa(words: &[&str]) -> Command {
@@ -16,40 +18,18 @@ fn run(words: &[&str]) -> Output {
     homa(words).output().expect("the binary runs")
 }
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 fn stdout(words: &[&str]) -> String {
     let output = run(words);
     assert!(output.status.success(), "{words:?}: {}", stderr(&output));
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Exit code 2 and one line that begins with our name and holds `part`; nothing on standard output.
+/// As [`assert_output_refused`].
 fn assert_refused(words: &[&str], part: &str) {
-    let output = run(words);
-    let text = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
-    assert!(text.starts_with("homa: ") && text.trim_end().lines().count() == 1, "{words:?}: {text}");
-    assert!(text.contains(part), "{words:?}: `{part}` is missing: {text}");
-    assert!(output.stdout.is_empty(), "{words:?}: {:?}", String::from_utf8_lossy(&output.stdout));
+    assert_output_refused(words, &run(words), part);
 }
 
-/// A directory that goes with the test.
-struct Scratch(PathBuf);
-
 impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("homa-sim-test-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a temporary directory");
-        Scratch(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_string_lossy().into_owned()
-    }
-
     fn write(&self, name: &str, text: &str) -> String {
         fs::write(self.0.join(name), text).expect("writable");
         self.path(name)
@@ -57,20 +37,6 @@ impl Scratch {
 
     fn read(&self, name: &str) -> String {
         fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
-
-    fn files(&self, name: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.0.join(name)).expect("readable");
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,0 +1,48 @@
+//! What tests of the binary have in common.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Output;
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Exit code 2 and one line that begins with our name and holds `part`; nothing on standard output.
+pub fn assert_output_refused(words: &[&str], output: &Output, part: &str) {
+    let text = stderr(output);
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+    assert!(text.starts_with("homa: ") && text.trim_end().lines().count() == 1, "{words:?}: {text}");
+    assert!(text.contains(part), "{words:?}: `{part}` is missing: {text}");
+    assert!(output.stdout.is_empty(), "{words:?}: {:?}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// A directory that goes with the test.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("homa-cli-test-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a temporary directory");
+        Scratch(path)
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+
+    /// The names in the directory `name` of it, in order.
+    pub fn files(&self, name: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.0.join(name)).expect("readable");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
