@@ -44,6 +44,11 @@ impl Endpoint {
             rpc.outgoing.check();
             let complete = matches!(rpc.state, State::InService | State::Responding);
             assert_eq!(rpc.incoming.is_complete(), complete, "{rpc:?}");
+            assert!(
+                !rpc.taken_early || rpc.incoming.reported > 0,
+                "taken before there was any of it: {rpc:?}"
+            );
+            assert!(!rpc.taken_early || !rpc.state.is_client(), "{rpc:?}");
             outgoing += u64::from(rpc.outgoing.length);
             incoming += u64::from(rpc.incoming.length);
             counted += u64::from(rpc.incoming.counted);

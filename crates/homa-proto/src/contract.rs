@@ -177,6 +177,20 @@ impl PeerInfo {
     }
 }
 
+/// A request that is not whole yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArrivingRequest {
+    /// The client.
+    pub peer: SocketAddr,
+    /// The server port it was sent to.
+    pub port: u16,
+    /// Exclusive end of the contiguous bytes that are there.
+    pub end: u32,
+    /// Bytes of the whole request.
+    pub length: u32,
+}
+
 /// What the endpoint tells its caller. For each RPC exactly one event ends it, after which its key is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -214,7 +228,8 @@ pub enum Event {
         /// Who or what is to blame.
         error: RpcError,
     },
-    /// Bytes `[0, end)` of the incoming message are there (only where asked for).
+    /// Bytes `[0, end)` of the incoming message are there (only where asked for). A request can be handed to the application from
+    /// here on: see [`Endpoint::take_early`](crate::Endpoint::take_early).
     Readable {
         /// The RPC.
         rpc: RpcKey,

@@ -11,8 +11,8 @@ use slab::Slab;
 use crate::ack::MAX_PUT_OFF;
 use crate::config::{Config, ConfigError};
 use crate::contract::{
-    CallOptions, DoneReason, Event, PeerInfo, PortError, Reassembly, RpcError, RpcKey, RxPacket, SendError,
-    Transmit,
+    ArrivingRequest, CallOptions, DoneReason, Event, PeerInfo, PortError, Reassembly, RpcError, RpcKey,
+    RxPacket, SendError, Transmit,
 };
 use crate::finished::FinishedIds;
 use crate::grant::Grants;
@@ -238,6 +238,36 @@ impl Endpoint {
         self.trace.record(EventKind::RpcStart, id, 0, length);
         self.make_ready(slot);
         Ok(self.key(slot))
+    }
+
+    /// Has the contiguous bytes of requests that begin from now on reported as they grow by `step` bytes, 0 for only when whole: sets
+    /// [`Config::request_readable_step`].
+    pub fn set_request_readable_step(&mut self, step: u32) {
+        self.config.request_readable_step = step;
+    }
+
+    /// What is known of a request that is arriving; `None` where it is whole, or gone.
+    pub fn arriving_request(&self, rpc: RpcKey) -> Option<ArrivingRequest> {
+        let rpc = &self.rpcs[self.slot(rpc)? as usize];
+        let (end, length) = (rpc.incoming.gaps.contiguous(), rpc.incoming.length);
+        let arriving = ArrivingRequest { peer: self.peers[rpc.peer].addr, port: rpc.port, end, length };
+        (rpc.state == State::RequestArriving).then_some(arriving)
+    }
+
+    /// Hands a request to the application that is not whole, after [`Event::Readable`] has told of it: its bytes are reported each
+    /// time `step` more are there (0: not again), until [`Event::Request`] says that it is whole, or [`Event::Done`] that it never
+    /// will be. However it ends, it will not be handed out again (AMO-12). It is answered once it is whole. False: it is whole
+    /// already, or gone.
+    pub fn take_early(&mut self, rpc: RpcKey, step: u32) -> bool {
+        let Some(slot) = self.slot(rpc) else { return false };
+        let rpc = &mut self.rpcs[slot as usize];
+        let arrives = rpc.state == State::RequestArriving && rpc.incoming.reported > 0;
+        if arrives {
+            self.stats.requests_taken_early += u64::from(!rpc.taken_early);
+            rpc.taken_early = true;
+            rpc.options.readable_step = step;
+        }
+        arrives
     }
 
     /// Answers a request with a response of `length` bytes.
@@ -584,7 +614,7 @@ impl Endpoint {
         self.events.push_back(Event::Failed { rpc: key, cookie, private, error });
     }
 
-    /// Frees a server RPC; its id counts as finished if the application has seen it (AMO-2, AMO-3, ABORT-5).
+    /// Frees a server RPC; its id counts as finished if the application has seen any of it (AMO-2, AMO-3, AMO-12, ABORT-5).
     pub(crate) fn end_server(&mut self, now: Time, slot: u32, reason: DoneReason) {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);
@@ -594,7 +624,7 @@ impl Endpoint {
         }
         self.stats.clients_silent += u64::from(reason == DoneReason::ClientSilent);
         self.trace.record(EventKind::RpcEnd, rpc.id, u32::from(reason != DoneReason::Acknowledged), 1);
-        if rpc.state != State::RequestArriving && reason != DoneReason::ClientRestarted {
+        if (rpc.state != State::RequestArriving || rpc.taken_early) && reason != DoneReason::ClientRestarted {
             self.remember_finished(now, &rpc);
         }
         self.events.push_back(Event::Done { rpc: key, reason });

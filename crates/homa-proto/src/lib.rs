@@ -46,8 +46,8 @@ pub mod wire;
 
 pub use config::{Config, ConfigError, FinishedPolicy};
 pub use contract::{
-    CallOptions, DoneReason, Event, PayloadRange, PeerInfo, PortError, Reassembly, RpcError, RpcKey,
-    RxPacket, SendError, Transmit, TransmitRun, Unreachable,
+    ArrivingRequest, CallOptions, DoneReason, Event, PayloadRange, PeerInfo, PortError, Reassembly, RpcError,
+    RpcKey, RxPacket, SendError, Transmit, TransmitRun, Unreachable,
 };
 pub use endpoint::Endpoint;
 pub use host::MAX_ENDPOINTS;

@@ -79,6 +79,8 @@ pub(crate) struct Rpc {
     pub answered: bool,
     /// A RESEND went since the peer last said that it does not know it.
     pub asked: bool,
+    /// The application has had a part of the request before it was whole.
+    pub taken_early: bool,
     /// When something was last heard, or asked.
     pub quiet_since: Time,
     pub port: u16,
@@ -106,6 +108,7 @@ impl Rpc {
             // A request that arrives is the client's word about it.
             answered: !state.is_client(),
             asked: false,
+            taken_early: false,
             quiet_since: now,
             port,
             peer_port,

@@ -78,6 +78,8 @@ counters! {
     requests_started,
     /// Requests handed to our servers.
     requests_delivered,
+    /// Requests handed to our servers before they were whole; each that arrives counts as delivered when it is.
+    requests_taken_early,
     /// Responses handed to our clients.
     responses_delivered,
     /// Responses begun by our servers.

@@ -19,10 +19,21 @@ pub(crate) enum Role {
     Call,
     /// A request that waits in the queue of this server.
     Queued { server: usize },
+    /// The same for one that is not whole.
+    QueuedEarly { server: usize },
+    /// A request that this server's application reads, and that is not whole.
+    Reading { server: usize },
     /// A request that this server's application has in hand.
     InHand { server: usize },
     /// A request that this server's application has answered.
     Answered { server: usize },
+}
+
+impl Role {
+    /// Whether it waits in the queue of this server.
+    pub(crate) fn is_queued_at(self, server: usize) -> bool {
+        self == Role::Queued { server } || self == Role::QueuedEarly { server }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +61,7 @@ impl Incoming {
 #[derive(Debug, Default)]
 struct Held {
     role: Role,
-    /// Index of the call, where the role is one.
+    /// Index of the call, or of the request that is being read, where the role is one.
     call: usize,
     outgoing: Bytes,
     incoming: Incoming,
@@ -153,6 +164,18 @@ impl Buffers {
     /// The index of the call that `rpc` is.
     pub(crate) fn call_of(&self, rpc: RpcKey) -> Option<usize> {
         self.held(rpc).filter(|held| held.role == Role::Call).map(|held| held.call)
+    }
+
+    /// The index of the request that is being read, where the role says that `rpc` is one.
+    pub(crate) fn index_of(&self, rpc: RpcKey) -> usize {
+        self.held(rpc).map_or(usize::MAX, |held| held.call)
+    }
+
+    /// Notes that index.
+    pub(crate) fn set_index(&mut self, rpc: RpcKey, index: usize) {
+        if let Some(held) = self.held_mut(rpc) {
+            held.call = index;
+        }
     }
 
     /// Says what a server RPC is from now on.

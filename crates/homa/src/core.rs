@@ -9,7 +9,7 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use homa_driver::{Driver, RxBurst};
 use homa_proto::wire::HeaderBuf;
-use homa_proto::{CallOptions, Endpoint, RpcKey, Time, TransmitRun};
+use homa_proto::{CallOptions, DoneReason, Endpoint, RpcKey, Time, TransmitRun};
 use slab::Slab;
 
 use crate::address::ServerAddr;
@@ -19,6 +19,7 @@ use crate::client::Completion;
 use crate::error::{CallError, HostError, ReplyError};
 use crate::metrics::HostCounts;
 use crate::progress::Progress;
+use crate::reading::{Arriving, ReadEarly, Reading};
 use crate::segment::Bound;
 use crate::share::Share;
 use crate::siblings::Kin;
@@ -92,7 +93,7 @@ pub(crate) struct Queued {
 #[derive(Default)]
 pub(crate) struct ServerPort {
     pub(crate) port: u16,
-    queue: VecDeque<Queued>,
+    pub(crate) queue: VecDeque<Queued>,
     /// Entries of the queue whose RPC is over.
     dead: usize,
     pub(crate) tasks: TaskQueue,
@@ -107,7 +108,9 @@ pub(crate) struct ServerPort {
     /// RPCs that the application has in hand.
     in_hand: usize,
     /// No handle is left. The port closes when nothing is in hand or unacknowledged.
-    closed: bool,
+    pub(crate) closed: bool,
+    /// Which requests are given out before they are whole; `None`: none.
+    pub(crate) early: Option<ReadEarly>,
 }
 
 /// See the [module](self).
@@ -124,6 +127,8 @@ pub(crate) struct Core {
     pub(crate) put_off: bool,
     pub(crate) buffers: Buffers,
     pub(crate) calls: Slab<Call>,
+    /// Requests in hand that were not whole when they were taken.
+    pub(crate) readings: Slab<Reading>,
     pub(crate) clients: Slab<ClientPort>,
     pub(crate) servers: Slab<ServerPort>,
     pub(crate) server_of_port: HashMap<u16, usize, FixedState>,
@@ -169,6 +174,7 @@ impl Core {
             put_off: false,
             buffers: Buffers::default(),
             calls: Slab::new(),
+            readings: Slab::new(),
             clients: Slab::new(),
             servers: Slab::new(),
             server_of_port: HashMap::default(),
@@ -202,7 +208,7 @@ impl Core {
     /// Whether there is something for whoever waits on this.
     pub(crate) fn has_item(&self, on: WaitOn) -> bool {
         match on {
-            WaitOn::Call(_) | WaitOn::Drained => true,
+            WaitOn::Call(_) | WaitOn::Reading(_) | WaitOn::Drained => true,
             WaitOn::Completions(client) => {
                 self.clients.get(client).is_some_and(|client| !client.completions.is_empty())
             }
@@ -220,6 +226,7 @@ impl Core {
                 Owner::Ticket(ticket) => ticket.waker.take(),
                 _ => None,
             },
+            WaitOn::Reading(index) => self.readings.get_mut(index)?.waker.take(),
             WaitOn::Completions(_) | WaitOn::Drained => None,
         }
     }
@@ -407,6 +414,9 @@ impl Core {
 
     /// Takes in a request that has arrived whole.
     pub(crate) fn queue_request(&mut self, now: Time, rpc: RpcKey, peer: SocketAddr, port: u16) {
+        if self.complete_early(rpc) {
+            return;
+        }
         let length = self.buffers.incoming_len(rpc) as u64;
         let Some(&server) = self.server_of_port.get(&port) else {
             self.endpoint.abort(now, rpc);
@@ -424,20 +434,25 @@ impl Core {
         self.waiting.note_ready(WaitOn::Requests(server));
     }
 
-    /// Takes the oldest request of a server port.
-    pub(crate) fn take_request(&mut self, server: usize) -> Option<(Queued, Bytes)> {
+    /// Takes the oldest request of a server port: its bytes, or none yet where it is still arriving.
+    pub(crate) fn take_request(&mut self, server: usize) -> Option<(Queued, Bytes, Option<Arriving>)> {
         loop {
             let port = &mut self.servers[server];
             let queued = port.queue.pop_front()?;
-            if self.buffers.role(queued.rpc) != (Role::Queued { server }) {
+            let role = self.buffers.role(queued.rpc);
+            if !role.is_queued_at(server) {
                 port.dead -= 1;
                 continue;
             }
             port.in_hand += 1;
+            if role == (Role::QueuedEarly { server }) {
+                let arriving = self.begin_reading(queued, server);
+                return Some((queued, Bytes::new(), Some(arriving)));
+            }
             let request = self.buffers.take_incoming(queued.rpc);
             self.queued_bytes -= request.len() as u64;
             self.buffers.set_role(queued.rpc, Role::InHand { server });
-            return Some((queued, request));
+            return Some((queued, request, None));
         }
     }
 
@@ -475,13 +490,18 @@ impl Core {
     }
 
     /// A server RPC is over.
-    pub(crate) fn end_request(&mut self, now: Time, rpc: RpcKey) {
+    pub(crate) fn end_request(&mut self, now: Time, rpc: RpcKey, reason: DoneReason) {
         let server = match self.buffers.role(rpc) {
             Role::None | Role::Call => None,
-            Role::Queued { server } => {
+            Role::Queued { server } | Role::QueuedEarly { server } => {
                 self.queued_bytes -= self.buffers.incoming_len(rpc) as u64;
                 let port = &mut self.servers[server];
                 port.dead += 1;
+                Some(server)
+            }
+            Role::Reading { server } => {
+                self.fail_reading(rpc, reason);
+                self.servers[server].in_hand -= 1;
                 Some(server)
             }
             Role::InHand { server } => {
@@ -505,7 +525,7 @@ impl Core {
         let port = &mut self.servers[server];
         if port.dead > port.queue.len() / 2 {
             let buffers = &self.buffers;
-            port.queue.retain(|queued| buffers.role(queued.rpc) == Role::Queued { server });
+            port.queue.retain(|queued| buffers.role(queued.rpc).is_queued_at(server));
             port.dead = 0;
         }
     }
@@ -621,6 +641,7 @@ impl Core {
         // The others get what this process had.
         self.stake = None;
         self.share = None;
+        self.close_readings();
         self.buffers.release_all();
         self.summon();
         self.waiting.wake_all();

@@ -341,7 +341,10 @@ impl Core {
                     }
                 }
                 Event::Readable { rpc, end, length } => {
-                    let Some(call) = self.buffers.call_of(rpc) else { continue };
+                    let Some(call) = self.buffers.call_of(rpc) else {
+                        self.request_grew(rpc, end);
+                        continue;
+                    };
                     if let Some(Owner::Ticket(ticket)) = self.calls.get_mut(call).map(|call| &mut call.owner)
                     {
                         ticket.readable_end = end;
@@ -349,7 +352,7 @@ impl Core {
                         self.waiting.note_ready(WaitOn::Call(call));
                     }
                 }
-                Event::Done { rpc, .. } => self.end_request(now, rpc),
+                Event::Done { rpc, reason } => self.end_request(now, rpc, reason),
                 Event::Freeze { .. } => self.endpoint.trace().freeze(0, 0),
             }
         }

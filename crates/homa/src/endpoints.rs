@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::core::Core;
 use crate::error::HostError;
 use crate::metrics::Metrics;
+use crate::reading::ReadEarly;
 use crate::segment::Bound;
 use crate::shared::Shared;
 use crate::siblings::Siblings;
@@ -52,6 +53,7 @@ impl Endpoints {
         &self,
         port: u16,
         bound: Option<Bound>,
+        early: Option<ReadEarly>,
     ) -> Result<(Vec<usize>, Option<Arc<Board>>), HostError> {
         let _ports = self.lock_ports();
         let mut servers = Vec::with_capacity(self.members.len());
@@ -59,7 +61,10 @@ impl Endpoints {
             let now = shared.now();
             let mut core = shared.lock();
             match core.open_server(now, port, bound) {
-                Ok(server) => servers.push(server),
+                Ok(server) => {
+                    core.read_early(server, early);
+                    servers.push(server);
+                }
                 Err(error) => {
                     drop(core);
                     self.close_servers(&servers);
@@ -109,6 +114,7 @@ impl Core {
         host.endpoints = 1;
         host.open_rpcs = self.endpoint.open_rpcs() as u64;
         host.open_calls = self.calls.len() as u64;
+        host.open_readings = self.readings.len() as u64;
         host.queued_requests = self.servers.iter().map(|(_, port)| Core::queue_len(port) as u64).sum();
         host.queued_request_bytes = self.queued_bytes;
         host.outgoing_bytes = self.buffers.outgoing_bytes();

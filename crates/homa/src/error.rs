@@ -188,6 +188,37 @@ pub enum RecvError {
     Closed,
 }
 
+/// Why there is no more of a request that was given out while it arrived. But for [`TimedOut`](ReadError::TimedOut) the request is
+/// over, and will not be given out again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// No more of it came in the time given.
+    #[error("no more of the request came in the time given")]
+    TimedOut,
+    /// Its client does not want it answered any more.
+    #[error("the client at {peer} gave the call up before its request was whole")]
+    ClientGaveUp {
+        /// The client's host.
+        peer: SocketAddr,
+    },
+    /// Nothing was heard of its client for too long; or that was not known to exist, and others took its room.
+    #[error("the client at {peer} fell silent before its request was whole: its host or the network is down")]
+    ClientSilent {
+        /// The client's host.
+        peer: SocketAddr,
+    },
+    /// Its client's host has no memory of it.
+    #[error("the client's host at {peer} restarted before its request was whole")]
+    ClientRestarted {
+        /// The client's host.
+        peer: SocketAddr,
+    },
+    /// This host was shut down.
+    #[error("this host is shut down")]
+    Closed,
+}
+
 /// Why a reply was not taken. The RPC is over, and where its client still waits it gets an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -22,6 +22,7 @@ use crate::endpoints::Endpoints;
 use crate::error::HostError;
 use crate::metrics::Metrics;
 use crate::progress;
+use crate::reading::{EarlyServer, ReadEarly};
 use crate::segment::siblings::SiblingPool;
 use crate::segment::{self, FIRST_CLIENT_PORT, Founding, Segment, SegmentError};
 use crate::server::Server;
@@ -246,6 +247,41 @@ impl Host {
     /// # Errors
     /// See [`HostError`].
     pub fn server(&self, port: u16) -> Result<Server, HostError> {
+        self.open_server(port, None)
+    }
+
+    /// Binds a server to a Homa port, 1 to 32767, that gets large requests before they are whole, and reads them while they arrive:
+    /// for servers that have something to do with the first bytes, such as writing them to a disk.
+    ///
+    /// ```
+    /// use homa::{Host, HostConfig, ReadEarly};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let host = Host::bind(HostConfig { bind: "127.0.0.1:0".parse()?, ..HostConfig::default() })?;
+    /// let server = host.early_server(99, ReadEarly::default())?;
+    /// # let to = homa::ServerAddr { host: host.local_addr(), port: 99 };
+    /// # let one_call = std::thread::spawn(move || {
+    /// #     let host = Host::bind(HostConfig::default()).unwrap();
+    /// #     host.client().unwrap().call(to, vec![1; 900_000])
+    /// # });
+    /// let mut request = server.recv()?;
+    /// let mut sum = 0_u64;
+    /// while let Some(part) = request.next_part()? {
+    ///     sum += part.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+    /// }
+    /// request.whole()?.reply(sum.to_string())?;
+    /// # assert_eq!(one_call.join().unwrap()?, "900000");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`HostError`].
+    pub fn early_server(&self, port: u16, early: ReadEarly) -> Result<EarlyServer, HostError> {
+        self.open_server(port, Some(early)).map(EarlyServer::new)
+    }
+
+    fn open_server(&self, port: u16, early: Option<ReadEarly>) -> Result<Server, HostError> {
         self.start_progress()?;
         let bound = match &self.segment {
             Some(_) if port == 0 || port >= FIRST_CLIENT_PORT => {
@@ -254,7 +290,7 @@ impl Host {
             Some(segment) => Some(segment.bind(port)?),
             None => None,
         };
-        Server::open(Arc::clone(&self.endpoints), port, bound)
+        Server::open(Arc::clone(&self.endpoints), port, bound, early)
     }
 
     /// Every counter of the host: those of its endpoints together.

@@ -35,6 +35,8 @@ counts! {
     open_rpcs,
     /// Calls whose result is not there, or not taken, now.
     open_calls,
+    /// Requests in hand now that were not whole when they were taken, and whose end is not read.
+    open_readings,
     /// Requests that wait for `recv` now.
     queued_requests,
     /// Bytes of the requests that wait for `recv` now.

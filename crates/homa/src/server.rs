@@ -16,6 +16,7 @@ use crate::asynch;
 use crate::core::{Core, Life};
 use crate::endpoints::Endpoints;
 use crate::error::{HostError, RecvError, ReplyError};
+use crate::reading::{Arriving, ReadEarly};
 use crate::segment::Bound;
 use crate::shared::Shared;
 use crate::siblings::board::Board;
@@ -114,13 +115,14 @@ impl Drop for PortHandle {
 }
 
 impl Server {
-    /// Binds `number` in all endpoints.
+    /// Binds `number` in all endpoints. With `early`, what is received may be arriving.
     pub(crate) fn open(
         endpoints: Arc<Endpoints>,
         number: u16,
         bound: Option<Bound>,
+        early: Option<ReadEarly>,
     ) -> Result<Server, HostError> {
-        let (servers, board) = endpoints.open_server(number, bound)?;
+        let (servers, board) = endpoints.open_server(number, bound, early)?;
         let (id, next_home) = (NEXT_ID.fetch_add(1, Relaxed), AtomicUsize::new(0));
         Ok(Server { port: Arc::new(PortHandle { endpoints, servers, board, number, id, next_home }) })
     }
@@ -254,9 +256,9 @@ fn take(core: &mut Core, port: &Arc<PortHandle>, endpoint: usize) -> Option<Resu
     if core.life != Life::Open {
         return Some(Err(RecvError::Closed));
     }
-    let (queued, request) = core.take_request(port.servers[endpoint])?;
+    let (queued, request, arriving) = core.take_request(port.servers[endpoint])?;
     let (port, rpc, peer) = (Arc::clone(port), queued.rpc, queued.peer);
-    Some(Ok(Rpc { port, endpoint, rpc, peer, request, answered: false }))
+    Some(Ok(Rpc { port, endpoint, rpc, peer, request, arriving, answered: false }))
 }
 
 /// A future's place among the tasks that wait for a request.
@@ -335,7 +337,9 @@ pub struct Rpc {
     endpoint: usize,
     rpc: RpcKey,
     peer: SocketAddr,
-    request: Bytes,
+    pub(crate) request: Bytes,
+    /// The request is not whole. Only a [`RequestReader`](crate::RequestReader) has an RPC of which that is so.
+    pub(crate) arriving: Option<Arriving>,
     answered: bool,
 }
 
@@ -403,7 +407,7 @@ impl Rpc {
         errors.into_iter().for_each(&mut refused);
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         self.port.shared(self.endpoint)
     }
 }
@@ -419,6 +423,9 @@ impl Drop for Rpc {
         if core.life != Life::Closed {
             core.give_up(now, self.rpc);
             core.after_work(now);
+        }
+        if let Some(arriving) = self.arriving {
+            core.forget_reading(arriving.index);
         }
     }
 }

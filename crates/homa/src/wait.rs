@@ -29,6 +29,8 @@ const ROUNDS_BETWEEN_YIELDS: u32 = 16;
 pub(crate) enum WaitOn {
     /// The end, or the next bytes, of a call.
     Call(usize),
+    /// The next bytes, or the end, of a request that is being read.
+    Reading(usize),
     /// A completion in the queue of a client port.
     Completions(usize),
     /// A request in the queue of a server port.

@@ -9,7 +9,7 @@ use std::thread;
 use common::{PATIENCE, config, message, until_idle};
 use homa::driver::fault::{FaultConfig, FaultDriver, FaultRates};
 use homa::driver::udp::{UdpConfig, UdpDriver};
-use homa::{Host, RecvError, ServerAddr};
+use homa::{Host, ReadEarly, RecvError, ServerAddr};
 
 fn bad_host(seed: u64) -> Host {
     let rates = FaultRates {
@@ -67,4 +67,47 @@ fn every_request_runs_once_and_every_answer_is_right() {
     until_idle(&server_host);
     drop(server_host);
     echo.join().unwrap();
+}
+
+#[test]
+fn requests_read_while_they_arrive_run_once_and_are_right() {
+    const CALLS: u64 = 60;
+    let seed = 9;
+    println!("seed {seed}");
+    let (server_host, host) = (bad_host(seed), bad_host(seed + 1));
+    let early = ReadEarly { least_bytes: 20_000, step_bytes: 5_000 };
+    let server = server_host.early_server(99, early).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let echo = thread::spawn(move || {
+        let (mut ran, mut parts) = (HashSet::new(), 0);
+        loop {
+            let mut reader = match server.recv() {
+                Ok(reader) => reader,
+                Err(RecvError::Closed) => return parts,
+                Err(error) => panic!("{error}"),
+            };
+            let mut read = Vec::with_capacity(reader.length() as usize);
+            while let Some(part) = reader.next_part().unwrap() {
+                read.extend_from_slice(&part);
+                parts += 1;
+            }
+            assert!(ran.insert(read.clone()), "a request ran twice");
+            reader.whole().unwrap().reply(read).unwrap();
+        }
+    });
+    let client = host.client().unwrap();
+    let request = |cookie: u64| message(16 + (cookie as usize * 9_773) % 300_000, cookie);
+    for cookie in 0..CALLS {
+        client.submit(to, request(cookie), cookie).unwrap();
+    }
+    for _ in 0..CALLS {
+        let done = client.recv_completion(Some(PATIENCE)).expect("every call completes");
+        assert!(done.result.unwrap() == request(done.cookie), "{} came back changed", done.cookie);
+    }
+    assert!(host.metrics().endpoint.retransmits > 0, "nothing was lost");
+    assert!(server_host.metrics().endpoint.requests_taken_early > 0, "none was taken early");
+    until_idle(&host);
+    until_idle(&server_host);
+    drop(server_host);
+    assert!(echo.join().unwrap() > CALLS);
 }

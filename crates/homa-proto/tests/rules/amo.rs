@@ -1,7 +1,7 @@
 //! AMO: a request runs at most once.
 
 use homa_proto::wire::{Body, UnknownReason};
-use homa_proto::{Config, Event, FinishedPolicy, MS, RpcError, SEC};
+use homa_proto::{Config, DoneReason, Event, FinishedPolicy, MS, RpcError, RpcKey, SEC, SendError};
 
 use crate::kit::{Forger, Side, addr, kernel, ours};
 
@@ -138,4 +138,98 @@ fn a_request_that_failed_is_never_sent_again() {
     let sent: Vec<_> = client.take().into_iter().chain(client.pass(100 * MS)).collect();
     assert!(sent.iter().all(|sent| sent.range().is_none()), "{sent:?}");
     assert_eq!(client.events(), []);
+}
+
+/// A server whose application has the first 1,000 of 5,000 bytes.
+fn taken_early(client: &Forger) -> (Side, RpcKey) {
+    let mut server =
+        Side::new(1, Config { request_readable_step: 1_000, incarnation: 7, ..Config::default() });
+    server.hear(client.addr, &client.data(2, 5_000, 5_000, (0, 1_000)));
+    let [Event::Readable { rpc, end: 1_000, length: 5_000 }] = server.events()[..] else {
+        panic!("readable")
+    };
+    let arriving = server.endpoint.arriving_request(rpc).expect("it arrives");
+    assert_eq!((arriving.peer, arriving.port), (client.addr, client.dest_port));
+    assert_eq!((arriving.end, arriving.length), (1_000, 5_000));
+    assert!(server.endpoint.take_early(rpc, 2_000));
+    server.endpoint.check();
+    (server, rpc)
+}
+
+/// AMO-12.
+#[test]
+fn a_request_that_was_taken_early_is_told_as_it_grows_and_answered_when_it_is_whole() {
+    let client = ours(2, 5);
+    let (mut server, rpc) = taken_early(&client);
+    server.hear(client.addr, &client.data(2, 5_000, 5_000, (1_000, 1_000)));
+    assert_eq!(server.events(), [], "less than the step");
+    let now = server.now;
+    assert_eq!(server.endpoint.send_response(now, rpc, 10), Err(SendError::UnknownRpc), "it is not whole");
+    server.hear(client.addr, &client.data(2, 5_000, 5_000, (2_000, 1_000)));
+    assert_eq!(server.events(), [Event::Readable { rpc, end: 3_000, length: 5_000 }]);
+    server.hear(client.addr, &client.data(2, 5_000, 5_000, (3_000, 2_000)));
+    assert_eq!(server.requests(), [rpc]);
+    assert!(!server.endpoint.take_early(rpc, 1) && server.endpoint.arriving_request(rpc).is_none());
+    server.respond(rpc, 10);
+    server.take();
+    server.hear(client.addr, &client.ack(2, &[]));
+    assert_eq!(server.events(), [Event::Done { rpc, reason: DoneReason::Acknowledged }]);
+    assert!(server.endpoint.is_idle());
+    assert_eq!((server.stats().requests_taken_early, server.stats().requests_delivered), (1, 1));
+}
+
+/// AMO-3, AMO-12.
+#[test]
+fn a_request_that_was_taken_early_and_ends_half_way_never_runs_again() {
+    for given_up in [false, true] {
+        let client = ours(2, 5);
+        let (mut server, rpc) = taken_early(&client);
+        let now = server.now;
+        if given_up {
+            server.endpoint.abort(now, rpc);
+            assert_eq!(server.events(), [Event::Done { rpc, reason: DoneReason::Aborted }]);
+        } else {
+            server.hear(client.addr, &client.unknown(2, UnknownReason::Unknown));
+            assert_eq!(server.events(), [Event::Done { rpc, reason: DoneReason::ClientGaveUp }]);
+        }
+        assert!(server.endpoint.is_idle() && !server.endpoint.take_early(rpc, 1));
+        for from in [0, 1_000] {
+            server.hear(client.addr, &client.data(2, 5_000, 5_000, (from, 4_000)));
+        }
+        assert_eq!((server.events(), server.stats().drop_finished), (vec![], 2));
+        server.take();
+        server.hear(client.addr, &client.resend(2, 0, None));
+        let told: Vec<Body> = server.take().iter().map(|sent| sent.packet.body).collect();
+        assert_eq!(
+            told,
+            [Body::RpcUnknown(UnknownReason::Finished)],
+            "its client learns what there is to learn"
+        );
+    }
+}
+
+/// AMO-10, AMO-12.
+#[test]
+fn bytes_that_were_told_and_not_taken_are_received_again() {
+    let mut server = Side::new(1, Config { request_readable_step: 1_000, ..Config::default() });
+    let client = ours(2, 5);
+    server.hear(client.addr, &client.data(2, 2_000, 2_000, (0, 1_000)));
+    server.hear(client.addr, &client.unknown(2, UnknownReason::Unknown));
+    server.events();
+    server.hear(client.addr, &client.data(2, 2_000, 2_000, (0, 2_000)));
+    assert_eq!(server.requests().len(), 1);
+}
+
+/// AMO-8, AMO-12.
+#[test]
+fn a_client_that_restarts_ends_what_was_taken_early_and_begins_anew() {
+    let (mut server, rpc) = taken_early(&ours(2, 5));
+    let client = ours(2, 6);
+    server.hear(client.addr, &client.data(2, 5_000, 5_000, (0, 1_000)));
+    let events = server.events();
+    assert!(events.contains(&Event::Done { rpc, reason: DoneReason::ClientRestarted }), "{events:?}");
+    let next = events
+        .iter()
+        .find_map(|event| if let Event::Readable { rpc, .. } = event { Some(*rpc) } else { None });
+    assert!(server.endpoint.take_early(next.expect("the new life's request"), 0));
 }

@@ -94,7 +94,7 @@ pub fn until_idle(host: &Host) {
     let start = Instant::now();
     loop {
         let now = host.metrics().host;
-        if (now.open_rpcs, now.open_calls, now.queued_requests) == (0, 0, 0)
+        if (now.open_rpcs, now.open_calls, now.queued_requests, now.open_readings) == (0, 0, 0, 0)
             && (now.outgoing_bytes, now.incoming_bytes, now.queued_request_bytes) == (0, 0, 0)
         {
             return;

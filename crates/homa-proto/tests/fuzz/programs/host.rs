@@ -30,6 +30,8 @@ struct Life {
     written: Vec<Range<u32>>,
     readable: u32,
     delivered: bool,
+    /// It was taken before it was whole.
+    taken: bool,
 }
 
 impl Life {
@@ -234,6 +236,15 @@ impl Host {
                     assert!(end > life.readable && length == life.length_in, "{life:?}");
                     assert!(life.written[0].start == 0 && life.written[0].end >= end, "{end} in {life:?}");
                     life.readable = end;
+                    let fresh = !life.is_client && !life.taken;
+                    if fresh
+                        && let Some(arriving) = self.endpoint.arriving_request(rpc)
+                        && self.endpoint.take_early(rpc, end)
+                    {
+                        self.book.life(rpc).taken = true;
+                        self.note(rpc);
+                        self.begins_to_run(rpc, arriving.peer);
+                    }
                 }
                 Event::Done { rpc, .. } => {
                     let life = self.book.end(rpc);
@@ -252,8 +263,16 @@ impl Host {
             "{life:?}"
         );
         life.delivered = true;
+        let taken = life.taken;
         self.in_service.push(rpc);
-        self.note(rpc);
+        if !taken {
+            self.note(rpc);
+            self.begins_to_run(rpc, peer);
+        }
+    }
+
+    /// The application sees the request for the first time, and the client's for the only time.
+    fn begins_to_run(&mut self, rpc: RpcKey, peer: SocketAddr) {
         let Some(id) = self.endpoint.rpc_id(rpc) else { return };
         let (stats, config) = (self.endpoint.stats(), self.endpoint.config());
         let run = Run { at: self.now, restarts: stats.peer_restarts, forgotten: stats.finished_forgotten };
@@ -261,7 +280,7 @@ impl Host {
             let forgot =
                 (before.restarts, before.forgotten) != (stats.peer_restarts, stats.finished_forgotten);
             let passed = self.now.since(before.at) >= config.max_packet_lifetime_ns;
-            assert!(forgot || passed, "{id} of {peer} runs again (AMO-1)");
+            assert!(forgot || passed, "{id} of {peer} runs again (AMO-1, AMO-12)");
         }
     }
 

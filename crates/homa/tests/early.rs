@@ -1,0 +1,424 @@
+//! Requests that are read while they arrive: their bytes, their ends half way, and what becomes of everybody else meanwhile.
+
+mod common;
+
+use std::collections::HashSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use common::{PATIENCE, config, eventually, host, message, until_idle};
+use homa::proto::{MS, SEC, wire};
+use homa::{
+    CallError, EarlyServer, Host, HostConfig, ReadEarly, ReadError, RecvError, RequestReader, ServerAddr,
+};
+
+const PORT: u16 = 99;
+const LENGTH: u32 = 100_000;
+const PACKET: u32 = 10_000;
+/// What the tests send first.
+const FIRST: u32 = 3 * PACKET;
+
+const EARLY: ReadEarly = ReadEarly { least_bytes: LENGTH, step_bytes: 2 * PACKET };
+
+/// A host whose patience with clients that send by hand is longer than any test.
+fn patient() -> HostConfig {
+    let mut config = config();
+    config.protocol.client_silence_ns = 600 * SEC;
+    config.protocol.max_resends = 255;
+    config
+}
+
+fn early(config: HostConfig) -> (Host, EarlyServer) {
+    let host = Host::bind(config).unwrap();
+    let server = host.early_server(PORT, EARLY).unwrap();
+    assert_eq!(server.port(), PORT);
+    (host, server)
+}
+
+/// A client whose packets are sent one by one, by the test.
+struct Hand {
+    socket: UdpSocket,
+    to: SocketAddr,
+    incarnation: u64,
+}
+
+impl Hand {
+    fn new(host: &Host) -> Hand {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Hand { socket, to: host.local_addr(), incarnation: 5 }
+    }
+
+    fn send(&self, id: u64, port: u16, body: &wire::Body, payload: &[u8]) {
+        let common = wire::Common {
+            source_port: 40_000,
+            dest_port: port,
+            sender_id: id,
+            incarnation: wire::Incarnation::new(self.incarnation),
+        };
+        let header = wire::encode(&common, body);
+        self.socket.send_to(&[&header[..], payload].concat(), self.to).unwrap();
+    }
+
+    /// Sends bytes `[from, to)` of the request with this id, whose bytes the id tells.
+    fn data(&self, id: u64, port: u16, from: u32, to: u32) {
+        let all = message(LENGTH as usize, id);
+        for offset in (from..to).step_by(PACKET as usize) {
+            let data = wire::Data {
+                message_length: LENGTH,
+                incoming: LENGTH,
+                ack: None,
+                cutoff_version: 0,
+                retransmit: false,
+                offset,
+                response_limit: None,
+            };
+            self.send(id, port, &wire::Body::Data(data), &all[offset as usize..][..PACKET as usize]);
+        }
+    }
+
+    /// Waits for a packet about this request.
+    fn hear(&self, id: u64, mut is: impl FnMut(&wire::Body) -> bool) {
+        let mut bytes = [0; 65_536];
+        loop {
+            let (length, _) = self.socket.recv_from(&mut bytes).expect("the packet comes");
+            let packet = wire::decode(&bytes[..length], length).unwrap();
+            if packet.common.sender_id == id | 1 && is(&packet.body) {
+                return;
+            }
+        }
+    }
+}
+
+/// Reads to `end` at least, and looks at the bytes.
+fn read_to(reader: &mut RequestReader, id: u64, end: u32) {
+    let all = message(LENGTH as usize, id);
+    while reader.position() < end {
+        let at = reader.position() as usize;
+        let part = reader.next_part_timeout(PATIENCE).unwrap().unwrap();
+        assert!(!part.is_empty() && part == all[at..][..part.len()], "bytes from {at} on");
+    }
+}
+
+/// A request of which three packets were sent, and two or three are read.
+fn half_read(hand: &Hand, server: &EarlyServer, id: u64) -> RequestReader {
+    hand.data(id, PORT, 0, FIRST);
+    let mut reader = server.recv().unwrap();
+    assert_eq!((reader.length(), reader.port(), reader.position()), (LENGTH, PORT, 0));
+    assert_eq!(reader.peer(), hand.socket.local_addr().unwrap());
+    read_to(&mut reader, id, FIRST - PACKET);
+    reader
+}
+
+#[test]
+fn the_first_bytes_are_read_before_the_last_were_sent() {
+    let (host, server) = early(patient());
+    let hand = Hand::new(&host);
+    // Of several endpoints, each owns one of these ids.
+    for id in [2, 4] {
+        let mut reader = half_read(&hand, &server, id);
+        assert_eq!(host.metrics().host.open_readings, 1);
+        while reader.position() < FIRST {
+            // The third packet is less than a step: it may be told of with the rest only.
+            match reader.next_part_timeout(Duration::ZERO) {
+                Ok(Some(_)) => {}
+                Err(ReadError::TimedOut) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(reader.position() <= FIRST);
+        assert_eq!(reader.next_part_timeout(Duration::ZERO), Err(ReadError::TimedOut));
+        hand.data(id, PORT, FIRST, LENGTH);
+        read_to(&mut reader, id, LENGTH);
+        assert_eq!((reader.next_part(), reader.next_part()), (Ok(None), Ok(None)));
+        let rpc = reader.whole().unwrap();
+        assert!(*rpc.request() == message(LENGTH as usize, id));
+        rpc.reply("whole").unwrap();
+        hand.hear(id, |body| matches!(body, wire::Body::Data(_)));
+        hand.send(id, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
+    }
+    until_idle(&host);
+    assert_eq!(host.metrics().host.open_readings, 0);
+    assert_eq!(host.metrics().endpoint.requests_taken_early, 2);
+}
+
+#[test]
+fn what_nobody_took_before_it_was_whole_is_whole_when_it_is_taken() {
+    let (host, server) = early(patient());
+    let hand = Hand::new(&host);
+    hand.data(2, PORT, 0, LENGTH);
+    eventually("the request is whole", || host.metrics().endpoint.requests_delivered == 1);
+    let mut reader = server.recv().unwrap();
+    assert!(
+        reader.next_part().unwrap().unwrap() == message(LENGTH as usize, 2),
+        "in one part, and not a copy"
+    );
+    assert_eq!(reader.next_part(), Ok(None));
+    drop(reader);
+    until_idle(&host);
+}
+
+#[test]
+fn a_client_that_gives_up_half_way_ends_the_reader() {
+    let (host, server) = early(patient());
+    let hand = Hand::new(&host);
+    let mut reader = half_read(&hand, &server, 2);
+    hand.send(2, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
+    let gone = ReadError::ClientGaveUp { peer: hand.socket.local_addr().unwrap() };
+    let error = loop {
+        // The third packet may be told of before.
+        if let Err(error) = reader.next_part() {
+            break error;
+        }
+    };
+    assert_eq!(error, gone);
+    assert_eq!(reader.next_part(), Err(gone), "again and again");
+    until_idle(&host);
+    // It does not run again, however late its packets come.
+    hand.data(2, PORT, 0, LENGTH);
+    hand.data(6, PORT, 0, LENGTH);
+    let next = server.recv().unwrap().whole().unwrap();
+    assert!(*next.request() == message(LENGTH as usize, 6));
+    assert_eq!(server.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
+    assert_eq!(host.metrics().endpoint.drop_finished, u64::from(LENGTH / PACKET));
+    assert_eq!(reader.whole().map(|_| ()), Err(gone));
+}
+
+#[test]
+fn a_client_that_restarts_half_way_ends_the_reader() {
+    let (host, server) = early(patient());
+    let mut hand = Hand::new(&host);
+    let reader = half_read(&hand, &server, 2);
+    hand.incarnation += 1;
+    // Of the same endpoint: another one, which did not know this client, learns of no restart.
+    hand.data(6, PORT, 0, PACKET);
+    let peer = hand.socket.local_addr().unwrap();
+    assert_eq!(reader.whole().map(|_| ()), Err(ReadError::ClientRestarted { peer }));
+    hand.data(2, PORT, 0, FIRST);
+    assert_eq!(server.recv().unwrap().length(), LENGTH, "the new life's request of the same id");
+}
+
+#[test]
+fn a_client_that_falls_silent_half_way_ends_the_reader() {
+    let mut config = config();
+    config.protocol.client_silence_ns = 50 * MS;
+    config.protocol.resend_interval_ns = 10 * MS;
+    let (host, server) = early(config);
+    let hand = Hand::new(&host);
+    hand.data(2, PORT, 0, FIRST);
+    let error = server.recv().unwrap().whole().map(|_| ()).unwrap_err();
+    assert_eq!(error, ReadError::ClientSilent { peer: hand.socket.local_addr().unwrap() });
+    until_idle(&host);
+}
+
+#[test]
+fn a_reader_that_is_dropped_half_way_leaves_nothing_and_tells_its_client() {
+    let (host, server) = early(patient());
+    let hand = Hand::new(&host);
+    drop(half_read(&hand, &server, 2));
+    until_idle(&host);
+    assert_eq!(host.metrics().host.open_readings, 0);
+    hand.data(2, PORT, FIRST, LENGTH);
+    hand.send(2, PORT, &wire::Body::Resend(wire::Resend { offset: 0, length: None, priority: 5 }), &[]);
+    hand.hear(2, |body| *body == wire::Body::RpcUnknown(wire::UnknownReason::Finished));
+    assert_eq!(server.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
+    // Nor where nobody has taken it from the queue.
+    hand.data(6, PORT, 0, FIRST);
+    eventually("it is in the queue", || host.metrics().host.queued_requests == 1);
+    assert_eq!(host.metrics().host.queued_request_bytes, u64::from(LENGTH));
+    hand.send(6, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
+    until_idle(&host);
+    assert_eq!(server.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
+}
+
+#[test]
+fn a_call_whose_reader_is_dropped_fails() {
+    let (server_host, server) = early(config());
+    let host = host();
+    let to = ServerAddr::new(server_host.local_addr(), PORT);
+    // The port stays open: otherwise that would be what the client hears.
+    let dropper = thread::spawn({
+        let server = server.clone();
+        move || drop(server.recv().unwrap())
+    });
+    assert_eq!(host.client().unwrap().call(to, vec![1; 1_000_000]), Err(CallError::ResponseLost { to }));
+    dropper.join().unwrap();
+    until_idle(&host);
+    until_idle(&server_host);
+}
+
+#[test]
+fn a_slow_reader_holds_up_nobody() {
+    let (server_host, server) = early(patient());
+    let hand = Hand::new(&server_host);
+    let slow: Vec<_> = [2, 4, 6, 8].into_iter().map(|id| (id, half_read(&hand, &server, id))).collect();
+    let host = host();
+    let client = host.client().unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), PORT);
+    let echo = thread::spawn({
+        let server = server.clone();
+        move || {
+            while let Ok(reader) = server.recv() {
+                let rpc = reader.whole().unwrap();
+                let answer = rpc.request().clone();
+                rpc.reply(answer).unwrap();
+            }
+        }
+    });
+    for (tag, size) in [1, 1_000, 50_000, 900_000].into_iter().enumerate() {
+        let request = message(size, tag as u64);
+        assert!(client.call(to, request.clone()).unwrap() == request);
+    }
+    for (id, mut reader) in slow {
+        hand.data(id, PORT, FIRST, LENGTH);
+        read_to(&mut reader, id, LENGTH);
+    }
+    drop(server_host);
+    echo.join().unwrap();
+}
+
+#[test]
+fn requests_that_are_short_or_for_other_servers_are_handed_out_whole() {
+    let (host, server) = early(patient());
+    let plain = host.server(PORT + 1).unwrap();
+    let longer = ReadEarly { least_bytes: LENGTH + 1, ..EARLY };
+    let longer = host.early_server(PORT + 2, longer).unwrap();
+    let hand = Hand::new(&host);
+    hand.data(2, PORT + 1, 0, FIRST);
+    hand.data(6, PORT + 2, 0, FIRST);
+    hand.data(10, PORT, 0, FIRST);
+    // All are of one endpoint, so that the others have come when the last has.
+    let reader = server.recv().unwrap();
+    assert_eq!(plain.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
+    assert_eq!(longer.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
+    hand.data(2, PORT + 1, FIRST, LENGTH);
+    hand.data(6, PORT + 2, FIRST, LENGTH);
+    assert!(*plain.recv().unwrap().request() == message(LENGTH as usize, 2));
+    assert!(*longer.recv().unwrap().whole().unwrap().request() == message(LENGTH as usize, 6));
+    drop(reader);
+    until_idle(&host);
+}
+
+#[test]
+fn the_limit_of_queued_bytes_holds_for_what_is_queued_early() {
+    let (host, server) = early(HostConfig { max_queued_request_bytes: u64::from(LENGTH), ..patient() });
+    let hand = Hand::new(&host);
+    hand.data(2, PORT, 0, FIRST);
+    eventually("the first is queued", || host.metrics().host.queued_requests == 1);
+    hand.data(6, PORT, 0, FIRST);
+    eventually("the other has come", || host.metrics().endpoint.data_received == 6);
+    assert_eq!(host.metrics().host.queued_requests, 1);
+    hand.data(6, PORT, FIRST, LENGTH);
+    eventually("the other is refused", || host.metrics().host.requests_refused == 1);
+    let mut reader = server.recv().unwrap();
+    read_to(&mut reader, 2, FIRST - PACKET);
+    drop(reader);
+    until_idle(&host);
+}
+
+#[test]
+fn a_host_that_is_shut_down_ends_its_readers() {
+    let (host, server) = early(patient());
+    let hand = Hand::new(&host);
+    let mut waits = half_read(&hand, &server, 2);
+    let mut later = half_read(&hand, &server, 4);
+    let thread = thread::spawn(move || {
+        loop {
+            if let Err(error) = waits.next_part() {
+                return error;
+            }
+        }
+    });
+    assert!(!host.shutdown(Duration::ZERO), "two requests are in hand");
+    assert_eq!(thread.join().unwrap(), ReadError::Closed);
+    assert_eq!(later.next_part(), Err(ReadError::Closed));
+}
+
+#[test]
+fn a_host_that_shuts_down_lets_its_readers_read_on() {
+    let (host, server) = early(patient());
+    let hand = Hand::new(&host);
+    let reader = half_read(&hand, &server, 2);
+    let closing = thread::spawn(move || host.shutdown(PATIENCE));
+    while server.recv_timeout(Duration::ZERO).map(|_| ()) != Err(RecvError::Closed) {
+        thread::yield_now();
+    }
+    hand.data(2, PORT, FIRST, LENGTH);
+    reader.whole().unwrap().reply("whole").unwrap();
+    hand.hear(2, |body| matches!(body, wire::Body::Data(_)));
+    hand.send(2, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
+    assert!(closing.join().unwrap());
+}
+
+#[test]
+fn tasks_read_what_arrives() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (host, server) = early(patient());
+        let hand = Hand::new(&host);
+        for id in [2, 4] {
+            hand.data(id, PORT, 0, FIRST);
+            let mut reader = server.recv_async().await.unwrap();
+            let first = reader.next_part_async().await.unwrap().unwrap();
+            assert!(first.len() < LENGTH as usize && first == message(LENGTH as usize, id)[..first.len()]);
+            // A future that is dropped loses nothing.
+            let nothing = tokio::time::timeout(Duration::from_millis(1), reader.next_part_async());
+            let more = nothing.await.map_or(0, |part| part.unwrap().unwrap().len());
+            hand.data(id, PORT, FIRST, LENGTH);
+            let mut read = first.len() + more;
+            while let Some(part) = reader.next_part_async().await.unwrap() {
+                assert!(part == message(LENGTH as usize, id)[read..][..part.len()]);
+                read += part.len();
+            }
+            assert_eq!(read, LENGTH as usize);
+            reader.whole_async().await.unwrap().reply("whole").unwrap();
+            hand.hear(id, |body| matches!(body, wire::Body::Data(_)));
+            hand.send(id, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
+        }
+        until_idle(&host);
+    });
+}
+
+#[test]
+fn many_clients_send_and_several_threads_read() {
+    const CALLS: u64 = 40;
+    let (server_host, server) = early(config());
+    let to = ServerAddr::new(server_host.local_addr(), PORT);
+    let threads: Vec<_> = (0..3)
+        .map(|_| {
+            let server = server.clone();
+            thread::spawn(move || {
+                let mut seen = Vec::new();
+                while let Ok(mut reader) = server.recv() {
+                    let mut read = Vec::new();
+                    while let Some(part) = reader.next_part().unwrap() {
+                        read.extend_from_slice(&part);
+                        assert_eq!(reader.position() as usize, read.len());
+                    }
+                    let rpc = reader.whole().unwrap();
+                    assert!(*rpc.request() == read[..]);
+                    seen.push(read[..8].to_vec());
+                    rpc.reply(read).unwrap();
+                }
+                seen
+            })
+        })
+        .collect();
+    let host = host();
+    let client = host.client().unwrap();
+    let request = |cookie: u64| message(1_000 + (cookie as usize * 61_007) % 900_000, cookie);
+    for cookie in 0..CALLS {
+        client.submit(to, request(cookie), cookie).unwrap();
+    }
+    for _ in 0..CALLS {
+        let done = client.recv_completion(Some(PATIENCE)).expect("every call completes");
+        assert!(done.result.unwrap() == request(done.cookie), "{} came back changed", done.cookie);
+    }
+    until_idle(&host);
+    until_idle(&server_host);
+    drop(server_host);
+    let seen: Vec<Vec<u8>> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+    assert_eq!(seen.len() as u64, CALLS);
+    assert_eq!(seen.into_iter().collect::<HashSet<_>>().len() as u64, CALLS, "a request ran twice");
+}
