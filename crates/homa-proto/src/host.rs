@@ -10,7 +10,9 @@ use crate::config::Config;
 use crate::contract::{PortError, RxPacket};
 use crate::endpoint::Endpoint;
 use crate::incast;
+use crate::srpt::bucket_of;
 use crate::time::Time;
+use crate::transmit::SUB;
 use crate::wire::{self, Body, Common, DATA_HEADER_LEN, PRIORITIES, owner_of};
 
 /// Most endpoints behind one address: more than one per core gains nothing, and so many fit one word of flags.
@@ -109,7 +111,42 @@ impl Endpoint {
     /// The uplink needs `backlog_ns` nanoseconds at least for what it was given, by whomever (HOST-6).
     pub fn set_uplink_backlog(&mut self, now: Time, backlog_ns: u64) {
         let now = self.advance(now);
-        self.pacer.raise_backlog(now, backlog_ns);
+        let others_ns = self.pacer.raise_backlog(now, backlog_ns);
+        if self.ready.gives_way && others_ns > 0 {
+            // SEND-5 holds for a host: otherwise short messages of others could keep the oldest one here waiting for ever.
+            let packet = self.config.max_packet;
+            let share = self.config.pacer_fifo_fraction;
+            // So many bytes earn a packet; more are not counted.
+            let enough = packet.saturating_mul(1000 / share.max(1) + 1);
+            self.ready.earn(self.pacer.bytes_in(others_ns, enough), packet, share);
+        }
+    }
+
+    /// Bytes left of the shortest message that waits for the uplink; `None` where none does. To be asked after `poll_transmit` has
+    /// given all there is, and told to the others (HOST-6).
+    pub fn waiting_for_uplink(&self) -> Option<u32> {
+        let slot = self.ready.shortest_waiting()?;
+        Some(self.rpcs[slot as usize].outgoing.remaining())
+    }
+
+    /// Others wait for the uplink with a message of which `shortest` bytes are left, as they have said lately; `None`: they do not.
+    /// Where that is less than is left of any message here, this endpoint lets the NIC's backlog run out before it sends, until
+    /// it is told otherwise (HOST-6). To be told before `poll_transmit`.
+    pub fn share_uplink(&mut self, shortest: Option<u32>) {
+        let gives_way = shortest.is_some_and(|shortest| self.is_longer(shortest));
+        if gives_way != self.ready.gives_way {
+            self.stats.uplink_left_to_others += u64::from(gives_way);
+            self.ready.gives_way = gives_way;
+            self.pacer.give_way(gives_way);
+        }
+    }
+
+    /// Whether more than `bytes` are left of the message whose turn it is, by more than the precision of its order (SEND-4).
+    fn is_longer(&self, bytes: u32) -> bool {
+        let next = self.ready.shortest_in_turn(self.config.max_packet);
+        next.is_some_and(|slot| {
+            bucket_of(self.rpcs[slot as usize].outgoing.remaining(), SUB) > bucket_of(bytes, SUB)
+        })
     }
 
     /// Takes over the host's cutoffs and their version, which is not 0 (HOST-4).

@@ -9,6 +9,8 @@ pub(crate) struct Pacer {
     /// Nanoseconds per byte in 1/2^16; 0: rate unknown, nothing is paced (SEND-9).
     ns_per_byte_q16: u64,
     max_backlog_ns: u64,
+    /// The bound of now: that one, or 0 while others go first.
+    bound_ns: u64,
     overhead: u32,
     idle_at: Time,
     /// What the link needs, or needed, for all that it was given by this endpoint.
@@ -25,6 +27,7 @@ impl Pacer {
         Pacer {
             ns_per_byte_q16,
             max_backlog_ns: config.max_nic_backlog_ns,
+            bound_ns: config.max_nic_backlog_ns,
             overhead: config.link_overhead,
             idle_at: Time::ZERO,
             sent_ns: 0,
@@ -42,12 +45,12 @@ impl Pacer {
 
     /// Whether a packet may go now (SEND-6).
     pub(crate) fn may_send(&self, now: Time) -> bool {
-        self.backlog_ns(now) <= self.max_backlog_ns
+        self.backlog_ns(now) <= self.bound_ns
     }
 
     /// When `may_send` becomes true.
     pub(crate) fn free_at(&self) -> Time {
-        Time::from_ns(self.idle_at.as_ns().saturating_sub(self.max_backlog_ns))
+        Time::from_ns(self.idle_at.as_ns().saturating_sub(self.bound_ns))
     }
 
     /// A packet of `bytes` (Homa header and payload) was given to the NIC.
@@ -64,11 +67,27 @@ impl Pacer {
         self.sent_ns
     }
 
-    /// The NIC was given packets by others, too, and needs `backlog_ns` at least for all it has.
-    pub(crate) fn raise_backlog(&mut self, now: Time, backlog_ns: u64) {
-        if !self.is_off() {
-            self.idle_at = self.idle_at.max(now + backlog_ns);
+    /// The NIC was given packets by others, too, and needs `backlog_ns` at least for all it has. Returns by how much that is more than
+    /// was known, in nanoseconds.
+    pub(crate) fn raise_backlog(&mut self, now: Time, backlog_ns: u64) -> u64 {
+        if self.is_off() {
+            return 0;
         }
+        let before = self.idle_at;
+        self.idle_at = self.idle_at.max(now + backlog_ns);
+        self.idle_at.since(before)
+    }
+
+    /// Whether others go first. What they can use they have used before the NIC has nothing left to send: so long they may take, and
+    /// whoever keeps still costs the link nothing.
+    pub(crate) fn give_way(&mut self, gives_way: bool) {
+        self.bound_ns = if gives_way { 0 } else { self.max_backlog_ns };
+    }
+
+    /// Bytes that the link sends in `ns`, at most `limit`.
+    pub(crate) fn bytes_in(&self, ns: u64, limit: u32) -> u32 {
+        let bytes = (ns.min(u64::MAX >> 16) << 16).checked_div(self.ns_per_byte_q16).unwrap_or(0);
+        bytes.min(limit.into()) as u32
     }
 }
 
@@ -111,6 +130,19 @@ mod tests {
         assert!(!pacer.may_send(Time::from_ns(1_000)) && pacer.may_send(Time::from_ns(2_000)));
         pacer.raise_backlog(Time::from_ns(1_000), 10);
         assert_eq!((pacer.backlog_ns(Time::from_ns(1_000)), pacer.sent_ns()), (6_000, 700));
+    }
+
+    #[test]
+    fn who_gives_way_lets_the_backlog_run_out() {
+        let mut pacer = pacer(Some(8_000));
+        pacer.sent(Time::ZERO, 4_000);
+        pacer.give_way(true); // HOST-6
+        assert!(!pacer.may_send(Time::from_ns(3_999)) && pacer.may_send(Time::from_ns(4_000)));
+        assert_eq!(pacer.free_at(), Time::from_ns(4_000));
+        assert_eq!(pacer.raise_backlog(Time::from_ns(3_000), 3_000), 2_000);
+        assert_eq!((pacer.bytes_in(2_000, 10_000), pacer.bytes_in(u64::MAX, 10_000)), (2_000, 10_000));
+        pacer.give_way(false);
+        assert!(pacer.may_send(Time::from_ns(1_000)));
     }
 
     #[test]

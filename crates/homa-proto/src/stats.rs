@@ -112,6 +112,8 @@ counters! {
     unscheduled_reclaimed,
     /// Packets that had to wait for the pacer.
     pacer_waits,
+    /// Times that messages here began to wait because another endpoint of this host had a shorter one waiting for the uplink.
+    uplink_left_to_others,
     /// 1 when the uplink's rate is unknown and the pacer does not pace.
     pacer_off,
     /// Finished ids forgotten early because the table was full.

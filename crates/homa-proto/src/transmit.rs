@@ -14,7 +14,7 @@ use crate::time::Time;
 use crate::wire::{self, Body, Common, DATA_HEADER_LEN, Data, UnknownReason};
 
 /// Precision of the sender's order: one part in 64 (SEND-4).
-const SUB: u32 = 6;
+pub(crate) const SUB: u32 = 6;
 
 /// Least time between two CUTOFFS to one peer: the first answers cross with DATA that was sent before they arrived.
 const CUTOFFS_SPACING_NS: u64 = 1_000_000;
@@ -30,6 +30,8 @@ pub(crate) struct Ready {
     fifo_credit: u64,
     /// The last look found only packets that the pacer holds back.
     pub waits_for_pacer: bool,
+    /// Others of this host go first.
+    pub gives_way: bool,
 }
 
 impl Ready {
@@ -41,6 +43,7 @@ impl Ready {
             fifo: List::EMPTY,
             fifo_credit: 0,
             waits_for_pacer: false,
+            gives_way: false,
         }
     }
 
@@ -91,6 +94,23 @@ impl Ready {
         if self.shortest.len() > 1 {
             self.fifo_credit += u64::from(bytes) * u64::from(share);
         }
+    }
+
+    /// The shortest message, if messages wait for the pacer.
+    pub(crate) fn shortest_waiting(&self) -> Option<u32> {
+        if self.waits_for_pacer { self.shortest.first() } else { None }
+    }
+
+    /// The shortest message, unless it is the oldest one's turn to send a packet of `packet` bytes.
+    pub(crate) fn shortest_in_turn(&self, packet: u32) -> Option<u32> {
+        let earned = self.fifo_credit >= u64::from(packet) * 1000;
+        if earned { None } else { self.shortest.first() }
+    }
+
+    /// Others have sent `bytes` while they went first: the oldest message here gets its share of them, up to a packet of `packet` bytes.
+    pub(crate) fn earn(&mut self, bytes: u32, packet: u32, share: u32) {
+        let most = self.fifo_credit.max(u64::from(packet) * 1000);
+        self.fifo_credit = (self.fifo_credit + u64::from(bytes) * u64::from(share)).min(most);
     }
 
     /// As [`Ready::account`] for the next packets of the message chosen, as long as it stays the shortest one's turn. Returns how many

@@ -41,6 +41,8 @@ pub(crate) struct Stake {
     leads: bool,
     /// What the endpoint has sent that the others know of, in nanoseconds of the uplink.
     uplink_told_ns: u64,
+    /// The others know that a message here waits for the uplink.
+    waits_for_uplink: bool,
     watch: Watch,
     next_tick: Time,
 }
@@ -59,6 +61,7 @@ impl Stake {
             cutoff_version: 0,
             leads: false,
             uplink_told_ns: 0,
+            waits_for_uplink: false,
             watch: Watch::default(),
             next_tick: Time::ZERO,
         };
@@ -127,20 +130,29 @@ impl Stake {
         self.hungry = (demand > lease).then_some(now + HUNGER_NS);
     }
 
-    /// HOST-6: tells the endpoint what the others have given the uplink.
+    /// HOST-6: tells the endpoint what the others have given the uplink, and whether they wait for it.
     pub(crate) fn note_uplink(&self, now: Time, endpoint: &mut Endpoint) {
-        let backlog_ns = self.part().uplink_backlog_ns(self.clock_ns(now));
+        let (part, clock_ns) = (self.part(), self.clock_ns(now));
+        let backlog_ns = part.uplink_backlog_ns(clock_ns);
+        let mut shortest = None;
         if backlog_ns > 0 {
             endpoint.set_uplink_backlog(now, backlog_ns);
+            shortest = part.shortest_elsewhere(clock_ns);
         }
+        endpoint.share_uplink(shortest);
     }
 
-    /// HOST-6: tells the others what the endpoint has given the uplink.
+    /// HOST-6: tells the others what the endpoint has given the uplink, and what it still waits to give.
     pub(crate) fn tell_uplink(&mut self, now: Time, endpoint: &Endpoint) {
         let sent_ns = endpoint.uplink_sent_ns();
         if sent_ns != self.uplink_told_ns {
             self.part().uplink_sent(self.clock_ns(now), sent_ns - self.uplink_told_ns);
             self.uplink_told_ns = sent_ns;
+        }
+        let waiting = endpoint.waiting_for_uplink();
+        if waiting.is_some() || self.waits_for_uplink {
+            self.part().wait_for_uplink(self.clock_ns(now), waiting);
+            self.waits_for_uplink = waiting.is_some();
         }
     }
 
@@ -198,5 +210,153 @@ impl Core {
             stake.publish_cutoffs(&mut self.endpoint);
             stake.lease_grants(now, &mut self.endpoint);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use homa_proto::wire::PRIORITIES;
+    use homa_proto::{CallOptions, Config, RpcKey, Transmit};
+    use homa_trace::Trace;
+
+    use super::*;
+
+    const STEP_NS: u64 = 100;
+    /// Of a packet, at most.
+    const PACKET: u32 = 1_500;
+
+    /// A link that takes 1 ns for a byte and nothing else, and messages that need no grants.
+    fn link() -> Config {
+        Config {
+            link_mbps: Some(8_000),
+            link_margin: 0,
+            link_overhead: 0,
+            unsched_bytes: 500_000,
+            max_unsched_bytes: 500_000,
+            ..Config::default()
+        }
+    }
+
+    /// One endpoint of a host, and what it sends.
+    struct Member {
+        endpoint: Endpoint,
+        stake: Stake,
+        port: u16,
+    }
+
+    fn members(count: u32) -> Vec<Member> {
+        let pool = Arc::new(SiblingPool::new(count as usize, [0; PRIORITIES], 1_000_000));
+        let member = |index: u32| {
+            let config = Config { endpoints: count, endpoint: index, ..link() };
+            let mut endpoint = Endpoint::new(config, Trace::off()).unwrap();
+            let port = endpoint.open_client_port().unwrap();
+            let stake = Stake::new(Holding::Siblings(Arc::clone(&pool), index as usize), 0, &mut endpoint);
+            Member { endpoint, stake, port }
+        };
+        (0..count).map(member).collect()
+    }
+
+    impl Member {
+        fn send(&mut self, now: Time, length: u32) -> RpcKey {
+            let to = SocketAddr::from(([10, 0, 0, 2], 14_600));
+            let options = CallOptions::default();
+            self.endpoint.send_request(now, self.port, to, 99, length, options).unwrap()
+        }
+
+        /// What a drive round sends.
+        fn drive(&mut self, now: Time) -> u32 {
+            self.stake.note_uplink(now, &mut self.endpoint);
+            let packets = std::iter::from_fn(|| self.endpoint.poll_transmit(now));
+            let bytes = packets.map(|Transmit { payload, .. }| payload.map_or(0, |range| range.len)).sum();
+            self.stake.tell_uplink(now, &self.endpoint);
+            bytes
+        }
+    }
+
+    #[test]
+    fn the_shortest_message_of_all_endpoints_goes_first() {
+        let [long, short] = &mut members(2)[..] else { panic!("two") };
+        long.send(Time::ZERO, 300_000);
+        let (mut now, mut of_long, mut of_short) = (Time::ZERO, 0, 0);
+        while of_long < 20_000 {
+            of_long += long.drive(now);
+            now = now + STEP_NS;
+        }
+        let before = of_long;
+        short.send(now, 50_000);
+        while of_short < 50_000 {
+            // The other one is always there first.
+            of_long += long.drive(now);
+            of_short += short.drive(now);
+            now = now + STEP_NS;
+        }
+        // What goes between is what was under way, and the oldest one's share: one part in 20.
+        let between = of_long - before;
+        assert!(between <= 50_000 / 20 + 3 * PACKET, "{between} bytes went before"); // HOST-6
+        assert!(long.endpoint.stats().uplink_left_to_others > 0);
+        while of_long < 300_000 {
+            of_long += long.drive(now);
+            short.drive(now);
+            now = now + STEP_NS;
+        }
+        let busy_ns = long.endpoint.uplink_sent_ns() + short.endpoint.uplink_sent_ns();
+        assert!(now.as_ns() <= busy_ns, "the link is idle only when all is sent: {now:?}");
+    }
+
+    #[test]
+    fn nobody_waits_for_an_endpoint_that_has_said_that_it_waits_and_does_not_come() {
+        let [long, short] = &mut members(2)[..] else { panic!("two") };
+        long.send(Time::ZERO, 300_000);
+        let (mut now, mut of_long) = (Time::ZERO, long.drive(Time::ZERO));
+        short.send(now, 50_000);
+        assert_eq!(short.drive(now), 0);
+        while of_long < 300_000 {
+            of_long += long.drive(now);
+            now = now + STEP_NS;
+        }
+        assert!(long.endpoint.stats().uplink_left_to_others > 0);
+        // It lets the backlog run out, and may be a step late then: what it sends at once takes many steps.
+        let busy_ns = long.endpoint.uplink_sent_ns();
+        assert!(now.as_ns() <= busy_ns + busy_ns / 20, "{now:?}");
+    }
+
+    #[test]
+    fn the_oldest_message_gets_its_share_of_what_others_send() {
+        let [long, short] = &mut members(2)[..] else { panic!("two") };
+        long.send(Time::ZERO, 400_000);
+        let (mut now, mut of_long, mut of_short, mut given) = (Time::ZERO, 0, 0, 0);
+        while now.as_ns() < 2_000_000 {
+            // There is always a shorter one.
+            while given < of_short + 60_000 {
+                short.send(now, 20_000);
+                given += 20_000;
+            }
+            of_long += long.drive(now);
+            of_short += short.drive(now);
+            now = now + STEP_NS;
+        }
+        // One part in 20 of two million bytes, and a little for the start.
+        assert!((80_000..=130_000).contains(&of_long), "{of_long} of {of_short} bytes"); // SEND-5
+    }
+
+    #[test]
+    fn messages_that_are_equally_long_share_the_uplink() {
+        let [one, other] = &mut members(2)[..] else { panic!("two") };
+        let (mut now, mut sent) = (Time::ZERO, [0, 0]);
+        one.send(now, 200_000);
+        other.send(now, 200_000);
+        while sent != [200_000; 2] {
+            // Each is first in turn.
+            sent[0] += one.drive(now);
+            sent[1] += other.drive(now);
+            now = now + STEP_NS;
+            sent[1] += other.drive(now);
+            sent[0] += one.drive(now);
+            now = now + STEP_NS;
+        }
+        let busy_ns = one.endpoint.uplink_sent_ns() + other.endpoint.uplink_sent_ns();
+        assert!(now.as_ns() <= busy_ns, "{now:?}");
     }
 }

@@ -291,6 +291,30 @@ fn completions_and_readers_work_at_every_endpoint() {
 }
 
 #[test]
+fn endpoints_that_share_a_slow_uplink_send_everything() {
+    let mut config = with(2);
+    config.protocol.link_mbps = Some(500);
+    let echo = Echo::with(config.clone(), 2);
+    let host = Host::bind(config).unwrap();
+    let [one, other] = &clients(&host, 2)[..] else { panic!("two") };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for tag in 0..4 {
+                let request = message(500_000, tag);
+                assert!(one.call(echo.to, request.clone()).unwrap() == request);
+            }
+        });
+        for tag in 0..60 {
+            let request = message(20_000, tag);
+            assert!(other.call(echo.to, request.clone()).unwrap() == request);
+        }
+    });
+    let by_endpoint = host.metrics_by_endpoint();
+    assert!(by_endpoint.iter().all(|one| one.endpoint.pacer_waits > 0), "the uplink was short at both");
+    until_idle(&host);
+}
+
+#[test]
 fn async_tasks_fewer_than_endpoints_serve_all() {
     for tasks in [1, 3] {
         let runtime =

@@ -17,7 +17,7 @@ pub const MAX_PROCESSES: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"homa-seg");
 
 /// Raised whenever anything below changes its place or meaning.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// The bytes of the file.
 pub(super) const SIZE: usize = size_of::<Layout>();
@@ -87,7 +87,13 @@ impl Pool {
             version: AtomicU32::new(0),
             unsched_limit: AtomicU32::new(0),
         };
-        let slot = |_| Slot { pid: AtomicU32::new(0), beat: AtomicU32::new(0), lease: zero(), wants: zero() };
+        let slot = |_| Slot {
+            pid: AtomicU32::new(0),
+            beat: AtomicU32::new(0),
+            lease: zero(),
+            wants: zero(),
+            waiting: zero(),
+        };
         Pool {
             uplink_idle_at: Line(zero()),
             cutoffs_published: Line(zero()),
@@ -122,6 +128,8 @@ pub(super) struct Slot {
     pub lease: AtomicU64,
     /// Bytes that it could use.
     pub wants: AtomicU64,
+    /// Its shortest message that waits for the uplink, see [`uplink`](super::uplink); 0: none does.
+    pub waiting: AtomicU64,
 }
 
 // The file is mapped as it is; a mistake here would be one between processes.

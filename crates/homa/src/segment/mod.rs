@@ -151,6 +151,7 @@ impl Segment {
             slot.pid.store(0, Relaxed);
             slot.lease.store(0, Relaxed);
             slot.wants.store(0, Relaxed);
+            slot.waiting.store(0, Relaxed);
         }
         for port in &map.ports {
             port.store(0, Relaxed);

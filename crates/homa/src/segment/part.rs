@@ -50,6 +50,17 @@ impl Part<'_> {
         uplink::sent(&self.pool.uplink_idle_at.0, now_ns, ns);
     }
 
+    /// Says how many bytes are left of this endpoint's shortest message that waits for the uplink; `None`: none does.
+    pub(crate) fn wait_for_uplink(&self, now_ns: u64, bytes: Option<u32>) {
+        uplink::wait(&self.slots[self.mine].waiting, now_ns, bytes);
+    }
+
+    /// Bytes left of the shortest message of all others that wait for the uplink, as far as they have said so lately.
+    pub(crate) fn shortest_elsewhere(&self, now_ns: u64) -> Option<u32> {
+        let others = self.slots.iter().enumerate().filter(|(slot, _)| *slot != self.mine);
+        others.filter_map(|(_, slot)| uplink::waiting(&slot.waiting, now_ns)).min()
+    }
+
     /// The number of the last set of cutoffs, and the set; `None`: ask again later.
     pub(crate) fn cutoffs(&self) -> Option<(u64, CutoffSet)> {
         cutoffs::read(self.pool)

@@ -123,6 +123,7 @@ impl Registry<'_> {
     fn vacate(&self, slot: usize) {
         let entry = self.slot(slot);
         entry.wants.store(0, Relaxed);
+        entry.waiting.store(0, Relaxed);
         entry.lease.store(0, Release);
         if self.segment.leader() == Some(slot) {
             self.segment.map.leader.store(0, Release);

@@ -66,6 +66,7 @@ impl SiblingPool {
     pub(crate) fn leave(&self, endpoint: usize) {
         let slot = &self.pool.slots[endpoint];
         slot.wants.store(0, Relaxed);
+        slot.waiting.store(0, Relaxed);
         slot.lease.store(0, Release);
     }
 }
