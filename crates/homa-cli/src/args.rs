@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::decode::PacketKind;
+use crate::rack::args::RackArgs;
 use crate::sim::args::SimArgs;
 
 /// The protocols that the bench compares.
@@ -150,6 +151,8 @@ pub enum Command {
     Decode(DecodeArgs),
     /// Run Homa and other transports in a simulated network of any size
     Sim(SimArgs),
+    /// Build a rack of hosts on this machine, and run experiments on it
+    Rack(RackArgs),
 }
 
 /// Which processors the bench uses.

@@ -1,4 +1,5 @@
-//! The `homa` command: an echo server, single calls, the bench that compares Homa with TCP, captures in words, and the simulator.
+//! The `homa` command: an echo server, single calls, the bench that compares Homa with TCP, captures in words, the simulator, and a rack
+//! of hosts on one machine.
 #![forbid(unsafe_code)]
 
 mod addr;
@@ -9,8 +10,10 @@ mod call;
 mod decode;
 mod labels;
 mod metrics;
+mod netns;
 mod output;
 mod peers;
+mod rack;
 mod serve;
 mod sim;
 mod tcp;
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Decode(args) => decode::run(args).map(|()| true),
         Command::Sim(args) => sim::run(args).map(|()| true),
+        Command::Rack(args) => rack::run(args),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -59,7 +63,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            fail("say what to do: serve, call, bench, decode or sim; `homa --help` explains")
+            fail("say what to do: serve, call, bench, decode, sim or rack; `homa --help` explains")
         }
         _ => fail(&format!("{}; see --help", args::one_line(error))),
     }

@@ -21,6 +21,7 @@ mod ip;
 mod link;
 #[cfg(test)]
 mod memory;
+mod offload;
 pub mod packet;
 pub mod pcap;
 pub mod raw;
@@ -37,4 +38,5 @@ pub use driver::{
 };
 pub use filter::ReceiveFilter;
 pub use link::LinkError;
+pub use offload::put_offloads_off;
 pub use socket::Carrier;

@@ -2,18 +2,18 @@
 
 pub mod args;
 mod draft;
-mod homa;
+pub mod homa;
 mod knobs;
 mod maxload;
-mod page;
-mod plot;
+pub mod page;
+pub mod plot;
 mod preset;
 mod published;
 mod run;
 mod sweep;
 mod table;
 mod trace;
-mod units;
+pub mod units;
 mod work;
 
 use std::fmt::Write;

@@ -1,4 +1,5 @@
 //! What tests of the binary have in common.
+#![allow(dead_code, reason = "each test program uses its part")]
 
 use std::fs;
 use std::path::PathBuf;

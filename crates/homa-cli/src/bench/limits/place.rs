@@ -3,19 +3,15 @@
 //! The namespaces have no name and the wire lives in them, so that nothing is left of them when the processes are gone, however
 //! they end.
 
-use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::process::Command;
-use std::thread;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
-use homa::HostConfig;
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use anyhow::{Context, Result, ensure};
 
 use crate::args::Driver;
 use crate::bench::placement::Placement;
+use crate::netns::{current, enter, forget_segment, fresh, ip};
 use crate::serve::{bare_client_bind, client_bind};
 
 /// The two ends of the wire.
@@ -130,41 +126,6 @@ impl Drop for Place {
     }
 }
 
-/// The network namespace of this thread.
-fn current() -> Result<OwnedFd> {
-    let file =
-        File::open("/proc/thread-self/ns/net").context("cannot open this thread's network namespace")?;
-    Ok(file.into())
-}
-
-/// A network namespace that nobody else has.
-fn fresh() -> Result<OwnedFd> {
-    let make = || {
-        #[expect(
-            deprecated,
-            reason = "unsafe only for file descriptors, which a network namespace does not concern"
-        )]
-        rustix::thread::unshare(UnshareFlags::NEWNET).context("cannot make a network namespace")?;
-        current()
-    };
-    // In a thread of its own, which ends: this one stays where it is.
-    thread::spawn(make).join().map_err(|_| anyhow!("the thread that makes a network namespace panicked"))?
-}
-
-/// Removes what hosts over raw IP share in a namespace, which outlives them so that the next ones go on where they were: here
-/// there are none.
-fn forget_segment(namespace: &OwnedFd) {
-    let Ok(status) = rustix::fs::fstat(namespace) else { return };
-    let path = HostConfig::default().segment_dir.join(format!("homa-net-{}", status.st_ino));
-    // There is one only where raw IP was measured.
-    let _ = std::fs::remove_file(path);
-}
-
-fn enter(namespace: &OwnedFd) -> Result<()> {
-    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-        .context("cannot enter a network namespace")
-}
-
 fn up(device: &str, address: Ipv4Addr, mtu: u32, one_by_one: bool) -> Result<()> {
     ip("link set lo up")?;
     ip(&format!("link set {device} mtu {mtu}"))?;
@@ -174,14 +135,6 @@ fn up(device: &str, address: Ipv4Addr, mtu: u32, one_by_one: bool) -> Result<()>
     }
     ip(&format!("addr add {address}/24 dev {device}"))?;
     ip(&format!("link set {device} up"))
-}
-
-/// The program `ip` with these words, in this thread's namespace.
-fn ip(words: &str) -> Result<()> {
-    let output = Command::new("ip").args(words.split(' ')).output().context("cannot run `ip` (iproute2)")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "ip {words}: {}", said.trim());
-    Ok(())
 }
 
 #[cfg(test)]

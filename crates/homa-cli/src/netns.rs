@@ -1,0 +1,104 @@
+//! Network namespaces without names: whoever holds one open keeps it, and nothing is left of it afterwards.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use homa::HostConfig;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+/// The network namespace of this thread.
+///
+/// # Errors
+/// The kernel has none.
+pub fn current() -> Result<OwnedFd> {
+    let file =
+        File::open("/proc/thread-self/ns/net").context("cannot open this thread's network namespace")?;
+    Ok(file.into())
+}
+
+/// A network namespace that nobody else has.
+///
+/// # Errors
+/// The right to make one is missing.
+pub fn fresh() -> Result<OwnedFd> {
+    let make = || {
+        unshare(UnshareFlags::NEWNET).context("cannot make a network namespace")?;
+        current()
+    };
+    // In a thread of its own, which ends: this one stays where it is.
+    thread::spawn(make).join().map_err(|_| anyhow!("the thread that makes a network namespace panicked"))?
+}
+
+/// Makes this process root of a user namespace of its own, in which it may make network namespaces. It must have one thread.
+///
+/// # Errors
+/// The system does not allow it.
+pub fn become_root_of_our_own() -> Result<()> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    unshare(UnshareFlags::NEWUSER).context("cannot make a user namespace")?;
+    let map = |file: &str, text: String| {
+        std::fs::write(format!("/proc/self/{file}"), text)
+            .with_context(|| format!("cannot write the user namespace's {file}"))
+    };
+    // Without the right to change groups, a user may map its own.
+    map("setgroups", "deny".to_owned())?;
+    map("uid_map", format!("0 {uid} 1"))?;
+    map("gid_map", format!("0 {gid} 1"))
+}
+
+fn unshare(what: UnshareFlags) -> rustix::io::Result<()> {
+    #[expect(deprecated, reason = "unsafe only for file descriptors, which these namespaces do not concern")]
+    rustix::thread::unshare(what)
+}
+
+/// Moves this thread, and what it starts from now on, into a network namespace.
+///
+/// # Errors
+/// The right to enter it is missing.
+pub fn enter(namespace: impl AsFd) -> Result<()> {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .context("cannot enter a network namespace")
+}
+
+/// Moves this process, which must have one thread, into a user namespace.
+///
+/// # Errors
+/// It is not ours.
+pub fn enter_user(namespace: impl AsFd) -> Result<()> {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::User))
+        .context("cannot enter a user namespace")
+}
+
+/// Removes what hosts over raw IP share in a namespace, which outlives them so that the next ones go on where they were: here
+/// there are none.
+pub fn forget_segment(namespace: &OwnedFd) {
+    let Ok(status) = rustix::fs::fstat(namespace) else { return };
+    let path = HostConfig::default().segment_dir.join(format!("homa-net-{}", status.st_ino));
+    // There is one only where raw IP was measured.
+    let _ = std::fs::remove_file(path);
+}
+
+/// The program `ip` with these words, in this thread's namespace.
+///
+/// # Errors
+/// What it says, or that it is missing.
+pub fn ip(words: &str) -> Result<()> {
+    tool("ip", words).map(drop)
+}
+
+/// A program of iproute2 with these words, in this thread's namespace: what it prints.
+///
+/// # Errors
+/// What it says, or that it is missing.
+pub fn tool(name: &str, words: &str) -> Result<String> {
+    let output = Command::new(name)
+        .args(words.split(' '))
+        .output()
+        .with_context(|| format!("cannot run `{name}`: install iproute2"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{name} {words}: {}", said.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

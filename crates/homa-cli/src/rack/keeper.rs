@@ -1,0 +1,187 @@
+//! The process that holds a rack's namespaces.
+//!
+//! They have no names: they live as long as this process and those in them. So a crash of it leaves no device and no address behind,
+//! and what it is bound to (standard input, where an experiment has built its own rack) ends the rack with it.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::args::KeepArgs;
+use super::spec::{SWITCH, Spec};
+use super::state::{Directory, Place, State};
+use super::wire::Wires;
+use super::{leftovers, switch};
+use crate::netns;
+
+/// What it says when the rack is up, on a line of its own.
+const READY: &str = "ready";
+
+/// How often it looks at the switch.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A rack's keeper, seen by who started it.
+pub struct Keeper {
+    process: Child,
+    /// Its end, where the keeper is bound to us.
+    stdin: Option<ChildStdin>,
+}
+
+impl Keeper {
+    /// Builds a rack. `bound`: it ends with this process, or when it is dropped.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn start(spec: &Spec, bound: bool) -> Result<Keeper> {
+        let root = rustix::process::geteuid().is_root();
+        match Keeper::start_as(spec, bound, !root) {
+            Err(error) if root && format!("{error:#}").contains("cannot make a network namespace") => {
+                // Root without the capability, as in a container.
+                Keeper::start_as(spec, bound, true).map_err(|_| error)
+            }
+            result => result,
+        }
+    }
+
+    fn start_as(spec: &Spec, bound: bool, user_namespace: bool) -> Result<Keeper> {
+        let program = std::env::current_exe().context("cannot find this program to build the rack")?;
+        let mut command = Command::new(program);
+        command.args(["rack", "keep", &serde_json::to_string(spec)?]);
+        if bound {
+            command.arg("--until-stdin-ends");
+        }
+        if user_namespace {
+            command.arg("--user-namespace");
+        }
+        command.stdin(if bound { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().context("cannot start the rack's keeper")?;
+        let mut line = String::new();
+        if let Some(out) = process.stdout.take() {
+            BufReader::new(out).read_line(&mut line).context("cannot read from the rack's keeper")?;
+        }
+        if line.trim() == READY {
+            let stdin = process.stdin.take();
+            return Ok(Keeper { process, stdin });
+        }
+        let mut words = String::new();
+        if let Some(mut err) = process.stderr.take() {
+            let _ = err.read_to_string(&mut words);
+        }
+        let _ = process.wait();
+        let words = words.trim().trim_start_matches("homa:").trim();
+        if user_namespace && words.contains("namespace") {
+            bail!("{words}: run it as root, or let users make user namespaces");
+        }
+        bail!("{}", if words.is_empty() { "the rack's keeper said nothing" } else { words })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if self.stdin.take().is_some() {
+            // It clears everything away before it ends.
+            let _ = self.process.wait();
+        }
+    }
+}
+
+/// The keeper itself.
+pub fn run(args: &KeepArgs) -> Result<()> {
+    let spec: Spec = serde_json::from_str(&args.spec).context("the keeper got no rack")?;
+    // Ctrl-C goes to whoever started it, and ends the rack by way of that.
+    let _ = rustix::process::setsid();
+    let directory = Directory::of(&spec.name);
+    let lock = directory.make()?;
+    let result = keep(args, spec, &directory);
+    directory.remove()?;
+    drop(lock);
+    result
+}
+
+fn keep(args: &KeepArgs, spec: Spec, directory: &Directory) -> Result<()> {
+    // What a crash left under this name is in nobody's way, but it would run on.
+    if let Ok(Some(old)) = directory.read() {
+        leftovers::end(&old);
+    }
+    if args.user_namespace {
+        netns::become_root_of_our_own()?;
+    }
+    let (ends, end) = mpsc::channel();
+    end_by_signal(ends.clone())?;
+    if args.until_stdin_ends {
+        std::thread::spawn(move || {
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            let _ = ends.send(());
+        });
+    }
+    let wires = Wires::lay(&spec)?;
+    let hosts = spec.numbers().zip(&wires.hosts).map(|(number, host)| Place::host(number, host.as_raw_fd()));
+    let place =
+        Place { name: SWITCH.to_owned(), descriptor: wires.switch.as_raw_fd(), addresses: Vec::new() };
+    let mut state = State::new(spec.clone(), token(), hosts.collect(), place);
+    directory.write(&state)?;
+    let result = serve(&mut state, directory, &end);
+    leftovers::end(&state);
+    for descriptor in &wires.hosts {
+        netns::forget_segment(descriptor);
+    }
+    result
+}
+
+/// Starts the switch and watches it until the rack is to end.
+fn serve(state: &mut State, directory: &Directory, end: &mpsc::Receiver<()>) -> Result<()> {
+    let mut switch = switch::start(&state.spec, directory)?;
+    state.switch_pid = switch.as_ref().map(Child::id);
+    directory.write(state)?;
+    let mut out = std::io::stdout();
+    writeln!(out, "{READY}").and_then(|()| out.flush()).context("cannot say that the rack is up")?;
+    while end.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if let Some(status) = switch.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
+            state.switch_ended = Some(status.to_string());
+            state.switch_pid = None;
+            switch = None;
+            directory.write(state)?;
+        }
+    }
+    if let Some(mut child) = switch {
+        leftovers::send(child.id(), Signal::TERM);
+        for _ in 0..20 {
+            if child.try_wait().ok().flatten().is_some() {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    Ok(())
+}
+
+fn end_by_signal(ends: mpsc::Sender<()>) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot wait for signals")?;
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            let _ = ends.send(());
+        }
+    });
+    Ok(())
+}
+
+/// Tells this rack from others of its name, earlier or later.
+fn token() -> String {
+    let mut bytes = [0; 8];
+    let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    if random.is_err() {
+        bytes = (std::process::id() as u64).to_le_bytes();
+    }
+    format!("{:016x}", u64::from_le_bytes(bytes))
+}

@@ -1,0 +1,128 @@
+//! What a rack is made of: the numbers that were asked for, and the names and addresses that follow from them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+/// Hosts of one rack: what an address of four bytes counts in its last.
+pub const MAX_HOSTS: u16 = 250;
+
+/// The device of a host, under the same name in each.
+pub const HOST_DEVICE: &str = "eth0";
+
+/// What stands for a host where the switch's namespace is meant.
+pub const SWITCH: &str = "switch";
+
+/// What forwards between the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SwitchKind {
+    /// `homa switch`: port rates, priority queues, a bounded buffer
+    Homa,
+    /// A bridge of the kernel: no port rates, no priorities and no buffer of its own; to compare with
+    LinuxBridge,
+}
+
+/// A rack.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Its name on this machine.
+    pub name: String,
+    /// Number of hosts.
+    pub hosts: u16,
+    /// Bits per second of every host's link, each way.
+    pub rate_bps: u64,
+    /// Most bytes of an IP packet.
+    pub mtu: u32,
+    /// What forwards.
+    pub switch: SwitchKind,
+    /// The switch's buffer, as `homa switch` takes it: a time of one port's rate or a number of bytes.
+    pub buffer: String,
+    /// Further words for `homa switch run`.
+    pub switch_options: Vec<String>,
+}
+
+impl Spec {
+    /// The hosts, counted from 1 as in their names.
+    pub fn numbers(&self) -> impl Iterator<Item = u16> + use<> {
+        1..=self.hosts
+    }
+
+    /// The number of the host with this name; `None`: there is none.
+    pub fn number(&self, host: &str) -> Option<u16> {
+        self.numbers().find(|&number| host_name(number) == host)
+    }
+
+    /// The link's rate in Mbit/s, at least 1.
+    pub fn rate_mbps(&self) -> u32 {
+        u32::try_from(self.rate_bps / 1_000_000).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+/// A host's name.
+pub fn host_name(number: u16) -> String {
+    format!("h{number}")
+}
+
+/// The switch's port to a host.
+pub fn port_name(number: u16) -> String {
+    format!("p{number}")
+}
+
+/// A host's IPv4 address; the network has 24 bits.
+pub fn ipv4(number: u16) -> IpAddr {
+    Ipv4Addr::new(10, 146, 0, number as u8).into()
+}
+
+/// A host's IPv6 address; the network has 64 bits.
+pub fn ipv6(number: u16) -> IpAddr {
+    Ipv6Addr::new(0xfd00, 0x146, 0, 0, 0, 0, 0, number).into()
+}
+
+/// A host's link address, locally administered.
+pub fn mac(number: u16) -> String {
+    format!("02:00:00:01:46:{:02x}", number as u8)
+}
+
+/// Whether this can be a rack's name: it becomes a directory's.
+pub fn name(text: &str) -> Result<String, String> {
+    let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if (1..=32).contains(&text.len()) && text.bytes().all(fine) && !text.starts_with('-') {
+        Ok(text.to_owned())
+    } else {
+        Err("a name has 1 to 32 of a-z, 0-9 and -".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_have_names_and_addresses_that_differ() {
+        let spec = Spec {
+            name: "a".to_owned(),
+            hosts: MAX_HOSTS,
+            rate_bps: 10_000_000,
+            mtu: 1_500,
+            switch: SwitchKind::LinuxBridge,
+            buffer: "1ms".to_owned(),
+            switch_options: Vec::new(),
+        };
+        let mut seen = std::collections::HashSet::new();
+        for number in spec.numbers() {
+            assert_eq!(spec.number(&host_name(number)), Some(number));
+            assert!(seen.insert((ipv4(number), ipv6(number), mac(number))));
+        }
+        assert_eq!((spec.number("h0"), spec.number("h251"), spec.number("h1 ")), (None, None, None));
+        assert_eq!((seen.len(), spec.rate_mbps()), (250, 10));
+    }
+
+    #[test]
+    fn a_name_is_no_path() {
+        for bad in ["", "..", "a/b", "A", "-a", "a b", "012345678901234567890123456789012"] {
+            assert!(name(bad).is_err(), "{bad}");
+        }
+        assert_eq!(name("run-17").as_deref(), Ok("run-17"));
+    }
+}

@@ -1,0 +1,178 @@
+//! `homa rack status`, `link` and `down`.
+
+use std::fmt::Write;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::args::{DownArgs, LinkArgs, LinkState, StatusArgs};
+use super::spec::{SWITCH, Spec, SwitchKind, port_name};
+use super::state::{self, Directory, State};
+use super::{enter, leftovers, switch};
+use crate::netns::{ip, tool};
+use crate::output::print;
+
+/// How long a keeper may take to end its rack.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What `rack status` says.
+#[derive(Serialize)]
+struct Status {
+    schema: u32,
+    #[serde(flatten)]
+    spec: Spec,
+    /// The process that holds the namespaces.
+    keeper: u32,
+    hosts_up: Vec<Host>,
+    switch_runs: bool,
+    /// How it ended, if it did.
+    switch_ended: Option<String>,
+    /// The switch's own counters, as `homa switch stats --json` has them.
+    switch_stats: Option<Value>,
+    /// Processes in the rack, the switch's included.
+    processes: Vec<u32>,
+}
+
+#[derive(Serialize)]
+struct Host {
+    name: String,
+    addresses: Vec<std::net::IpAddr>,
+    link_up: bool,
+    /// Enters the host with other programs: `nsenter --net=PATH`.
+    namespace: String,
+}
+
+/// Prints what a rack is.
+pub fn run(args: &StatusArgs) -> Result<()> {
+    let directory = Directory::of(&args.name);
+    let state = directory.up()?;
+    let processes = leftovers::of(&state);
+    enter::move_to(&state, SWITCH)?;
+    let status = Status {
+        schema: 1,
+        spec: state.spec.clone(),
+        keeper: state.keeper,
+        hosts_up: hosts(&state)?,
+        switch_runs: runs(&state),
+        switch_ended: state.switch_ended.clone(),
+        switch_stats: switch_stats(&state, &directory),
+        processes,
+    };
+    if args.json {
+        return print(format!("{}\n", serde_json::to_string_pretty(&status)?).as_bytes());
+    }
+    print(text(&status).as_bytes())
+}
+
+fn runs(state: &State) -> bool {
+    state.spec.switch == SwitchKind::LinuxBridge || state.switch_pid.is_some()
+}
+
+fn hosts(state: &State) -> Result<Vec<Host>> {
+    let links: Value =
+        serde_json::from_str(&tool("ip", "-json link show")?).context("`ip -json link` says no JSON")?;
+    let carrier = |port: &str| {
+        let mut links = links.as_array().into_iter().flatten();
+        let link = links.find(|link| link["ifname"] == port);
+        link.and_then(|link| link["flags"].as_array()).is_some_and(|flags| flags.contains(&"LOWER_UP".into()))
+    };
+    let hosts = state.spec.numbers().zip(&state.hosts).map(|(number, place)| Host {
+        name: place.name.clone(),
+        addresses: place.addresses.clone(),
+        link_up: carrier(&port_name(number)),
+        namespace: format!("/proc/{}/fd/{}", state.keeper, place.descriptor),
+    });
+    Ok(hosts.collect())
+}
+
+/// What the switch has counted; `None` where it does not answer.
+pub fn switch_stats(state: &State, directory: &Directory) -> Option<Value> {
+    state.switch_pid?;
+    let program = std::env::current_exe().ok()?;
+    let mut command = Command::new(program);
+    command.args(["switch", "stats", "--json", "--control"]).arg(switch::control(directory));
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+fn text(status: &Status) -> String {
+    let Status { spec, .. } = status;
+    let mut out = String::new();
+    let switch = match (spec.switch, &status.switch_ended) {
+        (SwitchKind::LinuxBridge, _) => "a bridge of the kernel: no rates, no priorities".to_owned(),
+        (SwitchKind::Homa, None) => format!("runs, buffer {}", spec.buffer),
+        (SwitchKind::Homa, Some(how)) => format!("ENDED ({how}): nothing is forwarded"),
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "rack {}: {} hosts at {} Mbit/s, MTU {}, keeper {}",
+        spec.name,
+        spec.hosts,
+        spec.rate_mbps(),
+        spec.mtu,
+        status.keeper
+    );
+    let _ = writeln!(out, "switch: {switch}");
+    for host in &status.hosts_up {
+        let addresses: Vec<String> = host.addresses.iter().map(ToString::to_string).collect();
+        let link = if host.link_up { "up" } else { "DOWN" };
+        let _ =
+            writeln!(out, "{:<5} {:<28} link {link:<5} {}", host.name, addresses.join(" "), host.namespace);
+    }
+    let _ = writeln!(out, "{} processes in it", status.processes.len());
+    out
+}
+
+/// Pulls a cable at the switch's end, or puts it back: the host keeps its addresses and sees that its link has no carrier.
+pub fn link(args: &LinkArgs) -> Result<()> {
+    let state = Directory::of(&args.name).up()?;
+    let number = state.spec.number(&args.host);
+    let Some(number) = number else {
+        return state.place(&args.host).and_then(|_| bail!("the switch has no link of its own: name a host"));
+    };
+    enter::move_to(&state, SWITCH)?;
+    let to = match args.to {
+        LinkState::Down => "down",
+        LinkState::Up => "up",
+    };
+    ip(&format!("link set {} {to}", port_name(number)))
+}
+
+/// Ends racks.
+pub fn down(args: &DownArgs) -> Result<()> {
+    if !args.all {
+        return end(&args.name);
+    }
+    state::names().iter().try_for_each(|name| end(name))
+}
+
+/// Ends the rack of this name, or clears away what is left of it.
+///
+/// # Errors
+/// There is none.
+pub fn end(name: &str) -> Result<()> {
+    let directory = Directory::of(name);
+    let state = directory.read()?;
+    ensure!(
+        state.is_some() || directory.is_held() || directory.file("lock").exists(),
+        "there is no rack `{name}`"
+    );
+    let Some(state) = state else { return directory.remove() };
+    if directory.is_held() {
+        leftovers::send(state.keeper, Signal::TERM);
+        let begin = Instant::now();
+        while directory.is_held() && begin.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if directory.is_held() {
+            leftovers::send(state.keeper, Signal::KILL);
+        }
+    }
+    leftovers::end(&state);
+    directory.remove()
+}

@@ -1,0 +1,205 @@
+//! A rack on this machine, as a user builds, uses and ends it.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use common::{assert_output_refused, stderr};
+use serde_json::Value;
+
+fn homa(words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
+    command.args(words.split(' ')).stdin(Stdio::null());
+    command
+}
+
+fn run(words: &str) -> Output {
+    homa(words).output().expect("the binary runs")
+}
+
+/// A rack that goes with the test.
+struct Rack(String);
+
+impl Rack {
+    /// `None`, with the reason printed, where namespaces are not allowed.
+    fn up(name: &str, options: &str) -> Option<Rack> {
+        let name = format!("{name}-{}", std::process::id());
+        let output = run(&format!("rack up --name {name} {options}"));
+        if output.status.success() {
+            return Some(Rack(name));
+        }
+        let said = stderr(&output);
+        assert!(
+            said.contains("namespace")
+                || said.contains("cannot run `ip`")
+                || said.contains("cannot run `tc`"),
+            "{said}"
+        );
+        println!("skipped: {said}");
+        None
+    }
+
+    fn exec(&self, words: &str) -> Command {
+        homa(&format!("rack exec --name {} {words}", self.0))
+    }
+
+    fn status(&self) -> Value {
+        let output = run(&format!("rack status --name {} --json", self.0));
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    fn down(&self) -> Output {
+        run(&format!("rack down --name {}", self.0))
+    }
+}
+
+impl Drop for Rack {
+    fn drop(&mut self) {
+        let _ = self.down();
+    }
+}
+
+fn kill(pid: u64) {
+    let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status().expect("kill runs");
+    assert!(killed.success());
+}
+
+fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // A zombie has ended.
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+/// A server in a host, ready to be called.
+fn serve(rack: &Rack, host: &str) -> Child {
+    let program = env!("CARGO_BIN_EXE_homa");
+    let words = format!("{host} -- {program} serve --bind 0.0.0.0:14600 --protocol homa");
+    let mut server = rack.exec(&words).stdout(Stdio::piped()).spawn().expect("it starts");
+    let lines = BufReader::new(server.stdout.as_mut().expect("piped")).lines();
+    assert!(lines.map(|line| line.expect("text")).any(|line| line == "ready"), "the server ended early");
+    server
+}
+
+fn devices() -> String {
+    let text = std::fs::read_to_string("/proc/net/dev").expect("the machine's devices");
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, _)| name.trim().to_owned() + " ")
+        .collect()
+}
+
+#[test]
+fn hosts_reach_each_other_and_nothing_is_left() {
+    let before = devices();
+    let Some(rack) = Rack::up("up", "--hosts 3 --switch linux-bridge") else { return };
+    assert_eq!(devices(), before, "the machine's own network");
+    let status = rack.status();
+    let hosts = status["hosts_up"].as_array().expect("hosts");
+    assert_eq!(hosts.len(), 3);
+    assert!(hosts.iter().all(|host| host["link_up"] == true), "{status}");
+    let mut server = serve(&rack, "h3");
+    let program = env!("CARGO_BIN_EXE_homa");
+    for address in ["10.146.0.3", "10.146.0.3/99"] {
+        let output =
+            rack.exec(&format!("h1 {program} call {address} --text hello")).output().expect("it runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n", "{}", stderr(&output));
+    }
+    let tuned = rack.exec("h2 cat /proc/self/ns/net").output().expect("it runs");
+    assert!(!tuned.status.success(), "the command's exit code is passed on");
+    let keeper = status["keeper"].as_u64().expect("a pid") as u32;
+    let output = rack.down();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(server.wait().is_ok());
+    // It ends right after it has let go of its name.
+    while lives(keeper) {}
+    assert_eq!(devices(), before);
+    assert_output_refused(&["rack", "status"], &run(&format!("rack status --name {}", rack.0)), "no rack");
+}
+
+#[test]
+fn a_pulled_cable_stops_calls_and_a_plugged_one_lets_them_go_on() {
+    let Some(rack) = Rack::up("link", "--hosts 2 --switch linux-bridge") else { return };
+    let mut server = serve(&rack, "h2");
+    let program = env!("CARGO_BIN_EXE_homa");
+    let call = |deadline: &str| {
+        let words = format!("h1 {program} call 10.146.0.2 --text hello --deadline {deadline}");
+        rack.exec(&words).output().expect("it runs").status.success()
+    };
+    let link = |to: &str| run(&format!("rack link --name {} h2 {to}", rack.0)).status.success();
+    assert!(call("5") && link("down"));
+    assert_eq!(rack.status()["hosts_up"][1]["link_up"], false);
+    assert!(!call("0.2") && link("up"));
+    assert!(call("10"), "calls go on");
+    server.kill().expect("it lives");
+    let _ = server.wait();
+}
+
+#[test]
+fn what_a_crash_leaves_is_cleared_away() {
+    let Some(rack) = Rack::up("crash", "--hosts 2 --switch linux-bridge") else { return };
+    let mut sleeper = rack.exec("h1 sleep 1000").spawn().expect("it starts");
+    let status = rack.status();
+    assert_output_refused(
+        &["rack", "up"],
+        &run(&format!("rack up --name {} --switch linux-bridge", rack.0)),
+        "is up already",
+    );
+    kill(status["keeper"].as_u64().expect("a pid"));
+    while run(&format!("rack status --name {}", rack.0)).status.success() {}
+    let broken = run(&format!("rack status --name {}", rack.0));
+    assert_output_refused(&["rack", "status"], &broken, "homa rack down");
+    assert!(lives(sleeper.id()));
+    let output = rack.down();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(sleeper.wait().is_ok_and(|status| !status.success()));
+    assert_output_refused(&["rack", "down"], &rack.down(), "no rack");
+    // Its name is free.
+    assert!(run(&format!("rack up --name {} --hosts 2 --switch linux-bridge", rack.0)).status.success());
+}
+
+#[test]
+fn a_rack_in_the_foreground_ends_with_ctrl_c() {
+    let name = format!("fg-{}", std::process::id());
+    let mut process = homa(&format!("rack up --foreground --name {name} --hosts 2 --switch linux-bridge"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut line = String::new();
+    BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut line).expect("readable");
+    if line.is_empty() {
+        return println!("skipped: {}", stderr(&process.wait_with_output().expect("it ends")));
+    }
+    let pid = process.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill runs").success());
+    assert!(process.wait().expect("it ends").success());
+    assert!(!run(&format!("rack status --name {name}")).status.success());
+    assert!(!Path::new("/run/homa-rack").join(&name).exists());
+}
+
+#[test]
+fn bad_input_is_refused_in_one_line() {
+    for (words, part) in [
+        ("rack", "say what to do"),
+        ("rack up --hosts 1", "2..=250"),
+        ("rack up --rate 1", "mbit"),
+        ("rack up --rate 1mbit", "10mbit to 5gbit"),
+        ("rack up --rate 6gbit", "10mbit to 5gbit"),
+        ("rack up --buffer 0", "without a buffer"),
+        ("rack up --buffer much", "1ms"),
+        ("rack up --mtu 100", "1280..=9000"),
+        ("rack up --name ../x", "a-z"),
+        ("rack up --switch carrier-pigeon", "linux-bridge"),
+        ("rack status --name nobody", "homa rack up"),
+        ("rack exec --name nobody h1 true", "homa rack up"),
+        ("rack exec h1", "CMD"),
+        ("rack link --name nobody h1 down", "homa rack up"),
+        ("rack link h1 sideways", "down"),
+        ("rack down --name nobody", "no rack `nobody`"),
+    ] {
+        assert_output_refused(&words.split(' ').collect::<Vec<_>>(), &run(words), part);
+    }
+}
