@@ -85,6 +85,22 @@ impl Device {
         if carrier == Carrier::Udp {
             local = reservation.local_addr();
         }
+        Device::with(carrier, interface, local, max_packet_bytes, reservation)
+    }
+
+    /// The same device, address and port once more, for another path of the same host.
+    pub(crate) fn again(&self) -> Result<Device, LinkError> {
+        let reservation = self.reservation.again(self.carrier)?;
+        Device::with(self.carrier, self.interface.clone(), self.local, self.max_packet_bytes, reservation)
+    }
+
+    fn with(
+        carrier: Carrier,
+        interface: Interface,
+        local: SocketAddr,
+        max_packet_bytes: usize,
+        reservation: Reservation,
+    ) -> Result<Device, LinkError> {
         let fail = |step| {
             let name = interface.name.clone();
             move |source| LinkError::System { name, step, source }

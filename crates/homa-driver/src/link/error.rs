@@ -154,6 +154,15 @@ pub enum LinkError {
         /// The device.
         name: String,
     },
+    /// Several endpoints were asked for, and the kernel cannot choose among their rings.
+    #[error(
+        "this kernel cannot steer the frames of {name} among several endpoints: set endpoints to 1, run Linux 4.13 or later, or \
+         use the UDP driver (--driver udp)"
+    )]
+    NoSteering {
+        /// The device.
+        name: String,
+    },
     /// The port cannot be had from the kernel.
     #[error(transparent)]
     Bind(#[from] BindError),

@@ -24,6 +24,19 @@ pub(crate) struct Reservation {
 impl Reservation {
     /// Takes the port, any free one where it is 0, or over IP itself a share in the protocol.
     pub(crate) fn open(carrier: Carrier, bind: SocketAddr) -> Result<Reservation, BindError> {
+        Reservation::with(carrier, bind, false)
+    }
+
+    /// A second one for the same port. Over UDP the kernel then tells one of them what the network reports, and over IP itself all.
+    pub(crate) fn again(&self, carrier: Carrier) -> Result<Reservation, BindError> {
+        let local = self.local_addr();
+        if carrier == Carrier::Udp {
+            self.socket.share_address()?;
+        }
+        Reservation::with(carrier, local, carrier == Carrier::Udp)
+    }
+
+    fn with(carrier: Carrier, bind: SocketAddr, joins: bool) -> Result<Reservation, BindError> {
         let config = SocketConfig {
             carrier,
             bind,
@@ -32,7 +45,7 @@ impl Reservation {
             receive_buffer_bytes: BUFFER_BYTES,
             // Merged datagrams would else be cut for it before its filter drops them.
             segmentation: carrier == Carrier::Udp,
-            joins: false,
+            joins,
         };
         let socket = PacketSocket::open(&config)?;
         let fail = |source| BindError::Socket { address: bind, step: "setting its filter", source };
@@ -94,6 +107,14 @@ mod tests {
     use std::net::UdpSocket;
 
     use super::*;
+
+    #[test]
+    fn a_second_one_joins_it_and_others_do_not() {
+        let first = Reservation::open(Carrier::Udp, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let second = first.again(Carrier::Udp).unwrap();
+        assert_eq!(second.local_addr(), first.local_addr());
+        assert!(matches!(Reservation::open(Carrier::Udp, first.local_addr()), Err(BindError::InUse(_))));
+    }
 
     #[test]
     fn the_port_is_taken_and_swallows_what_comes() {

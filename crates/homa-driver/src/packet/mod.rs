@@ -19,6 +19,7 @@
 //! The first packet to a peer may wait for the kernel to find the peer's Ethernet address, 4 ms at most, and over all peers no
 //! more than a fiftieth of the time.
 
+mod fanout;
 mod offload;
 mod program;
 mod ring;
@@ -64,7 +65,7 @@ pub struct PacketConfig {
     pub bind: SocketAddr,
     /// Whether packets travel in UDP, as by default, or in IP itself (protocol 146).
     pub carrier: Carrier,
-    /// Memory for received frames in bytes. 8 MiB by default: at an MTU of 1500 these are 4,096 frames, and take unscheduled bytes,
+    /// Memory for received frames in bytes, of each driver of a group. 8 MiB by default: at an MTU of 1500 these are 4,096 frames, and take unscheduled bytes,
     /// which come without a grant, some 60 KB from each of 64 peers at once, with half as much again to spare. A ring that the
     /// processor's caches hold, of 1 MiB, shortens round trips by a twentieth.
     pub ring_bytes: usize,
@@ -133,36 +134,53 @@ impl PacketDriver {
     pub fn open(config: &PacketConfig) -> Result<PacketDriver, LinkError> {
         let device =
             Device::open(config.carrier, config.bind, config.interface.as_deref(), config.max_packet_bytes)?;
-        let name = || device.interface().name.clone();
-        let fail = |step| {
-            let name = name();
-            move |source| LinkError::System { name, step, source }
-        };
-        let open = || {
-            Socket::new(Domain::PACKET, Type::RAW.nonblocking().cloexec(), None).map_err(
-                |source| match source.raw_os_error() {
-                    Some(libc::EPERM | libc::EACCES) => LinkError::no_capability(
-                        "a packet socket",
-                        name(),
-                        "capability CAP_NET_RAW",
-                        "cap_net_raw",
-                    ),
-                    _ => fail("opening a packet socket")(source),
-                },
-            )
-        };
-        let socket = open()?;
+        let socket = open_socket(&device)?;
+        attach(&socket, &device, None).map_err(failed(&device, "setting its filter"))?;
+        PacketDriver::with(config, device, socket)
+    }
+
+    /// As [`PacketDriver::open`], `count` drivers of one address and port, 1 at least, each with a ring of its own: the kernel puts
+    /// a frame into the ring whose number is half of the lower 32 bits of its RPC id, modulo their number. It takes Linux 4.13.
+    ///
+    /// # Errors
+    /// See [`LinkError`].
+    pub fn open_group(config: &PacketConfig, count: u32) -> Result<Vec<PacketDriver>, LinkError> {
+        if count <= 1 {
+            return Ok(vec![PacketDriver::open(config)?]);
+        }
+        let first =
+            Device::open(config.carrier, config.bind, config.interface.as_deref(), config.max_packet_bytes)?;
+        let others: Vec<Device> = (1..count).map(|_| first.again()).collect::<Result<_, _>>()?;
+        let mut group = Vec::with_capacity(count as usize);
+        for device in std::iter::once(first).chain(others) {
+            let socket = open_socket(&device)?;
+            // Until the kernel chooses among them each would get every frame.
+            socket.attach_filter(&[drop_all()]).map_err(failed(&device, "setting its filter"))?;
+            group.push(PacketDriver::with(config, device, socket)?);
+        }
+        fanout::join(&group)?;
+        for driver in &group {
+            attach(&driver.socket, &driver.device, None)
+                .map_err(failed(&driver.device, "setting its filter"))?;
+        }
+        Ok(group)
+    }
+
+    /// With this socket, which is bound to nothing yet, to receive by.
+    fn with(config: &PacketConfig, device: Device, socket: Socket) -> Result<PacketDriver, LinkError> {
+        let fail = |step| failed(&device, step);
         let layout = Layout::new(device.mtu(), config.ring_bytes);
         set_up(&socket).map_err(fail("setting its options"))?;
-        attach(&socket, &device, None).map_err(fail("setting its filter"))?;
         let ring = Ring::new(socket.as_fd(), layout).map_err(|source| match source.raw_os_error() {
-            Some(libc::ENOMEM) => {
-                LinkError::NoMemory { name: name(), bytes: layout.bytes(), setting: "ring_bytes" }
-            }
+            Some(libc::ENOMEM) => LinkError::NoMemory {
+                name: device.interface().name.clone(),
+                bytes: layout.bytes(),
+                setting: "ring_bytes",
+            },
             _ => fail("making its ring")(source),
         })?;
         bind(&socket, device.interface().index, libc::ETH_P_ALL).map_err(fail("bind"))?;
-        let sending = open()?;
+        let sending = open_socket(&device)?;
         let send_bytes = set_up_sending(&sending, config).map_err(fail("setting its options"))?;
         bind(&sending, device.interface().index, 0).map_err(fail("bind"))?;
         let poll = watch_all(&[socket.as_fd(), device.reports_fd()]).map_err(fail("watching its sockets"))?;
@@ -385,6 +403,25 @@ impl Driver for PacketDriver {
             ..self.stats
         }
     }
+}
+
+/// What to make of a step on the way to a driver that failed.
+fn failed(device: &Device, step: &'static str) -> impl FnOnce(io::Error) -> LinkError + use<> {
+    let name = device.interface().name.clone();
+    move |source| LinkError::System { name, step, source }
+}
+
+fn open_socket(device: &Device) -> Result<Socket, LinkError> {
+    let socket = Socket::new(Domain::PACKET, Type::RAW.nonblocking().cloexec(), None);
+    socket.map_err(|source| match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => LinkError::no_capability(
+            "a packet socket",
+            device.interface().name.clone(),
+            "capability CAP_NET_RAW",
+            "cap_net_raw",
+        ),
+        _ => failed(device, "opening a packet socket")(source),
+    })
 }
 
 /// Frames that the kernel dropped for want of room since it was asked last.

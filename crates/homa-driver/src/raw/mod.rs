@@ -25,6 +25,7 @@ use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
 use crate::filter::ReceiveFilter;
 pub use crate::socket::BindError;
 use crate::socket::{Carrier, PacketSocket, SocketConfig, watch_all};
+use program::Turn;
 use refuse::Refuser;
 
 /// Largest Homa packet in bytes: 65,535 less an IPv4 header of 20, and the same for IPv6.
@@ -67,6 +68,8 @@ pub struct RawDriver {
     poll: Option<OwnedFd>,
     /// The socket that is asked first by the next [`Driver::receive`].
     next: usize,
+    /// Which driver of a group it is.
+    turn: Turn,
     filter: ReceiveFilter,
     refuser: Refuser,
 }
@@ -111,8 +114,31 @@ impl RawDriver {
             })?;
             poll = Some(watch);
         }
-        let refuser = Refuser::new(bind.ip());
-        Ok(RawDriver { sockets, poll, next: 0, filter: ReceiveFilter::everything(), refuser })
+        let (refuser, turn) = (Refuser::new(bind.ip()), Turn { number: 0, of: 1 });
+        Ok(RawDriver { sockets, poll, next: 0, turn, filter: ReceiveFilter::everything(), refuser })
+    }
+
+    /// As [`RawDriver::bind`], `count` drivers of one address, 1 at least: a packet is received by the one whose number is half of the
+    /// lower 32 bits of its RPC id, modulo their number. The kernel offers each packet to the sockets of all, and their filters
+    /// choose, so that a packet costs it the more, the more there are. What the network reports (ICMP) each of them is told.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind_group(config: &RawConfig, count: u32) -> Result<Vec<RawDriver>, BindError> {
+        let of = count.max(1);
+        let driver = |number| {
+            let mut driver = RawDriver::bind(config)?;
+            driver.turn = Turn { number, of };
+            if of > 1 {
+                driver.attach(&driver.filter).map_err(|source| BindError::Socket {
+                    address: driver.local_addr(),
+                    step: "steering packets among its endpoints",
+                    source,
+                })?;
+            }
+            Ok(driver)
+        };
+        (0..of).map(driver).collect()
     }
 
     /// Index of the socket that reaches an address of this version; where none does, the one that will count the failure.
@@ -123,11 +149,12 @@ impl RawDriver {
 
     fn attach(&self, filter: &ReceiveFilter) -> io::Result<()> {
         for socket in &self.sockets {
-            let program = program::build(filter, socket.local_addr().is_ipv4());
+            let ipv4 = socket.local_addr().is_ipv4();
+            let program = program::build(filter, ipv4, self.turn);
             match socket.attach_filter(&program::for_kernel(&program)) {
                 // Longer than net.core.optmem_max allows: everything comes then, and the receiver sorts it out.
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
-                    socket.attach_filter(&program::for_kernel(&program::LET_THROUGH))?;
+                    socket.attach_filter(&program::for_kernel(&program::let_through(ipv4, self.turn)))?;
                 }
                 result => result?,
             }

@@ -44,6 +44,8 @@ pub(crate) const LOAD_LENGTH: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_LEN)
 pub(crate) const X_HEADER: u16 = (libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH) as u16;
 /// Loads k into X.
 pub(crate) const X_NUMBER: u16 = (libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM) as u16;
+pub(crate) const SHIFT_RIGHT: u16 = (libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K) as u16;
+pub(crate) const MODULO: u16 = (libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K) as u16;
 pub(crate) const SUBTRACT_X: u16 = (libc::BPF_ALU | libc::BPF_SUB | libc::BPF_X) as u16;
 pub(crate) const ADD_NUMBER: u16 = (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K) as u16;
 pub(crate) const A_FROM_X: u16 = (libc::BPF_MISC | libc::BPF_TXA) as u16;
@@ -57,8 +59,54 @@ const fn plain(code: u16, k: u32) -> Instruction {
     Instruction { code, if_true: 0, if_false: 0, k }
 }
 
-/// The program that lets everything through.
-pub(crate) const LET_THROUGH: [Instruction; 1] = [plain(RETURN_NUMBER, WHOLE)];
+/// Offset of the lower half of `sender_id` in a Homa packet, four bytes in network order.
+pub(crate) const ID_LOW_AT: u32 = 24;
+
+/// Which of several sockets of a host one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Below `of`.
+    pub(crate) number: u32,
+    pub(crate) of: u32,
+}
+
+/// The beginning of a program for packets with or without an IPv4 header: X is where the Homa packet is, and packets of RPCs that
+/// are another socket's turn are dropped. What is too short to have an id is the first one's.
+fn begin(ipv4: bool, turn: Turn) -> Vec<Instruction> {
+    let mut program = vec![if ipv4 { plain(X_HEADER, 0) } else { plain(X_NUMBER, 0) }];
+    if turn.of == 1 {
+        return program;
+    }
+    let by_id = [
+        // Of a packet that ends before this nothing is let through.
+        plain(LOAD_WORD, ID_LOW_AT),
+        plain(SHIFT_RIGHT, 1),
+        plain(MODULO, turn.of),
+        Instruction { code: IF_EQUAL, if_true: 1, if_false: 0, k: turn.number },
+        plain(RETURN_NUMBER, 0),
+    ];
+    if turn.number == 0 {
+        program.extend([
+            plain(LOAD_LENGTH, 0),
+            plain(SUBTRACT_X, 0),
+            Instruction {
+                code: IF_AT_LEAST,
+                if_true: 0,
+                if_false: by_id.len() as u8,
+                k: COMMON_HEADER_BYTES,
+            },
+        ]);
+    }
+    program.extend(by_id);
+    program
+}
+
+/// The program that lets everything through that is this socket's turn.
+pub(crate) fn let_through(ipv4: bool, turn: Turn) -> Vec<Instruction> {
+    let mut program = if turn.of > 1 { begin(ipv4, turn) } else { Vec::new() };
+    program.push(plain(RETURN_NUMBER, WHOLE));
+    program
+}
 
 /// What becomes of a packet by its destination port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,12 +120,11 @@ enum Class {
 /// Ports from a first one on, up to the next stretch's.
 type Stretch = (u16, Class);
 
-/// The program for a filter. `ipv4`: packets begin with an IPv4 header. Where the ports make so many stretches that the program
+/// The program for a filter. `ipv4`: packets begin with an IPv4 header; `turn`: which of several sockets it is for. Where the ports make so many stretches that the program
 /// would be too long (which takes some 680 of them with gaps between) it lets everything through, and the receiver sorts it
 /// out by [`ReceiveFilter::takes`].
-pub(crate) fn build(filter: &ReceiveFilter, ipv4: bool) -> Vec<Instruction> {
-    let start = if ipv4 { plain(X_HEADER, 0) } else { plain(X_NUMBER, 0) };
-    choose_by_port(vec![start], filter).unwrap_or_else(|| LET_THROUGH.to_vec())
+pub(crate) fn build(filter: &ReceiveFilter, ipv4: bool, turn: Turn) -> Vec<Instruction> {
+    choose_by_port(begin(ipv4, turn), filter).unwrap_or_else(|| let_through(ipv4, turn))
 }
 
 /// A program that goes on from one that leaves the offset of the Homa packet in X. `None` where it would be too long.

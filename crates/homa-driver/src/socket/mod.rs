@@ -159,14 +159,20 @@ impl PacketSocket {
         }
         let joining = SocketConfig { bind: first.local, joins: true, ..config.clone() };
         let fail = |step| move |source| BindError::new(config.carrier, joining.bind, step, source);
-        // It was bound without this option, so that it cannot have joined the sockets of another process.
-        first.socket.set_reuse_port(true).map_err(fail("sharing its address"))?;
+        first.share_address()?;
         let mut group = vec![first];
         for _ in 1..count {
             group.push(PacketSocket::open(&joining)?);
         }
         steer::attach(group[0].fd(), count).map_err(fail("steering packets among its endpoints"))?;
         Ok(group)
+    }
+
+    /// Lets further sockets of this user join this one at its address. It was bound without this option, so that it cannot have
+    /// joined the sockets of another process.
+    pub(crate) fn share_address(&self) -> Result<(), BindError> {
+        let fail = |source| BindError::new(self.carrier, self.local, "sharing its address", source);
+        self.socket.set_reuse_port(true).map_err(fail)
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {

@@ -1,5 +1,7 @@
 use super::*;
 
+const ALONE: Turn = Turn { number: 0, of: 1 };
+
 /// Runs a program as the kernel would, on a packet. A load beyond its end returns 0, as there.
 fn run(program: &[Instruction], packet: &[u8]) -> u32 {
     let (mut a, mut x, mut at) = (0_u32, 0_u32, 0);
@@ -18,6 +20,8 @@ fn run(program: &[Instruction], packet: &[u8]) -> u32 {
             SUBTRACT_X => Some(a.wrapping_sub(x)),
             ADD_NUMBER => Some(a + k),
             A_FROM_X => Some(x),
+            SHIFT_RIGHT => Some(a >> k),
+            MODULO => Some(a % k),
             _ => Some(a),
         };
         let Some(loaded) = loaded else { return 0 };
@@ -58,7 +62,7 @@ fn packet(ip_header: Option<usize>, port: u16, packet_type: u8, ack: u64, length
 /// What a socket with this filter gets of a packet, from its Homa header on; every form of IP header must give the same.
 fn gets(filter: &ReceiveFilter, port: u16, packet_type: u8, ack: u64, length: usize) -> usize {
     let got = IP_HEADERS.map(|ip_header| {
-        let program = build(filter, ip_header.is_some());
+        let program = build(filter, ip_header.is_some(), ALONE);
         let packet = packet(ip_header, port, packet_type, ack, length);
         let kept = (run(&program, &packet) as usize).min(packet.len());
         kept.saturating_sub(if kept > 0 { ip_header.unwrap_or(0) } else { 0 })
@@ -125,7 +129,7 @@ fn the_program_and_the_receiver_agree_for_every_port() {
         for others in [None, Some(ports.clone())] {
             let own = if others.is_some() { vec![109, 33_000] } else { ports.clone() };
             let filter = ReceiveFilter::new(own, others);
-            let program = build(&filter, false);
+            let program = build(&filter, false, ALONE);
             assert!(program.len() > 1 && program.len() <= INSTRUCTIONS_MAX);
             for port in 0..=u16::MAX {
                 let packet = packet(None, port, GRANT, 0, 33);
@@ -138,7 +142,37 @@ fn the_program_and_the_receiver_agree_for_every_port() {
 #[test]
 fn too_many_ports_for_a_program_let_everything_through() {
     let filter = ReceiveFilter::new((0..2_000).map(|i| i * 3), None);
-    let program = build(&filter, true);
+    let program = build(&filter, true, ALONE);
     assert_eq!(run(&program, &packet(Some(20), 1, GRANT, 0, 33)), WHOLE);
     assert_eq!(program.len(), 1);
+}
+
+#[test]
+fn each_packet_is_the_turn_of_one_socket_of_a_group() {
+    for of in [2, 3, 64] {
+        for filter in [ReceiveFilter::everything(), ReceiveFilter::new([99], None)] {
+            for id in [0_u64, 1, 2, 3, 0x1234_5678_9abc_def0, u64::MAX, 0xffff_ffff, 1 << 32] {
+                for ip_header in IP_HEADERS {
+                    let mut packet = packet(ip_header, 99, GRANT, 0, 100);
+                    let at = ip_header.unwrap_or(0) + 20;
+                    packet[at..at + 8].copy_from_slice(&id.to_be_bytes());
+                    let takes = |number: &u32| {
+                        let turn = Turn { number: *number, of };
+                        run(&build(&filter, ip_header.is_some(), turn), &packet) > 0
+                    };
+                    let takers: Vec<u32> = (0..of).filter(takes).collect();
+                    assert_eq!(takers, [(id as u32 >> 1) % of], "{id:x}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_has_no_id_is_the_first_sockets_turn() {
+    for ip_header in IP_HEADERS {
+        let short = packet(ip_header, 99, GRANT, 0, 27);
+        let takes = |number| run(&let_through(ip_header.is_some(), Turn { number, of: 3 }), &short) > 0;
+        assert_eq!([0, 1, 2].map(takes), [true, false, false]);
+    }
 }

@@ -1,0 +1,80 @@
+//! Several rings at one address (PACKET_FANOUT), and the program by which the kernel chooses one of them for a frame.
+//!
+//! The program goes by the RPC id, as that of sockets at one address does. It sees every frame of the device, and from its IP
+//! header on. Which ring a frame comes to that is not ours is all the same, since each ring's filter drops it; what is too short to
+//! have an id comes to the first one. The kernel numbers the sockets in the order in which they joined.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use socket2::SockFilter;
+
+use super::{PacketDriver, failed};
+use crate::link::LinkError;
+use crate::raw::program::{self, Instruction};
+use crate::socket::{Carrier, option};
+
+/// The number of the ring for a frame to this end: half of the lower 32 bits of its RPC id, modulo the number of rings.
+fn build(carrier: Carrier, local: SocketAddr, rings: u32) -> [Instruction; 5] {
+    let plain = |code, k| Instruction { code, if_true: 0, if_false: 0, k };
+    let udp_bytes = if carrier == Carrier::Udp { 8 } else { 0 };
+    [
+        if local.is_ipv4() { plain(program::X_HEADER, 0) } else { plain(program::X_NUMBER, 40) },
+        plain(program::LOAD_WORD, udp_bytes + program::ID_LOW_AT),
+        plain(program::SHIFT_RIGHT, 1),
+        plain(program::MODULO, rings),
+        plain(program::RETURN_A, 0),
+    ]
+}
+
+/// Has the kernel choose among the rings of the drivers, which are bound to one address of one device.
+pub(super) fn join(group: &[PacketDriver]) -> Result<(), LinkError> {
+    let Some(first) = group.first() else { return Ok(()) };
+    let refused = |step| {
+        move |source: io::Error| match source.raw_os_error() {
+            Some(libc::EINVAL | libc::ENOPROTOOPT) => {
+                LinkError::NoSteering { name: first.device.interface().name.clone() }
+            }
+            _ => failed(&first.device, step)(source),
+        }
+    };
+    let level = libc::SOL_PACKET;
+    // Kernels that do not know the flag for outgoing frames ignore it; each ring's filter drops those.
+    let kind = libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+    // The kernel finds a number that no other group has, so that nobody is joined unawares.
+    let founding = (kind | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16;
+    let founder = first.socket.as_fd();
+    option::set(founder, level, libc::PACKET_FANOUT, founding as libc::c_int)
+        .map_err(refused("making a group of rings"))?;
+    let made = option::get(founder, level, libc::PACKET_FANOUT);
+    let number = made.map_err(refused("reading the number of a group"))? as u32 & 0xffff;
+    for driver in &group[1..] {
+        let joining = (kind << 16 | number) as libc::c_int;
+        option::set(driver.socket.as_fd(), level, libc::PACKET_FANOUT, joining)
+            .map_err(refused("joining a group of rings"))?;
+    }
+    let program = build(first.device.carrier(), first.device.local(), group.len() as u32);
+    attach(founder, &program::for_kernel(&program)).map_err(refused("steering frames among its rings"))
+}
+
+fn attach(fd: BorrowedFd<'_>, program: &[SockFilter]) -> io::Result<()> {
+    let filter = libc::sock_fprog {
+        len: program.len() as libc::c_ushort,
+        // SockFilter is the kernel's structure under another name: it is `repr(transparent)`. The kernel does not write to it.
+        filter: program.as_ptr().cast_mut().cast(),
+    };
+    let length = size_of::<libc::sock_fprog>() as libc::socklen_t;
+    // SAFETY: the descriptor is open while it is borrowed; the kernel reads `length` bytes of `filter`, which is as long, and
+    // through it `len` instructions of `program`; both live through the call, and the kernel keeps a copy.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_FANOUT_DATA,
+            (&raw const filter).cast(),
+            length,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
