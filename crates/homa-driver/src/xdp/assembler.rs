@@ -54,6 +54,8 @@ pub(super) struct Label(usize);
 const CLASS_LOAD_DOUBLE: u8 = 0x00;
 const CLASS_LOAD: u8 = 0x01;
 const CLASS_JUMP: u8 = 0x05;
+/// Computes with the lower 32 bits and zeroes the others.
+const CLASS_ALU: u8 = 0x04;
 /// Compares the lower 32 bits.
 const CLASS_JUMP32: u8 = 0x06;
 const CLASS_ALU64: u8 = 0x07;
@@ -62,8 +64,12 @@ const SOURCE_REGISTER: u8 = 0x08;
 const MODE_MEMORY: u8 = 0x60;
 const WIDTH_DOUBLE: u8 = 0x18;
 const OP_ADD: u8 = 0x00;
+const OP_MULTIPLY: u8 = 0x20;
 const OP_AND: u8 = 0x50;
+const OP_SHIFT_RIGHT: u8 = 0x70;
+const OP_MODULO: u8 = 0x90;
 const OP_MOVE: u8 = 0xb0;
+const OP_TO_NETWORK: u8 = 0xd8;
 const JUMP_ALWAYS: u8 = 0x00;
 const JUMP_EQUAL: u8 = 0x10;
 const JUMP_GREATER: u8 = 0x20;
@@ -141,6 +147,31 @@ impl Assembler {
     /// `to &= number`.
     pub(super) fn and(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_AND, to, 0, 0, number as i32);
+    }
+
+    /// `to += from`.
+    pub(super) fn add_register(&mut self, to: Register, from: Register) {
+        self.push(CLASS_ALU64 | OP_ADD | SOURCE_REGISTER, to, from.number(), 0, 0);
+    }
+
+    /// `to *= number`.
+    pub(super) fn multiply(&mut self, to: Register, number: u32) {
+        self.push(CLASS_ALU64 | OP_MULTIPLY, to, 0, 0, number as i32);
+    }
+
+    /// `to >>= bits`.
+    pub(super) fn shift_right(&mut self, to: Register, bits: u32) {
+        self.push(CLASS_ALU64 | OP_SHIFT_RIGHT, to, 0, 0, bits as i32);
+    }
+
+    /// `to %= number`, which is not 0.
+    pub(super) fn modulo(&mut self, to: Register, number: u32) {
+        self.push(CLASS_ALU64 | OP_MODULO, to, 0, 0, number as i32);
+    }
+
+    /// Takes four bytes that were loaded as a number in network order.
+    pub(super) fn read_network_order(&mut self, register: Register) {
+        self.push(CLASS_ALU | OP_TO_NETWORK, register, 0, 0, 32);
     }
 
     /// Goes on at the label.

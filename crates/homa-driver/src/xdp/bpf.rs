@@ -145,13 +145,13 @@ unsafe fn open<T>(command: libc::c_int, attribute: &mut T) -> io::Result<OwnedFd
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// A map from receive queues to AF_XDP sockets, with room for queues below `queues`.
-pub(super) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
+/// A map from numbers below `places` to AF_XDP sockets.
+pub(super) fn socket_map(places: u32) -> io::Result<OwnedFd> {
     let mut attribute = MapCreate {
         kind: MAP_OF_XDP_SOCKETS,
         key_bytes: 4,
         value_bytes: 4,
-        entries: queues,
+        entries: places,
         name: NAME,
         ..MapCreate::default()
     };
@@ -159,13 +159,13 @@ pub(super) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
     unsafe { open(MAP_CREATE, &mut attribute) }
 }
 
-/// Enters the socket of a queue into the map.
-pub(super) fn map_socket(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+/// Enters a socket into the map.
+pub(super) fn map_socket(map: BorrowedFd<'_>, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let socket = socket.as_raw_fd();
     let mut attribute = MapUpdate {
         map: map.as_raw_fd() as u32,
         padding: 0,
-        key: address(&raw const queue),
+        key: address(&raw const place),
         value: address(&raw const socket),
         flags: 0,
     };

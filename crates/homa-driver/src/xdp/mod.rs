@@ -10,6 +10,7 @@
 
 mod assembler;
 mod bpf;
+mod held;
 mod open;
 mod program;
 mod queue;
@@ -35,6 +36,7 @@ use crate::raw::refuse::Refuser;
 pub use crate::socket::Carrier;
 use crate::socket::watch_all;
 use bpf::Place;
+use held::Held;
 use open::{Opened, Opening};
 use program::Ours;
 use queue::Queue;
@@ -82,7 +84,8 @@ pub struct XdpConfig {
     /// come without a grant, and this takes some 45 KB from each of 64 peers at once at an MTU of 1500. All frames are used in
     /// turn, so that more of them are colder: 4,096 made a round trip 10 % longer than 64 do.
     pub receive_frames: u32,
-    /// Frames beside these that may be kept by who receives: beyond it packets are copied. 2,048 by default.
+    /// Frames beside these that may be kept by who receives, all drivers of a group together: beyond it packets are copied. 2,048 by
+    /// default.
     pub kept_frames: u32,
     /// Cap on [`Driver::max_packet`] in bytes, whatever the path takes; none by default.
     pub max_packet_bytes: usize,
@@ -113,8 +116,8 @@ impl XdpConfig {
 
 /// Homa over the frames of a device. See the [module](self).
 pub struct XdpDriver {
-    /// The program stays attached while this is open. It goes first, so that the kernel has the frames of the last moments.
-    _attachment: OwnedFd,
+    /// The program stays attached while any driver of the group has this open. It goes first, so that the kernel has the frames of the last moments.
+    _attachment: Arc<OwnedFd>,
     queues: Vec<Queue>,
     /// Shows all queues, and what the network reports.
     poll: OwnedFd,
@@ -144,36 +147,56 @@ impl XdpDriver {
     /// # Errors
     /// See [`LinkError`].
     pub fn open(config: &XdpConfig) -> Result<XdpDriver, LinkError> {
+        Ok(XdpDriver::open_group(config, 1)?.remove(0))
+    }
+
+    /// As [`XdpDriver::open`], `count` drivers of one address and port, 1 at least, each with a socket at every queue: a frame comes to
+    /// the one whose number is half of the lower 32 bits of its RPC id, modulo their number. In generic mode that takes
+    /// Linux 6.15; before it, all packets of a queue come to one of them, and of the next queue to the next.
+    ///
+    /// They share their frames and belong together: what lies in the rings of one that is dropped is lost to the others.
+    ///
+    /// # Errors
+    /// See [`LinkError`].
+    pub fn open_group(config: &XdpConfig, count: u32) -> Result<Vec<XdpDriver>, LinkError> {
+        let count = count.max(1);
         let named = config.interface.as_deref();
-        let device = Device::open(config.carrier, config.bind, named, config.max_packet_bytes)?;
-        let queues = choose_queues(config, &device)?;
-        let Opened { attachment, place, sockets, umem, layout } =
-            Opening { config, device: &device, ours: Ours::of(&device) }.open(&queues)?;
-        let mut fds: Vec<_> = sockets.iter().map(|socket| socket.fd()).collect();
-        fds.push(device.reports_fd());
-        let poll = watch_all(&fds).map_err(|source| LinkError::System {
-            name: device.interface().name.clone(),
-            step: "watching its queues as one",
-            source,
-        })?;
-        let places = config.receive_frames();
-        let mut queues: Vec<Queue> = sockets.into_iter().map(|socket| Queue::new(socket, places)).collect();
-        let scope = device.interface().index;
-        let view = View { carrier: config.carrier, wire_length: 0, verify: false, scope };
-        let mut receiver = Receiver::new(&umem, view, device.mtu());
-        receiver.refill(&mut queues, 1);
-        Ok(XdpDriver {
-            _attachment: attachment,
-            poll,
-            sender: Sender::new(&umem, layout.several),
-            receiver,
-            queues,
-            umem,
-            refuser: Refuser::new(device.local().ip()),
-            device,
-            place,
-            stats: DriverStats::default(),
-        })
+        let mut devices = vec![Device::open(config.carrier, config.bind, named, config.max_packet_bytes)?];
+        for _ in 1..count {
+            devices.push(devices[0].again()?);
+        }
+        let first = &devices[0];
+        let queues = choose_queues(config, first)?;
+        let opened = Opening { config, device: first, ours: Ours::of(first, count) }.open(&queues)?;
+        let Opened { attachment, place, queues, umem, layout } = opened;
+        let (attachment, interface) = (Arc::new(attachment), first.interface().clone());
+        let view = View { carrier: config.carrier, wire_length: 0, verify: false, scope: interface.index };
+        let spare = Held::by(count, umem.frames_for_receiving().collect());
+        let mut group = Vec::with_capacity(count as usize);
+        for ((device, mut queues), spare) in devices.into_iter().zip(queues).zip(spare) {
+            let mut fds: Vec<_> = queues.iter().map(|queue| queue.socket.fd()).collect();
+            fds.push(device.reports_fd());
+            let poll = watch_all(&fds).map_err(|source| LinkError::System {
+                name: interface.name.clone(),
+                step: "watching its queues as one",
+                source,
+            })?;
+            let mut receiver = Receiver::new(&umem, spare, view, device.mtu());
+            receiver.refill(&mut queues, 1);
+            group.push(XdpDriver {
+                _attachment: Arc::clone(&attachment),
+                poll,
+                sender: Sender::new(&umem, group.len() as u32, layout.several),
+                receiver,
+                queues,
+                umem: Arc::clone(&umem),
+                refuser: Refuser::new(device.local().ip()),
+                device,
+                place,
+                stats: DriverStats::default(),
+            });
+        }
+        Ok(group)
     }
 
     /// Whether packets travel in UDP or in IP itself.
@@ -206,7 +229,7 @@ impl XdpDriver {
         self.queues.len()
     }
 
-    /// Frames that bursts and their receivers hold now.
+    /// Frames that bursts and their receivers hold now, those of all drivers of a group.
     #[must_use]
     pub fn held_frames(&self) -> u32 {
         self.umem.held()

@@ -1,4 +1,4 @@
-//! From a configuration to a device whose packets come: the program, the frames, a socket for each queue.
+//! From a configuration to a device whose packets come: the program, the frames, a socket for each queue and driver.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -7,8 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::bpf::{self, Place};
+use super::held::Held;
 use super::program::{self, Ours};
-use super::socket::{Failed, RingSizes, Step, Wishes, XdpSocket};
+use super::queue::{Completions, Queue};
+use super::socket::{Failed, QueueRings, RingSizes, Role, Step, Wishes, XdpSocket};
 use super::umem::{HELD_BY_BURSTS, Umem};
 use super::{XdpConfig, XdpMode, queues};
 use crate::link::LinkError;
@@ -23,6 +25,10 @@ const FRAME_BYTES: [usize; 2] = [2_048, 4_096];
 
 /// Entries of a transmit ring: enough for the bursts of a drive round, and what waits beyond is better ordered by the protocol.
 const SEND_FRAMES: u32 = 512;
+
+/// Before this version two cores that received in generic mode for two sockets of a queue could take the same frame of their
+/// fill ring: the lock was the socket's and not the queue's. There one socket gets all packets of a queue.
+const SHARED_GENERIC: (u32, u32) = (6, 15);
 
 /// How often, and how many milliseconds apart, it is tried to attach to a device that another program is leaving.
 const ATTACH_TRIES: u32 = 25;
@@ -50,13 +56,14 @@ impl Layout {
     }
 }
 
-/// What a driver is made of.
+/// What the drivers of a device are made of.
 #[derive(Debug)]
 pub(super) struct Opened {
     /// The program is attached for as long as this is open.
     pub(super) attachment: OwnedFd,
     pub(super) place: Place,
-    pub(super) sockets: Vec<XdpSocket>,
+    /// For each driver its queues.
+    pub(super) queues: Vec<Vec<Queue>>,
     pub(super) umem: Arc<Umem>,
     pub(super) layout: Layout,
 }
@@ -82,37 +89,80 @@ impl Opening<'_> {
         let layout = Layout::for_mtu(self.device.mtu());
         let umem = Arc::new(self.frames(layout, queues.len() as u32)?);
         let last = queues.iter().max().map_or(0, |&queue| queue);
-        let map = bpf::socket_map(last + 1).map_err(|error| match error.raw_os_error() {
-            Some(libc::EINVAL | libc::ENOSYS) => LinkError::NoXdp { name: self.name() },
-            _ => self.refused("making a map of sockets", error),
+        let drivers = self.ours.sockets;
+        let map = bpf::socket_map(program::place_of(last + 1, 0, drivers)).map_err(|error| {
+            match error.raw_os_error() {
+                Some(libc::EINVAL | libc::ENOSYS) => LinkError::NoXdp { name: self.name() },
+                _ => self.refused("making a map of sockets", error),
+            }
         })?;
         let program = bpf::load(&program::build(&self.ours, map.as_raw_fd()));
         let program = program.map_err(|error| self.refused("loading the XDP program", error))?;
         let (attachment, place) = self.attach(&program)?;
-        let mut sockets: Vec<XdpSocket> = Vec::with_capacity(queues.len());
+        let steers = place == Place::Native || kernel_is_at_least(SHARED_GENERIC);
+        let mut opened: Vec<Vec<Queue>> = (0..drivers).map(|_| Vec::with_capacity(queues.len())).collect();
         for &queue in queues {
-            sockets.push(self.socket(queue, &umem, sockets.first(), place, layout)?);
+            let first = opened[0].first().map(|queue: &Queue| &queue.socket);
+            let sockets = self.sockets_of(queue, &umem, first, place, layout)?;
+            for number in 0..drivers {
+                let taker = if steers { number } else { queue % drivers };
+                let socket = sockets[taker as usize].socket.fd();
+                bpf::map_socket(map.as_fd(), program::place_of(queue, number, drivers), socket)
+                    .map_err(|error| self.refused("entering a socket into the map", error))?;
+            }
+            opened.iter_mut().zip(sockets).for_each(|(queues, queue)| queues.push(queue));
         }
-        for (&queue, socket) in queues.iter().zip(&sockets) {
-            bpf::map_socket(map.as_fd(), queue, socket.fd())
-                .map_err(|error| self.refused("entering a socket into the map", error))?;
-        }
-        Ok(Opened { attachment, place, sockets, umem, layout })
+        Ok(Opened { attachment, place, queues: opened, umem, layout })
     }
 
-    fn socket(
+    /// The sockets of a queue, one for each driver.
+    fn sockets_of(
         &self,
         queue: u32,
         umem: &Umem,
         first: Option<&XdpSocket>,
         place: Place,
         layout: Layout,
-    ) -> Result<XdpSocket, LinkError> {
-        let sizes = RingSizes { receive: self.config.receive_frames(), send: SEND_FRAMES };
+    ) -> Result<Vec<Queue>, LinkError> {
+        let drivers = self.ours.sockets;
+        let role = first.map_or(Role::First, Role::OfQueue);
+        let (socket, rings) = self.socket(queue, umem, role, place, layout)?;
+        let rings = rings.expect("the first socket of a queue has its rings");
+        let mut sockets = vec![socket];
+        for _ in 1..drivers {
+            sockets.push(self.socket(queue, umem, Role::Shares(&sockets[0]), place, layout)?.0);
+        }
+        let fill = Held::by(drivers, rings.fill);
+        let completions = Held::by(drivers, Completions::new(rings.completion, drivers, SEND_FRAMES));
+        let parts = sockets.into_iter().zip(fill).zip(completions);
+        // The first driver fills the ring to begin with, and each later where it has taken frames.
+        let missing = |driver| if driver == 0 { self.config.receive_frames() } else { 0 };
+        Ok(parts
+            .enumerate()
+            .map(|(driver, ((socket, fill), completions))| {
+                Queue::new(socket, fill, completions, missing(driver))
+            })
+            .collect())
+    }
+
+    fn socket(
+        &self,
+        queue: u32,
+        umem: &Umem,
+        role: Role<'_>,
+        place: Place,
+        layout: Layout,
+    ) -> Result<(XdpSocket, Option<QueueRings>), LinkError> {
+        let sizes = RingSizes {
+            receive: self.config.receive_frames(),
+            send: SEND_FRAMES,
+            // It never fills up with frames of a driver that does not look.
+            completion: (SEND_FRAMES * self.ours.sockets).next_power_of_two(),
+        };
         let mut wishes = self.wishes(place, layout);
         loop {
-            match XdpSocket::open((self.index(), queue), umem, first, wishes, sizes) {
-                Ok(socket) => return Ok(socket),
+            match XdpSocket::open((self.index(), queue), umem, role, wishes, sizes) {
+                Ok(opened) => return Ok(opened),
                 // Kernels before 6.6 know no packets in several frames, and this device's fit one.
                 Err(Failed { step: Step::Bind, error })
                     if wishes.several_frames
@@ -140,18 +190,21 @@ impl Opening<'_> {
 
     /// As many frames as all fill rings have places, those that may be held beside them, and those for sending.
     fn frames(&self, layout: Layout, queues: u32) -> Result<Umem, LinkError> {
-        let held = self.config.kept_frames.saturating_add(HELD_BY_BURSTS);
+        let drivers = self.ours.sockets;
+        let held = self.config.kept_frames.saturating_add(HELD_BY_BURSTS * drivers);
         let receive = u64::from(self.config.receive_frames()) * u64::from(queues) + u64::from(held);
-        let bytes = (receive + u64::from(SEND_FRAMES)).saturating_mul(layout.frame_bytes as u64);
+        let send = SEND_FRAMES * drivers;
+        let bytes = (receive + u64::from(send)).saturating_mul(layout.frame_bytes as u64);
         if bytes > u64::from(u32::MAX) {
             return Err(self.no_memory(bytes as usize));
         }
-        Umem::new(layout.frame_bytes, receive as u32, SEND_FRAMES, held)
+        Umem::new(layout.frame_bytes, receive as u32, send, held)
+            .map(|umem| umem.shared_by(drivers))
             .map_err(|_| self.no_memory(bytes as usize))
     }
 
     fn no_memory(&self, bytes: usize) -> LinkError {
-        let setting = "receive_frames, kept_frames, or the number of queues";
+        let setting = "receive_frames, kept_frames, or the number of queues or endpoints";
         LinkError::NoMemory { name: self.name(), bytes, setting }
     }
 
@@ -250,6 +303,17 @@ impl Opening<'_> {
     }
 }
 
+/// Whether the kernel is of this version, major and minor, or later.
+fn kernel_is_at_least(version: (u32, u32)) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    release.is_ok_and(|release| version_of(&release).is_some_and(|running| running >= version))
+}
+
+fn version_of(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
 /// Loading and attaching say EPERM; so does a kernel before 5.11 where RLIMIT_MEMLOCK does not suffice for a map.
 fn is_no_permission(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EPERM)
@@ -258,6 +322,19 @@ fn is_no_permission(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_of_kernels_are_compared_as_numbers() {
+        for (release, version) in [
+            ("6.15.0", Some((6, 15))),
+            ("5.4.0-150-generic\n", Some((5, 4))),
+            ("6.9-rc1", Some((6, 9))),
+            ("unknown", None),
+        ] {
+            assert_eq!(version_of(release), version, "{release}");
+        }
+        assert!(kernel_is_at_least((2, 6)) && !kernel_is_at_least((1_000, 0)));
+    }
 
     #[test]
     fn a_packet_takes_one_frame_where_one_can_hold_it() {

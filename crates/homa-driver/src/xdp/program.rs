@@ -1,5 +1,5 @@
 //! The program that a device runs on every frame: what is ours goes to the socket of its receive queue, and everything else goes
-//! on into the kernel as if there was no program.
+//! on into the kernel as if there was no program. Where several sockets share a queue, the frame goes to the one that owns its RPC.
 
 use std::net::IpAddr;
 
@@ -25,6 +25,8 @@ const ETHER_TYPE: i16 = 12;
 const IPV4_BYTES: i16 = 20;
 const IPV6_BYTES: i16 = 40;
 const UDP_BYTES: i16 = 8;
+/// Offset of the lower half of `sender_id` in a Homa packet, four bytes in network order.
+const ID_LOW: i16 = 24;
 /// Offset of the destination port in a UDP header.
 const UDP_TO: i16 = 2;
 
@@ -40,14 +42,16 @@ pub(super) struct Ours {
     pub(super) udp_port: Option<u16>,
     /// Our addresses.
     pub(super) ips: Vec<IpAddr>,
+    /// Among how many sockets of a queue they are divided.
+    pub(super) sockets: u32,
 }
 
 impl Ours {
-    /// Those for the address and port that a driver has on a device.
-    pub(super) fn of(device: &Device) -> Ours {
+    /// Those for the address and port that so many drivers have on a device.
+    pub(super) fn of(device: &Device, sockets: u32) -> Ours {
         let local = device.local();
         let udp_port = (device.carrier() == Carrier::Udp).then_some(local.port());
-        Ours { udp_port, ips: vec![local.ip()] }
+        Ours { udp_port, ips: vec![local.ip()], sockets }
     }
 
     fn protocol(&self) -> u32 {
@@ -68,18 +72,37 @@ fn loaded_u16(number: u16) -> u32 {
     u16::from_ne_bytes(number.to_be_bytes()).into()
 }
 
-/// The program for a map of sockets by receive queue. Where the queue has none, the kernel gets the frame.
+/// Where the map has the socket of this number of a queue.
+pub(super) fn place_of(queue: u32, socket: u32, sockets: u32) -> u32 {
+    queue * sockets + socket
+}
+
+/// The program for a map of sockets by [`place_of`]. Where there is none, the kernel gets the frame.
 pub(super) fn build(ours: &Ours, map: i32) -> Vec<Instruction> {
     assemble(ours, |program| {
+        choose(program, ours.sockets);
         program.load_map(R1, map);
-        program.load(Width::Four, R2, R6, CONTEXT_QUEUE);
         // The low bits of the flags are what the helper answers when there is no socket.
         program.set(R3, XDP_PASS);
         program.call(REDIRECT_MAP);
     })
 }
 
-/// The program with this for the frames that are ours, which sets R0, and [`XDP_PASS`] for the others. R6 is the context.
+/// Computes into R2 where the frame's socket is: of its queue the number that half of the lower 32 bits of the RPC id, which are in
+/// R3, is modulo the number of sockets.
+fn choose(program: &mut Assembler, sockets: u32) {
+    program.load(Width::Four, R2, R6, CONTEXT_QUEUE);
+    if sockets > 1 {
+        program.read_network_order(R3);
+        program.shift_right(R3, 1);
+        program.modulo(R3, sockets);
+        program.multiply(R2, sockets);
+        program.add_register(R2, R3);
+    }
+}
+
+/// The program with this for the frames that are ours, which sets R0, and [`XDP_PASS`] for the others. R6 is the context, and R3,
+/// where there are several sockets, the lower half of the RPC id as it is in the packet, or 0 where that is too short.
 fn assemble(ours: &Ours, take: impl FnOnce(&mut Assembler)) -> Vec<Instruction> {
     let mut program = Assembler::default();
     let [is_v4, is_v6, is_ours, pass] = std::array::from_fn(|_| program.label());
@@ -122,6 +145,7 @@ fn classify_v4(program: &mut Assembler, ours: &Ours, is_ours: Label, pass: Label
     program.load(Width::One, R1, R7, ETHER_BYTES + 9);
     program.jump_unless(R1, ours.protocol(), pass);
     check_port(program, ours, behind, pass);
+    load_id(program, ours, behind + ours.behind_ip());
     program.load(Width::Four, R1, R7, ETHER_BYTES + 16);
     for ip in &ours.ips {
         if let IpAddr::V4(ip) = ip {
@@ -137,6 +161,7 @@ fn classify_v6(program: &mut Assembler, ours: &Ours, is_ours: Label, pass: Label
     program.load(Width::One, R1, R7, ETHER_BYTES + 6);
     program.jump_unless(R1, ours.protocol(), pass);
     check_port(program, ours, behind, pass);
+    load_id(program, ours, behind + ours.behind_ip());
     for ip in &ours.ips {
         let IpAddr::V6(ip) = ip else { continue };
         let other = program.label();
@@ -150,6 +175,17 @@ fn classify_v6(program: &mut Assembler, ours: &Ours, is_ours: Label, pass: Label
         program.place(other);
     }
     program.jump(pass);
+}
+
+/// Loads the lower half of the RPC id of the Homa packet at this offset into R3, where it matters.
+fn load_id(program: &mut Assembler, ours: &Ours, homa: i16) {
+    if ours.sockets > 1 {
+        let short = program.label();
+        program.set(R3, 0);
+        need(program, homa + ID_LOW + 4, short);
+        program.load(Width::Four, R3, R7, homa + ID_LOW);
+        program.place(short);
+    }
 }
 
 /// Goes to `pass` unless the UDP header at this offset is for our port.

@@ -1,8 +1,11 @@
-//! A receive queue of a device and its socket.
+//! A receive queue of a device and a socket of it.
 
 use std::io;
 
+use super::held::Held;
+use super::ring::{ConsumerRing, ProducerRing};
 use super::socket::XdpSocket;
+use super::umem::Umem;
 
 /// Most packets that the kernel sends in one call in copy mode, by default (`TX_BATCH_SIZE`).
 const KERNEL_BATCH: u32 = 32;
@@ -18,13 +21,49 @@ pub(super) enum Kicked {
     Down,
 }
 
-/// The queue.
+/// The frames of a queue that the kernel has sent.
+#[derive(Debug)]
+pub(super) struct Completions {
+    ring: ConsumerRing<u64>,
+    /// For each driver its frames that another one has found here.
+    found: Vec<Vec<u32>>,
+}
+
+impl Completions {
+    /// Of so many drivers with so many frames for sending each.
+    pub(super) fn new(ring: ConsumerRing<u64>, drivers: u32, frames: u32) -> Completions {
+        // A driver alone finds none of another's.
+        let room = if drivers > 1 { frames as usize } else { 0 };
+        Completions { ring, found: (0..drivers).map(|_| Vec::with_capacity(room)).collect() }
+    }
+
+    /// Appends the frames of this driver that were sent.
+    pub(super) fn take(&mut self, umem: &Umem, driver: u32, free: &mut Vec<u32>) {
+        free.append(&mut self.found[driver as usize]);
+        let mut any = false;
+        while let Some(address) = self.ring.pop() {
+            any = true;
+            let frame = umem.frame_at(address);
+            match umem.sender_of(frame) {
+                owner if owner == driver => free.push(frame),
+                owner => self.found[owner as usize].push(frame),
+            }
+        }
+        if any {
+            self.ring.release();
+        }
+    }
+}
+
+/// The queue, as one driver has it.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) socket: XdpSocket,
+    pub(super) fill: Held<ProducerRing<u64>>,
+    pub(super) completions: Held<Completions>,
     /// Whether the device reads frames itself, and so need not be called for each.
     zero_copy: bool,
-    /// Places of the fill ring whose frame has gone up.
+    /// Places of the fill ring whose frame has come to this driver.
     pub(super) missing: u32,
     /// The frames so far of a packet that takes several.
     pub(super) parts: Vec<libc::xdp_desc>,
@@ -35,10 +74,15 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// With an empty fill ring of this size.
-    pub(super) fn new(socket: XdpSocket, fill_places: u32) -> Queue {
-        let zero_copy = socket.is_zero_copy();
-        Queue { socket, zero_copy, missing: fill_places, parts: Vec::new(), unseen: false, receive_kicks: 0 }
+    /// With so many places of the fill ring that this driver is to fill.
+    pub(super) fn new(
+        socket: XdpSocket,
+        fill: Held<ProducerRing<u64>>,
+        completions: Held<Completions>,
+        missing: u32,
+    ) -> Queue {
+        let (zero_copy, parts) = (socket.is_zero_copy(), Vec::new());
+        Queue { socket, fill, completions, zero_copy, missing, parts, unseen: false, receive_kicks: 0 }
     }
 
     pub(super) fn is_zero_copy(&self) -> bool {

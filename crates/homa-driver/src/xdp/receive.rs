@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::held::Held;
 use super::queue::Queue;
 use super::umem::Umem;
 use crate::burst::{BURST_PACKETS, RxBurst};
@@ -22,8 +23,11 @@ const VLAN_BYTES: usize = 4;
 #[derive(Debug)]
 pub(super) struct Receiver {
     umem: Arc<Umem>,
-    /// Frames that are neither the kernel's nor held.
+    /// Frames of packets that were copied: never more than places that are missing in the queues, so that no driver of several
+    /// keeps what another lacks.
     free: Vec<u32>,
+    /// The other frames that are neither the kernel's nor held.
+    spare: Held<Vec<u32>>,
     sight: Sight,
     /// The queue that is asked first by the next call.
     next: usize,
@@ -43,12 +47,13 @@ struct Sight {
 }
 
 impl Receiver {
-    /// With all frames for receiving free.
-    pub(super) fn new(umem: &Arc<Umem>, view: View, mtu: usize) -> Receiver {
+    /// With these spare frames.
+    pub(super) fn new(umem: &Arc<Umem>, spare: Held<Vec<u32>>, view: View, mtu: usize) -> Receiver {
         let longest = longest(mtu);
         Receiver {
             umem: Arc::clone(umem),
-            free: umem.frames_for_receiving().collect(),
+            free: Vec::new(),
+            spare,
             sight: Sight { view, longest, said: false },
             next: 0,
             joined: Vec::with_capacity(longest),
@@ -129,20 +134,30 @@ impl Receiver {
         if queues.iter().all(|queue| queue.missing < least.max(1)) {
             return;
         }
-        self.umem.take_returned(&mut self.free);
+        let (umem, free) = (&*self.umem, &mut self.free);
+        let missing: usize = queues.iter().map(|queue| queue.missing as usize).sum();
+        if free.len() < missing {
+            self.spare.with(|spare| {
+                umem.take_returned(spare);
+                let more = (missing - free.len()).min(spare.len());
+                free.extend(spare.drain(spare.len() - more..));
+            });
+        }
         for queue in queues {
-            let wanted = queue.missing.min(self.free.len() as u32);
-            // The kernel says that it has taken a frame only after it has said what it received into it.
-            let count = queue.socket.fill.room(wanted).min(wanted);
-            if count == 0 {
-                continue;
-            }
-            for frame in self.free.drain(self.free.len() - count as usize..).rev() {
-                queue.socket.fill.push(self.umem.address(frame));
-            }
+            let wanted = queue.missing.min(free.len() as u32);
+            let (count, sleeps) = queue.fill.with(|fill| {
+                // The kernel says that it has taken a frame only after it has said what it received into it.
+                let count = fill.room(wanted).min(wanted);
+                if count > 0 {
+                    for frame in free.drain(free.len() - count as usize..).rev() {
+                        fill.push(umem.address(frame));
+                    }
+                    fill.publish();
+                }
+                (count, fill.needs_wakeup())
+            });
             queue.missing -= count;
-            queue.socket.fill.publish();
-            if queue.socket.fill.needs_wakeup() {
+            if count > 0 && sleeps {
                 // A device that is down looks when it is up again.
                 let _ = queue.socket.kick_receive();
                 queue.receive_kicks += 1;

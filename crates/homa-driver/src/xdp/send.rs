@@ -15,6 +15,8 @@ use crate::link::frame::{HEADERS_MAX, Headers};
 #[derive(Debug)]
 pub(super) struct Sender {
     umem: Arc<Umem>,
+    /// Which of the drivers that share the frames this one's is.
+    driver: u32,
     /// Frames that are not the kernel's.
     free: Vec<u32>,
     /// Most frames of a packet.
@@ -22,11 +24,11 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// With all frames for sending free.
-    pub(super) fn new(umem: &Arc<Umem>, several: bool) -> Sender {
+    /// With all of its frames free.
+    pub(super) fn new(umem: &Arc<Umem>, driver: u32, several: bool) -> Sender {
         let frames_max = if several { (usize::from(u16::MAX) + 1) / umem.frame_bytes() } else { 1 };
-        let free = umem.frames_for_sending().collect();
-        Sender { umem: Arc::clone(umem), free, frames_max }
+        let free = umem.frames_of_sender(driver).collect();
+        Sender { umem: Arc::clone(umem), driver, free, frames_max }
     }
 
     /// Most bytes of a packet, whatever the path takes.
@@ -56,7 +58,7 @@ impl Sender {
                 // The device's MTU has grown since its frames were laid out.
                 Ok(_) if packet.len() > self.max_packet() => stats.send_errors.too_big += 1,
                 Ok(headers) => {
-                    let queue = &mut queues[queue_of(packet.to.ip(), queues.len())];
+                    let queue = &mut queues[queue_of(packet.to.ip(), self.driver, queues.len())];
                     if !self.put(queue, headers, packet) {
                         stats.would_block += 1;
                         break;
@@ -80,16 +82,11 @@ impl Sender {
 
     /// Takes back the frames that were sent.
     fn reap(&mut self, queues: &mut [Queue]) {
+        let (umem, driver, free) = (&*self.umem, self.driver, &mut self.free);
         for queue in queues {
-            let before = self.free.len();
-            while let Some(address) = queue.socket.completion.pop() {
-                self.free.push(self.umem.frame_at(address));
-            }
-            if self.free.len() > before {
-                queue.socket.completion.release();
-            }
+            queue.completions.with(|completions| completions.take(umem, driver, free));
         }
-        debug_assert!(self.free.len() <= self.umem.frames_for_sending().len());
+        debug_assert!(self.free.len() <= self.umem.frames_of_sender(self.driver).len());
     }
 
     /// Has the kernel send what it has not seen.
@@ -146,11 +143,12 @@ impl Sender {
     }
 }
 
-/// The queue that a peer's packets leave by: always the same, so that they keep their order.
-fn queue_of(ip: IpAddr, queues: usize) -> usize {
+/// The queue that a peer's packets leave by: always the same for a driver, so that they keep their order, and another one for the
+/// next driver, so that they do not wait for each other.
+fn queue_of(ip: IpAddr, driver: u32, queues: usize) -> usize {
     let last = match ip {
         IpAddr::V4(ip) => ip.octets()[3],
         IpAddr::V6(ip) => ip.octets()[15],
     };
-    usize::from(last) % queues
+    (usize::from(last) + driver as usize) % queues
 }

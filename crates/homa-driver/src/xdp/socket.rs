@@ -1,4 +1,4 @@
-//! An AF_XDP socket: the packets of one receive queue, and a way out.
+//! An AF_XDP socket: the packets of one receive queue, or a part of them, and a way out.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -19,8 +19,28 @@ const BIND_PAUSE_MS: u64 = 4;
 pub(super) struct RingSizes {
     /// Of the fill ring and the receive ring.
     pub(super) receive: u32,
-    /// Of the transmit ring and the completion ring.
+    /// Of the transmit ring.
     pub(super) send: u32,
+    /// Of the completion ring.
+    pub(super) completion: u32,
+}
+
+/// What a socket has in common with others.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Role<'a> {
+    /// Nothing: it brings the frames.
+    First,
+    /// The frames of this one, at another queue.
+    OfQueue(&'a XdpSocket),
+    /// The frames and the queue of this one.
+    Shares(&'a XdpSocket),
+}
+
+/// The rings that all sockets of a queue have together: frames for the kernel to receive into, and those that it has sent.
+#[derive(Debug)]
+pub(super) struct QueueRings {
+    pub(super) fill: ProducerRing<u64>,
+    pub(super) completion: ConsumerRing<u64>,
 }
 
 /// What to ask of the kernel for a socket that is the first of its frames.
@@ -48,14 +68,12 @@ pub(super) enum Step {
     Bind,
 }
 
-/// The socket and its rings.
+/// The socket and its own rings.
 #[derive(Debug)]
 pub(super) struct XdpSocket {
     fd: OwnedFd,
-    pub(super) fill: ProducerRing<u64>,
     pub(super) receive: ConsumerRing<libc::xdp_desc>,
     pub(super) send: ProducerRing<libc::xdp_desc>,
-    pub(super) completion: ConsumerRing<u64>,
 }
 
 /// A socket that can use frames but has no rings yet.
@@ -103,60 +121,72 @@ fn read_option<T>(fd: BorrowedFd<'_>, name: libc::c_int) -> io::Result<T> {
 }
 
 impl XdpSocket {
-    /// A socket for a queue of a device. The first one (`first` is `None`) brings the frames, which the others share; the caller
-    /// keeps them for longer than the socket.
+    /// A socket for a queue of a device, with the rings of the queue where it is the queue's first. The caller keeps the frames for
+    /// longer than the socket.
     pub(super) fn open(
         (device, queue): (u32, u32),
         umem: &Umem,
-        first: Option<&XdpSocket>,
+        role: Role<'_>,
         wishes: Wishes,
         sizes: RingSizes,
-    ) -> Result<XdpSocket, Failed> {
+    ) -> Result<(XdpSocket, Option<QueueRings>), Failed> {
         let fail = |step| move |error| Failed { step, error };
         let fd = open()?;
-        if first.is_none() {
-            register(fd.as_fd(), umem).map_err(fail(Step::Register))?;
-        }
-        let socket = XdpSocket::with_rings(fd, sizes).map_err(fail(Step::Rings))?;
         let mut flags = libc::XDP_USE_NEED_WAKEUP | wishes.copy_flag;
         if wishes.several_frames {
             flags |= libc::XDP_USE_SG;
         }
-        if first.is_some() {
-            // The first one's flags hold for all.
-            flags = libc::XDP_SHARED_UMEM;
-        }
+        let shared = match role {
+            Role::First => {
+                register(fd.as_fd(), umem).map_err(fail(Step::Register))?;
+                None
+            }
+            Role::OfQueue(other) | Role::Shares(other) => {
+                // The first one's flags hold for all.
+                flags = libc::XDP_SHARED_UMEM;
+                Some(other)
+            }
+        };
+        let has_queue = !matches!(role, Role::Shares(_));
+        let (socket, rings) = XdpSocket::with_rings(fd, sizes, has_queue).map_err(fail(Step::Rings))?;
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
             sxdp_flags: flags,
             sxdp_ifindex: device,
             sxdp_queue_id: queue,
-            sxdp_shared_umem_fd: first.map_or(0, |first| first.fd.as_raw_fd() as u32),
+            sxdp_shared_umem_fd: shared.map_or(0, |other| other.fd.as_raw_fd() as u32),
         };
         socket.bind(&address).map_err(fail(Step::Bind))?;
-        Ok(socket)
+        Ok((socket, rings))
     }
 
-    fn with_rings(fd: OwnedFd, sizes: RingSizes) -> io::Result<XdpSocket> {
-        let set = |name, size: u32| option::set(fd.as_fd(), libc::SOL_XDP, name, size as libc::c_int);
-        set(libc::XDP_UMEM_FILL_RING, sizes.receive)?;
-        set(libc::XDP_UMEM_COMPLETION_RING, sizes.send)?;
+    fn with_rings(
+        fd: OwnedFd,
+        sizes: RingSizes,
+        has_queue: bool,
+    ) -> io::Result<(XdpSocket, Option<QueueRings>)> {
+        let borrowed = fd.as_fd();
+        let set = |name, size: u32| option::set(borrowed, libc::SOL_XDP, name, size as libc::c_int);
+        if has_queue {
+            set(libc::XDP_UMEM_FILL_RING, sizes.receive)?;
+            set(libc::XDP_UMEM_COMPLETION_RING, sizes.completion)?;
+        }
         set(libc::XDP_RX_RING, sizes.receive)?;
         set(libc::XDP_TX_RING, sizes.send)?;
-        let offsets: libc::xdp_mmap_offsets = read_option(fd.as_fd(), libc::XDP_MMAP_OFFSETS)?;
-        let borrowed = fd.as_fd();
-        Ok(XdpSocket {
-            fill: ProducerRing::map(borrowed, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, sizes.receive)?,
-            receive: ConsumerRing::map(borrowed, libc::XDP_PGOFF_RX_RING as u64, &offsets.rx, sizes.receive)?,
-            send: ProducerRing::map(borrowed, libc::XDP_PGOFF_TX_RING as u64, &offsets.tx, sizes.send)?,
-            completion: ConsumerRing::map(
-                borrowed,
-                libc::XDP_UMEM_PGOFF_COMPLETION_RING,
-                &offsets.cr,
-                sizes.send,
-            )?,
-            fd,
-        })
+        let offsets: libc::xdp_mmap_offsets = read_option(borrowed, libc::XDP_MMAP_OFFSETS)?;
+        let rings = if has_queue {
+            let (fill_at, completion_at) =
+                (libc::XDP_UMEM_PGOFF_FILL_RING, libc::XDP_UMEM_PGOFF_COMPLETION_RING);
+            let fill = ProducerRing::map(borrowed, fill_at, &offsets.fr, sizes.receive)?;
+            let completion = ConsumerRing::map(borrowed, completion_at, &offsets.cr, sizes.completion)?;
+            Some(QueueRings { fill, completion })
+        } else {
+            None
+        };
+        let receive =
+            ConsumerRing::map(borrowed, libc::XDP_PGOFF_RX_RING as u64, &offsets.rx, sizes.receive)?;
+        let send = ProducerRing::map(borrowed, libc::XDP_PGOFF_TX_RING as u64, &offsets.tx, sizes.send)?;
+        Ok((XdpSocket { fd, receive, send }, rings))
     }
 
     /// Binds, waiting a bounded time for a queue that is about to be free.

@@ -1,6 +1,6 @@
 //! The frames that a device's sockets share with the kernel (a UMEM), and who has each of them.
 //!
-//! Frames for sending are the driver's or the kernel's; the driver keeps count of them. A frame for receiving is on its way in
+//! Frames for sending are a driver's, of several each its own, or the kernel's; the driver keeps count of them. A frame for receiving is on its way in
 //! (the kernel has it, or it waits in the receive ring), free, or held: by a burst, or by whoever kept it beyond its burst.
 //! At most `held_max` frames are held at a time, and there are as many more than the fill rings have places: however many
 //! messages wait to be read, the kernel has frames to receive into.
@@ -33,6 +33,10 @@ pub(super) struct Umem {
     next: Box<[AtomicU32]>,
     held: AtomicU32,
     held_max: u32,
+    /// Of these, so many are for bursts alone.
+    for_bursts: u32,
+    /// Frames for sending of each driver.
+    frames_of_each: u32,
 }
 
 impl Umem {
@@ -53,7 +57,17 @@ impl Umem {
             next: numbers(NONE),
             held: AtomicU32::new(0),
             held_max,
+            for_bursts: HELD_BY_BURSTS,
+            frames_of_each: send,
         })
+    }
+
+    /// The same for so many drivers, between which the frames for sending are divided. Each has bursts.
+    pub(super) fn shared_by(mut self, drivers: u32) -> Umem {
+        self.for_bursts = HELD_BY_BURSTS * drivers;
+        self.frames_of_each /= drivers;
+        assert!(self.held_max >= self.for_bursts && self.frames_of_each > 0);
+        self
     }
 
     /// All of it, for the kernel.
@@ -71,6 +85,18 @@ impl Umem {
 
     pub(super) fn frames_for_sending(&self) -> std::ops::Range<u32> {
         self.receive_frames..(self.memory.len() / self.frame_bytes) as u32
+    }
+
+    /// The frames for sending of one of the drivers.
+    pub(super) fn frames_of_sender(&self, driver: u32) -> std::ops::Range<u32> {
+        let first = self.receive_frames + driver * self.frames_of_each;
+        first..first + self.frames_of_each
+    }
+
+    /// The driver that a frame for sending is of.
+    pub(super) fn sender_of(&self, frame: u32) -> u32 {
+        assert!(frame >= self.receive_frames, "the kernel has sent what was for sending");
+        (frame - self.receive_frames) / self.frames_of_each
     }
 
     /// Where a frame begins, as the rings have it.
@@ -118,13 +144,13 @@ impl Umem {
 
     /// Whether a burst may hold one more frame; if so, it does.
     pub(super) fn lend(&self, frame: u32) -> bool {
-        if self.held() >= self.held_max {
+        // Another driver may take the last place at the same moment.
+        if self.held.fetch_add(1, Ordering::Relaxed) >= self.held_max {
+            self.held.fetch_sub(1, Ordering::Relaxed);
             return false;
         }
         let before = self.uses[frame as usize].swap(1, Ordering::Relaxed);
         assert_eq!(before, 0, "a frame that is received was free");
-        // Only the driver lends, so that nobody else has taken the place that was just seen.
-        self.held.fetch_add(1, Ordering::Relaxed);
         true
     }
 
@@ -162,7 +188,7 @@ unsafe impl FrameSource for Umem {
     }
 
     fn keep(&self, frame: u32) -> bool {
-        if self.held() > self.held_max - HELD_BY_BURSTS {
+        if self.held() > self.held_max - self.for_bursts {
             return false;
         }
         let before = self.uses[frame as usize].fetch_add(1, Ordering::Relaxed);
@@ -230,6 +256,13 @@ mod tests {
         assert_eq!((umem.address(3), umem.frame_at(3 * 4096 + 256)), (3 * 4096, 3));
         assert_eq!((umem.frames_for_receiving(), umem.frames_for_sending()), (0..100, 100..128));
         assert_eq!(umem.area().len(), 128 * 4096);
+    }
+
+    #[test]
+    fn each_driver_has_its_part_of_the_frames_for_sending() {
+        let umem = Umem::new(2_048, 300, 30, 3 * HELD_BY_BURSTS).unwrap().shared_by(3);
+        assert_eq!([0, 1, 2].map(|driver| umem.frames_of_sender(driver)), [300..310, 310..320, 320..330]);
+        assert_eq!([300, 309, 310, 329].map(|frame| umem.sender_of(frame)), [0, 0, 1, 2]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ const PORT: u16 = 4_000;
 
 fn ours(udp_port: Option<u16>) -> Ours {
     let ips = ["10.146.0.1", "10.146.0.77", "fd00:146::1", "fe80::77"];
-    Ours { udp_port, ips: ips.map(|ip| ip.parse().unwrap()).to_vec() }
+    Ours { udp_port, ips: ips.map(|ip| ip.parse().unwrap()).to_vec(), sockets: 1 }
 }
 
 /// A frame for this address: this EtherType, protocol, destination port, and some payload.
@@ -91,6 +91,38 @@ fn homa_in_ip_for_our_addresses_is_ours_whatever_its_ports() {
 }
 
 #[test]
+fn of_several_sockets_the_one_is_chosen_that_owns_the_rpc() {
+    const FIRST: u32 = 100;
+    for (udp_port, udp_bytes) in [(Some(PORT), 8), (None, 0)] {
+        for sockets in [1, 2, 3, 64] {
+            let ours = Ours { sockets, ..ours(udp_port) };
+            let program = assemble(&ours, |program| {
+                choose(program, sockets);
+                program.copy(R0, R2);
+                program.add(R0, FIRST);
+            });
+            let program = match bpf::load(&program) {
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                    return println!("skipped: {error}");
+                }
+                loaded => loaded.unwrap(),
+            };
+            for (to, ip_bytes) in [(TO[1], 20), (TO[3], 40)] {
+                let mut frame = frame(to, if udp_port.is_some() { 17 } else { 146 }, PORT);
+                let id_at = 14 + ip_bytes + udp_bytes + 20;
+                for id in [0_u64, 1, 2, 3, 0x1234_5678_9abc_def0, u64::MAX, 0xffff_ffff, 1 << 32] {
+                    frame[id_at..id_at + 8].copy_from_slice(&id.to_be_bytes());
+                    let chosen = bpf::test_run(program.as_fd(), &frame).unwrap();
+                    assert_eq!(chosen, FIRST + (id as u32 >> 1) % sockets, "{to} {id:x} {sockets}");
+                    let short = bpf::test_run(program.as_fd(), &frame[..id_at + 7]).unwrap();
+                    assert_eq!(short, FIRST, "too short for an id");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn what_only_the_kernel_can_read_goes_to_the_kernel() {
     for udp_port in [Some(PORT), None] {
         let Some(classifier) = Classifier::load(&ours(udp_port)) else { return };
@@ -135,7 +167,7 @@ fn frames_too_short_for_their_headers_go_to_the_kernel() {
 #[test]
 fn a_host_of_one_ip_version_leaves_the_other_to_the_kernel() {
     for (ip, taken, left) in [(0, TO[0], TO[2]), (2, TO[2], TO[0])] {
-        let ours = Ours { udp_port: Some(PORT), ips: vec![TO[ip].parse().unwrap()] };
+        let ours = Ours { udp_port: Some(PORT), ips: vec![TO[ip].parse().unwrap()], sockets: 1 };
         let Some(classifier) = Classifier::load(&ours) else { return };
         assert!(classifier.takes(&frame(taken, 17, PORT)));
         assert!(!classifier.takes(&frame(left, 17, PORT)));
@@ -144,13 +176,16 @@ fn a_host_of_one_ip_version_leaves_the_other_to_the_kernel() {
 
 #[test]
 fn a_queue_without_a_socket_leaves_its_frames_to_the_kernel() {
-    let map = match bpf::socket_map(4) {
+    let map = match bpf::socket_map(8) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => return println!("skipped: {error}"),
         map => map.unwrap(),
     };
     let descriptor = std::os::fd::AsRawFd::as_raw_fd(&map);
-    let program = bpf::load(&build(&ours(Some(PORT)), descriptor)).unwrap();
-    assert_eq!(bpf::test_run(program.as_fd(), &frame(TO[0], 17, PORT)).unwrap(), XDP_PASS);
+    for sockets in [1, 2] {
+        let ours = Ours { sockets, ..ours(Some(PORT)) };
+        let program = bpf::load(&build(&ours, descriptor)).unwrap();
+        assert_eq!(bpf::test_run(program.as_fd(), &frame(TO[0], 17, PORT)).unwrap(), XDP_PASS);
+    }
 }
 
 #[test]
@@ -172,7 +207,7 @@ fn a_thousand_addresses_make_a_program_that_loads() {
         0 => IpAddr::V4((0x0a00_0000 + i).into()),
         _ => IpAddr::V6((0xfd00_u128 << 112 | u128::from(i)).into()),
     });
-    let ours = Ours { udp_port: Some(PORT), ips: ips.collect() };
+    let ours = Ours { udp_port: Some(PORT), ips: ips.collect(), sockets: 1 };
     let Some(classifier) = Classifier::load(&ours) else { return };
     assert!(
         classifier.takes(&frame("10.0.3.230", 17, PORT)) && classifier.takes(&frame("fd00::3e7", 17, PORT))
