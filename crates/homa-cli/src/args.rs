@@ -214,8 +214,8 @@ pub struct ServeArgs {
     /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
     #[arg(long, value_name = "US", default_value_t = DEFAULT_POLL_US, value_parser = poll_us)]
     pub poll_us: u64,
-    /// Endpoints of the Homa host, each with a socket, a lock and its part of the RPCs: about one per core that the network
-    /// may fill. Only with --driver udp
+    /// Endpoints of the Homa host, each with a packet path, a lock and its part of the RPCs: about one per core that the network
+    /// may fill
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub endpoints: u16,
     /// Largest request, bytes
@@ -480,7 +480,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub clients: u16,
     /// Endpoints of each Homa host, of the clients and of the servers that the bench starts, between which its ports and RPCs are
-    /// divided. Only with --driver udp
+    /// divided
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub endpoints: u16,
     /// Client ports per client host [default: 4, but 1 with --outstanding]

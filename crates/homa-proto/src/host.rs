@@ -37,18 +37,20 @@ pub(crate) fn own_id_from(id: u64, config: &Config) -> u64 {
 }
 
 impl Endpoint {
-    /// The next `count` requests take the ids from `first` on, two apart; `first` is even. After them none is sent until
-    /// there are more ids (HOST-3). Without a call there is no end to the ids.
+    /// The next requests take of the `count` ids from `first` on, two apart, those that are this endpoint's (ID-4); `first` is even.
+    /// After them none is sent until there are more ids (HOST-3). Without a call there is no end to the ids.
     ///
     /// # Panics
-    /// `first` is odd, or the configuration names more endpoints than this one.
+    /// `first` is odd.
     pub fn set_ids(&mut self, first: u64, count: u64) {
         assert!(first.is_multiple_of(2), "a client's ids are even (ID-1)");
-        assert!(self.config.endpoints == 1, "the ids of several endpoints are steered by");
-        // 0 stands for no RPC.
-        let skipped = u64::from(first == 0).min(count);
-        self.next_id = own_id_from(first, &self.config);
-        self.ids_left = count - skipped;
+        let own = own_id_from(first, &self.config);
+        let (endpoints, skipped) = (u64::from(self.config.endpoints), own.wrapping_sub(first) / 2);
+        // Where the lower half wraps, the owners' turns begin anew: what is behind is left out.
+        let before_wrap = (1 << 31) - u64::from(first as u32 >> 1);
+        let count = if endpoints > 1 { count.min(before_wrap) } else { count };
+        self.next_id = own;
+        self.ids_left = count.saturating_sub(skipped).div_ceil(endpoints);
     }
 
     /// Requests for which there are ids.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use homa_proto::wire::{self, Body, PRIORITIES, UnknownReason};
+use homa_proto::wire::{self, Body, PRIORITIES, UnknownReason, owner_of};
 use homa_proto::{
     CallOptions, Config, DoneReason, Endpoint, Event, PortError, Reassembly, RpcError, RpcKey, RxPacket,
     SendError, Time,
@@ -188,6 +188,35 @@ fn cutoffs_that_come_to_another_port_are_used_by_all() {
     give_foreign(&mut other, NOW, peer(), &answers);
     let sent = request(&mut other);
     assert!(matches!(body(&sent[0]), Body::Data(data) if data.cutoff_version == server.cutoffs().1));
+}
+
+#[test]
+fn endpoints_take_each_its_own_ids_of_a_range_and_none_beyond_it() {
+    for (first, count) in [(1_000, 10), (0, 4_096), (0xffff_fff8, 100), (u64::MAX - 15, 8), (6, 1), (8, 0)] {
+        for endpoints in [2, 3, 64] {
+            for endpoint in 0..endpoints {
+                let mut client = endpoint_of(endpoints, endpoint);
+                let port = client.open_client_port().unwrap();
+                client.set_ids(first, count); // HOST-3, ID-4
+                while client.ids_left() > 0 {
+                    let rpc = call(&mut client, port, 99, 100);
+                    let id = client.rpc_id(rpc).unwrap();
+                    assert_eq!(owner_of(id, endpoints), endpoint);
+                    assert!(
+                        id != 0 && id.wrapping_sub(first) / 2 < count,
+                        "{id:x} of {count} from {first:x}"
+                    );
+                }
+                let given = u64::try_from(client.open_rpcs()).unwrap();
+                let whole = first == 1_000 || first == 0;
+                assert!(!whole || given >= (count - 1) / u64::from(endpoints), "{given} of {count}");
+            }
+        }
+    }
+}
+
+fn endpoint_of(endpoints: u32, number: u32) -> Endpoint {
+    endpoint(7, |config| (config.endpoints, config.endpoint) = (endpoints, number))
 }
 
 #[test]

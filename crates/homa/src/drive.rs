@@ -143,7 +143,11 @@ impl Core {
         };
         if count > 0 && self.share.is_some() {
             let before = self.endpoint.stats().drop_no_port;
-            self.take_shared_burst(now);
+            if self.kin.is_some() {
+                self.take_steered_burst(now);
+            } else {
+                self.take_shared_burst(now);
+            }
             if self.endpoint.stats().drop_no_port > before {
                 self.refuse_burst();
             }

@@ -46,12 +46,6 @@ pub enum HostError {
         /// What was asked for.
         count: usize,
     },
-    /// Several endpoints need a path that steers packets between them: UDP sockets do, or the paths that the caller of
-    /// [`Host::with_drivers`](crate::Host::with_drivers) brings. Over IP itself every one would get a copy of each packet.
-    #[error(
-        "only over UDP sockets can a host have several endpoints: set `endpoints` to 1, or choose the UDP driver"
-    )]
-    OneEndpointOnly,
     /// The host was shut down.
     #[error("the host is shut down: bind a new one")]
     Closed,

@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::progress;
 use crate::reading::{EarlyServer, ReadEarly};
 use crate::segment::siblings::SiblingPool;
-use crate::segment::{self, FIRST_CLIENT_PORT, Founding, Segment, SegmentError};
+use crate::segment::{self, FIRST_CLIENT_PORT, Family, Founding, Segment, SegmentError};
 use crate::server::Server;
 use crate::share::{self, Share};
 use crate::shared::Shared;
@@ -66,7 +66,9 @@ pub struct HostConfig {
     /// busy with the network, about one per such core; elsewhere they cost, since threads of one endpoint do not help
     /// out at another before they have nothing to do, and what rides on other packets must be handed over. Each client port lives in
     /// one of them, dealt out in turn; server ports are open in all. Grants, uplink and cutoffs remain the host's; the other
-    /// limits here and in `protocol` are each endpoint's own. Over UDP only.
+    /// limits here and in `protocol` are each endpoint's own. Over UDP the kernel steers packets to sockets, on a device frames to rings
+    /// ([`PacketDriver::open_group`]) or to AF_XDP sockets at each queue ([`XdpDriver::open_group`]), and over raw IP each socket's filter
+    /// takes its own ([`RawDriver::bind_group`]), where each endpoint also counts as one of the [`MAX_PROCESSES`](crate::MAX_PROCESSES).
     pub endpoints: usize,
     /// Settings of the protocol; `endpoints` and `endpoint` of it are set by the host. A `seed` or `incarnation` of 0 is replaced by a random number and the time of day, and a
     /// `link_mbps` of `None` by the speed that the device tells, if it tells one.
@@ -130,7 +132,7 @@ impl Default for HostConfig {
 pub struct Host {
     endpoints: Arc<Endpoints>,
     /// What this host shares with other processes.
-    segment: Option<Arc<Segment>>,
+    segment: Option<Arc<Family>>,
     local_addr: SocketAddr,
     buffer_sizes: Option<BufferSizes>,
     /// A thread for each endpoint, once there is a port.
@@ -152,19 +154,19 @@ impl Host {
     pub fn bind(config: HostConfig) -> Result<Host, HostError> {
         let bind = config.bind;
         let count = check_endpoints(config.endpoints)?;
-        if count > 1 && config.driver != DriverChoice::Udp {
-            return Err(HostError::OneEndpointOnly);
-        }
-        let drivers: Vec<Box<dyn Driver>> = match config.driver {
+        let drivers = match config.driver {
             DriverChoice::Udp => {
-                let group = UdpDriver::bind_group(&UdpConfig { bind, ..config.udp.clone() }, count)?;
-                group.into_iter().map(|driver| Box::new(driver) as _).collect()
+                boxed(UdpDriver::bind_group(&UdpConfig { bind, ..config.udp.clone() }, count)?)
             }
-            DriverChoice::Raw => vec![Box::new(RawDriver::bind(&RawConfig { bind, ..config.raw.clone() })?)],
+            DriverChoice::Raw => {
+                boxed(RawDriver::bind_group(&RawConfig { bind, ..config.raw.clone() }, count)?)
+            }
             DriverChoice::Packet => {
-                vec![Box::new(PacketDriver::open(&PacketConfig { bind, ..config.packet.clone() })?)]
+                boxed(PacketDriver::open_group(&PacketConfig { bind, ..config.packet.clone() }, count)?)
             }
-            DriverChoice::Xdp => vec![Box::new(XdpDriver::open(&XdpConfig { bind, ..config.xdp.clone() })?)],
+            DriverChoice::Xdp => {
+                boxed(XdpDriver::open_group(&XdpConfig { bind, ..config.xdp.clone() }, count)?)
+            }
         };
         Host::with_drivers(drivers, config)
     }
@@ -199,7 +201,6 @@ impl Host {
         }
         protocol.link_mbps = protocol.link_mbps.or(first.link_mbps());
         let segment = match local_addr.port() {
-            0 if count > 1 => return Err(HostError::OneEndpointOnly),
             // Packets travel in IP itself: the address is that of all processes of this network namespace.
             0 => Some(Arc::new(join_segment(&config.segment_dir, &mut protocol)?)),
             _ => None,
@@ -405,6 +406,10 @@ impl Host {
     }
 }
 
+fn boxed<D: Driver + 'static>(drivers: Vec<D>) -> Vec<Box<dyn Driver>> {
+    drivers.into_iter().map(|driver| Box::new(driver) as _).collect()
+}
+
 /// How many endpoints, if so many can be.
 fn check_endpoints(count: usize) -> Result<u32, HostError> {
     match u32::try_from(count) {
@@ -417,7 +422,7 @@ fn check_endpoints(count: usize) -> Result<u32, HostError> {
 struct Maker<'a> {
     config: &'a HostConfig,
     protocol: Config,
-    segment: Option<Arc<Segment>>,
+    segment: Option<Arc<Family>>,
     siblings: Option<Arc<Siblings>>,
     pool: Option<Arc<SiblingPool>>,
     start_ns: u64,
@@ -427,13 +432,15 @@ impl<'a> Maker<'a> {
     fn new(
         config: &'a HostConfig,
         protocol: Config,
-        segment: Option<Arc<Segment>>,
+        segment: Option<Arc<Family>>,
     ) -> Result<Maker<'a>, HostError> {
         let count = protocol.endpoints as usize;
         let (mut siblings, mut pool) = (None, None);
         if count > 1 {
             let system = |source| HostError::System { what: "an eventfd", source };
             siblings = Some(Arc::new(Siblings::new(count).map_err(system)?));
+        }
+        if count > 1 && segment.is_none() {
             let (cutoffs, budget) = (protocol.unsched_cutoffs, protocol.max_incoming.into());
             pool = Some(Arc::new(SiblingPool::new(count, cutoffs, budget)));
         }
@@ -457,10 +464,10 @@ impl<'a> Maker<'a> {
             queued_request_bytes: self.config.max_queued_request_bytes,
         };
         let (mut share, mut stake) = (None, None);
-        if let Some(segment) = &self.segment {
-            let part = Share::new(Arc::clone(segment), self.start_ns, &mut endpoint, &mut *driver)?;
+        if let Some(family) = &self.segment {
+            let part = Share::new((Arc::clone(family), index), self.start_ns, &mut endpoint, &mut *driver)?;
             share = Some(part);
-            let holding = Holding::Segment(Arc::clone(segment));
+            let holding = Holding::Segment(Arc::clone(family.member(index)));
             stake = Some(Stake::new(holding, self.start_ns, &mut endpoint));
         } else if let Some(pool) = &self.pool {
             // Its clock is the host's own.
@@ -474,17 +481,19 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// Joins the processes that share this host's address. The incarnation is then theirs.
-fn join_segment(dir: &Path, protocol: &mut Config) -> Result<Segment, SegmentError> {
+/// Joins the processes that share this host's address, with each endpoint. The incarnation is then theirs.
+fn join_segment(dir: &Path, protocol: &mut Config) -> Result<Family, SegmentError> {
     let founding = Founding {
         incarnation: protocol.incarnation,
         seed: protocol.seed,
         cutoffs: protocol.unsched_cutoffs,
         budget: protocol.max_incoming.into(),
     };
-    let segment = Segment::open(&segment::path_in(dir)?, &founding)?;
-    protocol.incarnation = segment.incarnation();
-    Ok(segment)
+    let path = segment::path_in(dir)?;
+    let members = (0..protocol.endpoints).map(|_| Segment::open(&path, &founding));
+    let members: Vec<Segment> = members.collect::<Result<_, _>>()?;
+    protocol.incarnation = members[0].incarnation();
+    Ok(Family::new(members))
 }
 
 impl Drop for Host {

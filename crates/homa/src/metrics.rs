@@ -92,9 +92,9 @@ counts! {
     mail_lock_misses,
     /// Nanoseconds that threads waited for a mailbox, over all misses.
     mail_lock_wait_ns,
-    /// Hosts that share this one's address now, itself included; 0 where none can, as over UDP.
+    /// Endpoints of all hosts that share this one's address now, its own included; 0 where none can, as over UDP.
     shared_processes,
-    /// This host's slot in the shared segment.
+    /// This host's slot in the shared segment, the first one where it has several endpoints.
     shared_slot,
     /// 1 when this host leads those that share its address: it answers for ports that nobody has.
     shared_leads,
@@ -135,6 +135,9 @@ impl Metrics {
         host.link_mbps = first.link_mbps;
         host.low_latency_held = host.low_latency_held.min(1);
         host.unsched_limit_bytes = first.unsched_limit_bytes;
+        host.shared_processes = first.shared_processes;
+        host.shared_slot = first.shared_slot;
+        host.shared_found_dead = first.shared_found_dead;
         host.shared_grant_budget_bytes = first.shared_grant_budget_bytes;
         host.shared_grant_leased_bytes = first.shared_grant_leased_bytes;
         sum

@@ -6,17 +6,21 @@
 use std::sync::Arc;
 
 use homa_driver::{Driver, ReceiveFilter, RxBurst};
+use homa_proto::wire::Route;
 use homa_proto::{Endpoint, MS, RxPacket, Time};
 
 use crate::core::Core;
 use crate::error::HostError;
 use crate::metrics::HostCounts;
-use crate::segment::{self, Bound, Business, Segment, Watch};
+use crate::segment::{self, Bound, Business, Family, Segment, Watch};
 use crate::stake::Stake;
 
 /// How often a process looks at the others and gives a sign of life: a small part of the time in which a peer's RPC gives up,
 /// and fifty wake-ups a second of an idle host.
 const TICK_NS: u64 = 20 * MS;
+
+/// Stands for the owner of a packet that no endpoint of this host is to take.
+pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// Bursts dropped at the beginning, far more than a receive buffer holds: acknowledgements to all may go on coming.
 const MAX_FORGOTTEN_BURSTS: u32 = 1 << 14;
@@ -24,6 +28,10 @@ const MAX_FORGOTTEN_BURSTS: u32 = 1 << 14;
 /// See the [module](self).
 pub(crate) struct Share {
     segment: Arc<Segment>,
+    /// The endpoints of this host.
+    family: Arc<Family>,
+    /// Which of them this one is.
+    index: usize,
     watch: Watch,
     /// The monotonic clock at [`Time::ZERO`], in nanoseconds.
     start_ns: u64,
@@ -37,12 +45,12 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Begins to share the address: the endpoint gets ids when it needs some.
+    /// Begins to share the address: the endpoint, this one of the family's, gets ids when it needs some.
     ///
     /// # Errors
     /// The driver takes no filter.
     pub(crate) fn new(
-        segment: Arc<Segment>,
+        (family, index): (Arc<Family>, usize),
         start_ns: u64,
         endpoint: &mut Endpoint,
         driver: &mut dyn Driver,
@@ -54,7 +62,9 @@ impl Share {
         forget_queued(driver);
         endpoint.set_ids(0, 0);
         Ok(Share {
-            segment,
+            segment: Arc::clone(family.member(index)),
+            family,
+            index,
             watch: Watch::default(),
             start_ns,
             next_tick: Time::ZERO,
@@ -88,7 +98,22 @@ impl Share {
     /// Whose business a packet is. The segment says so, not the filter: it is never older than the packet.
     fn business(&self, packet: &[u8]) -> Business {
         // What is too short to have a port is for port 0, which nobody has.
-        self.segment.business(port_of(packet).unwrap_or(0))
+        self.family.business(port_of(packet).unwrap_or(0))
+    }
+
+    /// Whom a packet concerns of the endpoints of this host, given what its ids say: another process's is no endpoint's own.
+    pub(crate) fn route(&self, packet: &[u8], route: Route) -> Route {
+        match self.business(packet) {
+            Business::Foreign => Route { owner: NOBODY, others: route.others | 1 << route.owner },
+            Business::Own | Business::Nobodys { .. } => route,
+        }
+    }
+
+    /// HOST-10: notes of a packet that this endpoint is about to take whether the server that it is for has ended.
+    pub(crate) fn note_owner_of(&self, packet: &[u8], endpoint: &mut Endpoint) {
+        if let (Business::Nobodys { orphan }, Some(port)) = (self.business(packet), port_of(packet)) {
+            endpoint.note_lost_owner(port, if orphan { Time::NEVER } else { Time::ZERO });
+        }
     }
 
     /// Whether a packet is another process's business.
@@ -112,6 +137,7 @@ impl Share {
     /// A port was opened. It may be one that was closed a moment ago and not given up yet.
     pub(crate) fn port_opened(&mut self, port: u16) {
         self.closing.retain(|closing| *closing != port);
+        self.family.port_opened(self.index, port);
     }
 
     /// Gives up ports whose last RPC is gone.
@@ -119,7 +145,7 @@ impl Share {
         let (open, free): (Vec<u16>, Vec<u16>) =
             self.closing.drain(..).partition(|&port| endpoint.is_port_open(port));
         self.closing = open;
-        if !self.segment.try_release(&free) {
+        if !self.family.try_release(self.index, &free) {
             self.closing.extend(free);
         }
         if !self.closing.is_empty() {
@@ -132,9 +158,9 @@ impl Share {
     /// # Errors
     /// The driver takes neither this filter nor none.
     pub(crate) fn refilter(&mut self, driver: &mut dyn Driver) -> std::io::Result<()> {
-        let (ports, others) = self.segment.ports();
+        let (ports, others) = self.family.ports();
         // HOST-8: one answers for the ports that nobody has.
-        let filter = ReceiveFilter::new(ports, self.segment.is_leader().then_some(others));
+        let filter = ReceiveFilter::new(ports, self.family.leads().then_some(others));
         if filter == self.filter {
             return Ok(());
         }

@@ -5,13 +5,14 @@ mod common;
 mod namespace;
 
 use std::net::{IpAddr, SocketAddr};
+use std::thread;
 
-use common::{Echo, PATIENCE, message};
+use common::{Echo, PATIENCE, message, until_idle};
 use homa::driver::Carrier;
 use homa::driver::packet::PacketConfig;
-use homa::driver::xdp::XdpConfig;
-use homa::{DriverChoice, Host, HostConfig, HostError};
-use namespace::{V4, V6, pair};
+use homa::driver::xdp::{XdpConfig, XdpMode};
+use homa::{CallError, DriverChoice, Host, HostConfig, HostError, Metrics, ServerAddr};
+use namespace::{Namespace, V4, V6, pair, pair_with};
 
 fn config(driver: DriverChoice, carrier: Carrier, ip: &str) -> HostConfig {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
@@ -65,4 +66,116 @@ fn what_is_missing_is_the_hosts_error() {
     let error = Host::bind(config(DriverChoice::Packet, Carrier::Udp, "0.0.0.0")).unwrap_err();
     assert!(matches!(error, HostError::Link(_)), "{error:?}");
     assert!(error.to_string().contains("name an interface"), "{error}");
+}
+
+/// Calls of four clients at a time, of these lengths each. What the host counted.
+fn call_at_once(config: HostConfig, to: ServerAddr, lengths: &[usize]) -> Metrics {
+    let host = Host::bind(config).unwrap();
+    let clients: Vec<_> = (0..4).map(|_| host.client().unwrap()).collect();
+    thread::scope(|scope| {
+        for (who, client) in clients.iter().enumerate() {
+            scope.spawn(move || {
+                for (n, &length) in lengths.iter().enumerate() {
+                    let request = message(length, (1_000 * who + n) as u64);
+                    let answer = client.call_deadline(to, request.clone(), PATIENCE);
+                    assert!(answer.as_ref() == Ok(&request), "{length} bytes: {:?}", answer.err());
+                }
+            });
+        }
+    });
+    until_idle(&host);
+    host.metrics()
+}
+
+/// Hosts of so many endpoints each: every RPC is answered, and no packet of a short one comes to the wrong endpoint.
+fn check_endpoints(namespaces: &[Namespace; 2], ours: HostConfig, theirs: HostConfig) {
+    let what = format!("{:?} {:?} {}", ours.driver, ours.bind, ours.endpoints);
+    for lengths in [&[100; 50][..], &[1, 1_400, 20_000, 3, 300_000, 64, 1_000_000]] {
+        let (server, client) = (theirs.clone(), ours.clone());
+        let echo = namespaces[1].run(move || Echo::with(server, 3));
+        let to = echo.to;
+        let client = namespaces[0].run(move || call_at_once(client, to, lengths));
+        let server = echo.metrics();
+        let calls = 4 * lengths.len() as u64;
+        assert_eq!(server.endpoint.requests_delivered, calls, "{what}");
+        assert_eq!(
+            (client.host.endpoints, server.host.endpoints),
+            (ours.endpoints as u64, theirs.endpoints as u64)
+        );
+        for metrics in [&client, &server] {
+            assert_eq!((metrics.driver.damaged, metrics.host.mail_dropped), (0, 0), "{what}");
+            assert_eq!(metrics.host.misdirected_packets, 0, "{what}");
+        }
+    }
+}
+
+#[test]
+fn several_endpoints_on_a_device_get_each_its_own_packets() {
+    let (packet, xdp) = (DriverChoice::Packet, DriverChoice::Xdp);
+    for queues in [1, 2] {
+        let Some(namespaces) = pair_with(1_500, queues) else { return };
+        for (driver, mode, ips, carrier, endpoints) in [
+            (packet, XdpMode::Auto, V4, Carrier::Udp, 2),
+            (packet, XdpMode::Auto, V6, Carrier::Udp, 3),
+            (packet, XdpMode::Auto, V4, Carrier::Ip, 3),
+            (packet, XdpMode::Auto, V6, Carrier::Ip, 2),
+            (xdp, XdpMode::Native, V4, Carrier::Udp, 2),
+            (xdp, XdpMode::Native, V6, Carrier::Ip, 3),
+            (xdp, XdpMode::Generic, V6, Carrier::Udp, 2),
+            (xdp, XdpMode::Generic, V4, Carrier::Udp, 3),
+        ] {
+            let [ours, theirs] = ips.map(|ip| {
+                let config = config(driver, carrier, ip);
+                HostConfig { endpoints, xdp: XdpConfig { mode, ..config.xdp.clone() }, ..config }
+            });
+            check_endpoints(&namespaces, ours, theirs);
+        }
+    }
+}
+
+#[test]
+fn several_endpoints_over_ip_itself_get_each_their_own_packets() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for (ips, endpoints) in [(V4, 2), (V6, 3)] {
+        let [ours, theirs] =
+            ips.map(|ip| HostConfig { endpoints, ..config(DriverChoice::Raw, Carrier::Ip, ip) });
+        check_endpoints(&namespaces, ours, theirs);
+    }
+}
+
+#[test]
+fn hosts_of_several_endpoints_share_an_address_over_ip() {
+    let Some(namespaces) = pair(1_500) else { return };
+    let (raw, packet) = (DriverChoice::Raw, DriverChoice::Packet);
+    for (driver, counts) in [(raw, [2, 1]), (raw, [3, 2]), (packet, [2, 3])] {
+        let server = move |endpoints, port| {
+            let host = Host::bind(HostConfig { endpoints, ..config(driver, Carrier::Ip, V4[1]) }).unwrap();
+            let server = host.server(port).unwrap();
+            let serving = thread::spawn(move || {
+                while let Ok(mut rpc) = server.recv() {
+                    let request = rpc.take_request();
+                    let _ = rpc.reply(request);
+                }
+            });
+            (host, serving)
+        };
+        let hosts = namespaces[1].run(move || [server(counts[0], 99), server(counts[1], 100)]);
+        for port in [99, 100] {
+            let to = ServerAddr::new(SocketAddr::new(V4[1].parse::<IpAddr>().unwrap(), 0), port);
+            let ours = HostConfig { endpoints: 2, ..config(driver, Carrier::Ip, V4[0]) };
+            namespaces[0].run(move || call_at_once(ours, to, &[100, 1, 50_000, 1_000, 3]));
+        }
+        let nobody = ServerAddr::new(SocketAddr::new(V4[1].parse::<IpAddr>().unwrap(), 0), 101);
+        let refused = namespaces[0].run(move || {
+            let host = Host::bind(HostConfig { endpoints: 2, ..config(driver, Carrier::Ip, V4[0]) }).unwrap();
+            [(); 4]
+                .map(|()| host.client().unwrap().call_deadline(nobody, message(9, 9), PATIENCE).unwrap_err())
+        });
+        assert!(refused.iter().all(|error| matches!(error, CallError::NoSuchPort { .. })), "{refused:?}");
+        for (host, serving) in hosts {
+            assert_eq!(host.metrics().endpoint.requests_delivered, 20, "each had its own and no other");
+            drop(host);
+            serving.join().unwrap();
+        }
+    }
 }

@@ -13,7 +13,7 @@ use homa::driver::udp::{UdpConfig, UdpDriver};
 use homa::driver::{Driver, TxPacket};
 use homa::proto::wire::{Body, Common, Data, Incarnation, encode, owner_of};
 use homa::proto::{PortError, SEC};
-use homa::{CallError, Client, DriverChoice, Host, HostConfig, HostError, RecvError, Server, ServerAddr};
+use homa::{CallError, Client, Host, HostConfig, HostError, RecvError, Server, ServerAddr};
 
 fn with(endpoints: usize) -> HostConfig {
     HostConfig { endpoints, ..config() }
@@ -556,8 +556,6 @@ fn numbers_of_endpoints_that_cannot_be_are_refused() {
         assert!(error.to_string().contains("1 to 64"), "{error}");
     }
     assert!(matches!(Host::with_drivers(Vec::new(), config()), Err(HostError::Endpoints { count: 0 })));
-    let raw = HostConfig { driver: DriverChoice::Raw, ..with(2) };
-    assert!(matches!(Host::bind(raw), Err(HostError::OneEndpointOnly)));
     assert_eq!(host(64).metrics().host.endpoints, 64);
 }
 

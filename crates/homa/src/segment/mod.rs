@@ -14,6 +14,7 @@
 
 mod cutoffs;
 mod error;
+mod family;
 mod layout;
 mod lease;
 mod lock;
@@ -38,6 +39,7 @@ use homa_proto::wire::PRIORITIES;
 
 pub(crate) use cutoffs::Set as CutoffSet;
 pub use error::SegmentError;
+pub(crate) use family::Family;
 pub use layout::MAX_PROCESSES;
 use layout::ORPHAN;
 use map::{Head, Map};
@@ -226,6 +228,11 @@ impl Segment {
     }
 }
 
+/// Whether the bit of a slot is set. (What stands at a port may be no slot's number where the file is damaged.)
+fn has_slot(slots: u64, slot: usize) -> bool {
+    slot < MAX_PROCESSES && slots & 1 << slot != 0
+}
+
 /// The cutoffs of a host that has computed none.
 fn founding_set(levels: [u32; PRIORITIES]) -> CutoffSet {
     CutoffSet { levels, version: 1, unsched_limit: None }
@@ -280,22 +287,38 @@ impl Segment {
     }
 
     /// Whose business packets to this port are (HOST-7, HOST-8).
+    #[cfg(test)]
     pub(crate) fn business(&self, port: u16) -> Business {
+        self.business_of(port, 1 << self.slot)
+    }
+
+    /// The same for those who have the slots whose bits are set.
+    fn business_of(&self, port: u16, slots: u64) -> Business {
         match self.map.ports[usize::from(port)].load(Acquire) {
-            0 if self.is_leader() => Business::Nobodys { orphan: false },
-            ORPHAN if self.is_leader() => Business::Nobodys { orphan: true },
+            0 if self.is_led_by(slots) => Business::Nobodys { orphan: false },
+            ORPHAN if self.is_led_by(slots) => Business::Nobodys { orphan: true },
             0 | ORPHAN => Business::Foreign,
-            owner if usize::from(owner) == self.slot + 1 => Business::Own,
+            owner if has_slot(slots, usize::from(owner) - 1) => Business::Own,
             _ => Business::Foreign,
         }
     }
 
+    fn is_led_by(&self, slots: u64) -> bool {
+        self.leader().is_some_and(|leader| has_slot(slots, leader))
+    }
+
     /// The ports of this process, and those of the others, in ascending order.
+    #[cfg(test)]
     pub(crate) fn ports(&self) -> (Vec<u16>, Vec<u16>) {
+        self.ports_of(1 << self.slot)
+    }
+
+    /// The same for those who have the slots whose bits are set.
+    fn ports_of(&self, slots: u64) -> (Vec<u16>, Vec<u16>) {
         let (mut mine, mut others) = (Vec::new(), Vec::new());
         for port in 0..=u16::MAX {
             match self.owner(port) {
-                Some(slot) if slot == self.slot => mine.push(port),
+                Some(slot) if has_slot(slots, slot) => mine.push(port),
                 Some(_) => others.push(port),
                 None => {}
             }

@@ -33,7 +33,7 @@ impl Dir {
         self.0.join("segment")
     }
 
-    fn open(&self) -> Segment {
+    pub(crate) fn open(&self) -> Segment {
         Segment::open(&self.file(), &founding(1_000)).unwrap()
     }
 }

@@ -7,7 +7,7 @@
 //! - **Acknowledgements, cutoffs and FREEZE** concern the endpoints that [`wire::route`] names. They do not wake anybody: an endpoint
 //!   that waits for an acknowledgement has a timer to ask for it, and looks into its mailbox first.
 //! - **A restart of a peer** is told to all by the header of the packet that showed it, and so is a **report that a peer is
-//!   unreachable**, which the kernel gives to one of the sockets. Both end RPCs and wake whoever sleeps.
+//!   unreachable**, which the kernel gives to one of the sockets over UDP. Both end RPCs and wake whoever sleeps.
 //! - **Narrower paths** each endpoint finds out by itself: the kernel keeps them for all, and refuses the first packet.
 
 pub(crate) mod board;
@@ -21,6 +21,7 @@ use homa_proto::wire::{self, DATA_HEADER_LEN, Route};
 use homa_proto::{RxPacket, Time, Unreachable};
 
 use crate::core::Core;
+use crate::share::NOBODY;
 use crate::shared::Shared;
 use mailbox::{Kind, Mail, MailCounts, Mailbox};
 
@@ -89,7 +90,7 @@ fn header_of(packet: &[u8]) -> &[u8] {
 }
 
 impl Core {
-    /// Takes the burst that has come, where some of it may be other endpoints'.
+    /// Takes the burst that has come, where some of it may be other endpoints', and beyond them other processes' business.
     pub(crate) fn take_steered_burst(&mut self, now: Time) {
         let Some(kin) = &mut self.kin else { return };
         if let Some(stake) = &mut self.stake {
@@ -98,14 +99,23 @@ impl Core {
         let (me, endpoints) = (kin.index as u32, kin.siblings.mailboxes.len() as u32);
         let mut routes = std::mem::take(&mut kin.routes);
         routes.clear();
-        routes.extend(self.rx.iter().map(|(_, bytes)| wire::route(bytes, endpoints)));
+        for (_, bytes) in &self.rx {
+            let mut route = wire::route(bytes, endpoints);
+            if let Some(share) = &self.share {
+                route = share.route(bytes, route);
+                if route.owner == me {
+                    share.note_owner_of(bytes, &mut self.endpoint);
+                }
+            }
+            routes.push(route);
+        }
         let restarts = self.endpoint.stats().peer_restarts;
         let own = self.rx.iter().zip(&routes).filter(|(_, route)| route.owner == me);
         let own = own.map(|((from, bytes), _)| RxPacket::new(from, bytes));
         self.endpoint.handle_packets(now, own, &mut self.buffers);
         let mut addressees = 0;
         for ((from, bytes), route) in self.rx.iter().zip(&routes) {
-            addressees |= 1 << route.owner | route.others;
+            addressees |= route.others | if route.owner == NOBODY { 0 } else { 1 << route.owner };
             if route.others & 1 << me != 0 {
                 self.endpoint.handle_foreign(now, &RxPacket::new(from, header_of(bytes)));
             }
@@ -156,9 +166,9 @@ impl Core {
         });
     }
 
-    /// Tells the others what the network says of a peer.
+    /// Tells the others what the network says of a peer. Over IP itself the kernel has told each of them.
     pub(crate) fn tell_unreachable(&self, peer: SocketAddr, report: Unreachable) {
-        if let Some(kin) = &self.kin {
+        if let Some(kin) = self.kin.as_ref().filter(|_| self.share.is_none()) {
             let report = Kind::Unreachable(report);
             kin.siblings.post_to_others(kin.index, true, |mail| mail.push(peer, report, &[]));
         }
@@ -172,6 +182,10 @@ impl Core {
         }
         let mail = std::mem::take(&mut kin.mail);
         let restarts = self.endpoint.stats().peer_restarts;
+        if let Some(share) = &self.share {
+            let own = mail.iter().filter(|(_, kind, _)| *kind == Kind::Own);
+            own.for_each(|(_, _, bytes)| share.note_owner_of(bytes, &mut self.endpoint));
+        }
         let own = || mail.iter().filter(|(_, kind, _)| *kind == Kind::Own);
         let packets = own().map(|(from, _, bytes)| RxPacket::new(from, bytes));
         self.endpoint.handle_packets(now, packets, &mut self.buffers);
