@@ -43,8 +43,8 @@ mod transport;
 pub use app::{App, HostCtx, Reply};
 pub use capture::{Captured, Fate};
 pub use cluster::{
-    Cluster, ClusterConfig, ClusterError, ClusterReport, Framing, Message, Messages, PriorityPlan, Progress,
-    QueueLengths, Traffic,
+    Cluster, ClusterConfig, ClusterError, ClusterReport, Exchange, Framing, Message, Messages, PriorityPlan,
+    Progress, QueueLengths, Traffic,
 };
 pub use fabric::{Buffer, FabricStats, Forwarding, SwitchConfig, host_address};
 pub use fault::{FaultCounts, FaultProfile};

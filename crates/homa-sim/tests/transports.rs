@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use homa_proto::MS;
 use homa_sim::{
-    BasicConfig, ClusterConfig, ClusterReport, PfabricConfig, SenderOrder, TcpConfig, Topology, Traffic,
-    TransportConfig,
+    BasicConfig, ClusterConfig, ClusterReport, Exchange, PfabricConfig, SenderOrder, TcpConfig, Topology,
+    Traffic, TransportConfig,
 };
 use homa_workload::Workload;
 
@@ -90,13 +90,18 @@ fn an_incast_ends() {
     }
 }
 
-/// Slowdown of messages of a length that have the network for themselves.
-fn lone_slowdown(name: &str, length: u32) -> f64 {
+/// Messages of a length that have the network for themselves.
+fn lone(length: u32) -> ClusterConfig {
     let mut cluster = cluster(Workload::fixed(length).unwrap(), 0.5);
     cluster.traffic = Traffic::Incast { senders: 1, interval_ns: 5 * MS };
     cluster.warm_up_ns = MS;
     cluster.duration_ns = 10 * MS;
-    let report = run(name, &cluster);
+    cluster
+}
+
+/// Their slowdown.
+fn lone_slowdown(name: &str, length: u32) -> f64 {
+    let report = run(name, &lone(length));
     assert_all_delivered(&report);
     report.slowdown_mean
 }
@@ -223,4 +228,46 @@ fn tcp_sends_again_what_three_later_packets_passed() {
     let count = |name: &str| report.transport_counts[name];
     assert!(count("recoveries") > 5 * count("timeouts"), "{:?}", report.transport_counts);
     assert!(count("retransmits") <= report.lost + report.dropped, "{report:?}");
+}
+
+#[test]
+fn an_rpc_alone_takes_twice_the_least_time_of_a_message() {
+    for name in TransportConfig::NAMES {
+        for length in [1, 1_424, 5_000] {
+            let mut cluster = ClusterConfig { exchange: Exchange::Echo, ..lone(length) };
+            let report = run(name, &cluster);
+            assert_all_delivered(&report);
+            let slowdown = report.slowdown_mean;
+            assert!((0.98..1.02).contains(&slowdown), "{name}, {length} bytes: {slowdown}");
+            let rtt_us = report.bins[0].rtt_p50_us;
+            cluster.exchange = Exchange::OneWay;
+            let one_way_us = run(name, &cluster).bins[0].rtt_p50_us;
+            assert!((1.9..2.1).contains(&(rtt_us / one_way_us)), "{name}: {rtt_us} and {one_way_us} us");
+        }
+    }
+}
+
+#[test]
+fn every_rpc_ends_and_the_load_counts_both_of_its_messages() {
+    let one_way = cluster(w3(), 0.5);
+    let echo = ClusterConfig { exchange: Exchange::Echo, ..one_way.clone() };
+    for name in TransportConfig::NAMES {
+        let (report, messages) = (run(name, &echo), run(name, &one_way));
+        assert_all_delivered(&report);
+        assert_eq!(report, run(name, &echo), "{name}");
+        let share = report.started as f64 / messages.started as f64;
+        assert!((0.45..0.55).contains(&share), "{name}: {share}");
+        assert!((report.goodput / messages.goodput - 1.0).abs() < 0.2, "{name}: {}", report.goodput);
+    }
+}
+
+/// The whole protocol: responses are acknowledged, and what a server kept of an RPC is gone at the end.
+#[test]
+fn homas_rpcs_are_acknowledged() {
+    let cluster = ClusterConfig { exchange: Exchange::Echo, loss: 0.001, ..cluster(w3(), 0.5) };
+    let report = run("homa", &cluster);
+    assert_all_delivered(&report);
+    let count = |name: &str| report.transport_counts[name];
+    assert!(count("acks_received") > 0 && count("need_acks_sent") > 0, "{:?}", report.transport_counts);
+    assert_eq!((count("failed"), count("refused")), (0, 0));
 }

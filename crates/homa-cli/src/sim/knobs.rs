@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use clap::{Arg, ArgMatches, Command};
-use homa_sim::{Buffer, Discipline, Forwarding, Spread, Topology, Traffic};
+use homa_sim::{Buffer, Discipline, Exchange, Forwarding, Spread, Topology, Traffic};
 use serde_json::{Map, Value, json};
 
 use super::draft::{self, Draft, Kind, Plan};
@@ -79,6 +79,21 @@ pub const KNOBS: &[Knob] = &[
         "Share of the hosts' links that is offered, headers included: above 0, at most 1",
         set!(load = number::<f64>),
         |plan| json!(plan.load()),
+    ),
+    net(
+        "exchange",
+        "KIND",
+        "one-way (a message ends when it is at its receiver) or echo (RPCs with a response as long as the request; slowdown is the \
+         RPC's, load counts both. Homa as deployed; for others two messages)",
+        |draft, text| {
+            let words = [("one-way", Exchange::OneWay), ("echo", Exchange::Echo)];
+            draft.cluster.exchange = word(text, &words)?;
+            Ok(())
+        },
+        |plan| match plan.cluster.exchange {
+            Exchange::OneWay => json!("one-way"),
+            Exchange::Echo => json!("echo"),
+        },
     ),
     net(
         "senders",
@@ -613,6 +628,7 @@ mod tests {
             ("workload", "w2", json!("w2")),
             ("max-message", "100kB", json!(100_000)),
             ("load", "0.3", json!(0.3)),
+            ("exchange", "echo", json!("echo")),
             ("seed", "9", json!(9)),
             ("duration", "1ms", json!(1_000_000)),
             ("warm-up", "2ms", json!(2_000_000)),
@@ -673,6 +689,7 @@ mod tests {
             (&[("load", "1.5")], "load: must be above 0 and at most 1"),
             (&[("spines", "0")], "spines: must be at least 1"),
             (&[("topology", "ring")], "leaf-spine or switch"),
+            (&[("exchange", "both")], "exchange: "),
             (&[("topology", "switch"), ("spines", "2")], "spines: a single switch has none"),
             (&[("hosts", "10"), ("racks", "2"), ("hosts-per-rack", "2")], "racks: "),
             (&[("workload", "w9")], "w1 to w8"),

@@ -12,7 +12,9 @@ pub(super) struct Account {
     slowdowns: SlowdownRecorder,
     ideal: Ideal,
     routes: Routes,
-    /// Measured messages that have not arrived.
+    /// Messages of an exchange.
+    messages: u32,
+    /// Measured exchanges that have not ended.
     open: u64,
     backlog: Backlog,
     measured_from: Time,
@@ -33,6 +35,7 @@ impl Account {
             slowdowns,
             ideal: Ideal::new(config),
             routes: Routes::new(config.topology, config.hosts),
+            messages: config.exchange.messages(),
             open: 0,
             backlog: Backlog::new(measured_from, config.duration_ns),
             measured_from,
@@ -46,13 +49,18 @@ impl Account {
         let is_measured = (self.measured_from..self.measured_until).contains(&now);
         self.open += u64::from(is_measured);
         self.report.started += u64::from(is_measured);
-        self.report.started_bytes += u64::from(is_measured) * u64::from(length);
+        self.report.started_bytes += u64::from(is_measured) * u64::from(length) * u64::from(self.messages);
         is_measured
     }
 
     /// A message of `length` bytes is under way, whether it is part of the load or not.
     pub(super) fn begins(&mut self, now: Time, length: u32) {
-        self.backlog.change(now, i64::from(length));
+        self.backlog.change(now, self.bytes(length));
+    }
+
+    /// Bytes of an exchange.
+    fn bytes(&self, length: u32) -> i64 {
+        i64::from(length) * i64::from(self.messages)
     }
 
     /// The least time of a message.
@@ -60,14 +68,15 @@ impl Account {
         self.ideal.least_ns(&self.routes, message.from, message.to, message.length)
     }
 
-    /// A message that took so long is whole at its receiver.
+    /// An exchange whose last message this is took so long from its beginning.
     pub(super) fn delivered(&mut self, message: &Message, took_ns: u64) {
-        self.backlog.change(message.started + took_ns, -i64::from(message.length));
+        self.backlog.change(message.asked + took_ns, -self.bytes(message.length));
         if message.is_measured {
-            let least_ns = self.least_ns(message);
+            // The way there is as long as the way back.
+            let least_ns = self.least_ns(message) * u64::from(self.messages);
             self.open -= 1;
             self.slowdowns.record(message.length, took_ns, least_ns);
-            self.report.delivered(message);
+            self.report.delivered(message, self.messages);
         }
     }
 

@@ -4,7 +4,7 @@ use homa_proto::Time;
 
 use super::account::Account;
 use super::traffic::Arrivals;
-use super::{ClusterConfig, ClusterReport, HostEvent, Message, Messages, Progress};
+use super::{ClusterConfig, ClusterReport, Exchange, HostEvent, Message, Messages, Progress};
 use crate::fabric::Event;
 use crate::link::LinkConfig;
 use crate::queue::EventQueue;
@@ -95,6 +95,7 @@ impl FluidCluster {
                 }
             }
             HostEvent::Timeout { host } => self.end(host),
+            HostEvent::Answer { answer } => self.send(answer),
             HostEvent::Sample => self.sample(),
         }
     }
@@ -109,9 +110,12 @@ impl FluidCluster {
     fn start(&mut self, from: u32, to: u32, length: u32) {
         let is_measured = self.account.started(self.now, length);
         self.account.begins(self.now, length);
-        let message =
-            Message { from, to, length, started: self.now, is_measured, token: 0, receiver_token: None };
-        let number = self.messages.start(message);
+        let message = self.messages.start(Message::new(from, to, length, self.now, is_measured));
+        self.send(message);
+    }
+
+    fn send(&mut self, number: u32) {
+        let Message { from, to, length, .. } = self.messages.get(number);
         let needs_ps = self.needs_ps(length);
         self.schedule.start(self.now.as_ns() * PS_PER_NS, number, from, to, needs_ps);
         self.await_ends();
@@ -123,9 +127,14 @@ impl FluidCluster {
             let message = self.messages.get(number);
             let served_ps = message.started.as_ns() * PS_PER_NS + self.needs_ps(message.length);
             let waited_ns = ended_ps.saturating_sub(served_ps) / PS_PER_NS;
-            let took_ns = self.account.least_ns(&message) + waited_ns;
-            self.account.delivered(&message, took_ns);
+            let arrived = message.started + self.account.least_ns(&message) + waited_ns;
             self.messages.end(number);
+            if self.config.exchange == Exchange::Echo && !message.is_answer() {
+                let answer = self.messages.start(message.answer(arrived));
+                self.queue.push(arrived, Event::Host(HostEvent::Answer { answer }));
+            } else {
+                self.account.delivered(&message, arrived.since(message.asked));
+            }
         }
         self.await_ends();
     }

@@ -2,7 +2,7 @@
 
 use homa_proto::Time;
 
-/// A one-way message.
+/// A message from one host to another; where RPCs are run, a request (which then stands for its RPC) or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Index of the host that sends it.
@@ -13,12 +13,31 @@ pub struct Message {
     pub length: u32,
     /// When its sender's application handed it over.
     pub started: Time,
+    /// When the exchange that it is part of began: for an answer the moment of its request, else its own.
+    pub asked: Time,
     /// Whether it counts.
     pub is_measured: bool,
     /// Whatever its sender's transport wants to know it by.
     pub token: u64,
     /// Whatever its receiver's transport wants to know it by, if it has said so.
     pub receiver_token: Option<u64>,
+}
+
+impl Message {
+    /// One that starts an exchange now.
+    pub(crate) fn new(from: u32, to: u32, length: u32, now: Time, is_measured: bool) -> Message {
+        Message { from, to, length, started: now, asked: now, is_measured, token: 0, receiver_token: None }
+    }
+
+    /// The answer to it: as long, the other way.
+    pub(crate) fn answer(&self, now: Time) -> Message {
+        Message { asked: self.asked, ..Message::new(self.to, self.from, self.length, now, self.is_measured) }
+    }
+
+    /// Whether it is an answer. No request arrives at the moment of its start.
+    pub(crate) fn is_answer(&self) -> bool {
+        self.asked != self.started
+    }
 }
 
 /// The messages under way, by a small number that is used again.
@@ -30,6 +49,7 @@ pub struct Messages {
 }
 
 impl Messages {
+    /// A message with this number is under way until [`Messages::end`].
     pub(crate) fn start(&mut self, message: Message) -> u32 {
         match self.free.pop() {
             Some(number) => {

@@ -1,4 +1,5 @@
-//! Many hosts that send one-way messages to each other, by any transport: what published simulations of datacentre transports run.
+//! Many hosts that send messages to each other, by any transport: one-way ones, as published simulations of datacentre transports run
+//! them, or RPCs whose answer is as long as the request.
 //!
 //! A message is a length. Poisson arrivals at every host, to hosts chosen uniformly, at a load that counts all headers. A
 //! [`Transport`] is a host's end of one protocol; Homa's is [`homa_proto::Endpoint`] as it is deployed. Whatever the transport, messages,
@@ -30,7 +31,7 @@ pub use ideal::Framing;
 pub use messages::{Message, Messages};
 pub use preset::PriorityPlan;
 pub use report::{ClusterReport, Progress, QueueLengths};
-pub use traffic::Traffic;
+pub use traffic::{Exchange, Traffic};
 
 use account::Account;
 use sampling::Samples;
@@ -64,6 +65,8 @@ pub struct ClusterConfig {
     pub workload: Workload,
     /// Who sends to whom, and when.
     pub traffic: Traffic,
+    /// What a message is: one-way, or the request of an RPC.
+    pub exchange: Exchange,
     /// Packets as the least time of a message is computed with, and the load; the same for all transports.
     pub framing: Framing,
     /// Whether every host begins with a byte to every other, so that what peers learn of each other once is not measured.
@@ -89,6 +92,8 @@ pub(crate) enum HostEvent {
     Arrival { host: u32 },
     /// Its transport wants its timeout handled.
     Timeout { host: u32 },
+    /// A request is at its server: this answer starts.
+    Answer { answer: u32 },
     /// All messages of a round of an incast start.
     Round,
     /// Queues are looked at.
@@ -244,6 +249,7 @@ impl<T: Transport> Cluster<T> {
             Event::Host(HostEvent::Timeout { host }) => self.timeout(host),
             Event::Host(HostEvent::Arrival { host }) => self.arrival(host),
             Event::Host(HostEvent::Round) => self.round(),
+            Event::Host(HostEvent::Answer { answer }) => self.send(answer),
             Event::Host(HostEvent::Sample) => {
                 let (fabric, hosts) = (&self.fabric, &self.hosts);
                 self.samples.take(fabric, |host| hosts[host].transport.withholds(fabric.now));
@@ -275,8 +281,13 @@ impl<T: Transport> Cluster<T> {
     fn start_one(&mut self, from: u32, to: u32, length: u32, is_measured: bool) {
         let started = self.fabric.now;
         self.account.begins(started, length);
-        let message = Message { from, to, length, started, is_measured, token: 0, receiver_token: None };
-        let message = self.fabric.shared.start(message);
+        let message = self.fabric.shared.start(Message::new(from, to, length, started, is_measured));
+        self.send(message);
+    }
+
+    /// Hands a message to its sender's transport.
+    fn send(&mut self, message: u32) {
+        let from = self.fabric.shared.get(message).from;
         self.with_host(from, |transport, ctx| transport.send(ctx, message));
     }
 
@@ -333,11 +344,17 @@ impl<T: Transport> Cluster<T> {
         }
     }
 
-    /// A message is whole at its receiver.
+    /// A message is whole at its receiver; where the transport runs RPCs, both of its messages are.
     fn delivered(&mut self, number: u32) {
         let now = self.fabric.now;
         let message = self.fabric.shared.get(number);
-        self.account.delivered(&message, now.since(message.started));
+        let is_request = self.config.exchange == Exchange::Echo && !T::RUNS_RPCS && !message.is_answer();
+        if is_request {
+            let answer = self.fabric.shared.start(message.answer(now));
+            self.fabric.queue.push(now, Event::Host(HostEvent::Answer { answer }));
+        } else {
+            self.account.delivered(&message, now.since(message.asked));
+        }
         let mut ctx = Ctx { now, host: message.from, messages: &mut self.fabric.shared };
         self.hosts[message.from as usize].transport.delivered(&mut ctx, number);
         self.fabric.shared.end(number);

@@ -33,7 +33,8 @@ pub struct QueueLengths {
     pub max_bytes: u64,
 }
 
-/// What came of a run. Messages are those that started in the measured time.
+/// What came of a run. Messages are those that started in the measured time; where RPCs are run a message here is an RPC, with the
+/// length of its request, and bytes are those of both of its messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterReport {
     /// The transport's name.
@@ -111,9 +112,9 @@ impl ClusterReport {
         }
     }
 
-    pub(super) fn delivered(&mut self, message: &Message) {
+    pub(super) fn delivered(&mut self, message: &Message, messages: u32) {
         self.delivered += 1;
-        self.delivered_bytes += u64::from(message.length);
+        self.delivered_bytes += u64::from(message.length) * u64::from(messages);
     }
 
     pub(super) fn network(&mut self, stats: FabricStats, lost: u64) {

@@ -17,7 +17,7 @@ use crate::queue::EventQueue;
 pub enum Traffic {
     /// Poisson arrivals at every host, to any other with the same probability.
     Uniform {
-        /// Share of the hosts' links in use, headers included; above 0.
+        /// Share of the hosts' links in use, headers included; above 0. Of an RPC both messages count.
         load: f64,
     },
     /// Rounds in which `senders` hosts send one message each to host 0 at the same moment.
@@ -27,6 +27,28 @@ pub enum Traffic {
         /// From one round to the next.
         interval_ns: u64,
     },
+}
+
+/// What starts when a message does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exchange {
+    /// The message alone, as in published simulations: it ends when all of it is at its receiver, and no packet says so.
+    #[default]
+    OneWay,
+    /// An RPC whose response is as long as its request, and starts when all of the request is at the server. It ends when all of the
+    /// response is at the client. A transport that knows RPCs runs the whole exchange with what belongs to it, acknowledgements
+    /// for one ([`Transport::RUNS_RPCS`](crate::Transport::RUNS_RPCS)); any other sends two messages.
+    Echo,
+}
+
+impl Exchange {
+    /// Messages of an exchange.
+    pub(super) fn messages(self) -> u32 {
+        match self {
+            Exchange::OneWay => 1,
+            Exchange::Echo => 2,
+        }
+    }
 }
 
 /// The random stream of the destinations.
@@ -58,9 +80,11 @@ pub(super) fn mean_link_bytes(workload: &Workload, framing: &Framing, link: &Lin
     sum as f64 / f64::from(PARTS)
 }
 
-/// Messages that start at each host in a second, at this load.
+/// Exchanges that start at each host in a second, at this load. Hosts are clients and servers alike: a host's link carries the
+/// requests of its own and as many responses to others, each way.
 pub(super) fn messages_per_sec(config: &ClusterConfig, load: f64) -> f64 {
-    let mean = mean_link_bytes(&config.workload, &config.framing, &config.link);
+    let message = mean_link_bytes(&config.workload, &config.framing, &config.link);
+    let mean = message * f64::from(config.exchange.messages());
     load * config.link.rate_bps as f64 / (8.0 * mean)
 }
 

@@ -1,14 +1,14 @@
 //! Homa: [`homa_proto::Endpoint`] as it is deployed.
 //!
-//! The one difference from the deployed protocol is that messages are one-way, as in published simulations: when a request is
-//! delivered, the harness ends the RPC on both sides ([`Endpoint::forget`]), and neither a response nor an acknowledgement goes over
-//! the wire.
+//! Where a cluster asks for RPCs ([`Exchange::Echo`]), nothing differs from the deployed protocol. Where messages are one-way, as in
+//! published simulations, one thing does: when a request is delivered, the harness ends the RPC on both sides
+//! ([`Endpoint::forget`]), and neither a response nor an acknowledgement goes over the wire.
 
 use homa_proto::{CallOptions, Config, Endpoint, Event, Reassembly, RpcKey, RxPacket, Time};
 use homa_trace::{Clock, Trace};
 
 use super::{Ctx, Transport};
-use crate::cluster::ClusterConfig;
+use crate::cluster::{ClusterConfig, Exchange};
 use crate::fabric::{address_index, host_address};
 use crate::packet::{Body, Packet, PacketInfo};
 use crate::payload::mix;
@@ -49,14 +49,15 @@ impl Body for HomaBody {
 pub struct Homa {
     endpoint: Endpoint,
     client_port: u16,
-    /// Message of each outgoing request, and of each incoming one, by slot.
+    exchange: Exchange,
+    /// The cluster's message that an RPC is about, by slot: of what goes out, and of what comes in.
     outgoing: Vec<u32>,
     incoming: Vec<u32>,
     failed: u64,
     refused: u64,
 }
 
-/// Notes which message the packets of an incoming request belong to.
+/// Notes which of the cluster's messages incoming packets are about.
 struct Sink<'a> {
     incoming: &'a mut Vec<u32>,
     message: u32,
@@ -88,15 +89,26 @@ impl Homa {
     fn take_events(&mut self, ctx: &mut Ctx<'_>) {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
-                Event::Request { rpc, .. } => {
-                    ctx.deliver(self.incoming[rpc.slot as usize]);
-                    self.endpoint.forget(ctx.now, rpc);
-                }
+                Event::Request { rpc, length, .. } => self.request(ctx, rpc, length),
+                Event::Response { rpc, .. } => ctx.deliver(self.outgoing[rpc.slot as usize]),
                 Event::Failed { .. } => self.failed += 1,
-                Event::Response { .. }
-                | Event::Readable { .. }
-                | Event::Done { .. }
-                | Event::Freeze { .. } => {}
+                Event::Readable { .. } | Event::Done { .. } | Event::Freeze { .. } => {}
+            }
+        }
+    }
+
+    fn request(&mut self, ctx: &mut Ctx<'_>, rpc: RpcKey, length: u32) {
+        let message = self.incoming[rpc.slot as usize];
+        match self.exchange {
+            Exchange::OneWay => {
+                ctx.deliver(message);
+                self.endpoint.forget(ctx.now, rpc);
+            }
+            Exchange::Echo => {
+                put(&mut self.outgoing, rpc.slot, message);
+                if self.endpoint.send_response(ctx.now, rpc, length).is_err() {
+                    self.refused += 1;
+                }
             }
         }
     }
@@ -104,6 +116,7 @@ impl Homa {
 
 impl Transport for Homa {
     const NAME: &'static str = "homa";
+    const RUNS_RPCS: bool = true;
     type Body = HomaBody;
     type Config = HomaConfig;
 
@@ -117,7 +130,15 @@ impl Transport for Homa {
         let mut endpoint = Endpoint::new(protocol, trace).expect("the protocol's settings agree");
         endpoint.bind(PORT).expect("the port of a new endpoint is free");
         let client_port = endpoint.open_client_port().expect("a new endpoint has client ports");
-        Homa { endpoint, client_port, outgoing: Vec::new(), incoming: Vec::new(), failed: 0, refused: 0 }
+        Homa {
+            endpoint,
+            client_port,
+            exchange: cluster.exchange,
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            failed: 0,
+            refused: 0,
+        }
     }
 
     fn send(&mut self, ctx: &mut Ctx<'_>, message: u32) {
@@ -170,7 +191,9 @@ impl Transport for Homa {
     }
 
     fn delivered(&mut self, ctx: &mut Ctx<'_>, message: u32) {
-        self.endpoint.forget(ctx.now, key_of(ctx.message(message).token));
+        if self.exchange == Exchange::OneWay {
+            self.endpoint.forget(ctx.now, key_of(ctx.message(message).token));
+        }
     }
 
     fn withholds(&self, _now: Time) -> bool {

@@ -27,13 +27,17 @@ use crate::fabric::SwitchConfig;
 use crate::packet::{Body, Packet, PacketInfo};
 use crate::topology::Spread;
 
-/// A host's end of a transport for one-way messages.
+/// A host's end of a transport for messages.
 ///
 /// After every call the host asks for its timer, and for packets while its card takes them. What a transport does may depend on nothing but
 /// its arguments and its own state, which a seed determines.
 pub trait Transport: Sized {
     /// Its name, as on the command line.
     const NAME: &'static str;
+    /// Whether it runs RPCs itself, where a cluster asks for them ([`Exchange::Echo`](crate::Exchange::Echo)): it then answers each
+    /// message itself, and [`Ctx::deliver`] says that the answer is whole at the client. For others the harness starts the answer, as a
+    /// message of its own.
+    const RUNS_RPCS: bool = false;
     /// What a packet carries.
     type Body: Body;
     /// Settings, the same for all hosts.
@@ -56,7 +60,7 @@ pub trait Transport: Sized {
     /// A message is to be sent.
     fn send(&mut self, ctx: &mut Ctx<'_>, message: u32);
 
-    /// A packet has arrived. A message of which everything is there is said to [`Ctx::deliver`].
+    /// A packet has arrived. A message of which everything is there is said to [`Ctx::deliver`], by its number.
     fn receive(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<Self::Body>);
 
     /// The moment of [`Transport::next_timeout`] has come.
@@ -68,7 +72,7 @@ pub trait Transport: Sized {
     /// The next packet for the card; its body is written over what an earlier packet left in `body`.
     fn transmit(&mut self, ctx: &mut Ctx<'_>, body: &mut Self::Body) -> Option<PacketInfo>;
 
-    /// A message that this host sent has arrived: the harness tells both ends, and no packet does.
+    /// A message that this host sent has arrived, or the RPC that it started has ended: the harness tells, and no packet does.
     fn delivered(&mut self, ctx: &mut Ctx<'_>, message: u32);
 
     /// Whether some message to this host waits for nothing but this host's leave to come.
