@@ -267,6 +267,13 @@ fn a_sweep_that_goes_on_ends_as_one_that_was_never_stopped() {
     }
     let expected = written(&scratch, "whole");
     assert_eq!(expected.len(), 12 + 2);
+    // The oracle has no settings of Homa's: each of its runs stands beside all of Homa's with the same messages.
+    let results: Value = serde_json::from_str(&scratch.read("whole/results.json")).expect("JSON");
+    for row in results["rows"].as_array().expect("rows") {
+        let ratio = row["metrics"]["slowdown_mean_over_oracle"]["mean"].as_f64().expect("a number");
+        let is_oracle = row["transport"] == "oracle";
+        assert!(if is_oracle { ratio == 1.0 } else { (1.01..3.0).contains(&ratio) }, "{ratio}: {row}");
+    }
     // A part of the runs, and one file that a crash cut off.
     fs::create_dir_all(scratch.0.join("part/runs")).expect("writable");
     for name in scratch.files("whole/runs").iter().step_by(2) {
@@ -294,6 +301,19 @@ fn finished_runs_are_not_run_again() {
     let text = stdout(&["sweep", &file, "--out", &out]);
     assert_eq!(fs::read_to_string(&path).expect("there"), changed);
     assert!(text.lines().any(|line| line.contains("  7") || line.contains("  3")), "{text}");
+}
+
+#[test]
+fn a_sweep_is_shortened_without_a_change_of_its_file() {
+    let scratch = Scratch::new("shortened");
+    let file = scratch.write("small.toml", SWEEP);
+    let out = scratch.path("out");
+    let more = ["--out", &out, "--set", "load=0.5", "--set", "transport=homa", "--seeds", "7"];
+    let words: Vec<&str> = ["sweep", &file].into_iter().chain(more).collect();
+    let text = stdout(&words);
+    assert!(text.contains("A small sweep: 2 combinations, 1 seed"), "{text}");
+    assert_refused(&["sweep", &file, "--out", &out, "--set", "laod=1"], "laod");
+    assert_refused(&["sweep", &file, "--out", &out, "--set", "load"], "NAME=VALUE");
 }
 
 #[test]

@@ -15,8 +15,8 @@ Examples:
   homa sim max-load --workload w3 --transport homa  the highest load that is sustained
   homa sim presets                                  networks, sweeps and settings by name
 
-Messages go one way, have a length and no bytes, and time is virtual: the same seed gives the same results, to the byte, on any
-number of processors.")]
+Messages have a length and no bytes, and time is virtual: the same seed gives the same results, to the byte, on any number of
+processors. They go one way, or are RPCs with `--exchange echo`.")]
 pub struct SimArgs {
     /// What to do.
     #[command(subcommand)]
@@ -102,6 +102,7 @@ pub struct PresetsArgs {}
 Examples:
   homa sim sweep overcommit                         one that comes with the command: see `homa sim presets`
   homa sim sweep mine.toml --out results --jobs 8
+  homa sim sweep overcommit --seeds 1 --set duration=4ms --set workload=w3      a short form
 
 A file has what its runs share, and lists of what is varied. Every combination is run with every seed:
   title = \"How much to grant\"
@@ -120,6 +121,12 @@ pub struct SweepArgs {
     /// The file, or the name of a sweep that comes with the command
     #[arg(value_name = "FILE.toml|NAME")]
     pub file: String,
+    /// A setting in place of what the file says of it, be it in [base] or in [vary]; can be given several times. Names are those of a file
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+    /// Seeds in place of the file's
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub seeds: Vec<u64>,
     /// Directory for report.html, results.json and the finished runs [default: sim- and the name of the sweep]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

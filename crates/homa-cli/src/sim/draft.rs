@@ -35,6 +35,8 @@ pub struct Draft {
     pub shared_buffer: Option<u64>,
     pub buffer_share: Option<u32>,
     pub load: Option<f64>,
+    /// How many messages are to be measured at least.
+    pub messages: Option<u64>,
     pub senders: Option<usize>,
     pub incast_interval_ns: Option<u64>,
     pub max_message: Option<u32>,
@@ -47,6 +49,7 @@ pub struct Draft {
 pub struct Plan {
     pub preset: &'static str,
     pub base: Base,
+    pub messages: Option<u64>,
     pub cluster: ClusterConfig,
     pub homa: HomaConfig,
 }
@@ -86,6 +89,7 @@ impl Draft {
             shared_buffer: None,
             buffer_share: None,
             load: None,
+            messages: None,
             senders: None,
             incast_interval_ns: None,
             max_message: None,
@@ -117,13 +121,16 @@ impl Draft {
             cluster.bins = edges;
         }
         cluster.validate().map_err(|error| error.to_string())?;
+        if let Some(messages) = self.messages {
+            lengthen(&mut cluster, messages)?;
+        }
         let mut homa = self.homa.clone();
         if self.mtu.is_some() {
             let packet = cluster.framing.payload + cluster.framing.header;
             homa.fields.insert(0, ("max_packet".to_owned(), packet.to_string()));
         }
         let homa = homa.build(&cluster)?;
-        Ok(Plan { preset: self.preset.name, base: self.homa.base, cluster, homa })
+        Ok(Plan { preset: self.preset.name, base: self.homa.base, messages: self.messages, cluster, homa })
     }
 
     fn join(&self, cluster: &mut ClusterConfig) -> Result<(), String> {
@@ -232,6 +239,16 @@ impl Draft {
         }
         Ok(())
     }
+}
+
+/// Measures as long as it takes for about so many messages to start, if that is longer than it was.
+fn lengthen(cluster: &mut ClusterConfig, messages: u64) -> Result<(), String> {
+    let Some(per_sec) = cluster.starts_per_sec() else {
+        return Err("messages: an incast has as many as its senders and rounds: use duration".to_owned());
+    };
+    let needs_ns = (messages as f64 / per_sec * 1e9).ceil() as u64;
+    cluster.duration_ns = cluster.duration_ns.max(needs_ns);
+    cluster.validate().map_err(|_| format!("messages: {messages} take longer than an hour to start"))
 }
 
 impl Plan {

@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 pub enum Base {
     /// The SIGCOMM 2018 paper's, for the network and the workload.
     Paper,
+    /// The same with what came out best of sweeps of our own additions.
+    Tuned,
     /// Those of a host as it is deployed, for the rate of the link.
     Deployed,
 }
@@ -67,7 +69,10 @@ impl HomaDraft {
     /// # Errors
     /// Names the setting, and what holds for it.
     pub fn build(&self, cluster: &ClusterConfig) -> Result<HomaConfig, String> {
-        let mut homa = HomaConfig::sigcomm18(cluster);
+        let mut homa = match self.base {
+            Base::Tuned => HomaConfig::tuned(cluster),
+            Base::Paper | Base::Deployed => HomaConfig::sigcomm18(cluster),
+        };
         if self.base == Base::Deployed {
             deployed(&mut homa.protocol, cluster);
         }
@@ -93,7 +98,7 @@ impl HomaDraft {
 
     /// Divides the priorities between unscheduled and scheduled bytes.
     fn divide(&self, config: &mut Config, cluster: &ClusterConfig) -> Result<(), String> {
-        let default = if self.base == Base::Paper { Cutoffs::Plan } else { Cutoffs::Kernel };
+        let default = if self.base == Base::Deployed { Cutoffs::Kernel } else { Cutoffs::Plan };
         let cutoffs = match &self.cutoffs {
             // Hosts as deployed compute their own unless told otherwise.
             None if self.base == Base::Deployed && self.priorities.or(self.scheduled_levels).is_none() => {
@@ -116,6 +121,7 @@ impl HomaDraft {
             Some(scheduled) => {
                 PriorityPlan::with_levels(&cluster.workload, unsched, levels, (levels - scheduled).max(1))
             }
+            None if self.base == Base::Tuned => PriorityPlan::tuned(&cluster.workload, unsched, levels),
             None => PriorityPlan::new(&cluster.workload, unsched, levels),
         };
         let (unscheduled_levels, cutoffs) = match cutoffs {
@@ -327,5 +333,12 @@ mod tests {
     fn the_paper_has_no_pacer_and_a_deployed_host_has() {
         assert_eq!(build(|_| ()).unwrap().link_mbps, None);
         assert_eq!(build(|draft| draft.base = Base::Deployed).unwrap().link_mbps, Some(10_000));
+    }
+
+    #[test]
+    fn the_tuned_base_is_the_simulators_default() {
+        let tuned = build(|draft| draft.base = Base::Tuned).unwrap();
+        assert_eq!(fields(&tuned), fields(&HomaConfig::tuned(&cluster()).protocol));
+        assert_ne!(fields(&tuned), fields(&build(|_| ()).unwrap()));
     }
 }

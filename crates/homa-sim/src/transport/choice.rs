@@ -37,7 +37,7 @@ impl TransportConfig {
     /// The transport of this name with its defaults for a network and load; `None`: there is none of this name.
     pub fn named(name: &str, cluster: &ClusterConfig) -> Option<TransportConfig> {
         match name {
-            Homa::NAME => Some(TransportConfig::Homa(HomaConfig::sigcomm18(cluster))),
+            Homa::NAME => Some(TransportConfig::Homa(HomaConfig::tuned(cluster))),
             Basic::NAME => Some(TransportConfig::Basic(BasicConfig::for_cluster(cluster))),
             Tcp::NAME => Some(TransportConfig::Tcp(TcpConfig::for_cluster(cluster))),
             Dctcp::NAME => Some(TransportConfig::Dctcp(TcpConfig::dctcp(cluster))),

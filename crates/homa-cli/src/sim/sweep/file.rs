@@ -16,6 +16,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("link-speed", include_str!("../../../sweeps/link-speed.toml")),
     ("loss", include_str!("../../../sweeps/loss.toml")),
     ("incast", include_str!("../../../sweeps/incast.toml")),
+    ("beyond-paper", include_str!("../../../sweeps/beyond-paper.toml")),
 ];
 
 /// Values of one setting.
@@ -148,6 +149,28 @@ impl Sweep {
             Some(axis) => Err(format!("{}: is said twice", axis.name)),
             None => Ok(()),
         }
+    }
+
+    /// Says a setting in place of what was said of it before; an axis of that name goes.
+    ///
+    /// # Errors
+    /// Names the settings that there are.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if name == "transport" {
+            self.transports = value.split(',').map(str::to_owned).collect();
+            return self.transports.iter().try_for_each(|name| draft::check_transport(name));
+        }
+        if !name.starts_with("homa.") && knobs::knob(name).is_none() {
+            return Err(format!(
+                "unknown setting: use transport, {}, or homa. and a setting",
+                knobs::names()
+            ));
+        }
+        let same = |other: &str| other.replace('-', "_") == name.replace('-', "_");
+        self.axes.retain(|axis| !same(&axis.name));
+        self.shared.retain(|(other, _)| !same(other));
+        self.shared.push((name.to_owned(), value.to_owned()));
+        Ok(())
     }
 
     /// Every run, in the order of tables, each checked.
@@ -317,6 +340,21 @@ mod tests {
         let runs = runs(text).unwrap();
         let of = |name: &str| runs.iter().filter(|run| run.transport == name).count();
         assert_eq!((of("homa"), of("oracle")), (4, 2));
+    }
+
+    #[test]
+    fn what_is_set_afterwards_replaces_what_the_file_says() {
+        let text = "[base]\nworkload = [\"w1\", \"w2\"]\nwarm_up = \"5ms\"\n[vary]\novercommit = [1, 2]\n";
+        let mut sweep = Sweep::parse("test", text).unwrap();
+        for (name, value) in [("workload", "w3"), ("warm-up", "1ms"), ("homa.max_peers", "7")] {
+            sweep.set(name, value).unwrap();
+        }
+        let runs = sweep.runs().unwrap();
+        assert_eq!(runs.len(), 2);
+        let cluster = &runs[0].plan.cluster;
+        assert_eq!((cluster.workload.name(), cluster.warm_up_ns), ("w3", 1_000_000));
+        assert_eq!(runs[1].plan.homa.protocol.max_peers, 7);
+        assert!(sweep.set("laod", "1").unwrap_err().contains("workload"));
     }
 
     #[test]

@@ -45,7 +45,16 @@ struct Done {
 /// # Errors
 /// In one line, what is wrong with the file or cannot be written.
 pub fn run(args: &SweepArgs) -> Result<()> {
-    let sweep = Sweep::open(&args.file).map_err(|error| anyhow!(error))?;
+    let mut sweep = Sweep::open(&args.file).map_err(|error| anyhow!(error))?;
+    for text in &args.set {
+        let (name, value) = text.split_once('=').with_context(|| format!("--set {text}: use NAME=VALUE"))?;
+        sweep.set(name.trim(), value.trim()).map_err(|error| anyhow!("--set {text}: {error}"))?;
+    }
+    if !args.seeds.is_empty() {
+        sweep.seeds = args.seeds.clone();
+        sweep.seeds.sort_unstable();
+        sweep.seeds.dedup();
+    }
     let runs = sweep.runs().map_err(|error| anyhow!(error))?;
     let directory = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("sim-{}", sweep.name)));
     let store = Store::open(&directory)?;

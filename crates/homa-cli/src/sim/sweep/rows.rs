@@ -1,12 +1,19 @@
 //! What came of a sweep: a row for each combination, over its seeds.
 
+use std::collections::BTreeMap;
+
 use homa_sim::ClusterReport;
+use homa_workload::BinSummary;
 use serde::Serialize;
 
+use super::super::knobs;
 use super::super::page::{self, table};
 use super::super::plot::{Chart, Curve, Point, Scale, escape};
 use super::super::table::{RESENDS, TotalRow, brief, columns, count};
 use super::file::{Run, Sweep};
+
+/// The transport whose figures others' are divided by.
+const ORACLE: &str = "oracle";
 
 /// A figure of a run.
 pub struct Metric {
@@ -17,76 +24,81 @@ pub struct Metric {
     /// How it is drawn; `None`: it is not.
     scale: Option<Scale>,
     value: fn(&ClusterReport) -> f64,
+    /// Whether it is divided by what the oracle has for the same messages; it is then left out of sweeps without the oracle.
+    over_oracle: bool,
+}
+
+impl Metric {
+    const fn new(
+        name: &'static str,
+        title: &'static str,
+        scale: Option<Scale>,
+        value: fn(&ClusterReport) -> f64,
+    ) -> Metric {
+        Metric { name, title, scale, value, over_oracle: false }
+    }
+
+    const fn over_oracle(
+        name: &'static str,
+        title: &'static str,
+        scale: Option<Scale>,
+        value: fn(&ClusterReport) -> f64,
+    ) -> Metric {
+        Metric { name, title, scale, value, over_oracle: true }
+    }
+}
+
+fn short_half_p99(report: &ClusterReport) -> f64 {
+    report.short_half.as_ref().map_or(0.0, |half| half.slowdown_p99)
+}
+
+/// The last bin, if any of its messages arrived in time.
+fn largest(report: &ClusterReport) -> Option<&BinSummary> {
+    report.bins.last().filter(|bin| bin.count > 0)
+}
+
+/// P99 by size, each size as heavy as the others; the largest 1 % are in the last bin, too.
+fn sizes_p99(report: &ClusterReport) -> f64 {
+    let bins = report.bins.len() - usize::from(report.has_largest);
+    let bins = report.bins[..bins].iter().filter(|bin| bin.count > 0);
+    let (sum, count) = bins.fold((0.0, 0u32), |(sum, count), bin| (sum + bin.slowdown_p99, count + 1));
+    sum / f64::from(count.max(1))
 }
 
 const METRICS: &[Metric] = &[
-    Metric {
-        name: "slowdown_mean",
-        title: "mean slowdown",
-        scale: None,
-        value: |report| report.slowdown_mean,
-    },
-    Metric {
-        name: "short_half_p50",
-        title: "shorter half P50",
-        scale: Some(Scale::Log),
-        value: |report| report.short_half.as_ref().map_or(0.0, |half| half.slowdown_p50),
-    },
-    Metric {
-        name: "short_half_p99",
-        title: "shorter half P99",
-        scale: Some(Scale::Log),
-        value: |report| report.short_half.as_ref().map_or(0.0, |half| half.slowdown_p99),
-    },
-    Metric {
-        name: "largest_p50",
-        title: "largest P50",
-        scale: Some(Scale::Log),
-        value: |report| report.bins.last().map_or(0.0, |bin| bin.slowdown_p50),
-    },
-    Metric {
-        name: "largest_p99",
-        title: "largest P99",
-        scale: Some(Scale::Log),
-        value: |report| report.bins.last().map_or(0.0, |bin| bin.slowdown_p99),
-    },
-    Metric {
-        name: "goodput_percent",
-        title: "goodput %",
-        scale: None,
-        value: |report| report.goodput * 100.0,
-    },
-    Metric {
-        name: "downlink_wasted_percent",
-        title: "wasted %",
-        scale: Some(Scale::Linear),
-        value: |report| report.downlink_wasted * 100.0,
-    },
-    Metric {
-        name: "edge_queue_mean_kb",
-        title: "queue mean kB",
-        scale: None,
-        value: |report| report.edge_queue.mean_bytes / 1e3,
-    },
-    Metric {
-        name: "edge_queue_max_kb",
-        title: "queue max kB",
-        scale: Some(Scale::Linear),
-        value: |report| report.edge_queue.max_bytes as f64 / 1e3,
-    },
-    Metric { name: "dropped", title: "dropped", scale: None, value: |report| report.dropped as f64 },
-    Metric {
-        name: "resends",
-        title: "resends",
-        scale: None,
-        value: |report| count(report, RESENDS).unwrap_or(0) as f64,
-    },
-    Metric {
-        name: "unfinished",
-        title: "not arrived",
-        scale: None,
-        value: |report| report.unfinished as f64,
-    },
+    Metric::new("slowdown_mean", "mean slowdown", None, |report| report.slowdown_mean),
+    Metric::new("short_half_p50", "shorter half P50", Some(Scale::Log), |report| {
+        report.short_half.as_ref().map_or(0.0, |half| half.slowdown_p50)
+    }),
+    Metric::new("short_half_p99", "shorter half P99", Some(Scale::Log), short_half_p99),
+    Metric::new("sizes_p99", "P99 by size, mean", Some(Scale::Log), sizes_p99),
+    Metric::over_oracle("slowdown_mean_over_oracle", "mean / oracle", Some(Scale::Linear), |report| {
+        report.slowdown_mean
+    }),
+    Metric::over_oracle(
+        "short_half_p99_over_oracle",
+        "shorter half P99 / oracle",
+        Some(Scale::Linear),
+        short_half_p99,
+    ),
+    Metric::over_oracle("sizes_p99_over_oracle", "P99 by size / oracle", Some(Scale::Linear), sizes_p99),
+    Metric::new("largest_p50", "largest P50", Some(Scale::Log), |report| {
+        largest(report).map_or(f64::NAN, |bin| bin.slowdown_p50)
+    }),
+    Metric::new("largest_p99", "largest P99", Some(Scale::Log), |report| {
+        largest(report).map_or(f64::NAN, |bin| bin.slowdown_p99)
+    }),
+    Metric::new("goodput_percent", "goodput %", None, |report| report.goodput * 100.0),
+    Metric::new("downlink_wasted_percent", "wasted %", Some(Scale::Linear), |report| {
+        report.downlink_wasted * 100.0
+    }),
+    Metric::new("edge_queue_mean_kb", "queue mean kB", None, |report| report.edge_queue.mean_bytes / 1e3),
+    Metric::new("edge_queue_max_kb", "queue max kB", Some(Scale::Linear), |report| {
+        report.edge_queue.max_bytes as f64 / 1e3
+    }),
+    Metric::new("dropped", "dropped", None, |report| report.dropped as f64),
+    Metric::new("resends", "resends", None, |report| count(report, RESENDS).unwrap_or(0) as f64),
+    Metric::new("unfinished", "not arrived", None, |report| report.unfinished as f64),
 ];
 
 /// A figure over the seeds.
@@ -106,7 +118,7 @@ pub struct Row {
     seeds: Vec<u64>,
     /// Files of the runs.
     runs: Vec<String>,
-    metrics: std::collections::BTreeMap<&'static str, Spread>,
+    metrics: BTreeMap<&'static str, Spread>,
     #[serde(skip)]
     values: Vec<Option<String>>,
 }
@@ -116,39 +128,82 @@ pub fn rows(sweep: &Sweep, runs: &[(Run, ClusterReport)], file_name: fn(&Run) ->
     let same = |left: &(Run, ClusterReport), right: &(Run, ClusterReport)| {
         left.0.transport == right.0.transport && left.0.values == right.0.values
     };
-    let row = |runs: &[(Run, ClusterReport)]| Row {
-        transport: runs[0].0.transport.clone(),
-        settings: sweep
-            .axes
-            .iter()
-            .zip(&runs[0].0.values)
-            .map(|(axis, value)| {
-                (axis.name.clone(), value.clone().map_or(serde_json::Value::Null, Into::into))
-            })
-            .collect(),
-        seeds: runs.iter().map(|(run, _)| run.seed).collect(),
-        runs: runs.iter().map(|(run, _)| file_name(run)).collect(),
-        metrics: METRICS.iter().map(|metric| (metric.name, spread(metric, runs))).collect(),
-        values: runs[0].0.values.clone(),
+    let oracles = Oracles::new(sweep, runs);
+    let row = |of: &[(Run, ClusterReport)]| {
+        let metric = |metric: &'static Metric| {
+            let values = of.iter().map(|(run, report)| value(metric, report, oracles.of(sweep, run)));
+            (metric.name, Spread::of(values.flatten()))
+        };
+        Row {
+            transport: of[0].0.transport.clone(),
+            settings: sweep
+                .axes
+                .iter()
+                .zip(&of[0].0.values)
+                .map(|(axis, value)| {
+                    (axis.name.clone(), value.clone().map_or(serde_json::Value::Null, Into::into))
+                })
+                .collect(),
+            seeds: of.iter().map(|(run, _)| run.seed).collect(),
+            runs: of.iter().map(|(run, _)| file_name(run)).collect(),
+            metrics: shown(sweep).map(metric).collect(),
+            values: of[0].0.values.clone(),
+        }
     };
     runs.chunk_by(same).map(row).collect()
 }
 
-fn spread(metric: &Metric, runs: &[(Run, ClusterReport)]) -> Spread {
-    let values = || runs.iter().map(|(_, report)| (metric.value)(report));
-    Spread {
-        mean: values().sum::<f64>() / runs.len().max(1) as f64,
-        min: values().fold(f64::INFINITY, f64::min),
-        max: values().fold(f64::NEG_INFINITY, f64::max),
+/// The figures that a sweep has.
+fn shown(sweep: &Sweep) -> impl Iterator<Item = &'static Metric> {
+    let has_oracle = sweep.transports.iter().any(|name| name == ORACLE);
+    METRICS.iter().filter(move |metric| has_oracle || !metric.over_oracle)
+}
+
+/// The oracle's reports by seed and by the settings that mean anything to it.
+struct Oracles<'a>(BTreeMap<(u64, Vec<Option<&'a str>>), &'a ClusterReport>);
+
+impl<'a> Oracles<'a> {
+    fn new(sweep: &Sweep, runs: &'a [(Run, ClusterReport)]) -> Oracles<'a> {
+        let runs = runs.iter().filter(|(run, _)| run.transport == ORACLE);
+        Oracles(runs.map(|(run, report)| (Oracles::key(sweep, run), report)).collect())
+    }
+
+    fn key<'b>(sweep: &Sweep, run: &'b Run) -> (u64, Vec<Option<&'b str>>) {
+        let values = sweep.axes.iter().zip(&run.values);
+        let settings = values.map(|(axis, value)| value.as_deref().filter(|_| !knobs::is_homas(&axis.name)));
+        (run.seed, settings.collect())
+    }
+
+    /// The one of the same messages.
+    fn of(&self, sweep: &Sweep, run: &Run) -> Option<&'a ClusterReport> {
+        self.0.get(&Oracles::key(sweep, run)).copied()
+    }
+}
+
+/// The figure; `None`: the run has none, or no messages that it could be about.
+fn value(metric: &Metric, report: &ClusterReport, oracle: Option<&ClusterReport>) -> Option<f64> {
+    let value = (metric.value)(report);
+    let value = if metric.over_oracle { value / (metric.value)(oracle?) } else { value };
+    Some(value).filter(|value| value.is_finite())
+}
+
+impl Spread {
+    fn of(values: impl Iterator<Item = f64>) -> Spread {
+        let values: Vec<f64> = values.collect();
+        Spread {
+            mean: values.iter().sum::<f64>() / values.len() as f64,
+            min: values.iter().copied().fold(f64::INFINITY, f64::min),
+            max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
     }
 }
 
 fn cells(sweep: &Sweep, rows: &[Row]) -> (Vec<String>, Vec<TotalRow>) {
     let axes = sweep.axes.iter().map(|axis| axis.name.clone());
-    let head = axes.chain(METRICS.iter().map(|metric| metric.title.to_owned())).collect();
+    let head = axes.chain(shown(sweep).map(|metric| metric.title.to_owned())).collect();
     let line = |row: &Row| {
         let values = row.values.iter().map(|value| value.clone().unwrap_or_else(|| "-".to_owned()));
-        let metrics = METRICS.iter().map(|metric| brief(row.metrics[metric.name].mean));
+        let metrics = shown(sweep).map(|metric| brief(row.metrics[metric.name].mean));
         (row.transport.clone(), values.chain(metrics).collect())
     };
     (head, rows.iter().map(line).collect())
@@ -170,7 +225,7 @@ pub fn page(sweep: &Sweep, rows: &[Row], setup: &serde_json::Map<String, serde_j
     out.push_str(page::SLOWDOWN);
     out.push_str("<p class=\"quiet\">Points are means over the seeds; the shorter half are the messages up to the median size, the largest \
                   the last row of the table of a run. Point at a dot for its range.</p>\n");
-    for metric in METRICS {
+    for metric in shown(sweep) {
         let Some(scale) = metric.scale else { continue };
         let svg = chart(sweep, rows, metric, scale).svg();
         if !svg.is_empty() {
@@ -209,6 +264,9 @@ fn chart(sweep: &Sweep, rows: &[Row], metric: &Metric, scale: Scale) -> Chart {
             names.collect::<Vec<_>>().join(" ")
         };
         let Spread { mean, min, max } = row.metrics[metric.name];
+        if !mean.is_finite() {
+            continue;
+        }
         let title = format!(
             "{label}, {} {}: {} {} (seeds: {} to {})",
             axis.name,
@@ -232,4 +290,31 @@ fn chart(sweep: &Sweep, rows: &[Row], metric: &Metric, scale: Scale) -> Chart {
     let x_ticks =
         axis.values.iter().enumerate().map(|(index, value)| (place(index), value.clone())).collect();
     Chart { x_title: axis.name.clone(), y_title: metric.title.to_owned(), scale, x_ticks, curves }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metric(name: &str) -> &'static Metric {
+        METRICS.iter().find(|metric| metric.name == name).unwrap()
+    }
+
+    #[test]
+    fn what_no_message_tells_is_not_there() {
+        let report = ClusterReport { slowdown_mean: 3.0, ..ClusterReport::default() };
+        assert_eq!(value(metric("largest_p99"), &report, None), None);
+        assert_eq!(value(metric("slowdown_mean"), &report, None), Some(3.0));
+        assert!(Spread::of(std::iter::empty()).mean.is_nan());
+    }
+
+    #[test]
+    fn a_ratio_needs_the_oracle() {
+        let report = ClusterReport { slowdown_mean: 3.0, ..ClusterReport::default() };
+        let oracle = ClusterReport { slowdown_mean: 2.0, ..ClusterReport::default() };
+        let ratio = metric("slowdown_mean_over_oracle");
+        assert_eq!(value(ratio, &report, Some(&oracle)), Some(1.5));
+        assert_eq!(value(ratio, &report, None), None);
+        assert_eq!(value(ratio, &report, Some(&ClusterReport::default())), None);
+    }
 }
