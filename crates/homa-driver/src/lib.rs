@@ -7,6 +7,7 @@
 //! - [`packet::PacketDriver`]: Homa packets, in UDP or in IP itself, straight from and to a network device, through a ring in
 //!   mapped memory; needs CAP_NET_RAW.
 //! - [`xdp::XdpDriver`]: frames straight from a network device's receive queues (AF_XDP); needs CAP_NET_ADMIN and others.
+//! - [`frames::Frames`]: no driver, but whole Ethernet frames of any kind from and to several devices, for a switch.
 //! - [`pcap::PcapDriver`]: a wrapper that writes every packet to a capture that Wireshark opens.
 //! - [`fault::FaultDriver`]: a wrapper that loses, doubles, reorders, corrupts and delays, by a seed.
 //!
@@ -17,6 +18,7 @@ mod burst;
 mod driver;
 pub mod fault;
 mod filter;
+pub mod frames;
 mod ip;
 mod link;
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Network devices: which one, its addresses, and whether it is still there.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::error::LinkError;
 use super::frame::Mac;
@@ -150,6 +150,31 @@ pub(crate) fn state(socket: BorrowedFd<'_>, index: u32) -> io::Result<State> {
     Ok(State { mtu: usize::try_from(mtu).unwrap_or(0), up: flags & libc::IFF_UP != 0 })
 }
 
+/// A device that was named, whatever addresses it has.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    /// When it was looked up.
+    pub(crate) state: State,
+}
+
+/// The device of this name, asked of the calling thread's network namespace.
+///
+/// # Errors
+/// There is none (ENODEV), or the kernel cannot tell.
+pub(crate) fn by_name(name: &str) -> io::Result<Named> {
+    let c_name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the name ends with a zero byte.
+    let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
+    if index == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    Ok(Named { index, name: name.to_owned(), state: state(socket.as_fd(), index)? })
+}
+
 fn ask(socket: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: the descriptor is open while it is borrowed, and these requests read and write the structure that is given.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), what, std::ptr::from_mut(request)) };
@@ -158,9 +183,6 @@ fn ask(socket: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> 
 
 #[cfg(test)]
 mod tests {
-    use std::net::UdpSocket;
-    use std::os::fd::AsFd;
-
     use super::*;
 
     fn device(name: &str, index: u32, kind: u16, addresses: &[&str]) -> Listed {

@@ -22,7 +22,7 @@
 mod fanout;
 mod offload;
 mod program;
-mod ring;
+pub(crate) mod ring;
 mod tx;
 
 use std::cell::Cell;
@@ -425,7 +425,7 @@ fn open_socket(device: &Device) -> Result<Socket, LinkError> {
 }
 
 /// Frames that the kernel dropped for want of room since it was asked last.
-fn new_drops(socket: &Socket) -> u64 {
+pub(crate) fn new_drops(socket: &Socket) -> u64 {
     let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
     // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes to the structure, which is as long.
@@ -485,7 +485,7 @@ fn attach(socket: &Socket, device: &Device, filter: Option<&ReceiveFilter>) -> i
 ///
 /// Sockets for all types get a frame before the kernel's own stack does, and those for one type after it: as long as the stack
 /// takes, a third of a round trip, a frame would come later, and the stack would copy what describes it.
-fn bind(socket: &Socket, interface: u32, ether_type: libc::c_int) -> io::Result<()> {
+pub(crate) fn bind(socket: &Socket, interface: u32, ether_type: libc::c_int) -> io::Result<()> {
     // SAFETY: all-zero bytes are a value of the structure.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as libc::sa_family_t;

@@ -31,7 +31,7 @@ const HELD: u32 = 1 << 24;
 
 /// How long frames and ring are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     frame_bytes: usize,
     block_bytes: usize,
     blocks: usize,
@@ -39,7 +39,7 @@ pub(super) struct Layout {
 
 impl Layout {
     /// For packets of a device of this MTU, in about so much memory: at least one block.
-    pub(super) fn new(mtu: usize, ring_bytes: usize) -> Layout {
+    pub(crate) fn new(mtu: usize, ring_bytes: usize) -> Layout {
         let frame_bytes = (ROOM_BEFORE_IP + mtu).next_multiple_of(FRAME_GRAIN);
         let block_bytes = frame_bytes.max(BLOCK_BYTES).next_multiple_of(4_096);
         Layout { frame_bytes, block_bytes, blocks: (ring_bytes / block_bytes).max(1) }
@@ -49,11 +49,11 @@ impl Layout {
         self.block_bytes / self.frame_bytes
     }
 
-    pub(super) fn frames(self) -> usize {
+    pub(crate) fn frames(self) -> usize {
         self.frames_per_block() * self.blocks
     }
 
-    pub(super) fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         self.block_bytes * self.blocks
     }
 
@@ -111,22 +111,22 @@ unsafe impl FrameSource for Mapping {
 
 /// A frame that the kernel has given.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
-    pub(super) number: u32,
-    pub(super) status: u32,
+pub(crate) struct Frame {
+    pub(crate) number: u32,
+    pub(crate) status: u32,
     /// Offset of the Ethernet header in the ring.
-    pub(super) start: usize,
+    pub(crate) start: usize,
     /// Bytes that are there.
-    pub(super) length: usize,
+    pub(crate) length: usize,
     /// Bytes that there were.
-    pub(super) wire_length: usize,
+    pub(crate) wire_length: usize,
     /// Whether bytes are missing because the frame has no room, and not because the filter says so.
-    pub(super) full: bool,
+    pub(crate) full: bool,
 }
 
 /// The reader's end.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(crate) struct Ring {
     mapping: Arc<Mapping>,
     /// The frame that the kernel gives next.
     next: usize,
@@ -137,7 +137,7 @@ impl Ring {
     ///
     /// # Errors
     /// `ENOMEM`: there is not so much memory.
-    pub(super) fn new(socket: BorrowedFd<'_>, layout: Layout) -> io::Result<Ring> {
+    pub(crate) fn new(socket: BorrowedFd<'_>, layout: Layout) -> io::Result<Ring> {
         // Bursts count offsets in as many bits.
         if u32::try_from(layout.bytes()).is_err() {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
@@ -187,7 +187,7 @@ impl Ring {
     }
 
     /// Takes the next frame that the kernel has filled. It is ours until it is lent or given back.
-    pub(super) fn take(&mut self) -> Option<Frame> {
+    pub(crate) fn take(&mut self) -> Option<Frame> {
         let number = self.next;
         let status = self.mapping.status(number).load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 || status & HELD != 0 {
@@ -212,7 +212,7 @@ impl Ring {
     }
 
     /// The bytes of a frame that was taken, from its Ethernet header on.
-    pub(super) fn bytes_of(&self, frame: &Frame) -> &[u8] {
+    pub(crate) fn bytes_of(&self, frame: &Frame) -> &[u8] {
         // SAFETY: `take` has kept the range within the frame, which is ours until it goes back, and that takes the frame's end as
         // ours: `give_back` and `lend` come after the last use by whoever has the `Frame`.
         unsafe { std::slice::from_raw_parts(self.at(frame.start), frame.length) }
@@ -234,7 +234,7 @@ impl Ring {
     }
 
     /// Gives a frame that was taken back to the kernel.
-    pub(super) fn give_back(&self, frame: Frame) {
+    pub(crate) fn give_back(&self, frame: Frame) {
         self.mapping.release(&[frame.number]);
     }
 

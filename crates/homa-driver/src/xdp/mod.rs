@@ -10,6 +10,7 @@
 
 mod assembler;
 mod bpf;
+pub(crate) mod frames;
 mod held;
 mod open;
 mod program;
@@ -19,7 +20,7 @@ mod receive;
 mod ring;
 mod send;
 mod socket;
-mod umem;
+pub(crate) mod umem;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -302,7 +303,7 @@ impl Driver for XdpDriver {
 
 /// The queues that the configuration names, ascending, or all.
 fn choose_queues(config: &XdpConfig, device: &Device) -> Result<Vec<u32>, LinkError> {
-    let count = queues::receive_queues(device.reports_fd(), device.interface());
+    let count = queues::receive_queues(device.reports_fd(), &device.interface().name);
     let mut queues = config.queues.clone().filter(|queues| !queues.is_empty());
     let queues = queues.get_or_insert_with(|| (0..count).collect());
     queues.sort_unstable();

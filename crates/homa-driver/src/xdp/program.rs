@@ -101,6 +101,17 @@ fn choose(program: &mut Assembler, sockets: u32) {
     }
 }
 
+/// The program that gives every frame to the socket of its receive queue.
+pub(super) fn everything(map: i32) -> Vec<Instruction> {
+    let mut program = Assembler::default();
+    program.load(Width::Four, R2, R1, CONTEXT_QUEUE);
+    program.load_map(R1, map);
+    program.set(R3, XDP_PASS);
+    program.call(REDIRECT_MAP);
+    program.exit();
+    program.finish()
+}
+
 /// The program with this for the frames that are ours, which sets R0, and [`XDP_PASS`] for the others. R6 is the context, and R3,
 /// where there are several sockets, the lower half of the RPC id as it is in the packet, or 0 where that is too short.
 fn assemble(ours: &Ours, take: impl FnOnce(&mut Assembler)) -> Vec<Instruction> {

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::link::interface::Interface;
 use crate::link::netlink::Netlink;
 
 /// Of linux/ethtool.h: tells how many queues a device has.
@@ -24,8 +23,8 @@ struct Channels {
 }
 
 /// Number of receive queues of a device, asked through any socket of its network namespace. 1 where it does not tell.
-pub(super) fn receive_queues(socket: BorrowedFd<'_>, interface: &Interface) -> u32 {
-    channels(socket, &interface.name).map_or(1, |channels| (channels.receive + channels.combined).max(1))
+pub(super) fn receive_queues(socket: BorrowedFd<'_>, device: &str) -> u32 {
+    channels(socket, device).map_or(1, |channels| (channels.receive + channels.combined).max(1))
 }
 
 fn channels(socket: BorrowedFd<'_>, name: &str) -> io::Result<Channels> {

@@ -20,7 +20,7 @@ pub(super) const HELD_BY_BURSTS: u32 = 2 * BURST_PACKETS as u32;
 
 /// The frames.
 #[derive(Debug)]
-pub(super) struct Umem {
+pub(crate) struct Umem {
     memory: Mapping,
     frame_bytes: usize,
     /// Frames below this index are for receiving, the others for sending.
@@ -70,12 +70,29 @@ impl Umem {
         self
     }
 
+    /// Memory for frames that are never lent: who has each is the caller's business, and all count as for sending.
+    pub(crate) fn plain(frame_bytes: usize, count: u32) -> io::Result<Umem> {
+        assert!(frame_bytes.is_power_of_two());
+        Ok(Umem {
+            memory: Mapping::anonymous(frame_bytes * count as usize)?,
+            frame_bytes,
+            receive_frames: 0,
+            uses: Box::default(),
+            returned: AtomicU32::new(NONE),
+            next: Box::default(),
+            held: AtomicU32::new(0),
+            held_max: 0,
+            for_bursts: 0,
+            frames_of_each: count,
+        })
+    }
+
     /// All of it, for the kernel.
     pub(super) fn area(&self) -> &Mapping {
         &self.memory
     }
 
-    pub(super) fn frame_bytes(&self) -> usize {
+    pub(crate) fn frame_bytes(&self) -> usize {
         self.frame_bytes
     }
 
@@ -99,13 +116,18 @@ impl Umem {
         (frame - self.receive_frames) / self.frames_of_each
     }
 
+    /// Number of frames.
+    pub(crate) fn frames(&self) -> usize {
+        self.memory.len() / self.frame_bytes
+    }
+
     /// Where a frame begins, as the rings have it.
-    pub(super) fn address(&self, frame: u32) -> u64 {
+    pub(crate) fn address(&self, frame: u32) -> u64 {
         u64::from(frame) * self.frame_bytes as u64
     }
 
     /// The frame that an address of a ring lies in.
-    pub(super) fn frame_at(&self, address: u64) -> u32 {
+    pub(crate) fn frame_at(&self, address: u64) -> u32 {
         let frame = address / self.frame_bytes as u64;
         assert!(
             frame < (self.memory.len() / self.frame_bytes) as u64,
@@ -118,7 +140,7 @@ impl Umem {
     ///
     /// # Safety
     /// The receive ring has named them, and for as long as the reference is used neither does a fill ring name their frame.
-    pub(super) unsafe fn received(&self, address: u64, length: u32) -> &[u8] {
+    pub(crate) unsafe fn received(&self, address: u64, length: u32) -> &[u8] {
         let (start, length) = (address as usize, length as usize);
         assert!(start + length <= self.memory.len(), "the kernel names bytes of this memory");
         // SAFETY: within the mapping, as just asserted; the caller promises that nobody writes them.
@@ -130,7 +152,7 @@ impl Umem {
     /// # Safety
     /// For as long as the reference is used neither the kernel has the frame, by a transmit ring, nor anybody else.
     #[allow(clippy::mut_from_ref, reason = "each frame has one owner, which the caller is")]
-    pub(super) unsafe fn for_sending(&self, frame: u32) -> &mut [u8] {
+    pub(crate) unsafe fn for_sending(&self, frame: u32) -> &mut [u8] {
         assert!(self.frames_for_sending().contains(&frame));
         let start = self.address(frame) as usize;
         // SAFETY: within the mapping, as just asserted; the caller promises that it is nobody else's.

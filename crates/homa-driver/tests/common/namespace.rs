@@ -55,6 +55,13 @@ impl Namespace {
         result.recv().expect("what ran in the namespace did not panic")
     }
 
+    /// Joins it to another one by a veth whose ends have these names and are up.
+    pub fn join(&self, name: &str, other: &Namespace, other_name: &str) -> Result<(), String> {
+        self.ip(&format!("link add {name} type veth peer name {other_name} netns {}", other.thread_id))?;
+        self.ip(&format!("link set {name} up"))?;
+        other.ip(&format!("link set {other_name} up"))
+    }
+
     /// `ip` with these words, in the namespace.
     pub fn ip(&self, words: &str) -> Result<(), String> {
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();

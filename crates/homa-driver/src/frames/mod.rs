@@ -1,0 +1,247 @@
+//! Ethernet frames of any kind from and to several network devices that share one memory: what a switch is made of.
+//!
+//! A frame that is received lies in a slot of the memory until it is given back or sent, by whichever device: nothing is copied between
+//! them in user space. [`FramePath`] says how frames come and go. A device that is used here serves the kernel no more (by AF_XDP) or
+//! besides (by packet sockets, where the kernel sees every frame as well): give the devices no addresses.
+//!
+//! Frames come as the sender gave them to its device. The other end of a veth must therefore not leave it to the device to cut
+//! segments or to compute checksums (`ethtool -K DEVICE tso off gso off tx off`): what is longer than the MTU is dropped and counted.
+//! Tags of VLANs that the receiving device has taken off are lost.
+
+mod error;
+mod promiscuous;
+mod ring;
+mod slots;
+
+use std::os::fd::BorrowedFd;
+
+pub use error::FramesError;
+pub use slots::Frame;
+
+use crate::link::interface;
+use crate::xdp::XdpMode;
+use crate::xdp::frames::XdpPort;
+use promiscuous::Promiscuous;
+use ring::RingPort;
+pub(crate) use slots::{HEADER_BYTES, Slots};
+
+/// How frames come from a device and go to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FramePath {
+    /// AF_XDP where the kernel and the devices' MTU allow it, else packet sockets.
+    #[default]
+    Auto,
+    /// AF_XDP. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and frames of one slot: an MTU of 3,506 at most.
+    Xdp(XdpMode),
+    /// Packet sockets (AF_PACKET) with a ring for receiving. Needs CAP_NET_RAW. One copy more on the way in.
+    Ring,
+}
+
+/// How to set up [`Frames`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FramesConfig {
+    /// The devices, by name. They are known by their place in this list afterwards.
+    pub devices: Vec<String>,
+    /// How frames come and go.
+    pub path: FramePath,
+    /// Frames that the kernel may have received for each queue of a device and that were not taken yet; rounded up to a power of two.
+    pub receive_frames: u32,
+    /// Frames beside these that may be held at a time.
+    pub held_frames: u32,
+}
+
+impl FramesConfig {
+    /// For these devices: 1,024 frames to receive into, 12 ms of full frames at 1 Gbit/s, and 8,192 to hold.
+    #[must_use]
+    pub fn new(devices: Vec<String>) -> FramesConfig {
+        FramesConfig { devices, path: FramePath::Auto, receive_frames: 1_024, held_frames: 8_192 }
+    }
+}
+
+/// What befell the frames of a device, since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameStats {
+    /// Frames received.
+    pub received: u64,
+    /// Frames that the kernel had no room for, since they were not taken in time.
+    pub receive_drops: u64,
+    /// Frames dropped that are longer than the device's MTU allows: the sender left it to its device to cut them.
+    pub too_long: u64,
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames that the kernel refused to send, as when the device is down.
+    pub refused: u64,
+    /// System calls for sending.
+    pub send_calls: u64,
+}
+
+/// A device.
+#[derive(Debug)]
+enum Port {
+    Xdp(XdpPort),
+    Ring(RingPort),
+}
+
+/// Several devices and the memory for their frames. See the [module](self).
+#[derive(Debug)]
+pub struct Frames {
+    // Before the memory, which the kernel uses as long as they are open.
+    ports: Vec<Port>,
+    slots: Slots,
+    _promiscuous: Vec<Promiscuous>,
+}
+
+impl Frames {
+    /// Opens the devices.
+    ///
+    /// # Errors
+    /// A device is not there or cannot be had; whatever was opened is closed again.
+    pub fn open(config: &FramesConfig) -> Result<Frames, FramesError> {
+        let mut longest = 0;
+        let mut devices = Vec::new();
+        let mut promiscuous = Vec::new();
+        for (at, name) in config.devices.iter().enumerate() {
+            if config.devices[..at].contains(name) {
+                return Err(FramesError::Twice { name: name.clone() });
+            }
+            let device = interface::by_name(name)
+                .map_err(|source| FramesError::NoDevice { name: name.clone(), source })?;
+            promiscuous.push(Promiscuous::ask(&device)?);
+            longest = longest.max(device.state.mtu);
+            devices.push(device);
+        }
+        let opened = |path| match path {
+            FramePath::Ring => open_rings(config, &devices, longest),
+            FramePath::Xdp(mode) => open_xdp(config, &devices, longest, mode),
+            FramePath::Auto => unreachable!("it was resolved"),
+        };
+        let (ports, slots) = match config.path {
+            FramePath::Auto => match opened(FramePath::Xdp(XdpMode::Auto)) {
+                Err(error) if error.is_without_xdp() => {
+                    tracing::warn!("frames go by packet sockets: {error}");
+                    opened(FramePath::Ring)
+                }
+                result => result,
+            },
+            path => opened(path),
+        }?;
+        Ok(Frames { ports, slots, _promiscuous: promiscuous })
+    }
+
+    /// Number of devices.
+    #[must_use]
+    pub fn devices(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// How a device's frames come and go: `xdp-native`, `xdp-generic` or `ring`.
+    #[must_use]
+    pub fn path(&self, device: usize) -> &'static str {
+        match &self.ports[device] {
+            Port::Xdp(port) if port.is_native() => "xdp-native",
+            Port::Xdp(_) => "xdp-generic",
+            Port::Ring(_) => "ring",
+        }
+    }
+
+    /// Appends up to `most` frames that have come by a device; how many.
+    pub fn receive(&mut self, device: usize, most: usize, into: &mut Vec<Frame>) -> usize {
+        match &mut self.ports[device] {
+            Port::Xdp(port) => port.receive(&mut self.slots, most, into),
+            Port::Ring(port) => port.receive(&mut self.slots, most, into),
+        }
+    }
+
+    /// Hands a frame to a device, to be sent with the next [`flush`](Frames::flush).
+    ///
+    /// # Errors
+    /// There is no room now; the frame comes back.
+    pub fn send(&mut self, device: usize, frame: Frame) -> Result<(), Frame> {
+        match &mut self.ports[device] {
+            Port::Xdp(port) => port.send(&mut self.slots, frame),
+            Port::Ring(port) => port.send(frame),
+        }
+    }
+
+    /// Has the kernel send what was handed to a device since the last call.
+    pub fn flush(&mut self, device: usize) {
+        match &mut self.ports[device] {
+            Port::Xdp(port) => port.flush(&mut self.slots),
+            Port::Ring(port) => port.flush(&mut self.slots),
+        }
+    }
+
+    /// The bytes of a frame, from its Ethernet header on, without the check sequence at its end.
+    #[must_use]
+    pub fn bytes(&self, frame: &Frame) -> &[u8] {
+        self.slots.bytes(frame)
+    }
+
+    /// The same, to be changed.
+    pub fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
+        self.slots.bytes_mut(frame)
+    }
+
+    /// A second frame with the same bytes; `None` when no slot is free.
+    pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
+        self.slots.copy(frame)
+    }
+
+    /// Gives a frame up.
+    pub fn drop_frame(&mut self, frame: Frame) {
+        self.slots.give_back(frame);
+    }
+
+    /// Slots that nobody holds now, those of the kernel not counted.
+    #[must_use]
+    pub fn free_slots(&self) -> usize {
+        self.slots.free()
+    }
+
+    /// What befell a device's frames.
+    #[must_use]
+    pub fn stats(&self, device: usize) -> FrameStats {
+        match &self.ports[device] {
+            Port::Xdp(port) => port.stats(),
+            Port::Ring(port) => port.stats(),
+        }
+    }
+
+    /// Descriptors that show when frames have come by a device.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ports.iter().flat_map(|port| match port {
+            Port::Xdp(port) => port.fds(),
+            Port::Ring(port) => vec![port.fd()],
+        })
+    }
+}
+
+fn open_rings(
+    config: &FramesConfig,
+    devices: &[interface::Named],
+    longest: usize,
+) -> Result<(Vec<Port>, Slots), FramesError> {
+    // A frame is copied out of its ring at once, so that only those held need slots, and those on their way.
+    let count = config.held_frames + devices.len() as u32 * ring::SEND_FRAMES as u32;
+    let slots = Slots::new(slots::slot_bytes(longest, 0), count)?;
+    let ports = devices.iter().map(|device| RingPort::open(device, config.receive_frames).map(Port::Ring));
+    Ok((ports.collect::<Result<_, _>>()?, slots))
+}
+
+fn open_xdp(
+    config: &FramesConfig,
+    devices: &[interface::Named],
+    longest: usize,
+    mode: XdpMode,
+) -> Result<(Vec<Port>, Slots), FramesError> {
+    let receive = config.receive_frames.clamp(64, 1 << 16).next_power_of_two();
+    let queues: u32 = devices.iter().map(XdpPort::queues_of).sum();
+    let count = config.held_frames + queues * (receive + crate::xdp::frames::SEND_FRAMES);
+    let mut slots = Slots::new(slots::slot_bytes(longest, crate::xdp::frames::HEADROOM_BYTES), count)?;
+    let mut ports: Vec<XdpPort> = Vec::new();
+    for device in devices {
+        let port = XdpPort::open(device, &mut slots, ports.first(), receive, mode)?;
+        ports.push(port);
+    }
+    Ok((ports.into_iter().map(Port::Xdp).collect(), slots))
+}

@@ -1,0 +1,248 @@
+//! A device's frames by AF_XDP, all of them, in slots that several devices share.
+
+use std::io;
+use std::net::UdpSocket;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
+
+use super::XdpMode;
+use super::bpf::{self, Place};
+use super::held::Held;
+use super::program;
+use super::queue::{Completions, Kicked, Queue};
+use super::queues;
+use super::socket::{Failed, RingSizes, Role, Step, Wishes, XdpSocket};
+use crate::frames::{Frame, FrameStats, FramesError, Slots};
+use crate::link::interface::Named;
+
+/// Entries of the transmit ring of each queue.
+pub(crate) const SEND_FRAMES: u32 = 512;
+
+/// Bytes in front of a received frame that the kernel keeps for programs (`XDP_PACKET_HEADROOM`).
+pub(crate) const HEADROOM_BYTES: usize = 256;
+
+/// Places of a fill ring that are filled together.
+const REFILL: u32 = 32;
+
+/// How often, and how many milliseconds apart, a device is asked for again whose last program is about to go.
+const ATTACH_TRIES: u32 = 25;
+const ATTACH_PAUSE_MS: u64 = 4;
+
+/// A device.
+#[derive(Debug)]
+pub(crate) struct XdpPort {
+    /// The program stays attached while this is open.
+    _attachment: OwnedFd,
+    queues: Vec<Queue>,
+    place: Place,
+    longest: usize,
+    stats: FrameStats,
+}
+
+impl XdpPort {
+    /// Number of receive queues of a device.
+    pub(crate) fn queues_of(device: &Named) -> u32 {
+        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
+            .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)));
+        socket.map_or(1, |socket| queues::receive_queues(socket.as_fd(), &device.name))
+    }
+
+    /// Opens a device. `first`: one that has the same slots already.
+    pub(crate) fn open(
+        device: &Named,
+        slots: &mut Slots,
+        first: Option<&XdpPort>,
+        receive_frames: u32,
+        mode: XdpMode,
+    ) -> Result<XdpPort, FramesError> {
+        let fail = |step| move |source| refused(device, step, source);
+        let count = XdpPort::queues_of(device);
+        let map = bpf::socket_map(count).map_err(fail("making a map of sockets"))?;
+        let program =
+            bpf::load(&program::everything(map.as_raw_fd())).map_err(fail("loading the XDP program"))?;
+        let (attachment, place) = attach(&program, device, mode)?;
+        let mut queues: Vec<Queue> = Vec::new();
+        for queue in 0..count {
+            let sizes = RingSizes { receive: receive_frames, send: SEND_FRAMES, completion: SEND_FRAMES };
+            // In a device's driver the kernel may have the device read and write the slots itself.
+            let copy_flag = if place == Place::Generic { libc::XDP_COPY } else { 0 };
+            let wishes = Wishes { copy_flag, several_frames: false };
+            let first = queues.first().or(first.and_then(|port| port.queues.first()));
+            let role = first.map_or(Role::First, |first| Role::OfQueue(&first.socket));
+            let (socket, rings) = XdpSocket::open((device.index, queue), slots.umem(), role, wishes, sizes)
+                .map_err(|failed| no_socket(device, failed))?;
+            let rings = rings.expect("the first socket of a queue has its rings");
+            bpf::map_socket(map.as_fd(), queue, socket.fd())
+                .map_err(fail("entering a socket into the map"))?;
+            let completions = Held::Alone(Completions::new(rings.completion, 1, SEND_FRAMES));
+            queues.push(Queue::new(socket, Held::Alone(rings.fill), completions, receive_frames));
+        }
+        let longest = device.state.mtu + crate::frames::HEADER_BYTES;
+        let mut port =
+            XdpPort { _attachment: attachment, queues, place, longest, stats: FrameStats::default() };
+        port.refill(slots, 1);
+        Ok(port)
+    }
+
+    pub(crate) fn is_native(&self) -> bool {
+        self.place == Place::Native
+    }
+
+    /// Appends up to `most` frames that have come.
+    pub(crate) fn receive(&mut self, slots: &mut Slots, most: usize, into: &mut Vec<Frame>) -> usize {
+        let mut count = 0;
+        for queue in &mut self.queues {
+            let missing = queue.missing;
+            while count < most {
+                let Some(part) = queue.socket.receive.pop() else { break };
+                queue.missing += 1;
+                let frame = slots.received(part.addr, part.len);
+                if frame.length() > self.longest || part.options & libc::XDP_PKT_CONTD != 0 {
+                    self.stats.too_long += 1;
+                    slots.give_back(frame);
+                    continue;
+                }
+                into.push(frame);
+                count += 1;
+            }
+            if queue.missing != missing {
+                queue.socket.receive.release();
+            }
+        }
+        self.stats.received += count as u64;
+        self.refill(slots, REFILL);
+        count
+    }
+
+    /// Gives each fill ring slots in the places that lack one, where they are at least so many.
+    fn refill(&mut self, slots: &mut Slots, least: u32) {
+        for queue in &mut self.queues {
+            if queue.missing < least {
+                continue;
+            }
+            let wanted = queue.missing.min(slots.free() as u32);
+            let (count, wake) = queue.fill.with(|fill| {
+                let count = fill.room(wanted).min(wanted);
+                for _ in 0..count {
+                    let slot = slots.take().expect("as many were free");
+                    fill.push(slots.umem().address(slot));
+                }
+                fill.publish();
+                (count, count > 0 && fill.needs_wakeup())
+            });
+            queue.missing -= count;
+            if wake {
+                // A device that is down looks when it is up again.
+                let _ = queue.socket.kick_receive();
+            }
+        }
+    }
+
+    /// Puts a frame into the transmit ring.
+    pub(crate) fn send(&mut self, slots: &mut Slots, frame: Frame) -> Result<(), Frame> {
+        // One queue, so that frames keep their order.
+        let queue = &mut self.queues[0];
+        if queue.socket.send.room(1) == 0 {
+            reap(queue, slots);
+            if queue.socket.send.room(1) == 0 {
+                return Err(frame);
+            }
+        }
+        let (addr, len) = slots.give(frame);
+        queue.socket.send.push(libc::xdp_desc { addr, len, options: 0 });
+        queue.unseen = true;
+        self.stats.sent += 1;
+        Ok(())
+    }
+
+    /// Has the kernel send, and takes back what was sent.
+    pub(crate) fn flush(&mut self, slots: &mut Slots) {
+        let queue = &mut self.queues[0];
+        if !queue.unseen {
+            return;
+        }
+        queue.socket.send.publish();
+        match queue.kick(&mut self.stats.send_calls) {
+            Ok(Kicked::Done | Kicked::Later) => (),
+            // The ring holds what was sent until the device is up again, or for good: what no longer fits is refused.
+            Ok(Kicked::Down) | Err(_) => self.stats.refused += 1,
+        }
+        reap(queue, slots);
+    }
+
+    pub(crate) fn stats(&self) -> FrameStats {
+        let receive_drops = self.queues.iter().map(|queue| queue.socket.drops()).sum();
+        FrameStats { receive_drops, ..self.stats }
+    }
+
+    pub(crate) fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.queues.iter().map(|queue| queue.socket.fd()).collect()
+    }
+}
+
+/// Takes back the slots of what was sent.
+fn reap(queue: &mut Queue, slots: &mut Slots) {
+    let (umem, free) = slots.parts();
+    queue.completions.with(|completions| completions.take(umem, 0, free));
+}
+
+/// Attaches the program where the mode says, or where the device takes it.
+fn attach(program: &OwnedFd, device: &Named, mode: XdpMode) -> Result<(OwnedFd, Place), FramesError> {
+    let places = match mode {
+        XdpMode::Auto => &[Place::Native, Place::Generic][..],
+        XdpMode::Native => &[Place::Native],
+        XdpMode::Generic => &[Place::Generic],
+    };
+    let mut refusal = None;
+    for &place in places {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match bpf::attach(program.as_fd(), device.index, place) {
+                Ok(attachment) => return Ok((attachment, place)),
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
+                    if tries == ATTACH_TRIES {
+                        return Err(FramesError::Taken { name: device.name.clone(), source: error });
+                    }
+                    thread::sleep(Duration::from_millis(ATTACH_PAUSE_MS));
+                }
+                Err(error) => {
+                    refusal = Some(error);
+                    break;
+                }
+            }
+        }
+    }
+    Err(refused(device, "attaching the XDP program", refusal.expect("at least one place was tried")))
+}
+
+fn no_socket(device: &Named, failed: Failed) -> FramesError {
+    let (name, mtu) = (device.name.clone(), device.state.mtu);
+    match (failed.step, failed.error.raw_os_error()) {
+        (Step::Bind, Some(libc::EBUSY)) => FramesError::Taken { name, source: failed.error },
+        (Step::Open, _) | (Step::Bind, Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+            FramesError::NoXdp { name, mtu, source: failed.error }
+        }
+        (step, _) => {
+            let step = match step {
+                Step::Register => "registering frames",
+                Step::Rings => "mapping the rings",
+                _ => "binding to a queue",
+            };
+            refused(device, step, failed.error)
+        }
+    }
+}
+
+fn refused(device: &Named, step: &'static str, source: io::Error) -> FramesError {
+    let (name, mtu) = (device.name.clone(), device.state.mtu);
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            FramesError::NoPrivilege { name, what: "the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF" }
+        }
+        Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP) => FramesError::NoXdp { name, mtu, source },
+        _ => FramesError::System { name, step, source },
+    }
+}
