@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::decode::PacketKind;
 use crate::rack::args::RackArgs;
 use crate::sim::args::SimArgs;
+use crate::switch::args::SwitchArgs;
 
 /// The protocols that the bench compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize)]
@@ -153,6 +154,8 @@ pub enum Command {
     Sim(SimArgs),
     /// Build a rack of hosts on this machine, and run experiments on it
     Rack(RackArgs),
+    /// Forward frames between network devices as a top-of-rack switch does: link rates, priorities, bounded buffers
+    Switch(Box<SwitchArgs>),
 }
 
 /// Which processors the bench uses.

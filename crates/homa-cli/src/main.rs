@@ -1,5 +1,5 @@
-//! The `homa` command: an echo server, single calls, the bench that compares Homa with TCP, captures in words, the simulator, and a rack
-//! of hosts on one machine.
+//! The `homa` command: an echo server, single calls, the bench that compares Homa with TCP, captures in words, the simulator, a
+//! software switch, and a rack of hosts on one machine.
 #![forbid(unsafe_code)]
 
 mod addr;
@@ -16,7 +16,9 @@ mod peers;
 mod rack;
 mod serve;
 mod sim;
+mod switch;
 mod tcp;
+mod units;
 mod warnings;
 
 use std::process::ExitCode;
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Command::Decode(args) => decode::run(args).map(|()| true),
         Command::Sim(args) => sim::run(args).map(|()| true),
         Command::Rack(args) => rack::run(args),
+        Command::Switch(args) => switch::run(args).map(|()| true),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -63,7 +66,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            fail("say what to do: serve, call, bench, decode, sim or rack; `homa --help` explains")
+            fail("say what to do: serve, call, bench, decode, sim, switch or rack; `homa --help` explains")
         }
         _ => fail(&format!("{}; see --help", args::one_line(error))),
     }

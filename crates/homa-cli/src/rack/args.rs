@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::spec::{self, MAX_HOSTS, SwitchKind};
-use crate::sim::units;
+use crate::units;
 
 /// `homa rack`.
 #[derive(Args, Clone, Debug)]

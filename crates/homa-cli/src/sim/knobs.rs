@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::draft::{self, Draft, Kind, Plan};
 use super::homa::{self, Base, Cutoffs};
-use super::units::{bytes, bytes_u32, duration_ns, number, rate_bps, word};
+use crate::units::{bytes, bytes_u32, duration_ns, number, rate_bps, word};
 
 /// A setting.
 pub struct Knob {

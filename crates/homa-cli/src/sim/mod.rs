@@ -13,7 +13,6 @@ mod run;
 mod sweep;
 mod table;
 mod trace;
-pub mod units;
 mod work;
 
 use std::fmt::Write;

@@ -1,0 +1,233 @@
+//! The command line of `homa switch`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use homa_driver::frames::FramePath;
+use homa_driver::xdp::XdpMode;
+use homa_switch::{Buffer, ETHERNET_OVERHEAD_BYTES, Forwarding, SwitchConfig};
+
+use crate::units::{bytes, duration_ns, rate_bps};
+
+/// `homa switch`.
+#[derive(Args, Clone, Debug)]
+pub struct SwitchArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: SwitchCommand,
+}
+
+/// What there is to do with a switch.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SwitchCommand {
+    /// Forward frames between network devices until SIGINT (ctrl-C) or SIGTERM
+    Run(RunArgs),
+    /// Print the counters of a running switch
+    Stats(StatsArgs),
+    /// Show a running switch, again and again
+    Top(TopArgs),
+}
+
+/// How frames come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PathChoice {
+    /// AF_XDP where it can be had, else packet sockets
+    Auto,
+    /// AF_XDP: native where the device takes it, else generic
+    Xdp,
+    /// AF_XDP in the device's driver
+    XdpNative,
+    /// AF_XDP in the kernel's receive path: any device; the fastest on a veth
+    XdpGeneric,
+    /// Packet sockets with a mapped ring: any device and MTU
+    Ring,
+}
+
+impl From<PathChoice> for FramePath {
+    fn from(choice: PathChoice) -> FramePath {
+        match choice {
+            PathChoice::Auto => FramePath::Auto,
+            PathChoice::Xdp => FramePath::Xdp(XdpMode::Auto),
+            PathChoice::XdpNative => FramePath::Xdp(XdpMode::Native),
+            PathChoice::XdpGeneric => FramePath::Xdp(XdpMode::Generic),
+            PathChoice::Ring => FramePath::Ring,
+        }
+    }
+}
+
+/// An amount of waiting bytes, or the time that a port's link takes for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// Bytes.
+    Bytes(u64),
+    /// Nanoseconds of one port's rate.
+    TimeNs(u64),
+}
+
+impl Amount {
+    /// In bytes, at this rate; `None` where there is no rate to reckon with.
+    pub fn bytes(self, rate: Option<u64>) -> Option<u64> {
+        match (self, rate) {
+            (Amount::Bytes(bytes), _) => Some(bytes),
+            (Amount::TimeNs(ns), Some(bps)) => {
+                Some((u128::from(ns) * u128::from(bps) / 8_000_000_000).min(u64::MAX.into()) as u64)
+            }
+            (Amount::TimeNs(_), None) => None,
+        }
+    }
+}
+
+fn amount(text: &str) -> Result<Amount, String> {
+    if let Ok(ns) = duration_ns(text)
+        && text != "0"
+    {
+        return Ok(Amount::TimeNs(ns));
+    }
+    bytes(text).map(Amount::Bytes).map_err(|_| {
+        format!(
+            "`{text}` is no amount: use bytes, as in 125kB, or the time that a port's link takes, as in 1ms"
+        )
+    })
+}
+
+/// A rate, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate(pub Option<u64>);
+
+fn rate(text: &str) -> Result<Rate, String> {
+    if text == "none" { Ok(Rate(None)) } else { rate_bps(text).map(|bps| Rate(Some(bps))) }
+}
+
+/// `homa switch run`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa switch run --ports sw0,sw1,sw2,sw3 --rate 1gbit --buffer 1ms
+  homa switch run --ports sw0,sw1 --rate 100mbit --shared-buffer 200kB --alpha 2 --ecn 30kB
+  homa switch run --ports sw0,sw1 --rate none --path ring         a bridge without limits, over packet sockets
+  homa switch run --ports sw0,sw1 --control /run/switch.sock &  homa switch top --control /run/switch.sock
+
+The queue of a frame is the upper half of its DSCP (IPv4 and IPv6). Needs root, or a user namespace with the devices. Have senders
+on the other ends of virtual devices do their own cutting and sums: ethtool -K DEVICE tso off gso off tx off.")]
+pub struct RunArgs {
+    /// The network devices, from two on
+    #[arg(long, value_name = "A,B,...", value_delimiter = ',', required = true)]
+    pub ports: Vec<String>,
+    /// Rate of each port's link, or `none`
+    #[arg(long, value_name = "RATE", default_value = "1gbit", value_parser = rate)]
+    pub rate: Rate,
+    /// What may wait at each port, in bytes or as the time that its link takes
+    #[arg(long, value_name = "AMOUNT", default_value = "1ms", value_parser = amount)]
+    pub buffer: Amount,
+    /// What may wait at all ports together, shared between them as they need it, instead of --buffer
+    #[arg(long, value_name = "AMOUNT", value_parser = amount, conflicts_with = "buffer")]
+    pub shared_buffer: Option<Amount>,
+    /// With --shared-buffer: how much a port may have, as a multiple of what is free
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "shared_buffer")]
+    pub alpha: f64,
+    /// Queues of each port; 1: priorities mean nothing
+    #[arg(long, value_name = "N", default_value_t = homa_switch::PRIORITIES)]
+    pub priorities: usize,
+    /// Mark what finds as much waiting at its port (ECN)
+    #[arg(long, value_name = "AMOUNT", value_parser = amount)]
+    pub ecn: Option<Amount>,
+    /// Have every frame take so much longer
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration_ns)]
+    pub delay: u64,
+    /// Lose this share of all frames
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub loss: f64,
+    /// For which frames are lost
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Let a frame leave when its first bit would, and not its last
+    #[arg(long)]
+    pub cut_through: bool,
+    /// What each frame takes on a link besides its own bytes
+    #[arg(long, value_name = "BYTES", default_value_t = ETHERNET_OVERHEAD_BYTES)]
+    pub overhead: u32,
+    /// How frames come and go
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub path: PathChoice,
+    /// How long to poll without finding anything before sleeping
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration_ns)]
+    pub poll: u64,
+    /// Make each frame take so much longer to handle: to see what overload does
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration_ns)]
+    pub planted_work: u64,
+    /// Answer `homa switch stats` and `homa switch top` at this socket
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+    /// At the end, print the counters as JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl RunArgs {
+    /// The switch that is asked for.
+    ///
+    /// # Errors
+    /// A buffer is said as a time, and there is no rate.
+    pub fn config(&self) -> anyhow::Result<SwitchConfig> {
+        let rate = self.rate.0;
+        let bytes = |amount: Amount, option: &str| {
+            amount.bytes(rate).ok_or_else(|| {
+                anyhow::anyhow!(
+                    "{option} is a time, and without a rate there is none: say it in bytes, as in 125kB"
+                )
+            })
+        };
+        let buffer = match self.shared_buffer {
+            Some(amount) => Buffer::Shared { bytes: bytes(amount, "--shared-buffer")?, alpha: self.alpha },
+            // What is not said need not be said in bytes.
+            None if rate.is_none() && matches!(self.buffer, Amount::TimeNs(_)) => {
+                Buffer::PerPort { bytes: 1_000_000 }
+            }
+            None => Buffer::PerPort { bytes: bytes(self.buffer, "--buffer")? },
+        };
+        Ok(SwitchConfig {
+            rate_bps: rate,
+            overhead_bytes: self.overhead,
+            buffer,
+            priorities: self.priorities,
+            mark_bytes: self.ecn.map(|amount| bytes(amount, "--ecn")).transpose()?,
+            delay_ns: self.delay,
+            loss: self.loss,
+            seed: self.seed,
+            forwarding: if self.cut_through { Forwarding::CutThrough } else { Forwarding::StoreAndForward },
+        })
+    }
+}
+
+/// `homa switch stats`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa switch stats --control /run/switch.sock --prometheus")]
+pub struct StatsArgs {
+    /// The socket that the switch was given with --control
+    #[arg(long, value_name = "PATH")]
+    pub control: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+    /// As Prometheus scrapes it
+    #[arg(long, conflicts_with = "json")]
+    pub prometheus: bool,
+}
+
+/// `homa switch top`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa switch top --control /run/switch.sock --interval 500ms")]
+pub struct TopArgs {
+    /// The socket that the switch was given with --control
+    #[arg(long, value_name = "PATH")]
+    pub control: PathBuf,
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration_ns)]
+    pub interval: u64,
+    /// Looks before it ends [default: until ctrl-C, or the end of the switch]
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Each look as a line of JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,62 @@
+//! `homa switch run`.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use homa_driver::frames::FramesConfig;
+use homa_switch::{Bridge, BridgeConfig};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::args::RunArgs;
+use super::control::Control;
+use super::table;
+use crate::output;
+
+/// Bytes of a waiting frame, on average, that there is room for.
+const AVERAGE_FRAME_BYTES: u64 = 512;
+
+/// Fewest and most frames that there is memory for: 8 MB and 512 MB with slots for the usual MTU.
+const HELD_FRAMES: (u64, u64) = (4_096, 262_144);
+
+/// Forwards until told to stop.
+pub fn run(args: &RunArgs) -> Result<()> {
+    if args.ports.len() < 2 {
+        bail!("a switch has two ports or more: name them, as in --ports sw0,sw1");
+    }
+    let switch = args.config()?;
+    switch.check()?;
+    let (fewest, most) = HELD_FRAMES;
+    let held = (switch.buffer.bytes(args.ports.len()) / AVERAGE_FRAME_BYTES).clamp(fewest, most) as u32;
+    let frames =
+        FramesConfig { path: args.path.into(), held_frames: held, ..FramesConfig::new(args.ports.clone()) };
+    let config = BridgeConfig {
+        frames,
+        switch,
+        poll: Duration::from_nanos(args.poll),
+        planted_work: Duration::from_nanos(args.planted_work),
+    };
+    let control = args.control.as_deref().map(Control::listen).transpose()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot listen to signals")?;
+    }
+    let mut bridge = Bridge::open(&config)?;
+    output::print(b"ready\n")?;
+    std::io::stdout().flush()?;
+    bridge.run(|bridge| {
+        if let Some(control) = &control {
+            control.answer(|| bridge.snapshot());
+        }
+        stop.load(Ordering::Relaxed)
+    });
+    let snapshot = bridge.snapshot();
+    let text = if args.json {
+        serde_json::to_string(&snapshot).context("cannot write the counters as JSON")? + "\n"
+    } else {
+        table::whole(&snapshot)
+    };
+    output::print(text.as_bytes())
+}

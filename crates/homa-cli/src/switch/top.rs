@@ -1,0 +1,87 @@
+//! `homa switch top`: what happens now.
+
+use std::io::{IsTerminal, stdout};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use homa_switch::{PortSnapshot, QueueSnapshot, Snapshot};
+
+use super::args::TopArgs;
+use super::{control, table};
+use crate::output;
+
+/// Moves to the first place of a terminal and clears what is below.
+const HOME: &str = "\x1b[H\x1b[J";
+
+/// Shows what has changed from look to look.
+pub fn run(args: &TopArgs) -> Result<()> {
+    let mut before = control::ask(&args.control)?;
+    let mut looks = 0;
+    while args.count.is_none_or(|count| looks < count) {
+        thread::sleep(Duration::from_nanos(args.interval));
+        let now = match control::ask(&args.control) {
+            // It is what was looked at until now that has ended.
+            Err(_) if looks > 0 && args.count.is_none() => return Ok(()),
+            asked => asked?,
+        };
+        let change = change(&before, &now);
+        let text = if args.json {
+            serde_json::to_string(&change).context("cannot write the counters as JSON")? + "\n"
+        } else {
+            let home = if stdout().is_terminal() { HOME } else { "" };
+            format!("{home}{}", screen(&change))
+        };
+        output::print(text.as_bytes())?;
+        before = now;
+        looks += 1;
+    }
+    Ok(())
+}
+
+fn screen(change: &Snapshot) -> String {
+    let mut text = table::head();
+    for port in &change.ports {
+        table::line(&mut text, &port.name, &table::port_cells(port, port.utilisation), &port.depth);
+    }
+    text + &table::others(change) + "\n"
+}
+
+/// What came between two looks. Depths are those since the switch was made, since their distribution has no difference.
+fn change(before: &Snapshot, now: &Snapshot) -> Snapshot {
+    let time_ns = now.time_ns.saturating_sub(before.time_ns);
+    let ports = now.ports.iter().zip(&before.ports).map(|(now, before)| {
+        let busy_ns = now.busy_ns.saturating_sub(before.busy_ns);
+        let queues = now.queues.iter().zip(&before.queues).map(|(now, before)| QueueSnapshot {
+            frames: now.frames - before.frames,
+            bytes: now.bytes - before.bytes,
+            dropped_frames: now.dropped_frames - before.dropped_frames,
+            dropped_bytes: now.dropped_bytes - before.dropped_bytes,
+            marked_frames: now.marked_frames - before.marked_frames,
+            depth: now.depth,
+        });
+        PortSnapshot {
+            received_frames: now.received_frames - before.received_frames,
+            received_bytes: now.received_bytes - before.received_bytes,
+            receive_drops: now.receive_drops - before.receive_drops,
+            too_long: now.too_long - before.too_long,
+            refused: now.refused - before.refused,
+            lost: now.lost - before.lost,
+            utilisation: busy_ns as f64 / time_ns.max(1) as f64,
+            busy_ns,
+            queues: queues.collect(),
+            ..now.clone()
+        }
+    });
+    Snapshot {
+        time_ns,
+        flooded: now.flooded - before.flooded,
+        filtered: now.filtered - before.filtered,
+        malformed: now.malformed - before.malformed,
+        no_memory: now.no_memory - before.no_memory,
+        rounds: now.rounds - before.rounds,
+        busy_rounds: now.busy_rounds - before.busy_rounds,
+        ports: ports.collect(),
+        ..now.clone()
+    }
+}

@@ -1,0 +1,227 @@
+//! A switch between network devices.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use homa_driver::frames::{Frame, Frames, FramesConfig, FramesError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::config::{ConfigError, SwitchConfig};
+use crate::ethernet::{mark_congestion, parse};
+use crate::stats::Snapshot;
+use crate::switch::{Route, Switch};
+
+/// Frames taken from a port at a time: enough to share the cost of a round, few enough that no other port waits long.
+const BURST: usize = 32;
+
+/// Longest sleep, so that who stops the switch is heard.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+
+/// How to set up a [`Bridge`].
+#[derive(Clone, Debug)]
+pub struct BridgeConfig {
+    /// The devices, and how frames come from them and go to them.
+    pub frames: FramesConfig,
+    /// The switch between them.
+    pub switch: SwitchConfig,
+    /// How long it polls without finding anything before it sleeps: a sleep makes the next frame some 50 us late.
+    pub poll: Duration,
+    /// How much longer each frame takes than it must: to see what an overloaded switch does.
+    pub planted_work: Duration,
+}
+
+/// Why there is no bridge.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BridgeError {
+    /// There is no such switch.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A device cannot be had.
+    #[error(transparent)]
+    Frames(#[from] FramesError),
+}
+
+/// The switch and its devices.
+#[derive(Debug)]
+pub struct Bridge {
+    frames: Frames,
+    switch: Switch<Frame>,
+    names: Vec<String>,
+    start: Instant,
+    poll: Duration,
+    planted_work: Duration,
+    /// Frames of a burst.
+    burst: Vec<Frame>,
+    malformed: u64,
+    no_memory: u64,
+    refused: Vec<u64>,
+    rounds: u64,
+    busy_rounds: u64,
+}
+
+impl Bridge {
+    /// Opens the devices.
+    ///
+    /// # Errors
+    /// There is no such switch, or a device cannot be had.
+    pub fn open(config: &BridgeConfig) -> Result<Bridge, BridgeError> {
+        config.switch.check()?;
+        let frames = Frames::open(&config.frames)?;
+        let devices = frames.devices();
+        Ok(Bridge {
+            frames,
+            switch: Switch::new(config.switch, devices, 0)?,
+            names: config.frames.devices.clone(),
+            start: Instant::now(),
+            poll: config.poll,
+            planted_work: config.planted_work,
+            burst: Vec::with_capacity(BURST),
+            malformed: 0,
+            no_memory: 0,
+            refused: vec![0; devices],
+            rounds: 0,
+            busy_rounds: 0,
+        })
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// One look at every port: what has come is queued, what is due is sent. Whether there was anything.
+    pub fn round(&mut self) -> bool {
+        let now_ns = self.now_ns();
+        let mut busy = false;
+        for port in 0..self.names.len() {
+            busy |= self.take(now_ns, port);
+        }
+        for port in 0..self.names.len() {
+            busy |= self.give(now_ns, port);
+        }
+        self.rounds += 1;
+        self.busy_rounds += u64::from(busy);
+        busy
+    }
+
+    /// Forwards until `stop` says so, which is asked some fifty times a second at least.
+    pub fn run(&mut self, mut stop: impl FnMut(&mut Bridge) -> bool) {
+        let mut quiet_since = Instant::now();
+        let mut asked = quiet_since;
+        loop {
+            if self.round() {
+                quiet_since = Instant::now();
+                // Whoever is asked may have work to do, such as to say how it is going.
+                if quiet_since.duration_since(asked) < LONGEST_SLEEP {
+                    continue;
+                }
+            }
+            let now = Instant::now();
+            if now.duration_since(asked) >= LONGEST_SLEEP {
+                asked = now;
+                if stop(self) {
+                    return;
+                }
+            }
+            if now.duration_since(quiet_since) >= self.poll && self.switch.poll_timeout().is_none() {
+                self.sleep();
+                quiet_since = Instant::now();
+            }
+        }
+    }
+
+    /// Sleeps until a frame comes.
+    fn sleep(&self) {
+        let fds: Vec<BorrowedFd<'_>> = self.frames.fds().collect();
+        let mut fds: Vec<PollFd<'_>> =
+            fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: LONGEST_SLEEP.as_nanos() as _ };
+        // An error is a signal, or is met again by whoever reads the device.
+        let _ = poll(&mut fds, Some(&timeout));
+    }
+
+    /// Queues what has come by a port; whether anything has.
+    fn take(&mut self, now_ns: u64, port: usize) -> bool {
+        let mut burst = std::mem::take(&mut self.burst);
+        self.frames.receive(port, BURST, &mut burst);
+        let any = !burst.is_empty();
+        for frame in burst.drain(..) {
+            self.work();
+            self.forward(now_ns, port, frame);
+        }
+        self.burst = burst;
+        any
+    }
+
+    fn forward(&mut self, now_ns: u64, from: usize, frame: Frame) {
+        let Some(head) = parse(self.frames.bytes(&frame)) else {
+            self.malformed += 1;
+            return self.frames.drop_frame(frame);
+        };
+        let bytes = frame.length();
+        let queue = |bridge: &mut Bridge, to, mut frame| match bridge.switch.admit(to, &head, bytes) {
+            Ok(admitted) => {
+                if admitted.mark {
+                    mark_congestion(bridge.frames.bytes_mut(&mut frame));
+                }
+                bridge.switch.push(now_ns, admitted, frame);
+            }
+            Err(_) => bridge.frames.drop_frame(frame),
+        };
+        match self.switch.route(now_ns, from, &head, bytes) {
+            Route::Nowhere => self.frames.drop_frame(frame),
+            Route::Port(to) => queue(self, to, frame),
+            Route::All => {
+                for to in (0..self.names.len()).filter(|&to| to != from) {
+                    match self.frames.copy(&frame) {
+                        Some(copy) => queue(self, to, copy),
+                        None => self.no_memory += 1,
+                    }
+                }
+                self.frames.drop_frame(frame);
+            }
+        }
+    }
+
+    /// Sends what has left by a port; whether anything has.
+    fn give(&mut self, now_ns: u64, port: usize) -> bool {
+        let mut any = false;
+        while let Some(frame) = self.switch.poll(now_ns, port) {
+            any = true;
+            if let Err(frame) = self.frames.send(port, frame) {
+                self.refused[port] += 1;
+                self.frames.drop_frame(frame);
+            }
+        }
+        self.frames.flush(port);
+        any
+    }
+
+    fn work(&self) {
+        if !self.planted_work.is_zero() {
+            let until = Instant::now() + self.planted_work;
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Everything that is counted.
+    #[must_use]
+    pub fn snapshot(&mut self) -> Snapshot {
+        let mut snapshot = self.switch.snapshot(self.now_ns());
+        for (index, port) in snapshot.ports.iter_mut().enumerate() {
+            let stats = self.frames.stats(index);
+            port.name = self.names[index].clone();
+            port.path = self.frames.path(index).to_owned();
+            port.receive_drops = stats.receive_drops;
+            port.too_long = stats.too_long;
+            port.refused = self.refused[index] + stats.refused;
+        }
+        snapshot.malformed = self.malformed;
+        snapshot.no_memory = self.no_memory;
+        snapshot.rounds = self.rounds;
+        snapshot.busy_rounds = self.busy_rounds;
+        snapshot
+    }
+}

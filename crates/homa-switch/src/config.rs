@@ -1,0 +1,204 @@
+//! What a switch is like.
+
+use serde::{Deserialize, Serialize};
+
+/// Lowest rate of a link, bits per second.
+pub const MIN_RATE_BPS: u64 = 1_000_000;
+
+/// Highest rate of a link, bits per second: what one core forwards of full frames.
+pub const MAX_RATE_BPS: u64 = 10_000_000_000;
+
+/// Bytes that a frame takes on an Ethernet link beside those that a device shows: check sequence, preamble, and the gap between frames.
+pub const ETHERNET_OVERHEAD_BYTES: u32 = 24;
+
+/// How much may wait in the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Buffer {
+    /// So many bytes for each port.
+    PerPort {
+        /// Bytes of frames.
+        bytes: u64,
+    },
+    /// So many bytes for all ports. A port may have `alpha` times what is still free, so that one port alone gets `alpha / (1 + alpha)` of
+    /// all, and the more ports have much, the less each.
+    Shared {
+        /// Bytes of frames.
+        bytes: u64,
+        /// Share of what is free.
+        alpha: f64,
+    },
+}
+
+/// When a frame leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Forwarding {
+    /// When its last bit has gone over the link, as the receiver of a real link has a frame.
+    #[default]
+    StoreAndForward,
+    /// When its first bit would go. The link is taken for as long.
+    CutThrough,
+}
+
+/// How to set up a [`Switch`](crate::Switch). All ports are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SwitchConfig {
+    /// Bits per second that each port sends, [`MIN_RATE_BPS`] to [`MAX_RATE_BPS`]; `None`: as fast as can be.
+    pub rate_bps: Option<u64>,
+    /// Bytes that each frame takes on a link beside its own.
+    pub overhead_bytes: u32,
+    /// How much may wait.
+    pub buffer: Buffer,
+    /// Queues of a port, 1 to 8. With fewer than 8 the highest priorities keep queues of their own, and the lowest share one.
+    pub priorities: usize,
+    /// A frame that finds so many bytes waiting at its port is marked, if its sender understands that (ECN).
+    pub mark_bytes: Option<u64>,
+    /// How long every frame takes beside what its link takes, nanoseconds.
+    pub delay_ns: u64,
+    /// Share of frames that are lost, 0 to 1.
+    pub loss: f64,
+    /// For which frames are lost.
+    pub seed: u64,
+    /// When a frame leaves.
+    pub forwarding: Forwarding,
+}
+
+/// What cannot be.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// Too slow or too fast.
+    #[error("a rate of {bps} bit/s: use {MIN_RATE_BPS} to {MAX_RATE_BPS}")]
+    Rate {
+        /// Bits per second.
+        bps: u64,
+    },
+    /// Not 1 to 8.
+    #[error("{queues} queues to a port: use 1 to 8")]
+    Priorities {
+        /// What was asked for.
+        queues: usize,
+    },
+    /// Not 0 to 1.
+    #[error("a loss of {loss}: use a share of frames, 0 to 1")]
+    Loss {
+        /// What was asked for.
+        loss: f64,
+    },
+    /// No frame fits.
+    #[error("a buffer of {bytes} bytes holds no frame: use at least {} a port", Buffer::LEAST_BYTES)]
+    Buffer {
+        /// What was asked for.
+        bytes: u64,
+    },
+    /// Not above 0.
+    #[error("an alpha of {alpha}: use a number above 0, 64 at most")]
+    Alpha {
+        /// What was asked for.
+        alpha: f64,
+    },
+}
+
+impl Buffer {
+    /// The longest frame of the usual MTU.
+    pub const LEAST_BYTES: u64 = 1_522;
+
+    /// Bytes that may wait in a switch of so many ports.
+    #[must_use]
+    pub fn bytes(self, ports: usize) -> u64 {
+        match self {
+            Buffer::PerPort { bytes } => bytes * ports as u64,
+            Buffer::Shared { bytes, .. } => bytes,
+        }
+    }
+}
+
+impl Default for SwitchConfig {
+    /// 1 Gbit/s, and 1 ms of it for each port.
+    fn default() -> SwitchConfig {
+        SwitchConfig {
+            rate_bps: Some(1_000_000_000),
+            overhead_bytes: ETHERNET_OVERHEAD_BYTES,
+            buffer: Buffer::PerPort { bytes: 125_000 },
+            priorities: crate::PRIORITIES,
+            mark_bytes: None,
+            delay_ns: 0,
+            loss: 0.0,
+            seed: 1,
+            forwarding: Forwarding::StoreAndForward,
+        }
+    }
+}
+
+impl SwitchConfig {
+    /// Whether a switch can be so.
+    ///
+    /// # Errors
+    /// It cannot, and why.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if let Some(bps) = self.rate_bps.filter(|bps| !(MIN_RATE_BPS..=MAX_RATE_BPS).contains(bps)) {
+            return Err(ConfigError::Rate { bps });
+        }
+        if !(1..=crate::PRIORITIES).contains(&self.priorities) {
+            return Err(ConfigError::Priorities { queues: self.priorities });
+        }
+        if !(0.0..=1.0).contains(&self.loss) {
+            return Err(ConfigError::Loss { loss: self.loss });
+        }
+        let (Buffer::PerPort { bytes } | Buffer::Shared { bytes, .. }) = self.buffer;
+        if bytes < Buffer::LEAST_BYTES {
+            return Err(ConfigError::Buffer { bytes });
+        }
+        match self.buffer {
+            Buffer::Shared { alpha, .. } if !(alpha > 0.0 && alpha <= 64.0) => {
+                Err(ConfigError::Alpha { alpha })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The queue of a port, 0 first to wait, that frames of a priority go to.
+    #[must_use]
+    pub(crate) fn queue_of(&self, priority: u8) -> usize {
+        usize::from(priority).saturating_sub(crate::PRIORITIES - self.priorities)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        let of = |change: fn(&mut SwitchConfig)| {
+            let mut config = SwitchConfig::default();
+            change(&mut config);
+            config.check().map_err(|error| error.to_string())
+        };
+        assert_eq!(of(|_| ()), Ok(()));
+        let says = |change, part: &str| {
+            let error = of(change).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        };
+        says(|config| config.rate_bps = Some(999_999), "use 1000000 to 10000000000");
+        says(|config| config.rate_bps = Some(u64::MAX), "use 1000000 to");
+        says(|config| config.priorities = 0, "1 to 8");
+        says(|config| config.priorities = 9, "1 to 8");
+        says(|config| config.loss = 1.5, "0 to 1");
+        says(|config| config.loss = f64::NAN, "0 to 1");
+        says(|config| config.buffer = Buffer::PerPort { bytes: 100 }, "holds no frame");
+        says(|config| config.buffer = Buffer::Shared { bytes: 100_000, alpha: 0.0 }, "above 0");
+        assert_eq!(of(|config| config.rate_bps = None), Ok(()));
+    }
+
+    #[test]
+    fn fewer_queues_join_the_lowest_priorities() {
+        let queues = |priorities| {
+            let config = SwitchConfig { priorities, ..SwitchConfig::default() };
+            (0..8).map(|priority| config.queue_of(priority)).collect::<Vec<_>>()
+        };
+        assert_eq!(queues(8), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(queues(3), [0, 0, 0, 0, 0, 0, 1, 2]);
+        assert_eq!(queues(1), [0; 8]);
+    }
+}

@@ -1,0 +1,231 @@
+//! A port's way out: what waits, the link that it waits for, and what has left it and is on its way.
+
+use std::collections::VecDeque;
+
+use crate::PRIORITIES;
+use crate::buffer::Pool;
+use crate::config::{Forwarding, SwitchConfig};
+use crate::depth::Depth;
+use crate::queues::{Queued, Queues};
+
+/// Picoseconds of a nanosecond: a byte of 10 Gbit/s takes 800 of them.
+pub(crate) const PS: u64 = 1_000;
+
+/// What went through a queue, and what did not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Count {
+    pub(crate) frames: u64,
+    pub(crate) bytes: u64,
+    pub(crate) dropped_frames: u64,
+    pub(crate) dropped_bytes: u64,
+    pub(crate) marked_frames: u64,
+}
+
+/// A frame on the link.
+#[derive(Debug)]
+struct OnLink<F> {
+    frame: F,
+    done_ps: u64,
+}
+
+/// A port.
+#[derive(Debug)]
+pub(crate) struct Port<F> {
+    queues: Queues<F>,
+    /// When the link is free again.
+    free_ps: u64,
+    on_link: Option<OnLink<F>>,
+    /// Frames that have left the link, and when they arrive. All take as long.
+    on_way: VecDeque<OnLink<F>>,
+    /// How long the link was taken.
+    pub(crate) busy_ps: u64,
+    pub(crate) counts: [Count; PRIORITIES],
+    pub(crate) depths: [Depth; PRIORITIES],
+    pub(crate) depth: Depth,
+}
+
+impl<F> Port<F> {
+    pub(crate) fn new(now_ns: u64) -> Port<F> {
+        Port {
+            queues: Queues::new(),
+            free_ps: 0,
+            on_link: None,
+            on_way: VecDeque::new(),
+            busy_ps: 0,
+            counts: [Count::default(); PRIORITIES],
+            depths: std::array::from_fn(|_| Depth::new(now_ns)),
+            depth: Depth::new(now_ns),
+        }
+    }
+
+    /// Adds a frame to a queue.
+    pub(crate) fn push(&mut self, now_ns: u64, queue: usize, bytes: u32, frame: F) {
+        self.depths[queue].grow(now_ns, bytes.into());
+        self.depth.grow(now_ns, bytes.into());
+        self.queues.push(queue, Queued { frame, bytes, came_ps: now_ns * PS });
+    }
+
+    /// The next frame that has left by now, if there is one.
+    pub(crate) fn poll(&mut self, now_ns: u64, config: &SwitchConfig, pool: &mut Pool) -> Option<F> {
+        let now_ps = now_ns * PS;
+        loop {
+            if config.delay_ns > 0 && self.on_way.front().is_some_and(|frame| frame.done_ps <= now_ps) {
+                return self.on_way.pop_front().map(|on_way| on_way.frame);
+            }
+            if self.on_link.as_ref().is_some_and(|on_link| on_link.done_ps <= now_ps)
+                && let Some(OnLink { frame, done_ps }) = self.on_link.take()
+            {
+                if config.delay_ns == 0 {
+                    return Some(frame);
+                }
+                self.on_way.push_back(OnLink { frame, done_ps: done_ps + config.delay_ns * PS });
+                continue;
+            }
+            if self.on_link.is_some() || self.free_ps > now_ps {
+                return None;
+            }
+            self.start(now_ns, config, pool)?;
+        }
+    }
+
+    /// Puts the next frame on the link, which is free; `None` if none waits.
+    fn start(&mut self, now_ns: u64, config: &SwitchConfig, pool: &mut Pool) -> Option<()> {
+        let (queue, Queued { frame, bytes, came_ps }) = self.queues.pop()?;
+        self.depths[queue].shrink(now_ns, bytes.into());
+        self.depth.shrink(now_ns, bytes.into());
+        pool.give_back(bytes.into());
+        let count = &mut self.counts[queue];
+        count.frames += 1;
+        count.bytes += u64::from(bytes);
+        let start_ps = self.free_ps.max(came_ps);
+        let takes_ps = config.rate_bps.map_or(0, |bps| time_on_link(bytes + config.overhead_bytes, bps));
+        self.free_ps = start_ps + takes_ps;
+        self.busy_ps += takes_ps;
+        let done_ps = match config.forwarding {
+            Forwarding::StoreAndForward => self.free_ps,
+            Forwarding::CutThrough => start_ps,
+        };
+        self.on_link = Some(OnLink { frame, done_ps });
+        Some(())
+    }
+
+    /// When [`poll`](Port::poll) has something to do, in picoseconds, unless a frame comes before.
+    pub(crate) fn due_ps(&self) -> Option<u64> {
+        let on_link = self.on_link.as_ref().map(|on_link| on_link.done_ps);
+        let next = self.queues.next_came_ps().map(|came| came.max(self.free_ps));
+        let on_way = self.on_way.front().map(|on_way| on_way.done_ps);
+        [on_link.or(next), on_way].into_iter().flatten().min()
+    }
+}
+
+/// Picoseconds that so many bytes take.
+fn time_on_link(bytes: u32, bps: u64) -> u64 {
+    // 2^32 bytes in bits times 10^12 needs 75 bits.
+    (u128::from(bytes) * 8 * 1_000_000_000_000 / u128::from(bps)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Buffer;
+
+    struct Link {
+        port: Port<u32>,
+        config: SwitchConfig,
+        pool: Pool,
+    }
+
+    impl Link {
+        fn new(change: impl FnOnce(&mut SwitchConfig)) -> Link {
+            let mut config = SwitchConfig { rate_bps: Some(1_000_000_000), ..SwitchConfig::default() };
+            change(&mut config);
+            Link { port: Port::new(0), config, pool: Pool::new(Buffer::PerPort { bytes: 1 << 30 }) }
+        }
+
+        /// A frame that takes one microsecond for each 125 bytes.
+        fn push(&mut self, now_ns: u64, queue: usize, wire_bytes: u32, name: u32) {
+            let bytes = wire_bytes - self.config.overhead_bytes;
+            self.pool.take(bytes.into());
+            self.port.push(now_ns, queue, bytes, name);
+        }
+
+        /// When each frame leaves, looked for every 100 ns from 0 on.
+        fn leave(&mut self, until_ns: u64) -> Vec<(u64, u32)> {
+            let mut left = Vec::new();
+            for now_ns in (0..=until_ns).step_by(100) {
+                left.extend(
+                    std::iter::from_fn(|| self.port.poll(now_ns, &self.config, &mut self.pool))
+                        .map(|f| (now_ns, f)),
+                );
+            }
+            left
+        }
+    }
+
+    #[test]
+    fn frames_leave_as_the_link_lets_them_and_the_highest_first() {
+        let mut link = Link::new(|_| ());
+        for (queue, name) in [(0, 1), (0, 2), (7, 3), (3, 4)] {
+            link.push(0, queue, 1_250, name);
+        }
+        assert_eq!(link.port.due_ps(), Some(0));
+        assert_eq!(link.leave(50_000), [(10_000, 3), (20_000, 4), (30_000, 1), (40_000, 2)]);
+        assert_eq!((link.port.due_ps(), link.pool.used(), link.port.depth.bytes()), (None, 0, 0));
+        assert_eq!(link.port.busy_ps, 40_000 * PS);
+    }
+
+    #[test]
+    fn a_frame_on_the_link_is_not_interrupted() {
+        let mut link = Link::new(|_| ());
+        link.push(0, 0, 1_250, 1);
+        link.push(0, 0, 1_250, 2);
+        assert_eq!(link.leave(4_000), []);
+        link.push(4_000, 7, 125, 3);
+        assert_eq!(link.leave(30_000), [(10_000, 1), (11_000, 3), (21_000, 2)]);
+    }
+
+    #[test]
+    fn by_cut_through_they_leave_as_they_begin_and_the_rate_is_the_same() {
+        let mut link = Link::new(|config| config.forwarding = Forwarding::CutThrough);
+        for name in 1..=3 {
+            link.push(0, 0, 1_250, name);
+        }
+        assert_eq!(link.leave(50_000), [(0, 1), (10_000, 2), (20_000, 3)]);
+    }
+
+    #[test]
+    fn who_looks_late_finds_all_that_has_left_and_the_rate_is_kept() {
+        let mut link = Link::new(|_| ());
+        for name in 0..10 {
+            link.push(0, 0, 1_250, name);
+        }
+        let mut late =
+            |now_ns| std::iter::from_fn(|| link.port.poll(now_ns, &link.config, &mut link.pool)).count();
+        assert_eq!((late(55_000), late(59_999), late(60_000), late(99_999), late(100_000)), (5, 0, 1, 3, 1));
+    }
+
+    #[test]
+    fn a_delay_comes_on_top() {
+        let mut link = Link::new(|config| config.delay_ns = 5_000);
+        link.push(0, 0, 1_250, 1);
+        link.push(0, 0, 1_250, 2);
+        assert_eq!(link.leave(50_000), [(15_000, 1), (25_000, 2)]);
+    }
+
+    #[test]
+    fn no_rate_is_no_wait() {
+        let mut link = Link::new(|config| config.rate_bps = None);
+        link.push(0, 0, 1_250, 1);
+        link.push(0, 5, 1_250, 2);
+        assert_eq!(link.leave(0), [(0, 2), (0, 1)]);
+    }
+
+    #[test]
+    fn rates_are_exact_to_the_byte() {
+        for (bytes, bps, ps) in
+            [(1, 10_000_000_000, 800), (1_538, 5_000_000_000, 2_460_800), (1_538, 10_000_000, 1_230_400_000)]
+        {
+            assert_eq!(time_on_link(bytes, bps), ps);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The queues of a port: one for each priority, the highest first.
+
+use std::collections::VecDeque;
+
+use crate::PRIORITIES;
+
+/// A frame that waits.
+#[derive(Debug)]
+pub(crate) struct Queued<F> {
+    pub(crate) frame: F,
+    pub(crate) bytes: u32,
+    /// When it came, picoseconds.
+    pub(crate) came_ps: u64,
+}
+
+/// What waits at a port.
+#[derive(Debug)]
+pub(crate) struct Queues<F> {
+    queues: [VecDeque<Queued<F>>; PRIORITIES],
+    /// A bit for each queue that is not empty.
+    occupied: u8,
+}
+
+impl<F> Queues<F> {
+    pub(crate) fn new() -> Queues<F> {
+        Queues { queues: std::array::from_fn(|_| VecDeque::new()), occupied: 0 }
+    }
+
+    pub(crate) fn push(&mut self, queue: usize, frame: Queued<F>) {
+        self.queues[queue].push_back(frame);
+        self.occupied |= 1 << queue;
+    }
+
+    /// When the first frame of the highest queue came.
+    pub(crate) fn next_came_ps(&self) -> Option<u64> {
+        let queue = self.occupied.checked_ilog2()?;
+        self.queues[queue as usize].front().map(|frame| frame.came_ps)
+    }
+
+    /// Takes the first frame of the highest queue that has any, and the number of that queue.
+    pub(crate) fn pop(&mut self) -> Option<(usize, Queued<F>)> {
+        let queue = self.occupied.checked_ilog2()? as usize;
+        let frame = self.queues[queue].pop_front()?;
+        if self.queues[queue].is_empty() {
+            self.occupied &= !(1 << queue);
+        }
+        Some((queue, frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_goes_first_and_equals_in_order() {
+        let mut queues = Queues::new();
+        for (name, queue) in [("a", 0), ("b", 7), ("c", 3), ("d", 7), ("e", 0)] {
+            queues.push(queue, Queued { frame: name, bytes: 1, came_ps: 0 });
+        }
+        let mut order = String::new();
+        while let Some((_, queued)) = queues.pop() {
+            order.push_str(queued.frame);
+        }
+        assert!(queues.pop().is_none() && queues.next_came_ps().is_none());
+        assert_eq!(order, "bdcae");
+    }
+}

@@ -1,0 +1,316 @@
+//! The switch: where a frame goes, whether it may wait there, and when it leaves.
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::buffer::Pool;
+use crate::config::{ConfigError, SwitchConfig};
+use crate::ethernet::Head;
+use crate::port::{PS, Port};
+use crate::stats::{PortSnapshot, QueueSnapshot, Snapshot};
+use crate::table::Table;
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// To this port.
+    Port(usize),
+    /// To all ports but the one that it came by.
+    All,
+    /// Nowhere: its receiver is behind the port that it came by.
+    Nowhere,
+}
+
+/// A frame's place in a queue, to be taken by [`Switch::push`].
+#[derive(Debug)]
+#[must_use = "the place is taken until a frame is pushed"]
+pub struct Admitted {
+    port: usize,
+    queue: usize,
+    bytes: u32,
+    /// The frame is to be marked first ([`mark_congestion`](crate::mark_congestion)).
+    pub mark: bool,
+}
+
+/// Why a frame got no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The buffer is full, or this port has its part of it.
+    Full,
+    /// It was lost on purpose.
+    Lost,
+}
+
+/// The part of a port that is about all frames.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrivals {
+    frames: u64,
+    bytes: u64,
+    lost: u64,
+}
+
+/// A switch that keeps frames of type `F`. Times are nanoseconds and never go back.
+#[derive(Debug)]
+pub struct Switch<F> {
+    config: SwitchConfig,
+    table: Table,
+    pool: Pool,
+    ports: Vec<Port<F>>,
+    arrivals: Vec<Arrivals>,
+    random: Pcg64,
+    started_ns: u64,
+    flooded: u64,
+    filtered: u64,
+}
+
+impl<F> Switch<F> {
+    /// A switch with so many ports that knows no addresses.
+    ///
+    /// # Errors
+    /// There is no such switch.
+    pub fn new(config: SwitchConfig, ports: usize, now_ns: u64) -> Result<Switch<F>, ConfigError> {
+        config.check()?;
+        Ok(Switch {
+            table: Table::new(config.seed),
+            pool: Pool::new(config.buffer),
+            ports: (0..ports).map(|_| Port::new(now_ns)).collect(),
+            arrivals: vec![Arrivals::default(); ports],
+            random: Pcg64::seed_from_u64(config.seed),
+            config,
+            started_ns: now_ns,
+            flooded: 0,
+            filtered: 0,
+        })
+    }
+
+    /// A frame has come: learns where its sender is, and says where it goes.
+    pub fn route(&mut self, now_ns: u64, from: usize, head: &Head, bytes: usize) -> Route {
+        let arrivals = &mut self.arrivals[from];
+        arrivals.frames += 1;
+        arrivals.bytes += bytes as u64;
+        self.table.learn(now_ns, head.from, from as u16);
+        let known = if head.is_for_many() { None } else { self.table.find(&head.to) };
+        match known.map(usize::from) {
+            Some(port) if port == from => {
+                self.filtered += 1;
+                Route::Nowhere
+            }
+            Some(port) => Route::Port(port),
+            None => {
+                self.flooded += 1;
+                Route::All
+            }
+        }
+    }
+
+    /// Whether a frame may wait at a port.
+    ///
+    /// # Errors
+    /// It may not, which is counted.
+    pub fn admit(&mut self, port: usize, head: &Head, bytes: usize) -> Result<Admitted, Refused> {
+        if self.config.loss > 0.0 && self.random.random_bool(self.config.loss) {
+            self.arrivals[port].lost += 1;
+            return Err(Refused::Lost);
+        }
+        let queue = self.config.queue_of(head.priority);
+        let bytes = bytes as u32;
+        let way_out = &mut self.ports[port];
+        let depth = way_out.depth.bytes();
+        if !self.pool.has_room(depth, bytes.into()) {
+            let count = &mut way_out.counts[queue];
+            count.dropped_frames += 1;
+            count.dropped_bytes += u64::from(bytes);
+            return Err(Refused::Full);
+        }
+        self.pool.take(bytes.into());
+        let mark = head.may_be_marked && self.config.mark_bytes.is_some_and(|most| depth >= most);
+        way_out.counts[queue].marked_frames += u64::from(mark);
+        Ok(Admitted { port, queue, bytes, mark })
+    }
+
+    /// Has a frame take the place that it was given.
+    pub fn push(&mut self, now_ns: u64, admitted: Admitted, frame: F) {
+        self.ports[admitted.port].push(now_ns, admitted.queue, admitted.bytes, frame);
+    }
+
+    /// The next frame that has left by a port by now, if there is one.
+    pub fn poll(&mut self, now_ns: u64, port: usize) -> Option<F> {
+        self.ports[port].poll(now_ns, &self.config, &mut self.pool)
+    }
+
+    /// When [`poll`](Switch::poll) has something to do at some port, rounded up, unless a frame comes before.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.ports.iter().filter_map(Port::due_ps).min().map(|ps| ps.div_ceil(PS))
+    }
+
+    /// Bytes that wait in all ports.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> u64 {
+        self.pool.used()
+    }
+
+    /// How it is set up.
+    #[must_use]
+    pub fn config(&self) -> &SwitchConfig {
+        &self.config
+    }
+
+    /// Everything that is counted. What concerns devices is left empty.
+    #[must_use]
+    pub fn snapshot(&mut self, now_ns: u64) -> Snapshot {
+        let time_ns = now_ns.saturating_sub(self.started_ns);
+        let priorities = self.config.priorities;
+        let ports = self.ports.iter_mut().zip(&self.arrivals).map(|(port, arrivals)| {
+            let queues = port.counts.iter().zip(&mut port.depths).take(priorities);
+            let busy_ns = port.busy_ps / PS;
+            PortSnapshot {
+                received_frames: arrivals.frames,
+                received_bytes: arrivals.bytes,
+                lost: arrivals.lost,
+                utilisation: busy_ns as f64 / time_ns.max(1) as f64,
+                busy_ns,
+                depth: port.depth.summary(now_ns),
+                queues: queues
+                    .map(|(count, depth)| QueueSnapshot {
+                        frames: count.frames,
+                        bytes: count.bytes,
+                        dropped_frames: count.dropped_frames,
+                        dropped_bytes: count.dropped_bytes,
+                        marked_frames: count.marked_frames,
+                        depth: depth.summary(now_ns),
+                    })
+                    .collect(),
+                ..PortSnapshot::default()
+            }
+        });
+        Snapshot {
+            time_ns,
+            addresses: self.table.len(),
+            flooded: self.flooded,
+            filtered: self.filtered,
+            ports: ports.collect(),
+            ..Snapshot::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Buffer;
+    use crate::ethernet::Mac;
+
+    const FRAME: usize = 1_226;
+    /// What a frame takes at 1 Gbit/s.
+    const FRAME_NS: u64 = 10_000;
+
+    fn mac(host: u8) -> Mac {
+        [2, 0, 0, 0, 0, host]
+    }
+
+    fn head(from: u8, to: u8, priority: u8) -> Head {
+        Head { to: mac(to), from: mac(from), priority, may_be_marked: true }
+    }
+
+    /// A switch of 1 Gbit/s whose ports 0 to 3 have the hosts of the same number behind them, known.
+    fn switch(change: impl FnOnce(&mut SwitchConfig)) -> Switch<u32> {
+        let mut config =
+            SwitchConfig { buffer: Buffer::PerPort { bytes: 100_000 }, ..SwitchConfig::default() };
+        change(&mut config);
+        let mut switch = Switch::new(config, 4, 0).unwrap();
+        for host in 0..4 {
+            assert_eq!(switch.route(0, host.into(), &head(host, 9, 0), FRAME), Route::All);
+        }
+        switch
+    }
+
+    fn offer(
+        switch: &mut Switch<u32>,
+        now_ns: u64,
+        to: u8,
+        priority: u8,
+        name: u32,
+    ) -> Result<bool, Refused> {
+        let head = head(0, to, priority);
+        let Route::Port(port) = switch.route(now_ns, 0, &head, FRAME) else { panic!("it is known") };
+        let admitted = switch.admit(port, &head, FRAME)?;
+        let mark = admitted.mark;
+        switch.push(now_ns, admitted, name);
+        Ok(mark)
+    }
+
+    #[test]
+    fn frames_go_where_their_receiver_was_seen() {
+        let mut switch = switch(|_| ());
+        assert_eq!(switch.route(1, 0, &head(0, 3, 0), FRAME), Route::Port(3));
+        assert_eq!(switch.route(1, 3, &head(8, 3, 0), FRAME), Route::Nowhere);
+        assert_eq!(switch.route(2, 1, &head(3, 0, 0), FRAME), Route::Port(0), "host 3 has moved to port 1");
+        assert_eq!(switch.route(3, 0, &head(0, 3, 0), FRAME), Route::Port(1));
+        let all = Head { to: [0xff; 6], ..head(0, 0, 0) };
+        assert_eq!(switch.route(4, 0, &all, FRAME), Route::All);
+        let snapshot = switch.snapshot(5);
+        assert_eq!((snapshot.flooded, snapshot.filtered, snapshot.addresses), (5, 1, 5));
+        assert_eq!(snapshot.ports[0].received_frames, 4);
+    }
+
+    #[test]
+    fn a_full_port_drops_and_says_of_which_queue() {
+        let mut switch = switch(|_| ());
+        let taken = (0..100).filter(|&name| offer(&mut switch, 0, 1, 2, name).is_ok()).count();
+        assert_eq!(taken, 100_000 / FRAME);
+        assert_eq!(
+            offer(&mut switch, 0, 1, 7, 0),
+            Err(Refused::Full),
+            "a high priority has no place of its own"
+        );
+        assert_eq!(offer(&mut switch, 0, 2, 0, 0), Ok(false), "other ports do");
+        let port = &switch.snapshot(0).ports[1];
+        assert_eq!((port.queues[2].dropped_frames, port.queues[7].dropped_frames), (100 - taken as u64, 1));
+        assert_eq!(port.depth.now_bytes, (taken * FRAME) as u64);
+    }
+
+    #[test]
+    fn what_finds_a_long_queue_is_marked() {
+        let mut switch = switch(|config| config.mark_bytes = Some(3 * FRAME as u64));
+        let marks: Vec<_> = (0..6).map(|name| offer(&mut switch, 0, 1, 0, name).unwrap()).collect();
+        assert_eq!(marks, [false, false, false, true, true, true]);
+        assert_eq!(switch.snapshot(0).ports[1].queues[0].marked_frames, 3);
+    }
+
+    #[test]
+    fn a_seed_says_what_is_lost() {
+        let lost = |seed| {
+            let mut switch = switch(|config| (config.loss, config.seed) = (0.25, seed));
+            let is_lost = |name| offer(&mut switch, u64::from(name) * FRAME_NS, 1, 0, name).is_err();
+            let drain = (0..40).map(is_lost).collect::<Vec<_>>();
+            assert_eq!(switch.snapshot(0).ports[1].lost as usize, drain.iter().filter(|&&lost| lost).count());
+            drain
+        };
+        assert_eq!(lost(1), lost(1));
+        assert_ne!(lost(1), lost(2));
+    }
+
+    #[test]
+    fn ports_send_side_by_side_and_the_time_of_the_next_is_told() {
+        let mut switch = switch(|_| ());
+        assert_eq!(switch.poll_timeout(), None);
+        for (to, name) in [(1, 1), (1, 2), (2, 3)] {
+            offer(&mut switch, 500, to, 0, name).unwrap();
+        }
+        let mut now = 500;
+        let mut left = Vec::new();
+        while let Some(due) = switch.poll_timeout() {
+            now = now.max(due);
+            for port in 0..4 {
+                while let Some(name) = switch.poll(now, port) {
+                    left.push((now - 500, name));
+                }
+            }
+        }
+        assert_eq!(left, [(FRAME_NS, 1), (FRAME_NS, 3), (2 * FRAME_NS, 2)]);
+        let snapshot = switch.snapshot(500 + 4 * FRAME_NS);
+        assert_eq!((snapshot.ports[1].queues[0].frames, switch.waiting_bytes()), (2, 0));
+        assert_eq!(snapshot.ports[1].busy_ns, 2 * FRAME_NS);
+    }
+}
