@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::decode::PacketKind;
 use crate::rack::args::RackArgs;
@@ -11,7 +11,7 @@ use crate::sim::args::SimArgs;
 use crate::switch::args::SwitchArgs;
 
 /// The protocols that the bench compares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// Homa, over what --driver says.
@@ -64,7 +64,8 @@ impl Protocol {
 }
 
 /// What carries Homa's packets. Both sides need the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Driver {
     /// UDP, without privileges
     #[default]
@@ -90,7 +91,8 @@ impl Driver {
 }
 
 /// Where the program runs that takes frames from a device's queues.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum XdpMode {
     /// Native where the device takes it, else generic
     #[default]
@@ -549,14 +551,16 @@ pub enum Truncation {
     At(u32),
 }
 
-fn truncation(text: &str) -> Result<Truncation, String> {
+/// As clap has it, for commands with options of their own.
+pub fn truncation(text: &str) -> Result<Truncation, String> {
     if text == "none" {
         return Ok(Truncation::Off);
     }
     message_bytes(text).map(Truncation::At).map_err(|error| format!("{error}, or `none`"))
 }
 
-fn message_bytes(text: &str) -> Result<u32, String> {
+/// As clap has it, for commands with options of their own.
+pub fn message_bytes(text: &str) -> Result<u32, String> {
     match text.parse::<u64>() {
         Ok(bytes) if (1..=u64::from(MAX_MESSAGE)).contains(&bytes) => Ok(bytes as u32),
         _ => Err(format!("a message has 1 to {MAX_MESSAGE} bytes")),
@@ -570,7 +574,8 @@ fn poll_us(text: &str) -> Result<u64, String> {
     }
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+/// As clap has it, for commands with options of their own.
+pub fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
         _ => Err("use a positive number".to_owned()),

@@ -163,6 +163,7 @@ impl Other {
                 poll,
                 max_message,
                 one_way,
+                congestion: None,
             })?),
             Protocol::Grpc | Protocol::Quic => {
                 let threads = args.server_threads;
@@ -348,25 +349,36 @@ impl HomaServer {
         let served = Arc::new(AtomicU64::new(0));
         let mut addrs = Vec::new();
         for index in 0..args.server_ports {
-            let port = FIRST_HOMA_PORT + index;
-            let server = host.server(port).with_context(|| format!("cannot open Homa port {port}"))?;
-            addrs.push(ServerAddr { host: host.local_addr(), port });
             // As many threads as asked for, spread over the ports, and none without.
             let threads = args.server_threads / args.server_ports
                 + u16::from(index < args.server_threads % args.server_ports);
-            for _ in 0..threads.max(1) {
-                let (server, served, one_way) = (server.clone(), Arc::clone(&served), args.one_way);
-                thread::Builder::new()
-                    .name(format!("homa-server-{index}"))
-                    .spawn(move || echo(&server, &served, one_way))
-                    .context("cannot start a thread")?;
-            }
+            addrs.push(serve_homa(&host, index, threads.max(1), args.one_way, &served)?);
         }
         if addrs.is_empty() {
             bail!("no server port was asked for");
         }
         Ok(HomaServer { addrs, served, host })
     }
+}
+
+/// Opens the server port with this index on a host and answers there with so many threads, which end with the process.
+pub fn serve_homa(
+    host: &Host,
+    index: u16,
+    threads: u16,
+    one_way: bool,
+    served: &Arc<AtomicU64>,
+) -> Result<ServerAddr> {
+    let port = FIRST_HOMA_PORT + index;
+    let server = host.server(port).with_context(|| format!("cannot open Homa port {port}"))?;
+    for _ in 0..threads {
+        let (server, served) = (server.clone(), Arc::clone(served));
+        thread::Builder::new()
+            .name(format!("homa-server-{index}"))
+            .spawn(move || echo(&server, &served, one_way))
+            .context("cannot start a thread")?;
+    }
+    Ok(ServerAddr { host: host.local_addr(), port })
 }
 
 /// Requests that a thread takes at a time. An echo is short, and what comes behind another in a batch waits for no more than

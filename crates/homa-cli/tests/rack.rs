@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use common::{assert_output_refused, stderr};
+use common::{Scratch, assert_output_refused, stderr};
 use serde_json::Value;
 
 fn homa(words: &str) -> Command {
@@ -180,6 +180,92 @@ fn a_rack_in_the_foreground_ends_with_ctrl_c() {
     assert!(!Path::new("/run/homa-rack").join(&name).exists());
 }
 
+/// A short experiment on four hosts; `None`, with the reason printed, where namespaces are not allowed.
+fn experiment(options: &str) -> Option<Command> {
+    // Whether there can be a rack at all.
+    drop(Rack::up("probe", "--hosts 2 --switch linux-bridge")?);
+    Some(homa(&format!(
+        "rack run vs-tcp --hosts 4 --rate 50mbit --duration 1 --warmup 0.2 --repetitions 1 {options}"
+    )))
+}
+
+/// Racks that an experiment with this process id has left.
+fn left_by(pid: u32) -> bool {
+    run(&format!("rack status --name run-{pid}")).status.success()
+        || Path::new("/run/homa-rack").join(format!("run-{pid}")).exists()
+}
+
+/// The first process of a rack whose command line has this word.
+fn process_of(rack: &Value, word: &str) -> Option<u64> {
+    let pids = rack["processes"].as_array().expect("processes").iter().filter_map(Value::as_u64);
+    pids.into_iter().find(|pid| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.split(|&byte| byte == 0).any(|other| other == word.as_bytes())
+    })
+}
+
+#[test]
+fn homa_and_tcp_are_compared_on_four_hosts() {
+    let Some(mut command) = experiment("--switch linux-bridge --workload w3 --load 0.3") else { return };
+    let scratch = Scratch::new("rack");
+    let child = command.args(["--out", &scratch.path("")]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = child.spawn().expect("it starts");
+    let pid = child.id();
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let table = String::from_utf8_lossy(&output.stdout);
+    for part in ["Slowdown by message size", "Short messages", "TCP / Homa", "processors busy"] {
+        assert!(table.contains(part), "{part} is missing: {table}");
+    }
+    assert_eq!(scratch.files(""), ["report.html", "results.json"]);
+    let json = std::fs::read(scratch.path("results.json")).expect("readable");
+    let results: Value = serde_json::from_slice(&json).expect("JSON");
+    assert_eq!((&results["experiment"], &results["rack"]["hosts"]), (&"vs-tcp".into(), &4.into()));
+    let runs = results["runs"].as_array().expect("runs");
+    for (run, protocol) in runs.iter().zip(["homa", "tcp"]) {
+        assert_eq!(run["protocol"], protocol);
+        assert!(run["rpcs"].as_u64().is_some_and(|count| count > 100), "{run}");
+        assert_eq!(
+            (&run["errors"], &run["lost"], &run["duplicated"]),
+            (&0.into(), &0.into(), &0.into()),
+            "{run}"
+        );
+    }
+    // Both had the same messages; the ends of the measured time are not the same to the microsecond.
+    let started = |run: &Value| run["started"].as_f64().expect("a number");
+    assert!((started(&runs[0]) / started(&runs[1]) - 1.0).abs() < 0.05, "{runs:?}");
+    assert!(!left_by(pid));
+}
+
+#[test]
+fn a_host_that_dies_ends_the_experiment_in_one_line() {
+    let Some(rack) = Rack::up("dies", "--hosts 4 --switch linux-bridge") else { return };
+    let options = format!("rack run vs-tcp --name {} --duration 60 --repetitions 1 --json -", rack.0);
+    let child = homa(&options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let victim = loop {
+        if let Some(pid) = process_of(&rack.status(), "agent") {
+            break pid;
+        }
+    };
+    kill(victim);
+    let output = child.wait_with_output().expect("it ends");
+    assert_output_refused(&["rack", "run"], &output, "process of h");
+    // The rack is not the experiment's.
+    assert!(rack.status()["processes"].as_array().is_some_and(Vec::is_empty));
+}
+
+#[test]
+fn an_interrupted_experiment_leaves_nothing() {
+    let Some(mut command) = experiment("--switch linux-bridge --json - --duration 60") else { return };
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let pid = child.id();
+    while !run(&format!("rack status --name run-{pid}")).status.success() {}
+    assert!(Command::new("kill").args(["-INT", &pid.to_string()]).status().expect("kill runs").success());
+    let output = child.wait_with_output().expect("it ends");
+    assert_output_refused(&["rack", "run"], &output, "interrupted");
+    assert!(!left_by(pid));
+}
+
 #[test]
 fn bad_input_is_refused_in_one_line() {
     for (words, part) in [
@@ -198,6 +284,15 @@ fn bad_input_is_refused_in_one_line() {
         ("rack exec h1", "CMD"),
         ("rack link --name nobody h1 down", "homa rack up"),
         ("rack link h1 sideways", "down"),
+        ("rack run", "experiment"),
+        ("rack run vs-tcp --name nobody --json -", "homa rack up"),
+        ("rack run vs-tcp --name nobody --hosts 4", "--hosts"),
+        ("rack run vs-tcp --workload w9 --json -", "w9"),
+        ("rack run vs-tcp --duration 0 --json -", "positive"),
+        ("rack run vs-tcp --set overcommitment=4", "max_overcommit"),
+        ("rack run vs-tcp --set max_overcommit=many", "many"),
+        ("rack run vs-tcp --cc quick", "cubic"),
+        ("rack run vs-tcp --json /nowhere/results.json", "/nowhere/results.json"),
         ("rack down --name nobody", "no rack `nobody`"),
     ] {
         assert_output_refused(&words.split(' ').collect::<Vec<_>>(), &run(words), part);

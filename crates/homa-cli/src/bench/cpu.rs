@@ -13,14 +13,62 @@ pub fn time_of(pid: u32) -> Duration {
 
 /// The same to a nanosecond, less what the processors' current tick holds; threads that ended are not in it.
 pub fn precise_time_of(pid: u32) -> Duration {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
-    let of = |path: std::path::PathBuf| {
-        let text = std::fs::read_to_string(path.join("schedstat")).ok()?;
-        text.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_nanos)
-    };
-    let sum: Duration = threads.flatten().filter_map(|thread| of(thread.path())).sum();
+    let ran = Scheduled::of(pid).ran;
     // A kernel may be built without it.
-    if sum.is_zero() { time_of(pid) } else { sum }
+    if ran.is_zero() { time_of(pid) } else { ran }
+}
+
+/// What the scheduler did with the threads of a process so far; those that ended are not in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scheduled {
+    /// Time on a processor.
+    pub ran: Duration,
+    /// Time in which a thread could have run and none was free.
+    pub waited: Duration,
+    /// How often a thread got a processor.
+    pub turns: u64,
+}
+
+impl Scheduled {
+    /// Of the process with this id; zeros where it is unknown.
+    pub fn of(pid: u32) -> Scheduled {
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Scheduled::default() };
+        let of = |path: std::path::PathBuf| {
+            let text = std::fs::read_to_string(path.join("schedstat")).ok()?;
+            let mut numbers = text.split_ascii_whitespace().map_while(|number| number.parse().ok());
+            let [ran, waited] = [numbers.next()?, numbers.next()?].map(Duration::from_nanos);
+            Some(Scheduled { ran, waited, turns: numbers.next()? })
+        };
+        threads.flatten().filter_map(|thread| of(thread.path())).fold(Scheduled::default(), Scheduled::plus)
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Scheduled) -> Scheduled {
+        Scheduled {
+            ran: self.ran + other.ran,
+            waited: self.waited + other.waited,
+            turns: self.turns + other.turns,
+        }
+    }
+
+    /// What happened since `before`.
+    pub fn since(self, before: Scheduled) -> Scheduled {
+        Scheduled {
+            ran: self.ran.saturating_sub(before.ran),
+            waited: self.waited.saturating_sub(before.waited),
+            turns: self.turns.saturating_sub(before.turns),
+        }
+    }
+}
+
+/// Time for which the machine's processors together were busy so far, whoever kept them so; zero where it is unknown.
+pub fn machine_busy() -> Duration {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let Some(line) = stat.lines().find_map(|line| line.strip_prefix("cpu ")) else { return Duration::ZERO };
+    let ticks: Vec<u64> = line.split_ascii_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
+    // User, nice and system; then idle and waiting for a disk; then interrupts, soft interrupts, and what a hypervisor took.
+    let busy = ticks.iter().take(8).enumerate().filter(|(field, _)| ![3, 4].contains(field));
+    TICK * u32::try_from(busy.map(|(_, ticks)| ticks).sum::<u64>()).unwrap_or(u32::MAX)
 }
 
 /// Fields 14 and 15. The second field is the program's name in parentheses and may itself hold spaces and parentheses.
@@ -49,5 +97,16 @@ mod tests {
         assert!(precise > Duration::ZERO);
         assert_eq!((time_of(u32::MAX), precise_time_of(u32::MAX)), (Duration::ZERO, Duration::ZERO));
         assert_eq!(parse("nonsense"), None);
+    }
+
+    #[test]
+    fn the_machine_is_busy_at_least_while_we_are() {
+        let (machine, ours) = (machine_busy(), Scheduled::of(std::process::id()));
+        let begin = time_of(std::process::id());
+        while time_of(std::process::id()) < begin + 3 * TICK {}
+        assert!(machine_busy() > machine);
+        let since = Scheduled::of(std::process::id()).since(ours);
+        assert!(since.ran > TICK, "{since:?}");
+        assert_eq!(since.plus(Scheduled::default()), since);
     }
 }

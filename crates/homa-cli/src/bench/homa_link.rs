@@ -50,6 +50,17 @@ pub fn open_at(config: HostConfig, servers: &[ServerAddr]) -> Result<Box<dyn Lin
     Ok(Box::new(HomaLink::new(vec![Arc::new(host)], servers, 0, poll)?))
 }
 
+/// Ports of a host that is there already, as many threads taking the answers of each.
+pub fn open_on(
+    host: &Arc<Host>,
+    ports: usize,
+    servers: &[ServerAddr],
+    receivers: usize,
+    poll: Duration,
+) -> Result<Box<dyn Link>> {
+    Ok(Box::new(HomaLink::new(vec![Arc::clone(host); ports], servers, receivers, poll)?))
+}
+
 /// The client host with this number; there are 64 at most.
 fn bind(plan: &Plan, servers: &[ServerAddr], number: u16) -> Result<Arc<Host>> {
     let to = servers.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |server| server.host.ip());

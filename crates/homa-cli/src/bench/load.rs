@@ -18,7 +18,7 @@ use super::inflight::{InFlight, Rpc};
 use super::link::{Answer, Link};
 use super::pattern::Pattern;
 use super::rtt::RttTable;
-use super::tally::Tally;
+use super::tally::{Sample, Tally};
 
 /// A thread whose next message is due later than this may sleep until this much before.
 const SLEEP_MARGIN: Duration = Duration::from_millis(2);
@@ -68,6 +68,22 @@ pub struct LoadSpec<'a> {
     pub pattern: &'a Pattern,
     /// What an RPC takes when it is alone.
     pub unloaded: &'a RttTable,
+    /// When the load begins; `None`: as soon as all threads are up.
+    pub start: Option<Instant>,
+    /// What a thread does that has nothing to send.
+    pub idle: Idle,
+    /// Each latency is kept, too.
+    pub keep_samples: bool,
+}
+
+/// What a thread of the generator does while it has nothing to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// Polls, as the module says.
+    Poll,
+    /// Sleeps until its next message is due or an answer comes, as precisely as the link can: for many generators on few processors,
+    /// which would only take them from each other by polling. Each thread has one client port.
+    Sleep,
 }
 
 /// The moments of a slice.
@@ -88,7 +104,7 @@ pub fn run(
     watch: impl FnOnce(Window) -> Result<Duration>,
 ) -> Result<Tally> {
     // All threads are up by then.
-    let start = Instant::now() + Duration::from_millis(2);
+    let start = spec.start.unwrap_or_else(|| Instant::now() + Duration::from_millis(2));
     let from = start + spec.warmup;
     let window = Window { start, from, to: from + spec.measured };
     let mut tally = Tally::new(spec.workload);
@@ -205,7 +221,7 @@ impl<'a> Worker<'a> {
             self.take(&mut answers);
         }
         self.finish(&mut answers)?;
-        Ok(self.tally.clone())
+        Ok(std::mem::replace(&mut self.tally, Tally::new(self.spec.workload)))
     }
 
     /// Sends what is due, some at a time; true if there may be more.
@@ -255,16 +271,18 @@ impl<'a> Worker<'a> {
     }
 
     /// How long nothing will be due, as far as that can be slept through. A thread with several ports does not sleep,
-    /// over either protocol: over Homa it could only sleep on one of them.
+    /// over either protocol, unless it is told to: over Homa it could only sleep on one of them.
     fn idle_time(&self, now: Instant) -> Duration {
-        if self.ports.len() > 1 {
-            return Duration::ZERO;
-        }
+        let margin = match self.spec.idle {
+            Idle::Poll if self.ports.len() > 1 => return Duration::ZERO,
+            Idle::Poll => SLEEP_MARGIN,
+            Idle::Sleep => Duration::ZERO,
+        };
         let mut until = self.window.to;
         for port in self.ports.iter().filter(|port| port.gaps.is_some() && !port.full()) {
             until = until.min(port.due);
         }
-        until.saturating_duration_since(now).saturating_sub(SLEEP_MARGIN)
+        until.saturating_duration_since(now).saturating_sub(margin)
     }
 
     fn take(&mut self, answers: &mut Vec<Answer>) {
@@ -287,6 +305,9 @@ impl<'a> Worker<'a> {
             if (self.window.from..self.window.to).contains(&rpc.due) {
                 let rtt_ns = answer.at.saturating_duration_since(rpc.due).as_nanos() as u64;
                 self.tally.recorder.record(rpc.size, rtt_ns, self.spec.unloaded.rtt_ns(rpc.size));
+                if self.spec.keep_samples {
+                    self.tally.samples.push(Sample { bytes: rpc.size, rtt_ns });
+                }
             }
         }
     }

@@ -1,26 +1,26 @@
 //! `homa bench`: the tail latency of a workload over Homa and over TCP, side by side.
 
-mod cpu;
-mod homa_link;
+pub mod cpu;
+pub mod homa_link;
 mod inflight;
 mod limits;
 pub mod link;
-mod load;
+pub mod load;
 mod max_rate;
-mod pattern;
+pub mod pattern;
 mod placement;
-mod plan;
-mod progress;
+pub mod plan;
+pub mod progress;
 mod report;
-mod results;
+pub mod results;
 mod rig;
-mod rtt;
+pub mod rtt;
 #[cfg(test)]
 mod samples;
 mod servers;
 pub mod svg;
-mod table;
-mod tally;
+pub mod table;
+pub mod tally;
 
 use std::path::Path;
 use std::time::Duration;

@@ -188,18 +188,25 @@ impl Plan {
 }
 
 fn workload(args: &BenchArgs) -> Result<Workload> {
-    let name = args.workload.as_deref().unwrap_or("w4");
-    let whole = match args.size {
-        Some(size) => Workload::fixed(size)?,
-        None => match Workload::named(name) {
-            Err(WorkloadError::UnknownName { .. }) => from_file(name)?,
-            result => result.with_context(|| format!("--workload {name}"))?,
-        },
-    };
-    Ok(match args.max_message {
+    match args.size {
         // A size that was asked for by itself is not cut.
-        Truncation::At(bytes) if args.size.is_none() => whole.truncated(bytes)?,
-        _ => whole,
+        Some(size) => Ok(Workload::fixed(size)?),
+        None => workload_named(args.workload.as_deref().unwrap_or("w4"), args.max_message),
+    }
+}
+
+/// The workload with this name, or in this file, with its longer messages cut.
+///
+/// # Errors
+/// There is none, or it makes no sense.
+pub fn workload_named(name: &str, max_message: Truncation) -> Result<Workload> {
+    let whole = match Workload::named(name) {
+        Err(WorkloadError::UnknownName { .. }) => from_file(name)?,
+        result => result.with_context(|| format!("--workload {name}"))?,
+    };
+    Ok(match max_message {
+        Truncation::At(bytes) => whole.truncated(bytes)?,
+        Truncation::Off => whole,
     })
 }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::cpu;
 use super::homa_link;
 use super::link::{Answer, Link};
-use super::load::{self, LoadSpec, Pace};
+use super::load::{self, Idle, LoadSpec, Pace};
 use super::pattern::Pattern;
 use super::plan::Plan;
 use super::progress::Progress;
@@ -108,6 +108,9 @@ impl<'a> Rig<'a> {
             seed: plan.seed.wrapping_add(number << 32),
             pattern,
             unloaded,
+            start: None,
+            idle: Idle::Poll,
+            keep_samples: false,
         };
         progress.step(text, warmup + measured);
         let processes = [Some(std::process::id()), servers.pid(protocol)];
@@ -165,6 +168,8 @@ fn open_tcp(plan: &Plan, servers: &Servers) -> Result<Vec<Box<dyn Link>>> {
             poll: plan.poll(),
             max_message: plan.workload.max_bytes().max(100),
             one_way: plan.args.one_way,
+            congestion: None,
+            precise: false,
         })
         .map(|link| Box::new(link) as Box<dyn Link>)
     };

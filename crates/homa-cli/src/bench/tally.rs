@@ -5,11 +5,22 @@ use std::time::Duration;
 use anyhow::Result;
 use homa_workload::{SlowdownRecorder, Workload};
 
+/// An RPC that was due within the measured time, and answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Bytes of the request.
+    pub bytes: u32,
+    /// Nanoseconds from when it was due until its answer was there.
+    pub rtt_ns: u64,
+}
+
 /// Counters and histograms of one thread, one slice, or all slices of a protocol.
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// Latencies of the RPCs that were due within the measured time.
     pub recorder: SlowdownRecorder,
+    /// The same one by one, where they are kept.
+    pub samples: Vec<Sample>,
     /// RPCs started, the warm-up included.
     pub started: u64,
     /// RPCs answered right, the warm-up included.
@@ -39,6 +50,7 @@ impl Tally {
     pub fn new(workload: &Workload) -> Tally {
         Tally {
             recorder: SlowdownRecorder::new(workload),
+            samples: Vec::new(),
             started: 0,
             answered: 0,
             errors: 0,
@@ -54,8 +66,9 @@ impl Tally {
     }
 
     /// Adds the counters and histograms of `other`; the times stay as they are.
-    pub fn add(&mut self, other: Tally) -> Result<()> {
+    pub fn add(&mut self, mut other: Tally) -> Result<()> {
         self.recorder.merge(&other.recorder)?;
+        self.samples.append(&mut other.samples);
         self.started += other.started;
         self.answered += other.answered;
         self.errors += other.errors;

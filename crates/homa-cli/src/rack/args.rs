@@ -13,6 +13,7 @@ Examples:
   homa rack exec h1 -- ping -c 1 10.146.0.2         any command in a host; 10.146.0.N is hN, and so is fd00:146::N
   homa rack status; homa rack link h2 down          what it is and does; pull a cable
   homa rack down                                    nothing is left, after a crash neither
+  homa rack run vs-tcp --workload w4                Homa against TCP at 80 % load, on a rack of its own
 
 A host is a network namespace: programs in it have its addresses and its link, and the machine's files. As root, or where the system
 lets users have namespaces of their own. Nothing of the machine's own network is touched.")]
@@ -33,11 +34,16 @@ pub enum RackCommand {
     Exec(ExecArgs),
     /// Pull the cable between a host and the switch, or put it back
     Link(LinkArgs),
+    /// Run an experiment with a process in each host
+    Run(super::experiment::args::RunArgs),
     /// End a rack and whatever runs in it; clears away what a crash left
     Down(DownArgs),
     /// The process that holds a rack's namespaces
     #[command(hide = true)]
     Keep(KeepArgs),
+    /// The process of an experiment in a host
+    #[command(hide = true)]
+    Agent,
 }
 
 /// What a rack is built of.

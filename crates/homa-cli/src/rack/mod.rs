@@ -2,6 +2,7 @@
 
 pub mod args;
 mod enter;
+mod experiment;
 mod keeper;
 mod leftovers;
 mod spec;
@@ -30,6 +31,8 @@ pub fn run(args: &RackArgs) -> Result<bool> {
         RackCommand::Link(args) => status::link(args)?,
         RackCommand::Down(args) => status::down(args)?,
         RackCommand::Keep(args) => keeper::run(args)?,
+        RackCommand::Run(args) => return experiment::run(args),
+        RackCommand::Agent => experiment::agent::run()?,
     }
     Ok(true)
 }

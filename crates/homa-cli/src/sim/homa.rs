@@ -232,7 +232,11 @@ macro_rules! fields {
         /// The settings of the protocol that can be set by name: all but those that the simulator fills in.
         pub const FIELDS: &[&str] = &[$(stringify!($name)),*];
 
-        fn set_field(config: &mut Config, name: &str, text: &str) -> Result<(), String> {
+        /// Gives the setting of this name a value.
+        ///
+        /// # Errors
+        /// There is none, or the text is no value of its kind.
+        pub fn set_field(config: &mut Config, name: &str, text: &str) -> Result<(), String> {
             match name {
                 $(stringify!($name) => match Field::parse(text.trim()) {
                     Some(value) => config.$name = value,

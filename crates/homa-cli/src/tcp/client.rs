@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,10 +10,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use mio::net::TcpStream;
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 
 use super::frame::{Frame, FrameReader, FrameWriter, Header, ONE_WAY, Progress};
-use super::{CONNECT_TIMEOUT, READ_BUDGET, Spin};
+use super::{CONNECT_TIMEOUT, Congestion, READ_BUDGET, Spin, choose};
 use crate::bench::link::{Answer, Link, take_from};
 
 /// Events taken from the kernel at a time.
@@ -33,6 +38,10 @@ pub struct TcpLinkConfig {
     pub max_message: u32,
     /// Ask for answers of 100 bytes.
     pub one_way: bool,
+    /// How the requests' rate is found; `None`: as the kernel is set.
+    pub congestion: Option<Congestion>,
+    /// Waiting ends to the microsecond, by a timer of the kernel. Epoll's own timeouts are whole milliseconds.
+    pub precise: bool,
 }
 
 /// See the module.
@@ -40,6 +49,8 @@ pub struct TcpLink {
     config: TcpLinkConfig,
     poll: Poll,
     events: Events,
+    /// What ends a wait, where waits are precise.
+    timer: Option<OwnedFd>,
     spin: Spin,
     /// By client port, then by server port.
     connections: Vec<Connection>,
@@ -67,7 +78,7 @@ impl TcpLink {
             let mut shares: Vec<Vec<Reading>> = Vec::new();
             shares.resize_with(config.receivers, Vec::new);
             for (index, &addr) in config.servers.iter().enumerate() {
-                let (mut stream, clone) = open(addr, config.receivers > 0)
+                let (mut stream, clone) = open(addr, config.receivers > 0, config.congestion)
                     .with_context(|| format!("cannot reach a TCP server at {addr}"))?;
                 let token = Token(port * config.servers.len() + index);
                 let reader = FrameReader::new(config.max_message);
@@ -85,8 +96,10 @@ impl TcpLink {
                 Receiver::spawn(share, config.poll, sender.clone())?;
             }
         }
+        let timer = config.precise.then(|| timer(&poll)).transpose().context("cannot make a timer")?;
         Ok(TcpLink {
             poll,
+            timer,
             events: Events::with_capacity(EVENTS),
             spin: Spin::new(config.poll),
             connections,
@@ -112,12 +125,25 @@ impl TcpLink {
     /// Polls once, for at most `wait`.
     fn look(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
         let wait = if self.unfinished.is_empty() { wait } else { Duration::ZERO };
-        match self.poll.poll(&mut self.events, Some(wait)) {
+        let timeout = match &self.timer {
+            Some(timer) if !wait.is_zero() => {
+                arm(timer, wait).context("cannot set a timer")?;
+                None
+            }
+            _ => Some(wait),
+        };
+        match self.poll.poll(&mut self.events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             result => result.context("epoll failed")?,
         }
         let mut ready = std::mem::take(&mut self.unfinished);
-        ready.extend(self.events.iter().map(|event| event.token().0));
+        ready.extend(
+            self.events
+                .iter()
+                .map(|event| event.token())
+                .filter(|&token| token != TIMER)
+                .map(|token| token.0),
+        );
         for index in ready {
             self.serve(index, answers)?;
         }
@@ -180,9 +206,33 @@ impl Drop for TcpLink {
     }
 }
 
+/// The timer's token, which no connection has.
+const TIMER: Token = Token(usize::MAX / 2);
+
+/// A timer whose end this epoll instance tells.
+fn timer(poll: &Poll) -> io::Result<OwnedFd> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), TIMER, Interest::READABLE)?;
+    Ok(timer)
+}
+
+/// Has it end after `wait`, once.
+fn arm(timer: &OwnedFd, wait: Duration) -> io::Result<()> {
+    let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
+    let value = Timespec { tv_sec: seconds, tv_nsec: wait.subsec_nanos().into() };
+    timerfd_settime(timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: zero, it_value: value })?;
+    Ok(())
+}
+
 /// A connected socket, and a duplicate for a receiver thread where wanted.
-fn open(addr: SocketAddr, duplicate: bool) -> io::Result<(TcpStream, Option<TcpStream>)> {
+fn open(
+    addr: SocketAddr,
+    duplicate: bool,
+    congestion: Option<Congestion>,
+) -> io::Result<(TcpStream, Option<TcpStream>)> {
     let stream = std::net::TcpStream::connect_timeout(&addr, CONNECT_TIMEOUT)?;
+    choose(&stream, congestion)?;
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
     let clone = if duplicate { Some(TcpStream::from_std(stream.try_clone()?)) } else { None };
@@ -283,7 +333,7 @@ mod tests {
     use super::*;
     use crate::tcp::server::{TcpServer, TcpServerConfig};
 
-    fn link(receivers: usize, one_way: bool) -> TcpLink {
+    fn link(receivers: usize, one_way: bool, precise: bool) -> TcpLink {
         let server = TcpServer::start(TcpServerConfig {
             bind: "127.0.0.1:0".parse().expect("an address"),
             ports: 2,
@@ -291,6 +341,7 @@ mod tests {
             poll: Duration::ZERO,
             max_message: 1 << 20,
             one_way: false,
+            congestion: None,
         })
         .expect("a server on any port");
         TcpLink::connect(TcpLinkConfig {
@@ -300,13 +351,15 @@ mod tests {
             poll: Duration::from_micros(10),
             max_message: 1 << 20,
             one_way,
+            congestion: None,
+            precise,
         })
         .expect("the server is there")
     }
 
     /// Many messages at once, more than the sockets hold: each comes back once, as it was.
     fn check_all_come_back(receivers: usize, one_way: bool) {
-        let mut link = link(receivers, one_way);
+        let mut link = link(receivers, one_way, false);
         crate::bench::link::check_all_come_back(&mut link, 4, one_way);
     }
 
@@ -319,6 +372,16 @@ mod tests {
     fn all_come_back_through_receiver_threads() {
         check_all_come_back(1, false);
         check_all_come_back(3, false);
+    }
+
+    #[test]
+    fn a_precise_wait_ends_by_itself_and_by_an_answer() {
+        let mut link = link(0, false, true);
+        crate::bench::link::check_all_come_back(&mut link, 4, false);
+        let (begin, mut answers) = (Instant::now(), Vec::new());
+        let wait = Duration::from_micros(300);
+        link.receive(wait, &mut answers).expect("the link holds");
+        assert!(answers.is_empty() && begin.elapsed() >= wait);
     }
 
     #[test]
@@ -339,6 +402,8 @@ mod tests {
             poll: Duration::ZERO,
             max_message: 1,
             one_way: false,
+            congestion: None,
+            precise: false,
         };
         let Err(error) = TcpLink::connect(config) else { panic!("nobody listens there") };
         assert!(format!("{error:#}").contains(&addr.to_string()), "{error:#}");

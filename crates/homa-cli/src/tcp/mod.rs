@@ -10,6 +10,43 @@ use std::time::Duration;
 
 pub use spin::Spin;
 
+/// How a sender finds its rate: the kernel's algorithms by their names there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Congestion {
+    /// Linux's own default
+    Cubic,
+    /// By the measured rate and round-trip time
+    Bbr,
+    /// The oldest
+    Reno,
+    /// By the switch's marks (needs a kernel with it, and --switch-option=--ecn=TIME)
+    Dctcp,
+}
+
+impl Congestion {
+    /// As the kernel names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Congestion::Cubic => "cubic",
+            Congestion::Bbr => "bbr",
+            Congestion::Reno => "reno",
+            Congestion::Dctcp => "dctcp",
+        }
+    }
+}
+
+/// Has a socket, and those that a listener accepts, use this algorithm; `None`: what the kernel is set to.
+///
+/// # Errors
+/// The kernel does not have it, or lets only root use it.
+fn choose(socket: impl std::os::fd::AsFd, congestion: Option<Congestion>) -> std::io::Result<()> {
+    let Some(congestion) = congestion else { return Ok(()) };
+    rustix::net::sockopt::set_tcp_congestion(socket, congestion.name()).map_err(|error| {
+        std::io::Error::other(format!("this kernel offers no TCP {}: {error}", congestion.name()))
+    })
+}
+
 /// How long a connection may take to come up before the server counts as unreachable.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 

@@ -14,7 +14,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::frame::{Frame, FrameReader, FrameWriter, Header, ONE_WAY, ONE_WAY_BYTES, Progress};
-use super::{READ_BUDGET, Spin};
+use super::{Congestion, READ_BUDGET, Spin, choose};
 use crate::serve::bind_at;
 
 /// Queued answers of a connection beyond which nothing more is read from it: a client that does not read its answers
@@ -42,6 +42,8 @@ pub struct TcpServerConfig {
     pub max_message: u32,
     /// Answer every request with [`ONE_WAY_BYTES`] bytes.
     pub one_way: bool,
+    /// How the answers' rate is found; `None`: as the kernel is set.
+    pub congestion: Option<Congestion>,
 }
 
 /// A running server. Its threads end with the process.
@@ -56,6 +58,7 @@ impl TcpServer {
     pub fn start(config: TcpServerConfig) -> Result<TcpServer> {
         let listeners =
             (0..config.ports).map(|index| listen(config.bind, index)).collect::<Result<Vec<_>>>()?;
+        listeners.iter().try_for_each(|listener| choose(listener, config.congestion))?;
         let addrs = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
         let served = Arc::new(AtomicU64::new(0));
         let mut polls = Vec::new();
@@ -277,6 +280,7 @@ mod tests {
             poll: Duration::ZERO,
             max_message: 100_000,
             one_way,
+            congestion: None,
         })
         .expect("a server on any port")
     }
@@ -340,6 +344,7 @@ mod tests {
             poll: Duration::ZERO,
             max_message: 1,
             one_way: false,
+            congestion: None,
         };
         let error = TcpServer::start(config).expect_err("the port is taken");
         assert!(format!("{error:#}").contains(&addr.to_string()), "{error:#}");

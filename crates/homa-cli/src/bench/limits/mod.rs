@@ -351,6 +351,8 @@ impl Bench {
                 poll,
                 max_message,
                 one_way: false,
+                congestion: None,
+                precise: false,
             })?),
             _ => peers::connect(protocol, &PeerLinkConfig { servers, ports: 1, poll, max_message })?,
         })

@@ -1,0 +1,130 @@
+//! The options of `homa rack run`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::args::{Driver, Truncation, XdpMode, positive, truncation};
+use crate::rack::args::BuildArgs;
+use crate::rack::spec;
+use crate::tcp::Congestion;
+
+/// `homa rack run`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa rack run vs-tcp --workload w4                Homa and TCP at 80 % load: 8 hosts at 100 Mbit/s
+  homa rack run vs-tcp --hosts 4 --rate 200mbit --workload w3 --repetitions 3 --out w3
+  homa rack run basic --name rack                   on the rack that `homa rack up` has built
+
+A process in each host is both client and server. A rack that the command builds is gone when it ends.")]
+pub struct RunArgs {
+    /// Which experiment.
+    #[command(subcommand)]
+    pub experiment: Experiment,
+}
+
+/// The experiments.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Experiment {
+    /// Slowdown by message size and the tail of short messages, over Homa and over TCP, under the same load
+    VsTcp(VsTcpArgs),
+}
+
+/// What all experiments have in common.
+#[derive(Args, Clone, Debug)]
+pub struct CommonArgs {
+    /// A rack that is up [default: one that is built for the experiment]
+    #[arg(long, value_name = "NAME", value_parser = spec::name,
+          conflicts_with_all = ["hosts", "rate", "mtu", "buffer", "switch", "switch_option"])]
+    pub name: Option<String>,
+    /// What a rack for the experiment is built of.
+    #[command(flatten)]
+    pub build: BuildArgs,
+    /// What carries Homa's packets
+    #[arg(long, value_name = "HOW", default_value = "udp")]
+    pub driver: Driver,
+    /// Where the kernel runs the program of --driver xdp
+    #[arg(long, value_name = "MODE", default_value = "generic")]
+    pub xdp_mode: XdpMode,
+    /// How TCP finds its rate; the kernel may offer fewer
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub cc: Congestion,
+    /// TCP connections from each host to each other host, between which its messages are spread
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub connections: u16,
+    /// Threads that answer requests, for each host
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub server_threads: u16,
+    /// How long an idle thread polls before it sleeps in the kernel, microseconds. Where hosts share processors, one that polls keeps
+    /// others from running
+    #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    pub poll_us: u64,
+    /// A setting of Homa by its name in a program, as in max_overcommit=4; can be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
+    /// Measured seconds of each protocol in a repetition
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = positive)]
+    pub duration: f64,
+    /// Load before the measured time, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = positive)]
+    pub warmup: f64,
+    /// Repetitions, each with all protocols in turn
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// Seeds arrivals, sizes and the choice of servers; all protocols get the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+/// Messages and how many of them.
+#[derive(Args, Clone, Debug)]
+pub struct LoadArgs {
+    /// Message sizes: w1 to w8, a number of bytes, or a CSV file of `size,cumulative_fraction` lines
+    #[arg(long, value_name = "NAME|FILE", default_value = "w4")]
+    pub workload: String,
+    /// Longer messages are shortened to this many bytes; `none`: send them as long as they are
+    #[arg(long, value_name = "BYTES|none", default_value = "1000000", value_parser = truncation)]
+    pub max_message: Truncation,
+    /// Answers have 100 bytes instead of the request's length
+    #[arg(long)]
+    pub one_way: bool,
+    /// Open RPCs of a host at which its arrivals wait. Each hit is counted; a run with more than 1 % hits is marked as closed-loop
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_outstanding: u32,
+}
+
+/// `homa rack run vs-tcp`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa rack run vs-tcp --workload w4 --load 0.8
+  homa rack run vs-tcp --workload w3 --rate 50mbit --buffer 10ms --cc bbr --out w3-bbr
+  homa rack run vs-tcp --hosts 4 --duration 1 --repetitions 1 --json -
+
+The load is a share of each link's rate, each way, and counts headers: those of Homa, for both protocols, so that both get the same
+messages at the same times. Every latency counts from the moment the message was due.")]
+pub struct VsTcpArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// Offered load as a share of the links' rate, headers included
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.8, value_parser = positive)]
+    pub load: f64,
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("use NAME=VALUE")?;
+    let mut config = homa_proto::Config::default();
+    crate::sim::homa::set_field(&mut config, name, value)?;
+    Ok((name.to_owned(), value.to_owned()))
+}

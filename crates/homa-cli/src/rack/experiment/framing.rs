@@ -1,0 +1,78 @@
+//! What a message takes of a link: the load of an experiment is a share of the link, headers included.
+
+use homa_proto::wire::DATA_HEADER_LEN;
+use homa_workload::Workload;
+
+use crate::bench::load::Pace;
+use crate::rack::spec::Spec;
+
+/// Bytes of UDP and IPv4, which the MTU holds with Homa's.
+const UDP_IP: u64 = 8 + 20;
+
+/// Bytes of Ethernet: header, check sequence, preamble and gap.
+const ETHERNET: u64 = 14 + 4 + 8 + 12;
+
+/// Bytes of an answer to a one-way request.
+const ONE_WAY_ANSWER: u32 = 100;
+
+/// Places in the distribution of sizes at which it is summed up.
+const QUANTILES: u32 = 20_000;
+
+/// Bytes on the wire of a message over Homa, in packets of this MTU.
+pub fn wire_bytes(bytes: u32, mtu: u32) -> u64 {
+    let payload = (u64::from(mtu) - UDP_IP - DATA_HEADER_LEN as u64).max(1);
+    let packets = u64::from(bytes).div_ceil(payload).max(1);
+    u64::from(bytes) + packets * (DATA_HEADER_LEN as u64 + UDP_IP + ETHERNET)
+}
+
+/// Mean bytes that an RPC of a workload puts on its client's uplink and its server's, of request and answer. In a rack where all hosts
+/// are both, that is what an RPC of each host costs each uplink, and each downlink.
+pub fn rpc_wire_bytes(workload: &Workload, mtu: u32, one_way: bool) -> f64 {
+    let fractions = (0..QUANTILES).map(|index| (f64::from(index) + 0.5) / f64::from(QUANTILES));
+    let sum: u64 = fractions
+        .map(|fraction| {
+            let request = workload.quantile(fraction);
+            let answer = if one_way { ONE_WAY_ANSWER } else { request };
+            wire_bytes(request, mtu) + wire_bytes(answer, mtu)
+        })
+        .sum();
+    sum as f64 / f64::from(QUANTILES)
+}
+
+/// Request payload in 10^9 bits per second that every host sends where all links carry this share of their rate.
+pub fn gbps_of_load(load: f64, rate_bps: u64, workload: &Workload, mtu: u32, one_way: bool) -> f64 {
+    load * rate_bps as f64 / 1e9 * workload.mean_bytes() / rpc_wire_bytes(workload, mtu, one_way)
+}
+
+/// What the longest packet takes on a link, in microseconds.
+pub fn packet_us(spec: &Spec) -> f64 {
+    (u64::from(spec.mtu) + ETHERNET) as f64 * 8e6 / spec.rate_bps as f64
+}
+
+/// An open loop as results show it.
+pub fn open(gbps: f64, max_outstanding: u32) -> Pace {
+    Pace::Open { gbps, max_outstanding }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_packet_has_its_headers() {
+        let one = 1 + 56 + 8 + 20 + 14 + 4 + 8 + 12;
+        assert_eq!(wire_bytes(1, 1_500), one);
+        assert_eq!(wire_bytes(1_416, 1_500), 1_538);
+        assert_eq!(wire_bytes(1_417, 1_500), 1_538 + one);
+    }
+
+    #[test]
+    fn a_full_load_of_full_packets_fills_both_directions() {
+        let workload = Workload::fixed(1_416).expect("a size");
+        assert_eq!(rpc_wire_bytes(&workload, 1_500, false), 2.0 * 1_538.0);
+        let gbps = gbps_of_load(1.0, 1_000_000_000, &workload, 1_500, false);
+        assert!((gbps - 0.5 * 1_416.0 / 1_538.0).abs() < 1e-9, "{gbps}");
+        let one_way = gbps_of_load(1.0, 1_000_000_000, &workload, 1_500, true);
+        assert!((one_way - 1_416.0 / (1_538.0 + 222.0)).abs() < 1e-9, "{one_way}");
+    }
+}

@@ -1,0 +1,458 @@
+//! What every experiment stands on: a rack, processes in its hosts, and loads that begin in all of them at one moment.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::IpAddr;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::agent::monotonic_ns;
+use super::args::CommonArgs;
+use super::orders::{Counted, Order, Rate, Reply, Setup, take_samples};
+use crate::args::Protocol;
+use crate::bench::cpu::{Scheduled, machine_busy};
+use crate::bench::progress::Progress;
+use crate::bench::rtt::RttTable;
+use crate::bench::tally::Sample;
+use crate::rack::keeper::Keeper;
+use crate::rack::spec::{Spec, ipv4};
+use crate::rack::state::{Directory, State};
+use crate::rack::{interruption, status};
+
+/// How long an order may take beside the time that it is for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// From an order to the moment when all hosts begin, for each host.
+const HEAD_START: Duration = Duration::from_millis(10);
+
+/// How often the experiment looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A rack in use.
+pub struct Lab {
+    /// How far the experiment is.
+    pub progress: Progress,
+    directory: Directory,
+    state: State,
+    interrupted: Arc<AtomicBool>,
+    /// The rack goes with it, where it was built for the experiment. Dropped last.
+    _keeper: Option<Keeper>,
+}
+
+impl Lab {
+    /// Builds the rack, or takes the one that is up.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn open(common: &CommonArgs, total: Duration) -> Result<Lab> {
+        let interrupted = interruption()?;
+        let mut progress = Progress::new(total);
+        let (name, keeper) = match &common.name {
+            Some(name) => (name.clone(), None),
+            None => {
+                progress.step("building the rack", Duration::ZERO);
+                let name = format!("run-{}", std::process::id());
+                (name.clone(), Some(Keeper::start(&common.build.spec(&name), true)?))
+            }
+        };
+        let directory = Directory::of(&name);
+        let state = directory.up()?;
+        Ok(Lab { progress, directory, state, interrupted, _keeper: keeper })
+    }
+
+    /// What the rack is made of.
+    pub fn spec(&self) -> &Spec {
+        &self.state.spec
+    }
+
+    /// What the switch has counted so far, where it tells.
+    pub fn switch_stats(&self) -> Option<Value> {
+        status::switch_stats(&self.state, &self.directory)
+    }
+
+    /// Whether the experiment can go on.
+    ///
+    /// # Errors
+    /// Ctrl-C, or the switch or the whole rack is gone.
+    pub fn check(&self) -> Result<()> {
+        ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted: nothing was written");
+        let state = self.directory.read()?;
+        let state = state.filter(|state| state.token == self.state.token);
+        let Some(state) = state.filter(|_| self.directory.is_held()) else {
+            bail!("the rack ended under the experiment")
+        };
+        match state.switch_ended {
+            Some(how) => bail!("the switch ended under the experiment: {how}"),
+            None => Ok(()),
+        }
+    }
+
+    /// A load on the hosts of some crews at once, each with its own.
+    ///
+    /// # Errors
+    /// A process or the switch ended, or an order failed.
+    pub fn load(&mut self, crews: &mut [(&mut Crew, &Load)], text: &str) -> Result<Vec<Loaded>> {
+        let hosts = self.spec().hosts;
+        let Some(first) = crews.first().map(|(_, load)| *load) else { return Ok(Vec::new()) };
+        let window = Window::after(HEAD_START * (2 + u32::from(hosts)), first);
+        self.progress.step(text, first.warmup + first.measured);
+        for (crew, load) in crews.iter_mut() {
+            crew.begin(load, window.start_ns)?;
+        }
+        let machine = self.watch(&window)?;
+        crews
+            .iter_mut()
+            .map(|(crew, load)| {
+                let mut loaded = Loaded::new(load.measured, machine.clone());
+                for agent in &mut crew.agents {
+                    loaded.add(agent.reply(self, PATIENCE)?)?;
+                }
+                Ok(loaded)
+            })
+            .collect()
+    }
+
+    /// Waits until the measured time is over and says what the machine did in it.
+    fn watch(&self, window: &Window) -> Result<Machine> {
+        self.wait(window.start, window.from)?;
+        let switch = || self.state.switch_pid.map(Scheduled::of).unwrap_or_default();
+        let (busy, before, begin) = (machine_busy(), switch(), Instant::now());
+        self.wait(window.start, window.to)?;
+        let time = begin.elapsed().as_secs_f64().max(1e-9);
+        let switch = switch().since(before);
+        Ok(Machine {
+            cpus: thread::available_parallelism().map_or(1, usize::from),
+            cores_busy: machine_busy().saturating_sub(busy).as_secs_f64() / time,
+            switch_busy: switch.ran.as_secs_f64() / time,
+            switch_waited_us: mean_wait_us(switch),
+            ..Machine::default()
+        })
+    }
+
+    fn wait(&self, start: Instant, until: Instant) -> Result<()> {
+        while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            self.check()?;
+            self.progress.within(start.elapsed());
+            thread::sleep(left.min(LOOK));
+        }
+        Ok(())
+    }
+}
+
+/// The moments of a load.
+struct Window {
+    start_ns: u64,
+    start: Instant,
+    from: Instant,
+    to: Instant,
+}
+
+impl Window {
+    fn after(head_start: Duration, load: &Load) -> Window {
+        let ns = u64::try_from(head_start.as_nanos()).unwrap_or(u64::MAX);
+        let (start_ns, start) = (monotonic_ns().saturating_add(ns), Instant::now() + head_start);
+        let from = start + load.warmup;
+        Window { start_ns, start, from, to: from + load.measured }
+    }
+}
+
+/// A load on the hosts of a crew.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// What each host sends; `None`: it only answers. One for each host.
+    pub rates: Vec<Option<Rate>>,
+    /// Before the measured time.
+    pub warmup: Duration,
+    /// The measured time.
+    pub measured: Duration,
+    /// Of arrivals, sizes and choices.
+    pub seed: u64,
+}
+
+/// What came of a load, all hosts together.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Every RPC that was due in the measured time and answered.
+    pub samples: Vec<Sample>,
+    /// Counters, the warm-up included but for the goodput.
+    pub counted: Counted,
+    /// What the processors did.
+    pub machine: Machine,
+    /// Of each host, 10^9 bits of request payload per second.
+    pub host_gbps: Vec<f64>,
+    measured: Duration,
+    hosts: Scheduled,
+}
+
+/// What the processors did in the measured time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Machine {
+    /// Processors there are.
+    pub cpus: usize,
+    /// Processors busy on average, whoever kept them so.
+    pub cores_busy: f64,
+    /// Of that, the hosts' processes.
+    pub hosts_busy: f64,
+    /// Of that, the switch.
+    pub switch_busy: f64,
+    /// Mean time in microseconds that a thread of a host waited for a processor, each time it wanted one.
+    pub hosts_waited_us: f64,
+    /// The same for the switch.
+    pub switch_waited_us: f64,
+}
+
+fn mean_wait_us(scheduled: Scheduled) -> f64 {
+    scheduled.waited.as_secs_f64() * 1e6 / scheduled.turns.max(1) as f64
+}
+
+impl Loaded {
+    fn new(measured: Duration, machine: Machine) -> Loaded {
+        Loaded {
+            samples: Vec::new(),
+            counted: Counted::default(),
+            machine,
+            host_gbps: Vec::new(),
+            measured,
+            hosts: Scheduled::default(),
+        }
+    }
+
+    fn add(&mut self, said: Said) -> Result<()> {
+        let Reply::Loaded { counted, usage, .. } = said.reply else {
+            bail!("a host said something else than its load")
+        };
+        self.host_gbps.push(counted.goodput_bytes as f64 * 8.0 / 1e9 / self.seconds());
+        self.counted.add(counted);
+        self.hosts = self.hosts.plus(usage.into());
+        self.machine.hosts_busy = self.hosts.ran.as_secs_f64() / self.seconds();
+        self.machine.hosts_waited_us = mean_wait_us(self.hosts);
+        self.samples.extend(said.samples);
+        Ok(())
+    }
+
+    fn seconds(&self) -> f64 {
+        self.measured.as_secs_f64().max(1e-9)
+    }
+
+    /// Payload of answered requests, 10^9 bits per second, all hosts together.
+    pub fn gbps(&self) -> f64 {
+        self.counted.goodput_bytes as f64 * 8.0 / 1e9 / self.seconds()
+    }
+}
+
+/// A process in each host, all of one protocol.
+pub struct Crew {
+    /// What they speak.
+    pub protocol: Protocol,
+    agents: Vec<Agent>,
+}
+
+impl Crew {
+    /// Starts them and returns when all serve. The address in `setup` is each host's own.
+    ///
+    /// # Errors
+    /// In the words of the host that failed.
+    pub fn start(lab: &Lab, setup: &Setup) -> Result<Crew> {
+        let mut agents = Vec::new();
+        for (number, place) in lab.spec().numbers().zip(&lab.state.hosts) {
+            let setup = Setup { address: ipv4(number), ..setup.clone() };
+            agents.push(Agent::start(lab, &place.name, setup.protocol, &setup)?);
+        }
+        let mut crew = Crew { protocol: setup.protocol, agents };
+        for agent in &mut crew.agents {
+            agent.reply(lab, PATIENCE)?;
+        }
+        Ok(crew)
+    }
+
+    /// Makes each host a client of those that `peers` gives for its number.
+    ///
+    /// # Errors
+    /// A host cannot reach them.
+    pub fn open(&mut self, lab: &Lab, peers: impl Fn(u16) -> Vec<u16>) -> Result<()> {
+        for (number, agent) in lab.spec().numbers().zip(&mut self.agents) {
+            let peers: Vec<IpAddr> = peers(number).into_iter().map(ipv4).collect();
+            agent.order(&Order::Open { peers })?;
+        }
+        self.agents.iter_mut().try_for_each(|agent| agent.reply(lab, PATIENCE).map(drop))
+    }
+
+    /// Makes each host a client of all others.
+    ///
+    /// # Errors
+    /// A host cannot reach them.
+    pub fn open_all(&mut self, lab: &Lab) -> Result<()> {
+        let numbers: Vec<u16> = lab.spec().numbers().collect();
+        self.open(lab, |number| numbers.iter().copied().filter(|&other| other != number).collect())
+    }
+
+    /// Round trips from the first host to the second, while nothing else is on the way. The hosts are clients of nobody afterwards.
+    ///
+    /// # Errors
+    /// An RPC failed.
+    pub fn unloaded(&mut self, lab: &Lab, sizes: &[u32], budget: Duration) -> Result<RttTable> {
+        self.open(lab, |number| if number == 1 { vec![2] } else { Vec::new() })?;
+        let agent = self.agents.first_mut().context("there is no host")?;
+        let budget_ms = u64::try_from(budget.as_millis()).unwrap_or(u64::MAX);
+        agent.order(&Order::Unloaded { sizes: sizes.to_vec(), budget_ms })?;
+        match agent.reply(lab, budget + PATIENCE)?.reply {
+            Reply::Unloaded { points } => Ok(RttTable::new(points)),
+            _ => bail!("a host said something else than its round trips"),
+        }
+    }
+
+    /// What the transport of each host has counted, by name.
+    ///
+    /// # Errors
+    /// A host is gone.
+    pub fn metrics(&mut self, lab: &Lab) -> Result<Vec<Value>> {
+        let mut all = Vec::new();
+        for agent in &mut self.agents {
+            agent.order(&Order::Metrics)?;
+            if let Reply::Metrics { seen } = agent.reply(lab, PATIENCE)?.reply {
+                all.push(seen);
+            }
+        }
+        Ok(all)
+    }
+
+    fn begin(&mut self, load: &Load, start_ns: u64) -> Result<()> {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        for (index, agent) in self.agents.iter_mut().enumerate() {
+            let seed = load.seed ^ (index as u64 + 1).wrapping_mul(0xd134_2543_de82_ef95);
+            agent.order(&Order::Load {
+                pace: load.rates.get(index).copied().flatten(),
+                start_ns,
+                warmup_ns: ns(load.warmup),
+                measured_ns: ns(load.measured),
+                seed,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The process in a host.
+struct Agent {
+    host: String,
+    protocol: Protocol,
+    process: Child,
+    stdin: Option<ChildStdin>,
+    said: mpsc::Receiver<Result<Said>>,
+}
+
+/// A line, and what followed it.
+struct Said {
+    reply: Reply,
+    samples: Vec<Sample>,
+}
+
+impl Agent {
+    fn start(lab: &Lab, host: &str, protocol: Protocol, setup: &Setup) -> Result<Agent> {
+        let program = std::env::current_exe().context("cannot find this program to start it in a host")?;
+        let mut command = Command::new(&program);
+        command.args(["rack", "exec", "--die-with-parent", "--name", &lab.spec().name, host, "--"]);
+        command.arg(&program).args(["rack", "agent"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().with_context(|| format!("cannot start a process in {host}"))?;
+        let pipes = (process.stdout.take(), process.stderr.take());
+        let (Some(out), Some(err)) = pipes else { bail!("the process in {host} has no output") };
+        let (sender, said) = mpsc::channel();
+        thread::spawn(move || listen(BufReader::new(out), err, &sender));
+        let mut agent = Agent { host: host.to_owned(), protocol, stdin: process.stdin.take(), process, said };
+        agent.tell(&serde_json::to_string(setup)?)?;
+        Ok(agent)
+    }
+
+    fn order(&mut self, order: &Order) -> Result<()> {
+        self.tell(&serde_json::to_string(order)?)
+    }
+
+    fn tell(&mut self, line: &str) -> Result<()> {
+        let told = self.stdin.as_mut().map(|stdin| writeln!(stdin, "{line}").and_then(|()| stdin.flush()));
+        match told {
+            Some(Ok(())) => Ok(()),
+            // Why it is gone, it has said before.
+            _ => Err(self.said.recv_timeout(PATIENCE).ok().and_then(Result::err).map_or_else(
+                || anyhow!("{} does not listen", self.name()),
+                |error| error.context(format!("{} ended", self.name())),
+            )),
+        }
+    }
+
+    /// What it says next, while the rack is as it should be.
+    fn reply(&mut self, lab: &Lab, patience: Duration) -> Result<Said> {
+        let begin = Instant::now();
+        loop {
+            match self.said.recv_timeout(LOOK) {
+                Ok(said) => return said.with_context(|| format!("{} ended", self.name())),
+                Err(RecvTimeoutError::Disconnected) => bail!("{} is gone", self.name()),
+                Err(RecvTimeoutError::Timeout) => lab.check()?,
+            }
+            ensure!(begin.elapsed() < patience, "{} said nothing for {} s", self.name(), patience.as_secs());
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("the {} process of {}", self.protocol.title(), self.host)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        // It may have ended by itself; then there is nothing to kill, only to reap.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Reads what a process says until it ends, and then why.
+fn listen(mut out: BufReader<impl Read>, mut err: impl Read, said: &mpsc::Sender<Result<Said>>) {
+    loop {
+        match next(&mut out) {
+            Ok(Some(reply)) => {
+                if said.send(Ok(reply)).is_err() {
+                    return;
+                }
+            }
+            result => {
+                let mut words = String::new();
+                let _ = err.read_to_string(&mut words);
+                let words = words.trim().trim_start_matches("homa:").trim();
+                let error = match result {
+                    Err(error) => error,
+                    Ok(_) if words.is_empty() => anyhow!("it said nothing, as if it was killed"),
+                    Ok(_) => anyhow!("{}", words.lines().collect::<Vec<_>>().join(" ")),
+                };
+                let _ = said.send(Err(error));
+                return;
+            }
+        }
+    }
+}
+
+/// The next line with what follows it; `None` at the end.
+fn next(out: &mut BufReader<impl Read>) -> Result<Option<Said>> {
+    let mut line = String::new();
+    if out.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let reply: Reply =
+        serde_json::from_str(&line).with_context(|| format!("it said `{}`", line.trim_end()))?;
+    let mut bytes = Vec::new();
+    if let Reply::Loaded { bytes: length, .. } = reply {
+        out.take(length).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 != length {
+            return Ok(None);
+        }
+    }
+    Ok(Some(Said { reply, samples: take_samples(&bytes) }))
+}

@@ -1,0 +1,126 @@
+//! `homa rack run`: the published experiments, on a rack.
+//!
+//! An experiment is a file with options in `args` and a function that takes a [`lab::Lab`] and gives [`findings::Findings`]; what is
+//! around it is the same for all.
+
+pub mod agent;
+pub mod args;
+mod findings;
+mod framing;
+mod lab;
+mod orders;
+mod vs_tcp;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::args::{Protocol, Truncation};
+use crate::output::{Output, print};
+use args::{CommonArgs, Experiment, LoadArgs, RunArgs};
+use findings::Findings;
+use lab::Lab;
+use orders::Setup;
+
+/// Runs an experiment. False if not every RPC was answered once, and right.
+pub fn run(args: &RunArgs) -> Result<bool> {
+    match &args.experiment {
+        Experiment::VsTcp(args) => conduct(&args.common, vs_tcp::time(args), |lab| vs_tcp::run(lab, args)),
+    }
+}
+
+/// The rack, the experiment on it, and what is written.
+fn conduct(
+    common: &CommonArgs,
+    total: Duration,
+    experiment: impl FnOnce(&mut Lab) -> Result<Findings>,
+) -> Result<bool> {
+    let outputs = Outputs::check(common)?;
+    let findings = {
+        let mut lab = Lab::open(common, total)?;
+        experiment(&mut lab)?
+    };
+    outputs.write(&findings)?;
+    Ok(findings.clean)
+}
+
+/// What is written at the end, and where.
+struct Outputs {
+    page: Option<Output>,
+    json: Vec<Output>,
+    /// Standard output has the JSON and nothing else.
+    json_to_stdout: bool,
+}
+
+impl Outputs {
+    fn check(common: &CommonArgs) -> Result<Outputs> {
+        let json_to_stdout = common.json.as_deref() == Some(Path::new("-"));
+        let mut json = Vec::new();
+        if let Some(path) = common.json.as_deref().filter(|_| !json_to_stdout) {
+            json.push(Output::check(path)?);
+        }
+        let directory = match (&common.out, &common.json) {
+            (Some(directory), _) => Some(directory.as_path()),
+            (None, Some(_)) => None,
+            (None, None) => Some(Path::new("")),
+        };
+        let mut page = None;
+        if let Some(directory) = directory {
+            json.push(Output::check(&directory.join("results.json"))?);
+            page = Some(Output::check(&directory.join("report.html"))?);
+        }
+        Ok(Outputs { page, json, json_to_stdout })
+    }
+
+    fn write(&self, findings: &Findings) -> Result<()> {
+        let mut json = serde_json::to_vec_pretty(&findings.json)?;
+        json.push(b'\n');
+        if self.json_to_stdout {
+            eprint!("{}", findings.text());
+            print(&json)?;
+        } else {
+            print(findings.text().as_bytes())?;
+        }
+        self.json.iter().try_for_each(|output| output.write(&json))?;
+        if let Some(page) = &self.page {
+            page.write(findings.page().as_bytes())?;
+            eprintln!("wrote {}", page.path().display());
+        }
+        Ok(())
+    }
+}
+
+/// The UDP port of Homa and the TCP port, at every host.
+const PORT: u16 = homa::DEFAULT_UDP_PORT;
+
+/// What the processes of a protocol are to be.
+fn setup(lab: &Lab, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol) -> Setup {
+    Setup {
+        protocol,
+        driver: common.driver,
+        xdp_mode: common.xdp_mode,
+        address: crate::rack::spec::ipv4(0),
+        udp_port: PORT,
+        link_mbps: lab.spec().rate_mbps(),
+        workload: messages.workload.clone(),
+        max_message: match messages.max_message {
+            Truncation::At(bytes) => Some(bytes),
+            Truncation::Off => None,
+        },
+        longest: 0,
+        connections: common.connections,
+        server_threads: common.server_threads,
+        poll_us: common.poll_us,
+        one_way: messages.one_way,
+        congestion: (protocol == Protocol::Tcp).then_some(common.cc),
+        seed: common.seed,
+        settings: common.set.clone(),
+    }
+}
+
+/// A time of so many seconds.
+fn seconds(name: &str, value: f64) -> Result<Duration> {
+    ensure!((0.01..=3600.0).contains(&value), "--{name} must be 0.01 to 3600 seconds");
+    Ok(Duration::from_secs_f64(value))
+}

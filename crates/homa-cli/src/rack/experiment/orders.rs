@@ -1,0 +1,275 @@
+//! What an experiment tells its processes in the hosts, and what they answer: a line of JSON each.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::args::{Driver, Protocol, XdpMode};
+use crate::bench::cpu::Scheduled;
+use crate::bench::load::Pace;
+use crate::bench::tally::{Sample, Tally};
+use crate::tcp::Congestion;
+
+/// What a process is to be, its first line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Setup {
+    /// Homa or TCP.
+    pub protocol: Protocol,
+    /// What carries Homa's packets.
+    pub driver: Driver,
+    /// Where its program runs, for AF_XDP.
+    pub xdp_mode: XdpMode,
+    /// The host's own.
+    pub address: IpAddr,
+    /// Of Homa's UDP socket and of the TCP listener, the same at all hosts.
+    pub udp_port: u16,
+    /// The link's rate.
+    pub link_mbps: u32,
+    /// Name of a workload, a file, or a number of bytes.
+    pub workload: String,
+    /// Longer messages are cut.
+    pub max_message: Option<u32>,
+    /// Longest message that is sent beside those of the workload.
+    pub longest: u32,
+    /// TCP connections to each peer.
+    pub connections: u16,
+    /// Threads that answer.
+    pub server_threads: u16,
+    /// How long an idle thread polls.
+    pub poll_us: u64,
+    /// Answers have 100 bytes.
+    pub one_way: bool,
+    /// How TCP finds its rate.
+    pub congestion: Option<Congestion>,
+    /// Of the messages' content.
+    pub seed: u64,
+    /// Settings of Homa by name.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Setup {
+    /// The UDP port of its peers, as Homa takes it: raw IP has none.
+    pub fn port_at_peer(&self) -> u16 {
+        if self.driver == Driver::Raw { 0 } else { self.udp_port }
+    }
+}
+
+/// What a process is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub enum Order {
+    /// Be a client of these hosts from now on; of none: only a server.
+    Open {
+        /// Their addresses.
+        peers: Vec<IpAddr>,
+    },
+    /// Measure round trips one at a time.
+    Unloaded {
+        /// Of these sizes; none: those of the workload.
+        sizes: Vec<u32>,
+        /// About how long, in all.
+        budget_ms: u64,
+    },
+    /// Send, or only answer, from a moment on that all hosts share.
+    Load {
+        /// `None`: only answer.
+        pace: Option<Rate>,
+        /// On the clock that all processes of the machine share.
+        start_ns: u64,
+        /// Before the measured time.
+        warmup_ns: u64,
+        /// The measured time.
+        measured_ns: u64,
+        /// Of arrivals, sizes and choices.
+        seed: u64,
+    },
+    /// Tell what was counted.
+    Metrics,
+}
+
+/// [`Pace`], for a line.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rate {
+    /// Poisson arrivals, 10^9 bits of request payload per second.
+    Open {
+        /// The offered load.
+        gbps: f64,
+        /// Open RPCs at which arrivals wait.
+        max_outstanding: u32,
+    },
+    /// So many open RPCs at all times.
+    Closed {
+        /// Open RPCs.
+        outstanding: u32,
+    },
+}
+
+impl From<Rate> for Pace {
+    fn from(rate: Rate) -> Pace {
+        match rate {
+            Rate::Open { gbps, max_outstanding } => Pace::Open { gbps, max_outstanding },
+            Rate::Closed { outstanding } => Pace::Closed { outstanding },
+        }
+    }
+}
+
+/// What a process says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum Reply {
+    /// It serves.
+    Ready,
+    /// It is a client of whom it was told to be.
+    Opened,
+    /// Median round trips.
+    Unloaded {
+        /// Bytes and nanoseconds.
+        points: Vec<(u32, u64)>,
+    },
+    /// The load is over.
+    Loaded {
+        /// What was counted.
+        counted: Counted,
+        /// What the scheduler did with the process within the measured time.
+        usage: Usage,
+        /// Length of the samples that follow the line.
+        bytes: u64,
+    },
+    /// What was counted.
+    Metrics {
+        /// By name.
+        seen: Value,
+    },
+}
+
+/// Counters of a [`Tally`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counted {
+    pub started: u64,
+    pub answered: u64,
+    pub errors: u64,
+    pub lost: u64,
+    pub duplicated: u64,
+    pub capped: u64,
+    pub unsent: u64,
+    pub goodput_bytes: u64,
+    pub first_error: Option<String>,
+}
+
+impl Counted {
+    /// Those of a load.
+    pub fn of(tally: &Tally) -> Counted {
+        Counted {
+            started: tally.started,
+            answered: tally.answered,
+            errors: tally.errors,
+            lost: tally.lost,
+            duplicated: tally.duplicated,
+            capped: tally.capped,
+            unsent: tally.unsent,
+            goodput_bytes: tally.goodput_bytes,
+            first_error: tally.first_error.clone(),
+        }
+    }
+
+    /// Adds another host's.
+    pub fn add(&mut self, other: Counted) {
+        self.started += other.started;
+        self.answered += other.answered;
+        self.errors += other.errors;
+        self.lost += other.lost;
+        self.duplicated += other.duplicated;
+        self.capped += other.capped;
+        self.unsent += other.unsent;
+        self.goodput_bytes += other.goodput_bytes;
+        if self.first_error.is_none() {
+            self.first_error = other.first_error;
+        }
+    }
+}
+
+/// [`Scheduled`], for a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    pub ran_ns: u64,
+    pub waited_ns: u64,
+    pub turns: u64,
+}
+
+impl From<Scheduled> for Usage {
+    fn from(scheduled: Scheduled) -> Usage {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Usage { ran_ns: ns(scheduled.ran), waited_ns: ns(scheduled.waited), turns: scheduled.turns }
+    }
+}
+
+impl From<Usage> for Scheduled {
+    fn from(usage: Usage) -> Scheduled {
+        Scheduled {
+            ran: Duration::from_nanos(usage.ran_ns),
+            waited: Duration::from_nanos(usage.waited_ns),
+            turns: usage.turns,
+        }
+    }
+}
+
+/// Bytes of a sample behind a line.
+const SAMPLE_BYTES: usize = 12;
+
+/// Appends samples as bytes: size and nanoseconds, little-endian.
+pub fn put_samples(samples: &[Sample], out: &mut Vec<u8>) {
+    out.reserve(samples.len() * SAMPLE_BYTES);
+    for sample in samples {
+        out.extend_from_slice(&sample.bytes.to_le_bytes());
+        out.extend_from_slice(&sample.rtt_ns.to_le_bytes());
+    }
+}
+
+/// Takes them out again; what is no whole sample is left out.
+pub fn take_samples(bytes: &[u8]) -> Vec<Sample> {
+    let samples = bytes.chunks_exact(SAMPLE_BYTES).filter_map(|sample| {
+        let (size, rtt) = sample.split_at(4);
+        Some(Sample {
+            bytes: u32::from_le_bytes(size.try_into().ok()?),
+            rtt_ns: u64::from_le_bytes(rtt.try_into().ok()?),
+        })
+    });
+    samples.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_survive_their_bytes() {
+        let samples = [Sample { bytes: 1, rtt_ns: u64::MAX }, Sample { bytes: u32::MAX, rtt_ns: 0 }];
+        let mut bytes = vec![];
+        put_samples(&samples, &mut bytes);
+        assert_eq!(take_samples(&bytes), samples);
+        bytes.pop();
+        assert_eq!(take_samples(&bytes), samples[..1]);
+    }
+
+    #[test]
+    fn orders_and_replies_survive_their_line() {
+        let load = Order::Load {
+            pace: Some(Rate::Open { gbps: 0.125, max_outstanding: 7 }),
+            start_ns: u64::MAX,
+            warmup_ns: 0,
+            measured_ns: 1,
+            seed: 2,
+        };
+        let line = serde_json::to_string(&load).expect("JSON");
+        assert!(!line.contains('\n'));
+        let Order::Load { pace: Some(rate), start_ns, .. } = serde_json::from_str(&line).expect("an order")
+        else {
+            panic!("another order: {line}")
+        };
+        assert_eq!((rate, start_ns), (Rate::Open { gbps: 0.125, max_outstanding: 7 }, u64::MAX));
+        assert!(serde_json::from_str::<Order>("{\"order\":\"dance\"}").is_err());
+    }
+}
