@@ -184,9 +184,7 @@ fn a_rack_in_the_foreground_ends_with_ctrl_c() {
 fn experiment(options: &str) -> Option<Command> {
     // Whether there can be a rack at all.
     drop(Rack::up("probe", "--hosts 2 --switch linux-bridge")?);
-    Some(homa(&format!(
-        "rack run vs-tcp --hosts 4 --rate 50mbit --duration 1 --warmup 0.2 --repetitions 1 {options}"
-    )))
+    Some(homa(&format!("rack run vs-tcp --hosts 4 --rate 50mbit --warmup 0.2 --repetitions 1 {options}")))
 }
 
 /// Racks that an experiment with this process id has left.
@@ -206,7 +204,9 @@ fn process_of(rack: &Value, word: &str) -> Option<u64> {
 
 #[test]
 fn homa_and_tcp_are_compared_on_four_hosts() {
-    let Some(mut command) = experiment("--switch linux-bridge --workload w3 --load 0.3") else { return };
+    let Some(mut command) = experiment("--switch linux-bridge --workload w3 --load 0.3 --duration 1") else {
+        return;
+    };
     let scratch = Scratch::new("rack");
     let child = command.args(["--out", &scratch.path("")]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = child.spawn().expect("it starts");
@@ -237,6 +237,33 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
     assert!(!left_by(pid));
 }
 
+/// What is the same in the results of all experiments, and how many loads each has in all that is said.
+#[test]
+fn every_experiment_ends_with_results() {
+    let Some(rack) = Rack::up("all", "--hosts 3 --rate 50mbit --switch linux-bridge") else { return };
+    for (words, loads) in [
+        ("basic", 0),
+        ("incast --workload 5000 --senders 1,5", 4),
+        ("load --workload w2 --loads 0.1,0.2", 4),
+        ("max-load --workload w3 --loads 0.1", 0),
+        ("both --workload w3 --load 0.2 --shares 0,0.5,1", 4),
+        ("config --workload w3 --load 0.2 --setting max_overcommit --values 1,4", 2),
+    ] {
+        let options = format!("--name {} --duration 0.2 --warmup 0.05 --json -", rack.0);
+        let output = run(&format!("rack run {words} {options}"));
+        assert_eq!(output.status.code(), Some(0), "{words}: {}", stderr(&output));
+        let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(results["experiment"], *words.split(' ').next().expect("a name"));
+        assert_eq!((&results["schema"], &results["rack"]["hosts"]), (&1.into(), &3.into()));
+        if loads > 0 {
+            let all = results["results"].as_array().expect("results");
+            assert_eq!(all.len(), loads, "{words}");
+            assert!(all.iter().all(|one| one["score"]["rpcs_per_s"].as_f64() > Some(0.0)), "{results}");
+        }
+        assert!(stderr(&output).contains("In numbers") || words.starts_with("basic"), "{}", stderr(&output));
+    }
+}
+
 #[test]
 fn a_host_that_dies_ends_the_experiment_in_one_line() {
     let Some(rack) = Rack::up("dies", "--hosts 4 --switch linux-bridge") else { return };
@@ -257,9 +284,11 @@ fn a_host_that_dies_ends_the_experiment_in_one_line() {
 #[test]
 fn an_interrupted_experiment_leaves_nothing() {
     let Some(mut command) = experiment("--switch linux-bridge --json - --duration 60") else { return };
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let pid = child.id();
-    while !run(&format!("rack status --name run-{pid}")).status.success() {}
+    while !run(&format!("rack status --name run-{pid}")).status.success() {
+        assert!(child.try_wait().expect("a child").is_none(), "it ended early");
+    }
     assert!(Command::new("kill").args(["-INT", &pid.to_string()]).status().expect("kill runs").success());
     let output = child.wait_with_output().expect("it ends");
     assert_output_refused(&["rack", "run"], &output, "interrupted");
@@ -284,7 +313,7 @@ fn bad_input_is_refused_in_one_line() {
         ("rack exec h1", "CMD"),
         ("rack link --name nobody h1 down", "homa rack up"),
         ("rack link h1 sideways", "down"),
-        ("rack run", "experiment"),
+        ("rack run", "say what to do"),
         ("rack run vs-tcp --name nobody --json -", "homa rack up"),
         ("rack run vs-tcp --name nobody --hosts 4", "--hosts"),
         ("rack run vs-tcp --workload w9 --json -", "w9"),
@@ -292,6 +321,8 @@ fn bad_input_is_refused_in_one_line() {
         ("rack run vs-tcp --set overcommitment=4", "max_overcommit"),
         ("rack run vs-tcp --set max_overcommit=many", "many"),
         ("rack run vs-tcp --cc quick", "cubic"),
+        ("rack run config --setting max_overcommit", "--values"),
+        ("rack run incast --senders 0", "1..=10000"),
         ("rack run vs-tcp --json /nowhere/results.json", "/nowhere/results.json"),
         ("rack down --name nobody", "no rack `nobody`"),
     ] {

@@ -35,7 +35,7 @@ pub enum RackCommand {
     /// Pull the cable between a host and the switch, or put it back
     Link(LinkArgs),
     /// Run an experiment with a process in each host
-    Run(super::experiment::args::RunArgs),
+    Run(Box<super::experiment::args::RunArgs>),
     /// End a rack and whatever runs in it; clears away what a crash left
     Down(DownArgs),
     /// The process that holds a rack's namespaces

@@ -29,6 +29,18 @@ pub struct RunArgs {
 pub enum Experiment {
     /// Slowdown by message size and the tail of short messages, over Homa and over TCP, under the same load
     VsTcp(VsTcpArgs),
+    /// Round trips by size without load, one message at a time, and the rates of one client and of one server
+    Basic(BasicArgs),
+    /// Many senders and one receiver
+    Incast(IncastArgs),
+    /// The tail of short messages at several loads
+    Load(LoadsArgs),
+    /// The highest load with which each protocol keeps up
+    MaxLoad(MaxLoadArgs),
+    /// Homa and TCP at once on the same hosts, at several shares of the load
+    Both(BothArgs),
+    /// A setting of Homa over several values
+    Config(ConfigArgs),
 }
 
 /// What all experiments have in common.
@@ -127,4 +139,109 @@ fn setting(text: &str) -> Result<(String, String), String> {
     let mut config = homa_proto::Config::default();
     crate::sim::homa::set_field(&mut config, name, value)?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+/// `homa rack run basic`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa rack run basic --hosts 4 --rate 1gbit --duration 2")]
+pub struct BasicArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Only whether answers are short, and what slowdown would be of: sizes are those of the experiment.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+}
+
+/// `homa rack run incast`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa rack run incast --workload 10000 --one-way --senders 1,7,30,100")]
+pub struct IncastArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// Numbers of senders; more than there are hosts are several RPCs of each
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,3,7,14,30,60,100",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub senders: Vec<u32>,
+}
+
+/// `homa rack run load`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa rack run load --workload w3 --loads 0.1,0.5,0.8 --duration 3")]
+pub struct LoadsArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// Loads, as shares of the links' rate, headers included
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0.1,0.3,0.5,0.7,0.8,0.9", value_parser = positive)]
+    pub loads: Vec<f64>,
+}
+
+/// `homa rack run max-load`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa rack run max-load --workload w4 --loads 0.8,0.9,0.95")]
+pub struct MaxLoadArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// Loads to try, increasing, until one is too much
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0.6,0.7,0.8,0.85,0.9,0.95,1", value_parser = positive)]
+    pub loads: Vec<f64>,
+    /// RPCs that each host has open where there is always more to send
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub outstanding: u32,
+}
+
+/// `homa rack run both`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Example: homa rack run both --load 0.6 --shares 0,0.5,1")]
+pub struct BothArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// The load of both together, as a share of the links' rate
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.6, value_parser = positive)]
+    pub load: f64,
+    /// Homa's shares of it, 0 to 1; TCP has the rest
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,0.25,0.5,0.75,1")]
+    pub shares: Vec<f64>,
+}
+
+/// `homa rack run config`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa rack run config --setting max_overcommit --values 1,2,4,8
+  homa rack run config --setting link_mbps --values 95,99,100 --rate 100mbit
+
+`homa sim presets` names the settings.")]
+pub struct ConfigArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// Offered load as a share of the links' rate, headers included
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.8, value_parser = positive)]
+    pub load: f64,
+    /// The setting's name in a program
+    #[arg(long, value_name = "NAME")]
+    pub setting: String,
+    /// Its values
+    #[arg(long, value_name = "LIST", value_delimiter = ',', required = true)]
+    pub values: Vec<String>,
 }

@@ -177,7 +177,7 @@ pub struct Load {
 }
 
 /// What came of a load, all hosts together.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Loaded {
     /// Every RPC that was due in the measured time and answered.
     pub samples: Vec<Sample>,

@@ -5,10 +5,14 @@
 
 pub mod agent;
 pub mod args;
+mod basic;
 mod findings;
 mod framing;
+mod incast;
 mod lab;
 mod orders;
+mod stand;
+mod sweep;
 mod vs_tcp;
 
 use std::path::Path;
@@ -26,16 +30,47 @@ use orders::Setup;
 /// Runs an experiment. False if not every RPC was answered once, and right.
 pub fn run(args: &RunArgs) -> Result<bool> {
     match &args.experiment {
-        Experiment::VsTcp(args) => conduct(&args.common, vs_tcp::time(args), |lab| vs_tcp::run(lab, args)),
+        Experiment::VsTcp(args) => {
+            conduct(&args.common, &args.messages, vs_tcp::time(args), |lab| vs_tcp::run(lab, args))
+        }
+        Experiment::Basic(args) => {
+            conduct(&args.common, &args.messages, sweep::time(&args.common, 12), |lab| basic::run(lab, args))
+        }
+        Experiment::Incast(args) => {
+            let time = sweep::time(&args.common, 2 * args.senders.len());
+            conduct(&args.common, &args.messages, time, |lab| incast::run(lab, args))
+        }
+        Experiment::Load(args) => {
+            conduct(&args.common, &args.messages, sweep::time(&args.common, 2 * args.loads.len()), |lab| {
+                sweep::load(lab, args)
+            })
+        }
+        Experiment::MaxLoad(args) => {
+            let time = sweep::time(&args.common, 2 * args.loads.len() + 2);
+            conduct(&args.common, &args.messages, time, |lab| sweep::max_load(lab, args))
+        }
+        Experiment::Both(args) => {
+            conduct(&args.common, &args.messages, sweep::time(&args.common, args.shares.len()), |lab| {
+                sweep::both(lab, args)
+            })
+        }
+        Experiment::Config(args) => {
+            conduct(&args.common, &args.messages, sweep::time(&args.common, args.values.len()), |lab| {
+                sweep::config(lab, args)
+            })
+        }
     }
 }
 
 /// The rack, the experiment on it, and what is written.
 fn conduct(
     common: &CommonArgs,
+    messages: &LoadArgs,
     total: Duration,
     experiment: impl FnOnce(&mut Lab) -> Result<Findings>,
 ) -> Result<bool> {
+    // What can be known to be wrong before there is a rack.
+    stand::workload_of(messages)?;
     let outputs = Outputs::check(common)?;
     let findings = {
         let mut lab = Lab::open(common, total)?;

@@ -12,9 +12,9 @@ use super::findings::{Findings, Section, Table};
 use super::framing;
 use super::lab::{Crew, Lab, Load, Loaded, Machine};
 use super::orders::Rate;
+use super::stand::workload_of;
 use super::{seconds, setup};
 use crate::args::Protocol;
-use crate::bench::plan::workload_named;
 use crate::bench::results::Run;
 use crate::bench::rtt::RttTable;
 use crate::bench::svg::size;
@@ -63,11 +63,7 @@ struct Total {
 
 /// The experiment.
 pub fn run(lab: &mut Lab, args: &VsTcpArgs) -> Result<Findings> {
-    let workload = workload_named(&args.messages.workload, args.messages.max_message);
-    let workload = match args.messages.workload.parse() {
-        Ok(size) => Workload::fixed(size)?,
-        Err(_) => workload?,
-    };
+    let workload = workload_of(&args.messages)?;
     let (measured, warmup) =
         (seconds("duration", args.common.duration)?, seconds("warmup", args.common.warmup)?);
     let spec = lab.spec().clone();
@@ -75,7 +71,7 @@ pub fn run(lab: &mut Lab, args: &VsTcpArgs) -> Result<Findings> {
     let start = |protocol| Crew::start(lab, &setup(lab, &args.common, &args.messages, protocol));
     let mut crews = PROTOCOLS.into_iter().map(start).collect::<Result<Vec<_>>>()?;
     lab.progress.step("Homa: round trips without load, by size", UNLOADED);
-    let unloaded = crews[0].unloaded(lab, &[], UNLOADED)?;
+    let unloaded = crews[0].unloaded(lab, &[], UNLOADED.min(2 * measured))?;
     crews.iter_mut().try_for_each(|crew| crew.open_all(lab))?;
     let mut totals: Vec<Total> =
         PROTOCOLS.into_iter().map(|protocol| Total::new(protocol, &workload)).collect();

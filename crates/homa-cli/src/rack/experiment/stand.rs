@@ -1,0 +1,285 @@
+//! What experiments measure with: crews that are ready, loads on all hosts alike, and what came of one in a few numbers.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use homa_workload::{BinSummary, ShortSummary, SlowdownRecorder, Workload};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::args::{CommonArgs, LoadArgs};
+use super::findings::Findings;
+use super::framing;
+use super::lab::{Crew, Lab, Load, Loaded, Machine};
+use super::orders::{Rate, Setup};
+use super::{seconds, setup};
+use crate::args::Protocol;
+use crate::bench::plan::workload_named;
+use crate::bench::rtt::RttTable;
+use crate::bench::tally::Sample;
+
+/// For round trips without load.
+pub const UNLOADED: Duration = Duration::from_secs(2);
+
+/// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
+const SCHEMA: u32 = 1;
+
+/// See the module.
+pub struct Stand<'a> {
+    /// The rack.
+    pub lab: &'a mut Lab,
+    /// The messages.
+    pub workload: Workload,
+    /// What slowdown is measured against; empty until [`Stand::measure_unloaded`].
+    pub unloaded: RttTable,
+    common: &'a CommonArgs,
+    messages: &'a LoadArgs,
+    measured: Duration,
+    warmup: Duration,
+}
+
+/// What came of a load.
+#[derive(Clone, Debug, Serialize)]
+pub struct Score {
+    /// What carried it.
+    pub protocol: Protocol,
+    /// Round trips of the short messages.
+    pub short: ShortSummary,
+    /// Of all messages.
+    pub slowdown_mean: f64,
+    /// The largest 1 % of the messages.
+    pub largest: Option<BinSummary>,
+    /// Offered to all hosts, 10^9 bits of request payload per second; `null` in a closed loop.
+    pub offered_gbps: Option<f64>,
+    /// Answered by all hosts.
+    pub achieved_gbps: f64,
+    /// RPCs answered within the measured time, per second.
+    pub rpcs_per_s: f64,
+    /// RPCs that ended in an error or with a wrong answer.
+    pub errors: u64,
+    /// RPCs that never ended.
+    pub lost: u64,
+    /// More than 1 % of the arrivals had to wait: the offered load was not reached.
+    pub closed_loop: bool,
+    /// The first thing that went wrong.
+    pub first_error: Option<String>,
+    /// What the processors did.
+    pub machine: Machine,
+}
+
+impl<'a> Stand<'a> {
+    /// Nothing is started yet.
+    ///
+    /// # Errors
+    /// A workload or a time that makes no sense.
+    pub fn new(lab: &'a mut Lab, common: &'a CommonArgs, messages: &'a LoadArgs) -> Result<Stand<'a>> {
+        let workload = workload_of(messages)?;
+        let (measured, warmup) = (seconds("duration", common.duration)?, seconds("warmup", common.warmup)?);
+        let unloaded = RttTable::new(vec![(1, 1)]);
+        Ok(Stand { lab, workload, unloaded, common, messages, measured, warmup })
+    }
+
+    /// Processes of a protocol, each a client of all others, after `change` of what they are to be.
+    ///
+    /// # Errors
+    /// A host's, in its words.
+    pub fn crew(&self, protocol: Protocol, change: impl FnOnce(&mut Setup)) -> Result<Crew> {
+        let mut setup = setup(self.lab, self.common, self.messages, protocol);
+        change(&mut setup);
+        let mut crew = Crew::start(self.lab, &setup)?;
+        crew.open_all(self.lab)?;
+        Ok(crew)
+    }
+
+    /// Measures Homa alone, by a crew of its own.
+    ///
+    /// # Errors
+    /// A host's, in its words.
+    pub fn measure_unloaded(&mut self) -> Result<()> {
+        self.lab.progress.step("Homa: round trips without load, by size", UNLOADED);
+        let budget = self.unloaded_time();
+        self.unloaded = self.crew(Protocol::Homa, |_| ())?.unloaded(self.lab, &[], budget)?;
+        Ok(())
+    }
+
+    /// For round trips without load: no more than a load takes and its like again.
+    pub fn unloaded_time(&self) -> Duration {
+        UNLOADED.min(2 * self.measured)
+    }
+
+    /// The open loop that gives every link this share of its rate.
+    pub fn rate_of_load(&self, load: f64) -> Rate {
+        let spec = self.lab.spec();
+        let gbps =
+            framing::gbps_of_load(load, spec.rate_bps, &self.workload, spec.mtu, self.messages.one_way);
+        Rate::Open { gbps, max_outstanding: self.messages.max_outstanding }
+    }
+
+    /// The same load on all hosts.
+    pub fn everywhere(&self, rate: Rate, repetition: u32) -> Load {
+        self.on(rate, repetition, |_| true)
+    }
+
+    /// A load on the hosts whose number `sends`.
+    pub fn on(&self, rate: Rate, repetition: u32, sends: impl Fn(u16) -> bool) -> Load {
+        let numbers = self.lab.spec().numbers();
+        Load {
+            rates: numbers.map(|number| sends(number).then_some(rate)).collect(),
+            warmup: self.warmup,
+            measured: self.measured,
+            seed: self.common.seed.wrapping_add(u64::from(repetition) << 32),
+        }
+    }
+
+    /// Puts it on one crew.
+    ///
+    /// # Errors
+    /// As [`Lab::load`].
+    pub fn run(&mut self, crew: &mut Crew, load: &Load, text: &str) -> Result<(Score, Vec<Sample>)> {
+        let protocol = crew.protocol;
+        let mut all = self.lab.load(&mut [(crew, load)], text)?;
+        let loaded = all.pop().unwrap_or_default();
+        let score = self.score(protocol, load, &loaded);
+        Ok((score, loaded.samples))
+    }
+
+    /// What came of a load, in numbers.
+    pub fn score(&self, protocol: Protocol, load: &Load, loaded: &Loaded) -> Score {
+        let recorder = self.recorder(&loaded.samples);
+        let offered = load.rates.iter().flatten().map(|rate| match rate {
+            Rate::Open { gbps, .. } => Some(gbps),
+            Rate::Closed { .. } => None,
+        });
+        let offered_gbps = offered.sum::<Option<f64>>();
+        let counted = &loaded.counted;
+        Score {
+            protocol,
+            short: recorder.short(),
+            slowdown_mean: recorder.slowdown_mean(),
+            largest: recorder.has_largest_row().then(|| recorder.bins().pop()).flatten(),
+            offered_gbps,
+            achieved_gbps: loaded.gbps(),
+            rpcs_per_s: loaded.samples.len() as f64 / self.measured.as_secs_f64(),
+            errors: counted.errors + counted.duplicated,
+            lost: counted.lost,
+            closed_loop: offered_gbps.is_some()
+                && (counted.capped + counted.unsent) * 100 > counted.started + counted.unsent,
+            first_error: counted.first_error.clone(),
+            machine: loaded.machine.clone(),
+        }
+    }
+
+    /// Slowdowns of these.
+    pub fn recorder(&self, samples: &[Sample]) -> SlowdownRecorder {
+        let mut recorder = SlowdownRecorder::new(&self.workload);
+        for sample in samples {
+            recorder.record(sample.bytes, sample.rtt_ns, self.unloaded.rtt_ns(sample.bytes));
+        }
+        recorder
+    }
+
+    /// What is the same in every experiment's findings: conditions, warnings about these scores (one a named load), and JSON with
+    /// `results` of its own.
+    pub fn finish(
+        &self,
+        findings: &mut Findings,
+        experiment: &str,
+        scores: &[(String, &Score)],
+        results: Value,
+    ) {
+        let spec = self.lab.spec();
+        let common = self.common;
+        findings.clean = scores.iter().all(|(_, score)| score.errors == 0 && score.lost == 0);
+        for (name, score) in scores {
+            findings.doubt(name, &score.machine, framing::packet_us(spec));
+            if let Some(error) = &score.first_error {
+                findings.warnings.push(format!("{name}: {error}"));
+            }
+        }
+        findings.summary = format!(
+            "{}; {} hosts at {} Mbit/s, buffer {}; Homa over {}, TCP {} with {} connections to each host; seed {}, {} s",
+            self.workload,
+            spec.hosts,
+            spec.rate_mbps(),
+            spec.buffer,
+            common.driver.name(),
+            common.cc.name(),
+            common.connections,
+            common.seed,
+            common.duration
+        );
+        findings.json = json!({
+            "schema": SCHEMA,
+            "experiment": experiment,
+            "version": env!("CARGO_PKG_VERSION"),
+            "unix_time_s": SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
+            "rack": spec,
+            "seed": common.seed,
+            "config": self.config(),
+            "unloaded": self.unloaded.points().iter().map(|&(bytes, ns)| json!({ "bytes": bytes, "rtt_us": ns as f64 / 1e3 })).collect::<Vec<_>>(),
+            "results": results,
+            "switch": self.lab.switch_stats(),
+            "warnings": findings.warnings,
+        });
+    }
+
+    /// The options as results show them.
+    pub fn config(&self) -> Value {
+        let (common, messages) = (self.common, self.messages);
+        json!({
+            "workload": self.workload.name(),
+            "truncated_at": self.workload.truncated_at(),
+            "mean_bytes": self.workload.mean_bytes(),
+            "one_way": messages.one_way,
+            "max_outstanding": messages.max_outstanding,
+            "driver": common.driver.name(),
+            "congestion": common.cc,
+            "connections": common.connections,
+            "server_threads": common.server_threads,
+            "poll_us": common.poll_us,
+            "settings": common.set,
+            "duration_s": common.duration,
+            "warmup_s": common.warmup,
+            "repetitions": common.repetitions,
+        })
+    }
+}
+
+/// The workload of some options; a number is a size.
+///
+/// # Errors
+/// There is none.
+pub fn workload_of(messages: &LoadArgs) -> Result<Workload> {
+    match messages.workload.parse() {
+        Ok(size) => Ok(Workload::fixed(size)?),
+        Err(_) => workload_named(&messages.workload, messages.max_message),
+    }
+}
+
+/// Cells of a score, under [`SCORE_HEAD`].
+pub fn score_cells(name: String, score: &Score) -> Vec<String> {
+    let mbps = |gbps: f64| format!("{:.1}", gbps * 1e3);
+    vec![
+        name,
+        format!("{:.1}", score.short.p50_us),
+        format!("{:.1}", score.short.p99_us),
+        format!("{:.2}", score.slowdown_mean),
+        score.largest.as_ref().map_or("-".to_owned(), |bin| format!("{:.2}", bin.slowdown_mean)),
+        score.offered_gbps.map_or("-".to_owned(), mbps),
+        mbps(score.achieved_gbps),
+        format!("{}", score.errors + score.lost),
+        format!("{:.2}", score.machine.cores_busy),
+    ]
+}
+
+/// See [`score_cells`]; the first column's name is the experiment's.
+pub const SCORE_HEAD: [&str; 8] = [
+    "short P50, us",
+    "short P99, us",
+    "mean slowdown",
+    "largest 1 %",
+    "offered Mbit/s",
+    "answered",
+    "failed",
+    "cores busy",
+];

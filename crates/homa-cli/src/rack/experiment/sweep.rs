@@ -1,0 +1,208 @@
+//! Experiments that vary one thing and look at the same few numbers: loads, what two protocols share a rack by, a setting of Homa.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use super::args::{BothArgs, ConfigArgs, LoadsArgs, MaxLoadArgs};
+use super::findings::{Findings, Section, Table};
+use super::lab::Lab;
+use super::stand::{SCORE_HEAD, Score, Stand, UNLOADED, score_cells};
+use crate::args::Protocol;
+use crate::sim::homa::set_field;
+use crate::sim::plot::{Chart, Curve, Point, Scale};
+
+/// The two that are compared.
+const PROTOCOLS: [Protocol; 2] = [Protocol::Homa, Protocol::Tcp];
+
+/// A protocol keeps up with a load of which it answers this share while it lasts. What is under way at the end of the measured time
+/// is answered later, and it is not the same as what was under way at its beginning.
+const KEEPS_UP: f64 = 0.97;
+
+/// About how long so many turns take.
+pub fn time(common: &super::args::CommonArgs, turns: usize) -> Duration {
+    UNLOADED
+        + Duration::try_from_secs_f64((common.duration + common.warmup) * turns as f64).unwrap_or_default()
+}
+
+/// `load`: the short messages at several loads.
+pub fn load(lab: &mut Lab, args: &LoadsArgs) -> Result<Findings> {
+    let mut stand = Stand::new(lab, &args.common, &args.messages)?;
+    stand.measure_unloaded()?;
+    let mut scores = Vec::new();
+    for protocol in PROTOCOLS {
+        let mut crew = stand.crew(protocol, |_| ())?;
+        for &load in &args.loads {
+            let name = format!("{} at {:.0} %", protocol.title(), load * 100.0);
+            let plan = stand.everywhere(stand.rate_of_load(load), 1);
+            scores.push((name.clone(), load, stand.run(&mut crew, &plan, &name)?.0));
+        }
+    }
+    let results =
+        scores.iter().map(|(_, load, score)| json!({ "load": load, "score": score })).collect::<Vec<_>>();
+    let charts = vec![
+        chart("Load, share of the links", "P99 of short messages, us", &scores, |score| score.short.p99_us),
+        chart("Load, share of the links", "Median of short messages, us", &scores, |score| {
+            score.short.p50_us
+        }),
+    ];
+    Ok(finish(&stand, "load", "Short messages by load", &scores, charts, results.into()))
+}
+
+/// `max-load`: the highest load that each keeps up with, and what it carries where there is always more to send.
+pub fn max_load(lab: &mut Lab, args: &MaxLoadArgs) -> Result<Findings> {
+    let mut stand = Stand::new(lab, &args.common, &args.messages)?;
+    stand.measure_unloaded()?;
+    let (mut scores, mut results) = (Vec::new(), Vec::new());
+    let mut table = Table::new(&["", "keeps up with, % of the links", "without pause, % of the links"]);
+    for protocol in PROTOCOLS {
+        let mut crew = stand.crew(protocol, |_| ())?;
+        let full = stand.rate_of_load(1.0);
+        let closed = stand.everywhere(super::orders::Rate::Closed { outstanding: args.outstanding }, 1);
+        let name = format!("{} without pause", protocol.title());
+        let most = stand.run(&mut crew, &closed, &name)?.0;
+        let hosts = f64::from(stand.lab.spec().hosts);
+        let full_gbps = match full {
+            super::orders::Rate::Open { gbps, .. } => gbps * hosts,
+            super::orders::Rate::Closed { .. } => 0.0,
+        };
+        let saturation = most.achieved_gbps / full_gbps.max(f64::MIN_POSITIVE);
+        scores.push((name, 1.0, most));
+        let mut sustained = None;
+        for &load in &args.loads {
+            let name = format!("{} at {:.0} %", protocol.title(), load * 100.0);
+            let plan = stand.everywhere(stand.rate_of_load(load), 1);
+            let score = stand.run(&mut crew, &plan, &name)?.0;
+            let keeps_up = !score.closed_loop
+                && score.lost == 0
+                && score.achieved_gbps >= KEEPS_UP * score.offered_gbps.unwrap_or(0.0);
+            scores.push((name, load, score));
+            if !keeps_up {
+                break;
+            }
+            sustained = Some(load);
+        }
+        let percent = |share: f64| format!("{:.0}", share * 100.0);
+        table.rows.push(vec![
+            protocol.title().to_owned(),
+            sustained.map_or("none of them".to_owned(), percent),
+            percent(saturation),
+        ]);
+        results.push(json!({ "protocol": protocol, "sustained_load": sustained, "saturation": saturation }));
+    }
+    let all = scores.iter().map(|(name, load, score)| json!({ "name": name, "load": load, "score": score }));
+    let results = json!({ "protocols": results, "loads": all.collect::<Vec<_>>() });
+    let mut findings =
+        finish(&stand, "max-load", "Where each stops keeping up", &scores, Vec::new(), results);
+    let text = "A load is kept up with while 97 % of it are answered. Percent are of every link's rate with the headers of Homa, for both"
+        .to_owned();
+    findings.sections.insert(0, Section { heading: "Maximum".to_owned(), text, table, charts: Vec::new() });
+    Ok(findings)
+}
+
+/// `both`: two protocols on the same hosts at the same time.
+pub fn both(lab: &mut Lab, args: &BothArgs) -> Result<Findings> {
+    let mut stand = Stand::new(lab, &args.common, &args.messages)?;
+    stand.measure_unloaded()?;
+    let mut scores = Vec::new();
+    let mut homa = stand.crew(Protocol::Homa, |_| ())?;
+    let mut tcp = stand.crew(Protocol::Tcp, |_| ())?;
+    for &share in &args.shares {
+        ensure!((0.0..=1.0).contains(&share), "--shares are between 0 and 1");
+        let plans = [share, 1.0 - share]
+            .map(|part| (part > 0.0).then(|| stand.everywhere(stand.rate_of_load(args.load * part), 1)));
+        let mut turns: Vec<_> = [&mut homa, &mut tcp]
+            .into_iter()
+            .zip(&plans)
+            .filter_map(|(crew, plan)| plan.as_ref().map(|plan| (crew, plan)))
+            .collect();
+        let text = format!("{:.0} % of the load over Homa", share * 100.0);
+        let protocols: Vec<Protocol> = turns.iter().map(|(crew, _)| crew.protocol).collect();
+        let loaded = stand.lab.load(&mut turns, &text)?;
+        for ((protocol, plan), loaded) in protocols.into_iter().zip(plans.iter().flatten()).zip(&loaded) {
+            let name = format!("{}, {:.0} % over Homa", protocol.title(), share * 100.0);
+            scores.push((name, share, stand.score(protocol, plan, loaded)));
+        }
+    }
+    let results = scores
+        .iter()
+        .map(|(_, share, score)| json!({ "homa_share": share, "score": score }))
+        .collect::<Vec<_>>();
+    let charts = vec![
+        chart("Homa's share of the load", "P99 of short messages, us", &scores, |score| score.short.p99_us),
+        chart("Homa's share of the load", "Mean slowdown", &scores, |score| score.slowdown_mean),
+    ];
+    Ok(finish(&stand, "both", "Homa and TCP at once", &scores, charts, results.into()))
+}
+
+/// `config`: a setting of Homa over its values.
+pub fn config(lab: &mut Lab, args: &ConfigArgs) -> Result<Findings> {
+    for value in &args.values {
+        set_field(&mut homa_proto::Config::default(), &args.setting, value).map_err(anyhow::Error::msg)?;
+    }
+    let mut stand = Stand::new(lab, &args.common, &args.messages)?;
+    stand.measure_unloaded()?;
+    let plan = stand.everywhere(stand.rate_of_load(args.load), 1);
+    let mut scores = Vec::new();
+    for (index, value) in args.values.iter().enumerate() {
+        let name = format!("{} = {value}", args.setting);
+        let mut crew =
+            stand.crew(Protocol::Homa, |setup| setup.settings.push((args.setting.clone(), value.clone())))?;
+        scores.push((name.clone(), index as f64, stand.run(&mut crew, &plan, &name)?.0));
+    }
+    let results: Vec<_> = args
+        .values
+        .iter()
+        .zip(&scores)
+        .map(|(value, (_, _, score))| json!({ "setting": args.setting, "value": value, "score": score }))
+        .collect();
+    let title = format!("Homa by {}", args.setting);
+    Ok(finish(&stand, "config", &title, &scores, Vec::new(), results.into()))
+}
+
+/// A score by its name and place.
+type Named = (String, f64, Score);
+
+fn finish(
+    stand: &Stand<'_>,
+    experiment: &str,
+    title: &str,
+    scores: &[Named],
+    charts: Vec<Chart>,
+    results: serde_json::Value,
+) -> Findings {
+    let mut table = Table::new(&[""]);
+    table.head.extend(SCORE_HEAD.map(str::to_owned));
+    table.rows.extend(scores.iter().map(|(name, _, score)| score_cells(name.clone(), score)));
+    let section = Section { heading: "In numbers".to_owned(), table, charts, ..Section::default() };
+    let mut findings = Findings { title: title.to_owned(), sections: vec![section], ..Findings::default() };
+    let named: Vec<(String, &Score)> = scores.iter().map(|(name, _, score)| (name.clone(), score)).collect();
+    stand.finish(&mut findings, experiment, &named, results);
+    findings
+}
+
+fn chart(x: &str, y: &str, scores: &[Named], value: fn(&Score) -> f64) -> Chart {
+    let curve = |protocol: Protocol| {
+        let own = scores.iter().filter(|(_, _, score)| score.protocol == protocol);
+        let points = own.map(|(name, x, score)| Point {
+            x: x.clamp(0.0, 1.0),
+            y: value(score),
+            title: format!("{name}: {:.1}", value(score)),
+        });
+        Curve {
+            points: points.collect(),
+            label: protocol.title().to_owned(),
+            class: protocol.name().to_owned(),
+            is_reference: false,
+        }
+    };
+    let ticks = (0..=10).map(|tenth| f64::from(tenth) / 10.0);
+    Chart {
+        x_title: x.to_owned(),
+        y_title: y.to_owned(),
+        scale: Scale::Log,
+        x_ticks: ticks.map(|place| (place, format!("{:.0} %", place * 100.0))).collect(),
+        curves: PROTOCOLS.map(curve).into(),
+    }
+}
