@@ -204,7 +204,7 @@ fn process_of(rack: &Value, word: &str) -> Option<u64> {
 
 #[test]
 fn homa_and_tcp_are_compared_on_four_hosts() {
-    let Some(mut command) = experiment("--switch linux-bridge --workload w3 --load 0.3 --duration 1") else {
+    let Some(mut command) = experiment("--workload w3 --load 0.3 --duration 1") else {
         return;
     };
     let scratch = Scratch::new("rack");
@@ -244,10 +244,10 @@ fn every_experiment_ends_with_results() {
     for (words, loads) in [
         ("basic", 0),
         ("incast --workload 5000 --senders 1,5", 4),
-        ("load --workload w2 --loads 0.1,0.2", 4),
-        ("max-load --workload w3 --loads 0.1", 0),
-        ("both --workload w3 --load 0.2 --shares 0,0.5,1", 4),
-        ("config --workload w3 --load 0.2 --setting max_overcommit --values 1,4", 2),
+        ("load --workload w2 --max-message 20000 --loads 0.1,0.2", 4),
+        ("max-load --workload w3 --max-message 20000 --loads 0.1", 0),
+        ("both --workload w3 --max-message 20000 --load 0.2 --shares 0,0.5,1", 4),
+        ("config --workload w3 --max-message 20000 --load 0.2 --setting max_overcommit --values 1,4", 2),
     ] {
         let options = format!("--name {} --duration 0.2 --warmup 0.05 --json -", rack.0);
         let output = run(&format!("rack run {words} {options}"));
@@ -279,6 +279,20 @@ fn a_host_that_dies_ends_the_experiment_in_one_line() {
     assert_output_refused(&["rack", "run"], &output, "process of h");
     // The rack is not the experiment's.
     assert!(rack.status()["processes"].as_array().is_some_and(Vec::is_empty));
+}
+
+#[test]
+fn a_switch_that_is_killed_ends_the_experiment_in_one_line() {
+    let Some(rack) = Rack::up("switch", "--hosts 2") else { return };
+    let options = format!("rack run vs-tcp --name {} --duration 60 --repetitions 1 --json -", rack.0);
+    let child = homa(&options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    while process_of(&rack.status(), "agent").is_none() {}
+    let status = rack.status();
+    assert!(status["switch_stats"].is_object() && status["switch_runs"] == true, "{status}");
+    kill(process_of(&status, "--ports").or_else(|| process_of(&status, "switch")).expect("the switch"));
+    let output = child.wait_with_output().expect("it ends");
+    assert_output_refused(&["rack", "run"], &output, "the switch ended");
+    assert_eq!(rack.status()["switch_runs"], false);
 }
 
 #[test]
