@@ -113,7 +113,6 @@ pub fn run(lab: &mut Lab, args: &VsTcpArgs) -> Result<Findings> {
         ..Findings::default()
     };
     warn(&mut findings, &runs, &totals, framing::packet_us(&spec));
-    let points = unloaded.points().iter();
     findings.json = json!({
         "schema": SCHEMA,
         "experiment": "vs-tcp",
@@ -121,25 +120,8 @@ pub fn run(lab: &mut Lab, args: &VsTcpArgs) -> Result<Findings> {
         "unix_time_s": SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
         "rack": spec,
         "seed": args.common.seed,
-        "config": {
-            "workload": workload.name(),
-            "truncated_at": workload.truncated_at(),
-            "mean_bytes": workload.mean_bytes(),
-            "load": args.load,
-            "gbps_per_host": gbps,
-            "one_way": args.messages.one_way,
-            "max_outstanding": args.messages.max_outstanding,
-            "driver": args.common.driver.name(),
-            "congestion": args.common.cc,
-            "connections": args.common.connections,
-            "server_threads": args.common.server_threads,
-            "poll_us": args.common.poll_us,
-            "settings": args.common.set,
-            "duration_s": args.common.duration,
-            "warmup_s": args.common.warmup,
-            "repetitions": args.common.repetitions,
-        },
-        "unloaded": points.map(|&(bytes, ns)| json!({ "bytes": bytes, "rtt_us": ns as f64 / 1e3 })).collect::<Vec<_>>(),
+        "config": config(args, &workload, gbps),
+        "unloaded": unloaded.points().iter().map(|&(bytes, ns)| json!({ "bytes": bytes, "rtt_us": ns as f64 / 1e3 })).collect::<Vec<_>>(),
         "runs": runs,
         "repetitions": repetitions,
         "hosts": hosts,
@@ -147,6 +129,29 @@ pub fn run(lab: &mut Lab, args: &VsTcpArgs) -> Result<Findings> {
         "warnings": findings.warnings,
     });
     Ok(findings)
+}
+
+/// The options as results show them.
+fn config(args: &VsTcpArgs, workload: &Workload, gbps: f64) -> Value {
+    let VsTcpArgs { common, messages, load } = args;
+    json!({
+        "workload": workload.name(),
+        "truncated_at": workload.truncated_at(),
+        "mean_bytes": workload.mean_bytes(),
+        "load": load,
+        "gbps_per_host": gbps,
+        "one_way": messages.one_way,
+        "max_outstanding": messages.max_outstanding,
+        "driver": common.driver.name(),
+        "congestion": common.cc,
+        "connections": common.connections,
+        "server_threads": common.server_threads,
+        "poll_us": common.poll_us,
+        "settings": common.set,
+        "duration_s": common.duration,
+        "warmup_s": common.warmup,
+        "repetitions": common.repetitions,
+    })
 }
 
 impl Total {
