@@ -11,6 +11,8 @@ use crate::units::{bytes, duration_ns, rate_bps};
 
 /// `homa switch`.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Example: `homa switch run --ports sw0,sw1,sw2 --rate 1gbit` joins three devices. `homa rack up` builds a whole rack with its switch.")]
 pub struct SwitchArgs {
     /// What to do.
     #[command(subcommand)]

@@ -33,6 +33,10 @@ use crate::tcp::server::{TcpServer, TcpServerConfig};
 /// A sleep that ends later than asked for by the kernel's usual slack would count as latency.
 const TIMER_SLACK_NS: u64 = 1_000;
 
+/// How much the uplink is given ahead, at least: a thread that sleeps until the link wants the next packet wakes some 50 us late where
+/// hosts share processors, and the link must not run dry meanwhile.
+const LATE_NS: u64 = 100_000;
+
 /// Until its input ends.
 pub fn run() -> Result<()> {
     // Threads inherit it. Where it is refused, everything is a little later.
@@ -214,7 +218,9 @@ impl Side {
             Protocol::Homa => {
                 let poll = Duration::from_micros(setup.poll_us);
                 let mut config = host_config(setup.driver, bind, longest, poll);
-                config.protocol.link_mbps = Some(setup.link_mbps);
+                let protocol = std::mem::take(&mut config.protocol).on_link(setup.link_mbps);
+                let max_nic_backlog_ns = protocol.max_nic_backlog_ns.max(LATE_NS);
+                config.protocol = homa_proto::Config { max_nic_backlog_ns, ..protocol };
                 on_device(&mut config, Some(HOST_DEVICE), None, setup.xdp_mode);
                 for (name, value) in &setup.settings {
                     set_field(&mut config.protocol, name, value).map_err(|error| anyhow!("{error}"))?;
