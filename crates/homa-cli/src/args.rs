@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::bench::switch::args::SwitchBenchArgs;
 use crate::decode::PacketKind;
 use crate::rack::args::RackArgs;
 use crate::sim::args::SimArgs;
@@ -365,6 +366,8 @@ fn packet_kind(text: &str) -> Result<PacketKind, String> {
 pub enum BenchCommand {
     /// Measure what each protocol and driver can do at best here: round trips, RPCs per second, long messages, processor time
     Limits(LimitsArgs),
+    /// Measure the switch: frames a second, how exact its rates are, what a probe meets, what overload does
+    Switch(SwitchBenchArgs),
 }
 
 /// Between which network addresses the limits are measured.
@@ -434,6 +437,7 @@ pub struct LimitsArgs {
 #[command(after_help = "\
 Examples:
   homa bench limits                                 what each protocol and driver can do at best: see its own --help
+  homa bench switch                                 what the switch between devices can do: see its own --help
   homa bench                                        both protocols on this machine, half of what it holds
   homa bench --workload w3 --load 0.8               at 80 % of the slower protocol's measured maximum
   homa bench --size 100 --outstanding 1 --json -    round trips of 100 bytes, one at a time
@@ -639,7 +643,7 @@ mod tests {
             let words = format!("homa bench limits {words}");
             match bench(&words.split_whitespace().collect::<Vec<_>>()).command {
                 Some(BenchCommand::Limits(args)) => args,
-                None => panic!("{words}: not the limits"),
+                _ => panic!("{words}: not the limits"),
             }
         };
         let args = limits("");

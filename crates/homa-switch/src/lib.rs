@@ -21,7 +21,7 @@ mod stats;
 mod switch;
 mod table;
 
-pub use bridge::{Bridge, BridgeConfig, BridgeError};
+pub use bridge::{Bridge, BridgeConfig, BridgeError, Left};
 pub use config::{
     Buffer, ConfigError, ETHERNET_OVERHEAD_BYTES, Forwarding, MAX_RATE_BPS, MIN_RATE_BPS, SwitchConfig,
 };

@@ -18,7 +18,9 @@ pub mod rtt;
 #[cfg(test)]
 mod samples;
 mod servers;
+mod summary;
 pub mod svg;
+pub mod switch;
 pub mod table;
 pub mod tally;
 
@@ -38,8 +40,10 @@ use tally::Tally;
 
 /// Runs the bench. True if every RPC was answered exactly once, and right.
 pub fn run(args: &BenchArgs) -> Result<bool> {
-    if let Some(BenchCommand::Limits(args)) = &args.command {
-        return limits::run(args);
+    match &args.command {
+        Some(BenchCommand::Limits(args)) => return limits::run(args),
+        Some(BenchCommand::Switch(args)) => return switch::run(args),
+        None => (),
     }
     let plan = Plan::new(args)?;
     let outputs = Outputs::check(args)?;

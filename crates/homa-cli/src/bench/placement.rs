@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The processors of each side.
+#[derive(Clone)]
 pub struct Placement {
     clients: CpuSet,
     servers: CpuSet,

@@ -182,6 +182,12 @@ impl Frames {
         self.slots.bytes_mut(frame)
     }
 
+    /// A new frame with these bytes, to be sent; `None` when no slot is free, or none is as long.
+    #[inline]
+    pub fn frame(&mut self, bytes: &[u8]) -> Option<Frame> {
+        (bytes.len() <= self.slots.slot_bytes()).then(|| self.slots.fill(bytes)).flatten()
+    }
+
     /// A second frame with the same bytes; `None` when no slot is free.
     pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
         self.slots.copy(frame)

@@ -108,6 +108,7 @@ impl Slots {
     }
 
     /// Puts bytes into a free slot; `None` where there is none. They must fit.
+    #[inline]
     pub(crate) fn fill(&mut self, bytes: &[u8]) -> Option<Frame> {
         let slot = self.free.pop()?;
         let mut frame = Frame { slot, start: 0, length: bytes.len() as u32 };

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::results::{Limits, Metric, Summary};
+use super::results::{Limits, Metric};
+use crate::bench::summary::Summary;
 
 /// A ratio that is asked for.
 #[derive(Clone, Debug, Serialize)]

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::results::{Limits, Metric, Row, Summary};
+use super::results::{Limits, Metric, Row};
+use crate::bench::summary::Summary;
 
 /// A column: its head, its width, the factor from the metric's unit, and the metric.
 type Column = (&'static str, usize, f64, Metric);

@@ -1,0 +1,65 @@
+//! Median and range over repetitions.
+
+use serde::Serialize;
+
+/// A metric over the repetitions.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// The median, the mean of the middle two where their number is even.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// In the order of the repetitions.
+    pub samples: Vec<f64>,
+}
+
+impl Summary {
+    /// Of these values.
+    pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Summary> {
+        let mut summary = Summary::default();
+        samples.into_iter().for_each(|value| summary.add(value));
+        (!summary.samples.is_empty()).then_some(summary)
+    }
+
+    /// Adds a repetition's value.
+    pub fn add(&mut self, value: f64) {
+        self.samples.push(value);
+        let mut sorted = self.samples.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        self.median = match sorted.len() % 2 {
+            0 => f64::midpoint(sorted[middle - 1], sorted[middle]),
+            _ => sorted[middle],
+        };
+        (self.min, self.max) = (sorted[0], sorted[sorted.len() - 1]);
+    }
+
+    /// The quotients of the repetitions that both have.
+    pub fn over(&self, below: &Summary) -> Option<Summary> {
+        let pairs = self.samples.iter().zip(&below.samples);
+        Summary::of(pairs.filter(|(_, below)| **below > 0.0).map(|(above, below)| above / below))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_and_range() {
+        let summary = Summary::of([3.0, 1.0, 10.0]).expect("values");
+        assert_eq!((summary.median, summary.min, summary.max), (3.0, 1.0, 10.0));
+        assert_eq!(Summary::of([1.0, 2.0]).expect("values").median, 1.5);
+        assert!(Summary::of([]).is_none());
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_repetition() {
+        let above = Summary::of([2.0, 30.0, 8.0]).expect("values");
+        let below = Summary::of([1.0, 10.0]).expect("values");
+        assert_eq!(above.over(&below).expect("values").samples, [2.0, 3.0]);
+        assert!(above.over(&Summary::of([0.0]).expect("values")).is_none());
+    }
+}

@@ -1,0 +1,287 @@
+//! The measurements.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use homa_driver::frames::FramesConfig;
+use homa_switch::{BridgeConfig, Buffer, ETHERNET_OVERHEAD_BYTES, Forwarding, SwitchConfig};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+
+use super::args::Way;
+use super::gate::Gate;
+use super::load::{FULL, Load, SMALL, bulk, probe_sent};
+use super::place::{Place, SWITCH_DEVICES};
+use super::running::{Mode, Running};
+use super::windows::{Course, Deviation};
+
+/// Rates of links: their names in metrics, and bits per second.
+pub const RATES: [(&str, u64); 3] = [("100m", 100_000_000), ("1g", 1_000_000_000), ("5g", 5_000_000_000)];
+
+/// Frames sent in one go where as many as possible are.
+const BURST: usize = 32;
+
+/// Frames that wait for a switch when its gate is opened: nearly as many as it has room for.
+const HEAP: usize = 960;
+
+/// Frames sent in one go beside probes: few, so that no probe waits long for the source.
+const SMALL_BURST: usize = 4;
+
+/// More than the link's rate, so that a backlog lasts.
+const SURPLUS: f64 = 1.1;
+
+/// Over what time a rate is looked at.
+const WINDOW: Duration = Duration::from_millis(10);
+
+/// Time between two probes, on average.
+const PROBE_EVERY: Duration = Duration::from_micros(100);
+
+/// What a frame is to take in a switch that is overloaded.
+const OVERLOADED_NS: f64 = 1e9 / 0.4e6;
+
+/// Parts of that capacity that are offered to find the most that is forwarded.
+const PARTS: [f64; 4] = [0.8, 0.9, 1.0, 1.1];
+
+/// A metric and a repetition's value.
+pub type Value = (String, f64);
+
+/// Where the measurements are made, and how long they take.
+pub struct Bench<'a> {
+    pub place: &'a Place,
+    pub load: &'a mut Load,
+    pub slice: Duration,
+}
+
+/// How many frames were sent and arrived in some time.
+struct Flow {
+    offered: f64,
+    forwarded: f64,
+}
+
+impl Bench<'_> {
+    fn warmup(&self) -> Duration {
+        self.slice / 4
+    }
+
+    fn start(
+        &mut self,
+        way: Way,
+        switch: SwitchConfig,
+        planted_work: Duration,
+        mode: Mode,
+    ) -> Result<Running> {
+        let devices = SWITCH_DEVICES.map(str::to_owned).into();
+        let config = BridgeConfig {
+            frames: FramesConfig { path: way.path(), ..FramesConfig::new(devices) },
+            switch,
+            poll: Duration::from_secs(10),
+            planted_work,
+        };
+        let running = Running::start(self.place, config, mode)?;
+        match self.load.settle() {
+            Ok(()) => Ok(running),
+            Err(error) => Err(running.end().err().unwrap_or(error)),
+        }
+    }
+
+    /// Offers frames per second, or as many as can be, for a slice.
+    fn flow(&mut self, bytes: &[u8], rate: Option<f64>) -> Flow {
+        let began = self.load.now();
+        let (warm, mut now) = (began + self.warmup(), began);
+        let end = warm + self.slice;
+        let (mut sent, mut arrived, mut before) = (0, 0, None);
+        while now < end {
+            let due = rate.map_or(BURST, |rate| {
+                ((rate * (now - began).as_secs_f64()) as usize).saturating_sub(sent).min(BURST)
+            });
+            // Few at a time cost more each.
+            if due >= BURST / 4 {
+                // What finds no room was offered, too, and need not be made up for.
+                self.load.offer(bytes, due);
+                sent += due;
+            }
+            arrived += self.load.arrived(|_| ());
+            now = self.load.now();
+            if before.is_none() && now >= warm {
+                before = Some((now, sent, arrived));
+            }
+        }
+        let (since, sent_before, arrived_before) = before.unwrap_or((began, 0, 0));
+        let seconds = (now - since).as_secs_f64();
+        Flow {
+            offered: (sent - sent_before) as f64 / seconds,
+            forwarded: (arrived - arrived_before) as f64 / seconds,
+        }
+    }
+
+    /// Frames a second without limits.
+    pub fn capacity(&mut self, way: Way) -> Result<Vec<Value>> {
+        let mut values = Vec::new();
+        for (name, bytes) in [("small", SMALL), ("full", FULL)] {
+            let bytes = bulk(bytes);
+            for (kind, mode) in [("", Mode::Gated as fn(_) -> _), ("_bare", Mode::Bare)] {
+                values.push((format!("{name}{kind}_mpps"), self.drain(way, &bytes, mode)? / 1e6));
+            }
+            let running = self.start(way, unlimited(), Duration::ZERO, Mode::Plain)?;
+            let flow = self.flow(&bytes, None);
+            running.end()?;
+            values.push((format!("{name}_flow_mpps"), flow.forwarded / 1e6));
+            values.push((format!("{name}_flow_offered_mpps"), flow.offered / 1e6));
+        }
+        Ok(values)
+    }
+
+    /// Frames a second of a switch, or of what takes its place, that always finds some.
+    fn drain(&mut self, way: Way, bytes: &[u8], mode: fn(Arc<Gate>) -> Mode) -> Result<f64> {
+        let gate = Arc::new(Gate::free());
+        let running = self.start(way, unlimited(), Duration::ZERO, mode(Arc::clone(&gate)))?;
+        gate.shut();
+        let end = self.load.now() + self.slice;
+        while self.load.now() < end {
+            for _ in 0..HEAP / BURST {
+                self.load.offer(bytes, BURST);
+            }
+            gate.open();
+            while !gate.is_shut() && self.load.now() < end + WINDOW {
+                self.load.arrived(|_| ());
+            }
+            while self.load.arrived(|_| ()) > 0 {}
+        }
+        let drained = running.end()?.drained;
+        ensure!(drained.frames > 0, "nothing was forwarded");
+        Ok(drained.frames as f64 / drained.time.as_secs_f64())
+    }
+
+    /// How exactly a link's rate is kept.
+    pub fn rate(&mut self, way: Way, (name, bps): (&str, u64)) -> Result<Vec<Value>> {
+        let switch = SwitchConfig { buffer: time_of(bps, WINDOW), ..limited(bps) };
+        let running = self.start(way, switch, Duration::ZERO, Mode::Followed(self.load.epoch()))?;
+        let mut sink = Course::new();
+        let (from, to) = self.saturate(bps, |load, _| {
+            let mut bytes = 0;
+            if load.arrived(|frame| bytes += on_the_wire(frame.len())) > 0 {
+                sink.note(load.now(), sink.bytes() + bytes);
+            }
+        });
+        let ended = running.end()?;
+        let dropped: u64 =
+            ended.snapshot.ports.iter().flat_map(|port| &port.queues).map(|q| q.dropped_frames).sum();
+        ensure!(dropped > 0, "the source offered less than {bps} bit/s");
+        let of = |course: &Course| {
+            Deviation::of(&course.rates((from, to), WINDOW), bps).context("too few frames came")
+        };
+        let (switch, sink) = (of(&ended.course)?, of(&sink)?);
+        Ok(vec![
+            (format!("rate_{name}_worst"), switch.worst),
+            (format!("rate_{name}_p99"), switch.p99),
+            (format!("rate_{name}_mean"), switch.mean),
+            (format!("rate_{name}_sink_worst"), sink.worst),
+            (format!("rate_{name}_sink_p99"), sink.p99),
+        ])
+    }
+
+    /// What a high-priority probe meets at a saturated port.
+    pub fn probe(
+        &mut self,
+        way: Way,
+        (name, bps): (&str, u64),
+        forwarding: Forwarding,
+    ) -> Result<Vec<Value>> {
+        let switch = SwitchConfig { forwarding, ..limited(bps) };
+        let running = self.start(way, switch, Duration::ZERO, Mode::Plain)?;
+        let mut random = Pcg64::seed_from_u64(bps);
+        let mut next = Duration::ZERO;
+        let mut times = Vec::new();
+        self.saturate(bps, |load, warm| {
+            if warm && load.now() >= next {
+                load.probe();
+                // No rhythm of the switch's is met again and again.
+                next = load.now() + PROBE_EVERY.mul_f64(random.random_range(0.5..1.5));
+            }
+            let mut sent = None;
+            load.arrived(|frame| sent = probe_sent(frame).or(sent));
+            times.extend(sent.map(|sent| load.now() - sent));
+        });
+        running.end()?;
+        ensure!(!times.is_empty(), "no probe came through");
+        times.sort_unstable();
+        let us = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
+        let name = match forwarding {
+            Forwarding::CutThrough => format!("probe_{name}"),
+            Forwarding::StoreAndForward => format!("probe_{name}_store"),
+        };
+        Ok(vec![(format!("{name}_p50_us"), us(0.5)), (format!("{name}_p99_us"), us(0.99))])
+    }
+
+    /// Keeps a link of this rate busy with full frames for a slice, with something to do in between, which is told whether the
+    /// backlog is there; the times of the slice.
+    fn saturate(&mut self, bps: u64, mut between: impl FnMut(&mut Load, bool)) -> (Duration, Duration) {
+        let bytes = bulk(FULL);
+        let each = Duration::from_nanos(on_the_wire(FULL) * 8_000_000_000 / bps).div_f64(SURPLUS);
+        let began = self.load.now();
+        let warm = began + self.warmup().max(3 * WINDOW);
+        let end = warm + self.slice.max(3 * WINDOW);
+        // The buffer fills at once.
+        let mut due = began.saturating_sub(2 * WINDOW);
+        let mut now = began;
+        while now < end {
+            for _ in 0..SMALL_BURST {
+                if due > now {
+                    break;
+                }
+                self.load.offer_later(&bytes);
+                due += each;
+            }
+            self.load.flush();
+            between(self.load, now >= warm);
+            now = self.load.now();
+        }
+        (warm, end)
+    }
+
+    /// What is left of the throughput when more is offered than can be handled.
+    pub fn overload(&mut self, way: Way) -> Result<Vec<Value>> {
+        let small = bulk(SMALL);
+        let free = self.drain(way, &small, Mode::Gated)?;
+        let planted = Duration::from_nanos((OVERLOADED_NS - 1e9 / free).max(0.0) as u64);
+        let running = self.start(way, unlimited(), planted, Mode::Plain)?;
+        let peak = PARTS
+            .map(|part| self.flow(&small, Some(part * 1e9 / OVERLOADED_NS)).forwarded)
+            .into_iter()
+            .fold(0.0, f64::max);
+        let twice = self.flow(&small, Some(2.0 * peak));
+        let flood = self.flow(&small, None);
+        running.end()?;
+        ensure!(peak > 0.0, "nothing was forwarded");
+        Ok(vec![
+            ("overload_peak_mpps".to_owned(), peak / 1e6),
+            ("overload_twice_offered".to_owned(), twice.offered / peak),
+            ("overload_twice".to_owned(), twice.forwarded / peak),
+            ("overload_flood_offered".to_owned(), flood.offered / peak),
+            ("overload_flood".to_owned(), flood.forwarded / peak),
+        ])
+    }
+}
+
+fn on_the_wire(bytes: usize) -> u64 {
+    bytes as u64 + u64::from(ETHERNET_OVERHEAD_BYTES)
+}
+
+fn unlimited() -> SwitchConfig {
+    SwitchConfig { rate_bps: None, buffer: Buffer::PerPort { bytes: 1_000_000 }, ..SwitchConfig::default() }
+}
+
+/// With a buffer of 1 ms, as by default.
+fn limited(bps: u64) -> SwitchConfig {
+    SwitchConfig {
+        rate_bps: Some(bps),
+        buffer: time_of(bps, Duration::from_millis(1)),
+        ..SwitchConfig::default()
+    }
+}
+
+fn time_of(bps: u64, time: Duration) -> Buffer {
+    let bytes = (bps as f64 / 8.0 * time.as_secs_f64()) as u64;
+    Buffer::PerPort { bytes: bytes.max(4 * FULL as u64) }
+}

@@ -1,0 +1,99 @@
+//! What keeps a switch from its frames until many have come, so that what it does with them is its own speed and not the source's.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+const FREE: u8 = 0;
+const SHUT: u8 = 1;
+const OPEN: u8 = 2;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Gate(AtomicU8);
+
+/// What went through while the gate was open, and how long that took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Drained {
+    /// Frames.
+    pub frames: u64,
+    /// In this time.
+    pub time: Duration,
+}
+
+impl Gate {
+    /// One that lets everything through.
+    pub fn free() -> Gate {
+        Gate(AtomicU8::new(FREE))
+    }
+
+    /// Nothing goes through until it is opened.
+    pub fn shut(&self) {
+        self.0.store(SHUT, Ordering::Release);
+    }
+
+    /// What has come goes through, and then it shuts itself.
+    pub fn open(&self) {
+        self.0.store(OPEN, Ordering::Release);
+    }
+
+    /// Whether it is shut.
+    pub fn is_shut(&self) -> bool {
+        self.0.load(Ordering::Acquire) == SHUT
+    }
+
+    /// What the switch does until `stop`. A round says how many frames have left in all, and whether there was anything.
+    pub fn pass(&self, stop: &AtomicBool, mut round: impl FnMut() -> (u64, bool)) -> Drained {
+        let mut drained = Drained::default();
+        let mut left = 0;
+        while !stop.load(Ordering::Relaxed) {
+            match self.0.load(Ordering::Acquire) {
+                FREE => left = round().0,
+                OPEN => {
+                    let (before, began) = (left, Instant::now());
+                    let mut busy = true;
+                    while busy {
+                        (left, busy) = round();
+                    }
+                    drained.time += began.elapsed();
+                    drained.frames += left - before;
+                    self.shut();
+                }
+                _ => std::hint::spin_loop(),
+            }
+        }
+        drained
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn what_waits_goes_through_once_it_is_open_and_is_counted() {
+        let (gate, stop, left) = (Gate::free(), AtomicBool::new(false), AtomicU64::new(0));
+        gate.shut();
+        let drained = std::thread::scope(|scope| {
+            let switch = scope.spawn(|| {
+                let mut waiting = 0;
+                gate.pass(&stop, || {
+                    // The rounds of one opening: three with frames, and an empty one.
+                    waiting = if waiting == 0 { 3 } else { waiting - 1 };
+                    let busy = waiting > 0;
+                    (left.fetch_add(10 * u64::from(busy), Ordering::Relaxed) + 10 * u64::from(busy), busy)
+                })
+            });
+            for _ in 0..2 {
+                gate.open();
+                while !gate.is_shut() {
+                    std::thread::yield_now();
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            switch.join().expect("no panic")
+        });
+        assert_eq!(drained.frames, 60);
+        assert!(drained.time > Duration::ZERO);
+    }
+}

@@ -1,0 +1,199 @@
+//! The source and the sink of all frames, in one thread: what is sent and what arrives is timed by one clock.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use homa_driver::frames::{Frame, FramePath, Frames, FramesConfig};
+use homa_driver::xdp::XdpMode;
+use homa_switch::Mac;
+
+use super::place::HOST_DEVICES;
+
+/// The device that frames are sent by.
+pub const SOURCE: usize = 0;
+
+/// The device that they arrive by.
+pub const SINK: usize = 1;
+
+/// Bytes of a small frame and of a full one, without the check sequence.
+pub const SMALL: usize = 64;
+pub const FULL: usize = 1_514;
+
+/// Frames taken at a time.
+const BATCH: usize = 64;
+
+/// Tries to get a frame through, 20 ms each: a device that has just come up loses some for up to a second.
+const TRIES: u32 = 150;
+
+/// Behind the IP header: when a probe was sent, after a word that says that it is one.
+const PROBE_AT: usize = 34;
+const PROBE: [u8; 8] = *b"a probe.";
+
+const MACS: [Mac; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+
+/// See the module.
+pub struct Load {
+    frames: Frames,
+    batch: Vec<Frame>,
+    epoch: Instant,
+}
+
+/// A frame of this length and priority from one device to the other.
+fn frame(from: usize, bytes: usize, priority: u8) -> Vec<u8> {
+    let mut frame = [&MACS[1 - from][..], &MACS[from], &[8, 0, 0x45, priority << 5]].concat();
+    frame.extend(((bytes - 14) as u16).to_be_bytes());
+    frame.extend([0, 0, 0x40, 0, 64, 253, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.resize(bytes, 0);
+    frame
+}
+
+/// A frame of the lowest priority for the sink.
+pub fn bulk(bytes: usize) -> Vec<u8> {
+    frame(SOURCE, bytes, 0)
+}
+
+impl Load {
+    /// Opens the devices of this thread's namespace.
+    ///
+    /// # Errors
+    /// They cannot be had.
+    pub fn open() -> Result<Load> {
+        let config = |path| FramesConfig {
+            path,
+            receive_frames: 1_024,
+            ..FramesConfig::new(HOST_DEVICES.map(str::to_owned).into())
+        };
+        let frames = Frames::open(&config(FramePath::Xdp(XdpMode::Generic)))
+            .or_else(|_| Frames::open(&config(FramePath::Ring)))
+            .context("source and sink")?;
+        Ok(Load { frames, batch: Vec::with_capacity(BATCH), epoch: Instant::now() })
+    }
+
+    /// How frames are sent and received.
+    pub fn path(&self) -> &'static str {
+        self.frames.path(SINK)
+    }
+
+    /// Since when all times count.
+    pub fn epoch(&self) -> Instant {
+        self.epoch
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// Has the switch learn who is where, and waits until frames get through both ways.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn settle(&mut self) -> Result<()> {
+        for _ in 0..TRIES {
+            let through = [SOURCE, SINK].map(|from| {
+                self.send(from, &frame(from, SMALL, 7), 1);
+                let until = self.now() + Duration::from_millis(1);
+                let mut arrived = 0;
+                while arrived == 0 && self.now() < until {
+                    arrived += self.receive(1 - from, |_| ());
+                }
+                arrived > 0
+            });
+            if through == [true, true] {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        ensure!(false, "no frame gets through the switch");
+        Ok(())
+    }
+
+    fn send(&mut self, from: usize, bytes: &[u8], count: usize) -> usize {
+        let mut sent = 0;
+        while sent < count {
+            let Some(frame) = self.frames.frame(bytes) else { break };
+            if let Err(frame) = self.frames.send(from, frame) {
+                self.frames.drop_frame(frame);
+                break;
+            }
+            sent += 1;
+        }
+        self.frames.flush(from);
+        sent
+    }
+
+    /// Sends a frame so many times; how often there was room.
+    pub fn offer(&mut self, bytes: &[u8], count: usize) -> usize {
+        self.send(SOURCE, bytes, count)
+    }
+
+    /// Has a frame sent with the next [`flush`](Load::flush), if there is room.
+    pub fn offer_later(&mut self, bytes: &[u8]) {
+        if let Some(frame) = self.frames.frame(bytes)
+            && let Err(frame) = self.frames.send(SOURCE, frame)
+        {
+            self.frames.drop_frame(frame);
+        }
+    }
+
+    /// Sends what was to be sent later.
+    pub fn flush(&mut self) {
+        self.frames.flush(SOURCE);
+    }
+
+    /// Sends a probe of the highest priority, which carries the time.
+    pub fn probe(&mut self) {
+        let mut bytes = frame(SOURCE, SMALL, 7);
+        bytes[PROBE_AT..][..8].copy_from_slice(&PROBE);
+        let now_ns = self.now().as_nanos() as u64;
+        bytes[PROBE_AT + 8..][..8].copy_from_slice(&now_ns.to_be_bytes());
+        self.offer(&bytes, 1);
+    }
+
+    /// Takes what has arrived at the sink.
+    pub fn arrived(&mut self, seen: impl FnMut(&[u8])) -> usize {
+        self.receive(SINK, seen)
+    }
+
+    fn receive(&mut self, device: usize, mut seen: impl FnMut(&[u8])) -> usize {
+        let count = self.frames.receive(device, BATCH, &mut self.batch);
+        for frame in self.batch.drain(..) {
+            seen(self.frames.bytes(&frame));
+            self.frames.drop_frame(frame);
+        }
+        count
+    }
+
+    /// Frames that arrived at the sink and found no room there.
+    pub fn missed(&self) -> u64 {
+        self.frames.stats(SINK).receive_drops
+    }
+}
+
+/// When a frame was sent, if it is a probe.
+pub fn probe_sent(bytes: &[u8]) -> Option<Duration> {
+    let (word, rest) = bytes.get(PROBE_AT..)?.split_first_chunk()?;
+    let (time, _) = rest.split_first_chunk()?;
+    (*word == PROBE).then(|| Duration::from_nanos(u64::from_be_bytes(*time)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_what_the_switch_reads() {
+        for (bytes, priority) in [(SMALL, 7), (FULL, 0)] {
+            let frame = frame(SOURCE, bytes, priority);
+            let head = homa_switch::parse(&frame).expect("long enough");
+            assert_eq!((frame.len(), head.priority, head.to, head.from), (bytes, priority, MACS[1], MACS[0]));
+            assert!(probe_sent(&frame).is_none());
+        }
+        let mut probe = frame(SOURCE, SMALL, 7);
+        probe[PROBE_AT..][..8].copy_from_slice(&PROBE);
+        probe[PROBE_AT + 15] = 9;
+        assert_eq!(probe_sent(&probe), Some(Duration::from_nanos(9)));
+        assert!(probe_sent(&probe[..40]).is_none());
+    }
+}

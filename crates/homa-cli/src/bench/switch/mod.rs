@@ -1,0 +1,136 @@
+//! `homa bench switch`: what the switch does on one processor, between devices of its own.
+//!
+//! How many frames a second one core forwards is measured with frames that wait for it already (`gate`): a source on the other core,
+//! which pays for half of a veth pair as well, is hardly faster than the switch.
+//!
+//! A rate is looked at over all times of 10 ms that begin and end with a frame, twice: by the clock of the switch when it has handed frames
+//! to its device, and by that of the sink when it finds them. The sink has more to do than to look, so that the first is the one that
+//! something is asked of.
+
+pub mod args;
+mod cells;
+mod gate;
+mod load;
+mod place;
+mod results;
+mod running;
+mod table;
+mod windows;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use homa_switch::Forwarding;
+
+use super::progress::Progress;
+use crate::output::{Output, print};
+use args::{SwitchBenchArgs, Way, What};
+use cells::{Bench, RATES, Value};
+use load::Load;
+use place::Place;
+use results::{MEASURES, PathResults, Results, SCHEMA};
+
+/// What it takes to start and end a switch, for the progress bar.
+const SETUP: Duration = Duration::from_millis(150);
+
+/// Measures. True: what falls short is marked, and is no error.
+pub fn run(args: &SwitchBenchArgs) -> Result<bool> {
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    let file = args.json.as_deref().filter(|_| !to_stdout).map(Output::check).transpose()?;
+    let results = measure(args)?;
+    let (text, json) = (table::render(&results), results.json()?);
+    if to_stdout {
+        eprint!("{text}");
+        print(&json)?;
+    } else {
+        print(text.as_bytes())?;
+    }
+    if let Some(file) = file {
+        file.write(&json)?;
+        eprintln!("\nwritten: {}", file.path().display());
+    }
+    Ok(true)
+}
+
+/// All of a kind, or those that were named.
+fn chosen<T: ValueEnum>(named: &[T]) -> Vec<T> {
+    if named.is_empty() { T::value_variants().to_vec() } else { named.to_vec() }
+}
+
+fn measure(args: &SwitchBenchArgs) -> Result<Results> {
+    let (ways, whats) = (chosen(&args.path), chosen(&args.measure));
+    let repetitions = args.repetitions.unwrap_or(if args.quick { 1 } else { 5 });
+    let slice_ms = args.slice_ms.unwrap_or(if args.quick { 30 } else { 300 });
+    // Before this thread is given some of them.
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let place = Place::lay()?;
+    let mut load = Load::open()?;
+    let mut notes = Vec::new();
+    if place.is_crowded() {
+        notes.push(
+            "source, sink and switch share one processor: nothing here says what the switch can do"
+                .to_owned(),
+        );
+    }
+    let mut paths: Vec<PathResults> =
+        ways.iter().map(|way| PathResults { name: way.name(), ..PathResults::default() }).collect();
+    let slice = Duration::from_millis(slice_ms);
+    let each: Duration = whats.iter().map(|&what| length(what, slice)).sum();
+    let mut progress = Progress::new(each * ways.len() as u32 * repetitions);
+    for repetition in 1..=repetitions {
+        for (&way, path) in ways.iter().zip(&mut paths) {
+            for &what in &whats {
+                let text = format!("{}: repetition {repetition} of {repetitions}", way.name());
+                progress.step(&text, length(what, slice));
+                let mut bench = Bench { place: &place, load: &mut load, slice };
+                // One that cannot be measured does not keep the others from it.
+                part(&mut bench, way, what, |result| match result {
+                    Ok(values) => values.into_iter().for_each(|value| path.add(value)),
+                    Err(error) => path.skipped = Some(format!("{error:#}")),
+                });
+            }
+        }
+    }
+    drop(progress);
+    Ok(Results {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION"),
+        cpus,
+        repetitions,
+        slice_ms,
+        load: load.path(),
+        missed: load.missed(),
+        notes,
+        measures: MEASURES.to_vec(),
+        paths,
+    })
+}
+
+/// About how long it takes.
+fn length(what: What, slice: Duration) -> Duration {
+    let (switches, slices) = match what {
+        What::Capacity => (6, 6),
+        What::Rate => (3, 3),
+        What::Probe => (6, 6),
+        What::Overload => (2, 7),
+    };
+    SETUP * switches + (slice + slice / 4) * slices
+}
+
+/// Measures it, and says what came of each of its parts.
+fn part(bench: &mut Bench<'_>, way: Way, what: What, mut say: impl FnMut(Result<Vec<Value>>)) {
+    match what {
+        What::Capacity => say(bench.capacity(way)),
+        What::Rate => RATES.into_iter().for_each(|rate| say(bench.rate(way, rate))),
+        What::Probe => {
+            for rate in RATES {
+                for forwarding in [Forwarding::CutThrough, Forwarding::StoreAndForward] {
+                    say(bench.probe(way, rate, forwarding));
+                }
+            }
+        }
+        What::Overload => say(bench.overload(way)),
+    }
+}

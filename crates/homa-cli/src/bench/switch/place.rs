@@ -1,0 +1,77 @@
+//! Where the switch is and where its source and sink are: two network namespaces without names, joined by two veth pairs.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use anyhow::{Context, Result};
+
+use crate::bench::placement::Placement;
+use crate::netns::{current, enter, fresh, ip};
+
+/// The ends of source and sink.
+pub const HOST_DEVICES: [&str; 2] = ["h0", "h1"];
+
+/// The ends of the switch, in the same order.
+pub const SWITCH_DEVICES: [&str; 2] = ["s0", "s1"];
+
+/// See the module. What lives there is gone with it.
+pub struct Place {
+    outside: OwnedFd,
+    hosts: OwnedFd,
+    switch: OwnedFd,
+    /// `None` where there is only one processor.
+    placement: Option<Placement>,
+}
+
+impl Place {
+    /// Makes them. From now on this thread is where source and sink are.
+    ///
+    /// # Errors
+    /// What is missing: a privilege, or the program `ip`.
+    pub fn lay() -> Result<Place> {
+        let namespace = || fresh().context("run as root");
+        let place = Place {
+            outside: current()?,
+            hosts: namespace()?,
+            switch: namespace()?,
+            placement: Placement::apart()?,
+        };
+        enter(&place.switch)?;
+        let there = format!("/proc/{}/fd/{}", std::process::id(), place.hosts.as_raw_fd());
+        for (ours, theirs) in SWITCH_DEVICES.iter().zip(HOST_DEVICES) {
+            ip(&format!("link add {ours} type veth peer name {theirs} netns {there}"))?;
+        }
+        SWITCH_DEVICES.iter().try_for_each(|device| up(device))?;
+        enter(&place.hosts)?;
+        HOST_DEVICES.iter().try_for_each(|device| up(device))?;
+        place.placement.as_ref().map_or(Ok(()), Placement::enter_clients)?;
+        Ok(place)
+    }
+
+    /// Whether source and sink share the switch's processor.
+    pub fn is_crowded(&self) -> bool {
+        self.placement.is_none()
+    }
+
+    /// What a thread does first that is to run the switch.
+    pub fn way_to_switch(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
+        let namespace = self.switch.try_clone().context("cannot hold a network namespace")?;
+        let placement = self.placement.clone();
+        Ok(move || {
+            enter(&namespace)?;
+            placement.as_ref().map_or(Ok(()), Placement::enter_servers)
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // It only fails where this thread was never allowed to move at all.
+        let _ = enter(&self.outside);
+    }
+}
+
+fn up(device: &str) -> Result<()> {
+    homa_driver::put_offloads_off(device).context("cannot put the offloads of a veth off")?;
+    ip(&format!("link set {device} gso_max_segs 1 addrgenmode none"))?;
+    ip(&format!("link set {device} up"))
+}

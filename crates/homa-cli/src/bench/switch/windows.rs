@@ -1,0 +1,112 @@
+//! How much went by, and when: the rate over all times of some length.
+
+use std::time::Duration;
+
+/// Bytes on the wire so far, at moments.
+#[derive(Debug, Default)]
+pub struct Course {
+    times_ns: Vec<u64>,
+    bytes: Vec<u64>,
+}
+
+/// Moments that there is room for without asking for memory: a second of full frames at 5 Gbit/s.
+const ROOM: usize = 1 << 19;
+
+impl Course {
+    /// Of nothing yet.
+    pub fn new() -> Course {
+        Course { times_ns: Vec::with_capacity(ROOM), bytes: Vec::with_capacity(ROOM) }
+    }
+
+    /// So many bytes have gone by since the beginning.
+    pub fn note(&mut self, time: Duration, bytes: u64) {
+        self.times_ns.push(time.as_nanos() as u64);
+        self.bytes.push(bytes);
+    }
+
+    /// Bytes gone by last.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.last().copied().unwrap_or(0)
+    }
+
+    /// The rates between each moment within these times and the first that is at least so much later, bits per second. A time that
+    /// begins and ends with a frame holds whole frames: there is nothing to round.
+    pub fn rates(&self, (from, to): (Duration, Duration), length: Duration) -> Vec<f64> {
+        let (from, to, length) = (from.as_nanos() as u64, to.as_nanos() as u64, length.as_nanos() as u64);
+        let first = self.times_ns.partition_point(|&time| time < from);
+        let mut rates = Vec::new();
+        let mut end = first;
+        for begin in first..self.times_ns.len() {
+            let begin_ns = self.times_ns[begin];
+            while self.times_ns.get(end).is_some_and(|&time| time < begin_ns + length) {
+                end += 1;
+            }
+            let Some(&end_ns) = self.times_ns.get(end).filter(|&&end| end < to) else { break };
+            rates.push((self.bytes[end] - self.bytes[begin]) as f64 * 8e9 / (end_ns - begin_ns) as f64);
+        }
+        rates
+    }
+}
+
+/// How far rates are from one that was set, percent of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Deviation {
+    /// The largest, up or down.
+    pub worst: f64,
+    /// Of 99 of 100.
+    pub p99: f64,
+    /// Of their mean, up or down.
+    pub mean: f64,
+}
+
+impl Deviation {
+    /// Of these rates; `None` without any.
+    pub fn of(rates: &[f64], set_bps: u64) -> Option<Deviation> {
+        let percent = |rate: f64| (rate / set_bps as f64 - 1.0) * 100.0;
+        let mut sizes: Vec<f64> = rates.iter().map(|&rate| percent(rate).abs()).collect();
+        sizes.sort_by(f64::total_cmp);
+        let worst = *sizes.last()?;
+        let p99 = sizes[(sizes.len() - 1) * 99 / 100];
+        Some(Deviation { worst, p99, mean: percent(rates.iter().sum::<f64>() / rates.len() as f64) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// 125 bytes each microsecond: 1 Gbit/s. `late` microseconds late from the 2,000th on until the 2,100th.
+    fn course(late: u64) -> Course {
+        let mut course = Course::new();
+        for us in 0..5_000_u64 {
+            let late = if (2_000..2_100).contains(&us) { late } else { 0 };
+            course.note(Duration::from_micros(us + late), us * 125);
+        }
+        course
+    }
+
+    #[test]
+    fn an_even_course_has_one_rate() {
+        let rates = course(0).rates((Duration::ZERO, 5 * MS), MS);
+        assert_eq!((rates.len(), rates[0]), (4_000, 1e9));
+        let deviation = Deviation::of(&rates, 1_000_000_000).expect("rates");
+        assert_eq!((deviation.worst, deviation.mean), (0.0, 0.0));
+        let deviation = Deviation::of(&rates, 800_000_000).expect("rates");
+        assert!((deviation.worst - 25.0).abs() < 1e-9 && (deviation.mean - 25.0).abs() < 1e-9);
+        assert!(Deviation::of(&[], 1).is_none());
+    }
+
+    #[test]
+    fn a_late_stretch_is_found_in_any_window_and_outside_it_is_not() {
+        let course = course(50);
+        let all = Deviation::of(&course.rates((Duration::ZERO, 5 * MS), MS), 1_000_000_000).expect("rates");
+        assert!((4.0..6.0).contains(&all.worst), "50 us of a millisecond: {all:?}");
+        let before =
+            Deviation::of(&course.rates((Duration::ZERO, 2 * MS), MS), 1_000_000_000).expect("rates");
+        assert_eq!(before.worst, 0.0);
+        let after = Deviation::of(&course.rates((3 * MS, 5 * MS), MS), 1_000_000_000).expect("rates");
+        assert_eq!(after.worst, 0.0);
+    }
+}

@@ -1,0 +1,61 @@
+//! `homa bench switch` as a user meets it: how it fails, and, as root, that every path gives every metric or says why not.
+
+mod common;
+
+use std::process::{Command, Output, Stdio};
+
+use common::{assert_output_refused, stderr};
+use serde_json::Value;
+
+fn bench(words: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_homa"))
+        .args(["bench", "switch"])
+        .args(words.split_whitespace())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary runs")
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_one_line() {
+    for (words, part) in [
+        ("--path carrier-pigeon", "carrier-pigeon"),
+        ("--measure beauty", "beauty"),
+        ("--repetitions 0", "--repetitions"),
+        ("--slice-ms 1", "--slice-ms"),
+        ("--json /nowhere/at/all.json", "/nowhere/at/all.json"),
+    ] {
+        assert_output_refused(&[words], &bench(words), part);
+    }
+}
+
+#[test]
+fn every_path_gives_every_metric_or_says_why_not() {
+    let output = bench("--quick --json -");
+    if !output.status.success() {
+        // Without root, without `ip`, or where there are no namespaces.
+        assert_output_refused(&["--quick"], &output, "");
+        println!("skipped: {}", stderr(&output).trim());
+        return;
+    }
+    let table = stderr(&output);
+    assert!(table.contains("frames of 64 B") && table.contains("xdp-generic"), "{table}");
+    let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let measures = results["measures"].as_array().expect("measures");
+    let paths = results["paths"].as_array().expect("paths");
+    assert_eq!(paths.len(), 3);
+    for path in paths {
+        if path["skipped"].is_string() {
+            println!("skipped: {path}");
+            continue;
+        }
+        for measure in measures {
+            let metric = &path["metrics"][measure["name"].as_str().expect("a name")];
+            assert!(
+                metric["median"].is_f64() && metric["samples"].as_array().map(Vec::len) == Some(1),
+                "{measure}"
+            );
+        }
+    }
+    assert!(paths.iter().any(|path| path["metrics"]["small_mpps"].is_object()), "{table}");
+}
