@@ -166,8 +166,6 @@ pub(crate) struct Fabric<W: World> {
     /// Free bytes of each switch, where its ports share them.
     free_bytes: Vec<u64>,
     switch: SwitchConfig,
-    /// As `switch.mark_above_bytes`, for links between switches.
-    core_marks_above: Option<u64>,
     spread: Spread,
     /// Counts the choices of a spine, and the seed with it.
     choices: u64,
@@ -192,10 +190,21 @@ impl<W: World> Fabric<W> {
         };
         let uplink =
             LinkConfig { propagation_ns: config.link.propagation_ns + config.send_delay_ns, ..config.link };
-        let port = |port| match routes.tier(port) {
-            Tier::Uplink => Port::new(uplink, config.nic),
-            Tier::Downlink => Port::new(config.link, config.switch.discipline),
-            Tier::ToSpine | Tier::ToLeaf => Port::new(core, config.switch.discipline),
+        let port = |port| {
+            let link = match routes.tier(port) {
+                Tier::Uplink => return Port::new(uplink, config.nic),
+                Tier::Downlink => config.link,
+                Tier::ToSpine | Tier::ToLeaf => core,
+            };
+            let mut port = Port::new(link, config.switch.discipline);
+            if let Buffer::Ports { bytes } = config.switch.buffer {
+                port.limit = bytes;
+            }
+            port.marks_above = config.switch.mark_above_bytes.map_or(u64::MAX, |bytes| {
+                let bytes = u128::from(bytes) * u128::from(link.rate_bps) / u128::from(config.link.rate_bps);
+                bytes.try_into().unwrap_or(u64::MAX)
+            });
+            port
         };
         let free = match config.switch.buffer {
             Buffer::PerPort | Buffer::Ports { .. } => 0,
@@ -214,10 +223,6 @@ impl<W: World> Fabric<W> {
             blocked: BTreeSet::new(),
             shared,
             switch: config.switch,
-            core_marks_above: config.switch.mark_above_bytes.map(|bytes| {
-                let bytes = u128::from(bytes) * u128::from(core.rate_bps) / u128::from(config.link.rate_bps);
-                bytes.try_into().unwrap_or(u64::MAX)
-            }),
             spread,
             choices: config.seed,
             receive_delay_ns: config.receive_delay_ns,
@@ -227,6 +232,7 @@ impl<W: World> Fabric<W> {
     }
 
     /// Whether a host's card takes another packet; else its driver waits until the link has sent one.
+    #[inline]
     pub(crate) fn nic_has_room(&mut self, host: u32) -> bool {
         let port = &mut self.ports[host as usize];
         if self.nic_queue_bytes > 0 {
@@ -243,35 +249,34 @@ impl<W: World> Fabric<W> {
     }
 
     /// Puts a packet before the uplink of its sender.
+    #[inline]
     pub(crate) fn send(&mut self, number: u32) {
         self.enqueue(number, self.packets.get(number).info.from);
     }
 
     pub(crate) fn enqueue(&mut self, number: u32, port: u32) {
-        let switch = self.shared_switch(port);
-        let before = self.ports[port as usize].queued_bytes();
-        let limit = match (switch, self.switch.buffer) {
-            (Some(switch), Buffer::Shared { share_percent, .. }) => {
-                let free = self.free_bytes[switch];
-                (free * u64::from(share_percent) / 100).min(before + free)
-            }
-            (_, Buffer::Ports { bytes }) if port >= self.hosts => bytes,
-            _ => self.ports[port as usize].config.queue_bytes,
-        };
+        let queue = &mut self.ports[port as usize];
         let info = &mut self.packets.get_mut(number).info;
-        let marks_above =
-            if port < 2 * self.hosts { self.switch.mark_above_bytes } else { self.core_marks_above };
-        if port >= self.hosts && marks_above.is_some_and(|threshold| before >= threshold) {
+        let before = queue.queued_bytes();
+        if before >= queue.marks_above {
             info.marked = true;
         }
-        let queue = &mut self.ports[port as usize];
+        let shared = match self.switch.buffer {
+            Buffer::PerPort | Buffer::Ports { .. } => None,
+            Buffer::Shared { share_percent, .. } => {
+                self.routes.switch(port).map(|switch| (switch as usize, u64::from(share_percent)))
+            }
+        };
+        let limit = shared.map_or(queue.limit, |(switch, share_percent)| {
+            let free = self.free_bytes[switch];
+            (free * share_percent / 100).min(before + free)
+        });
         if let Some(departure) = queue.depart_at_once(self.now, number, info.wire_len, limit) {
             return self.departed(port, departure);
         }
         let admission = queue.enqueue(number, info, limit);
-        let after = queue.queued_bytes();
-        if let Some(switch) = switch {
-            self.free_bytes[switch] = self.free_bytes[switch] + before - after;
+        if let Some((switch, _)) = shared {
+            self.free_bytes[switch] = self.free_bytes[switch] + before - queue.queued_bytes();
         }
         match admission {
             Admission::Taken => {}
@@ -282,6 +287,7 @@ impl<W: World> Fabric<W> {
     }
 
     /// A packet goes onto the link of a port.
+    #[inline]
     fn departed(&mut self, port: u32, departure: Departure) {
         self.stats.hops += 1;
         if port < self.hosts {
@@ -316,6 +322,7 @@ impl<W: World> Fabric<W> {
     }
 
     /// Starts the port's next packet if its link is free, and sees to it that the one after it will be.
+    #[inline]
     fn depart(&mut self, port: u32) {
         if let Some(departure) = self.ports[port as usize].depart(self.now) {
             if let Some(switch) = self.shared_switch(port) {
@@ -324,7 +331,7 @@ impl<W: World> Fabric<W> {
             self.departed(port, departure);
         }
         let state = &mut self.ports[port as usize];
-        if state.queued_bytes() > 0 && !state.wakeup_pending {
+        if state.needs_wakeup() {
             state.wakeup_pending = true;
             let at = state.free_at();
             self.queue.push(at, Event::PortFree { port });
@@ -332,6 +339,7 @@ impl<W: World> Fabric<W> {
     }
 
     /// A packet leaves its host and arrives at the other end of the uplink, unless something happens to it.
+    #[inline]
     fn leave_host(&mut self, port: u32, number: u32, arrives: Time) {
         self.stats.sent += 1;
         let packet = self.packets.get(number);
@@ -360,6 +368,7 @@ impl<W: World> Fabric<W> {
     }
 
     /// A packet reaches the other end of a port's link.
+    #[inline]
     fn cross(&mut self, port: u32, number: u32, arrives: Time) {
         let info = &self.packets.get(number).info;
         let choice = match self.spread {

@@ -83,11 +83,17 @@ pub(crate) struct Port {
     occupied: u8,
     queued_bytes: u64,
     busy_until_ps: u64,
+    /// The same in nanoseconds, rounded up.
+    free_at: Time,
     /// Picoseconds that a byte takes; 0 where that is no whole number.
     byte_ps: u64,
     /// Whether an event is in the queue for the end of the packet on the link.
     pub(crate) wakeup_pending: bool,
     pub(crate) max_queued_bytes: u64,
+    /// Bytes that may wait where the port's buffer is its own.
+    pub(crate) limit: u64,
+    /// Bytes waiting from which on a packet that joins them is marked.
+    pub(crate) marks_above: u64,
 }
 
 /// A packet that goes onto the link now.
@@ -112,17 +118,22 @@ impl Port {
             occupied: 0,
             queued_bytes: 0,
             busy_until_ps: 0,
+            free_at: Time::ZERO,
             byte_ps: if is_whole { 8 * PS_PER_SEC / config.rate_bps } else { 0 },
             wakeup_pending: false,
             max_queued_bytes: 0,
+            limit: config.queue_bytes,
+            marks_above: u64::MAX,
         }
     }
 
     /// Bytes of link time that a Homa packet takes.
+    #[inline]
     pub(crate) fn cost(&self, wire_len: u32) -> u64 {
         u64::from(wire_len) + u64::from(self.config.overhead_bytes)
     }
 
+    #[inline]
     fn serialisation_ps(&self, wire_len: u32) -> u64 {
         match self.byte_ps {
             0 => self.config.serialisation_ps(wire_len),
@@ -152,7 +163,14 @@ impl Port {
         admission
     }
 
+    /// Whether a packet's start has to be seen to: something waits, and no event is in the queue for it.
+    #[inline]
+    pub(crate) fn needs_wakeup(&self) -> bool {
+        self.occupied != 0 && !self.wakeup_pending
+    }
+
     /// The start of a packet that nothing keeps waiting; `None`: it has to queue.
+    #[inline]
     pub(crate) fn depart_at_once(
         &mut self,
         now: Time,
@@ -200,6 +218,7 @@ impl Port {
     }
 
     /// The next packet for the link, if the link is free at `now`.
+    #[inline]
     pub(crate) fn depart(&mut self, now: Time) -> Option<Departure> {
         if self.occupied == 0 || self.free_at() > now {
             return None;
@@ -209,6 +228,7 @@ impl Port {
         Some(self.start(now, waiting.packet, waiting.wire_len))
     }
 
+    #[inline]
     fn start(&mut self, now: Time, packet: u32, wire_len: u32) -> Departure {
         // A packet that followed its predecessor without a pause starts where that one ended, to the picosecond; after a
         // pause it starts now.
@@ -216,20 +236,24 @@ impl Port {
         let start_ps =
             if now_ps - self.busy_until_ps.min(now_ps) < PS_PER_NS { self.busy_until_ps } else { now_ps };
         self.busy_until_ps = start_ps + self.serialisation_ps(wire_len);
-        let arrives = self.free_at() + self.config.propagation_ns;
+        self.free_at = Time::from_ns(self.busy_until_ps.div_ceil(PS_PER_NS));
+        let arrives = self.free_at + self.config.propagation_ns;
         Departure { packet, wire_len, arrives }
     }
 
     /// When the link is free for the next packet.
+    #[inline]
     pub(crate) fn free_at(&self) -> Time {
-        Time::from_ns(self.busy_until_ps.div_ceil(PS_PER_NS))
+        self.free_at
     }
 
+    #[inline]
     pub(crate) fn queued_bytes(&self) -> u64 {
         self.queued_bytes
     }
 
     /// Whether nothing waits and nothing is on the link.
+    #[inline]
     pub(crate) fn is_idle(&self, now: Time) -> bool {
         self.occupied == 0 && self.free_at() <= now
     }

@@ -84,6 +84,21 @@ pub(crate) struct Routes {
     spines: u32,
     /// Of each host: a division for every hop is a tenth of its cost.
     rack_of: Box<[u32]>,
+    /// Of each port, as everything that a hop asks is.
+    ways: Box<[Way]>,
+}
+
+/// Where a port's link leads to.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// To the host that its packets are for.
+    Host,
+    /// To a switch that has the downlinks of all hosts that its packets are for.
+    Down,
+    /// To the leaf of this rack, whose port to the first spine is `to_spine`.
+    Leaf { rack: u32, to_spine: u32 },
+    /// To a spine, whose port to the first leaf is `to_leaf`.
+    Spine { to_leaf: u32 },
 }
 
 impl Routes {
@@ -98,12 +113,31 @@ impl Routes {
             "racks need a spine between them"
         );
         let racks = hosts.div_ceil(hosts_per_rack);
-        Routes {
+        let mut routes = Routes {
             topology,
             hosts: hosts as u32,
             racks: racks as u32,
             spines: spines as u32,
             rack_of: (0..hosts).map(|host| (host / hosts_per_rack) as u32).collect(),
+            ways: Box::default(),
+        };
+        routes.ways = (0..routes.ports()).map(|port| routes.way(port)).collect();
+        routes
+    }
+
+    fn way(&self, port: u32) -> Way {
+        match (self.tier(port), self.topology) {
+            (Tier::Downlink, _) | (Tier::Uplink, Topology::BackToBack) => Way::Host,
+            (Tier::Uplink, Topology::Switch { .. }) | (Tier::ToLeaf, _) => Way::Down,
+            (Tier::Uplink, Topology::LeafSpine(_)) => {
+                let rack = self.rack(port);
+                Way::Leaf { rack, to_spine: 2 * self.hosts + rack * self.spines }
+            }
+            (Tier::ToSpine, _) => {
+                let spine = (port - 2 * self.hosts) % self.spines;
+                let to_leaf = 2 * self.hosts + self.racks * self.spines;
+                Way::Spine { to_leaf: to_leaf + spine * self.racks }
+            }
         }
     }
 
@@ -115,6 +149,7 @@ impl Routes {
         }
     }
 
+    #[inline]
     pub(crate) fn rack(&self, host: u32) -> u32 {
         self.rack_of[host as usize]
     }
@@ -154,6 +189,7 @@ impl Routes {
     }
 
     /// From a packet's arrival at a switch to its place in the queue of its port.
+    #[inline]
     pub(crate) fn switch_delay_ns(&self) -> u64 {
         match self.topology {
             Topology::BackToBack => 0,
@@ -163,24 +199,15 @@ impl Routes {
     }
 
     /// Where a packet to host `to` is when it has crossed the link of `port`. `choice` spreads packets over the spines.
+    #[inline]
     pub(crate) fn after(&self, port: u32, to: u32, choice: u64) -> Hop {
-        let down = self.hosts + to;
-        match self.tier(port) {
-            Tier::Downlink => Hop::Host,
-            Tier::Uplink => match self.topology {
-                Topology::BackToBack => Hop::Host,
-                Topology::LeafSpine(_) if self.rack(port) != self.rack(to) => {
-                    let spine = (mix(choice) % u64::from(self.spines)) as u32;
-                    Hop::Port(2 * self.hosts + self.rack(port) * self.spines + spine)
-                }
-                Topology::LeafSpine(_) | Topology::Switch { .. } => Hop::Port(down),
-            },
-            Tier::ToSpine => {
-                let spine = (port - 2 * self.hosts) % self.spines;
-                let to_leaf = 2 * self.hosts + self.racks * self.spines;
-                Hop::Port(to_leaf + spine * self.racks + self.rack(to))
+        match self.ways[port as usize] {
+            Way::Host => Hop::Host,
+            Way::Leaf { rack, to_spine } if rack != self.rack(to) => {
+                Hop::Port(to_spine + (mix(choice) % u64::from(self.spines)) as u32)
             }
-            Tier::ToLeaf => Hop::Port(down),
+            Way::Down | Way::Leaf { .. } => Hop::Port(self.hosts + to),
+            Way::Spine { to_leaf } => Hop::Port(to_leaf + self.rack(to)),
         }
     }
 }

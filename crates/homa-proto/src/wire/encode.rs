@@ -48,6 +48,13 @@ impl HeaderBuf {
     }
 }
 
+impl Default for HeaderBuf {
+    /// No bytes: what a place for a header has before the first.
+    fn default() -> Self {
+        Self { bytes: [0; MAX_HEADER_LEN], len: 0 }
+    }
+}
+
 impl Deref for HeaderBuf {
     type Target = [u8];
 

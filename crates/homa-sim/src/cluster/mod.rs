@@ -120,8 +120,6 @@ pub struct Cluster<T: Transport> {
     config: ClusterConfig,
     fabric: Fabric<ClusterWorld<T>>,
     hosts: Vec<Host<T>>,
-    /// Memory for the body of the next packet: most of the time there is none.
-    spare: T::Body,
     arrivals: Arrivals,
     samples: Samples,
     account: Account,
@@ -157,7 +155,6 @@ impl<T: Transport> Cluster<T> {
             account: Account::new(&config, T::NAME),
             fabric,
             hosts,
-            spare: T::Body::default(),
             config,
         };
         cluster.arrivals.start(&mut cluster.fabric.queue);
@@ -293,10 +290,13 @@ impl<T: Transport> Cluster<T> {
 
     fn deliver(&mut self, number: u32) {
         self.fabric.stats.delivered += 1;
-        let packet = self.fabric.packets.lend(number);
+        let packet = self.fabric.packets.get(number);
+        let host = packet.info.to;
         self.samples.delivered(&packet.info, self.fabric.now);
-        self.with_host(packet.info.to, |transport, ctx| transport.receive(ctx, &packet));
-        self.fabric.packets.give_back(number, packet);
+        let mut ctx = Ctx { now: self.fabric.now, host, messages: &mut self.fabric.shared };
+        self.hosts[host as usize].transport.receive(&mut ctx, packet);
+        self.fabric.packets.release(number);
+        self.follow(host);
     }
 
     fn timeout(&mut self, host: u32) {
@@ -312,6 +312,10 @@ impl<T: Transport> Cluster<T> {
     fn with_host(&mut self, host: u32, act: impl FnOnce(&mut T, &mut Ctx<'_>)) {
         let mut ctx = Ctx { now: self.fabric.now, host, messages: &mut self.fabric.shared };
         act(&mut self.hosts[host as usize].transport, &mut ctx);
+        self.follow(host);
+    }
+
+    fn follow(&mut self, host: u32) {
         self.pump(host);
         while let Some(message) = self.fabric.shared.take_delivered() {
             self.delivered(message);
@@ -322,14 +326,16 @@ impl<T: Transport> Cluster<T> {
     fn pump(&mut self, host: u32) {
         let now = self.fabric.now;
         while self.fabric.nic_has_room(host) {
-            let mut ctx = Ctx { now, host, messages: &mut self.fabric.shared };
-            let transport = &mut self.hosts[host as usize].transport;
-            let Some(info) = transport.transmit(&mut ctx, &mut self.spare) else { break };
             let number = self.fabric.packets.take();
             let packet = self.fabric.packets.get_mut(number);
+            let mut ctx = Ctx { now, host, messages: &mut self.fabric.shared };
+            let transport = &mut self.hosts[host as usize].transport;
+            let Some(info) = transport.transmit(&mut ctx, &mut packet.body) else {
+                self.fabric.packets.release(number);
+                break;
+            };
             packet.info = info;
-            std::mem::swap(&mut packet.body, &mut self.spare);
-            self.fabric.send(number);
+            self.fabric.enqueue(number, host);
         }
         self.arm(host);
     }

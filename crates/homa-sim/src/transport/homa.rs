@@ -4,6 +4,7 @@
 //! published simulations, one thing does: when a request is delivered, the harness ends the RPC on both sides
 //! ([`Endpoint::forget`]), and neither a response nor an acknowledgement goes over the wire.
 
+use homa_proto::wire::HeaderBuf;
 use homa_proto::{CallOptions, Config, Endpoint, Event, Reassembly, RpcKey, RxPacket, Time};
 use homa_trace::{Clock, Trace};
 
@@ -26,22 +27,17 @@ pub struct HomaConfig {
 /// A Homa header, and the message that it is about.
 #[derive(Clone, Debug, Default)]
 pub struct HomaBody {
-    header: Vec<u8>,
+    header: HeaderBuf,
     message: u32,
 }
 
 impl Body for HomaBody {
     fn copy_from(&mut self, other: &Self) {
-        self.header.clone_from(&other.header);
-        self.message = other.message;
+        self.clone_from(other);
     }
 
     fn bytes(&self) -> &[u8] {
         &self.header
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.header
     }
 }
 
@@ -180,8 +176,7 @@ impl Transport for Homa {
     fn transmit(&mut self, ctx: &mut Ctx<'_>, body: &mut HomaBody) -> Option<PacketInfo> {
         self.endpoint.trace().set_virtual_now(ctx.now.as_ns());
         let transmit = self.endpoint.poll_transmit(ctx.now)?;
-        body.header.clear();
-        body.header.extend_from_slice(&transmit.header);
+        body.header = transmit.header;
         let mut wire_len = transmit.header.len() as u32;
         if let Some(range) = transmit.payload {
             wire_len += range.len;
