@@ -280,7 +280,7 @@ impl<W: World> Fabric<W> {
         }
         match admission {
             Admission::Taken => {}
-            Admission::TakenFor(evicted) => self.overflow(evicted),
+            Admission::TakenFor(evicted) => evicted.into_iter().for_each(|evicted| self.overflow(evicted)),
             Admission::Refused => return self.overflow(number),
         }
         self.depart(port);

@@ -63,12 +63,12 @@ struct Waiting {
 }
 
 /// What became of a packet that wanted into a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// It waits.
     Taken,
-    /// It waits, and this one was dropped for it.
-    TakenFor(u32),
+    /// It waits, and these were dropped for it.
+    TakenFor(Vec<u32>),
     /// It does not fit and is to be dropped.
     Refused,
 }
@@ -146,10 +146,11 @@ impl Port {
         let bytes = self.cost(packet.wire_len);
         let mut admission = Admission::Taken;
         if self.queued_bytes + bytes > limit {
-            match self.evict(packet.rank, bytes, limit) {
-                Some(evicted) => admission = Admission::TakenFor(evicted),
-                None => return Admission::Refused,
+            let evicted = self.evict(packet.rank, bytes, limit);
+            if evicted.is_empty() {
+                return Admission::Refused;
             }
+            admission = Admission::TakenFor(evicted);
         }
         let queue = match self.discipline {
             Discipline::Strict => usize::from(packet.priority).min(PRIORITIES - 1),
@@ -185,19 +186,28 @@ impl Port {
         Some(self.start(now, number, wire_len))
     }
 
-    /// Makes room for a packet of this rank where that takes one of a greater rank.
-    fn evict(&mut self, rank: u32, bytes: u64, limit: u64) -> Option<u32> {
+    /// Makes room for a packet of this rank where that takes none but those of greater ranks, and returns them; none: there is no room.
+    ///
+    /// As many as it takes: the greatest rank of all may be a question's, which is short, of a message that has waited for long.
+    fn evict(&mut self, rank: u32, bytes: u64, limit: u64) -> Vec<u32> {
+        let mut evicted = Vec::new();
         if self.discipline != Discipline::Rank {
-            return None;
+            return evicted;
         }
-        // Of equal ranks the last goes: the earlier packets of its flow are of use without it.
-        let (at, worst) = self.queues[0].iter().enumerate().max_by_key(|(_, waiting)| waiting.rank)?;
-        let freed = self.cost(worst.wire_len);
-        if worst.rank <= rank || self.queued_bytes - freed + bytes > limit {
-            return None;
+        let worse = self.queues[0].iter().filter(|waiting| waiting.rank > rank);
+        let freed: u64 = worse.map(|waiting| self.cost(waiting.wire_len)).sum();
+        if self.queued_bytes - freed + bytes > limit {
+            return evicted;
         }
-        self.queued_bytes -= freed;
-        self.queues[0].remove(at).map(|waiting| waiting.packet)
+        while self.queued_bytes + bytes > limit {
+            // Of equal ranks the last goes: the earlier packets of its flow are of use without it.
+            let worst = self.queues[0].iter().enumerate().max_by_key(|(_, waiting)| waiting.rank);
+            let worst = worst.map(|(at, _)| at);
+            let Some(worst) = worst.and_then(|at| self.queues[0].remove(at)) else { break };
+            self.queued_bytes -= self.cost(worst.wire_len);
+            evicted.push(worst.packet);
+        }
+        evicted
     }
 
     fn take_next(&mut self) -> Option<Waiting> {
@@ -368,7 +378,23 @@ mod tests {
             assert_eq!(ranked(&mut port, packet, rank, packet), Admission::Taken);
         }
         assert_eq!(ranked(&mut port, 5, 50, 5), Admission::Refused);
-        assert_eq!(ranked(&mut port, 6, 10, 6), Admission::TakenFor(4));
+        assert_eq!(ranked(&mut port, 6, 10, 6), Admission::TakenFor(vec![4]));
+        assert_eq!(port.queued_bytes(), 4_000);
+    }
+
+    #[test]
+    fn several_short_packets_of_greater_ranks_make_room_for_one() {
+        let mut port = port(Discipline::Rank);
+        for (packet, rank, wire_len) in
+            [(1, 10, 2_990), (2, 60, 240), (3, 70, 240), (4, 5, 240), (5, 50, 240)]
+        {
+            let info = PacketInfo { wire_len, rank, flow: packet, ..PacketInfo::default() };
+            assert_eq!(port.enqueue(packet, &info, 4_000), Admission::Taken);
+        }
+        let long = PacketInfo { wire_len: 490, rank: 20, flow: 9, ..PacketInfo::default() };
+        assert_eq!(port.enqueue(6, &long, 4_000), Admission::TakenFor(vec![3, 2]));
+        let too_long = PacketInfo { wire_len: 740, rank: 20, flow: 10, ..PacketInfo::default() };
+        assert_eq!(port.enqueue(7, &too_long, 4_000), Admission::Refused);
         assert_eq!(port.queued_bytes(), 4_000);
     }
 }
