@@ -12,6 +12,7 @@ mod labels;
 mod metrics;
 mod netns;
 mod output;
+mod outputs;
 mod peers;
 mod rack;
 mod serve;

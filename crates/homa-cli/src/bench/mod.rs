@@ -24,13 +24,12 @@ pub mod switch;
 pub mod table;
 pub mod tally;
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::args::{BenchArgs, BenchCommand, Protocol};
-use crate::output::{Output, print};
+use crate::outputs::Outputs;
 use load::Pace;
 use plan::{Load, Plan};
 use progress::Progress;
@@ -46,10 +45,10 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
         None => (),
     }
     let plan = Plan::new(args)?;
-    let outputs = Outputs::check(args)?;
+    let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let results = measure(&plan)?;
     let text = table::render(&results, &plan.workload_text());
-    outputs.write(&results, &plan, &text)?;
+    outputs.write(&text, &results.json()?, || report::render(&results, &plan.workload_text()))?;
     for run in results.runs.iter().filter(|run| !run.clean()) {
         let title = run.protocol.title();
         eprintln!("homa: {title}: {}", run.first_error.as_deref().unwrap_or("a request ran more than once"));
@@ -131,55 +130,4 @@ fn total_time(plan: &Plan) -> Duration {
             Load::Fraction(_) => search + slices,
             Load::Gbps(_) | Load::Outstanding(_) => slices,
         }
-}
-
-/// What is written at the end, and where.
-struct Outputs {
-    report: Option<Output>,
-    json: Vec<Output>,
-    /// Standard output has the JSON and nothing else.
-    json_to_stdout: bool,
-}
-
-impl Outputs {
-    fn check(args: &BenchArgs) -> Result<Outputs> {
-        let json_to_stdout = args.json.as_deref() == Some(Path::new("-"));
-        let mut json = Vec::new();
-        if let Some(path) = args.json.as_deref().filter(|_| !json_to_stdout) {
-            json.push(Output::check(path)?);
-        }
-        let directory = match (&args.out, &args.json) {
-            (Some(directory), _) => Some(directory.as_path()),
-            (None, Some(_)) => None,
-            (None, None) => Some(Path::new("")),
-        };
-        let mut report = None;
-        if let Some(directory) = directory {
-            json.push(Output::check(&directory.join("results.json"))?);
-            report = Some(Output::check(&directory.join("report.html"))?);
-        }
-        Ok(Outputs { report, json, json_to_stdout })
-    }
-
-    fn write(&self, results: &Results, plan: &Plan, table: &str) -> Result<()> {
-        let json = results.json()?;
-        if self.json_to_stdout {
-            eprint!("{table}");
-            print(&json)?;
-        } else {
-            print(table.as_bytes())?;
-        }
-        for output in &self.json {
-            output.write(&json)?;
-        }
-        if let Some(output) = &self.report {
-            output.write(report::render(results, &plan.workload_text()).as_bytes())?;
-        }
-        let written: Vec<String> =
-            self.report.iter().chain(&self.json).map(|output| output.path().display().to_string()).collect();
-        if !written.is_empty() {
-            eprintln!("\nwritten: {}", written.join(", "));
-        }
-        Ok(())
-    }
 }

@@ -15,7 +15,6 @@ mod table;
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
@@ -28,7 +27,7 @@ use super::progress::Progress;
 use super::servers::{ServerOptions, ServerProcess};
 use crate::args::{Driver, LimitsArgs, PathChoice, Protocol};
 use crate::bare::client::{BareLink, BareLinkConfig};
-use crate::output::{Output, print};
+use crate::outputs::Outputs;
 use crate::peers::{self, PeerLinkConfig};
 use crate::serve::{Report, host_config};
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
@@ -148,20 +147,9 @@ impl Cell {
 
 /// Runs the table. True if every RPC was answered exactly once, and right; bare packets may be lost.
 pub fn run(args: &LimitsArgs) -> Result<bool> {
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let file = args.json.as_deref().filter(|_| !to_stdout).map(Output::check).transpose()?;
+    let outputs = Outputs::json_only(args.json.as_deref())?;
     let limits = Bench::new(args)?.measure()?;
-    let (text, json) = (table::render(&limits), limits.json()?);
-    if to_stdout {
-        eprint!("{text}");
-        print(&json)?;
-    } else {
-        print(text.as_bytes())?;
-    }
-    if let Some(file) = file {
-        file.write(&json)?;
-        eprintln!("\nwritten: {}", file.path().display());
-    }
+    outputs.write(&table::render(&limits), &limits.json()?, String::new)?;
     Ok(limits.rows.iter().all(Row::clean))
 }
 

@@ -17,7 +17,6 @@ mod running;
 mod table;
 mod windows;
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -25,7 +24,7 @@ use clap::ValueEnum;
 use homa_switch::Forwarding;
 
 use super::progress::Progress;
-use crate::output::{Output, print};
+use crate::outputs::Outputs;
 use args::{SwitchBenchArgs, Way, What};
 use cells::{Bench, RATES, Value};
 use load::Load;
@@ -37,20 +36,9 @@ const SETUP: Duration = Duration::from_millis(150);
 
 /// Measures. True: what falls short is marked, and is no error.
 pub fn run(args: &SwitchBenchArgs) -> Result<bool> {
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let file = args.json.as_deref().filter(|_| !to_stdout).map(Output::check).transpose()?;
+    let outputs = Outputs::json_only(args.json.as_deref())?;
     let results = measure(args)?;
-    let (text, json) = (table::render(&results), results.json()?);
-    if to_stdout {
-        eprint!("{text}");
-        print(&json)?;
-    } else {
-        print(text.as_bytes())?;
-    }
-    if let Some(file) = file {
-        file.write(&json)?;
-        eprintln!("\nwritten: {}", file.path().display());
-    }
+    outputs.write(&table::render(&results), &results.json()?, String::new)?;
     Ok(true)
 }
 

@@ -15,13 +15,12 @@ mod stand;
 mod sweep;
 mod vs_tcp;
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
 use crate::args::{Protocol, Truncation};
-use crate::output::{Output, print};
+use crate::outputs::Outputs;
 use args::{CommonArgs, Experiment, LoadArgs, RunArgs};
 use findings::Findings;
 use lab::Lab;
@@ -71,59 +70,15 @@ fn conduct(
 ) -> Result<bool> {
     // What can be known to be wrong before there is a rack.
     stand::workload_of(messages)?;
-    let outputs = Outputs::check(common)?;
+    let outputs = Outputs::check(common.out.as_deref(), common.json.as_deref())?;
     let findings = {
         let mut lab = Lab::open(common, total)?;
         experiment(&mut lab)?
     };
-    outputs.write(&findings)?;
+    let mut json = serde_json::to_vec_pretty(&findings.json)?;
+    json.push(b'\n');
+    outputs.write(&findings.text(), &json, || findings.page())?;
     Ok(findings.clean)
-}
-
-/// What is written at the end, and where.
-struct Outputs {
-    page: Option<Output>,
-    json: Vec<Output>,
-    /// Standard output has the JSON and nothing else.
-    json_to_stdout: bool,
-}
-
-impl Outputs {
-    fn check(common: &CommonArgs) -> Result<Outputs> {
-        let json_to_stdout = common.json.as_deref() == Some(Path::new("-"));
-        let mut json = Vec::new();
-        if let Some(path) = common.json.as_deref().filter(|_| !json_to_stdout) {
-            json.push(Output::check(path)?);
-        }
-        let directory = match (&common.out, &common.json) {
-            (Some(directory), _) => Some(directory.as_path()),
-            (None, Some(_)) => None,
-            (None, None) => Some(Path::new("")),
-        };
-        let mut page = None;
-        if let Some(directory) = directory {
-            json.push(Output::check(&directory.join("results.json"))?);
-            page = Some(Output::check(&directory.join("report.html"))?);
-        }
-        Ok(Outputs { page, json, json_to_stdout })
-    }
-
-    fn write(&self, findings: &Findings) -> Result<()> {
-        let mut json = serde_json::to_vec_pretty(&findings.json)?;
-        json.push(b'\n');
-        if self.json_to_stdout {
-            eprint!("{}", findings.text());
-            print(&json)?;
-        } else {
-            print(findings.text().as_bytes())?;
-        }
-        self.json.iter().try_for_each(|output| output.write(&json))?;
-        if let Some(page) = &self.page {
-            page.write(findings.page().as_bytes())?;
-            eprintln!("wrote {}", page.path().display());
-        }
-        Ok(())
-    }
 }
 
 /// The UDP port of Homa and the TCP port, at every host.

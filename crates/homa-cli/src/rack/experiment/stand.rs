@@ -215,34 +215,33 @@ impl<'a> Stand<'a> {
             "unix_time_s": SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
             "rack": spec,
             "seed": common.seed,
-            "config": self.config(),
+            "config": config(common, self.messages, &self.workload),
             "unloaded": self.unloaded.points().iter().map(|&(bytes, ns)| json!({ "bytes": bytes, "rtt_us": ns as f64 / 1e3 })).collect::<Vec<_>>(),
             "results": results,
             "switch": self.lab.switch_stats(),
             "warnings": findings.warnings,
         });
     }
+}
 
-    /// The options as results show them.
-    pub fn config(&self) -> Value {
-        let (common, messages) = (self.common, self.messages);
-        json!({
-            "workload": self.workload.name(),
-            "truncated_at": self.workload.truncated_at(),
-            "mean_bytes": self.workload.mean_bytes(),
-            "one_way": messages.one_way,
-            "max_outstanding": messages.max_outstanding,
-            "driver": common.driver.name(),
-            "congestion": common.cc,
-            "connections": common.connections,
-            "server_threads": common.server_threads,
-            "poll_us": common.poll_us,
-            "settings": common.set,
-            "duration_s": common.duration,
-            "warmup_s": common.warmup,
-            "repetitions": common.repetitions,
-        })
-    }
+/// The options as results show them.
+pub fn config(common: &CommonArgs, messages: &LoadArgs, workload: &Workload) -> Value {
+    json!({
+        "workload": workload.name(),
+        "truncated_at": workload.truncated_at(),
+        "mean_bytes": workload.mean_bytes(),
+        "one_way": messages.one_way,
+        "max_outstanding": messages.max_outstanding,
+        "driver": common.driver.name(),
+        "congestion": common.cc,
+        "connections": common.connections,
+        "server_threads": common.server_threads,
+        "poll_us": common.poll_us,
+        "settings": common.set,
+        "duration_s": common.duration,
+        "warmup_s": common.warmup,
+        "repetitions": common.repetitions,
+    })
 }
 
 /// The workload of some options; a number is a size.

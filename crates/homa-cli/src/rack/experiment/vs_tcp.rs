@@ -12,7 +12,7 @@ use super::findings::{Findings, Section, Table};
 use super::framing;
 use super::lab::{Crew, Lab, Load, Loaded, Machine};
 use super::orders::Rate;
-use super::stand::workload_of;
+use super::stand::{self, workload_of};
 use super::{seconds, setup};
 use crate::args::Protocol;
 use crate::bench::results::Run;
@@ -133,25 +133,10 @@ pub fn run(lab: &mut Lab, args: &VsTcpArgs) -> Result<Findings> {
 
 /// The options as results show them.
 fn config(args: &VsTcpArgs, workload: &Workload, gbps: f64) -> Value {
-    let VsTcpArgs { common, messages, load } = args;
-    json!({
-        "workload": workload.name(),
-        "truncated_at": workload.truncated_at(),
-        "mean_bytes": workload.mean_bytes(),
-        "load": load,
-        "gbps_per_host": gbps,
-        "one_way": messages.one_way,
-        "max_outstanding": messages.max_outstanding,
-        "driver": common.driver.name(),
-        "congestion": common.cc,
-        "connections": common.connections,
-        "server_threads": common.server_threads,
-        "poll_us": common.poll_us,
-        "settings": common.set,
-        "duration_s": common.duration,
-        "warmup_s": common.warmup,
-        "repetitions": common.repetitions,
-    })
+    let mut config = stand::config(&args.common, &args.messages, workload);
+    config["load"] = json!(args.load);
+    config["gbps_per_host"] = json!(gbps);
+    config
 }
 
 impl Total {

@@ -1,0 +1,76 @@
+//! What a command that measures leaves behind: text, JSON and a page.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::output::{Output, print};
+
+/// What is written at the end, and where.
+pub struct Outputs {
+    report: Option<Output>,
+    json: Vec<Output>,
+    /// Standard output has the JSON and nothing else.
+    json_to_stdout: bool,
+}
+
+impl Outputs {
+    /// Checks that all of it can be written: a long run must not end in what could be known before.
+    ///
+    /// # Errors
+    /// Names the file or directory.
+    pub fn check(out: Option<&Path>, json: Option<&Path>) -> Result<Outputs> {
+        let json_to_stdout = json == Some(Path::new("-"));
+        let mut outputs = Vec::new();
+        if let Some(path) = json.filter(|_| !json_to_stdout) {
+            outputs.push(Output::check(path)?);
+        }
+        let directory = match (out, json) {
+            (Some(directory), _) => Some(directory),
+            (None, Some(_)) => None,
+            (None, None) => Some(Path::new("")),
+        };
+        let mut report = None;
+        if let Some(directory) = directory {
+            outputs.push(Output::check(&directory.join("results.json"))?);
+            report = Some(Output::check(&directory.join("report.html"))?);
+        }
+        Ok(Outputs { report, json: outputs, json_to_stdout })
+    }
+
+    /// The same where there is no page: what is not asked for is only printed.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub fn json_only(json: Option<&Path>) -> Result<Outputs> {
+        match json {
+            Some(_) => Outputs::check(None, json),
+            None => Ok(Outputs { report: None, json: Vec::new(), json_to_stdout: false }),
+        }
+    }
+
+    /// Prints and writes everything.
+    ///
+    /// # Errors
+    /// Names the file that cannot be written.
+    pub fn write(&self, text: &str, json: &[u8], page: impl FnOnce() -> String) -> Result<()> {
+        if self.json_to_stdout {
+            eprint!("{text}");
+            print(json)?;
+        } else {
+            print(text.as_bytes())?;
+        }
+        for output in &self.json {
+            output.write(json)?;
+        }
+        if let Some(output) = &self.report {
+            output.write(page().as_bytes())?;
+        }
+        let written = self.report.iter().chain(&self.json).map(|output| output.path().display().to_string());
+        let written: Vec<String> = written.collect();
+        if !written.is_empty() {
+            eprintln!("\nwritten: {}", written.join(", "));
+        }
+        Ok(())
+    }
+}
