@@ -2,6 +2,11 @@
 
 use crate::config::Buffer;
 
+/// How much a queue may have, as a multiple of what its port has free: one queue alone gets eight ninths of its port's part, and the rest is
+/// left for others. Without that the lowest priority, where it fills a port, has the highest ones dropped, control packets among
+/// them; switches divide a port in the same way.
+const QUEUE_ALPHA: u64 = 8;
+
 /// The bytes that wait in all ports, and what bounds them.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -14,16 +19,20 @@ impl Pool {
         Pool { buffer, used: 0 }
     }
 
-    /// Whether a port where so many bytes wait may have as many more.
-    pub(crate) fn has_room(&self, port_used: u64, bytes: u64) -> bool {
-        match self.buffer {
-            Buffer::PerPort { bytes: most } => port_used + bytes <= most,
+    /// Whether a queue where `queue_used` bytes wait, at a port where `port_used` do, may have as many more.
+    pub(crate) fn has_room(&self, port_used: u64, queue_used: u64, bytes: u64) -> bool {
+        let most = match self.buffer {
+            Buffer::PerPort { bytes: most } => most,
             Buffer::Shared { bytes: all, alpha } => {
                 let free = all.saturating_sub(self.used);
-                bytes <= free
-                    && (port_used + bytes) as f64 <= (alpha * free as f64).max(Buffer::LEAST_BYTES as f64)
+                if bytes > free {
+                    return false;
+                }
+                (alpha * free as f64).max(Buffer::LEAST_BYTES as f64) as u64
             }
-        }
+        };
+        let free = most.saturating_sub(port_used);
+        bytes <= free && (queue_used + bytes <= QUEUE_ALPHA * free || queue_used == 0)
     }
 
     pub(crate) fn take(&mut self, bytes: u64) {
@@ -46,7 +55,7 @@ mod tests {
     /// Fills a port with frames of 1,000 bytes until it gets no more, and returns how many it got.
     fn fill(pool: &mut Pool, port_used: &mut u64) -> u64 {
         let before = *port_used;
-        while pool.has_room(*port_used, 1_000) {
+        while pool.has_room(*port_used, 0, 1_000) {
             pool.take(1_000);
             *port_used += 1_000;
         }
@@ -75,8 +84,25 @@ mod tests {
     #[test]
     fn a_port_always_gets_one_frame_while_there_is_room() {
         let mut pool = Pool::new(Buffer::Shared { bytes: 10_000, alpha: 0.01 });
-        assert!(pool.has_room(0, 1_522) && !pool.has_room(1_000, 1_000));
+        assert!(pool.has_room(0, 0, 1_522) && !pool.has_room(1_000, 0, 1_000));
         pool.take(9_000);
-        assert!(!pool.has_room(0, 1_522));
+        assert!(!pool.has_room(0, 0, 1_522));
+    }
+
+    #[test]
+    fn a_queue_leaves_room_for_the_others_of_its_port() {
+        for buffer in [Buffer::PerPort { bytes: 9_000 }, Buffer::Shared { bytes: 18_000, alpha: 1.0 }] {
+            let mut pool = Pool::new(buffer);
+            let mut queues = [0_u64; 3];
+            let got = [0, 1, 2].map(|queue| {
+                while pool.has_room(queues.iter().sum(), queues[queue], 10) {
+                    pool.take(10);
+                    queues[queue] += 10;
+                }
+                queues[queue]
+            });
+            assert!((7_900..=8_500).contains(&got[0]), "{buffer:?}: {got:?}");
+            assert!(got[1] >= 400 && got[2] >= 20, "{buffer:?}: {got:?}");
+        }
     }
 }

@@ -11,7 +11,8 @@ pub const MAX_RATE_BPS: u64 = 10_000_000_000;
 /// Bytes that a frame takes on an Ethernet link beside those that a device shows: check sequence, preamble, and the gap between frames.
 pub const ETHERNET_OVERHEAD_BYTES: u32 = 24;
 
-/// How much may wait in the switch.
+/// How much may wait in the switch. Within its part of it a port keeps some free of the queue that has the most: one queue alone gets eight
+/// ninths.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Buffer {
