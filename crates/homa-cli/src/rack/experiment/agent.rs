@@ -37,6 +37,10 @@ const TIMER_SLACK_NS: u64 = 1_000;
 /// hosts share processors, and the link must not run dry meanwhile.
 const LATE_NS: u64 = 100_000;
 
+/// RESENDs before a peer counts as gone, 5 s of them: a process that got no processor for half a second is still there, and a dead one is
+/// noticed by who started it.
+const PATIENT_RESENDS: u32 = 100;
+
 /// Until its input ends.
 pub fn run() -> Result<()> {
     // Threads inherit it. Where it is refused, everything is a little later.
@@ -220,7 +224,8 @@ impl Side {
                 let mut config = host_config(setup.driver, bind, longest, poll);
                 let protocol = std::mem::take(&mut config.protocol).on_link(setup.link_mbps);
                 let max_nic_backlog_ns = protocol.max_nic_backlog_ns.max(LATE_NS);
-                config.protocol = homa_proto::Config { max_nic_backlog_ns, ..protocol };
+                config.protocol =
+                    homa_proto::Config { max_nic_backlog_ns, max_resends: PATIENT_RESENDS, ..protocol };
                 on_device(&mut config, Some(HOST_DEVICE), None, setup.xdp_mode);
                 for (name, value) in &setup.settings {
                     set_field(&mut config.protocol, name, value).map_err(|error| anyhow!("{error}"))?;
