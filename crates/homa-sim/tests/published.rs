@@ -164,9 +164,6 @@ const HOMA: Tolerance = Tolerance { p50: 0.1, p99: 0.2, or_better: true };
 /// The published oracle has medians down to 0.93: its least time is longer than ours, under which nothing falls.
 const OTHERS: Tolerance = Tolerance { p50: 0.15, p99: 0.25, or_better: false };
 
-/// Its medians alone: P99 of 1 to 120 KB is 1.5 to 5 times the published one, which PERF.md shows and nobody has explained yet.
-const PFABRIC_W4: Tolerance = Tolerance { p99: f64::INFINITY, ..OTHERS };
-
 /// The short form: too few messages for the P99 of a bin to be exact, and the longest are not waited for.
 #[test]
 fn w4_is_about_as_published() {
@@ -202,8 +199,7 @@ fn others_are_as_published() {
         ("pfabric", "w4", [10, 50, 20]),
     ];
     let good = runs.map(|(transport, workload, times_ms)| {
-        let tolerance = if (transport, workload) == ("pfabric", "w4") { PFABRIC_W4 } else { OTHERS };
-        (transport, workload, compare(transport, workload, times_ms, tolerance, 2_000))
+        (transport, workload, compare(transport, workload, times_ms, OTHERS, 2_000))
     });
     assert!(good.iter().all(|&(_, _, good)| good >= 18), "{good:?}");
 }
