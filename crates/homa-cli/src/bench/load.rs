@@ -247,7 +247,7 @@ impl<'a> Worker<'a> {
         let port = &mut self.ports[index];
         if port.gaps.is_some() && !port.held {
             port.held = true;
-            self.tally.capped += 1;
+            self.tally.counted.capped += 1;
         }
     }
 
@@ -256,8 +256,8 @@ impl<'a> Worker<'a> {
         let due = if port.gaps.is_some() { port.due } else { Instant::now() };
         let size = port.size;
         port.draw();
-        let number = self.tally.started;
-        self.tally.started += 1;
+        let number = self.tally.counted.started;
+        self.tally.counted.started += 1;
         let cookie = self.in_flight.insert(Rpc { due, size, port: index, number });
         let server = self.choice.random_range(0..self.spec.servers);
         let request = self.spec.pattern.request(number, size);
@@ -288,7 +288,7 @@ impl<'a> Worker<'a> {
     fn take(&mut self, answers: &mut Vec<Answer>) {
         for answer in answers.drain(..) {
             let Some(rpc) = self.in_flight.remove(answer.cookie) else {
-                self.tally.duplicated += 1;
+                self.tally.counted.duplicated += 1;
                 continue;
             };
             self.ports[rpc.port].open -= 1;
@@ -298,9 +298,9 @@ impl<'a> Worker<'a> {
                 self.tally.error(|| error);
                 continue;
             }
-            self.tally.answered += 1;
+            self.tally.counted.answered += 1;
             if (self.window.from..self.window.to).contains(&answer.at) {
-                self.tally.goodput_bytes += u64::from(rpc.size);
+                self.tally.counted.goodput_bytes += u64::from(rpc.size);
             }
             if (self.window.from..self.window.to).contains(&rpc.due) {
                 let rtt_ns = answer.at.saturating_duration_since(rpc.due).as_nanos() as u64;
@@ -316,7 +316,7 @@ impl<'a> Worker<'a> {
     fn finish(&mut self, answers: &mut Vec<Answer>) -> Result<()> {
         for port in &mut self.ports {
             while port.gaps.is_some() && port.due < self.window.to {
-                self.tally.unsent += 1;
+                self.tally.counted.unsent += 1;
                 port.draw();
             }
         }
@@ -328,10 +328,10 @@ impl<'a> Worker<'a> {
             }
             self.take(answers);
         }
-        self.tally.lost += self.in_flight.len() as u64;
-        if self.tally.lost > 0 {
-            let lost = self.tally.lost;
-            self.tally.first_error.get_or_insert_with(|| format!("{lost} RPCs were never answered"));
+        self.tally.counted.lost += self.in_flight.len() as u64;
+        if self.tally.counted.lost > 0 {
+            let lost = self.tally.counted.lost;
+            self.tally.counted.first_error.get_or_insert_with(|| format!("{lost} RPCs were never answered"));
         }
         Ok(())
     }

@@ -84,7 +84,7 @@ fn measure(plan: &Plan) -> Result<Results> {
     let unloaded = rig.unloaded().clone();
     for (protocol, too_many) in rig.finish()? {
         if let Some((_, tally)) = tallies.iter_mut().find(|(other, _)| *other == protocol) {
-            tally.duplicated += too_many;
+            tally.counted.duplicated += too_many;
         }
     }
     let runs = tallies.iter().map(|(protocol, tally)| Run::new(*protocol, plan.workload.name(), pace, tally));

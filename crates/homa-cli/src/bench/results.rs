@@ -150,7 +150,7 @@ impl Run {
     /// Sums a protocol's run up.
     pub fn new(protocol: Protocol, workload: &str, pace: Pace, tally: &Tally) -> Run {
         let (offered_gbps, closed) = match pace {
-            Pace::Open { gbps, .. } => (Some(gbps), tally.closed_loop()),
+            Pace::Open { gbps, .. } => (Some(gbps), tally.counted.closed_loop()),
             Pace::Closed { .. } => (None, true),
         };
         Run {
@@ -159,19 +159,19 @@ impl Run {
             offered_gbps,
             achieved_gbps: tally.achieved_gbps(),
             rpcs: tally.recorder.count(),
-            errors: tally.errors,
-            lost: tally.lost,
-            duplicated: tally.duplicated,
+            errors: tally.counted.errors,
+            lost: tally.counted.lost,
+            duplicated: tally.counted.duplicated,
             cpu_busy: tally.cpu_busy(),
             slowdown_mean: tally.recorder.slowdown_mean(),
             bins: tally.recorder.bins(),
             short: tally.recorder.short(),
             largest_row: tally.recorder.has_largest_row(),
-            started: tally.started,
-            capped: tally.capped,
-            unsent: tally.unsent,
+            started: tally.counted.started,
+            capped: tally.counted.capped,
+            unsent: tally.counted.unsent,
             closed_loop: closed,
-            first_error: tally.first_error.clone(),
+            first_error: tally.counted.first_error.clone(),
         }
     }
 

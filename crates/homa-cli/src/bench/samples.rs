@@ -32,9 +32,9 @@ fn tally(workload: &Workload, unloaded: &RttTable, factor: u64) -> Tally {
         let best_ns = unloaded.rtt_ns(size);
         let late = if index % 50 == 0 { 20 } else { 1 };
         tally.recorder.record(size, best_ns * factor * late + best_ns / 10, best_ns);
-        tally.started += 1;
-        tally.answered += 1;
-        tally.goodput_bytes += u64::from(size);
+        tally.counted.started += 1;
+        tally.counted.answered += 1;
+        tally.counted.goodput_bytes += u64::from(size);
     }
     tally.measured = Duration::from_secs(5);
     tally.cpu = Duration::from_secs(6);

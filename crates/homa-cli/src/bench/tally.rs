@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use homa_workload::{SlowdownRecorder, Workload};
+use serde::{Deserialize, Serialize};
 
 /// An RPC that was due within the measured time, and answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +15,9 @@ pub struct Sample {
     pub rtt_ns: u64,
 }
 
-/// Counters and histograms of one thread, one slice, or all slices of a protocol.
-#[derive(Clone, Debug)]
-pub struct Tally {
-    /// Latencies of the RPCs that were due within the measured time.
-    pub recorder: SlowdownRecorder,
-    /// The same one by one, where they are kept.
-    pub samples: Vec<Sample>,
+/// Numbers of a thread, a slice, a host, or all of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counted {
     /// RPCs started, the warm-up included.
     pub started: u64,
     /// RPCs answered right, the warm-up included.
@@ -37,38 +34,13 @@ pub struct Tally {
     pub unsent: u64,
     /// Payload of the requests whose answers came within the measured time.
     pub goodput_bytes: u64,
-    /// The measured time.
-    pub measured: Duration,
-    /// Time on the processors within the measured time, clients and (where they are ours) servers.
-    pub cpu: Duration,
     /// The first thing that went wrong.
     pub first_error: Option<String>,
 }
 
-impl Tally {
-    /// Nothing counted yet.
-    pub fn new(workload: &Workload) -> Tally {
-        Tally {
-            recorder: SlowdownRecorder::new(workload),
-            samples: Vec::new(),
-            started: 0,
-            answered: 0,
-            errors: 0,
-            lost: 0,
-            duplicated: 0,
-            capped: 0,
-            unsent: 0,
-            goodput_bytes: 0,
-            measured: Duration::ZERO,
-            cpu: Duration::ZERO,
-            first_error: None,
-        }
-    }
-
-    /// Adds the counters and histograms of `other`; the times stay as they are.
-    pub fn add(&mut self, mut other: Tally) -> Result<()> {
-        self.recorder.merge(&other.recorder)?;
-        self.samples.append(&mut other.samples);
+impl Counted {
+    /// Adds another's.
+    pub fn add(&mut self, other: Counted) {
         self.started += other.started;
         self.answered += other.answered;
         self.errors += other.errors;
@@ -80,27 +52,62 @@ impl Tally {
         if self.first_error.is_none() {
             self.first_error = other.first_error;
         }
-        Ok(())
-    }
-
-    /// Counts an error and keeps the first one's text.
-    pub fn error(&mut self, text: impl FnOnce() -> String) {
-        self.errors += 1;
-        self.first_error.get_or_insert_with(text);
-    }
-
-    /// Payload of answered requests, 10^9 bits per second of measured time.
-    pub fn achieved_gbps(&self) -> f64 {
-        self.goodput_bytes as f64 * 8.0 / 1e9 / self.measured.as_secs_f64().max(1e-9)
-    }
-
-    /// Processors kept busy, on average.
-    pub fn cpu_busy(&self) -> f64 {
-        self.cpu.as_secs_f64() / self.measured.as_secs_f64().max(1e-9)
     }
 
     /// Whether so many arrivals had to wait that the load was no longer open-loop: more than 1 %.
     pub fn closed_loop(&self) -> bool {
         (self.capped + self.unsent) * 100 > self.started + self.unsent
+    }
+}
+
+/// Counters and histograms of one thread, one slice, or all slices of a protocol.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Latencies of the RPCs that were due within the measured time.
+    pub recorder: SlowdownRecorder,
+    /// The same one by one, where they are kept.
+    pub samples: Vec<Sample>,
+    /// What was counted.
+    pub counted: Counted,
+    /// The measured time.
+    pub measured: Duration,
+    /// Time on the processors within the measured time, clients and (where they are ours) servers.
+    pub cpu: Duration,
+}
+
+impl Tally {
+    /// Nothing counted yet.
+    pub fn new(workload: &Workload) -> Tally {
+        Tally {
+            recorder: SlowdownRecorder::new(workload),
+            samples: Vec::new(),
+            counted: Counted::default(),
+            measured: Duration::ZERO,
+            cpu: Duration::ZERO,
+        }
+    }
+
+    /// Adds the counters and histograms of `other`; the times stay as they are.
+    pub fn add(&mut self, mut other: Tally) -> Result<()> {
+        self.recorder.merge(&other.recorder)?;
+        self.samples.append(&mut other.samples);
+        self.counted.add(other.counted);
+        Ok(())
+    }
+
+    /// Counts an error and keeps the first one's text.
+    pub fn error(&mut self, text: impl FnOnce() -> String) {
+        self.counted.errors += 1;
+        self.counted.first_error.get_or_insert_with(text);
+    }
+
+    /// Payload of answered requests, 10^9 bits per second of measured time.
+    pub fn achieved_gbps(&self) -> f64 {
+        self.counted.goodput_bytes as f64 * 8.0 / 1e9 / self.measured.as_secs_f64().max(1e-9)
+    }
+
+    /// Processors kept busy, on average.
+    pub fn cpu_busy(&self) -> f64 {
+        self.cpu.as_secs_f64() / self.measured.as_secs_f64().max(1e-9)
     }
 }

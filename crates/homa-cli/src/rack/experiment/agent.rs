@@ -14,7 +14,7 @@ use homa::{Host, ServerAddr};
 use homa_workload::Workload;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::orders::{Counted, Order, Reply, Setup, put_samples};
+use super::orders::{Order, Reply, Setup, put_samples};
 use crate::args::{Protocol, Truncation};
 use crate::bench::cpu::Scheduled;
 use crate::bench::homa_link;
@@ -23,6 +23,7 @@ use crate::bench::load::{self, Idle, LoadSpec};
 use crate::bench::pattern::Pattern;
 use crate::bench::plan::workload_named;
 use crate::bench::rtt::{self, RttTable};
+use crate::bench::tally::Counted;
 use crate::metrics::Seen;
 use crate::rack::spec::HOST_DEVICE;
 use crate::serve::{FIRST_HOMA_PORT, host_config, on_device, serve_homa};
@@ -187,7 +188,7 @@ impl Agent {
         let mut bytes = Vec::new();
         let counted = tally.map_or_else(Counted::default, |tally| {
             put_samples(&tally.samples, &mut bytes);
-            Counted::of(&tally)
+            tally.counted
         });
         say(&Reply::Loaded { counted, usage: usage.into(), bytes: bytes.len() as u64 }, &bytes)
     }

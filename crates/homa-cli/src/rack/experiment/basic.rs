@@ -8,7 +8,7 @@ use super::args::BasicArgs;
 use super::findings::{Findings, Section, Table};
 use super::lab::{Crew, Lab};
 use super::orders::Rate;
-use super::stand::{Score, Stand, UNLOADED};
+use super::stand::{Score, Stand, UNLOADED, points};
 use crate::args::Protocol;
 use crate::bench::rtt::RttTable;
 
@@ -82,13 +82,7 @@ pub fn run(lab: &mut Lab, args: &BasicArgs) -> Result<Findings> {
     };
     let round_trips: Vec<Value> = trips
         .iter()
-        .map(|(protocol, table)| {
-            let points = table
-                .points()
-                .iter()
-                .map(|&(bytes, ns)| json!({ "bytes": bytes, "rtt_us": ns as f64 / 1e3 }));
-            json!({ "protocol": protocol, "round_trips": points.collect::<Vec<_>>() })
-        })
+        .map(|(protocol, table)| json!({ "protocol": protocol, "round_trips": points(table) }))
         .collect();
     let rates: Vec<Value> = scores
         .iter()

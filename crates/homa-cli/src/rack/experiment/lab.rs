@@ -15,12 +15,12 @@ use serde_json::Value;
 
 use super::agent::monotonic_ns;
 use super::args::CommonArgs;
-use super::orders::{Counted, Order, Rate, Reply, Setup, take_samples};
+use super::orders::{Order, Rate, Reply, Setup, take_samples};
 use crate::args::Protocol;
 use crate::bench::cpu::{Scheduled, machine_busy};
 use crate::bench::progress::Progress;
 use crate::bench::rtt::RttTable;
-use crate::bench::tally::Sample;
+use crate::bench::tally::{Counted, Sample};
 use crate::rack::keeper::Keeper;
 use crate::rack::spec::{Spec, ipv4};
 use crate::rack::state::{Directory, State};

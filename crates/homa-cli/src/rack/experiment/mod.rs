@@ -30,7 +30,9 @@ use orders::Setup;
 pub fn run(args: &RunArgs) -> Result<bool> {
     match &args.experiment {
         Experiment::VsTcp(args) => {
-            conduct(&args.common, &args.messages, vs_tcp::time(args), |lab| vs_tcp::run(lab, args))
+            let turns = vs_tcp::PROTOCOLS.len() * args.common.repetitions as usize;
+            let time = sweep::time(&args.common, turns);
+            conduct(&args.common, &args.messages, time, |lab| vs_tcp::run(lab, args))
         }
         Experiment::Basic(args) => {
             conduct(&args.common, &args.messages, sweep::time(&args.common, 12), |lab| basic::run(lab, args))

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::args::{Driver, Protocol, XdpMode};
 use crate::bench::cpu::Scheduled;
 use crate::bench::load::Pace;
-use crate::bench::tally::{Sample, Tally};
+use crate::bench::tally::{Counted, Sample};
 use crate::tcp::Congestion;
 
 /// What a process is to be, its first line.
@@ -143,52 +143,6 @@ pub enum Reply {
         /// By name.
         seen: Value,
     },
-}
-
-/// Counters of a [`Tally`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Counted {
-    pub started: u64,
-    pub answered: u64,
-    pub errors: u64,
-    pub lost: u64,
-    pub duplicated: u64,
-    pub capped: u64,
-    pub unsent: u64,
-    pub goodput_bytes: u64,
-    pub first_error: Option<String>,
-}
-
-impl Counted {
-    /// Those of a load.
-    pub fn of(tally: &Tally) -> Counted {
-        Counted {
-            started: tally.started,
-            answered: tally.answered,
-            errors: tally.errors,
-            lost: tally.lost,
-            duplicated: tally.duplicated,
-            capped: tally.capped,
-            unsent: tally.unsent,
-            goodput_bytes: tally.goodput_bytes,
-            first_error: tally.first_error.clone(),
-        }
-    }
-
-    /// Adds another host's.
-    pub fn add(&mut self, other: Counted) {
-        self.started += other.started;
-        self.answered += other.answered;
-        self.errors += other.errors;
-        self.lost += other.lost;
-        self.duplicated += other.duplicated;
-        self.capped += other.capped;
-        self.unsent += other.unsent;
-        self.goodput_bytes += other.goodput_bytes;
-        if self.first_error.is_none() {
-            self.first_error = other.first_error;
-        }
-    }
 }
 
 /// [`Scheduled`], for a line.

@@ -17,6 +17,7 @@ use crate::args::Protocol;
 use crate::bench::plan::workload_named;
 use crate::bench::rtt::RttTable;
 use crate::bench::tally::Sample;
+use crate::rack::spec::Spec;
 
 /// For round trips without load.
 pub const UNLOADED: Duration = Duration::from_secs(2);
@@ -162,8 +163,7 @@ impl<'a> Stand<'a> {
             rpcs_per_s: loaded.samples.len() as f64 / self.measured.as_secs_f64(),
             errors: counted.errors + counted.duplicated,
             lost: counted.lost,
-            closed_loop: offered_gbps.is_some()
-                && (counted.capped + counted.unsent) * 100 > counted.started + counted.unsent,
+            closed_loop: offered_gbps.is_some() && counted.closed_loop(),
             first_error: counted.first_error.clone(),
             machine: loaded.machine.clone(),
         }
@@ -208,20 +208,38 @@ impl<'a> Stand<'a> {
             common.seed,
             common.duration
         );
-        findings.json = json!({
-            "schema": SCHEMA,
-            "experiment": experiment,
-            "version": env!("CARGO_PKG_VERSION"),
-            "unix_time_s": SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
-            "rack": spec,
-            "seed": common.seed,
-            "config": config(common, self.messages, &self.workload),
-            "unloaded": self.unloaded.points().iter().map(|&(bytes, ns)| json!({ "bytes": bytes, "rtt_us": ns as f64 / 1e3 })).collect::<Vec<_>>(),
-            "results": results,
-            "switch": self.lab.switch_stats(),
-            "warnings": findings.warnings,
-        });
+        findings.json =
+            header(experiment, spec, common, config(common, self.messages, &self.workload), &self.unloaded);
+        findings.json["results"] = results;
+        findings.json["switch"] = json!(self.lab.switch_stats());
+        findings.json["warnings"] = json!(findings.warnings);
     }
+}
+
+/// What the JSON of every experiment begins with.
+pub fn header(
+    experiment: &str,
+    spec: &Spec,
+    common: &CommonArgs,
+    config: Value,
+    unloaded: &RttTable,
+) -> Value {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    json!({
+        "schema": SCHEMA,
+        "experiment": experiment,
+        "version": env!("CARGO_PKG_VERSION"),
+        "unix_time_s": now.as_secs(),
+        "rack": spec,
+        "seed": common.seed,
+        "config": config,
+        "unloaded": points(unloaded),
+    })
+}
+
+/// Round trips by size, as results show them.
+pub fn points(table: &RttTable) -> Value {
+    table.points().iter().map(|&(bytes, ns)| json!({ "bytes": bytes, "rtt_us": ns as f64 / 1e3 })).collect()
 }
 
 /// The options as results show them.

@@ -9,12 +9,10 @@ use super::args::{BothArgs, ConfigArgs, LoadsArgs, MaxLoadArgs};
 use super::findings::{Findings, Section, Table};
 use super::lab::Lab;
 use super::stand::{SCORE_HEAD, Score, Stand, UNLOADED, score_cells};
+use super::vs_tcp::PROTOCOLS;
 use crate::args::Protocol;
 use crate::sim::homa::set_field;
 use crate::sim::plot::{Chart, Curve, Point, Scale};
-
-/// The two that are compared.
-const PROTOCOLS: [Protocol; 2] = [Protocol::Homa, Protocol::Tcp];
 
 /// A protocol keeps up with a load of which it answers this share while it lasts. What is under way at the end of the measured time
 /// is answered later, and it is not the same as what was under way at its beginning.
@@ -162,9 +160,10 @@ pub fn config(lab: &mut Lab, args: &ConfigArgs) -> Result<Findings> {
 }
 
 /// A score by its name and place.
-type Named = (String, f64, Score);
+pub type Named = (String, f64, Score);
 
-fn finish(
+/// The table of all scores, under a title, with what every experiment's findings have.
+pub fn finish(
     stand: &Stand<'_>,
     experiment: &str,
     title: &str,

@@ -1,6 +1,6 @@
 //! Homa against TCP: the same messages at the same times, first over the one and then over the other.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Result;
 use homa_workload::{BinSummary, ShortSummary, Workload};
@@ -12,7 +12,7 @@ use super::findings::{Findings, Section, Table};
 use super::framing;
 use super::lab::{Crew, Lab, Load, Loaded, Machine};
 use super::orders::Rate;
-use super::stand::{self, workload_of};
+use super::stand::{self, UNLOADED, workload_of};
 use super::{seconds, setup};
 use crate::args::Protocol;
 use crate::bench::results::Run;
@@ -24,20 +24,7 @@ use crate::sim::page::size_ticks;
 use crate::sim::plot::{Chart, Curve, Point, Scale};
 
 /// In this order in each repetition.
-const PROTOCOLS: [Protocol; 2] = [Protocol::Homa, Protocol::Tcp];
-
-/// For round trips without load.
-const UNLOADED: Duration = Duration::from_secs(2);
-
-/// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
-const SCHEMA: u32 = 1;
-
-/// About how long it takes.
-pub fn time(args: &VsTcpArgs) -> Duration {
-    let turn = args.common.duration + args.common.warmup;
-    let turns = f64::from(args.common.repetitions) * PROTOCOLS.len() as f64;
-    UNLOADED + Duration::try_from_secs_f64(turn * turns).unwrap_or_default()
-}
+pub const PROTOCOLS: [Protocol; 2] = [Protocol::Homa, Protocol::Tcp];
 
 /// What one protocol did in one repetition.
 #[derive(Serialize)]
@@ -113,21 +100,12 @@ pub fn run(lab: &mut Lab, args: &VsTcpArgs) -> Result<Findings> {
         ..Findings::default()
     };
     warn(&mut findings, &runs, &totals, framing::packet_us(&spec));
-    findings.json = json!({
-        "schema": SCHEMA,
-        "experiment": "vs-tcp",
-        "version": env!("CARGO_PKG_VERSION"),
-        "unix_time_s": SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
-        "rack": spec,
-        "seed": args.common.seed,
-        "config": config(args, &workload, gbps),
-        "unloaded": unloaded.points().iter().map(|&(bytes, ns)| json!({ "bytes": bytes, "rtt_us": ns as f64 / 1e3 })).collect::<Vec<_>>(),
-        "runs": runs,
-        "repetitions": repetitions,
-        "hosts": hosts,
-        "switch": switch,
-        "warnings": findings.warnings,
-    });
+    findings.json = stand::header("vs-tcp", &spec, &args.common, config(args, &workload, gbps), &unloaded);
+    findings.json["runs"] = json!(runs);
+    findings.json["repetitions"] = json!(repetitions);
+    findings.json["hosts"] = hosts.into();
+    findings.json["switch"] = json!(switch);
+    findings.json["warnings"] = json!(findings.warnings);
     Ok(findings)
 }
 
@@ -160,16 +138,7 @@ impl Total {
         let short = loaded.samples.iter().filter(|sample| sample.bytes <= short_bytes);
         self.short_ns.extend(short.map(|sample| sample.rtt_ns));
         let achieved_gbps = loaded.gbps();
-        let counted = loaded.counted;
-        one.started = counted.started;
-        one.answered = counted.answered;
-        one.errors = counted.errors;
-        one.lost = counted.lost;
-        one.duplicated = counted.duplicated;
-        one.capped = counted.capped;
-        one.unsent = counted.unsent;
-        one.goodput_bytes = counted.goodput_bytes;
-        one.first_error = counted.first_error;
+        one.counted = loaded.counted;
         let largest = one.recorder.has_largest_row().then(|| one.recorder.bins().pop()).flatten();
         let (short, slowdown_mean) = (one.recorder.short(), one.recorder.slowdown_mean());
         self.tally.measured += measured;
