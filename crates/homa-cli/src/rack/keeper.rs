@@ -28,6 +28,12 @@ const READY: &str = "ready";
 /// How often it looks at the switch.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// A switch that ended is started again so often in the life of a rack: one that always ends is no switch.
+const RESTARTS: u32 = 3;
+
+/// Starts that may fail before one is given up. The queue of a device is taken for some 40 ms after the socket on it has ended.
+const STARTS: u32 = 10;
+
 /// A rack's keeper, seen by who started it.
 pub struct Keeper {
     process: Child,
@@ -137,18 +143,34 @@ fn keep(args: &KeepArgs, spec: Spec, directory: &Directory) -> Result<()> {
     result
 }
 
-/// Starts the switch and watches it until the rack is to end.
+/// Starts the switch, and again where it has ended, until the rack is to end.
 fn serve(state: &mut State, directory: &Directory, end: &mpsc::Receiver<()>) -> Result<()> {
     let mut switch = switch::start(&state.spec, directory)?;
     state.switch_pid = switch.as_ref().map(Child::id);
     directory.write(state)?;
     let mut out = std::io::stdout();
     writeln!(out, "{READY}").and_then(|()| out.flush()).context("cannot say that the rack is up")?;
+    let mut failed = 0;
     while end.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
         if let Some(status) = switch.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
-            state.switch_ended = Some(status.to_string());
-            state.switch_pid = None;
             switch = None;
+            state.switch_pid = None;
+            state.switch_ended = Some(status.to_string());
+            state.switch_ends += 1;
+            state.switch_given_up = state.switch_ends > RESTARTS;
+            failed = 0;
+            directory.write(state)?;
+        }
+        if switch.is_none() && state.switch_ends > 0 && !state.switch_given_up {
+            match switch::start(&state.spec, directory) {
+                Ok(started) => switch = started,
+                Err(error) => {
+                    failed += 1;
+                    state.switch_ended = Some(format!("{error:#}"));
+                    state.switch_given_up = failed == STARTS;
+                }
+            }
+            state.switch_pid = switch.as_ref().map(Child::id);
             directory.write(state)?;
         }
     }

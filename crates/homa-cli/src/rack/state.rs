@@ -15,7 +15,7 @@ use super::spec::{Spec, host_name, ipv4, ipv6};
 pub const RACK_VARIABLE: &str = "HOMA_RACK";
 
 /// Version of the state: another one's is not read.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// The state of a rack.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,8 +34,12 @@ pub struct State {
     pub switch: Place,
     /// The switch's process; `None` where the kernel forwards.
     pub switch_pid: Option<u32>,
-    /// How the switch ended, if it did.
+    /// How the switch ended last, if it ever did.
     pub switch_ended: Option<String>,
+    /// How often it ended.
+    pub switch_ends: u32,
+    /// It is not started again.
+    pub switch_given_up: bool,
 }
 
 /// A namespace.
@@ -60,7 +64,18 @@ impl State {
     /// A rack that is being built.
     pub fn new(spec: Spec, token: String, hosts: Vec<Place>, switch: Place) -> State {
         let keeper = std::process::id();
-        State { schema: SCHEMA, spec, token, keeper, hosts, switch, switch_pid: None, switch_ended: None }
+        State {
+            schema: SCHEMA,
+            spec,
+            token,
+            keeper,
+            hosts,
+            switch,
+            switch_pid: None,
+            switch_ended: None,
+            switch_ends: 0,
+            switch_given_up: false,
+        }
     }
 
     /// The value of [`RACK_VARIABLE`] in it.

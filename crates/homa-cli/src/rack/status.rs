@@ -29,8 +29,14 @@ struct Status {
     keeper: u32,
     hosts_up: Vec<Host>,
     switch_runs: bool,
-    /// How it ended, if it did.
+    /// How it ended last, if it ever did.
     switch_ended: Option<String>,
+    /// How often it ended. It is started again, but not for ever.
+    switch_ends: u32,
+    /// It ended too often, or cannot be started: it is not started again.
+    switch_given_up: bool,
+    /// Its process.
+    switch_pid: Option<u32>,
     /// The switch's own counters, as `homa switch stats --json` has them.
     switch_stats: Option<Value>,
     /// Processes in the rack, the switch's included.
@@ -59,6 +65,9 @@ pub fn run(args: &StatusArgs) -> Result<()> {
         hosts_up: hosts(&state)?,
         switch_runs: runs(&state),
         switch_ended: state.switch_ended.clone(),
+        switch_ends: state.switch_ends,
+        switch_given_up: state.switch_given_up,
+        switch_pid: state.switch_pid,
         switch_stats: switch_stats(&state, &directory),
         processes,
     };
@@ -105,6 +114,12 @@ fn text(status: &Status) -> String {
     let switch = match (spec.switch, &status.switch_ended) {
         (SwitchKind::LinuxBridge, _) => "a bridge of the kernel: no rates, no priorities".to_owned(),
         (SwitchKind::Homa, None) => format!("runs, buffer {}", spec.buffer),
+        (SwitchKind::Homa, Some(how)) if status.switch_runs => {
+            format!(
+                "runs, buffer {}; it ended {} times ({how}) and was started again",
+                spec.buffer, status.switch_ends
+            )
+        }
         (SwitchKind::Homa, Some(how)) => format!("ENDED ({how}): nothing is forwarded"),
     };
     // Writing to a string cannot fail.

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::agent::monotonic_ns;
 use super::args::CommonArgs;
+use super::cables::{Cables, LinkEvent, told};
+use super::findings::Findings;
 use super::orders::{Order, Rate, Reply, Setup, take_samples};
 use crate::args::Protocol;
 use crate::bench::cpu::{Scheduled, machine_busy};
@@ -42,6 +44,10 @@ pub struct Lab {
     directory: Directory,
     state: State,
     interrupted: Arc<AtomicBool>,
+    cables: Cables,
+    link_events: Vec<LinkEvent>,
+    /// What happened to the rack while a load was on it, for whoever reads the results.
+    notes: Vec<String>,
     /// The rack goes with it, where it was built for the experiment. Dropped last.
     _keeper: Option<Keeper>,
 }
@@ -64,7 +70,9 @@ impl Lab {
         };
         let directory = Directory::of(&name);
         let state = directory.up()?;
-        Ok(Lab { progress, directory, state, interrupted, _keeper: keeper })
+        let cables = Cables::watch(&state.spec)?;
+        let (link_events, notes) = (Vec::new(), Vec::new());
+        Ok(Lab { progress, directory, state, interrupted, cables, link_events, notes, _keeper: keeper })
     }
 
     /// What the rack is made of.
@@ -75,6 +83,28 @@ impl Lab {
     /// What the switch has counted so far, where it tells.
     pub fn switch_stats(&self) -> Option<Value> {
         status::switch_stats(&self.state, &self.directory)
+    }
+
+    /// Puts into the findings what happened to the rack meanwhile: links that went down or up, switches that ended.
+    pub fn report(&self, findings: &mut Findings) {
+        findings.warnings.extend(told(&self.link_events));
+        findings.warnings.extend_from_slice(&self.notes);
+        findings.json["link_events"] = json!(self.link_events);
+        findings.json["warnings"] = json!(findings.warnings);
+    }
+
+    /// Notes what happened to the rack since a load began.
+    fn note(&mut self, load: &str, begin: Instant) -> Result<()> {
+        self.link_events.extend(self.cables.take(load, begin));
+        let Some(now) = self.directory.read()? else { return Ok(()) };
+        if now.switch_ends > self.state.switch_ends {
+            let how = now.switch_ended.as_deref().unwrap_or("unknown");
+            self.notes.push(format!(
+                "{load}: the switch ended ({how}), and another was started: what it held is lost, and the counters began anew"
+            ));
+        }
+        self.state = now;
+        Ok(())
     }
 
     /// Whether the experiment can go on.
@@ -88,7 +118,7 @@ impl Lab {
         let Some(state) = state.filter(|_| self.directory.is_held()) else {
             bail!("the rack ended under the experiment")
         };
-        match state.switch_ended {
+        match state.switch_ended.filter(|_| state.switch_given_up) {
             Some(how) => bail!("the switch ended under the experiment: {how}"),
             None => Ok(()),
         }
@@ -103,20 +133,21 @@ impl Lab {
         let Some(first) = crews.first().map(|(_, load)| *load) else { return Ok(Vec::new()) };
         let window = Window::after(HEAD_START * (2 + u32::from(hosts)), first);
         self.progress.step(text, first.warmup + first.measured);
+        let begin = window.start;
         for (crew, load) in crews.iter_mut() {
             crew.begin(load, window.start_ns)?;
         }
         let machine = self.watch(&window)?;
-        crews
-            .iter_mut()
-            .map(|(crew, load)| {
-                let mut loaded = Loaded::new(load.measured, machine.clone());
-                for agent in &mut crew.agents {
-                    loaded.add(agent.reply(self, PATIENCE)?)?;
-                }
-                Ok(loaded)
-            })
-            .collect()
+        let all = crews.iter_mut().map(|(crew, load)| {
+            let mut loaded = Loaded::new(load.measured, machine.clone());
+            for agent in &mut crew.agents {
+                loaded.add(agent.reply(self, PATIENCE)?)?;
+            }
+            Ok(loaded)
+        });
+        let all = all.collect::<Result<_>>()?;
+        self.note(text, begin)?;
+        Ok(all)
     }
 
     /// Waits until the measured time is over and says what the machine did in it.

@@ -6,6 +6,7 @@
 pub mod agent;
 pub mod args;
 mod basic;
+mod cables;
 mod findings;
 mod framing;
 mod incast;
@@ -75,7 +76,9 @@ fn conduct(
     let outputs = Outputs::check(common.out.as_deref(), common.json.as_deref())?;
     let findings = {
         let mut lab = Lab::open(common, total)?;
-        experiment(&mut lab)?
+        let mut findings = experiment(&mut lab)?;
+        lab.report(&mut findings);
+        findings
     };
     let mut json = serde_json::to_vec_pretty(&findings.json)?;
     json.push(b'\n');

@@ -212,7 +212,6 @@ impl<'a> Stand<'a> {
             header(experiment, spec, common, config(common, self.messages, &self.workload), &self.unloaded);
         findings.json["results"] = results;
         findings.json["switch"] = json!(self.lab.switch_stats());
-        findings.json["warnings"] = json!(findings.warnings);
     }
 }
 

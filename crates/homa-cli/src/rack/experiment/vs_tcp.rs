@@ -105,7 +105,6 @@ pub fn run(lab: &mut Lab, args: &VsTcpArgs) -> Result<Findings> {
     findings.json["repetitions"] = json!(repetitions);
     findings.json["hosts"] = hosts.into();
     findings.json["switch"] = json!(switch);
-    findings.json["warnings"] = json!(findings.warnings);
     Ok(findings)
 }
 
