@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -159,6 +160,48 @@ fn what_a_crash_leaves_is_cleared_away() {
     // Its name is free.
     assert!(run(&format!("rack up --name {} --hosts 2 --switch linux-bridge", rack.0)).status.success());
 }
+
+/// As somebody who is not root, in a user namespace.
+#[test]
+fn a_user_without_privileges_has_racks_too() {
+    let scratch = Scratch::new("user-rack");
+    // Not everybody may look into the directory of the build.
+    let program = scratch.path("homa");
+    std::fs::copy(env!("CARGO_BIN_EXE_homa"), &program).expect("a copy");
+    let own = scratch.path("own");
+    std::fs::create_dir(&own).expect("a directory");
+    if let Err(error) = std::os::unix::fs::chown(&own, Some(NOBODY), Some(NOBODY)) {
+        return println!("skipped: only root can be somebody else: {error}");
+    }
+    let as_nobody = |words: &str| {
+        let mut command = Command::new(&program);
+        command
+            .args(words.split(' '))
+            .stdin(Stdio::null())
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .env("XDG_RUNTIME_DIR", &own);
+        command.output().expect("the binary runs")
+    };
+    let up = as_nobody("rack up --hosts 2 --rate 50mbit");
+    if !up.status.success() {
+        let said = stderr(&up);
+        assert!(said.contains("namespace"), "{said}");
+        return println!("skipped: {said}");
+    }
+    let load = "--workload w3 --max-message 20000 --load 0.1 --shares 1 --duration 0.3 --warmup 0.1 --json -";
+    let experiment = as_nobody(&format!("rack run both --name rack {load}"));
+    let status = as_nobody("rack status --json");
+    let down = as_nobody("rack down");
+    assert_eq!(experiment.status.code(), Some(0), "{}", stderr(&experiment));
+    let status: Value = serde_json::from_slice(&status.stdout).expect("JSON");
+    assert!(status["switch_runs"] == true && forwarded(&status) > 0, "{status}");
+    assert!(down.status.success(), "{}", stderr(&down));
+    assert!(!as_nobody("rack status").status.success());
+}
+
+/// The user without privileges, by its number everywhere.
+const NOBODY: u32 = 65_534;
 
 #[test]
 fn a_rack_in_the_foreground_ends_with_ctrl_c() {

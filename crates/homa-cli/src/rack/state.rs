@@ -14,6 +14,9 @@ use super::spec::{Spec, host_name, ipv4, ipv6};
 /// The environment of whatever runs in a rack says in which one, so that it can be found after a crash.
 pub const RACK_VARIABLE: &str = "HOMA_RACK";
 
+/// The directory in which every rack has one, where it is not the user's own: inside of a user namespace who is asking looks like root.
+pub const BASE_VARIABLE: &str = "HOMA_RACK_DIR";
+
 /// Version of the state: another one's is not read.
 const SCHEMA: u32 = 2;
 
@@ -208,6 +211,11 @@ impl Directory {
         }
     }
 
+    /// Where it is, for [`BASE_VARIABLE`].
+    pub fn base(&self) -> &Path {
+        self.0.parent().unwrap_or(&self.0)
+    }
+
     fn name(&self) -> String {
         self.0.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -224,6 +232,9 @@ pub fn names() -> Vec<String> {
 
 /// Where all racks of this user have their directories.
 fn base() -> PathBuf {
+    if let Some(directory) = std::env::var_os(BASE_VARIABLE) {
+        return PathBuf::from(directory);
+    }
     let uid = rustix::process::geteuid().as_raw();
     if uid == 0 {
         return PathBuf::from("/run/homa-rack");

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::spec::{SWITCH, Spec, SwitchKind, port_name};
-use super::state::Directory;
+use super::state::{BASE_VARIABLE, Directory};
 
 /// Starts it in its namespace, by way of a process that enters that, and returns when it forwards; `None` where the kernel does.
 ///
@@ -23,6 +23,7 @@ pub fn start(spec: &Spec, directory: &Directory) -> Result<Option<Child>> {
     command.arg(&program).args(["switch", "run", "--ports", &ports.join(",")]);
     command.arg(format!("--rate={}mbit", spec.rate_mbps())).arg(format!("--buffer={}", spec.buffer));
     command.arg("--control").arg(control(directory)).args(&spec.switch_options);
+    command.env(BASE_VARIABLE, directory.base());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("cannot start the switch")?;
     let mut line = String::new();
