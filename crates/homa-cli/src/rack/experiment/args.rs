@@ -95,7 +95,7 @@ pub struct CommonArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Messages and how many of them.
+/// Messages, and at how many open ones a host waits.
 #[derive(Args, Clone, Debug)]
 pub struct LoadArgs {
     /// Message sizes: w1 to w8, a number of bytes, or a CSV file of `size,cumulative_fraction` lines
@@ -110,6 +110,14 @@ pub struct LoadArgs {
     /// Open RPCs of a host at which its arrivals wait. Each hit is counted; a run with more than 1 % hits is marked as closed-loop
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_outstanding: u32,
+}
+
+/// The load of experiments that vary something else.
+#[derive(Args, Clone, Debug)]
+pub struct OfferedArgs {
+    /// Offered load as a share of the links' rate, headers included
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.8, value_parser = positive)]
+    pub load: f64,
 }
 
 /// `homa rack run vs-tcp`.
@@ -129,9 +137,9 @@ pub struct VsTcpArgs {
     /// Messages.
     #[command(flatten)]
     pub messages: LoadArgs,
-    /// Offered load as a share of the links' rate, headers included
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.8, value_parser = positive)]
-    pub load: f64,
+    /// How many of them.
+    #[command(flatten)]
+    pub offered: OfferedArgs,
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
@@ -235,9 +243,9 @@ pub struct ConfigArgs {
     /// Messages.
     #[command(flatten)]
     pub messages: LoadArgs,
-    /// Offered load as a share of the links' rate, headers included
-    #[arg(long, value_name = "FRACTION", default_value_t = 0.8, value_parser = positive)]
-    pub load: f64,
+    /// How many of them.
+    #[command(flatten)]
+    pub offered: OfferedArgs,
     /// The setting's name in a program
     #[arg(long, value_name = "NAME")]
     pub setting: String,

@@ -141,7 +141,7 @@ pub fn config(lab: &mut Lab, args: &ConfigArgs) -> Result<Findings> {
     }
     let mut stand = Stand::new(lab, &args.common, &args.messages)?;
     stand.measure_unloaded()?;
-    let plan = stand.everywhere(stand.rate_of_load(args.load), 1);
+    let plan = stand.everywhere(stand.rate_of_load(args.offered.load), 1);
     let mut scores = Vec::new();
     for (index, value) in args.values.iter().enumerate() {
         let name = format!("{} = {value}", args.setting);

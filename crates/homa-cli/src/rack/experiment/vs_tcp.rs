@@ -54,7 +54,8 @@ pub fn run(lab: &mut Lab, args: &VsTcpArgs) -> Result<Findings> {
     let (measured, warmup) =
         (seconds("duration", args.common.duration)?, seconds("warmup", args.common.warmup)?);
     let spec = lab.spec().clone();
-    let gbps = framing::gbps_of_load(args.load, spec.rate_bps, &workload, spec.mtu, args.messages.one_way);
+    let gbps =
+        framing::gbps_of_load(args.offered.load, spec.rate_bps, &workload, spec.mtu, args.messages.one_way);
     let start = |protocol| Crew::start(lab, &setup(lab, &args.common, &args.messages, protocol));
     let mut crews = PROTOCOLS.into_iter().map(start).collect::<Result<Vec<_>>>()?;
     lab.progress.step("Homa: round trips without load, by size", UNLOADED);
@@ -111,7 +112,7 @@ pub fn run(lab: &mut Lab, args: &VsTcpArgs) -> Result<Findings> {
 /// The options as results show them.
 fn config(args: &VsTcpArgs, workload: &Workload, gbps: f64) -> Value {
     let mut config = stand::config(&args.common, &args.messages, workload);
-    config["load"] = json!(args.load);
+    config["load"] = json!(args.offered.load);
     config["gbps_per_host"] = json!(gbps);
     config
 }
@@ -171,7 +172,7 @@ fn summary(lab: &Lab, args: &VsTcpArgs, workload: &Workload, gbps: f64) -> Strin
          requests each; buffer {}; Homa over {}, TCP {} with {} connections to each host; seed {}, {} times {} s",
         workload,
         workload.mean_bytes(),
-        args.load * 100.0,
+        args.offered.load * 100.0,
         spec.hosts,
         spec.rate_mbps(),
         gbps * 1e3,
