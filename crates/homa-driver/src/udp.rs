@@ -10,9 +10,9 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use crate::burst::RxBurst;
+use crate::burst::{BURST_PACKETS, RxBurst};
 use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
-pub use crate::socket::BindError;
+pub use crate::socket::{BindError, MAX_SEGMENTED_BYTES};
 use crate::socket::{Carrier, PacketSocket, SocketConfig};
 
 /// Largest UDP payload over IPv4 in bytes: 65,535 less an IPv4 header of 20 and a UDP header of 8.
@@ -35,6 +35,14 @@ pub struct UdpConfig {
     pub receive_buffer_bytes: usize,
     /// Whether to let the kernel cut and merge runs of equal packets. True by default; kernels that cannot are found out.
     pub segmentation: bool,
+    /// Most bytes of a run that the kernel cuts, packets and their headers together; at most [`MAX_SEGMENTED_BYTES`], and that by
+    /// default. Longer runs cost less for each packet; shorter ones let another message's packet in between sooner. A packet that is
+    /// longer travels alone.
+    pub max_segmented_bytes: usize,
+    /// Most datagrams received at a time, 1 to [`BURST_PACKETS`], and all of these by default. What came together is handled together,
+    /// and answered, with grants for one, afterwards: 1 answers each before the next is looked at. A run that the kernel has
+    /// merged counts as one.
+    pub receive_batch: usize,
 }
 
 impl Default for UdpConfig {
@@ -45,6 +53,8 @@ impl Default for UdpConfig {
             send_buffer_bytes: 2 << 20,
             receive_buffer_bytes: 8 << 20,
             segmentation: true,
+            max_segmented_bytes: MAX_SEGMENTED_BYTES,
+            receive_batch: BURST_PACKETS,
         }
     }
 }
@@ -101,6 +111,8 @@ fn socket_config(config: &UdpConfig) -> SocketConfig {
         send_buffer_bytes: config.send_buffer_bytes,
         receive_buffer_bytes: config.receive_buffer_bytes,
         segmentation: config.segmentation,
+        max_segmented_bytes: config.max_segmented_bytes,
+        receive_batch: config.receive_batch,
         joins: false,
     }
 }

@@ -62,6 +62,28 @@ fn a_burst_of_32_takes_one_call_to_send_and_few_to_receive() {
 }
 
 #[test]
+fn no_more_is_taken_at_a_time_than_asked_for() {
+    let mut a = bind("127.0.0.1:0");
+    let bytes: Vec<Vec<u8>> = (0..12).map(|i| message(60 + i, i as u8)).collect();
+    for (receive_batch, counts) in [(0, [1; 6]), (1, [1; 6]), (3, [1, 1, 3, 3, 3, 1])] {
+        let mut b = UdpDriver::bind(&UdpConfig { receive_batch, ..config("127.0.0.1:0") }).unwrap();
+        assert_eq!(a.send(&packets(b.local_addr(), 0, &bytes)).unwrap(), bytes.len());
+        let mut burst = RxBurst::new();
+        assert_eq!(counts.map(|_| b.receive(&mut burst).unwrap()), counts, "{receive_batch}");
+    }
+}
+
+#[test]
+fn runs_are_no_longer_than_asked_for() {
+    let set = UdpConfig { max_segmented_bytes: 3_000, ..config("127.0.0.1:0") };
+    let (mut a, mut b) = (UdpDriver::bind(&set).unwrap(), bind("127.0.0.1:0"));
+    let bytes: Vec<Vec<u8>> = (0..8).map(|i| message(1_400, i as u8)).collect();
+    assert_eq!(a.send(&packets(b.local_addr(), 0, &bytes)).unwrap(), bytes.len());
+    let mut burst = RxBurst::new();
+    assert_eq!([0; 2].map(|_| b.receive(&mut burst).unwrap()), [2, 2], "a datagram of two packets each");
+}
+
+#[test]
 fn equal_packets_travel_together_and_arrive_apart() {
     for host in hosts() {
         for segmentation in [true, false] {

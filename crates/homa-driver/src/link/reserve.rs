@@ -45,6 +45,8 @@ impl Reservation {
             receive_buffer_bytes: BUFFER_BYTES,
             // Merged datagrams would else be cut for it before its filter drops them.
             segmentation: carrier == Carrier::Udp,
+            max_segmented_bytes: crate::socket::MAX_SEGMENTED_BYTES,
+            receive_batch: crate::burst::BURST_PACKETS,
             joins,
         };
         let socket = PacketSocket::open(&config)?;

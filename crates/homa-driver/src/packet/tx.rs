@@ -16,7 +16,7 @@ use super::offload::{Offload, VNET_BYTES};
 use crate::driver::{DriverStats, TxPacket};
 use crate::link::device::{Device, NoFrame};
 use crate::link::frame::HEADERS_MAX;
-use crate::socket::{Carrier, run_length};
+use crate::socket::{Carrier, MAX_SEGMENTED_BYTES, run_length};
 
 /// Packets looked at for one system call.
 const TX_PACKETS: usize = 64;
@@ -176,7 +176,7 @@ impl Tx {
         let segment = self.segment && device.carrier() == Carrier::Udp;
         let (mut next, mut frames, mut end, mut part) = (0, 0, 0, 0);
         while let Some(first) = packets.get(next) {
-            let run = if segment { run_length(&packets[next..]) } else { 1 };
+            let run = if segment { run_length(&packets[next..], MAX_SEGMENTED_BYTES) } else { 1 };
             if run > 1 && first.len() > JOINED_BYTES {
                 // The kernel compares a lone packet with the device's MTU, and not those of a run. The device being gone shows below.
                 let _ = device.look(now_ms, true);

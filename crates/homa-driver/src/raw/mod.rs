@@ -99,6 +99,8 @@ impl RawDriver {
                 send_buffer_bytes: config.send_buffer_bytes,
                 receive_buffer_bytes: config.receive_buffer_bytes,
                 segmentation: false,
+                max_segmented_bytes: crate::socket::MAX_SEGMENTED_BYTES,
+                receive_batch: crate::burst::BURST_PACKETS,
                 joins: false,
             })
         };

@@ -33,6 +33,7 @@ pub(crate) use link::ip_of;
 pub(crate) use option::set as set_option;
 use path_mtu::PathMtus;
 use rx::{Received, RxRing};
+pub use tx::MAX_SEGMENTED_BYTES;
 use tx::TxRing;
 pub(crate) use tx::run_length;
 pub(crate) use watch::watch_all;
@@ -80,6 +81,10 @@ pub(crate) struct SocketConfig {
     pub(crate) receive_buffer_bytes: usize,
     /// Whether to let the kernel cut and merge runs of equal packets; for UDP.
     pub(crate) segmentation: bool,
+    /// Most bytes of such a run.
+    pub(crate) max_segmented_bytes: usize,
+    /// Most datagrams received at a time.
+    pub(crate) receive_batch: usize,
     /// Another socket of this process has the address, and shares it.
     pub(crate) joins: bool,
 }
@@ -140,8 +145,8 @@ impl PacketSocket {
             local,
             max_packet_bytes: config.max_packet_bytes,
             segmentation: config.segmentation,
-            tx: TxRing::new(carrier, family),
-            rx: RxRing::new(carrier == Carrier::Ip && family == Family::V4),
+            tx: TxRing::new(carrier, family, config.max_segmented_bytes),
+            rx: RxRing::new(carrier == Carrier::Ip && family == Family::V4, config.receive_batch),
             paths: RefCell::new(PathMtus::new(carrier, local.ip())),
             unreachable: VecDeque::new(),
             queue_drops: 0,

@@ -18,6 +18,8 @@ pub(crate) struct RxRing {
     messages: Box<[libc::mmsghdr]>,
     /// Datagrams to ask for next, at most [`BURST_PACKETS`].
     count: usize,
+    /// Most datagrams of a call.
+    most: usize,
     /// Calls in a row that received something.
     streak: Streak,
     /// Whether each begins with its IPv4 header, as raw sockets of that family give them.
@@ -101,7 +103,8 @@ impl Streak {
 }
 
 impl RxRing {
-    pub(crate) fn new(ip_header: bool) -> RxRing {
+    pub(crate) fn new(ip_header: bool, most: usize) -> RxRing {
+        let most = most.clamp(1, BURST_PACKETS);
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
         let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
@@ -110,7 +113,8 @@ impl RxRing {
             parts: vec![part; BURST_PACKETS].into_boxed_slice(),
             controls: vec![Control::empty(); BURST_PACKETS].into_boxed_slice(),
             messages: vec![message; BURST_PACKETS].into_boxed_slice(),
-            count: BURST_PACKETS,
+            count: most,
+            most,
             streak: Streak::default(),
             ip_header,
         }
@@ -118,7 +122,7 @@ impl RxRing {
 
     /// Adds what has come to an empty burst.
     pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<Received> {
-        let several = self.streak.is_long();
+        let several = self.most > 1 && self.streak.is_long();
         let result = if several { self.receive_burst(fd, burst) } else { self.receive_one(fd, burst) };
         self.streak.note(several, *result.as_ref().unwrap_or(&0));
         Ok(self.take(result?, burst))
@@ -173,7 +177,7 @@ impl RxRing {
         }
         let datagrams = result as usize;
         let bytes = self.messages[..datagrams].iter().map(|message| message.msg_len as usize).sum();
-        self.count = next_count(datagrams, bytes);
+        self.count = next_count(datagrams, bytes).min(self.most);
         Ok(datagrams)
     }
 

@@ -17,7 +17,7 @@ pub(crate) const TX_PACKETS: usize = 64;
 const SEGMENTS_MAX: usize = 64;
 /// Most bytes of a segmented datagram: the IPv6 payload length has 16 bits and counts the UDP header; 40 more bytes let the
 /// same number do for IPv4, whose length counts its own header.
-const SEGMENTED_BYTES_MAX: usize = 65_535 - 8 - 40;
+pub const MAX_SEGMENTED_BYTES: usize = 65_535 - 8 - 40;
 
 /// Up to this length a lone packet is joined in memory and sent without a header structure: copying it costs 10 to 30 ns, and
 /// the structure 100 to 150 (measured on a 3 GHz Xeon with Linux 6.18; of those 60 are the control message's).
@@ -35,6 +35,8 @@ const DIFFERING_MAX: u8 = 8;
 pub(crate) struct TxRing {
     carrier: Carrier,
     family: Family,
+    /// Most bytes of a datagram that is to be cut.
+    max_segmented_bytes: usize,
     names: Box<[RawAddress]>,
     parts: Box<[libc::iovec]>,
     controls: Box<[Control]>,
@@ -54,13 +56,14 @@ pub(crate) struct TxRing {
 unsafe impl Send for TxRing {}
 
 impl TxRing {
-    pub(crate) fn new(carrier: Carrier, family: Family) -> TxRing {
+    pub(crate) fn new(carrier: Carrier, family: Family, max_segmented_bytes: usize) -> TxRing {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
         let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
         TxRing {
             carrier,
             family,
+            max_segmented_bytes: max_segmented_bytes.min(MAX_SEGMENTED_BYTES),
             names: vec![RawAddress::empty(); TX_PACKETS].into_boxed_slice(),
             parts: vec![part; 2 * TX_PACKETS].into_boxed_slice(),
             controls: vec![Control::empty(); TX_PACKETS].into_boxed_slice(),
@@ -198,7 +201,7 @@ impl TxRing {
         let (mut next, mut messages, mut joined) = (0, 0, 0);
         let packets = &packets[..packets.len().min(TX_PACKETS)];
         while next < packets.len() {
-            let run = if segment { run_length(&packets[next..]) } else { 1 };
+            let run = if segment { run_length(&packets[next..], self.max_segmented_bytes) } else { 1 };
             let first = &packets[next];
             let to = self.destination(first);
             let Some(name_length) = self.names[messages].set(to, self.family) else { break };
@@ -246,8 +249,8 @@ fn part(bytes: &[u8]) -> libc::iovec {
 }
 
 /// How many packets from the first on may be one datagram that the kernel or the device cuts: same peer, same priority, same
-/// length but for the last, which may be shorter.
-pub(crate) fn run_length(packets: &[TxPacket<'_>]) -> usize {
+/// length but for the last, which may be shorter; together no longer than `most_bytes`.
+pub(crate) fn run_length(packets: &[TxPacket<'_>], most_bytes: usize) -> usize {
     let first = &packets[0];
     let segment = first.len();
     let mut bytes = segment;
@@ -259,7 +262,7 @@ pub(crate) fn run_length(packets: &[TxPacket<'_>]) -> usize {
             || packet.priority != first.priority
             || length > segment
             || length == 0
-            || bytes > SEGMENTED_BYTES_MAX
+            || bytes > most_bytes
         {
             break;
         }
@@ -302,31 +305,38 @@ mod tests {
     #[test]
     fn a_run_is_of_one_peer_one_priority_and_one_length() {
         let same = packet(1, 3, 1_000);
-        assert_eq!(run_length(&[same, same, same]), 3);
-        assert_eq!(run_length(&[same, same, packet(2, 3, 1_000)]), 2);
-        assert_eq!(run_length(&[same, packet(1, 4, 1_000)]), 1);
-        assert_eq!(run_length(&[same, packet(1, 3, 1_001)]), 1);
-        assert_eq!(run_length(&[same, packet(1, 3, 0)]), 1);
+        assert_eq!(run_length(&[same, same, same], MAX_SEGMENTED_BYTES), 3);
+        assert_eq!(run_length(&[same, same, packet(2, 3, 1_000)], MAX_SEGMENTED_BYTES), 2);
+        assert_eq!(run_length(&[same, packet(1, 4, 1_000)], MAX_SEGMENTED_BYTES), 1);
+        assert_eq!(run_length(&[same, packet(1, 3, 1_001)], MAX_SEGMENTED_BYTES), 1);
+        assert_eq!(run_length(&[same, packet(1, 3, 0)], MAX_SEGMENTED_BYTES), 1);
     }
 
     #[test]
     fn a_shorter_packet_ends_a_run() {
         let (long, short) = (packet(1, 3, 1_000), packet(1, 3, 40));
-        assert_eq!(run_length(&[long, short, short]), 2);
+        assert_eq!(run_length(&[long, short, short], MAX_SEGMENTED_BYTES), 2);
+    }
+
+    #[test]
+    fn a_run_is_no_longer_than_asked_for_and_at_least_a_packet() {
+        let packets = [packet(1, 3, 1_000); 8];
+        let lengths = [1, 1_999, 2_000, 5_500, 8_000].map(|most| run_length(&packets, most));
+        assert_eq!(lengths, [1, 1, 2, 5, 8]);
     }
 
     #[test]
     fn a_run_stays_within_a_datagram_and_the_kernels_segments() {
-        assert_eq!(run_length(&[packet(1, 0, 30_000); 5]), 2);
-        assert_eq!(run_length(&[packet(1, 0, 65_507); 2]), 1);
-        assert_eq!(run_length(&[packet(1, 0, 100); 200]), SEGMENTS_MAX);
+        assert_eq!(run_length(&[packet(1, 0, 30_000); 5], MAX_SEGMENTED_BYTES), 2);
+        assert_eq!(run_length(&[packet(1, 0, 65_507); 2], MAX_SEGMENTED_BYTES), 1);
+        assert_eq!(run_length(&[packet(1, 0, 100); 200], MAX_SEGMENTED_BYTES), SEGMENTS_MAX);
     }
 
     #[test]
     fn a_fill_stops_at_an_address_of_another_family() {
-        let mut ring = TxRing::new(Carrier::Udp, Family::V6);
+        let mut ring = TxRing::new(Carrier::Udp, Family::V6, MAX_SEGMENTED_BYTES);
         assert_eq!(ring.fill(&[packet(1, 0, 50)], true), 0);
-        let mut ring = TxRing::new(Carrier::Udp, Family::V4);
+        let mut ring = TxRing::new(Carrier::Udp, Family::V4, MAX_SEGMENTED_BYTES);
         let mut v6 = packet(1, 0, 50);
         v6.to = "[::1]:9".parse().unwrap();
         assert_eq!(ring.fill(&[packet(1, 0, 50), packet(1, 0, 50), v6, packet(1, 0, 50)], false), 2);
