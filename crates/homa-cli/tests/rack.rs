@@ -287,6 +287,9 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
     assert!(!left_by(pid));
 }
 
+/// Experiments that somebody has done before.
+const PUBLISHED: [&str; 1] = ["config"];
+
 /// What is the same in the results of all experiments, and how many loads each has in all that is said.
 #[test]
 fn every_experiment_ends_with_results() {
@@ -298,6 +301,7 @@ fn every_experiment_ends_with_results() {
         ("max-load --workload w3 --max-message 20000 --loads 0.1", 0),
         ("both --workload w3 --max-message 20000 --load 0.2 --shares 0,0.5,1", 4),
         ("config --workload w3 --max-message 20000 --load 0.2 --setting max_overcommit --values 1,4", 2),
+        ("config --workload w3 --max-message 20000 --load 0.2 --setting receive_batch --values 1,32", 2),
     ] {
         let options = format!("--name {} --duration 0.2 --warmup 0.05 --json -", rack.0);
         let output = run(&format!("rack run {words} {options}"));
@@ -309,6 +313,8 @@ fn every_experiment_ends_with_results() {
             let all = results["results"].as_array().expect("results");
             assert_eq!(all.len(), loads, "{words}");
             assert!(all.iter().all(|one| one["score"]["rpcs_per_s"].as_f64() > Some(0.0)), "{results}");
+            // What others found stands beside what is varied.
+            assert_eq!(results["published"].is_array(), PUBLISHED.iter().any(|name| words.starts_with(name)));
         }
         assert!(stderr(&output).contains("In numbers") || words.starts_with("basic"), "{}", stderr(&output));
     }
@@ -428,6 +434,12 @@ fn bad_input_is_refused_in_one_line() {
         ("rack run vs-tcp --set max_overcommit=many", "many"),
         ("rack run vs-tcp --cc quick", "cubic"),
         ("rack run config --setting max_overcommit", "--values"),
+        ("rack run config --values 1,2", "--setting"),
+        ("rack run config --setting ready_order --values srpt --json -", "in which they were complete"),
+        ("rack run config --setting priorities --values 4,9 --json -", "`9` is not 1 to 8"),
+        ("rack run config --setting receive_batch --values 1 --driver raw --json -", "--driver udp"),
+        ("rack run config --setting switch_priorities --values 1 --name all --json -", "leave out --name"),
+        ("rack run vs-tcp --set switch_priorities=1", "--switch-option"),
         ("rack run incast --senders 0", "1..=10000"),
         ("rack run vs-tcp --json /nowhere/results.json", "/nowhere/results.json"),
         ("rack down --name nobody", "no rack `nobody`"),

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use homa::{Host, ServerAddr};
+use homa::{Host, HostConfig, ServerAddr};
 use homa_workload::Workload;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -41,6 +41,9 @@ const LATE_NS: u64 = 100_000;
 /// RESENDs before a peer counts as gone, 5 s of them: a process that got no processor for half a second is still there, and a dead one is
 /// noticed by who started it.
 const PATIENT_RESENDS: u32 = 100;
+
+/// Bytes of UDP and IPv4 in front of a Homa packet.
+const UDP_IP: u32 = 8 + 20;
 
 /// Until its input ends.
 pub fn run() -> Result<()> {
@@ -74,8 +77,9 @@ struct Agent {
     workload: Workload,
     pattern: Pattern,
     side: Side,
-    link: Option<Box<dyn Link>>,
-    /// What the link chooses from for each RPC.
+    /// One for each thread that sends; none: only a server.
+    links: Vec<Box<dyn Link>>,
+    /// What a link chooses from for each RPC.
     choices: usize,
 }
 
@@ -95,7 +99,7 @@ impl Agent {
         };
         let pattern = Pattern::new(workload.max_bytes().max(setup.longest), setup.seed, setup.one_way);
         let side = Side::open(&setup, workload.max_bytes().max(setup.longest))?;
-        Ok(Agent { setup, workload, pattern, side, link: None, choices: 0 })
+        Ok(Agent { setup, workload, pattern, side, links: Vec::new(), choices: 0 })
     }
 
     fn poll(&self) -> Duration {
@@ -105,13 +109,17 @@ impl Agent {
     fn obey(&mut self, order: Order) -> Result<()> {
         match order {
             Order::Open { peers } => {
-                self.link = None;
-                self.choices = peers.len() * usize::from(self.setup.connections);
-                self.link = if peers.is_empty() { None } else { Some(self.open(&peers)?) };
+                self.links.clear();
+                let to = self.servers(&peers);
+                self.choices = to.len();
+                if !to.is_empty() {
+                    let threads = 0..self.setup.client_threads;
+                    self.links = threads.map(|_| self.open(&to)).collect::<Result<_>>()?;
+                }
                 say(&Reply::Opened, &[])
             }
             Order::Unloaded { sizes, budget_ms } => {
-                let link = self.link.as_mut().context("no server was named")?;
+                let link = self.links.first_mut().context("no server was named")?;
                 let sizes = if sizes.is_empty() { rtt::sizes(&self.workload) } else { sizes };
                 let budget = Duration::from_millis(budget_ms);
                 let table = rtt::measure(link.as_mut(), &self.pattern, &sizes, budget, || ())?;
@@ -128,23 +136,33 @@ impl Agent {
         }
     }
 
-    fn open(&self, peers: &[IpAddr]) -> Result<Box<dyn Link>> {
+    /// The ports of these hosts, by number. The choice of one is also that of a connection, so that both protocols make the same choices.
+    fn servers(&self, peers: &[IpAddr]) -> Vec<(IpAddr, u16)> {
         let setup = &self.setup;
-        // The choice of a server is also that of a connection, so that both protocols make the same choices.
-        let each = peers.iter().flat_map(|&peer| (0..setup.connections).map(move |_| peer));
+        let ports = |peer| (0..setup.server_ports).map(move |port| (peer, port));
+        let each = |peer| (0..setup.connections).flat_map(move |_| ports(peer));
+        peers.iter().flat_map(|&peer| each(peer)).collect()
+    }
+
+    fn open(&self, servers: &[(IpAddr, u16)]) -> Result<Box<dyn Link>> {
+        let setup = &self.setup;
+        let servers = servers.iter();
         match &self.side {
             Side::Homa(host) => {
-                let at = |peer| ServerAddr {
+                let at = |&(peer, port)| ServerAddr {
                     host: SocketAddr::new(peer, setup.port_at_peer()),
-                    port: FIRST_HOMA_PORT,
+                    port: FIRST_HOMA_PORT + port,
                 };
-                homa_link::open_on(host, 1, &each.map(at).collect::<Vec<_>>(), 0, self.poll())
+                let receivers = setup.port_receivers.into();
+                homa_link::open_on(host, 1, &servers.map(at).collect::<Vec<_>>(), receivers, self.poll())
             }
             Side::Tcp(_) => {
                 let link = TcpLink::connect(TcpLinkConfig {
-                    servers: each.map(|peer| SocketAddr::new(peer, setup.udp_port)).collect(),
+                    servers: servers
+                        .map(|&(peer, port)| SocketAddr::new(peer, setup.udp_port + port))
+                        .collect(),
                     ports: 1,
-                    receivers: 0,
+                    receivers: setup.port_receivers.into(),
                     poll: self.poll(),
                     max_message: self.workload.max_bytes().max(setup.longest).max(100),
                     one_way: setup.one_way,
@@ -161,11 +179,12 @@ impl Agent {
         let unloaded = RttTable::new(vec![(1, 1)]);
         let mut tally = None;
         let mut usage = Scheduled::default();
-        if let (Some(pace), Some(link)) = (pace, &mut self.link) {
+        let ports = vec![1; self.links.len()];
+        if let (Some(pace), false) = (pace, self.links.is_empty()) {
             let spec = LoadSpec {
                 workload: &self.workload,
                 pace: pace.into(),
-                ports: &[1],
+                ports: &ports,
                 servers: self.choices,
                 warmup: Duration::from_nanos(warmup_ns),
                 measured: Duration::from_nanos(measured_ns),
@@ -176,8 +195,7 @@ impl Agent {
                 idle: Idle::Sleep,
                 keep_samples: true,
             };
-            let links = std::slice::from_mut(link);
-            tally = Some(load::run(&spec, links, |window| {
+            tally = Some(load::run(&spec, &mut self.links, |window| {
                 usage = watch(window.from, window.to);
                 Ok(usage.ran)
             })?);
@@ -221,26 +239,18 @@ impl Side {
         let bind = SocketAddr::new(setup.address, setup.udp_port);
         match setup.protocol {
             Protocol::Homa => {
-                let poll = Duration::from_micros(setup.poll_us);
-                let mut config = host_config(setup.driver, bind, longest, poll);
-                let protocol = std::mem::take(&mut config.protocol).on_link(setup.link_mbps);
-                let max_nic_backlog_ns = protocol.max_nic_backlog_ns.max(LATE_NS);
-                config.protocol =
-                    homa_proto::Config { max_nic_backlog_ns, max_resends: PATIENT_RESENDS, ..protocol };
-                on_device(&mut config, Some(HOST_DEVICE), None, setup.xdp_mode);
-                for (name, value) in &setup.settings {
-                    set_field(&mut config.protocol, name, value).map_err(|error| anyhow!("{error}"))?;
-                }
-                let host =
-                    Host::bind(config).with_context(|| format!("cannot make a Homa host at {bind}"))?;
+                let host = Host::bind(homa_config(setup, bind, longest)?)
+                    .with_context(|| format!("cannot make a Homa host at {bind}"))?;
                 let served = Arc::new(AtomicU64::new(0));
-                serve_homa(&host, 0, setup.server_threads, setup.one_way, &served)?;
+                for port in 0..setup.server_ports {
+                    serve_homa(&host, port, setup.server_threads, setup.one_way, &served)?;
+                }
                 Ok(Side::Homa(Arc::new(host)))
             }
             Protocol::Tcp => Ok(Side::Tcp(TcpServer::start(TcpServerConfig {
                 bind,
-                ports: 1,
-                threads: setup.server_threads,
+                ports: setup.server_ports,
+                threads: setup.server_threads * setup.server_ports,
                 poll: Duration::from_micros(setup.poll_us),
                 max_message: longest.max(100),
                 one_way: setup.one_way,
@@ -249,4 +259,27 @@ impl Side {
             _ => bail!("hosts of a rack speak homa or tcp"),
         }
     }
+}
+
+/// What a Homa host is to be.
+///
+/// # Errors
+/// Settings that contradict each other, by name.
+pub fn homa_config(setup: &Setup, bind: SocketAddr, longest: u32) -> Result<HostConfig> {
+    let mut config = host_config(setup.driver, bind, longest, Duration::from_micros(setup.poll_us));
+    // What may be on its way is so many packets at least, and they are as long as the link's.
+    let max_packet = setup.mtu.saturating_sub(UDP_IP);
+    let protocol = homa_proto::Config { max_packet, ..std::mem::take(&mut config.protocol) };
+    let protocol = protocol.on_link(setup.link_mbps);
+    let max_nic_backlog_ns = protocol.max_nic_backlog_ns.max(LATE_NS);
+    config.protocol = homa_proto::Config { max_nic_backlog_ns, max_resends: PATIENT_RESENDS, ..protocol };
+    config.endpoints = setup.endpoints.into();
+    config.udp.max_segmented_bytes = setup.max_segmented_bytes.unwrap_or(config.udp.max_segmented_bytes);
+    config.udp.receive_batch = setup.receive_batch.unwrap_or(config.udp.receive_batch);
+    on_device(&mut config, Some(HOST_DEVICE), None, setup.xdp_mode);
+    for (name, value) in &setup.settings {
+        set_field(&mut config.protocol, name, value).map_err(|error| anyhow!("{error}"))?;
+    }
+    config.protocol.validate()?;
+    Ok(config)
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::settings::Change;
 use crate::args::{Driver, Truncation, XdpMode, positive, truncation};
 use crate::rack::args::BuildArgs;
 use crate::rack::spec;
@@ -39,7 +40,7 @@ pub enum Experiment {
     MaxLoad(MaxLoadArgs),
     /// Homa and TCP at once on the same hosts, at several shares of the load
     Both(BothArgs),
-    /// A setting of Homa over several values
+    /// A setting of Homa, its hosts or the switch over several values, beside what others found
     Config(ConfigArgs),
 }
 
@@ -65,16 +66,16 @@ pub struct CommonArgs {
     /// TCP connections from each host to each other host, between which its messages are spread
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub connections: u16,
-    /// Threads that answer requests, for each host
+    /// Threads that answer requests, for each server port of a host
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub server_threads: u16,
     /// How long an idle thread polls before it sleeps in the kernel, microseconds. Where hosts share processors, one that polls keeps
     /// others from running
     #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pub poll_us: u64,
-    /// A setting of Homa by its name in a program, as in max_overcommit=4; can be given several times
+    /// A setting of the hosts, as in max_overcommit=4; `homa rack run config --list` names them; can be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
-    pub set: Vec<(String, String)>,
+    pub set: Vec<(String, Change)>,
     /// Measured seconds of each protocol in a repetition
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = positive)]
     pub duration: f64,
@@ -142,11 +143,12 @@ pub struct VsTcpArgs {
     pub offered: OfferedArgs,
 }
 
-fn setting(text: &str) -> Result<(String, String), String> {
+fn setting(text: &str) -> Result<(String, Change), String> {
     let (name, value) = text.split_once('=').ok_or("use NAME=VALUE")?;
-    let mut config = homa_proto::Config::default();
-    crate::sim::homa::set_field(&mut config, name, value)?;
-    Ok((name.to_owned(), value.to_owned()))
+    match Change::read(name, value)? {
+        Change::SwitchPriorities(_) => Err("use --switch-option=--priorities=N".to_owned()),
+        change => Ok((text.to_owned(), change)),
+    }
 }
 
 /// `homa rack run basic`.
@@ -233,9 +235,12 @@ pub struct BothArgs {
 #[command(after_help = "\
 Examples:
   homa rack run config --setting max_overcommit --values 1,2,4,8
-  homa rack run config --setting link_mbps --values 95,99,100 --rate 100mbit
+  homa rack run config --setting link_margin --values 0,10,50      thousandths of the link's rate that Homa leaves unused
+  homa rack run config --setting receive_batch --values 1,5,10,32  1: a grant for each packet, else for each burst
+  homa rack run config --list                                      all settings, and what was published about them
 
-`homa sim presets` names the settings.")]
+Beside the results stand the findings of those who varied the same setting on real networks. A setting that only Homa has leaves
+nothing to compare with TCP, so that only Homa runs.")]
 pub struct ConfigArgs {
     /// What all experiments have.
     #[command(flatten)]
@@ -246,10 +251,19 @@ pub struct ConfigArgs {
     /// How many of them.
     #[command(flatten)]
     pub offered: OfferedArgs,
-    /// The setting's name in a program
-    #[arg(long, value_name = "NAME")]
+    /// The setting
+    #[arg(
+        long,
+        value_name = "NAME",
+        required_unless_present = "list",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub setting: String,
-    /// Its values
-    #[arg(long, value_name = "LIST", value_delimiter = ',', required = true)]
+    /// Its values; those of several numbers have spaces between them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', required_unless_present = "list")]
     pub values: Vec<String>,
+    /// Print all settings with what was published about them, and run nothing
+    #[arg(long)]
+    pub list: bool,
 }

@@ -17,6 +17,8 @@ pub struct Findings {
     pub summary: String,
     /// What makes the result doubtful.
     pub warnings: Vec<String>,
+    /// What is known of the same thing from elsewhere.
+    pub notes: Vec<String>,
     /// Parts of the page.
     pub sections: Vec<Section>,
     /// All of it for programs.
@@ -96,6 +98,9 @@ impl Findings {
             }
             table.text(&mut out);
         }
+        for note in &self.notes {
+            let _ = writeln!(out, "\nPublished: {note}");
+        }
         for warning in &self.warnings {
             let _ = writeln!(out, "\nWARNING: {warning}");
         }
@@ -117,6 +122,9 @@ impl Findings {
             if !table.head.is_empty() {
                 table.html(&mut out);
             }
+        }
+        for note in &self.notes {
+            let _ = writeln!(out, "<p class=\"quiet\">Published: {}</p>", escape(note));
         }
         out.push_str(FOOT);
         out

@@ -23,6 +23,7 @@ use crate::bench::cpu::{Scheduled, machine_busy};
 use crate::bench::progress::Progress;
 use crate::bench::rtt::RttTable;
 use crate::bench::tally::{Counted, Sample};
+use crate::rack::args::BuildArgs;
 use crate::rack::keeper::Keeper;
 use crate::rack::spec::{Spec, ipv4};
 use crate::rack::state::{Directory, State};
@@ -49,7 +50,7 @@ pub struct Lab {
     /// What happened to the rack while a load was on it, for whoever reads the results.
     notes: Vec<String>,
     /// The rack goes with it, where it was built for the experiment. Dropped last.
-    _keeper: Option<Keeper>,
+    keeper: Option<Keeper>,
 }
 
 impl Lab {
@@ -72,7 +73,22 @@ impl Lab {
         let state = directory.up()?;
         let cables = Cables::watch(&state.spec)?;
         let (link_events, notes) = (Vec::new(), Vec::new());
-        Ok(Lab { progress, directory, state, interrupted, cables, link_events, notes, _keeper: keeper })
+        Ok(Lab { progress, directory, state, interrupted, cables, link_events, notes, keeper })
+    }
+
+    /// Builds another rack in the place of this one, which no crew has any more.
+    ///
+    /// # Errors
+    /// This one is not the experiment's own, or why there is no other.
+    pub fn rebuild(&mut self, build: &BuildArgs) -> Result<()> {
+        ensure!(self.keeper.is_some(), "each value takes a rack that is built for it: leave out --name");
+        self.progress.step("building the rack", Duration::ZERO);
+        // Their name is the same.
+        self.keeper = None;
+        self.keeper = Some(Keeper::start(&build.spec(&self.state.spec.name), true)?);
+        self.state = self.directory.up()?;
+        self.cables = Cables::watch(&self.state.spec)?;
+        Ok(())
     }
 
     /// What the rack is made of.

@@ -7,18 +7,21 @@ pub mod agent;
 pub mod args;
 mod basic;
 mod cables;
+mod config;
 mod findings;
 mod framing;
 mod incast;
 mod lab;
 mod orders;
+mod published;
+mod settings;
 mod stand;
 mod sweep;
 mod vs_tcp;
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Error, Result, ensure};
 
 use crate::args::{Protocol, Truncation};
 use crate::outputs::Outputs;
@@ -56,10 +59,14 @@ pub fn run(args: &RunArgs) -> Result<bool> {
                 sweep::both(lab, args)
             })
         }
+        Experiment::Config(args) if args.list => {
+            print!("{}", config::list());
+            Ok(true)
+        }
         Experiment::Config(args) => {
-            conduct(&args.common, &args.messages, sweep::time(&args.common, args.values.len()), |lab| {
-                sweep::config(lab, args)
-            })
+            let varied = config::Varied::read(args)?;
+            let time = sweep::time(&args.common, args.values.len());
+            conduct(&args.common, &args.messages, time, |lab| config::run(lab, args, &varied))
         }
     }
 }
@@ -73,6 +80,9 @@ fn conduct(
 ) -> Result<bool> {
     // What can be known to be wrong before there is a rack.
     stand::workload_of(messages)?;
+    for (_, change) in &common.set {
+        change.check(common.driver).map_err(Error::msg)?;
+    }
     let outputs = Outputs::check(common.out.as_deref(), common.json.as_deref())?;
     let findings = {
         let mut lab = Lab::open(common, total)?;
@@ -80,6 +90,11 @@ fn conduct(
         lab.report(&mut findings);
         findings
     };
+    write(&outputs, &findings)
+}
+
+/// What was found, where it was asked for; whether all of it was right.
+fn write(outputs: &Outputs, findings: &Findings) -> Result<bool> {
     let mut json = serde_json::to_vec_pretty(&findings.json)?;
     json.push(b'\n');
     outputs.write(&findings.text(), &json, || findings.page())?;
@@ -91,13 +106,14 @@ const PORT: u16 = homa::DEFAULT_UDP_PORT;
 
 /// What the processes of a protocol are to be.
 fn setup(lab: &Lab, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol) -> Setup {
-    Setup {
+    let mut setup = Setup {
         protocol,
         driver: common.driver,
         xdp_mode: common.xdp_mode,
         address: crate::rack::spec::ipv4(0),
         udp_port: PORT,
         link_mbps: lab.spec().rate_mbps(),
+        mtu: lab.spec().mtu,
         workload: messages.workload.clone(),
         max_message: match messages.max_message {
             Truncation::At(bytes) => Some(bytes),
@@ -106,12 +122,20 @@ fn setup(lab: &Lab, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol
         longest: 0,
         connections: common.connections,
         server_threads: common.server_threads,
+        server_ports: 1,
+        client_threads: 1,
+        port_receivers: 0,
+        endpoints: 1,
+        max_segmented_bytes: None,
+        receive_batch: None,
         poll_us: common.poll_us,
         one_way: messages.one_way,
         congestion: (protocol == Protocol::Tcp).then_some(common.cc),
         seed: common.seed,
-        settings: common.set.clone(),
-    }
+        settings: Vec::new(),
+    };
+    common.set.iter().for_each(|(_, change)| change.apply(&mut setup));
+    setup
 }
 
 /// A time of so many seconds.

@@ -27,6 +27,8 @@ pub struct Setup {
     pub udp_port: u16,
     /// The link's rate.
     pub link_mbps: u32,
+    /// Its MTU.
+    pub mtu: u32,
     /// Name of a workload, a file, or a number of bytes.
     pub workload: String,
     /// Longer messages are cut.
@@ -35,8 +37,20 @@ pub struct Setup {
     pub longest: u32,
     /// TCP connections to each peer.
     pub connections: u16,
-    /// Threads that answer.
+    /// Threads that answer, for each server port.
     pub server_threads: u16,
+    /// Server ports.
+    pub server_ports: u16,
+    /// Threads that send, each with a client port.
+    pub client_threads: u16,
+    /// Threads that take the answers at each client port; 0: the one that sends does.
+    pub port_receivers: u16,
+    /// Sockets of a Homa host.
+    pub endpoints: u16,
+    /// Largest run that the kernel cuts; `None`: as the driver has it.
+    pub max_segmented_bytes: Option<usize>,
+    /// Datagrams received at a time; `None`: as the driver has it.
+    pub receive_batch: Option<usize>,
     /// How long an idle thread polls.
     pub poll_us: u64,
     /// Answers have 100 bytes.

@@ -254,7 +254,7 @@ pub fn config(common: &CommonArgs, messages: &LoadArgs, workload: &Workload) -> 
         "connections": common.connections,
         "server_threads": common.server_threads,
         "poll_us": common.poll_us,
-        "settings": common.set,
+        "settings": common.set.iter().map(|(text, _)| text).collect::<Vec<_>>(),
         "duration_s": common.duration,
         "warmup_s": common.warmup,
         "repetitions": common.repetitions,

@@ -5,13 +5,12 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use super::args::{BothArgs, ConfigArgs, LoadsArgs, MaxLoadArgs};
+use super::args::{BothArgs, LoadsArgs, MaxLoadArgs};
 use super::findings::{Findings, Section, Table};
 use super::lab::Lab;
 use super::stand::{SCORE_HEAD, Score, Stand, UNLOADED, score_cells};
 use super::vs_tcp::PROTOCOLS;
 use crate::args::Protocol;
-use crate::sim::homa::set_field;
 use crate::sim::plot::{Chart, Curve, Point, Scale};
 
 /// A protocol keeps up with a load of which it answers this share while it lasts. What is under way at the end of the measured time
@@ -134,31 +133,6 @@ pub fn both(lab: &mut Lab, args: &BothArgs) -> Result<Findings> {
     Ok(finish(&stand, "both", "Homa and TCP at once", &scores, charts, results.into()))
 }
 
-/// `config`: a setting of Homa over its values.
-pub fn config(lab: &mut Lab, args: &ConfigArgs) -> Result<Findings> {
-    for value in &args.values {
-        set_field(&mut homa_proto::Config::default(), &args.setting, value).map_err(anyhow::Error::msg)?;
-    }
-    let mut stand = Stand::new(lab, &args.common, &args.messages)?;
-    stand.measure_unloaded()?;
-    let plan = stand.everywhere(stand.rate_of_load(args.offered.load), 1);
-    let mut scores = Vec::new();
-    for (index, value) in args.values.iter().enumerate() {
-        let name = format!("{} = {value}", args.setting);
-        let mut crew =
-            stand.crew(Protocol::Homa, |setup| setup.settings.push((args.setting.clone(), value.clone())))?;
-        scores.push((name.clone(), index as f64, stand.run(&mut crew, &plan, &name)?.0));
-    }
-    let results: Vec<_> = args
-        .values
-        .iter()
-        .zip(&scores)
-        .map(|(value, (_, _, score))| json!({ "setting": args.setting, "value": value, "score": score }))
-        .collect();
-    let title = format!("Homa by {}", args.setting);
-    Ok(finish(&stand, "config", &title, &scores, Vec::new(), results.into()))
-}
-
 /// A score by its name and place.
 pub type Named = (String, f64, Score);
 
@@ -181,7 +155,29 @@ pub fn finish(
     findings
 }
 
+/// A plot over shares from 0 to 1.
 fn chart(x: &str, y: &str, scores: &[Named], value: fn(&Score) -> f64) -> Chart {
+    let ticks = (0..=10).map(|tenth| f64::from(tenth) / 10.0);
+    let x_ticks = ticks.map(|place| (place, format!("{:.0} %", place * 100.0))).collect();
+    plot(x, y, x_ticks, scores, value)
+}
+
+/// A plot over values that stand side by side: the place of a score is the number of its value.
+pub fn chart_of_values(
+    x: &str,
+    y: &str,
+    values: &[String],
+    scores: &[Named],
+    value: fn(&Score) -> f64,
+) -> Chart {
+    let place = |number: f64| (number + 0.5) / values.len() as f64;
+    let x_ticks = values.iter().enumerate().map(|(number, value)| (place(number as f64), value.clone()));
+    let placed: Vec<Named> =
+        scores.iter().map(|(name, number, score)| (name.clone(), place(*number), score.clone())).collect();
+    plot(x, y, x_ticks.collect(), &placed, value)
+}
+
+fn plot(x: &str, y: &str, x_ticks: Vec<(f64, String)>, scores: &[Named], value: fn(&Score) -> f64) -> Chart {
     let curve = |protocol: Protocol| {
         let own = scores.iter().filter(|(_, _, score)| score.protocol == protocol);
         let points = own.map(|(name, x, score)| Point {
@@ -196,12 +192,6 @@ fn chart(x: &str, y: &str, scores: &[Named], value: fn(&Score) -> f64) -> Chart 
             is_reference: false,
         }
     };
-    let ticks = (0..=10).map(|tenth| f64::from(tenth) / 10.0);
-    Chart {
-        x_title: x.to_owned(),
-        y_title: y.to_owned(),
-        scale: Scale::Log,
-        x_ticks: ticks.map(|place| (place, format!("{:.0} %", place * 100.0))).collect(),
-        curves: PROTOCOLS.map(curve).into(),
-    }
+    let curves = PROTOCOLS.map(curve).into_iter().filter(|curve| !curve.points.is_empty()).collect();
+    Chart { x_title: x.to_owned(), y_title: y.to_owned(), scale: Scale::Log, x_ticks, curves }
 }

@@ -1,0 +1,135 @@
+//! `config`: a setting over its values, and what others found when they varied it.
+
+use std::fmt::Write;
+
+use anyhow::{Error, Result, ensure};
+use serde_json::json;
+
+use super::agent::homa_config;
+use super::args::{CommonArgs, ConfigArgs};
+use super::findings::Findings;
+use super::lab::Lab;
+use super::published;
+use super::settings::{Change, MISSING, OWN};
+use super::stand::Stand;
+use super::sweep::{Named, chart_of_values, finish};
+use crate::args::Protocol;
+use crate::sim::homa::FIELDS;
+
+/// A setting with its values.
+pub struct Varied {
+    name: String,
+    values: Vec<String>,
+    changes: Vec<Change>,
+}
+
+impl Varied {
+    /// As they were asked for.
+    ///
+    /// # Errors
+    /// There is no such setting or value, or the hosts or the rack that were asked for cannot have it.
+    pub fn read(args: &ConfigArgs) -> Result<Varied> {
+        let read = |value: &String| {
+            let change = Change::read(&args.setting, value).map_err(Error::msg)?;
+            change.check(args.common.driver).map_err(Error::msg)?;
+            ensure!(
+                args.common.name.is_none() || change.rack(&args.common.build).is_none(),
+                "{}: each value takes a rack that is built for it: leave out --name",
+                args.setting
+            );
+            Ok(change)
+        };
+        let changes = args.values.iter().map(read).collect::<Result<_>>()?;
+        Ok(Varied { name: args.setting.clone(), values: args.values.clone(), changes })
+    }
+}
+
+/// The experiment.
+pub fn run(lab: &mut Lab, args: &ConfigArgs, varied: &Varied) -> Result<Findings> {
+    let mut stand = Stand::new(lab, &args.common, &args.messages)?;
+    stand.measure_unloaded()?;
+    let mut scores: Vec<Named> = Vec::new();
+    for (index, (value, change)) in varied.values.iter().zip(&varied.changes).enumerate() {
+        let name = format!("{} = {value}", varied.name);
+        check(&stand, &args.common, args, change).map_err(|error| error.context(name.clone()))?;
+        if let Some(build) = change.rack(&args.common.build) {
+            stand.lab.rebuild(&build)?;
+        }
+        let mut crew = stand.crew(Protocol::Homa, |setup| change.apply(setup))?;
+        let plan = stand.everywhere(stand.rate_of_load(args.offered.load), 1);
+        scores.push((name.clone(), index as f64, stand.run(&mut crew, &plan, &name)?.0));
+    }
+    let results = varied.values.iter().zip(&scores);
+    let results: Vec<_> = results
+        .map(|(value, (_, _, score))| json!({ "setting": varied.name, "value": value, "score": score }))
+        .collect();
+    let chart = |title, value| chart_of_values(&varied.name, title, &varied.values, &scores, value);
+    let charts = vec![
+        chart("P99 of short messages, us", |score| score.short.p99_us),
+        chart("Median of short messages, us", |score| score.short.p50_us),
+        chart("Mean slowdown", |score| score.slowdown_mean),
+    ];
+    let title = format!("Homa by {}", varied.name);
+    let mut findings = finish(&stand, "config", &title, &scores, charts, results.into());
+    findings.cite(&varied.name);
+    Ok(findings)
+}
+
+/// Whether a host can have it: its own words would come after processes have been started.
+fn check(stand: &Stand<'_>, common: &CommonArgs, args: &ConfigArgs, change: &Change) -> Result<()> {
+    let mut setup = super::setup(stand.lab, common, &args.messages, Protocol::Homa);
+    change.apply(&mut setup);
+    homa_config(&setup, (setup.address, setup.udp_port).into(), stand.workload.max_bytes()).map(drop)
+}
+
+impl Findings {
+    /// Adds what was published about a subject: beside the results, and for programs.
+    pub fn cite(&mut self, subject: &str) {
+        self.notes.extend(published::lines(subject));
+        self.json["published"] = published::json(subject);
+    }
+}
+
+/// All settings, for a terminal.
+pub fn list() -> String {
+    let mut out =
+        String::from("Settings of hosts, drivers and the switch, and those that are several fields:\n");
+    for (name, what) in OWN {
+        let _ = writeln!(out, "  {name}: {what}");
+        cited(&mut out, name);
+    }
+    out.push_str("Not there:\n");
+    for (name, why) in MISSING {
+        let _ = writeln!(out, "  {name}: {why}");
+        cited(&mut out, name);
+    }
+    out.push_str(
+        "Fields of the protocol's configuration (docs of homa_proto::Config have the unit of each):\n",
+    );
+    for name in FIELDS {
+        let _ = writeln!(out, "  {name}");
+        cited(&mut out, name);
+    }
+    out
+}
+
+fn cited(out: &mut String, name: &str) {
+    for line in published::lines(name) {
+        let _ = writeln!(out, "      {line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_has_every_setting_and_what_was_found_beside_it() {
+        let list = list();
+        for name in super::super::settings::names() {
+            assert!(list.lines().any(|line| line.trim_start().split(':').next() == Some(name)), "{name}");
+        }
+        let (_, after) = list.split_once("  defer_min_bytes\n").expect("a field");
+        assert!(after.trim_start().starts_with("Linux Homa's notes, January 2021"), "{after}");
+    }
+}
