@@ -288,7 +288,7 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
 }
 
 /// Experiments that somebody has done before.
-const PUBLISHED: [&str; 1] = ["config"];
+const PUBLISHED: [&str; 4] = ["config", "client-threads", "server-ports", "starve"];
 
 /// What is the same in the results of all experiments, and how many loads each has in all that is said.
 #[test]
@@ -302,6 +302,9 @@ fn every_experiment_ends_with_results() {
         ("both --workload w3 --max-message 20000 --load 0.2 --shares 0,0.5,1", 4),
         ("config --workload w3 --max-message 20000 --load 0.2 --setting max_overcommit --values 1,4", 2),
         ("config --workload w3 --max-message 20000 --load 0.2 --setting receive_batch --values 1,32", 2),
+        ("client-threads --workload w3 --max-message 20000 --load 0.2 --threads 1,2 --receivers 0,1", 8),
+        ("server-ports --workload w3 --max-message 20000 --load 0.2 --ports 1,2 --receivers 2", 4),
+        ("starve --workload w3 --max-message 20000 --shares 0,5", 2),
     ] {
         let options = format!("--name {} --duration 0.2 --warmup 0.05 --json -", rack.0);
         let output = run(&format!("rack run {words} {options}"));
@@ -318,6 +321,35 @@ fn every_experiment_ends_with_results() {
         }
         assert!(stderr(&output).contains("In numbers") || words.starts_with("basic"), "{}", stderr(&output));
     }
+}
+
+/// These build what they run on, once for each value.
+#[test]
+fn a_rack_is_built_for_each_value_that_takes_one() {
+    if Rack::up("probe2", "--hosts 2 --switch linux-bridge").is_none() {
+        return;
+    }
+    let before = devices();
+    let load = "--workload w3 --max-message 20000 --load 0.2 --duration 0.2 --warmup 0.05";
+    for (words, hosts_option) in [
+        ("mtu --mtus 1500,9000", "--hosts 2 --rate 50mbit --switch linux-bridge"),
+        ("config --setting switch_priorities --values 1,8", "--hosts 2 --rate 50mbit"),
+    ] {
+        let output = run(&format!("rack run {words} {load} {hosts_option} --json -"));
+        assert_eq!(output.status.code(), Some(0), "{words}: {}", stderr(&output));
+        let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let all = results["results"].as_array().expect("results");
+        assert!(all.iter().all(|one| one["score"]["rpcs_per_s"].as_f64() > Some(0.0)), "{results}");
+        assert_eq!(all.len(), if words.starts_with("mtu") { 4 } else { 2 });
+        assert!(results["published"].as_array().is_some_and(|notes| !notes.is_empty()), "{results}");
+        let built = if words.starts_with("mtu") {
+            ("mtu", 9_000.into())
+        } else {
+            ("switch_options", serde_json::json!(["--priorities=8"]))
+        };
+        assert_eq!(results["rack"][built.0], built.1);
+    }
+    assert_eq!(devices(), before, "the machine's own network");
 }
 
 #[test]
@@ -440,6 +472,10 @@ fn bad_input_is_refused_in_one_line() {
         ("rack run config --setting receive_batch --values 1 --driver raw --json -", "--driver udp"),
         ("rack run config --setting switch_priorities --values 1 --name all --json -", "leave out --name"),
         ("rack run vs-tcp --set switch_priorities=1", "--switch-option"),
+        ("rack run mtu --name nobody --json -", "leave out --name"),
+        ("rack run mtu --mtus 100", "1280..=9000"),
+        ("rack run starve --shares 50 --name nobody --json -", "homa rack up"),
+        ("rack run client-threads --threads 0", "1..=64"),
         ("rack run incast --senders 0", "1..=10000"),
         ("rack run vs-tcp --json /nowhere/results.json", "/nowhere/results.json"),
         ("rack down --name nobody", "no rack `nobody`"),

@@ -42,6 +42,14 @@ pub enum Experiment {
     Both(BothArgs),
     /// A setting of Homa, its hosts or the switch over several values, beside what others found
     Config(ConfigArgs),
+    /// Tails, throughput and cost by MTU
+    Mtu(MtuArgs),
+    /// How many threads of a client send, and how many take answers
+    ClientThreads(ClientThreadsArgs),
+    /// How many ports a server has, and how many threads each
+    ServerPorts(ServerPortsArgs),
+    /// The largest messages under more load than the links carry, by what is kept for the oldest one
+    Starve(StarveArgs),
 }
 
 /// What all experiments have in common.
@@ -266,4 +274,98 @@ pub struct ConfigArgs {
     /// Print all settings with what was published about them, and run nothing
     #[arg(long)]
     pub list: bool,
+}
+
+/// `homa rack run mtu`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Example: homa rack run mtu --workload w4 --mtus 1500,9000 --hosts 4 --duration 3
+
+Builds a rack for each MTU, so that there is no --name. Slowdown is against Homa without load at the same MTU.")]
+pub struct MtuArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// How many of them.
+    #[command(flatten)]
+    pub offered: OfferedArgs,
+    /// MTUs of the links, bytes
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1500,3000,9000",
+          value_parser = clap::value_parser!(u32).range(1280..=9000))]
+    pub mtus: Vec<u32>,
+}
+
+/// `homa rack run client-threads`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Example: homa rack run client-threads --workload w2 --threads 1,2,3 --receivers 0,2 --hosts 4
+
+Each thread that sends has a client port, and over TCP connections, of its own; the load of a host is divided between them. With 0
+receivers it takes its answers itself.")]
+pub struct ClientThreadsArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// How many of them.
+    #[command(flatten)]
+    pub offered: OfferedArgs,
+    /// Threads of a host that send
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,3,4",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub threads: Vec<u16>,
+    /// Threads that take the answers for each of them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,1",
+          value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub receivers: Vec<u16>,
+}
+
+/// `homa rack run server-ports`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Example: homa rack run server-ports --workload w3 --ports 1,3 --receivers 1,2 --hosts 4"
+)]
+pub struct ServerPortsArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// How many of them.
+    #[command(flatten)]
+    pub offered: OfferedArgs,
+    /// Server ports of a host, between which its clients choose
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,3",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub ports: Vec<u16>,
+    /// Threads that answer at each of them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub receivers: Vec<u16>,
+}
+
+/// `homa rack run starve`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Example: homa rack run starve --workload w4 --load 1.2 --shares 0,5,10 --hosts 4 --duration 10"
+)]
+pub struct StarveArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// Offered load as a share of the links' rate, headers included: more than there is
+    #[arg(long, value_name = "FRACTION", default_value_t = 1.1, value_parser = positive)]
+    pub load: f64,
+    /// Percent of the granted bytes and of the bytes sent that go to the oldest message
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,5,10")]
+    pub shares: Vec<String>,
 }

@@ -12,11 +12,14 @@ mod findings;
 mod framing;
 mod incast;
 mod lab;
+mod mtu;
 mod orders;
 mod published;
 mod settings;
 mod stand;
+mod starve;
 mod sweep;
+mod threads;
 mod vs_tcp;
 
 use std::time::Duration;
@@ -67,6 +70,24 @@ pub fn run(args: &RunArgs) -> Result<bool> {
             let varied = config::Varied::read(args)?;
             let time = sweep::time(&args.common, args.values.len());
             conduct(&args.common, &args.messages, time, |lab| config::run(lab, args, &varied))
+        }
+        Experiment::Mtu(args) => {
+            ensure!(args.common.name.is_none(), "mtu builds a rack for each MTU: leave out --name");
+            // Each has round trips without load, too.
+            let time = sweep::time(&args.common, 4) * u32::try_from(args.mtus.len())?;
+            conduct(&args.common, &args.messages, time, |lab| mtu::run(lab, args))
+        }
+        Experiment::ClientThreads(args) => {
+            let time = sweep::time(&args.common, 2 * args.threads.len() * args.receivers.len());
+            conduct(&args.common, &args.messages, time, |lab| threads::client_threads(lab, args))
+        }
+        Experiment::ServerPorts(args) => {
+            let time = sweep::time(&args.common, 2 * args.ports.len() * args.receivers.len());
+            conduct(&args.common, &args.messages, time, |lab| threads::server_ports(lab, args))
+        }
+        Experiment::Starve(args) => {
+            let time = sweep::time(&args.common, args.shares.len());
+            conduct(&args.common, &args.messages, time, |lab| starve::run(lab, args))
         }
     }
 }

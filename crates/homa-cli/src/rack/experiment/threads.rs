@@ -1,0 +1,94 @@
+//! `client-threads` and `server-ports`: how many threads and ports the hosts of each protocol want.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::args::{ClientThreadsArgs, CommonArgs, LoadArgs, ServerPortsArgs};
+use super::findings::Findings;
+use super::lab::Lab;
+use super::orders::Setup;
+use super::stand::{Score, Stand};
+use super::sweep::{Named, chart_of_values, finish};
+use super::vs_tcp::PROTOCOLS;
+
+/// Two numbers over their values: what varies along a plot, and what has a plot of its own.
+struct Grid<'a> {
+    experiment: &'static str,
+    title: &'static str,
+    along: (&'static str, &'a [u16]),
+    plots: (&'static str, &'a [u16]),
+    change: fn(&mut Setup, u16, u16),
+}
+
+/// `client-threads`.
+pub fn client_threads(lab: &mut Lab, args: &ClientThreadsArgs) -> Result<Findings> {
+    let grid = Grid {
+        experiment: "client-threads",
+        title: "Threads that send, and threads that take answers",
+        along: ("client threads", &args.threads),
+        plots: ("receivers each", &args.receivers),
+        change: |setup, threads, receivers| {
+            (setup.client_threads, setup.port_receivers) = (threads, receivers);
+        },
+    };
+    run(lab, &args.common, &args.messages, args.offered.load, &grid)
+}
+
+/// `server-ports`.
+pub fn server_ports(lab: &mut Lab, args: &ServerPortsArgs) -> Result<Findings> {
+    let grid = Grid {
+        experiment: "server-ports",
+        title: "Server ports, and threads that answer at each",
+        along: ("server ports", &args.ports),
+        plots: ("threads each", &args.receivers),
+        change: |setup, ports, threads| (setup.server_ports, setup.server_threads) = (ports, threads),
+    };
+    run(lab, &args.common, &args.messages, args.offered.load, &grid)
+}
+
+fn run(
+    lab: &mut Lab,
+    common: &CommonArgs,
+    messages: &LoadArgs,
+    load: f64,
+    grid: &Grid<'_>,
+) -> Result<Findings> {
+    let mut stand = Stand::new(lab, common, messages)?;
+    stand.measure_unloaded()?;
+    let plan = stand.everywhere(stand.rate_of_load(load), 1);
+    let ((along, values), (plots, others)) = (grid.along, grid.plots);
+    let mut all: Vec<Vec<Named>> = Vec::new();
+    let mut results: Vec<Value> = Vec::new();
+    for &other in others {
+        let mut scores: Vec<Named> = Vec::new();
+        for protocol in PROTOCOLS {
+            for (index, &value) in values.iter().enumerate() {
+                let name = format!("{}: {value} {along}, {other} {plots}", protocol.title());
+                let mut crew = stand.crew(protocol, |setup| (grid.change)(setup, value, other))?;
+                let score = stand.run(&mut crew, &plan, &name)?.0;
+                results.push(json!({ key(along): value, key(plots): other, "score": score }));
+                scores.push((name, index as f64, score));
+            }
+        }
+        all.push(scores);
+    }
+    let values: Vec<String> = values.iter().map(u16::to_string).collect();
+    let charts = others.iter().zip(&all).flat_map(|(other, scores)| {
+        let chart = |what: &str, value: fn(&Score) -> f64| {
+            chart_of_values(&format!("{along}, {other} {plots}"), what, &values, scores, value)
+        };
+        [
+            chart("P99 of short messages, us", |score| score.short.p99_us),
+            chart("RPCs per second", |score| score.rpcs_per_s),
+        ]
+    });
+    let charts = charts.collect();
+    let mut findings = finish(&stand, grid.experiment, grid.title, &all.concat(), charts, results.into());
+    findings.cite(grid.experiment);
+    Ok(findings)
+}
+
+/// A name as a key of JSON.
+fn key(name: &str) -> String {
+    name.replace(' ', "_")
+}
