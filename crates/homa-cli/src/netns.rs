@@ -7,6 +7,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use homa::HostConfig;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 /// The network namespace of this thread.
@@ -79,6 +80,18 @@ pub fn forget_segment(namespace: &OwnedFd) {
     let path = HostConfig::default().segment_dir.join(format!("homa-net-{}", status.st_ino));
     // There is one only where raw IP was measured.
     let _ = std::fs::remove_file(path);
+}
+
+/// Shows this thread, and what it starts from now on, the devices of its own network namespace in /sys: else it has those of the namespace
+/// in which that was mounted.
+///
+/// # Errors
+/// The right to mount it is missing.
+pub fn see_own_devices() -> Result<()> {
+    unshare(UnshareFlags::NEWNS).context("cannot make a mount namespace")?;
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+        .context("cannot keep mounts to ourselves")?;
+    mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).context("cannot mount /sys")
 }
 
 /// The program `ip` with these words, in this thread's namespace.

@@ -64,8 +64,19 @@ impl Scheduled {
 /// Time for which the machine's processors together were busy so far, whoever kept them so; zero where it is unknown.
 pub fn machine_busy() -> Duration {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let Some(line) = stat.lines().find_map(|line| line.strip_prefix("cpu ")) else { return Duration::ZERO };
-    let ticks: Vec<u64> = line.split_ascii_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
+    stat.lines().find_map(|line| line.strip_prefix("cpu ")).map_or(Duration::ZERO, busy)
+}
+
+/// The same of each processor, by its place in the list; none where it is unknown.
+pub fn cores_busy() -> Vec<Duration> {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let cores = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.split_once(' '));
+    cores.filter(|(number, _)| !number.is_empty()).map(|(_, times)| busy(times)).collect()
+}
+
+/// The busy part of a processor's times.
+fn busy(times: &str) -> Duration {
+    let ticks: Vec<u64> = times.split_ascii_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
     // User, nice and system; then idle and waiting for a disk; then interrupts, soft interrupts, and what a hypervisor took.
     let busy = ticks.iter().take(8).enumerate().filter(|(field, _)| ![3, 4].contains(field));
     TICK * u32::try_from(busy.map(|(_, ticks)| ticks).sum::<u64>()).unwrap_or(u32::MAX)
@@ -105,6 +116,8 @@ mod tests {
         let begin = time_of(std::process::id());
         while time_of(std::process::id()) < begin + 3 * TICK {}
         assert!(machine_busy() > machine);
+        let (cores, machine) = (cores_busy().iter().sum::<Duration>(), machine_busy());
+        assert!(cores > Duration::ZERO && cores <= machine + 10 * TICK, "{cores:?} of {machine:?}");
         let since = Scheduled::of(std::process::id()).since(ours);
         assert!(since.ran > TICK, "{since:?}");
         assert_eq!(since.plus(Scheduled::default()), since);

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
 
 use super::settings::Change;
 use crate::args::{Driver, Truncation, XdpMode, positive, truncation};
@@ -50,6 +51,8 @@ pub enum Experiment {
     ServerPorts(ServerPortsArgs),
     /// The largest messages under more load than the links carry, by what is kept for the oldest one
     Starve(StarveArgs),
+    /// A few flows of TCP through a router, by how received packets are divided between the processors
+    Rps(RpsArgs),
 }
 
 /// What all experiments have in common.
@@ -368,4 +371,79 @@ pub struct StarveArgs {
     /// Percent of the granted bytes and of the bytes sent that go to the oldest message
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,5,10")]
     pub shares: Vec<String>,
+}
+
+/// `homa rack run rps`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa rack run rps --flows 1,2,4 --duration 5 --repetitions 10
+  homa rack run rps --policies rps --mask e --nat --out rps
+
+Two hosts and a router between them, each a network namespace, and no switch. Flows run from the first host to the second, and then back.
+Where a veth has no policy, a packet is handled to its end on the processor that sent it. Mind that senders, router and receivers share
+the processors of one machine.")]
+pub struct RpsArgs {
+    /// Parallel flows
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,16,32",
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub flows: Vec<u16>,
+    /// How received packets are divided between the processors
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none,rps")]
+    pub policies: Vec<Policy>,
+    /// Processors for rps, as the kernel writes them, as in e for the second to the fourth [default: all]
+    #[arg(long, value_name = "HEX")]
+    pub mask: Option<String>,
+    /// Have the router put its own address on what it forwards, by iptables or nft; without either it only routes, and says so
+    #[arg(long)]
+    pub nat: bool,
+    /// MTU of the links, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=9000))]
+    pub mtu: u32,
+    /// Measured seconds of each run in each direction
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = positive)]
+    pub duration: f64,
+    /// Flows run this long before the measured time, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.3, value_parser = positive)]
+    pub warmup: f64,
+    /// Runs of each
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+/// How received packets are divided between processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// Each stays where it came
+    None,
+    /// The kernel's receive packet steering: by hash of addresses and ports
+    Rps,
+    /// As a card with several queues does it, by homa-steer: not there yet
+    RssHash,
+    /// Few flows get a processor each, by homa-steer: not there yet
+    Sparse,
+}
+
+impl Policy {
+    /// Its name among the options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::None => "none",
+            Policy::Rps => "rps",
+            Policy::RssHash => "rss-hash",
+            Policy::Sparse => "sparse",
+        }
+    }
+
+    /// Whether it can be measured.
+    pub fn is_there(self) -> bool {
+        matches!(self, Policy::None | Policy::Rps)
+    }
 }

@@ -15,6 +15,7 @@ mod lab;
 mod mtu;
 mod orders;
 mod published;
+mod rps;
 mod settings;
 mod stand;
 mod starve;
@@ -88,6 +89,10 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         Experiment::Starve(args) => {
             let time = sweep::time(&args.common, args.shares.len());
             conduct(&args.common, &args.messages, time, |lab| starve::run(lab, args))
+        }
+        Experiment::Rps(args) => {
+            let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
+            write(&outputs, &rps::run(args)?)
         }
     }
 }

@@ -1,0 +1,107 @@
+//! Flows of TCP from one host to the other, as much as they carry.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::net::within;
+use crate::bench::cpu::cores_busy;
+
+/// Bytes given to the kernel at a time, and asked for.
+const CHUNK: usize = 64 << 10;
+
+/// How long a connection may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What so many flows came to in one direction.
+#[derive(Clone, Debug, Default)]
+pub struct Carried {
+    /// Payload received, 10^6 bits per second, all flows together.
+    pub mbps: f64,
+    /// Of each processor, the share of the time in which it was busy with anything.
+    pub cores_busy: Vec<f64>,
+}
+
+/// Both ends of each flow: the sending one, and the receiving one.
+struct Flows {
+    ends: Vec<(TcpStream, TcpStream)>,
+}
+
+impl Flows {
+    /// Connects so many.
+    fn connect(from: &OwnedFd, to: &OwnedFd, address: Ipv4Addr, count: u16) -> Result<Flows> {
+        let listener = within(to, || TcpListener::bind((address, 0)))?.context("cannot listen in a host")?;
+        let at: SocketAddr = listener.local_addr().context("a listener has no address")?;
+        let connect = || (0..count).map(|_| flow(&listener, at)).collect::<Result<_>>();
+        Ok(Flows { ends: within(from, connect)?? })
+    }
+
+    /// Ends them: whoever sends or receives notices.
+    fn end(&self) {
+        for (sending, receiving) in &self.ends {
+            // What is over already cannot be ended.
+            let _ = sending.shutdown(Shutdown::Both);
+            let _ = receiving.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn flow(listener: &TcpListener, at: SocketAddr) -> Result<(TcpStream, TcpStream)> {
+    let sending = TcpStream::connect_timeout(&at, PATIENCE)
+        .context("one host does not reach the other by the router")?;
+    let (receiving, _) = listener.accept().context("cannot accept a connection")?;
+    Ok((sending, receiving))
+}
+
+/// Has so many flows send from one namespace to another, where the receiver has this address. `wait` is called for each of the two times
+/// and ends the run early with its error.
+///
+/// # Errors
+/// There is no way between the hosts, or that of `wait`.
+pub fn carry(
+    (from, to): (&OwnedFd, &OwnedFd),
+    address: Ipv4Addr,
+    count: u16,
+    (warmup, measured): (Duration, Duration),
+    mut wait: impl FnMut(Duration) -> Result<()>,
+) -> Result<Carried> {
+    let flows = Flows::connect(from, to, address, count)?;
+    let received: Vec<AtomicU64> = flows.ends.iter().map(|_| AtomicU64::new(0)).collect();
+    let sum = || received.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum::<u64>();
+    thread::scope(|scope| {
+        for ((sending, receiving), bytes) in flows.ends.iter().zip(&received) {
+            scope.spawn(move || send(sending));
+            scope.spawn(move || receive(receiving, bytes));
+        }
+        let result = wait(warmup).and_then(|()| {
+            let (bytes, busy, begin) = (sum(), cores_busy(), Instant::now());
+            wait(measured)?;
+            let (bytes, seconds) = (sum() - bytes, begin.elapsed().as_secs_f64());
+            let share =
+                |(after, before): (Duration, Duration)| after.saturating_sub(before).as_secs_f64() / seconds;
+            let cores_busy = cores_busy().into_iter().zip(busy).map(share).collect();
+            Ok(Carried { mbps: bytes as f64 * 8.0 / 1e6 / seconds, cores_busy })
+        });
+        flows.end();
+        result
+    })
+}
+
+/// Until the flow is ended.
+fn send(mut stream: &TcpStream) {
+    let chunk = vec![0_u8; CHUNK];
+    while stream.write_all(&chunk).is_ok() {}
+}
+
+/// Until the flow is ended.
+fn receive(mut stream: &TcpStream, bytes: &AtomicU64) {
+    let mut chunk = vec![0_u8; CHUNK];
+    while let Ok(count @ 1..) = stream.read(&mut chunk) {
+        bytes.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,264 @@
+//! `rps`: a few flows of TCP through a router, by the way that received packets are divided between the processors. By hash, few flows may
+//! all meet at one.
+
+mod flows;
+mod net;
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+use serde_json::json;
+
+use super::args::{Policy, RpsArgs};
+use super::findings::{Findings, Section, Table};
+use super::seconds;
+use crate::bench::progress::Progress;
+use crate::netns;
+use crate::rack::interruption;
+use crate::sim::plot::{Chart, Curve, Point, Scale};
+use flows::{Carried, carry};
+use net::{ADDRESSES, Net, mask, mask_of};
+
+/// How often an experiment looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
+const SCHEMA: u32 = 1;
+
+/// What so many flows came to under a policy.
+#[derive(Clone, Debug, Serialize)]
+struct Steered {
+    policy: Policy,
+    flows: u16,
+    /// From the first host to the second.
+    forward: Spread,
+    /// From the second to the first.
+    backward: Spread,
+    /// Both directions of a run together.
+    sum: Spread,
+    /// Of each processor, over all runs and both directions.
+    cores_busy: Vec<f64>,
+}
+
+/// A number over several runs, here 10^6 bits per second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Spread {
+    runs: Vec<f64>,
+    mean: f64,
+    /// From the least to the most, in percent of the mean.
+    spread_percent: f64,
+}
+
+impl Spread {
+    fn of(runs: Vec<f64>) -> Spread {
+        let mean = runs.iter().sum::<f64>() / runs.len().max(1) as f64;
+        let (least, most) =
+            runs.iter().fold((f64::MAX, 0.0_f64), |(least, most), &run| (least.min(run), most.max(run)));
+        let spread_percent = if mean > 0.0 { (most - least) / mean * 100.0 } else { 0.0 };
+        Spread { runs, mean, spread_percent }
+    }
+}
+
+/// The experiment, on namespaces of its own. This process must have one thread yet.
+///
+/// # Errors
+/// A right or iproute2 is missing, or it was interrupted.
+pub fn run(args: &RpsArgs) -> Result<Findings> {
+    let (there, missing): (Vec<Policy>, Vec<Policy>) =
+        args.policies.iter().copied().partition(|policy| policy.is_there());
+    ensure!(!there.is_empty(), "{}", missing_line(&missing));
+    let times = (seconds("warmup", args.warmup)?, seconds("duration", args.duration)?);
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let mask = args.mask.as_deref().map_or_else(|| Ok(mask_of(processors)), mask)?;
+    if !rustix::process::geteuid().is_root() {
+        netns::become_root_of_our_own()?;
+    }
+    let interrupted = interruption()?;
+    let runs = there.len() * args.flows.len() * 2;
+    let total = (times.0 + times.1) * args.repetitions * u32::try_from(runs)?;
+    let mut progress = Progress::new(total);
+    let net = Net::lay(args.mtu, args.nat)?;
+    let mut results = Vec::new();
+    for &policy in &there {
+        net.steer(if policy == Policy::Rps { &mask } else { "0" })?;
+        for &count in &args.flows {
+            let mut directions = [Vec::new(), Vec::new()];
+            for _ in 0..args.repetitions {
+                for (direction, carried) in directions.iter_mut().enumerate() {
+                    progress.step(&format!("{}: {count} flows", policy.name()), times.0 + times.1);
+                    let begin = Instant::now();
+                    let wait = |time: Duration| {
+                        let until = Instant::now() + time;
+                        while let Some(left) =
+                            until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+                        {
+                            ensure!(!interrupted.load(Ordering::Relaxed), "interrupted: nothing was written");
+                            progress.within(begin.elapsed());
+                            thread::sleep(left.min(LOOK));
+                        }
+                        Ok(())
+                    };
+                    let [from, to] = [&net.hosts[direction], &net.hosts[1 - direction]];
+                    carried.push(carry((from, to), ADDRESSES[1 - direction], count, times, wait)?);
+                }
+            }
+            results.push(summed(policy, count, &directions));
+        }
+    }
+    Ok(findings(args, &net, &mask, &missing, &results))
+}
+
+fn summed(policy: Policy, flows: u16, [forward, backward]: &[Vec<Carried>; 2]) -> Steered {
+    let mbps = |runs: &[Carried]| runs.iter().map(|run| run.mbps).collect::<Vec<_>>();
+    let (there, back) = (mbps(forward), mbps(backward));
+    let sum = there.iter().zip(&back).map(|(there, back)| there + back).collect();
+    let all: Vec<&Carried> = forward.iter().chain(backward).collect();
+    let cores = all.first().map_or(0, |run| run.cores_busy.len());
+    let busy = |core: usize| {
+        let shares = all.iter().filter_map(|run| run.cores_busy.get(core));
+        shares.sum::<f64>() / all.len().max(1) as f64
+    };
+    Steered {
+        policy,
+        flows,
+        forward: Spread::of(there),
+        backward: Spread::of(back),
+        sum: Spread::of(sum),
+        cores_busy: (0..cores).map(busy).collect(),
+    }
+}
+
+fn missing_line(missing: &[Policy]) -> String {
+    let names: Vec<&str> = missing.iter().map(|policy| policy.name()).collect();
+    format!(
+        "{}: not there, since homa-steer has no policies yet: use --policies none,rps",
+        names.join(" and ")
+    )
+}
+
+fn findings(args: &RpsArgs, net: &Net, mask: &str, missing: &[Policy], results: &[Steered]) -> Findings {
+    let mut warnings = Vec::new();
+    if !missing.is_empty() {
+        warnings.push(missing_line(missing));
+    }
+    if args.nat && net.nat.is_none() {
+        warnings.push("neither iptables nor nft could be used: the router only routes".to_owned());
+    }
+    let processors = results.first().map_or(0, |result| result.cores_busy.len());
+    let summary = format!(
+        "TCP through a router on veth pairs, MTU {}, {}; rps: mask {mask}, {processors} processors; {} runs of {} s each way",
+        args.mtu,
+        net.nat.map_or("routing".to_owned(), |program| format!("addresses translated ({program})")),
+        args.repetitions,
+        args.duration
+    );
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let json = json!({
+        "schema": SCHEMA,
+        "experiment": "rps",
+        "version": env!("CARGO_PKG_VERSION"),
+        "unix_time_s": now.as_secs(),
+        "config": {
+            "mtu": args.mtu,
+            "nat": net.nat,
+            "mask": mask,
+            "duration_s": args.duration,
+            "warmup_s": args.warmup,
+            "repetitions": args.repetitions,
+        },
+        "results": results,
+        "missing": missing,
+        "warnings": warnings,
+    });
+    let mut findings = Findings {
+        title: "A few flows through a router".to_owned(),
+        summary,
+        warnings,
+        sections: vec![section(results, processors)],
+        json,
+        clean: true,
+        ..Findings::default()
+    };
+    findings.cite("rps");
+    findings
+}
+
+fn section(results: &[Steered], processors: usize) -> Section {
+    let mut table =
+        Table::new(&["", "there, Mbit/s", "spread", "back", "spread", "sum", "spread", "against none"]);
+    table.head.extend((0..processors).map(|core| format!("cpu{core}")));
+    let none = |flows: u16| results.iter().find(|other| other.flows == flows && other.policy == Policy::None);
+    for result in results {
+        let mut cells = vec![format!("{}, {} flows", result.policy.name(), result.flows)];
+        for spread in [&result.forward, &result.backward, &result.sum] {
+            cells.extend([format!("{:.0}", spread.mean), format!("{:.0} %", spread.spread_percent)]);
+        }
+        let ratio = none(result.flows).map(|none| result.sum.mean / none.sum.mean.max(f64::MIN_POSITIVE));
+        cells.push(ratio.map_or("-".to_owned(), |ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0)));
+        cells.extend(result.cores_busy.iter().map(|busy| format!("{busy:.2}")));
+        table.rows.push(cells);
+    }
+    let text = "Flows run one way at a time, and the sum is of both. Spread is from the slowest run to the fastest, of the mean; processors are \
+                busy for that share of the time, senders and receivers included"
+        .to_owned();
+    Section { heading: "Throughput by number of flows".to_owned(), text, table, charts: vec![chart(results)] }
+}
+
+fn chart(results: &[Steered]) -> Chart {
+    let mut counts: Vec<u16> = results.iter().map(|result| result.flows).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    let place = |flows: u16| {
+        let at = counts.iter().position(|&count| count == flows).unwrap_or(0);
+        (at as f64 + 0.5) / counts.len() as f64
+    };
+    let curve = |(policy, class): (Policy, &str)| Curve {
+        label: policy.name().to_owned(),
+        class: class.to_owned(),
+        is_reference: false,
+        points: results
+            .iter()
+            .filter(|result| result.policy == policy)
+            .map(|result| Point {
+                x: place(result.flows),
+                y: result.sum.mean,
+                title: format!("{}, {} flows: {:.0} Mbit/s", policy.name(), result.flows, result.sum.mean),
+            })
+            .collect(),
+    };
+    let policies = [(Policy::None, "tcp"), (Policy::Rps, "homa")].map(curve);
+    Chart {
+        x_title: "Flows".to_owned(),
+        y_title: "Both directions together, Mbit/s".to_owned(),
+        scale: Scale::Linear,
+        x_ticks: counts.iter().map(|&count| (place(count), count.to_string())).collect(),
+        curves: policies.into_iter().filter(|curve| !curve.points.is_empty()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_have_a_mean_and_a_spread() {
+        let spread = Spread::of(vec![90.0, 110.0, 100.0]);
+        assert_eq!((spread.mean, spread.spread_percent), (100.0, 20.0));
+        assert_eq!(Spread::of(Vec::new()), Spread::default());
+    }
+
+    #[test]
+    fn directions_are_added_run_by_run_and_processors_averaged_over_all() {
+        let run = |mbps, busy| Carried { mbps, cores_busy: vec![busy, 0.5] };
+        let result = summed(
+            Policy::Rps,
+            2,
+            &[vec![run(10.0, 0.0), run(20.0, 1.0)], vec![run(1.0, 1.0), run(2.0, 1.0)]],
+        );
+        assert_eq!((result.sum.runs, result.forward.mean), (vec![11.0, 22.0], 15.0));
+        assert_eq!(result.cores_busy, [0.75, 0.5]);
+    }
+}
