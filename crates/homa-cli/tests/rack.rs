@@ -302,7 +302,7 @@ fn every_experiment_ends_with_results() {
         ("both --workload w3 --max-message 20000 --load 0.2 --shares 0,0.5,1", 4),
         ("config --workload w3 --max-message 20000 --load 0.2 --setting max_overcommit --values 1,4", 2),
         ("config --workload w3 --max-message 20000 --load 0.2 --setting receive_batch --values 1,32", 2),
-        ("client-threads --workload w3 --max-message 20000 --load 0.2 --threads 1,2 --receivers 0,1", 8),
+        ("client-threads --workload w3 --max-message 20000 --load 0.2 --threads 1,2 --receivers 1", 4),
         ("server-ports --workload w3 --max-message 20000 --load 0.2 --ports 1,2 --receivers 2", 4),
         ("starve --workload w3 --max-message 20000 --shares 0,5", 2),
     ] {
