@@ -8,7 +8,7 @@ use super::findings::Findings;
 use super::lab::Lab;
 use super::orders::Rate;
 use super::stand::Stand;
-use super::sweep::{Named, finish};
+use super::sweep::{Named, chart_of_values, finish};
 use super::vs_tcp::PROTOCOLS;
 
 /// The receiver is the first host; `--senders` beyond the number of the others are RPCs that the others have open at once.
@@ -35,8 +35,22 @@ pub fn run(lab: &mut Lab, args: &IncastArgs) -> Result<Findings> {
         .iter()
         .map(|(_, senders, score)| json!({ "senders": *senders as u32, "score": score }))
         .collect();
+    let values: Vec<String> = args.senders.iter().map(u32::to_string).collect();
+    let place = |senders: f64| args.senders.iter().position(|&other| f64::from(other) == senders);
+    let placed: Vec<Named> = scores
+        .iter()
+        .map(|(name, senders, score)| {
+            (name.clone(), place(*senders).unwrap_or_default() as f64, score.clone())
+        })
+        .collect();
+    let chart = |what: &str, value| chart_of_values("Senders", what, &values, &placed, value);
+    let charts = vec![
+        chart("Median of short messages, us", |score| score.short.p50_us),
+        chart("P99 of short messages, us", |score| score.short.p99_us),
+        chart("Answered, Mbit/s", |score| score.achieved_gbps * 1e3),
+    ];
     let title = "Many senders, one receiver";
-    let mut findings = finish(&stand, "incast", title, &scores, Vec::new(), results.into());
+    let mut findings = finish(&stand, "incast", title, &scores, charts, results.into());
     findings.sections[0].text = format!(
         "Hosts h2 and up keep RPCs open to h1; more senders than the {others} other hosts are several RPCs of each"
     );
