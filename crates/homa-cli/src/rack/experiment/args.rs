@@ -284,7 +284,8 @@ pub struct ConfigArgs {
 #[command(after_help = "\
 Example: homa rack run mtu --workload w4 --mtus 1500,9000 --hosts 4 --duration 3
 
-Builds a rack for each MTU, so that there is no --name. Slowdown is against Homa without load at the same MTU.")]
+Builds a rack for each MTU, so that there is no --name. Slowdown is against Homa without load at the same MTU. The switch's buffer stays
+what it is: 1 ms of 100 Mbit/s is a packet and a half of 9000 bytes, and TCP loses most of what it sends; try --buffer 10ms.")]
 pub struct MtuArgs {
     /// What all experiments have.
     #[command(flatten)]

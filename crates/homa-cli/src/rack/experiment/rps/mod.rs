@@ -43,6 +43,10 @@ struct Steered {
     cores_busy: Vec<f64>,
 }
 
+fn flows_of(count: u16) -> String {
+    format!("{count} {}", if count == 1 { "flow" } else { "flows" })
+}
+
 /// A number over several runs, here 10^6 bits per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct Spread {
@@ -88,7 +92,7 @@ pub fn run(args: &RpsArgs) -> Result<Findings> {
             let mut directions = [Vec::new(), Vec::new()];
             for _ in 0..args.repetitions {
                 for (direction, carried) in directions.iter_mut().enumerate() {
-                    progress.step(&format!("{}: {count} flows", policy.name()), times.0 + times.1);
+                    progress.step(&format!("{}: {}", policy.name(), flows_of(count)), times.0 + times.1);
                     let begin = Instant::now();
                     let wait = |time: Duration| {
                         let until = Instant::now() + time;
@@ -192,7 +196,7 @@ fn section(results: &[Steered], processors: usize) -> Section {
     table.head.extend((0..processors).map(|core| format!("cpu{core}")));
     let none = |flows: u16| results.iter().find(|other| other.flows == flows && other.policy == Policy::None);
     for result in results {
-        let mut cells = vec![format!("{}, {} flows", result.policy.name(), result.flows)];
+        let mut cells = vec![format!("{}, {}", result.policy.name(), flows_of(result.flows))];
         for spread in [&result.forward, &result.backward, &result.sum] {
             cells.extend([format!("{:.0}", spread.mean), format!("{:.0} %", spread.spread_percent)]);
         }
