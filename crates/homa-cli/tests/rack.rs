@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use common::{Scratch, assert_output_refused, stderr};
+use homa_trace::{EventKind, Record};
 use serde_json::Value;
 
 fn homa(words: &str) -> Command {
@@ -257,8 +258,11 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
     let Some(mut command) = experiment("--workload w3 --load 0.3 --duration 1") else {
         return;
     };
-    let scratch = Scratch::new("rack");
-    let child = command.args(["--out", &scratch.path("")]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (scratch, traces) = (Scratch::new("rack"), Scratch::new("rack-traces"));
+    let child = command
+        .args(["--out", &scratch.path(""), "--trace", &traces.path("")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let child = child.spawn().expect("it starts");
     let pid = child.id();
     let output = child.wait_with_output().expect("it ends");
@@ -285,6 +289,53 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
     let started = |run: &Value| run["started"].as_f64().expect("a number");
     assert!((started(&runs[0]) / started(&runs[1]) - 1.0).abs() < 0.05, "{runs:?}");
     assert!(!left_by(pid));
+    let files = (1..=4).map(|host| format!("load1-homa-h{host}.trace"));
+    let files: Vec<String> = files.chain(["switch.trace".to_owned()]).collect();
+    assert_eq!(traces.files(""), files);
+    assert_traces_agree(&files.iter().map(|file| traces.path(file)).collect::<Vec<_>>());
+}
+
+/// Packets of the hosts are those of the switch, whose file is the last, and everything happened in its order.
+fn assert_traces_agree(files: &[String]) {
+    let read = |file: &String| {
+        let dump = homa_trace::read_dump(&std::fs::read(file).expect("readable")).expect("a dump");
+        let times: Vec<u64> = dump.records.iter().map(|record| dump.time_ns(record)).collect();
+        dump.records.into_iter().zip(times).collect::<Vec<_>>()
+    };
+    let (switch, hosts) = files.split_last().expect("files");
+    let switch = read(switch);
+    let hosts: Vec<_> = hosts.iter().map(read).collect();
+    let find = |events: &[(Record, u64)], kind, id, (a, b)| {
+        let mut same = events.iter().filter(|(record, _)| {
+            record.event() == Some(kind) && (record.id, record.a, record.b) == (id, a, b)
+        });
+        // One that was sent again, or whose id two hosts have, says nothing of one way.
+        same.next().filter(|_| same.next().is_none()).map(|(record, time)| (record.place, *time))
+    };
+    let mut ways = 0;
+    for (number, host) in hosts.iter().enumerate() {
+        let sent = host.iter().filter(|(record, _)| record.event() == Some(EventKind::PacketSent));
+        for (record, sent_ns) in sent.rev().take(100) {
+            let what = (record.a, record.b);
+            if find(host, EventKind::PacketSent, record.id, what).is_none() {
+                continue;
+            }
+            let entered = find(&switch, EventKind::SwitchEntered, record.id, what);
+            let left = find(&switch, EventKind::SwitchLeft, record.id, what);
+            let (Some((place, entered_ns)), Some((left_place, left_ns))) = (entered, left) else { continue };
+            assert_ne!(usize::from(place.port), number, "it goes to another port than its sender's");
+            assert_eq!(place, left_place);
+            let receiver = &hosts[usize::from(place.port)];
+            let Some((_, received_ns)) = find(receiver, EventKind::PacketReceived, record.id ^ 1, what)
+            else {
+                continue;
+            };
+            let times = [*sent_ns, entered_ns, left_ns, received_ns];
+            assert!(times.is_sorted(), "{record:?}: {times:?}");
+            ways += 1;
+        }
+    }
+    assert!(ways > 50, "only {ways} packets are in all three traces");
 }
 
 /// Experiments that somebody has done before.

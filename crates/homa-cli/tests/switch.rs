@@ -37,6 +37,8 @@ fn what_cannot_be_is_refused_in_one_line() {
         (run_with(&["--alpha", "1"]), "--shared-buffer"),
         (run_with(&["--shared-buffer", "1ms", "--alpha", "0"]), "above 0"),
         (run_with(&["--control", "/nowhere/at/all.sock"]), "/nowhere/at/all.sock"),
+        (run_with(&["--trace", "/nowhere/at/all.trace"]), "/nowhere/at/all.trace"),
+        (run_with(&["--trace-records", "100"]), "--trace"),
         (vec!["stats", "--control", &nowhere], "no switch listens"),
         (vec!["top", "--control", &nowhere], "no switch listens"),
     ] {

@@ -1,15 +1,19 @@
 //! A switch between network devices.
 
+use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use homa_driver::frames::{Frame, Frames, FramesConfig, FramesError};
+use homa_trace::{Trace, read_dump};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::{ConfigError, SwitchConfig};
 use crate::ethernet::{mark_congestion, parse};
+use crate::packet::Packet;
 use crate::stats::Snapshot;
-use crate::switch::{Route, Switch};
+use crate::switch::{Refused, Route, Switch};
 
 /// Frames taken from a port at a time: enough to share the cost of a round, few enough that no other port waits long.
 const BURST: usize = 32;
@@ -28,6 +32,8 @@ pub struct BridgeConfig {
     pub poll: Duration,
     /// How much longer each frame takes than it must: to see what an overloaded switch does.
     pub planted_work: Duration,
+    /// Events that its time trace keeps; 0: no trace.
+    pub trace_records: usize,
 }
 
 /// Why there is no bridge.
@@ -51,13 +57,20 @@ pub struct Left {
     pub bytes: u64,
 }
 
+/// The machine's clock that nobody adjusts, which time traces have, too. A rate that follows it is exact to the crystal.
+fn raw_ns() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicRaw);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// The switch and its devices.
 #[derive(Debug)]
 pub struct Bridge {
     frames: Frames,
     switch: Switch<Frame>,
     names: Vec<String>,
-    start: Instant,
+    /// Where its time begins, as [`raw_ns`] has it.
+    start_ns: u64,
     poll: Duration,
     planted_work: Duration,
     /// Frames of a burst.
@@ -79,11 +92,16 @@ impl Bridge {
         config.switch.check()?;
         let frames = Frames::open(&config.frames)?;
         let devices = frames.devices();
+        let start_ns = raw_ns();
+        let mut switch = Switch::new(config.switch, devices, 0)?;
+        if config.trace_records > 0 {
+            switch.set_trace(Trace::since(config.trace_records, start_ns));
+        }
         Ok(Bridge {
             frames,
-            switch: Switch::new(config.switch, devices, 0)?,
+            switch,
             names: config.frames.devices.clone(),
-            start: Instant::now(),
+            start_ns,
             poll: config.poll,
             planted_work: config.planted_work,
             burst: Vec::with_capacity(BURST),
@@ -97,16 +115,17 @@ impl Bridge {
     }
 
     fn now_ns(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+        raw_ns() - self.start_ns
     }
 
     /// One look at every port: what has come is queued, what is due is sent. Whether there was anything.
     pub fn round(&mut self) -> bool {
-        let now_ns = self.now_ns();
-        let mut busy = false;
+        let mut came_ns = None;
         for port in 0..self.names.len() {
-            busy |= self.take(now_ns, port);
+            came_ns = self.take(port).or(came_ns);
         }
+        let mut busy = came_ns.is_some();
+        let now_ns = came_ns.unwrap_or_else(|| self.now_ns());
         for port in 0..self.names.len() {
             busy |= self.give(now_ns, port);
         }
@@ -151,17 +170,21 @@ impl Bridge {
         let _ = poll(&mut fds, Some(&timeout));
     }
 
-    /// Queues what has come by a port; whether anything has.
-    fn take(&mut self, now_ns: u64, port: usize) -> bool {
+    /// Queues what has come by a port; when, if anything has. The time is read after the look at the device: what came while others were
+    /// looked at must not seem to have come before it was sent.
+    fn take(&mut self, port: usize) -> Option<u64> {
         let mut burst = std::mem::take(&mut self.burst);
-        self.frames.receive(port, BURST, &mut burst);
-        let any = !burst.is_empty();
+        if self.frames.receive(port, BURST, &mut burst) == 0 {
+            self.burst = burst;
+            return None;
+        }
+        let now_ns = self.now_ns();
         for frame in burst.drain(..) {
             self.work();
             self.forward(now_ns, port, frame);
         }
         self.burst = burst;
-        any
+        Some(now_ns)
     }
 
     fn forward(&mut self, now_ns: u64, from: usize, frame: Frame) {
@@ -170,7 +193,11 @@ impl Bridge {
             return self.frames.drop_frame(frame);
         };
         let bytes = frame.length();
-        let queue = |bridge: &mut Bridge, to, mut frame| match bridge.switch.admit(to, &head, bytes) {
+        let packet = self.packet(&frame);
+        let queue = |bridge: &mut Bridge, to, mut frame| match bridge
+            .switch
+            .admit(now_ns, to, &head, bytes, packet)
+        {
             Ok(admitted) => {
                 if admitted.mark {
                     mark_congestion(bridge.frames.bytes_mut(&mut frame));
@@ -204,11 +231,33 @@ impl Bridge {
             left.bytes += frame.length() as u64;
             if let Err(frame) = self.frames.send(port, frame) {
                 self.refused[port] += 1;
+                if self.switch.is_traced()
+                    && let Some(head) = parse(self.frames.bytes(&frame))
+                {
+                    self.switch.dropped(now_ns, port, &head, self.packet(&frame), Refused::Device);
+                }
                 self.frames.drop_frame(frame);
             }
         }
         self.frames.flush(port);
         any
+    }
+
+    /// What a frame holds, where somebody wants to know.
+    fn packet(&self, frame: &Frame) -> Packet {
+        if self.switch.is_traced() { Packet::of(self.frames.bytes(frame)) } else { Packet::default() }
+    }
+
+    /// Writes the time trace so far as a dump, in the order of times. Makes small writes: give it a buffered writer.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_trace(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        self.switch.trace().write_dump(&mut bytes)?;
+        let mut dump = read_dump(&bytes).map_err(io::Error::other)?;
+        dump.records.sort_by_key(|record| record.time);
+        dump.write(out)
     }
 
     fn work(&self) {

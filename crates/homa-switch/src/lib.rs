@@ -5,6 +5,8 @@
 //! first, and no more than a buffer holds. What a hardware switch does to packets under load is done here to those of virtual devices, so
 //! that transports can be compared on one machine.
 //!
+//! With a time trace it says of each frame when it came into a queue, when it had left the link, and what became of it where it did not.
+//!
 //! [`Switch`] is all of that without devices, clock or thread: frames are whatever the caller keeps for them, and time is an argument.
 //! [`Bridge`] runs it with the frames of network devices ([`homa_driver::frames`]).
 
@@ -15,6 +17,7 @@ mod buffer;
 mod config;
 mod depth;
 mod ethernet;
+mod packet;
 mod port;
 mod queues;
 mod stats;
@@ -27,6 +30,7 @@ pub use config::{
 };
 pub use depth::DepthSummary;
 pub use ethernet::{Head, Mac, mark_congestion, parse};
+pub use packet::Packet;
 pub use stats::{PortSnapshot, QueueSnapshot, Snapshot};
 pub use switch::{Admitted, Refused, Route, Switch};
 

@@ -2,10 +2,13 @@
 
 use std::collections::VecDeque;
 
+use homa_trace::{EventKind, Place, Trace};
+
 use crate::PRIORITIES;
 use crate::buffer::Pool;
 use crate::config::{Forwarding, SwitchConfig};
 use crate::depth::Depth;
+use crate::packet::Packet;
 use crate::queues::{Queued, Queues};
 
 /// Picoseconds of a nanosecond: a byte of 10 Gbit/s takes 800 of them.
@@ -25,18 +28,29 @@ pub(crate) struct Count {
 #[derive(Debug)]
 struct OnLink<F> {
     frame: F,
+    packet: Packet,
+    queue: u8,
+    done_ps: u64,
+}
+
+/// A frame that has left the link.
+#[derive(Debug)]
+struct OnWay<F> {
+    frame: F,
     done_ps: u64,
 }
 
 /// A port.
 #[derive(Debug)]
 pub(crate) struct Port<F> {
+    /// Its number.
+    number: u16,
     queues: Queues<F>,
     /// When the link is free again.
     free_ps: u64,
     on_link: Option<OnLink<F>>,
     /// Frames that have left the link, and when they arrive. All take as long.
-    on_way: VecDeque<OnLink<F>>,
+    on_way: VecDeque<OnWay<F>>,
     /// How long the link was taken.
     pub(crate) busy_ps: u64,
     pub(crate) counts: [Count; PRIORITIES],
@@ -45,8 +59,9 @@ pub(crate) struct Port<F> {
 }
 
 impl<F> Port<F> {
-    pub(crate) fn new(now_ns: u64) -> Port<F> {
+    pub(crate) fn new(now_ns: u64, number: u16) -> Port<F> {
         Port {
+            number,
             queues: Queues::new(),
             free_ps: 0,
             on_link: None,
@@ -59,26 +74,37 @@ impl<F> Port<F> {
     }
 
     /// Adds a frame to a queue.
-    pub(crate) fn push(&mut self, now_ns: u64, queue: usize, bytes: u32, frame: F) {
+    pub(crate) fn push(&mut self, now_ns: u64, queue: usize, bytes: u32, packet: Packet, frame: F) {
         self.depths[queue].grow(now_ns, bytes.into());
         self.depth.grow(now_ns, bytes.into());
-        self.queues.push(queue, Queued { frame, bytes, came_ps: now_ns * PS });
+        self.queues.push(queue, Queued { frame, bytes, packet, came_ps: now_ns * PS });
     }
 
     /// The next frame that has left by now, if there is one.
-    pub(crate) fn poll(&mut self, now_ns: u64, config: &SwitchConfig, pool: &mut Pool) -> Option<F> {
+    pub(crate) fn poll(
+        &mut self,
+        now_ns: u64,
+        config: &SwitchConfig,
+        pool: &mut Pool,
+        trace: &mut Trace,
+    ) -> Option<F> {
         let now_ps = now_ns * PS;
         loop {
             if config.delay_ns > 0 && self.on_way.front().is_some_and(|frame| frame.done_ps <= now_ps) {
                 return self.on_way.pop_front().map(|on_way| on_way.frame);
             }
             if self.on_link.as_ref().is_some_and(|on_link| on_link.done_ps <= now_ps)
-                && let Some(OnLink { frame, done_ps }) = self.on_link.take()
+                && let Some(OnLink { frame, packet, queue, done_ps }) = self.on_link.take()
             {
+                if trace.is_recording() {
+                    // When it left, which who polls late still knows to the nanosecond.
+                    let place = Place { port: self.number, queue: queue.into(), reason: 0 };
+                    record(trace, done_ps / PS, EventKind::SwitchLeft, packet, place);
+                }
                 if config.delay_ns == 0 {
                     return Some(frame);
                 }
-                self.on_way.push_back(OnLink { frame, done_ps: done_ps + config.delay_ns * PS });
+                self.on_way.push_back(OnWay { frame, done_ps: done_ps + config.delay_ns * PS });
                 continue;
             }
             if self.on_link.is_some() || self.free_ps > now_ps {
@@ -90,7 +116,7 @@ impl<F> Port<F> {
 
     /// Puts the next frame on the link, which is free; `None` if none waits.
     fn start(&mut self, now_ns: u64, config: &SwitchConfig, pool: &mut Pool) -> Option<()> {
-        let (queue, Queued { frame, bytes, came_ps }) = self.queues.pop()?;
+        let (queue, Queued { frame, bytes, packet, came_ps }) = self.queues.pop()?;
         self.depths[queue].shrink(now_ns, bytes.into());
         self.depth.shrink(now_ns, bytes.into());
         pool.give_back(bytes.into());
@@ -105,7 +131,7 @@ impl<F> Port<F> {
             Forwarding::StoreAndForward => self.free_ps,
             Forwarding::CutThrough => start_ps,
         };
-        self.on_link = Some(OnLink { frame, done_ps });
+        self.on_link = Some(OnLink { frame, packet, queue: queue as u8, done_ps });
         Some(())
     }
 
@@ -116,6 +142,12 @@ impl<F> Port<F> {
         let on_way = self.on_way.front().map(|on_way| on_way.done_ps);
         [on_link.or(next), on_way].into_iter().flatten().min()
     }
+}
+
+/// Stamps an event with the time of the link's clock at which it happened.
+pub(crate) fn record(trace: &mut Trace, time_ns: u64, kind: EventKind, packet: Packet, place: Place) {
+    trace.set_virtual_now(time_ns);
+    trace.record_at(kind, packet.id, packet.word, packet.offset, place);
 }
 
 /// Picoseconds that so many bytes take.
@@ -133,20 +165,26 @@ mod tests {
         port: Port<u32>,
         config: SwitchConfig,
         pool: Pool,
+        trace: Trace,
     }
 
     impl Link {
         fn new(change: impl FnOnce(&mut SwitchConfig)) -> Link {
             let mut config = SwitchConfig { rate_bps: Some(1_000_000_000), ..SwitchConfig::default() };
             change(&mut config);
-            Link { port: Port::new(0), config, pool: Pool::new(Buffer::PerPort { bytes: 1 << 30 }) }
+            Link {
+                port: Port::new(0, 3),
+                config,
+                trace: Trace::off(),
+                pool: Pool::new(Buffer::PerPort { bytes: 1 << 30 }),
+            }
         }
 
         /// A frame that takes one microsecond for each 125 bytes.
         fn push(&mut self, now_ns: u64, queue: usize, wire_bytes: u32, name: u32) {
             let bytes = wire_bytes - self.config.overhead_bytes;
             self.pool.take(bytes.into());
-            self.port.push(now_ns, queue, bytes, name);
+            self.port.push(now_ns, queue, bytes, Packet::default(), name);
         }
 
         /// When each frame leaves, looked for every 100 ns from 0 on.
@@ -154,8 +192,10 @@ mod tests {
             let mut left = Vec::new();
             for now_ns in (0..=until_ns).step_by(100) {
                 left.extend(
-                    std::iter::from_fn(|| self.port.poll(now_ns, &self.config, &mut self.pool))
-                        .map(|f| (now_ns, f)),
+                    std::iter::from_fn(|| {
+                        self.port.poll(now_ns, &self.config, &mut self.pool, &mut self.trace)
+                    })
+                    .map(|f| (now_ns, f)),
                 );
             }
             left
@@ -199,8 +239,10 @@ mod tests {
         for name in 0..10 {
             link.push(0, 0, 1_250, name);
         }
-        let mut late =
-            |now_ns| std::iter::from_fn(|| link.port.poll(now_ns, &link.config, &mut link.pool)).count();
+        let mut late = |now_ns| {
+            std::iter::from_fn(|| link.port.poll(now_ns, &link.config, &mut link.pool, &mut link.trace))
+                .count()
+        };
         assert_eq!((late(55_000), late(59_999), late(60_000), late(99_999), late(100_000)), (5, 0, 1, 3, 1));
     }
 

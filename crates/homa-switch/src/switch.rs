@@ -1,12 +1,14 @@
 //! The switch: where a frame goes, whether it may wait there, and when it leaves.
 
+use homa_trace::{EventKind, Place, Trace};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
 use crate::buffer::Pool;
 use crate::config::{ConfigError, SwitchConfig};
 use crate::ethernet::Head;
-use crate::port::{PS, Port};
+use crate::packet::Packet;
+use crate::port::{PS, Port, record};
 use crate::stats::{PortSnapshot, QueueSnapshot, Snapshot};
 use crate::table::Table;
 
@@ -28,17 +30,21 @@ pub struct Admitted {
     port: usize,
     queue: usize,
     bytes: u32,
+    packet: Packet,
     /// The frame is to be marked first ([`mark_congestion`](crate::mark_congestion)).
     pub mark: bool,
 }
 
-/// Why a frame got no place.
+/// Why a frame was dropped. The numbers are those of time traces ([`Place::reason`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
 pub enum Refused {
     /// The buffer is full, or this port has its part of it.
-    Full,
+    Full = 1,
     /// It was lost on purpose.
-    Lost,
+    Lost = 2,
+    /// The device did not take it when it had left the link.
+    Device = 3,
 }
 
 /// The part of a port that is about all frames.
@@ -58,6 +64,7 @@ pub struct Switch<F> {
     ports: Vec<Port<F>>,
     arrivals: Vec<Arrivals>,
     random: Pcg64,
+    trace: Trace,
     started_ns: u64,
     flooded: u64,
     filtered: u64,
@@ -73,14 +80,43 @@ impl<F> Switch<F> {
         Ok(Switch {
             table: Table::new(config.seed),
             pool: Pool::new(config.buffer),
-            ports: (0..ports).map(|_| Port::new(now_ns)).collect(),
+            ports: (0..ports).map(|number| Port::new(now_ns, number as u16)).collect(),
             arrivals: vec![Arrivals::default(); ports],
             random: Pcg64::seed_from_u64(config.seed),
             config,
+            trace: Trace::off(),
             started_ns: now_ns,
             flooded: 0,
             filtered: 0,
         })
+    }
+
+    /// Has it stamp frames into this trace from now on: one of [`Clock::Virtual`](homa_trace::Clock::Virtual), which gets the times of
+    /// the links.
+    pub fn set_trace(&mut self, trace: Trace) {
+        self.trace = trace;
+    }
+
+    /// The trace, [off](Trace::off) unless there was another. A frame that has left is stamped when it is polled, with the time at which
+    /// it left: records of the links are not in the order of their times.
+    #[must_use]
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// Whether it needs to be told of each frame which packet it holds.
+    #[must_use]
+    pub fn is_traced(&self) -> bool {
+        self.trace.is_recording()
+    }
+
+    /// A frame that had left by a port was dropped.
+    pub fn dropped(&mut self, now_ns: u64, port: usize, head: &Head, packet: Packet, why: Refused) {
+        if self.trace.is_recording() {
+            let queue = self.config.queue_of(head.priority) as u16;
+            let place = Place { port: port as u16, queue, reason: why as u16 };
+            record(&mut self.trace, now_ns, EventKind::SwitchDropped, packet, place);
+        }
     }
 
     /// A frame has come: learns where its sender is, and says where it goes.
@@ -103,11 +139,32 @@ impl<F> Switch<F> {
         }
     }
 
-    /// Whether a frame may wait at a port.
+    /// Whether a frame may wait at a port. `packet` is what it holds, where the switch is traced.
     ///
     /// # Errors
     /// It may not, which is counted.
-    pub fn admit(&mut self, port: usize, head: &Head, bytes: usize) -> Result<Admitted, Refused> {
+    pub fn admit(
+        &mut self,
+        now_ns: u64,
+        port: usize,
+        head: &Head,
+        bytes: usize,
+        packet: Packet,
+    ) -> Result<Admitted, Refused> {
+        let result = self.has_place(port, head, bytes, packet);
+        if let Err(why) = result {
+            self.dropped(now_ns, port, head, packet, why);
+        }
+        result
+    }
+
+    fn has_place(
+        &mut self,
+        port: usize,
+        head: &Head,
+        bytes: usize,
+        packet: Packet,
+    ) -> Result<Admitted, Refused> {
         if self.config.loss > 0.0 && self.random.random_bool(self.config.loss) {
             self.arrivals[port].lost += 1;
             return Err(Refused::Lost);
@@ -125,17 +182,22 @@ impl<F> Switch<F> {
         self.pool.take(bytes.into());
         let mark = head.may_be_marked && self.config.mark_bytes.is_some_and(|most| depth >= most);
         way_out.counts[queue].marked_frames += u64::from(mark);
-        Ok(Admitted { port, queue, bytes, mark })
+        Ok(Admitted { port, queue, bytes, packet, mark })
     }
 
     /// Has a frame take the place that it was given.
     pub fn push(&mut self, now_ns: u64, admitted: Admitted, frame: F) {
-        self.ports[admitted.port].push(now_ns, admitted.queue, admitted.bytes, frame);
+        let Admitted { port, queue, bytes, packet, .. } = admitted;
+        if self.trace.is_recording() {
+            let place = Place { port: port as u16, queue: queue as u16, reason: 0 };
+            record(&mut self.trace, now_ns, EventKind::SwitchEntered, packet, place);
+        }
+        self.ports[port].push(now_ns, queue, bytes, packet, frame);
     }
 
     /// The next frame that has left by a port by now, if there is one.
     pub fn poll(&mut self, now_ns: u64, port: usize) -> Option<F> {
-        self.ports[port].poll(now_ns, &self.config, &mut self.pool)
+        self.ports[port].poll(now_ns, &self.config, &mut self.pool, &mut self.trace)
     }
 
     /// When [`poll`](Switch::poll) has something to do at some port, rounded up, unless a frame comes before.
@@ -200,6 +262,7 @@ mod tests {
     use super::*;
     use crate::config::Buffer;
     use crate::ethernet::Mac;
+    use homa_trace::{Clock, Record};
 
     const FRAME: usize = 1_226;
     /// What a frame takes at 1 Gbit/s.
@@ -234,7 +297,8 @@ mod tests {
     ) -> Result<bool, Refused> {
         let head = head(0, to, priority);
         let Route::Port(port) = switch.route(now_ns, 0, &head, FRAME) else { panic!("it is known") };
-        let admitted = switch.admit(port, &head, FRAME)?;
+        let packet = Packet { id: name.into(), word: FRAME as u32, offset: 7 };
+        let admitted = switch.admit(now_ns, port, &head, FRAME, packet)?;
         let mark = admitted.mark;
         switch.push(now_ns, admitted, name);
         Ok(mark)
@@ -288,6 +352,38 @@ mod tests {
         };
         assert_eq!(lost(1), lost(1));
         assert_ne!(lost(1), lost(2));
+    }
+
+    #[test]
+    fn a_trace_tells_when_each_frame_entered_left_and_was_dropped() {
+        let mut switch = switch(|config| config.delay_ns = 50_000);
+        offer(&mut switch, 0, 1, 0, 1).unwrap();
+        assert!(switch.trace().is_empty() && !switch.is_traced(), "off unless asked for");
+        switch.set_trace(Trace::new(1_024, Clock::Virtual));
+        for (now_ns, name) in [(500, 10), (600, 11)] {
+            offer(&mut switch, now_ns, 2, 5, name).unwrap();
+        }
+        let dropped_at = |switch: &mut Switch<u32>| {
+            (0..).find(|&name| offer(switch, 700, 3, 4, 1_000 + name) == Err(Refused::Full)).unwrap()
+        };
+        let dropped = 1_000 + u64::from(dropped_at(&mut switch));
+        // Late, and still the times of the link: the second waits for the first.
+        for port in [2, 1] {
+            while switch.poll(1_000_000, port).is_some() {}
+        }
+        let of = |id: u64| {
+            let records = switch.trace().iter().filter(move |record| record.id == id);
+            records.map(|record| {
+                let Record { time, a, b, place: Place { port, queue, reason }, .. } = *record;
+                assert_eq!((a, b), (FRAME as u32, 7));
+                (record.event().unwrap(), time, port, queue, reason)
+            })
+        };
+        use EventKind::{SwitchDropped, SwitchEntered, SwitchLeft};
+        let [first, second] = [10, 11].map(|id| of(id).collect::<Vec<_>>());
+        assert_eq!(first, [(SwitchEntered, 500, 2, 5, 0), (SwitchLeft, 500 + FRAME_NS, 2, 5, 0)]);
+        assert_eq!(second, [(SwitchEntered, 600, 2, 5, 0), (SwitchLeft, 500 + 2 * FRAME_NS, 2, 5, 0)]);
+        assert_eq!(of(dropped).collect::<Vec<_>>(), [(SwitchDropped, 700, 3, 4, 1)]);
     }
 
     #[test]

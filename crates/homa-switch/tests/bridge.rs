@@ -52,6 +52,7 @@ impl Rack {
             switch: config,
             poll: Duration::from_millis(1),
             planted_work: Duration::ZERO,
+            trace_records: 0,
         };
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
@@ -175,6 +176,7 @@ fn a_device_that_is_not_there_or_is_taken_is_named() {
             switch: SwitchConfig::default(),
             poll: Duration::ZERO,
             planted_work: Duration::ZERO,
+            trace_records: 0,
         };
         Bridge::open(&config).map(drop).map_err(|error| error.to_string())
     };

@@ -44,7 +44,8 @@ pub struct Dump {
     pub calibration_span_ns: u64,
     /// A moment in the clock's ticks: the start of the trace.
     pub start_time: u64,
-    /// The same moment in nanoseconds of `CLOCK_MONOTONIC_RAW`; 0 for a virtual clock.
+    /// The same moment in nanoseconds of `CLOCK_MONOTONIC_RAW`; 0 for a virtual clock that is of
+    /// no real time.
     pub start_ns: u64,
     /// Records that newer ones had overwritten before the dump.
     pub overwritten: u64,

@@ -106,6 +106,15 @@ event_kinds! {
     AppSend = 19, "app_send";
     /// The application took a message. `a`: 0 for a request, 1 for a response. `b`: its length in bytes.
     AppReceive = 20, "app_receive";
+    /// A frame was put into a queue of a switch's port. The record's id is that of the RPC as the packet's sender has it, and its
+    /// [`place`](crate::Record::place) says where. `a`: packet word, its type 0 and its id 0 where the frame holds no Homa packet; of a
+    /// Homa packet the length without other headers, as hosts record it. `b`: as in [`EventKind::PacketSent`].
+    SwitchEntered = 21, "switch_entered";
+    /// The frame has left the link of that port, before any delay that the switch adds. Everything as in
+    /// [`EventKind::SwitchEntered`].
+    SwitchLeft = 22, "switch_left";
+    /// A switch dropped a frame that was for a port. As in [`EventKind::SwitchEntered`]; the place says why.
+    SwitchDropped = 23, "switch_dropped";
 }
 
 impl fmt::Display for EventKind {

@@ -20,7 +20,20 @@ pub struct Record {
     pub b: u32,
     /// The number of the [`EventKind`].
     pub kind: u16,
-    reserved: [u16; 3],
+    /// Where a switch did it; all zeros for the events of hosts.
+    pub place: Place,
+}
+
+/// Where in a switch something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Place {
+    /// The port that the frame was to leave by, from 0 on.
+    pub port: u16,
+    /// Its queue there; larger goes first.
+    pub queue: u16,
+    /// Why a frame was dropped, as the switch numbers its reasons; 0 for one that was not.
+    pub reason: u16,
 }
 
 const _: () = assert!(size_of::<Record>() == Record::BYTES);
@@ -36,7 +49,8 @@ impl Record {
     }
 
     pub(crate) fn to_words(self) -> [u64; 4] {
-        let [r0, r1, r2] = self.reserved.map(u64::from);
+        let Place { port, queue, reason } = self.place;
+        let [r0, r1, r2] = [port, queue, reason].map(u64::from);
         [
             self.time,
             self.id,
@@ -53,7 +67,11 @@ impl Record {
             a: arguments as u32,
             b: (arguments >> 32) as u32,
             kind: kind as u16,
-            reserved: [(kind >> 16) as u16, (kind >> 32) as u16, (kind >> 48) as u16],
+            place: Place {
+                port: (kind >> 16) as u16,
+                queue: (kind >> 32) as u16,
+                reason: (kind >> 48) as u16,
+            },
         }
     }
 }
@@ -115,16 +133,30 @@ impl Trace {
         Trace { ring, written: 0, recording: true, clock, virtual_now_ns: 0, start }
     }
 
+    /// As [`new`](Trace::new) with [`Clock::Virtual`], for a clock whose zero was at this moment of `CLOCK_MONOTONIC_RAW`, and which
+    /// runs as that does: its dump tells times that can be held against those of other dumps of the machine.
+    #[must_use]
+    pub fn since(records: usize, zero_ns: u64) -> Trace {
+        let start = Anchor { time: 0, monotonic_ns: zero_ns };
+        Trace { start, ..Trace::new(records, Clock::Virtual) }
+    }
+
     /// Records one event now. Does nothing when the trace is off or frozen.
     #[inline]
     pub fn record(&mut self, kind: EventKind, id: u64, a: u32, b: u32) {
+        self.record_at(kind, id, a, b, Place::default());
+    }
+
+    /// The same of a switch, which says where.
+    #[inline]
+    pub fn record_at(&mut self, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         if !self.recording {
             return;
         }
         let time = self.now();
         // The length is a power of two and not zero while recording, so the mask is below it.
         let index = self.written as usize & self.ring.len().wrapping_sub(1);
-        self.ring[index] = Record { time, id, a, b, kind: kind as u16, reserved: [0; 3] };
+        self.ring[index] = Record { time, id, a, b, kind: kind as u16, place };
         self.written += 1;
     }
 

@@ -160,6 +160,14 @@ pub struct RunArgs {
     /// Answer `homa switch stats` and `homa switch top` at this socket
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Keep a time trace of frames that enter a queue, leave the link and are dropped, and write it to this file at the end, and whenever
+    /// SIGUSR1 comes
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// The last events that the trace keeps, 32 bytes each
+    #[arg(long, value_name = "N", default_value_t = 1 << 20, requires = "trace",
+          value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub trace_records: u32,
     /// At the end, print the counters as JSON instead of a table
     #[arg(long)]
     pub json: bool,

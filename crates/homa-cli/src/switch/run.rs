@@ -1,6 +1,8 @@
 //! `homa switch run`.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use homa_driver::frames::FramesConfig;
 use homa_switch::{Bridge, BridgeConfig};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 
 use super::args::RunArgs;
 use super::control::Control;
@@ -37,11 +39,20 @@ pub fn run(args: &RunArgs) -> Result<()> {
         switch,
         poll: Duration::from_nanos(args.poll),
         planted_work: Duration::from_nanos(args.planted_work),
+        trace_records: args.trace.as_ref().map_or(0, |_| args.trace_records as usize),
     };
+    if let Some(path) = &args.trace {
+        create(path)?;
+    }
     let control = args.control.as_deref().map(Control::listen).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot listen to signals")?;
+    }
+    let trace_wanted = Arc::new(AtomicBool::new(false));
+    if args.trace.is_some() {
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&trace_wanted))
+            .context("cannot listen to signals")?;
     }
     let mut bridge = Bridge::open(&config)?;
     output::print(b"ready\n")?;
@@ -50,8 +61,17 @@ pub fn run(args: &RunArgs) -> Result<()> {
         if let Some(control) = &control {
             control.answer(|| bridge.snapshot());
         }
+        if let Some(path) = args.trace.as_deref().filter(|_| trace_wanted.swap(false, Ordering::Relaxed))
+            && let Err(error) = write_trace(bridge, path)
+        {
+            // The frames of others do not wait for that.
+            tracing::warn!("{error:#}");
+        }
         stop.load(Ordering::Relaxed)
     });
+    if let Some(path) = &args.trace {
+        write_trace(&bridge, path)?;
+    }
     let snapshot = bridge.snapshot();
     let text = if args.json {
         serde_json::to_string(&snapshot).context("cannot write the counters as JSON")? + "\n"
@@ -59,4 +79,15 @@ pub fn run(args: &RunArgs) -> Result<()> {
         table::whole(&snapshot)
     };
     output::print(text.as_bytes())
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path)
+        .with_context(|| format!("cannot write the time trace to {}: choose another --trace", path.display()))
+}
+
+fn write_trace(bridge: &Bridge, path: &Path) -> Result<()> {
+    let mut out = BufWriter::new(create(path)?);
+    let written = bridge.write_trace(&mut out).and_then(|()| out.flush());
+    written.with_context(|| format!("cannot write the time trace to {}", path.display()))
 }

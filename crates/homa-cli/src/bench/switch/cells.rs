@@ -77,6 +77,7 @@ impl Bench<'_> {
             switch,
             poll: Duration::from_secs(10),
             planted_work,
+            trace_records: 0,
         };
         let running = Running::start(self.place, config, mode)?;
         match self.load.settle() {

@@ -1,6 +1,7 @@
 //! The process of an experiment in a host: client and server in one, with its own transport. It does what it is ordered on standard
 //! input and says on standard output what came of it, and ends when standard input does.
 
+use std::fs;
 use std::io::{self, BufRead, BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
@@ -175,7 +176,9 @@ impl Agent {
     }
 
     fn load(&mut self, order: &Order) -> Result<()> {
-        let Order::Load { pace, start_ns, warmup_ns, measured_ns, seed } = *order else { bail!("no load") };
+        let Order::Load { pace, start_ns, warmup_ns, measured_ns, seed, ref trace } = *order else {
+            bail!("no load")
+        };
         let unloaded = RttTable::new(vec![(1, 1)]);
         let mut tally = None;
         let mut usage = Scheduled::default();
@@ -202,6 +205,10 @@ impl Agent {
         } else {
             let from = instant_at(start_ns)? + Duration::from_nanos(warmup_ns);
             usage = watch(from, from + Duration::from_nanos(measured_ns));
+        }
+        if let (Some(path), Side::Homa(host)) = (trace, &self.side) {
+            fs::write(path, host.trace_dump())
+                .with_context(|| format!("cannot write a time trace to {}", path.display()))?;
         }
         let mut bytes = Vec::new();
         let counted = tally.map_or_else(Counted::default, |tally| {
@@ -273,6 +280,7 @@ pub fn homa_config(setup: &Setup, bind: SocketAddr, longest: u32) -> Result<Host
     let protocol = protocol.on_link(setup.link_mbps);
     let max_nic_backlog_ns = protocol.max_nic_backlog_ns.max(LATE_NS);
     config.protocol = homa_proto::Config { max_nic_backlog_ns, max_resends: PATIENT_RESENDS, ..protocol };
+    config.trace_records = setup.trace_records;
     config.endpoints = setup.endpoints.into();
     config.udp.max_segmented_bytes = setup.max_segmented_bytes.unwrap_or(config.udp.max_segmented_bytes);
     config.udp.receive_batch = setup.receive_batch.unwrap_or(config.udp.receive_batch);

@@ -99,6 +99,10 @@ pub struct CommonArgs {
     /// Seeds arrivals, sizes and the choice of servers; all protocols get the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Write time traces to this directory: of the hosts after each load (Homa's), and the switch's of a rack built for the experiment at
+    /// the end
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
     /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,7 @@ use crate::bench::rtt::RttTable;
 use crate::bench::tally::{Counted, Sample};
 use crate::rack::args::BuildArgs;
 use crate::rack::keeper::Keeper;
-use crate::rack::spec::{Spec, ipv4};
+use crate::rack::spec::{Spec, SwitchKind, ipv4};
 use crate::rack::state::{Directory, State};
 use crate::rack::{interruption, status};
 
@@ -49,6 +50,10 @@ pub struct Lab {
     link_events: Vec<LinkEvent>,
     /// What happened to the rack while a load was on it, for whoever reads the results.
     notes: Vec<String>,
+    /// Where time traces go.
+    trace: Option<PathBuf>,
+    /// Loads so far.
+    loads: u32,
     /// The rack goes with it, where it was built for the experiment. Dropped last.
     keeper: Option<Keeper>,
 }
@@ -61,19 +66,32 @@ impl Lab {
     pub fn open(common: &CommonArgs, total: Duration) -> Result<Lab> {
         let interrupted = interruption()?;
         let mut progress = Progress::new(total);
+        let trace = common.trace.as_deref().map(directory).transpose()?;
         let (name, keeper) = match &common.name {
             Some(name) => (name.clone(), None),
             None => {
                 progress.step("building the rack", Duration::ZERO);
                 let name = format!("run-{}", std::process::id());
-                (name.clone(), Some(Keeper::start(&common.build.spec(&name), true)?))
+                let spec = traced(common.build.spec(&name), trace.as_deref(), "switch");
+                (name.clone(), Some(Keeper::start(&spec, true)?))
             }
         };
         let directory = Directory::of(&name);
         let state = directory.up()?;
         let cables = Cables::watch(&state.spec)?;
         let (link_events, notes) = (Vec::new(), Vec::new());
-        Ok(Lab { progress, directory, state, interrupted, cables, link_events, notes, keeper })
+        Ok(Lab {
+            progress,
+            directory,
+            state,
+            interrupted,
+            cables,
+            link_events,
+            notes,
+            trace,
+            loads: 0,
+            keeper,
+        })
     }
 
     /// Builds another rack in the place of this one, which no crew has any more.
@@ -85,7 +103,9 @@ impl Lab {
         self.progress.step("building the rack", Duration::ZERO);
         // Their name is the same.
         self.keeper = None;
-        self.keeper = Some(Keeper::start(&build.spec(&self.state.spec.name), true)?);
+        let trace = format!("switch-from-load{}", self.loads + 1);
+        let spec = traced(build.spec(&self.state.spec.name), self.trace.as_deref(), &trace);
+        self.keeper = Some(Keeper::start(&spec, true)?);
         self.state = self.directory.up()?;
         self.cables = Cables::watch(&self.state.spec)?;
         Ok(())
@@ -151,8 +171,12 @@ impl Lab {
         self.progress.step(text, first.warmup + first.measured);
         let begin = window.start;
         for (crew, load) in crews.iter_mut() {
-            crew.begin(load, window.start_ns)?;
+            crew.begin(load, window.start_ns, |crew, host| {
+                let name = format!("load{}-{}-{host}.trace", self.loads + 1, crew.name());
+                self.trace.as_ref().map(|directory| directory.join(name))
+            })?;
         }
+        self.loads += 1;
         let machine = self.watch(&window)?;
         let all = crews.iter_mut().map(|(crew, load)| {
             let mut loaded = Loaded::new(load.measured, machine.clone());
@@ -191,6 +215,21 @@ impl Lab {
         }
         Ok(())
     }
+}
+
+/// A directory that is there afterwards, by a name that also processes elsewhere know it by.
+fn directory(path: &Path) -> Result<PathBuf> {
+    let failed = || format!("cannot write time traces to {}: choose another --trace", path.display());
+    std::fs::create_dir_all(path).and_then(|()| path.canonicalize()).with_context(failed)
+}
+
+/// The rack whose switch writes a time trace, where it is one of ours.
+fn traced(mut spec: Spec, directory: Option<&Path>, name: &str) -> Spec {
+    if let (Some(directory), SwitchKind::Homa) = (directory, spec.switch) {
+        let file = directory.join(format!("{name}.trace"));
+        spec.switch_options.extend(["--trace".to_owned(), file.display().to_string()]);
+    }
+    spec
 }
 
 /// The moments of a load.
@@ -370,16 +409,25 @@ impl Crew {
         Ok(all)
     }
 
-    fn begin(&mut self, load: &Load, start_ns: u64) -> Result<()> {
+    fn begin(
+        &mut self,
+        load: &Load,
+        start_ns: u64,
+        trace: impl Fn(Protocol, &str) -> Option<PathBuf>,
+    ) -> Result<()> {
+        let protocol = self.protocol;
+        let trace = |host: &str| trace(protocol, host).filter(|_| protocol == Protocol::Homa);
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         for (index, agent) in self.agents.iter_mut().enumerate() {
             let seed = load.seed ^ (index as u64 + 1).wrapping_mul(0xd134_2543_de82_ef95);
+            let trace = trace(&agent.host);
             agent.order(&Order::Load {
                 pace: load.rates.get(index).copied().flatten(),
                 start_ns,
                 warmup_ns: ns(load.warmup),
                 measured_ns: ns(load.measured),
                 seed,
+                trace,
             })?;
         }
         Ok(())

@@ -130,6 +130,9 @@ fn write(outputs: &Outputs, findings: &Findings) -> Result<bool> {
 /// The UDP port of Homa and the TCP port, at every host.
 const PORT: u16 = homa::DEFAULT_UDP_PORT;
 
+/// Events that a host's time trace keeps: 8 MB.
+const TRACE_RECORDS: usize = 1 << 18;
+
 /// What the processes of a protocol are to be.
 fn setup(lab: &Lab, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol) -> Setup {
     let mut setup = Setup {
@@ -159,6 +162,7 @@ fn setup(lab: &Lab, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol
         congestion: (protocol == Protocol::Tcp).then_some(common.cc),
         seed: common.seed,
         settings: Vec::new(),
+        trace_records: if common.trace.is_some() { TRACE_RECORDS } else { 0 },
     };
     common.set.iter().for_each(|(_, change)| change.apply(&mut setup));
     setup

@@ -1,6 +1,7 @@
 //! What an experiment tells its processes in the hosts, and what they answer: a line of JSON each.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,8 @@ pub struct Setup {
     pub seed: u64,
     /// Settings of Homa by name.
     pub settings: Vec<(String, String)>,
+    /// Events that Homa's time trace keeps; 0: none.
+    pub trace_records: usize,
 }
 
 impl Setup {
@@ -98,6 +101,8 @@ pub enum Order {
         measured_ns: u64,
         /// Of arrivals, sizes and choices.
         seed: u64,
+        /// Where the time trace goes when it is over.
+        trace: Option<PathBuf>,
     },
     /// Tell what was counted.
     Metrics,
@@ -230,6 +235,7 @@ mod tests {
             warmup_ns: 0,
             measured_ns: 1,
             seed: 2,
+            trace: None,
         };
         let line = serde_json::to_string(&load).expect("JSON");
         assert!(!line.contains('\n'));
