@@ -173,13 +173,19 @@ impl Bench<'_> {
             Deviation::of(&course.rates((from, to), WINDOW), bps).context("too few frames came")
         };
         let (switch, sink) = (of(&ended.course)?, of(&sink)?);
-        Ok(vec![
+        let mut values = vec![
             (format!("rate_{name}_worst"), switch.worst),
             (format!("rate_{name}_p99"), switch.p99),
             (format!("rate_{name}_mean"), switch.mean),
             (format!("rate_{name}_sink_worst"), sink.worst),
             (format!("rate_{name}_sink_p99"), sink.p99),
-        ])
+            (format!("rate_{name}_gaps"), ended.course.gap_share((from, to)) * 100.0),
+        ];
+        // On a busy machine there may be none.
+        if let Some(clear) = Deviation::of(&ended.course.clear_rates((from, to), WINDOW), bps) {
+            values.push((format!("rate_{name}_clear_worst"), clear.worst));
+        }
+        Ok(values)
     }
 
     /// What a high-priority probe meets at a saturated port.

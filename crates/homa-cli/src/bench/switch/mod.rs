@@ -5,7 +5,8 @@
 //!
 //! A rate is looked at over all times of 10 ms that begin and end with a frame, twice: by the clock of the switch when it has handed frames
 //! to its device, and by that of the sink when it finds them. The sink has more to do than to look, so that the first is the one that
-//! something is asked of.
+//! something is asked of. A round of the switch that took far longer than its frames is a gap: its thread did not run, or its processor
+//! was given away. What is asked holds for all times; those without a gap are told besides.
 
 pub mod args;
 mod cells;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use homa_driver::frames::Frames;
@@ -104,15 +104,26 @@ impl Running {
     }
 }
 
+/// What a round and each frame that leaves in it take at most where the thread runs: several times what they do here.
+const ROUND: Duration = Duration::from_micros(40);
+const EACH_FRAME: Duration = Duration::from_micros(4);
+
 fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> Course {
     let mut course = Course::new();
     let mut frames = 0;
+    let mut before = epoch.elapsed();
     while !stop.load(Ordering::Relaxed) {
         bridge.round();
         let left = bridge.left(SINK);
+        let now = epoch.elapsed();
+        // Longer than its work: the thread was not run, or its processor was given to somebody else.
+        if now - before > ROUND + EACH_FRAME * (left.frames - frames) as u32 {
+            course.gap(before, now);
+        }
+        before = now;
         if left.frames != frames {
             frames = left.frames;
-            course.note(epoch.elapsed(), left.bytes + frames * u64::from(ETHERNET_OVERHEAD_BYTES));
+            course.note(now, left.bytes + frames * u64::from(ETHERNET_OVERHEAD_BYTES));
         }
     }
     course

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct Course {
     times_ns: Vec<u64>,
     bytes: Vec<u64>,
+    /// When whoever should have sent did not run, in order.
+    gaps_ns: Vec<(u64, u64)>,
 }
 
 /// Moments that there is room for without asking for memory: a second of full frames at 5 Gbit/s.
@@ -15,13 +17,32 @@ const ROOM: usize = 1 << 19;
 impl Course {
     /// Of nothing yet.
     pub fn new() -> Course {
-        Course { times_ns: Vec::with_capacity(ROOM), bytes: Vec::with_capacity(ROOM) }
+        let (times_ns, bytes) = (Vec::with_capacity(ROOM), Vec::with_capacity(ROOM));
+        Course { times_ns, bytes, gaps_ns: Vec::with_capacity(ROOM / 16) }
     }
 
     /// So many bytes have gone by since the beginning.
     pub fn note(&mut self, time: Duration, bytes: u64) {
         self.times_ns.push(time.as_nanos() as u64);
         self.bytes.push(bytes);
+    }
+
+    /// Between these times whoever should have sent did not run.
+    pub fn gap(&mut self, from: Duration, to: Duration) {
+        self.gaps_ns.push((from.as_nanos() as u64, to.as_nanos() as u64));
+    }
+
+    /// Share of the time between these that lies in gaps.
+    pub fn gap_share(&self, (from, to): (Duration, Duration)) -> f64 {
+        let (from, to) = (from.as_nanos() as u64, to.as_nanos() as u64);
+        let within = |&(begin, end): &(u64, u64)| end.min(to).saturating_sub(begin.max(from));
+        self.gaps_ns.iter().map(within).sum::<u64>() as f64 / (to - from).max(1) as f64
+    }
+
+    /// Whether no gap reaches into this time.
+    fn is_clear(&self, from_ns: u64, to_ns: u64) -> bool {
+        let next = self.gaps_ns.partition_point(|&(_, end)| end <= from_ns);
+        self.gaps_ns.get(next).is_none_or(|&(begin, _)| begin >= to_ns)
     }
 
     /// Bytes gone by last.
@@ -31,7 +52,21 @@ impl Course {
 
     /// The rates between each moment within these times and the first that is at least so much later, bits per second. A time that
     /// begins and ends with a frame holds whole frames: there is nothing to round.
-    pub fn rates(&self, (from, to): (Duration, Duration), length: Duration) -> Vec<f64> {
+    pub fn rates(&self, within: (Duration, Duration), length: Duration) -> Vec<f64> {
+        self.rates_where(within, length, |_, _| true)
+    }
+
+    /// The same of those times into which no gap reaches.
+    pub fn clear_rates(&self, within: (Duration, Duration), length: Duration) -> Vec<f64> {
+        self.rates_where(within, length, |from_ns, to_ns| self.is_clear(from_ns, to_ns))
+    }
+
+    fn rates_where(
+        &self,
+        (from, to): (Duration, Duration),
+        length: Duration,
+        counts: impl Fn(u64, u64) -> bool,
+    ) -> Vec<f64> {
         let (from, to, length) = (from.as_nanos() as u64, to.as_nanos() as u64, length.as_nanos() as u64);
         let first = self.times_ns.partition_point(|&time| time < from);
         let mut rates = Vec::new();
@@ -42,7 +77,9 @@ impl Course {
                 end += 1;
             }
             let Some(&end_ns) = self.times_ns.get(end).filter(|&&end| end < to) else { break };
-            rates.push((self.bytes[end] - self.bytes[begin]) as f64 * 8e9 / (end_ns - begin_ns) as f64);
+            if counts(begin_ns, end_ns) {
+                rates.push((self.bytes[end] - self.bytes[begin]) as f64 * 8e9 / (end_ns - begin_ns) as f64);
+            }
         }
         rates
     }
@@ -108,5 +145,19 @@ mod tests {
         assert_eq!(before.worst, 0.0);
         let after = Deviation::of(&course.rates((3 * MS, 5 * MS), MS), 1_000_000_000).expect("rates");
         assert_eq!(after.worst, 0.0);
+    }
+
+    #[test]
+    fn times_with_a_gap_can_be_left_out() {
+        let mut course = course(50);
+        let us = Duration::from_micros;
+        course.gap(us(2_000), us(2_050));
+        course.gap(us(2_099), us(2_149));
+        let all = (Duration::ZERO, 5 * MS);
+        let rates = course.clear_rates(all, MS);
+        assert!((1_000..4_000).contains(&rates.len()), "{}", rates.len());
+        assert_eq!(Deviation::of(&rates, 1_000_000_000).expect("rates").worst, 0.0);
+        assert!((course.gap_share(all) - 0.02).abs() < 1e-9);
+        assert!((course.gap_share((us(2_025), us(2_125))) - 0.51).abs() < 1e-9);
     }
 }
