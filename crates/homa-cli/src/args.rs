@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::bench::bridge::args::BridgeBenchArgs;
 use crate::bench::switch::args::SwitchBenchArgs;
 use crate::decode::PacketKind;
 use crate::rack::args::RackArgs;
@@ -368,6 +369,8 @@ pub enum BenchCommand {
     Limits(LimitsArgs),
     /// Measure the switch: frames a second, how exact its rates are, what a probe meets, what overload does
     Switch(SwitchBenchArgs),
+    /// Compare ways to build a bridge: bursts, locks, threads, memory of packets, and the kernel's own
+    Bridge(BridgeBenchArgs),
 }
 
 /// Between which network addresses the limits are measured.

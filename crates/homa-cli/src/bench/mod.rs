@@ -1,5 +1,6 @@
 //! `homa bench`: the tail latency of a workload over Homa and over TCP, side by side.
 
+pub mod bridge;
 pub mod cpu;
 pub mod homa_link;
 mod inflight;
@@ -42,6 +43,7 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
     match &args.command {
         Some(BenchCommand::Limits(args)) => return limits::run(args),
         Some(BenchCommand::Switch(args)) => return switch::run(args),
+        Some(BenchCommand::Bridge(args)) => return bridge::run(args),
         None => (),
     }
     let plan = Plan::new(args)?;

@@ -2,7 +2,7 @@
 
 pub mod args;
 mod enter;
-mod experiment;
+pub mod experiment;
 mod keeper;
 mod leftovers;
 mod spec;

@@ -177,7 +177,14 @@ impl Frames {
         self.slots.bytes(frame)
     }
 
-    /// The same, to be changed.
+    /// Asks for the cache line in which a frame begins, so that it is there when it is read soon. Does nothing where the processor has
+    /// no such instruction.
+    #[inline]
+    pub fn prefetch(&self, frame: &Frame) {
+        self.slots.prefetch(frame);
+    }
+
+    /// The bytes of a frame, to be changed.
     pub fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
         self.slots.bytes_mut(frame)
     }

@@ -80,7 +80,7 @@ impl Bench<'_> {
             trace_records: 0,
         };
         let running = Running::start(self.place, config, mode)?;
-        match self.load.settle() {
+        match self.load.settle(|| ()) {
             Ok(()) => Ok(running),
             Err(error) => Err(running.end().err().unwrap_or(error)),
         }

@@ -50,7 +50,12 @@ fn frame(from: usize, bytes: usize, priority: u8) -> Vec<u8> {
 
 /// A frame of the lowest priority for the sink.
 pub fn bulk(bytes: usize) -> Vec<u8> {
-    frame(SOURCE, bytes, 0)
+    bulk_of(SOURCE, bytes)
+}
+
+/// A frame of the lowest priority from one device to the other.
+pub fn bulk_of(from: usize, bytes: usize) -> Vec<u8> {
+    frame(from, bytes, 0)
 }
 
 impl Load {
@@ -85,17 +90,18 @@ impl Load {
         self.epoch.elapsed()
     }
 
-    /// Has the switch learn who is where, and waits until frames get through both ways.
+    /// Has the switch learn who is where, and waits until frames get through both ways, with something to do meanwhile.
     ///
     /// # Errors
     /// They do not.
-    pub fn settle(&mut self) -> Result<()> {
+    pub fn settle(&mut self, mut between: impl FnMut()) -> Result<()> {
         for _ in 0..TRIES {
             let through = [SOURCE, SINK].map(|from| {
                 self.send(from, &frame(from, SMALL, 7), 1);
                 let until = self.now() + Duration::from_millis(1);
                 let mut arrived = 0;
                 while arrived == 0 && self.now() < until {
+                    between();
                     arrived += self.receive(1 - from, |_| ());
                 }
                 arrived > 0
@@ -125,7 +131,12 @@ impl Load {
 
     /// Sends a frame so many times; how often there was room.
     pub fn offer(&mut self, bytes: &[u8], count: usize) -> usize {
-        self.send(SOURCE, bytes, count)
+        self.offer_by(SOURCE, bytes, count)
+    }
+
+    /// The same by either device.
+    pub fn offer_by(&mut self, from: usize, bytes: &[u8], count: usize) -> usize {
+        self.send(from, bytes, count)
     }
 
     /// Has a frame sent with the next [`flush`](Load::flush), if there is room.
@@ -154,6 +165,11 @@ impl Load {
     /// Takes what has arrived at the sink.
     pub fn arrived(&mut self, seen: impl FnMut(&[u8])) -> usize {
         self.receive(SINK, seen)
+    }
+
+    /// The same at either device.
+    pub fn arrived_at(&mut self, device: usize) -> usize {
+        self.receive(device, |_| ())
     }
 
     fn receive(&mut self, device: usize, mut seen: impl FnMut(&[u8])) -> usize {

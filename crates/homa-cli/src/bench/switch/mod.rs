@@ -10,9 +10,9 @@
 
 pub mod args;
 mod cells;
-mod gate;
-mod load;
-mod place;
+pub(in crate::bench) mod gate;
+pub(in crate::bench) mod load;
+pub(in crate::bench) mod place;
 mod results;
 mod running;
 mod table;

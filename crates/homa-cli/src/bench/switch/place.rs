@@ -52,6 +52,17 @@ impl Place {
         self.placement.is_none()
     }
 
+    /// The program `ip` with these words, where the switch is.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn ip_at_switch(&self, words: &str) -> Result<()> {
+        enter(&self.switch)?;
+        let result = ip(words);
+        enter(&self.hosts)?;
+        result
+    }
+
     /// What a thread does first that is to run the switch.
     pub fn way_to_switch(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
         let namespace = self.switch.try_clone().context("cannot hold a network namespace")?;

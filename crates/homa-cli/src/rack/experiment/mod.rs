@@ -8,7 +8,7 @@ pub mod args;
 mod basic;
 mod cables;
 mod config;
-mod findings;
+pub mod findings;
 mod framing;
 mod incast;
 mod lab;

@@ -1,0 +1,74 @@
+//! `homa bench bridge` as a user meets it: how it fails, and, as root, that every variant gives values or says why not.
+
+mod common;
+
+use std::process::{Command, Output, Stdio};
+
+use common::{Scratch, assert_output_refused, stderr};
+use serde_json::Value;
+
+fn bench(words: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_homa"))
+        .args(["bench", "bridge"])
+        .args(words.split_whitespace())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary runs")
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_one_line() {
+    for (words, part) in [
+        ("--variant burst-2", "burst-8"),
+        ("--path carrier-pigeon", "carrier-pigeon"),
+        ("--frame-bytes 63", "--frame-bytes"),
+        ("--repetitions 0", "--repetitions"),
+        ("--duration 1", "--duration"),
+        ("--json /nowhere/at/all.json", "/nowhere/at/all.json"),
+    ] {
+        assert_output_refused(&[words], &bench(words), part);
+    }
+}
+
+#[test]
+fn every_variant_gives_values_or_says_why_not() {
+    let scratch = Scratch::new("bridge");
+    let words = format!("--duration 30 --repetitions 1 --out {}", scratch.path(""));
+    let output = bench(&words);
+    if !output.status.success() {
+        // Without root, without `ip`, or where there are no namespaces.
+        assert_output_refused(&[&words], &output, "");
+        return println!("skipped: {}", stderr(&output).trim());
+    }
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains("bursts of 64") && table.contains("What was found before"), "{table}");
+    assert_eq!(scratch.files(""), ["report.html", "results.json"]);
+    let json = std::fs::read(scratch.path("results.json")).expect("readable");
+    let results: Value = serde_json::from_slice(&json).expect("JSON");
+    let rows = results["rows"].as_array().expect("rows");
+    assert!(rows.len() >= 19);
+    let mut measured = 0;
+    for row in rows {
+        if row["skipped"].is_string() {
+            println!("skipped: {}: {}", row["name"], row["skipped"]);
+            continue;
+        }
+        measured += 1;
+        for value in [&row["mpps"]["median"], &row["ratio"]["median"], &row["flow_mpps"]["median"]] {
+            assert!(value.as_f64() > Some(0.0), "{row}");
+        }
+        let most =
+            if row["name"].as_str().is_some_and(|name| name.ends_with("burst-1")) { 1.0 } else { 64.0 };
+        if row["name"] != "linux" {
+            assert!(row["taken"]["mean"].as_f64().is_some_and(|mean| mean <= most), "{row}");
+        }
+        let handed = row["handed"].is_object();
+        assert_eq!(
+            handed,
+            row["name"]
+                .as_str()
+                .is_some_and(|name| name.starts_with("handover") || name.starts_with("both-2"))
+        );
+    }
+    assert!(measured >= 10, "{table}");
+}
