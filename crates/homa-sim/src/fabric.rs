@@ -47,16 +47,21 @@ pub struct SwitchConfig {
     pub mark_above_bytes: Option<u64>,
     /// When it sends a packet on.
     pub forwarding: Forwarding,
+    /// How much a queue may hold, as a multiple of what its port has free; `None`: all that is free. One packet it may always hold, if
+    /// there is room at all. Without it the lowest priority, where it fills a port, has control packets of the highest dropped.
+    pub queue_share: Option<u32>,
 }
 
 impl Default for SwitchConfig {
-    /// Strict priorities, a buffer for each port as long as its link says, no marks, packets stored before they are sent on.
+    /// Strict priorities, a buffer for each port as long as its link says, for whichever of its queues, no marks, packets stored before
+    /// they are sent on.
     fn default() -> SwitchConfig {
         SwitchConfig {
             discipline: Discipline::Strict,
             buffer: Buffer::PerPort,
             mark_above_bytes: None,
             forwarding: Forwarding::Store,
+            queue_share: None,
         }
     }
 }
@@ -200,6 +205,7 @@ impl<W: World> Fabric<W> {
             if let Buffer::Ports { bytes } = config.switch.buffer {
                 port.limit = bytes;
             }
+            port.queue_share = config.switch.queue_share;
             port.marks_above = config.switch.mark_above_bytes.map_or(u64::MAX, |bytes| {
                 let bytes = u128::from(bytes) * u128::from(link.rate_bps) / u128::from(config.link.rate_bps);
                 bytes.try_into().unwrap_or(u64::MAX)

@@ -82,6 +82,8 @@ pub(crate) struct Port {
     /// A bit for each queue that has something.
     occupied: u8,
     queued_bytes: u64,
+    /// Of each queue.
+    bytes_of: [u64; PRIORITIES],
     busy_until_ps: u64,
     /// The same in nanoseconds, rounded up.
     free_at: Time,
@@ -94,6 +96,8 @@ pub(crate) struct Port {
     pub(crate) limit: u64,
     /// Bytes waiting from which on a packet that joins them is marked.
     pub(crate) marks_above: u64,
+    /// How much a queue may hold, as a multiple of what the port has free.
+    pub(crate) queue_share: Option<u32>,
 }
 
 /// A packet that goes onto the link now.
@@ -117,6 +121,7 @@ impl Port {
             queues: Default::default(),
             occupied: 0,
             queued_bytes: 0,
+            bytes_of: [0; PRIORITIES],
             busy_until_ps: 0,
             free_at: Time::ZERO,
             byte_ps: if is_whole { 8 * PS_PER_SEC / config.rate_bps } else { 0 },
@@ -124,6 +129,7 @@ impl Port {
             max_queued_bytes: 0,
             limit: config.queue_bytes,
             marks_above: u64::MAX,
+            queue_share: None,
         }
     }
 
@@ -152,16 +158,33 @@ impl Port {
             }
             admission = Admission::TakenFor(evicted);
         }
-        let queue = match self.discipline {
-            Discipline::Strict => usize::from(packet.priority).min(PRIORITIES - 1),
-            Discipline::Fifo | Discipline::Rank => 0,
-        };
+        let queue = self.queue_of(packet.priority);
+        if !self.leaves_room(queue, bytes, limit) {
+            return Admission::Refused;
+        }
         let (wire_len, rank, flow) = (packet.wire_len, packet.rank, packet.flow);
         self.queues[queue].push_back(Waiting { packet: number, wire_len, rank, flow });
         self.occupied |= 1 << queue;
         self.queued_bytes += bytes;
+        self.bytes_of[queue] += bytes;
         self.max_queued_bytes = self.max_queued_bytes.max(self.queued_bytes);
         admission
+    }
+
+    #[inline]
+    fn queue_of(&self, priority: u8) -> usize {
+        match self.discipline {
+            Discipline::Strict => usize::from(priority).min(PRIORITIES - 1),
+            Discipline::Fifo | Discipline::Rank => 0,
+        }
+    }
+
+    /// Whether a queue with `bytes` more leaves the port's other queues their part of `limit`.
+    #[inline]
+    fn leaves_room(&self, queue: usize, bytes: u64, limit: u64) -> bool {
+        let Some(share) = self.queue_share else { return true };
+        let own = self.bytes_of[queue];
+        own == 0 || own + bytes <= u64::from(share).saturating_mul(limit.saturating_sub(self.queued_bytes))
     }
 
     /// Whether a packet's start has to be seen to: something waits, and no event is in the queue for it.
@@ -205,6 +228,7 @@ impl Port {
             let worst = worst.map(|(at, _)| at);
             let Some(worst) = worst.and_then(|at| self.queues[0].remove(at)) else { break };
             self.queued_bytes -= self.cost(worst.wire_len);
+            self.bytes_of[0] -= self.cost(worst.wire_len);
             evicted.push(worst.packet);
         }
         evicted
@@ -224,6 +248,7 @@ impl Port {
         if self.queues[queue].is_empty() {
             self.occupied &= !(1 << queue);
         }
+        self.bytes_of[queue] -= waiting.map_or(0, |waiting| self.cost(waiting.wire_len));
         waiting
     }
 
@@ -275,7 +300,7 @@ impl Port {
 
     /// Empties the queue and gives its packets back, for a sender that died.
     pub(crate) fn clear(&mut self) -> Vec<u32> {
-        (self.queued_bytes, self.occupied) = (0, 0);
+        (self.queued_bytes, self.occupied, self.bytes_of) = (0, 0, [0; PRIORITIES]);
         self.queues.iter_mut().flat_map(|queue| queue.drain(..)).map(|waiting| waiting.packet).collect()
     }
 }
@@ -335,6 +360,16 @@ mod tests {
         assert!(enqueue(&mut port, 1, 1_990, 0) && enqueue(&mut port, 2, 1_990, 0));
         assert!(!enqueue(&mut port, 3, 1, 7));
         assert_eq!(port.max_queued_bytes, 4_000);
+    }
+
+    #[test]
+    fn a_queue_leaves_room_for_the_others_of_its_port() {
+        let mut port = Port { queue_share: Some(3), ..port(Discipline::Strict) };
+        // Alone a queue gets three quarters, and the next three quarters of the rest.
+        let got = [0, 7].map(|priority| (0..400).filter(|&n| enqueue(&mut port, n, 0, priority)).count());
+        assert_eq!(got, [300, 75]);
+        assert_eq!(port.depart(Time::ZERO).map(|departure| departure.packet), Some(0));
+        assert!(enqueue(&mut port, 1_000, 0, 7) && !enqueue(&mut port, 1_001, 0, 0));
     }
 
     #[test]

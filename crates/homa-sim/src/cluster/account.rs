@@ -20,6 +20,7 @@ pub(super) struct Account {
     measured_from: Time,
     pub(super) measured_until: Time,
     drain_ns: u64,
+    keep_samples: bool,
 }
 
 impl Account {
@@ -41,6 +42,7 @@ impl Account {
             measured_from,
             measured_until: measured_from + config.duration_ns,
             drain_ns: config.drain_ns,
+            keep_samples: config.keep_samples,
         }
     }
 
@@ -77,6 +79,9 @@ impl Account {
             self.open -= 1;
             self.slowdowns.record(message.length, took_ns, least_ns);
             self.report.delivered(message, self.messages);
+            if self.keep_samples {
+                self.report.samples.push((message.length, took_ns));
+            }
         }
     }
 

@@ -83,6 +83,8 @@ pub struct ClusterConfig {
     pub sample_ns: u64,
     /// Records of each host's time trace, of which the last ones are kept; 0: none. 32 bytes each.
     pub trace_records: usize,
+    /// Whether the report has each measured message.
+    pub keep_samples: bool,
 }
 
 /// What happens to hosts.

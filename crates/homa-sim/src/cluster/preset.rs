@@ -60,6 +60,7 @@ impl ClusterConfig {
             bins: Vec::new(),
             sample_ns: 10_000,
             trace_records: 0,
+            keep_samples: false,
         }
     }
 
