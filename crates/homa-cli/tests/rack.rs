@@ -268,13 +268,20 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let table = String::from_utf8_lossy(&output.stdout);
-    for part in ["Slowdown by message size", "Short messages", "TCP / Homa", "processors busy"] {
+    for part in
+        ["Slowdown by message size", "Short messages", "TCP / Homa", "processors busy", "How far apart"]
+    {
         assert!(table.contains(part), "{part} is missing: {table}");
     }
     assert_eq!(scratch.files(""), ["report.html", "results.json"]);
     let json = std::fs::read(scratch.path("results.json")).expect("readable");
     let results: Value = serde_json::from_slice(&json).expect("JSON");
     assert_eq!((&results["experiment"], &results["rack"]["hosts"]), (&"vs-tcp".into(), &4.into()));
+    let simulated = results["sim"]["runs"].as_array().expect("simulated runs");
+    for (run, protocol) in simulated.iter().zip(["homa", "tcp"]) {
+        assert_eq!((&run["protocol"], &run["unfinished"]), (&protocol.into(), &0.into()));
+        assert!(run["distance"]["p50"]["median"].as_f64().is_some_and(|ratio| ratio > 0.0), "{run}");
+    }
     let runs = results["runs"].as_array().expect("runs");
     for (run, protocol) in runs.iter().zip(["homa", "tcp"]) {
         assert_eq!(run["protocol"], protocol);

@@ -14,11 +14,17 @@ const GRID_STEP: u32 = 2;
 /// Rounds through all sizes.
 pub const ROUNDS: u32 = 3;
 
-/// Round trips of a size in a round, at least: so many make a median worth having.
+/// Round trips of a size in a round where its share of the time has room for them: so many make a median worth having.
 const MIN_SAMPLES: usize = 5;
+
+/// Shares of the time that these may take. On a slow link five round trips of a long message would be seconds.
+const MOST_SHARES: u32 = 2;
 
 /// Round trips of a size in a round, at most: more would not move the median.
 const MAX_SAMPLES: usize = 1_000;
+
+/// What is long beside anything that a processor or a scheduler does to a round trip.
+const DISTURBANCE: Duration = Duration::from_millis(20);
 
 /// An RPC that is alone and not answered within this time will not be. Homa's own errors come earlier.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -87,10 +93,17 @@ pub fn measure(
     for _ in 0..ROUNDS {
         for (&size, samples) in sizes.iter().zip(&mut samples) {
             let begin = Instant::now();
-            // The first of a size finds cold buffers.
-            one(link, pattern, &mut number, size)?;
+            if samples.iter().any(|&ns| is_long(Duration::from_nanos(ns), share)) {
+                step();
+                continue;
+            }
+            // The first of a size finds cold buffers, which is nothing to a long one.
+            let first = one(link, pattern, &mut number, size)?;
+            if is_long(first, share) {
+                samples.push(first.as_nanos() as u64);
+            }
             let mut count = 0;
-            while count < MIN_SAMPLES || (begin.elapsed() < share && count < MAX_SAMPLES) {
+            while !is_long(first, share) && wants_more(count, begin.elapsed(), share) {
                 samples.push(one(link, pattern, &mut number, size)?.as_nanos() as u64);
                 count += 1;
             }
@@ -102,6 +115,20 @@ pub fn measure(
         *samples.select_nth_unstable(middle).1
     });
     Ok(RttTable::new(undisturbed(sizes.iter().copied().zip(medians).collect())))
+}
+
+/// Whether a round trip takes so long that one must do: a disturbance of some milliseconds is little of it.
+fn is_long(rtt: Duration, share: Duration) -> bool {
+    rtt >= share.max(DISTURBANCE)
+}
+
+/// Whether a size that took so long for so many round trips in this round gets another. One it always gets.
+fn wants_more(count: usize, elapsed: Duration, share: Duration) -> bool {
+    match count {
+        0 => true,
+        1..MIN_SAMPLES => elapsed < MOST_SHARES * share,
+        _ => elapsed < share && count < MAX_SAMPLES,
+    }
 }
 
 /// No message alone takes longer than a longer one alone: what exceeds that is a disturbance, and is cut off. `points` are
@@ -155,6 +182,16 @@ mod tests {
             undisturbed(vec![(1, 20), (2, 50), (3, 18), (4, 30), (5, 60)]),
             [(1, 18), (2, 18), (3, 18), (4, 30), (5, 60)]
         );
+    }
+
+    #[test]
+    fn long_messages_get_few_round_trips_and_short_ones_what_their_share_has_room_for() {
+        let ms = Duration::from_millis;
+        // At 50 Mbit/s a message of 1 MB takes 350 ms, and a size has 27 ms in a round.
+        assert!(is_long(ms(350), ms(27)) && !is_long(ms(19), ms(27)) && !is_long(ms(19), ms(1)));
+        assert!(wants_more(0, ms(500), ms(27)) && wants_more(1, ms(50), ms(27)));
+        assert!(!wants_more(1, ms(54), ms(27)) && !wants_more(MIN_SAMPLES, ms(27), ms(27)));
+        assert!(wants_more(MIN_SAMPLES, ms(26), ms(27)) && !wants_more(MAX_SAMPLES, ms(26), ms(27)));
     }
 
     #[test]

@@ -142,7 +142,7 @@ pub struct OfferedArgs {
 Examples:
   homa rack run vs-tcp --workload w4 --load 0.8
   homa rack run vs-tcp --workload w3 --rate 50mbit --buffer 10ms --cc bbr --out w3-bbr
-  homa rack run vs-tcp --hosts 4 --duration 1 --repetitions 1 --json -
+  homa rack run vs-tcp --hosts 4 --duration 1 --repetitions 1 --json - --sim never
 
 The load is a share of each link's rate, each way, and counts headers: those of Homa, for both protocols, so that both get the same
 messages at the same times. Every latency counts from the moment the message was due.")]
@@ -156,6 +156,20 @@ pub struct VsTcpArgs {
     /// How many of them.
     #[command(flatten)]
     pub offered: OfferedArgs,
+    /// Whether to run the same in the simulator and show it beside: where it takes some ten seconds at most, always, or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub sim: SimWhen,
+}
+
+/// When an experiment is simulated, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum SimWhen {
+    /// Where there is such a simulation, and it takes some ten seconds at most
+    Auto,
+    /// Whatever it takes
+    Always,
+    /// Not at all
+    Never,
 }
 
 fn setting(text: &str) -> Result<(String, Change), String> {

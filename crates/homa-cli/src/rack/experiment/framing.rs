@@ -3,8 +3,10 @@
 use homa_proto::wire::DATA_HEADER_LEN;
 use homa_workload::Workload;
 
+use crate::args::Protocol;
 use crate::bench::load::Pace;
 use crate::rack::spec::Spec;
+use crate::tcp::frame::HEADER_LEN;
 
 /// Bytes of UDP and IPv4, which the MTU holds with Homa's.
 const UDP_IP: u64 = 8 + 20;
@@ -39,6 +41,30 @@ pub fn rpc_wire_bytes(workload: &Workload, mtu: u32, one_way: bool) -> f64 {
     sum as f64 / f64::from(QUANTILES)
 }
 
+/// Bytes that TCP adds to each packet's: its header with timestamps, IPv4's, and Ethernet's.
+const TCP_IP: u64 = 32 + 20;
+
+/// Request payload in 10^9 bits per second that every host could send if links carried a protocol's data with its headers, and nothing
+/// else: no grants, no acknowledgements. TCP fills its packets across messages; each message has a header of its own in its stream.
+pub fn header_limited_gbps(
+    protocol: Protocol,
+    rate_bps: u64,
+    workload: &Workload,
+    mtu: u32,
+    one_way: bool,
+) -> f64 {
+    let mean = workload.mean_bytes();
+    let wire_bytes = if protocol == Protocol::Tcp {
+        let payload = (f64::from(mtu) - TCP_IP as f64).max(1.0);
+        let answer = if one_way { f64::from(ONE_WAY_ANSWER) } else { mean };
+        let stream = mean + answer + 2.0 * HEADER_LEN as f64;
+        stream * (f64::from(mtu) + ETHERNET as f64) / payload
+    } else {
+        rpc_wire_bytes(workload, mtu, one_way)
+    };
+    rate_bps as f64 / 1e9 * mean / wire_bytes
+}
+
 /// Request payload in 10^9 bits per second that every host sends where all links carry this share of their rate.
 pub fn gbps_of_load(load: f64, rate_bps: u64, workload: &Workload, mtu: u32, one_way: bool) -> f64 {
     load * rate_bps as f64 / 1e9 * workload.mean_bytes() / rpc_wire_bytes(workload, mtu, one_way)
@@ -64,6 +90,16 @@ mod tests {
         assert_eq!(wire_bytes(1, 1_500), one);
         assert_eq!(wire_bytes(1_416, 1_500), 1_538);
         assert_eq!(wire_bytes(1_417, 1_500), 1_538 + one);
+    }
+
+    #[test]
+    fn each_protocol_is_limited_by_its_own_headers() {
+        let workload = Workload::fixed(1_000_000).expect("a size");
+        let of = |protocol| header_limited_gbps(protocol, 1_000_000_000, &workload, 1_500, false);
+        let homa = 0.5 * 1e6 / (1e6 + 707.0 * (56.0 + 28.0 + 38.0));
+        assert!((of(Protocol::Homa) - homa).abs() < 1e-9, "{}", of(Protocol::Homa));
+        let tcp = 0.5 * 1_448.0 / 1_538.0;
+        assert!((of(Protocol::Tcp) - tcp).abs() < 1e-4 && of(Protocol::Tcp) < tcp, "{}", of(Protocol::Tcp));
     }
 
     #[test]

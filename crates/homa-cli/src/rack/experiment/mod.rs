@@ -6,6 +6,7 @@
 pub mod agent;
 pub mod args;
 mod basic;
+mod by_size;
 mod cables;
 mod config;
 pub mod findings;
@@ -17,6 +18,7 @@ mod orders;
 mod published;
 mod rps;
 mod settings;
+mod simulated;
 mod stand;
 mod starve;
 mod sweep;

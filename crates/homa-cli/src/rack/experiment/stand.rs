@@ -116,6 +116,12 @@ impl<'a> Stand<'a> {
         Rate::Open { gbps, max_outstanding: self.messages.max_outstanding }
     }
 
+    /// Request payload that every host could send, if its link carried a protocol's headers and nothing else beside it.
+    pub fn header_limited_gbps(&self, protocol: Protocol) -> f64 {
+        let spec = self.lab.spec();
+        framing::header_limited_gbps(protocol, spec.rate_bps, &self.workload, spec.mtu, self.messages.one_way)
+    }
+
     /// The same load on all hosts.
     pub fn everywhere(&self, rate: Rate, repetition: u32) -> Load {
         self.on(rate, repetition, |_| true)

@@ -9,18 +9,16 @@ use serde_json::{Map, Value, json};
 
 use super::args::VsTcpArgs;
 use super::findings::{Findings, Section, Table};
-use super::framing;
 use super::lab::{Crew, Lab, Load, Loaded, Machine};
 use super::orders::Rate;
 use super::stand::{self, UNLOADED, workload_of};
+use super::{by_size, framing, simulated};
 use super::{seconds, setup};
 use crate::args::Protocol;
 use crate::bench::results::Run;
 use crate::bench::rtt::RttTable;
-use crate::bench::svg::size;
 use crate::bench::table::{ratio, short_number};
 use crate::bench::tally::Tally;
-use crate::sim::page::size_ticks;
 use crate::sim::plot::{Chart, Curve, Point, Scale};
 
 /// In this order in each repetition.
@@ -54,6 +52,7 @@ pub fn run(lab: &mut Lab, args: &VsTcpArgs) -> Result<Findings> {
     let (measured, warmup) =
         (seconds("duration", args.common.duration)?, seconds("warmup", args.common.warmup)?);
     let spec = lab.spec().clone();
+    let wants_sim = simulated::is_wanted(args.sim, &spec, &args.common, &args.messages)?;
     let gbps =
         framing::gbps_of_load(args.offered.load, spec.rate_bps, &workload, spec.mtu, args.messages.one_way);
     let start = |protocol| Crew::start(lab, &setup(lab, &args.common, &args.messages, protocol));
@@ -100,12 +99,30 @@ pub fn run(lab: &mut Lab, args: &VsTcpArgs) -> Result<Findings> {
         clean: runs.iter().all(Run::clean),
         ..Findings::default()
     };
+    let simulated = if wants_sim {
+        lab.progress.step("the same in the simulator", Duration::ZERO);
+        let ask = simulated::Ask {
+            spec: &spec,
+            common: &args.common,
+            workload: &workload,
+            setup: &setup(lab, &args.common, &args.messages, Protocol::Homa),
+            load: args.offered.load,
+            unloaded: &unloaded,
+        };
+        Some(simulated::simulate(&ask, &runs)?)
+    } else {
+        None
+    };
+    if let Some(simulated) = &simulated {
+        findings.sections.extend(simulated.sections(&runs, &workload));
+    }
     warn(&mut findings, &runs, &totals, framing::packet_us(&spec));
     findings.json = stand::header("vs-tcp", &spec, &args.common, config(args, &workload, gbps), &unloaded);
     findings.json["runs"] = json!(runs);
     findings.json["repetitions"] = json!(repetitions);
     findings.json["hosts"] = hosts.into();
     findings.json["switch"] = json!(switch);
+    findings.json["sim"] = json!(simulated);
     Ok(findings)
 }
 
@@ -208,9 +225,19 @@ fn slowdowns(runs: &[Run], workload: &Workload) -> Section {
         }
         table.rows.push(cells);
     }
+    let lines: Vec<_> = runs
+        .iter()
+        .map(|run| by_size::Line {
+            label: run.protocol.title().to_owned(),
+            class: run.protocol.name().to_owned(),
+            is_reference: false,
+            bins: &run.bins,
+            has_largest: run.largest_row,
+        })
+        .collect();
     let charts = vec![
-        by_size(runs, workload, "99th percentile of slowdown", |bin| bin.slowdown_p99),
-        by_size(runs, workload, "Median slowdown", |bin| bin.slowdown_p50),
+        by_size::chart(&lines, workload, "99th percentile of slowdown", |bin| bin.slowdown_p99),
+        by_size::chart(&lines, workload, "Median slowdown", |bin| bin.slowdown_p50),
     ];
     Section {
         heading: "Slowdown by message size".to_owned(),
@@ -219,39 +246,6 @@ fn slowdowns(runs: &[Run], workload: &Workload) -> Section {
             .to_owned(),
         table,
         charts,
-    }
-}
-
-fn by_size(runs: &[Run], workload: &Workload, title: &str, value: fn(&BinSummary) -> f64) -> Chart {
-    let curve = |run: &Run| {
-        let bins = &run.bins[..run.bins.len() - usize::from(run.largest_row)];
-        let mut before = 0.0;
-        let points = bins.iter().map(|bin| {
-            let upto = workload.cdf(bin.max_bytes);
-            let x = f64::midpoint(before, upto);
-            before = upto;
-            let (title, value) = (run.protocol.title(), value(bin));
-            let title = format!(
-                "{title} {}: messages up to {}, {} of them",
-                short_number(value),
-                size(bin.max_bytes),
-                bin.count
-            );
-            (bin.count > 0).then_some(Point { x, y: value, title })
-        });
-        Curve {
-            points: points.flatten().collect(),
-            label: run.protocol.title().to_owned(),
-            class: run.protocol.name().to_owned(),
-            is_reference: false,
-        }
-    };
-    Chart {
-        x_title: "Message size; equal parts hold equally many messages".to_owned(),
-        y_title: title.to_owned(),
-        scale: Scale::Log,
-        x_ticks: size_ticks(workload),
-        curves: runs.iter().map(curve).collect(),
     }
 }
 

@@ -1,0 +1,56 @@
+//! Slowdown by message size, drawn: the width has equally many messages everywhere.
+
+use homa_workload::{BinSummary, Workload};
+
+use crate::bench::svg::size;
+use crate::bench::table::short_number;
+use crate::sim::page::size_ticks;
+use crate::sim::plot::{Chart, Curve, Point, Scale};
+
+/// Whose slowdown it is.
+pub struct Line<'a> {
+    /// Its name.
+    pub label: String,
+    /// Class of the page's style sheet that has its colour.
+    pub class: String,
+    /// Drawn thin: what was not measured here.
+    pub is_reference: bool,
+    /// All its bins.
+    pub bins: &'a [BinSummary],
+    /// Whether the last of them is the largest 1 %, which is part of others.
+    pub has_largest: bool,
+}
+
+/// A curve for each, of the value that is asked for.
+pub fn chart(lines: &[Line<'_>], workload: &Workload, title: &str, value: fn(&BinSummary) -> f64) -> Chart {
+    let curve = |line: &Line<'_>| {
+        let bins = &line.bins[..line.bins.len() - usize::from(line.has_largest)];
+        let mut before = 0.0;
+        let points = bins.iter().map(|bin| {
+            let upto = workload.cdf(bin.max_bytes);
+            let x = f64::midpoint(before, upto);
+            before = upto;
+            let (label, value) = (&line.label, value(bin));
+            let title = format!(
+                "{label} {}: messages up to {}, {} of them",
+                short_number(value),
+                size(bin.max_bytes),
+                bin.count
+            );
+            (bin.count > 0).then_some(Point { x, y: value, title })
+        });
+        Curve {
+            points: points.flatten().collect(),
+            label: line.label.clone(),
+            class: line.class.clone(),
+            is_reference: line.is_reference,
+        }
+    };
+    Chart {
+        x_title: "Message size; equal parts hold equally many messages".to_owned(),
+        y_title: title.to_owned(),
+        scale: Scale::Log,
+        x_ticks: size_ticks(workload),
+        curves: lines.iter().map(curve).collect(),
+    }
+}
