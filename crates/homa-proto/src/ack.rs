@@ -144,9 +144,8 @@ impl Endpoint {
             let rpc = &self.rpcs[slot as usize];
             let due = now.since(rpc.quiet_since) >= self.config.resend_interval_ns / 2;
             // RESEND-3: where it is our turn there is nothing to ask for, and the server must not take that for an end.
-            let asks = due
-                && self.waits_for_peer(slot)
-                && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
+            let asks = due && self.waits_for_peer(slot) && self.may_ask_now(now, slot);
+            let asks = asks && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
             if due && !asks {
                 self.send_busy(slot);
             }

@@ -96,7 +96,7 @@ pub struct Config {
     /// RESENDs without any answer before an RPC fails, at most 255; bounds what a lost peer costs.
     pub max_resends: u32,
     /// Time between two rounds of RESENDs to one peer, on average; bounds their rate however many RPCs wait (kernel: one
-    /// RPC of a peer per 5 ms).
+    /// RPC of a peer per 5 ms). To a peer that is slow and loses nothing it is up to 32 times as long; NEED_ACKs are spaced likewise.
     pub resend_spacing_ns: u64,
     /// How long a server keeps a silent client's unanswered or unacknowledged RPC. Other RPCs of a living peer prolong it.
     pub client_silence_ns: u64,
@@ -211,6 +211,10 @@ impl Default for Config {
     }
 }
 
+/// Full packets that a link carries, at least, for each round of RESENDs to one peer ([`Config::on_link`]): what is asked of a peer must
+/// stay a small part of what it has to do, also where it is slow because it has too much of that.
+const PACKETS_PER_RESEND: u64 = 8;
+
 /// Packets that may be on their way to a host on any link ([`Config::on_link`]).
 const LEAST_PACKETS_ON_WAY: u32 = 8;
 
@@ -245,6 +249,7 @@ impl Config {
             min_grant_increment: scaled(self.min_grant_increment, packet),
             fifo_grant_increment: scaled(self.fifo_grant_increment, packet),
             max_nic_backlog_ns: self.max_nic_backlog_ns.max(packet_ns),
+            resend_spacing_ns: self.resend_spacing_ns.max(PACKETS_PER_RESEND * packet_ns),
             ..self
         }
     }
@@ -328,6 +333,8 @@ mod tests {
         let packets = |count| count * base.max_packet;
         let packet_ns = u64::from(base.max_packet + base.link_overhead) * 80;
         assert_eq!(of(100), (packets(4), packets(8), packet_ns));
+        let spacing = |mbps| Config::for_link(mbps).resend_spacing_ns;
+        assert_eq!([25_000, 100].map(spacing), [base.resend_spacing_ns, PACKETS_PER_RESEND * packet_ns]);
         assert_eq!(of(0), of(1));
         assert_eq!(Config { max_resends: 7, ..base }.on_link(100).max_resends, 7);
     }

@@ -20,6 +20,10 @@ const EVICT_STEPS: usize = 16;
 /// RESENDs that may go to a peer at once after a pause: a lossy moment is repaired without waiting for each other.
 const BURST: u64 = 16;
 
+/// The space between RESENDs to a peer that is slow and loses nothing doubles so often at most (RESEND-22): to 6.4 ms by default, so that
+/// many RPCs that wait for it add little to its work, and one loss among them is still repaired soon.
+const MOST_VAIN: u8 = 5;
+
 /// Why all RPCs of a peer's earlier life end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LifeEnd {
@@ -89,6 +93,10 @@ pub(crate) struct Peer {
     pub resends: List,
     /// When the next RESEND to it may go (RESEND-7).
     resend_at: Time,
+    /// When the next NEED_ACK to it may go (RESEND-22).
+    need_ack_at: Time,
+    /// How often the space between RESENDs to it has doubled, since they were in vain.
+    vain: u8,
     /// When it may next be asked for a sign of life (PEER-5).
     pub probe_at: Time,
     /// Largest Homa packet on the path to it.
@@ -126,6 +134,8 @@ impl Peer {
             acks: VecDeque::new(),
             resends: List::EMPTY,
             resend_at: Time::ZERO,
+            need_ack_at: Time::ZERO,
+            vain: 0,
             probe_at: Time::ZERO,
             max_packet,
             rpcs: List::EMPTY,
@@ -190,12 +200,42 @@ impl Peer {
 
     /// When the next RESEND may go; `BURST` of them may go at once after a pause.
     pub(crate) fn next_resend(&self, now: Time, config: &Config) -> Time {
-        self.resend_at.max(Time::from_ns(now.as_ns().saturating_sub(BURST * config.resend_spacing_ns)))
+        self.resend_at.max(self.earliest(now, config))
+    }
+
+    fn earliest(&self, now: Time, config: &Config) -> Time {
+        Time::from_ns(now.as_ns().saturating_sub(BURST * self.resend_spacing(config)))
+    }
+
+    /// Whether a NEED_ACK may go now, which it then does: they are spaced as RESENDs are, since a peer that does not acknowledge is most
+    /// often one that has not got what it is asked for.
+    pub(crate) fn take_need_ack(&mut self, now: Time, config: &Config) -> bool {
+        let at = self.need_ack_at.max(self.earliest(now, config));
+        let may = at <= now;
+        if may {
+            self.need_ack_at = at + self.resend_spacing(config);
+        }
+        may
+    }
+
+    fn resend_spacing(&self, config: &Config) -> u64 {
+        config.resend_spacing_ns << self.vain
+    }
+
+    /// A RESEND to it was in vain: it had nothing to repeat, as a host that gets too little of its processor. To ask more would make
+    /// that worse. (That one stays unanswered says less: grants of silent senders are taken back by asking each.)
+    pub(crate) fn asked_in_vain(&mut self) {
+        self.vain = (self.vain + 1).min(MOST_VAIN);
+    }
+
+    /// A RESEND to it brought bytes that were missing.
+    pub(crate) fn asked_with_reason(&mut self) {
+        self.vain = self.vain.saturating_sub(1);
     }
 
     /// A RESEND goes now.
     pub(crate) fn resent(&mut self, now: Time, config: &Config) {
-        self.resend_at = self.next_resend(now, config) + config.resend_spacing_ns;
+        self.resend_at = self.next_resend(now, config) + self.resend_spacing(config);
     }
 }
 
@@ -339,5 +379,27 @@ mod tests {
         let waits: Vec<u64> = waits.collect();
         assert_eq!(waits[..17], [0; 17]);
         assert_eq!(waits[17..], [100, 200, 300]);
+    }
+
+    #[test]
+    fn a_peer_that_is_only_slow_is_asked_more_rarely_until_something_was_lost() {
+        // RESEND-22
+        let config = Config { resend_spacing_ns: 100, ..Config::default() };
+        let mut peer = Peer::new(addr(1), Time::ZERO, 1_480);
+        let space = |peer: &mut Peer| {
+            let before = peer.next_resend(Time::ZERO, &config);
+            peer.resent(Time::ZERO, &config);
+            peer.next_resend(Time::ZERO, &config).since(before)
+        };
+        let mut spaces = Vec::new();
+        for _ in 0..7 {
+            peer.asked_in_vain();
+            spaces.push(space(&mut peer));
+        }
+        assert_eq!(spaces, [200, 400, 800, 1_600, 3_200, 3_200, 3_200]);
+        peer.asked_with_reason();
+        assert_eq!(space(&mut peer), 1_600);
+        (0..9).for_each(|_| peer.asked_with_reason());
+        assert_eq!(space(&mut peer), 100);
     }
 }

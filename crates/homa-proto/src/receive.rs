@@ -157,6 +157,7 @@ impl Endpoint {
                 let rpc = &mut self.rpcs[rpc? as usize];
                 self.trace.record(EventKind::BusyReceived, rpc.id, 0, 0);
                 rpc.quiet_since = now; // RESEND-18: it lives, and need not be asked more often than before.
+                self.peers[rpc.peer].asked_in_vain(); // RESEND-22
                 Ok(())
             }
             Body::Cutoffs(cutoffs) => {
@@ -370,7 +371,13 @@ impl Endpoint {
         let fresh =
             incoming.gaps.insert(start, end, max_gaps, write).map_err(|_| drop_as!(drop_gap_limit))?;
         if fresh == 0 {
+            if data.retransmit {
+                self.peers[rpc.peer].asked_in_vain(); // RESEND-22
+            }
             return Err(drop_as!(drop_duplicate));
+        }
+        if data.retransmit {
+            self.peers[rpc.peer].asked_with_reason();
         }
         incoming.received += fresh;
         incoming.granted = incoming.granted.max(incoming.gaps.end());

@@ -195,6 +195,16 @@ impl Endpoint {
         }
     }
 
+    /// Whether the rate of RESENDs to the RPC's peer (RESEND-7) has room for one that is not due yet, which then goes.
+    pub(crate) fn may_ask_now(&mut self, now: Time, slot: u32) -> bool {
+        let known = &mut self.peers[self.rpcs[slot as usize].peer];
+        let may = known.next_resend(now, &self.config) <= now;
+        if may {
+            known.resent(now, &self.config);
+        }
+        may
+    }
+
     /// Asks for what is missing (RESEND-4). Returns whether anything is.
     pub(crate) fn request_missing(&mut self, slot: u32, priority: u8, most: usize) -> bool {
         let rpc = &self.rpcs[slot as usize];
@@ -235,10 +245,13 @@ impl Endpoint {
             self.end_server(now, slot, DoneReason::ClientSilent);
             return;
         }
-        rpc.tries = rpc.tries.saturating_add(1);
         rpc.backoff = rpc.backoff.saturating_add(1);
         rpc.quiet_since = now;
         self.timers.arm(slot, now + backed_off(floor, ceiling, rpc.backoff));
+        if !self.peers[rpc.peer].take_need_ack(now, &self.config) {
+            return; // RESEND-22: its turn comes.
+        }
+        rpc.tries = rpc.tries.saturating_add(1);
         self.stats.need_acks_sent += 1;
         self.send_control(slot, Body::NeedAck);
     }

@@ -201,6 +201,36 @@ fn a_server_asks_for_an_acknowledgement_ever_more_rarely_and_then_forgets() {
     assert!(server.endpoint.is_idle());
 }
 
+/// RESEND-22: what a server asks of a client that cannot keep up, and what such questions lead to.
+#[test]
+fn need_acks_and_what_answers_them_are_spaced_however_many_rpcs_wait() {
+    let spaced = Config { resend_spacing_ns: 10 * MS, ..Config::default() };
+    let mut server = Side::new(1, spaced.clone());
+    let of = kernel(2);
+    for number in 1..=300 {
+        server.hear(of.addr, &of.whole(2 * number, 10));
+    }
+    for rpc in server.requests() {
+        server.respond(rpc, 10);
+    }
+    server.take();
+    let asked = server.pass(SEC).iter().filter(|sent| sent.is(PacketType::NeedAck)).count();
+    assert!((16..=117).contains(&asked), "16 and then 100 a second: {asked}");
+
+    let mut client = Side::new(1, spaced);
+    let of = kernel(2).server(client.client_port);
+    client.pass(SEC);
+    let rpcs: Vec<_> = (0..300).map(|_| client.call(of.addr, 100)).collect();
+    client.pass(4 * MS);
+    for rpc in rpcs {
+        let id = client.id(rpc) | 1;
+        client.hear(of.addr, &of.packet(id, Body::NeedAck));
+    }
+    let sent = client.take();
+    let count = |kind| sent.iter().filter(|sent| sent.is(kind)).count();
+    assert_eq!((count(PacketType::Resend), count(PacketType::Busy)), (17, 283));
+}
+
 /// ACK-11, LIMIT-1.
 #[test]
 fn acknowledgements_beyond_their_limit_forget_the_oldest() {

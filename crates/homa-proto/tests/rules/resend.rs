@@ -143,6 +143,32 @@ fn many_silent_rpcs_of_a_peer_ask_at_a_bounded_rate() {
     }
 }
 
+/// RESEND-22: a server without a processor, whose every answer costs it some of what it lacks.
+#[test]
+fn many_rpcs_that_wait_for_a_slow_server_do_not_slow_it_further() {
+    let asked_in_a_second = |busy: bool| {
+        let (mut client, mut server) = pair(Config { max_resends: 255, ..Config::default() });
+        for _ in 0..300 {
+            client.call(server.addr, 100);
+        }
+        exchange(&mut client, &mut server);
+        let mut asked = 0;
+        for _ in 0..1_000 {
+            let sent = client.pass(MS);
+            asked += resends(&sent).len();
+            if busy {
+                server.hear_all(client.addr, &sent);
+            }
+            let answers = server.pass(0);
+            client.hear_all(server.addr, &answers);
+        }
+        asked
+    };
+    let (silent, slow) = (asked_in_a_second(false), asked_in_a_second(true));
+    assert!(silent > 4_000, "nothing says that it is only slow: one in 200 us: {silent}");
+    assert!((100..300).contains(&slow), "one in 6.4 ms, once it is known: {slow}");
+}
+
 /// RESEND-8, RESEND-9, RESEND-10, RESEND-21.
 #[test]
 fn a_resend_is_answered_with_bytes_a_grant_or_busy() {
