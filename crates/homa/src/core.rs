@@ -123,8 +123,8 @@ pub(crate) struct Core {
     pub(crate) headers: Vec<HeaderBuf>,
     /// The last round of sending ended at its bound, and more may be there to send.
     pub(crate) backlog: bool,
-    /// What was due in the endpoint in the last round waits for the next one.
-    pub(crate) put_off: bool,
+    /// Rounds that what is due in the endpoint has waited for packets to be read.
+    pub(crate) put_off: u32,
     pub(crate) buffers: Buffers,
     pub(crate) calls: Slab<Call>,
     /// Requests in hand that were not whole when they were taken.
@@ -171,7 +171,7 @@ impl Core {
             unsent: Vec::new(),
             headers: Vec::new(),
             backlog: false,
-            put_off: false,
+            put_off: 0,
             buffers: Buffers::default(),
             calls: Slab::new(),
             readings: Slab::new(),

@@ -11,6 +11,7 @@ use homa_proto::{Event, RxPacket, Time, Transmit, TransmitRun};
 use crate::core::{Core, Owner};
 use crate::error::CallError;
 use crate::in_place::InPlace;
+use crate::progress::Progress;
 use crate::share::Share;
 use crate::stake::Stake;
 use crate::wait::WaitOn;
@@ -30,6 +31,11 @@ const FULL_BYTES: u32 = 56_000;
 
 /// Most bursts sent before packets are received again.
 const BURSTS_PER_ROUND: usize = 2;
+
+/// Rounds that what is due may wait for packets to be read, where it is late by `late_ns` already.
+fn most_put_off(late_ns: u64) -> u32 {
+    if late_ns >= Progress::TICK_NS { 32 } else { 1 }
+}
 
 /// What a burst came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,13 +79,20 @@ impl Core {
     }
 
     /// Does what is due in the endpoint. In a round that `received` something it waits for the next one: what the packets brought may
-    /// be a request, and its answer comes first. Never for two rounds in a row.
+    /// be a request, and its answer comes first. Where it is late, nobody drove meanwhile, as on a machine whose processors have too much
+    /// to do, and what came in that time is read first: to ask a peer for what lies here already would cost both more of
+    /// what they lack. Bounded by [`most_put_off`].
     fn tend_endpoint(&mut self, now: Time, received: bool) {
-        let due = self.endpoint.poll_timeout().is_some_and(|due| due <= now);
-        self.put_off = due && received && !self.put_off;
-        if due && !self.put_off {
-            self.endpoint.handle_timeout(now);
+        let Some(due) = self.endpoint.poll_timeout().filter(|&due| due <= now) else {
+            self.put_off = 0;
+            return;
+        };
+        if received && self.put_off < most_put_off(now.since(due)) {
+            self.put_off += 1;
+            return;
         }
+        self.put_off = 0;
+        self.endpoint.handle_timeout(now);
     }
 
     /// What is done before sleep: all but a look for packets, which end it.
@@ -366,4 +379,47 @@ impl Core {
 
 fn tx_packet<'a>(first: &Transmit, header: &'a [u8], payload: &'a [u8]) -> TxPacket<'a> {
     TxPacket { to: first.to, priority: first.priority, header, payload }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use homa_driver::udp::{UdpConfig, UdpDriver};
+    use homa_proto::{Config, Endpoint, MS};
+    use homa_trace::Trace;
+
+    use super::*;
+    use crate::address::ServerAddr;
+    use crate::core::{Limits, Ticket};
+
+    fn core() -> Core {
+        let bind = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+        let driver = UdpDriver::bind(&UdpConfig { bind, ..UdpConfig::default() }).unwrap();
+        let config = Config { incarnation: 1, ..Config::default() };
+        let endpoint = Endpoint::new(config, Trace::off()).unwrap();
+        Core::new(endpoint, Box::new(driver), Limits { completions: 100, queued_request_bytes: 100 })
+    }
+
+    #[test]
+    fn a_host_that_was_away_reads_what_came_before_it_asks_again() {
+        let (mut client, mut server) = (core(), core());
+        let to = ServerAddr { host: server.driver.local_addr(), port: 99 };
+        let port = client.open_client(Time::ZERO, None).unwrap();
+        for _ in 0..20 {
+            let owner = Owner::Ticket(Ticket::default());
+            assert!(client.start_call(Time::ZERO, port, to, Bytes::from_static(b"?"), owner, 0).is_ok());
+            client.flush(Time::ZERO);
+            // Nobody has the port, which is an answer as good as any.
+            assert!(server.drive(Time::ZERO));
+        }
+        let late = Time::from_ns(20 * MS);
+        while client.drive(late) {}
+        assert_eq!(client.endpoint.stats().unknowns_received, 20);
+        assert_eq!(client.endpoint.stats().resends_sent, 0);
+    }
+
+    #[test]
+    fn what_is_due_waits_for_packets_once_and_longer_only_where_it_is_late() {
+        assert_eq!([0, Progress::TICK_NS - 1, Progress::TICK_NS].map(most_put_off), [1, 1, 32]);
+    }
 }
