@@ -23,6 +23,10 @@ use crate::wait::Wake;
 /// a thread that slept costs both sides more than that.
 const LOCK_TRIES: u32 = 4_000;
 
+/// The same where threads do not poll, since they share their processors with others: who has the lock has often lost its processor, and to
+/// wait for it without sleeping keeps it from getting one. (Of four hosts on two processors, a sixth of all they used went there.)
+const SLEEPERS_LOCK_TRIES: u32 = 100;
+
 /// How long a thread that polls in rounds lets others have the lock before it competes for it again, in tries.
 const GIVE_WAY_TRIES: u32 = 1_000;
 
@@ -134,7 +138,8 @@ impl Shared {
     }
 
     fn lock_contended(&self) -> MutexGuard<'_, Core> {
-        for _ in 0..LOCK_TRIES {
+        let tries = if self.poll_ns == 0 { SLEEPERS_LOCK_TRIES } else { LOCK_TRIES };
+        for _ in 0..tries {
             if let Some(guard) = self.try_lock() {
                 return guard;
             }

@@ -484,10 +484,11 @@ fn lead<'a, T>(
             return (core, taken);
         }
         core.summon();
-        if busy {
+        if busy && (shared.poll_ns > 0 || shared.fd().is_none()) {
             quiet_since = now;
             fruitless = 0;
         } else if now.since(quiet_since) >= shared.poll_ns {
+            // Who does not poll does not look once more, either: packets that are there end the sleep before it begins.
             core = leader_sleep(shared, core, now, deadline);
             now = shared.now();
             continue;
