@@ -218,6 +218,9 @@ const PACKETS_PER_RESEND: u64 = 8;
 /// Packets that may be on their way to a host on any link ([`Config::on_link`]).
 const LEAST_PACKETS_ON_WAY: u32 = 8;
 
+/// Packets of a grant on any link ([`Config::on_link`]).
+const LEAST_PACKETS_A_GRANT: u32 = 2;
+
 impl Config {
     /// The defaults for a link of `mbps` Mbit/s: see [`on_link`](Config::on_link).
     pub fn for_link(mbps: u32) -> Config {
@@ -229,8 +232,9 @@ impl Config {
     ///
     /// On a slow link a packet's own time is what a round trip is made of, and that is so many packets at any rate: on its way
     /// to the switch, from there, behind the one before it, and as many again until its grant has come. So there are eight at least, and
-    /// the NIC may have one packet's time to send, lest it runs dry while the next one is on its way to it. (Unscaled, 400,000 bytes
-    /// granted had a switch of 12.5 KB a port at 100 Mbit/s drop a twentieth of all packets.)
+    /// the NIC may have one packet's time to send, lest it runs dry while the next one is on its way to it. Grants are of two packets, so
+    /// that there is no packet back for each one. (Unscaled, 400,000 bytes granted had a switch of 12.5 KB a port at 100 Mbit/s drop
+    /// a twentieth of all packets.)
     #[must_use]
     pub fn on_link(self, mbps: u32) -> Config {
         let mbps = mbps.max(1);
@@ -246,7 +250,7 @@ impl Config {
             unsched_bytes: scaled(self.unsched_bytes, way / 2),
             max_unsched_bytes: scaled(self.max_unsched_bytes, way),
             max_incoming: scaled(self.max_incoming, way),
-            min_grant_increment: scaled(self.min_grant_increment, packet),
+            min_grant_increment: scaled(self.min_grant_increment, LEAST_PACKETS_A_GRANT * packet),
             fifo_grant_increment: scaled(self.fifo_grant_increment, packet),
             max_nic_backlog_ns: self.max_nic_backlog_ns.max(packet_ns),
             resend_spacing_ns: self.resend_spacing_ns.max(PACKETS_PER_RESEND * packet_ns),
@@ -333,6 +337,7 @@ mod tests {
         let packets = |count| count * base.max_packet;
         let packet_ns = u64::from(base.max_packet + base.link_overhead) * 80;
         assert_eq!(of(100), (packets(4), packets(8), packet_ns));
+        assert_eq!(Config::for_link(100).min_grant_increment, packets(2));
         let spacing = |mbps| Config::for_link(mbps).resend_spacing_ns;
         assert_eq!([25_000, 100].map(spacing), [base.resend_spacing_ns, PACKETS_PER_RESEND * packet_ns]);
         assert_eq!(of(0), of(1));
