@@ -16,6 +16,7 @@
 
 mod burst;
 mod driver;
+mod ethtool;
 pub mod fault;
 mod filter;
 pub mod frames;
@@ -38,6 +39,7 @@ pub use burst::{BURST_PACKETS, KeptFrame, PACKET_BUFFER_BYTES, RxBurst, RxBurstI
 pub use driver::{
     BufferSizes, Driver, DriverStats, IN_PLACE_HEADER_BYTES, Refusal, SendErrors, TxPacket, Unreachable,
 };
+pub use ethtool::{Coalescing, DeviceSettings, device_settings};
 pub use filter::ReceiveFilter;
 pub use link::LinkError;
 pub use offload::put_offloads_off;

@@ -4,9 +4,11 @@
 //! it is. Where the other end stands for a wire, both are no packets that a wire has seen.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 
 use socket2::{Domain, Socket, Type};
+
+use crate::ethtool::value;
 
 /// The commands of linux/ethtool.h that set late cutting (TSO of TCP, GSO of the rest), early merging (GRO) and late checksums. These go
 /// last: what is cut late needs them, and where the kernel refuses one without the other, it has gone before.
@@ -14,13 +16,6 @@ const SET_TSO: u32 = 0x1f;
 const SET_GSO: u32 = 0x24;
 const SET_GRO: u32 = 0x2c;
 const SET_TX_CHECKSUMS: u32 = 0x17;
-
-/// `struct ethtool_value`.
-#[repr(C)]
-struct Value {
-    command: u32,
-    data: u32,
-}
 
 /// Has the kernel cut, merge and sum nothing late on this device of the calling thread's network namespace: what it sends are whole
 /// packets with whole checksums.
@@ -30,25 +25,7 @@ struct Value {
 pub fn put_offloads_off(device: &str) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     let off = [SET_TSO, SET_GSO, SET_GRO, SET_TX_CHECKSUMS];
-    off.into_iter().try_for_each(|command| set(&socket, device, command, 0))
-}
-
-fn set(socket: &Socket, device: &str, command: u32, data: u32) -> io::Result<()> {
-    let mut value = Value { command, data };
-    // SAFETY: all-zero bytes are a value of the structure.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if device.len() >= request.ifr_name.len() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    for (to, &from) in request.ifr_name.iter_mut().zip(device.as_bytes()) {
-        *to = from as libc::c_char;
-    }
-    request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: the descriptor is open while it is borrowed, the name ends with a zero byte, and the data is the structure of the
-    // command that it begins with.
-    let result =
-        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    off.into_iter().try_for_each(|command| value(socket.as_fd(), device, command, 0).map(drop))
 }
 
 #[cfg(test)]

@@ -1,0 +1,130 @@
+//! What a network device tells about itself when it is asked as `ethtool` does.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use socket2::{Domain, Socket, Type};
+
+/// Commands of linux/ethtool.h, and the number of 32-bit words of what they take and give, the command included.
+const GET_COALESCE: u32 = 0x0e;
+const COALESCE_WORDS: usize = 23;
+const GET_TSO: u32 = 0x1e;
+const GET_GSO: u32 = 0x23;
+const GET_FLAGS: u32 = 0x25;
+const GET_GRO: u32 = 0x2b;
+
+/// The flag of GET_FLAGS for early merging by the device itself.
+const FLAG_LRO: u32 = 1 << 15;
+
+/// What a device does to packets, and when it tells the kernel of them. `None` where it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceSettings {
+    /// Packets that continue each other are merged before the stack sees them.
+    pub gro: Option<bool>,
+    /// The same by the device itself, of TCP alone.
+    pub lro: Option<bool>,
+    /// Runs of packets pass the stack as one, and are cut late.
+    pub gso: Option<bool>,
+    /// The device cuts what TCP gives it.
+    pub tso: Option<bool>,
+    /// When it interrupts.
+    pub coalescing: Option<Coalescing>,
+}
+
+/// How long a device waits for more before it interrupts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Coalescing {
+    /// After a packet that it received, microseconds.
+    pub receive_us: u32,
+    /// Packets received after which it does not wait; 0: time alone counts.
+    pub receive_frames: u32,
+    /// It chooses both itself by the load.
+    pub receive_adaptive: bool,
+    /// After a packet that it sent, microseconds.
+    pub send_us: u32,
+}
+
+/// Asks a device of the calling thread's network namespace; takes no privilege and changes nothing.
+///
+/// # Errors
+/// There is no such device, or no socket can be had to ask by.
+pub fn device_settings(device: &str) -> io::Result<DeviceSettings> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    let value = |command: u32| match value(socket.as_fd(), device, command, 0) {
+        // No number: it is the name that no device can have.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV) | None) => Err(error),
+        value => Ok(value.ok()),
+    };
+    let is_on = |command| value(command).map(|value| value.map(|value| value != 0));
+    Ok(DeviceSettings {
+        gro: is_on(GET_GRO)?,
+        lro: value(GET_FLAGS)?.map(|flags| flags & FLAG_LRO != 0),
+        gso: is_on(GET_GSO)?,
+        tso: is_on(GET_TSO)?,
+        coalescing: coalescing(socket.as_fd(), device).ok(),
+    })
+}
+
+fn coalescing(socket: BorrowedFd<'_>, device: &str) -> io::Result<Coalescing> {
+    let mut words = [0; COALESCE_WORDS];
+    words[0] = GET_COALESCE;
+    // SAFETY: `struct ethtool_coalesce`, which the command writes, has as many words.
+    unsafe { exchange(socket, device, &mut words)? };
+    Ok(Coalescing {
+        receive_us: words[1],
+        receive_frames: words[2],
+        receive_adaptive: words[10] != 0,
+        send_us: words[5],
+    })
+}
+
+/// A command whose structure is `struct ethtool_value`: gives or takes one number.
+pub(crate) fn value(socket: BorrowedFd<'_>, device: &str, command: u32, data: u32) -> io::Result<u32> {
+    let mut words = [command, data];
+    // SAFETY: the callers' commands write a `struct ethtool_value`, which has as many words.
+    unsafe { exchange(socket, device, &mut words)? };
+    Ok(words[1])
+}
+
+/// Sends a command, which is the first word, by any socket of the device's network namespace, and takes the answer in its place.
+///
+/// # Safety
+/// The structure of the command must have no more than `WORDS` words, and no pointers.
+pub(crate) unsafe fn exchange<const WORDS: usize>(
+    socket: BorrowedFd<'_>,
+    device: &str,
+    words: &mut [u32; WORDS],
+) -> io::Result<()> {
+    // SAFETY: all-zero bytes are a value of the structure.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if device.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, &from) in request.ifr_name.iter_mut().zip(device.as_bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    // SAFETY: the descriptor is open while it is borrowed, the name ends with a zero byte, and the data has room for the structure of
+    // the command, as the caller promises.
+    let result =
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_merges_and_cuts_late_and_has_no_interrupts() {
+        let settings = device_settings("lo").expect("loopback");
+        assert!(settings.gso.is_some() && settings.gro.is_some(), "{settings:?}");
+        assert_eq!(settings.coalescing, None);
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_an_error() {
+        assert_eq!(device_settings("none").expect_err("no device").raw_os_error(), Some(libc::ENODEV));
+        assert!(device_settings("a-name-that-is-too-long").is_err());
+    }
+}
