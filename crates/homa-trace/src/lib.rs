@@ -24,9 +24,11 @@
 mod clock;
 mod dump;
 mod event;
+mod ticks;
 mod trace;
 
 pub use clock::Clock;
 pub use dump::{DUMP_HEADER_BYTES, DUMP_MAGIC, DUMP_VERSION, Dump, DumpError, read_dump};
 pub use event::{EventKind, PACKET_LENGTH_MAX, packet_word, packet_word_parts};
+pub use ticks::{TickRate, Ticks};
 pub use trace::{MAX_RECORDS, Place, Record, Trace};
