@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::bench::bridge::args::BridgeBenchArgs;
 use crate::bench::switch::args::SwitchBenchArgs;
 use crate::decode::PacketKind;
+use crate::jitter::args::JitterArgs;
 use crate::rack::args::RackArgs;
 use crate::sim::args::SimArgs;
 use crate::switch::args::SwitchArgs;
@@ -160,6 +161,8 @@ pub enum Command {
     Rack(RackArgs),
     /// Forward frames between network devices as a top-of-rack switch does: link rates, priorities, bounded buffers
     Switch(Box<SwitchArgs>),
+    /// Find what takes the processors of this machine away, for how long and how often
+    Jitter(JitterArgs),
 }
 
 /// Which processors the bench uses.

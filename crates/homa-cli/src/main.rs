@@ -1,5 +1,5 @@
 //! The `homa` command: an echo server, single calls, the bench that compares Homa with TCP, captures in words, the simulator, a
-//! software switch, and a rack of hosts on one machine.
+//! software switch, a rack of hosts on one machine, and what this machine itself does to the tail.
 #![forbid(unsafe_code)]
 
 mod addr;
@@ -8,7 +8,9 @@ mod bare;
 mod bench;
 mod call;
 mod decode;
+mod jitter;
 mod labels;
+mod machine;
 mod metrics;
 mod netns;
 mod output;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(args).map(|()| true),
         Command::Rack(args) => rack::run(args),
         Command::Switch(args) => switch::run(args).map(|()| true),
+        Command::Jitter(args) => jitter::run(args).map(|()| true),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -66,9 +69,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
                 Err(error) => fail(&format!("{error:#}")),
             }
         }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            fail("say what to do: serve, call, bench, decode, sim, switch or rack; `homa --help` explains")
-        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => fail(
+            "say what to do: serve, call, bench, decode, sim, switch, rack or jitter; `homa --help` explains",
+        ),
         _ => fail(&format!("{}; see --help", args::one_line(error))),
     }
 }

@@ -1,0 +1,225 @@
+//! The threads that look at the clock.
+
+use std::fs;
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use homa_trace::Ticks;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::gaps::{Gap, Tally};
+use crate::bench::progress::Progress;
+
+/// How long a round is at most. Nothing else of this program runs in a round, so that it does not measure itself; between two the bar
+/// moves.
+const ROUND: Duration = Duration::from_millis(500);
+
+/// Gaps of a processor that are kept one by one, 16 MiB; those beyond are counted, and take no part in what is told apart.
+const MAX_KEPT: usize = 1 << 20;
+
+/// Gaps of a processor in a round, after which its round ends: one every four microseconds.
+const MAX_NOTED: usize = 1 << 17;
+
+/// What a processor was found to do.
+#[derive(Clone, Debug, Default)]
+pub struct Core {
+    /// Its number.
+    pub cpu: usize,
+    /// For how long its thread looked, nanoseconds.
+    pub measured_ns: u64,
+    /// Gaps in the order of time.
+    pub gaps: Vec<Gap>,
+    /// All gaps, also those that are not kept.
+    pub tally: Tally,
+    /// Gaps that are in the tally alone.
+    pub unkept: u64,
+    /// For how long the thread could have run and something else that the scheduler runs did, nanoseconds; `None` where the kernel
+    /// does not tell.
+    pub waited_ns: Option<u64>,
+}
+
+/// A measure.
+#[derive(Debug)]
+pub struct Measure {
+    /// Each processor's part, in the order of their numbers.
+    pub cores: Vec<Core>,
+    /// When it was measured: `[begin, end)`, nanoseconds since the beginning, the first processor's.
+    pub spans: Vec<(u64, u64)>,
+    /// The clock's rate in Hz, as it was found in the first milliseconds: good to some parts in 100,000.
+    pub clock_hz: u64,
+}
+
+/// The processors that this process may use, or those of them that are wanted.
+///
+/// # Errors
+/// One that is wanted may not be used.
+pub fn choose(wanted: Option<&[usize]>) -> Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None).context("cannot ask which processors this process may use")?;
+    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+    let Some(wanted) = wanted else { return Ok(allowed) };
+    if let Some(cpu) = wanted.iter().find(|cpu| !allowed.contains(cpu)) {
+        return Err(anyhow!(
+            "--cpus: this process may not use processor {cpu}; it may use {}",
+            words(&allowed)
+        ));
+    }
+    Ok(wanted.to_vec())
+}
+
+/// Numbers in a line.
+pub fn words(cpus: &[usize]) -> String {
+    cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Measures for `length` on these processors.
+///
+/// # Errors
+/// A thread cannot be where it should.
+pub fn measure(cpus: &[usize], length: Duration, threshold_ns: u64, ticks: Ticks) -> Result<Measure> {
+    let mut progress = Progress::new(length);
+    progress.step(&format!("looking at the clock on {} processors", cpus.len()), length);
+    let rate = ticks.rate();
+    let origin = ticks.now();
+    let mut lanes: Vec<Lane> = cpus.iter().map(|&cpu| Lane::new(cpu, rate.ticks(threshold_ns))).collect();
+    let (mut done, mut spans) = (Duration::ZERO, Vec::new());
+    while done < length {
+        let round = ROUND.min(length - done);
+        let ready = AtomicUsize::new(0);
+        let length_ticks = rate.ticks(round.as_nanos() as u64);
+        let all = lanes.len();
+        let rounds: Vec<Result<(u64, u64)>> = thread::scope(|scope| {
+            let threads: Vec<_> = lanes
+                .iter_mut()
+                .map(|lane| {
+                    let ready = &ready;
+                    scope.spawn(move || lane.round(ticks, length_ticks, ready, all))
+                })
+                .collect();
+            let panicked = |_| Err(anyhow!("a measuring thread panicked"));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+        });
+        let rounds = rounds.into_iter().collect::<Result<Vec<_>>>()?;
+        let at = |ticks: u64| rate.ns(ticks.saturating_sub(origin));
+        lanes.iter_mut().zip(&rounds).for_each(|(lane, round)| lane.take_over(*round, at));
+        spans.extend(rounds.first().map(|&(begin, end)| (at(begin), at(end))));
+        done += round;
+        progress.within(done);
+    }
+    Ok(Measure { spans, cores: lanes.into_iter().map(|lane| lane.core).collect(), clock_hz: rate.hz() })
+}
+
+/// A gap in ticks.
+#[derive(Clone, Copy)]
+struct Raw {
+    start: u64,
+    length: u64,
+}
+
+/// One processor's thread, from round to round.
+struct Lane {
+    threshold: u64,
+    /// Gaps of this round.
+    noted: Vec<Raw>,
+    core: Core,
+}
+
+impl Lane {
+    fn new(cpu: usize, threshold: u64) -> Lane {
+        let core = Core { cpu, waited_ns: Some(0), ..Core::default() };
+        Lane { threshold: threshold.max(1), noted: Vec::with_capacity(MAX_NOTED), core }
+    }
+
+    /// A round: from when to when, in ticks.
+    fn round(&mut self, ticks: Ticks, length: u64, ready: &AtomicUsize, all: usize) -> Result<(u64, u64)> {
+        let pinned = pin(self.core.cpu);
+        // Written once, so that the kernel need not find memory for it in the middle: that would be a gap.
+        self.noted.resize(MAX_NOTED, Raw { start: 1, length: 1 });
+        self.noted.clear();
+        // Who could not be pinned comes as well: the others would wait for ever.
+        ready.fetch_add(1, Ordering::AcqRel);
+        pinned?;
+        while ready.load(Ordering::Acquire) < all {
+            spin_loop();
+        }
+        let waited = waited_ns();
+        let span = self.spin(ticks, length);
+        let waited = waited.zip(waited_ns()).map(|(from, to)| to - from);
+        self.core.waited_ns = self.core.waited_ns.zip(waited).map(|(sum, more)| sum + more);
+        Ok(span)
+    }
+
+    fn spin(&mut self, ticks: Ticks, length: u64) -> (u64, u64) {
+        let begin = ticks.now();
+        let end = begin.saturating_add(length);
+        let mut last = begin;
+        while last < end && self.noted.len() < MAX_NOTED {
+            let now = ticks.now();
+            let length = now.saturating_sub(last);
+            if length >= self.threshold {
+                self.noted.push(Raw { start: last, length });
+            }
+            last = now;
+        }
+        (begin, last)
+    }
+
+    /// What the round noted, with times in nanoseconds.
+    fn take_over(&mut self, (begin, end): (u64, u64), at: impl Fn(u64) -> u64) {
+        let core = &mut self.core;
+        core.measured_ns += at(end) - at(begin);
+        for raw in &self.noted {
+            let start_ns = at(raw.start);
+            let gap = Gap { start_ns, length_ns: at(raw.start + raw.length) - start_ns };
+            core.tally.add(gap);
+            if core.gaps.len() < MAX_KEPT {
+                core.gaps.push(gap);
+            } else {
+                core.unkept += 1;
+            }
+        }
+    }
+}
+
+fn pin(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set)
+        .with_context(|| format!("cannot run on processor {cpu}: leave it out of --cpus"))
+}
+
+/// For how long the calling thread has waited for a processor in its life.
+fn waited_ns() -> Option<u64> {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_processor_is_measured_for_as_long_as_asked_and_gaps_are_in_order() {
+        let cpus = choose(None).expect("some processor");
+        let length = Duration::from_millis(20);
+        let measure = measure(&cpus, length, 1_000, Ticks::start()).expect("measured");
+        assert_eq!(measure.cores.iter().map(|core| core.cpu).collect::<Vec<_>>(), cpus);
+        for core in &measure.cores {
+            // The rate of the end is not that of the beginning to the last digit.
+            assert!(core.measured_ns > 19_000_000, "{} ns", core.measured_ns);
+            assert!(core.gaps.iter().all(|gap| gap.length_ns >= 990));
+            assert!(core.gaps.windows(2).all(|pair| pair[0].end_ns() <= pair[1].start_ns));
+            assert_eq!(core.tally.sum().gaps, core.gaps.len() as u64 + core.unkept);
+            assert!(core.tally.sum().total_ns <= core.measured_ns + core.gaps.len() as u64);
+        }
+        assert_eq!(measure.spans.len(), 1);
+    }
+
+    #[test]
+    fn a_processor_that_may_not_be_used_is_named() {
+        let error = choose(Some(&[CpuSet::MAX_CPU - 1])).expect_err("not there");
+        assert!(error.to_string().contains("--cpus: this process may not use processor 1023"), "{error}");
+    }
+}

@@ -1,0 +1,153 @@
+//! Files in which Linux tells about the machine.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+/// The directory below which `/proc`, `/sys` and `/dev` are looked for: `/`, or in tests one that was planted.
+#[derive(Clone, Debug)]
+pub struct Root(PathBuf);
+
+impl Root {
+    /// This machine.
+    pub fn here() -> Root {
+        Root(PathBuf::from("/"))
+    }
+
+    /// Another directory in the place of `/`.
+    #[cfg(test)]
+    pub fn at(path: &std::path::Path) -> Root {
+        Root(path.to_owned())
+    }
+
+    /// Where `path`, without a slash at its beginning, is.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.0.join(path)
+    }
+
+    /// The text of a file, without the white space around it; an error is a sentence that names the file as a user knows it.
+    pub fn read(&self, path: &str) -> Result<String, String> {
+        let text = fs::read(self.path(path)).map_err(|error| unreadable(path, &error))?;
+        Ok(String::from_utf8_lossy(&text).trim().to_owned())
+    }
+
+    /// A file that is one number.
+    pub fn number(&self, path: &str) -> Result<u64, String> {
+        let text = self.read(path)?;
+        text.parse().map_err(|_| format!("/{path} has `{text}`, which is no number"))
+    }
+
+    /// The names in a directory, in order; none where there is no such directory.
+    pub fn list(&self, path: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path(path)) else { return Vec::new() };
+        let mut names: Vec<String> =
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort_by_key(|name| (name.len(), name.clone()));
+        names
+    }
+
+    /// The same file of every processor that has it, as pairs of processor and text.
+    pub fn of_cpus(&self, file: &str) -> Vec<(usize, String)> {
+        let cpus = self.list(CPUS).into_iter().filter_map(|name| name.strip_prefix("cpu")?.parse().ok());
+        cpus.filter_map(|cpu: usize| Some((cpu, self.read(&format!("{CPUS}/cpu{cpu}/{file}")).ok()?)))
+            .collect()
+    }
+}
+
+/// Where Linux tells about processors.
+pub const CPUS: &str = "sys/devices/system/cpu";
+
+/// Why a file cannot be read, in a few words.
+fn unreadable(path: &str, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("there is no /{path}"),
+        io::ErrorKind::PermissionDenied => format!("/{path} may not be read: run it as root"),
+        _ => format!("/{path} cannot be read: {error}"),
+    }
+}
+
+/// A list of processors as Linux writes it, as in "0-3,6"; nothing where it is no such list.
+pub fn cpu_list(text: &str) -> Vec<usize> {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (first <= last).then_some(usize::from(first)..=usize::from(last))
+    };
+    text.split(',').filter_map(part).flatten().collect()
+}
+
+#[cfg(test)]
+pub mod planted {
+    //! Trees of files for tests.
+
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::{Root, fs};
+
+    /// A directory in the place of `/` that goes with the test.
+    pub struct Planted(std::path::PathBuf);
+
+    impl Planted {
+        /// One with these files.
+        pub fn new(files: &[(&str, &str)]) -> Planted {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("homa-cli-root-{}-{number}", std::process::id()));
+            let planted = Planted(path);
+            for (file, text) in files {
+                planted.plant(file, text);
+            }
+            planted
+        }
+
+        /// Writes a file, in the place of what was there.
+        pub fn plant(&self, file: &str, text: &str) {
+            let path = self.0.join(file);
+            fs::create_dir_all(path.parent().unwrap_or(Path::new(""))).expect("a temporary directory");
+            fs::write(path, text).expect("a temporary file");
+        }
+
+        /// What the code under test gets.
+        pub fn root(&self) -> Root {
+            Root::at(&self.0)
+        }
+    }
+
+    impl Drop for Planted {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::planted::Planted;
+    use super::*;
+
+    #[test]
+    fn files_are_read_below_the_root_and_errors_name_them_as_they_are() {
+        let planted = Planted::new(&[("proc/a", " 17\n"), ("proc/b", "x"), ("proc/c/y", "")]);
+        let root = planted.root();
+        assert_eq!(root.number("proc/a"), Ok(17));
+        assert_eq!(root.number("proc/b"), Err("/proc/b has `x`, which is no number".to_owned()));
+        assert_eq!(root.read("proc/none"), Err("there is no /proc/none".to_owned()));
+        assert_eq!(
+            (root.list("proc"), root.list("sys")),
+            (["a", "b", "c"].map(str::to_owned).to_vec(), vec![])
+        );
+    }
+
+    #[test]
+    fn processors_are_in_the_order_of_their_numbers() {
+        let planted = Planted::new(&[
+            ("sys/devices/system/cpu/cpu10/x", "ten"),
+            ("sys/devices/system/cpu/cpu2/x", "two"),
+            ("sys/devices/system/cpu/cpufreq/x", "none"),
+        ]);
+        assert_eq!(planted.root().of_cpus("x"), [(2, "two".to_owned()), (10, "ten".to_owned())]);
+        assert_eq!(cpu_list("0-2,6"), [0, 1, 2, 6]);
+        assert!(cpu_list("").is_empty() && cpu_list("(null)").is_empty());
+    }
+}
