@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::bench::bridge::args::BridgeBenchArgs;
 use crate::bench::switch::args::SwitchBenchArgs;
 use crate::decode::PacketKind;
+use crate::doctor::args::DoctorArgs;
 use crate::jitter::args::JitterArgs;
 use crate::rack::args::RackArgs;
 use crate::sim::args::SimArgs;
@@ -163,6 +164,8 @@ pub enum Command {
     Switch(Box<SwitchArgs>),
     /// Find what takes the processors of this machine away, for how long and how often
     Jitter(JitterArgs),
+    /// Find what in this host's settings costs tail latency, and the command that changes it
+    Doctor(DoctorArgs),
 }
 
 /// Which processors the bench uses.

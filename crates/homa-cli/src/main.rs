@@ -8,6 +8,7 @@ mod bare;
 mod bench;
 mod call;
 mod decode;
+mod doctor;
 mod jitter;
 mod labels;
 mod machine;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Rack(args) => rack::run(args),
         Command::Switch(args) => switch::run(args).map(|()| true),
         Command::Jitter(args) => jitter::run(args).map(|()| true),
+        Command::Doctor(args) => doctor::run(args).map(|()| true),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -70,7 +72,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => fail(
-            "say what to do: serve, call, bench, decode, sim, switch, rack or jitter; `homa --help` explains",
+            "say what to do: serve, call, bench, decode, sim, switch, rack, jitter or doctor; `homa --help` explains",
         ),
         _ => fail(&format!("{}; see --help", args::one_line(error))),
     }

@@ -1,0 +1,196 @@
+//! What was found, and how it is told.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It costs tail latency, or loses packets.
+    Cost,
+    /// It may, depending on the use.
+    Note,
+    /// The system does not tell.
+    Unknown,
+    /// Nothing to do.
+    Fine,
+}
+
+impl Severity {
+    /// As in the table.
+    pub fn title(self) -> &'static str {
+        match self {
+            Severity::Cost => "COST",
+            Severity::Note => "NOTE",
+            Severity::Unknown => "UNKNOWN",
+            Severity::Fine => "FINE",
+        }
+    }
+}
+
+/// What was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reading {
+    /// A file, or what else was asked.
+    pub path: String,
+    /// What it said, or why it did not.
+    pub value: String,
+}
+
+/// One setting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// As in the JSON; of several devices the same.
+    pub name: &'static str,
+    /// The device that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What was read.
+    pub read: Vec<Reading>,
+    /// Why that costs, or what it is good for.
+    pub why: String,
+    /// Who says so, and of when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<&'static str>,
+    /// What changes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+impl Finding {
+    /// One with nothing to do, until more is said of it.
+    pub fn fine(name: &'static str, why: &str) -> Finding {
+        Finding {
+            name,
+            device: None,
+            severity: Severity::Fine,
+            read: Vec::new(),
+            why: why.to_owned(),
+            source: None,
+            command: None,
+        }
+    }
+
+    /// What was read.
+    pub fn read(mut self, path: &str, value: &str) -> Finding {
+        // Paths below the root have no slash of their own.
+        let path = if ["proc/", "sys/", "dev/"].iter().any(|start| path.starts_with(start)) {
+            format!("/{path}")
+        } else {
+            path.to_owned()
+        };
+        self.read.push(Reading { path, value: value.to_owned() });
+        self
+    }
+
+    /// The device that it is about.
+    pub fn of(mut self, device: &str) -> Finding {
+        self.device = Some(device.to_owned());
+        self
+    }
+
+    /// Who says so.
+    pub fn source(mut self, source: &'static str) -> Finding {
+        self.source = Some(source);
+        self
+    }
+
+    /// It is as bad as that, for this reason, and this changes it.
+    pub fn is(mut self, severity: Severity, why: &str, command: &str) -> Finding {
+        self.severity = severity;
+        self.why = why.to_owned();
+        self.command = (!command.is_empty()).then(|| command.to_owned());
+        self
+    }
+
+    /// It cannot be read.
+    pub fn unknown(mut self, why: &str, command: &str) -> Finding {
+        self.command = (!command.is_empty()).then(|| command.to_owned());
+        Finding { severity: Severity::Unknown, why: why.to_owned(), ..self }
+    }
+}
+
+/// How wide the text is.
+const WIDTH: usize = 110;
+/// Where the text of a finding begins.
+const INDENT: usize = 9;
+
+/// All of them for a terminal, worst first; what is fine only if `all`.
+pub fn text(findings: &[Finding], all: bool) -> String {
+    let mut out = String::new();
+    let mut shown: Vec<&Finding> =
+        findings.iter().filter(|finding| all || finding.severity != Severity::Fine).collect();
+    shown.sort_by_key(|finding| finding.severity);
+    // Writing to a string cannot fail.
+    for finding in shown {
+        let device = finding.device.as_ref().map_or(String::new(), |device| format!(" of {device}"));
+        let _ = writeln!(out, "{:<INDENT$}{}{device}", finding.severity.title(), finding.name);
+        for Reading { path, value } in &finding.read {
+            let _ = writeln!(out, "{:INDENT$}{path}: {}", "", value.replace('\n', " | "));
+        }
+        let source = finding.source.map_or(String::new(), |source| format!(" [{source}]"));
+        for line in wrapped(&format!("{}{source}", finding.why)) {
+            let _ = writeln!(out, "{:INDENT$}{line}", "");
+        }
+        if let Some(command) = &finding.command {
+            let _ = writeln!(out, "{:INDENT$}$ {command}", "");
+        }
+        out.push('\n');
+    }
+    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let _ = writeln!(
+        out,
+        "{} cost, {} may, {} unknown, {} fine{}",
+        count(Severity::Cost),
+        count(Severity::Note),
+        count(Severity::Unknown),
+        count(Severity::Fine),
+        if all { "" } else { " (--all shows them)" }
+    );
+    out
+}
+
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let Some(line) = lines.last_mut() else { break };
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH - INDENT {
+            lines.push(word.to_owned());
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_stands_first_and_what_is_fine_only_if_asked() {
+        let fine = Finding::fine("swap", "nothing is swapped out");
+        let cost = Finding::fine("gro", "").of("eth0").read("proc/x", "1\n2").source("PERF.md").is(
+            Severity::Cost,
+            &"word ".repeat(60),
+            "ethtool -K eth0 gro on",
+        );
+        let findings = [fine, cost];
+        let shown = text(&findings, true);
+        assert!(
+            shown.starts_with("COST     gro of eth0\n         /proc/x: 1 | 2\n         word word"),
+            "{shown}"
+        );
+        assert!(shown.contains("[PERF.md]\n         $ ethtool -K eth0 gro on\n\nFINE     swap\n"), "{shown}");
+        assert!(shown.ends_with("1 cost, 0 may, 0 unknown, 1 fine\n"), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
+        assert!(!text(&findings, false).contains("swap"));
+    }
+}

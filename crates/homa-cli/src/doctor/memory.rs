@@ -1,0 +1,112 @@
+//! What the kernel does with memory while somebody waits.
+
+use super::finding::{Finding, Severity};
+use super::host::{Host, NOT_MEASURED};
+
+/// All of this file.
+pub fn check(host: &Host) -> Vec<Finding> {
+    vec![huge_pages(host), swap(host), balancing(host)]
+}
+
+fn huge_pages(host: &Host) -> Finding {
+    let directory = "sys/kernel/mm/transparent_hugepage";
+    let finding =
+        Finding::fine("huge_pages", "nobody waits until a large page was put together").source(NOT_MEASURED);
+    let read = |file: &str| host.root.read(&format!("{directory}/{file}"));
+    let (enabled, defrag) = match (read("enabled"), read("defrag")) {
+        (Ok(enabled), Ok(defrag)) => (enabled, defrag),
+        (Err(error), _) | (_, Err(error)) => {
+            return finding.read(directory, &error).unknown("the kernel has none, or hides it", "");
+        }
+    };
+    let finding =
+        finding.read(&format!("{directory}/enabled"), &enabled).read(&format!("{directory}/defrag"), &defrag);
+    if enabled.contains("[always]") && defrag.contains("[always]") {
+        return finding.is(
+            Severity::Cost,
+            "any page fault may wait until the kernel has moved other pages together",
+            &format!("echo madvise > /{directory}/defrag"),
+        );
+    }
+    if enabled.contains("[always]") {
+        return finding.is(
+            Severity::Note,
+            "a thread of the kernel puts large pages together, and whoever uses them meanwhile waits",
+            &format!("echo madvise > /{directory}/enabled"),
+        );
+    }
+    finding
+}
+
+fn swap(host: &Host) -> Finding {
+    let path = "proc/swaps";
+    let finding = Finding::fine("swap", "nothing can be swapped out").source(NOT_MEASURED);
+    match host.root.read(path) {
+        // The first line is a head.
+        Ok(text) if text.lines().count() > 1 => {
+            let names: Vec<&str> =
+                text.lines().skip(1).filter_map(|line| line.split_ascii_whitespace().next()).collect();
+            finding.read(path, &names.join(", ")).is(
+                Severity::Note,
+                "memory that was not used for a while may be on a disk when a request needs it",
+                "swapoff -a",
+            )
+        }
+        Ok(_) => finding.read(path, "none"),
+        Err(error) => finding.read(path, &error).unknown("it is not known", "swapon --show"),
+    }
+}
+
+fn balancing(host: &Host) -> Finding {
+    let path = "proc/sys/kernel/numa_balancing";
+    let finding = Finding::fine("numa_balancing", "the kernel does not take pages away to see who uses them")
+        .source(NOT_MEASURED);
+    match host.root.number(path) {
+        Ok(0) => finding.read(path, "0"),
+        Ok(value) => finding.read(path, &value.to_string()).is(
+            Severity::Note,
+            "the kernel takes pages away now and then to see who uses them: each is a page fault in the middle of something",
+            "sysctl -w kernel.numa_balancing=0",
+        ),
+        // A kernel without it does not do it.
+        Err(error) => finding.read(path, &error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::machine::planted::Planted;
+
+    fn severity(files: &[(&str, &str)], name: &str) -> Severity {
+        let planted = Planted::new(files);
+        let root = planted.root();
+        let host = Host { root: &root, settings: &|_| Err(io::ErrorKind::NotFound.into()), link_mbps: None };
+        check(&host).into_iter().find(|finding| finding.name == name).expect("a finding").severity
+    }
+
+    #[test]
+    fn large_pages_that_are_made_at_once_cost() {
+        let of = |enabled, defrag| {
+            let directory = "sys/kernel/mm/transparent_hugepage";
+            let files = [(format!("{directory}/enabled"), enabled), (format!("{directory}/defrag"), defrag)];
+            severity(&files.each_ref().map(|(path, text)| (path.as_str(), *text)), "huge_pages")
+        };
+        assert_eq!(of("[always] madvise never", "[always] madvise never"), Severity::Cost);
+        assert_eq!(of("[always] madvise never", "always [madvise] never"), Severity::Note);
+        assert_eq!(of("always [madvise] never", "[always] madvise never"), Severity::Fine);
+        assert_eq!(severity(&[], "huge_pages"), Severity::Unknown);
+    }
+
+    #[test]
+    fn swap_and_balancing_may_cost() {
+        let swaps = "Filename Type Size Used Priority\n";
+        assert_eq!(severity(&[("proc/swaps", swaps)], "swap"), Severity::Fine);
+        let used = format!("{swaps}/dev/sda2 partition 8 0 -2\n");
+        assert_eq!(severity(&[("proc/swaps", &used)], "swap"), Severity::Note);
+        assert_eq!(severity(&[("proc/sys/kernel/numa_balancing", "1")], "numa_balancing"), Severity::Note);
+        assert_eq!(severity(&[], "numa_balancing"), Severity::Fine);
+    }
+}

@@ -1,0 +1,224 @@
+//! Socket buffers and what our packet paths may do.
+
+use homa_driver::udp::UdpConfig;
+
+use super::finding::{Finding, Severity};
+use super::host::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Host, NOT_MEASURED, PERF_20, PERF_21};
+
+/// All of this file.
+pub fn check(host: &Host) -> Vec<Finding> {
+    let config = UdpConfig::default();
+    vec![
+        buffer(
+            host,
+            "rmem_max",
+            config.receive_buffer_bytes,
+            PERF_20,
+            "a loaded receiver's socket overflows, and each lost packet costs a short message the wait for a RESEND",
+        ),
+        buffer(
+            host,
+            "wmem_max",
+            config.send_buffer_bytes,
+            NOT_MEASURED,
+            "a burst of packets finds the socket full, and its rest waits for another round",
+        ),
+        receive_default(host),
+        privileges(host),
+        locked_memory(host),
+        kernel(host),
+    ]
+}
+
+fn buffer(host: &Host, which: &str, wanted: usize, source: &'static str, why: &str) -> Finding {
+    let path = format!("proc/sys/net/core/{which}");
+    let name = if which == "rmem_max" { "receive_buffer" } else { "send_buffer" };
+    let finding = Finding::fine(name, "it has room for what our sockets ask for").source(source);
+    let has = match host.root.number(&path) {
+        Ok(has) => has,
+        Err(error) => return finding.read(&path, &error).unknown("what sockets get is not known", ""),
+    };
+    let finding = finding.read(&path, &has.to_string());
+    if has >= wanted as u64 {
+        return finding;
+    }
+    let command = format!("sysctl -w net.core.{which}={wanted}");
+    if host.may(CAP_NET_ADMIN) == Ok(true) {
+        let why = format!("a process with CAP_NET_ADMIN, as this one, is not bound by it; for others {why}");
+        return finding.is(Severity::Note, &why, &command);
+    }
+    finding.is(Severity::Cost, &format!("our sockets ask for {wanted}: {why}"), &command)
+}
+
+fn receive_default(host: &Host) -> Finding {
+    let path = "proc/sys/net/core/rmem_default";
+    let finding =
+        Finding::fine("receive_buffer_default", "our sockets choose their own size").source(NOT_MEASURED);
+    match host.root.read(path) {
+        Ok(value) => finding.read(path, &value),
+        Err(error) => {
+            finding.read(path, &error).unknown("it does not matter: our sockets choose their own size", "")
+        }
+    }
+}
+
+fn privileges(host: &Host) -> Finding {
+    let finding = Finding::fine("capabilities", "every packet path can be opened").source(PERF_21);
+    let may = |capability| host.may(capability);
+    let (raw, admin) = match (may(CAP_NET_RAW), may(CAP_NET_ADMIN)) {
+        (Ok(raw), Ok(admin)) => (raw, admin),
+        (Err(error), _) | (_, Err(error)) => return finding.unknown(&error, ""),
+    };
+    let bpf = may(CAP_BPF) == Ok(true) || may(CAP_SYS_ADMIN) == Ok(true);
+    let missing: Vec<&str> = [("CAP_NET_RAW", raw), ("CAP_NET_ADMIN", admin), ("CAP_BPF", bpf)]
+        .into_iter()
+        .filter_map(|(name, has)| (!has).then_some(name))
+        .collect();
+    let words = if missing.is_empty() {
+        "all are there".to_owned()
+    } else {
+        format!("without {}", missing.join(", "))
+    };
+    let finding = finding.read("CapEff in /proc/self/status", &words);
+    if missing.is_empty() {
+        return finding;
+    }
+    let lacks = if raw { "--driver xdp" } else { "--driver raw, packet and xdp" };
+    finding.is(
+        Severity::Note,
+        &format!(
+            "{lacks} cannot be used: a polling round trip by --driver packet takes about two thirds of one over a UDP \
+             socket"
+        ),
+        "setcap cap_net_raw,cap_net_admin,cap_bpf+ep target/release/homa",
+    )
+}
+
+/// Linux that charges maps to the memory control group and not to this limit.
+const CHARGED_ELSEWHERE: (u32, u32) = (5, 11);
+
+fn locked_memory(host: &Host) -> Finding {
+    let path = "proc/self/limits";
+    let finding = Finding::fine("locked_memory", "it does not bound our packet paths").source(NOT_MEASURED);
+    let text = match host.root.read(path) {
+        Ok(text) => text,
+        Err(error) => return finding.read(path, &error).unknown("the limit is not known", "ulimit -l"),
+    };
+    let line = text.lines().find_map(|line| line.strip_prefix("Max locked memory"));
+    let limit = line.and_then(|line| line.split_ascii_whitespace().next()).unwrap_or("not there");
+    let finding = finding.read("Max locked memory in /proc/self/limits", limit);
+    let old = release(host).is_ok_and(|release| release < CHARGED_ELSEWHERE);
+    match limit.parse::<u64>() {
+        Ok(limit) if old && limit < (64 << 20) => finding.is(
+            Severity::Note,
+            "a kernel before Linux 5.11 counts the maps and rings of AF_XDP towards it: --driver xdp cannot be opened",
+            "ulimit -l unlimited",
+        ),
+        _ => finding,
+    }
+}
+
+/// The kernel's version.
+fn release(host: &Host) -> Result<(u32, u32), String> {
+    let text = host.root.read("proc/sys/kernel/osrelease")?;
+    let mut numbers = text.split(['.', '-']).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
+        _ => Err(format!("/proc/sys/kernel/osrelease has `{text}`, which is no version")),
+    }
+}
+
+/// What came with which kernel, newest first.
+const CAME_WITH: [((u32, u32), &str); 3] = [
+    ((5, 11), "--driver xdp by capabilities alone (CAP_BPF, no bound of locked memory)"),
+    ((5, 0), "merged runs of received packets over UDP (UDP_GRO)"),
+    ((4, 18), "runs of packets that are cut late over UDP (UDP_SEGMENT), and AF_XDP"),
+];
+
+fn kernel(host: &Host) -> Finding {
+    let path = "proc/sys/kernel/osrelease";
+    let finding = Finding::fine("kernel", "it has what our packet paths use").source(PERF_21);
+    let release = match release(host) {
+        Ok(release) => release,
+        Err(error) => {
+            return finding.read(path, &error).unknown("what the kernel has is not known", "uname -r");
+        }
+    };
+    let finding = finding.read(path, &host.root.read(path).unwrap_or_default());
+    let missing: Vec<&str> =
+        CAME_WITH.iter().filter(|(since, _)| release < *since).map(|(_, what)| *what).collect();
+    // Families of sockets that the kernel was built with.
+    let families = host.root.read("proc/net/protocols").unwrap_or_default();
+    let no_xdp = !families.is_empty() && !families.lines().any(|line| line.starts_with("XDP"));
+    if !missing.is_empty() {
+        let severity = if release < CAME_WITH[1].0 { Severity::Cost } else { Severity::Note };
+        return finding.is(severity, &format!("it lacks {}", missing.join("; ")), "install a newer kernel");
+    }
+    if no_xdp {
+        return finding.read("proc/net/protocols", "no XDP").is(
+            Severity::Note,
+            "it is built without AF_XDP sockets: --driver xdp cannot be used",
+            "use a kernel with CONFIG_XDP_SOCKETS",
+        );
+    }
+    finding
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::machine::planted::Planted;
+
+    fn one(files: &[(&str, &str)], name: &str) -> Finding {
+        let planted = Planted::new(files);
+        let root = planted.root();
+        let host = Host { root: &root, settings: &|_| Err(io::ErrorKind::NotFound.into()), link_mbps: None };
+        check(&host).into_iter().find(|finding| finding.name == name).expect("a finding")
+    }
+
+    const RMEM: &str = "proc/sys/net/core/rmem_max";
+    const STATUS: &str = "proc/self/status";
+
+    #[test]
+    fn a_small_buffer_costs_unless_privileges_pass_it() {
+        let small = one(&[(RMEM, "212992"), (STATUS, "CapEff: 0000000000000000")], "receive_buffer");
+        assert_eq!(small.severity, Severity::Cost);
+        assert_eq!(small.command.as_deref(), Some("sysctl -w net.core.rmem_max=8388608"));
+        assert_eq!(small.read[0].path, "/proc/sys/net/core/rmem_max");
+        let root = one(&[(RMEM, "212992"), (STATUS, "CapEff: 000001ffffffffff")], "receive_buffer");
+        assert_eq!(root.severity, Severity::Note);
+        assert_eq!(one(&[(RMEM, "16777216")], "receive_buffer").severity, Severity::Fine);
+        assert_eq!(one(&[], "receive_buffer").severity, Severity::Unknown);
+        assert_eq!(one(&[("proc/sys/net/core/wmem_max", "212992")], "send_buffer").severity, Severity::Cost);
+    }
+
+    #[test]
+    fn lacking_capabilities_are_named() {
+        let none = one(&[(STATUS, "CapEff: 0000000000002000")], "capabilities");
+        assert_eq!(
+            (none.severity, none.read[0].value.as_str()),
+            (Severity::Note, "without CAP_NET_ADMIN, CAP_BPF")
+        );
+        assert_eq!(one(&[(STATUS, "CapEff: 000001ffffffffff")], "capabilities").severity, Severity::Fine);
+        assert_eq!(one(&[], "capabilities").severity, Severity::Unknown);
+    }
+
+    #[test]
+    fn old_kernels_lack_features() {
+        let release = "proc/sys/kernel/osrelease";
+        let limits =
+            ("proc/self/limits", "Limit  Soft  Hard  Units\nMax locked memory  65536  65536  bytes\n");
+        for (version, severity) in
+            [("4.15.0-20-generic", Severity::Cost), ("5.4.80", Severity::Note), ("6.8.0", Severity::Fine)]
+        {
+            assert_eq!(one(&[(release, version)], "kernel").severity, severity, "{version}");
+            let memory = one(&[(release, version), limits], "locked_memory").severity;
+            assert_eq!(memory, if version == "6.8.0" { Severity::Fine } else { Severity::Note }, "{version}");
+        }
+        let protocols = ("proc/net/protocols", "protocol size\nUDP 1\n");
+        assert_eq!(one(&[(release, "6.8.0"), protocols], "kernel").severity, Severity::Note);
+        assert_eq!(one(&[(release, "new")], "kernel").severity, Severity::Unknown);
+    }
+}

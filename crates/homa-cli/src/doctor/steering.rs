@@ -1,0 +1,193 @@
+//! How received packets are divided between the processors, and how much of them at a time.
+
+use super::finding::{Finding, Severity};
+use super::host::{Host, NOT_MEASURED, NOTES_2020};
+
+/// About the host.
+pub fn check(host: &Host) -> Vec<Finding> {
+    vec![flows(host), flow_limit(host), backlog(host)]
+}
+
+/// About a device: its receive queues, and whether what comes by them is spread.
+pub fn check_device(host: &Host, device: &str) -> Finding {
+    let directory = format!("sys/class/net/{device}/queues");
+    let queues: Vec<String> =
+        host.root.list(&directory).into_iter().filter(|name| name.starts_with("rx-")).collect();
+    let finding = Finding::fine("rps", "packets reach several processors").of(device).source(NOTES_2020);
+    if queues.is_empty() {
+        return finding.read(&directory, "no receive queues").unknown("its receive queues are not known", "");
+    }
+    let mask = |queue: &String| host.root.read(&format!("{directory}/{queue}/rps_cpus")).ok();
+    let spread =
+        queues.iter().filter_map(mask).filter(|mask| mask.chars().any(|digit| !"0,".contains(digit)));
+    let (queues, spread, processors) = (queues.len(), spread.count(), host.processors());
+    let finding = finding.read(
+        &format!("{directory}/rx-*/rps_cpus"),
+        &format!("{queues} receive queues, {spread} of them spread over processors; {processors} processors"),
+    );
+    if queues > 1 || spread > 0 || processors < 2 {
+        return finding;
+    }
+    finding.is(
+        Severity::Note,
+        "one processor takes all packets: while it is busy with a long message, short ones and the threads that run there wait. Linux Homa \
+         won 20 to 35 % of the P99 of short messages by choosing processors by their load; another processor than the interrupt's costs an \
+         idle round trip 2 to 3 us. Several endpoints (--endpoints) and --driver packet or xdp steer by themselves",
+        &format!("echo {} > /{directory}/rx-0/rps_cpus", hex_mask(processors)),
+    )
+}
+
+/// All processors as the kernel wants them: groups of 32 bits with commas between.
+fn hex_mask(processors: usize) -> String {
+    let (whole, rest) = (processors / 32, processors % 32);
+    let first = (rest > 0).then(|| format!("{:x}", (1u64 << rest) - 1));
+    first.into_iter().chain((0..whole).map(|_| "ffffffff".to_owned())).collect::<Vec<_>>().join(",")
+}
+
+fn flows(host: &Host) -> Finding {
+    let path = "proc/sys/net/core/rps_sock_flow_entries";
+    let finding = Finding::fine(
+        "rfs",
+        "packets do not follow threads: with Homa all of a pair of hosts are one flow, so that it would not know whom to follow",
+    )
+    .source(NOT_MEASURED);
+    match host.root.number(path) {
+        Ok(0) => finding.read(path, "0"),
+        Ok(entries) => finding.read(path, &entries.to_string()).is(
+            Severity::Note,
+            "packets are steered to where the last reader of their flow ran. All packets of a pair of Homa hosts are one flow, which moves \
+             from processor to processor with the threads that read it",
+            "sysctl -w net.core.rps_sock_flow_entries=0",
+        ),
+        Err(error) => finding.read(path, &error).unknown("the kernel has no such steering, or hides it", ""),
+    }
+}
+
+fn flow_limit(host: &Host) -> Finding {
+    let path = "proc/sys/net/core/flow_limit_cpu_bitmap";
+    let finding = Finding::fine("flow_limit", "large flows are not dropped early").source(NOT_MEASURED);
+    match host.root.read(path) {
+        Ok(mask) if mask.chars().any(|digit| !"0,".contains(digit)) => finding.read(path, &mask).is(
+            Severity::Note,
+            "a backlog that is half full drops packets of the flow with the most of them: all packets of a pair of Homa hosts are one flow",
+            "sysctl -w net.core.flow_limit_cpu_bitmap=0",
+        ),
+        Ok(mask) => finding.read(path, &mask),
+        Err(error) => finding.read(path, &error).unknown("the kernel has no such limit, or hides it", ""),
+    }
+}
+
+/// The share of runs of the network's soft interrupts that may end with work left before it is a finding, in packets for each.
+const PACKETS_PER_SQUEEZE: u64 = 10_000;
+
+fn backlog(host: &Host) -> Finding {
+    let path = "proc/net/softnet_stat";
+    let finding = Finding::fine("softirq_budget", "soft interrupts of the network end with their work done")
+        .source(NOTES_2020);
+    let text = match host.root.read(path) {
+        Ok(text) => text,
+        Err(error) => {
+            return finding.read(path, &error).unknown("what soft interrupts left is not known", "");
+        }
+    };
+    let column = |column: usize| -> u64 {
+        let value = |line: &str| u64::from_str_radix(line.split_ascii_whitespace().nth(column)?, 16).ok();
+        text.lines().filter_map(value).sum()
+    };
+    let (processed, dropped, squeezed) = (column(0), column(1), column(2));
+    let mut finding = finding.read(
+        path,
+        &format!("{processed} packets, {dropped} dropped, time_squeeze {squeezed} since the start"),
+    );
+    for setting in ["netdev_budget", "netdev_budget_usecs", "netdev_max_backlog"] {
+        let path = format!("proc/sys/net/core/{setting}");
+        if let Ok(value) = host.root.read(&path) {
+            finding = finding.read(&path, &value);
+        }
+    }
+    let doubled = |setting: &str| {
+        let value = host.root.number(&format!("proc/sys/net/core/{setting}")).unwrap_or(1_000);
+        format!("net.core.{setting}={}", value.saturating_mul(2))
+    };
+    if dropped > 0 {
+        return finding.is(
+            Severity::Cost,
+            "packets were dropped since the backlog of a processor was full: each costs a short message the wait for a RESEND",
+            &format!("sysctl -w {}", doubled("netdev_max_backlog")),
+        );
+    }
+    if squeezed.saturating_mul(PACKETS_PER_SQUEEZE) > processed {
+        return finding.is(
+            Severity::Cost,
+            "soft interrupts run out of their budget and leave the rest to ksoftirqd, which runs like any other thread and may wait for a \
+             time slice: that was the P99.9 of 5 ms and more of Linux Homa's short messages",
+            &format!("sysctl -w {} {}", doubled("netdev_budget"), doubled("netdev_budget_usecs")),
+        );
+    }
+    finding
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::machine::planted::Planted;
+
+    fn all(files: &[(&str, &str)]) -> Vec<Finding> {
+        let planted = Planted::new(files);
+        let root = planted.root();
+        let host = Host { root: &root, settings: &|_| Err(io::ErrorKind::NotFound.into()), link_mbps: None };
+        let mut findings = check(&host);
+        findings.push(check_device(&host, "eth0"));
+        findings
+    }
+
+    fn severity(files: &[(&str, &str)], name: &str) -> Severity {
+        all(files).into_iter().find(|finding| finding.name == name).expect("a finding").severity
+    }
+
+    const ONLINE: (&str, &str) = ("sys/devices/system/cpu/online", "0-3");
+    const FIRST: &str = "sys/class/net/eth0/queues/rx-0/rps_cpus";
+
+    #[test]
+    fn one_queue_of_many_processors_may_cost() {
+        assert_eq!(severity(&[ONLINE, (FIRST, "0")], "rps"), Severity::Note);
+        assert_eq!(severity(&[ONLINE, (FIRST, "00000000,0000000f")], "rps"), Severity::Fine);
+        let second = ("sys/class/net/eth0/queues/rx-1/rps_cpus", "0");
+        assert_eq!(severity(&[ONLINE, (FIRST, "0"), second], "rps"), Severity::Fine);
+        assert_eq!(severity(&[("sys/devices/system/cpu/online", "0"), (FIRST, "0")], "rps"), Severity::Fine);
+        assert_eq!(severity(&[ONLINE], "rps"), Severity::Unknown);
+        assert_eq!([2, 32, 36, 64].map(hex_mask), ["3", "ffffffff", "f,ffffffff", "ffffffff,ffffffff"]);
+    }
+
+    #[test]
+    fn steering_by_flow_may_cost() {
+        let rfs = "proc/sys/net/core/rps_sock_flow_entries";
+        assert_eq!(severity(&[(rfs, "0")], "rfs"), Severity::Fine);
+        assert_eq!(severity(&[(rfs, "32768")], "rfs"), Severity::Note);
+        let limit = "proc/sys/net/core/flow_limit_cpu_bitmap";
+        assert_eq!(severity(&[(limit, "0")], "flow_limit"), Severity::Fine);
+        assert_eq!(severity(&[(limit, "3")], "flow_limit"), Severity::Note);
+    }
+
+    #[test]
+    fn work_left_and_packets_dropped_cost() {
+        let path = "proc/net/softnet_stat";
+        assert_eq!(severity(&[(path, "000f4240 00000000 00000001 0\n")], "softirq_budget"), Severity::Fine);
+        assert_eq!(severity(&[(path, "000f4240 00000000 00000100 0\n")], "softirq_budget"), Severity::Cost);
+        assert_eq!(severity(&[(path, "000f4240 0 0\n000f4240 1 0")], "softirq_budget"), Severity::Cost);
+        assert_eq!(severity(&[], "softirq_budget"), Severity::Unknown);
+        let findings = all(&[
+            (path, "10 0 5"),
+            ("proc/sys/net/core/netdev_budget", "300"),
+            ("proc/sys/net/core/netdev_budget_usecs", "2000"),
+        ]);
+        let command =
+            findings.into_iter().find_map(|finding| finding.command.filter(|text| text.contains("budget")));
+        assert_eq!(
+            command.as_deref(),
+            Some("sysctl -w net.core.netdev_budget=600 net.core.netdev_budget_usecs=4000")
+        );
+    }
+}
