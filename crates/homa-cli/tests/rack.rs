@@ -302,6 +302,95 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
     assert_traces_agree(&files.iter().map(|file| traces.path(file)).collect::<Vec<_>>());
 }
 
+/// The part of an experiment on cells that is the same in the tests of them.
+const CELL: &str = "--hosts 3 --max-message 20000 --load 0.2 --warmup 0.05 --sim never";
+
+#[test]
+fn every_cell_has_a_rack_of_its_own_and_a_row_in_the_table() {
+    let ways =
+        "--workload w2,w3 --rates w2=20mbit --rate 50mbit --cc cubic,reno --duration 0.3 --repetitions 2";
+    if Rack::up("probe3", "--hosts 2 --switch linux-bridge").is_none() {
+        return;
+    }
+    let output = run(&format!("rack run vs-tcp {ways} {CELL} --json -"));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stderr(&output);
+    for part in
+        ["Short messages: TCP / Homa", "TCP reno P99", "w2, 1ms", "w3, 1ms", "w3, buffer 1ms: Conditions"]
+    {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        (&results["experiment"], &results["failed_cells"]),
+        (&"vs-tcp".into(), &serde_json::json!([]))
+    );
+    let (cells, table) =
+        (results["cells"].as_array().expect("cells"), results["table"].as_array().expect("rows"));
+    assert_eq!((cells.len(), table.len()), (2, 2));
+    for ((cell, row), (workload, mbps)) in cells.iter().zip(table).zip([("w2", 20), ("w3", 50)]) {
+        assert_eq!((&cell["config"]["workload"], &row["workload"]), (&workload.into(), &workload.into()));
+        assert_eq!(
+            (&cell["rack"]["rate_bps"], &row["rate_bps"]),
+            (&(mbps * 1_000_000).into(), &(mbps * 1_000_000).into())
+        );
+        let ways = |list: &Value| {
+            list.as_array().expect("a list").iter().map(|one| one["congestion"].clone()).collect::<Vec<_>>()
+        };
+        let all: [Value; 3] = [Value::Null, "cubic".into(), "reno".into()];
+        assert_eq!((ways(&cell["runs"]), ways(&row["tcp"])), (all.to_vec(), all[1..].to_vec()));
+        // However they took turns, each repetition has them in the same order.
+        assert_eq!(ways(&cell["repetitions"]), [all.clone(), all].concat());
+        assert!(
+            row["tcp"]
+                .as_array()
+                .is_some_and(|tcp| tcp.iter().all(|one| one["short_p99_ratio"]["count"] == 2)),
+            "{row}"
+        );
+        assert!(
+            cell["runs"]
+                .as_array()
+                .is_some_and(|runs| runs.iter().all(|run| run["rpcs"].as_u64() > Some(20))),
+            "{cell}"
+        );
+        assert!(cell["hosts"]["tcp-reno"].is_array() && cell["unloaded"].is_array(), "{cell}");
+    }
+}
+
+#[test]
+fn a_cell_that_fails_is_named_and_the_others_are_kept() {
+    if Rack::up("probe4", "--hosts 2 --switch linux-bridge").is_none() {
+        return;
+    }
+    let options = "--workload w3 --buffer 1ms,2ms,3ms --switch linux-bridge --duration 0.5 --repetitions 1";
+    let scratch = Scratch::new("rack-cells");
+    let mut command = homa(&format!("rack run vs-tcp {options} {CELL} --out {}", scratch.path("")));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let pid = child.id();
+    let victim = loop {
+        assert!(child.try_wait().expect("a child").is_none(), "it ended early");
+        let status = run(&format!("rack status --name run-{pid} --json"));
+        let Ok(rack) = serde_json::from_slice::<Value>(&status.stdout) else { continue };
+        if let (Some("2ms"), Some(&agent)) = (rack["buffer"].as_str(), agents(&rack).first()) {
+            break agent;
+        }
+    };
+    kill(victim);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let json = std::fs::read(scratch.path("results.json")).expect("readable");
+    let results: Value = serde_json::from_slice(&json).expect("JSON");
+    let buffers = |list: &Value, at: &str| {
+        let all = list.as_array().expect("a list").iter();
+        all.map(|one| one.pointer(at).cloned().unwrap_or_default()).collect::<Vec<_>>()
+    };
+    assert_eq!(buffers(&results["cells"], "/rack/buffer"), ["1ms", "3ms"]);
+    assert_eq!(buffers(&results["failed_cells"], "/buffer"), ["2ms"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("WARNING: w3, buffer 2ms: there are no results: the "), "{text}");
+    assert!(!left_by(pid));
+}
+
 /// Packets of the hosts are those of the switch, whose file is the last, and everything happened in its order.
 fn assert_traces_agree(files: &[String]) {
     let read = |file: &String| {
@@ -552,6 +641,17 @@ fn bad_input_is_refused_in_one_line() {
         ("rack run vs-tcp --set overcommitment=4", "max_overcommit"),
         ("rack run vs-tcp --set max_overcommit=many", "many"),
         ("rack run vs-tcp --cc quick", "cubic"),
+        ("rack run vs-tcp --cc cubic,quick", "bbr"),
+        ("rack run load --cc cubic,bbr", "bbr"),
+        ("rack run vs-tcp --workload w2,w9 --json -", "w9"),
+        ("rack run vs-tcp --workload w2, --json -", "beside a comma"),
+        ("rack run vs-tcp --workload w2,w3 --name nobody --json -", "leave out --name"),
+        ("rack run vs-tcp --buffer 1ms,much", "64kB"),
+        ("rack run vs-tcp --buffer 1ms,1ms --json -", "twice"),
+        ("rack run load --buffer 1ms,2ms", "64kB"),
+        ("rack run vs-tcp --rates w2=1mbit", "10mbit to 5gbit"),
+        ("rack run vs-tcp --rates 50mbit", "WORKLOAD=RATE"),
+        ("rack run vs-tcp --workload w4 --rates w3=50mbit --json -", "not among"),
         ("rack run config --setting max_overcommit", "--values"),
         ("rack run config --values 1,2", "--setting"),
         ("rack run config --setting ready_order --values srpt --json -", "in which they were complete"),

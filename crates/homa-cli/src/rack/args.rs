@@ -197,12 +197,20 @@ pub const DEFAULT_NAME: &str = "rack";
 /// The rates that the switch paces.
 const RATES_BPS: std::ops::RangeInclusive<u64> = 10_000_000..=5_000_000_000;
 
-fn rate(text: &str) -> Result<u64, String> {
+/// The rate of a link, bits per second.
+///
+/// # Errors
+/// It is none, or none that the switch paces.
+pub fn rate(text: &str) -> Result<u64, String> {
     let bps = units::rate_bps(text)?;
     if RATES_BPS.contains(&bps) { Ok(bps) } else { Err("a link has 10mbit to 5gbit".to_owned()) }
 }
 
-fn buffer(text: &str) -> Result<String, String> {
+/// What a port may queue, as `homa switch` takes it.
+///
+/// # Errors
+/// It is neither a time nor a number of bytes, or nothing.
+pub fn buffer(text: &str) -> Result<String, String> {
     let given = units::duration_ns(text).or_else(|_| units::bytes(text));
     match given {
         Ok(1..) => Ok(text.to_owned()),

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Arg, ArgAction, Args, Subcommand, ValueEnum};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::settings::Change;
 use crate::args::{Driver, Truncation, XdpMode, positive, truncation};
-use crate::rack::args::BuildArgs;
+use crate::rack::args::{self as rack_args, BuildArgs};
 use crate::rack::spec;
 use crate::tcp::Congestion;
 
@@ -72,8 +73,8 @@ pub struct CommonArgs {
     #[arg(long, value_name = "MODE", default_value = "generic")]
     pub xdp_mode: XdpMode,
     /// How TCP finds its rate; the kernel may offer fewer
-    #[arg(long, value_name = "NAME", default_value = "cubic")]
-    pub cc: Congestion,
+    #[arg(long, value_name = "NAME", action = ArgAction::Set, default_value = "cubic")]
+    pub cc: Vec<Congestion>,
     /// TCP connections from each host to each other host, between which its messages are spread
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub connections: u16,
@@ -111,6 +112,18 @@ pub struct CommonArgs {
     pub json: Option<PathBuf>,
 }
 
+impl CommonArgs {
+    /// How TCP finds its rate, as in prose.
+    pub fn cc_names(&self) -> String {
+        self.cc.iter().map(|cc| cc.name()).collect::<Vec<_>>().join(" and ")
+    }
+
+    /// The same as results have it: a name, or an array of several.
+    pub fn cc_json(&self) -> Value {
+        if let [only] = self.cc[..] { json!(only) } else { json!(self.cc) }
+    }
+}
+
 /// Messages, and at how many open ones a host waits.
 #[derive(Args, Clone, Debug)]
 pub struct LoadArgs {
@@ -138,14 +151,24 @@ pub struct OfferedArgs {
 
 /// `homa rack run vs-tcp`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
 Examples:
   homa rack run vs-tcp --workload w4 --load 0.8
   homa rack run vs-tcp --workload w3 --rate 50mbit --buffer 10ms --cc bbr --out w3-bbr
   homa rack run vs-tcp --hosts 4 --duration 1 --repetitions 1 --json - --sim never
+  homa rack run vs-tcp --workload w2,w3,w4,w5 --buffer 1ms,10ms --rates w2=20mbit,w3=50mbit --cc cubic,bbr --out all
+
+Of several workloads and buffers each pair is a cell: a rack of its own, on which all protocols take turns, the other way round in every
+other repetition. The results then begin with a table of all cells. A cell that fails after others have ended is named, and theirs are
+written; the exit code is 1.
 
 The load is a share of each link's rate, each way, and counts headers: those of Homa, for both protocols, so that both get the same
-messages at the same times. Every latency counts from the moment the message was due.")]
+messages at the same times. Every latency counts from the moment the message was due.",
+    mut_arg("workload", workloads),
+    mut_arg("buffer", buffers),
+    mut_arg("cc", congestions)
+)]
 pub struct VsTcpArgs {
     /// What all experiments have.
     #[command(flatten)]
@@ -159,6 +182,36 @@ pub struct VsTcpArgs {
     /// Whether to run the same in the simulator and show it beside: where it takes some ten seconds at most, always, or never
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub sim: SimWhen,
+    /// Rates of the links for some of the workloads, as in w2=20mbit,w3=50mbit; the others have --rate
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "name", value_parser = rate_of_workload)]
+    pub rates: Vec<(String, u64)>,
+}
+
+fn workloads(arg: Arg) -> Arg {
+    arg.value_name("LIST").help(
+        "Message sizes: w1 to w8, a number of bytes, or a CSV file of `size,cumulative_fraction` lines; several, as in w2,w3, one after the \
+         other",
+    )
+}
+
+fn buffers(arg: Arg) -> Arg {
+    let each = |text: &str| {
+        text.split(',').map(rack_args::buffer).collect::<Result<Vec<_>, _>>().map(|each| each.join(","))
+    };
+    arg.value_name("LIST").value_parser(each).help(
+        "What a port of the switch may queue: a time at its rate, or a number of bytes; several, as in 60us,1ms,10ms, one after the other",
+    )
+}
+
+fn congestions(arg: Arg) -> Arg {
+    arg.value_name("LIST").value_delimiter(',').help(
+        "How TCP finds its rate; the kernel may offer fewer. With several, as in cubic,bbr, each is compared with Homa",
+    )
+}
+
+fn rate_of_workload(text: &str) -> Result<(String, u64), String> {
+    let (workload, rate) = text.rsplit_once('=').ok_or("use WORKLOAD=RATE, as in w2=20mbit")?;
+    Ok((workload.to_owned(), rack_args::rate(rate)?))
 }
 
 /// When an experiment is simulated, too.

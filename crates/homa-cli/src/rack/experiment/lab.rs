@@ -54,8 +54,17 @@ pub struct Lab {
     trace: Option<PathBuf>,
     /// Loads so far.
     loads: u32,
+    /// The rack was built for the experiment.
+    is_own: bool,
     /// The rack goes with it, where it was built for the experiment. Dropped last.
     keeper: Option<Keeper>,
+}
+
+/// A moment of a lab, by what had happened to its rack.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Happened {
+    link_events: usize,
+    notes: usize,
 }
 
 impl Lab {
@@ -90,6 +99,7 @@ impl Lab {
             notes,
             trace,
             loads: 0,
+            is_own: keeper.is_some(),
             keeper,
         })
     }
@@ -99,7 +109,7 @@ impl Lab {
     /// # Errors
     /// This one is not the experiment's own, or why there is no other.
     pub fn rebuild(&mut self, build: &BuildArgs) -> Result<()> {
-        ensure!(self.keeper.is_some(), "each value takes a rack that is built for it: leave out --name");
+        ensure!(self.is_own, "each value takes a rack that is built for it: leave out --name");
         self.progress.step("building the rack", Duration::ZERO);
         // Their name is the same.
         self.keeper = None;
@@ -123,10 +133,26 @@ impl Lab {
 
     /// Puts into the findings what happened to the rack meanwhile: links that went down or up, switches that ended.
     pub fn report(&self, findings: &mut Findings) {
-        findings.warnings.extend(told(&self.link_events));
-        findings.warnings.extend_from_slice(&self.notes);
-        findings.json["link_events"] = json!(self.link_events);
+        self.report_since(Happened::default(), findings);
+    }
+
+    /// The same of what has happened since.
+    pub fn report_since(&self, since: Happened, findings: &mut Findings) {
+        let events = &self.link_events[since.link_events..];
+        findings.warnings.extend(told(events));
+        findings.warnings.extend_from_slice(&self.notes[since.notes..]);
+        findings.json["link_events"] = json!(events);
         findings.json["warnings"] = json!(findings.warnings);
+    }
+
+    /// How much has happened to the rack so far.
+    pub fn happened(&self) -> Happened {
+        Happened { link_events: self.link_events.len(), notes: self.notes.len() }
+    }
+
+    /// Whether somebody wants the experiment to end.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
     }
 
     /// Notes what happened to the rack since a load began.
@@ -148,7 +174,7 @@ impl Lab {
     /// # Errors
     /// Ctrl-C, or the switch or the whole rack is gone.
     pub fn check(&self) -> Result<()> {
-        ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted: nothing was written");
+        ensure!(!self.is_interrupted(), "interrupted: nothing was written");
         let state = self.directory.read()?;
         let state = state.filter(|state| state.token == self.state.token);
         let Some(state) = state.filter(|_| self.directory.is_held()) else {

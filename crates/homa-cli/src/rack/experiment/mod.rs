@@ -40,9 +40,12 @@ use orders::Setup;
 pub fn run(args: &RunArgs) -> Result<bool> {
     match &args.experiment {
         Experiment::VsTcp(args) => {
-            let turns = vs_tcp::PROTOCOLS.len() * args.common.repetitions as usize;
-            let time = sweep::time(&args.common, turns);
-            conduct(&args.common, &args.messages, time, |lab| vs_tcp::run(lab, args))
+            let cells = vs_tcp::cells(args)?;
+            let turns = (1 + args.common.cc.len()) * args.common.repetitions as usize;
+            let time = sweep::time(&args.common, turns) * u32::try_from(cells.len())?;
+            // What the first of them is built of, the rack is built of.
+            let first = &cells[0].args;
+            conduct(&first.common, &first.messages, time, |lab| vs_tcp::run(lab, &cells))
         }
         Experiment::Basic(args) => {
             conduct(&args.common, &args.messages, sweep::time(&args.common, 12), |lab| basic::run(lab, args))
@@ -161,7 +164,7 @@ fn setup(lab: &Lab, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol
         receive_batch: None,
         poll_us: common.poll_us,
         one_way: messages.one_way,
-        congestion: (protocol == Protocol::Tcp).then_some(common.cc),
+        congestion: common.cc.first().copied().filter(|_| protocol == Protocol::Tcp),
         seed: common.seed,
         settings: Vec::new(),
         trace_records: if common.trace.is_some() { TRACE_RECORDS } else { 0 },

@@ -18,9 +18,9 @@ use serde::Serialize;
 use super::args::{CommonArgs, LoadArgs, SimWhen};
 use super::findings::{Section, Table};
 use super::orders::Setup;
+use super::vs_tcp::Ran;
 use super::{agent, by_size, framing};
 use crate::args::Protocol;
-use crate::bench::results::Run;
 use crate::bench::rtt::{self, RttTable};
 use crate::bench::table::short_number;
 use crate::rack::spec::{Spec, SwitchKind};
@@ -67,6 +67,8 @@ pub struct Simulated {
 pub struct SimulatedRun {
     /// Which.
     pub protocol: Protocol,
+    /// How TCP found its rate.
+    pub congestion: Option<Congestion>,
     /// Round trips of the short messages.
     pub short: ShortSummary,
     /// Over the simulator's own round trips of Homa alone, of all messages.
@@ -99,6 +101,13 @@ pub struct Apart {
     pub farthest: f64,
     /// In which bin.
     pub farthest_bytes: u32,
+}
+
+impl SimulatedRun {
+    /// Whether it is what was measured, simulated.
+    fn is_of(&self, ran: &Ran) -> bool {
+        (self.protocol, self.congestion) == (ran.contender.protocol, ran.congestion)
+    }
 }
 
 /// What is to be simulated.
@@ -149,16 +158,26 @@ pub fn is_wanted(when: SimWhen, spec: &Spec, common: &CommonArgs, messages: &Loa
     }
 }
 
+/// The switch of a rack, where it is `homa switch`.
+///
+/// # Errors
+/// Options that it does not have, or that make no switch.
+pub fn switch_of(spec: &Spec) -> Result<homa_switch::SwitchConfig> {
+    let rate = format!("--rate={}mbit", spec.rate_mbps());
+    let words = ["--ports=a,b".to_owned(), rate, format!("--buffer={}", spec.buffer)];
+    let words = words.into_iter().chain(spec.switch_options.iter().cloned());
+    let switch = Words::try_parse_from(words).map_err(|error| anyhow!("{error}"))?.run.config()?;
+    switch.check()?;
+    Ok(switch)
+}
+
 impl Ask<'_> {
     /// The network, with Homa's packets.
     fn cluster(&self, host_delay_ns: u64) -> Result<ClusterConfig> {
         let spec = self.spec;
         let header = homa_proto::wire::DATA_HEADER_LEN as u32;
         let ns = |seconds: f64| (seconds * 1e9) as u64;
-        let rate = format!("--rate={}mbit", spec.rate_mbps());
-        let words = ["--ports=a,b".to_owned(), rate, format!("--buffer={}", spec.buffer)];
-        let words = words.into_iter().chain(spec.switch_options.iter().cloned());
-        let switch = Words::try_parse_from(words).map_err(|error| anyhow!("{error}"))?.run.config()?;
+        let switch = switch_of(spec)?;
         let base = ClusterConfig::sigcomm18(self.workload.clone(), self.load, self.common.seed);
         let config = ClusterConfig {
             hosts: spec.hosts.into(),
@@ -250,7 +269,7 @@ impl Ask<'_> {
     /// A protocol, all repetitions together.
     fn run(
         &self,
-        protocol: Protocol,
+        (protocol, congestion): (Protocol, Option<Congestion>),
         transport: &TransportConfig,
         cluster: &ClusterConfig,
         alone: &RttTable,
@@ -269,6 +288,7 @@ impl Ask<'_> {
         }
         SimulatedRun {
             protocol,
+            congestion,
             short: recorder.short(),
             slowdown_mean: recorder.slowdown_mean(),
             bins: recorder.bins(),
@@ -306,7 +326,7 @@ fn simulated_switch(switch: &homa_switch::SwitchConfig) -> SwitchConfig {
 ///
 /// # Errors
 /// Settings that make no network.
-pub fn simulate(ask: &Ask<'_>, measured: &[Run]) -> Result<Simulated> {
+pub fn simulate(ask: &Ask<'_>, measured: &[Ran]) -> Result<Simulated> {
     let host_delay_ns = ask.host_delay_ns();
     let cluster = ask.cluster(host_delay_ns)?;
     let homa = ask.homa()?;
@@ -316,20 +336,21 @@ pub fn simulate(ask: &Ask<'_>, measured: &[Run]) -> Result<Simulated> {
     };
     let points = ask.unloaded.points();
     let unloaded_ratio = [ratio(points.first()), ratio(points.last())];
-    let mut runs = vec![ask.run(Protocol::Homa, &homa, &cluster, &alone)];
+    let mut runs = vec![ask.run((Protocol::Homa, None), &homa, &cluster, &alone)];
     let (tcp_cluster, tcp) = ask.of_tcp(&cluster);
-    let tcp = match ask.common.cc {
-        Congestion::Cubic => Some(TransportConfig::Tcp(tcp)),
-        Congestion::Dctcp => Some(TransportConfig::Dctcp(TcpConfig {
-            mark_above_bytes: cluster.switch.mark_above_bytes,
-            ..tcp
-        })),
-        Congestion::Bbr | Congestion::Reno => None,
-    };
-    runs.extend(tcp.map(|tcp| ask.run(Protocol::Tcp, &tcp, &tcp_cluster, &alone)));
+    for &way in &ask.common.cc {
+        let tcp = match way {
+            Congestion::Cubic => TransportConfig::Tcp(tcp),
+            Congestion::Dctcp => {
+                TransportConfig::Dctcp(TcpConfig { mark_above_bytes: cluster.switch.mark_above_bytes, ..tcp })
+            }
+            Congestion::Bbr | Congestion::Reno => continue,
+        };
+        runs.push(ask.run((Protocol::Tcp, Some(way)), &tcp, &tcp_cluster, &alone));
+    }
     for run in &mut runs {
-        let measured = measured.iter().find(|measured| measured.protocol == run.protocol);
-        run.distance = measured.and_then(|measured| distance(&run.bins, &measured.bins));
+        let measured = measured.iter().find(|measured| run.is_of(measured));
+        run.distance = measured.and_then(|measured| distance(&run.bins, &measured.run.bins));
     }
     Ok(Simulated { host_delay_ns, unloaded_ratio, runs })
 }
@@ -351,23 +372,23 @@ fn distance(simulated: &[BinSummary], measured: &[BinSummary]) -> Option<Distanc
 
 impl Simulated {
     /// The curves of both on one plot, and their numbers.
-    pub fn sections(&self, measured: &[Run], workload: &Workload) -> Vec<Section> {
-        let pairs: Vec<(&Run, &SimulatedRun)> = measured
+    pub fn sections(&self, measured: &[Ran], workload: &Workload) -> Vec<Section> {
+        let pairs: Vec<(&Ran, &SimulatedRun)> = measured
             .iter()
-            .filter_map(|real| Some((real, self.runs.iter().find(|run| run.protocol == real.protocol)?)))
+            .filter_map(|real| Some((real, self.runs.iter().find(|run| run.is_of(real))?)))
             .collect();
         let lines = || {
             pairs.iter().flat_map(|(real, run)| {
                 let line = |label, is_reference, bins| by_size::Line {
                     label,
-                    class: real.protocol.name().to_owned(),
+                    class: real.contender.class.to_owned(),
                     is_reference,
                     bins,
-                    has_largest: real.largest_row,
+                    has_largest: real.run.largest_row,
                 };
-                let title = real.protocol.title();
+                let title = &real.contender.title;
                 [
-                    line(title.to_owned(), false, &real.bins[..]),
+                    line(title.clone(), false, &real.run.bins[..]),
                     line(format!("{title}, simulated"), true, &run.bins[..]),
                 ]
             })
@@ -400,19 +421,19 @@ impl Simulated {
     }
 }
 
-fn by_size_table(pairs: &[(&Run, &SimulatedRun)]) -> Table {
+fn by_size_table(pairs: &[(&Ran, &SimulatedRun)]) -> Table {
     let mut table = Table::new(&["bytes up to"]);
     for (real, _) in pairs {
-        let title = real.protocol.title();
+        let title = &real.contender.title;
         table.head.extend(["P50", "simulated", "P99", "simulated"].map(|name| format!("{title} {name}")));
     }
-    for row in 0..pairs.first().map_or(0, |(real, _)| real.bins.len()) {
-        let (first, _) = pairs[0];
+    for row in 0..pairs.first().map_or(0, |(real, _)| real.run.bins.len()) {
+        let first = &pairs[0].0.run;
         let is_largest = first.largest_row && row + 1 == first.bins.len();
         let mut cells =
             vec![if is_largest { "largest 1 %".to_owned() } else { first.bins[row].max_bytes.to_string() }];
         for (real, run) in pairs {
-            let (real, run) = (&real.bins[row], run.bins.get(row));
+            let (real, run) = (&real.run.bins[row], run.bins.get(row));
             let of =
                 |value: fn(&BinSummary) -> f64| run.map_or("-".to_owned(), |bin| short_number(value(bin)));
             cells.extend([
@@ -427,19 +448,19 @@ fn by_size_table(pairs: &[(&Run, &SimulatedRun)]) -> Table {
     table
 }
 
-fn distance_table(pairs: &[(&Run, &SimulatedRun)]) -> Table {
+fn distance_table(pairs: &[(&Ran, &SimulatedRun)]) -> Table {
     let mut table =
         Table::new(&["", "P50", "P50 farthest", "P99", "P99 farthest", "mean slowdown", "unfinished"]);
     for (real, run) in pairs {
         let Some(distance) = run.distance else { continue };
         let farthest = |apart: Apart| format!("{:.2} (up to {} bytes)", apart.farthest, apart.farthest_bytes);
         table.rows.push(vec![
-            real.protocol.title().to_owned(),
+            real.contender.title.clone(),
             format!("{:.2}", distance.p50.median),
             farthest(distance.p50),
             format!("{:.2}", distance.p99.median),
             farthest(distance.p99),
-            format!("{:.2} to {:.2}", run.slowdown_mean, real.slowdown_mean),
+            format!("{:.2} to {:.2}", run.slowdown_mean, real.run.slowdown_mean),
             run.unfinished.to_string(),
         ]);
     }

@@ -209,7 +209,7 @@ impl<'a> Stand<'a> {
             spec.rate_mbps(),
             spec.buffer,
             common.driver.name(),
-            common.cc.name(),
+            common.cc_names(),
             common.connections,
             common.seed,
             common.duration
@@ -229,16 +229,22 @@ pub fn header(
     config: Value,
     unloaded: &RttTable,
 ) -> Value {
+    let mut header = preamble(experiment, common);
+    header["rack"] = json!(spec);
+    header["config"] = config;
+    header["unloaded"] = points(unloaded);
+    header
+}
+
+/// The same of one on several racks, each with a header of its own.
+pub fn preamble(experiment: &str, common: &CommonArgs) -> Value {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     json!({
         "schema": SCHEMA,
         "experiment": experiment,
         "version": env!("CARGO_PKG_VERSION"),
         "unix_time_s": now.as_secs(),
-        "rack": spec,
         "seed": common.seed,
-        "config": config,
-        "unloaded": points(unloaded),
     })
 }
 
@@ -256,7 +262,7 @@ pub fn config(common: &CommonArgs, messages: &LoadArgs, workload: &Workload) -> 
         "one_way": messages.one_way,
         "max_outstanding": messages.max_outstanding,
         "driver": common.driver.name(),
-        "congestion": common.cc,
+        "congestion": common.cc_json(),
         "connections": common.connections,
         "server_threads": common.server_threads,
         "poll_us": common.poll_us,

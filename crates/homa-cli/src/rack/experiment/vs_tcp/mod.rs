@@ -1,0 +1,395 @@
+//! Homa against TCP: the same messages at the same times, over the one and over the others in turn.
+
+mod cells;
+mod sections;
+mod table;
+
+use std::time::Duration;
+
+use anyhow::Result;
+pub use cells::{Cell, cells, run};
+use homa_workload::{BinSummary, ShortSummary, Workload};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::args::{CommonArgs, VsTcpArgs};
+use super::findings::Findings;
+use super::lab::{Crew, Lab, Load, Loaded, Machine};
+use super::orders::Rate;
+use super::stand::{self, UNLOADED, workload_of};
+use super::{PORT, framing, simulated};
+use super::{seconds, setup};
+use crate::args::Protocol;
+use crate::bench::results::Run;
+use crate::bench::rtt::RttTable;
+use crate::bench::tally::Tally;
+use crate::rack::spec::Spec;
+use crate::tcp::Congestion;
+
+/// What is compared where TCP has one way to find its rate.
+pub const PROTOCOLS: [Protocol; 2] = [Protocol::Homa, Protocol::Tcp];
+
+/// From the TCP port of a contender to that of the next, at every host: more than the server ports that a host may have.
+const PORT_STEP: u16 = 100;
+
+/// Classes of the page's style sheet for TCP, by what finds its rate.
+const TCP_CLASSES: [&str; 4] = ["tcp", "s2", "s3", "s4"];
+
+/// One of those that are compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contender {
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// How TCP finds its rate.
+    pub congestion: Option<Congestion>,
+    /// As in prose.
+    pub title: String,
+    /// Among the results of all hosts.
+    pub key: String,
+    /// Its class of the page's style sheet.
+    pub class: &'static str,
+}
+
+impl Contender {
+    /// Homa, and TCP in each of its ways.
+    fn all(ways: &[Congestion]) -> Vec<Contender> {
+        let name = |protocol: Protocol| (protocol.title().to_owned(), protocol.name().to_owned());
+        let (title, key) = name(Protocol::Homa);
+        let homa = Contender { protocol: Protocol::Homa, congestion: None, title, key, class: "homa" };
+        let tcp = ways.iter().zip(TCP_CLASSES).map(|(&congestion, class)| {
+            let (mut title, mut key) = name(Protocol::Tcp);
+            if ways.len() > 1 {
+                title = format!("{title} {}", congestion.name());
+                key = format!("{key}-{}", congestion.name());
+            }
+            Contender { protocol: Protocol::Tcp, congestion: Some(congestion), title, key, class }
+        });
+        [homa].into_iter().chain(tcp).collect()
+    }
+}
+
+/// What a contender did in all repetitions.
+#[derive(Debug, Serialize)]
+pub struct Ran {
+    /// Which.
+    #[serde(skip)]
+    pub contender: Contender,
+    /// How TCP found its rate.
+    pub congestion: Option<Congestion>,
+    /// The numbers.
+    #[serde(flatten)]
+    pub run: Run,
+}
+
+/// What a contender did in one repetition.
+#[derive(Serialize)]
+struct Repetition {
+    protocol: Protocol,
+    congestion: Option<Congestion>,
+    repetition: u32,
+    short: ShortSummary,
+    slowdown_mean: f64,
+    /// The largest 1 % of the messages.
+    largest: Option<BinSummary>,
+    achieved_gbps: f64,
+    machine: Machine,
+}
+
+/// What a contender does, while it grows.
+struct Total {
+    contender: Contender,
+    tally: Tally,
+    /// Round trips of the short messages, nanoseconds.
+    short_ns: Vec<u64>,
+    machines: Vec<Machine>,
+}
+
+/// What came of a cell.
+struct Found {
+    findings: Findings,
+    entry: table::Entry,
+}
+
+/// What a cell is measured with.
+struct Plan<'a> {
+    cell: &'a Cell,
+    workload: Workload,
+    spec: Spec,
+    measured: Duration,
+    warmup: Duration,
+    /// Request payload of each host, 10^9 bits per second.
+    gbps: f64,
+}
+
+impl Plan<'_> {
+    fn load(&self, repetition: u32) -> Load {
+        let rate = Rate::Open { gbps: self.gbps, max_outstanding: self.cell.args.messages.max_outstanding };
+        Load {
+            rates: vec![Some(rate); self.spec.hosts.into()],
+            warmup: self.warmup,
+            measured: self.measured,
+            seed: self.cell.args.common.seed.wrapping_add(u64::from(repetition) << 32),
+        }
+    }
+}
+
+/// The experiment with one workload on one rack.
+fn of_cell(lab: &mut Lab, cell: &Cell) -> Result<Found> {
+    let args = &cell.args;
+    let workload = workload_of(&args.messages)?;
+    let spec = lab.spec().clone();
+    let wants_sim = simulated::is_wanted(args.sim, &spec, &args.common, &args.messages)?;
+    let gbps =
+        framing::gbps_of_load(args.offered.load, spec.rate_bps, &workload, spec.mtu, args.messages.one_way);
+    let (measured, warmup) =
+        (seconds("duration", args.common.duration)?, seconds("warmup", args.common.warmup)?);
+    let plan = Plan { cell, workload, spec, measured, warmup, gbps };
+    let contenders = Contender::all(&args.common.cc);
+    let mut crews = start(lab, args, &contenders)?;
+    let step = format!("{}Homa: round trips without load, by size", cell.prefix());
+    lab.progress.step(&step, UNLOADED);
+    let unloaded = crews[0].unloaded(lab, &[], UNLOADED.min(2 * measured))?;
+    crews.iter_mut().try_for_each(|crew| crew.open_all(lab))?;
+    let mut totals: Vec<Total> =
+        contenders.into_iter().map(|contender| Total::new(contender, &plan.workload)).collect();
+    let repetitions = measure(lab, &plan, &mut crews, &mut totals, &unloaded)?;
+    let switch = lab.switch_stats();
+    let hosts = crews
+        .iter_mut()
+        .zip(&totals)
+        .map(|(crew, total)| Ok((total.contender.key.clone(), crew.metrics(lab)?.into())));
+    let hosts: Map<String, Value> = hosts.collect::<Result<_>>()?;
+    drop(crews);
+    let pace = framing::open(gbps * f64::from(plan.spec.hosts), args.messages.max_outstanding);
+    let runs: Vec<Ran> = totals.iter().map(|total| total.ran(plan.workload.name(), pace)).collect();
+    let mut findings = Findings {
+        title: "Homa and TCP in one rack".to_owned(),
+        summary: summary(&plan),
+        sections: vec![
+            sections::slowdowns(&runs, &plan.workload),
+            sections::shorts(&runs, &totals, &repetitions),
+            sections::conditions(&runs, &totals),
+        ],
+        clean: runs.iter().all(|ran| ran.run.clean()),
+        ..Findings::default()
+    };
+    let simulated = if wants_sim { Some(in_the_simulator(lab, &plan, &unloaded, &runs)?) } else { None };
+    if let Some(simulated) = &simulated {
+        findings.sections.extend(simulated.sections(&runs, &plan.workload));
+    }
+    warn(&mut findings, &runs, &totals, framing::packet_us(&plan.spec));
+    findings.json = stand::header("vs-tcp", &plan.spec, &args.common, config(&plan), &unloaded);
+    findings.json["runs"] = json!(runs);
+    findings.json["repetitions"] = json!(repetitions);
+    findings.json["hosts"] = hosts.into();
+    findings.json["switch"] = json!(switch);
+    findings.json["sim"] = json!(simulated);
+    let entry = table::Entry::of(cell, &plan, &runs, &totals, &repetitions);
+    Ok(Found { findings, entry })
+}
+
+/// The processes of all contenders. Each TCP has ports of its own.
+fn start(lab: &Lab, args: &VsTcpArgs, contenders: &[Contender]) -> Result<Vec<Crew>> {
+    let start = |(index, contender): (u16, &Contender)| {
+        let mut setup = setup(lab, &args.common, &args.messages, contender.protocol);
+        if contender.congestion.is_some() {
+            setup.congestion = contender.congestion;
+            setup.udp_port = PORT + (index - 1) * PORT_STEP;
+        }
+        Crew::start(lab, &setup)
+    };
+    (0..).zip(contenders).map(start).collect()
+}
+
+/// All repetitions, in the order of the contenders in each.
+fn measure(
+    lab: &mut Lab,
+    plan: &Plan<'_>,
+    crews: &mut [Crew],
+    totals: &mut [Total],
+    unloaded: &RttTable,
+) -> Result<Vec<Repetition>> {
+    let mut all = Vec::new();
+    let count = plan.cell.args.common.repetitions;
+    for repetition in 1..=count {
+        let load = plan.load(repetition);
+        let mut these: Vec<(usize, Repetition)> = Vec::new();
+        for index in turns(repetition, crews.len()) {
+            let (crew, total) = (&mut crews[index], &mut totals[index]);
+            let title = &total.contender.title;
+            let text = format!("{}{title}: repetition {repetition} of {count}", plan.cell.prefix());
+            for loaded in lab.load(&mut [(crew, &load)], &text)? {
+                these.push((index, total.take(loaded, repetition, plan, unloaded)?));
+            }
+        }
+        these.sort_by_key(|(index, _)| *index);
+        all.extend(these.into_iter().map(|(_, one)| one));
+    }
+    Ok(all)
+}
+
+/// Who comes when in a repetition: every other one is the other way round, so that nobody always comes after the same.
+fn turns(repetition: u32, contenders: usize) -> Vec<usize> {
+    let forward = 0..contenders;
+    if repetition % 2 == 1 { forward.collect() } else { forward.rev().collect() }
+}
+
+fn in_the_simulator(
+    lab: &mut Lab,
+    plan: &Plan<'_>,
+    unloaded: &RttTable,
+    runs: &[Ran],
+) -> Result<simulated::Simulated> {
+    let args = &plan.cell.args;
+    lab.progress.step(&format!("{}the same in the simulator", plan.cell.prefix()), Duration::ZERO);
+    let ask = simulated::Ask {
+        spec: &plan.spec,
+        common: &args.common,
+        workload: &plan.workload,
+        setup: &setup(lab, &args.common, &args.messages, Protocol::Homa),
+        load: args.offered.load,
+        unloaded,
+    };
+    simulated::simulate(&ask, runs)
+}
+
+/// The options as results show them.
+fn config(plan: &Plan<'_>) -> Value {
+    let args = &plan.cell.args;
+    let mut config = stand::config(&args.common, &args.messages, &plan.workload);
+    config["load"] = json!(args.offered.load);
+    config["gbps_per_host"] = json!(plan.gbps);
+    config
+}
+
+impl Total {
+    fn new(contender: Contender, workload: &Workload) -> Total {
+        Total { contender, tally: Tally::new(workload), short_ns: Vec::new(), machines: Vec::new() }
+    }
+
+    fn take(
+        &mut self,
+        loaded: Loaded,
+        repetition: u32,
+        plan: &Plan<'_>,
+        unloaded: &RttTable,
+    ) -> Result<Repetition> {
+        let mut one = Tally::new(&plan.workload);
+        let short_bytes = one.recorder.short().max_bytes;
+        for sample in &loaded.samples {
+            one.recorder.record(sample.bytes, sample.rtt_ns, unloaded.rtt_ns(sample.bytes));
+        }
+        let short = loaded.samples.iter().filter(|sample| sample.bytes <= short_bytes);
+        self.short_ns.extend(short.map(|sample| sample.rtt_ns));
+        let achieved_gbps = loaded.gbps();
+        one.counted = loaded.counted;
+        let largest = one.recorder.has_largest_row().then(|| one.recorder.bins().pop()).flatten();
+        let (short, slowdown_mean) = (one.recorder.short(), one.recorder.slowdown_mean());
+        self.tally.measured += plan.measured;
+        self.tally.cpu += plan.measured.mul_f64(loaded.machine.cores_busy);
+        self.tally.add(one)?;
+        self.machines.push(loaded.machine.clone());
+        let (&Contender { protocol, congestion, .. }, machine) = (&self.contender, loaded.machine);
+        Ok(Repetition {
+            protocol,
+            congestion,
+            repetition,
+            short,
+            slowdown_mean,
+            largest,
+            achieved_gbps,
+            machine,
+        })
+    }
+
+    fn ran(&self, workload: &str, pace: crate::bench::load::Pace) -> Ran {
+        let contender = self.contender.clone();
+        let run = Run::new(contender.protocol, workload, pace, &self.tally);
+        Ran { congestion: contender.congestion, contender, run }
+    }
+
+    fn machine(&self) -> Machine {
+        let mean = |of: fn(&Machine) -> f64| {
+            self.machines.iter().map(of).sum::<f64>() / self.machines.len().max(1) as f64
+        };
+        Machine {
+            cpus: self.machines.first().map_or(0, |machine| machine.cpus),
+            cores_busy: mean(|machine| machine.cores_busy),
+            hosts_busy: mean(|machine| machine.hosts_busy),
+            switch_busy: mean(|machine| machine.switch_busy),
+            hosts_waited_us: mean(|machine| machine.hosts_waited_us),
+            switch_waited_us: mean(|machine| machine.switch_waited_us),
+        }
+    }
+}
+
+fn summary(plan: &Plan<'_>) -> String {
+    let Plan { workload, spec, gbps, .. } = plan;
+    let args = &plan.cell.args;
+    let answers = if args.messages.one_way { "answers of 100 bytes" } else { "answers as long as requests" };
+    format!(
+        "{workload} (mean {:.0} bytes, {answers}) at {:.0} % of every link: {} hosts at {} Mbit/s, each client and server, {:.1} Mbit/s of \
+         requests each; buffer {}; {}",
+        workload.mean_bytes(),
+        args.offered.load * 100.0,
+        spec.hosts,
+        spec.rate_mbps(),
+        gbps * 1e3,
+        spec.buffer,
+        carriers(&args.common),
+    )
+}
+
+/// What carried the messages, how often and how long.
+fn carriers(common: &CommonArgs) -> String {
+    format!(
+        "Homa over {}, TCP {} with {} connections to each host; seed {}, {} times {} s",
+        common.driver.name(),
+        common.cc_names(),
+        common.connections,
+        common.seed,
+        common.repetitions,
+        common.duration,
+    )
+}
+
+fn warn(findings: &mut Findings, runs: &[Ran], totals: &[Total], packet_us: f64) {
+    for (Ran { contender, run, .. }, total) in runs.iter().zip(totals) {
+        let title = &contender.title;
+        findings.doubt(title, &total.machine(), packet_us);
+        if run.closed_loop {
+            let (waited, all) = (run.capped + run.unsent, run.started + run.unsent);
+            findings.warnings.push(format!(
+                "{title}: {waited} of {all} arrivals had to wait for an open RPC to end: the load was not open-loop"
+            ));
+        }
+        if let Some(error) = &run.first_error {
+            findings.warnings.push(format!("{title}: {error}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_other_repetition_goes_the_other_way_round() {
+        assert_eq!(turns(1, 3), [0, 1, 2]);
+        assert_eq!(turns(2, 3), [2, 1, 0]);
+        assert_eq!(turns(3, 2), [0, 1]);
+    }
+
+    #[test]
+    fn one_tcp_is_tcp_and_several_are_told_apart() {
+        let names = |ways: &[Congestion]| {
+            let all = Contender::all(ways).into_iter();
+            all.map(|one| (one.title, one.key, one.class)).collect::<Vec<_>>()
+        };
+        let of = |title: &str, key: &str, class| (title.to_owned(), key.to_owned(), class);
+        let homa = of("Homa", "homa", "homa");
+        assert_eq!(names(&[Congestion::Bbr]), [homa.clone(), of("TCP", "tcp", "tcp")]);
+        let both = [of("TCP cubic", "tcp-cubic", "tcp"), of("TCP bbr", "tcp-bbr", "s2")];
+        assert_eq!(names(&[Congestion::Cubic, Congestion::Bbr])[1..], both);
+    }
+}
