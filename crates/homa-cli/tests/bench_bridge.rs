@@ -2,18 +2,13 @@
 
 mod common;
 
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
-use common::{Scratch, assert_output_refused, stderr};
+use common::{Scratch, assert_output_refused, run, stderr};
 use serde_json::Value;
 
 fn bench(words: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_homa"))
-        .args(["bench", "bridge"])
-        .args(words.split_whitespace())
-        .stdin(Stdio::null())
-        .output()
-        .expect("the binary runs")
+    run(["bench", "bridge"].into_iter().chain(words.split_whitespace()))
 }
 
 #[test]

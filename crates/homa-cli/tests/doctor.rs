@@ -2,18 +2,13 @@
 
 mod common;
 
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
-use common::{assert_output_refused, stderr};
+use common::{assert_output_refused, run, stderr};
 use serde_json::Value;
 
 fn doctor(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_homa"))
-        .arg("doctor")
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the binary runs")
+    run(["doctor"].iter().chain(words).copied())
 }
 
 #[test]

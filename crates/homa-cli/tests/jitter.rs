@@ -3,18 +3,13 @@
 mod common;
 
 use std::fs;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
-use common::{Scratch, assert_output_refused, stderr};
+use common::{Scratch, assert_output_refused, run, stderr};
 use serde_json::Value;
 
 fn jitter(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_homa"))
-        .arg("jitter")
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the binary runs")
+    run(["jitter"].iter().chain(words).copied())
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::config::Buffer;
 /// How much a queue may have, as a multiple of what its port has free: one queue alone gets eight ninths of its port's part, and the rest is
 /// left for others. Without that the lowest priority, where it fills a port, has the highest ones dropped, control packets among
 /// them; switches divide a port in the same way.
-const QUEUE_ALPHA: u64 = 8;
+pub const QUEUE_ALPHA: u32 = 8;
 
 /// The bytes that wait in all ports, and what bounds them.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Pool {
             }
         };
         let free = most.saturating_sub(port_used);
-        bytes <= free && (queue_used + bytes <= QUEUE_ALPHA * free || queue_used == 0)
+        bytes <= free && (queue_used + bytes <= u64::from(QUEUE_ALPHA) * free || queue_used == 0)
     }
 
     pub(crate) fn take(&mut self, bytes: u64) {

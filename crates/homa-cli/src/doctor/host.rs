@@ -141,3 +141,22 @@ mod tests {
         assert_eq!((host.may(CAP_NET_RAW), host.may(CAP_NET_ADMIN)), (Ok(true), Ok(false)));
     }
 }
+
+#[cfg(test)]
+pub mod planted {
+    //! A host that is nothing but files.
+
+    use std::io;
+
+    use super::Host;
+    use crate::doctor::finding::Finding;
+    use crate::machine::planted::Planted;
+
+    /// What `check` says under this name where these files are all there is.
+    pub fn found(check: fn(&Host) -> Vec<Finding>, files: &[(&str, &str)], name: &str) -> Finding {
+        let planted = Planted::new(files);
+        let root = planted.root();
+        let host = Host { root: &root, settings: &|_| Err(io::ErrorKind::NotFound.into()), link_mbps: None };
+        check(&host).into_iter().find(|finding| finding.name == name).expect("a finding")
+    }
+}

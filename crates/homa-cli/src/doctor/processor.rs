@@ -146,16 +146,11 @@ fn clock(host: &Host) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
-    use crate::machine::planted::Planted;
+    use crate::doctor::host::planted::found;
 
     fn severity(files: &[(&str, &str)], name: &str) -> Severity {
-        let planted = Planted::new(files);
-        let root = planted.root();
-        let host = Host { root: &root, settings: &|_| Err(io::ErrorKind::NotFound.into()), link_mbps: None };
-        check(&host).into_iter().find(|finding| finding.name == name).expect("a finding").severity
+        found(check, files, name).severity
     }
 
     #[test]

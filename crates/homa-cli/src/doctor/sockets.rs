@@ -166,16 +166,11 @@ fn kernel(host: &Host) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
-    use crate::machine::planted::Planted;
+    use crate::doctor::host::planted::found;
 
     fn one(files: &[(&str, &str)], name: &str) -> Finding {
-        let planted = Planted::new(files);
-        let root = planted.root();
-        let host = Host { root: &root, settings: &|_| Err(io::ErrorKind::NotFound.into()), link_mbps: None };
-        check(&host).into_iter().find(|finding| finding.name == name).expect("a finding")
+        found(check, files, name)
     }
 
     const RMEM: &str = "proc/sys/net/core/rmem_max";

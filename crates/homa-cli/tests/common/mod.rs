@@ -3,7 +3,19 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
+
+/// The binary with these words, and nothing to read.
+pub fn homa<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+/// The binary run to its end.
+pub fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Output {
+    homa(words).output().expect("the binary runs")
+}
 
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()

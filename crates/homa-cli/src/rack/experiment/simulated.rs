@@ -40,9 +40,6 @@ const LINUX_TIMEOUT_NS: u64 = 200 * MS;
 /// After the measured time, for what is under way.
 const DRAIN_NS: u64 = 5 * SEC;
 
-/// What a queue of `homa switch` may hold, as a multiple of what its port has free.
-const QUEUE_SHARE: u32 = 8;
-
 /// Load at which messages of one size are alone, and how many of them make a median: they differ by nothing but who meets whom.
 const ALONE: f64 = 0.002;
 const ALONE_MESSAGES: f64 = 15.0;
@@ -317,7 +314,7 @@ fn simulated_switch(switch: &homa_switch::SwitchConfig) -> SwitchConfig {
             homa_switch::Forwarding::StoreAndForward => Forwarding::Store,
             homa_switch::Forwarding::CutThrough => Forwarding::CutThrough,
         },
-        queue_share: Some(QUEUE_SHARE),
+        queue_share: Some(homa_switch::QUEUE_ALPHA),
         ..SwitchConfig::default()
     }
 }
