@@ -24,6 +24,37 @@ const BURST: u64 = 16;
 /// many RPCs that wait for it add little to its work, and one loss among them is still repaired soon.
 const MOST_VAIN: u8 = 5;
 
+/// Packets of a kind to one peer that have a least space between them on average, [`BURST`] of them none after a pause.
+#[derive(Clone, Copy, Debug)]
+struct Spaced {
+    /// The next one may go then, and earlier after a pause.
+    at: Time,
+}
+
+impl Default for Spaced {
+    fn default() -> Spaced {
+        Spaced { at: Time::ZERO }
+    }
+}
+
+impl Spaced {
+    fn next(self, now: Time, space_ns: u64) -> Time {
+        self.at.max(Time::from_ns(now.as_ns().saturating_sub(BURST * space_ns)))
+    }
+
+    fn take(&mut self, now: Time, space_ns: u64) {
+        self.at = self.next(now, space_ns) + space_ns;
+    }
+
+    fn take_if_due(&mut self, now: Time, space_ns: u64) -> bool {
+        let is_due = self.next(now, space_ns) <= now;
+        if is_due {
+            self.take(now, space_ns);
+        }
+        is_due
+    }
+}
+
 /// Why all RPCs of a peer's earlier life end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LifeEnd {
@@ -91,10 +122,10 @@ pub(crate) struct Peer {
     pub acks: VecDeque<Ack>,
     /// RPCs for which a RESEND is due, in the order of their becoming so.
     pub resends: List,
-    /// When the next RESEND to it may go (RESEND-7).
-    resend_at: Time,
-    /// When the next NEED_ACK to it may go (RESEND-22).
-    need_ack_at: Time,
+    /// RESENDs to it (RESEND-7).
+    asked: Spaced,
+    /// NEED_ACKs to it (RESEND-22).
+    need_acks: Spaced,
     /// How often the space between RESENDs to it has doubled, since they were in vain.
     vain: u8,
     /// When it may next be asked for a sign of life (PEER-5).
@@ -133,8 +164,8 @@ impl Peer {
             cutoffs_sent: None,
             acks: VecDeque::new(),
             resends: List::EMPTY,
-            resend_at: Time::ZERO,
-            need_ack_at: Time::ZERO,
+            asked: Spaced::default(),
+            need_acks: Spaced::default(),
             vain: 0,
             probe_at: Time::ZERO,
             max_packet,
@@ -200,22 +231,20 @@ impl Peer {
 
     /// When the next RESEND may go; `BURST` of them may go at once after a pause.
     pub(crate) fn next_resend(&self, now: Time, config: &Config) -> Time {
-        self.resend_at.max(self.earliest(now, config))
-    }
-
-    fn earliest(&self, now: Time, config: &Config) -> Time {
-        Time::from_ns(now.as_ns().saturating_sub(BURST * self.resend_spacing(config)))
+        self.asked.next(now, self.resend_spacing(config))
     }
 
     /// Whether a NEED_ACK may go now, which it then does: they are spaced as RESENDs are, since a peer that does not acknowledge is most
     /// often one that has not got what it is asked for.
     pub(crate) fn take_need_ack(&mut self, now: Time, config: &Config) -> bool {
-        let at = self.need_ack_at.max(self.earliest(now, config));
-        let may = at <= now;
-        if may {
-            self.need_ack_at = at + self.resend_spacing(config);
-        }
-        may
+        let space_ns = self.resend_spacing(config);
+        self.need_acks.take_if_due(now, space_ns)
+    }
+
+    /// Whether a RESEND may go now, which it then does.
+    pub(crate) fn take_resend(&mut self, now: Time, config: &Config) -> bool {
+        let space_ns = self.resend_spacing(config);
+        self.asked.take_if_due(now, space_ns)
     }
 
     fn resend_spacing(&self, config: &Config) -> u64 {
@@ -235,7 +264,8 @@ impl Peer {
 
     /// A RESEND goes now.
     pub(crate) fn resent(&mut self, now: Time, config: &Config) {
-        self.resend_at = self.next_resend(now, config) + self.resend_spacing(config);
+        let space_ns = self.resend_spacing(config);
+        self.asked.take(now, space_ns);
     }
 }
 

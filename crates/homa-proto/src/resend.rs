@@ -197,12 +197,7 @@ impl Endpoint {
 
     /// Whether the rate of RESENDs to the RPC's peer (RESEND-7) has room for one that is not due yet, which then goes.
     pub(crate) fn may_ask_now(&mut self, now: Time, slot: u32) -> bool {
-        let known = &mut self.peers[self.rpcs[slot as usize].peer];
-        let may = known.next_resend(now, &self.config) <= now;
-        if may {
-            known.resent(now, &self.config);
-        }
-        may
+        self.peers[self.rpcs[slot as usize].peer].take_resend(now, &self.config)
     }
 
     /// Asks for what is missing (RESEND-4). Returns whether anything is.
