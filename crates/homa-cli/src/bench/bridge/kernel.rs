@@ -4,15 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::run::{Bench, Seen};
+use super::run::{BURST, Bench, HEAP, Seen};
 use crate::bench::switch::load::{SINK, SOURCE, bulk_of};
 use crate::bench::switch::place::SWITCH_DEVICES;
 
 const NAME: &str = "br0";
-
-/// Frames sent in one go, and between two looks at the sink: as many as it has room for.
-const BURST: usize = 32;
-const HEAP: usize = 960;
 
 /// How often the time with the bridge and that without take turns.
 const TURNS: u32 = 3;

@@ -18,10 +18,10 @@ use crate::bench::switch::load::{Load, SINK, SOURCE, bulk_of};
 use crate::bench::switch::place::Place;
 
 /// Frames sent in one go.
-const BURST: usize = 32;
+pub const BURST: usize = 32;
 
 /// Frames that wait on each side when the gate is opened: nearly as many as there is room for.
-const HEAP: usize = 960;
+pub const HEAP: usize = 960;
 
 /// How long a second thread on the same processor sleeps at most.
 const NAP: Duration = Duration::from_millis(1);
