@@ -419,9 +419,9 @@ fn assert_traces_agree(files: &[String]) {
             let entered = find(&switch, EventKind::SwitchEntered, record.id, what);
             let left = find(&switch, EventKind::SwitchLeft, record.id, what);
             let (Some((place, entered_ns)), Some((left_place, left_ns))) = (entered, left) else { continue };
-            assert_ne!(usize::from(place.port), number, "it goes to another port than its sender's");
+            assert_ne!(usize::from(place.port()), number, "it goes to another port than its sender's");
             assert_eq!(place, left_place);
-            let receiver = &hosts[usize::from(place.port)];
+            let receiver = &hosts[usize::from(place.port())];
             let Some((_, received_ns)) = find(receiver, EventKind::PacketReceived, record.id ^ 1, what)
             else {
                 continue;

@@ -4,7 +4,7 @@ mod common;
 
 use common::{call, config, settle};
 use homa_proto::SEC;
-use homa_trace::{EventKind, read_dump};
+use homa_trace::{EventKind, Node, read_dump};
 
 #[test]
 fn an_rpc_shows_in_its_hosts_traces_at_virtual_times() {
@@ -15,7 +15,7 @@ fn an_rpc_shows_in_its_hosts_traces_at_virtual_times() {
     call(&mut network, 0, 1, 1, 100);
     settle(&mut network, SEC);
     let mut bytes = Vec::new();
-    network.host_mut(1).endpoint_mut().unwrap().trace().write_dump(&mut bytes).unwrap();
+    network.host_mut(1).endpoint_mut().unwrap().trace().write_dump(Node::default(), &mut bytes).unwrap();
     let dump = read_dump(&bytes).unwrap();
     let received =
         dump.records.iter().find(|record| record.event() == Some(EventKind::PacketReceived)).unwrap();

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use homa_driver::frames::{Frame, Frames, FramesConfig, FramesError};
-use homa_trace::{Trace, read_dump};
+use homa_trace::{Node, Trace};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -253,9 +253,7 @@ impl Bridge {
     /// # Errors
     /// Those of `out`.
     pub fn write_trace(&self, out: &mut impl Write) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        self.switch.trace().write_dump(&mut bytes)?;
-        let mut dump = read_dump(&bytes).map_err(io::Error::other)?;
+        let mut dump = self.switch.trace().dump(Node::switch("switch", self.names.iter().cloned()));
         dump.records.sort_by_key(|record| record.time);
         dump.write(out)
     }

@@ -98,7 +98,7 @@ impl<F> Port<F> {
             {
                 if trace.is_recording() {
                     // When it left, which who polls late still knows to the nanosecond.
-                    let place = Place { port: self.number, queue: queue.into(), reason: 0 };
+                    let place = Place::in_switch(self.number, queue.into(), 0);
                     record(trace, done_ps / PS, EventKind::SwitchLeft, packet, place);
                 }
                 if config.delay_ns == 0 {

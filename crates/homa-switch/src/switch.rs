@@ -114,7 +114,7 @@ impl<F> Switch<F> {
     pub fn dropped(&mut self, now_ns: u64, port: usize, head: &Head, packet: Packet, why: Refused) {
         if self.trace.is_recording() {
             let queue = self.config.queue_of(head.priority) as u16;
-            let place = Place { port: port as u16, queue, reason: why as u16 };
+            let place = Place::in_switch(port as u16, queue, why as u16);
             record(&mut self.trace, now_ns, EventKind::SwitchDropped, packet, place);
         }
     }
@@ -189,7 +189,7 @@ impl<F> Switch<F> {
     pub fn push(&mut self, now_ns: u64, admitted: Admitted, frame: F) {
         let Admitted { port, queue, bytes, packet, .. } = admitted;
         if self.trace.is_recording() {
-            let place = Place { port: port as u16, queue: queue as u16, reason: 0 };
+            let place = Place::in_switch(port as u16, queue as u16, 0);
             record(&mut self.trace, now_ns, EventKind::SwitchEntered, packet, place);
         }
         self.ports[port].push(now_ns, queue, bytes, packet, frame);
@@ -374,9 +374,9 @@ mod tests {
         let of = |id: u64| {
             let records = switch.trace().iter().filter(move |record| record.id == id);
             records.map(|record| {
-                let Record { time, a, b, place: Place { port, queue, reason }, .. } = *record;
+                let Record { time, a, b, place, .. } = *record;
                 assert_eq!((a, b), (FRAME as u32, 7));
-                (record.event().unwrap(), time, port, queue, reason)
+                (record.event().unwrap(), time, place.port(), place.queue(), place.reason())
             })
         };
         use EventKind::{SwitchDropped, SwitchEntered, SwitchLeft};

@@ -14,27 +14,46 @@
 //! | 40 | 8 | ... and the same moment in nanoseconds of `CLOCK_MONOTONIC_RAW`, so that traces of one machine can be merged |
 //! | 48 | 8 | number of records that follow |
 //! | 56 | 8 | records that were overwritten before the dump |
+//! | 64 | 8 | alignment: nanoseconds to be added, signed |
+//! | 72 | 8 | alignment: parts per billion by which the clock is slow, signed |
+//! | 80 | 8 | alignment: nanoseconds by which a time may still be off, either way |
+//! | 88 | 4 | alignment: 1 where there is one, else 0 and the three above are 0 |
+//! | 92 | 4 | words of 8 bytes that the node takes |
 //!
-//! then the records, oldest first, 32 bytes each (time 8, id 8, a 4, b 4, kind 2, zero 6), then a checksum of 8 bytes over all
-//! that stands before it.
+//! then the [`Node`], the records, oldest first, 32 bytes each (time 8, id 8, a 4, b 4, kind 2, place 6), and a checksum of 8
+//! bytes over all that stands before it. Several dumps in one file, one behind the other, are the traces of several nodes.
 
 use std::io::{self, Write};
 
 use crate::clock::{Clock, calibrate};
+use crate::node::Node;
 use crate::trace::{Record, Trace};
 
 /// First bytes of every dump.
 pub const DUMP_MAGIC: [u8; 8] = *b"HOMATRC\n";
 /// The version that this crate writes, and the only one that it reads.
-pub const DUMP_VERSION: u16 = 1;
+pub const DUMP_VERSION: u16 = 2;
 /// Length of the header.
-pub const DUMP_HEADER_BYTES: usize = 64;
+pub const DUMP_HEADER_BYTES: usize = 96;
 
-const CHECKSUM_BYTES: usize = 8;
+pub(crate) const CHECKSUM_BYTES: usize = 8;
 
-/// A dump that was read back.
+/// How the times of a dump become those that it shares with other dumps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Alignment {
+    /// Nanoseconds to be added.
+    pub offset_ns: i64,
+    /// Parts per billion by which the clock is slow: so many nanoseconds are added for each second since the start of the trace.
+    pub drift_ppb: i64,
+    /// Nanoseconds by which a time may still be off, either way.
+    pub uncertainty_ns: u64,
+}
+
+/// A trace of one node, out of its recorder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dump {
+    /// Whose trace it is.
+    pub node: Node,
     /// The clock of the records' times.
     pub clock: Clock,
     /// Ticks of that clock per second: 1,000,000,000 unless the clock is the time stamp counter.
@@ -47,6 +66,8 @@ pub struct Dump {
     /// The same moment in nanoseconds of `CLOCK_MONOTONIC_RAW`; 0 for a virtual clock that is of
     /// no real time.
     pub start_ns: u64,
+    /// How the node's times become those of others; `None` before anybody compared them.
+    pub alignment: Option<Alignment>,
     /// Records that newer ones had overwritten before the dump.
     pub overwritten: u64,
     /// The records, oldest first.
@@ -54,194 +75,124 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// The time of a record in nanoseconds: of `CLOCK_MONOTONIC_RAW`, or of the virtual clock. Times before the start of the
-    /// trace, which no recorder writes, count as the start.
+    /// The time of a record in nanoseconds: of `CLOCK_MONOTONIC_RAW`, or of the virtual clock; with an
+    /// [`alignment`](Dump::alignment), of the clock that the aligned dumps share. Times before the start of the trace, which no
+    /// recorder writes, count as the start; times before zero as zero.
     #[must_use]
     pub fn time_ns(&self, record: &Record) -> u64 {
         let ticks = u128::from(record.time.saturating_sub(self.start_time));
-        let since_start_ns = ticks * 1_000_000_000 / u128::from(self.frequency_hz.max(1));
-        u64::try_from(since_start_ns).unwrap_or(u64::MAX).saturating_add(self.start_ns)
-    }
-}
-
-/// Why bytes are not a dump that this version reads.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DumpError {
-    /// The bytes do not begin with [`DUMP_MAGIC`].
-    #[error("not a Homa trace: the file does not begin with its magic bytes")]
-    NotADump,
-    /// Another version of the format.
-    #[error(
-        "this trace has format version {found}, and only version {DUMP_VERSION} can be read: use the release that wrote it"
-    )]
-    Version {
-        /// The version in the header.
-        found: u16,
-    },
-    /// The bytes end too early.
-    #[error("the trace is cut short: {found} bytes of {expected} are there; copy or record it again")]
-    Truncated {
-        /// Bytes that the header calls for, or the length of a header.
-        expected: u64,
-        /// Bytes that are there.
-        found: u64,
-    },
-    /// More bytes than the header calls for.
-    #[error("{extra} bytes follow the end of the trace: split files that hold several traces")]
-    TrailingBytes {
-        /// Bytes too many.
-        extra: u64,
-    },
-    /// The bytes are not what was written.
-    #[error("the trace is damaged: its {what} is wrong; copy or record it again")]
-    Corrupt {
-        /// The part that gave it away.
-        what: &'static str,
-    },
-}
-
-/// FNV-1a over 64-bit words, with a rotation so that high bits reach low ones. It finds accidents, not forgeries.
-struct Checksum(u64);
-
-impl Checksum {
-    fn new() -> Checksum {
-        Checksum(0xcbf2_9ce4_8422_2325)
+        let since_start_ns = match self.frequency_hz {
+            1_000_000_000 => ticks,
+            hz => ticks * 1_000_000_000 / u128::from(hz.max(1)),
+        };
+        let since_start_ns = u64::try_from(since_start_ns).unwrap_or(u64::MAX);
+        let own_ns = since_start_ns.saturating_add(self.start_ns);
+        let Some(alignment) = self.alignment else { return own_ns };
+        let drift = i128::from(since_start_ns) * i128::from(alignment.drift_ppb) / 1_000_000_000;
+        let shared_ns = i128::from(own_ns) + i128::from(alignment.offset_ns) + drift;
+        u64::try_from(shared_ns.max(0)).unwrap_or(u64::MAX)
     }
 
-    fn add(&mut self, word: u64) {
-        self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
+    /// Takes in the records of another recorder of this process, by their times. Both used the same clock, of which this
+    /// dump's measure counts.
+    pub fn merge(&mut self, other: &Dump) {
+        self.overwritten += other.overwritten;
+        self.node.others.extend(other.node.others.clone());
+        self.records.extend_from_slice(&other.records);
+        self.records.sort_by_key(|record| record.time);
+    }
+
+    /// Writes the dump. Makes small writes: give it a buffered writer.
+    ///
+    /// # Errors
+    /// Those of `out`. What has been written by then is not a dump.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let node = self.node.to_words();
+        let alignment = self.alignment.unwrap_or_default();
+        let header = [
+            u64::from_le_bytes(DUMP_MAGIC),
+            u64::from(DUMP_VERSION) | (self.clock as u64) << 16 | (Record::BYTES as u64) << 32,
+            self.frequency_hz,
+            self.calibration_span_ns,
+            self.start_time,
+            self.start_ns,
+            self.records.len() as u64,
+            self.overwritten,
+            alignment.offset_ns as u64,
+            alignment.drift_ppb as u64,
+            alignment.uncertainty_ns,
+            u64::from(self.alignment.is_some()) | (node.len() as u64) << 32,
+        ];
+        let mut checksum = Checksum::new();
+        let records = self.records.iter().flat_map(|record| record.to_words());
+        for word in header.into_iter().chain(node).chain(records) {
+            checksum.add(word);
+            out.write_all(&word.to_le_bytes())?;
+        }
+        out.write_all(&checksum.sum().to_le_bytes())
     }
 }
 
 impl Trace {
-    /// Writes the trace as a dump, oldest record first.
+    /// What the trace holds, as that of this node.
     ///
     /// With [`Clock::Tsc`] the counter's rate is measured from the creation of the trace until now; a trace younger than 10 ms
-    /// busy-waits until it is that old. Makes small writes: give it a buffered writer.
-    ///
-    /// # Errors
-    /// Those of `out`. What has been written by then is not a dump.
-    pub fn write_dump(&self, out: &mut impl Write) -> io::Result<()> {
+    /// busy-waits until it is that old.
+    #[must_use]
+    pub fn dump(&self, node: Node) -> Dump {
         let start = self.start();
         let (frequency_hz, calibration_span_ns) = match self.clock() {
             Clock::Tsc => calibrate(start),
             Clock::Monotonic | Clock::Virtual => (1_000_000_000, 0),
         };
-        let words = [frequency_hz, calibration_span_ns, start.time, start.monotonic_ns];
-        write(out, self.clock(), words, self.overwritten(), self.iter())
+        Dump {
+            node,
+            clock: self.clock(),
+            frequency_hz,
+            calibration_span_ns,
+            start_time: start.time,
+            start_ns: start.monotonic_ns,
+            alignment: None,
+            overwritten: self.overwritten(),
+            records: self.iter().copied().collect(),
+        }
     }
-}
 
-impl Dump {
-    /// Takes in the records of another recorder of this process, by their times. Both used the same clock, of which this
-    /// dump's measure counts.
-    pub fn merge(&mut self, other: &Dump) {
-        self.overwritten += other.overwritten;
-        self.records.extend_from_slice(&other.records);
-        self.records.sort_by_key(|record| record.time);
-    }
-
-    /// Writes the dump anew. Makes small writes: give it a buffered writer.
+    /// Writes [`dump`](Trace::dump) to `out`. Makes small writes: give it a buffered writer.
     ///
     /// # Errors
     /// Those of `out`. What has been written by then is not a dump.
-    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let words = [self.frequency_hz, self.calibration_span_ns, self.start_time, self.start_ns];
-        write(out, self.clock, words, self.overwritten, self.records.iter())
+    pub fn write_dump(&self, node: Node, out: &mut impl Write) -> io::Result<()> {
+        self.dump(node).write(out)
     }
 }
 
-/// Writes a dump: `words` are the four of its header that tell of the clock.
-fn write<'a>(
-    out: &mut impl Write,
-    clock: Clock,
-    words: [u64; 4],
-    overwritten: u64,
-    records: impl ExactSizeIterator<Item = &'a Record>,
-) -> io::Result<()> {
-    let mut checksum = Checksum::new();
-    let mut put = |word: u64| {
-        checksum.add(word);
-        out.write_all(&word.to_le_bytes())
-    };
-    put(u64::from_le_bytes(DUMP_MAGIC))?;
-    put(u64::from(DUMP_VERSION) | (clock as u64) << 16 | (Record::BYTES as u64) << 32)?;
-    for word in words {
-        put(word)?;
-    }
-    put(records.len() as u64)?;
-    put(overwritten)?;
-    for record in records {
-        for word in record.to_words() {
-            put(word)?;
-        }
-    }
-    out.write_all(&checksum.0.to_le_bytes())
-}
+/// FNV-1a over 64-bit words, with a rotation so that high bits reach low ones. It finds accidents, not forgeries.
+pub(crate) struct Checksum(u64);
 
-/// Reads a dump that [`Trace::write_dump`] wrote. The bytes must be one whole dump and nothing else.
-///
-/// # Errors
-/// The first thing found wrong; see [`DumpError`].
-pub fn read_dump(bytes: &[u8]) -> Result<Dump, DumpError> {
-    let found = bytes.len() as u64;
-    let magic = &bytes[..bytes.len().min(DUMP_MAGIC.len())];
-    if !DUMP_MAGIC.starts_with(magic) {
-        return Err(DumpError::NotADump);
+impl Checksum {
+    pub(crate) fn new() -> Checksum {
+        Checksum(0xcbf2_9ce4_8422_2325)
     }
-    let (words, rest) = bytes.as_chunks::<8>();
-    let word = |index: usize| u64::from_le_bytes(words[index]);
-    // The version comes before the length: another version may have a shorter header.
-    if words.len() > 1 && word(1) as u16 != DUMP_VERSION {
-        return Err(DumpError::Version { found: word(1) as u16 });
+
+    pub(crate) fn add(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     }
-    if bytes.len() < DUMP_HEADER_BYTES + CHECKSUM_BYTES {
-        return Err(DumpError::Truncated { expected: (DUMP_HEADER_BYTES + CHECKSUM_BYTES) as u64, found });
+
+    pub(crate) fn sum(&self) -> u64 {
+        self.0
     }
-    let clock = Clock::from_u16((word(1) >> 16) as u16).ok_or(DumpError::Corrupt { what: "clock" })?;
-    if word(1) >> 32 != Record::BYTES as u64 {
-        return Err(DumpError::Corrupt { what: "record size" });
-    }
-    if word(2) == 0 {
-        return Err(DumpError::Corrupt { what: "clock rate" });
-    }
-    let expected = word(6)
-        .checked_mul(Record::BYTES as u64)
-        .and_then(|length| length.checked_add((DUMP_HEADER_BYTES + CHECKSUM_BYTES) as u64))
-        .ok_or(DumpError::Corrupt { what: "number of records" })?;
-    if found < expected {
-        return Err(DumpError::Truncated { expected, found });
-    }
-    if found > expected || !rest.is_empty() {
-        return Err(DumpError::TrailingBytes { extra: found - expected });
-    }
-    let (checked, last) = words.split_at(words.len() - 1);
-    let mut checksum = Checksum::new();
-    checked.iter().for_each(|word| checksum.add(u64::from_le_bytes(*word)));
-    if checksum.0 != u64::from_le_bytes(last[0]) {
-        return Err(DumpError::Corrupt { what: "checksum" });
-    }
-    let (records, _) = checked[DUMP_HEADER_BYTES / 8..].as_chunks::<4>();
-    Ok(Dump {
-        clock,
-        frequency_hz: word(2),
-        calibration_span_ns: word(3),
-        start_time: word(4),
-        start_ns: word(5),
-        overwritten: word(7),
-        records: records.iter().map(|record| Record::from_words(record.map(u64::from_le_bytes))).collect(),
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::event::EventKind;
+    use crate::read::{DumpError, ReadError, read_dump, read_dumps};
 
     fn dumped(trace: &Trace) -> Vec<u8> {
         let mut bytes = Vec::new();
-        trace.write_dump(&mut bytes).expect("a vector takes all writes");
+        trace.write_dump(Node::host("h1"), &mut bytes).expect("a vector takes all writes");
         bytes
     }
 
@@ -281,6 +232,39 @@ mod tests {
         assert_eq!(dump.records, trace.iter().copied().collect::<Vec<_>>());
         assert_eq!((dump.clock, dump.frequency_hz, dump.overwritten), (Clock::Virtual, 1_000_000_000, 2));
         assert_eq!(dump.time_ns(&dump.records[0]), 1_002);
+    }
+
+    #[test]
+    fn several_dumps_in_a_file_are_several_traces() {
+        let mut second = sample().dump(Node::switch("tor", ["veth1".into()]));
+        second.alignment = Some(Alignment { offset_ns: -300, drift_ppb: -7, uncertainty_ns: 40 });
+        let mut bytes = dumped(&sample());
+        second.write(&mut bytes).unwrap();
+        let dumps = read_dumps(&mut &bytes[..]).unwrap();
+        assert_eq!(dumps, [read_dump(&dumped(&sample())).unwrap(), second]);
+        assert_eq!(read_dump(&bytes), Err(DumpError::TrailingBytes));
+        let error = read_dumps(&mut &bytes[..bytes.len() - 1]).unwrap_err();
+        assert!(matches!(error, ReadError::Dump(DumpError::Truncated { .. })), "{error}");
+        assert!(read_dumps(&mut &[][..]).is_err(), "no trace at all");
+    }
+
+    #[test]
+    fn aligned_times_are_shifted_and_stretched() {
+        let mut dump = sample().dump(Node::default());
+        dump.records[0].time = 2_000_000_000;
+        dump.alignment = Some(Alignment { offset_ns: 500, drift_ppb: 1_000, uncertainty_ns: 0 });
+        assert_eq!(dump.time_ns(&dump.records[0]), 2_000_000_000 + 500 + 2_000);
+        dump.alignment = Some(Alignment { offset_ns: -3_000_000_000, ..Alignment::default() });
+        assert_eq!(dump.time_ns(&dump.records[0]), 0);
+    }
+
+    #[test]
+    fn a_claim_of_many_records_takes_no_memory() {
+        let mut bytes = dumped(&sample());
+        bytes[48..56].copy_from_slice(&(1_u64 << 58).to_le_bytes());
+        assert!(matches!(read_dump(&bytes), Err(DumpError::Truncated { .. })));
+        bytes[48..56].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(read_dump(&bytes), Err(DumpError::Corrupt { what: "number of records" }));
     }
 
     #[test]
@@ -342,7 +326,7 @@ mod tests {
         assert_eq!(read_dump(&bytes[..20]), Err(DumpError::Version { found: 9 }));
         bytes[8] = DUMP_VERSION as u8;
         bytes.push(0);
-        assert_eq!(read_dump(&bytes), Err(DumpError::TrailingBytes { extra: 1 }));
+        assert_eq!(read_dump(&bytes), Err(DumpError::TrailingBytes));
     }
 
     #[test]
@@ -363,6 +347,9 @@ mod tests {
                 Ok(())
             }
         }
-        assert_eq!(sample().write_dump(&mut Full).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(
+            sample().write_dump(Node::default(), &mut Full).unwrap_err().kind(),
+            io::ErrorKind::StorageFull
+        );
     }
 }

@@ -115,6 +115,33 @@ event_kinds! {
     SwitchLeft = 22, "switch_left";
     /// A switch dropped a frame that was for a port. As in [`EventKind::SwitchEntered`]; the place says why.
     SwitchDropped = 23, "switch_dropped";
+    /// A burst of packets is about to be handed to the driver. Id 0. `a`: packets. `b`: bytes.
+    BurstOut = 24, "burst_out";
+    /// The driver has taken what it took of the burst before. Id 0. `a`: packets taken. `b`: 0.
+    BurstTaken = 25, "burst_taken";
+    /// A burst of at least one packet was read from the driver. Id 0. `a`: packets. `b`: how often the driver was asked in vain
+    /// since the burst before.
+    BurstIn = 26, "burst_in";
+    /// The packets of that burst are processed. Id 0. `a`: packets. `b`: 0.
+    BurstProcessed = 27, "burst_processed";
+    /// The device or the kernel beneath the driver sent a packet, by the time stamp that it gave. `a`: packet word. `b`: as in
+    /// [`EventKind::PacketSent`].
+    DeviceSent = 28, "device_sent";
+    /// The device or the kernel beneath the driver received a packet, by its time stamp. As in [`EventKind::DeviceSent`].
+    DeviceReceived = 29, "device_received";
+    /// A thread that sleeps is woken because something is there for it. `a`: 0 for a message of this id, 1 to take the lead.
+    /// `b`: 0.
+    WakeSent = 30, "wake_sent";
+    /// A thread that was asleep runs again. `a`: 0 after [`EventKind::WakeSent`], 1 because of packets or a timer. `b`:
+    /// microseconds that it was asleep.
+    Woken = 31, "woken";
+    /// A thread goes to sleep in the kernel until packets, a timer or another thread wake it. `a` and `b`: 0.
+    Asleep = 32, "asleep";
+    /// Another trace was asked to freeze: a FREEZE packet goes to the peer. `a` and `b`: 0.
+    FreezeSent = 33, "freeze_sent";
+    /// The thread that drives noticed that it had not run although it was not asleep: it was preempted, or stopped. Id 0. `a`:
+    /// nanoseconds that it did not run, up to now. `b`: 0.
+    NotRunning = 34, "not_running";
 }
 
 impl fmt::Display for EventKind {

@@ -8,14 +8,14 @@
 //! its packets have times of their own.
 //!
 //! ```
-//! use homa_trace::{Clock, EventKind, Trace, packet_word, read_dump};
+//! use homa_trace::{Clock, EventKind, Node, Trace, packet_word, read_dump};
 //!
 //! let mut trace = Trace::new(1024, Clock::Virtual);
 //! trace.set_virtual_now(5_000);
 //! trace.record(EventKind::PacketSent, 42, packet_word(0x10, 1460), 0);
 //!
 //! let mut bytes = Vec::new();
-//! trace.write_dump(&mut bytes).unwrap();
+//! trace.write_dump(Node::host("h1"), &mut bytes).unwrap();
 //! let dump = read_dump(&bytes).unwrap();
 //! assert_eq!(dump.records[0].event(), Some(EventKind::PacketSent));
 //! assert_eq!(dump.time_ns(&dump.records[0]), 5_000);
@@ -24,11 +24,17 @@
 mod clock;
 mod dump;
 mod event;
+mod node;
+mod place;
+mod read;
 mod ticks;
 mod trace;
 
 pub use clock::Clock;
-pub use dump::{DUMP_HEADER_BYTES, DUMP_MAGIC, DUMP_VERSION, Dump, DumpError, read_dump};
+pub use dump::{Alignment, DUMP_HEADER_BYTES, DUMP_MAGIC, DUMP_VERSION, Dump};
 pub use event::{EventKind, PACKET_LENGTH_MAX, packet_word, packet_word_parts};
+pub use node::{NAME_MAX_BYTES, Node, NodeKind};
+pub use place::Place;
+pub use read::{DumpError, ReadError, read_dump, read_dumps};
 pub use ticks::{TickRate, Ticks};
-pub use trace::{MAX_RECORDS, Place, Record, Trace};
+pub use trace::{MAX_RECORDS, Record, Trace};

@@ -2,6 +2,7 @@
 
 use crate::clock::{Anchor, Clock, monotonic_raw_ns, tsc};
 use crate::event::EventKind;
+use crate::place::Place;
 
 /// Largest ring, in records: 512 MiB of memory. [`Trace::new`] gives no more than this.
 pub const MAX_RECORDS: usize = 1 << 24;
@@ -20,20 +21,8 @@ pub struct Record {
     pub b: u32,
     /// The number of the [`EventKind`].
     pub kind: u16,
-    /// Where a switch did it; all zeros for the events of hosts.
+    /// Where.
     pub place: Place,
-}
-
-/// Where in a switch something happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[repr(C)]
-pub struct Place {
-    /// The port that the frame was to leave by, from 0 on.
-    pub port: u16,
-    /// Its queue there; larger goes first.
-    pub queue: u16,
-    /// Why a frame was dropped, as the switch numbers its reasons; 0 for one that was not.
-    pub reason: u16,
 }
 
 const _: () = assert!(size_of::<Record>() == Record::BYTES);
@@ -49,8 +38,7 @@ impl Record {
     }
 
     pub(crate) fn to_words(self) -> [u64; 4] {
-        let Place { port, queue, reason } = self.place;
-        let [r0, r1, r2] = [port, queue, reason].map(u64::from);
+        let [r0, r1, r2] = self.place.raw().map(u64::from);
         [
             self.time,
             self.id,
@@ -67,11 +55,7 @@ impl Record {
             a: arguments as u32,
             b: (arguments >> 32) as u32,
             kind: kind as u16,
-            place: Place {
-                port: (kind >> 16) as u16,
-                queue: (kind >> 32) as u16,
-                reason: (kind >> 48) as u16,
-            },
+            place: Place::from_raw([(kind >> 16) as u16, (kind >> 32) as u16, (kind >> 48) as u16]),
         }
     }
 }
@@ -147,7 +131,7 @@ impl Trace {
         self.record_at(kind, id, a, b, Place::default());
     }
 
-    /// The same of a switch, which says where.
+    /// The same, and where.
     #[inline]
     pub fn record_at(&mut self, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         if !self.recording {

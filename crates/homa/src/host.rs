@@ -14,7 +14,7 @@ use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::xdp::{XdpConfig, XdpDriver};
 use homa_driver::{BufferSizes, Driver};
 use homa_proto::{Config, Endpoint, MAX_ENDPOINTS, PeerInfo, PortError};
-use homa_trace::{Clock, Trace, read_dump};
+use homa_trace::{Clock, Node, Trace};
 
 use crate::client::Client;
 use crate::core::{Core, Life, Limits};
@@ -337,23 +337,16 @@ impl Host {
     /// their times.
     #[must_use]
     pub fn trace_dump(&self) -> Vec<u8> {
-        let dump = |shared: &Arc<Shared>| {
-            let mut dump = Vec::new();
-            // A vector takes whatever is written to it.
-            let _ = shared.lock().endpoint.trace().write_dump(&mut dump);
-            dump
-        };
-        if let [only] = &self.endpoints.members[..] {
-            return dump(only);
-        }
-        let dumps = self.endpoints.members.iter().map(|shared| read_dump(&dump(shared)));
-        let merged = dumps.filter_map(Result::ok).reduce(|mut all, next| {
+        let node = || Node::host(self.local_addr.to_string());
+        let dumps = self.endpoints.members.iter().map(|shared| shared.lock().endpoint.trace().dump(node()));
+        let merged = dumps.reduce(|mut all, next| {
             all.merge(&next);
             all
         });
-        let mut dump = Vec::new();
-        let _ = merged.map(|merged| merged.write(&mut dump));
-        dump
+        let mut bytes = Vec::new();
+        // A vector takes whatever is written to it.
+        let _ = merged.map(|merged| merged.write(&mut bytes));
+        bytes
     }
 
     /// Shuts the host down. New calls and requests are refused at once, and open calls end in `Closed`. Requests in hand may

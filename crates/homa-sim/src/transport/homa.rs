@@ -6,7 +6,7 @@
 
 use homa_proto::wire::HeaderBuf;
 use homa_proto::{CallOptions, Config, Endpoint, Event, Reassembly, RpcKey, RxPacket, Time};
-use homa_trace::{Clock, Trace};
+use homa_trace::{Clock, Node, Trace};
 
 use super::{Ctx, Transport};
 use crate::cluster::{ClusterConfig, Exchange};
@@ -43,6 +43,8 @@ impl Body for HomaBody {
 
 /// A host's end of Homa.
 pub struct Homa {
+    /// Its number, from 0 on.
+    host: u32,
     endpoint: Endpoint,
     client_port: u16,
     exchange: Exchange,
@@ -127,6 +129,7 @@ impl Transport for Homa {
         endpoint.bind(PORT).expect("the port of a new endpoint is free");
         let client_port = endpoint.open_client_port().expect("a new endpoint has client ports");
         Homa {
+            host,
             endpoint,
             client_port,
             exchange: cluster.exchange,
@@ -201,7 +204,7 @@ impl Transport for Homa {
             return None;
         }
         let mut dump = Vec::new();
-        trace.write_dump(&mut dump).ok()?;
+        trace.write_dump(Node::host(format!("host-{}", self.host)), &mut dump).ok()?;
         Some(dump)
     }
 

@@ -1,0 +1,133 @@
+//! Whose trace it is.
+
+use std::collections::BTreeMap;
+
+/// Longest name that a dump keeps, in bytes, inclusive; longer ones are cut.
+pub const NAME_MAX_BYTES: usize = 255;
+
+/// What recorded a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum NodeKind {
+    /// A host: its records say which peer, priority and core ([`Place::at_host`](crate::Place::at_host)).
+    #[default]
+    Host = 0,
+    /// A switch: its records say which port and queue ([`Place::in_switch`](crate::Place::in_switch)).
+    Switch = 1,
+}
+
+impl NodeKind {
+    pub(crate) const fn from_u16(value: u16) -> Option<NodeKind> {
+        match value {
+            0 => Some(NodeKind::Host),
+            1 => Some(NodeKind::Switch),
+            _ => None,
+        }
+    }
+}
+
+/// The host or switch that a trace is of. Names are for people: nothing needs to be known of them to put traces together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// What it is.
+    pub kind: NodeKind,
+    /// What people call it; empty where nobody said.
+    pub name: String,
+    /// Names of the numbers in its records: of a host its peers' addresses, of a switch its ports' devices.
+    pub others: BTreeMap<u16, String>,
+}
+
+impl Node {
+    /// A host of this name whose peers have no names yet.
+    #[must_use]
+    pub fn host(name: impl Into<String>) -> Node {
+        Node { kind: NodeKind::Host, name: name.into(), others: BTreeMap::new() }
+    }
+
+    /// A switch of this name with these ports, numbered from 0.
+    #[must_use]
+    pub fn switch(name: impl Into<String>, ports: impl IntoIterator<Item = String>) -> Node {
+        Node { kind: NodeKind::Switch, name: name.into(), others: (0..).zip(ports).collect() }
+    }
+
+    /// As bytes, padded with zeros to whole words: kind 2, number of others 4, name, then for each other its number 2 and its
+    /// name; a name is its length 2 and its bytes.
+    pub(crate) fn to_words(&self) -> Vec<u64> {
+        let mut bytes = Vec::new();
+        bytes.extend((self.kind as u16).to_le_bytes());
+        bytes.extend((self.others.len() as u32).to_le_bytes());
+        put_name(&mut bytes, &self.name);
+        for (number, name) in &self.others {
+            bytes.extend(number.to_le_bytes());
+            put_name(&mut bytes, name);
+        }
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
+    }
+
+    /// `None`: this is not what [`to_words`](Node::to_words) makes.
+    pub(crate) fn from_words(words: &[u64]) -> Option<Node> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut rest = &bytes[..];
+        let kind = NodeKind::from_u16(u16::from_le_bytes(take(&mut rest)?))?;
+        let count = u32::from_le_bytes(take(&mut rest)?);
+        let name = take_name(&mut rest)?;
+        let mut others = BTreeMap::new();
+        for _ in 0..count {
+            let number = u16::from_le_bytes(take(&mut rest)?);
+            others.insert(number, take_name(&mut rest)?);
+        }
+        let padding = rest.len() < 8 && rest.iter().all(|byte| *byte == 0);
+        padding.then_some(Node { kind, name, others })
+    }
+}
+
+fn put_name(bytes: &mut Vec<u8>, name: &str) {
+    let end = (0..=name.len().min(NAME_MAX_BYTES)).rev().find(|end| name.is_char_boundary(*end));
+    let name = &name[..end.unwrap_or(0)];
+    bytes.extend((name.len() as u16).to_le_bytes());
+    bytes.extend(name.as_bytes());
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, left) = rest.split_first_chunk::<N>()?;
+    *rest = left;
+    Some(*taken)
+}
+
+fn take_name(rest: &mut &[u8]) -> Option<String> {
+    let length = usize::from(u16::from_le_bytes(take(rest)?));
+    let (name, left) = rest.split_at_checked(length)?;
+    *rest = left;
+    String::from_utf8(name.to_vec()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_comes_back_from_its_words() {
+        let mut host = Node::host("h1");
+        host.others.insert(7, "10.0.0.2:4000".into());
+        host.others.insert(9, String::new());
+        for node in [Node::default(), host, Node::switch("tor", ["veth1".into(), "veth2".into()])] {
+            assert_eq!(Node::from_words(&node.to_words()), Some(node));
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let node = Node::host("ä".repeat(200));
+        let read = Node::from_words(&node.to_words()).expect("a node");
+        assert_eq!(read.name, "ä".repeat(NAME_MAX_BYTES / 2));
+    }
+
+    #[test]
+    fn other_words_are_no_node() {
+        let words = Node::switch("tor", ["veth1".into()]).to_words();
+        assert_eq!(Node::from_words(&words[..words.len() - 1]), None, "cut short");
+        assert_eq!(Node::from_words(&[&words[..], &[0]].concat()), None, "more than there is");
+        assert_eq!(Node::from_words(&[u64::MAX; 4]), None);
+    }
+}

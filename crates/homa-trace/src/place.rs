@@ -1,0 +1,78 @@
+//! Where something happened.
+
+use std::fmt;
+
+/// Where something happened: in a switch by port and queue, at a host by peer, priority and core. Which of the two it is, the
+/// trace's [`NodeKind`](crate::NodeKind) says.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[repr(transparent)]
+pub struct Place([u16; 3]);
+
+impl Place {
+    /// In a switch: the port that the frame was to leave by, from 0 on; its queue there, of which the larger goes first; and why
+    /// the frame was dropped, as the switch numbers its reasons, 0 for one that was not.
+    #[inline]
+    #[must_use]
+    pub const fn in_switch(port: u16, queue: u16, reason: u16) -> Place {
+        Place([port, queue, reason])
+    }
+
+    /// At a host: the number of the peer, 0 for none; the priority of the packet, 0 to 7; and the core on which it was recorded
+    /// plus one, 0 where that is not known.
+    #[inline]
+    #[must_use]
+    pub const fn at_host(peer: u16, priority: u16, core_plus_one: u16) -> Place {
+        Place([peer, priority, core_plus_one])
+    }
+
+    /// The port of a switch.
+    #[must_use]
+    pub const fn port(self) -> u16 {
+        self.0[0]
+    }
+
+    /// The queue of a switch's port.
+    #[must_use]
+    pub const fn queue(self) -> u16 {
+        self.0[1]
+    }
+
+    /// Why a switch dropped a frame; 0: it did not.
+    #[must_use]
+    pub const fn reason(self) -> u16 {
+        self.0[2]
+    }
+
+    /// The peer of a host by its number in the dump's [`Node::others`](crate::Node::others); `None` for events that belong to no
+    /// peer.
+    #[must_use]
+    pub const fn peer(self) -> Option<u16> {
+        if self.0[0] == 0 { None } else { Some(self.0[0]) }
+    }
+
+    /// The priority of a host's packet.
+    #[must_use]
+    pub const fn priority(self) -> u16 {
+        self.0[1]
+    }
+
+    /// The core on which a host recorded this; `None`: not known.
+    #[must_use]
+    pub const fn core(self) -> Option<u16> {
+        self.0[2].checked_sub(1)
+    }
+
+    pub(crate) const fn from_raw(raw: [u16; 3]) -> Place {
+        Place(raw)
+    }
+
+    pub(crate) const fn raw(self) -> [u16; 3] {
+        self.0
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Place{:?}", self.0)
+    }
+}
