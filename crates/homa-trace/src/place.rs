@@ -17,12 +17,12 @@ impl Place {
         Place([port, queue, reason])
     }
 
-    /// At a host: the number of the peer, 0 for none; the priority of the packet, 0 to 7; and the core on which it was recorded
-    /// plus one, 0 where that is not known.
+    /// At a host: the number of the peer, 0 for none; the priority of the packet, 0 to 7; the endpoint; and the core on which it
+    /// was recorded plus one, 0 where that is not known.
     #[inline]
     #[must_use]
-    pub const fn at_host(peer: u16, priority: u16, core_plus_one: u16) -> Place {
-        Place([peer, priority, core_plus_one])
+    pub const fn at_host(peer: u16, priority: u8, endpoint: u8, core_plus_one: u16) -> Place {
+        Place([peer, priority as u16 | (endpoint as u16) << 8, core_plus_one])
     }
 
     /// The port of a switch.
@@ -52,8 +52,14 @@ impl Place {
 
     /// The priority of a host's packet.
     #[must_use]
-    pub const fn priority(self) -> u16 {
-        self.0[1]
+    pub const fn priority(self) -> u8 {
+        self.0[1] as u8
+    }
+
+    /// The host's endpoint that recorded this, from 0 on.
+    #[must_use]
+    pub const fn endpoint(self) -> u8 {
+        (self.0[1] >> 8) as u8
     }
 
     /// The core on which a host recorded this; `None`: not known.
