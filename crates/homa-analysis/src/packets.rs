@@ -1,0 +1,197 @@
+//! The same packet in the traces of those who saw it.
+//!
+//! A packet is known by the id that its sender gives the RPC (its receiver records the other one of the pair, `id ^ 1`), its type, its
+//! length and its offset. One that was sent more than once is nobody's: which of the times it was that arrived cannot be told.
+
+use homa_trace::{Dump, EventKind, Record};
+
+/// One packet on its way from one node to another, both of which recorded it. The way may lead through nodes in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// The dump of the node that it left, by its index: of the host that sent it, or of a switch that it went through.
+    pub from: u16,
+    /// The dump of the node that it came to: the host that received it, or a switch.
+    pub to: u16,
+    /// Its record in `from`.
+    pub left: u32,
+    /// Its record in `to`.
+    pub came: u32,
+}
+
+/// What a node saw of a packet, in the order in which that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Sight {
+    /// Not of a packet: the node's trace has the RPC from its start.
+    Start,
+    Sent,
+    Entered,
+    Left,
+    Received,
+}
+
+/// A record of a packet. The order of the fields is that in which they are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Seen {
+    sender_id: u64,
+    word: u32,
+    offset: u32,
+    sight: Sight,
+    node: u16,
+    record: u32,
+}
+
+/// Every passage that is beyond doubt: from the sender to the receiver, from the sender to a switch, and from a switch to the
+/// receiver. In the order of the packets' ids.
+///
+/// A packet counts when exactly one record says that it was sent, and no earlier one can have been overwritten. Only the first
+/// 65,536 dumps and the first 2^32 records of each are looked at.
+#[must_use]
+pub fn passages(dumps: &[Dump]) -> Vec<Passage> {
+    let whole: Vec<bool> = dumps.iter().map(is_whole).collect();
+    let mut seen = Vec::new();
+    for (node, (dump, whole)) in (0..=u16::MAX).zip(dumps.iter().zip(&whole)) {
+        for (index, record) in (0..=u32::MAX).zip(&dump.records) {
+            seen.extend(sight(record, node, index, *whole));
+        }
+    }
+    seen.sort_unstable();
+    let mut passages = Vec::new();
+    for of_rpc in seen.chunk_by(|a, b| a.sender_id == b.sender_id) {
+        let starts = of_rpc.iter().take_while(|seen| seen.sight == Sight::Start).count();
+        let (starts, packets) = of_rpc.split_at(starts);
+        for of_packet in packets.chunk_by(|a, b| (a.word, a.offset) == (b.word, b.offset)) {
+            let known_since = |sent: &Seen| {
+                whole[usize::from(sent.node)]
+                    || starts.iter().any(|start| start.node == sent.node && start.record < sent.record)
+            };
+            passages_of(of_packet, known_since, &mut passages);
+        }
+    }
+    passages
+}
+
+/// Whether the trace lacks nothing from its first event to its last: no record was overwritten, and it was not frozen in between.
+fn is_whole(dump: &Dump) -> bool {
+    let before_last = dump.records.len().saturating_sub(1);
+    dump.overwritten == 0
+        && !dump.records[..before_last].iter().any(|record| record.event() == Some(EventKind::Freeze))
+}
+
+fn sight(record: &Record, node: u16, index: u32, whole: bool) -> Option<Seen> {
+    let (sight, sender_id) = match record.event()? {
+        EventKind::PacketSent => (Sight::Sent, record.id),
+        EventKind::PacketReceived => (Sight::Received, record.id ^ 1),
+        EventKind::SwitchEntered => (Sight::Entered, record.id),
+        EventKind::SwitchLeft => (Sight::Left, record.id),
+        // Sorted before all packets: their words are not 0, since types are not.
+        EventKind::RpcStart if !whole => {
+            return Some(Seen {
+                sender_id: record.id,
+                word: 0,
+                offset: 0,
+                sight: Sight::Start,
+                node,
+                record: index,
+            });
+        }
+        _ => return None,
+    };
+    let (word, offset) = (record.a, record.b);
+    (sender_id > 1 && word != 0).then_some(Seen { sender_id, word, offset, sight, node, record: index })
+}
+
+/// The passages of one packet, from what everybody saw of it.
+fn passages_of(seen: &[Seen], known_since: impl Fn(&Seen) -> bool, passages: &mut Vec<Passage>) {
+    let [sent, rest @ ..] = seen else { return };
+    let sent_once = sent.sight == Sight::Sent && rest.first().is_none_or(|next| next.sight != Sight::Sent);
+    if !sent_once || rest.is_empty() || !known_since(sent) {
+        return;
+    }
+    let passage =
+        |from: &Seen, to: &Seen| Passage { from: from.node, to: to.node, left: from.record, came: to.record };
+    // A network may double a packet: the first to come is the one whose time bounds the others'.
+    let received = rest.iter().find(|seen| seen.sight == Sight::Received);
+    if let Some(received) = received.filter(|received| received.node != sent.node) {
+        passages.push(passage(sent, received));
+    }
+    for at_switch in rest.chunk_by(|a, b| (a.sight, a.node) == (b.sight, b.node)) {
+        let [only] = at_switch else { continue };
+        match (only.sight, received) {
+            _ if only.node == sent.node => {}
+            (Sight::Entered, _) => passages.push(passage(sent, only)),
+            (Sight::Left, Some(received)) if received.node != only.node => {
+                passages.push(passage(only, received))
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use homa_trace::{Clock, Node, Trace, packet_word};
+
+    const WORD: u32 = packet_word(0x10, 100);
+
+    fn dump(capacity: usize, records: &[(EventKind, u64, u32)]) -> Dump {
+        let mut trace = Trace::new(capacity, Clock::Virtual);
+        for (kind, id, offset) in records {
+            trace.record(*kind, *id, if *kind == RpcStart { 0 } else { WORD }, *offset);
+        }
+        trace.dump(Node::default())
+    }
+
+    use EventKind::{PacketReceived, PacketSent, RpcStart, SwitchEntered, SwitchLeft};
+
+    #[test]
+    fn a_packet_is_the_same_for_sender_switch_and_receiver() {
+        let dumps = [
+            dump(8, &[(PacketSent, 10, 0), (PacketReceived, 10, 7)]),
+            dump(8, &[(PacketReceived, 11, 0), (PacketSent, 11, 7)]),
+            dump(8, &[(SwitchEntered, 10, 0), (SwitchLeft, 10, 0)]),
+        ];
+        let passage = |from, left, to, came| Passage { from, to, left, came };
+        assert_eq!(
+            passages(&dumps),
+            [passage(0, 0, 1, 0), passage(0, 0, 2, 0), passage(2, 1, 1, 0), passage(1, 1, 0, 1)]
+        );
+    }
+
+    #[test]
+    fn what_was_sent_twice_is_left_out() {
+        let dumps = [
+            dump(8, &[(PacketSent, 10, 0), (PacketSent, 10, 0), (PacketSent, 10, 1400)]),
+            dump(8, &[(PacketReceived, 11, 0), (PacketReceived, 11, 1400), (PacketReceived, 11, 1400)]),
+        ];
+        assert_eq!(passages(&dumps), [Passage { from: 0, to: 1, left: 2, came: 1 }]);
+    }
+
+    #[test]
+    fn what_may_have_been_overwritten_leaves_a_doubt() {
+        let receiver = dump(8, &[(PacketReceived, 11, 0)]);
+        let sender = |first: EventKind| {
+            dump(
+                4,
+                &[
+                    (PacketSent, 10, 0),
+                    (first, 10, 9),
+                    (PacketSent, 10, 0),
+                    (PacketSent, 98, 0),
+                    (PacketSent, 98, 9),
+                ],
+            )
+        };
+        let dumps = [sender(PacketSent), receiver.clone()];
+        assert_eq!(dumps[0].overwritten, 1);
+        assert!(passages(&dumps).is_empty());
+        assert_eq!(passages(&[sender(RpcStart), receiver]).len(), 1, "the RPC is there from its start");
+    }
+
+    #[test]
+    fn a_freeze_in_between_leaves_a_doubt() {
+        let receiver = dump(8, &[(PacketReceived, 11, 0)]);
+        let frozen = dump(8, &[(EventKind::Freeze, 0, 0), (PacketSent, 10, 0)]);
+        assert!(passages(&[frozen, receiver]).is_empty());
+    }
+}
