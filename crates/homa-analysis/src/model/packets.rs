@@ -1,0 +1,268 @@
+//! One packet out of what its sender, the switches and its receiver recorded.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use foldhash::fast::FixedState;
+use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
+
+use super::{At, Direction, Fate, Model, NO_NODE, Node, NodeId, Packet, Rpc};
+
+/// A packet that its receiver has not seen so long after it was sent, in nanoseconds, is lost. No queue of a network that is worth
+/// looking at keeps one longer, and a host that reads so late asks again before.
+const LOST_AFTER_NS: u64 = 20_000_000;
+
+/// Type of DATA packets on the wire.
+pub const DATA: u8 = 0x10;
+
+/// What makes an event part of the same packets: those with the same key differ by their time alone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    direction: Direction,
+    packet_type: u8,
+    offset: u32,
+    length: u32,
+}
+
+/// The stages at which a packet is seen, in their order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Sent,
+    DeviceSent,
+    Entered,
+    Left,
+    Dropped,
+    DeviceReceived,
+    Received,
+}
+
+#[derive(Clone, Copy)]
+struct Sight {
+    key: Key,
+    stage: Stage,
+    node: NodeId,
+    record: Record,
+}
+
+/// Where the packets of an RPC are.
+pub(super) struct Ranges {
+    pub(super) all: Range<u32>,
+    pub(super) request: Range<u32>,
+    pub(super) response: Range<u32>,
+}
+
+/// The times of bursts at one endpoint of a host.
+#[derive(Default)]
+struct Bursts {
+    out: Vec<u64>,
+    taken: Vec<u64>,
+    read: Vec<u64>,
+    processed: Vec<u64>,
+}
+
+/// Makes packets of sights.
+pub(super) struct Matcher {
+    bursts: HashMap<(NodeId, u8), Bursts, FixedState>,
+    sights: Vec<Sight>,
+}
+
+impl Matcher {
+    pub(super) fn new(nodes: &[Node]) -> Matcher {
+        let mut bursts: HashMap<_, Bursts, FixedState> = HashMap::with_hasher(FixedState::default());
+        for (number, node) in nodes.iter().enumerate().filter(|(_, node)| node.kind == NodeKind::Host) {
+            for record in &node.records {
+                let Some(kind) = record.event() else { continue };
+                if !matches!(
+                    kind,
+                    EventKind::BurstOut
+                        | EventKind::BurstTaken
+                        | EventKind::BurstIn
+                        | EventKind::BurstProcessed
+                ) {
+                    continue;
+                }
+                let at = bursts.entry((number as NodeId, record.place.endpoint())).or_default();
+                let times = match kind {
+                    EventKind::BurstOut => &mut at.out,
+                    EventKind::BurstTaken => &mut at.taken,
+                    EventKind::BurstIn => &mut at.read,
+                    _ => &mut at.processed,
+                };
+                times.push(record.time);
+            }
+        }
+        Matcher { bursts, sights: Vec::new() }
+    }
+
+    /// Adds the packets of an RPC behind the others.
+    pub(super) fn packets_of(&mut self, model: &Model, number: u32, packets: &mut Vec<Packet>) -> Ranges {
+        let rpc = &model.rpcs[number as usize];
+        let sights = &mut self.sights;
+        sights.clear();
+        for event in &model.order[rpc.events.start as usize..rpc.events.end as usize] {
+            let record = model.record(*event);
+            if let Some((stage, key)) = sight(record) {
+                sights.push(Sight { key, stage, node: event.node, record: *record });
+            }
+        }
+        // Stable: within a stage by time, as the events are.
+        sights.sort_by_key(|sight| (sight.key, sight.stage));
+        let start = packets.len() as u32;
+        let mut data = [start..start, start..start];
+        for same in sights.chunk_by(|a, b| a.key == b.key) {
+            let key = same[0].key;
+            let first = packets.len() as u32;
+            matched(number, key, same, packets);
+            if key.packet_type == DATA {
+                let range = &mut data[key.direction as usize];
+                if range.start == range.end {
+                    range.start = first;
+                }
+                range.end = packets.len() as u32;
+            }
+        }
+        let [request, response] = data;
+        let ranges = Ranges { all: start..packets.len() as u32, request, response };
+        mark_repeated(&mut packets[ranges.request.start as usize..ranges.request.end as usize]);
+        mark_repeated(&mut packets[ranges.response.start as usize..ranges.response.end as usize]);
+        for packet in &mut packets[start as usize..] {
+            self.add_bursts(model, packet);
+            packet.fate = fate(model, packet, rpc);
+        }
+        ranges
+    }
+
+    /// The bursts that the packet was in: recorded after it is made, and before it is processed.
+    fn add_bursts(&self, model: &Model, packet: &mut Packet) {
+        let rpc = &model.rpcs[packet.rpc as usize];
+        let (sender, receiver) = (rpc.sender(packet.direction), rpc.receiver(packet.direction));
+        let (sent_by, received_by) = (packet.sent_endpoint, packet.received_endpoint);
+        if let (Some(ns), Some(bursts)) = (packet.sent.ns(), self.bursts.get(&(sender, sent_by))) {
+            packet.handed = first_from(&bursts.out, ns);
+            packet.taken = packet.handed.ns().map_or(At::NONE, |ns| first_from(&bursts.taken, ns));
+        }
+        if let (Some(ns), Some(bursts)) = (packet.received.ns(), self.bursts.get(&(receiver, received_by))) {
+            packet.read = last_until(&bursts.read, ns);
+            packet.processed = first_from(&bursts.processed, ns);
+        }
+    }
+}
+
+fn first_from(times: &[u64], ns: u64) -> At {
+    times.get(times.partition_point(|time| *time < ns)).map_or(At::NONE, |time| At::new(*time))
+}
+
+fn last_until(times: &[u64], ns: u64) -> At {
+    let behind = times.partition_point(|time| *time <= ns);
+    behind.checked_sub(1).map_or(At::NONE, |index| At::new(times[index]))
+}
+
+/// The stage and the packet that a record is about, if it is about one.
+fn sight(record: &Record) -> Option<(Stage, Key)> {
+    let of_sender = if record.id & 1 == 0 { Direction::ToServer } else { Direction::ToClient };
+    let (stage, direction) = match record.event()? {
+        EventKind::PacketSent => (Stage::Sent, of_sender),
+        EventKind::DeviceSent => (Stage::DeviceSent, of_sender),
+        EventKind::SwitchEntered => (Stage::Entered, of_sender),
+        EventKind::SwitchLeft => (Stage::Left, of_sender),
+        EventKind::SwitchDropped => (Stage::Dropped, of_sender),
+        EventKind::DeviceReceived => (Stage::DeviceReceived, of_sender.back()),
+        EventKind::PacketReceived => (Stage::Received, of_sender.back()),
+        _ => return None,
+    };
+    let (packet_type, length) = packet_word_parts(record.a);
+    Some((stage, Key { direction, packet_type, offset: record.b, length }))
+}
+
+/// Adds the packets that these sights of one key are of.
+fn matched(rpc: u32, key: Key, sights: &[Sight], packets: &mut Vec<Packet>) {
+    let first = packets.len();
+    let base = sights[0].stage;
+    for sight in sights.iter().take_while(|sight| sight.stage == base && sight.node == sights[0].node) {
+        packets.push(Packet::new(rpc, key.direction, key.packet_type, key.offset, key.length));
+        let packet = packets.last_mut().expect("one was pushed");
+        set(packet, sight);
+    }
+    let packets = &mut packets[first..];
+    // What each node saw of them, one stage after the other. A switch takes a frame in or drops it: both are one stage.
+    let mut rest: Vec<&Sight> = sights[packets.len()..].iter().collect();
+    rest.sort_by_key(|sight| {
+        let stage = if sight.stage == Stage::Dropped { Stage::Entered } else { sight.stage };
+        (stage, sight.node, sight.record.time)
+    });
+    let is_same = |a: &&Sight, b: &&Sight| {
+        let either = |sight: &Sight| matches!(sight.stage, Stage::Dropped | Stage::Entered);
+        a.node == b.node && (a.stage == b.stage || either(a) && either(b))
+    };
+    for stage in rest.chunk_by(is_same) {
+        assign(stage, packets);
+    }
+}
+
+/// Gives sights of one stage at one node to the packets, which are in the order of their times. Where there are fewer sights than packets,
+/// the first packets were lost, since what is sent again follows a loss: so from the last to the first.
+fn assign(sights: &[&Sight], packets: &mut [Packet]) {
+    let mut left = packets.len();
+    for sight in sights.iter().rev() {
+        while left > 0 && !may_be(&packets[left - 1], sight) {
+            left -= 1;
+        }
+        let Some(index) = left.checked_sub(1) else { return };
+        left = index;
+        set(&mut packets[index], sight);
+    }
+}
+
+/// Whether this sight may be of that packet.
+fn may_be(packet: &Packet, sight: &Sight) -> bool {
+    let behind_drop = matches!(packet.fate, Fate::Dropped(_)) && sight.stage > Stage::Dropped;
+    !behind_drop && packet.first_seen().ns().is_none_or(|ns| ns <= sight.record.time)
+}
+
+fn set(packet: &mut Packet, sight: &Sight) {
+    let Record { time, place, .. } = sight.record;
+    match sight.stage {
+        Stage::Sent => {
+            packet.sent = At::new(time);
+            packet.priority = place.priority();
+            packet.sent_endpoint = place.endpoint();
+        }
+        Stage::DeviceSent => packet.device_sent = At::new(time),
+        Stage::Entered => {
+            packet.entered.set_first(time);
+            (packet.switch, packet.port) = (sight.node, place.port());
+        }
+        Stage::Left => packet.left.set_last(time),
+        Stage::Dropped => {
+            packet.fate = Fate::Dropped(place.reason());
+            (packet.switch, packet.port) = (sight.node, place.port());
+        }
+        Stage::DeviceReceived => packet.device_received = At::new(time),
+        Stage::Received => {
+            packet.received = At::new(time);
+            packet.received_endpoint = place.endpoint();
+        }
+    }
+}
+
+/// Marks DATA packets, which are by offset and time, that repeat an offset.
+fn mark_repeated(data: &mut [Packet]) {
+    for index in 1..data.len() {
+        data[index].again = data[index].offset == data[index - 1].offset;
+    }
+}
+
+fn fate(model: &Model, packet: &Packet, rpc: &Rpc) -> Fate {
+    if packet.received.is_some() {
+        return Fate::Received;
+    }
+    if matches!(packet.fate, Fate::Dropped(_)) {
+        return packet.fate;
+    }
+    let receiver = rpc.receiver(packet.direction);
+    let (Some(seen), Some(node)) = (packet.first_seen().ns(), model.nodes.get(usize::from(receiver))) else {
+        return Fate::Unknown;
+    };
+    let watched = receiver != NO_NODE && node.covers(seen) && node.covers(seen.saturating_add(LOST_AFTER_NS));
+    if watched { Fate::Lost } else { Fate::Unknown }
+}
