@@ -4,6 +4,7 @@
 //! here are flat vectors of small numbers, sorted, and nothing is allocated for a single event.
 #![forbid(unsafe_code)]
 
+pub mod align;
 pub mod model;
 pub mod packets;
 

@@ -80,17 +80,28 @@ impl Dump {
     /// recorder writes, count as the start; times before zero as zero.
     #[must_use]
     pub fn time_ns(&self, record: &Record) -> u64 {
-        let ticks = u128::from(record.time.saturating_sub(self.start_time));
-        let since_start_ns = match self.frequency_hz {
-            1_000_000_000 => ticks,
-            hz => ticks * 1_000_000_000 / u128::from(hz.max(1)),
-        };
-        let since_start_ns = u64::try_from(since_start_ns).unwrap_or(u64::MAX);
+        let since_start_ns = self.since_start_ns(record);
         let own_ns = since_start_ns.saturating_add(self.start_ns);
         let Some(alignment) = self.alignment else { return own_ns };
         let drift = i128::from(since_start_ns) * i128::from(alignment.drift_ppb) / 1_000_000_000;
         let shared_ns = i128::from(own_ns) + i128::from(alignment.offset_ns) + drift;
         u64::try_from(shared_ns.max(0)).unwrap_or(u64::MAX)
+    }
+
+    /// The time of a record in nanoseconds of the node's own clock, whatever the [`alignment`](Dump::alignment) says; else as
+    /// [`time_ns`](Dump::time_ns).
+    #[must_use]
+    pub fn own_time_ns(&self, record: &Record) -> u64 {
+        self.since_start_ns(record).saturating_add(self.start_ns)
+    }
+
+    fn since_start_ns(&self, record: &Record) -> u64 {
+        let ticks = u128::from(record.time.saturating_sub(self.start_time));
+        let since_start_ns = match self.frequency_hz {
+            1_000_000_000 => ticks,
+            hz => ticks * 1_000_000_000 / u128::from(hz.max(1)),
+        };
+        u64::try_from(since_start_ns).unwrap_or(u64::MAX)
     }
 
     /// Takes in the records of another recorder of this process, by their times. Both used the same clock, of which this

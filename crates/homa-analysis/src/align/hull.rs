@@ -1,0 +1,124 @@
+//! The line between two sets of points.
+//!
+//! Each packet one way bounds the difference of two clocks from above, each packet the other way bounds it from below. If the
+//! difference is a straight line in time it runs between the two sets, and where packets met nothing on their way they touch the
+//! band around it in which it must lie.
+
+/// A moment of one clock and the difference to the other, both in nanoseconds and less than 2^62 in magnitude.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Point {
+    pub(super) x: i64,
+    pub(super) y: i64,
+}
+
+/// The corners of the lower hull of points that are sorted by `x`.
+fn lower_hull(points: impl Iterator<Item = Point>) -> Vec<Point> {
+    let mut hull: Vec<Point> = Vec::new();
+    for point in points {
+        while let [.., first, second] = hull[..] {
+            if is_below(first, second, point) {
+                break;
+            }
+            hull.pop();
+        }
+        // Of several points at one moment only the lowest counts.
+        match hull.last_mut() {
+            Some(last) if last.x == point.x => last.y = last.y.min(point.y),
+            _ => hull.push(point),
+        }
+    }
+    hull
+}
+
+/// Whether the middle one lies below the straight line between the others.
+fn is_below(first: Point, middle: Point, last: Point) -> bool {
+    let difference = |a: i64, b: i64| i128::from(a) - i128::from(b);
+    difference(middle.y, first.y) * difference(last.x, first.x)
+        < difference(last.y, first.y) * difference(middle.x, first.x)
+}
+
+/// The band between points that bound a line from above and others that bound it from below, for every slope of the line.
+#[derive(Debug)]
+pub(super) struct Band {
+    /// Lower hull of the upper points, and of the lower ones turned upside down.
+    hulls: [Vec<(f64, f64)>; 2],
+    /// The origin of both axes.
+    origin: Point,
+    /// First and last moment of all points, from the origin.
+    pub(super) span: (f64, f64),
+}
+
+/// Slopes beyond this are not looked for: a clock that is wrong by a thousandth is broken.
+pub(super) const STEEPEST: f64 = 1e-3;
+
+/// Halvings of a range of slopes: from 2 * [`STEEPEST`] down to what a double can hold.
+const HALVINGS: usize = 60;
+
+impl Band {
+    /// Both sets are sorted by `x`. `None` where one has no point.
+    pub(super) fn new(upper: &[Point], lower: &[Point]) -> Option<Band> {
+        let (first, below) = (upper.first()?, lower.first()?);
+        let last = upper.last()?.x.max(lower.last()?.x);
+        let start = first.x.min(below.x);
+        let origin = Point { x: start + (last - start) / 2, y: first.y };
+        let turned = lower.iter().map(|point| Point { x: point.x, y: -point.y });
+        let relative = |hull: Vec<Point>, sign: i64| -> Vec<(f64, f64)> {
+            hull.iter()
+                .map(|point| ((point.x - origin.x) as f64, (sign * point.y - origin.y) as f64))
+                .collect()
+        };
+        let hulls = [relative(lower_hull(upper.iter().copied()), 1), relative(lower_hull(turned), -1)];
+        Some(Band { hulls, origin, span: ((start - origin.x) as f64, (last - origin.x) as f64) })
+    }
+
+    /// The moment and the difference that count as zero.
+    pub(super) fn origin(&self) -> Point {
+        self.origin
+    }
+
+    /// The height at the origin of the highest and of the lowest line of this slope that the points allow. Where no line of this
+    /// slope fits between them, the first is below the second.
+    pub(super) fn edges(&self, slope: f64) -> (f64, f64) {
+        let [upper, lower] = &self.hulls;
+        let high = upper.iter().map(|(x, y)| y - slope * x).fold(f64::INFINITY, f64::min);
+        let low = lower.iter().map(|(x, y)| y - slope * x).fold(f64::NEG_INFINITY, f64::max);
+        (high, low)
+    }
+
+    /// How far the edges are apart: a concave function of the slope.
+    pub(super) fn width(&self, slope: f64) -> f64 {
+        let (high, low) = self.edges(slope);
+        high - low
+    }
+
+    /// The slope that leaves the widest band: packets that met nothing touch both edges over the whole span, and a line that is
+    /// tilted against them has less room.
+    pub(super) fn widest(&self) -> f64 {
+        let (mut from, mut to) = (-STEEPEST, STEEPEST);
+        for _ in 0..2 * HALVINGS {
+            let (left, right) = (from + (to - from) / 3.0, to - (to - from) / 3.0);
+            if self.width(left) < self.width(right) {
+                from = left;
+            } else {
+                to = right;
+            }
+        }
+        from.midpoint(to)
+    }
+
+    /// The range of slopes around the widest one whose band is at least so wide.
+    pub(super) fn slopes(&self, widest: f64, width: f64) -> (f64, f64) {
+        let bound = |limit: f64| {
+            let (mut inside, mut outside) = (widest, limit);
+            if self.width(outside) >= width {
+                return outside;
+            }
+            for _ in 0..HALVINGS {
+                let middle = inside.midpoint(outside);
+                if self.width(middle) >= width { inside = middle } else { outside = middle }
+            }
+            inside
+        };
+        (bound(-STEEPEST), bound(STEEPEST))
+    }
+}

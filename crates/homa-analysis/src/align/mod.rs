@@ -1,0 +1,266 @@
+//! One time for many nodes, from the packets between them.
+//!
+//! A packet arrives after it was sent. Those from `a` to `b` therefore bound from above by how much `b`'s clock is ahead, those from
+//! `b` to `a` from below; over time the bounds make a band, in which the difference of the clocks must be a straight line if both run
+//! steadily. How steeply it runs (the drift) follows from the band alone. How high it lies in the band (the offset) does not: here
+//! the shortest times there and back are taken to be equal, so that it lies in the middle. Where they are not, the offset is wrong
+//! by half of their difference, and at most by half of the shortest round trip, whatever the network does.
+//!
+//! All pairs together give each node one clock, by least squares, in which a pair counts the more the less it leaves open.
+//! A switch is a node like any other; but since the way from a host's stack to a queue is not the way from a link to a host's
+//! stack, nothing is taken to be equal there: it is only placed between the hosts, and does not move them.
+
+mod fit;
+mod hull;
+mod solve;
+
+use homa_trace::{Alignment, Dump, NodeKind};
+
+use crate::packets::passages;
+use fit::Fit;
+use hull::Point;
+use solve::{Course, Edge};
+
+/// Times beyond this, 73 years, are no uptime: such records are not looked at.
+const LATEST_NS: u64 = 1 << 61;
+/// A clock that is read twice for its calibration is good to this, in nanoseconds.
+const ANCHOR_NS: f64 = 50.0;
+
+/// What is taken for granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AlignOptions {
+    /// The node whose time the others get, by its index. Without it the first host that packets tie to another node.
+    pub reference: Option<usize>,
+    /// All dumps were made on one machine, whose `CLOCK_MONOTONIC_RAW` they name: nothing is shifted, and packets only tell whether
+    /// that can be true.
+    pub same_clock: bool,
+}
+
+/// The clocks of some nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clocks {
+    /// One for each dump, in their order.
+    pub nodes: Vec<NodeClock>,
+    /// The pairs of nodes between which packets went, by the first and the second node's index.
+    pub pairs: Vec<PairClock>,
+}
+
+/// What was found of one node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeClock {
+    /// Whose time it now has; itself, if others have its. `None`: packets tie it to nobody, and it keeps its own.
+    pub reference: Option<usize>,
+    /// For its dump; with a `reference` it is there.
+    pub alignment: Option<Alignment>,
+    /// What is added to its times in the middle of its records, in nanoseconds.
+    pub offset_ns: f64,
+    /// What is added besides for each second that passes, in microseconds: parts per million.
+    pub drift_ppm: f64,
+    /// By how much its times may be off if the shortest ways there and back are equally long, in nanoseconds: what the packets'
+    /// scatter leaves open.
+    pub likely_ns: f64,
+    /// The same of the drift.
+    pub likely_ppm: f64,
+    /// By how much its times may be off at most, in nanoseconds: no packet arrives before it was sent.
+    pub bound_ns: f64,
+    /// Packets of it, to it and from it, that were found with another node.
+    pub packets: u64,
+}
+
+/// What packets say of a pair of nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PairClock {
+    /// The node with the smaller index.
+    pub first: usize,
+    /// The other.
+    pub second: usize,
+    /// Packets from the first to the second, and back.
+    pub packets: [u64; 2],
+    /// The shortest time there and the shortest time back by the aligned clocks, in nanoseconds; `None` without packets in both
+    /// directions. One below zero says that the clocks are not what they were taken for.
+    pub shortest_ns: Option<[f64; 2]>,
+}
+
+/// Aligns the clocks of these dumps, whatever alignment they had. Nothing is changed: [`apply`] does that.
+#[must_use]
+pub fn align(dumps: &[Dump], options: AlignOptions) -> Clocks {
+    let (mut pairs, edges) = pairs(dumps);
+    let mut nodes: Vec<NodeClock> = (0..dumps.len()).map(|_| NodeClock::unknown()).collect();
+    for pair in &pairs {
+        let packets: u64 = pair.packets.iter().sum();
+        nodes[pair.first].packets += packets;
+        nodes[pair.second].packets += packets;
+    }
+    let middles: Vec<i64> = dumps.iter().map(middle).collect();
+    let courses = if options.same_clock {
+        trust(dumps, options.reference.unwrap_or(0), &middles, &mut nodes)
+    } else {
+        groups(dumps, &edges, options.reference, &middles, &mut nodes)
+    };
+    for pair in &mut pairs {
+        // Both are in the order of their nodes.
+        let edge = edges.binary_search_by_key(&(pair.first, pair.second), |edge| (edge.first, edge.second));
+        let (Ok(edge), Some(first), Some(second)) = (edge, courses[pair.first], courses[pair.second]) else {
+            continue;
+        };
+        let edge = &edges[edge];
+        let (ahead, _) = solve::disagreement(edge, &first, &second);
+        let half = edge.fit.round_trip / 2.0;
+        pair.shortest_ns = Some([half + ahead, half - ahead]);
+    }
+    Clocks { nodes, pairs }
+}
+
+/// Writes what was found into the dumps, which must be those that it was found from. Dumps of nodes that are tied to nobody lose any
+/// alignment that they had.
+pub fn apply(clocks: &Clocks, dumps: &mut [Dump]) {
+    for (dump, node) in dumps.iter_mut().zip(&clocks.nodes) {
+        dump.alignment = node.alignment;
+    }
+}
+
+impl NodeClock {
+    fn unknown() -> NodeClock {
+        NodeClock {
+            reference: None,
+            alignment: None,
+            offset_ns: 0.0,
+            drift_ppm: 0.0,
+            likely_ns: 0.0,
+            likely_ppm: 0.0,
+            bound_ns: 0.0,
+            packets: 0,
+        }
+    }
+
+    /// Sets what follows from the course. `start` and `middle` are moments of the node's clock.
+    fn set(&mut self, course: &Course, start: i64, middle: i64, bound_ns: f64) {
+        let (whole, part) = course.correction(middle);
+        let drift_ppb = (course.drift * 1e9).round();
+        // The drift in the dump is rounded: the offset at the start makes up for that where the records are.
+        let since_start = middle.saturating_sub(start) as f64 * drift_ppb / 1e9;
+        let offset_ns = whole.saturating_add((part - since_start).round() as i64);
+        self.alignment = Some(Alignment {
+            offset_ns,
+            drift_ppb: drift_ppb as i64,
+            uncertainty_ns: bound_ns.max(0.0).ceil() as u64,
+        });
+        self.offset_ns = whole as f64 + part;
+        self.drift_ppm = course.drift * 1e6;
+        self.bound_ns = bound_ns;
+    }
+}
+
+/// The middle of a dump's records in its own time.
+fn middle(dump: &Dump) -> i64 {
+    let time = |record| dump.own_time_ns(record).min(LATEST_NS) as i64;
+    let ends = dump.records.first().map(time).zip(dump.records.last().map(time));
+    ends.map_or(start(dump), |(first, last)| first.midpoint(last))
+}
+
+fn start(dump: &Dump) -> i64 {
+    dump.start_ns.min(LATEST_NS) as i64
+}
+
+/// The machine's clock as it is.
+fn trust(dumps: &[Dump], reference: usize, middles: &[i64], nodes: &mut [NodeClock]) -> Vec<Option<Course>> {
+    for ((node, dump), middle) in nodes.iter_mut().zip(dumps).zip(middles) {
+        let course = Course { own: *middle, shared: *middle, part: 0.0, drift: 0.0 };
+        let ppm = match dump.calibration_span_ns {
+            0 => 0.0,
+            span => 2e6 * ANCHOR_NS / span as f64,
+        };
+        let error = ANCHOR_NS + middle.abs_diff(start(dump)) as f64 * 2.0 * ppm / 1e6;
+        node.set(&course, start(dump), *middle, error);
+        node.reference = Some(reference);
+        (node.likely_ns, node.likely_ppm) = (error, ppm);
+    }
+    middles
+        .iter()
+        .map(|middle| Some(Course { own: *middle, shared: *middle, part: 0.0, drift: 0.0 }))
+        .collect()
+}
+
+/// Aligns each group of nodes that packets tie together, and says of each node what came of it.
+fn groups(
+    dumps: &[Dump],
+    edges: &[Edge],
+    reference: Option<usize>,
+    middles: &[i64],
+    nodes: &mut [NodeClock],
+) -> Vec<Option<Course>> {
+    let mut courses = vec![None; dumps.len()];
+    let mut wanted: Vec<usize> = (0..dumps.len()).collect();
+    wanted.sort_by_key(|node| (reference != Some(*node), dumps[*node].node.kind == NodeKind::Switch));
+    for start_node in wanted {
+        if nodes[start_node].reference.is_some() {
+            continue;
+        }
+        let reached = solve::reach(dumps.len(), edges, start_node, middles[start_node]);
+        if reached.len() == 1 && reference != Some(start_node) {
+            continue;
+        }
+        let mut group = vec![None; dumps.len()];
+        for (node, reached) in &reached {
+            group[*node] = Some(reached.course);
+        }
+        solve::settle(&mut group, edges, start_node);
+        let bounds = solve::distances(dumps.len(), edges, start_node, |edge| {
+            let courses = group[edge.first].zip(group[edge.second]);
+            let ahead =
+                courses.map_or(0.0, |(first, second)| solve::disagreement(edge, &first, &second).0.abs());
+            ahead + edge.fit.round_trip.abs() / 2.0
+        });
+        for (index, reached) in reached {
+            let (node, Some(course)) = (&mut nodes[index], group[index]) else { continue };
+            node.set(&course, start(&dumps[index]), middles[index], bounds[index]);
+            node.reference = Some(start_node);
+            (node.likely_ns, node.likely_ppm) = (reached.variance.sqrt(), reached.drift_error * 1e6);
+            courses[index] = Some(course);
+        }
+    }
+    courses
+}
+
+/// A passage as its pair has it: the pair, the direction, and what it says of the two clocks.
+type Sample = (u32, bool, Point);
+
+/// All pairs, and an edge for each of them whose packets went both ways.
+fn pairs(dumps: &[Dump]) -> (Vec<PairClock>, Vec<Edge>) {
+    let mut samples: Vec<Sample> =
+        passages(dumps).iter().filter_map(|passage| sample(dumps, passage)).collect();
+    samples.sort_unstable();
+    let (mut pairs, mut edges) = (Vec::new(), Vec::new());
+    for of_pair in samples.chunk_by(|a, b| a.0 == b.0) {
+        let forward = of_pair.partition_point(|sample| !sample.1);
+        let points = |samples: &[Sample]| samples.iter().map(|sample| sample.2).collect::<Vec<Point>>();
+        let (mut upper, mut lower) = (points(&of_pair[..forward]), points(&of_pair[forward..]));
+        let (first, second) = ((of_pair[0].0 >> 16) as usize, (of_pair[0].0 & 0xffff) as usize);
+        let packets = [upper.len() as u64, lower.len() as u64];
+        pairs.push(PairClock { first, second, packets, shortest_ns: None });
+        if let Some(fit) = Fit::new(&mut upper, &mut lower) {
+            let at_switch = [first, second].iter().any(|node| dumps[*node].node.kind == NodeKind::Switch);
+            let unequal = if at_switch { fit.round_trip.abs() / 2.0 } else { 0.0 };
+            edges.push(Edge { first, second, fit, value_error: fit.value_error.max(unequal) });
+        }
+    }
+    (pairs, edges)
+}
+
+/// What a passage says: when it was by the first node's clock, and by how much the second node's clock is ahead at most (forwards) or
+/// at least (backwards).
+fn sample(dumps: &[Dump], passage: &crate::packets::Passage) -> Option<Sample> {
+    let time = |node: u16, record: u32| {
+        let dump = &dumps[usize::from(node)];
+        let ns = dump.own_time_ns(&dump.records[record as usize]);
+        (ns <= LATEST_NS).then_some(ns as i64)
+    };
+    let (left, came) = (time(passage.from, passage.left)?, time(passage.to, passage.came)?);
+    let backward = passage.from > passage.to;
+    let (first, second) = if backward { (passage.to, passage.from) } else { (passage.from, passage.to) };
+    let point = if backward { Point { x: came, y: left - came } } else { Point { x: left, y: came - left } };
+    Some((u32::from(first) << 16 | u32::from(second), backward, point))
+}
+
+#[cfg(test)]
+mod tests;
