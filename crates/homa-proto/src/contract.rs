@@ -166,6 +166,19 @@ pub struct PeerInfo {
 }
 
 impl PeerInfo {
+    /// A peer of which nothing is known, for tests of what shows peers.
+    pub fn unknown(addr: SocketAddr) -> PeerInfo {
+        PeerInfo {
+            addr,
+            is_ours: false,
+            rpcs: 0,
+            rtt_ns: None,
+            unsched_bytes: 0,
+            unsched_limit: None,
+            max_packet: 0,
+        }
+    }
+
     /// Takes in what another endpoint of the same host knows of the same peer: the shorter round trip, and the narrower of each limit.
     pub fn merge(&mut self, other: &PeerInfo) {
         self.is_ours |= other.is_ours;

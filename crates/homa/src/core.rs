@@ -15,6 +15,7 @@ use slab::Slab;
 use crate::address::ServerAddr;
 use crate::asynch::AsyncDriver;
 use crate::buffers::{Buffers, Role};
+use crate::call_times::CallTimes;
 use crate::client::Completion;
 use crate::error::{CallError, HostError, ReplyError};
 use crate::metrics::HostCounts;
@@ -50,6 +51,9 @@ pub(crate) struct Call {
     pub(crate) to: ServerAddr,
     pub(crate) rpc: RpcKey,
     pub(crate) owner: Owner,
+    /// When it began, and the bytes of its request: for [`CallTimes`].
+    pub(crate) started: Time,
+    pub(crate) request_bytes: u32,
 }
 
 /// Who gets the result of a call.
@@ -138,6 +142,9 @@ pub(crate) struct Core {
     pub(crate) life: Life,
     pub(crate) limits: Limits,
     pub(crate) counts: HostCounts,
+    pub(crate) call_times: Box<CallTimes>,
+    /// The monotonic clock at [`Time::ZERO`], in nanoseconds; `None` where time is made up, as in tests.
+    pub(crate) zero_ns: Option<u64>,
     /// What other processes have a part in; `None` where this host has its address to itself.
     pub(crate) share: Option<Share>,
     /// The host's other endpoints; `None` where this is the only one.
@@ -184,6 +191,8 @@ impl Core {
             life: Life::Open,
             limits,
             counts: HostCounts::default(),
+            call_times: Box::default(),
+            zero_ns: None,
             share: None,
             kin: None,
             stake: None,
@@ -282,7 +291,7 @@ impl Core {
             .endpoint
             .send_request(now, port, to.host, to.port, length, options)
             .map_err(|error| CallError::from_send(to, request.len(), error))?;
-        entry.insert(Call { to, rpc, owner });
+        entry.insert(Call { to, rpc, owner, started: now, request_bytes: length });
         if !private {
             self.clients[client].open += 1;
         }

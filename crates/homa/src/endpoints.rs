@@ -109,9 +109,13 @@ impl Core {
     }
 
     /// Every counter of this endpoint.
-    pub(crate) fn metrics(&self) -> Metrics {
+    pub(crate) fn metrics(&mut self) -> Metrics {
         let mut host = self.counts.clone();
         host.endpoints = 1;
+        host.granted_bytes = self.endpoint.granted_bytes();
+        let trace = self.endpoint.trace();
+        host.trace_records = trace.len() as u64;
+        host.trace_records_overwritten = trace.overwritten();
         host.open_rpcs = self.endpoint.open_rpcs() as u64;
         host.open_calls = self.calls.len() as u64;
         host.open_readings = self.readings.len() as u64;
@@ -143,6 +147,7 @@ impl Core {
             host.shared_grant_budget_bytes = budget;
             (host.shared_grant_lease_bytes, host.shared_grant_leased_bytes) = (lease, leased);
         }
-        Metrics { endpoint: self.endpoint.stats().clone(), driver: self.driver.stats(), host }
+        let call_times = self.call_times.as_ref().clone();
+        Metrics { endpoint: self.endpoint.stats().clone(), driver: self.driver.stats(), host, call_times }
     }
 }

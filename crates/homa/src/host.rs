@@ -22,6 +22,7 @@ use crate::endpoints::Endpoints;
 use crate::error::HostError;
 use crate::metrics::Metrics;
 use crate::progress;
+use crate::prometheus;
 use crate::reading::{EarlyServer, ReadEarly};
 use crate::segment::siblings::SiblingPool;
 use crate::segment::{self, FIRST_CLIENT_PORT, Family, Founding, Segment, SegmentError};
@@ -304,6 +305,18 @@ impl Host {
     #[must_use]
     pub fn metrics_by_endpoint(&self) -> Vec<Metrics> {
         self.endpoints.members.iter().map(|shared| shared.lock().metrics()).collect()
+    }
+
+    /// The metrics in the text format of Prometheus, and what is known of the peers: see [`prometheus::text`].
+    #[must_use]
+    pub fn prometheus_text(&self) -> String {
+        prometheus::text(&[self])
+    }
+
+    /// Time since the host was made.
+    #[must_use]
+    pub fn uptime(&self) -> Duration {
+        Duration::from_nanos(self.endpoints.first().now().as_ns())
     }
 
     /// What is known of each peer, by address: round-trip time, how much goes to it unasked, what limits that. At most

@@ -77,6 +77,7 @@
 mod address;
 mod asynch;
 mod buffers;
+mod call_times;
 mod client;
 mod core;
 mod drive;
@@ -88,6 +89,7 @@ mod latency;
 mod metrics;
 mod pool;
 mod progress;
+pub mod prometheus;
 mod reading;
 mod segment;
 mod server;
@@ -100,6 +102,7 @@ mod wait;
 
 pub use address::{DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, ParseServerAddrError, ServerAddr};
 pub use bytes::Bytes;
+pub use call_times::{CallTimes, Times};
 pub use client::{Client, Completion, Pending, ResponseReader};
 pub use error::{CallError, HostError, ReadError, RecvError, ReplyError};
 pub use homa_driver as driver;

@@ -3,9 +3,12 @@
 use homa_driver::DriverStats;
 use homa_proto::Stats;
 
+use crate::call_times::CallTimes;
+use crate::prometheus::Kind;
+
 /// Defines [`HostCounts`] with one documented `u64` per number, and its list of names and values.
 macro_rules! counts {
-    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+    ($($(#[doc = $doc:literal])+ $kind:ident $name:ident,)+) => {
         /// What the runtime counts, between the application and the protocol.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
@@ -20,6 +23,9 @@ macro_rules! counts {
                 vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+]
             }
 
+            /// Their kinds, in the same order.
+            const KINDS: &'static [Kind] = &[$(Kind::$kind,)+];
+
             /// Adds the counts of another endpoint. What is the host's, and not an endpoint's, is left to the caller.
             fn add(&mut self, other: &HostCounts) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)+
@@ -30,83 +36,89 @@ macro_rules! counts {
 
 counts! {
     /// Endpoints of this host.
-    endpoints,
+    Gauge endpoints,
     /// RPCs open now, of both sides.
-    open_rpcs,
+    Gauge open_rpcs,
     /// Calls whose result is not there, or not taken, now.
-    open_calls,
+    Gauge open_calls,
     /// Requests in hand now that were not whole when they were taken, and whose end is not read.
-    open_readings,
+    Gauge open_readings,
     /// Requests that wait for `recv` now.
-    queued_requests,
+    Gauge queued_requests,
     /// Bytes of the requests that wait for `recv` now.
-    queued_request_bytes,
+    Gauge queued_request_bytes,
     /// Bytes of outgoing messages held now.
-    outgoing_bytes,
+    Gauge outgoing_bytes,
     /// Bytes of incoming messages held now, counted whole from their first packet on.
-    incoming_bytes,
+    Gauge incoming_bytes,
     /// Buffers that had to be allocated for incoming messages, because none was free: in the steady state there are no more.
-    buffers_allocated,
+    Counter buffers_allocated,
     /// Requests given up because `max_queued_request_bytes` was reached.
-    requests_refused,
+    Counter requests_refused,
+    /// Bytes granted to senders, or sendable unasked, and not received now.
+    Gauge granted_bytes,
+    /// Events in the time trace now.
+    Gauge trace_records,
+    /// Events of the time trace that newer ones have overwritten.
+    Counter trace_records_overwritten,
     /// Peers known now: as many as `Host::peers` lists, where there is one endpoint; one that several endpoints know counts for
     /// each of them.
-    known_peers,
+    Gauge known_peers,
     /// Speed of this host's link in Mbit/s, as set or as the device tells it; 0: unknown, and then unscheduled bytes do not
     /// follow round-trip times and the pacer is off.
-    link_mbps,
+    Gauge link_mbps,
     /// Most bytes of a message that peers are told to send unasked, because too many once came at the same time; 0: none.
-    unsched_limit_bytes,
+    Gauge unsched_limit_bytes,
     /// Times that a thread took the host's lock. A polling thread takes it anew in each round; starting a call, or replying,
     /// takes it once.
-    lock_acquisitions,
+    Counter lock_acquisitions,
     /// Those of them that found it taken.
-    lock_misses,
+    Counter lock_misses,
     /// Nanoseconds that threads waited for it, over all misses.
-    lock_wait_ns,
+    Counter lock_wait_ns,
     /// Drive rounds.
-    drive_rounds,
+    Counter drive_rounds,
     /// Times that the leading thread slept in the kernel.
-    leader_sleeps,
+    Counter leader_sleeps,
     /// Times that the leading thread's sleep was ended by another thread.
-    leader_rings,
+    Counter leader_rings,
     /// Times that a leading thread handed the lead to another.
-    handovers,
+    Counter handovers,
     /// Times that the progress thread took over.
-    progress_takeovers,
+    Counter progress_takeovers,
     /// 1 while this host keeps the processors out of deep sleep.
-    low_latency_held,
+    Gauge low_latency_held,
     /// Times that the packet path failed.
-    driver_failures,
+    Counter driver_failures,
     /// Packets handed to the endpoint that owns their RPC by another one, to which they came.
-    misdirected_packets,
+    Counter misdirected_packets,
     /// Times that a request had nobody at its endpoint to take it, and somebody who may wait at another one was looked for.
-    help_calls,
+    Counter help_calls,
     /// Requests of an endpoint taken by a thread or task that waited at another one.
-    taken_elsewhere,
+    Counter taken_elsewhere,
     /// Pieces of what endpoints have for each other that were dropped because the other one was too far behind.
-    mail_dropped,
+    Counter mail_dropped,
     /// Times that an endpoint's mailbox was locked, to put something in or take it out.
-    mail_lock_acquisitions,
+    Counter mail_lock_acquisitions,
     /// Those of them that found it locked.
-    mail_lock_misses,
+    Counter mail_lock_misses,
     /// Nanoseconds that threads waited for a mailbox, over all misses.
-    mail_lock_wait_ns,
+    Counter mail_lock_wait_ns,
     /// Endpoints of all hosts that share this one's address now, its own included; 0 where none can, as over UDP.
-    shared_processes,
+    Gauge shared_processes,
     /// This host's slot in the shared segment, the first one where it has several endpoints.
-    shared_slot,
+    Gauge shared_slot,
     /// 1 when this host leads those that share its address: it answers for ports that nobody has.
-    shared_leads,
+    Gauge shared_leads,
     /// Processes of this host found dead since the first of them began.
-    shared_found_dead,
+    Counter shared_found_dead,
     /// Bytes that all processes and endpoints of this host together may have granted and not received; 0 for a host of one
     /// endpoint that has its address to itself.
-    shared_grant_budget_bytes,
+    Gauge shared_grant_budget_bytes,
     /// Those of them that this process, or this endpoint, has now.
-    shared_grant_lease_bytes,
+    Gauge shared_grant_lease_bytes,
     /// Those that all processes and endpoints have now.
-    shared_grant_leased_bytes,
+    Gauge shared_grant_leased_bytes,
 }
 
 /// Every number of a host, at one moment. Their number does not depend on the load, so that they can be read as often as
@@ -120,6 +132,8 @@ pub struct Metrics {
     pub driver: DriverStats,
     /// Of the runtime.
     pub host: HostCounts,
+    /// How long calls took, which is not among the [entries](Metrics::entries).
+    pub call_times: CallTimes,
 }
 
 impl Metrics {
@@ -130,6 +144,7 @@ impl Metrics {
             sum.endpoint.add(&other.endpoint);
             sum.driver = sum.driver.plus(other.driver);
             sum.host.add(&other.host);
+            sum.call_times.add(&other.call_times);
         }
         let (host, first) = (&mut sum.host, &endpoints[0].host);
         host.link_mbps = first.link_mbps;
@@ -154,6 +169,15 @@ impl Metrics {
         let driver = driver_entries(&self.driver);
         let driver = driver.into_iter().map(|(name, value, help)| (format!("driver_{name}"), value, help));
         endpoint.chain(driver).chain(host).map(|(name, value, help)| (name, value, help.trim())).collect()
+    }
+
+    /// The kind of each [entry](Metrics::entries), in their order.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> {
+        let endpoint = self.endpoint.entries().into_iter();
+        let endpoint =
+            endpoint.map(|(name, ..)| if name == "pacer_off" { Kind::Gauge } else { Kind::Counter });
+        let driver = driver_entries(&self.driver).map(|_| Kind::Counter);
+        endpoint.chain(driver).chain(HostCounts::KINDS.iter().copied())
     }
 }
 
@@ -197,6 +221,7 @@ mod tests {
         let entries = metrics.entries();
         let names: HashSet<_> = entries.iter().map(|(name, ..)| name).collect();
         assert_eq!(names.len(), entries.len());
+        assert_eq!(metrics.kinds().count(), entries.len());
         assert!(entries.iter().all(|(_, _, help)| help.ends_with('.')));
         let value = |name: &str| entries.iter().find(|(n, ..)| n == name).map(|(_, value, _)| *value);
         assert_eq!((value("driver_truncated"), value("host_handovers")), (Some(7), Some(8)));

@@ -57,7 +57,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// The host's time begins when the monotonic clock shows `start_ns`.
     pub(crate) fn new(
-        core: Core,
+        mut core: Core,
         start_ns: u64,
         fd: Option<OwnedFd>,
         poll: Duration,
@@ -65,6 +65,7 @@ impl Shared {
     ) -> Shared {
         let siblings = core.kin.as_ref().map(|kin| (Arc::clone(&kin.siblings), kin.index));
         let async_bell = siblings.as_ref().map(|(all, me)| Arc::clone(&all.mailbox(*me).task_bell));
+        core.zero_ns = Some(start_ns);
         Shared {
             core: Mutex::new(core),
             wanted: AtomicU32::new(0),

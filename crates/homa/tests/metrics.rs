@@ -122,3 +122,27 @@ fn processors_are_kept_awake_while_rpcs_are_in_flight_and_no_longer() {
     }
     assert_eq!(echo.metrics().host.low_latency_held, 0, "the server's host does not ask for it");
 }
+
+#[test]
+fn calls_that_got_their_response_have_a_time_in_the_class_of_their_size() {
+    let (echo, host) = (Echo::with(config(), 1), Host::bind(config()).unwrap());
+    let client = host.client().unwrap();
+    for (tag, bytes) in [100, 5_000, 100, LONG].into_iter().enumerate() {
+        let request = message(bytes, tag as u64);
+        assert!(client.call_deadline(echo.to, request.clone(), PATIENCE).unwrap() == request);
+    }
+    let nobody = homa::ServerAddr { port: echo.to.port + 1, ..echo.to };
+    assert!(client.call_deadline(nobody, &b"?"[..], PATIENCE).is_err());
+    let metrics = host.metrics();
+    let counts: Vec<u64> = metrics.call_times.classes().map(|(_, times)| times.count()).collect();
+    assert_eq!(counts, [2, 1, 0, 1, 0]);
+    let (_, short) = metrics.call_times.classes().next().unwrap();
+    assert!(short.sum() <= host.uptime() && short.quantile(1.0).is_some());
+    let text = host.prometheus_text();
+    let count = format!("homa_call_seconds_count{{host=\"{}\",bytes=\"0-1000\"}} 2\n", host.local_addr());
+    assert!(
+        text.contains(&count)
+            && text.contains("homa_peers_listed")
+            && text.contains(&echo.to.host.to_string())
+    );
+}

@@ -1,0 +1,182 @@
+//! How long calls took, by size: a table of fixed size, so that an RPC costs the same however many there were.
+
+use std::time::Duration;
+
+/// Largest size of each class but the last, bytes: what fits a packet, what goes unasked, what needs grants, and what needs them for long.
+const CLASS_ENDS: [usize; CLASSES - 1] = [1_000, 10_000, 100_000, 1_000_000];
+
+/// Their names.
+const CLASS_NAMES: [&str; CLASSES] = ["0-1000", "1001-10000", "10001-100000", "100001-1000000", "1000001-"];
+
+const CLASSES: usize = 5;
+
+/// Times up to 2 to the power of this many nanoseconds, about a microsecond, are in the first bucket: no network is faster.
+const FIRST_BITS: u32 = 10;
+
+/// Times beyond 2 to the power of this many nanoseconds, 17 s, are in the last one: calls time out before.
+const LAST_BITS: u32 = 34;
+
+/// Each doubling is divided by 2 to the power of this: a bucket is at most a quarter as wide as what is below it.
+const STEP_BITS: u32 = 2;
+
+const BUCKETS: usize = 2 + ((LAST_BITS - FIRST_BITS) << STEP_BITS) as usize;
+
+/// The times of the calls that got their response, from the start of the call until the response is whole, by the length of the request
+/// or of the response, whichever is longer. Calls that failed or were given up are not in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallTimes {
+    classes: [Times; CLASSES],
+}
+
+impl CallTimes {
+    /// Each class of sizes, the shortest first: its name, as in "1001-10000" (bytes, both included), and its times.
+    pub fn classes(&self) -> impl Iterator<Item = (&'static str, &Times)> {
+        CLASS_NAMES.into_iter().zip(&self.classes)
+    }
+
+    /// Notes a call.
+    pub(crate) fn record(&mut self, bytes: usize, ns: u64) {
+        let class = CLASS_ENDS.iter().take_while(|&&end| bytes > end).count();
+        self.classes[class].record(ns);
+    }
+
+    /// Adds the times of another endpoint.
+    pub(crate) fn add(&mut self, other: &CallTimes) {
+        for (times, other) in self.classes.iter_mut().zip(&other.classes) {
+            times.add(other);
+        }
+    }
+}
+
+/// Times in buckets that grow with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Times {
+    counts: [u64; BUCKETS],
+    sum_ns: u64,
+}
+
+impl Default for Times {
+    fn default() -> Times {
+        Times { counts: [0; BUCKETS], sum_ns: 0 }
+    }
+}
+
+impl Times {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// All together.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum_ns)
+    }
+
+    /// The buckets from the shortest times to the longest: their end, which belongs to them, and how many times are in each. The last has
+    /// no end. Their number and their ends never change while a program runs.
+    pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
+        self.counts.iter().enumerate().map(|(index, &count)| (end_ns(index).map(Duration::from_nanos), count))
+    }
+
+    /// A time that this fraction of all, 0 to 1, do not exceed: the end of the bucket in which it is, at most a quarter too long. `None`
+    /// where there are none, and where it is beyond the longest bucket that ends (17 s).
+    #[must_use]
+    pub fn quantile(&self, fraction: f64) -> Option<Duration> {
+        let rank = ((self.count() as f64 * fraction.clamp(0.0, 1.0)).ceil() as u64).max(1);
+        let mut seen = 0;
+        let mut reached = self.buckets().skip_while(|(_, count)| {
+            seen += count;
+            seen < rank
+        });
+        reached.next()?.0
+    }
+
+    fn record(&mut self, ns: u64) {
+        self.counts[bucket(ns)] += 1;
+        self.sum_ns = self.sum_ns.wrapping_add(ns);
+    }
+
+    fn add(&mut self, other: &Times) {
+        for (count, other) in self.counts.iter_mut().zip(&other.counts) {
+            *count += other;
+        }
+        self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
+    }
+}
+
+/// Where a time is counted.
+fn bucket(ns: u64) -> usize {
+    // An end belongs to the bucket before it.
+    let above = ns.saturating_sub(1);
+    if above >> FIRST_BITS == 0 {
+        return 0;
+    }
+    let bits = above.ilog2();
+    if bits >= LAST_BITS {
+        return BUCKETS - 1;
+    }
+    let step = (above >> (bits - STEP_BITS)) & ((1 << STEP_BITS) - 1);
+    1 + (((bits - FIRST_BITS) << STEP_BITS) as usize) + step as usize
+}
+
+/// The end of a bucket; the last has none.
+fn end_ns(index: usize) -> Option<u64> {
+    let Some(index) = index.checked_sub(1) else { return Some(1 << FIRST_BITS) };
+    if index == BUCKETS - 2 {
+        return None;
+    }
+    let (octave, step) = (index >> STEP_BITS, index as u64 & ((1 << STEP_BITS) - 1));
+    Some(((1 << STEP_BITS) + step + 1) << (FIRST_BITS - STEP_BITS + octave as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_is_in_the_bucket_whose_ends_are_around_it() {
+        let ends: Vec<u64> = (0..BUCKETS - 1).map(|index| end_ns(index).expect("an end")).collect();
+        assert!(ends.is_sorted_by(|one, next| one < next));
+        assert_eq!((ends.first(), ends.last()), (Some(&1_024), Some(&(1 << LAST_BITS))));
+        assert!(end_ns(BUCKETS - 1).is_none());
+        for ns in ends.iter().flat_map(|&end| [end - 1, end, end + 1]).chain([0, 1, u64::MAX]) {
+            let index = bucket(ns);
+            assert!(end_ns(index).is_none_or(|end| ns <= end), "{ns}");
+            assert!(index == 0 || end_ns(index - 1).is_some_and(|end| ns > end), "{ns}");
+        }
+        let widest =
+            ends.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / pair[0] as f64).fold(0.0, f64::max);
+        assert!(widest <= 0.25, "{widest}");
+    }
+
+    #[test]
+    fn sizes_have_their_class_and_endpoints_add_up() {
+        let mut all = CallTimes::default();
+        for bytes in [0, 1_000, 1_001, 1_000_000, 1_000_001, usize::MAX] {
+            let mut one = CallTimes::default();
+            one.record(bytes, 5_000);
+            all.add(&one);
+        }
+        let counts: Vec<u64> = all.classes().map(|(_, times)| times.count()).collect();
+        assert_eq!(counts, [2, 1, 0, 1, 2]);
+        let (name, times) = all.classes().next().expect("a class");
+        assert_eq!((name, times.sum()), ("0-1000", Duration::from_micros(10)));
+    }
+
+    #[test]
+    fn a_quantile_is_the_end_of_its_bucket() {
+        let mut times = Times::default();
+        assert_eq!(times.quantile(0.5), None);
+        for us in 1..=100 {
+            times.record(us * 1_000);
+        }
+        for (fraction, exact_us) in [(0.0, 1), (0.5, 50), (0.99, 99), (1.0, 100)] {
+            let told = times.quantile(fraction).expect("there are some").as_nanos() as u64;
+            assert!(told >= exact_us * 1_000 && told <= exact_us * 1_250, "{fraction}: {told}");
+        }
+        times.record(u64::MAX);
+        assert_eq!(times.quantile(1.0), None);
+    }
+}
