@@ -13,6 +13,8 @@ use crate::jitter::args::JitterArgs;
 use crate::rack::args::RackArgs;
 use crate::sim::args::SimArgs;
 use crate::switch::args::SwitchArgs;
+use crate::watch::address::MetricsAddr;
+use crate::watch::args::{MetricsArgs, TopArgs};
 
 /// The protocols that the bench compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
@@ -166,6 +168,10 @@ pub enum Command {
     Jitter(JitterArgs),
     /// Find what in this host's settings costs tail latency, and the command that changes it
     Doctor(DoctorArgs),
+    /// Print what a process that runs with --metrics has counted, or what changed
+    Metrics(MetricsArgs),
+    /// Show what happens in processes that run with --metrics, again and again
+    Top(TopArgs),
 }
 
 /// Which processors the bench uses.
@@ -195,6 +201,7 @@ Examples:
   homa serve --driver raw --bind 10.0.0.1           in IP protocol 146, for Linux Homa too; as root
   homa serve --driver packet --interface eth0       for any peer over UDP, but faster; as root
   homa serve --link-mbps 10000 --metrics            says at the end what it counted, and what it knows of each peer
+  homa serve --metrics 127.0.0.1:9100               also tells it meanwhile: to Prometheus, `homa top` and `homa metrics`
 
 It serves until it gets SIGINT (ctrl-C) or SIGTERM, then says how many requests were run.")]
 pub struct ServeArgs {
@@ -242,9 +249,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub link_mbps: Option<u32>,
     /// At the end, print every counter of Homa that is not 0, and a table of the peers: round-trip time, how many bytes of a
-    /// message go unscheduled to each, and the limit it sets for them
-    #[arg(long)]
-    pub metrics: bool,
+    /// message go unscheduled to each, and the limit it sets for them. With an address also serve all of it meanwhile, over HTTP at
+    /// /metrics, in the format of Prometheus: IP:PORT, port 0 for any free one, or the path of a socket to make, as in
+    /// unix:/run/homa.sock
+    #[arg(long, value_name = "ADDR", num_args = 0..=1)]
+    pub metrics: Option<Option<MetricsAddr>>,
     /// Print what was served and the metrics as one JSON object, and nothing else on standard output
     #[arg(long, requires = "metrics")]
     pub json: bool,
@@ -538,6 +547,10 @@ pub struct BenchArgs {
     /// Seeds arrivals and sizes; both protocols get the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Serve what the Homa hosts of the clients count, over HTTP at /metrics, in the format of Prometheus, for `homa top` too: IP:PORT,
+    /// port 0 for any free one, or the path of a socket to make
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<MetricsAddr>,
     /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

@@ -1,5 +1,5 @@
 //! The `homa` command: an echo server, single calls, the bench that compares Homa with TCP, captures in words, the simulator, a
-//! software switch, a rack of hosts on one machine, and what this machine itself does to the tail.
+//! software switch, a rack of hosts on one machine, what this machine itself does to the tail, and what happens in running processes.
 #![forbid(unsafe_code)]
 
 mod addr;
@@ -24,6 +24,7 @@ mod switch;
 mod tcp;
 mod units;
 mod warnings;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -54,6 +55,8 @@ fn main() -> ExitCode {
         Command::Switch(args) => switch::run(args).map(|()| true),
         Command::Jitter(args) => jitter::run(args).map(|()| true),
         Command::Doctor(args) => doctor::run(args).map(|()| true),
+        Command::Metrics(args) => watch::metrics(args).map(|()| true),
+        Command::Top(args) => watch::top(args).map(|()| true),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -72,7 +75,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => fail(
-            "say what to do: serve, call, bench, decode, sim, switch, rack, jitter or doctor; `homa --help` explains",
+            "say what to do: serve, call, bench, decode, sim, switch, rack, jitter, doctor, metrics or top; `homa --help` explains",
         ),
         _ => fail(&format!("{}; see --help", args::one_line(error))),
     }

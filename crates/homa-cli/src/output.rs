@@ -1,7 +1,7 @@
 //! Files that are whole or not there, and standard output whose errors count.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -76,6 +76,16 @@ impl Output {
 pub fn print(content: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(content).and_then(|()| out.flush()).context("cannot write to standard output")
+}
+
+/// Moves to the first place of a terminal and clears what is below.
+const HOME: &str = "\x1b[H\x1b[J";
+
+/// Shows a text in place of what the terminal shows; elsewhere one comes after the other. Whoever ends the program at any moment leaves a
+/// terminal as it was: nothing else is asked of it.
+pub fn redraw(text: &str) -> Result<()> {
+    let home = if io::stdout().is_terminal() { HOME } else { "" };
+    print(format!("{home}{text}").as_bytes())
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use crate::metrics::Seen;
 use crate::output::print;
 use crate::peers::{self, PeerServer, PeerServerConfig};
 use crate::tcp::server::{TcpServer, TcpServerConfig, one_way_answer};
+use crate::watch::exporter::{Exporter, Hosts};
 
 /// The Homa port of the first server port; the next ones follow.
 pub const FIRST_HOMA_PORT: u16 = homa::DEFAULT_SERVER_PORT;
@@ -30,12 +31,14 @@ pub const FIRST_HOMA_PORT: u16 = homa::DEFAULT_SERVER_PORT;
 const ROOM_MESSAGES: u64 = 512;
 
 /// What a server says on standard output, one line each; the bench reads it from its own servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// A Homa server port.
     Homa(ServerAddr),
     /// A server port of another protocol.
     Socket(Protocol, SocketAddr),
+    /// Where the metrics are.
+    Metrics(String),
     /// All ports are open.
     Ready,
     /// The end: requests run over a protocol.
@@ -47,6 +50,7 @@ impl fmt::Display for Report {
         match self {
             Report::Homa(addr) => write!(f, "serving homa {addr}"),
             Report::Socket(protocol, addr) => write!(f, "serving {} {addr}", protocol.name()),
+            Report::Metrics(url) => write!(f, "metrics {url}"),
             Report::Ready => f.write_str("ready"),
             Report::Served(protocol, count) => write!(f, "served {} {count}", protocol.name()),
         }
@@ -64,6 +68,7 @@ impl FromStr for Report {
         Ok(match words[..] {
             ["serving", "homa", addr] => Report::Homa(addr.parse().map_err(|_| nonsense())?),
             ["serving", name, addr] => Report::Socket(protocol(name)?, addr.parse().map_err(|_| nonsense())?),
+            ["metrics", url] => Report::Metrics(url.to_owned()),
             ["ready"] => Report::Ready,
             ["served", name, count] => {
                 Report::Served(protocol(name)?, count.parse().map_err(|_| nonsense())?)
@@ -94,14 +99,25 @@ struct Served {
 /// Serves until a signal, or the end of standard input, ends it.
 pub fn run(args: &ServeArgs) -> Result<()> {
     let with_homa = args.protocol.contains(&Protocol::Homa);
-    ensure!(with_homa || !args.metrics, "--metrics are those of Homa: serve it too (--protocol homa,tcp)");
+    ensure!(
+        with_homa || args.metrics.is_none(),
+        "--metrics are those of Homa: serve it too (--protocol homa,tcp)"
+    );
     let bind = addr::resolve(&args.bind, homa::DEFAULT_UDP_PORT)?;
     let end = End::prepare(args.until_stdin_ends)?;
     let say = |report: Report| if args.json { note(report) } else { print(format!("{report}\n").as_bytes()) };
     let mut homa = None;
     let mut others = Vec::new();
+    let watched = Hosts::default();
+    let hosts = watched.clone();
+    let metrics_addr = args.metrics.as_ref().and_then(Option::as_ref);
+    let exporter = metrics_addr.map(|addr| Exporter::start(addr, move || Ok(hosts.text()))).transpose()?;
+    if let Some(exporter) = &exporter {
+        say(Report::Metrics(exporter.url().to_owned()))?;
+    }
     if with_homa {
         let server = HomaServer::start(bind, args)?;
+        watched.add(&server.host);
         for addr in &server.addrs {
             say(Report::Homa(*addr))?;
         }
@@ -132,7 +148,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         quic: of(Protocol::Quic),
         udp: of(Protocol::Udp),
     };
-    match homa.filter(|_| args.metrics).map(|server| Seen::of(&server.host)) {
+    match homa.filter(|_| args.metrics.is_some()).map(|server| Seen::of(&server.host)) {
         Some(metrics) if args.json => {
             let ended = Ended { schema: 1, served, metrics };
             print(format!("{}\n", serde_json::to_string_pretty(&ended)?).as_bytes())
@@ -330,7 +346,7 @@ struct HomaServer {
     addrs: Vec<ServerAddr>,
     served: Arc<AtomicU64>,
     /// Its ports live as long as it does.
-    host: Host,
+    host: Arc<Host>,
 }
 
 impl HomaServer {
@@ -357,7 +373,7 @@ impl HomaServer {
         if addrs.is_empty() {
             bail!("no server port was asked for");
         }
-        Ok(HomaServer { addrs, served, host })
+        Ok(HomaServer { addrs, served, host: Arc::new(host) })
     }
 }
 
@@ -422,6 +438,7 @@ mod tests {
             Report::Homa("127.0.0.1:1/99".parse().expect("an address")),
             Report::Homa("[fe80::1%3]:14600/99".parse().expect("an address")),
             Report::Socket(Protocol::Tcp, "[::1]:7".parse().expect("an address")),
+            Report::Metrics("http://127.0.0.1:9100/metrics".to_owned()),
             Report::Ready,
             Report::Served(Protocol::Tcp, 5),
         ] {

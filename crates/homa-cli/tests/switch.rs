@@ -51,21 +51,21 @@ struct Running(Child);
 
 impl Running {
     /// `None`, with the reason printed, where that needs a privilege or a tool that the test lacks.
-    fn start(control: &str) -> Option<Running> {
+    fn start(control: &str, metrics: &str) -> Option<Running> {
         let script = "ip link add a0 type veth peer name a1 && ip link add b0 type veth peer name b1 && \
                       for d in a0 a1 b0 b1; do ip link set $d up; done && exec \"$@\"";
         let mut child = Command::new("unshare")
             .args(["--net", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_homa")])
             .args(["switch", "run", "--ports", "a0,b0", "--rate", "100mbit", "--control", control, "--json"])
+            .args(["--metrics", metrics])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .ok()?;
-        let mut line = String::new();
-        let mut said = BufReader::new(child.stdout.as_mut().expect("it is piped"));
-        said.read_line(&mut line).expect("text");
-        if line == "ready\n" {
+        let said = BufReader::new(child.stdout.as_mut().expect("it is piped"));
+        let lines: Vec<String> = said.lines().map(|line| line.expect("text")).take(2).collect();
+        if lines == [format!("metrics unix:{metrics}"), "ready".to_owned()] {
             return Some(Running(child));
         }
         let output = child.wait_with_output().expect("it has ended");
@@ -85,7 +85,8 @@ impl Running {
 fn a_running_switch_tells_its_counters_and_cleans_up() {
     let scratch = Scratch::new("switch-run");
     let control = scratch.path("control.sock");
-    let Some(switch) = Running::start(&control) else { return };
+    let metrics = scratch.path("metrics.sock");
+    let Some(switch) = Running::start(&control, &metrics) else { return };
     let ask = |words: &[&str]| {
         let output = run(&[&words[..1], &["--control", &control], &words[1..]].concat());
         assert!(output.status.success(), "{}", stderr(&output));
@@ -104,6 +105,15 @@ fn a_running_switch_tells_its_counters_and_cleans_up() {
     let prometheus = ask(&["stats", "--prometheus"]);
     assert!(prometheus.contains("# TYPE homa_switch_sent_bytes_total counter"));
     assert!(prometheus.contains("homa_switch_depth_p99_bytes{port=\"b0\",priority=\"7\"} 0"), "{prometheus}");
+    let served = common::run(["metrics", &metrics, "--json"]);
+    let served: Value = serde_json::from_slice(&served.stdout).expect("JSON");
+    let names: Vec<&str> = served["metrics"]
+        .as_array()
+        .expect("an array")
+        .iter()
+        .filter_map(|one| one["name"].as_str())
+        .collect();
+    assert!(names.contains(&"homa_switch_link_busy_seconds_total"), "{names:?}");
     let looks = ask(&["top", "--interval", "30ms", "--count", "2", "--json"]);
     assert_eq!(looks.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok()).count(), 2);
     let second = run(&["run", "--ports", "x,y", "--control", &control]);
@@ -113,4 +123,5 @@ fn a_running_switch_tells_its_counters_and_cleans_up() {
     let last: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert!(last["time_ns"].as_u64() > counters["time_ns"].as_u64());
     assert!(!std::path::Path::new(&control).exists(), "its socket is gone");
+    assert!(!std::path::Path::new(&metrics).exists(), "its socket is gone");
 }

@@ -15,6 +15,7 @@ use super::link::{Answer, Link, take_from};
 use super::plan::Plan;
 use crate::serve::{client_bind, host_config};
 use crate::tcp::Spin;
+use crate::watch::exporter::Hosts;
 
 /// How often a receiver thread looks whether its link is gone.
 const RECEIVER_CHECK: Duration = Duration::from_millis(100);
@@ -23,9 +24,10 @@ const RECEIVER_CHECK: Duration = Duration::from_millis(100);
 const BATCH: usize = 64;
 
 /// All threads' ports. The first `--ports` belong to the first client host, and so on.
-pub fn open(plan: &Plan, servers: &[ServerAddr]) -> Result<Vec<Box<dyn Link>>> {
+pub fn open(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<Vec<Box<dyn Link>>> {
     let hosts: Vec<Arc<Host>> =
         (0..plan.args.clients).map(|number| bind(plan, servers, number)).collect::<Result<_>>()?;
+    hosts.iter().for_each(|host| watched.add(host));
     let mut next = 0;
     let mut links: Vec<Box<dyn Link>> = Vec::new();
     for &ports in &plan.ports {
@@ -39,8 +41,10 @@ pub fn open(plan: &Plan, servers: &[ServerAddr]) -> Result<Vec<Box<dyn Link>>> {
 }
 
 /// A single port of a host of its own, without receiver threads.
-pub fn open_one(plan: &Plan, servers: &[ServerAddr]) -> Result<Box<dyn Link>> {
-    Ok(Box::new(HomaLink::new(vec![bind(plan, servers, 0)?], servers, 0, plan.poll())?))
+pub fn open_one(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<Box<dyn Link>> {
+    let host = bind(plan, servers, 0)?;
+    watched.add(&host);
+    Ok(Box::new(HomaLink::new(vec![host], servers, 0, plan.poll())?))
 }
 
 /// A single port of a host of its own that is set up so.

@@ -23,6 +23,7 @@ use crate::bare::client::{BareLink, BareLinkConfig};
 use crate::peers::{self, PeerLinkConfig};
 use crate::serve::bare_client_bind;
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
+use crate::watch::exporter::{Exporter, Hosts};
 
 /// Most of the time for measuring unloaded round trips.
 const UNLOADED_BUDGET: Duration = Duration::from_millis(2_500);
@@ -37,6 +38,8 @@ pub struct Rig<'a> {
     pattern: Pattern,
     unloaded: RttTable,
     sides: Vec<Side>,
+    /// Its socket goes with it.
+    _exporter: Option<Exporter>,
 }
 
 /// The client ports of one protocol, and how many requests they sent.
@@ -49,11 +52,13 @@ struct Side {
 impl<'a> Rig<'a> {
     /// Starts or reaches the servers, measures Homa alone, and opens all client ports.
     pub fn start(plan: &'a Plan, mut progress: Progress) -> Result<Rig<'a>> {
+        let watched = Hosts::default();
+        let exporter = export(plan, &watched)?;
         progress.step("starting the servers", Duration::from_millis(100));
         let servers = Servers::start(plan)?;
         let pattern = Pattern::new(plan.workload.max_bytes(), plan.seed, plan.args.one_way);
         let homa_sent = Arc::new(AtomicU64::new(0));
-        let unloaded = measure_unloaded(plan, &servers, &pattern, &homa_sent, &mut progress)?;
+        let unloaded = measure_unloaded(plan, &servers, &pattern, &homa_sent, &watched, &mut progress)?;
         let mut sides = Vec::new();
         for &protocol in &plan.protocols {
             let sent = match protocol {
@@ -61,7 +66,7 @@ impl<'a> Rig<'a> {
                 _ => Arc::default(),
             };
             let links = match protocol {
-                Protocol::Homa => homa_link::open(plan, &servers.homa)?,
+                Protocol::Homa => homa_link::open(plan, &servers.homa, &watched)?,
                 Protocol::Tcp => open_tcp(plan, &servers)?,
                 Protocol::Grpc | Protocol::Quic => open_peers(plan, &servers, protocol)?,
                 Protocol::Udp => open_bare(plan, &servers)?,
@@ -69,7 +74,7 @@ impl<'a> Rig<'a> {
             let count = |link| Box::new(Counted { link, sent: Arc::clone(&sent) }) as Box<dyn Link>;
             sides.push(Side { protocol, links: links.into_iter().map(count).collect(), sent });
         }
-        Ok(Rig { plan, progress, servers, pattern, unloaded, sides })
+        Ok(Rig { plan, progress, servers, pattern, unloaded, sides, _exporter: exporter })
     }
 
     /// About how long [`Rig::start`] takes.
@@ -91,7 +96,7 @@ impl<'a> Rig<'a> {
         number: u64,
         text: &str,
     ) -> Result<Tally> {
-        let Rig { plan, progress, servers, pattern, unloaded, sides } = self;
+        let Rig { plan, progress, servers, pattern, unloaded, sides, .. } = self;
         let side = sides.iter_mut().find(|side| side.protocol == protocol);
         let side = side.with_context(|| format!("{} is not part of this bench", protocol.title()))?;
         let warmup = plan.warmup.min(measured / 5);
@@ -136,6 +141,16 @@ impl<'a> Rig<'a> {
     }
 }
 
+/// Serves the metrics of the client hosts, if that was asked for, and says where.
+fn export(plan: &Plan, watched: &Hosts) -> Result<Option<Exporter>> {
+    let Some(addr) = &plan.args.metrics else { return Ok(None) };
+    let hosts = watched.clone();
+    let exporter = Exporter::start(addr, move || Ok(hosts.text()))?;
+    // Standard output has the results and nothing else.
+    eprintln!("metrics {}", exporter.url());
+    Ok(Some(exporter))
+}
+
 fn unloaded_budget(plan: &Plan) -> Duration {
     UNLOADED_BUDGET.min(plan.slice * plan.slices / 2)
 }
@@ -145,12 +160,14 @@ fn measure_unloaded(
     servers: &Servers,
     pattern: &Pattern,
     sent: &Arc<AtomicU64>,
+    watched: &Hosts,
     progress: &mut Progress,
 ) -> Result<RttTable> {
     let budget = unloaded_budget(plan);
     let sizes = rtt::sizes(&plan.workload);
     progress.step("Homa: round trips without load, by size", budget);
-    let mut link = Counted { link: homa_link::open_one(plan, &servers.homa)?, sent: Arc::clone(sent) };
+    let mut link =
+        Counted { link: homa_link::open_one(plan, &servers.homa, watched)?, sent: Arc::clone(sent) };
     let mut done = 0;
     rtt::measure(&mut link, pattern, &sizes, budget, || {
         done += 1;

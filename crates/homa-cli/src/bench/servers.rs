@@ -47,7 +47,7 @@ impl Servers {
                     match port {
                         Report::Homa(addr) => servers.homa.push(addr),
                         Report::Socket(protocol, addr) => servers.others.push((protocol, addr)),
-                        Report::Ready | Report::Served(..) => {}
+                        Report::Metrics(_) | Report::Ready | Report::Served(..) => {}
                     }
                 }
             }

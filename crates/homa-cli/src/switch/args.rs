@@ -8,6 +8,7 @@ use homa_driver::xdp::XdpMode;
 use homa_switch::{Buffer, ETHERNET_OVERHEAD_BYTES, Forwarding, SwitchConfig};
 
 use crate::units::{bytes, duration_ns, rate_bps};
+use crate::watch::address::MetricsAddr;
 
 /// `homa switch`.
 #[derive(Args, Clone, Debug)]
@@ -160,6 +161,10 @@ pub struct RunArgs {
     /// Answer `homa switch stats` and `homa switch top` at this socket
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Serve the counters over HTTP at /metrics, in the format of Prometheus: IP:PORT, port 0 for any free one, or the path of a socket to
+    /// make. Without a route to its namespace a switch is reached by a socket
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<MetricsAddr>,
     /// Keep a time trace of frames that enter a queue, leave the link and are dropped, and write it to this file at the end, and whenever
     /// SIGUSR1 comes
     #[arg(long, value_name = "FILE")]

@@ -2,8 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -12,44 +11,28 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use homa_switch::Snapshot;
 
+use crate::watch::address::listen_unix;
+
 /// How long an answer may take: a running switch looks for questions fifty times a second.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where a running switch hears questions. The socket goes with this value.
+/// Where a running switch finds the questions that others have.
 #[derive(Debug)]
-pub struct Control {
-    path: PathBuf,
+pub struct Questions {
+    asker: Asker,
     questions: Receiver<Sender<Snapshot>>,
 }
 
-impl Control {
-    /// Listens at a socket. One that a dead process has left is replaced.
-    pub fn listen(path: &Path) -> Result<Control> {
-        let failed = || format!("cannot listen at {}", path.display());
-        if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
-            if UnixStream::connect(path).is_ok() {
-                bail!("another process listens at {}: end it, or choose another --control", path.display());
-            }
-            fs::remove_file(path).with_context(failed)?;
-        }
-        let listener = UnixListener::bind(path).with_context(failed)?;
+impl Questions {
+    /// Nobody has asked.
+    pub fn new() -> Questions {
         let (to_switch, questions) = channel();
-        thread::Builder::new()
-            .name("control".to_owned())
-            .spawn(move || {
-                for stream in listener.incoming().flatten() {
-                    let (to_us, answer) = channel();
-                    if to_switch.send(to_us).is_err() {
-                        return;
-                    }
-                    // To write takes longer than to count, and whoever asked may be slow to read: not the switch's business.
-                    if let Ok(snapshot) = answer.recv_timeout(PATIENCE) {
-                        let _ = answer_to(stream, &snapshot);
-                    }
-                }
-            })
-            .context("cannot start a thread")?;
-        Ok(Control { path: path.to_owned(), questions })
+        Questions { asker: Asker { to_switch }, questions }
+    }
+
+    /// For whoever may ask.
+    pub fn asker(&self) -> Asker {
+        self.asker.clone()
     }
 
     /// Answers who has asked.
@@ -58,6 +41,49 @@ impl Control {
             // Who no longer waits needs no answer.
             let _ = question.send(snapshot());
         }
+    }
+}
+
+/// Asks a switch of this process.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    to_switch: Sender<Sender<Snapshot>>,
+}
+
+impl Asker {
+    /// Its counters.
+    ///
+    /// # Errors
+    /// It has ended, or is too busy.
+    pub fn ask(&self) -> Result<Snapshot> {
+        let (to_us, answer) = channel();
+        self.to_switch.send(to_us).context("the switch has ended")?;
+        answer.recv_timeout(PATIENCE).context("the switch does not answer")
+    }
+}
+
+/// The socket at which a running switch is asked. It goes with this value.
+#[derive(Debug)]
+pub struct Control {
+    path: PathBuf,
+}
+
+impl Control {
+    /// Listens at a socket. One that a dead process has left is replaced.
+    pub fn listen(path: &Path, switch: Asker) -> Result<Control> {
+        let listener = listen_unix(path, "--control")?;
+        thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    // To write takes longer than to count, and whoever asked may be slow to read: not the switch's business.
+                    if let Ok(snapshot) = switch.ask() {
+                        let _ = answer_to(stream, &snapshot);
+                    }
+                }
+            })
+            .context("cannot start a thread")?;
+        Ok(Control { path: path.to_owned() })
     }
 }
 

@@ -13,9 +13,10 @@ use homa_switch::{Bridge, BridgeConfig};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 
 use super::args::RunArgs;
-use super::control::Control;
-use super::table;
+use super::control::{Control, Questions};
+use super::{prometheus, table};
 use crate::output;
+use crate::watch::exporter::Exporter;
 
 /// Bytes of a waiting frame, on average, that there is room for.
 const AVERAGE_FRAME_BYTES: u64 = 512;
@@ -44,7 +45,11 @@ pub fn run(args: &RunArgs) -> Result<()> {
     if let Some(path) = &args.trace {
         create(path)?;
     }
-    let control = args.control.as_deref().map(Control::listen).transpose()?;
+    let questions = Questions::new();
+    let control = args.control.as_deref().map(|path| Control::listen(path, questions.asker())).transpose()?;
+    let asker = questions.asker();
+    let metrics = move || asker.ask().map(|snapshot| prometheus::text(&snapshot));
+    let exporter = args.metrics.as_ref().map(|addr| Exporter::start(addr, metrics)).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot listen to signals")?;
@@ -55,12 +60,13 @@ pub fn run(args: &RunArgs) -> Result<()> {
             .context("cannot listen to signals")?;
     }
     let mut bridge = Bridge::open(&config)?;
+    if let Some(exporter) = &exporter {
+        output::print(format!("metrics {}\n", exporter.url()).as_bytes())?;
+    }
     output::print(b"ready\n")?;
     std::io::stdout().flush()?;
     bridge.run(|bridge| {
-        if let Some(control) = &control {
-            control.answer(|| bridge.snapshot());
-        }
+        questions.answer(|| bridge.snapshot());
         if let Some(path) = args.trace.as_deref().filter(|_| trace_wanted.swap(false, Ordering::Relaxed))
             && let Err(error) = write_trace(bridge, path)
         {
@@ -72,6 +78,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     if let Some(path) = &args.trace {
         write_trace(&bridge, path)?;
     }
+    drop((control, exporter));
     let snapshot = bridge.snapshot();
     let text = if args.json {
         serde_json::to_string(&snapshot).context("cannot write the counters as JSON")? + "\n"

@@ -1,6 +1,5 @@
 //! `homa switch top`: what happens now.
 
-use std::io::{IsTerminal, stdout};
 use std::thread;
 use std::time::Duration;
 
@@ -10,9 +9,6 @@ use homa_switch::{PortSnapshot, QueueSnapshot, Snapshot};
 use super::args::TopArgs;
 use super::{control, table};
 use crate::output;
-
-/// Moves to the first place of a terminal and clears what is below.
-const HOME: &str = "\x1b[H\x1b[J";
 
 /// Shows what has changed from look to look.
 pub fn run(args: &TopArgs) -> Result<()> {
@@ -26,13 +22,12 @@ pub fn run(args: &TopArgs) -> Result<()> {
             asked => asked?,
         };
         let change = change(&before, &now);
-        let text = if args.json {
-            serde_json::to_string(&change).context("cannot write the counters as JSON")? + "\n"
+        if args.json {
+            let line = serde_json::to_string(&change).context("cannot write the counters as JSON")? + "\n";
+            output::print(line.as_bytes())?;
         } else {
-            let home = if stdout().is_terminal() { HOME } else { "" };
-            format!("{home}{}", screen(&change))
-        };
-        output::print(text.as_bytes())?;
+            output::redraw(&screen(&change))?;
+        }
         before = now;
         looks += 1;
     }

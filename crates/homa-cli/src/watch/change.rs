@@ -1,0 +1,311 @@
+//! What changed between two snapshots.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::ask::Told;
+use super::histogram::Histogram;
+use super::show::{histogram_as_json, map};
+use super::text::{Family, Sample, Snapshot};
+
+type Labels = Vec<(String, String)>;
+
+/// Name and labels of a number.
+type Key<'a> = (&'a str, &'a [(String, String)]);
+
+/// What tells the time of a host.
+const UPTIME: &str = "homa_uptime_seconds";
+
+/// One number.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// With its unit.
+    pub name: String,
+    /// As JSON has them.
+    pub labels: Value,
+    #[serde(skip)]
+    pub labels_text: Labels,
+    /// "counter", "gauge" or "histogram".
+    pub kind: String,
+    /// "s", "B", "bit/s", or empty.
+    pub unit: String,
+    /// What it means.
+    pub help: String,
+    /// At the later moment; of a histogram, how many times there are.
+    pub now: f64,
+    /// What was added in between, of a counter that went back: all of it.
+    pub difference: f64,
+    /// Of what is counted.
+    pub per_second: Option<f64>,
+    /// Of a time that is counted: its share of the time in between.
+    pub utilisation: Option<f64>,
+    /// The counter is lower than before: its process has begun anew.
+    pub went_back: bool,
+    /// The distribution of what was added to a histogram.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times: Option<Value>,
+    #[serde(skip)]
+    pub histogram: Option<Histogram>,
+}
+
+/// All that changed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Changes {
+    /// Version of this format.
+    pub schema: u32,
+    /// The time in between, in seconds; of what has begun anew, since then; `None`: the snapshots do not say.
+    pub seconds: Option<f64>,
+    /// There was no earlier snapshot: everything is since the beginning.
+    pub since_start: bool,
+    /// Hosts whose process has begun anew in between: their numbers are since then.
+    pub restarted: Vec<String>,
+    /// What is not the same, in the order of the later snapshot.
+    pub metrics: Vec<Change>,
+}
+
+/// Compares.
+pub fn between(before: Option<&Told>, now: &Told) -> Changes {
+    let earlier = Earlier::of(before, now);
+    let mut metrics = Vec::new();
+    for family in &now.snapshot.families {
+        if family.name == UPTIME {
+            continue;
+        }
+        if family.kind == "histogram" {
+            let all = Histogram::all(family);
+            metrics.extend(all.iter().filter_map(|(labels, times)| earlier.times(family, labels, times)));
+        } else {
+            metrics.extend(family.samples.iter().filter_map(|sample| earlier.number(family, sample)));
+        }
+    }
+    Changes {
+        schema: 1,
+        seconds: earlier.seconds,
+        since_start: before.is_none(),
+        restarted: earlier.restarted.clone(),
+        metrics,
+    }
+}
+
+/// What was at the earlier moment, and how long ago it is.
+struct Earlier<'a> {
+    values: HashMap<Key<'a>, f64>,
+    histograms: Vec<(&'a str, Labels, Histogram)>,
+    /// Of each host that tells its time: since the earlier moment, or since it began.
+    seconds_of: HashMap<String, f64>,
+    seconds: Option<f64>,
+    restarted: Vec<String>,
+}
+
+impl<'a> Earlier<'a> {
+    fn of(before: Option<&'a Told>, now: &Told) -> Earlier<'a> {
+        let families = before.map_or(&[][..], |before| &before.snapshot.families);
+        let mut values = HashMap::new();
+        let mut histograms = Vec::new();
+        for family in families {
+            if family.kind == "histogram" {
+                let all = Histogram::all(family).into_iter();
+                histograms.extend(all.map(|(labels, times)| (family.name.as_str(), labels, times)));
+            } else {
+                values.extend(
+                    family.samples.iter().map(|one| ((one.name.as_str(), &one.labels[..]), one.value)),
+                );
+            }
+        }
+        let mut restarted: Vec<String> = Vec::new();
+        for sample in counters(&now.snapshot) {
+            let then = values.get(&(sample.name.as_str(), &sample.labels[..])).copied();
+            let host = sample.label("host").unwrap_or_default();
+            if then.is_some_and(|then| sample.value < then) && !restarted.iter().any(|other| other == host) {
+                restarted.push(host.to_owned());
+            }
+        }
+        let mut seconds_of = HashMap::new();
+        for sample in samples_of(&now.snapshot, UPTIME) {
+            let then = values.get(&(UPTIME, &sample.labels[..])).copied().unwrap_or(0.0);
+            let host = sample.label("host").unwrap_or_default().to_owned();
+            if sample.value < then && !restarted.contains(&host) {
+                restarted.push(host.clone());
+            }
+            let since = if restarted.contains(&host) { sample.value } else { sample.value - then };
+            seconds_of.insert(host, since);
+        }
+        let by_clock = before.and_then(|before| Some(now.at? - before.at?)).filter(|seconds| *seconds > 0.0);
+        // Hosts tell it exactly. Of several the one that was there all the time is it.
+        let by_hosts = seconds_of.values().copied().reduce(f64::max);
+        let seconds = match before {
+            Some(_) if restarted.is_empty() => by_hosts.or(by_clock),
+            Some(_) => by_clock.or(by_hosts),
+            None => by_hosts,
+        };
+        // What belongs to the process has begun anew with its hosts.
+        if !restarted.is_empty() {
+            seconds_of.entry(String::new()).or_insert_with(|| by_hosts.or(by_clock).unwrap_or_default());
+        }
+        restarted.retain(|host| !host.is_empty());
+        Earlier { values, histograms, seconds_of, seconds, restarted }
+    }
+
+    /// The time in between for what has these labels.
+    fn seconds(&self, labels: &[(String, String)]) -> Option<f64> {
+        let host = labels.iter().find(|(name, _)| name == "host").map_or("", |(_, host)| host.as_str());
+        self.seconds_of.get(host).copied().or(self.seconds).filter(|seconds| *seconds > 0.0)
+    }
+
+    fn is_of_restarted(&self, labels: &[(String, String)]) -> bool {
+        labels.iter().any(|(name, host)| name == "host" && self.restarted.contains(host))
+    }
+
+    fn number(&self, family: &Family, sample: &Sample) -> Option<Change> {
+        let then = self.values.get(&(sample.name.as_str(), &sample.labels[..])).copied().unwrap_or(0.0);
+        let counted = family.kind == "counter";
+        let went_back = counted && sample.value < then;
+        let anew = went_back || (counted && self.is_of_restarted(&sample.labels));
+        let difference = if anew { sample.value } else { sample.value - then };
+        // Also false for what is no number.
+        let changed = difference.abs() > 0.0;
+        let seconds = self.seconds(&sample.labels);
+        let per_second = seconds.filter(|_| counted).map(|seconds| difference / seconds);
+        changed.then(|| Change {
+            per_second,
+            utilisation: per_second.filter(|_| family.unit() == "s"),
+            went_back,
+            now: sample.value,
+            difference,
+            ..Change::of(family, &sample.labels)
+        })
+    }
+
+    fn times(&self, family: &Family, labels: &[(String, String)], now: &Histogram) -> Option<Change> {
+        let then = self.histograms.iter().find(|(name, other, _)| *name == family.name && other == labels);
+        let then = then.filter(|_| !self.is_of_restarted(labels)).map(|(.., then)| then);
+        let since = then.map_or_else(|| Some(now.clone()), |then| now.since(then));
+        let went_back = since.is_none();
+        let since = since.unwrap_or_else(|| now.clone());
+        (since.count() > 0.0).then(|| Change {
+            now: now.count(),
+            difference: since.count(),
+            per_second: self.seconds(labels).map(|seconds| since.count() / seconds),
+            went_back,
+            times: Some(histogram_as_json(&[], &since)),
+            histogram: Some(since.clone()),
+            ..Change::of(family, labels)
+        })
+    }
+}
+
+impl Change {
+    fn of(family: &Family, labels: &[(String, String)]) -> Change {
+        Change {
+            name: family.name.clone(),
+            labels: map(labels),
+            labels_text: labels.to_vec(),
+            kind: family.kind.clone(),
+            unit: family.unit().to_owned(),
+            help: family.help.clone(),
+            now: 0.0,
+            difference: 0.0,
+            per_second: None,
+            utilisation: None,
+            went_back: false,
+            times: None,
+            histogram: None,
+        }
+    }
+}
+
+fn counters(snapshot: &Snapshot) -> impl Iterator<Item = &Sample> {
+    snapshot.families.iter().filter(|family| family.kind == "counter").flat_map(|family| &family.samples)
+}
+
+fn samples_of<'s>(snapshot: &'s Snapshot, name: &'s str) -> impl Iterator<Item = &'s Sample> {
+    snapshot.families.iter().filter(move |family| family.name == name).flat_map(|family| &family.samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(uptime: f64, sent: u64, wait: f64, open: u64, short: u64) -> Told {
+        let text = format!(
+            "# TYPE homa_uptime_seconds gauge\nhoma_uptime_seconds{{host=\"a\"}} {uptime}\n\
+             # HELP homa_packets_sent_total Sent.\n# TYPE homa_packets_sent_total counter\n\
+             homa_packets_sent_total{{host=\"a\"}} {sent}\n\
+             # TYPE homa_host_lock_wait_seconds_total counter\n\
+             homa_host_lock_wait_seconds_total{{host=\"a\"}} {wait}\n\
+             # TYPE homa_host_open_rpcs gauge\nhoma_host_open_rpcs{{host=\"a\"}} {open}\n\
+             # TYPE homa_call_seconds histogram\n\
+             homa_call_seconds_bucket{{host=\"a\",bytes=\"0-1000\",le=\"0.001\"}} {short}\n\
+             homa_call_seconds_bucket{{host=\"a\",bytes=\"0-1000\",le=\"+Inf\"}} {short}\n\
+             homa_call_seconds_sum{{host=\"a\",bytes=\"0-1000\"}} 1\n"
+        );
+        Told::saved(text.as_bytes()).expect("metrics")
+    }
+
+    fn one<'a>(changes: &'a Changes, name: &str) -> &'a Change {
+        changes
+            .metrics
+            .iter()
+            .find(|change| change.name == name)
+            .unwrap_or_else(|| panic!("{name}: {changes:?}"))
+    }
+
+    #[test]
+    fn what_changed_with_rates_and_shares_of_the_time() {
+        let changes = between(Some(&told(10.0, 100, 1.0, 5, 10)), &told(14.0, 500, 3.0, 2, 30));
+        assert_eq!((changes.seconds, changes.since_start, changes.restarted.len()), (Some(4.0), false, 0));
+        let sent = one(&changes, "homa_packets_sent_total");
+        assert_eq!(
+            (sent.now, sent.difference, sent.per_second, sent.utilisation),
+            (500.0, 400.0, Some(100.0), None)
+        );
+        assert_eq!(sent.help, "Sent.");
+        let wait = one(&changes, "homa_host_lock_wait_seconds_total");
+        assert_eq!((wait.unit.as_str(), wait.utilisation), ("s", Some(0.5)));
+        let open = one(&changes, "homa_host_open_rpcs");
+        assert_eq!((open.now, open.difference, open.per_second), (2.0, -3.0, None));
+        let calls = one(&changes, "homa_call_seconds");
+        assert_eq!((calls.now, calls.difference, calls.per_second), (30.0, 20.0, Some(5.0)));
+        assert_eq!(changes.metrics.len(), 4);
+        let same = told(10.0, 100, 1.0, 5, 10);
+        assert!(between(Some(&same), &same).metrics.is_empty());
+    }
+
+    #[test]
+    fn a_process_that_began_anew_is_told_and_no_number_is_huge() {
+        let changes = between(Some(&told(100.0, 1_000, 5.0, 5, 10)), &told(2.0, 50, 6.0, 5, 4));
+        assert_eq!((changes.restarted, changes.seconds), (vec!["a".to_owned()], Some(2.0)));
+        let again = between(Some(&told(100.0, 1_000, 5.0, 5, 10)), &told(2.0, 50, 6.0, 5, 4));
+        let sent = one(&again, "homa_packets_sent_total");
+        assert_eq!((sent.difference, sent.per_second, sent.went_back), (50.0, Some(25.0), true));
+        // It has counted more than the one before, but since it began.
+        assert_eq!(one(&again, "homa_host_lock_wait_seconds_total").difference, 6.0);
+        assert_eq!(one(&again, "homa_call_seconds").difference, 4.0);
+        let later = between(Some(&told(10.0, 1_000, 5.0, 5, 10)), &told(20.0, 50, 6.0, 5, 4));
+        assert_eq!(
+            (later.restarted.len(), one(&later, "homa_packets_sent_total").per_second),
+            (1, Some(2.5))
+        );
+    }
+
+    #[test]
+    fn without_an_earlier_one_everything_is_since_the_beginning() {
+        let changes = between(None, &told(4.0, 100, 0.0, 0, 8));
+        assert_eq!((changes.seconds, changes.since_start), (Some(4.0), true));
+        assert_eq!(one(&changes, "homa_packets_sent_total").per_second, Some(25.0));
+        assert_eq!(changes.metrics.len(), 2);
+    }
+
+    #[test]
+    fn where_nobody_tells_the_time_there_are_no_rates() {
+        let told = |value| {
+            let text = format!("# TYPE a_total counter\na_total {value}\n");
+            Told::saved(text.as_bytes()).expect("metrics")
+        };
+        let changes = between(Some(&told(1)), &told(5));
+        assert_eq!((changes.seconds, changes.metrics[0].difference), (None, 4.0));
+        assert_eq!(changes.metrics[0].per_second, None);
+    }
+}

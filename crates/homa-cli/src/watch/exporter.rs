@@ -1,0 +1,316 @@
+//! Metrics for whoever asks by HTTP: `GET /metrics`. However many ask, and however slowly, it costs the process a few threads that sleep,
+//! and the hosts' locks a few times a second.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use homa::Host;
+use homa::prometheus::{Kind, Text};
+
+use super::address::{Listener, MetricsAddr, Stream};
+use crate::bench::cpu;
+
+/// Connections answered at a time; the kernel lets some more wait.
+const WORKERS: usize = 4;
+
+/// Longest time for a request to come, and for the answer to go.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Longest time for the rest of what a scraper sends: closing before it is read would take the answer from it.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+/// Largest request.
+const MAX_REQUEST: usize = 8_192;
+
+/// From one text to the next: each takes the hosts' locks. Whoever asks meanwhile waits, since an older text would hide what has just happened.
+const SPACING: Duration = Duration::from_millis(20);
+
+/// How long nobody is answered when a connection cannot be had: most often there are no descriptors left.
+const OUT_OF_ORDER: Duration = Duration::from_millis(100);
+
+/// A text, or why there is none.
+type Source = dyn Fn() -> Result<String> + Send + Sync;
+
+/// Metrics that are served. The socket in the file system, where there is one, goes with this value; the threads with the process.
+pub struct Exporter {
+    url: String,
+    socket: Option<PathBuf>,
+}
+
+impl Exporter {
+    /// Serves what `source` writes, from now on.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn start(
+        addr: &MetricsAddr,
+        source: impl Fn() -> Result<String> + Send + Sync + 'static,
+    ) -> Result<Exporter> {
+        let listener = Arc::new(Listener::bind(addr)?);
+        let url = listener.url()?;
+        let pages = Arc::new(Pages { source: Box::new(source), last: Mutex::default() });
+        for _ in 0..WORKERS {
+            let (listener, pages) = (Arc::clone(&listener), Arc::clone(&pages));
+            thread::Builder::new()
+                .name("homa-metrics".to_owned())
+                .spawn(move || serve(&listener, &pages))
+                .context("cannot start a thread")?;
+        }
+        let socket = match addr {
+            MetricsAddr::Unix(path) => Some(path.clone()),
+            MetricsAddr::Tcp(_) => None,
+        };
+        Ok(Exporter { url, socket })
+    }
+
+    /// Where they are, as [`MetricsAddr`] reads it.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        if let Some(path) = &self.socket {
+            // Somebody else may have taken it away.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// The hosts whose metrics a process serves: those of them that still live.
+#[derive(Clone, Debug, Default)]
+pub struct Hosts {
+    hosts: Arc<Mutex<Vec<Weak<Host>>>>,
+}
+
+impl Hosts {
+    /// Watches this one too, as long as somebody else has it.
+    pub fn add(&self, host: &Arc<Host>) {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        hosts.retain(|host| host.strong_count() > 0);
+        hosts.push(Arc::downgrade(host));
+    }
+
+    /// Everything they count, and the time that the process took from the processors.
+    pub fn text(&self) -> String {
+        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let hosts: Vec<Arc<Host>> = hosts.iter().filter_map(Weak::upgrade).collect();
+        let hosts: Vec<&Host> = hosts.iter().map(Arc::as_ref).collect();
+        homa::prometheus::text(&hosts) + &process()
+    }
+}
+
+/// What belongs to the process and to no host. The names are those that Prometheus' own libraries give it.
+fn process() -> String {
+    let mut text = Text::new();
+    let name = "process_cpu_seconds_total";
+    text.family(name, Kind::Counter, "Time that this process had on processors, all threads together.");
+    text.sample(name, &[], cpu::time_of(std::process::id()).as_secs_f64());
+    text.into_string()
+}
+
+/// What is told.
+struct Pages {
+    source: Box<Source>,
+    last: Mutex<Option<(Instant, Arc<str>)>>,
+}
+
+impl Pages {
+    /// The metrics, read after `asked`.
+    fn metrics(&self, asked: Instant) -> Result<Arc<str>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, text)) = last.as_ref() {
+            if *at >= asked {
+                return Ok(Arc::clone(text));
+            }
+            thread::sleep(SPACING.saturating_sub(at.elapsed()));
+        }
+        let at = Instant::now();
+        let text: Arc<str> = (self.source)()?.into();
+        *last = Some((at, Arc::clone(&text)));
+        Ok(text)
+    }
+
+    /// The answer to a request.
+    fn answer(&self, request: &Request) -> Vec<u8> {
+        match request {
+            Request::Get(path) if path == "/metrics" => match self.metrics(Instant::now()) {
+                Ok(text) => response("200 OK", "text/plain; version=0.0.4; charset=utf-8", &text),
+                Err(error) => response("503 Service Unavailable", PLAIN, &format!("{error:#}\n")),
+            },
+            Request::Get(_) => response("404 Not Found", PLAIN, "the metrics are at /metrics\n"),
+            Request::Other => response("405 Method Not Allowed", PLAIN, "use GET /metrics\n"),
+            Request::Nonsense => response("400 Bad Request", PLAIN, "use GET /metrics over HTTP\n"),
+            Request::TooLong => response("431 Request Header Fields Too Large", PLAIN, "use GET /metrics\n"),
+        }
+    }
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+fn response(status: &str, kind: &str, body: &str) -> Vec<u8> {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// What somebody asked for.
+#[derive(Debug, PartialEq, Eq)]
+enum Request {
+    /// The path, without what follows a question mark.
+    Get(String),
+    /// Something else than to be told.
+    Other,
+    /// It is not HTTP.
+    Nonsense,
+    /// More than anybody needs to say.
+    TooLong,
+}
+
+impl Request {
+    /// `None`: it is not whole yet.
+    fn parse(bytes: &[u8]) -> Option<Request> {
+        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
+            return (bytes.len() > MAX_REQUEST).then_some(Request::TooLong);
+        };
+        let head = String::from_utf8_lossy(&bytes[..end]);
+        let words: Vec<&str> = head.lines().next().unwrap_or_default().split(' ').collect();
+        Some(match words[..] {
+            ["GET", target, version] if version.starts_with("HTTP/1.") => {
+                Request::Get(target.split('?').next().unwrap_or_default().to_owned())
+            }
+            [_, _, version] if version.starts_with("HTTP/") => Request::Other,
+            _ => Request::Nonsense,
+        })
+    }
+}
+
+fn serve(listener: &Listener, pages: &Pages) {
+    loop {
+        match listener.accept() {
+            // Who breaks off has no need of an answer.
+            Ok(mut stream) => drop(talk(stream.as_mut(), pages)),
+            Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+            Err(_) => thread::sleep(OUT_OF_ORDER),
+        }
+    }
+}
+
+/// One request and its answer, within bounds of time and memory.
+fn talk(stream: &mut dyn Stream, pages: &Pages) -> std::io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    let mut bytes = Vec::new();
+    let request = loop {
+        if let Some(request) = Request::parse(&bytes) {
+            break request;
+        }
+        if read_some(stream, until, &mut bytes)? == 0 {
+            break Request::Nonsense;
+        }
+    };
+    let answer = pages.answer(&request);
+    let until = Instant::now() + PATIENCE;
+    let mut rest = &answer[..];
+    while !rest.is_empty() {
+        stream.set_patience(left(until)?)?;
+        match stream.write(rest) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => rest = &rest[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    stream.end_writing();
+    let until = Instant::now() + FAREWELL;
+    while read_some(stream, until, &mut bytes)? > 0 {
+        bytes.clear();
+    }
+    Ok(())
+}
+
+/// Reads what comes next; a deadline over all reads, so that a byte now and then buys nobody more time.
+fn read_some(stream: &mut dyn Stream, until: Instant, bytes: &mut Vec<u8>) -> std::io::Result<usize> {
+    let mut buffer = [0; 2_048];
+    loop {
+        stream.set_patience(left(until)?)?;
+        match stream.read(&mut buffer) {
+            Ok(count) => {
+                bytes.extend_from_slice(&buffer[..count]);
+                return Ok(count);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// What is left of a time; a timeout of zero would be none.
+pub fn left(until: Instant) -> std::io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    fn pages(source: impl Fn() -> Result<String> + Send + Sync + 'static) -> Pages {
+        Pages { source: Box::new(source), last: Mutex::default() }
+    }
+
+    fn answer(pages: &Pages, request: &str) -> String {
+        let request = Request::parse(request.as_bytes()).expect("a whole request");
+        String::from_utf8(pages.answer(&request)).expect("text")
+    }
+
+    #[test]
+    fn only_a_get_of_the_metrics_has_them() {
+        let pages = pages(|| Ok("homa 1\n".to_owned()));
+        let text = answer(&pages, "GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(
+            text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("Connection: close\r\n\r\nhoma 1\n"),
+            "{text}"
+        );
+        assert!(text.contains("Content-Length: 7\r\n") && text.contains("version=0.0.4"), "{text}");
+        for (request, status) in [
+            ("GET / HTTP/1.0\r\n\r\n", "404"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
+            ("GET /metrics\r\n\r\n", "400"),
+            ("\r\n\r\n", "400"),
+        ] {
+            assert!(answer(&pages, request).starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}");
+        }
+        assert_eq!(Request::parse(b"GET /metrics HTTP/1.1\r\n"), None);
+        assert_eq!(Request::parse(&[b'a'; MAX_REQUEST + 1]), Some(Request::TooLong));
+    }
+
+    #[test]
+    fn every_answer_is_from_after_the_question_and_many_questions_cost_no_more() {
+        let asked = AtomicU32::new(0);
+        let pages = pages(move || Ok(asked.fetch_add(1, Ordering::Relaxed).to_string()));
+        let began = Instant::now();
+        let told: Vec<String> =
+            (0..5).map(|_| pages.metrics(Instant::now()).expect("a text").to_string()).collect();
+        assert_eq!(told, ["0", "1", "2", "3", "4"]);
+        assert!(began.elapsed() >= 4 * SPACING);
+        // Who asked before it was read has a part in it.
+        assert_eq!(&*pages.metrics(began).expect("a text"), "4");
+    }
+
+    #[test]
+    fn a_source_that_fails_says_why() {
+        let pages = pages(|| anyhow::bail!("the switch has ended"));
+        let text = answer(&pages, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(text.starts_with("HTTP/1.1 503 ") && text.ends_with("the switch has ended\n"), "{text}");
+    }
+}

@@ -1,0 +1,282 @@
+//! What happens at a host between two looks at its metrics.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::histogram::Histogram;
+use super::text::Snapshot;
+
+/// The label of a sample that says whose it is.
+const HOST: &str = "host";
+
+/// The family with the times of calls, and the label of their sizes.
+const CALLS: &str = "homa_call_seconds";
+const BYTES: &str = "bytes";
+
+/// One host's numbers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Numbers {
+    /// Values by name, of all that no peer or bucket has.
+    values: HashMap<String, f64>,
+    /// Times of calls by size.
+    calls: Vec<(String, Histogram)>,
+}
+
+impl Numbers {
+    /// Those of each host in a text, in its order, and those of the process.
+    pub fn by_host(snapshot: &Snapshot) -> (Vec<(String, Numbers)>, Numbers) {
+        let mut hosts: Vec<(String, Numbers)> = Vec::new();
+        let mut process = Numbers::default();
+        for family in &snapshot.families {
+            if family.name == CALLS {
+                for (labels, histogram) in Histogram::all(family) {
+                    let of = |label: &str| {
+                        labels.iter().find(|(name, _)| name == label).map(|(_, value)| value.clone())
+                    };
+                    if let (Some(host), Some(bytes)) = (of(HOST), of(BYTES)) {
+                        entry(&mut hosts, &host).calls.push((bytes, histogram));
+                    }
+                }
+                continue;
+            }
+            for sample in &family.samples {
+                match &sample.labels[..] {
+                    [] => process.values.insert(sample.name.clone(), sample.value),
+                    [(label, host)] if label == HOST => {
+                        entry(&mut hosts, host).values.insert(sample.name.clone(), sample.value)
+                    }
+                    _ => None,
+                };
+            }
+        }
+        (hosts, process)
+    }
+
+    fn value(&self, name: &str) -> f64 {
+        self.values.get(name).copied().unwrap_or(0.0)
+    }
+
+    /// Time since the host was made, in seconds.
+    pub fn uptime(&self) -> f64 {
+        self.value("homa_uptime_seconds")
+    }
+}
+
+fn entry<'a>(hosts: &'a mut Vec<(String, Numbers)>, host: &str) -> &'a mut Numbers {
+    let index = hosts.iter().position(|(other, _)| other == host).unwrap_or_else(|| {
+        hosts.push((host.to_owned(), Numbers::default()));
+        hosts.len() - 1
+    });
+    &mut hosts[index].1
+}
+
+/// What happened at a host between two looks, and what there is at the second. Times are seconds, rates are per second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Between the looks.
+    pub seconds: f64,
+    /// The process has begun anew in between: rates are since then.
+    pub restarted: bool,
+    /// RPCs open now, of both sides.
+    pub open_rpcs: f64,
+    /// Calls that got their response.
+    pub calls_per_s: f64,
+    /// Calls that failed.
+    pub failed_per_s: f64,
+    /// Requests handed to the application.
+    pub requests_per_s: f64,
+    /// Requests answered.
+    pub answered_per_s: f64,
+    /// What came over the packet path.
+    pub bytes_in_per_s: f64,
+    /// What went.
+    pub bytes_out_per_s: f64,
+    /// Bytes granted or sendable unasked, and not received, now.
+    pub granted_bytes: f64,
+    /// GRANT packets sent.
+    pub grants_sent_per_s: f64,
+    /// GRANT packets received.
+    pub grants_received_per_s: f64,
+    /// Packets that had to wait for the pacer.
+    pub pacer_waits_per_s: f64,
+    /// Requests that nobody has taken, now.
+    pub queued_requests: f64,
+    /// Their bytes, now.
+    pub queued_bytes: f64,
+    /// Bytes of incoming messages, now.
+    pub incoming_bytes: f64,
+    /// Bytes of outgoing messages, now.
+    pub outgoing_bytes: f64,
+    /// Packets dropped for any reason, by the protocol or the packet path.
+    pub drops_per_s: f64,
+    /// RESEND packets sent: what we missed.
+    pub resends_sent_per_s: f64,
+    /// RESEND packets received: what our peers missed.
+    pub resends_received_per_s: f64,
+    /// Packets sent again.
+    pub retransmits_per_s: f64,
+    /// Share of the lock's takers that had to wait for it.
+    pub lock_missed: f64,
+    /// Threads that waited for the lock, on average.
+    pub lock_waiting: f64,
+    /// Processors that the process kept busy, on average; `None`: it does not say.
+    pub processors_busy: Option<f64>,
+    /// Times of the calls that ended in between.
+    pub calls: Tail,
+    /// The same of each class of sizes that has any.
+    pub calls_by_bytes: Vec<Tail>,
+}
+
+/// The distribution of some times.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Tail {
+    /// The longer of request and response, both bounds included; absent for all sizes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<String>,
+    /// How many.
+    pub count: f64,
+    /// Half of them took no longer, as far as the buckets tell: at most a quarter too long.
+    pub p50_s: Option<f64>,
+    /// The same of 99 %.
+    pub p99_s: Option<f64>,
+    /// The same of all; `None` also where it is beyond the buckets.
+    pub max_s: Option<f64>,
+}
+
+impl Tail {
+    fn of(bytes: Option<String>, times: &Histogram) -> Tail {
+        let quantile = |fraction| times.quantile(fraction).filter(|time| time.is_finite());
+        let [p50_s, p99_s, max_s] = [0.5, 0.99, 1.0].map(quantile);
+        Tail { bytes, count: times.count(), p50_s, p99_s, max_s }
+    }
+}
+
+/// What came between two looks; of a host that was not there at the first one, everything did. `elapsed` is the time between the looks
+/// by our clock, for what says no time itself.
+pub fn between(before: Option<(&Numbers, &Numbers)>, now: (&Numbers, &Numbers), elapsed: f64) -> Figures {
+    let (numbers, process) = now;
+    let none = Numbers::default();
+    let (mut then, mut then_process) = before.unwrap_or((&none, &none));
+    let restarted = went_back(then, numbers);
+    if restarted {
+        (then, then_process) = (&none, &none);
+    }
+    let seconds = (numbers.uptime() - then.uptime()).max(f64::MIN_POSITIVE);
+    let value = |name: &str| numbers.value(name);
+    let grown = |name: &str| (numbers.value(name) - then.value(name)).max(0.0);
+    let rate = |name: &str| grown(name) / seconds;
+    let cpu = "process_cpu_seconds_total";
+    let cpu_elapsed = if restarted || before.is_none() { seconds } else { elapsed };
+    let busy = (process.value(cpu) - then_process.value(cpu)).max(0.0) / cpu_elapsed.max(f64::MIN_POSITIVE);
+    let dropped: Vec<&String> = numbers.values.keys().filter(|name| is_drop(name)).collect();
+    let taken = grown("homa_host_lock_acquisitions_total");
+    let mut calls = Histogram::default();
+    let mut calls_by_bytes = Vec::new();
+    for (bytes, times) in &numbers.calls {
+        let earlier = then.calls.iter().find(|(other, _)| other == bytes);
+        let since = earlier.and_then(|(_, earlier)| times.since(earlier)).unwrap_or_else(|| times.clone());
+        if since.count() > 0.0 {
+            calls_by_bytes.push(Tail::of(Some(bytes.clone()), &since));
+            calls.add(&since);
+        }
+    }
+    Figures {
+        seconds,
+        restarted,
+        open_rpcs: value("homa_host_open_rpcs"),
+        calls_per_s: rate("homa_responses_delivered_total"),
+        failed_per_s: rate("homa_rpcs_failed_total"),
+        requests_per_s: rate("homa_requests_delivered_total"),
+        answered_per_s: rate("homa_responses_started_total"),
+        bytes_in_per_s: rate("homa_driver_bytes_in_total"),
+        bytes_out_per_s: rate("homa_driver_bytes_out_total"),
+        granted_bytes: value("homa_host_granted_bytes"),
+        grants_sent_per_s: rate("homa_grants_sent_total"),
+        grants_received_per_s: rate("homa_grants_received_total"),
+        pacer_waits_per_s: rate("homa_pacer_waits_total"),
+        queued_requests: value("homa_host_queued_requests"),
+        queued_bytes: value("homa_host_queued_request_bytes"),
+        incoming_bytes: value("homa_host_incoming_bytes"),
+        outgoing_bytes: value("homa_host_outgoing_bytes"),
+        drops_per_s: dropped.into_iter().map(|name| rate(name)).sum(),
+        resends_sent_per_s: rate("homa_resends_sent_total"),
+        resends_received_per_s: rate("homa_resends_received_total"),
+        retransmits_per_s: rate("homa_retransmits_total"),
+        lock_missed: if taken > 0.0 { grown("homa_host_lock_misses_total") / taken } else { 0.0 },
+        lock_waiting: rate("homa_host_lock_wait_seconds_total"),
+        processors_busy: process.values.contains_key(cpu).then_some(busy),
+        calls: Tail::of(None, &calls),
+        calls_by_bytes,
+    }
+}
+
+/// Whether the process has begun anew between the two.
+fn went_back(before: &Numbers, now: &Numbers) -> bool {
+    let mut counters = before.values.iter().filter(|(name, _)| name.ends_with("_total"));
+    now.uptime() < before.uptime() || counters.any(|(name, then)| now.value(name) < *then)
+}
+
+fn is_drop(name: &str) -> bool {
+    const OF_THE_PATH: [&str; 3] =
+        ["homa_driver_queue_drops_total", "homa_driver_truncated_total", "homa_driver_damaged_total"];
+    name.starts_with("homa_drop_") || OF_THE_PATH.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::text::parse;
+
+    fn numbers(uptime: f64, delivered: u32, drops: u32, short: u32, cpu: f64) -> (Numbers, Numbers) {
+        let text = format!(
+            "homa_uptime_seconds{{host=\"a\"}} {uptime}\n\
+             homa_responses_delivered_total{{host=\"a\"}} {delivered}\n\
+             homa_drop_invalid_total{{host=\"a\"}} {drops}\n\
+             homa_driver_queue_drops_total{{host=\"a\"}} {drops}\n\
+             homa_host_open_rpcs{{host=\"a\"}} 7\n\
+             homa_host_lock_acquisitions_total{{host=\"a\"}} {delivered}\n\
+             homa_host_lock_misses_total{{host=\"a\"}} {drops}\n\
+             # TYPE homa_call_seconds histogram\n\
+             homa_call_seconds_bucket{{host=\"a\",bytes=\"0-1000\",le=\"0.001\"}} {short}\n\
+             homa_call_seconds_bucket{{host=\"a\",bytes=\"0-1000\",le=\"+Inf\"}} {short}\n\
+             homa_peer_open_rpcs{{host=\"a\",peer=\"b\"}} 3\n\
+             process_cpu_seconds_total {cpu}\n"
+        );
+        let (mut hosts, process) = Numbers::by_host(&parse(&text).expect("metrics"));
+        assert_eq!((hosts.len(), hosts[0].0.as_str()), (1, "a"));
+        (hosts.remove(0).1, process)
+    }
+
+    #[test]
+    fn rates_are_differences_over_the_hosts_own_time() {
+        let (before, now) = (numbers(10.0, 100, 4, 90, 1.0), numbers(12.0, 300, 14, 100, 2.0));
+        let figures = between(Some((&before.0, &before.1)), (&now.0, &now.1), 2.0);
+        assert_eq!((figures.seconds, figures.restarted), (2.0, false));
+        assert_eq!((figures.calls_per_s, figures.drops_per_s, figures.open_rpcs), (100.0, 10.0, 7.0));
+        assert_eq!((figures.lock_missed, figures.processors_busy), (0.05, Some(0.5)));
+        assert_eq!((figures.calls.count, figures.calls.p99_s), (10.0, Some(0.001)));
+        assert_eq!(figures.calls_by_bytes[0].bytes.as_deref(), Some("0-1000"));
+    }
+
+    #[test]
+    fn a_process_that_began_anew_is_told_and_its_rates_are_since_then() {
+        let (before, now) = (numbers(10.0, 100, 4, 90, 1.0), numbers(2.0, 300, 0, 10, 0.5));
+        let figures = between(Some((&before.0, &before.1)), (&now.0, &now.1), 1.0);
+        assert!(figures.restarted);
+        assert_eq!((figures.seconds, figures.calls_per_s, figures.calls.count), (2.0, 150.0, 10.0));
+        assert_eq!(figures.processors_busy, Some(0.25));
+        // Also where it has been there for longer than the one before, but has counted less.
+        let later = numbers(11.0, 50, 4, 90, 1.0);
+        assert!(between(Some((&before.0, &before.1)), (&later.0, &later.1), 1.0).restarted);
+    }
+
+    #[test]
+    fn of_a_host_that_is_new_everything_counts() {
+        let now = numbers(4.0, 100, 0, 0, 2.0);
+        let figures = between(None, (&now.0, &now.1), 1.0);
+        assert_eq!((figures.restarted, figures.calls_per_s), (false, 25.0));
+        assert_eq!((figures.calls.count, figures.calls.p50_s), (0.0, None));
+        assert!(figures.calls_by_bytes.is_empty());
+    }
+}

@@ -1,0 +1,138 @@
+//! Times in buckets, as the text has them, and what of them came between two moments.
+
+use super::text::{Family, Sample};
+
+/// One histogram of a family.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Histogram {
+    /// The ends of the buckets, which belong to them, in growing order, and how many times are in each.
+    pub buckets: Vec<(f64, f64)>,
+    /// All times together.
+    pub sum: f64,
+}
+
+impl Histogram {
+    /// Those of a family, by their labels but for that of the bucket.
+    pub fn all(family: &Family) -> Vec<(Vec<(String, String)>, Histogram)> {
+        let mut all: Vec<(Vec<(String, String)>, Histogram)> = Vec::new();
+        for sample in &family.samples {
+            let labels: Vec<_> = sample.labels.iter().filter(|(label, _)| label != "le").cloned().collect();
+            if all.last().is_none_or(|(last, _)| *last != labels) {
+                all.push((labels, Histogram::default()));
+            }
+            if let Some((_, histogram)) = all.last_mut() {
+                histogram.take(&family.name, sample);
+            }
+        }
+        for (_, histogram) in &mut all {
+            histogram.finish();
+        }
+        all
+    }
+
+    fn take(&mut self, family: &str, sample: &Sample) {
+        match sample.name.strip_prefix(family) {
+            Some("_bucket") => {
+                if let Some(end) = sample.label("le").and_then(|end| end.parse().ok()) {
+                    self.buckets.push((end, sample.value));
+                }
+            }
+            Some("_sum") => self.sum = sample.value,
+            _ => {}
+        }
+    }
+
+    /// In the text each bucket has what the shorter ones have, too.
+    fn finish(&mut self) {
+        self.buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let mut below = 0.0;
+        for (_, count) in &mut self.buckets {
+            let so_far = *count;
+            *count = (so_far - below).max(0.0);
+            below = so_far;
+        }
+    }
+
+    /// How many times there are.
+    pub fn count(&self) -> f64 {
+        self.buckets.iter().map(|(_, count)| count).sum()
+    }
+
+    /// What came since `before`; `None` if there were more then, or others.
+    pub fn since(&self, before: &Histogram) -> Option<Histogram> {
+        let ends = |histogram: &Histogram| histogram.buckets.iter().map(|(end, _)| *end).collect::<Vec<_>>();
+        if ends(self) != ends(before) {
+            return None;
+        }
+        let pairs = self.buckets.iter().zip(&before.buckets);
+        let buckets: Vec<(f64, f64)> = pairs.map(|((end, now), (_, then))| (*end, now - then)).collect();
+        let grown = buckets.iter().all(|(_, count)| *count >= 0.0);
+        grown.then_some(Histogram { buckets, sum: self.sum - before.sum })
+    }
+
+    /// Takes in another one with the same buckets.
+    pub fn add(&mut self, other: &Histogram) {
+        if self.buckets.is_empty() {
+            self.buckets.clone_from(&other.buckets);
+        } else {
+            for ((_, count), (_, more)) in self.buckets.iter_mut().zip(&other.buckets) {
+                *count += more;
+            }
+        }
+        self.sum += other.sum;
+    }
+
+    /// The end of the bucket that has the time which this fraction of all do not exceed; infinite where that bucket has no end, `None`
+    /// where there are no times.
+    pub fn quantile(&self, fraction: f64) -> Option<f64> {
+        let rank = (self.count() * fraction).ceil().max(1.0);
+        let mut seen = 0.0;
+        self.buckets.iter().find_map(|(end, count)| {
+            seen += count;
+            (seen >= rank).then_some(*end)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::text::parse;
+
+    fn histogram(counts: [u32; 3]) -> Histogram {
+        let text = format!(
+            "# TYPE h histogram\nh_bucket{{a=\"b\",le=\"1\"}} {}\nh_bucket{{a=\"b\",le=\"2\"}} {}\n\
+             h_bucket{{a=\"b\",le=\"+Inf\"}} {}\nh_sum{{a=\"b\"}} 9\nh_count{{a=\"b\"}} 5\n",
+            counts[0], counts[1], counts[2]
+        );
+        let all = Histogram::all(&parse(&text).expect("metrics").families[0]);
+        let [(labels, histogram)] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(labels, &[("a".to_owned(), "b".to_owned())]);
+        histogram.clone()
+    }
+
+    #[test]
+    fn the_tail_of_the_last_moment_is_the_difference_of_two() {
+        let (before, now) = (histogram([90, 95, 95]), histogram([90, 194, 195]));
+        assert_eq!((before.count(), now.sum), (95.0, 9.0));
+        assert_eq!(now.quantile(0.01), Some(1.0));
+        let since = now.since(&before).expect("it has grown");
+        assert_eq!(since.count(), 100.0);
+        assert_eq!(
+            [0.5, 0.99, 1.0].map(|fraction| since.quantile(fraction)),
+            [Some(2.0), Some(2.0), Some(f64::INFINITY)]
+        );
+        assert_eq!(before.since(&now), None);
+        assert_eq!(now.since(&now).expect("the same").quantile(0.5), None);
+        assert_eq!(now.since(&Histogram::default()), None);
+    }
+
+    #[test]
+    fn histograms_add_up() {
+        let mut sum = Histogram::default();
+        sum.add(&histogram([1, 2, 3]));
+        sum.add(&histogram([0, 0, 3]));
+        assert_eq!((sum.count(), sum.sum), (6.0, 18.0));
+        assert_eq!(sum.quantile(0.5), Some(f64::INFINITY));
+    }
+}
