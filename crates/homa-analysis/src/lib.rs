@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod align;
+pub mod answers;
 pub mod model;
 pub mod packets;
 

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind, Record};
+use serde::Serialize;
 
 pub use build::BuildError;
 
@@ -124,7 +125,8 @@ pub struct EventRef {
 
 /// Which way a message goes, and its packets. What the receiver of a message says of it (grants, RESENDs) goes the other way than the
 /// message does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Direction {
     /// From the client: requests, and what a client says of responses.
     ToServer,

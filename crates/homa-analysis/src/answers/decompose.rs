@@ -1,0 +1,551 @@
+//! Each packet's extra delay, split into who caused it.
+//!
+//! The extra is what a packet took over the best case for its length on its path. Of it
+//! - the sender's transmit queue has what was queued there when the packet was sent, over the link's rate;
+//! - receive overhead has what the packet waited in its burst beyond the least;
+//! - the polling gap has what is left of that beyond what its receiver's link brought meanwhile, but no more than the time since the
+//!   receiver's queue was last seen empty;
+//! - the switch has the rest.
+
+use std::collections::{BTreeMap, HashMap};
+
+use foldhash::fast::FixedState;
+use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
+use serde::Serialize;
+
+use super::link::LinkRate;
+use super::path::{Line, Minima};
+use super::percentiles::median;
+use super::{Lack, Percentiles, Select, ends, way_ns};
+use crate::model::{At, Direction, Model, NodeId, Packet};
+
+/// An extra delay and its parts in nanoseconds; `extra` is their sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Parts {
+    /// All of it.
+    pub extra_ns: i64,
+    /// In the sender's transmit queue.
+    pub sender_ns: i64,
+    /// In switches.
+    pub switch_ns: i64,
+    /// Until the receiver looked.
+    pub poll_ns: i64,
+    /// In the receiver's burst.
+    pub receive_ns: i64,
+}
+
+/// A packet and what delayed it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Delayed {
+    /// Its RPC, by its id at the client.
+    pub rpc: u64,
+    /// Its type as on the wire.
+    pub packet_type: u8,
+    /// Bytes.
+    pub length: u32,
+    /// Offset of its payload in the message.
+    pub offset: u32,
+    /// Its sender.
+    pub from: String,
+    /// Its receiver.
+    pub to: String,
+    /// When it was sent, in nanoseconds since the zero of the model.
+    pub sent_ns: i64,
+    /// What it took.
+    pub delay_ns: i64,
+    /// The best case for its length on its path.
+    pub best_ns: i64,
+    /// Its extra delay.
+    pub parts: Parts,
+    /// What switches really had of it, where they recorded it.
+    pub true_switch_ns: Option<i64>,
+}
+
+/// How the switch's part compares with what switches recorded: of packets that a switch delayed by a full packet's time and more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SwitchCheck {
+    /// Packets compared.
+    pub packets: u64,
+    /// Median of the true parts.
+    pub true_p50_ns: i64,
+    /// Median of the parts as found from the hosts' traces.
+    pub found_p50_ns: i64,
+    /// Median of the error over the true part, in per cent, either way.
+    pub error_p50_percent: f64,
+    /// The same that 90 % of the packets do not exceed.
+    pub error_p90_percent: f64,
+    /// Sum of the parts as found over that of the true ones.
+    pub sum_ratio: f64,
+}
+
+/// See [`decompose`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Decomposition {
+    /// The link's rate that was reckoned with.
+    pub rate: LinkRate,
+    /// Packets that were looked at.
+    pub packets: u64,
+    /// All extra delays.
+    pub extra_ns: Option<Percentiles>,
+    /// Parts of the sender.
+    pub sender_ns: Option<Percentiles>,
+    /// Parts of switches.
+    pub switch_ns: Option<Percentiles>,
+    /// Parts of the polling gap.
+    pub poll_ns: Option<Percentiles>,
+    /// Parts of the receiver.
+    pub receive_ns: Option<Percentiles>,
+    /// Sums over all packets.
+    pub sums: Parts,
+    /// Packets whose parts do not sum up to their extra: 0.
+    pub unequal: u64,
+    /// See [`SwitchCheck`]; `None` without switches that recorded, or delays in them.
+    pub check: Option<SwitchCheck>,
+    /// The most delayed packets.
+    pub worst: Vec<Delayed>,
+    /// What is not in the traces.
+    pub lacks: Vec<Lack>,
+}
+
+/// Splits the extra delay of every packet that its sender and its receiver saw. `keep`: how many of the most delayed ones are listed.
+/// `None` where there is no packet.
+#[must_use]
+pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) -> Option<Decomposition> {
+    let split = Splitter::new(model, rate);
+    let seen = |packet: &&Packet| way_ns(packet).is_some() && select.packet(model, packet);
+    let mut parts: Vec<(u32, Short)> = Vec::new();
+    let mut sums = Parts::default();
+    let mut unequal = 0;
+    for (index, packet) in model.packets.iter().enumerate().filter(|(_, packet)| seen(packet)) {
+        let Some(of) = split.parts(packet) else { continue };
+        let sum = of.sender_ns + of.switch_ns + of.poll_ns + of.receive_ns;
+        unequal += u64::from(sum != of.extra_ns);
+        sums.extra_ns += of.extra_ns;
+        sums.sender_ns += of.sender_ns;
+        sums.switch_ns += of.switch_ns;
+        sums.poll_ns += of.poll_ns;
+        sums.receive_ns += of.receive_ns;
+        parts.push((index as u32, Short::of(&of)));
+    }
+    if parts.is_empty() {
+        return None;
+    }
+    let mut values = Vec::with_capacity(parts.len());
+    let mut spread = |of: fn(&Short) -> u32| {
+        values.clear();
+        values.extend(parts.iter().map(|(_, short)| i64::from(of(short))));
+        Percentiles::of(&mut values)
+    };
+    let extra_ns = spread(Short::extra);
+    let [sender_ns, switch_ns, poll_ns, receive_ns] =
+        [spread(|of| of.0[0]), spread(|of| of.0[1]), spread(|of| of.0[2]), spread(|of| of.0[3])];
+    let check = split.check(&parts);
+    let count = parts.len() as u64;
+    parts.sort_unstable_by_key(|(index, short)| (std::cmp::Reverse(short.extra()), *index));
+    parts.truncate(keep);
+    let mut lacks = Vec::new();
+    if split.looks.is_empty() {
+        lacks.push(Lack::Bursts);
+    }
+    if split.switches.is_empty() {
+        lacks.push(Lack::Switch);
+    }
+    let worst =
+        parts.iter().filter_map(|(index, _)| split.delayed(&model.packets[*index as usize])).collect();
+    Some(Decomposition {
+        rate,
+        packets: count,
+        extra_ns,
+        sender_ns,
+        switch_ns,
+        poll_ns,
+        receive_ns,
+        sums,
+        unequal,
+        check,
+        worst,
+        lacks,
+    })
+}
+
+/// Sender, switch, poll and receive, each up to four seconds: of millions of packets.
+#[derive(Clone, Copy)]
+struct Short([u32; 4]);
+
+impl Short {
+    fn of(parts: &Parts) -> Short {
+        let all = [parts.sender_ns, parts.switch_ns, parts.poll_ns, parts.receive_ns];
+        Short(all.map(|ns| u32::try_from(ns.max(0)).unwrap_or(u32::MAX)))
+    }
+
+    fn extra(&self) -> u32 {
+        self.0.iter().fold(0, |sum, part| sum.saturating_add(*part))
+    }
+}
+
+type Pair = (NodeId, NodeId);
+type Lines = HashMap<Pair, Line, FixedState>;
+
+/// Everything that the parts are found from.
+struct Splitter<'a> {
+    model: &'a Model,
+    rate: LinkRate,
+    /// The best case of each path.
+    best: Lines,
+    /// The best case of a path's switches.
+    switches: Lines,
+    /// By node: what was queued when it sent.
+    queued: Vec<Vec<Queued>>,
+    /// By node: what it had received by then.
+    received: Vec<Vec<(u64, u64, u32)>>,
+    looks: HashMap<(NodeId, u8), Looks, FixedState>,
+}
+
+/// A packet that was sent: when, which one, and the time that what was queued before it took.
+struct Queued {
+    sent_ns: u64,
+    id: u64,
+    word: u32,
+    offset: u32,
+    queue_ns: u32,
+}
+
+/// When an endpoint read bursts, and for how long its queue may not have been empty by then; the least time that a packet waited in its
+/// burst.
+#[derive(Default)]
+struct Looks {
+    reads: Vec<(u64, u64)>,
+    least_batch_ns: i64,
+}
+
+impl<'a> Splitter<'a> {
+    fn new(model: &'a Model, rate: LinkRate) -> Splitter<'a> {
+        let lines = |delay: fn(&Packet) -> Option<i64>| lower_lines(model, delay);
+        let host = |number: usize| model.nodes[number].kind == NodeKind::Host;
+        let mut looks = looks(model);
+        for packet in &model.packets {
+            let (_, to) = ends(model, packet);
+            if let (Some(batch), Some(of)) =
+                (packet.received.since(packet.read), looks.get_mut(&(to, packet.received_endpoint)))
+            {
+                of.least_batch_ns = of.least_batch_ns.min(batch.max(0));
+            }
+        }
+        let by_node = 0..model.nodes.len();
+        Splitter {
+            model,
+            rate,
+            best: lines(way_ns),
+            switches: lines(|packet| packet.left.since(packet.entered)),
+            queued: by_node
+                .clone()
+                .map(
+                    |number| {
+                        if host(number) { queued(&model.nodes[number].records, rate) } else { Vec::new() }
+                    },
+                )
+                .collect(),
+            received: by_node
+                .map(|number| if host(number) { received(&model.nodes[number].records) } else { Vec::new() })
+                .collect(),
+            looks,
+        }
+    }
+
+    fn parts(&self, packet: &Packet) -> Option<Parts> {
+        let (from, to) = ends(self.model, packet);
+        let best_ns = self.best.get(&(from, to))?.ns(packet.length).floor() as i64;
+        let extra_ns = (way_ns(packet)? - best_ns).max(0);
+        let mut left_ns = extra_ns;
+        let mut take = |ns: i64| {
+            let part = ns.clamp(0, left_ns);
+            left_ns -= part;
+            part
+        };
+        let looks = self.looks.get(&(to, packet.received_endpoint));
+        let sender_ns = take(self.sender_ns(packet, from));
+        let batch_ns = packet.received.since(packet.read).unwrap_or(0);
+        let receive_ns = take(batch_ns - looks.map_or(0, |looks| looks.least_batch_ns));
+        let poll_ns = if packet.device_received.is_some() {
+            take(packet.read.since(packet.device_received).unwrap_or(0))
+        } else {
+            let came_ns = packet.sent.ns()?.saturating_add_signed(sender_ns + best_ns);
+            let busy_ns = self.busy_ns(to, came_ns, packet);
+            let unseen_ns = looks.map_or(0, |looks| looks.unseen_ns(packet.read));
+            let may_ns = (extra_ns - sender_ns - receive_ns - busy_ns).max(0);
+            take(may_ns.min(unseen_ns))
+        };
+        let switch_ns = left_ns;
+        Some(Parts { extra_ns, sender_ns, switch_ns, poll_ns, receive_ns })
+    }
+
+    fn sender_ns(&self, packet: &Packet, from: NodeId) -> i64 {
+        let (Some(sent_ns), Some(queued)) = (packet.sent.ns(), self.queued.get(usize::from(from))) else {
+            return 0;
+        };
+        let id = self.model.rpcs[packet.rpc as usize].id + u64::from(packet.direction == Direction::ToClient);
+        let word = homa_trace::packet_word(packet.packet_type, packet.length);
+        let first = queued.partition_point(|of| of.sent_ns < sent_ns);
+        let same = queued[first..].iter().take_while(|of| of.sent_ns == sent_ns);
+        let is_it = |of: &&Queued| (of.id, of.word, of.offset) == (id, word, packet.offset);
+        same.into_iter().find(is_it).map_or(0, |of| i64::from(of.queue_ns))
+    }
+
+    /// What the receiver's link took for everything that came from `since_ns` until the packet, itself not counted.
+    fn busy_ns(&self, to: NodeId, since_ns: u64, packet: &Packet) -> i64 {
+        let (Some(until_ns), Some(received)) = (packet.received.ns(), self.received.get(usize::from(to)))
+        else {
+            return 0;
+        };
+        let upto = |ns: u64| received.partition_point(|(time, ..)| *time < ns);
+        let (first, behind) = (upto(since_ns), upto(until_ns));
+        if behind <= first {
+            return 0;
+        }
+        let before =
+            |index: usize| index.checked_sub(1).map_or((0, 0), |last| (received[last].1, received[last].2));
+        let (from, until) = (before(first), before(behind));
+        self.rate.ns(u64::from(until.1.wrapping_sub(from.1)), until.0 - from.0) as i64
+    }
+
+    /// What switches really had of the packet's delay.
+    fn true_switch_ns(&self, packet: &Packet) -> Option<i64> {
+        let best = self.switches.get(&ends(self.model, packet))?.ns(packet.length).floor() as i64;
+        Some((packet.left.since(packet.entered)? - best).max(0))
+    }
+
+    fn check(&self, parts: &[(u32, Short)]) -> Option<SwitchCheck> {
+        let full = self.model.packets.iter().map(|packet| packet.length).max()?;
+        let enough = self.rate.ns(1, full.into()) as i64;
+        let (mut truths, mut founds, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, short) in parts {
+            let truth = self.true_switch_ns(&self.model.packets[*index as usize]);
+            let Some(truth) = truth.filter(|truth| *truth >= enough.max(1)) else { continue };
+            let found = i64::from(short.0[1]);
+            truths.push(truth);
+            founds.push(found);
+            // In thousandths of a per cent.
+            errors.push((found - truth).abs().saturating_mul(100_000) / truth);
+        }
+        let sum = |values: &[i64]| values.iter().map(|value| *value as f64).sum::<f64>();
+        let sum_ratio = sum(&founds) / sum(&truths);
+        let error = Percentiles::of(&mut errors)?;
+        Some(SwitchCheck {
+            packets: truths.len() as u64,
+            true_p50_ns: median(&mut truths)?,
+            found_p50_ns: median(&mut founds)?,
+            error_p50_percent: error.p50 as f64 / 1e3,
+            error_p90_percent: error.p90 as f64 / 1e3,
+            sum_ratio,
+        })
+    }
+
+    fn delayed(&self, packet: &Packet) -> Option<Delayed> {
+        let (from, to) = ends(self.model, packet);
+        let best_ns = self.best.get(&(from, to))?.ns(packet.length).floor() as i64;
+        Some(Delayed {
+            rpc: self.model.rpcs[packet.rpc as usize].id,
+            packet_type: packet.packet_type,
+            length: packet.length,
+            offset: packet.offset,
+            from: self.model.name(from).to_owned(),
+            to: self.model.name(to).to_owned(),
+            sent_ns: packet.sent.ns()? as i64,
+            delay_ns: way_ns(packet)?,
+            best_ns,
+            parts: self.parts(packet)?,
+            true_switch_ns: self.true_switch_ns(packet),
+        })
+    }
+}
+
+/// A lower line for each pair of nodes; those whose packets give no slope have that of all pairs.
+fn lower_lines(model: &Model, delay: fn(&Packet) -> Option<i64>) -> Lines {
+    let mut pairs: BTreeMap<Pair, Minima> = BTreeMap::new();
+    for packet in &model.packets {
+        if let Some(ns) = delay(packet) {
+            pairs.entry(ends(model, packet)).or_default().add(packet.length, ns);
+        }
+    }
+    let mut all = Minima::default();
+    pairs.values().for_each(|minima| all.join(minima));
+    let whole = all.lower_line(None);
+    pairs.into_iter().filter_map(|(pair, minima)| Some((pair, minima.lower_line(whole)?))).collect()
+}
+
+/// What a host sent, as if its link were empty at first.
+fn queued(records: &[Record], rate: LinkRate) -> Vec<Queued> {
+    let mut free_ns = 0.0_f64;
+    let sent = records.iter().filter(|record| record.event() == Some(EventKind::PacketSent));
+    sent.map(|record| {
+        let now = record.time as f64;
+        let queue_ns = (free_ns - now).max(0.0);
+        free_ns = now.max(free_ns) + rate.ns(1, packet_word_parts(record.a).1.into());
+        Queued {
+            sent_ns: record.time,
+            id: record.id,
+            word: record.a,
+            offset: record.b,
+            queue_ns: queue_ns as u32,
+        }
+    })
+    .collect()
+}
+
+/// What a host received: time, and bytes and packets up to and with it.
+fn received(records: &[Record]) -> Vec<(u64, u64, u32)> {
+    let (mut bytes, mut packets) = (0_u64, 0_u32);
+    let came = records.iter().filter(|record| record.event() == Some(EventKind::PacketReceived));
+    came.map(|record| {
+        bytes += u64::from(packet_word_parts(record.a).1);
+        packets = packets.wrapping_add(1);
+        (record.time, bytes, packets)
+    })
+    .collect()
+}
+
+impl Looks {
+    /// For how long the queue may not have been empty when this burst was read.
+    fn unseen_ns(&self, read: At) -> i64 {
+        let Some(read) = read.ns() else { return 0 };
+        let at = self.reads.binary_search_by_key(&read, |(read, _)| *read);
+        at.map_or(0, |index| self.reads[index].1 as i64)
+    }
+}
+
+/// Where an endpoint is between two bursts.
+#[derive(Clone, Copy, Default)]
+struct Between {
+    /// The last burst was read, and processed.
+    read_ns: u64,
+    processed_ns: u64,
+    /// It last fell asleep, having found nothing.
+    asleep_ns: u64,
+    /// It did not run, from then on.
+    stopped_ns: Option<u64>,
+}
+
+fn looks(model: &Model) -> HashMap<(NodeId, u8), Looks, FixedState> {
+    let mut looks: HashMap<(NodeId, u8), Looks, FixedState> = HashMap::default();
+    for (number, node) in model.nodes.iter().enumerate().filter(|(_, node)| node.kind == NodeKind::Host) {
+        let mut states = [Between::default(); 256];
+        for record in &node.records {
+            let state = &mut states[usize::from(record.place.endpoint())];
+            let now = record.time;
+            match record.event() {
+                Some(EventKind::Asleep) => state.asleep_ns = now,
+                Some(EventKind::NotRunning) => state.stopped_ns = Some(now.saturating_sub(record.a.into())),
+                Some(EventKind::BurstProcessed) => state.processed_ns = now,
+                Some(EventKind::BurstIn) => {
+                    let empty_ns = state.last_empty_ns(now, record.b);
+                    *state = Between { read_ns: now, processed_ns: now, ..Between::default() };
+                    let of = looks
+                        .entry((number as NodeId, record.place.endpoint()))
+                        .or_insert_with(|| Looks { reads: Vec::new(), least_batch_ns: i64::MAX });
+                    of.reads.push((now, now.saturating_sub(empty_ns)));
+                }
+                _ => {}
+            }
+        }
+    }
+    looks
+}
+
+impl Between {
+    /// When the queue was last seen empty before a burst is read now, that being asked for `vain` times in vain.
+    fn last_empty_ns(&self, now: u64, vain: u32) -> u64 {
+        // The burst before took what there was.
+        let mut empty = self.read_ns;
+        if vain > 0 {
+            let spacing = now.saturating_sub(self.processed_ns) / (u64::from(vain) + 1);
+            empty = now.saturating_sub(spacing);
+        }
+        if self.asleep_ns > self.read_ns {
+            empty = empty.min(self.asleep_ns);
+        }
+        self.stopped_ns.map_or(empty, |stopped| empty.min(stopped)).max(self.read_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::link::RateSource;
+    use super::super::testing::{CLIENT, ID, SERVER, WORD, Writer};
+    use super::*;
+    use homa_trace::packet_word;
+
+    /// 8 Gbit/s without overhead: a nanosecond per byte.
+    const RATE: LinkRate = LinkRate { bps: 8e9, source: RateSource::Given, overhead_bytes: 0 };
+
+    /// Undelayed packets that give the path 500 ns and 1 ns per byte.
+    fn known_path() -> Writer {
+        let mut writer = Writer::new();
+        for (index, length) in [(0, 100_u32), (1, 500), (2, 1_000)] {
+            let (word, sent) = (packet_word(0x10, length), 10_000 * (index + 1));
+            writer.of(100, CLIENT, sent, EventKind::PacketSent, word, index as u32);
+            writer.of(
+                100,
+                SERVER,
+                sent + 500 + u64::from(length),
+                EventKind::PacketReceived,
+                word,
+                index as u32,
+            );
+        }
+        writer
+    }
+
+    fn parts_of(writer: &Writer, offset: u32) -> Parts {
+        let found = decompose(&writer.model(), &Select::default(), RATE, 100).expect("packets");
+        assert_eq!(found.unequal, 0);
+        let it = found.worst.iter().find(|of| of.rpc == ID && of.offset == offset).expect("it");
+        assert_eq!(it.best_ns, 1_500);
+        it.parts
+    }
+
+    #[test]
+    fn what_is_queued_at_the_sender_is_its_part() {
+        let mut writer = known_path();
+        writer.at(CLIENT, 100_000, EventKind::PacketSent, WORD, 0);
+        writer.at(CLIENT, 100_000, EventKind::PacketSent, WORD, 944);
+        writer.at(SERVER, 101_500, EventKind::PacketReceived, WORD, 0);
+        writer.at(SERVER, 102_800, EventKind::PacketReceived, WORD, 944);
+        assert_eq!(parts_of(&writer, 0).extra_ns, 0);
+        let parts = parts_of(&writer, 944);
+        assert_eq!((parts.extra_ns, parts.sender_ns, parts.switch_ns), (1_300, 1_000, 300));
+    }
+
+    #[test]
+    fn the_gap_has_what_the_link_did_not_bring_and_the_burst_its_own() {
+        let mut writer = known_path();
+        writer.burst(SERVER, 90_000, EventKind::BurstIn, 1, 0);
+        writer.at(SERVER, 90_010, EventKind::PacketReceived, packet_word(0x14, 28), 0);
+        writer.burst(SERVER, 90_020, EventKind::BurstProcessed, 1, 0);
+        writer.at(CLIENT, 100_000, EventKind::PacketSent, WORD, 0);
+        writer.burst(SERVER, 101_000, EventKind::Asleep, 0, 0);
+        // Of another sender, in front of it on the link: 600 bytes.
+        writer.burst(SERVER, 104_000, EventKind::BurstIn, 2, 1);
+        writer.of(200, SERVER, 104_050, EventKind::PacketReceived, packet_word(0x10, 600), 0);
+        writer.at(SERVER, 104_110, EventKind::PacketReceived, WORD, 0);
+        writer.burst(SERVER, 104_120, EventKind::BurstProcessed, 2, 0);
+        let parts = parts_of(&writer, 0);
+        // Of the 110 ns in its burst, the packet before had 10, the least there are.
+        assert_eq!((parts.extra_ns, parts.sender_ns, parts.receive_ns), (2_610, 0, 100));
+        assert_eq!((parts.switch_ns, parts.poll_ns), (600, 1_910));
+    }
+
+    #[test]
+    fn the_switchs_part_is_compared_with_what_it_recorded() {
+        let mut writer = known_path();
+        for (index, wait) in [(0_u32, 0_u64), (1, 2_000), (2, 4_000)] {
+            let sent = 100_000 * u64::from(index + 1);
+            writer.data(index * 944, sent, sent + 1_500 + wait);
+            writer.switch(index * 944, sent + 100, sent + 1_100 + wait);
+        }
+        let found = decompose(&writer.model(), &Select::default(), RATE, 0).expect("packets");
+        let check = found.check.expect("a switch");
+        assert_eq!((check.packets, check.true_p50_ns, check.found_p50_ns), (2, 2_000, 2_000));
+        assert_eq!((check.error_p90_percent, check.sum_ratio), (0.0, 1.0));
+        assert_eq!(found.lacks, [Lack::Bursts]);
+    }
+}

@@ -1,0 +1,377 @@
+//! Where packets spend their time between the endpoint that makes them and the one that processes them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use foldhash::fast::FixedState;
+use homa_trace::{EventKind, NodeKind};
+use serde::Serialize;
+
+use super::{DATA, GRANT, Lack, Percentiles, Select, earlier, ends};
+use crate::model::{At, Direction, Model, NodeId, Packet};
+
+/// Stages of a packet's life, in their order. A stage begins where the last one that is known ends: without
+/// stamps in between, the next one has both. Those up to [`Stage::Batch`] sum up to [`Stage::Total`] for each packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Made, until its burst is handed to the driver.
+    Out,
+    /// In the driver, until the device has sent it or the driver has taken the burst. A packet that was read at the receiver before
+    /// the driver came back was in the driver until then.
+    Driver,
+    /// From there until the receiver's device has it, or it has left the last switch, or it is read.
+    Network,
+    /// From there until the thread that reads it runs again, where that thread slept.
+    WakeUp,
+    /// From there until the burst that it is in is read.
+    Gap,
+    /// In its burst, until it is its turn.
+    Batch,
+    /// From being made to being processed.
+    Total,
+    /// From then until its whole burst is processed; no part of the total.
+    Rest,
+}
+
+impl Stage {
+    /// All of them, in their order.
+    pub const ALL: [Stage; 8] = [
+        Stage::Out,
+        Stage::Driver,
+        Stage::Network,
+        Stage::WakeUp,
+        Stage::Gap,
+        Stage::Batch,
+        Stage::Total,
+        Stage::Rest,
+    ];
+}
+
+/// What a stage took; `None`: no packet has the stamps.
+pub type Column = Option<Percentiles>;
+
+/// The packets of a kind, one way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DelayTable {
+    /// "data" or "grant".
+    pub packets: &'static str,
+    /// Which way the packets themselves go.
+    pub direction: Direction,
+    /// Of this pair of nodes alone.
+    pub from: Option<String>,
+    /// See `from`.
+    pub to: Option<String>,
+    /// What each stage took.
+    pub stages: BTreeMap<Stage, Column>,
+}
+
+/// The bursts of a node's endpoints.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bursts {
+    /// Whose.
+    pub node: String,
+    /// Packets of a burst that was read.
+    pub packets_in: Column,
+    /// From reading a burst to reading the next one, of one endpoint.
+    pub gap_in_ns: Column,
+    /// From reading a burst to having processed it.
+    pub processing_ns: Column,
+    /// Packets of a burst that was handed to the driver.
+    pub packets_out: Column,
+    /// From handing a burst to the driver until it has taken it.
+    pub driver_ns: Column,
+}
+
+/// See [`delays`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Delays {
+    /// DATA and GRANT packets, each way, as far as there are any.
+    pub tables: Vec<DelayTable>,
+    /// Of each node that has any.
+    pub bursts: Vec<Bursts>,
+    /// Why stages are missing.
+    pub lacks: Vec<Lack>,
+}
+
+/// The life of each DATA and GRANT packet that was seen by sender and receiver; `by_pair`: of each pair of nodes besides.
+#[must_use]
+pub fn delays(model: &Model, select: &Select, by_pair: bool) -> Delays {
+    let clock = Wakes::of(model);
+    let mut found = Delays::default();
+    for (packet_type, name) in [(DATA, "data"), (GRANT, "grant")] {
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            let class = Class { model, select, clock: &clock, packet_type, direction };
+            let table = class.whole(name);
+            if table.stages[&Stage::Total].is_some() {
+                found.tables.push(table);
+                if by_pair {
+                    found.tables.extend(class.pairs(name));
+                }
+            }
+        }
+    }
+    found.bursts = model
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(number, node)| node.kind == NodeKind::Host && select.node(*number as NodeId))
+        .filter_map(|(number, _)| bursts(model, number as NodeId, select))
+        .collect();
+    found.lacks = lacks(&found);
+    found
+}
+
+fn lacks(found: &Delays) -> Vec<Lack> {
+    let any = |stage| found.tables.iter().any(|table| table.stages[&stage].is_some());
+    let mut lacks = Vec::new();
+    if found.tables.is_empty() {
+        lacks.push(Lack::BothEnds);
+    }
+    if !any(Stage::Batch) {
+        lacks.push(Lack::Bursts);
+    }
+    if !any(Stage::Gap) {
+        lacks.extend([Lack::DeviceTimes, Lack::Switch]);
+    }
+    lacks
+}
+
+/// When threads that had slept ran again, by endpoint.
+struct Wakes(HashMap<(NodeId, u8), Vec<u64>, FixedState>);
+
+impl Wakes {
+    fn of(model: &Model) -> Wakes {
+        let mut wakes: HashMap<_, Vec<u64>, FixedState> = HashMap::with_hasher(FixedState::default());
+        for (number, node) in model.nodes.iter().enumerate().filter(|(_, node)| node.kind == NodeKind::Host) {
+            for record in node.records.iter().filter(|record| record.event() == Some(EventKind::Woken)) {
+                wakes.entry((number as NodeId, record.place.endpoint())).or_default().push(record.time);
+            }
+        }
+        Wakes(wakes)
+    }
+
+    /// The last one from `from` until `until`.
+    fn between(&self, node: NodeId, endpoint: u8, from: At, until: At) -> At {
+        let (Some(from), Some(until), Some(times)) = (from.ns(), until.ns(), self.0.get(&(node, endpoint)))
+        else {
+            return At::NONE;
+        };
+        let behind = times.partition_point(|time| *time <= until);
+        behind.checked_sub(1).map(|index| times[index]).filter(|time| *time >= from).map_or(At::NONE, At::new)
+    }
+}
+
+/// Packets of a type, one way.
+struct Class<'a> {
+    model: &'a Model,
+    select: &'a Select,
+    clock: &'a Wakes,
+    packet_type: u8,
+    direction: Direction,
+}
+
+impl Class<'_> {
+    fn packets(&self) -> impl Iterator<Item = &Packet> {
+        self.model.packets.iter().filter(|packet| {
+            packet.packet_type == self.packet_type
+                && packet.direction == self.direction
+                && packet.received.is_some()
+                && packet.sent.is_some()
+                && self.select.packet(self.model, packet)
+        })
+    }
+
+    fn whole(&self, name: &'static str) -> DelayTable {
+        let mut values = Vec::new();
+        // Stage after stage: the values of all stages of millions of packets would take as much memory as the packets.
+        let stages = Stage::ALL.map(|stage| {
+            values.clear();
+            values.extend(self.packets().filter_map(|packet| self.took(packet, stage)));
+            (stage, Percentiles::of(&mut values))
+        });
+        DelayTable {
+            packets: name,
+            direction: self.direction,
+            from: None,
+            to: None,
+            stages: stages.into_iter().collect(),
+        }
+    }
+
+    fn pairs(&self, name: &'static str) -> Vec<DelayTable> {
+        let mut tables: BTreeMap<(NodeId, NodeId), BTreeMap<Stage, Column>> = BTreeMap::new();
+        let mut all = Vec::new();
+        let mut values = Vec::new();
+        for stage in Stage::ALL {
+            all.clear();
+            all.extend(
+                self.packets()
+                    .filter_map(|packet| Some((ends(self.model, packet), self.took(packet, stage)?))),
+            );
+            all.sort_unstable();
+            for pair in all.chunk_by(|a, b| a.0 == b.0) {
+                values.clear();
+                values.extend(pair.iter().map(|(_, value)| *value));
+                let stages = tables
+                    .entry(pair[0].0)
+                    .or_insert_with(|| Stage::ALL.into_iter().map(|stage| (stage, None)).collect());
+                stages.insert(stage, Percentiles::of(&mut values));
+            }
+        }
+        let named = |node| Some(self.model.name(node).to_owned());
+        tables
+            .into_iter()
+            .map(|((from, to), stages)| DelayTable {
+                packets: name,
+                direction: self.direction,
+                from: named(from),
+                to: named(to),
+                stages,
+            })
+            .collect()
+    }
+
+    /// What a stage of this packet took.
+    fn took(&self, packet: &Packet, stage: Stage) -> Option<i64> {
+        let read = packet.read;
+        let arrived = packet.device_received.or(packet.left);
+        let network_end = arrived.or(read).or(packet.received);
+        let driver_end =
+            packet.device_sent.or(earlier(packet.taken, network_end_of(packet.taken, network_end)));
+        match stage {
+            Stage::Out => packet.handed.since(packet.sent),
+            Stage::Driver => driver_end.since(packet.handed.or(packet.sent)),
+            Stage::Network => network_end.since(driver_end.or(packet.handed).or(packet.sent)),
+            Stage::WakeUp | Stage::Gap => {
+                arrived.ns()?;
+                let read = read.or(packet.received);
+                let (_, to) = ends(self.model, packet);
+                let woken = self.clock.between(to, packet.received_endpoint, arrived, read);
+                match stage {
+                    Stage::WakeUp => woken.since(arrived),
+                    _ => read.since(woken.or(arrived)),
+                }
+            }
+            Stage::Batch => packet.received.since(read),
+            Stage::Total => packet.received.since(packet.sent),
+            Stage::Rest => packet.processed.since(packet.received),
+        }
+    }
+}
+
+/// The end of the way if the end of the driver's work is known at all.
+fn network_end_of(taken: At, network_end: At) -> At {
+    if taken.is_some() { network_end } else { At::NONE }
+}
+
+fn bursts(model: &Model, number: NodeId, select: &Select) -> Option<Bursts> {
+    let node = &model.nodes[usize::from(number)];
+    let (mut sizes_in, mut gaps, mut processing) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut sizes_out, mut driver) = (Vec::new(), Vec::new());
+    let mut last_in = [None::<u64>; 256];
+    let mut last_out = [None::<u64>; 256];
+    for record in node.records.iter().filter(|record| select.time(record.time)) {
+        let endpoint = usize::from(record.place.endpoint());
+        let since = |earlier: u64| (record.time - earlier) as i64;
+        match record.event() {
+            Some(EventKind::BurstIn) => {
+                sizes_in.push(i64::from(record.a));
+                gaps.extend(last_in[endpoint].map(since));
+                last_in[endpoint] = Some(record.time);
+            }
+            Some(EventKind::BurstProcessed) => processing.extend(last_in[endpoint].map(since)),
+            Some(EventKind::BurstOut) => {
+                sizes_out.push(i64::from(record.a));
+                last_out[endpoint] = Some(record.time);
+            }
+            Some(EventKind::BurstTaken) => driver.extend(last_out[endpoint].take().map(since)),
+            _ => {}
+        }
+    }
+    if sizes_in.is_empty() && sizes_out.is_empty() {
+        return None;
+    }
+    Some(Bursts {
+        node: node.name.clone(),
+        packets_in: Percentiles::of(&mut sizes_in),
+        gap_in_ns: Percentiles::of(&mut gaps),
+        processing_ns: Percentiles::of(&mut processing),
+        packets_out: Percentiles::of(&mut sizes_out),
+        driver_ns: Percentiles::of(&mut driver),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{CLIENT, SERVER, SWITCH, Writer};
+    use super::*;
+
+    fn stage(delays: &Delays, table: usize, stage: Stage) -> Option<i64> {
+        delays.tables[table].stages[&stage].map(|found| found.p100)
+    }
+
+    #[test]
+    fn the_stages_of_a_packet_are_told_apart_and_sum_up() {
+        let mut writer = Writer::new();
+        writer.data(0, 1_000, 1_140);
+        writer.burst(CLIENT, 1_005, EventKind::BurstOut, 1, 0).burst(
+            CLIENT,
+            1_015,
+            EventKind::BurstTaken,
+            1,
+            0,
+        );
+        writer.switch(0, 1_050, 1_080);
+        writer.burst(SERVER, 1_110, EventKind::Woken, 1, 0).burst(SERVER, 1_125, EventKind::BurstIn, 1, 0);
+        writer.burst(SERVER, 1_200, EventKind::BurstProcessed, 1, 0);
+        let found = delays(&writer.model(), &Select::default(), true);
+        let took = Stage::ALL.map(|of| stage(&found, 0, of).expect("a stamp"));
+        assert_eq!(took, [5, 10, 65, 30, 15, 15, 140, 60]);
+        assert_eq!(took[..6].iter().sum::<i64>(), took[6]);
+        assert_eq!((found.tables.len(), found.tables[1].from.as_deref()), (2, Some("c")));
+        assert_eq!(found.tables[1].stages, found.tables[0].stages);
+        assert!(found.lacks.is_empty(), "{:?}", found.lacks);
+        let server = found.bursts.iter().find(|bursts| bursts.node == "s").expect("bursts");
+        assert_eq!(server.processing_ns.expect("one").p50, 75);
+    }
+
+    #[test]
+    fn without_stamps_the_network_has_it_all_and_it_is_said_what_is_missing() {
+        let mut writer = Writer::new();
+        writer.data(0, 1_000, 1_140).data(1_000, 2_000, 2_200);
+        let found = delays(&writer.model(), &Select::default(), false);
+        assert_eq!(stage(&found, 0, Stage::Network), Some(200));
+        assert_eq!(stage(&found, 0, Stage::Total), Some(200));
+        assert_eq!(stage(&found, 0, Stage::Driver), None);
+        assert_eq!(found.lacks, [Lack::Bursts, Lack::DeviceTimes, Lack::Switch]);
+    }
+
+    #[test]
+    fn a_driver_that_comes_back_late_had_the_packet_until_it_was_read() {
+        let mut writer = Writer::new();
+        writer.data(0, 1_000, 1_100);
+        writer.burst(CLIENT, 1_005, EventKind::BurstOut, 1, 0).burst(
+            CLIENT,
+            1_500,
+            EventKind::BurstTaken,
+            1,
+            0,
+        );
+        writer.burst(SERVER, 1_090, EventKind::BurstIn, 1, 0);
+        let found = delays(&writer.model(), &Select::default(), false);
+        assert_eq!(stage(&found, 0, Stage::Driver), Some(85));
+        assert_eq!(stage(&found, 0, Stage::Network), Some(0));
+        assert_eq!(stage(&found, 0, Stage::Batch), Some(10));
+    }
+
+    #[test]
+    fn what_is_not_asked_for_is_left_out() {
+        let mut writer = Writer::new();
+        writer.data(0, 1_000, 1_140).data(1_000, 2_000, 2_200);
+        let model = writer.model();
+        let early = Select { until_ns: Some(500), ..Select::default() };
+        assert_eq!(stage(&delays(&model, &early, false), 0, Stage::Total), Some(140));
+        let nobody = Select { nodes: vec![SWITCH as NodeId], ..Select::default() };
+        assert!(delays(&model, &nobody, false).tables.is_empty());
+    }
+}

@@ -1,0 +1,59 @@
+//! What traces do not have, and what to switch on.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// Events without which something cannot be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lack {
+    /// No burst was handed to or read from a driver.
+    Bursts,
+    /// The device stamped no packet.
+    DeviceTimes,
+    /// No switch recorded anything.
+    Switch,
+    /// No application handed over or took a message.
+    Application,
+    /// No thread slept or woke.
+    Sleeps,
+    /// No record says on which core it was made.
+    Cores,
+    /// No packet was seen by both its sender and its receiver.
+    BothEnds,
+    /// No grant was sent or received.
+    Grants,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Lack::Bursts => {
+                "no bursts are in these traces: live hosts record them (serve, bench and rack run with --trace), the simulator has none"
+            }
+            Lack::DeviceTimes => {
+                "no time stamps of devices are in these traces: they need a driver and a device that give them"
+            }
+            Lack::Switch => {
+                "no trace of a switch is there: record it with `homa switch run --trace`, `homa rack run --trace` or `homa sim run --trace`"
+            }
+            Lack::Application => {
+                "the applications' own times are not in these traces: live hosts record them, the simulator has none"
+            }
+            Lack::Sleeps => "no thread slept in these traces, or none of a live host is there",
+            Lack::Cores => "no record has a core: live hosts record it, the simulator has none",
+            Lack::BothEnds => {
+                "no packet is in the traces of both its sender and its receiver: pass the traces of both, of the same time, with more --trace-records"
+            }
+            Lack::Grants => {
+                "no grant is in these traces: only messages longer than what is sent unasked have them"
+            }
+        })
+    }
+}
+
+impl Serialize for Lack {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

@@ -1,0 +1,399 @@
+//! Packets that were lost: where, how it was found, and what it cost.
+
+use std::collections::{BTreeMap, HashMap};
+
+use foldhash::fast::FixedState;
+use homa_trace::{EventKind, NodeKind};
+use serde::Serialize;
+
+use super::percentiles::median;
+use super::{DATA, Percentiles, Select, ends, way_ns};
+use crate::model::{At, Direction, Fate, Model, NO_NODE, NodeId, Packet};
+
+/// Where a packet was lost.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Where {
+    /// A switch dropped it.
+    Switch {
+        /// Which switch.
+        switch: String,
+        /// The port that it was to leave by.
+        port: String,
+        /// The queue there.
+        queue: u16,
+        /// Why, as the switch numbers its reasons.
+        reason: u16,
+    },
+    /// It came to a host, whose endpoint dropped it.
+    Host {
+        /// Which host.
+        host: String,
+    },
+    /// Somewhere between: its sender sent it, the receiver's trace covers the time and does not have it.
+    Between {
+        /// The last that saw it.
+        after: String,
+        /// Its receiver.
+        before: String,
+    },
+}
+
+/// How a loss was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// Its receiver asked for it.
+    Resend,
+    /// Its sender sent it again unasked, or because of what else came.
+    Sender,
+    /// Not as far as the traces tell, or nobody needed it.
+    Never,
+}
+
+/// One lost packet.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Loss {
+    /// Of which RPC, by its id at the client.
+    pub rpc: u64,
+    /// Type of the packet as on the wire.
+    pub packet_type: u8,
+    /// Offset of its payload in the message.
+    pub offset: u32,
+    /// Bytes.
+    pub length: u32,
+    /// Its priority.
+    pub priority: u8,
+    /// Its sender.
+    pub from: String,
+    /// Its receiver.
+    pub to: String,
+    /// When it was first seen, in nanoseconds since the zero of the model.
+    pub at_ns: u64,
+    /// Where it was lost.
+    pub place: Where,
+    /// How that was found. Of packets other than DATA no trace tells.
+    pub found: Found,
+    /// From being sent until its receiver asked for it, or it was sent again unasked.
+    pub found_after_ns: Option<i64>,
+    /// From being sent until what was in it had come.
+    pub repaired_after_ns: Option<i64>,
+    /// By how much its message was complete later: from the moment at which everything else of it had come, or at which this
+    /// packet would have come at the median of such ways, until what was in it had come.
+    pub cost_ns: Option<i64>,
+}
+
+/// How many packets a place lost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LossPlace {
+    /// Where.
+    pub place: Where,
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// See [`lost`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Losses {
+    /// Packets that were looked at: all that their sender or a switch saw.
+    pub packets: u64,
+    /// Of how many of them no trace tells what became.
+    pub unknown: u64,
+    /// Places, the worst first.
+    pub places: Vec<LossPlace>,
+    /// Times until losses were found.
+    pub found_after_ns: Option<Percentiles>,
+    /// Times until they were repaired.
+    pub repaired_after_ns: Option<Percentiles>,
+    /// What they cost their messages.
+    pub cost_ns: Option<Percentiles>,
+    /// Each loss, by time.
+    pub losses: Vec<Loss>,
+}
+
+/// Every packet that was lost.
+#[must_use]
+pub fn lost(model: &Model, select: &Select) -> Losses {
+    let mut found = Losses::default();
+    let dropped = dropped_by_hosts(model);
+    let queues = queues_of_drops(model);
+    let usual = Usual::of(model);
+    for rpc in &model.rpcs {
+        let packets = model.packets_of(rpc);
+        for (index, packet) in packets.iter().enumerate() {
+            if !select.packet(model, packet) {
+                continue;
+            }
+            found.packets += 1;
+            let lost = match packet.fate {
+                Fate::Dropped(_) | Fate::Lost => true,
+                Fate::Received => is_dropped_by_host(packets, index, &dropped, rpc.id),
+                Fate::Unknown => {
+                    found.unknown += 1;
+                    false
+                }
+            };
+            if lost {
+                found.losses.push(loss(model, packets, index, &queues, &usual));
+            }
+        }
+    }
+    found.losses.sort_by_key(|loss| (loss.at_ns, loss.rpc, loss.offset));
+    let of = |value: fn(&Loss) -> Option<i64>| {
+        Percentiles::of(&mut found.losses.iter().filter_map(value).collect::<Vec<_>>())
+    };
+    found.found_after_ns = of(|loss| loss.found_after_ns);
+    found.repaired_after_ns = of(|loss| loss.repaired_after_ns);
+    found.cost_ns = of(|loss| loss.cost_ns);
+    found.places = places(&found.losses);
+    found
+}
+
+fn places(losses: &[Loss]) -> Vec<LossPlace> {
+    let mut counts: BTreeMap<&Where, (u64, u64)> = BTreeMap::new();
+    for loss in losses {
+        let count = counts.entry(&loss.place).or_default();
+        count.0 += 1;
+        count.1 += u64::from(loss.length);
+    }
+    let mut places: Vec<LossPlace> = counts
+        .into_iter()
+        .map(|(place, (packets, bytes))| LossPlace { place: place.clone(), packets, bytes })
+        .collect();
+    places.sort_by_key(|place| std::cmp::Reverse(place.packets));
+    places
+}
+
+/// The RPCs of which hosts dropped packets, with the packets' words and times.
+type Dropped = HashMap<u64, Vec<(u32, u64)>, FixedState>;
+
+fn dropped_by_hosts(model: &Model) -> Dropped {
+    let mut dropped = Dropped::default();
+    for node in model.nodes.iter().filter(|node| node.kind == NodeKind::Host) {
+        for record in &node.records {
+            if record.event() == Some(EventKind::PacketDropped) && record.id > 1 {
+                dropped.entry(record.id & !1).or_default().push((record.a, record.time));
+            }
+        }
+    }
+    dropped
+}
+
+/// How long after a packet is recorded as received its endpoint may record that it drops it, in nanoseconds: the work on one packet.
+const DROP_WITHIN_NS: u64 = 100_000;
+
+/// Whether the receiver's endpoint dropped DATA that had to come again: what it dropped because it had it already is no loss.
+fn is_dropped_by_host(packets: &[Packet], index: usize, dropped: &Dropped, rpc: u64) -> bool {
+    let packet = &packets[index];
+    let (Some(of_rpc), Some(received)) = (dropped.get(&rpc), packet.received.ns()) else { return false };
+    let word = homa_trace::packet_word(packet.packet_type, packet.length);
+    let again = repair(packets, index).is_some();
+    let window = received..=received.saturating_add(DROP_WITHIN_NS);
+    again && of_rpc.iter().any(|(of, time)| *of == word && window.contains(time))
+}
+
+/// The packet with the same payload that was sent next.
+fn next_try(packets: &[Packet], index: usize) -> Option<&Packet> {
+    let packet = &packets[index];
+    let next = packets.get(index + 1)?;
+    let same = packet.packet_type == DATA
+        && next.packet_type == DATA
+        && (next.direction, next.offset) == (packet.direction, packet.offset);
+    same.then_some(next)
+}
+
+/// The packet with the same payload that came afterwards.
+fn repair(packets: &[Packet], index: usize) -> Option<&Packet> {
+    let mut at = index;
+    while let Some(next) = next_try(packets, at) {
+        if next.fate == Fate::Received {
+            return Some(next);
+        }
+        at += 1;
+    }
+    None
+}
+
+/// The queues in which switches dropped packets, by the packet's id, word and offset and the time.
+type Queues = HashMap<(u64, u32, u32), Vec<(u64, u16)>, FixedState>;
+
+fn queues_of_drops(model: &Model) -> Queues {
+    let mut queues = Queues::default();
+    for node in model.nodes.iter().filter(|node| node.kind == NodeKind::Switch) {
+        for record in &node.records {
+            if record.event() == Some(EventKind::SwitchDropped) {
+                let key = (record.id, record.a, record.b);
+                queues.entry(key).or_default().push((record.time, record.place.queue()));
+            }
+        }
+    }
+    queues
+}
+
+fn loss(model: &Model, packets: &[Packet], index: usize, queues: &Queues, usual: &Usual) -> Loss {
+    let packet = &packets[index];
+    let rpc = &model.rpcs[packet.rpc as usize];
+    let (from, to) = ends(model, packet);
+    let seen = packet.first_seen();
+    let asked = asked(model, packet, to);
+    let next = next_try(packets, index).map(|next| next.first_seen());
+    let repaired = repair(packets, index).map_or(At::NONE, |repair| repair.received);
+    let (found, found_at) = match (asked.is_some(), next) {
+        (true, next) if next.is_none_or(|next| asked <= next) => (Found::Resend, asked),
+        (_, Some(next)) => (Found::Sender, next),
+        _ => (Found::Never, At::NONE),
+    };
+    Loss {
+        rpc: rpc.id,
+        packet_type: packet.packet_type,
+        offset: packet.offset,
+        length: packet.length,
+        priority: packet.priority,
+        from: model.name(from).to_owned(),
+        to: model.name(to).to_owned(),
+        at_ns: seen.ns().unwrap_or(0),
+        place: place(model, packet, queues),
+        found,
+        found_after_ns: found_at.since(seen),
+        repaired_after_ns: repaired.since(seen),
+        cost_ns: repaired.since(without(model, packet, usual)).map(|cost| cost.max(0)),
+    }
+}
+
+fn place(model: &Model, packet: &Packet, queues: &Queues) -> Where {
+    let (from, to) = ends(model, packet);
+    let name = |node| model.name(node).to_owned();
+    match packet.fate {
+        Fate::Dropped(reason) => {
+            let id = model.rpcs[packet.rpc as usize].id + u64::from(packet.direction == Direction::ToClient);
+            let word = homa_trace::packet_word(packet.packet_type, packet.length);
+            let seen = packet.first_seen().ns().unwrap_or(0);
+            let drops = queues.get(&(id, word, packet.offset));
+            let queue =
+                drops.and_then(|drops| drops.iter().find(|(time, _)| *time >= seen).or(drops.first()));
+            let others = model.nodes.get(usize::from(packet.switch)).map(|node| &node.others);
+            let port = others.and_then(|others| others.get(&packet.port)).cloned();
+            Where::Switch {
+                switch: name(packet.switch),
+                port: port.unwrap_or_else(|| packet.port.to_string()),
+                queue: queue.map_or(0, |(_, queue)| *queue),
+                reason,
+            }
+        }
+        Fate::Received => Where::Host { host: name(to) },
+        _ => {
+            let after = if packet.switch == NO_NODE { from } else { packet.switch };
+            Where::Between { after: name(after), before: name(to) }
+        }
+    }
+}
+
+/// When the receiver of a DATA packet first asked for what was in it.
+fn asked(model: &Model, packet: &Packet, receiver: NodeId) -> At {
+    let seen = packet.first_seen();
+    if packet.packet_type != DATA {
+        return At::NONE;
+    }
+    let rpc = &model.rpcs[packet.rpc as usize];
+    let asked = model.events_of(rpc).find(|(node, record)| {
+        let begin = record.b;
+        *node == receiver
+            && record.event() == Some(EventKind::ResendSent)
+            && At::new(record.time) > seen
+            && (begin..begin.saturating_add(record.a)).contains(&packet.offset)
+    });
+    asked.map_or(At::NONE, |(_, record)| At::new(record.time))
+}
+
+/// When the packet's message would have been there without the loss: all else of it had come that was not sent again, and the packet
+/// itself had had its usual time.
+fn without(model: &Model, packet: &Packet, usual: &Usual) -> At {
+    let rpc = &model.rpcs[packet.rpc as usize];
+    let data = model.data_of(rpc.message(packet.direction));
+    let others = data.iter().filter(|other| !other.again).filter_map(|other| other.received.ns());
+    let own = packet.first_seen().ns().map(|ns| ns.saturating_add(usual.way_ns));
+    others.chain(own).max().map_or(At::NONE, At::new)
+}
+
+/// The median way of DATA packets.
+struct Usual {
+    way_ns: u64,
+}
+
+impl Usual {
+    fn of(model: &Model) -> Usual {
+        let data = model.packets.iter().filter(|packet| packet.packet_type == DATA);
+        let mut ways: Vec<i64> = data.filter_map(way_ns).collect();
+        Usual { way_ns: median(&mut ways).unwrap_or(0).max(0) as u64 }
+    }
+}
+
+/// The name of a packet type as people say it.
+#[must_use]
+pub fn packet_name(packet_type: u8) -> &'static str {
+    match packet_type {
+        0x10 => "DATA",
+        0x11 => "GRANT",
+        0x12 => "RESEND",
+        0x13 => "RPC_UNKNOWN",
+        0x14 => "BUSY",
+        0x15 => "CUTOFFS",
+        0x16 => "FREEZE",
+        0x17 => "NEED_ACK",
+        0x18 => "ACK",
+        _ => "?",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{CLIENT, SERVER, SWITCH, WORD, Writer};
+    use super::*;
+
+    #[test]
+    fn a_drop_has_its_place_the_resend_that_found_it_and_its_cost() {
+        let mut writer = Writer::new();
+        writer.at(CLIENT, 1_000, EventKind::PacketSent, WORD, 0);
+        writer.at(SWITCH, 1_050, EventKind::SwitchDropped, WORD, 0);
+        writer.data(944, 1_100, 1_300);
+        writer.at(SERVER, 6_000, EventKind::ResendSent, 944, 0);
+        writer.data(0, 6_500, 6_700);
+        let found = lost(&writer.model(), &Select::default());
+        let [loss] = &found.losses[..] else { panic!("{found:?}") };
+        let place = Where::Switch { switch: "tor".into(), port: "p1".into(), queue: 3, reason: 1 };
+        assert_eq!((&loss.place, loss.found, loss.rpc), (&place, Found::Resend, super::super::testing::ID));
+        assert_eq!((loss.found_after_ns, loss.repaired_after_ns), (Some(5_000), Some(5_700)));
+        assert_eq!(loss.cost_ns, Some(5_400));
+        assert_eq!(found.packets, 4 - 1);
+        assert_eq!(found.places, [LossPlace { place, packets: 1, bytes: 1_000 }]);
+    }
+
+    #[test]
+    fn what_vanished_is_lost_between_and_what_comes_anyway_costs_nothing() {
+        let mut writer = Writer::new();
+        writer.at(SERVER, 1, EventKind::BusySent, 0, 0);
+        writer.at(CLIENT, 1_000, EventKind::PacketSent, WORD, 0);
+        writer.at(CLIENT, 2_000, EventKind::PacketSent, WORD, 0);
+        writer.at(SERVER, 2_200, EventKind::PacketReceived, WORD, 0);
+        writer.data(944, 2_000, 9_000);
+        writer.at(SERVER, 1_000_000_000, EventKind::BusySent, 0, 0);
+        let found = lost(&writer.model(), &Select::default());
+        let [loss] = &found.losses[..] else { panic!("{found:?}") };
+        assert_eq!(loss.place, Where::Between { after: "c".into(), before: "s".into() });
+        assert_eq!((loss.found, loss.found_after_ns, loss.cost_ns), (Found::Sender, Some(1_000), Some(0)));
+    }
+
+    #[test]
+    fn what_a_host_drops_is_lost_there_unless_it_was_there_already() {
+        let mut writer = Writer::new();
+        writer.data(0, 1_000, 1_200).at(SERVER, 1_210, EventKind::PacketDropped, WORD, 0);
+        writer.data(0, 5_000, 5_200);
+        writer.data(944, 6_000, 6_200).at(SERVER, 500_000, EventKind::PacketDropped, WORD, 0);
+        let found = lost(&writer.model(), &Select::default());
+        let [loss] = &found.losses[..] else { panic!("{found:?}") };
+        assert_eq!((loss.at_ns, &loss.place), (1, &Where::Host { host: "s".into() }));
+        assert_eq!((found.packets, found.unknown), (3, 0));
+    }
+}

@@ -1,0 +1,148 @@
+//! What a packet takes on a path at best, by its length.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::Percentiles;
+
+/// Packets of one length that count for all there are: more do not make the least of them any surer.
+const WEIGHT_MAX: u64 = 100;
+/// Rounds in which what lies above the line is left out.
+const ROUNDS: usize = 4;
+
+/// The least delay of each length in bytes, and how many packets had it.
+#[derive(Clone, Debug, Default)]
+pub struct Minima(BTreeMap<u32, (i64, u64)>);
+
+/// delay = A x bytes + B.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// A: nanoseconds per byte.
+    pub ns_per_byte: f64,
+    /// B: nanoseconds without any byte.
+    pub base_ns: f64,
+}
+
+impl Line {
+    /// Nanoseconds of a packet of this length.
+    #[must_use]
+    pub fn ns(&self, length: u32) -> f64 {
+        self.base_ns + self.ns_per_byte * f64::from(length)
+    }
+}
+
+impl Minima {
+    /// One more packet.
+    pub fn add(&mut self, length: u32, delay_ns: i64) {
+        let least = self.0.entry(length).or_insert((delay_ns, 0));
+        *least = (least.0.min(delay_ns), least.1 + 1);
+    }
+
+    /// All those of another path besides.
+    pub fn join(&mut self, other: &Minima) {
+        for (length, (delay, count)) in &other.0 {
+            let least = self.0.entry(*length).or_insert((*delay, 0));
+            *least = (least.0.min(*delay), least.1 + count);
+        }
+    }
+
+    /// Different lengths.
+    #[must_use]
+    pub fn lengths(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The line of least squares through the minima, weighted by packets. `None` for fewer than two lengths.
+    #[must_use]
+    pub fn least_squares(&self) -> Option<Line> {
+        fit(&self.points())
+    }
+
+    /// The minima less the line.
+    #[must_use]
+    pub fn residuals(&self, line: Line) -> Option<Percentiles> {
+        let residual =
+            |(length, (least, _)): (&u32, &(i64, u64))| (*least as f64 - line.ns(*length)).round() as i64;
+        Percentiles::of(&mut self.0.iter().map(residual).collect::<Vec<_>>())
+    }
+
+    /// A line that no packet is below, close to those that nothing delayed. Where the lengths give no slope, it has that of `other`.
+    #[must_use]
+    pub fn lower_line(&self, other: Option<Line>) -> Option<Line> {
+        let mut points = self.points();
+        let mut line = fit(&points);
+        for _ in 0..ROUNDS {
+            let Some(of) = line else { break };
+            points.retain(|(length, least, _)| *least <= of.ns(*length as u32) + 0.5);
+            match fit(&points) {
+                Some(closer) => line = Some(closer),
+                None => break,
+            }
+        }
+        let usable = line.filter(|line| line.ns_per_byte > 0.0).or(other);
+        let ns_per_byte = usable.map_or(0.0, |line| line.ns_per_byte.max(0.0));
+        let base = self.0.iter().map(|(length, (least, _))| *least as f64 - ns_per_byte * f64::from(*length));
+        let base_ns = base.min_by(f64::total_cmp)?;
+        Some(Line { ns_per_byte, base_ns })
+    }
+
+    /// Length, least delay and weight.
+    fn points(&self) -> Vec<(f64, f64, f64)> {
+        let point = |(length, (least, count)): (&u32, &(i64, u64))| {
+            (f64::from(*length), *least as f64, (*count).min(WEIGHT_MAX) as f64)
+        };
+        self.0.iter().map(point).collect()
+    }
+}
+
+fn fit(points: &[(f64, f64, f64)]) -> Option<Line> {
+    let weight: f64 = points.iter().map(|point| point.2).sum();
+    let mean = |of: fn(&(f64, f64, f64)) -> f64| {
+        points.iter().map(|point| of(point) * point.2).sum::<f64>() / weight
+    };
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let spread: f64 = points.iter().map(|point| point.2 * (point.0 - x).powi(2)).sum();
+    if points.len() < 2 || spread <= 0.0 {
+        return None;
+    }
+    let both: f64 = points.iter().map(|point| point.2 * (point.0 - x) * (point.1 - y)).sum();
+    let ns_per_byte = both / spread;
+    Some(Line { ns_per_byte, base_ns: y - ns_per_byte * x })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_undelayed_packets_is_found_among_delayed_ones() {
+        let mut minima = Minima::default();
+        for length in (100..1_500_u32).step_by(100) {
+            minima.add(length, 1_000 + i64::from(length) * 2);
+            minima.add(length, 9_000);
+        }
+        let line = minima.least_squares().expect("a line");
+        assert!((line.ns_per_byte - 2.0).abs() < 1e-6 && (line.base_ns - 1_000.0).abs() < 1e-6, "{line:?}");
+        assert_eq!(minima.residuals(line).map(|found| found.p100), Some(0));
+        // Lengths that only delayed packets had.
+        minima.add(150, 5_000);
+        minima.add(1_450, 20_000);
+        let lower = minima.lower_line(None).expect("a line");
+        assert!(
+            (lower.ns_per_byte - 2.0).abs() < 1e-6 && (lower.base_ns - 1_000.0).abs() < 1e-6,
+            "{lower:?}"
+        );
+        assert!(minima.residuals(line).map(|found| found.p100) > Some(10_000));
+    }
+
+    #[test]
+    fn one_length_has_the_slope_of_others() {
+        let mut minima = Minima::default();
+        assert!(minima.lower_line(None).is_none());
+        minima.add(1_000, 3_000);
+        assert_eq!(minima.least_squares(), None);
+        let other = Line { ns_per_byte: 2.0, base_ns: 0.0 };
+        assert_eq!(minima.lower_line(Some(other)), Some(Line { ns_per_byte: 2.0, base_ns: 1_000.0 }));
+    }
+}

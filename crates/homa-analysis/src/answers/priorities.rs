@@ -1,0 +1,340 @@
+//! Priorities: who uses which, and where a lower one went before a higher one.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use foldhash::fast::FixedState;
+use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
+use serde::Serialize;
+
+use super::{DATA, Select};
+use crate::model::{Direction, Model, NodeId};
+
+/// Most inversions that are kept with their details.
+const KEPT: usize = 1_000;
+
+/// Packets of a priority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PriorityUse {
+    /// DATA packets.
+    pub data_packets: u64,
+    /// Their bytes.
+    pub data_bytes: u64,
+    /// All other packets; of a switch also those that are not Homa's.
+    pub other_packets: u64,
+    /// Their bytes.
+    pub other_bytes: u64,
+}
+
+/// What a host sent, or what left a port of a switch, by priority.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodePriorities {
+    /// Which host or switch.
+    pub node: String,
+    /// The port of a switch.
+    pub port: Option<String>,
+    /// By priority, of a switch by queue: larger goes first.
+    pub priorities: BTreeMap<u16, PriorityUse>,
+}
+
+/// Where a lower priority went first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InversionAt {
+    /// In a port of a switch.
+    Switch {
+        /// Which switch.
+        switch: String,
+        /// Which port.
+        port: String,
+    },
+    /// At a host: a message with a higher priority had not begun.
+    Sender {
+        /// Which host.
+        host: String,
+    },
+}
+
+/// A packet that went before one of higher priority.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Inversion {
+    /// Where.
+    pub at: InversionAt,
+    /// When it left, in nanoseconds since the zero of the model.
+    pub at_ns: u64,
+    /// Its priority or queue.
+    pub lower: u16,
+    /// That of the one that waited.
+    pub higher: u16,
+    /// For how long that one had been waiting when it could have gone instead.
+    pub waited_ns: u64,
+    /// The RPC of the one that waited, by its id at the client; 0: no packet of Homa.
+    pub rpc: u64,
+    /// Packets of lower priority that went first: 1 in a switch, where each is an inversion of its own.
+    pub packets: u64,
+}
+
+/// See [`priorities`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Priorities {
+    /// Of each host and each port of a switch.
+    pub nodes: Vec<NodePriorities>,
+    /// Packets that left switches and were looked at for inversions.
+    pub switched: u64,
+    /// Those of them that went before a higher priority that had waited for longer than a packet's time.
+    pub switch_inversions: u64,
+    /// Messages that were looked at for inversions at their sender.
+    pub messages: u64,
+    /// Those of them for which packets of lower priority went first, after more than a packet's time.
+    pub sender_inversions: u64,
+    /// The longest waits, longest first, at most 1,000.
+    pub inversions: Vec<Inversion>,
+}
+
+/// Packets by priority, and inversions.
+///
+/// In a switch: a packet left whose time on the link began when a packet of a higher queue had been waiting for longer than this packet
+/// takes. What is on the link cannot be taken back; more than that is a fault. At a sender: DATA of a lower priority was sent while a message waited to
+/// begin, later than a packet's time after the application handed it over. Homa gives the oldest message a share on purpose, which shows here.
+#[must_use]
+pub fn priorities(model: &Model, select: &Select) -> Priorities {
+    let mut found = Priorities::default();
+    for (number, node) in model.nodes.iter().enumerate() {
+        if !select.node(number as NodeId) {
+            continue;
+        }
+        match node.kind {
+            NodeKind::Host => {
+                let mut uses = BTreeMap::new();
+                let sent = node.records.iter().filter(|record| record.event() == Some(EventKind::PacketSent));
+                for record in sent.filter(|record| select.time(record.time)) {
+                    count(&mut uses, record.place.priority().into(), record.a);
+                }
+                if !uses.is_empty() {
+                    found.nodes.push(NodePriorities {
+                        node: node.name.clone(),
+                        port: None,
+                        priorities: uses,
+                    });
+                }
+            }
+            NodeKind::Switch => switch(model, number as NodeId, select, &mut found),
+        }
+    }
+    senders(model, select, &mut found);
+    found.inversions.sort_by_key(|inversion| std::cmp::Reverse(inversion.waited_ns));
+    found.inversions.truncate(KEPT);
+    found
+}
+
+fn count(uses: &mut BTreeMap<u16, PriorityUse>, priority: u16, word: u32) {
+    let (packet_type, bytes) = packet_word_parts(word);
+    let used = uses.entry(priority).or_default();
+    let (packets, sum) = if packet_type == DATA {
+        (&mut used.data_packets, &mut used.data_bytes)
+    } else {
+        (&mut used.other_packets, &mut used.other_bytes)
+    };
+    *packets += 1;
+    *sum += u64::from(bytes);
+}
+
+/// Keeps the worst, without ever keeping many more than are wanted.
+fn keep(found: &mut Priorities, inversion: Inversion) {
+    found.inversions.push(inversion);
+    if found.inversions.len() > 8 * KEPT {
+        found.inversions.sort_by_key(|inversion| std::cmp::Reverse(inversion.waited_ns));
+        found.inversions.truncate(KEPT);
+    }
+}
+
+/// What waits in a queue of a port: when it came and whose it is.
+struct Waiting {
+    id: u64,
+    word: u32,
+    offset: u32,
+    came_ns: u64,
+}
+
+#[derive(Default)]
+struct Port {
+    queues: BTreeMap<u16, VecDeque<Waiting>>,
+    last_left_ns: u64,
+    uses: BTreeMap<u16, PriorityUse>,
+}
+
+impl Port {
+    /// Takes out the frame that this record is about. Queues are first in, first out, so that it is in front, unless records are missing.
+    fn take(&mut self, record: &Record) -> Option<Waiting> {
+        let queue = self.queues.get_mut(&record.place.queue())?;
+        let is_it = |of: &Waiting| of.id == record.id && of.word == record.a && of.offset == record.b;
+        let index = queue.iter().take(LOOK_AHEAD).position(is_it)?;
+        // What was in front of it has left unrecorded.
+        queue.drain(..index);
+        queue.pop_front()
+    }
+}
+
+/// How far behind the front a frame is looked for: records are missing only where a trace begins or was frozen.
+const LOOK_AHEAD: usize = 64;
+
+fn switch(model: &Model, number: NodeId, select: &Select, found: &mut Priorities) {
+    let node = &model.nodes[usize::from(number)];
+    let mut ports: HashMap<u16, Port, FixedState> = HashMap::default();
+    let port_name = |port: u16| node.others.get(&port).cloned().unwrap_or_else(|| port.to_string());
+    for record in &node.records {
+        let port = ports.entry(record.place.port()).or_default();
+        match record.event() {
+            Some(EventKind::SwitchEntered) => {
+                let (id, word, offset) = (record.id, record.a, record.b);
+                let waiting = Waiting { id, word, offset, came_ns: record.time };
+                port.queues.entry(record.place.queue()).or_default().push_back(waiting);
+            }
+            Some(EventKind::SwitchDropped) => {
+                port.take(record);
+            }
+            Some(EventKind::SwitchLeft) => {
+                let began = port.take(record).map(|frame| frame.came_ns.max(port.last_left_ns));
+                port.last_left_ns = record.time;
+                if !select.time(record.time) {
+                    continue;
+                }
+                count(&mut port.uses, record.place.queue(), record.a);
+                found.switched += 1;
+                let Some(began) = began else { continue };
+                let own_ns = record.time.saturating_sub(began);
+                let higher = port.queues.range(record.place.queue().saturating_add(1)..).rev();
+                let waits = higher.filter_map(|(queue, frames)| Some((*queue, frames.front()?))).next();
+                let Some((queue, frame)) = waits else { continue };
+                let waited_ns = began.saturating_sub(frame.came_ns);
+                if waited_ns > own_ns {
+                    found.switch_inversions += 1;
+                    let at = InversionAt::Switch {
+                        switch: node.name.clone(),
+                        port: port_name(record.place.port()),
+                    };
+                    let (at_ns, rpc) = (record.time, frame.id & !1);
+                    let (lower, higher) = (record.place.queue(), queue);
+                    keep(found, Inversion { at, at_ns, lower, higher, waited_ns, rpc, packets: 1 });
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut ports: Vec<(u16, Port)> = ports.into_iter().filter(|(_, port)| !port.uses.is_empty()).collect();
+    ports.sort_by_key(|(number, _)| *number);
+    found.nodes.extend(ports.into_iter().map(|(number, port)| NodePriorities {
+        node: node.name.clone(),
+        port: Some(port_name(number)),
+        priorities: port.uses,
+    }));
+}
+
+/// When each host sent DATA, by priority.
+type Sends = Vec<[Vec<u64>; 8]>;
+
+fn senders(model: &Model, select: &Select, found: &mut Priorities) {
+    let mut sends: Sends = Vec::new();
+    sends.resize_with(model.nodes.len(), Default::default);
+    let mut fastest: HashMap<NodeId, u64, FixedState> = HashMap::default();
+    for (number, node) in model.nodes.iter().enumerate().filter(|(_, node)| node.kind == NodeKind::Host) {
+        for record in &node.records {
+            if record.event() == Some(EventKind::PacketSent) && packet_word_parts(record.a).0 == DATA {
+                sends[number][usize::from(record.place.priority() & 7)].push(record.time);
+            }
+        }
+        fastest.insert(number as NodeId, packet_time_ns(&node.records));
+    }
+    for rpc in &model.rpcs {
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            let (message, sender) = (rpc.message(direction), rpc.sender(direction));
+            let (Some(ready), Some(began)) = (message.submitted.ns(), message.first_sent.ns()) else {
+                continue;
+            };
+            if !select.node(sender) || !select.time(ready) {
+                continue;
+            }
+            found.messages += 1;
+            let after = ready.saturating_add(fastest.get(&sender).copied().unwrap_or(0));
+            let first = model.data_of(message).iter().find(|packet| packet.sent == message.first_sent);
+            let Some(first) = first.filter(|_| after < began) else { continue };
+            let of_node = &sends[usize::from(sender)];
+            let lower = (0..usize::from(first.priority & 7)).filter_map(|priority| {
+                let times = &of_node[priority];
+                let range =
+                    times.partition_point(|time| *time <= after)..times.partition_point(|time| *time < began);
+                let last = times[range.clone()].last()?;
+                Some((priority as u16, range.len() as u64, *last))
+            });
+            let all = lower.fold(None, |all: Option<(u16, u64, u64)>, (priority, packets, last)| {
+                let (lowest, sum, latest) = all.unwrap_or((priority, 0, 0));
+                Some((lowest, sum + packets, latest.max(last)))
+            });
+            let Some((lowest, packets, at_ns)) = all else { continue };
+            found.sender_inversions += 1;
+            let at = InversionAt::Sender { host: model.name(sender).to_owned() };
+            let waited_ns = at_ns - ready;
+            let higher = first.priority.into();
+            keep(found, Inversion { at, at_ns, lower: lowest, higher, waited_ns, rpc: rpc.id, packets });
+        }
+    }
+}
+
+/// What a full packet takes on the way out of this host, in nanoseconds: the median time between full DATA packets that were sent
+/// one after the other, without any other event in between. 0 if there are none.
+fn packet_time_ns(records: &[Record]) -> u64 {
+    let is_data = |record: &Record| {
+        record.event() == Some(EventKind::PacketSent) && packet_word_parts(record.a).0 == DATA
+    };
+    let longest = records.iter().filter(|record| is_data(record)).map(|record| record.a).max().unwrap_or(0);
+    let pairs = records.windows(2).filter(|pair| pair.iter().all(|of| is_data(of) && of.a == longest));
+    let mut times: Vec<i64> = pairs.map(|pair| (pair[1].time - pair[0].time) as i64).collect();
+    super::percentiles::median(&mut times).unwrap_or(0).max(0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{CLIENT, ID, SWITCH, WORD, Writer};
+    use super::*;
+    use EventKind::{AppSend, PacketSent, SwitchEntered, SwitchLeft};
+
+    #[test]
+    fn a_lower_packet_that_leaves_before_a_higher_one_that_waited_is_an_inversion() {
+        let mut writer = Writer::new();
+        writer.priority(1).at(SWITCH, 1_000, SwitchEntered, WORD, 0).at(
+            SWITCH,
+            1_001,
+            SwitchEntered,
+            WORD,
+            944,
+        );
+        writer.priority(5).of(10, SWITCH, 1_050, SwitchEntered, WORD, 0);
+        // On the link already when the higher one came: no fault.
+        writer.priority(1).at(SWITCH, 1_100, SwitchLeft, WORD, 0);
+        writer.at(SWITCH, 1_140, SwitchLeft, WORD, 944);
+        writer.priority(5).of(10, SWITCH, 1_300, SwitchLeft, WORD, 0);
+        let found = priorities(&writer.model(), &Select::default());
+        assert_eq!((found.switched, found.switch_inversions), (3, 1));
+        let [inversion] = &found.inversions[..] else { panic!("{found:?}") };
+        assert_eq!((inversion.lower, inversion.higher, inversion.waited_ns), (1, 5, 50));
+        assert_eq!((inversion.at_ns, inversion.rpc), (141, ID + 10));
+        assert_eq!(found.nodes[0].port.as_deref(), Some("p1"));
+        let used = found.nodes[0].priorities[&1];
+        assert_eq!((used.data_packets, used.data_bytes, used.other_packets), (2, 2_000, 0));
+    }
+
+    #[test]
+    fn a_message_that_waits_behind_lower_ones_at_its_sender_is_an_inversion() {
+        let mut writer = Writer::new();
+        writer.priority(1).at(CLIENT, 1_000, PacketSent, WORD, 0).at(CLIENT, 1_100, PacketSent, WORD, 944);
+        writer.of(10, CLIENT, 1_110, AppSend, 0, 100);
+        // Within a packet's time, which is 100 ns: no fault.
+        writer.at(CLIENT, 1_200, PacketSent, WORD, 1_888).at(CLIENT, 1_300, PacketSent, WORD, 2_832);
+        writer.priority(6).of(10, CLIENT, 1_400, PacketSent, WORD, 0);
+        let found = priorities(&writer.model(), &Select::default());
+        assert_eq!((found.messages, found.sender_inversions), (1, 1));
+        let [inversion] = &found.inversions[..] else { panic!("{found:?}") };
+        assert_eq!((inversion.lower, inversion.higher, inversion.packets), (1, 6, 1));
+        assert_eq!((inversion.waited_ns, inversion.rpc), (190, ID + 10));
+        assert_eq!(found.nodes[0].priorities[&1].data_packets, 4);
+    }
+}
