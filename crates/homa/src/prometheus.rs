@@ -89,7 +89,7 @@ impl Text {
 
 /// Everything that these hosts count, and what they know of their peers; each host's samples have its address as the label `host`.
 ///
-/// It takes the hosts' locks for as long as their numbers are copied, some microseconds, and then writes some 50 KB for each. Of the peers
+/// It takes the hosts' locks for as long as their numbers are copied, some microseconds, and then writes some 70 KB for each. Of the peers
 /// of a host at most [`PEERS_LISTED`] are listed, and none where it knows more than [`PEERS_READ`]; `homa_peers_listed` says how many.
 #[must_use]
 pub fn text(hosts: &[&Host]) -> String {
@@ -152,7 +152,7 @@ fn write_entries(text: &mut Text, hosts: &[Seen]) {
     };
     for (index, ((entry, _, help), kind)) in first.iter().zip(kinds).enumerate() {
         let (name, unit) = name_and_unit(entry, kind);
-        text.family(&name, kind, help);
+        text.family(&name, kind, &unit.help(help));
         for (seen, entries) in hosts.iter().zip(&entries) {
             let (labels, value) = ([("host", seen.host.as_str())], entries[index].1);
             match unit {
@@ -170,6 +170,17 @@ enum Unit {
     AsIs,
     Times(u64),
     Over(f64),
+}
+
+impl Unit {
+    /// The meaning of a number in this unit.
+    fn help(self, help: &str) -> String {
+        match self {
+            Unit::AsIs => help.to_owned(),
+            Unit::Times(_) => help.replacen("Mbit/s", "bit/s", 1),
+            Unit::Over(_) => help.replacen("Nanoseconds", "Seconds", 1),
+        }
+    }
 }
 
 /// The name that an entry has here: units are those without a prefix, as the format wants it.
@@ -286,6 +297,7 @@ mod tests {
         for line in [
             "# HELP homa_packets_sent_total Packets given out to be sent.",
             "# TYPE homa_packets_sent_total counter",
+            "# HELP homa_host_lock_wait_seconds_total Seconds that threads waited for it, over all misses.",
             "homa_packets_sent_total{host=\"10.0.0.9:14600\"} 18446744073709551615",
             "homa_uptime_seconds{host=\"10.0.0.9:14600\"} 2.5",
             "homa_host_lock_wait_seconds_total{host=\"10.0.0.9:14600\"} 1.5",
@@ -306,6 +318,7 @@ mod tests {
             assert!(text.lines().any(|other| other == line), "no line {line} in {text}");
         }
         assert_eq!(text.matches("homa_peer_rtt_seconds{").count(), 1);
+        assert!(!text.contains("Nanoseconds") && !text.contains("Mbit/s"), "a unit that is not the name's");
     }
 
     #[test]
