@@ -139,6 +139,42 @@ fn a_pulled_cable_stops_calls_and_a_plugged_one_lets_them_go_on() {
     let _ = server.wait();
 }
 
+/// What `homa doctor` says of the priorities of a rack whose switch has these options, probed from one host and loaded from two.
+fn probed_priorities(options: &str) -> Option<String> {
+    let rack = Rack::up("probe", &format!("--hosts 4 --rate 20mbit --buffer 5ms {options}"))?;
+    let program = env!("CARGO_BIN_EXE_homa");
+    let listen = format!("h1 -- {program} doctor listen --senders 3 --json -");
+    let mut listener =
+        rack.exec(&listen).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut said = BufReader::new(listener.stderr.take().expect("piped")).lines();
+    let mut line = || said.next().expect("a line").expect("text");
+    assert!(line().starts_with("listening on "));
+    let probes: Vec<Child> = ["h2", "h3", "h4"]
+        .into_iter()
+        .map(|host| {
+            let words = format!("{host} -- {program} doctor probe 10.146.0.1");
+            let probe = rack.exec(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            // The first to be there probes.
+            assert!(line().ends_with(" is there"));
+            probe.expect("it starts")
+        })
+        .collect();
+    std::thread::spawn(move || said.count());
+    let results = listener.wait_with_output().expect("it ends").stdout;
+    for mut probe in probes {
+        assert!(probe.wait().expect("it ends").success());
+    }
+    let results: Value = serde_json::from_slice(&results).expect("JSON");
+    Some(results["verdict"].as_str().expect("a verdict").to_owned())
+}
+
+#[test]
+fn a_switch_that_keeps_priorities_is_told_from_one_that_does_not() {
+    let Some(kept) = probed_priorities("--switch-option=--priorities=8") else { return };
+    assert_eq!(kept, "kept");
+    assert_eq!(probed_priorities("--switch-option=--priorities=1").expect("another rack"), "lost");
+}
+
 #[test]
 fn what_a_crash_leaves_is_cleared_away() {
     let Some(rack) = Rack::up("crash", "--hosts 2 --switch linux-bridge") else { return };

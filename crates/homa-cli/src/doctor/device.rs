@@ -174,11 +174,15 @@ fn mtu(host: &Host, device: &str) -> Finding {
 }
 
 fn priorities(device: &str) -> Finding {
-    let command = format!("dcb app show dev {device} dscp-prio");
-    Finding::fine("dscp", "").read("queues by DSCP of the device and its switch", "not asked").unknown(
-        "a packet's priority is in the upper half of its DSCP. Whether the device has a queue for each, and whether the switch trusts and \
-         keeps them, no file tells: without that, only the senders' and the receivers' part of the order is left",
-        &command,
+    let words = format!("app show dev {device}");
+    // Devices without such queues, and systems without the tool, do not tell.
+    let told = crate::netns::tool("dcb", &words).ok().filter(|told| !told.trim().is_empty());
+    let read = told.as_deref().map_or("the device does not tell", str::trim);
+    Finding::fine("dscp", "").read(&format!("dcb {words}"), read).unknown(
+        "a packet's priority is in the upper half of its DSCP. Whether the device's and the switch's queues keep it no file tells, but a \
+         probe between hosts does: `homa doctor listen` on one, `homa doctor probe` on others. Without priorities only the senders' and the \
+         receivers' part of the order is left",
+        "homa doctor listen --help",
     )
 }
 

@@ -1,10 +1,12 @@
-//! `homa doctor`: what in this host's settings costs tail latency, and what changes it. It changes nothing itself.
+//! `homa doctor`: what in this host's settings costs tail latency, and what changes it; and whether the network keeps priorities. It
+//! changes nothing itself.
 
 pub mod args;
 mod device;
 mod finding;
 mod host;
 mod memory;
+mod probe;
 mod processor;
 mod sockets;
 mod steering;
@@ -14,15 +16,20 @@ use serde_json::json;
 
 use crate::machine::Root;
 use crate::outputs::Outputs;
-use args::DoctorArgs;
+use args::{DoctorArgs, DoctorCommand};
 use finding::Finding;
 use host::Host;
 
-/// Looks at everything.
+/// Looks at everything, or probes.
 ///
 /// # Errors
-/// There is no such device, or a file cannot be written.
+/// There is no such device, a file cannot be written, or a probe has no other end.
 pub fn run(args: &DoctorArgs) -> Result<()> {
+    match &args.command {
+        Some(DoctorCommand::Listen(args)) => return probe::listen(args),
+        Some(DoctorCommand::Probe(args)) => return probe::probe(args),
+        None => {}
+    }
     let outputs = Outputs::json_only(args.json.as_deref())?;
     let root = Root::here();
     let devices = host::devices(&root, &args.devices)?;

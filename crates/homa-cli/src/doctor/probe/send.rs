@@ -1,0 +1,126 @@
+//! The end that probes, or loads.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::net::sockopt;
+
+use super::control::{Control, Hello, Orders, Probe, Sent, VERSION};
+use super::verdict::Results;
+use super::{PORT, ProbeArgs};
+use crate::addr::resolve;
+use crate::outputs::Outputs;
+
+/// Between two probes, in nanoseconds: far enough apart to load nothing, even at 10 Mbit/s.
+const PROBE_GAP_NS: u64 = 500_000;
+/// Payload of a packet of load: a whole frame at an MTU of 1,500, over IPv6 too.
+const LOAD_BYTES: usize = 1_400;
+/// The listener may wait for other hosts for so long.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Does what the listener says, and prints what was found.
+///
+/// # Errors
+/// The listener is not there or goes away, a socket cannot be had, or a file cannot be written.
+pub fn probe(args: &ProbeArgs) -> Result<()> {
+    let outputs = Outputs::json_only(args.json.as_deref())?;
+    let to = resolve(&args.to, PORT)?;
+    let stream = TcpStream::connect_timeout(&to, CONNECT)
+        .with_context(|| format!("nobody listens at {to}: start `homa doctor listen` there"))?;
+    let mut listener = Control::new(stream, to.to_string(), PATIENCE)?;
+    listener.put(&Hello { version: VERSION })?;
+    eprintln!("waiting for {to} to say what to send");
+    let orders: Orders = listener.get()?;
+    let what = if orders.probes { "probes" } else { "load" };
+    eprintln!("sending {what} for {:.1} s", (orders.quiet_ns + orders.loaded_ns) as f64 / 1e9);
+    let start = Instant::now();
+    let sent = thread::scope(|scope| -> Result<Sent> {
+        let load = orders.load.then(|| scope.spawn(|| send_load(to, &orders, start)));
+        let probes = if orders.probes { send_probes(to, &orders, start)? } else { Sent::default().probes };
+        let (load_bytes, load_ns) = match load {
+            Some(thread) => thread.join().expect("a thread that sends does not panic")?,
+            None => (0, 0),
+        };
+        Ok(Sent { probes, load_bytes, load_ns })
+    })?;
+    listener.put(&sent)?;
+    let results: Results = listener.get()?;
+    let mut json = serde_json::to_vec_pretty(&results)?;
+    json.push(b'\n');
+    outputs.write(&results.text(), &json, String::new)
+}
+
+/// A socket whose packets have this priority, as those of Homa do.
+fn socket(to: SocketAddr, priority: u8) -> Result<UdpSocket> {
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).context("cannot open a UDP socket")?;
+    socket.connect(to).with_context(|| format!("cannot send to {to}"))?;
+    let dscp = priority << 5;
+    match to {
+        SocketAddr::V4(_) => sockopt::set_ip_tos(&socket, dscp),
+        SocketAddr::V6(_) => sockopt::set_ipv6_tclass(&socket, dscp.into()),
+    }
+    .with_context(|| format!("cannot set the DSCP of priority {priority}"))?;
+    Ok(socket)
+}
+
+fn send_probes(to: SocketAddr, orders: &Orders, start: Instant) -> Result<[[u64; 8]; 2]> {
+    let to = SocketAddr::new(to.ip(), orders.probe_port);
+    let sockets = (0..8).map(|priority| socket(to, priority)).collect::<Result<Vec<_>>>()?;
+    let mut sent = [[0; 8]; 2];
+    let end_ns = orders.quiet_ns.saturating_add(orders.loaded_ns);
+    for priority in (0..8).cycle() {
+        // From the last one on: those that are late together would queue behind each other.
+        thread::sleep(Duration::from_nanos(PROBE_GAP_NS));
+        let sent_ns = start.elapsed().as_nanos() as u64;
+        if sent_ns >= end_ns {
+            break;
+        }
+        let loaded = sent_ns >= orders.quiet_ns;
+        let probe = Probe { run: orders.run, priority: priority as u8, loaded, sent_ns };
+        // A full queue drops a probe that was sent, and what ICMP says of earlier ones is not this one's fault.
+        let _ = sockets[priority].send(&probe.to_bytes());
+        sent[usize::from(loaded)][priority] += 1;
+    }
+    Ok(sent)
+}
+
+/// Bytes and nanoseconds.
+fn send_load(to: SocketAddr, orders: &Orders, start: Instant) -> Result<(u64, u64)> {
+    let to = SocketAddr::new(to.ip(), orders.load_port);
+    let socket = socket(to, orders.load_priority)?;
+    let begin = start + Duration::from_nanos(orders.quiet_ns);
+    thread::sleep(begin.saturating_duration_since(Instant::now()));
+    let (bytes, mut sent) = ([0; LOAD_BYTES], 0_u64);
+    let length = Duration::from_nanos(orders.loaded_ns);
+    while begin.elapsed() < length {
+        if let Some(rate) = orders.load_rate {
+            let due = u128::from(sent) * 8_000_000_000 / u128::from(rate.max(1));
+            let due = begin + Duration::from_nanos(u64::try_from(due).unwrap_or(u64::MAX));
+            thread::sleep(due.saturating_duration_since(Instant::now()).min(length));
+        }
+        match socket.send(&bytes) {
+            Ok(_) => sent += LOAD_BYTES as u64,
+            // The queue beneath is full, or ICMP told of an earlier one.
+            Err(error)
+                if error.raw_os_error().is_some_and(is_passing) || error.kind() == ErrorKind::WouldBlock =>
+            {
+                thread::yield_now();
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot send to {to}")),
+        }
+    }
+    Ok((sent, begin.elapsed().as_nanos() as u64))
+}
+
+/// Whether sending may go on after this error.
+fn is_passing(error: i32) -> bool {
+    use rustix::io::Errno;
+    [Errno::NOBUFS, Errno::CONNREFUSED, Errno::INTR, Errno::HOSTUNREACH, Errno::NETUNREACH]
+        .iter()
+        .any(|passing| passing.raw_os_error() == error)
+}

@@ -1,0 +1,221 @@
+//! What the delays of probes say.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use super::control::Sent;
+
+/// A queue that delays less than this, in nanoseconds, is none: interrupts and wake-ups take as long.
+const QUEUE_MIN_NS: i64 = 100_000;
+/// Priorities are kept where the highest waits for at most this share of what the load's own priority waits, in percent ...
+const KEPT_PERCENT: i64 = 25;
+/// ... and lost where it waits for at least that.
+const LOST_PERCENT: i64 = 75;
+/// In place of the delay of a probe that never came: longer than any.
+const NEVER_NS: i64 = i64::MAX;
+
+/// A probe that came: how long after it was sent, by two clocks that need not agree.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    pub priority: u8,
+    pub loaded: bool,
+    pub delay_ns: i64,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Higher priorities pass the load.
+    Kept,
+    /// Some of the way they do.
+    Partly,
+    /// They wait as the load does.
+    Lost,
+    /// The load made no queue.
+    NoQueue,
+    /// Too few probes came.
+    NoProbes,
+}
+
+/// Delays of one priority, beyond the shortest of all when nothing else was sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    pub priority: u8,
+    /// Probes beside the load.
+    pub sent: u64,
+    pub received: u64,
+    /// Microseconds; `None`: fewer than half came.
+    pub alone_median_us: Option<f64>,
+    pub median_us: Option<f64>,
+    /// Microseconds; `None`: so many did not come.
+    pub p99_us: Option<f64>,
+}
+
+/// The results, as in the JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    pub verdict: Verdict,
+    pub load_priority: u8,
+    /// What the loading hosts gave to their networks, together.
+    pub load_mbps: f64,
+    /// By priority, the lowest first.
+    pub priorities: Vec<Row>,
+}
+
+impl Results {
+    /// Of these arrivals, of the probes that were sent.
+    pub fn of(arrivals: &[Arrival], sent: &Sent, load_priority: u8) -> Results {
+        let alone = arrivals.iter().filter(|arrival| !arrival.loaded).map(|arrival| arrival.delay_ns);
+        let base_ns = alone.min();
+        let delays = |priority: usize, loaded: bool| {
+            let of = arrivals.iter().filter(|a| usize::from(a.priority) == priority && a.loaded == loaded);
+            let mut delays: Vec<i64> =
+                of.map(|arrival| arrival.delay_ns.saturating_sub(base_ns.unwrap_or(0))).collect();
+            let received = delays.len() as u64;
+            let count = sent.probes[usize::from(loaded)][priority].max(received);
+            delays.resize(usize::try_from(count).unwrap_or(usize::MAX).min(10_000_000), NEVER_NS);
+            delays.sort_unstable();
+            (delays, received)
+        };
+        let rows = (0..8).map(|priority| {
+            let (loaded, received) = delays(priority, true);
+            let (alone, _) = delays(priority, false);
+            Row {
+                priority: priority as u8,
+                sent: loaded.len() as u64,
+                received,
+                alone_median_us: quantile(&alone, 50).and_then(us),
+                median_us: quantile(&loaded, 50).and_then(us),
+                p99_us: quantile(&loaded, 99).and_then(us),
+            }
+        });
+        let low = quantile(&delays(load_priority.into(), true).0, 50);
+        let high = quantile(&delays(7, true).0, 50);
+        let verdict = match (base_ns, low, high) {
+            (Some(_), Some(low), Some(high)) => verdict(low, high),
+            _ => Verdict::NoProbes,
+        };
+        let load_mbps = match sent.load_ns {
+            0 => 0.0,
+            ns => sent.load_bytes as f64 * 8e3 / ns as f64,
+        };
+        Results { verdict, load_priority, load_mbps, priorities: rows.collect() }
+    }
+
+    /// For a terminal.
+    pub fn text(&self) -> String {
+        let mut out = String::from("\nDelay of probes beyond the shortest, us\n");
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            out,
+            "{:>8} {:>12} {:>14} {:>14} {:>8} {:>9}",
+            "priority", "alone P50", "with load P50", "with load P99", "sent", "received"
+        );
+        let cell = |us: Option<f64>| us.map_or("lost".to_owned(), |us| format!("{us:.1}"));
+        for row in &self.priorities {
+            let _ = writeln!(
+                out,
+                "{:>8} {:>12} {:>14} {:>14} {:>8} {:>9}",
+                row.priority,
+                cell(row.alone_median_us),
+                cell(row.median_us),
+                cell(row.p99_us),
+                row.sent,
+                row.received
+            );
+        }
+        let _ = writeln!(out, "\nload: priority {}, {:.0} Mbit/s", self.load_priority, self.load_mbps);
+        let _ = writeln!(out, "{}", self.verdict.text());
+        out
+    }
+}
+
+impl Verdict {
+    /// In a sentence, with what to do.
+    fn text(self) -> &'static str {
+        match self {
+            Verdict::Kept => "KEPT: higher priorities pass the load",
+            Verdict::Partly => {
+                "PARTLY: higher priorities wait less than the load does, but they wait: a queue on the way has fewer levels or none; \
+                 look at each hop's DSCP trust and at the hosts' queueing disciplines"
+            }
+            Verdict::Lost => {
+                "LOST: all priorities wait as the load does: let the switches trust DSCP and map its three high bits to eight \
+                 strict-priority queues, and give devices a queueing discipline with priorities (tc qdisc replace dev DEV root pfifo_fast)"
+            }
+            Verdict::NoQueue => {
+                "NO QUEUE: the load delayed nobody: add hosts (`homa doctor listen --senders 3` or more), or raise --load-rate"
+            }
+            Verdict::NoProbes => "NO PROBES: too few came to say anything: is the UDP port open on the way?",
+        }
+    }
+}
+
+fn verdict(low_ns: i64, high_ns: i64) -> Verdict {
+    if low_ns < QUEUE_MIN_NS {
+        return Verdict::NoQueue;
+    }
+    // In 128 bits: a delay may be NEVER_NS.
+    let (low, high) = (i128::from(low_ns), i128::from(high_ns));
+    match high * 100 {
+        share if share <= low * i128::from(KEPT_PERCENT) => Verdict::Kept,
+        share if share >= low * i128::from(LOST_PERCENT) => Verdict::Lost,
+        _ => Verdict::Partly,
+    }
+}
+
+/// Of sorted delays.
+fn quantile(sorted: &[i64], percent: usize) -> Option<i64> {
+    sorted.get((sorted.len().max(1) - 1) * percent / 100).copied()
+}
+
+fn us(delay_ns: i64) -> Option<f64> {
+    (delay_ns != NEVER_NS).then_some(delay_ns as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten probes of each priority and phase, those beside the load with these delays in microseconds; an offset between the clocks.
+    fn results(loaded_us: [i64; 8], came: u64) -> Results {
+        let mut arrivals = Vec::new();
+        for priority in 0..8_u8 {
+            for _ in 0..10 {
+                arrivals.push(Arrival { priority, loaded: false, delay_ns: -5_000_000 });
+            }
+            for _ in 0..came {
+                let delay_ns = -5_000_000 + loaded_us[usize::from(priority)] * 1_000;
+                arrivals.push(Arrival { priority, loaded: true, delay_ns });
+            }
+        }
+        let sent = Sent { probes: [[10; 8]; 2], load_bytes: 1_000_000, load_ns: 1_000_000_000 };
+        Results::of(&arrivals, &sent, 0)
+    }
+
+    #[test]
+    fn who_passes_the_load_has_kept_its_priority() {
+        let kept = results([4_000, 50, 40, 40, 40, 40, 40, 30], 10);
+        assert_eq!(kept.verdict, Verdict::Kept);
+        assert_eq!((kept.priorities[0].median_us, kept.priorities[7].p99_us), (Some(4_000.0), Some(30.0)));
+        assert_eq!((kept.priorities[3].alone_median_us, kept.load_mbps), (Some(0.0), 8.0));
+        assert_eq!(results([4_000; 8], 10).verdict, Verdict::Lost);
+        assert_eq!(
+            results([4_000, 4_000, 4_000, 4_000, 2_000, 2_000, 2_000, 2_000], 10).verdict,
+            Verdict::Partly
+        );
+        assert_eq!(results([60; 8], 10).verdict, Verdict::NoQueue);
+    }
+
+    #[test]
+    fn what_did_not_come_waited_longest() {
+        let lost = results([400; 8], 4);
+        assert_eq!((lost.verdict, lost.priorities[0].median_us), (Verdict::Lost, None));
+        assert_eq!((lost.priorities[0].sent, lost.priorities[0].received), (10, 4));
+        assert!(lost.text().contains("lost"), "{}", lost.text());
+        let sent = Sent { probes: [[10; 8]; 2], ..Sent::default() };
+        assert_eq!(Results::of(&[], &sent, 0).verdict, Verdict::NoProbes);
+    }
+}
