@@ -58,7 +58,7 @@ impl Endpoint {
         }
         let to = known.addr;
         self.stats.acks_sent += 1;
-        self.queue_control(to, common, &Body::Ack(acks));
+        self.queue_control((to, Some(peer)), common, &Body::Ack(acks));
     }
 
     /// An acknowledgement rode along with DATA. What it ends need not end before what the packet is about: the answer to a request
@@ -156,7 +156,7 @@ impl Endpoint {
             Some(peer) => self.send_acks(peer, &answer), // ACK-5
             None => {
                 self.stats.acks_sent += 1;
-                self.queue_control(from, &answer, &Body::Ack(AckList::new()));
+                self.queue_control((from, None), &answer, &Body::Ack(AckList::new()));
             }
         }
         Ok(())

@@ -21,7 +21,7 @@ use crate::incast::{Demand, Promises};
 use crate::lists::Links;
 use crate::message_out::MessageOut;
 use crate::pacer::Pacer;
-use crate::peer::Peers;
+use crate::peer::{Peers, peer_number};
 use crate::ports::Ports;
 use crate::priority::Cutoffs;
 use crate::reap::Reaper;
@@ -108,8 +108,9 @@ impl Endpoint {
     ///
     /// # Errors
     /// The configuration contradicts itself.
-    pub fn new(config: Config, trace: Trace) -> Result<Endpoint, ConfigError> {
+    pub fn new(config: Config, mut trace: Trace) -> Result<Endpoint, ConfigError> {
         config.validate()?;
+        trace.set_endpoint(u8::try_from(config.endpoint).unwrap_or(u8::MAX));
         let seed = config.seed;
         let reserve = config.reserve_rpcs.min(config.max_rpcs) as usize;
         let ids = || FixedState::with_seed(seed);
@@ -235,7 +236,7 @@ impl Endpoint {
         self.client_ids.insert(id, slot);
         self.outgoing_bytes += u64::from(length);
         self.stats.requests_started += 1;
-        self.trace.record(EventKind::RpcStart, id, 0, length);
+        self.trace.record_with(EventKind::RpcStart, id, 0, length, peer_number(peer), 0);
         self.make_ready(slot);
         Ok(self.key(slot))
     }
@@ -314,7 +315,7 @@ impl Endpoint {
         let Some(slot) = self.slot(rpc) else { return };
         let rpc = self.remove_rpc(slot);
         self.mark_served(rpc.peer);
-        self.trace.record(EventKind::RpcEnd, rpc.id, 0, 0);
+        self.trace.record_with(EventKind::RpcEnd, rpc.id, 0, 0, peer_number(rpc.peer), 0);
         if !rpc.state.is_client() {
             self.remember_finished(now, &rpc);
         }
@@ -404,6 +405,12 @@ impl Endpoint {
         self.slot(rpc).map(|slot| self.rpcs[slot as usize].id)
     }
 
+    /// What a time trace calls a living RPC: its id, and the number of its peer ([`peer_numbers`](Endpoint::peer_numbers)).
+    pub fn traced(&self, rpc: RpcKey) -> Option<(u64, u16)> {
+        let rpc = &self.rpcs[self.slot(rpc)? as usize];
+        Some((rpc.id, peer_number(rpc.peer)))
+    }
+
     /// RPCs open, of both sides.
     pub fn open_rpcs(&self) -> usize {
         self.rpcs.len()
@@ -451,6 +458,13 @@ impl Endpoint {
     /// The recorder of time traces.
     pub fn trace(&mut self) -> &mut Trace {
         &mut self.trace
+    }
+
+    /// The number that each peer has in the trace ([`Place::peer`](homa_trace::Place::peer)), with its address. A peer that is forgotten leaves its number
+    /// to another; those beyond the numbers that a record has room for share the last one and are not named.
+    pub fn peer_numbers(&self) -> impl Iterator<Item = (u16, SocketAddr)> + '_ {
+        let numbered = self.peers.iter().map(|(slot, peer)| (peer_number(slot), peer.addr));
+        numbered.filter(|(number, _)| *number != u16::MAX)
     }
 
     /// Whether nothing is left but peers and finished ids: no RPC, timer, queued packet or counted byte (ABORT-7).
@@ -587,7 +601,9 @@ impl Endpoint {
         let rpc = self.remove_rpc(slot);
         self.stats.responses_delivered += 1;
         self.mark_served(rpc.peer);
-        self.trace.record(EventKind::RpcEnd, rpc.id, 0, 0);
+        // The message was complete a moment ago, and its event has the time.
+        let place = self.trace.place(peer_number(rpc.peer), 0);
+        self.trace.record_again(EventKind::RpcEnd, rpc.id, 0, 0, place);
         self.queue_ack(&rpc);
         let CallOptions { cookie, private, .. } = rpc.options; // ID-13
         self.events.push_back(Event::Response { rpc: key, cookie, private, length: rpc.incoming.length });
@@ -599,7 +615,7 @@ impl Endpoint {
         let rpc = self.remove_rpc(slot);
         self.stats.rpcs_failed += 1;
         self.stats.rpcs_timed_out += u64::from(error == RpcError::Timeout);
-        self.trace.record(EventKind::RpcEnd, rpc.id, 1 + error as u32, 0);
+        self.trace.record_with(EventKind::RpcEnd, rpc.id, 1 + error as u32, 0, peer_number(rpc.peer), 0);
         // ACK-12: the server need not keep what nobody waits for.
         if !matches!(
             error,
@@ -623,7 +639,8 @@ impl Endpoint {
             self.mark_served(rpc.peer);
         }
         self.stats.clients_silent += u64::from(reason == DoneReason::ClientSilent);
-        self.trace.record(EventKind::RpcEnd, rpc.id, u32::from(reason != DoneReason::Acknowledged), 1);
+        let cause = u32::from(reason != DoneReason::Acknowledged);
+        self.trace.record_with(EventKind::RpcEnd, rpc.id, cause, 1, peer_number(rpc.peer), 0);
         if (rpc.state != State::RequestArriving || rpc.taken_early) && reason != DoneReason::ClientRestarted {
             self.remember_finished(now, &rpc);
         }

@@ -7,6 +7,7 @@ use crate::endpoint::Endpoint;
 use crate::incast;
 use crate::lists::{Links, List};
 use crate::message_in::MessageIn;
+use crate::peer::peer_number;
 use crate::priority;
 use crate::srpt::{SrptQueue, bucket_start};
 use crate::time::Time;
@@ -351,7 +352,14 @@ impl Endpoint {
         self.grants.update(slot, peer, ungranted);
         self.await_peer(now, slot);
         self.stats.grants_sent += 1;
-        self.trace.record(EventKind::GrantSent, id, end, u32::from(priority));
+        self.trace.record_with(
+            EventKind::GrantSent,
+            id,
+            end,
+            u32::from(priority),
+            peer_number(peer),
+            priority,
+        );
         self.send_control(slot, Body::Grant(Grant { offset: end, priority }));
     }
 }

@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::contract::{PortError, RxPacket};
 use crate::endpoint::Endpoint;
 use crate::incast;
+use crate::peer::peer_number;
 use crate::srpt::bucket_of;
 use crate::time::Time;
 use crate::transmit::SUB;
@@ -193,8 +194,10 @@ impl Endpoint {
         // Whoever owns the port counts what is bad.
         let Ok(decoded) = wire::decode(rx.bytes, rx.wire_len) else { return };
         let word = packet_word(decoded.body.packet_type() as u8, packet.wire_len as u32);
-        self.trace.record(EventKind::PacketReceived, decoded.common.sender_id ^ 1, word, 0);
-        let Ok(peer) = self.sight_peer(now, &rx, &decoded) else { return };
+        let (sender_id, sighted) = (decoded.common.sender_id, self.sight_peer(now, &rx, &decoded));
+        let number = sighted.as_ref().ok().copied().flatten().map_or(0, peer_number);
+        self.trace.record_with(EventKind::PacketReceived, sender_id ^ 1, word, 0, number, 0);
+        let Ok(peer) = sighted else { return };
         // Nothing is lost with these results: an acknowledgement that finds no RPC is another endpoint's.
         match &decoded.body {
             Body::Data(data) => {

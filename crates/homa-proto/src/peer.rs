@@ -55,6 +55,11 @@ impl Spaced {
     }
 }
 
+/// The number by which a trace calls a peer: that of its slot, from 1 on, as far as a record has room for it.
+pub(crate) fn peer_number(peer: u32) -> u16 {
+    u16::try_from(peer.saturating_add(1)).unwrap_or(u16::MAX)
+}
+
 /// Why all RPCs of a peer's earlier life end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LifeEnd {

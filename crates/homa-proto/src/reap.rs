@@ -7,7 +7,7 @@ use homa_trace::EventKind;
 use crate::contract::DoneReason;
 use crate::endpoint::Endpoint;
 use crate::finished::Forgotten;
-use crate::peer::LifeEnd;
+use crate::peer::{LifeEnd, peer_number};
 use crate::rpc::Rpc;
 use crate::time::Time;
 
@@ -65,7 +65,8 @@ impl Endpoint {
         self.stats.peer_restarts += u64::from(end == LifeEnd::Restarted);
         let silent_ms = self.now.since(last_heard) / crate::time::MS;
         let count = known.rpc_count;
-        self.trace.record(EventKind::PeerTimeout, 0, silent_ms.min(u64::from(u32::MAX)) as u32, count);
+        let silent_ms = silent_ms.min(u64::from(u32::MAX)) as u32;
+        self.trace.record_with(EventKind::PeerTimeout, 0, silent_ms, count, peer_number(peer), 0);
         if count > 0 && !std::mem::replace(&mut self.peers[peer].reaped, true) {
             self.reaper.peers.push_back(peer);
         }

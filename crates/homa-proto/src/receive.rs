@@ -6,7 +6,7 @@ use homa_trace::{EventKind, packet_word};
 
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
 use crate::endpoint::Endpoint;
-use crate::peer::{LifeEnd, Sighting};
+use crate::peer::{LifeEnd, Sighting, peer_number};
 use crate::reclaim::Unasked;
 use crate::rpc::{Input, Rpc, State};
 use crate::run_in::Taken;
@@ -53,15 +53,19 @@ impl Endpoint {
             Ok(packet) => {
                 let word = packet_word(packet.body.packet_type() as u8, rx.wire_len as u32);
                 let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
+                let id = packet.common.sender_id ^ 1;
+                let sighted = self.sight_peer(now, rx, &packet);
+                let number = sighted.as_ref().ok().copied().flatten().map_or(0, peer_number);
                 // TRACE-1
-                self.trace.record(EventKind::PacketReceived, packet.common.sender_id ^ 1, word, offset);
-                self.sight_peer(now, rx, &packet).and_then(|peer| self.dispatch(now, rx, peer, &packet, sink))
+                self.trace.record_with(EventKind::PacketReceived, id, word, offset, number, 0);
+                let taken = sighted.and_then(|peer| self.dispatch(now, rx, peer, &packet, sink));
+                taken.map_err(|counter| (counter, id, word))
             }
-            Err(_) => Err(drop_as!(drop_invalid)),
+            Err(_) => Err((drop_as!(drop_invalid), 0, packet_word(0, rx.wire_len as u32))),
         };
-        outcome.unwrap_or_else(|counter| {
+        outcome.unwrap_or_else(|(counter, id, word)| {
             *counter(&mut self.stats) += 1;
-            self.trace.record(EventKind::PacketDropped, 0, packet_word(0, rx.wire_len as u32), 0);
+            self.trace.record(EventKind::PacketDropped, id, word, 0);
             None
         })
     }
@@ -155,7 +159,7 @@ impl Endpoint {
             Body::Busy => {
                 self.stats.busys_received += 1;
                 let rpc = &mut self.rpcs[rpc? as usize];
-                self.trace.record(EventKind::BusyReceived, rpc.id, 0, 0);
+                self.trace.record_with(EventKind::BusyReceived, rpc.id, 0, 0, peer_number(rpc.peer), 0);
                 rpc.quiet_since = now; // RESEND-18: it lives, and need not be asked more often than before.
                 self.peers[rpc.peer].asked_in_vain(); // RESEND-22
                 Ok(())
@@ -282,6 +286,7 @@ impl Endpoint {
             return Err(drop_as!(drop_rpc_limit)); // LIMIT-3
         }
         if u64::from(length) > limit || !self.make_room(now, |endpoint| endpoint.has_room(length, limit)) {
+            self.note_full(id, peer, length, limit);
             return Err(drop_as!(drop_buffer_limit));
         }
         let found = match self.find_or_add_peer(now, rx.from) {
@@ -306,8 +311,14 @@ impl Endpoint {
         self.server_ids.insert((peer, id), slot);
         self.rpcs[slot as usize].incoming.of_stranger = !self.peers[peer].served;
         self.stranger_heard(slot);
-        self.trace.record(EventKind::RpcStart, id, 1, data.message_length);
+        self.trace.record_with(EventKind::RpcStart, id, 1, data.message_length, peer_number(peer), 0);
         Ok(slot)
+    }
+
+    /// A message of this RPC has to come again later, since there is no room for it.
+    fn note_full(&mut self, id: u64, peer: Option<u32>, length: u32, limit: u64) {
+        let free = u32::try_from(limit.saturating_sub(self.incoming_bytes)).unwrap_or(u32::MAX);
+        self.trace.record_with(EventKind::WaitBuffer, id, length, free, peer.map_or(0, peer_number), 0);
     }
 
     fn has_room(&self, length: u32, limit: u64) -> bool {
@@ -322,6 +333,8 @@ impl Endpoint {
             return Err(drop_as!(drop_too_large));
         }
         if is_client && !self.has_room(data.message_length, self.config.max_incoming_bytes) {
+            let rpc = &self.rpcs[slot as usize];
+            self.note_full(rpc.id, Some(rpc.peer), data.message_length, self.config.max_incoming_bytes);
             return Err(drop_as!(drop_buffer_limit));
         }
         // RECV-7, LIMIT-7: what the packet claims is counted here, and memory for it may be taken from here on.
@@ -436,7 +449,8 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         let is_client = rpc.state.is_client();
         let (id, length, peer) = (rpc.id, rpc.incoming.length, rpc.peer);
-        self.trace.record(EventKind::MessageComplete, id, u32::from(is_client), length);
+        let number = peer_number(peer);
+        self.trace.record_with(EventKind::MessageComplete, id, u32::from(is_client), length, number, 0);
         self.grants.remove(slot, peer);
         // GRANT-11: also where it was granted in full and waited for nothing, others may wait for what it had.
         self.grants.dirty = true;
@@ -473,7 +487,15 @@ impl Endpoint {
             return Err(drop_as!(drop_nonsense)); // GRANT-13
         }
         rpc.heard(now);
-        self.trace.record(EventKind::GrantReceived, rpc.id, grant.offset, u32::from(grant.priority));
+        let (id, number, priority) = (rpc.id, peer_number(rpc.peer), grant.priority);
+        self.trace.record_with(
+            EventKind::GrantReceived,
+            id,
+            grant.offset,
+            u32::from(priority),
+            number,
+            priority,
+        );
         let known = &mut self.peers[rpc.peer];
         self.stats.rtt_samples += u64::from(known.rtt.granted(now, rpc.id, self.config.rtt_window_ns));
         if rpc.outgoing.grant(grant.offset) {

@@ -8,6 +8,7 @@ use homa_trace::EventKind;
 use crate::contract::{DoneReason, RpcError};
 use crate::endpoint::Endpoint;
 use crate::message_in::{MAX_RANGES, RECLAIM_RANGES};
+use crate::peer::peer_number;
 use crate::reclaim::Unasked;
 use crate::rpc::State;
 use crate::stats::Drop;
@@ -25,6 +26,15 @@ const PROBE_LOOKS: usize = 16;
 pub(crate) fn backed_off(interval_ns: u64, ceiling_ns: u64, backoff: u8) -> u64 {
     let doubled = if backoff >= 32 { u64::MAX } else { interval_ns.saturating_mul(1 << backoff) };
     doubled.min(ceiling_ns)
+}
+
+/// What a timer was for: `b` of [`EventKind::TimerFired`].
+#[derive(Clone, Copy)]
+enum Fired {
+    Resend = 1,
+    NeedAck = 2,
+    GivenUp = 3,
+    Probe = 4,
 }
 
 impl Endpoint {
@@ -88,8 +98,16 @@ impl Endpoint {
         }
     }
 
+    /// A timer of this RPC fired and something follows from that; most only look, and say nothing.
+    fn note_timer(&mut self, now: Time, due: Time, slot: u32, fired: Fired) {
+        let late = now.since(due).min(u64::from(u32::MAX)) as u32;
+        let rpc = &self.rpcs[slot as usize];
+        self.trace.record_with(EventKind::TimerFired, rpc.id, late, fired as u32, peer_number(rpc.peer), 0);
+    }
+
     /// PEER-1, PEER-2: the peer may serve its other RPCs.
     fn give_up(&mut self, now: Time, slot: u32) {
+        self.note_timer(now, self.resend_due(slot), slot, Fired::GivenUp);
         let rpc = &self.rpcs[slot as usize];
         if rpc.state.is_client() {
             let error = if rpc.told_unknown { RpcError::ResponseLost } else { RpcError::Timeout };
@@ -118,6 +136,7 @@ impl Endpoint {
                 continue;
             }
             self.peers[peer].resent(now, &self.config);
+            self.note_timer(now, due, slot, Fired::Resend);
             self.ask_again(now, slot);
         }
         if !self.peers[peer].resends.is_empty() {
@@ -191,6 +210,7 @@ impl Endpoint {
         let server = oldest.into_iter().find(|&slot| !self.rpcs[slot as usize].state.is_client());
         if let Some(slot) = server.filter(|&slot| self.rpcs[slot as usize].life == known.life) {
             self.stats.need_acks_sent += 1;
+            self.note_timer(self.now, self.now, slot, Fired::Probe);
             self.send_control(slot, Body::NeedAck);
         }
     }
@@ -222,30 +242,42 @@ impl Endpoint {
     fn send_resend(&mut self, slot: u32, range: Option<Range<u32>>, priority: u8) {
         let (offset, length) = range.map_or((0, None), |range| (range.start, Some(range.end - range.start)));
         self.stats.resends_sent += 1;
-        let id = self.rpcs[slot as usize].id;
-        self.trace.record(EventKind::ResendSent, id, length.unwrap_or(u32::MAX), offset);
+        let rpc = &self.rpcs[slot as usize];
+        let (id, number) = (rpc.id, peer_number(rpc.peer));
+        self.trace.record_with(
+            EventKind::ResendSent,
+            id,
+            length.unwrap_or(u32::MAX),
+            offset,
+            number,
+            priority,
+        );
         self.send_control(slot, Body::Resend(Resend { offset, length, priority }));
     }
 
     /// ACK-9, ACK-10.
     fn need_ack_timer(&mut self, now: Time, slot: u32) {
         let (floor, ceiling) = (self.config.need_ack_interval_ns, self.config.need_ack_interval_max_ns);
-        let rpc = &mut self.rpcs[slot as usize];
+        let rpc = &self.rpcs[slot as usize];
         let due = rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff);
         if now < due {
             self.timers.arm(slot, due);
             return;
         }
-        if u32::from(rpc.tries) >= self.config.max_need_acks {
+        let tries = u32::from(rpc.tries);
+        self.note_timer(now, due, slot, Fired::NeedAck);
+        if tries >= self.config.max_need_acks {
             self.end_server(now, slot, DoneReason::ClientSilent);
             return;
         }
+        let rpc = &mut self.rpcs[slot as usize];
         rpc.backoff = rpc.backoff.saturating_add(1);
         rpc.quiet_since = now;
         self.timers.arm(slot, now + backed_off(floor, ceiling, rpc.backoff));
         if !self.peers[rpc.peer].take_need_ack(now, &self.config) {
             return; // RESEND-22: its turn comes.
         }
+        let rpc = &mut self.rpcs[slot as usize];
         rpc.tries = rpc.tries.saturating_add(1);
         self.stats.need_acks_sent += 1;
         self.send_control(slot, Body::NeedAck);
@@ -280,11 +312,14 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         rpc.heard(now);
         self.peers[rpc.peer].rtt.spoil(rpc.id);
-        self.trace.record(
+        let (length, number) = (resend.length.unwrap_or(u32::MAX), peer_number(rpc.peer));
+        self.trace.record_with(
             EventKind::ResendReceived,
             rpc.id,
-            resend.length.unwrap_or(u32::MAX),
+            length,
             resend.offset,
+            number,
+            resend.priority,
         );
         match rpc.state {
             State::Requesting | State::Responding => self.send_again(slot, resend), // SEND-14
@@ -328,8 +363,8 @@ impl Endpoint {
 
     pub(crate) fn send_busy(&mut self, slot: u32) {
         self.stats.busys_sent += 1;
-        let id = self.rpcs[slot as usize].id;
-        self.trace.record(EventKind::BusySent, id, 0, 0);
+        let rpc = &self.rpcs[slot as usize];
+        self.trace.record_with(EventKind::BusySent, rpc.id, 0, 0, peer_number(rpc.peer), 0);
         self.send_control(slot, Body::Busy);
     }
 }

@@ -5,6 +5,7 @@ use homa_trace::{EventKind, packet_word};
 
 use crate::contract::{Reassembly, RxPacket};
 use crate::endpoint::Endpoint;
+use crate::peer::peer_number;
 use crate::time::Time;
 use crate::wire::{self, DATA_HEADER_LEN};
 
@@ -67,7 +68,7 @@ impl Endpoint {
         self.stats.data_bytes_received += u64::from(len);
         let word = packet_word(wire::PacketType::Data as u8, packet.wire_len as u32);
         let (id, length, readable_step) = (rpc.id, rpc.incoming.length, rpc.options.readable_step);
-        self.trace.record(EventKind::PacketReceived, id, word, start); // TRACE-1
+        self.trace.record_with(EventKind::PacketReceived, id, word, start, peer_number(rpc.peer), 0); // TRACE-1
         let slot = taken.slot;
         (taken.end, *last, run.untold) = (end, *packet, true);
         sink.write(self.key(slot), length, start, len, data); // RECV-2

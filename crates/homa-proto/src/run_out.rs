@@ -4,6 +4,7 @@ use homa_trace::{EventKind, packet_word};
 
 use crate::contract::TransmitRun;
 use crate::endpoint::Endpoint;
+use crate::peer::peer_number;
 use crate::time::Time;
 use crate::transmit::Part;
 use crate::wire::{self, DATA_HEADER_LEN};
@@ -55,11 +56,15 @@ impl Endpoint {
         self.stats.packets_sent += u64::from(packets);
         self.stats.data_sent += u64::from(packets);
         self.stats.data_bytes_sent += u64::from(bytes);
-        let id = self.rpcs[part.slot as usize].id;
+        let rpc = &self.rpcs[part.slot as usize];
+        let id = rpc.id;
+        // They are made by this one step, and so at one time, that of the packet before them.
+        let priority = part.priority.min(self.config.num_priorities - 1);
+        let place = self.trace.place(peer_number(rpc.peer), priority);
         for sent in (0..bytes).step_by(part.len as usize) {
             let packet = part.len.min(bytes - sent) + DATA_HEADER_LEN as u32;
             let word = packet_word(wire::PacketType::Data as u8, packet);
-            self.trace.record(EventKind::PacketSent, id, word, part.offset + part.len + sent);
+            self.trace.record_again(EventKind::PacketSent, id, word, part.offset + part.len + sent, place);
         }
         bytes
     }

@@ -7,6 +7,7 @@ use homa_trace::{EventKind, packet_word};
 use crate::contract::{PayloadRange, Transmit};
 use crate::endpoint::Endpoint;
 use crate::lists::{Links, List};
+use crate::peer::peer_number;
 use crate::priority;
 use crate::rpc::State;
 use crate::srpt::SrptQueue;
@@ -208,7 +209,8 @@ impl Endpoint {
         self.ready.waits_for_pacer = true;
         self.stats.pacer_waits += 1;
         let backlog = self.pacer.backlog_ns(now).min(u64::from(u32::MAX)) as u32;
-        self.trace.record(EventKind::WaitPacer, self.rpcs[slot as usize].id, backlog, payload);
+        let rpc = &self.rpcs[slot as usize];
+        self.trace.record_with(EventKind::WaitPacer, rpc.id, backlog, payload, peer_number(rpc.peer), 0);
         false
     }
 
@@ -272,7 +274,8 @@ impl Endpoint {
         }
         self.ready.remove(slot);
         if !rpc.outgoing.all_sent() {
-            self.trace.record(EventKind::WaitGrant, rpc.id, rpc.outgoing.granted, rpc.outgoing.length);
+            let (granted, length) = (rpc.outgoing.granted, rpc.outgoing.length);
+            self.trace.record_with(EventKind::WaitGrant, rpc.id, granted, length, peer_number(rpc.peer), 0);
         }
         if rpc.state == State::Requesting {
             self.await_peer(now, slot);
@@ -313,10 +316,12 @@ impl Endpoint {
         self.stats.data_bytes_sent += u64::from(part.len);
         self.pacer.sent(now, bytes);
         let word = packet_word(wire::PacketType::Data as u8, bytes);
-        self.trace.record(EventKind::PacketSent, rpc.id, word, part.offset);
+        let priority = part.priority.min(self.config.num_priorities - 1); // PRIO-1
+        let number = peer_number(rpc.peer);
+        self.trace.record_with(EventKind::PacketSent, rpc.id, word, part.offset, number, priority);
         Transmit {
             to: peer.addr,
-            priority: part.priority.min(self.config.num_priorities - 1), // PRIO-1
+            priority,
             header,
             payload: Some(PayloadRange { rpc: self.key(part.slot), offset: part.offset, len: part.len }),
         }
@@ -331,25 +336,27 @@ impl Endpoint {
     pub(crate) fn send_control(&mut self, slot: u32, body: Body) {
         let rpc = &self.rpcs[slot as usize];
         let common = self.common(rpc.port, rpc.peer_port, rpc.id);
-        let to = self.peers[rpc.peer].addr;
-        self.queue_control(to, &common, &body);
+        let peer = rpc.peer;
+        self.queue_control((self.peers[peer].addr, Some(peer)), &common, &body);
     }
 
-    /// Queues a control packet (PRIO-2).
-    pub(crate) fn queue_control(&mut self, to: SocketAddr, common: &Common, body: &Body) {
+    /// Queues a control packet (PRIO-2) to an address and the peer there, where it is known.
+    pub(crate) fn queue_control(
+        &mut self,
+        (to, peer): (SocketAddr, Option<u32>),
+        common: &Common,
+        body: &Body,
+    ) {
         if self.control.len() >= self.config.max_control_packets as usize {
             self.stats.drop_control_limit += 1; // LIMIT-6
             return;
         }
         let header = wire::encode(common, body);
         let word = packet_word(body.packet_type() as u8, header.as_slice().len() as u32);
-        self.trace.record(EventKind::PacketSent, common.sender_id, word, 0);
-        self.control.push_back(Transmit {
-            to,
-            priority: self.config.num_priorities - 1,
-            header,
-            payload: None,
-        });
+        let priority = self.config.num_priorities - 1;
+        let number = peer.map_or(0, peer_number);
+        self.trace.record_with(EventKind::PacketSent, common.sender_id, word, 0, number, priority);
+        self.control.push_back(Transmit { to, priority, header, payload: None });
     }
 
     /// Answers a RESEND for an RPC that is not here, or DATA that is refused with a reason (RESEND-19): with the packet's ports
@@ -360,9 +367,9 @@ impl Endpoint {
         // INCAST-6: a request of which nothing arrived begins again, and must not fill the same queue again.
         if reason == UnknownReason::Unknown && heard.sender_id & 1 == 0 && self.demand.limit().is_some() {
             let cutoffs = self.present_cutoffs();
-            self.queue_control(to, &common, &cutoffs);
+            self.queue_control((to, None), &common, &cutoffs);
         }
-        self.queue_control(to, &common, &Body::RpcUnknown(reason));
+        self.queue_control((to, None), &common, &Body::RpcUnknown(reason));
     }
 
     /// Tells a peer our cutoffs, unless it was told a moment ago.

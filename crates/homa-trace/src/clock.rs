@@ -55,6 +55,14 @@ pub(crate) fn tsc() -> u64 {
     monotonic_raw_ns()
 }
 
+/// The core on which the caller runs, plus one; 0 where the system does not say.
+#[inline]
+pub(crate) fn core_plus_one() -> u16 {
+    // SAFETY: the call takes nothing and touches no memory of ours.
+    let core = unsafe { libc::sched_getcpu() };
+    u16::try_from(core + 1).unwrap_or(0)
+}
+
 #[cfg(target_arch = "x86_64")]
 fn tsc_is_invariant() -> bool {
     use core::arch::x86_64::__cpuid;

@@ -25,7 +25,7 @@
 
 use std::io::{self, Write};
 
-use crate::clock::{Clock, calibrate};
+use crate::clock::Clock;
 use crate::node::Node;
 use crate::trace::{Record, Trace};
 
@@ -104,13 +104,29 @@ impl Dump {
         u64::try_from(since_start_ns).unwrap_or(u64::MAX)
     }
 
-    /// Takes in the records of another recorder of this process, by their times. Both used the same clock, of which this
-    /// dump's measure counts.
+    /// Takes in the records of another recorder of this process and this host, by their times. Both used the same clock, of which
+    /// this dump's measure counts. The other's peers get the numbers that they have here, and new ones where they have none.
     pub fn merge(&mut self, other: &Dump) {
+        let numbers = self.node.adopt(&other.node);
+        let renumbered = other.records.iter().map(|record| {
+            let place = record
+                .place
+                .peer()
+                .and_then(|peer| numbers.get(&peer))
+                .map(|&peer| record.place.of_peer(peer));
+            Record { place: place.unwrap_or(record.place), ..*record }
+        });
         self.overwritten += other.overwritten;
-        self.node.others.extend(other.node.others.clone());
-        self.records.extend_from_slice(&other.records);
+        self.records.extend(renumbered);
         self.records.sort_by_key(|record| record.time);
+    }
+
+    /// The dump as bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(DUMP_HEADER_BYTES + self.records.len() * Record::BYTES + 4_096);
+        self.write(&mut bytes).expect("a vector takes whatever is written to it");
+        bytes
     }
 
     /// Writes the dump. Makes small writes: give it a buffered writer.
@@ -145,28 +161,10 @@ impl Dump {
 }
 
 impl Trace {
-    /// What the trace holds, as that of this node.
-    ///
-    /// With [`Clock::Tsc`] the counter's rate is measured from the creation of the trace until now; a trace younger than 10 ms
-    /// busy-waits until it is that old.
+    /// What the trace holds, as that of this node: see [`Snapshot::dump`](crate::Snapshot::dump).
     #[must_use]
     pub fn dump(&self, node: Node) -> Dump {
-        let start = self.start();
-        let (frequency_hz, calibration_span_ns) = match self.clock() {
-            Clock::Tsc => calibrate(start),
-            Clock::Monotonic | Clock::Virtual => (1_000_000_000, 0),
-        };
-        Dump {
-            node,
-            clock: self.clock(),
-            frequency_hz,
-            calibration_span_ns,
-            start_time: start.time,
-            start_ns: start.monotonic_ns,
-            alignment: None,
-            overwritten: self.overwritten(),
-            records: self.iter().copied().collect(),
-        }
+        self.snapshot().dump(node)
     }
 
     /// Writes [`dump`](Trace::dump) to `out`. Makes small writes: give it a buffered writer.
@@ -225,6 +223,33 @@ mod tests {
         assert_eq!(read, both);
         assert_eq!(read.records.iter().map(|record| record.id).collect::<Vec<_>>(), [3, 4, 5, 6]);
         assert_eq!(read.overwritten, 2);
+    }
+
+    #[test]
+    fn late_records_are_in_their_place_in_a_dump() {
+        let mut trace = sample();
+        trace.record_stamped(1_004, EventKind::AppSend, 1, 0, 0, trace.place(0, 0));
+        let times: Vec<u64> = trace.dump(Node::default()).records.iter().map(|record| record.time).collect();
+        assert_eq!(times, [1_003, 1_004, 1_004, 1_005]);
+    }
+
+    #[test]
+    fn peers_of_two_recorders_get_one_number() {
+        let of = |peers: &[(u16, &str)]| {
+            let mut trace = Trace::new(4, Clock::Virtual);
+            for (number, _) in peers {
+                trace.record_with(EventKind::PacketSent, u64::from(*number), 0, 0, *number, 3);
+            }
+            let mut node = Node::host("h1");
+            node.others = peers.iter().map(|(number, name)| (*number, (*name).to_owned())).collect();
+            trace.dump(node)
+        };
+        let mut both = of(&[(1, "a"), (2, "b")]);
+        both.merge(&of(&[(1, "b"), (2, "c"), (7, "d")]));
+        let names: Vec<&str> =
+            both.records.iter().map(|record| &*both.node.others[&record.place.peer().unwrap()]).collect();
+        assert_eq!(names, ["a", "b", "b", "c", "d"]);
+        assert_eq!(both.node.others.len(), 4);
     }
 
     fn sample() -> Trace {

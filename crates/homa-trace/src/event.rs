@@ -65,8 +65,8 @@ event_kinds! {
     PacketSent = 1, "packet_sent";
     /// A packet came from the driver and was understood. `a`: packet word. `b`: as in [`EventKind::PacketSent`].
     PacketReceived = 2, "packet_received";
-    /// A packet came and was dropped. `a`: packet word, type 0 when the type was not readable. `b`: the reason, as the
-    /// recorder numbers its drop reasons.
+    /// A packet came and was dropped. `a`: packet word, type 0 and the record's id 0 where the packet was not readable. `b`: 0.
+    /// The reason is in the endpoint's counters.
     PacketDropped = 3, "packet_dropped";
     /// The receiver of a message granted bytes. `a`: the new granted offset in the message, exclusive. `b`: the priority.
     GrantSent = 4, "grant_sent";
@@ -78,7 +78,8 @@ event_kinds! {
     /// An outgoing message waits because the pacer holds the uplink's backlog down. `a`: the backlog in nanoseconds. `b`: the
     /// bytes of the message that are granted and not sent.
     WaitPacer = 7, "wait_pacer";
-    /// A message waits for buffer space. `a`: bytes wanted. `b`: bytes free.
+    /// A message waits for buffer space: it has to come again, since its receiver has no room for it, or the driver takes no packets
+    /// now. `a`: bytes wanted. `b`: bytes free.
     WaitBuffer = 8, "wait_buffer";
     /// An RPC came into being on this endpoint. `a`: 0 as its client, 1 as its server. `b`: the length of the request in
     /// bytes.
@@ -96,7 +97,8 @@ event_kinds! {
     BusySent = 14, "busy_sent";
     /// A BUSY was received. `a` and `b`: 0.
     BusyReceived = 15, "busy_received";
-    /// A timer fired. `a`: how late in nanoseconds. `b`: the timer, as the recorder numbers its timers.
+    /// A timer fired and something follows from it. `a`: how late in nanoseconds. `b`: 1 missing bytes are asked for again, 2 a client
+    /// is asked for its acknowledgement, 3 the RPC is given up, 4 a silent client is asked for a sign of life.
     TimerFired = 16, "timer_fired";
     /// A peer was given up. `a`: milliseconds since its last packet. `b`: number of RPCs that ended with it.
     PeerTimeout = 17, "peer_timeout";

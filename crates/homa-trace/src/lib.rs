@@ -5,7 +5,9 @@
 //! overwrites the oldest event once the ring is full; a trace that is [off](Trace::off) has no memory and costs a branch.
 //!
 //! Events carry the time at which they were recorded, not the time at which their burst was handled: a burst has one `now`,
-//! its packets have times of their own.
+//! its packets have times of their own. What follows at once from the event before shares its time, since to read the clock is most of
+//! what a record costs. What happened where the trace was not at hand, because another thread had it, has a time of
+//! [the same clock](Trace::ticks) that was taken there.
 //!
 //! ```
 //! use homa_trace::{Clock, EventKind, Node, Trace, packet_word, read_dump};
@@ -27,6 +29,7 @@ mod event;
 mod node;
 mod place;
 mod read;
+mod snapshot;
 mod ticks;
 mod trace;
 
@@ -36,5 +39,6 @@ pub use event::{EventKind, PACKET_LENGTH_MAX, packet_word, packet_word_parts};
 pub use node::{NAME_MAX_BYTES, Node, NodeKind};
 pub use place::Place;
 pub use read::{DumpError, ReadError, read_dump, read_dumps};
+pub use snapshot::Snapshot;
 pub use ticks::{TickRate, Ticks};
 pub use trace::{MAX_RECORDS, Record, Trace};

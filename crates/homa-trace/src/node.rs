@@ -50,6 +50,26 @@ impl Node {
         Node { kind: NodeKind::Switch, name: name.into(), others: (0..).zip(ports).collect() }
     }
 
+    /// Takes in the others of another recorder of the same host. Returns which number each of its numbers has here: the same name is the
+    /// same number, and `u16::MAX` stands for all that no number is left for.
+    pub(crate) fn adopt(&mut self, other: &Node) -> BTreeMap<u16, u16> {
+        let mut known: BTreeMap<String, u16> =
+            self.others.iter().map(|(number, name)| (name.clone(), *number)).collect();
+        let mut next = 1;
+        let mut numbers = BTreeMap::new();
+        for (number, name) in &other.others {
+            let here = *known.entry(name.clone()).or_insert_with(|| {
+                while next < u16::MAX && self.others.contains_key(&next) {
+                    next += 1;
+                }
+                self.others.entry(next).or_insert_with(|| name.clone());
+                next
+            });
+            numbers.insert(*number, here);
+        }
+        numbers
+    }
+
     /// As bytes, padded with zeros to whole words: kind 2, number of others 4, name, then for each other its number 2 and its
     /// name; a name is its length 2 and its bytes.
     pub(crate) fn to_words(&self) -> Vec<u64> {

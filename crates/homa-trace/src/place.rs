@@ -17,8 +17,8 @@ impl Place {
         Place([port, queue, reason])
     }
 
-    /// At a host: the number of the peer, 0 for none; the priority of the packet, 0 to 7; the endpoint; and the core on which it
-    /// was recorded plus one, 0 where that is not known.
+    /// At a host: the number of the peer, 0 for none; the priority of the packet, 0 to 7, and 0 for packets received, whose priority
+    /// stands outside of what drivers hand up; the endpoint; and the core on which it was recorded plus one, 0 where that is not known.
     #[inline]
     #[must_use]
     pub const fn at_host(peer: u16, priority: u8, endpoint: u8, core_plus_one: u16) -> Place {
@@ -66,6 +66,11 @@ impl Place {
     #[must_use]
     pub const fn core(self) -> Option<u16> {
         self.0[2].checked_sub(1)
+    }
+
+    /// The same at a host, but about another peer.
+    pub(crate) const fn of_peer(self, peer: u16) -> Place {
+        Place([peer, self.0[1], self.0[2]])
     }
 
     pub(crate) const fn from_raw(raw: [u16; 3]) -> Place {

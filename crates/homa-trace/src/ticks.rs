@@ -34,6 +34,11 @@ impl Ticks {
         Ticks { clock, start }
     }
 
+    /// The clock of a trace that began at `start`.
+    pub(crate) fn of(clock: Clock, start: Anchor) -> Ticks {
+        Ticks { clock, start }
+    }
+
     /// Which clock it is: [`Clock::Tsc`] or [`Clock::Monotonic`].
     #[must_use]
     pub fn clock(&self) -> Clock {

@@ -1,8 +1,9 @@
 //! The ring of records.
 
-use crate::clock::{Anchor, Clock, monotonic_raw_ns, tsc};
+use crate::clock::{Anchor, Clock, core_plus_one, monotonic_raw_ns, tsc};
 use crate::event::EventKind;
 use crate::place::Place;
+use crate::ticks::Ticks;
 
 /// Largest ring, in records: 512 MiB of memory. [`Trace::new`] gives no more than this.
 pub const MAX_RECORDS: usize = 1 << 24;
@@ -72,6 +73,12 @@ pub struct Trace {
     clock: Clock,
     virtual_now_ns: u64,
     start: Anchor,
+    /// Time of the newest record.
+    last_time: u64,
+    /// The core on which the recorder runs plus one; 0: not known.
+    core_plus_one: u16,
+    /// Which of its host's endpoints it is of.
+    endpoint: u8,
 }
 
 impl Default for Trace {
@@ -91,6 +98,9 @@ impl Trace {
             clock: Clock::Virtual,
             virtual_now_ns: 0,
             start: Anchor { time: 0, monotonic_ns: 0 },
+            last_time: 0,
+            core_plus_one: 0,
+            endpoint: 0,
         }
     }
 
@@ -114,7 +124,7 @@ impl Trace {
         for record in &mut ring {
             std::hint::black_box(&mut *record).kind = 0;
         }
-        Trace { ring, written: 0, recording: true, clock, virtual_now_ns: 0, start }
+        Trace { ring, recording: true, clock, start, last_time: start.time, ..Trace::off() }
     }
 
     /// As [`new`](Trace::new) with [`Clock::Virtual`], for a clock whose zero was at this moment of `CLOCK_MONOTONIC_RAW`, and which
@@ -125,23 +135,86 @@ impl Trace {
         Trace { start, ..Trace::new(records, Clock::Virtual) }
     }
 
-    /// Records one event now. Does nothing when the trace is off or frozen.
+    /// Records one event of a host now, that is about no peer. Does nothing when the trace is off or frozen.
     #[inline]
     pub fn record(&mut self, kind: EventKind, id: u64, a: u32, b: u32) {
-        self.record_at(kind, id, a, b, Place::default());
+        self.record_at(kind, id, a, b, self.place(0, 0));
     }
 
-    /// The same, and where.
+    /// Records one event of a host now, about the peer of this number and a packet of this priority.
+    #[inline]
+    pub fn record_with(&mut self, kind: EventKind, id: u64, a: u32, b: u32, peer: u16, priority: u8) {
+        self.record_at(kind, id, a, b, self.place(peer, priority));
+    }
+
+    /// Records one event now, and where.
     #[inline]
     pub fn record_at(&mut self, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
-        if !self.recording {
-            return;
+        if self.recording {
+            self.push(self.now(), kind, id, a, b, place);
         }
-        let time = self.now();
+    }
+
+    /// Records one event with the time of the one before, for what follows at once from that: to read the counter is most of what
+    /// a record costs.
+    #[inline]
+    pub fn record_again(&mut self, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
+        self.record_stamped(self.last_time, kind, id, a, b, place);
+    }
+
+    /// Records one event with a time that was taken before, from the clock that [`Trace::ticks`] gives: for what happened where the
+    /// trace was not at hand. The ring is then not in the order of time; a dump is.
+    #[inline]
+    pub fn record_stamped(&mut self, time: u64, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
+        if self.recording {
+            self.push(time, kind, id, a, b, place);
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, time: u64, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         // The length is a power of two and not zero while recording, so the mask is below it.
         let index = self.written as usize & self.ring.len().wrapping_sub(1);
         self.ring[index] = Record { time, id, a, b, kind: kind as u16, place };
         self.written += 1;
+        self.last_time = time;
+    }
+
+    /// Says which of its host's endpoints the trace is of, for the records from here on; the first one by default.
+    pub fn set_endpoint(&mut self, endpoint: u8) {
+        self.endpoint = endpoint;
+    }
+
+    /// The place of an event at this host: the number of the peer, 0 for none, the priority, the endpoint, and the core that
+    /// [`Trace::note_core`] found.
+    #[inline]
+    #[must_use]
+    pub fn place(&self, peer: u16, priority: u8) -> Place {
+        Place::at_host(peer, priority, self.endpoint, self.core_plus_one)
+    }
+
+    /// Notes on which core the caller runs, for the records from here on. To ask for it with each record would cost a quarter of
+    /// what that does; whoever takes turns at a trace calls this at the beginning of his. Does nothing where the clock is
+    /// [`Clock::Virtual`], or nothing is recorded.
+    #[inline]
+    pub fn note_core(&mut self) {
+        if self.recording && self.clock != Clock::Virtual {
+            self.core_plus_one = core_plus_one();
+        }
+    }
+
+    /// The clock of a trace that records live, to be read by those who do not have the trace; `None` for one that is off or whose
+    /// clock is [`Clock::Virtual`].
+    #[must_use]
+    pub fn ticks(&self) -> Option<Ticks> {
+        (!self.is_off() && self.clock != Clock::Virtual).then(|| Ticks::of(self.clock, self.start))
+    }
+
+    /// The time of the newest record, in ticks; the start of the trace where there is none.
+    #[inline]
+    #[must_use]
+    pub fn last_time(&self) -> u64 {
+        self.last_time
     }
 
     #[inline]
@@ -214,7 +287,7 @@ impl Trace {
         self.written - self.len() as u64
     }
 
-    /// The records from the oldest to the newest.
+    /// The records in the order in which they were written.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Record> + '_ {
         let mask = self.ring.len().wrapping_sub(1);
         let first = self.overwritten() as usize;
@@ -301,5 +374,37 @@ mod tests {
             assert!(trace.iter().is_sorted_by_key(|record| record.time), "{clock:?}");
             assert!(trace.iter().all(|record| record.time != 0), "{clock:?}");
         }
+    }
+    #[test]
+    fn stamps_taken_before_are_kept_and_used_again() {
+        let mut trace = numbered(8, 2);
+        trace.set_endpoint(3);
+        trace.record_stamped(3, EventKind::AppSend, 7, 0, 0, trace.place(2, 5));
+        trace.record_again(EventKind::RpcStart, 8, 0, 0, trace.place(0, 0));
+        let times: Vec<u64> = trace.iter().map(|record| record.time).collect();
+        assert_eq!((times, trace.last_time()), (vec![0, 10, 3, 3], 3));
+        let place = trace.iter().nth(2).unwrap().place;
+        assert_eq!((place.peer(), place.priority(), place.endpoint(), place.core()), (Some(2), 5, 3, None));
+        trace.freeze(0, 0);
+        trace.record_stamped(4, EventKind::AppSend, 9, 0, 0, Place::default());
+        assert_eq!(trace.len(), 5);
+        assert!(trace.ticks().is_none() && Trace::off().ticks().is_none());
+    }
+
+    #[test]
+    fn a_live_trace_knows_its_core_and_lends_its_clock() {
+        let mut trace = Trace::new(8, Clock::Tsc);
+        trace.note_core();
+        let ticks = trace.ticks().expect("a live clock");
+        let before = ticks.now();
+        trace.record(EventKind::AppSend, 1, 0, 0);
+        let after = ticks.now();
+        let record = *trace.iter().next().unwrap();
+        assert!((before..=after).contains(&record.time), "{before} {} {after}", record.time);
+        assert!(record.place.core().is_some());
+        let mut simulated = Trace::new(8, Clock::Virtual);
+        simulated.note_core();
+        simulated.record(EventKind::AppSend, 1, 0, 0);
+        assert_eq!(simulated.iter().next().unwrap().place.core(), None);
     }
 }

@@ -3,6 +3,7 @@
 //! A future that waits leaves its waker with the core and sees that the task is there. Without a tokio runtime around it, or
 //! where the runtime has no I/O or time driver, the progress thread does the task's work instead and wakes the futures from there.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,7 +34,14 @@ enum State {
 
 /// What the others need to know of the async driver task.
 #[derive(Debug, Default)]
-pub(crate) struct AsyncDriver(State);
+pub(crate) struct AsyncDriver(State, Asleep);
+
+/// The task's sleep as the time trace has it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asleep {
+    since: Option<Time>,
+    rung: bool,
+}
 
 /// The runtime's timers round up to a millisecond. Below this the task lets the others run and looks again.
 const SHORT_SLEEP_NS: u64 = 100 * US;
@@ -57,6 +65,7 @@ impl AsyncDriver {
     pub(crate) fn ring(&mut self) {
         if let State::Sleeping { .. } = self.0 {
             self.0 = State::Running;
+            self.1.rung = true;
         }
     }
 }
@@ -146,11 +155,16 @@ async fn run(task: DriverTask) {
 
 /// One turn of the task.
 fn turn(shared: &Shared, quiet_since: &mut Time) -> Next {
+    let (at, begin) = (shared.stamp(), shared.now());
     let mut core = shared.lock();
     if core.life == Life::Closed {
         return Next::Exit;
     }
     core.async_driver.0 = State::Running;
+    let asleep = mem::take(&mut core.async_driver.1);
+    if let Some(since) = asleep.since {
+        core.note_woken(at, (since, begin), asleep.rung);
+    }
     core.progress_must_not_drive();
     let mut busy = false;
     for _ in 0..ROUNDS_PER_TURN {
@@ -185,6 +199,8 @@ impl Core {
             return Next::Yield;
         }
         self.async_driver.0 = State::Sleeping { until };
+        self.async_driver.1 = Asleep { since: Some(now), rung: false };
+        self.note_asleep();
         Next::Sleep((until != Time::NEVER).then_some(timeout_ns))
     }
 }

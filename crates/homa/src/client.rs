@@ -1,12 +1,11 @@
 //! Calling.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use std::{iter, mem};
 
 use bytes::Bytes;
 use homa_proto::{RpcKey, Time};
@@ -64,10 +63,12 @@ impl Client {
 
     /// Starts a call for a ticket, and keeps the lock.
     fn begin(&self, to: ServerAddr, request: Bytes, step: u32) -> Result<(Locked<'_>, Pending), CallError> {
+        let (at, length) = (self.shared().stamp(), request.len());
         let now = self.shared().now();
         let mut core = self.shared().lock();
         let owner = Owner::Ticket(Ticket::default());
         let call = core.start_call(now, self.port.client, to, request, owner, step)?;
+        core.note_call(at, call, length);
         core.flush(now);
         let &Call { rpc, to, .. } = &core.calls[call];
         Ok((core, Pending { client: self.clone(), call, rpc, to, over: false }))
@@ -141,10 +142,13 @@ impl Client {
     /// See [`CallError`]; what happens after the start is in the completion. The limit `max_completions` counts calls whose
     /// completion nobody has taken.
     pub fn submit(&self, to: ServerAddr, request: impl Into<Bytes>, cookie: u64) -> Result<(), CallError> {
+        let (at, request) = (self.shared().stamp(), request.into());
+        let length = request.len();
         let now = self.shared().now();
         let mut core = self.shared().lock();
         let owner = Owner::Queue { client: self.port.client, cookie };
-        core.start_call(now, self.port.client, to, request.into(), owner, 0)?;
+        let call = core.start_call(now, self.port.client, to, request, owner, 0)?;
+        core.note_call(at, call, length);
         core.flush(now);
         core.after_work(now);
         Ok(())
@@ -161,13 +165,16 @@ impl Client {
         if calls.is_empty() {
             return;
         }
+        let at = self.shared().stamp();
         let now = self.shared().now();
         let mut errors = Vec::new();
         let mut core = self.shared().lock();
         for (to, request, cookie) in calls.drain(..) {
             let owner = Owner::Queue { client: self.port.client, cookie };
-            if let Err(error) = core.start_call(now, self.port.client, to, request, owner, 0) {
-                errors.push((cookie, error));
+            let length = request.len();
+            match core.start_call(now, self.port.client, to, request, owner, 0) {
+                Ok(call) => core.note_call(at, call, length),
+                Err(error) => errors.push((cookie, error)),
             }
         }
         core.flush(now);
@@ -179,7 +186,7 @@ impl Client {
     /// Waits for the end of a submitted call: for ever, or for at most `timeout`; zero only looks. `None` when the time has
     /// passed, or when the host is shut down and all completions are taken.
     pub fn recv_completion(&self, timeout: Option<Duration>) -> Option<Completion> {
-        self.await_completions(timeout, VecDeque::pop_front).flatten()
+        self.await_completions(timeout, |core| core.take_completion(self.port.client)).flatten()
     }
 
     /// Waits as [`recv_completion`](Client::recv_completion) does, then appends all that are there to `completions`, at most
@@ -193,10 +200,10 @@ impl Client {
         if max == 0 {
             return 0;
         }
-        let taken = self.await_completions(timeout, |queue| {
-            let count = queue.len().min(max);
-            completions.extend(queue.drain(..count));
-            count
+        let taken = self.await_completions(timeout, |core| {
+            let before = completions.len();
+            completions.extend(iter::from_fn(|| core.take_completion(self.port.client)).take(max));
+            completions.len() - before
         });
         taken.unwrap_or(0)
     }
@@ -206,7 +213,7 @@ impl Client {
     fn await_completions<T>(
         &self,
         timeout: Option<Duration>,
-        mut take: impl FnMut(&mut VecDeque<Completion>) -> T,
+        mut take: impl FnMut(&mut Core) -> T,
     ) -> Option<T> {
         let shared = self.shared();
         let client = self.port.client;
@@ -217,8 +224,8 @@ impl Client {
             core.drive(shared.now());
         }
         wait::wait(shared, core, WaitOn::Completions(client), deadline, |core| {
-            match &mut core.clients[client].completions {
-                queue if !queue.is_empty() => Some(Some(take(queue))),
+            match &core.clients[client].completions {
+                queue if !queue.is_empty() => Some(Some(take(core))),
                 _ if core.life != Life::Open => Some(None),
                 _ => None,
             }

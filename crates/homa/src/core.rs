@@ -25,6 +25,7 @@ use crate::segment::Bound;
 use crate::share::Share;
 use crate::siblings::Kin;
 use crate::siblings::board::Board;
+use crate::stages::{Message, Traced};
 use crate::stake::Stake;
 use crate::wait::{TaskQueue, WaitOn, Waiting};
 
@@ -50,6 +51,7 @@ pub(crate) struct Limits {
 pub(crate) struct Call {
     pub(crate) to: ServerAddr,
     pub(crate) rpc: RpcKey,
+    pub(crate) traced: Traced,
     pub(crate) owner: Owner,
     /// When it began, and the bytes of its request: for [`CallTimes`].
     pub(crate) started: Time,
@@ -80,10 +82,16 @@ pub(crate) struct Ticket {
 /// An open client port.
 pub(crate) struct ClientPort {
     pub(crate) port: u16,
-    pub(crate) completions: VecDeque<Completion>,
+    pub(crate) completions: VecDeque<Completed>,
     /// Submitted and not completed.
     open: usize,
     closed: bool,
+}
+
+/// A completion that nobody has taken.
+pub(crate) struct Completed {
+    pub(crate) completion: Completion,
+    pub(crate) traced: Traced,
 }
 
 /// A request that waits for `recv`.
@@ -129,6 +137,8 @@ pub(crate) struct Core {
     pub(crate) backlog: bool,
     /// Rounds that what is due in the endpoint has waited for packets to be read.
     pub(crate) put_off: u32,
+    /// How often the driver was asked in vain since packets last came.
+    pub(crate) empty_polls: u32,
     pub(crate) buffers: Buffers,
     pub(crate) calls: Slab<Call>,
     /// Requests in hand that were not whole when they were taken.
@@ -179,6 +189,7 @@ impl Core {
             headers: Vec::new(),
             backlog: false,
             put_off: 0,
+            empty_polls: 0,
             buffers: Buffers::default(),
             calls: Slab::new(),
             readings: Slab::new(),
@@ -291,7 +302,8 @@ impl Core {
             .endpoint
             .send_request(now, port, to.host, to.port, length, options)
             .map_err(|error| CallError::from_send(to, request.len(), error))?;
-        entry.insert(Call { to, rpc, owner, started: now, request_bytes: length });
+        let (id, peer) = self.endpoint.traced(rpc).unwrap_or_default();
+        entry.insert(Call { to, rpc, traced: Traced { id, peer }, owner, started: now, request_bytes: length });
         if !private {
             self.clients[client].open += 1;
         }
@@ -305,10 +317,25 @@ impl Core {
         match &mut self.calls[call].owner {
             Owner::Ticket(ticket) => {
                 let result = ticket.result.take()?;
-                self.calls.remove(call);
+                let traced = self.calls.remove(call).traced;
+                self.note_response(traced, &result);
                 Some(result)
             }
             _ => unreachable!("only the owner of a ticket asks, and while it is one"),
+        }
+    }
+
+    /// Takes a completion of a client port, if there is one.
+    pub(crate) fn take_completion(&mut self, client: usize) -> Option<Completion> {
+        let Completed { completion, traced } = self.clients[client].completions.pop_front()?;
+        self.note_response(traced, &completion.result);
+        Some(completion)
+    }
+
+    /// The application takes what a call came to.
+    fn note_response(&mut self, traced: Traced, result: &Result<Bytes, CallError>) {
+        if let Ok(response) = result {
+            self.note_app_receive(traced, Message::Response, response.len());
         }
     }
 
@@ -357,7 +384,8 @@ impl Core {
                         self.clients.remove(client);
                     }
                 } else {
-                    port.completions.push_back(Completion { cookie, result });
+                    let (completion, traced) = (Completion { cookie, result }, entry.traced);
+                    port.completions.push_back(Completed { completion, traced });
                     self.waiting.note_ready(WaitOn::Completions(client));
                 }
             }
@@ -380,7 +408,7 @@ impl Core {
         port.closed = true;
         let number = port.port;
         let (open, completions) = (port.open, std::mem::take(&mut port.completions));
-        for completion in completions {
+        for Completed { completion, .. } in completions {
             if let Ok(response) = completion.result {
                 self.buffers.bury(response);
             }
@@ -454,13 +482,16 @@ impl Core {
                 continue;
             }
             port.in_hand += 1;
+            let traced = self.traced(queued.rpc);
             if role == (Role::QueuedEarly { server }) {
                 let arriving = self.begin_reading(queued, server);
+                self.note_app_receive(traced, Message::Request, arriving.length as usize);
                 return Some((queued, Bytes::new(), Some(arriving)));
             }
             let request = self.buffers.take_incoming(queued.rpc);
             self.queued_bytes -= request.len() as u64;
             self.buffers.set_role(queued.rpc, Role::InHand { server });
+            self.note_app_receive(traced, Message::Request, request.len());
             return Some((queued, request, None));
         }
     }

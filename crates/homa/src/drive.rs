@@ -7,6 +7,7 @@ use std::ptr;
 use homa_driver::{Refusal, TxPacket, Unreachable};
 use homa_proto::wire::{self, Body, Packet};
 use homa_proto::{Event, RxPacket, Time, Transmit, TransmitRun};
+use homa_trace::EventKind;
 
 use crate::core::{Core, Owner};
 use crate::error::CallError;
@@ -148,7 +149,10 @@ impl Core {
             Some(in_place) => self.receive_in_place(in_place),
         };
         let count = match received {
-            Ok(count) => count,
+            Ok(count) => {
+                self.note_burst_in(count);
+                count
+            }
             Err(error) => {
                 self.note_broken("receive", &error);
                 return false;
@@ -177,6 +181,9 @@ impl Core {
         }
         // Frames of a driver's ring go back before this thread may sleep: a ring whose last frame is held shows itself readable.
         self.rx.clear();
+        if count > 0 {
+            self.endpoint.trace().record(EventKind::BurstProcessed, 0, count as u32, 0);
+        }
         let mut told = false;
         while let Some(Unreachable { peer, what }) = self.driver.poll_unreachable() {
             let report = match what {
@@ -242,7 +249,8 @@ impl Core {
         if self.unsent.is_empty() && !self.endpoint.has_transmit() {
             return Sent::Nothing;
         }
-        let mut packets: usize = self.unsent.iter().map(|run| run.packets() as usize).sum();
+        let left_over: usize = self.unsent.iter().map(|run| run.packets() as usize).sum();
+        let mut packets = left_over;
         let mut bytes: u32 = self.unsent.iter().map(TransmitRun::bytes).sum();
         if let Some(stake) = &self.stake {
             stake.note_uplink(now, &mut self.endpoint);
@@ -261,6 +269,7 @@ impl Core {
             return Sent::Nothing;
         }
         let full = packets >= BURST || bytes >= FULL_BYTES;
+        self.note_burst_out(packets, bytes, packets > left_over);
         let sent = match self.unsent.as_slice() {
             // The case of a lone RPC, which a table would slow down.
             [run] if packets == 1 => {
@@ -273,6 +282,7 @@ impl Core {
         match sent {
             Ok(taken) => {
                 self.note_taken(taken);
+                self.note_burst_taken(taken);
                 match taken {
                     0 => Sent::Nothing,
                     _ if full && self.unsent.is_empty() => Sent::FullBurst,

@@ -14,7 +14,7 @@ use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::xdp::{XdpConfig, XdpDriver};
 use homa_driver::{BufferSizes, Driver};
 use homa_proto::{Config, Endpoint, MAX_ENDPOINTS, PeerInfo, PortError};
-use homa_trace::{Clock, Node, Trace};
+use homa_trace::{Clock, Trace};
 
 use crate::client::Client;
 use crate::core::{Core, Life, Limits};
@@ -131,7 +131,7 @@ impl Default for HostConfig {
 ///
 /// Dropping it shuts it down; answers that are on their way are delivered first, for at most [`HostConfig::linger`].
 pub struct Host {
-    endpoints: Arc<Endpoints>,
+    pub(crate) endpoints: Arc<Endpoints>,
     /// What this host shares with other processes.
     segment: Option<Arc<Family>>,
     local_addr: SocketAddr,
@@ -343,23 +343,6 @@ impl Host {
             same
         });
         all
-    }
-
-    /// The time trace so far, as a dump that `homa_trace::read_dump` reads; without events where
-    /// [`HostConfig::trace_records`] is 0. Of several endpoints, each of which keeps so many events, all are there in the order of
-    /// their times.
-    #[must_use]
-    pub fn trace_dump(&self) -> Vec<u8> {
-        let node = || Node::host(self.local_addr.to_string());
-        let dumps = self.endpoints.members.iter().map(|shared| shared.lock().endpoint.trace().dump(node()));
-        let merged = dumps.reduce(|mut all, next| {
-            all.merge(&next);
-            all
-        });
-        let mut bytes = Vec::new();
-        // A vector takes whatever is written to it.
-        let _ = merged.map(|merged| merged.write(&mut bytes));
-        bytes
     }
 
     /// Shuts the host down. New calls and requests are refused at once, and open calls end in `Closed`. Requests in hand may

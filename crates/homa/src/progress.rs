@@ -167,11 +167,14 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     let mut descriptor_ready = false;
     let mut drives = false;
     let mut latency = LowLatency::new();
+    let mut due = None;
     loop {
+        let woken = shared.now();
         // Whoever has the lock drives, most likely, and may be the thread that this one has just displaced from its
         // processor: to wait for it would be to wait for oneself. A tick later is soon enough.
         let locked = if drives { Some(shared.lock()) } else { shared.lock_if_free() };
         let Some(mut core) = locked else {
+            due = None;
             sleep::sleep(&shared.progress_bell, Interest::default(), Some(Progress::TICK_NS));
             continue;
         };
@@ -179,6 +182,10 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             return;
         }
         let now = shared.now();
+        // Only where nobody drove meanwhile is it of any matter that this thread came late.
+        if let Some(due) = due.take().filter(|&due| core.last_driven <= due) {
+            core.note_not_running(due, woken);
+        }
         let (mut until, on_descriptor) = core.progress_round(now, descriptor_ready);
         drives = matches!(core.progress.state, State::Driving { .. });
         let looks = core.async_driver.is_running();
@@ -204,6 +211,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         }
         let timeout = until.filter(|&until| until != Time::NEVER).map(|until| until.since(now));
         if timeout != Some(0) {
+            due = until.filter(|&until| until != Time::NEVER);
             sleep::sleep(&shared.progress_bell, Interest { fd, room, mail }, timeout);
         }
         // After a tick, the descriptor says whether packets lie there that a busy runtime does not take.

@@ -269,7 +269,7 @@ pub(crate) struct Arriving {
 /// A request in hand that was not whole when it was taken, until its reader has taken the end.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    rpc: RpcKey,
+    pub(crate) rpc: RpcKey,
     peer: SocketAddr,
     /// Contiguous bytes that are there, as far as its reader was told.
     end: u32,

@@ -376,9 +376,13 @@ impl Rpc {
         let response = response.into();
         self.answered = true;
         let shared = self.port.shared(self.endpoint);
+        let (at, length) = (shared.stamp(), response.len());
         let now = shared.now();
         let mut core = shared.lock();
         let result = core.answer(now, self.rpc, self.peer, response);
+        if result.is_ok() {
+            core.note_answer(at, self.rpc, length);
+        }
         core.flush(now);
         core.after_work(now);
         result
@@ -389,15 +393,18 @@ impl Rpc {
     pub fn reply_all(replies: &mut Vec<(Rpc, Bytes)>, mut refused: impl FnMut(ReplyError)) {
         let mut errors = Vec::new();
         for of_one in replies.chunk_by_mut(|(one, _), (next, _)| Arc::ptr_eq(one.shared(), next.shared())) {
-            let Some(((first, response), others)) = of_one.split_first_mut() else { continue };
-            let shared = first.port.shared(first.endpoint);
+            let Some((first, _)) = of_one.first() else { continue };
+            let shared = Arc::clone(first.shared());
+            let at = shared.stamp();
             let now = shared.now();
             let mut core = shared.lock();
-            first.answered = true;
-            errors.extend(core.answer(now, first.rpc, first.peer, std::mem::take(response)).err());
-            for (rpc, response) in others {
+            for (rpc, response) in of_one {
                 rpc.answered = true;
-                errors.extend(core.answer(now, rpc.rpc, rpc.peer, std::mem::take(response)).err());
+                let length = response.len();
+                match core.answer(now, rpc.rpc, rpc.peer, std::mem::take(response)) {
+                    Ok(()) => core.note_answer(at, rpc.rpc, length),
+                    Err(error) => errors.push(error),
+                }
             }
             core.flush(now);
             core.after_work(now);

@@ -10,6 +10,7 @@ use std::{hint, mem};
 
 use bytes::Bytes;
 use homa_proto::Time;
+use homa_trace::Ticks;
 use tokio::sync::Notify;
 
 use crate::core::Core;
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     siblings: Option<(Arc<Siblings>, usize)>,
     /// How long whoever waits polls before it sleeps, in nanoseconds.
     pub(crate) poll_ns: u64,
+    /// The clock of the time trace, where there is one.
+    pub(crate) ticks: Option<Ticks>,
 }
 
 impl Shared {
@@ -66,6 +69,7 @@ impl Shared {
         let siblings = core.kin.as_ref().map(|kin| (Arc::clone(&kin.siblings), kin.index));
         let async_bell = siblings.as_ref().map(|(all, me)| Arc::clone(&all.mailbox(*me).task_bell));
         core.zero_ns = Some(start_ns);
+        let ticks = core.endpoint.trace().ticks();
         Shared {
             core: Mutex::new(core),
             wanted: AtomicU32::new(0),
@@ -77,6 +81,7 @@ impl Shared {
             async_bell: async_bell.unwrap_or_default(),
             siblings,
             poll_ns: u64::try_from(poll.as_nanos()).unwrap_or(u64::MAX),
+            ticks,
         }
     }
 
@@ -151,6 +156,7 @@ impl Shared {
 
     fn locked<'a>(&'a self, mut guard: MutexGuard<'a, Core>) -> Locked<'a> {
         guard.counts.lock_acquisitions += 1;
+        guard.endpoint.trace().note_core();
         Locked { guard: Some(guard), shared: self }
     }
 }

@@ -17,6 +17,7 @@ use crate::progress::Progress;
 use crate::shared::{Locked, Shared};
 use crate::siblings::board::Board;
 use crate::sleep::{self, Interest};
+use crate::stages::{WAKE_FOR_MESSAGE, WAKE_TO_LEAD};
 
 /// Longest sleep on a driver that has no descriptor to sleep on.
 pub(crate) const BLIND_SLEEP_NS: u64 = 50_000;
@@ -244,13 +245,15 @@ impl Waiting {
         self.ready.push(on);
     }
 
-    /// Ends the leader's sleep, if it sleeps.
-    pub(crate) fn ring_leader(&mut self) {
-        if self.leader_sleeps_until.is_some() && !self.leader_rung {
+    /// Ends the leader's sleep, if it sleeps and nobody has done so; whether that is so.
+    pub(crate) fn ring_leader(&mut self) -> bool {
+        let asleep = self.leader_sleeps_until.is_some() && !self.leader_rung;
+        if asleep {
             self.leader_rung = true;
             self.leader_rings += 1;
             self.wakes.push(Wake::Leader);
         }
+        asleep
     }
 
     /// Wakes the follower that was the last to begin waiting for `on`; whether there is one.
@@ -306,13 +309,18 @@ impl Core {
     pub(crate) fn summon(&mut self) {
         while let Some(on) = self.waiting.ready.pop() {
             // Whoever drives may have taken it already.
-            if !self.has_item(on) || self.waiting.wake_follower(on) {
+            if !self.has_item(on) {
                 continue;
             }
-            if self.waiting.leader == Some(on) {
-                self.waiting.ring_leader();
+            if self.waiting.wake_follower(on) {
+                self.note_wake(on, WAKE_FOR_MESSAGE);
+            } else if self.waiting.leader == Some(on) {
+                if self.waiting.ring_leader() {
+                    self.note_wake(on, WAKE_FOR_MESSAGE);
+                }
             } else if let Some(waker) = self.pop_task(on) {
                 self.waiting.wakes.push(Wake::Task(waker));
+                self.note_wake(on, WAKE_FOR_MESSAGE);
             } else {
                 self.offer(on);
             }
@@ -360,6 +368,7 @@ impl Core {
             self.waiting.summoned.push(follower.on);
             self.waiting.handovers += 1;
             self.waiting.wakes.push(Wake::Thread(follower.sleeper));
+            self.note_wake(follower.on, WAKE_TO_LEAD);
         }
     }
 
@@ -384,7 +393,9 @@ impl Core {
         let due = self.next_wake(now);
         if let Some(until) = self.waiting.leader_sleeps_until {
             if self.is_blocked() || due.is_some_and(|due| due < until && due < now + Progress::TICK_NS) {
-                self.waiting.ring_leader();
+                if self.waiting.ring_leader() {
+                    self.note_wake(WaitOn::Drained, WAKE_TO_LEAD);
+                }
             } else if due.is_some_and(|due| due < until) {
                 // Not worth a wake-up: the progress thread looks once a millisecond.
                 self.progress_must_watch();
@@ -445,12 +456,17 @@ pub(crate) fn wait<'a, T>(
 fn follow<'a>(shared: &'a Shared, mut core: Locked<'a>, on: WaitOn, deadline: Option<Time>) -> Locked<'a> {
     MY_SLEEPER.with(|sleeper| {
         core.waiting.followers.push(Follower { on, sleeper: Arc::clone(sleeper) });
+        core.note_asleep();
         drop(core);
-        sleeper.sleep(deadline.map(|deadline| deadline.since(shared.now())));
+        let since = shared.now();
+        sleeper.sleep(deadline.map(|deadline| deadline.since(since)));
+        let (at, now) = (shared.stamp(), shared.now());
         let mut core = shared.lock();
-        if !core.waiting.forget_follower(sleeper) {
+        let called = !core.waiting.forget_follower(sleeper);
+        if called {
             core.waiting.arrived(on);
         }
+        core.note_woken(at, (since, now), called);
         core
     })
 }
@@ -477,7 +493,9 @@ fn lead<'a, T>(
         core = leader_sleep(shared, core, now, deadline);
         now = shared.now();
     }
+    let mut ended = now;
     loop {
+        core.note_not_running(ended, now);
         let busy = core.drive(now);
         let taken = take(&mut core);
         if taken.is_some() || deadline.is_some_and(|deadline| deadline <= now) {
@@ -491,8 +509,11 @@ fn lead<'a, T>(
             // Who does not poll does not look once more, either: packets that are there end the sleep before it begins.
             core = leader_sleep(shared, core, now, deadline);
             now = shared.now();
+            ended = now;
             continue;
         }
+        // A round with work may take long by itself, and one without does not.
+        ended = if busy && core.endpoint.trace().is_recording() { shared.now() } else { now };
         fruitless += 1;
         drop(core);
         if fruitless.is_multiple_of(ROUNDS_BETWEEN_YIELDS) {
@@ -528,15 +549,21 @@ fn leader_sleep<'a>(
     core.waiting.leader_sleeps_until = Some(until.unwrap_or(Time::NEVER));
     core.waiting.leader_sleeps += 1;
     let room = core.is_blocked();
+    core.note_asleep();
     drop(core);
     sleep::sleep(
         &shared.leader_bell,
         Interest { fd: shared.fd(), room, mail: shared.mailbox() },
         until.map(|until| until.since(now)),
     );
+    let (at, woken) = (shared.stamp(), shared.now());
     let mut core = shared.lock();
     core.waiting.leader_sleeps_until = None;
-    core.waiting.leader_rung = false;
+    let called = std::mem::take(&mut core.waiting.leader_rung);
+    core.note_woken(at, (now, woken), called);
+    if let Some(until) = until {
+        core.note_not_running(until, woken);
+    }
     core
 }
 

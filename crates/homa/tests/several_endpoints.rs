@@ -13,6 +13,7 @@ use homa::driver::udp::{UdpConfig, UdpDriver};
 use homa::driver::{Driver, TxPacket};
 use homa::proto::wire::{Body, Common, Data, Incarnation, encode, owner_of};
 use homa::proto::{PortError, SEC};
+use homa::trace::EventKind;
 use homa::{CallError, Client, Host, HostConfig, HostError, RecvError, Server, ServerAddr};
 
 fn with(endpoints: usize) -> HostConfig {
@@ -568,10 +569,15 @@ fn what_several_endpoints_know_is_told_as_the_hosts() {
     assert_eq!(peers.len(), 1, "one peer, whoever knows it");
     assert_eq!(peers[0].addr, echo.to.host);
     assert!(peers[0].is_ours);
-    let dump = homa_trace::read_dump(&host.trace_dump()).unwrap();
+    let dump = homa_trace::read_dump(&host.trace_dump().to_bytes()).unwrap();
     assert!(dump.records.is_sorted_by_key(|record| record.time));
     let owners = [0, 1].map(|n| dump.records.iter().filter(|r| r.id != 0 && owner_of(r.id, 2) == n).count());
     assert!(owners.iter().all(|count| *count > 20), "{owners:?}");
+    let starts = dump.records.iter().filter(|record| record.event() == Some(EventKind::RpcStart));
+    assert!(starts.clone().count() > 40);
+    assert!(starts.into_iter().all(|start| u32::from(start.place.endpoint()) == owner_of(start.id, 2)));
+    let names: Vec<&str> = dump.node.others.values().map(String::as_str).collect();
+    assert_eq!(names, [echo.to.host.to_string()], "one number for one peer, whoever knows it");
     let (sum, each) = (host.metrics(), host.metrics_by_endpoint());
     assert_eq!(
         sum.endpoint.requests_started,

@@ -1,8 +1,10 @@
 //! TRACE and FREEZE: what is recorded and told, and that it changes nothing.
 
+use std::net::SocketAddr;
+
 use homa_proto::wire::Body;
 use homa_proto::{Config, Event};
-use homa_trace::{Clock, EventKind, Trace};
+use homa_trace::{Clock, EventKind, Record, Trace};
 
 use crate::kit::{Side, addr, exchange, kernel, ours};
 
@@ -52,6 +54,53 @@ fn packets_grants_and_waits_are_recorded_and_change_nothing() {
     assert_eq!((count(EventKind::GrantSent), count(EventKind::GrantReceived)), (granted, grants));
     assert!(count(EventKind::WaitGrant) > 0 && count(EventKind::WaitPacer) > 0);
     assert!(granted > 0 && grants > 0);
+}
+
+/// TRACE-1: whose an event is, and with which priority a packet goes.
+#[test]
+fn events_of_rpcs_name_their_peer_and_packets_sent_their_priority() {
+    let (mut client, _) = run(|| Trace::new(4_096, Clock::Virtual));
+    let numbers: Vec<(u16, SocketAddr)> = client.endpoint.peer_numbers().collect();
+    let &[(number, peer)] = &numbers[..] else { panic!("one peer: {numbers:?}") };
+    assert_eq!(peer, addr(1));
+    let records: Vec<Record> = client.endpoint.trace().iter().copied().collect();
+    let nameless = [EventKind::PacketDropped];
+    assert!(!records.is_empty());
+    for record in records.iter().filter(|record| !nameless.contains(&record.event().unwrap())) {
+        assert_eq!(record.place.peer(), Some(number), "{record:?}");
+    }
+    let sent = records.iter().filter(|record| record.event() == Some(EventKind::PacketSent));
+    let mut priorities: Vec<u8> = sent.map(|record| record.place.priority()).collect();
+    priorities.sort_unstable();
+    priorities.dedup();
+    assert!(priorities.len() > 1, "unscheduled, scheduled, control: {priorities:?}");
+}
+
+/// TRACE-1: timers that something follows from, and messages that nobody has room for.
+#[test]
+fn timers_that_matter_and_messages_without_room_are_recorded() {
+    let mut side = Side::traced(1, Config::default(), Trace::new(64, Clock::Virtual));
+    side.call(addr(9), 100);
+    side.pass(1);
+    for _ in 0..10_000 {
+        side.pass(1_000_000);
+    }
+    let fired = |side: &mut Side, b| {
+        let fired =
+            side.endpoint.trace().iter().filter(|r| r.event() == Some(EventKind::TimerFired) && r.b == b);
+        fired.count() as u64
+    };
+    assert_eq!(fired(&mut side, 1), side.stats().resends_sent);
+    assert_eq!((fired(&mut side, 3), side.stats().rpcs_timed_out), (1, 1));
+
+    let config = Config { max_incoming_bytes: 1_000, ..Config::default() };
+    let mut side = Side::traced(1, config, Trace::new(64, Clock::Virtual));
+    let forger = ours(2, 7);
+    side.hear(addr(2), &forger.data(6, 900, 900, (0, 900)));
+    assert_eq!(side.stats().drop_buffer_limit, 1);
+    let waits: Vec<Record> =
+        side.endpoint.trace().iter().filter(|r| r.event() == Some(EventKind::WaitBuffer)).copied().collect();
+    assert_eq!(waits.iter().map(|r| (r.id, r.a, r.b)).collect::<Vec<_>>(), [(7, 900, 750)]);
 }
 
 /// TRACE-2.

@@ -6,7 +6,7 @@
 
 use homa_proto::wire::HeaderBuf;
 use homa_proto::{CallOptions, Config, Endpoint, Event, Reassembly, RpcKey, RxPacket, Time};
-use homa_trace::{Clock, Node, Trace};
+use homa_trace::{Clock, EventKind, Node, Trace};
 
 use super::{Ctx, Transport};
 use crate::cluster::{ClusterConfig, Exchange};
@@ -41,6 +41,10 @@ impl Body for HomaBody {
     }
 }
 
+/// Which message an event is about: `a` of [`EventKind::AppSend`] and [`EventKind::AppReceive`].
+const REQUEST: u32 = 0;
+const RESPONSE: u32 = 1;
+
 /// A host's end of Homa.
 pub struct Homa {
     /// Its number, from 0 on.
@@ -51,6 +55,8 @@ pub struct Homa {
     /// The cluster's message that an RPC is about, by slot: of what goes out, and of what comes in.
     outgoing: Vec<u32>,
     incoming: Vec<u32>,
+    /// What traces call an RPC and its peer, by slot, for when the RPC is over.
+    traced: Vec<(u64, u16)>,
     failed: u64,
     refused: u64,
 }
@@ -67,12 +73,16 @@ impl Reassembly for Sink<'_> {
     }
 }
 
-fn put(table: &mut Vec<u32>, slot: u32, message: u32) {
+fn put<T: Copy + Default>(table: &mut Vec<T>, slot: u32, entry: T) {
     let slot = slot as usize;
     if slot >= table.len() {
-        table.resize(slot + 1, 0);
+        table.resize(slot + 1, T::default());
     }
-    table[slot] = message;
+    table[slot] = entry;
+}
+
+fn host_name(host: u32) -> String {
+    format!("host-{host}")
 }
 
 fn token_of(rpc: RpcKey) -> u64 {
@@ -88,7 +98,20 @@ impl Homa {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
                 Event::Request { rpc, length, .. } => self.request(ctx, rpc, length),
-                Event::Response { rpc, .. } => ctx.deliver(self.outgoing[rpc.slot as usize]),
+                Event::Response { rpc, length, .. } => {
+                    let message = self.outgoing[rpc.slot as usize];
+                    if let Some(&(id, peer)) = self.traced.get(rpc.slot as usize) {
+                        self.endpoint.trace().record_with(
+                            EventKind::AppReceive,
+                            id,
+                            RESPONSE,
+                            length,
+                            peer,
+                            0,
+                        );
+                    }
+                    ctx.deliver(message);
+                }
                 Event::Failed { .. } => self.failed += 1,
                 Event::Readable { .. } | Event::Done { .. } | Event::Freeze { .. } => {}
             }
@@ -97,6 +120,7 @@ impl Homa {
 
     fn request(&mut self, ctx: &mut Ctx<'_>, rpc: RpcKey, length: u32) {
         let message = self.incoming[rpc.slot as usize];
+        self.record(EventKind::AppReceive, rpc, REQUEST, length);
         match self.exchange {
             Exchange::OneWay => {
                 ctx.deliver(message);
@@ -107,7 +131,18 @@ impl Homa {
                 if self.endpoint.send_response(ctx.now, rpc, length).is_err() {
                     self.refused += 1;
                 }
+                self.record(EventKind::AppSend, rpc, RESPONSE, length);
             }
+        }
+    }
+
+    /// The application, which takes no time here, sends or receives a message.
+    fn record(&mut self, kind: EventKind, rpc: RpcKey, message: u32, length: u32) {
+        if self.endpoint.trace().is_recording()
+            && let Some((id, peer)) = self.endpoint.traced(rpc)
+        {
+            self.endpoint.trace().record_with(kind, id, message, length, peer, 0);
+            put(&mut self.traced, rpc.slot, (id, peer));
         }
     }
 }
@@ -135,6 +170,7 @@ impl Transport for Homa {
             exchange: cluster.exchange,
             outgoing: Vec::new(),
             incoming: Vec::new(),
+            traced: Vec::new(),
             failed: 0,
             refused: 0,
         }
@@ -146,6 +182,7 @@ impl Transport for Homa {
         match self.endpoint.send_request(ctx.now, self.client_port, to, PORT, length, CallOptions::default())
         {
             Ok(rpc) => {
+                self.record(EventKind::AppSend, rpc, REQUEST, length);
                 put(&mut self.outgoing, rpc.slot, message);
                 ctx.set_token(message, token_of(rpc));
             }
@@ -203,9 +240,10 @@ impl Transport for Homa {
         if trace.is_off() {
             return None;
         }
-        let mut dump = Vec::new();
-        trace.write_dump(Node::host(format!("host-{}", self.host)), &mut dump).ok()?;
-        Some(dump)
+        let mut dump = trace.dump(Node::host(host_name(self.host)));
+        let peers = self.endpoint.peer_numbers();
+        dump.node.others = peers.map(|(number, peer)| (number, host_name(address_index(peer)))).collect();
+        Some(dump.to_bytes())
     }
 
     fn counters(&self, count: &mut dyn FnMut(&str, u64)) {

@@ -207,7 +207,7 @@ impl Agent {
             usage = watch(from, from + Duration::from_nanos(measured_ns));
         }
         if let (Some(path), Side::Homa(host)) = (trace, &self.side) {
-            fs::write(path, host.trace_dump())
+            fs::write(path, host.trace_dump().to_bytes())
                 .with_context(|| format!("cannot write a time trace to {}", path.display()))?;
         }
         let mut bytes = Vec::new();

@@ -1,0 +1,139 @@
+//! A trace's records, copied out of it while it goes on.
+
+use crate::clock::{Anchor, Clock, calibrate};
+use crate::dump::Dump;
+use crate::node::Node;
+use crate::trace::{Record, Trace};
+
+/// The records of a trace, copied out of it in parts, so that whoever records waits for a part at most, and for nothing of what else a
+/// dump takes.
+///
+/// ```
+/// use homa_trace::{Clock, EventKind, Node, Snapshot, Trace};
+///
+/// let mut trace = Trace::new(1024, Clock::Virtual);
+/// trace.record(EventKind::AppSend, 42, 0, 100);
+///
+/// let mut snapshot = Snapshot::new(&trace);
+/// snapshot.make_room();
+/// while !snapshot.copy_part(&trace, 100) {}
+/// assert_eq!(snapshot.dump(Node::host("h1")).records.len(), 1);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    clock: Clock,
+    start: Anchor,
+    /// The next record to be copied, of all that were ever written.
+    next: u64,
+    /// The end of those to be copied, exclusive.
+    end: u64,
+    /// Records that were overwritten before they were copied.
+    overwritten: u64,
+    records: Vec<Record>,
+}
+
+impl Snapshot {
+    /// One of what the trace holds now, of which nothing is copied yet.
+    #[must_use]
+    pub fn new(trace: &Trace) -> Snapshot {
+        let next = trace.overwritten();
+        Snapshot {
+            clock: trace.clock(),
+            start: trace.start(),
+            next,
+            end: next + trace.len() as u64,
+            overwritten: next,
+            records: Vec::new(),
+        }
+    }
+
+    /// Takes the memory for what is to be copied, and touches it, so that copying meets no page fault.
+    pub fn make_room(&mut self) {
+        let left = (self.end - self.next) as usize;
+        self.records.reserve_exact(left);
+        let copied = self.records.len();
+        // Zeroes may be had from the kernel untouched; these differ.
+        self.records.resize(copied + left, Record { kind: u16::MAX, ..Record::default() });
+        self.records.truncate(copied);
+    }
+
+    /// Copies at most `most` records more; whether that was all. What the trace overwrote meanwhile is counted as overwritten.
+    pub fn copy_part(&mut self, trace: &Trace, most: usize) -> bool {
+        let first = self.next.max(trace.overwritten()).min(self.end);
+        self.overwritten += first - self.next;
+        let count = most.min((self.end - first) as usize);
+        let skip = first.saturating_sub(trace.overwritten()) as usize;
+        self.records.extend(trace.iter().skip(skip).take(count));
+        self.next = first + count as u64;
+        self.next == self.end
+    }
+
+    /// What was copied, in the order of time, as the trace of this node.
+    ///
+    /// With [`Clock::Tsc`] the counter's rate is measured from the creation of the trace until now; a trace younger than 10 ms
+    /// busy-waits until it is that old.
+    #[must_use]
+    pub fn dump(mut self, node: Node) -> Dump {
+        let (frequency_hz, calibration_span_ns) = match self.clock {
+            Clock::Tsc => calibrate(self.start),
+            Clock::Monotonic | Clock::Virtual => (1_000_000_000, 0),
+        };
+        // Those with a time taken before the others were written stand behind them.
+        self.records.sort_by_key(|record| record.time);
+        Dump {
+            node,
+            clock: self.clock,
+            frequency_hz,
+            calibration_span_ns,
+            start_time: self.start.time,
+            start_ns: self.start.monotonic_ns,
+            alignment: None,
+            overwritten: self.overwritten,
+            records: self.records,
+        }
+    }
+}
+
+impl Trace {
+    /// Copies all records at once.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot::new(self);
+        snapshot.copy_part(self, usize::MAX);
+        snapshot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EventKind;
+
+    #[test]
+    fn what_is_overwritten_between_two_parts_is_counted() {
+        let mut trace = Trace::new(4, Clock::Virtual);
+        let record = |trace: &mut Trace, ids: std::ops::Range<u64>| {
+            ids.for_each(|id| trace.record(EventKind::AppSend, id, 0, 0));
+        };
+        record(&mut trace, 0..5);
+        let mut snapshot = Snapshot::new(&trace);
+        snapshot.make_room();
+        assert!(!snapshot.copy_part(&trace, 2));
+        record(&mut trace, 5..8);
+        assert!(snapshot.copy_part(&trace, 2));
+        let dump = snapshot.dump(Node::default());
+        assert_eq!(dump.records.iter().map(|record| record.id).collect::<Vec<_>>(), [1, 2, 4]);
+        assert_eq!(dump.overwritten, 2);
+    }
+
+    #[test]
+    fn a_trace_that_ran_far_ahead_leaves_nothing_to_copy() {
+        let mut trace = Trace::new(2, Clock::Virtual);
+        trace.record(EventKind::AppSend, 1, 0, 0);
+        let mut snapshot = Snapshot::new(&trace);
+        (0..9).for_each(|id| trace.record(EventKind::AppSend, id, 0, 0));
+        assert!(snapshot.copy_part(&trace, 9));
+        let dump = snapshot.dump(Node::default());
+        assert_eq!((dump.records.len(), dump.overwritten), (0, 1));
+    }
+}

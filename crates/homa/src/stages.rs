@@ -1,0 +1,174 @@
+//! What the runtime adds to the time trace: when the application sends and receives, what bursts come and go, who sleeps and who wakes.
+//!
+//! There is one trace for each endpoint, behind the endpoint's lock: whoever has something to record mostly has the lock anyway. What
+//! happens without it, before it is had, has a [stamp](Shared::stamp) of the same clock that is recorded later.
+
+use homa_proto::{RpcKey, Time};
+use homa_trace::EventKind;
+
+use crate::core::Core;
+use crate::shared::Shared;
+use crate::wait::WaitOn;
+
+/// A round that begins so much later than the one before ended, although its thread did not sleep, is recorded as one that could not run. Threads
+/// that poll come back within a few microseconds, and behind others that have the lock within some tens of them; a processor that is given to
+/// somebody else is away for a millisecond and more, the interrupts worth knowing of for some hundred microseconds.
+pub(crate) const NOT_RUNNING_NS: u64 = 100_000;
+
+/// Why a thread is woken: `a` of [`EventKind::WakeSent`].
+pub(crate) const WAKE_FOR_MESSAGE: u32 = 0;
+pub(crate) const WAKE_TO_LEAD: u32 = 1;
+
+/// How an RPC is named in a trace: by its id, and the number of its peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traced {
+    pub(crate) id: u64,
+    pub(crate) peer: u16,
+}
+
+/// A request, or a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    Request = 0,
+    Response = 1,
+}
+
+impl Shared {
+    /// The time of the trace's clock, for what is recorded once the lock is had; 0 where there is no trace.
+    #[inline]
+    pub(crate) fn stamp(&self) -> u64 {
+        self.ticks.map_or(0, |ticks| ticks.now())
+    }
+}
+
+impl Core {
+    /// The name of a living RPC.
+    pub(crate) fn traced(&self, rpc: RpcKey) -> Traced {
+        let (id, peer) = self.endpoint.traced(rpc).unwrap_or_default();
+        Traced { id, peer }
+    }
+
+    /// The application made a call with so many bytes, at the moment `at`.
+    pub(crate) fn note_call(&mut self, at: u64, call: usize, length: usize) {
+        let Traced { id, peer } = self.calls[call].traced;
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let trace = self.endpoint.trace();
+        trace.record_stamped(
+            at,
+            EventKind::AppSend,
+            id,
+            Message::Request as u32,
+            length,
+            trace.place(peer, 0),
+        );
+    }
+
+    /// The application answered with so many bytes, at the moment `at`.
+    pub(crate) fn note_answer(&mut self, at: u64, rpc: RpcKey, length: usize) {
+        if !self.endpoint.trace().is_recording() {
+            return;
+        }
+        let Traced { id, peer } = self.traced(rpc);
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let trace = self.endpoint.trace();
+        trace.record_stamped(
+            at,
+            EventKind::AppSend,
+            id,
+            Message::Response as u32,
+            length,
+            trace.place(peer, 0),
+        );
+    }
+
+    /// The application takes a message.
+    pub(crate) fn note_app_receive(&mut self, traced: Traced, message: Message, length: usize) {
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let trace = self.endpoint.trace();
+        trace.record_with(EventKind::AppReceive, traced.id, message as u32, length, traced.peer, 0);
+    }
+
+    /// A burst is about to be given to the driver. Where its last packet has just been made, it shares that one's time.
+    pub(crate) fn note_burst_out(&mut self, packets: usize, bytes: u32, just_made: bool) {
+        let trace = self.endpoint.trace();
+        let packets = u32::try_from(packets).unwrap_or(u32::MAX);
+        if just_made {
+            trace.record_again(EventKind::BurstOut, 0, packets, bytes, trace.place(0, 0));
+        } else {
+            trace.record(EventKind::BurstOut, 0, packets, bytes);
+        }
+    }
+
+    /// The driver took so many packets of the burst. Where it has no room, the message at its head waits for that.
+    pub(crate) fn note_burst_taken(&mut self, taken: usize) {
+        self.endpoint.trace().record(EventKind::BurstTaken, 0, u32::try_from(taken).unwrap_or(u32::MAX), 0);
+        if let Some(run) = self.unsent.first()
+            && self.endpoint.trace().is_recording()
+        {
+            let traced = run.first.payload.map_or(Traced::default(), |range| self.traced(range.rpc));
+            let priority = run.first.priority;
+            let wanted = self.unsent.iter().map(homa_proto::TransmitRun::bytes).sum();
+            let trace = self.endpoint.trace();
+            let place = trace.place(traced.peer, priority);
+            trace.record_again(EventKind::WaitBuffer, traced.id, wanted, 0, place);
+        }
+    }
+
+    /// The driver was asked, and gave so many packets.
+    pub(crate) fn note_burst_in(&mut self, packets: usize) {
+        if packets == 0 {
+            self.empty_polls = self.empty_polls.saturating_add(1);
+            return;
+        }
+        let empty = std::mem::take(&mut self.empty_polls);
+        self.endpoint.trace().record(EventKind::BurstIn, 0, packets as u32, empty);
+    }
+
+    /// A thread or task is told to wake up for this.
+    pub(crate) fn note_wake(&mut self, on: WaitOn, why: u32) {
+        if !self.endpoint.trace().is_recording() {
+            return;
+        }
+        let Traced { id, peer } =
+            if why == WAKE_FOR_MESSAGE { self.traced_item(on) } else { Traced::default() };
+        self.endpoint.trace().record_with(EventKind::WakeSent, id, why, 0, peer, 0);
+    }
+
+    /// The message that somebody who waits for this is woken for.
+    fn traced_item(&self, on: WaitOn) -> Traced {
+        let found = match on {
+            WaitOn::Call(call) => self.calls.get(call).map(|call| call.traced),
+            WaitOn::Reading(index) => self.readings.get(index).map(|reading| self.traced(reading.rpc)),
+            WaitOn::Completions(client) => {
+                self.clients.get(client).and_then(|client| client.completions.back()).map(|done| done.traced)
+            }
+            WaitOn::Requests(server) => {
+                let queue = self.servers.get(server).map(|server| &server.queue);
+                queue.and_then(|queue| queue.back()).map(|queued| self.traced(queued.rpc))
+            }
+            WaitOn::Drained => None,
+        };
+        found.unwrap_or_default()
+    }
+
+    /// The calling thread goes to sleep.
+    pub(crate) fn note_asleep(&mut self) {
+        self.endpoint.trace().record(EventKind::Asleep, 0, 0, 0);
+    }
+
+    /// The calling thread, asleep since `since`, ran again at `now`, which is `at` on the trace's clock; by another's doing or not.
+    pub(crate) fn note_woken(&mut self, at: u64, (since, now): (Time, Time), called: bool) {
+        let asleep_us = u32::try_from(now.since(since) / 1_000).unwrap_or(u32::MAX);
+        let trace = self.endpoint.trace();
+        trace.record_stamped(at, EventKind::Woken, 0, u32::from(!called), asleep_us, trace.place(0, 0));
+    }
+
+    /// The calling thread should have run at `due` and did at `now`. What is within the bound is no news.
+    pub(crate) fn note_not_running(&mut self, due: Time, now: Time) {
+        let away = now.since(due);
+        if away >= NOT_RUNNING_NS {
+            let away = u32::try_from(away).unwrap_or(u32::MAX);
+            self.endpoint.trace().record(EventKind::NotRunning, 0, away, 0);
+        }
+    }
+}

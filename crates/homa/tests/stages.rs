@@ -1,0 +1,181 @@
+//! What a host's time trace has of an RPC: every stage of it, in its order, with peers, cores and packets.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use common::{Echo, PATIENCE, config, eventually, message};
+use homa::trace::{Dump, EventKind, Record, packet_word_parts};
+use homa::{Host, HostConfig};
+
+fn traced() -> HostConfig {
+    HostConfig { trace_records: 1 << 14, ..config() }
+}
+
+/// The first record of this kind that is about the RPC, or about none, at `from` or later.
+fn first(dump: &Dump, kind: EventKind, id: u64, from: u64) -> Record {
+    let of_rpc = |record: &&Record| record.id == id || record.id == 0;
+    let fits = |record: &&Record| record.event() == Some(kind) && record.time >= from;
+    let found = dump.records.iter().filter(of_rpc).find(fits);
+    *found.unwrap_or_else(|| panic!("no {kind} of {id} at {from} or later: {:?}", dump.records))
+}
+
+fn in_order(dump: &Dump, id: u64, kinds: &[EventKind]) -> Vec<Record> {
+    let mut time = 0;
+    kinds
+        .iter()
+        .map(|&kind| {
+            let record = first(dump, kind, id, time);
+            time = record.time;
+            record
+        })
+        .collect()
+}
+
+/// The id of the first RPC.
+fn rpc_id(dump: &Dump) -> u64 {
+    let start = dump.records.iter().find(|record| record.event() == Some(EventKind::RpcStart));
+    start.expect("an RPC").id
+}
+
+#[test]
+fn every_stage_of_a_call_is_there_and_in_its_order() {
+    let echo = Echo::with(traced(), 1);
+    let host = Host::bind(traced()).unwrap();
+    host.client().unwrap().call_deadline(echo.to, message(300, 1), PATIENCE).unwrap();
+    let dump = host.trace_dump();
+    let id = rpc_id(&dump);
+    let records = in_order(
+        &dump,
+        id,
+        &[
+            EventKind::AppSend,
+            EventKind::RpcStart,
+            EventKind::PacketSent,
+            EventKind::BurstOut,
+            EventKind::BurstTaken,
+            EventKind::BurstIn,
+            EventKind::PacketReceived,
+            EventKind::MessageComplete,
+            EventKind::RpcEnd,
+            EventKind::BurstProcessed,
+            EventKind::AppReceive,
+        ],
+    );
+    assert_eq!((records[0].a, records[0].b), (0, 300));
+    assert_eq!((records[3].a, records[4].a), (1, 1), "one packet in the burst");
+    assert!(records[3].b >= 300 && records[5].a >= 1);
+    assert_eq!((records[10].a, records[10].b), (1, 300));
+    let number = records[2].place.peer().expect("a peer");
+    assert_eq!(dump.node.others[&number], echo.to.host.to_string());
+    assert_eq!(dump.node.name, host.local_addr().to_string());
+    assert!(records[2].place.priority() > 0, "a short message goes before others");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).max(1_024);
+    assert!(dump.records.iter().all(|record| usize::from(record.place.core().expect("a core")) < cores));
+
+    let server = echo.host.as_ref().unwrap().trace_dump();
+    in_order(
+        &server,
+        id ^ 1,
+        &[
+            EventKind::BurstIn,
+            EventKind::PacketReceived,
+            EventKind::MessageComplete,
+            EventKind::BurstProcessed,
+            EventKind::AppReceive,
+            EventKind::AppSend,
+            EventKind::PacketSent,
+            EventKind::BurstOut,
+            EventKind::BurstTaken,
+        ],
+    );
+}
+
+#[test]
+fn packets_in_bursts_are_as_many_as_those_recorded() {
+    let echo = Echo::with(traced(), 1);
+    let host = Host::bind(traced()).unwrap();
+    let client = host.client().unwrap();
+    for tag in 0..3 {
+        let request = message(100_000, tag);
+        assert!(client.call_deadline(echo.to, request.clone(), PATIENCE).unwrap() == request);
+    }
+    let dump = host.trace_dump();
+    assert_eq!(dump.overwritten, 0);
+    let of = |kind| dump.records.iter().filter(move |record| record.event() == Some(kind));
+    let sum = |kind| of(kind).map(|record| u64::from(record.a)).sum::<u64>();
+    assert_eq!(sum(EventKind::BurstIn), of(EventKind::PacketReceived).count() as u64);
+    assert_eq!(sum(EventKind::BurstIn), sum(EventKind::BurstProcessed));
+    // What the driver had no room for is offered again.
+    assert!(sum(EventKind::BurstOut) >= sum(EventKind::BurstTaken));
+    assert_eq!(sum(EventKind::BurstTaken), of(EventKind::PacketSent).count() as u64);
+    let offsets: BTreeSet<(u64, u32)> = of(EventKind::PacketSent)
+        .filter(|record| packet_word_parts(record.a).0 == 0x10)
+        .map(|record| (record.id, record.b))
+        .collect();
+    assert!(offsets.len() > 3, "{offsets:?}");
+}
+
+#[test]
+fn who_sleeps_and_who_wakes_is_recorded() {
+    let sleepy = HostConfig { poll: Duration::ZERO, endpoints: 1, ..traced() };
+    let echo = Echo::with(sleepy.clone(), 1);
+    let host = Host::bind(sleepy).unwrap();
+    let client = host.client().unwrap();
+    let has = |dump: &Dump, kind, a| dump.records.iter().any(|r| r.event() == Some(kind) && r.a == a);
+    // A leader that sleeps is woken by packets.
+    eventually("a sleep that packets end", || {
+        client.call_deadline(echo.to, message(100, 1), PATIENCE).unwrap();
+        let dump = host.trace_dump();
+        has(&dump, EventKind::Asleep, 0) && has(&dump, EventKind::Woken, 1)
+    });
+    // Of two threads that wait, one is woken by the other, for its message or to lead.
+    std::thread::scope(|scope| {
+        let threads = [0, 1].map(|_| {
+            scope.spawn(|| {
+                eventually("a thread that another one wakes", || {
+                    client.call_deadline(echo.to, message(100, 1), PATIENCE).unwrap();
+                    has(&host.trace_dump(), EventKind::Woken, 0)
+                });
+            })
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    let dump = host.trace_dump();
+    let wakes = dump.records.iter().filter(|record| record.event() == Some(EventKind::WakeSent));
+    assert!(wakes.clone().count() > 0);
+    assert!(wakes.filter(|record| record.a == 0).all(|record| record.id != 0), "woken for a message");
+}
+
+#[test]
+fn completions_and_batches_are_stamped_as_calls_are() {
+    let echo = Echo::with(traced(), 1);
+    let host = Host::bind(traced()).unwrap();
+    let client = host.client().unwrap();
+    let mut calls: Vec<_> = (0..5).map(|n| (echo.to, message(200, n), n)).collect();
+    client.submit_all(&mut calls, |_, error| panic!("{error}"));
+    client.submit(echo.to, message(200, 9), 9).unwrap();
+    let mut left = 6;
+    while left > 0 {
+        left -= client.recv_completions(Some(PATIENCE), 4, &mut Vec::new());
+    }
+    let dump = host.trace_dump();
+    let ids = |kind, a| -> BTreeSet<u64> {
+        let of = dump.records.iter().filter(|record| record.event() == Some(kind) && record.a == a);
+        of.map(|record| record.id).collect()
+    };
+    let sent = ids(EventKind::AppSend, 0);
+    assert_eq!(sent.len(), 6);
+    assert!(!sent.contains(&0));
+    assert_eq!(ids(EventKind::AppReceive, 1), sent);
+}
+
+#[test]
+fn a_host_without_a_trace_has_an_empty_dump() {
+    let echo = Echo::with(traced(), 1);
+    let host = Host::bind(HostConfig { trace_records: 0, ..config() }).unwrap();
+    host.client().unwrap().call_deadline(echo.to, message(300, 1), PATIENCE).unwrap();
+    let dump = host.trace_dump();
+    assert_eq!((dump.records.len(), dump.overwritten, dump.node.others.len()), (0, 0, 0));
+}
