@@ -15,6 +15,7 @@ mod contract;
 mod cost;
 mod endpoint;
 mod finished;
+mod freeze;
 mod gaps;
 mod grant;
 mod host;
@@ -50,6 +51,7 @@ pub use contract::{
     RpcKey, RxPacket, SendError, Transmit, TransmitRun, Unreachable,
 };
 pub use endpoint::Endpoint;
+pub use freeze::MAX_FREEZE_PEERS;
 pub use host::MAX_ENDPOINTS;
 pub use priority::CUTOFF_BUCKETS;
 pub use stats::Stats;

@@ -14,9 +14,6 @@ use crate::stats::Drop;
 use crate::time::Time;
 use crate::wire::{self, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Packet, UnknownReason};
 
-/// FREEZE packets waiting to be told to the caller; more say nothing new.
-const MAX_FREEZE_EVENTS: usize = 4_096;
-
 /// Either the packet was used, or why not.
 type Outcome = Result<(), Drop>;
 
@@ -544,13 +541,6 @@ impl Endpoint {
         };
         self.end_with_error(slot, error);
         Ok(())
-    }
-
-    /// FREEZE-1, FREEZE-2: it is told, and no more.
-    pub(crate) fn note_freeze(&mut self, peer: SocketAddr) {
-        if self.events.len() < MAX_FREEZE_EVENTS {
-            self.events.push_back(Event::Freeze { peer });
-        }
     }
 
     pub(crate) fn handle_cutoffs(&mut self, peer: Option<u32>, cutoffs: &Cutoffs) -> Outcome {

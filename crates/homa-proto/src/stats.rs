@@ -70,6 +70,8 @@ counters! {
     acks_sent,
     /// FREEZE packets received.
     freezes_received,
+    /// FREEZE packets sent.
+    freezes_sent,
     /// Packets for ports of other processes of this host, looked through for what concerns all; in no other count.
     foreign_received,
     /// DATA packets sent again because a RESEND asked.

@@ -18,6 +18,7 @@ use crate::buffers::{Buffers, Role};
 use crate::call_times::CallTimes;
 use crate::client::Completion;
 use crate::error::{CallError, HostError, ReplyError};
+use crate::freeze::Freezer;
 use crate::metrics::HostCounts;
 use crate::progress::Progress;
 use crate::reading::{Arriving, ReadEarly, Reading};
@@ -155,6 +156,7 @@ pub(crate) struct Core {
     pub(crate) call_times: Box<CallTimes>,
     /// The monotonic clock at [`Time::ZERO`], in nanoseconds; `None` where time is made up, as in tests.
     pub(crate) zero_ns: Option<u64>,
+    pub(crate) freezer: Freezer,
     /// What other processes have a part in; `None` where this host has its address to itself.
     pub(crate) share: Option<Share>,
     /// The host's other endpoints; `None` where this is the only one.
@@ -204,6 +206,7 @@ impl Core {
             counts: HostCounts::default(),
             call_times: Box::default(),
             zero_ns: None,
+            freezer: Freezer::default(),
             share: None,
             kin: None,
             stake: None,

@@ -109,7 +109,7 @@ impl Core {
     }
 
     /// Sends a bounded number of bursts; whether anything was sent. What is left is due at once.
-    fn transmit_round(&mut self, now: Time) -> bool {
+    pub(crate) fn transmit_round(&mut self, now: Time) -> bool {
         self.backlog = false;
         for burst in 0..BURSTS_PER_ROUND {
             match self.transmit_burst(now) {
@@ -360,11 +360,13 @@ impl Core {
                     self.time_call(&mut told_at, cookie as usize, length);
                     let response = self.buffers.take_incoming(rpc);
                     self.buffers.release(rpc);
+                    self.judge_call(told_at.unwrap_or(now), cookie as usize);
                     self.finish_call(cookie as usize, Ok(response));
                 }
                 Event::Failed { rpc, cookie, error, .. } => {
                     self.buffers.release(rpc);
                     let call = cookie as usize;
+                    self.judge_call(now, call);
                     if let Some(to) = self.calls.get(call).map(|call| call.to) {
                         self.finish_call(call, Err(CallError::from_rpc(to, error)));
                     }
@@ -382,7 +384,7 @@ impl Core {
                     }
                 }
                 Event::Done { rpc, reason } => self.end_request(now, rpc, reason),
-                Event::Freeze { .. } => self.endpoint.trace().freeze(0, 0),
+                Event::Freeze { .. } => self.obey_freeze(),
             }
         }
         any

@@ -83,6 +83,7 @@ mod core;
 mod drive;
 mod endpoints;
 mod error;
+mod freeze;
 mod host;
 mod in_place;
 mod latency;

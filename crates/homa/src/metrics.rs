@@ -78,6 +78,8 @@ counts! {
     Counter lock_wait_ns,
     /// Drive rounds.
     Counter drive_rounds,
+    /// Times that the time trace was frozen: by hand, by a slow RPC, or by a FREEZE packet.
+    Counter trace_freezes,
     /// Times that the leading thread slept in the kernel.
     Counter leader_sleeps,
     /// Times that the leading thread's sleep was ended by another thread.

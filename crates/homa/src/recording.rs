@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use homa_trace::{Dump, Node, Snapshot};
 
+use crate::freeze::Cause;
 use crate::host::Host;
 use crate::shared::Shared;
 
@@ -23,6 +24,47 @@ impl Host {
             all.merge(&dump_of(shared, &name));
         }
         all
+    }
+
+    /// Freezes the time trace of all endpoints: what it holds stays as it is until [`unfreeze_trace`](Host::unfreeze_trace), whatever comes. Whether it was
+    /// not frozen before; a host without a trace has none to freeze. Peers are told where
+    /// [`HostConfig::trace_freeze_peers`](crate::HostConfig::trace_freeze_peers) says so.
+    pub fn freeze_trace(&self) -> bool {
+        let first = self.endpoints.first();
+        let frozen = first.lock().freeze_trace(0, Cause::Own);
+        if frozen {
+            self.send_now();
+        }
+        frozen
+    }
+
+    /// Goes on recording, behind what the trace holds.
+    pub fn unfreeze_trace(&self) {
+        self.endpoints.first().lock().unfreeze_trace();
+    }
+
+    /// Whether the trace is frozen: by hand, by a slow call, or by a FREEZE packet.
+    #[must_use]
+    pub fn trace_is_frozen(&self) -> bool {
+        self.endpoints.first().lock().freezer.host.is_frozen()
+    }
+
+    /// Asks all peers, the last [`MAX_FREEZE_PEERS`](homa_proto::MAX_FREEZE_PEERS) that were heard for each endpoint, to freeze their traces now, by a FREEZE packet each; returns how
+    /// many packets that were. Packets can be lost, and peers need not obey. This host's own trace goes on.
+    pub fn freeze_peers(&self) -> usize {
+        let asked = self.endpoints.members.iter().map(|shared| shared.lock().endpoint.freeze_peers()).sum();
+        self.send_now();
+        asked
+    }
+
+    /// Has each endpoint send what waits.
+    fn send_now(&self) {
+        for shared in &self.endpoints.members {
+            let now = shared.now();
+            let mut core = shared.lock();
+            core.flush(now);
+            core.after_work(now);
+        }
     }
 }
 

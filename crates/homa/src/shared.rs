@@ -156,6 +156,7 @@ impl Shared {
 
     fn locked<'a>(&'a self, mut guard: MutexGuard<'a, Core>) -> Locked<'a> {
         guard.counts.lock_acquisitions += 1;
+        guard.heed_freeze();
         guard.endpoint.trace().note_core();
         Locked { guard: Some(guard), shared: self }
     }

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use homa_proto::wire::Body;
-use homa_proto::{Config, Event};
+use homa_proto::wire::{Body, PacketType};
+use homa_proto::{Config, Event, MAX_FREEZE_PEERS};
 use homa_trace::{Clock, EventKind, Record, Trace};
 
 use crate::kit::{Side, addr, exchange, kernel, ours};
@@ -152,4 +152,30 @@ fn a_freeze_is_told_and_neither_answered_nor_passed_on() {
         }
     }
     assert_eq!(side.endpoint.known_peers(), 1, "{:?}", addr(2));
+}
+
+/// FREEZE-3.
+#[test]
+fn peers_that_were_heard_are_asked_once_each_up_to_a_bound() {
+    let mut side = Side::traced(1, Config::default(), Trace::new(4_096, Clock::Virtual));
+    side.call(addr(9), 10);
+    side.take();
+    assert_eq!(side.endpoint.freeze_peers(), 0, "one that was never heard may not be there");
+    let count = MAX_FREEZE_PEERS as u16 + 5;
+    for n in 0..count {
+        side.now = side.now + 1;
+        let from = SocketAddr::from(([10, 0, 1, 1], 1 + n));
+        side.hear(from, &ours(2, 7).whole(2, 10));
+    }
+    side.take();
+    assert_eq!(side.endpoint.freeze_peers(), MAX_FREEZE_PEERS);
+    let sent = side.take();
+    assert!(sent.iter().all(|sent| sent.is(PacketType::Freeze)));
+    let mut ports: Vec<u16> = sent.iter().map(|sent| sent.to.port()).collect();
+    ports.sort_unstable();
+    // Those heard last, each once.
+    assert_eq!(ports, (6..=count).collect::<Vec<_>>());
+    assert_eq!(side.stats().freezes_sent, MAX_FREEZE_PEERS as u64);
+    let recorded = side.endpoint.trace().iter().filter(|r| r.event() == Some(EventKind::FreezeSent)).count();
+    assert_eq!(recorded, MAX_FREEZE_PEERS);
 }
