@@ -70,6 +70,8 @@ pub struct RxBurst {
     /// Whose the frames are. It stays when they go back, so that a burst of the same driver need not count references.
     source: Option<Arc<dyn FrameSource>>,
     frames: Vec<u32>,
+    /// When packets were received beneath the driver: the end of those that a time is of, exclusive, and the time.
+    times: Vec<(usize, u64)>,
 }
 
 /// A packet that outlives its burst, in the frame that it arrived in; the frame goes back to its driver with it.
@@ -122,12 +124,14 @@ impl RxBurst {
             end: 0,
             source: None,
             frames: Vec::with_capacity(BURST_PACKETS),
+            times: Vec::new(),
         }
     }
 
     /// Forgets all packets and gives their frames back.
     pub fn clear(&mut self) {
         self.slots.clear();
+        self.times.clear();
         self.end = 0;
         if let (false, Some(source)) = (self.frames.is_empty(), &self.source) {
             source.release(&self.frames);
@@ -158,6 +162,23 @@ impl RxBurst {
             _ => &self.memory[start..start + length],
         };
         Some((slot.from, bytes))
+    }
+
+    /// When the device, or the kernel as it took it from the device, received the packet at this index: nanoseconds of the system's real-time
+    /// clock. `None` where that is not known, as without [`Driver::stamp_received`](crate::Driver::stamp_received). Packets that the kernel
+    /// merged have the time of their first.
+    #[must_use]
+    pub fn received_at(&self, index: usize) -> Option<u64> {
+        if index >= self.slots.len() {
+            return None;
+        }
+        let after = self.times.partition_point(|(end, _)| *end <= index);
+        self.times.get(after).map(|(_, time_ns)| *time_ns).filter(|&time_ns| time_ns != 0)
+    }
+
+    /// Notes when the packets were received that were added since the last one noted; 0: not known.
+    pub(crate) fn note_time(&mut self, time_ns: u64) {
+        self.times.push((self.slots.len(), time_ns));
     }
 
     /// Takes a packet of this burst, or a part of one, out of it for as long as the caller likes, without a copy. `None` where
@@ -313,6 +334,22 @@ mod tests {
 
     fn sender(port: u16) -> SocketAddr {
         SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)
+    }
+
+    #[test]
+    fn times_are_those_of_the_packets_they_were_noted_for() {
+        let mut burst = RxBurst::new();
+        assert!(burst.push(sender(1), &[1]));
+        burst.note_time(10);
+        assert!(burst.push(sender(1), &[2]) && burst.push(sender(1), &[3]));
+        burst.note_time(20);
+        assert!(burst.push(sender(1), &[4]));
+        burst.note_time(0);
+        assert!(burst.push(sender(1), &[5]));
+        let times: Vec<_> = (0..6).map(|index| burst.received_at(index)).collect();
+        assert_eq!(times, [Some(10), Some(20), Some(20), None, None, None]);
+        burst.clear();
+        assert_eq!(burst.received_at(0), None);
     }
 
     #[test]

@@ -115,6 +115,12 @@ pub trait Driver: Send {
         self.receive(burst).map(|_| &[][..])
     }
 
+    /// Has packets received from here on carry the time at which the kernel took them from the device, or the device received them
+    /// ([`RxBurst::received_at`]); whether this path can. It costs some hundred nanoseconds a packet. By default it cannot.
+    fn stamp_received(&mut self) -> bool {
+        false
+    }
+
     /// A descriptor that poll(2) shows readable (or in error) when [`Driver::receive`] is worth a call, or `None` for a driver
     /// that must be asked in a loop. A wrapper that holds packets back has more to give than its descriptor shows: see
     /// [`Driver::poll_timeout`].
@@ -177,6 +183,9 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
         place: &'a mut [MaybeUninit<u8>],
     ) -> io::Result<&'a [u8]> {
         (**self).receive_in_place(burst, place)
+    }
+    fn stamp_received(&mut self) -> bool {
+        (**self).stamp_received()
     }
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         (**self).poll_fd()

@@ -142,6 +142,10 @@ impl Driver for UdpDriver {
         self.socket.receive_in_place(burst, place)
     }
 
+    fn stamp_received(&mut self) -> bool {
+        self.socket.stamp_received()
+    }
+
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.fd())
     }

@@ -1,7 +1,5 @@
 //! Packets coming in: whose they are, and what each type does.
 
-use std::net::SocketAddr;
-
 use homa_trace::{EventKind, packet_word};
 
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};

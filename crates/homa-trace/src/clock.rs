@@ -32,11 +32,16 @@ impl Clock {
 
 /// `CLOCK_MONOTONIC_RAW`, in nanoseconds.
 pub(crate) fn monotonic_raw_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC_RAW)
+}
+
+/// One of the system's clocks, in nanoseconds.
+pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a timespec that lives through the call; the call writes nothing else.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut now) };
-    // The clock exists since Linux 2.6.28 and the pointer is good: there is no other error.
-    assert_eq!(result, 0, "clock_gettime(CLOCK_MONOTONIC_RAW) failed");
+    let result = unsafe { libc::clock_gettime(clock, &mut now) };
+    // The clocks asked for exist since Linux 2.6.28 and the pointer is good: there is no other error.
+    assert_eq!(result, 0, "clock_gettime failed");
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
@@ -91,6 +96,9 @@ pub(crate) struct Anchor {
     pub(crate) time: u64,
     pub(crate) monotonic_ns: u64,
 }
+
+/// How far apart the two times of an anchor may be, in nanoseconds: half of what the reads take, an interrupt in all of the tries aside.
+pub(crate) const ANCHOR_ERROR_NS: u64 = 50;
 
 impl Anchor {
     /// Reads both clocks as close together as can be had: the tightest of a few tries, so that an interruption between the

@@ -25,7 +25,7 @@
 
 use std::io::{self, Write};
 
-use crate::clock::Clock;
+use crate::clock::{ANCHOR_ERROR_NS, Clock};
 use crate::node::Node;
 use crate::trace::{Record, Trace};
 
@@ -119,6 +119,14 @@ impl Dump {
         self.overwritten += other.overwritten;
         self.records.extend(renumbered);
         self.records.sort_by_key(|record| record.time);
+    }
+
+    /// By how many parts per billion `frequency_hz` may be off, either way: two readings of a pair of clocks, each good to some 50 ns, over the
+    /// time between them. 0 where the clock's rate is exact. Between those two moments, which the whole trace is, a time is off by no
+    /// more than one of the readings.
+    #[must_use]
+    pub fn calibration_error_ppb(&self) -> u64 {
+        (2 * ANCHOR_ERROR_NS * 1_000_000_000).checked_div(self.calibration_span_ns).unwrap_or(0)
     }
 
     /// The dump as bytes.
@@ -267,7 +275,7 @@ mod tests {
         let dump = read_dump(&dumped(&trace)).unwrap();
         assert_eq!(dump.records, trace.iter().copied().collect::<Vec<_>>());
         assert_eq!((dump.clock, dump.frequency_hz, dump.overwritten), (Clock::Virtual, 1_000_000_000, 2));
-        assert_eq!(dump.time_ns(&dump.records[0]), 1_002);
+        assert_eq!((dump.time_ns(&dump.records[0]), dump.calibration_error_ppb()), (1_002, 0));
     }
 
     #[test]
@@ -322,6 +330,8 @@ mod tests {
             return;
         }
         assert!(dump.calibration_span_ns >= 10_000_000);
+        // Ten milliseconds make it good to ten parts per million, and each second of a trace to a tenth of one.
+        assert!((1..=10_000).contains(&dump.calibration_error_ppb()), "{}", dump.calibration_error_ppb());
         // The two clocks agree to the error of an anchor; 10 us leaves room for a machine whose anchors were all interrupted.
         let time_ns = dump.time_ns(&dump.records[0]);
         assert!(

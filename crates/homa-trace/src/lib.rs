@@ -40,5 +40,5 @@ pub use node::{NAME_MAX_BYTES, Node, NodeKind};
 pub use place::Place;
 pub use read::{DumpError, ReadError, read_dump, read_dumps};
 pub use snapshot::Snapshot;
-pub use ticks::{TickRate, Ticks};
+pub use ticks::{RealTime, TickRate, Ticks};
 pub use trace::{MAX_RECORDS, Record, Trace};

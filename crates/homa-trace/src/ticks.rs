@@ -1,6 +1,6 @@
 //! A clock for whoever reads it in a loop of its own, without a trace.
 
-use crate::clock::{Anchor, Clock, calibrate, monotonic_raw_ns, tsc};
+use crate::clock::{Anchor, Clock, calibrate, clock_ns, monotonic_raw_ns, tsc};
 
 /// A clock that costs as little as this machine has to offer: the time stamp counter where it is invariant, else
 /// `CLOCK_MONOTONIC_RAW`.
@@ -53,6 +53,31 @@ impl Ticks {
         if self.clock == Clock::Tsc { tsc() } else { monotonic_raw_ns() }
     }
 
+    /// This clock and the system's real-time clock at one moment, for times near it that somebody else took from that. A system call or
+    /// none, and two looks at this clock.
+    #[must_use]
+    pub fn beside_real_time(&self) -> RealTime {
+        let mut best = RealTime { ticks: 0, real_ns: 0, hz: NS_PER_S, error_ticks: u64::MAX };
+        for _ in 0..REAL_TIME_TRIES {
+            let before = self.now();
+            let real_ns = clock_ns(libc::CLOCK_REALTIME);
+            let gap = self.now().saturating_sub(before);
+            if gap / 2 < best.error_ticks {
+                best = RealTime { ticks: before + gap / 2, real_ns, error_ticks: gap / 2, ..best };
+            }
+            // An interrupted pair is taken again; most are not.
+            if best.error_ticks < GOOD_PAIR_TICKS {
+                break;
+            }
+        }
+        if self.clock == Clock::Tsc {
+            let passed_ns = u128::from(monotonic_raw_ns().saturating_sub(self.start.monotonic_ns)).max(1);
+            let passed = u128::from(self.now().saturating_sub(self.start.time)).max(1);
+            best.hz = u64::try_from(passed * u128::from(NS_PER_S) / passed_ns).unwrap_or(NS_PER_S);
+        }
+        best
+    }
+
     /// What a tick is worth, measured from [`Ticks::start`] to now: the longer that is, the better. Busy-waits some milliseconds
     /// where it is too short to measure anything.
     #[must_use]
@@ -63,6 +88,31 @@ impl Ticks {
 }
 
 const NS_PER_S: u64 = 1_000_000_000;
+
+const REAL_TIME_TRIES: usize = 4;
+
+/// Half of the ticks that a pair of the two clocks takes when nothing comes between: 200 ns on a processor of 5 GHz.
+const GOOD_PAIR_TICKS: u64 = 1_000;
+
+/// A moment of a trace's clock, and of the real-time clock, which is set and slewed and so of no use over longer times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RealTime {
+    ticks: u64,
+    real_ns: u64,
+    hz: u64,
+    error_ticks: u64,
+}
+
+impl RealTime {
+    /// A time of the real-time clock, in nanoseconds, in ticks. Off by half of what it took to read both clocks, some 50 ns, and by a
+    /// 2,000th of its distance from the moment of the pair, which is how fast the system slews its clock at most.
+    #[must_use]
+    pub fn ticks(&self, real_ns: u64) -> u64 {
+        let distance_ns = i128::from(real_ns) - i128::from(self.real_ns);
+        let distance = distance_ns * i128::from(self.hz) / i128::from(NS_PER_S);
+        u64::try_from(i128::from(self.ticks) + distance).unwrap_or(0)
+    }
+}
 
 /// What a tick of [`Ticks`] is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +153,25 @@ mod tests {
         assert_eq!((rate.ns(2_500), rate.ticks(1_000)), (1_000, 2_500));
         assert_eq!(rate.ns(u64::MAX), (u128::from(u64::MAX) * 2 / 5) as u64);
         assert_eq!(TickRate { hz: u64::MAX }.ticks(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn real_times_around_a_pair_are_converted_both_ways() {
+        let pair = RealTime { ticks: 10_000, real_ns: 5_000, hz: 2_000_000_000, error_ticks: 0 };
+        assert_eq!([4_000, 5_000, 6_500].map(|real_ns| pair.ticks(real_ns)), [8_000, 10_000, 13_000]);
+        assert_eq!(RealTime { ticks: 5, ..pair }.ticks(0), 0);
+    }
+
+    #[test]
+    fn a_real_time_between_two_looks_is_between_them() {
+        let ticks = Ticks::start();
+        let before = ticks.now();
+        let real_ns = clock_ns(libc::CLOCK_REALTIME);
+        let after = ticks.now();
+        let pair = ticks.beside_real_time();
+        let slack = 2 * pair.error_ticks + (after - before) + 1_000;
+        let converted = pair.ticks(real_ns);
+        assert!((before - slack..=after + slack).contains(&converted), "{before} {converted} {after}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use foldhash::fast::FixedState;
 use homa_driver::{Driver, RxBurst};
 use homa_proto::wire::HeaderBuf;
 use homa_proto::{CallOptions, DoneReason, Endpoint, RpcKey, Time, TransmitRun};
+use homa_trace::Ticks;
 use slab::Slab;
 
 use crate::address::ServerAddr;
@@ -157,6 +158,8 @@ pub(crate) struct Core {
     /// The monotonic clock at [`Time::ZERO`], in nanoseconds; `None` where time is made up, as in tests.
     pub(crate) zero_ns: Option<u64>,
     pub(crate) freezer: Freezer,
+    /// The trace's clock, where the times at which the kernel received packets go into the trace.
+    pub(crate) device_clock: Option<Ticks>,
     /// What other processes have a part in; `None` where this host has its address to itself.
     pub(crate) share: Option<Share>,
     /// The host's other endpoints; `None` where this is the only one.
@@ -207,6 +210,7 @@ impl Core {
             call_times: Box::default(),
             zero_ns: None,
             freezer: Freezer::default(),
+            device_clock: None,
             share: None,
             kin: None,
             stake: None,
@@ -306,7 +310,14 @@ impl Core {
             .send_request(now, port, to.host, to.port, length, options)
             .map_err(|error| CallError::from_send(to, request.len(), error))?;
         let (id, peer) = self.endpoint.traced(rpc).unwrap_or_default();
-        entry.insert(Call { to, rpc, traced: Traced { id, peer }, owner, started: now, request_bytes: length });
+        entry.insert(Call {
+            to,
+            rpc,
+            traced: Traced { id, peer },
+            owner,
+            started: now,
+            request_bytes: length,
+        });
         if !private {
             self.clients[client].open += 1;
         }

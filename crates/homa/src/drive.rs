@@ -158,6 +158,9 @@ impl Core {
                 return false;
             }
         };
+        if count > 0 {
+            self.note_device_times();
+        }
         if count > 0 && self.share.is_some() {
             let before = self.endpoint.stats().drop_no_port;
             if self.kin.is_some() {

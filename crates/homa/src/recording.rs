@@ -46,7 +46,7 @@ impl Host {
     /// Whether the trace is frozen: by hand, by a slow call, or by a FREEZE packet.
     #[must_use]
     pub fn trace_is_frozen(&self) -> bool {
-        self.endpoints.first().lock().freezer.host.is_frozen()
+        self.freezing.is_frozen()
     }
 
     /// Asks all peers, the last [`MAX_FREEZE_PEERS`](homa_proto::MAX_FREEZE_PEERS) that were heard for each endpoint, to freeze their traces now, by a FREEZE packet each; returns how

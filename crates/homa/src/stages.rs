@@ -3,8 +3,9 @@
 //! There is one trace for each endpoint, behind the endpoint's lock: whoever has something to record mostly has the lock anyway. What
 //! happens without it, before it is had, has a [stamp](Shared::stamp) of the same clock that is recorded later.
 
+use homa_proto::wire::{self, Body};
 use homa_proto::{RpcKey, Time};
-use homa_trace::EventKind;
+use homa_trace::{EventKind, packet_word};
 
 use crate::core::Core;
 use crate::shared::Shared;
@@ -122,6 +123,23 @@ impl Core {
         }
         let empty = std::mem::take(&mut self.empty_polls);
         self.endpoint.trace().record(EventKind::BurstIn, 0, packets as u32, empty);
+    }
+
+    /// When the kernel took the packets of the burst from the device, as far as it says.
+    pub(crate) fn note_device_times(&mut self) {
+        let Some(clock) = self.device_clock.filter(|_| self.endpoint.trace().is_recording()) else { return };
+        let real_time = clock.beside_real_time();
+        let in_place = self.buffers.payload_in_place();
+        for (index, (_, bytes)) in self.rx.iter().enumerate() {
+            let Some(at) = self.rx.received_at(index) else { continue };
+            let wire_len = bytes.len() + in_place;
+            let Ok(packet) = wire::decode(bytes, wire_len) else { continue };
+            let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
+            let word = packet_word(packet.body.packet_type() as u8, wire_len as u32);
+            let (at, id) = (real_time.ticks(at), packet.common.sender_id ^ 1);
+            let trace = self.endpoint.trace();
+            trace.record_stamped(at, EventKind::DeviceReceived, id, word, offset, trace.place(0, 0));
+        }
     }
 
     /// A thread or task is told to wake up for this.

@@ -179,3 +179,30 @@ fn a_host_without_a_trace_has_an_empty_dump() {
     let dump = host.trace_dump();
     assert_eq!((dump.records.len(), dump.overwritten, dump.node.others.len()), (0, 0, 0));
 }
+
+#[test]
+fn every_packet_has_the_kernels_time_where_that_is_wanted() {
+    let echo = Echo::with(traced(), 1);
+    let host = Host::bind(HostConfig { trace_device_times: true, ..traced() }).unwrap();
+    let client = host.client().unwrap();
+    // A packet each, and one so long that it may be received in its place.
+    for length in [100, 1_000, 60_000] {
+        client.call_deadline(echo.to, message(length, 1), PATIENCE).unwrap();
+    }
+    let dump = host.trace_dump();
+    let of = |kind| dump.records.iter().filter(move |record| record.event() == Some(kind));
+    let key = |record: &Record| (record.id, record.a, record.b);
+    let mut seen = 0;
+    for device in of(EventKind::DeviceReceived) {
+        let received = of(EventKind::PacketReceived).find(|record| key(record) == key(device));
+        let received = received.unwrap_or_else(|| panic!("no such packet: {device:?}"));
+        // Of the order nothing is certain, since threads are interrupted; a clock taken for another would be off by hours.
+        let apart_ns = dump.time_ns(device).abs_diff(dump.time_ns(received));
+        assert!(apart_ns < 10_000_000_000, "{device:?} {received:?}");
+        seen += 1;
+    }
+    assert_eq!(seen, of(EventKind::PacketReceived).count());
+    assert!(seen >= 3);
+    let without = echo.host.as_ref().unwrap().trace_dump();
+    assert!(without.records.iter().all(|record| record.event() != Some(EventKind::DeviceReceived)));
+}

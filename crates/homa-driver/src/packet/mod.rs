@@ -102,6 +102,8 @@ impl Default for PacketConfig {
 /// Homa over packet sockets. See the [module](self).
 pub struct PacketDriver {
     device: Device,
+    /// Whether packets carry the times at which they were received.
+    timed: bool,
     /// Receives. Its ring is mapped for as long as a burst holds frames of it.
     socket: Socket,
     ring: Ring,
@@ -192,6 +194,7 @@ impl PacketDriver {
             receive_wanted_bytes: ring.bytes(),
         };
         Ok(PacketDriver {
+            timed: false,
             refuser: Refuser::new(device.local().ip()),
             tx: Tx::new(sending, config.segmentation),
             device,
@@ -232,7 +235,7 @@ impl PacketDriver {
         if frame.wire_length > frame.length && frame.full {
             self.ring.give_back(frame);
             if frame.status & libc::TP_STATUS_COPY != 0 {
-                return self.take_merged(burst);
+                return self.take_merged(burst, frame.time_ns);
             }
             self.stats.truncated += 1;
             return 0;
@@ -244,6 +247,9 @@ impl PacketDriver {
             Ok(Found { from, start, length, .. }) => {
                 let segment = self.ring.offload_of(&frame).segment.unwrap_or(length);
                 self.ring.lend(frame, burst, from, (start, length), segment);
+                if self.timed {
+                    burst.note_time(frame.time_ns);
+                }
                 length
             }
             Err(why) => {
@@ -255,7 +261,7 @@ impl PacketDriver {
     }
 
     /// Adds what a frame carries that was too long for the ring, and returns its bytes.
-    fn take_merged(&mut self, burst: &mut RxBurst) -> usize {
+    fn take_merged(&mut self, burst: &mut RxBurst, time_ns: u64) -> usize {
         let first = burst.end();
         let room = &mut burst.memory_mut()[first..];
         let mut receive = || {
@@ -295,6 +301,10 @@ impl PacketDriver {
                     length,
                     offload.segment.unwrap_or(length),
                 );
+                if self.timed {
+                    // The ring had it when it had no room for the frame itself.
+                    burst.note_time(time_ns);
+                }
                 length
             }
             Err(why) => {
@@ -357,6 +367,12 @@ impl Driver for PacketDriver {
             self.look_for_errors(coarse_ms())?;
         }
         Ok(burst.len())
+    }
+
+    fn stamp_received(&mut self) -> bool {
+        // They are in the ring in any case.
+        self.timed = true;
+        true
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

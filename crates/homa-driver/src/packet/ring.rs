@@ -122,6 +122,8 @@ pub(crate) struct Frame {
     pub(crate) wire_length: usize,
     /// Whether bytes are missing because the frame has no room, and not because the filter says so.
     pub(crate) full: bool,
+    /// When the kernel, or the device, received it: nanoseconds of the real-time clock.
+    pub(crate) time_ns: u64,
 }
 
 /// The reader's end.
@@ -208,6 +210,7 @@ impl Ring {
             length,
             wire_length: header.tp_len as usize,
             full: offset + length == room,
+            time_ns: u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec),
         })
     }
 

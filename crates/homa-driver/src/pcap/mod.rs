@@ -253,6 +253,10 @@ impl<D: Driver> Driver for PcapDriver<D> {
         Ok(count)
     }
 
+    fn stamp_received(&mut self) -> bool {
+        self.inner.stamp_received()
+    }
+
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.poll_fd()
     }

@@ -211,6 +211,10 @@ impl Driver for RawDriver {
         Ok(burst.len())
     }
 
+    fn stamp_received(&mut self) -> bool {
+        self.sockets.iter_mut().all(PacketSocket::stamp_received)
+    }
+
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.poll.as_ref().map_or_else(|| self.sockets[0].fd(), OwnedFd::as_fd))
     }

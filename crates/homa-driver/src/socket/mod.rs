@@ -265,6 +265,17 @@ impl PacketSocket {
     }
 
     /// As [`Driver::receive`](crate::Driver::receive).
+    /// As [`Driver::stamp_received`](crate::Driver::stamp_received).
+    pub(crate) fn stamp_received(&mut self) -> bool {
+        let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+        let set =
+            option::set(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as libc::c_int);
+        if set.is_ok() {
+            self.rx.expect_times();
+        }
+        set.is_ok()
+    }
+
     pub(crate) fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
         self.receive_with(burst, |rx, fd, burst| Ok((rx.receive(fd, burst)?, 0))).map(|_| burst.len())
     }

@@ -14,7 +14,7 @@ use crate::driver::IN_PLACE_HEADER_BYTES;
 pub(crate) struct RxRing {
     names: Box<[RawAddress]>,
     parts: Box<[libc::iovec]>,
-    controls: Box<[Control]>,
+    controls: Box<[Control<CONTROL_BYTES>]>,
     messages: Box<[libc::mmsghdr]>,
     /// Datagrams to ask for next, at most [`BURST_PACKETS`].
     count: usize,
@@ -24,6 +24,8 @@ pub(crate) struct RxRing {
     streak: Streak,
     /// Whether each begins with its IPv4 header, as raw sockets of that family give them.
     ip_header: bool,
+    /// Whether the kernel says when it received them.
+    timed: bool,
 }
 
 // SAFETY: the raw pointers inside point into the boxes beside them, to a burst, or are stale, and are used only by
@@ -39,6 +41,9 @@ pub(crate) struct Received {
     /// Packets that the socket has ever dropped for want of room (modulo 2^32), when it said.
     pub(crate) queue_drops: Option<u32>,
 }
+
+/// Room for what the kernel says of a datagram: two integers, and the three times of SO_TIMESTAMPING.
+const CONTROL_BYTES: usize = 128;
 
 /// Payload that one burst should not exceed by much: what waits behind it, a short message among it, waits until all of it
 /// is copied and handled. 32 datagrams of 64 KB would be 2 MB, or about a millisecond.
@@ -117,6 +122,7 @@ impl RxRing {
             most,
             streak: Streak::default(),
             ip_header,
+            timed: false,
         }
     }
 
@@ -211,7 +217,7 @@ impl RxRing {
         self.messages[0].msg_len = length as libc::c_uint;
         let payload = length.saturating_sub(IN_PLACE_HEADER_BYTES);
         let mut received = Received::default();
-        let segment = self.read_controls(0, &mut received);
+        let (segment, time_ns) = self.read_controls(0, &mut received);
         let from = self.names[0].get(self.messages[0].msg_hdr.msg_namelen);
         let whole = self.messages[0].msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
         let (Some(from), true) = (from, whole) else {
@@ -221,6 +227,7 @@ impl RxRing {
         received.bytes += length as u64;
         if segment >= length && (LEAST_IN_PLACE..=room).contains(&payload) {
             burst.note_datagram(from, 0, IN_PLACE_HEADER_BYTES, IN_PLACE_HEADER_BYTES);
+            self.note_time(burst, time_ns);
             return Ok((received, payload));
         }
         let strayed = payload.min(room);
@@ -228,16 +235,34 @@ impl RxRing {
         let bytes = unsafe { std::slice::from_raw_parts(place.as_ptr().cast::<u8>(), strayed) };
         burst.memory_mut()[IN_PLACE_HEADER_BYTES..IN_PLACE_HEADER_BYTES + strayed].copy_from_slice(bytes);
         burst.note_datagram(from, 0, length, segment);
+        self.note_time(burst, time_ns);
         Ok((received, 0))
     }
 
-    /// Reads what the kernel said about datagram `i`, and returns the length of the packets in it.
-    fn read_controls(&self, i: usize, received: &mut Received) -> usize {
+    /// Has packets carry the times that the kernel says; for a socket that was told to say them.
+    pub(crate) fn expect_times(&mut self) {
+        self.timed = true;
+    }
+
+    fn note_time(&self, burst: &mut RxBurst, time_ns: u64) {
+        if self.timed {
+            burst.note_time(time_ns);
+        }
+    }
+
+    /// Reads what the kernel said about datagram `i`, and returns the length of the packets in it, and when it was received, 0 where
+    /// that was not said.
+    fn read_controls(&self, i: usize, received: &mut Received) -> (usize, u64) {
+        let mut time_ns = 0;
         let message = &self.messages[i];
         let mut segment = message.msg_len as usize;
         #[allow(clippy::unnecessary_cast, reason = "the field's type differs between C libraries")]
         let control_length = message.msg_hdr.msg_controllen as usize;
         for (level, kind, data) in self.controls[i].messages(control_length) {
+            if (level, kind) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) {
+                time_ns = software_time_ns(data);
+                continue;
+            }
             let Some(Ok(number)) = data.get(..4).map(<[u8; 4]>::try_from) else { continue };
             match (level, kind) {
                 (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
@@ -247,13 +272,13 @@ impl RxRing {
                 _ => (),
             }
         }
-        segment
+        (segment, time_ns)
     }
 
     fn take(&mut self, datagrams: usize, burst: &mut RxBurst) -> Received {
         let mut received = Received::default();
         for i in 0..datagrams {
-            let segment = self.read_controls(i, &mut received);
+            let (segment, time_ns) = self.read_controls(i, &mut received);
             let message = &self.messages[i];
             let length = message.msg_len as usize;
             if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
@@ -268,10 +293,20 @@ impl RxRing {
                 0
             };
             burst.note_datagram(from, start + skip, length - skip, segment);
+            self.note_time(burst, time_ns);
             received.bytes += (length - skip) as u64;
         }
         received
     }
+}
+
+/// The first of the three times of SO_TIMESTAMPING, which is the kernel's own. That of the device, the third, is of a clock of the device, which
+/// nobody here can compare with another.
+fn software_time_ns(data: &[u8]) -> u64 {
+    let word =
+        |at: usize| data.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(i64::from_ne_bytes);
+    let (Some(seconds), Some(ns)) = (word(0), word(8)) else { return 0 };
+    u64::try_from(seconds).unwrap_or(0) * 1_000_000_000 + u64::try_from(ns).unwrap_or(0)
 }
 
 /// Length of the IPv4 header, options included, that a datagram begins with; at most the datagram's own (WIRE-19).
