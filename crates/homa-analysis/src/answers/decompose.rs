@@ -393,7 +393,7 @@ fn queued(records: &[Record], rate: LinkRate) -> Vec<Queued> {
 }
 
 /// What a host received: time, and bytes and packets up to and with it.
-fn received(records: &[Record]) -> Vec<(u64, u64, u32)> {
+pub(super) fn received(records: &[Record]) -> Vec<(u64, u64, u32)> {
     let (mut bytes, mut packets) = (0_u64, 0_u32);
     let came = records.iter().filter(|record| record.event() == Some(EventKind::PacketReceived));
     came.map(|record| {

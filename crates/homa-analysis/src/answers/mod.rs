@@ -2,14 +2,21 @@
 //! under the names of its fields. Times are nanoseconds unless a name says otherwise; bytes are those of Homa's packets, headers
 //! included, unless they are called payload.
 
+#[cfg(test)]
+mod any;
 mod decompose;
 mod delays;
+mod grants;
+mod hosts;
+mod incoming;
 mod lacks;
 mod link;
 mod lost;
+mod messages;
 mod path;
 mod percentiles;
 mod priorities;
+mod rtt_bytes;
 mod select;
 #[cfg(test)]
 mod testing;
@@ -17,12 +24,17 @@ mod throughput;
 
 pub use decompose::{Decomposition, Delayed, Parts, SwitchCheck, decompose};
 pub use delays::{Bursts, Column, DelayTable, Delays, Stage, delays};
+pub use grants::{GrantedTo, Grants, grants};
+pub use hosts::{Bottleneck, CoreUse, Cores, PacerOf, Polls, PollsOf, SharedCore, cores, pacer, polls};
+pub use incoming::{Incoming, IncomingOf, OverTime, incoming};
 pub use lacks::Lack;
 pub use link::{LinkRate, OVERHEAD_BYTES, RateSource, link_rate};
 pub use lost::{Found, Loss, LossPlace, Losses, Where, lost, packet_name};
+pub use messages::{Copies, CopyStep, FirstGrants, copy, first_grant};
 pub use path::{Line, Minima};
 pub use percentiles::{PERCENTILES, Percentiles};
 pub use priorities::{Inversion, InversionAt, NodePriorities, Priorities, PriorityUse, priorities};
+pub use rtt_bytes::{PathBytes, RttBytes, rtt_bytes};
 pub use select::Select;
 pub use throughput::{NodeThroughput, Throughput, throughput};
 

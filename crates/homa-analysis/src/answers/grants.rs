@@ -1,0 +1,310 @@
+//! Grants: how late, to whom, and which were of no use.
+
+use std::collections::{BTreeMap, HashMap};
+
+use foldhash::fast::FixedState;
+use homa_trace::{EventKind, NodeKind, packet_word_parts};
+use serde::Serialize;
+
+use super::decompose::received;
+use super::incoming::{IncomingOf, incoming};
+use super::link::LinkRate;
+use super::{DATA, DATA_HEADER_BYTES, Lack, Percentiles, Select};
+use crate::model::{Direction, Model, NO_NODE, NodeId};
+
+/// What one host granted another one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GrantedTo {
+    /// Who granted.
+    pub receiver: String,
+    /// Who was granted.
+    pub sender: String,
+    /// Messages that had grants.
+    pub messages: u64,
+    /// Grants.
+    pub grants: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Grants that came when their sender had been waiting for them.
+    pub late: u64,
+    /// Times that senders waited for a grant, in nanoseconds.
+    pub waited_ns: u64,
+    /// Bytes that the receiver's link could have brought meanwhile and did not; 0 where its rate is not known.
+    pub wasted_bytes: u64,
+    /// Grants that their sender did not use for longer than asked for.
+    pub unused: u64,
+    /// Bytes of those.
+    pub unused_bytes: u64,
+}
+
+/// See [`grants`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Grants {
+    /// The rate that was reckoned with.
+    pub rate: Option<LinkRate>,
+    /// How long a grant may be unused, in nanoseconds.
+    pub unused_after_ns: u64,
+    /// From a grant's being sent until its sender had it.
+    pub way_ns: Option<Percentiles>,
+    /// Times that senders waited for a grant.
+    pub waited_ns: Option<Percentiles>,
+    /// From a grant until its sender sent the first byte that it allowed.
+    pub used_after_ns: Option<Percentiles>,
+    /// Who was granted what, most bytes first.
+    pub pairs: Vec<GrantedTo>,
+    /// Concurrency of granted messages, and how far grants are ahead, by receiver.
+    pub receivers: Vec<IncomingOf>,
+    /// What is not in the traces.
+    pub lacks: Vec<Lack>,
+}
+
+#[derive(Default)]
+struct Sum {
+    messages: u64,
+    grants: u64,
+    bytes: u64,
+    late: u64,
+    waited_ns: u64,
+    wasted_bytes: f64,
+    unused: u64,
+    unused_bytes: u64,
+}
+
+/// Every grant, from all that is recorded of it at both ends.
+#[must_use]
+pub fn grants(model: &Model, select: &Select, rate: Option<LinkRate>, unused_after_ns: u64) -> Grants {
+    let arrivals = Arrivals::of(model);
+    let mut all = All::default();
+    for rpc in &model.rpcs {
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            let (sender, receiver) = (rpc.sender(direction), rpc.receiver(direction));
+            let message = rpc.message(direction);
+            let has = message.first_grant.is_some() || message.first_grant_sent.is_some();
+            if !has || !select.pair(sender, receiver) {
+                continue;
+            }
+            let sum = all.pairs.entry((receiver, sender)).or_default();
+            sum.messages += 1;
+            let mut of = OfMessage::new(&arrivals, rate, receiver, unused_after_ns);
+            for (_, record) in model.events_of(rpc).filter(|(_, record)| select.time(record.time)) {
+                let Some(kind) = record.event() else { continue };
+                // A sender's records have the id of its side, as all of its packets do.
+                let by_client = record.id & 1 == 0;
+                let by_sender = by_client == (direction == Direction::ToServer);
+                match kind {
+                    EventKind::GrantSent if !by_sender => of.sent(record.time, record.a, sum),
+                    EventKind::WaitGrant if by_sender => {
+                        of.waits_since = Some(record.time);
+                        of.granted = of.granted.max(record.a);
+                    }
+                    EventKind::GrantReceived if by_sender => {
+                        of.came(record.time, record.a, sum, &mut all.way, &mut all.waited);
+                    }
+                    EventKind::PacketSent if by_sender && packet_word_parts(record.a).0 == DATA => {
+                        of.used(record.time, record.b, record.a, sum, &mut all.used);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    all.result(model, select, rate, unused_after_ns)
+}
+
+#[derive(Default)]
+struct All {
+    pairs: BTreeMap<(NodeId, NodeId), Sum>,
+    way: Vec<i64>,
+    waited: Vec<i64>,
+    used: Vec<i64>,
+}
+
+impl All {
+    fn result(
+        mut self,
+        model: &Model,
+        select: &Select,
+        rate: Option<LinkRate>,
+        unused_after_ns: u64,
+    ) -> Grants {
+        let mut pairs: Vec<GrantedTo> = self
+            .pairs
+            .iter()
+            .map(|((receiver, sender), sum)| GrantedTo {
+                receiver: model.name(*receiver).to_owned(),
+                sender: model.name(*sender).to_owned(),
+                messages: sum.messages,
+                grants: sum.grants,
+                bytes: sum.bytes,
+                late: sum.late,
+                waited_ns: sum.waited_ns,
+                wasted_bytes: sum.wasted_bytes as u64,
+                unused: sum.unused,
+                unused_bytes: sum.unused_bytes,
+            })
+            .collect();
+        pairs.sort_by_key(|pair| std::cmp::Reverse(pair.bytes));
+        let mut lacks = Vec::new();
+        if pairs.is_empty() {
+            lacks.push(Lack::Grants);
+        }
+        if self.way.is_empty() && !pairs.is_empty() {
+            lacks.push(Lack::BothEnds);
+        }
+        Grants {
+            rate,
+            unused_after_ns,
+            way_ns: Percentiles::of(&mut self.way),
+            waited_ns: Percentiles::of(&mut self.waited),
+            used_after_ns: Percentiles::of(&mut self.used),
+            pairs,
+            receivers: incoming(model, select, rate).receivers,
+            lacks,
+        }
+    }
+}
+
+/// By node: when what came, added up.
+struct Arrivals(Vec<Vec<(u64, u64, u32)>>);
+
+impl Arrivals {
+    fn of(model: &Model) -> Arrivals {
+        let of = |node: &crate::model::Node| match node.kind {
+            NodeKind::Host => received(&node.records),
+            NodeKind::Switch => Vec::new(),
+        };
+        Arrivals(model.nodes.iter().map(of).collect())
+    }
+
+    /// Bytes that a host's link could have brought between the two moments and did not.
+    fn idle_bytes(&self, node: NodeId, from_ns: u64, until_ns: u64, rate: Option<LinkRate>) -> f64 {
+        let (Some(rate), Some(came)) = (rate, self.0.get(usize::from(node)).filter(|_| node != NO_NODE))
+        else {
+            return 0.0;
+        };
+        let upto = |ns: u64| match came.partition_point(|(time, ..)| *time <= ns) {
+            0 => (0, 0),
+            behind => (came[behind - 1].1, came[behind - 1].2),
+        };
+        let (from, until) = (upto(from_ns), upto(until_ns));
+        let busy_ns = rate.ns(until.1.wrapping_sub(from.1).into(), until.0 - from.0);
+        (until_ns.saturating_sub(from_ns) as f64 - busy_ns).max(0.0) * rate.bps / 8e9
+    }
+}
+
+/// Where a message is with its grants.
+struct OfMessage<'a> {
+    unused_after_ns: u64,
+    rate: Option<LinkRate>,
+    arrivals: &'a Arrivals,
+    receiver: NodeId,
+    /// Grants on their way, by their offset.
+    on_way: HashMap<u32, u64, FixedState>,
+    /// The offset up to which the sender may send, as far as it is known, and the receiver has granted.
+    granted: u32,
+    granted_by_receiver: u32,
+    waits_since: Option<u64>,
+    /// The grants that are not used yet: since when, from where on, and bytes.
+    unused: Option<(u64, u32, u32)>,
+    sent_until: u32,
+}
+
+impl<'a> OfMessage<'a> {
+    fn new(
+        arrivals: &'a Arrivals,
+        rate: Option<LinkRate>,
+        receiver: NodeId,
+        unused_after_ns: u64,
+    ) -> OfMessage<'a> {
+        OfMessage {
+            unused_after_ns,
+            rate,
+            arrivals,
+            receiver,
+            on_way: HashMap::default(),
+            granted: 0,
+            granted_by_receiver: 0,
+            waits_since: None,
+            unused: None,
+            sent_until: 0,
+        }
+    }
+
+    fn sent(&mut self, ns: u64, offset: u32, sum: &mut Sum) {
+        // What was sent unasked is granted by nobody.
+        let before = self.granted_by_receiver.max(self.granted).max(self.sent_until);
+        sum.grants += 1;
+        sum.bytes += u64::from(offset.saturating_sub(before));
+        self.granted_by_receiver = self.granted_by_receiver.max(offset);
+        self.on_way.insert(offset, ns);
+    }
+
+    fn came(&mut self, ns: u64, offset: u32, sum: &mut Sum, way: &mut Vec<i64>, waited: &mut Vec<i64>) {
+        match self.on_way.remove(&offset) {
+            Some(sent) => way.push(ns.saturating_sub(sent) as i64),
+            // The receiver's trace is not there: it is counted here.
+            None if self.granted_by_receiver == 0 => {
+                sum.grants += 1;
+                sum.bytes += u64::from(offset.saturating_sub(self.granted.max(self.sent_until)));
+            }
+            None => {}
+        }
+        if let Some(since) = self.waits_since.take() {
+            sum.late += 1;
+            sum.waited_ns += ns.saturating_sub(since);
+            waited.push(ns.saturating_sub(since) as i64);
+            sum.wasted_bytes += self.arrivals.idle_bytes(self.receiver, since, ns, self.rate);
+        }
+        let before = self.granted.max(self.sent_until);
+        if offset > before {
+            self.unused.get_or_insert((ns, before, offset - before));
+        }
+        self.granted = self.granted.max(offset);
+    }
+
+    fn used(&mut self, ns: u64, offset: u32, word: u32, sum: &mut Sum, used: &mut Vec<i64>) {
+        let payload = packet_word_parts(word).1.saturating_sub(DATA_HEADER_BYTES);
+        self.sent_until = self.sent_until.max(offset.saturating_add(payload));
+        if let Some((since, _, bytes)) = self.unused.filter(|(_, from, _)| offset >= *from) {
+            let after = ns.saturating_sub(since);
+            used.push(after as i64);
+            if after > self.unused_after_ns {
+                sum.unused += 1;
+                sum.unused_bytes += u64::from(bytes);
+            }
+            self.unused = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::link::RateSource;
+    use super::super::testing::{CLIENT, SERVER, Writer};
+    use super::*;
+
+    #[test]
+    fn a_late_grant_wastes_what_the_link_could_have_brought() {
+        let mut writer = Writer::new();
+        writer.data(0, 1_000, 2_000);
+        writer.at(CLIENT, 1_100, EventKind::WaitGrant, 944, 9_440);
+        writer.at(SERVER, 2_000, EventKind::GrantSent, 2_832, 3);
+        writer.at(CLIENT, 3_100, EventKind::GrantReceived, 2_832, 3);
+        writer.data(944, 3_600, 9_000);
+        let rate = LinkRate { bps: 8e9, source: RateSource::Given, overhead_bytes: 0 };
+        let found = grants(&writer.model(), &Select::default(), Some(rate), 400);
+        let [pair] = &found.pairs[..] else { panic!("{found:?}") };
+        assert_eq!(
+            (pair.receiver.as_str(), pair.sender.as_str(), pair.grants, pair.bytes),
+            ("s", "c", 1, 1_888)
+        );
+        assert_eq!((pair.late, pair.waited_ns), (1, 2_000));
+        // 1,000 of the 2,000 bytes came.
+        assert_eq!(pair.wasted_bytes, 1_000);
+        assert_eq!((pair.unused, pair.unused_bytes), (1, 1_888));
+        assert_eq!(found.way_ns.map(|found| found.p50), Some(1_100));
+        assert_eq!(found.used_after_ns.map(|found| found.p50), Some(500));
+        let patient = grants(&writer.model(), &Select::default(), Some(rate), 500);
+        assert_eq!(patient.pairs[0].unused, 0);
+    }
+}

@@ -1,0 +1,349 @@
+//! What hosts do with their time: polling, the pacer, cores.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use homa_trace::{EventKind, NodeKind, packet_word_parts};
+use serde::Serialize;
+
+use super::{DATA, Lack, Percentiles, Select};
+use crate::model::{Model, NO_NODE, Node, NodeId};
+
+/// A share of empty polls from which on a host has nothing to do most of the time.
+const IDLE: f64 = 0.5;
+
+/// How often a host looked for packets in vain.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PollsOf {
+    /// Which host.
+    pub node: String,
+    /// RPCs of which it is the client, and the server.
+    pub as_client: u64,
+    /// See `as_client`.
+    pub as_server: u64,
+    /// Looks that brought packets.
+    pub full: u64,
+    /// Looks that brought none.
+    pub empty: u64,
+    /// Share of the empty ones.
+    pub empty_share: f64,
+    /// Share of the time in which it processed bursts.
+    pub busy_share: f64,
+    /// How often it slept.
+    pub sleeps: u64,
+}
+
+/// Who has no time to spare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bottleneck {
+    /// Clients find packets at most looks, servers do not.
+    Clients,
+    /// Servers find packets at most looks, clients do not.
+    Servers,
+    /// Both are busy.
+    Both,
+    /// Both look in vain most of the time: it is the network, or there is not more load.
+    Neither,
+    /// No trace of one of them has polls.
+    Unknown,
+}
+
+/// See [`polls`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Polls {
+    /// Each host that polls.
+    pub nodes: Vec<PollsOf>,
+    /// Share of empty polls of those that are clients more often than servers.
+    pub clients_empty_share: Option<f64>,
+    /// Share of empty polls of the others.
+    pub servers_empty_share: Option<f64>,
+    /// What follows.
+    pub bottleneck: Bottleneck,
+}
+
+/// Hosts that are asked about.
+fn hosts<'a>(model: &'a Model, select: &'a Select) -> impl Iterator<Item = (NodeId, &'a Node)> {
+    let numbered = model.nodes.iter().enumerate().map(|(number, node)| (number as NodeId, node));
+    numbered.filter(|(number, node)| node.kind == NodeKind::Host && select.node(*number))
+}
+
+/// Time from the first to the last event of a node that is asked about, at least 1 ns.
+fn span_ns(node: &Node, select: &Select) -> u64 {
+    let mut times = node.records.iter().map(|record| record.time).filter(|ns| select.time(*ns));
+    let first = times.next().unwrap_or(0);
+    times.next_back().unwrap_or(first).saturating_sub(first).max(1)
+}
+
+/// The share of empty polls of each host, and whether clients or servers are the bottleneck: a host that never looks in vain has no time
+/// to spare.
+#[must_use]
+pub fn polls(model: &Model, select: &Select) -> Polls {
+    let mut roles = vec![(0_u64, 0_u64); model.nodes.len()];
+    for rpc in model.rpcs.iter().filter(|rpc| select.at(rpc.start)) {
+        if rpc.client != NO_NODE {
+            roles[usize::from(rpc.client)].0 += 1;
+        }
+        if rpc.server != NO_NODE {
+            roles[usize::from(rpc.server)].1 += 1;
+        }
+    }
+    let of = |(number, node): (NodeId, &Node)| {
+        let (mut full, mut empty, mut busy_ns, mut sleeps) = (0_u64, 0_u64, 0_u64, 0_u64);
+        let mut read = [None::<u64>; 256];
+        for record in node.records.iter().filter(|record| select.time(record.time)) {
+            let endpoint = usize::from(record.place.endpoint());
+            match record.event() {
+                Some(EventKind::BurstIn) => {
+                    full += 1;
+                    empty += u64::from(record.b);
+                    read[endpoint] = Some(record.time);
+                }
+                Some(EventKind::BurstProcessed) => {
+                    busy_ns += read[endpoint].take().map_or(0, |read| record.time.saturating_sub(read));
+                }
+                Some(EventKind::Asleep) => sleeps += 1,
+                _ => {}
+            }
+        }
+        let (as_client, as_server) = roles[usize::from(number)];
+        (full > 0).then(|| PollsOf {
+            node: node.name.clone(),
+            as_client,
+            as_server,
+            full,
+            empty,
+            empty_share: empty as f64 / (full + empty) as f64,
+            busy_share: busy_ns as f64 / span_ns(node, select) as f64,
+            sleeps,
+        })
+    };
+    let nodes: Vec<PollsOf> = hosts(model, select).filter_map(of).collect();
+    let share = |clients: bool| {
+        let of = nodes.iter().filter(|node| (node.as_client > node.as_server) == clients);
+        let (full, empty) = of.fold((0, 0), |sum, node| (sum.0 + node.full, sum.1 + node.empty));
+        (full > 0).then(|| empty as f64 / (full + empty) as f64)
+    };
+    let (clients, servers) = (share(true), share(false));
+    let bottleneck = match (clients.map(|share| share >= IDLE), servers.map(|share| share >= IDLE)) {
+        (Some(true), Some(true)) => Bottleneck::Neither,
+        (Some(true), Some(false)) => Bottleneck::Servers,
+        (Some(false), Some(true)) => Bottleneck::Clients,
+        (Some(false), Some(false)) => Bottleneck::Both,
+        _ => Bottleneck::Unknown,
+    };
+    Polls { nodes, clients_empty_share: clients, servers_empty_share: servers, bottleneck }
+}
+
+/// How a host's pacer held packets back.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PacerOf {
+    /// Which host.
+    pub node: String,
+    /// How often a message had to wait.
+    pub waits: u64,
+    /// From a wait's beginning until the host sent DATA again.
+    pub waited_ns: Option<Percentiles>,
+    /// The link's backlog that made it wait.
+    pub backlog_ns: Option<Percentiles>,
+    /// Bytes of that message that were granted and not sent.
+    pub held_bytes: Option<Percentiles>,
+    /// Share of the time in which something waited.
+    pub share: f64,
+}
+
+/// What the pacer did at each host that had to wait for it.
+#[must_use]
+pub fn pacer(model: &Model, select: &Select) -> Vec<PacerOf> {
+    let of = |(_, node): (NodeId, &Node)| {
+        let (mut backlog, mut held, mut waited) = (Vec::new(), Vec::new(), Vec::new());
+        let mut since = None::<u64>;
+        for record in node.records.iter().filter(|record| select.time(record.time)) {
+            match record.event() {
+                Some(EventKind::WaitPacer) => {
+                    backlog.push(i64::from(record.a));
+                    held.push(i64::from(record.b));
+                    since.get_or_insert(record.time);
+                }
+                Some(EventKind::PacketSent) if packet_word_parts(record.a).0 == DATA => {
+                    waited.extend(since.take().map(|since| (record.time - since) as i64));
+                }
+                _ => {}
+            }
+        }
+        (!backlog.is_empty()).then(|| PacerOf {
+            node: node.name.clone(),
+            waits: backlog.len() as u64,
+            share: waited.iter().map(|ns| *ns as f64).sum::<f64>() / span_ns(node, select) as f64,
+            waited_ns: Percentiles::of(&mut waited),
+            backlog_ns: Percentiles::of(&mut backlog),
+            held_bytes: Percentiles::of(&mut held),
+        })
+    };
+    hosts(model, select).filter_map(of).collect()
+}
+
+/// What ran on a core.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CoreUse {
+    /// Which host.
+    pub node: String,
+    /// Which core.
+    pub core: u16,
+    /// Events that were recorded there.
+    pub events: u64,
+    /// Share of the host's events.
+    pub share: f64,
+    /// Packets sent.
+    pub packets_out: u64,
+    /// Packets received.
+    pub packets_in: u64,
+    /// RPCs that began there.
+    pub rpcs: u64,
+    /// Threads that ran again after sleep.
+    pub wakes: u64,
+    /// Bursts read there by an endpoint that read the one before on another core.
+    pub migrations: u64,
+    /// How often who drives noticed that it had not run.
+    pub not_running: u64,
+    /// For how long together.
+    pub not_running_ns: u64,
+    /// Endpoints that read bursts there.
+    pub endpoints: u64,
+}
+
+/// See [`cores`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Cores {
+    /// Each core of each host, the busiest first.
+    pub cores: Vec<CoreUse>,
+    /// Cores on which several endpoints drive, of whatever host: of one machine these are in each other's way.
+    pub shared: Vec<SharedCore>,
+    /// What is not in the traces.
+    pub lacks: Vec<Lack>,
+}
+
+/// A core that several endpoints drive on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SharedCore {
+    /// Which one.
+    pub core: u16,
+    /// The hosts.
+    pub nodes: Vec<String>,
+    /// Their endpoints.
+    pub endpoints: u64,
+    /// How often one of them noticed that it had not run.
+    pub not_running: u64,
+    /// For how long together.
+    pub not_running_ns: u64,
+}
+
+/// What ran on which core.
+#[must_use]
+pub fn cores(model: &Model, select: &Select) -> Cores {
+    let mut found = Cores::default();
+    let mut drivers: BTreeMap<u16, BTreeSet<(NodeId, u8)>> = BTreeMap::new();
+    for (number, node) in hosts(model, select) {
+        let mut cores: BTreeMap<u16, (CoreUse, BTreeSet<u8>)> = BTreeMap::new();
+        let mut last = [None::<u16>; 256];
+        let mut events = 0_u64;
+        for record in node.records.iter().filter(|record| select.time(record.time)) {
+            let Some(core) = record.place.core() else { continue };
+            let endpoint = record.place.endpoint();
+            let (used, endpoints) = cores.entry(core).or_default();
+            events += 1;
+            used.events += 1;
+            match record.event() {
+                Some(EventKind::PacketSent) => used.packets_out += 1,
+                Some(EventKind::PacketReceived) => used.packets_in += 1,
+                Some(EventKind::RpcStart) => used.rpcs += 1,
+                Some(EventKind::Woken) => used.wakes += 1,
+                Some(EventKind::NotRunning) => {
+                    used.not_running += 1;
+                    used.not_running_ns += u64::from(record.a);
+                }
+                Some(EventKind::BurstIn) => {
+                    let before = last[usize::from(endpoint)].replace(core);
+                    used.migrations += u64::from(before.is_some_and(|before| before != core));
+                    endpoints.insert(endpoint);
+                    drivers.entry(core).or_default().insert((number, endpoint));
+                }
+                _ => {}
+            }
+        }
+        found.cores.extend(cores.into_iter().map(|(core, (used, endpoints))| CoreUse {
+            node: node.name.clone(),
+            core,
+            share: used.events as f64 / events as f64,
+            endpoints: endpoints.len() as u64,
+            ..used
+        }));
+    }
+    for (core, by) in drivers.into_iter().filter(|(_, by)| by.len() > 1) {
+        let nodes: BTreeSet<NodeId> = by.iter().map(|(node, _)| *node).collect();
+        let names: Vec<String> = nodes.iter().map(|node| model.name(*node).to_owned()).collect();
+        let of = found.cores.iter().filter(|used| used.core == core && names.contains(&used.node));
+        let (not_running, not_running_ns) =
+            of.fold((0, 0), |sum, used| (sum.0 + used.not_running, sum.1 + used.not_running_ns));
+        found.shared.push(SharedCore {
+            core,
+            nodes: names,
+            endpoints: by.len() as u64,
+            not_running,
+            not_running_ns,
+        });
+    }
+    found.cores.sort_by_key(|used| std::cmp::Reverse(used.events));
+    if found.cores.is_empty() {
+        found.lacks.push(Lack::Cores);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{CLIENT, ID, SERVER, WORD, Writer};
+    use super::*;
+    use EventKind::{BurstIn, BurstProcessed, NotRunning, RpcStart, WaitPacer};
+
+    #[test]
+    fn who_never_looks_in_vain_is_the_bottleneck() {
+        let mut writer = Writer::new();
+        writer.at(CLIENT, 1, RpcStart, 0, 100).at(SERVER, 5, RpcStart, 1, 100);
+        writer.burst(CLIENT, 100, BurstIn, 1, 9).burst(CLIENT, 110, BurstProcessed, 1, 0);
+        writer.burst(SERVER, 100, BurstIn, 1, 0).burst(SERVER, 201, BurstProcessed, 1, 0);
+        let found = polls(&writer.model(), &Select::default());
+        assert_eq!((found.clients_empty_share, found.servers_empty_share), (Some(0.9), Some(0.0)));
+        assert_eq!(found.bottleneck, Bottleneck::Servers);
+        assert_eq!((found.nodes[0].as_client, found.nodes[1].as_server), (1, 1));
+        assert!((found.nodes[1].busy_share - 101.0 / 196.0).abs() < 1e-9, "{}", found.nodes[1].busy_share);
+    }
+
+    #[test]
+    fn a_wait_for_the_pacer_lasts_until_data_goes_out() {
+        let mut writer = Writer::new();
+        writer.at(CLIENT, 1_000, WaitPacer, 300, 5_000).at(CLIENT, 1_100, WaitPacer, 200, 4_000);
+        writer.at(CLIENT, 1_400, EventKind::PacketSent, WORD, 0).at(CLIENT, 2_000, EventKind::BusySent, 0, 0);
+        let found = pacer(&writer.model(), &Select::default());
+        let [client] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((client.waits, client.share), (2, 0.4));
+        assert_eq!(client.waited_ns.map(|found| (found.count, found.p100)), Some((1, 400)));
+        assert_eq!(client.backlog_ns.map(|found| found.p100), Some(300));
+    }
+
+    #[test]
+    fn cores_have_what_ran_on_them_and_several_drivers_are_said() {
+        let mut writer = Writer::new();
+        writer.burst(CLIENT, 100, BurstIn, 1, 9).of(0, CLIENT, 110, EventKind::PacketReceived, WORD, 0);
+        writer.burst(CLIENT, 120, NotRunning, 50, 0).burst(SERVER, 100, BurstIn, 1, 9);
+        let found = cores(&writer.model(), &Select::default());
+        assert_eq!((found.cores.len(), found.shared.len()), (2, 0));
+        let client = &found.cores[0];
+        assert_eq!((client.node.as_str(), client.core, client.events, client.packets_in), ("c", 0, 3, 1));
+        assert_eq!((client.not_running, client.not_running_ns, client.endpoints), (1, 50, 1));
+        let mut dumps = writer.dumps();
+        let core = dumps[CLIENT].records[0].place;
+        dumps[2].records[0].place = core;
+        let shared = cores(&Model::new(dumps).expect("events"), &Select::default()).shared;
+        assert_eq!((shared[0].endpoints, shared[0].not_running_ns, ID), (2, 50, ID));
+    }
+}

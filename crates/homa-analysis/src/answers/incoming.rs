@@ -1,0 +1,223 @@
+//! Bytes that receivers have granted and not yet received.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
+use serde::Serialize;
+
+use super::link::LinkRate;
+use super::{DATA, DATA_HEADER_BYTES, Percentiles, Select};
+use crate::model::{Model, NodeId};
+
+/// A value over time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct OverTime {
+    /// Its mean.
+    pub mean: f64,
+    /// What it did not exceed in half of the time.
+    pub p50: u64,
+    /// What it did not exceed in 99 % of the time.
+    pub p99: u64,
+    /// The largest.
+    pub max: u64,
+}
+
+impl OverTime {
+    /// Of values that were so for so long, which are sorted on the way.
+    pub(super) fn of(steps: &mut [(u64, u64)]) -> OverTime {
+        steps.sort_unstable();
+        let whole: u128 = steps.iter().map(|(_, ns)| u128::from(*ns)).sum();
+        let sum: u128 = steps.iter().map(|(value, ns)| u128::from(*value) * u128::from(*ns)).sum();
+        let at = |percent: u128| {
+            let mut before = 0;
+            let behind = steps.iter().find(|(_, ns)| {
+                before += u128::from(*ns);
+                before * 100 >= whole * percent
+            });
+            behind.map_or(0, |(value, _)| *value)
+        };
+        OverTime {
+            mean: if whole == 0 { 0.0 } else { sum as f64 / whole as f64 },
+            p50: at(50),
+            p99: at(99),
+            max: steps.iter().filter(|(_, ns)| *ns > 0).map(|(value, _)| *value).max().unwrap_or(0),
+        }
+    }
+}
+
+/// What one receiver had granted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct IncomingOf {
+    /// Which host.
+    pub node: String,
+    /// Grants that it sent.
+    pub grants: u64,
+    /// Bytes granted and not yet received, of all messages that had a grant.
+    pub bytes: OverTime,
+    /// Messages with such bytes.
+    pub messages: OverTime,
+    /// Such bytes of a message right after a grant to it.
+    pub ahead_bytes: Option<Percentiles>,
+    /// Share of the time in which there were any.
+    pub share: f64,
+    /// How much of its link was used meanwhile, 0 to 1; `None` where the rate is not known.
+    pub link_use: Option<f64>,
+    /// How much of it was used over the whole time.
+    pub link_use_all: Option<f64>,
+}
+
+/// See [`incoming`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Incoming {
+    /// The rate that was reckoned with.
+    pub rate: Option<LinkRate>,
+    /// Each host that sent grants.
+    pub receivers: Vec<IncomingOf>,
+}
+
+/// What each receiver had granted over time, and how busy its link was meanwhile.
+#[must_use]
+pub fn incoming(model: &Model, select: &Select, rate: Option<LinkRate>) -> Incoming {
+    let hosts = model
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(number, node)| node.kind == NodeKind::Host && select.node(*number as NodeId));
+    let receivers = hosts.filter_map(|(_, node)| {
+        let mut scan = Scan::default();
+        for record in &node.records {
+            scan.step(record, select);
+        }
+        scan.result(&node.name, rate)
+    });
+    Incoming { rate, receivers: receivers.collect() }
+}
+
+/// A message that comes in.
+#[derive(Clone, Copy, Default)]
+struct Arriving {
+    granted: u64,
+    received: u64,
+}
+
+impl Arriving {
+    const fn ahead(self) -> u64 {
+        self.granted.saturating_sub(self.received)
+    }
+}
+
+#[derive(Default)]
+struct Scan {
+    arriving: HashMap<u64, Arriving, FixedState>,
+    bytes: u64,
+    messages: u64,
+    since_ns: Option<u64>,
+    steps: Vec<(u64, u64)>,
+    message_steps: Vec<(u64, u64)>,
+    ahead: Vec<i64>,
+    /// Bytes and packets that came while there were granted ones, and in all.
+    meanwhile: (u64, u64),
+    all: (u64, u64),
+}
+
+impl Scan {
+    fn step(&mut self, record: &Record, select: &Select) {
+        let Some(kind) = record.event() else { return };
+        let counts = select.time(record.time);
+        if !matches!(
+            kind,
+            EventKind::GrantSent | EventKind::PacketReceived | EventKind::MessageComplete | EventKind::RpcEnd
+        ) {
+            return;
+        }
+        if counts {
+            let since = self.since_ns.replace(record.time).unwrap_or(record.time);
+            let took = record.time.saturating_sub(since);
+            if took > 0 {
+                self.steps.push((self.bytes, took));
+                self.message_steps.push((self.messages, took));
+            }
+        }
+        let before = self.arriving.get(&record.id).map_or(0, |of| of.ahead());
+        match kind {
+            EventKind::GrantSent => {
+                let of = self.arriving.entry(record.id).or_default();
+                of.granted = of.granted.max(record.a.into());
+                if counts {
+                    self.ahead.push(of.ahead() as i64);
+                }
+            }
+            EventKind::PacketReceived => {
+                let (packet_type, length) = packet_word_parts(record.a);
+                if counts {
+                    for (bytes, packets) in
+                        [Some(&mut self.all), (self.bytes > 0).then_some(&mut self.meanwhile)]
+                            .into_iter()
+                            .flatten()
+                    {
+                        *bytes += u64::from(length);
+                        *packets += 1;
+                    }
+                }
+                if packet_type == DATA && record.id > 1 {
+                    let of = self.arriving.entry(record.id).or_default();
+                    of.received += u64::from(length.saturating_sub(DATA_HEADER_BYTES));
+                }
+            }
+            _ => {
+                self.arriving.remove(&record.id);
+            }
+        }
+        let after = self.arriving.get(&record.id).map_or(0, |of| of.ahead());
+        self.bytes = self.bytes.saturating_add(after).saturating_sub(before);
+        self.messages = (self.messages + u64::from(after > 0)).saturating_sub(u64::from(before > 0));
+    }
+
+    fn result(mut self, name: &str, rate: Option<LinkRate>) -> Option<IncomingOf> {
+        let grants = self.ahead.len() as u64;
+        if grants == 0 {
+            return None;
+        }
+        let sum = |steps: &[(u64, u64)], least: u64| -> f64 {
+            steps.iter().filter(|(bytes, _)| *bytes >= least).map(|(_, ns)| *ns as f64).sum()
+        };
+        let (busy_ns, whole_ns) = (sum(&self.steps, 1), sum(&self.steps, 0));
+        let used =
+            |(bytes, packets): (u64, u64), ns: f64| Some(rate?.ns(packets, bytes) / ns).filter(|_| ns > 0.0);
+        Some(IncomingOf {
+            node: name.to_owned(),
+            grants,
+            link_use: used(self.meanwhile, busy_ns),
+            link_use_all: used(self.all, whole_ns),
+            share: if whole_ns > 0.0 { busy_ns / whole_ns } else { 0.0 },
+            bytes: OverTime::of(&mut self.steps),
+            messages: OverTime::of(&mut self.message_steps),
+            ahead_bytes: Percentiles::of(&mut self.ahead),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::link::RateSource;
+    use super::super::testing::{SERVER, Writer};
+    use super::*;
+
+    #[test]
+    fn granted_bytes_are_there_until_they_come() {
+        let mut writer = Writer::new();
+        writer.data(0, 500, 1_000);
+        writer.at(SERVER, 1_000, EventKind::GrantSent, 2_832, 3);
+        writer.data(944, 600, 2_000).data(1_888, 700, 3_000);
+        writer.at(SERVER, 5_000, EventKind::MessageComplete, 0, 2_832);
+        let rate = LinkRate { bps: 8e9, source: RateSource::Given, overhead_bytes: 0 };
+        let found = incoming(&writer.model(), &Select::default(), Some(rate));
+        let [server] = &found.receivers[..] else { panic!("{found:?}") };
+        // 1,888 for 1 us, 944 for 1 us, nothing for 2 us.
+        assert_eq!((server.bytes.mean, server.bytes.p99, server.bytes.max), (708.0, 1_888, 1_888));
+        assert_eq!((server.messages.mean, server.share, server.link_use), (0.5, 0.5, Some(1.0)));
+        assert_eq!(server.ahead_bytes.map(|found| found.p50), Some(1_888));
+        assert_eq!(server.link_use_all, Some(0.75));
+    }
+}

@@ -1,0 +1,180 @@
+//! How many bytes have to be on their way for a single large message never to be short of grants, and what packets take by length.
+
+use std::collections::{BTreeMap, HashMap};
+
+use foldhash::fast::FixedState;
+use homa_trace::{EventKind, packet_word_parts};
+use serde::Serialize;
+
+use super::link::LinkRate;
+use super::path::{Line, Minima};
+use super::{DATA, DATA_HEADER_BYTES, Percentiles, Select, ends, way_ns};
+use crate::model::{Direction, Fate, Model, NodeId, Rpc};
+
+/// A path between two hosts, one way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PathBytes {
+    /// Who sends DATA.
+    pub sender: String,
+    /// Who grants.
+    pub receiver: String,
+    /// At the sender: from sending a packet until the grant that it caused is there. The sender's clock alone.
+    pub round_ns: Option<Percentiles>,
+    /// Payload that the link takes in that time.
+    pub bytes: Option<Percentiles>,
+    /// The recommended RTTbytes: what 90 % of the grants need, in whole packets.
+    pub rtt_bytes: Option<u64>,
+    /// Messages that had grants, and those that waited for one.
+    pub messages: u64,
+    /// See `messages`.
+    pub waited: u64,
+    /// Packets on this path that both ends saw, and their lengths.
+    pub packets: u64,
+    /// See `packets`.
+    pub lengths: u64,
+    /// Delay of a packet by its length: least squares through the least of each length.
+    pub line: Option<Line>,
+    /// The least of each length less that line.
+    pub residual_ns: Option<Percentiles>,
+}
+
+/// See [`rtt_bytes`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RttBytes {
+    /// The rate that was reckoned with.
+    pub rate: LinkRate,
+    /// Each path on which DATA was sent, those with grants first.
+    pub paths: Vec<PathBytes>,
+}
+
+#[derive(Default)]
+struct Of {
+    rounds: Vec<i64>,
+    messages: u64,
+    waited: u64,
+    packets: u64,
+    minima: Minima,
+}
+
+/// The right RTTbytes for each pair of hosts, and the linear model of its path.
+#[must_use]
+pub fn rtt_bytes(model: &Model, select: &Select, rate: LinkRate) -> RttBytes {
+    let mut paths: BTreeMap<(NodeId, NodeId), Of> = BTreeMap::new();
+    let mut full = DATA_HEADER_BYTES + 1;
+    for packet in model.packets.iter().filter(|packet| select.packet(model, packet)) {
+        if packet.packet_type == DATA {
+            full = full.max(packet.length);
+        }
+        if let (Some(ns), Fate::Received) = (way_ns(packet), packet.fate) {
+            let of = paths.entry(ends(model, packet)).or_default();
+            of.packets += 1;
+            of.minima.add(packet.length, ns);
+        }
+    }
+    for rpc in &model.rpcs {
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            let message = rpc.message(direction);
+            let began = message.first_sent.or(message.first_grant);
+            if message.first_grant.is_some() && select.at(began) {
+                let (sender, receiver) = (rpc.sender(direction), rpc.receiver(direction));
+                if select.pair(sender, receiver) {
+                    let of = paths.entry((sender, receiver)).or_default();
+                    of.messages += 1;
+                    of.waited += u64::from(message.first_wait_grant.is_some());
+                    rounds(model, rpc, direction, &mut of.rounds);
+                }
+            }
+        }
+    }
+    let payload = u64::from(full - DATA_HEADER_BYTES);
+    let mut paths: Vec<PathBytes> =
+        paths.into_iter().map(|(pair, of)| path(model, pair, of, &rate, full, payload)).collect();
+    paths.sort_by_key(|path| std::cmp::Reverse(path.round_ns.map_or(0, |found| found.count)));
+    RttBytes { rate, paths }
+}
+
+fn path(
+    model: &Model,
+    (sender, receiver): (NodeId, NodeId),
+    mut of: Of,
+    rate: &LinkRate,
+    full: u32,
+    payload: u64,
+) -> PathBytes {
+    let per_ns = payload as f64 / rate.ns(1, full.into());
+    let mut bytes: Vec<i64> = of.rounds.iter().map(|ns| (*ns as f64 * per_ns) as i64).collect();
+    let bytes = Percentiles::of(&mut bytes);
+    let line = of.minima.least_squares();
+    PathBytes {
+        sender: model.name(sender).to_owned(),
+        receiver: model.name(receiver).to_owned(),
+        round_ns: Percentiles::of(&mut of.rounds),
+        bytes,
+        rtt_bytes: bytes.map(|bytes| (bytes.p90.max(1) as u64).div_ceil(payload).saturating_mul(payload)),
+        messages: of.messages,
+        waited: of.waited,
+        packets: of.packets,
+        lengths: of.minima.lengths() as u64,
+        line,
+        residual_ns: line.and_then(|line| of.minima.residuals(line)),
+    }
+}
+
+/// For each grant of a message: from sending the packet whose coming made the receiver grant, until the sender has the grant.
+fn rounds(model: &Model, rpc: &Rpc, direction: Direction, rounds: &mut Vec<i64>) {
+    let data = model.data_of(rpc.message(direction));
+    let mut last = None::<u32>;
+    let mut causes: HashMap<u32, u32, FixedState> = HashMap::default();
+    for (_, record) in model.events_of(rpc) {
+        let by_sender = (record.id & 1 == 0) == (direction == Direction::ToServer);
+        match record.event() {
+            Some(EventKind::PacketReceived) if !by_sender && packet_word_parts(record.a).0 == DATA => {
+                last = Some(record.b);
+            }
+            Some(EventKind::GrantSent) if !by_sender => {
+                // Of several grants after one packet the first is its answer; later ones wait for something else.
+                if let Some(cause) = last.take() {
+                    causes.insert(record.a, cause);
+                }
+            }
+            Some(EventKind::GrantReceived) if by_sender => {
+                let Some(offset) = causes.remove(&record.a) else { continue };
+                let at = data.partition_point(|packet| packet.offset < offset);
+                let of = data.get(at).filter(|packet| packet.offset == offset && packet.received.is_some());
+                rounds.extend(of.and_then(|packet| {
+                    let round = record.time.checked_sub(packet.sent.ns()?)?;
+                    i64::try_from(round).ok()
+                }));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::link::RateSource;
+    use super::super::testing::{CLIENT, SERVER, Writer};
+    use super::*;
+
+    #[test]
+    fn the_bytes_are_what_the_link_takes_until_the_grant_is_there() {
+        let mut writer = Writer::new();
+        for index in 0..10_u32 {
+            let sent = 1_000 + u64::from(index) * 1_000;
+            writer.data(index * 944, sent, sent + 3_000);
+            writer.at(SERVER, sent + 3_050, EventKind::GrantSent, 10_000 + index, 1);
+            // The server's clock does not count: seen from the client it is 4,000 ns, and once 8,000.
+            let came = sent + if index == 9 { 8_000 } else { 4_000 };
+            writer.at(CLIENT, came, EventKind::GrantReceived, 10_000 + index, 1);
+        }
+        let rate = LinkRate { bps: 8e9, source: RateSource::Given, overhead_bytes: 0 };
+        let found = rtt_bytes(&writer.model(), &Select::default(), rate);
+        let path = &found.paths[0];
+        assert_eq!((path.sender.as_str(), path.receiver.as_str(), path.messages), ("c", "s", 1));
+        assert_eq!(path.round_ns.map(|found| (found.count, found.p0, found.p100)), Some((10, 4_000, 8_000)));
+        // 4,000 bytes of packets, of which 944 in 1,000 are payload: 3,776, which is four packets.
+        assert_eq!((path.bytes.map(|found| found.p50), path.rtt_bytes), (Some(3_776), Some(3_776)));
+        assert_eq!((path.lengths, path.line), (1, None));
+    }
+}
