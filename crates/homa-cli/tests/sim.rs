@@ -216,7 +216,17 @@ fn hosts_have_traces_in_the_format_of_live_ones() {
     fs::create_dir(&out).expect("a directory");
     stdout(&small("run", &["--out", &out, "--trace", &traces, "--trace-records", "1000"]));
     let names: Vec<String> = (0..8).map(|host| format!("host-{host}.trace")).collect();
-    assert_eq!(scratch.files("traces"), names);
+    let switches: Vec<String> =
+        scratch.files("traces").into_iter().filter(|name| name.starts_with("switch-")).collect();
+    assert!(!switches.is_empty());
+    assert_eq!(scratch.files("traces"), [&names[..], &switches].concat());
+    for name in &switches {
+        let bytes = fs::read(scratch.0.join("traces").join(name)).expect("readable");
+        let dump = homa_trace::read_dump(&bytes).expect("a dump");
+        assert_eq!(dump.node.kind, homa_trace::NodeKind::Switch);
+        assert!(dump.records.len() > 100, "{name}");
+        assert!(dump.records.iter().all(|r| r.id != 0 && dump.node.others.contains_key(&r.place.port())));
+    }
     for name in names {
         let bytes = fs::read(scratch.0.join("traces").join(&name)).expect("readable");
         let dump = homa_trace::read_dump(&bytes).expect("a dump");

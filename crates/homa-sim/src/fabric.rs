@@ -10,6 +10,7 @@ use crate::fault::{FaultProfile, Faults};
 use crate::link::{Admission, Departure, Discipline, LinkConfig, Port};
 use crate::packet::{Body, Packets};
 use crate::queue::EventQueue;
+use crate::switches::SwitchTraces;
 use crate::topology::{Hop, Routes, Spread, Tier, Topology};
 
 /// UDP port of every simulated host.
@@ -177,6 +178,8 @@ pub(crate) struct Fabric<W: World> {
     receive_delay_ns: u64,
     nic_queue_bytes: u64,
     hosts: u32,
+    /// What the switches record, where they do.
+    pub(crate) switch_traces: Option<Box<SwitchTraces>>,
 }
 
 impl<W: World> Fabric<W> {
@@ -234,6 +237,7 @@ impl<W: World> Fabric<W> {
             receive_delay_ns: config.receive_delay_ns,
             nic_queue_bytes: config.nic_queue_bytes,
             hosts: config.hosts as u32,
+            switch_traces: None,
         }
     }
 
@@ -261,6 +265,9 @@ impl<W: World> Fabric<W> {
     }
 
     pub(crate) fn enqueue(&mut self, number: u32, port: u32) {
+        if let Some(traces) = &mut self.switch_traces {
+            traces.entered(self.now, port, self.packets.get(number));
+        }
         let queue = &mut self.ports[port as usize];
         let info = &mut self.packets.get_mut(number).info;
         let before = queue.queued_bytes();
@@ -286,8 +293,10 @@ impl<W: World> Fabric<W> {
         }
         match admission {
             Admission::Taken => {}
-            Admission::TakenFor(evicted) => evicted.into_iter().for_each(|evicted| self.overflow(evicted)),
-            Admission::Refused => return self.overflow(number),
+            Admission::TakenFor(evicted) => {
+                evicted.into_iter().for_each(|evicted| self.overflow(port, evicted));
+            }
+            Admission::Refused => return self.overflow(port, number),
         }
         self.depart(port);
     }
@@ -296,6 +305,10 @@ impl<W: World> Fabric<W> {
     #[inline]
     fn departed(&mut self, port: u32, departure: Departure) {
         self.stats.hops += 1;
+        if let Some(traces) = &mut self.switch_traces {
+            // The link is free when the last bit has gone.
+            traces.left(self.ports[port as usize].free_at(), port, self.packets.get(departure.packet));
+        }
         if port < self.hosts {
             self.leave_host(port, departure.packet, departure.arrives);
         } else {
@@ -311,7 +324,10 @@ impl<W: World> Fabric<W> {
         }
     }
 
-    fn overflow(&mut self, number: u32) {
+    fn overflow(&mut self, port: u32, number: u32) {
+        if let Some(traces) = &mut self.switch_traces {
+            traces.dropped(self.now, port, self.packets.get(number));
+        }
         self.stats.overflowed += 1;
         self.drop_packet(number, Fate::Overflow);
     }

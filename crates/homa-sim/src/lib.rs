@@ -37,6 +37,7 @@ mod queue;
 mod run;
 mod store;
 mod swarm;
+mod switches;
 mod topology;
 mod transport;
 

@@ -2,9 +2,14 @@
 
 mod common;
 
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
 use common::{call, config, settle};
-use homa_proto::SEC;
-use homa_trace::{EventKind, Node, read_dump};
+use homa_proto::{MS, SEC};
+use homa_sim::{ClusterConfig, ClusterReport, Exchange, Topology, TransportConfig};
+use homa_trace::{Dump, EventKind, Node, NodeKind, Record, packet_word_parts, read_dump};
+use homa_workload::Workload;
 
 #[test]
 fn an_rpc_shows_in_its_hosts_traces_at_virtual_times() {
@@ -22,4 +27,69 @@ fn an_rpc_shows_in_its_hosts_traces_at_virtual_times() {
     // 222 bytes at 25 Gbit/s, 500 ns of wire, 500 ns of host.
     assert_eq!(dump.time_ns(received), 1_000_000 + 72 + 1_000);
     assert!(dump.records.windows(2).all(|pair| pair[0].time <= pair[1].time));
+}
+
+/// Two racks of two hosts with a spine, traced as far as `records` go.
+fn racks(records: usize) -> ClusterReport {
+    let workload = Workload::named("w2").unwrap().truncated(20_000).unwrap();
+    let mut cluster = ClusterConfig::sigcomm18(workload, 0.5, 7);
+    cluster.hosts = 4;
+    if let Topology::LeafSpine(net) = &mut cluster.topology {
+        (net.hosts_per_rack, net.spines) = (2, 1);
+    }
+    (cluster.warm_up_ns, cluster.duration_ns, cluster.exchange) = (0, MS / 2, Exchange::Echo);
+    cluster.trace_records = records;
+    let homa = TransportConfig::named("homa", &cluster).unwrap();
+    homa.run(cluster, &mut |_| ControlFlow::Continue(()))
+}
+
+#[test]
+fn switches_record_each_packet_on_its_way_and_change_nothing() {
+    let report = racks(1 << 20);
+    assert_eq!(report.switch_traces.len(), 3);
+    let dumps: Vec<Dump> = report.switch_traces.iter().map(|bytes| read_dump(bytes).unwrap()).collect();
+    let mut hops = 0;
+    for dump in &dumps {
+        assert_eq!((dump.node.kind, dump.overwritten), (NodeKind::Switch, 0));
+        let of = |kind| dump.records.iter().filter(move |record| record.event() == Some(kind));
+        let key = |record: &Record| (record.id, record.a, record.b, record.place.port());
+        let mut entered: HashMap<_, Vec<u64>> = HashMap::new();
+        for record in of(EventKind::SwitchEntered) {
+            entered.entry(key(record)).or_default().push(record.time);
+        }
+        for left in of(EventKind::SwitchLeft) {
+            hops += 1;
+            assert!(dump.node.others.contains_key(&left.place.port()));
+            let came = entered.get_mut(&key(left)).and_then(Vec::pop).expect("it entered");
+            // 10 Gbit/s to hosts, 40 between switches.
+            let name = &dump.node.others[&left.place.port()];
+            let rate = if name.starts_with("host-") { 10 } else { 40 };
+            let takes = u64::from(packet_word_parts(left.a).1 + 58) * 8 / rate;
+            assert!(left.time >= came + takes, "{name}: {left:?}");
+        }
+        assert!(entered.values().all(Vec::is_empty), "everything has left");
+    }
+    let mut plain = racks(0);
+    assert!(plain.switch_traces.is_empty() && plain.traces.is_empty());
+    // What crossed a link that is no host's.
+    assert!(hops > 1_000 && hops < plain.hops, "{hops} of {}", plain.hops);
+    (plain.traces, plain.switch_traces) = (report.traces.clone(), report.switch_traces.clone());
+    assert_eq!(plain, report);
+}
+
+#[test]
+fn applications_and_peers_are_in_the_traces_of_simulated_hosts() {
+    let report = racks(1 << 20);
+    let dumps: Vec<Dump> = report.traces.iter().map(|bytes| read_dump(bytes).unwrap()).collect();
+    let count = |kind, a| {
+        let of = |dump: &Dump| dump.records.iter().filter(|r| r.event() == Some(kind) && r.a == a).count();
+        dumps.iter().map(of).sum::<usize>() as u64
+    };
+    assert_eq!(count(EventKind::AppSend, 0), report.started);
+    assert_eq!(count(EventKind::AppReceive, 0), count(EventKind::AppSend, 1));
+    assert_eq!(count(EventKind::AppReceive, 1), report.delivered);
+    for dump in &dumps {
+        let peers = dump.records.iter().filter_map(|record| record.place.peer());
+        assert!(peers.into_iter().all(|peer| dump.node.others[&peer].starts_with("host-")));
+    }
 }

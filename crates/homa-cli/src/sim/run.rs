@@ -71,7 +71,9 @@ pub fn run(args: &RunArgs) -> Result<()> {
     };
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let reports = all(&plan, &args.what)?;
-    trace::write(&traces.unwrap_or_default(), &reports)?;
+    if let Some(traces) = &traces {
+        trace::write(traces, &reports)?;
+    }
     let setup = knobs::setup(&plan, args.what.transport.iter().any(|name| name == "homa"));
     let results = Results { schema: SCHEMA, setup: &setup, runs: &reports };
     let page =

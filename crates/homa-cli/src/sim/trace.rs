@@ -1,7 +1,7 @@
-//! The time traces of a run's hosts, a file each.
+//! The time traces of a run's hosts and switches, a file each.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use homa_sim::ClusterReport;
@@ -12,27 +12,40 @@ use crate::output::Output;
 /// The transport whose hosts have traces.
 const TRACED: &str = "homa";
 
+/// Where the traces of a run go.
+pub struct Files {
+    directory: PathBuf,
+    hosts: Vec<Output>,
+}
+
 /// A file for each host in this directory, which is made if need be.
 ///
 /// # Errors
 /// No transport has traces, or the files cannot be written there.
-pub fn files(directory: &Path, transports: &[String], plan: &Plan) -> Result<Vec<Output>> {
+pub fn files(directory: &Path, transports: &[String], plan: &Plan) -> Result<Files> {
     if !transports.iter().any(|name| name == TRACED) {
         bail!("--trace: only {TRACED} has time traces; name it in --transport");
     }
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make the directory {}", directory.display()))?;
     let width = plan.cluster.hosts.saturating_sub(1).to_string().len();
-    (0..plan.cluster.hosts)
-        .map(|host| Output::check(&directory.join(format!("host-{host:0width$}.trace"))))
-        .collect()
+    let file = |host| Output::check(&directory.join(format!("host-{host:0width$}.trace")));
+    let hosts = (0..plan.cluster.hosts).map(file).collect::<Result<_>>()?;
+    Ok(Files { directory: directory.to_owned(), hosts })
 }
 
-/// Writes each host's trace to its file.
+/// Writes each host's and each switch's trace to its file.
 ///
 /// # Errors
 /// Names the first file that cannot be written.
-pub fn write(files: &[Output], reports: &[ClusterReport]) -> Result<()> {
-    let traces = reports.iter().flat_map(|report| &report.traces);
-    files.iter().zip(traces).try_for_each(|(file, trace)| file.write(trace))
+pub fn write(files: &Files, reports: &[ClusterReport]) -> Result<()> {
+    let Some(report) = reports.iter().find(|report| !report.traces.is_empty()) else { return Ok(()) };
+    for (file, trace) in files.hosts.iter().zip(&report.traces) {
+        file.write(trace)?;
+    }
+    let width = report.switch_traces.len().saturating_sub(1).to_string().len();
+    for (number, trace) in report.switch_traces.iter().enumerate() {
+        Output::check(&files.directory.join(format!("switch-{number:0width$}.trace")))?.write(trace)?;
+    }
+    Ok(())
 }

@@ -22,6 +22,7 @@ use crate::fabric::{Event, Fabric, FabricConfig, FabricStats, SwitchConfig, Worl
 use crate::fault::FaultProfile;
 use crate::link::{Discipline, LinkConfig};
 use crate::packet::PacketInfo;
+use crate::switches::SwitchTraces;
 use crate::topology::Topology;
 use crate::transport::{Ctx, Transport};
 
@@ -147,7 +148,11 @@ impl<T: Transport> Cluster<T> {
             faults: FaultProfile { loss: config.loss, ..FaultProfile::default() },
             capture: false,
         };
-        let fabric = Fabric::new(&fabric, Messages::default());
+        let mut fabric = Fabric::new(&fabric, Messages::default());
+        if config.trace_records > 0 {
+            let traces = SwitchTraces::new(&fabric.routes, config.trace_records);
+            fabric.switch_traces = Some(Box::new(traces));
+        }
         let hosts = (0..config.hosts as u32)
             .map(|host| Host { transport: T::new(transport, host, &config), armed: None })
             .collect();
@@ -223,6 +228,7 @@ impl<T: Transport> Cluster<T> {
         let mut report = self.account.finish(&self.config);
         report.network(self.fabric.stats, self.fabric.faults.counts.lost);
         self.samples.report(&mut report, &self.fabric);
+        report.switch_traces = self.fabric.switch_traces.as_ref().map_or_else(Vec::new, |all| all.dumps());
         for mut host in self.hosts {
             report.traces.extend(host.transport.trace_dump());
             host.transport.counters(&mut |name, count| {

@@ -98,6 +98,9 @@ pub struct ClusterReport {
     /// The dump of each host's time trace, in the format of a live host's, where traces were asked for and the transport has them.
     #[serde(skip)]
     pub traces: Vec<Vec<u8>>,
+    /// The same of each switch, where traces were asked for: leaves first, then spines.
+    #[serde(skip)]
+    pub switch_traces: Vec<Vec<u8>>,
     /// Bytes and nanoseconds of each message that arrived, in the order of their arrival, where they were asked for.
     #[serde(skip)]
     pub samples: Vec<(u32, u64)>,

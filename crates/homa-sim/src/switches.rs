@@ -1,0 +1,88 @@
+//! The time traces of simulated switches, which say of a packet what those of `homa-switch` do.
+
+use homa_proto::Time;
+use homa_proto::wire::{self, Body as Homa};
+use homa_trace::{Clock, EventKind, Node, Place, Trace, packet_word};
+
+use crate::packet::{Body, Packet};
+use crate::topology::{Routes, Tier};
+
+/// Why a packet was dropped, by the number that a switch gives it: its queue was full.
+const QUEUE_FULL: u16 = 1;
+
+/// A trace for each switch.
+#[derive(Debug, Default)]
+pub(crate) struct SwitchTraces {
+    traces: Vec<Trace>,
+    /// Of each port of the fabric its switch, and its number there.
+    ports: Vec<Option<(u16, u16)>>,
+    /// Of each switch its ports' names.
+    names: Vec<Vec<String>>,
+}
+
+impl SwitchTraces {
+    /// Traces that keep so many records each.
+    pub(crate) fn new(routes: &Routes, records: usize) -> SwitchTraces {
+        let mut all = SwitchTraces {
+            traces: (0..routes.switches()).map(|_| Trace::new(records, Clock::Virtual)).collect(),
+            ports: Vec::new(),
+            names: vec![Vec::new(); routes.switches() as usize],
+        };
+        for port in 0..routes.ports() {
+            let place = routes.switch(port).and_then(|switch| {
+                let names = &mut all.names[switch as usize];
+                names.push(name_of(routes, port, names.len()));
+                Some((u16::try_from(switch).ok()?, u16::try_from(names.len() - 1).ok()?))
+            });
+            all.ports.push(place);
+        }
+        all
+    }
+
+    /// A packet waits for the link of a port.
+    pub(crate) fn entered<B: Body>(&mut self, now: Time, port: u32, packet: &Packet<B>) {
+        self.record(now, EventKind::SwitchEntered, port, packet, 0);
+    }
+
+    /// The last bit of a packet leaves by a port at `at`, which may be to come.
+    pub(crate) fn left<B: Body>(&mut self, at: Time, port: u32, packet: &Packet<B>) {
+        self.record(at, EventKind::SwitchLeft, port, packet, 0);
+    }
+
+    /// A packet had no room at a port.
+    pub(crate) fn dropped<B: Body>(&mut self, now: Time, port: u32, packet: &Packet<B>) {
+        self.record(now, EventKind::SwitchDropped, port, packet, QUEUE_FULL);
+    }
+
+    fn record<B: Body>(&mut self, at: Time, kind: EventKind, port: u32, packet: &Packet<B>, why: u16) {
+        let Some((switch, port)) = self.ports[port as usize] else { return };
+        let (mut id, mut kind_of_packet, mut offset) = (0, 0, 0);
+        // A header alone is enough; what faults made of it may be no packet any more.
+        if let Ok(homa) = wire::decode(packet.body.bytes(), packet.info.wire_len as usize) {
+            (id, kind_of_packet) = (homa.common.sender_id, homa.body.packet_type() as u8);
+            offset = if let Homa::Data(data) = &homa.body { data.offset } else { 0 };
+        }
+        let word = packet_word(kind_of_packet, packet.info.wire_len);
+        let place = Place::in_switch(port, packet.info.priority.into(), why);
+        self.traces[switch as usize].record_stamped(at.as_ns(), kind, id, word, offset, place);
+    }
+
+    /// The dump of each switch, in the order of their numbers: leaves first, then spines.
+    pub(crate) fn dumps(&self) -> Vec<Vec<u8>> {
+        let named = self.traces.iter().zip(&self.names).enumerate();
+        named
+            .map(|(number, (trace, ports))| {
+                trace.dump(Node::switch(format!("switch-{number}"), ports.iter().cloned())).to_bytes()
+            })
+            .collect()
+    }
+}
+
+/// What a port of a switch is called, which has so many before it: after what its link leads to.
+fn name_of(routes: &Routes, port: u32, number: usize) -> String {
+    match (routes.host_behind(port), routes.tier(port)) {
+        (Some(host), _) => format!("host-{host}"),
+        (None, Tier::ToLeaf) => format!("leaf-{number}"),
+        (None, _) => format!("up-{number}"),
+    }
+}
