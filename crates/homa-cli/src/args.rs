@@ -11,6 +11,7 @@ use crate::decode::PacketKind;
 use crate::doctor::args::DoctorArgs;
 use crate::jitter::args::JitterArgs;
 use crate::rack::args::RackArgs;
+use crate::recording::{TraceArgs, TraceSettings};
 use crate::sim::args::SimArgs;
 use crate::switch::args::SwitchArgs;
 use crate::watch::address::MetricsAddr;
@@ -202,6 +203,7 @@ Examples:
   homa serve --driver packet --interface eth0       for any peer over UDP, but faster; as root
   homa serve --link-mbps 10000 --metrics            says at the end what it counted, and what it knows of each peer
   homa serve --metrics 127.0.0.1:9100               also tells it meanwhile: to Prometheus, `homa top` and `homa metrics`
+  homa serve --trace s.trace                        a time trace at the end, and at once on SIGUSR1
 
 It serves until it gets SIGINT (ctrl-C) or SIGTERM, then says how many requests were run.")]
 pub struct ServeArgs {
@@ -261,6 +263,8 @@ pub struct ServeArgs {
     /// power; takes the right to write to /dev/cpu_dma_latency
     #[arg(long)]
     pub low_latency: bool,
+    #[command(flatten)]
+    pub recording: TraceArgs,
     /// Bare packets one by one: the kernel neither cuts nor merges runs of them
     #[arg(long, hide = true)]
     pub no_offload: bool,
@@ -275,6 +279,7 @@ pub struct ServeArgs {
 Examples:
   homa call 127.0.0.1:14600 --text hello
   homa call --driver raw 10.0.0.1/99 --size 500000  in IP protocol 146, to Linux Homa too; as root
+  homa call 10.0.0.1 --trace c.trace                and a time trace of it
   homa call 10.0.0.1 --size 500000 --link-mbps 10000 --metrics
                                                     and what was counted, measured and chosen on the way
 
@@ -322,6 +327,8 @@ pub struct CallArgs {
     /// Give up after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = positive)]
     pub deadline: f64,
+    #[command(flatten)]
+    pub recording: TraceArgs,
 }
 
 /// `homa decode`.
@@ -469,6 +476,12 @@ pub struct BenchArgs {
     /// Something else than the comparison under a workload.
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
+    /// Write the time traces of Homa to this directory at the end, server.trace and one for each client; and on SIGUSR1, or when one
+    /// froze, as `homa serve` does
+    #[arg(long, value_name = "DIR", help_heading = "Time traces")]
+    pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub recording: TraceSettings,
     /// What carries Homa's packets; over raw IP the servers that the bench starts are at 127.0.0.1 and the clients at
     /// 127.0.0.2 and up, so that they are different hosts
     #[arg(long, value_name = "HOW", default_value = "udp")]

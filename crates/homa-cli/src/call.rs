@@ -1,6 +1,7 @@
 //! `homa call`: one RPC.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,6 +13,7 @@ use crate::addr;
 use crate::args::{CallArgs, Driver};
 use crate::metrics::Seen;
 use crate::output::{Output, print};
+use crate::recording::Recorder;
 use crate::serve::{client_bind, host_config, on_device};
 
 /// The request without an option, in bytes.
@@ -139,13 +141,20 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
     let mut config = host_config(args.driver, bind, length.max(MAX_ANSWER), poll);
     config.protocol.link_mbps = args.link_mbps;
     on_device(&mut config, args.interface.as_deref(), args.queues.as_ref(), args.xdp_mode);
-    let host = Host::bind(config)?;
+    args.recording.settings.apply(&mut config);
+    let host = Arc::new(Host::bind(config)?);
+    let path = args.recording.trace.as_deref();
+    let recorder = path.map(|path| Recorder::start(path, &host, None)).transpose()?;
     let client = host.client()?;
     let begin = Instant::now();
     let answer = client.call_deadline(to, request.clone(), deadline);
     let time = begin.elapsed();
     let seen = Seen::of(&host);
-    host.shutdown(Duration::from_millis(100));
+    recorder.map_or(Ok(()), Recorder::finish)?;
+    drop(client);
+    if let Some(host) = Arc::into_inner(host) {
+        host.shutdown(Duration::from_millis(100));
+    }
     Ok(Called { answer, time, seen })
 }
 

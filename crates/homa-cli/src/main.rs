@@ -18,6 +18,7 @@ mod output;
 mod outputs;
 mod peers;
 mod rack;
+mod recording;
 mod serve;
 mod sim;
 mod switch;

@@ -21,6 +21,7 @@ use crate::bare::server::{BareServer, BareServerConfig};
 use crate::metrics::Seen;
 use crate::output::print;
 use crate::peers::{self, PeerServer, PeerServerConfig};
+use crate::recording::Recorder;
 use crate::tcp::server::{TcpServer, TcpServerConfig, one_way_answer};
 use crate::watch::exporter::{Exporter, Hosts};
 
@@ -103,6 +104,8 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         with_homa || args.metrics.is_none(),
         "--metrics are those of Homa: serve it too (--protocol homa,tcp)"
     );
+    let traced = args.recording.trace.is_some();
+    ensure!(with_homa || !traced, "--trace is one of Homa: serve it too (--protocol homa,tcp)");
     let bind = addr::resolve(&args.bind, homa::DEFAULT_UDP_PORT)?;
     let end = End::prepare(args.until_stdin_ends)?;
     let say = |report: Report| if args.json { note(report) } else { print(format!("{report}\n").as_bytes()) };
@@ -134,6 +137,9 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     say(Report::Ready)?;
     // The server threads do the work.
     end.wait();
+    if let Some(recorder) = homa.as_mut().and_then(|server| server.recorder.take()) {
+        recorder.finish()?;
+    }
     let by_homa = homa.as_ref().map(|server| server.served.load(Ordering::Relaxed));
     let mut counts: Vec<(Protocol, u64)> = by_homa.map(|count| (Protocol::Homa, count)).into_iter().collect();
     counts.extend(others.iter().map(|(protocol, server)| (*protocol, server.served())));
@@ -347,6 +353,7 @@ struct HomaServer {
     served: Arc<AtomicU64>,
     /// Its ports live as long as it does.
     host: Arc<Host>,
+    recorder: Option<Recorder>,
 }
 
 impl HomaServer {
@@ -357,11 +364,15 @@ impl HomaServer {
         config.protocol.link_mbps = args.link_mbps;
         config.endpoints = args.endpoints.into();
         on_device(&mut config, args.interface.as_deref(), args.queues.as_ref(), args.xdp_mode);
+        args.recording.settings.apply(&mut config);
         let host = Host::bind(config).with_context(|| match args.driver {
             Driver::Udp => format!("cannot serve Homa at UDP {bind}"),
             Driver::Raw => format!("cannot serve Homa in IP at {}", bind.ip()),
             Driver::Packet | Driver::Xdp => format!("cannot serve Homa on a device at UDP {bind}"),
         })?;
+        let host = Arc::new(host);
+        let path = args.recording.trace.as_deref();
+        let recorder = path.map(|path| Recorder::start(path, &host, None)).transpose()?;
         let served = Arc::new(AtomicU64::new(0));
         let mut addrs = Vec::new();
         for index in 0..args.server_ports {
@@ -373,7 +384,7 @@ impl HomaServer {
         if addrs.is_empty() {
             bail!("no server port was asked for");
         }
-        Ok(HomaServer { addrs, served, host: Arc::new(host) })
+        Ok(HomaServer { addrs, served, host, recorder })
     }
 }
 

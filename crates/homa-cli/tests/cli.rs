@@ -7,6 +7,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{Scratch, assert_output_refused, stderr};
 use serde_json::Value;
@@ -82,11 +84,16 @@ impl Serve {
         }
     }
 
-    /// Sends it a signal and returns how it ended.
-    fn signal(&mut self, signal: libc::c_int) -> Option<i32> {
+    /// Sends it a signal.
+    fn tell(&self, signal: libc::c_int) {
         let pid = libc::pid_t::try_from(self.process.id()).expect("a process id");
         // SAFETY: the process is a child that nobody has waited for, so the id is its.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+
+    /// Sends it a signal and returns how it ended.
+    fn signal(&mut self, signal: libc::c_int) -> Option<i32> {
+        self.tell(signal);
         self.process.wait().expect("a child").code()
     }
 
@@ -616,4 +623,46 @@ fn a_server_says_at_its_end_one_json_object() {
     assert!(ended["served"]["tcp"].is_null(), "{ended}");
     assert_eq!(ended["metrics"]["counters"]["requests_delivered"], 1);
     assert_eq!(ended["metrics"]["peers"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_server_writes_its_trace_on_a_signal_when_it_froze_and_at_its_end() {
+    let scratch = Scratch::new("serve-trace");
+    let path = scratch.path("s.trace");
+    let mut server = Serve::until_a_signal(&["--trace", &path]);
+    let addr = server.homa.clone();
+    let read = |name: &str| homa_trace::read_dump(&fs::read(scratch.path(name)).expect("readable"));
+    let client = scratch.path("c.trace");
+    let words = ["call", &addr, "--trace", &client, "--trace-slower-than", "0", "--trace-freeze-peers"];
+    assert!(run(&words).status.success());
+    let call = read("c.trace").expect("a dump");
+    assert!(call.records.iter().any(|record| record.event() == Some(homa_trace::EventKind::RpcEnd)));
+    // The client's trace froze as its call ended, and the server's with it.
+    wait_for(&scratch, "s.1.trace");
+    let frozen = read("s.1.trace").expect("a dump");
+    let last = frozen.records.last().expect("records").event();
+    assert_eq!(last, Some(homa_trace::EventKind::Freeze));
+    server.tell(libc::SIGUSR1);
+    wait_for(&scratch, "s.2.trace");
+    assert_eq!(server.signal(libc::SIGTERM), Some(0));
+    let end = read("s.trace").expect("a dump");
+    assert!(end.records.len() > frozen.records.len());
+    assert_eq!(end.node.name, addr.split('/').next().expect("an address"));
+}
+
+/// Waits until a file is there, whole.
+fn wait_for(scratch: &Scratch, name: &str) {
+    let begin = Instant::now();
+    while !scratch.0.join(name).exists() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "no {name}: {:?}", scratch.files(""));
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn traces_that_cannot_be_written_are_refused_before_anything_runs() {
+    let nowhere = ["--trace", "/nowhere/s.trace"];
+    assert_refused(&[&["serve", "--bind", "127.0.0.1:0"][..], &nowhere].concat(), "/nowhere/s.trace");
+    assert_refused(&["serve", "--protocol", "tcp", "--trace", "/tmp/x.trace"], "--trace is one of Homa");
+    assert_refused(&["call", "127.0.0.1:1", "--trace-slower-than", "7"], "is no time");
 }

@@ -13,6 +13,7 @@ use homa::{Client, Completion, Host, HostConfig, ServerAddr};
 
 use super::link::{Answer, Link, take_from};
 use super::plan::Plan;
+use crate::recording::Recorded;
 use crate::serve::{client_bind, host_config};
 use crate::tcp::Spin;
 use crate::watch::exporter::Hosts;
@@ -25,9 +26,9 @@ const BATCH: usize = 64;
 
 /// All threads' ports. The first `--ports` belong to the first client host, and so on.
 pub fn open(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<Vec<Box<dyn Link>>> {
-    let hosts: Vec<Arc<Host>> =
-        (0..plan.args.clients).map(|number| bind(plan, servers, number)).collect::<Result<_>>()?;
-    hosts.iter().for_each(|host| watched.add(host));
+    let bind = |number| bind(plan, servers, number, &format!("client-{}", number + 1)).map(Arc::new);
+    let hosts: Vec<Arc<Recorded>> = (0..plan.args.clients).map(bind).collect::<Result<_>>()?;
+    hosts.iter().for_each(|recorded| watched.add(&recorded.host));
     let mut next = 0;
     let mut links: Vec<Box<dyn Link>> = Vec::new();
     for &ports in &plan.ports {
@@ -42,8 +43,8 @@ pub fn open(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<Vec<
 
 /// A single port of a host of its own, without receiver threads.
 pub fn open_one(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<Box<dyn Link>> {
-    let host = bind(plan, servers, 0)?;
-    watched.add(&host);
+    let host = Arc::new(bind(plan, servers, 0, "unloaded")?);
+    watched.add(&host.host);
     Ok(Box::new(HomaLink::new(vec![host], servers, 0, plan.poll())?))
 }
 
@@ -51,7 +52,8 @@ pub fn open_one(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<
 pub fn open_at(config: HostConfig, servers: &[ServerAddr]) -> Result<Box<dyn Link>> {
     let poll = config.poll;
     let host = Host::bind(config).context("cannot make a Homa client")?;
-    Ok(Box::new(HomaLink::new(vec![Arc::new(host)], servers, 0, poll)?))
+    let host = Arc::new(Recorded::without(&Arc::new(host)));
+    Ok(Box::new(HomaLink::new(vec![host], servers, 0, poll)?))
 }
 
 /// Ports of a host that is there already, as many threads taking the answers of each.
@@ -62,18 +64,21 @@ pub fn open_on(
     receivers: usize,
     poll: Duration,
 ) -> Result<Box<dyn Link>> {
-    Ok(Box::new(HomaLink::new(vec![Arc::clone(host); ports], servers, receivers, poll)?))
+    let host = Arc::new(Recorded::without(host));
+    Ok(Box::new(HomaLink::new(vec![host; ports], servers, receivers, poll)?))
 }
 
-/// The client host with this number; there are 64 at most.
-fn bind(plan: &Plan, servers: &[ServerAddr], number: u16) -> Result<Arc<Host>> {
+/// The client host with this number, of which there are 64 at most, and with this name in traces.
+fn bind(plan: &Plan, servers: &[ServerAddr], number: u16, name: &str) -> Result<Recorded> {
     let to = servers.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |server| server.host.ip());
     let driver = plan.args.driver;
     let bind = client_bind(driver, to, number as u8);
     let mut config = host_config(driver, bind, plan.workload.max_bytes(), plan.poll());
     config.protocol.link_mbps = plan.args.link_mbps;
     config.endpoints = plan.args.endpoints.into();
-    Host::bind(config).map(Arc::new).context("cannot make a Homa client")
+    plan.args.recording.apply(&mut config);
+    let host = Host::bind(config).context("cannot make a Homa client")?;
+    Recorded::new(host, plan.args.trace.as_deref(), name)
 }
 
 /// See the module.
@@ -91,18 +96,18 @@ struct HomaLink {
     spin: Spin,
     gone: Arc<AtomicBool>,
     /// Ports live as long as their hosts.
-    hosts: Vec<Arc<Host>>,
+    hosts: Vec<Arc<Recorded>>,
 }
 
 impl HomaLink {
     /// A port on each of `hosts`.
     fn new(
-        hosts: Vec<Arc<Host>>,
+        hosts: Vec<Arc<Recorded>>,
         servers: &[ServerAddr],
         receivers: usize,
         poll: Duration,
     ) -> Result<HomaLink> {
-        let clients = hosts.iter().map(|host| host.client()).collect::<Result<Vec<_>, _>>()?;
+        let clients = hosts.iter().map(|recorded| recorded.host.client()).collect::<Result<Vec<_>, _>>()?;
         let gone = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
         for client in &clients {
@@ -183,7 +188,7 @@ impl Link for HomaLink {
     }
 
     fn packets(&self) -> Option<u64> {
-        let counts = self.hosts.iter().map(|host| host.metrics().driver);
+        let counts = self.hosts.iter().map(|recorded| recorded.host.metrics().driver);
         Some(counts.map(|driver| driver.packets_out + driver.packets_in).sum())
     }
 }

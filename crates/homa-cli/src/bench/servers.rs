@@ -1,7 +1,9 @@
 //! The servers of a bench: processes of its own on this machine, or remote ones.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use super::placement::Placement;
 use super::plan::Plan;
 use crate::addr;
 use crate::args::{Driver, Protocol};
+use crate::recording::file_in;
 use crate::serve::{FIRST_HOMA_PORT, Report, bind_at, offset};
 
 /// Where requests go, and the processes that were started for it. Dropping it ends them.
@@ -27,6 +30,10 @@ impl Servers {
     /// Starts a process per protocol, so that each protocol's time on the processors is its own; or names remote servers.
     /// Homa is always among them: slowdown is measured against it.
     pub fn start(plan: &Plan) -> Result<Servers> {
+        if let Some(directory) = &plan.args.trace {
+            fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+        }
         let mut servers = Servers { homa: Vec::new(), others: Vec::new(), children: Vec::new() };
         if !plan.args.servers.is_empty() {
             servers.name_remote(plan)?;
@@ -108,11 +115,13 @@ fn options(plan: &Plan, protocol: Protocol) -> ServerOptions {
         one_way: args.one_way,
         no_offload: false,
         low_latency: false,
+        recording: args.recording.as_args(),
+        trace: args.trace.as_deref().filter(|_| protocol == Protocol::Homa).map(|dir| file_in(dir, "server")),
     }
 }
 
 /// What a server process is asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// What it serves.
     pub protocol: Protocol,
@@ -138,6 +147,10 @@ pub struct ServerOptions {
     pub no_offload: bool,
     /// Homa keeps the processors out of deep sleep while RPCs are in flight.
     pub low_latency: bool,
+    /// How Homa records its time trace, as arguments.
+    pub recording: Vec<String>,
+    /// The file for it; `None`: it is not written.
+    pub trace: Option<PathBuf>,
 }
 
 /// A child that serves one protocol. It ends when its standard input does, so it cannot outlive us.
@@ -162,6 +175,10 @@ impl ServerProcess {
         command.arg(format!("--max-message={}", options.max_message));
         if let Some(mbps) = options.link_mbps {
             command.arg(format!("--link-mbps={mbps}"));
+        }
+        command.args(&options.recording);
+        if let Some(path) = &options.trace {
+            command.arg("--trace").arg(path);
         }
         let flags = [
             ("--one-way", options.one_way),

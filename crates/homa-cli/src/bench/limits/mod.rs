@@ -293,6 +293,8 @@ impl Bench {
             endpoints: 1,
             no_offload: !subject.offload,
             low_latency: phase == Phase::LowLatency,
+            recording: Vec::new(),
+            trace: None,
         };
         self.place.enter_servers()?;
         let started = ServerProcess::start(&options);

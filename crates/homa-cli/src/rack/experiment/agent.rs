@@ -1,7 +1,6 @@
 //! The process of an experiment in a host: client and server in one, with its own transport. It does what it is ordered on standard
 //! input and says on standard output what came of it, and ends when standard input does.
 
-use std::fs;
 use std::io::{self, BufRead, BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
@@ -26,6 +25,7 @@ use crate::bench::plan::workload_named;
 use crate::bench::rtt::{self, RttTable};
 use crate::bench::tally::Counted;
 use crate::metrics::Seen;
+use crate::output::Output;
 use crate::rack::spec::HOST_DEVICE;
 use crate::serve::{FIRST_HOMA_PORT, host_config, on_device, serve_homa};
 use crate::sim::homa::set_field;
@@ -206,9 +206,12 @@ impl Agent {
             let from = instant_at(start_ns)? + Duration::from_nanos(warmup_ns);
             usage = watch(from, from + Duration::from_nanos(measured_ns));
         }
-        if let (Some(path), Side::Homa(host)) = (trace, &self.side) {
-            fs::write(path, host.trace_dump().to_bytes())
-                .with_context(|| format!("cannot write a time trace to {}", path.display()))?;
+        if let (Some((path, name)), Side::Homa(host)) = (trace, &self.side) {
+            let mut dump = host.trace_dump();
+            dump.node.name.clone_from(name);
+            Output::check(path)?.write(&dump.to_bytes())?;
+            // The next load has a trace of its own.
+            host.unfreeze_trace();
         }
         let mut bytes = Vec::new();
         let counted = tally.map_or_else(Counted::default, |tally| {
@@ -280,7 +283,7 @@ pub fn homa_config(setup: &Setup, bind: SocketAddr, longest: u32) -> Result<Host
     let protocol = protocol.on_link(setup.link_mbps);
     let max_nic_backlog_ns = protocol.max_nic_backlog_ns.max(LATE_NS);
     config.protocol = homa_proto::Config { max_nic_backlog_ns, max_resends: PATIENT_RESENDS, ..protocol };
-    config.trace_records = setup.trace_records;
+    setup.recording.apply(&mut config);
     config.endpoints = setup.endpoints.into();
     config.udp.max_segmented_bytes = setup.max_segmented_bytes.unwrap_or(config.udp.max_segmented_bytes);
     config.udp.receive_batch = setup.receive_batch.unwrap_or(config.udp.receive_batch);

@@ -10,6 +10,7 @@ use super::settings::Change;
 use crate::args::{Driver, Truncation, XdpMode, positive, truncation};
 use crate::rack::args::{self as rack_args, BuildArgs};
 use crate::rack::spec;
+use crate::recording::TraceSettings;
 use crate::tcp::Congestion;
 
 /// `homa rack run`.
@@ -102,8 +103,10 @@ pub struct CommonArgs {
     pub seed: u64,
     /// Write time traces to this directory: of the hosts after each load (Homa's), and the switch's of a rack built for the experiment at
     /// the end
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Time traces")]
     pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub recording: TraceSettings,
     /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

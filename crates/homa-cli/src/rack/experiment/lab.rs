@@ -442,7 +442,10 @@ impl Crew {
         trace: impl Fn(Protocol, &str) -> Option<PathBuf>,
     ) -> Result<()> {
         let protocol = self.protocol;
-        let trace = |host: &str| trace(protocol, host).filter(|_| protocol == Protocol::Homa);
+        let trace = |host: &str| {
+            let path = trace(protocol, host).filter(|_| protocol == Protocol::Homa)?;
+            Some((path, host.to_owned()))
+        };
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         for (index, agent) in self.agents.iter_mut().enumerate() {
             let seed = load.seed ^ (index as u64 + 1).wrapping_mul(0xd134_2543_de82_ef95);

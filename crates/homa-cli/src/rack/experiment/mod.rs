@@ -31,6 +31,7 @@ use anyhow::{Error, Result, ensure};
 
 use crate::args::{Protocol, Truncation};
 use crate::outputs::Outputs;
+use crate::recording::TraceSettings;
 use args::{CommonArgs, Experiment, LoadArgs, RunArgs};
 use findings::Findings;
 use lab::Lab;
@@ -136,7 +137,7 @@ fn write(outputs: &Outputs, findings: &Findings) -> Result<bool> {
 const PORT: u16 = homa::DEFAULT_UDP_PORT;
 
 /// Events that a host's time trace keeps: 8 MB.
-const TRACE_RECORDS: usize = 1 << 18;
+const TRACE_RECORDS: u32 = 1 << 18;
 
 /// What the processes of a protocol are to be.
 fn setup(lab: &Lab, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol) -> Setup {
@@ -167,7 +168,15 @@ fn setup(lab: &Lab, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol
         congestion: common.cc.first().copied().filter(|_| protocol == Protocol::Tcp),
         seed: common.seed,
         settings: Vec::new(),
-        trace_records: if common.trace.is_some() { TRACE_RECORDS } else { 0 },
+        recording: TraceSettings {
+            trace_records: Some(match (common.recording.trace_records, &common.trace) {
+                (Some(records), _) => records,
+                (None, Some(_)) => TRACE_RECORDS,
+                // Hosts share processors, and nobody would see it.
+                (None, None) => 0,
+            }),
+            ..common.recording.clone()
+        },
     };
     common.set.iter().for_each(|(_, change)| change.apply(&mut setup));
     setup

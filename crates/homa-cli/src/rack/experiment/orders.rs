@@ -11,6 +11,7 @@ use crate::args::{Driver, Protocol, XdpMode};
 use crate::bench::cpu::Scheduled;
 use crate::bench::load::Pace;
 use crate::bench::tally::{Counted, Sample};
+use crate::recording::TraceSettings;
 use crate::tcp::Congestion;
 
 /// What a process is to be, its first line.
@@ -62,8 +63,8 @@ pub struct Setup {
     pub seed: u64,
     /// Settings of Homa by name.
     pub settings: Vec<(String, String)>,
-    /// Events that Homa's time trace keeps; 0: none.
-    pub trace_records: usize,
+    /// How Homa records its time trace.
+    pub recording: TraceSettings,
 }
 
 impl Setup {
@@ -101,8 +102,8 @@ pub enum Order {
         measured_ns: u64,
         /// Of arrivals, sizes and choices.
         seed: u64,
-        /// Where the time trace goes when it is over.
-        trace: Option<PathBuf>,
+        /// Where the time trace goes when it is over, and what the host is called.
+        trace: Option<(PathBuf, String)>,
     },
     /// Tell what was counted.
     Metrics,
