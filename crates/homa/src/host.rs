@@ -93,7 +93,8 @@ pub struct HostConfig {
     /// goes on without. False by default.
     pub low_latency: bool,
     /// Events that the time trace of each endpoint keeps, rounded up to a power of two; 0: no trace. 32 bytes of memory each. The default, half a
-    /// megabyte, holds the last thousand short RPCs or more, and costs less than 2 % of the rate and of the round-trip time.
+    /// megabyte, holds the last thousand short RPCs or more. A short RPC makes about a dozen events on each side, and an event costs 3 ns and
+    /// what the processor takes to read its time-stamp counter, 10 to 25 ns: where every round trip counts, compare with 0.
     pub trace_records: usize,
     /// Freeze the trace when a call of this host took at least so long, from when the application made it to its end, good or bad. `None`, the
     /// default: no call does.
