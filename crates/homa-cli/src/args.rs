@@ -165,6 +165,8 @@ pub enum Command {
     Rack(RackArgs),
     /// Forward frames between network devices as a top-of-rack switch does: link rates, priorities, bounded buffers
     Switch(Box<SwitchArgs>),
+    /// Say what time traces hold: of live hosts, of switches and of the simulator
+    Trace(crate::trace::TraceArgs),
     /// Find what takes the processors of this machine away, for how long and how often
     Jitter(JitterArgs),
     /// Find what in this host's settings costs tail latency, and the command that changes it

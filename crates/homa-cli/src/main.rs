@@ -1,5 +1,6 @@
 //! The `homa` command: an echo server, single calls, the bench that compares Homa with TCP, captures in words, the simulator, a
-//! software switch, a rack of hosts on one machine, what this machine itself does to the tail, and what happens in running processes.
+//! software switch, a rack of hosts on one machine, time traces, what this machine itself does to the tail, and what happens in
+//! running processes.
 #![forbid(unsafe_code)]
 
 mod addr;
@@ -23,6 +24,7 @@ mod serve;
 mod sim;
 mod switch;
 mod tcp;
+mod trace;
 mod units;
 mod warnings;
 mod watch;
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(args).map(|()| true),
         Command::Rack(args) => rack::run(args),
         Command::Switch(args) => switch::run(args).map(|()| true),
+        Command::Trace(args) => trace::run(args).map(|()| true),
         Command::Jitter(args) => jitter::run(args).map(|()| true),
         Command::Doctor(args) => doctor::run(args).map(|()| true),
         Command::Metrics(args) => watch::metrics(args).map(|()| true),
@@ -76,7 +79,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => fail(
-            "say what to do: serve, call, bench, decode, sim, switch, rack, jitter, doctor, metrics or top; `homa --help` explains",
+            "say what to do: serve, call, bench, decode, sim, switch, rack, trace, jitter, doctor, metrics or top; `homa --help` explains",
         ),
         _ => fail(&format!("{}; see --help", args::one_line(error))),
     }

@@ -1,7 +1,7 @@
 //! Files that are whole or not there, and standard output whose errors count.
 
 use std::fs::{self, File};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -36,18 +36,23 @@ impl Output {
 
     /// Writes it under another name beside, and renames it when it is complete.
     pub fn write(&self, content: &[u8]) -> Result<()> {
+        self.write_with(|file| file.write_all(content))
+    }
+
+    /// The same for what is too much to have in memory at once. Small writes are gathered.
+    pub fn write_with(&self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
         let result = if self.is_special() {
-            File::options().write(true).open(&self.path).and_then(|mut file| file.write_all(content))
+            File::options().write(true).open(&self.path).and_then(|file| fill(file, write)).map(drop)
         } else {
-            self.replace(content)
+            self.replace(write)
         };
         result.with_context(|| self.failed())
     }
 
-    fn replace(&self, content: &[u8]) -> io::Result<()> {
+    fn replace(&self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
         let temporary = self.temporary();
         let result = File::create(&temporary)
-            .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+            .and_then(|file| fill(file, write)?.sync_all())
             .and_then(|()| fs::rename(&temporary, &self.path));
         if result.is_err() {
             let _ = fs::remove_file(&temporary);
@@ -70,6 +75,15 @@ impl Output {
     fn failed(&self) -> String {
         format!("cannot write {}", self.path.display())
     }
+}
+
+/// Bytes that are written at a time.
+const BUFFER_BYTES: usize = 1 << 18;
+
+fn fill(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<File> {
+    let mut file = BufWriter::with_capacity(BUFFER_BYTES, file);
+    write(&mut file)?;
+    file.into_inner().map_err(io::IntoInnerError::into_error)
 }
 
 /// Writes all of it to standard output: a full disk or a closed pipe there is an error like any other.

@@ -30,6 +30,7 @@ mod node;
 mod place;
 mod read;
 mod snapshot;
+mod sources;
 mod ticks;
 mod trace;
 
@@ -40,5 +41,6 @@ pub use node::{NAME_MAX_BYTES, Node, NodeKind};
 pub use place::Place;
 pub use read::{DumpError, ReadError, read_dump, read_dumps};
 pub use snapshot::Snapshot;
+pub use sources::Source;
 pub use ticks::{RealTime, TickRate, Ticks};
 pub use trace::{MAX_RECORDS, Record, Trace};

@@ -166,11 +166,8 @@ fn start(dump: &Dump) -> i64 {
 fn trust(dumps: &[Dump], reference: usize, middles: &[i64], nodes: &mut [NodeClock]) -> Vec<Option<Course>> {
     for ((node, dump), middle) in nodes.iter_mut().zip(dumps).zip(middles) {
         let course = Course { own: *middle, shared: *middle, part: 0.0, drift: 0.0 };
-        let ppm = match dump.calibration_span_ns {
-            0 => 0.0,
-            span => 2e6 * ANCHOR_NS / span as f64,
-        };
-        let error = ANCHOR_NS + middle.abs_diff(start(dump)) as f64 * 2.0 * ppm / 1e6;
+        let ppm = dump.calibration_error_ppb() as f64 / 1e3;
+        let error = ANCHOR_NS + middle.abs_diff(start(dump)) as f64 * ppm / 1e6;
         node.set(&course, start(dump), *middle, error);
         node.reference = Some(reference);
         (node.likely_ns, node.likely_ppm) = (error, ppm);
@@ -215,7 +212,8 @@ fn groups(
             let (node, Some(course)) = (&mut nodes[index], group[index]) else { continue };
             node.set(&course, start(&dumps[index]), middles[index], bounds[index]);
             node.reference = Some(start_node);
-            (node.likely_ns, node.likely_ppm) = (reached.variance.sqrt(), reached.drift_error * 1e6);
+            let likely_ns = reached.variance.sqrt().min(bounds[index]);
+            (node.likely_ns, node.likely_ppm) = (likely_ns, reached.drift_error * 1e6);
             courses[index] = Some(course);
         }
     }

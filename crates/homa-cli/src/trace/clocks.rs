@@ -1,0 +1,197 @@
+//! `homa trace clocks`: the clocks of this machine against each other.
+
+mod cores;
+mod measure;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use homa_trace::{Clock, Dump, Source};
+use serde_json::{Value, json};
+
+use super::load::read_files;
+use crate::outputs::Outputs;
+use cores::Skew;
+use measure::Measured;
+
+/// `homa trace clocks`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa trace clocks                                     the clocks of this machine, over a second
+  homa trace clocks --seconds 60 --json -               drifts to better than a hundredth of a part per million
+  homa trace clocks h1.trace h2.trace                   how well the clocks of these traces were calibrated, too
+
+Drift is what a clock gains on CLOCK_MONOTONIC_RAW, and +- what reading the two one after the other may hide. A processor whose counter
+is not the same as another's would show packets that arrive before they were sent.")]
+pub struct ClocksArgs {
+    /// Traces whose calibration is to be shown
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// How long drift is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    seconds: f64,
+    /// Write the results as JSON to this file, or to standard output with `-` (all else then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.01..=86_400.0).contains(&value) => Ok(value),
+        _ => Err("use 0.01 to 86400 seconds".to_owned()),
+    }
+}
+
+/// Measures and tells.
+///
+/// # Errors
+/// A trace cannot be read, or a file cannot be written.
+pub fn run(args: &ClocksArgs) -> Result<()> {
+    let outputs = Outputs::json_only(args.json.as_deref())?;
+    let (dumps, from) = read_files(&args.files)?;
+    let measured = measure::all(Duration::from_secs_f64(args.seconds));
+    let skews = if Source::Tsc.is_available() {
+        cores::skews().context("cannot compare processors")?
+    } else {
+        Vec::new()
+    };
+    let calibrations: Vec<Calibration> = dumps
+        .iter()
+        .zip(&from)
+        .map(|(dump, path)| Calibration::of(dump, path.display().to_string()))
+        .collect();
+    let text = format!("{}{}{}", table(&measured), processors(&skews), of_traces(&calibrations));
+    let mut json = serde_json::to_vec_pretty(&to_json(&measured, &skews, &calibrations))?;
+    json.push(b'\n');
+    outputs.write(&text, &json, String::new)
+}
+
+/// How good the clock of a trace is.
+struct Calibration {
+    file: String,
+    node: String,
+    clock: &'static str,
+    frequency_hz: u64,
+    span_ns: u64,
+    /// `None` where the clock counts nanoseconds itself.
+    error_ppm: Option<f64>,
+}
+
+impl Calibration {
+    fn of(dump: &Dump, file: String) -> Calibration {
+        let clock = match dump.clock {
+            Clock::Tsc => "TSC",
+            Clock::Monotonic => "CLOCK_MONOTONIC_RAW",
+            Clock::Virtual => "virtual",
+        };
+        let span_ns = dump.calibration_span_ns;
+        let error_ppm = (span_ns > 0).then(|| dump.calibration_error_ppb() as f64 / 1e3);
+        Calibration {
+            file,
+            node: dump.node.name.clone(),
+            clock,
+            frequency_hz: dump.frequency_hz,
+            span_ns,
+            error_ppm,
+        }
+    }
+}
+
+fn table(measured: &[Measured]) -> String {
+    let mut text = format!(
+        "\n{:<24}{:>10}{:>14}{:>8}{:>14}{:>11}\n{:<24}{:>10}{:>14}{:>8}{:>14}{:>11}\n",
+        "clock", "a read", "resolution", "back", "drift", "+-", "", "ns", "ns", "times", "ppm", "ppm"
+    );
+    // Writing to a string cannot fail.
+    for one in measured {
+        let _ = writeln!(
+            text,
+            "{:<24}{:>10.1}{:>14.1}{:>8}{:>14.3}{:>11.3}",
+            one.source.name(),
+            one.read_ns,
+            one.resolution_ns,
+            one.back,
+            one.drift_ppm,
+            one.error_ppm
+        );
+    }
+    if let Some(tsc) = measured.iter().find(|one| one.source == Source::Tsc) {
+        let _ = writeln!(text, "\nThe counter is invariant, at {:.6} MHz: traces use it.", tsc.hz / 1e6);
+    } else {
+        let _ =
+            writeln!(text, "\nThe time stamp counter is not invariant here: traces use CLOCK_MONOTONIC_RAW.");
+    }
+    text
+}
+
+/// A processor may read its counter so much before what stands before it in the program, in nanoseconds.
+const UNFENCED_NS: f64 = 50.0;
+
+fn processors(skews: &[Skew]) -> String {
+    let mut text = String::new();
+    for skew in skews {
+        let (low, high) = skew.bounds_ns;
+        let (ahead, within) = (low.midpoint(high), ((high - low) / 2.0).max(UNFENCED_NS));
+        let verdict = if ahead.abs() <= within { "no difference found" } else { "they differ" };
+        let (first, second) = skew.cpus;
+        let _ = writeln!(
+            text,
+            "The counter of processor {second} is ahead of that of processor {first} by {ahead:.0} ns, +- {within:.0} ns: {verdict}."
+        );
+    }
+    text
+}
+
+fn of_traces(calibrations: &[Calibration]) -> String {
+    let mut text = String::new();
+    for one in calibrations {
+        let _ = write!(text, "\n{}: {}: {}", one.file, one.node, one.clock);
+        let _ = match one.error_ppm {
+            Some(ppm) => writeln!(
+                text,
+                " at {:.6} MHz, measured over {:.3} s: right to {ppm:.3} ppm",
+                one.frequency_hz as f64 / 1e6,
+                one.span_ns as f64 / 1e9
+            ),
+            None => writeln!(text, ", in nanoseconds: nothing to calibrate"),
+        };
+    }
+    text
+}
+
+fn to_json(measured: &[Measured], skews: &[Skew], calibrations: &[Calibration]) -> Value {
+    let clocks = measured.iter().map(|one| {
+        json!({
+            "clock": one.source.name(),
+            "read_ns": one.read_ns,
+            "resolution_ns": one.resolution_ns,
+            "steps_back": one.back,
+            "hz": one.hz,
+            "drift_ppm": one.drift_ppm,
+            "drift_error_ppm": one.error_ppm,
+        })
+    });
+    let skews = skews.iter().map(|skew| {
+        json!({ "cpus": [skew.cpus.0, skew.cpus.1], "ahead_ns": [skew.bounds_ns.0, skew.bounds_ns.1] })
+    });
+    let traces = calibrations.iter().map(|one| {
+        json!({
+            "file": one.file,
+            "node": one.node,
+            "clock": one.clock,
+            "frequency_hz": one.frequency_hz,
+            "calibration_span_ns": one.span_ns,
+            "error_ppm": one.error_ppm,
+        })
+    });
+    json!({
+        "tsc_invariant": Source::Tsc.is_available(),
+        "clocks": clocks.collect::<Vec<Value>>(),
+        "processors": skews.collect::<Vec<Value>>(),
+        "traces": traces.collect::<Vec<Value>>(),
+    })
+}

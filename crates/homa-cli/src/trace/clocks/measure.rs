@@ -1,0 +1,152 @@
+//! Cost, resolution, steps back and drift of each clock.
+
+use std::time::Duration;
+
+use homa_trace::Source;
+
+/// What was found of a clock.
+pub struct Measured {
+    pub source: Source,
+    /// What reading it costs, in nanoseconds.
+    pub read_ns: f64,
+    /// The smallest step that it made, in nanoseconds.
+    pub resolution_ns: f64,
+    /// How often it said less than before.
+    pub back: u64,
+    /// What it counts in a second.
+    pub hz: f64,
+    /// What it gains on `CLOCK_MONOTONIC_RAW`, in parts per million; of the counter, against the rate found in the first half of the
+    /// measurement.
+    pub drift_ppm: f64,
+    pub error_ppm: f64,
+}
+
+/// Reads of a clock in a row.
+const READS: u32 = 100_000;
+/// They are timed in so many parts.
+const BATCHES: u32 = 50;
+/// A coarse clock makes a step every few milliseconds: so long one is waited for, in nanoseconds.
+const STEP_WAIT_NS: u64 = 100_000_000;
+
+/// A moment on two clocks, and how far apart they were read, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Pair {
+    raw_ns: u64,
+    value: u64,
+    apart_ns: f64,
+}
+
+impl Pair {
+    /// The tightest of some tries. A coarse clock is read when it has just made a step.
+    fn read(source: Source) -> Pair {
+        const TRIES: usize = 64;
+        let coarse = matches!(source, Source::MonotonicCoarse | Source::RealtimeCoarse | Source::TimeOfDay);
+        let once = || {
+            let mut value = source.now();
+            let mut before = Source::MonotonicRaw.now();
+            let begin = before;
+            loop {
+                let next = source.now();
+                if !coarse || next != value {
+                    value = next;
+                    break;
+                }
+                if before - begin > STEP_WAIT_NS {
+                    return Pair { raw_ns: before, value, apart_ns: STEP_WAIT_NS as f64 };
+                }
+                before = Source::MonotonicRaw.now();
+            }
+            let after = Source::MonotonicRaw.now();
+            Pair { raw_ns: before.midpoint(after), value, apart_ns: (after - before) as f64 / 2.0 }
+        };
+        let tries =
+            if matches!(source, Source::MonotonicCoarse | Source::RealtimeCoarse) { 3 } else { TRIES };
+        let pairs = (0..tries).map(|_| once());
+        pairs.min_by(|a, b| a.apart_ns.total_cmp(&b.apart_ns)).expect("there are tries")
+    }
+}
+
+/// All clocks that there are, over this time.
+pub fn all(span: Duration) -> Vec<Measured> {
+    let sources: Vec<Source> = Source::ALL.into_iter().filter(|source| source.is_available()).collect();
+    let starts: Vec<Pair> = sources.iter().map(|source| Pair::read(*source)).collect();
+    std::thread::sleep(span / 2);
+    let middles: Vec<Pair> = sources.iter().map(|source| Pair::read(*source)).collect();
+    std::thread::sleep(span / 2);
+    let ends = sources.iter().map(|source| Pair::read(*source)).collect::<Vec<Pair>>();
+    let moments = starts.into_iter().zip(middles).zip(ends);
+    sources
+        .into_iter()
+        .zip(moments)
+        .map(|(source, ((start, middle), end))| one(source, start, middle, end))
+        .collect()
+}
+
+fn one(source: Source, start: Pair, middle: Pair, end: Pair) -> Measured {
+    let rate = |from: Pair, to: Pair| {
+        (to.value as f64 - from.value as f64) / (to.raw_ns as f64 - from.raw_ns as f64)
+    };
+    let (from, expected) = if source == Source::Tsc { (middle, rate(start, middle)) } else { (start, 1.0) };
+    let span_ns = (end.raw_ns - from.raw_ns) as f64;
+    let mut apart_ns = from.apart_ns + end.apart_ns;
+    if source == Source::Tsc {
+        // The rate that it is held against is as uncertain.
+        apart_ns += start.apart_ns + middle.apart_ns;
+    }
+    let per_ns = rate(start, end);
+    let (read_ns, least, back) = reads(source);
+    // What all others are held against.
+    let (drift, error) = match source {
+        Source::MonotonicRaw => (0.0, 0.0),
+        _ => (rate(from, end) / expected - 1.0, apart_ns / span_ns),
+    };
+    Measured {
+        source,
+        read_ns,
+        resolution_ns: least.unwrap_or_else(|| step(source)) / per_ns,
+        back,
+        hz: per_ns * 1e9,
+        drift_ppm: drift * 1e6,
+        error_ppm: error * 1e6,
+    }
+}
+
+/// What a read costs, the smallest step and the steps back of many reads in a row.
+fn reads(source: Source) -> (f64, Option<f64>, u64) {
+    let batch = || {
+        let begin = Source::MonotonicRaw.now();
+        for _ in 0..READS / BATCHES {
+            std::hint::black_box(source.now());
+        }
+        (Source::MonotonicRaw.now() - begin) as f64 / f64::from(READS / BATCHES)
+    };
+    // What disturbs a batch only makes it longer.
+    let cost = (0..BATCHES).map(|_| batch()).fold(f64::INFINITY, f64::min);
+    let (mut least, mut back) = (u64::MAX, 0);
+    let mut last = source.now();
+    for _ in 0..READS {
+        let now = source.now();
+        match now.checked_sub(last) {
+            None => back += 1,
+            Some(0) => {}
+            Some(step) => least = least.min(step),
+        }
+        last = now;
+    }
+    (cost, (least != u64::MAX).then_some(least as f64), back)
+}
+
+/// The step that a clock makes which has made none in all those reads.
+fn step(source: Source) -> f64 {
+    let begin = Source::MonotonicRaw.now();
+    let mut changes = Vec::new();
+    let mut last = source.now();
+    while changes.len() < 3 && Source::MonotonicRaw.now() - begin < 3 * STEP_WAIT_NS {
+        let now = source.now();
+        if now != last {
+            changes.push(now.saturating_sub(last) as f64);
+        }
+        last = now;
+    }
+    changes.into_iter().fold(f64::INFINITY, f64::min)
+}

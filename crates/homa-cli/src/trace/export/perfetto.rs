@@ -1,0 +1,250 @@
+//! Chrome's trace event format, which Perfetto opens too.
+//!
+//! Events are written one by one as they come: a trace of a million events is a file of a few hundred megabytes, of which nothing is
+//! kept. The viewer sorts them.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use homa_analysis::Model;
+use homa_analysis::model::{At, Message, NO_NODE, Node, NodeId, Packet, Rpc};
+use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
+
+use super::Filter;
+use super::words::{Words, packet_type};
+
+/// Writes the whole document.
+pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result<()> {
+    out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
+    let mut list = List { out, empty: true };
+    for (id, node) in (0..NO_NODE).zip(&model.nodes).filter(|(id, _)| filter.has_node(*id)) {
+        threads(&mut list, id, node)?;
+        for record in node.records.iter().filter(|record| filter.has(record)) {
+            instant(&mut list, id, node, record)?;
+        }
+        if node.kind == NodeKind::Switch {
+            queues(&mut list, id, node, filter)?;
+        }
+    }
+    for rpc in model.rpcs.iter().filter(|rpc| filter.has_rpc(rpc)) {
+        slices(&mut list, model, rpc, filter)?;
+    }
+    arrows(&mut list, model, filter)?;
+    out.write_all(b"\n]}\n")
+}
+
+/// The events of the document, with commas between them.
+struct List<'a, W> {
+    out: &'a mut W,
+    empty: bool,
+}
+
+impl<W: Write> List<'_, W> {
+    /// An event of this phase. `rest` are further members, each with a comma before it.
+    fn event(
+        &mut self,
+        phase: char,
+        node: NodeId,
+        thread: u32,
+        ns: u64,
+        rest: impl Display,
+    ) -> io::Result<()> {
+        let comma = if std::mem::take(&mut self.empty) { "" } else { ",\n" };
+        let (us, part, process) = (ns / 1_000, ns % 1_000, u32::from(node) + 1);
+        write!(
+            self.out,
+            "{comma}{{\"ph\":\"{phase}\",\"pid\":{process},\"tid\":{thread},\"ts\":{us}.{part:03}{rest}}}"
+        )
+    }
+}
+
+/// A string as JSON has it.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Number of the thread that an event is shown in: of a host its core, of a switch the port, both plus one; 0 where no core is known.
+fn thread(node: &Node, record: &Record) -> u32 {
+    match node.kind {
+        NodeKind::Host => record.place.core().map_or(0, |core| u32::from(core) + 1),
+        NodeKind::Switch => u32::from(record.place.port()) + 1,
+    }
+}
+
+fn threads<W: Write>(list: &mut List<'_, W>, id: NodeId, node: &Node) -> io::Result<()> {
+    let mut seen = vec![false; usize::from(u16::MAX) + 2];
+    node.records.iter().for_each(|record| seen[thread(node, record) as usize] = true);
+    let name =
+        |what: &str, name: &str| format!(",\"name\":\"{what}\",\"args\":{{\"name\":{}}}", quoted(name));
+    list.event('M', id, 0, 0, name("process_name", &node.name))?;
+    for number in (0..).zip(seen).filter_map(|(number, seen)| seen.then_some(number)) {
+        let port = u16::try_from(number).ok().and_then(|number| number.checked_sub(1));
+        let text = match (node.kind, port) {
+            (NodeKind::Host, None) => "events".to_owned(),
+            (NodeKind::Host, Some(core)) => format!("core {core}"),
+            (NodeKind::Switch, port) => {
+                let port = port.unwrap_or(u16::MAX);
+                node.others.get(&port).map_or_else(|| format!("port {port}"), |name| format!("port {name}"))
+            }
+        };
+        list.event('M', id, number, 0, name("thread_name", &text))?;
+    }
+    Ok(())
+}
+
+fn instant<W: Write>(list: &mut List<'_, W>, id: NodeId, node: &Node, record: &Record) -> io::Result<()> {
+    let name = match record.event() {
+        // What an arrow begins or ends at has to be a slice.
+        Some(kind @ (EventKind::PacketSent | EventKind::PacketReceived)) => {
+            let (code, _) = packet_word_parts(record.a);
+            let way = if kind == EventKind::PacketSent { "sent" } else { "received" };
+            format!(",\"dur\":0.001,\"name\":\"{} {way}\"", packet_type(code))
+        }
+        Some(kind) => format!(",\"s\":\"t\",\"name\":\"{kind}\""),
+        None => format!(",\"s\":\"t\",\"name\":\"kind_{}\"", record.kind),
+    };
+    let phase = if name.starts_with(",\"dur\"") { 'X' } else { 'i' };
+    let words = quoted(Words { node, record }.to_string().trim());
+    let rest =
+        format_args!("{name},\"cat\":\"event\",\"args\":{{\"rpc\":\"{}\",\"what\":{words}}}", record.id)
+            .to_string();
+    list.event(phase, id, thread(node, record), record.time, rest)
+}
+
+/// The bytes in each queue of a switch, as far as the trace tells: what was in it before the first event is not known.
+fn queues<W: Write>(list: &mut List<'_, W>, id: NodeId, node: &Node, filter: &Filter) -> io::Result<()> {
+    let mut bytes: BTreeMap<(u16, u16), u64> = BTreeMap::new();
+    for record in &node.records {
+        let (port, queue) = (record.place.port(), record.place.queue());
+        let length = u64::from(packet_word_parts(record.a).1);
+        let waiting = bytes.entry((port, queue)).or_default();
+        match record.event() {
+            Some(EventKind::SwitchEntered) => *waiting += length,
+            Some(EventKind::SwitchLeft) => *waiting = waiting.saturating_sub(length),
+            _ => continue,
+        }
+        if filter.has_time(record.time) {
+            let port = node.others.get(&port).map_or_else(|| port.to_string(), Clone::clone);
+            let name = quoted(&format!("port {port} queue {queue} bytes"));
+            list.event(
+                'C',
+                id,
+                0,
+                record.time,
+                format_args!(",\"name\":{name},\"args\":{{\"bytes\":{waiting}}}"),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// An RPC at its client and at its server, and in it its messages.
+fn slices<W: Write>(list: &mut List<'_, W>, model: &Model, rpc: &Rpc, filter: &Filter) -> io::Result<()> {
+    let (request, response) = (&rpc.request, &rpc.response);
+    let client_end = rpc.end.or(response.arrived()).or(response.complete);
+    let title = |at: &str| {
+        let lengths = format!("{} B, {} B back", request.length, response.length);
+        format!(
+            "RPC {} {at} {}: {lengths}",
+            rpc.id,
+            model.name(if at == "to" { rpc.server } else { rpc.client })
+        )
+    };
+    let side = |node, id: u64, title: String, from: At, to: At| Slice { node, id, title, from, to };
+    let client = side(rpc.client, rpc.id, title("to"), rpc.start, client_end);
+    nested(
+        list,
+        filter,
+        &client,
+        [("sends request", begun(request), request.last_sent), received("response", response)],
+    )?;
+    let server_start = request.first_received;
+    let server_end = response.last_sent.or(request.arrived());
+    let server = side(rpc.server, rpc.id | 1, title("from"), server_start, server_end);
+    nested(
+        list,
+        filter,
+        &server,
+        [received("request", request), ("sends response", begun(response), response.last_sent)],
+    )
+}
+
+fn begun(message: &Message) -> At {
+    message.submitted.or(message.first_sent)
+}
+
+fn received(what: &'static str, message: &Message) -> (&'static str, At, At) {
+    let name = if what == "request" { "receives request" } else { "receives response" };
+    (name, message.first_received, message.complete)
+}
+
+struct Slice {
+    node: NodeId,
+    id: u64,
+    title: String,
+    from: At,
+    to: At,
+}
+
+/// A slice and those in it, each on the track of its RPC.
+fn nested<W: Write>(
+    list: &mut List<'_, W>,
+    filter: &Filter,
+    outer: &Slice,
+    inner: [(&str, At, At); 2],
+) -> io::Result<()> {
+    let (Some(from), Some(to)) = (outer.from.ns(), outer.to.ns()) else { return Ok(()) };
+    let in_time = from <= filter.to_ns && to >= filter.from_ns;
+    if !filter.has_node(outer.node) || !in_time || to < from {
+        return Ok(());
+    }
+    let mut one = |name: &str, from: u64, to: u64| {
+        let rest =
+            format!(",\"cat\":\"rpc\",\"id2\":{{\"local\":\"{}\"}},\"name\":{}", outer.id, quoted(name));
+        list.event('b', outer.node, 0, from, &rest)?;
+        list.event('e', outer.node, 0, to, &rest)
+    };
+    one(&outer.title, from, to)?;
+    for (name, begin, end) in inner {
+        if let (Some(begin), Some(end)) = (begin.ns(), end.ns())
+            && from <= begin
+            && begin <= end
+            && end <= to
+        {
+            one(name, begin, end)?;
+        }
+    }
+    Ok(())
+}
+
+/// An arrow for each packet whose both ends are shown.
+fn arrows<W: Write>(list: &mut List<'_, W>, model: &Model, filter: &Filter) -> io::Result<()> {
+    for (number, packet) in model.packets.iter().enumerate() {
+        let rpc = &model.rpcs[packet.rpc as usize];
+        let (from, to) = (rpc.sender(packet.direction), rpc.receiver(packet.direction));
+        let (Some(sent), Some(received)) = (packet.sent.ns(), packet.received.ns()) else { continue };
+        let shown = filter.has_node(from) && filter.has_node(to) && filter.has_rpc(rpc);
+        if !shown || !filter.has_time(sent) || !filter.has_time(received) {
+            continue;
+        }
+        let name = packet_type(packet.packet_type);
+        let rest = format!(",\"cat\":\"packet\",\"id\":{number},\"name\":\"{name}\"");
+        let ends = [
+            ('s', from, sent, EventKind::PacketSent, ""),
+            ('f', to, received, EventKind::PacketReceived, ",\"bp\":\"e\""),
+        ];
+        for (phase, node, ns, kind, binding) in ends {
+            let thread = thread_of(model, node, ns, kind, rpc, packet);
+            list.event(phase, node, thread, ns, format_args!("{rest}{binding}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The thread that shows this end of the packet.
+fn thread_of(model: &Model, node: NodeId, ns: u64, kind: EventKind, rpc: &Rpc, packet: &Packet) -> u32 {
+    let same = |record: &&Record| record.id & !1 == rpc.id && record.b == packet.offset;
+    let found = model.between(node, ns, ns, std::slice::from_ref(&kind)).find(same).copied();
+    found.map_or(0, |record| thread(&model.nodes[usize::from(node)], &record))
+}

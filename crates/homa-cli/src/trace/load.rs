@@ -1,0 +1,198 @@
+//! Trace files, read, checked and brought to one time.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use homa_analysis::align::{self, AlignOptions, Clocks};
+use homa_trace::{Clock, Dump, NodeKind, read_dumps};
+
+/// Which traces, and how their clocks are compared.
+#[derive(Args, Clone, Debug)]
+pub struct Inputs {
+    /// Traces, each of one node or of several; a directory stands for all *.trace in it
+    #[arg(value_name = "FILE|DIR", required = true)]
+    pub files: Vec<PathBuf>,
+    /// The node whose time the others get, by its name [default: the first host that others have packets of]
+    #[arg(long, value_name = "NODE", conflicts_with = "same_clock")]
+    pub reference: Option<String>,
+    /// All nodes are namespaces or processes of one machine: trust its clock, and use packets only to check it
+    #[arg(long)]
+    pub same_clock: bool,
+}
+
+/// What a trace's file name ends in, where a directory is given.
+const EXTENSION: &str = "trace";
+
+impl Inputs {
+    /// Reads all of them, each node once, whatever alignment they have.
+    ///
+    /// # Errors
+    /// Names the file that is no trace, damaged, or does not go with the others.
+    pub fn read(&self) -> Result<Vec<Dump>> {
+        let (dumps, from) = read_files(&self.files)?;
+        check_kinds(&dumps, &from)?;
+        check_names(&dumps, &from)?;
+        Ok(dumps)
+    }
+
+    /// Compares the clocks. Nothing is changed.
+    ///
+    /// # Errors
+    /// There is no such reference.
+    pub fn clocks(&self, dumps: &[Dump]) -> Result<Clocks> {
+        let reference = self.reference.as_deref().map(|name| index_of(dumps, name)).transpose()?;
+        Ok(align::align(dumps, AlignOptions { reference, same_clock: self.same_clock }))
+    }
+
+    /// Reads all of them, and brings them to one time where they are not yet; says on standard error what is in doubt.
+    ///
+    /// # Errors
+    /// As [`Inputs::read`] and [`Inputs::clocks`].
+    pub fn aligned(&self) -> Result<Vec<Dump>> {
+        let mut dumps = self.read()?;
+        let asked = self.same_clock || self.reference.is_some();
+        if asked || dumps.iter().any(|dump| dump.alignment.is_none()) && dumps.len() > 1 {
+            let clocks = self.clocks(&dumps)?;
+            for warning in warnings(&dumps, &clocks) {
+                eprintln!("homa: warning: {warning}");
+            }
+            align::apply(&clocks, &mut dumps);
+        }
+        Ok(dumps)
+    }
+}
+
+/// Reads all dumps of these files, and says which file each is from. Directories stand for the traces in them.
+///
+/// # Errors
+/// Names the file that is no trace or damaged.
+pub fn read_files(files: &[PathBuf]) -> Result<(Vec<Dump>, Vec<PathBuf>)> {
+    let mut dumps = Vec::new();
+    let mut from = Vec::new();
+    for path in paths(files)? {
+        let mut file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        for mut dump in read_dumps(&mut file).with_context(|| path.display().to_string())? {
+            name(&mut dump, &path);
+            dumps.push(dump);
+            from.push(path.clone());
+        }
+    }
+    Ok((dumps, from))
+}
+
+fn paths(files: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for path in files {
+        if !path.is_dir() {
+            paths.push(path.clone());
+            continue;
+        }
+        let failed = || format!("cannot read the directory {}", path.display());
+        let entries =
+            fs::read_dir(path).with_context(failed)?.collect::<Result<Vec<_>, _>>().with_context(failed)?;
+        let mut found: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+        found.retain(|file| file.extension().is_some_and(|extension| extension == EXTENSION));
+        if found.is_empty() {
+            bail!("there is no *.{EXTENSION} in the directory {}", path.display());
+        }
+        found.sort();
+        paths.extend(found);
+    }
+    Ok(paths)
+}
+
+/// The number of the node of this name.
+///
+/// # Errors
+/// There is none; says which there are.
+pub fn index_of(dumps: &[Dump], name: &str) -> Result<usize> {
+    let found = dumps.iter().position(|dump| dump.node.name == name);
+    found.with_context(|| {
+        let names: Vec<&str> = dumps.iter().map(|dump| dump.node.name.as_str()).collect();
+        format!("there is no node {name}: use one of {}", names.join(", "))
+    })
+}
+
+/// A node without a name, or with that of any address, is called as its file.
+fn name(dump: &mut Dump, path: &Path) {
+    let name = &dump.node.name;
+    if name.is_empty() || name.starts_with("0.0.0.0") || name.starts_with("[::]") {
+        dump.node.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    }
+}
+
+/// Whether its times are the simulator's: a switch also counts from its own start, but says when that was.
+fn is_simulated(dump: &Dump) -> bool {
+    dump.clock == Clock::Virtual && dump.start_ns == 0
+}
+
+fn check_kinds(dumps: &[Dump], from: &[PathBuf]) -> Result<()> {
+    let of_kind = |simulated| dumps.iter().position(|dump| is_simulated(dump) == simulated);
+    if let (Some(simulated), Some(live)) = (of_kind(true), of_kind(false)) {
+        bail!(
+            "{} is of the simulator and {} of a live host: their times have nothing in common, pass one kind",
+            from[simulated].display(),
+            from[live].display()
+        );
+    }
+    Ok(())
+}
+
+fn check_names(dumps: &[Dump], from: &[PathBuf]) -> Result<()> {
+    let mut seen = BTreeMap::new();
+    for (dump, path) in dumps.iter().zip(from) {
+        if let Some(other) = seen.insert((&dump.node.name, dump.node.kind == NodeKind::Switch), path) {
+            let (name, other, path) = (&dump.node.name, other.display(), path.display());
+            bail!("{path}: it is of node {name}, and so is {other}: pass one trace of each node");
+        }
+    }
+    Ok(())
+}
+
+/// Packets that arrive this much before they were sent are no matter of rounding, in nanoseconds.
+const DOUBT_NS: f64 = 50.0;
+
+/// What should be known before anybody relies on the times.
+pub fn warnings(dumps: &[Dump], clocks: &Clocks) -> Vec<String> {
+    let name = |node: usize| dumps[node].node.name.as_str();
+    let mut warnings = Vec::new();
+    if dumps.len() == 1 {
+        return warnings;
+    }
+    let mut references: Vec<usize> = clocks.nodes.iter().filter_map(|node| node.reference).collect();
+    references.sort_unstable();
+    references.dedup();
+    if references.len() > 1 {
+        let names: Vec<&str> = references.iter().map(|node| name(*node)).collect();
+        warnings.push(format!(
+            "there are {} groups of nodes without packets between them, with the times of {}: do not compare times across groups",
+            names.len(),
+            names.join(", ")
+        ));
+    }
+    for (node, clock) in clocks.nodes.iter().enumerate().filter(|(_, clock)| clock.reference.is_none()) {
+        let why = match (dumps[node].records.is_empty(), clock.packets) {
+            (true, _) => "its trace is empty",
+            (false, 0) => "no packet of it is in another trace",
+            (false, _) => "packets to others went one way only",
+        };
+        warnings.push(format!("{} keeps its own time: {why}", name(node)));
+    }
+    for pair in &clocks.pairs {
+        let Some([there, back]) = pair.shortest_ns else { continue };
+        let least = there.min(back);
+        if least < -DOUBT_NS {
+            let (from, to) = if there < back { (pair.first, pair.second) } else { (pair.second, pair.first) };
+            warnings.push(format!(
+                "a packet from {} to {} arrives {:.3} us before it was sent: a clock was set or does not run steadily",
+                name(from),
+                name(to),
+                -least / 1e3
+            ));
+        }
+    }
+    warnings
+}

@@ -1,0 +1,109 @@
+//! The clocks that a program on this machine can read, to be compared.
+
+use crate::clock::{Clock, monotonic_raw_ns, tsc};
+
+/// A clock that a program can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The processor's time stamp counter, in ticks.
+    Tsc,
+    /// `CLOCK_MONOTONIC_RAW`: the counter as the kernel has calibrated it, which nobody adjusts.
+    MonotonicRaw,
+    /// `CLOCK_MONOTONIC`: never set, but made faster and slower by time synchronisation.
+    Monotonic,
+    /// `CLOCK_REALTIME`: time of day, set and adjusted.
+    Realtime,
+    /// `gettimeofday`: the same in whole microseconds.
+    TimeOfDay,
+    /// `CLOCK_MONOTONIC_COARSE`: that of the last timer tick.
+    MonotonicCoarse,
+    /// `CLOCK_REALTIME_COARSE`: that of the last timer tick.
+    RealtimeCoarse,
+}
+
+impl Source {
+    /// Every source.
+    pub const ALL: [Source; 7] = [
+        Source::Tsc,
+        Source::MonotonicRaw,
+        Source::Monotonic,
+        Source::Realtime,
+        Source::TimeOfDay,
+        Source::MonotonicCoarse,
+        Source::RealtimeCoarse,
+    ];
+
+    /// What programs know it as.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Source::Tsc => "TSC",
+            Source::MonotonicRaw => "CLOCK_MONOTONIC_RAW",
+            Source::Monotonic => "CLOCK_MONOTONIC",
+            Source::Realtime => "CLOCK_REALTIME",
+            Source::TimeOfDay => "gettimeofday",
+            Source::MonotonicCoarse => "CLOCK_MONOTONIC_COARSE",
+            Source::RealtimeCoarse => "CLOCK_REALTIME_COARSE",
+        }
+    }
+
+    /// Whether this machine has it: the counter only where it is invariant.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        self != Source::Tsc || Clock::Tsc.available() == Clock::Tsc
+    }
+
+    /// What it says now: nanoseconds, or ticks of the counter.
+    #[inline]
+    #[must_use]
+    pub fn now(self) -> u64 {
+        match self {
+            Source::Tsc => tsc(),
+            Source::MonotonicRaw => monotonic_raw_ns(),
+            Source::Monotonic => gettime(libc::CLOCK_MONOTONIC),
+            Source::Realtime => gettime(libc::CLOCK_REALTIME),
+            Source::TimeOfDay => time_of_day(),
+            Source::MonotonicCoarse => gettime(libc::CLOCK_MONOTONIC_COARSE),
+            Source::RealtimeCoarse => gettime(libc::CLOCK_REALTIME_COARSE),
+        }
+    }
+}
+
+fn gettime(clock: libc::clockid_t) -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a timespec that lives through the call; the call writes nothing else.
+    let result = unsafe { libc::clock_gettime(clock, &mut now) };
+    // All of them exist since Linux 2.6.32 and the pointer is good: there is no other error.
+    assert_eq!(result, 0, "clock_gettime({clock}) failed");
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn time_of_day() -> u64 {
+    let mut now = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    // SAFETY: `now` is a timeval that lives through the call; no time zone is asked for.
+    unsafe { libc::gettimeofday(&mut now, std::ptr::null_mut()) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_usec as u64 * 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_source_goes_on_and_those_of_one_kind_agree() {
+        for source in Source::ALL {
+            let before = source.now();
+            assert!(before > 0 && (source.now() >= before || source == Source::Realtime), "{source:?}");
+        }
+        // Whole microseconds are the time of day, not something else's.
+        assert_eq!(Source::TimeOfDay.now() % 1_000, 0);
+        for (coarse, fine) in [
+            (Source::MonotonicCoarse, Source::Monotonic),
+            (Source::RealtimeCoarse, Source::Realtime),
+            (Source::TimeOfDay, Source::Realtime),
+        ] {
+            let (early, late) = (coarse.now(), fine.now());
+            assert!(early <= late && late - early < 60_000_000_000, "{coarse:?}: {early} {late}");
+        }
+    }
+}
