@@ -280,7 +280,10 @@ pub fn homa_config(setup: &Setup, bind: SocketAddr, longest: u32) -> Result<Host
     // What may be on its way is so many packets at least, and they are as long as the link's.
     let max_packet = setup.mtu.saturating_sub(UDP_IP);
     let protocol = homa_proto::Config { max_packet, ..std::mem::take(&mut config.protocol) };
-    let protocol = protocol.on_link(setup.link_mbps);
+    let mut protocol = protocol.on_link(setup.link_mbps);
+    if let Some(bytes) = setup.port_bytes {
+        protocol = protocol.through_port(bytes);
+    }
     let max_nic_backlog_ns = protocol.max_nic_backlog_ns.max(LATE_NS);
     config.protocol = homa_proto::Config { max_nic_backlog_ns, max_resends: PATIENT_RESENDS, ..protocol };
     setup.recording.apply(&mut config);

@@ -28,10 +28,12 @@ mod vs_tcp;
 use std::time::Duration;
 
 use anyhow::{Error, Result, ensure};
+use homa_switch::Buffer;
 
 use crate::args::{Protocol, Truncation};
 use crate::outputs::Outputs;
 use crate::recording::TraceSettings;
+use crate::rack::spec::{Spec, SwitchKind};
 use args::{CommonArgs, Experiment, LoadArgs, RunArgs};
 use findings::Findings;
 use lab::Lab;
@@ -148,6 +150,7 @@ fn setup(lab: &Lab, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol
         address: crate::rack::spec::ipv4(0),
         udp_port: PORT,
         link_mbps: lab.spec().rate_mbps(),
+        port_bytes: port_bytes(lab.spec()),
         mtu: lab.spec().mtu,
         workload: messages.workload.clone(),
         max_message: match messages.max_message {
@@ -180,6 +183,19 @@ fn setup(lab: &Lab, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol
     };
     common.set.iter().for_each(|(_, change)| change.apply(&mut setup));
     setup
+}
+
+/// What a port of the switch queues while all have much to queue; `None`: not known, as of the kernel's bridge.
+fn port_bytes(spec: &Spec) -> Option<u64> {
+    if spec.switch != SwitchKind::Homa {
+        return None;
+    }
+    match simulated::switch_of(spec).ok()?.buffer {
+        Buffer::PerPort { bytes } => Some(bytes),
+        Buffer::Shared { bytes, alpha } => {
+            Some((bytes as f64 * alpha / (1.0 + alpha * f64::from(spec.hosts))) as u64)
+        }
+    }
 }
 
 /// A time of so many seconds.

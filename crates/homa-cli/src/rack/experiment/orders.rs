@@ -29,6 +29,8 @@ pub struct Setup {
     pub udp_port: u16,
     /// The link's rate.
     pub link_mbps: u32,
+    /// What the switch's port before the host queues, in bytes; `None`: not known.
+    pub port_bytes: Option<u64>,
     /// Its MTU.
     pub mtu: u32,
     /// Name of a workload, a file, or a number of bytes.
