@@ -39,6 +39,8 @@ pub struct Draft {
     pub messages: Option<u64>,
     pub senders: Option<usize>,
     pub incast_interval_ns: Option<u64>,
+    /// Messages that each host has under way, in place of a load.
+    pub outstanding: Option<u32>,
     pub max_message: Option<u32>,
     pub mtu: Option<u32>,
     pub bins: Option<u32>,
@@ -92,6 +94,7 @@ impl Draft {
             messages: None,
             senders: None,
             incast_interval_ns: None,
+            outstanding: None,
             max_message: None,
             mtu: None,
             bins: None,
@@ -219,8 +222,15 @@ impl Draft {
     fn traffic(&self, cluster: &mut ClusterConfig) -> Result<(), String> {
         let preset = match cluster.traffic {
             Traffic::Incast { senders, interval_ns } => Some((senders, interval_ns)),
-            Traffic::Uniform { .. } => None,
+            Traffic::Uniform { .. } | Traffic::Closed { .. } => None,
         };
+        if let Some(outstanding) = self.outstanding {
+            if self.load.is_some() || self.senders.is_some() || self.incast_interval_ns.is_some() {
+                return Err("outstanding: stands in place of load, senders and incast-interval".to_owned());
+            }
+            cluster.traffic = Traffic::Closed { outstanding };
+            return Ok(());
+        }
         let senders = self.senders.or(preset.map(|(senders, _)| senders));
         match (senders, self.load) {
             (Some(_), Some(_)) => {
@@ -244,7 +254,12 @@ impl Draft {
 /// Measures as long as it takes for about so many messages to start, if that is longer than it was.
 fn lengthen(cluster: &mut ClusterConfig, messages: u64) -> Result<(), String> {
     let Some(per_sec) = cluster.starts_per_sec() else {
-        return Err("messages: an incast has as many as its senders and rounds: use duration".to_owned());
+        let why = if matches!(cluster.traffic, Traffic::Closed { .. }) {
+            "messages: how many begin where one ends is not known before: use duration"
+        } else {
+            "messages: an incast has as many as its senders and rounds: use duration"
+        };
+        return Err(why.to_owned());
     };
     let needs_ns = (messages as f64 / per_sec * 1e9).ceil() as u64;
     cluster.duration_ns = cluster.duration_ns.max(needs_ns);
@@ -269,7 +284,7 @@ impl Plan {
     pub fn load(&self) -> Option<f64> {
         match self.cluster.traffic {
             Traffic::Uniform { load } => Some(load),
-            Traffic::Incast { .. } => None,
+            Traffic::Incast { .. } | Traffic::Closed { .. } => None,
         }
     }
 }

@@ -106,7 +106,17 @@ pub const KNOBS: &[Knob] = &[
         set!(senders = number::<usize>),
         |plan| match plan.cluster.traffic {
             Traffic::Incast { senders, .. } => json!(senders),
-            Traffic::Uniform { .. } => Value::Null,
+            Traffic::Uniform { .. } | Traffic::Closed { .. } => Value::Null,
+        },
+    ),
+    net(
+        "outstanding",
+        "N",
+        "No load: every host has so many messages (with echo: RPCs) under way at all times. See `throughput` in the results",
+        set!(outstanding = number::<u32>),
+        |plan| match plan.cluster.traffic {
+            Traffic::Closed { outstanding } => json!(outstanding),
+            Traffic::Incast { .. } | Traffic::Uniform { .. } => Value::Null,
         },
     ),
     net(
@@ -116,7 +126,7 @@ pub const KNOBS: &[Knob] = &[
         set!(incast_interval_ns = duration_ns),
         |plan| match plan.cluster.traffic {
             Traffic::Incast { interval_ns, .. } => json!(interval_ns),
-            Traffic::Uniform { .. } => Value::Null,
+            Traffic::Uniform { .. } | Traffic::Closed { .. } => Value::Null,
         },
     ),
     net(
@@ -685,6 +695,7 @@ mod tests {
         assert_eq!(setup["homa"]["max_packet"], json!(8_980));
         assert_eq!(built(&[("hosts-per-rack", "8")]).unwrap()["racks"], json!(18));
         assert_eq!(built(&[("topology", "switch")]).unwrap()["topology"], json!("switch"));
+        assert_eq!(built(&[("outstanding", "16")]).unwrap()["outstanding"], json!(16));
         assert_eq!(built(&[("port-buffer", "90kB")]).unwrap()["port_buffer"], json!(90_000));
         assert_eq!(built(&[("homa", "deployed")]).unwrap()["homa_base"], json!("deployed"));
         assert_eq!(built(&[("homa.max_peers", "7")]).unwrap()["homa"]["max_peers"], json!(7));
@@ -721,6 +732,9 @@ mod tests {
             (&[("buffer-share", "3")], "buffer-share"),
             (&[("duration", "50")], "duration: `50` is no time"),
             (&[("senders", "5"), ("messages", "9")], "messages: an incast"),
+            (&[("outstanding", "5"), ("messages", "9")], "messages: how many"),
+            (&[("outstanding", "5"), ("load", "0.5")], "outstanding: stands in place of load"),
+            (&[("outstanding", "0")], "outstanding: must be 1 to 100000"),
             (&[("messages", "99999999999999")], "messages: 99999999999999 take longer"),
         ] {
             let error = built(settings).expect_err(part);

@@ -87,6 +87,7 @@ pub fn run(args: &MaxLoadArgs) -> Result<()> {
         ("load", "the load is what is looked for"),
         ("senders", "an incast has no load"),
         ("incast-interval", "an incast has no load"),
+        ("outstanding", "as much as is carried is no load"),
     ] {
         if is_said(name) {
             return Err(anyhow!("--{name}: {why}"));

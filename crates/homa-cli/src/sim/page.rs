@@ -89,6 +89,9 @@ pub fn summary(setup: &Map<String, Value>) -> String {
     let text = |name: &str| setup.get(name).map_or(String::new(), knobs::short);
     let number = |name: &str| setup.get(name).and_then(Value::as_f64);
     let load = match (number("load"), number("senders")) {
+        _ if number("outstanding").is_some() => {
+            format!(", {} of each host under way at all times", text("outstanding"))
+        }
         (Some(load), _) => format!(", {} % of the hosts' links", brief(load * 100.0).trim_end_matches(".0")),
         (None, Some(senders)) => format!(", {senders} messages at once to one host"),
         (None, None) => String::new(),

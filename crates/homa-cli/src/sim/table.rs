@@ -98,6 +98,7 @@ pub fn totals(reports: &[ClusterReport]) -> Vec<TotalRow> {
     row("shorter half, P50", &|report| half(report, |half| half.slowdown_p50));
     row("shorter half, P99", &|report| half(report, |half| half.slowdown_p99));
     row("goodput, of the links", &|report| percent(report.goodput));
+    row("ended in time, of the links", &|report| percent(report.throughput));
     row("downlinks idle", &|report| percent(report.downlink_idle));
     row("downlinks wasted", &|report| percent(report.downlink_wasted));
     type Queue = fn(&ClusterReport) -> QueueLengths;

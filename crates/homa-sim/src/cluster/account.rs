@@ -72,7 +72,11 @@ impl Account {
 
     /// An exchange whose last message this is took so long from its beginning.
     pub(super) fn delivered(&mut self, message: &Message, took_ns: u64) {
-        self.backlog.change(message.asked + took_ns, -self.bytes(message.length));
+        let ended = message.asked + took_ns;
+        self.backlog.change(ended, -self.bytes(message.length));
+        if (self.measured_from..self.measured_until).contains(&ended) {
+            self.report.ended_bytes += self.bytes(message.length).unsigned_abs();
+        }
         if message.is_measured {
             // The way there is as long as the way back.
             let least_ns = self.least_ns(message) * u64::from(self.messages);

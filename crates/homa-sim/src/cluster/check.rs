@@ -123,6 +123,9 @@ impl ClusterConfig {
                 ((1..=1_000_000).contains(&senders), "senders", "must be 1 to 1000000"),
                 (interval_ns >= 1, "incast interval", "must be at least 1 ns"),
             ]),
+            Traffic::Closed { outstanding } => {
+                rules.push(((1..=100_000).contains(&outstanding), "outstanding", "must be 1 to 100000"));
+            }
         }
         rules
     }

@@ -86,7 +86,9 @@ impl FluidCluster {
         match event {
             HostEvent::Arrival { host } => {
                 let (to, length, next) = self.arrivals.next(host);
-                self.queue.push(at + next, Event::Host(HostEvent::Arrival { host }));
+                if !self.arrivals.is_closed() {
+                    self.queue.push(at + next, Event::Host(HostEvent::Arrival { host }));
+                }
                 self.start(host, to, length);
             }
             HostEvent::Round => {
@@ -110,6 +112,7 @@ impl FluidCluster {
     fn start(&mut self, from: u32, to: u32, length: u32) {
         let is_measured = self.account.started(self.now, length);
         self.account.begins(self.now, length);
+        self.arrivals.began(from);
         let message = self.messages.start(Message::new(from, to, length, self.now, is_measured));
         self.send(message);
     }
@@ -134,6 +137,10 @@ impl FluidCluster {
                 self.queue.push(arrived, Event::Host(HostEvent::Answer { answer }));
             } else {
                 self.account.delivered(&message, arrived.since(message.asked));
+                let client = if message.is_answer() { message.to } else { message.from };
+                if self.arrivals.ended(client) {
+                    self.queue.push(arrived, Event::Host(HostEvent::Arrival { host: client }));
+                }
             }
         }
         self.await_ends();

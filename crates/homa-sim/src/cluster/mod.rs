@@ -267,7 +267,9 @@ impl<T: Transport> Cluster<T> {
 
     fn arrival(&mut self, host: u32) {
         let (to, length, next) = self.arrivals.next(host);
-        self.fabric.queue.push(self.fabric.now + next, Event::Host(HostEvent::Arrival { host }));
+        if !self.arrivals.is_closed() {
+            self.fabric.queue.push(self.fabric.now + next, Event::Host(HostEvent::Arrival { host }));
+        }
         self.start(host, to, length);
     }
 
@@ -286,6 +288,7 @@ impl<T: Transport> Cluster<T> {
     fn start_one(&mut self, from: u32, to: u32, length: u32, is_measured: bool) {
         let started = self.fabric.now;
         self.account.begins(started, length);
+        self.arrivals.began(from);
         let message = self.fabric.shared.start(Message::new(from, to, length, started, is_measured));
         self.send(message);
     }
@@ -368,6 +371,10 @@ impl<T: Transport> Cluster<T> {
             self.fabric.queue.push(now, Event::Host(HostEvent::Answer { answer }));
         } else {
             self.account.delivered(&message, now.since(message.asked));
+            let client = if message.is_answer() { message.to } else { message.from };
+            if self.arrivals.ended(client) {
+                self.fabric.queue.push(now, Event::Host(HostEvent::Arrival { host: client }));
+            }
         }
         let mut ctx = Ctx { now, host: message.from, messages: &mut self.fabric.shared };
         self.hosts[message.from as usize].transport.delivered(&mut ctx, number);

@@ -96,7 +96,7 @@ impl ClusterConfig {
             Traffic::Uniform { load } => {
                 Some(super::traffic::messages_per_sec(self, load) * self.hosts as f64)
             }
-            Traffic::Incast { .. } => None,
+            Traffic::Incast { .. } | Traffic::Closed { .. } => None,
         }
     }
 

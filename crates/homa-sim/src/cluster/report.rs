@@ -63,6 +63,10 @@ pub struct ClusterReport {
     pub delivered_bytes: u64,
     /// Bytes of messages that arrived, as a share of what the hosts' links could carry in the measured time.
     pub goodput: f64,
+    /// Bytes of the exchanges that ended in the measured time, whenever they began.
+    pub ended_bytes: u64,
+    /// The same as a share of what the hosts' links could carry in that time: what a closed loop is about.
+    pub throughput: f64,
     /// Mean slowdown of all messages.
     pub slowdown_mean: f64,
     /// Slowdown by size.
@@ -132,6 +136,7 @@ impl ClusterReport {
         self.unfinished = open;
         let capacity = config.link.rate_bps as f64 / 8e9 * config.duration_ns as f64 * config.hosts as f64;
         self.goodput = self.delivered_bytes as f64 / capacity.max(1.0);
+        self.throughput = self.ended_bytes as f64 / capacity.max(1.0);
     }
 
     pub(super) fn slowdowns(&mut self, slowdowns: &SlowdownRecorder) {

@@ -27,6 +27,12 @@ pub enum Traffic {
         /// From one round to the next.
         interval_ns: u64,
     },
+    /// Every host has so many exchanges open at all times, each with any other host with the same probability: where one ends the next
+    /// begins. What a network carries when there is always more to send.
+    Closed {
+        /// Open exchanges of a host, at least 1.
+        outstanding: u32,
+    },
 }
 
 /// What starts when a message does.
@@ -57,6 +63,8 @@ const DESTINATIONS: u64 = 0xde;
 pub(super) struct Arrivals {
     traffic: Traffic,
     hosts: Vec<Source>,
+    /// Exchanges under way of each host, those that are no part of the load included.
+    open: Vec<u32>,
 }
 
 struct Source {
@@ -94,7 +102,7 @@ impl Arrivals {
     pub(super) fn new(config: &ClusterConfig) -> Arrivals {
         let rate_per_sec = match config.traffic {
             Traffic::Uniform { load } => Some(messages_per_sec(config, load)),
-            Traffic::Incast { .. } => None,
+            Traffic::Incast { .. } | Traffic::Closed { .. } => None,
         };
         let source = |host: u32| {
             let seed = mix(mix(config.seed) ^ u64::from(host));
@@ -106,7 +114,8 @@ impl Arrivals {
                 destinations: random_numbers(seed, DESTINATIONS),
             }
         };
-        Arrivals { traffic: config.traffic, hosts: (0..config.hosts as u32).map(source).collect() }
+        let hosts: Vec<Source> = (0..config.hosts as u32).map(source).collect();
+        Arrivals { traffic: config.traffic, open: vec![0; hosts.len()], hosts }
     }
 
     pub(super) fn start(&mut self, queue: &mut EventQueue<Event<HostEvent>>) {
@@ -118,7 +127,31 @@ impl Arrivals {
                 }
             }
             Traffic::Incast { .. } => queue.push(Time::ZERO, Event::Host(HostEvent::Round)),
+            Traffic::Closed { outstanding } => {
+                for host in 0..self.hosts.len() as u32 {
+                    for _ in 0..outstanding {
+                        queue.push(Time::ZERO, Event::Host(HostEvent::Arrival { host }));
+                    }
+                }
+            }
         }
+    }
+
+    /// Whether exchanges begin where others end.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.traffic, Traffic::Closed { .. })
+    }
+
+    /// An exchange of this host begins.
+    pub(super) fn began(&mut self, host: u32) {
+        self.open[host as usize] += 1;
+    }
+
+    /// An exchange of this host has ended; whether the next one begins.
+    pub(super) fn ended(&mut self, host: u32) -> bool {
+        let open = &mut self.open[host as usize];
+        *open -= 1;
+        matches!(self.traffic, Traffic::Closed { outstanding } if *open < outstanding)
     }
 
     /// Receiver and length of the message that starts now at a host, and when its next one starts.

@@ -1,0 +1,111 @@
+//! A closed loop: always as much under way, and what slow links carry of it.
+
+use std::ops::ControlFlow;
+
+use homa_proto::wire::DATA_HEADER_LEN;
+use homa_proto::{Config, MS, SEC};
+use homa_sim::{
+    Buffer, ClusterConfig, ClusterReport, Exchange, Framing, HomaConfig, LinkConfig, SwitchConfig, Topology,
+    Traffic, TransportConfig,
+};
+use homa_workload::Workload;
+
+/// What a packet costs on a link beyond itself, over UDP.
+const OVERHEAD: u32 = 66;
+/// Homa's packets over UDP at MTU 1500.
+const PACKET: u32 = 1_472;
+
+/// A rack of slow links as `homa rack` builds it, on which every host has 16 RPCs of W4 under way. A port queues this many full packets.
+fn rack(hosts: usize, mbps: u64, port_packets: u64) -> ClusterConfig {
+    let header = DATA_HEADER_LEN as u32;
+    let workload = Workload::named("w4").unwrap().truncated(1_000_000).unwrap();
+    let base = ClusterConfig::sigcomm18(workload, 0.5, 1);
+    let port_bytes = port_packets * u64::from(PACKET + OVERHEAD);
+    ClusterConfig {
+        hosts,
+        topology: Topology::Switch { delay_ns: 0 },
+        link: LinkConfig { rate_bps: mbps * 1_000_000, overhead_bytes: OVERHEAD, ..base.link },
+        switch: SwitchConfig {
+            buffer: Buffer::Ports { bytes: port_bytes },
+            queue_share: Some(8),
+            ..SwitchConfig::default()
+        },
+        nic_queue_bytes: 1 << 30,
+        // What a host that sleeps takes to wake up.
+        send_delay_ns: 60_000,
+        receive_delay_ns: 60_000,
+        exchange: Exchange::Echo,
+        framing: Framing { payload: PACKET - header, header },
+        traffic: Traffic::Closed { outstanding: 16 },
+        warm_up_ns: SEC / 2,
+        duration_ns: 2 * SEC,
+        drain_ns: 1,
+        sample_ns: MS,
+        ..base
+    }
+}
+
+fn run(transport: &TransportConfig, cluster: &ClusterConfig) -> ClusterReport {
+    transport.run(cluster.clone(), &mut |_| ControlFlow::Continue(()))
+}
+
+/// With so many packets granted, or as many as the settings for this link and port say.
+fn homa(cluster: &ClusterConfig, granted: Option<u32>) -> ClusterReport {
+    let Buffer::Ports { bytes } = cluster.switch.buffer else { panic!("a port has bytes of its own") };
+    let mbps = (cluster.link.rate_bps / 1_000_000) as u32;
+    let config = Config { max_packet: PACKET, ..Config::default() }.on_link(mbps).through_port(bytes);
+    let max_incoming = granted.map_or(config.max_incoming, |packets| packets * PACKET);
+    run(&TransportConfig::Homa(HomaConfig { protocol: Config { max_incoming, ..config } }), cluster)
+}
+
+fn dropped(report: &ClusterReport) -> f64 {
+    report.dropped as f64 / report.hops as f64
+}
+
+#[test]
+fn the_next_message_begins_where_one_ends() {
+    let mut cluster = rack(4, 100, 8);
+    cluster.workload = Workload::fixed(10_000).unwrap();
+    for exchange in [Exchange::Echo, Exchange::OneWay] {
+        cluster.exchange = exchange;
+        for name in TransportConfig::NAMES {
+            let report = run(&TransportConfig::named(name, &cluster).unwrap(), &cluster);
+            // Those under way at the end, but for some that a transport has kept waiting since before the measured time.
+            let at_a_time = 16 * cluster.hosts as u64;
+            let left = report.started - report.delivered;
+            assert!((at_a_time / 2..=at_a_time).contains(&left), "{name} {exchange:?}: {left} are left");
+            let messages = if exchange == Exchange::Echo { 2 } else { 1 };
+            let ended = report.ended_bytes / (10_000 * messages);
+            assert!(ended.abs_diff(report.started) <= at_a_time / 2, "{name} {exchange:?}: {ended} ended");
+            assert!(
+                report.throughput > if matches!(name, &"homa" | &"oracle") { 0.3 } else { 0.0 },
+                "{name} {exchange:?}: {}",
+                report.throughput
+            );
+        }
+    }
+}
+
+#[test]
+fn slow_links_are_kept_busy_where_ports_have_room() {
+    for (hosts, mbps, port_packets) in [(4, 100, 8), (4, 40, 32), (8, 50, 40)] {
+        let cluster = rack(hosts, mbps, port_packets);
+        let report = homa(&cluster, None);
+        let said = format!("{hosts} hosts at {mbps} Mbit/s: {:?}", (report.downlink_idle, dropped(&report)));
+        assert!(report.downlink_idle < 0.15 && dropped(&report) < 0.001, "{said}");
+        let few = homa(&cluster, Some(8));
+        assert!(
+            few.downlink_idle > 1.5 * report.downlink_idle,
+            "{said}, with 8 packets granted {}",
+            few.downlink_idle
+        );
+    }
+}
+
+#[test]
+fn ports_with_little_room_are_not_overrun() {
+    let cluster = rack(8, 50, 4);
+    let (report, many) = (homa(&cluster, None), homa(&cluster, Some(16)));
+    let said = format!("dropped {}, with 16 packets granted {}", dropped(&report), dropped(&many));
+    assert!(3.0 * dropped(&report) < dropped(&many), "{said}");
+}
