@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::{Buf, Bytes};
 
@@ -21,6 +22,14 @@ const CHUNK: usize = 64 * 1024;
 
 /// Frames that one system call sends at most; the kernel takes 1024 pieces, two a frame.
 const FRAMES_PER_WRITE: usize = 32;
+
+/// Bytes of messages that all connections of this process have read.
+static READ_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of messages that this process has read from all its connections, those of messages included that are not complete.
+pub fn read_bytes() -> u64 {
+    READ_BYTES.load(Relaxed)
+}
 
 /// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +141,7 @@ impl FrameReader {
         if let Some(partial) = self.partial.as_mut().filter(long) {
             let count = from.read(&mut partial.payload[partial.filled..])?;
             partial.filled += count;
+            READ_BYTES.fetch_add(count as u64, Relaxed);
             return Ok(count);
         }
         self.chunk.copy_within(self.start..self.end, 0);
@@ -161,6 +171,7 @@ impl FrameReader {
             .copy_from_slice(&self.chunk[self.start..self.start + count]);
         partial.filled += count;
         self.start += count;
+        READ_BYTES.fetch_add(count as u64, Relaxed);
         if partial.filled < partial.payload.len() {
             return Ok(None);
         }
@@ -345,5 +356,17 @@ mod tests {
             }
         };
         assert_eq!(result.expect_err("message unfinished").kind(), ErrorKind::UnexpectedEof);
+    }
+
+    /// Other tests of this process read, too.
+    #[test]
+    fn bytes_of_a_message_count_before_it_is_whole() {
+        let header = Header { length: 3 * CHUNK as u32, flags: 0, id: 1 };
+        let mut bytes = header.encode().to_vec();
+        bytes.resize(HEADER_LEN + 2 * CHUNK, 7);
+        let before = read_bytes();
+        let error = FrameReader::new(header.length).read(&mut &bytes[..], 10 * CHUNK, |_| ());
+        assert!(error.is_err(), "closed within a message");
+        assert!(read_bytes() - before >= 2 * CHUNK as u64);
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use homa::{Host, HostConfig, ServerAddr};
+use homa_proto::wire::DATA_HEADER_LEN;
 use homa_workload::Workload;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -30,6 +31,7 @@ use crate::rack::spec::HOST_DEVICE;
 use crate::serve::{FIRST_HOMA_PORT, host_config, on_device, serve_homa};
 use crate::sim::homa::set_field;
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
+use crate::tcp::frame;
 use crate::tcp::server::{TcpServer, TcpServerConfig};
 
 /// A sleep that ends later than asked for by the kernel's usual slack would count as latency.
@@ -182,6 +184,9 @@ impl Agent {
         let unloaded = RttTable::new(vec![(1, 1)]);
         let mut tally = None;
         let mut usage = Scheduled::default();
+        let mut received = 0;
+        let side = &self.side;
+        let payload = u64::from(self.setup.mtu.saturating_sub(UDP_IP)).saturating_sub(DATA_HEADER_LEN as u64);
         let ports = vec![1; self.links.len()];
         if let (Some(pace), false) = (pace, self.links.is_empty()) {
             let spec = LoadSpec {
@@ -199,12 +204,12 @@ impl Agent {
                 keep_samples: true,
             };
             tally = Some(load::run(&spec, &mut self.links, |window| {
-                usage = watch(window.from, window.to);
+                (usage, received) = side.watch(payload, window.from, window.to);
                 Ok(usage.ran)
             })?);
         } else {
             let from = instant_at(start_ns)? + Duration::from_nanos(warmup_ns);
-            usage = watch(from, from + Duration::from_nanos(measured_ns));
+            (usage, received) = side.watch(payload, from, from + Duration::from_nanos(measured_ns));
         }
         if let (Some((path, name)), Side::Homa(host)) = (trace, &self.side) {
             let mut dump = host.trace_dump();
@@ -218,17 +223,8 @@ impl Agent {
             put_samples(&tally.samples, &mut bytes);
             tally.counted
         });
-        say(&Reply::Loaded { counted, usage: usage.into(), bytes: bytes.len() as u64 }, &bytes)
+        say(&Reply::Loaded { counted, usage: usage.into(), received, bytes: bytes.len() as u64 }, &bytes)
     }
-}
-
-/// What the scheduler did with this process between two moments.
-fn watch(from: Instant, to: Instant) -> Scheduled {
-    let us = std::process::id();
-    thread::sleep(from.saturating_duration_since(Instant::now()));
-    let before = Scheduled::of(us);
-    thread::sleep(to.saturating_duration_since(Instant::now()));
-    Scheduled::of(us).since(before)
 }
 
 /// Now, on the clock that all processes of the machine share.
@@ -267,6 +263,28 @@ impl Side {
                 congestion: setup.congestion,
             })?)),
             _ => bail!("hosts of a rack speak homa or tcp"),
+        }
+    }
+
+    /// What the scheduler did with this process between two moments, and how many bytes of messages came, of which a packet carries
+    /// `payload` at most.
+    fn watch(&self, payload: u64, from: Instant, to: Instant) -> (Scheduled, u64) {
+        let seen = || (Scheduled::of(std::process::id()), self.received(payload));
+        thread::sleep(from.saturating_duration_since(Instant::now()));
+        let before = seen();
+        thread::sleep(to.saturating_duration_since(Instant::now()));
+        let after = seen();
+        (after.0.since(before.0), after.1.saturating_sub(before.1))
+    }
+
+    /// Bytes of messages that came so far. Of Homa's packets those that were duplicates do not count, each taken for a full one.
+    fn received(&self, payload: u64) -> u64 {
+        match self {
+            Side::Homa(host) => {
+                let seen = host.metrics().endpoint;
+                seen.data_bytes_received.saturating_sub(seen.drop_duplicate * payload)
+            }
+            Side::Tcp(_) => frame::read_bytes(),
         }
     }
 }

@@ -41,6 +41,13 @@ pub fn rpc_wire_bytes(workload: &Workload, mtu: u32, one_way: bool) -> f64 {
     sum as f64 / f64::from(QUANTILES)
 }
 
+/// The requests' share of all bytes of messages, of requests and answers.
+pub fn request_share(workload: &Workload, one_way: bool) -> f64 {
+    let mean = workload.mean_bytes();
+    let answer = if one_way { f64::from(ONE_WAY_ANSWER) } else { mean };
+    mean / (mean + answer)
+}
+
 /// Bytes that TCP adds to each packet's: its header with timestamps, IPv4's, and Ethernet's.
 const TCP_IP: u64 = 32 + 20;
 
@@ -110,5 +117,12 @@ mod tests {
         assert!((gbps - 0.5 * 1_416.0 / 1_538.0).abs() < 1e-9, "{gbps}");
         let one_way = gbps_of_load(1.0, 1_000_000_000, &workload, 1_500, true);
         assert!((one_way - 1_416.0 / (1_538.0 + 222.0)).abs() < 1e-9, "{one_way}");
+    }
+
+    #[test]
+    fn requests_have_half_of_the_bytes_or_nearly_all() {
+        let workload = Workload::fixed(9_900).unwrap();
+        assert_eq!(request_share(&workload, false), 0.5);
+        assert_eq!(request_share(&workload, true), 0.99);
     }
 }

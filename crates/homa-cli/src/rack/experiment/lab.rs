@@ -299,6 +299,8 @@ pub struct Loaded {
     pub machine: Machine,
     /// Of each host, 10^9 bits of request payload per second.
     pub host_gbps: Vec<f64>,
+    /// Bytes of messages, requests and answers, that came to all hosts in the measured time, of complete messages or not.
+    pub received: u64,
     measured: Duration,
     hosts: Scheduled,
 }
@@ -331,17 +333,19 @@ impl Loaded {
             counted: Counted::default(),
             machine,
             host_gbps: Vec::new(),
+            received: 0,
             measured,
             hosts: Scheduled::default(),
         }
     }
 
     fn add(&mut self, said: Said) -> Result<()> {
-        let Reply::Loaded { counted, usage, .. } = said.reply else {
+        let Reply::Loaded { counted, usage, received, .. } = said.reply else {
             bail!("a host said something else than its load")
         };
         self.host_gbps.push(counted.goodput_bytes as f64 * 8.0 / 1e9 / self.seconds());
         self.counted.add(counted);
+        self.received += received;
         self.hosts = self.hosts.plus(usage.into());
         self.machine.hosts_busy = self.hosts.ran.as_secs_f64() / self.seconds();
         self.machine.hosts_waited_us = mean_wait_us(self.hosts);
@@ -351,6 +355,11 @@ impl Loaded {
 
     fn seconds(&self) -> f64 {
         self.measured.as_secs_f64().max(1e-9)
+    }
+
+    /// Bytes of messages that came to all hosts, 10^9 bits per second, of complete messages or not.
+    pub fn received_gbps(&self) -> f64 {
+        self.received as f64 * 8.0 / 1e9 / self.seconds()
     }
 
     /// Payload of answered requests, 10^9 bits per second, all hosts together.

@@ -157,6 +157,8 @@ pub enum Reply {
         counted: Counted,
         /// What the scheduler did with the process within the measured time.
         usage: Usage,
+        /// Bytes of messages that came to the host within the measured time, each once, of complete messages or not.
+        received: u64,
         /// Length of the samples that follow the line.
         bytes: u64,
     },

@@ -54,6 +54,8 @@ pub struct Score {
     pub offered_gbps: Option<f64>,
     /// Answered by all hosts.
     pub achieved_gbps: f64,
+    /// Request payload that all hosts carried, whether the RPC was answered in the measured time or not.
+    pub carried_gbps: f64,
     /// RPCs answered within the measured time, per second.
     pub rpcs_per_s: f64,
     /// RPCs that ended in an error or with a wrong answer.
@@ -166,6 +168,8 @@ impl<'a> Stand<'a> {
             largest: recorder.has_largest_row().then(|| recorder.bins().pop()).flatten(),
             offered_gbps,
             achieved_gbps: loaded.gbps(),
+            carried_gbps: loaded.received_gbps()
+                * framing::request_share(&self.workload, self.messages.one_way),
             rpcs_per_s: loaded.samples.len() as f64 / self.measured.as_secs_f64(),
             errors: counted.errors + counted.duplicated,
             lost: counted.lost,

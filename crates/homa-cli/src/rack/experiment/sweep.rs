@@ -69,9 +69,9 @@ pub fn max_load(lab: &mut Lab, args: &MaxLoadArgs) -> Result<Findings> {
             super::orders::Rate::Open { gbps, .. } => gbps * hosts,
             super::orders::Rate::Closed { .. } => 0.0,
         };
-        let saturation = most.achieved_gbps / full_gbps.max(f64::MIN_POSITIVE);
+        let saturation = most.carried_gbps / full_gbps.max(f64::MIN_POSITIVE);
         let own_gbps = stand.header_limited_gbps(protocol) * hosts;
-        let own = most.achieved_gbps / own_gbps.max(f64::MIN_POSITIVE);
+        let own = most.carried_gbps / own_gbps.max(f64::MIN_POSITIVE);
         scores.push((name, 1.0, most));
         let mut sustained = None;
         for &load in &args.loads {
@@ -106,7 +106,8 @@ pub fn max_load(lab: &mut Lab, args: &MaxLoadArgs) -> Result<Findings> {
     let results = json!({ "protocols": results, "loads": all.collect::<Vec<_>>() });
     let mut findings =
         finish(&stand, "max-load", "Where each stops keeping up", &scores, Vec::new(), results);
-    let text = "A load is kept up with while 97 % of it are answered. Percent are of every link's rate with the headers of Homa, for both; \
+    let text = "A load is kept up with while 97 % of it are answered. Without pause every byte of a message counts that came, of answered RPCs \
+                or not: who sends the shortest first has ever more long ones begun. Percent are of every link's rate with the headers of Homa, for both; \
                 a protocol's own maximum is what links carry with its own headers and nothing else, neither grants nor acknowledgements"
         .to_owned();
     findings.sections.insert(0, Section { heading: "Maximum".to_owned(), text, table, charts: Vec::new() });
