@@ -120,16 +120,23 @@ impl Index {
         // Number, id and first event of each RPC; and of each event its RPC.
         let mut rpcs: Vec<(u64, u64)> = Vec::new();
         let mut whose = Vec::with_capacity(total);
+        // Events of one RPC often follow each other.
+        let mut last = (0, NO_RPC);
         for record in nodes.iter().flat_map(|node| &node.records) {
             if record.id == 0 {
                 whose.push(NO_RPC);
                 continue;
             }
             let id = record.id & !1;
-            let number = *numbers.entry(id).or_insert_with(|| {
-                rpcs.push((id, record.time));
-                (rpcs.len() - 1) as u32
-            });
+            let number = if last.0 == id && last.1 != NO_RPC {
+                last.1
+            } else {
+                *numbers.entry(id).or_insert_with(|| {
+                    rpcs.push((id, record.time));
+                    (rpcs.len() - 1) as u32
+                })
+            };
+            last = (id, number);
             let first = &mut rpcs[number as usize].1;
             *first = (*first).min(record.time);
             whose.push(number);

@@ -16,31 +16,39 @@ use homa_trace::{EventKind, NodeKind, Record};
 use serde::Serialize;
 
 pub use build::BuildError;
+pub use packets::DATA;
 
-/// A moment in nanoseconds since the zero of the model, or none. Takes the room of a number.
+/// A moment in nanoseconds since the zero of the model, or none. Takes 6 bytes, since packets have ten of them and are the most of a model;
+/// the parts are in the order of their weight, so that comparing them compares moments.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct At(u64);
+pub struct At([u16; 3]);
+
+/// The last moment that there is: after three days. What comes later is taken for this.
+const AT_MAX_NS: u64 = (1 << 48) - 2;
 
 impl At {
     /// No moment: the event is not in any trace.
-    pub const NONE: At = At(u64::MAX);
+    pub const NONE: At = At([u16::MAX; 3]);
 
     /// This moment.
     #[must_use]
     pub const fn new(ns: u64) -> At {
-        At(ns)
+        let ns = if ns > AT_MAX_NS { AT_MAX_NS } else { ns };
+        At([(ns >> 32) as u16, (ns >> 16) as u16, ns as u16])
     }
 
     /// Nanoseconds since the zero of the model.
     #[must_use]
     pub const fn ns(self) -> Option<u64> {
-        if self.0 == u64::MAX { None } else { Some(self.0) }
+        let [high, middle, low] = self.0;
+        let ns = (high as u64) << 32 | (middle as u64) << 16 | low as u64;
+        if ns > AT_MAX_NS { None } else { Some(ns) }
     }
 
     /// Whether there is such a moment.
     #[must_use]
     pub const fn is_some(self) -> bool {
-        self.0 != u64::MAX
+        self.ns().is_some()
     }
 
     /// Nanoseconds from `earlier` to this moment, if both are known. Negative where clocks disagree.
@@ -56,12 +64,12 @@ impl At {
     }
 
     pub(crate) fn set_first(&mut self, ns: u64) {
-        self.0 = self.0.min(ns);
+        *self = (*self).min(At::new(ns));
     }
 
     pub(crate) fn set_last(&mut self, ns: u64) {
-        if self.0 == u64::MAX || self.0 < ns {
-            self.0 = ns;
+        if self.ns().is_none_or(|last| last < ns) {
+            *self = At::new(ns);
         }
     }
 }
@@ -290,6 +298,9 @@ pub struct Packet {
     /// The receiver's endpoint had processed the whole burst.
     pub processed: At,
 }
+
+/// Ten million events are of up to six million packets, and all of it is to fit a gigabyte.
+const _: () = assert!(size_of::<Packet>() <= 88);
 
 impl Packet {
     pub(crate) fn new(rpc: u32, direction: Direction, packet_type: u8, offset: u32, length: u32) -> Packet {
