@@ -6,7 +6,15 @@
 
 pub mod align;
 pub mod answers;
+pub mod around;
+pub mod cause;
+pub mod critical_path;
 pub mod model;
 pub mod packets;
+pub mod summary;
+pub mod tail;
+pub mod timeline;
 
+pub use cause::{Amounts, Cause};
+pub use critical_path::{Explainer, Path, Span};
 pub use model::Model;

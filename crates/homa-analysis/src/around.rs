@@ -1,0 +1,110 @@
+//! What went on around a packet: before it at its sender, in front of it in the switch, and at its receiver while it waited.
+
+use homa_trace::{EventKind, packet_word_parts};
+
+use crate::model::{At, Model, NO_NODE, Packet};
+
+/// Packets of one RPC that were in the way of another's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crowd {
+    /// The RPC, by its id at the client; 0: no Homa packets.
+    pub rpc: u64,
+    /// How many.
+    pub packets: u32,
+    /// Their bytes, headers of Homa included.
+    pub bytes: u64,
+    /// Their lowest and highest priority.
+    pub priorities: (u8, u8),
+    /// How many of them had a lower priority than the packet that waited, although it was there before they were sent on.
+    pub inversions: u32,
+}
+
+/// What was sent by the packet's sender from the time on at which it could have been sent.
+#[must_use]
+pub fn at_sender(model: &Model, packet: &Packet, ready: At) -> Vec<Crowd> {
+    let sender = model.rpcs[packet.rpc as usize].sender(packet.direction);
+    let mut crowds = Crowds::new(packet, model);
+    for record in
+        model.between(sender, ready.ns().unwrap_or(u64::MAX), ns(packet.sent), &[EventKind::PacketSent])
+    {
+        crowds.add(record.id, record.a, record.place.priority(), false);
+    }
+    crowds.sorted()
+}
+
+/// What left by the packet's port of the switch while it was there. A lower priority is an inversion unless its packet was on its way out
+/// when this one came.
+#[must_use]
+pub fn in_switch(model: &Model, packet: &Packet) -> Vec<Crowd> {
+    let mut crowds = Crowds::new(packet, model);
+    if packet.switch == NO_NODE || !packet.entered.is_some() {
+        return Vec::new();
+    }
+    let mut others = 0;
+    for record in model.between(packet.switch, ns(packet.entered), ns(packet.left), &[EventKind::SwitchLeft])
+    {
+        if record.place.port() == packet.port {
+            let priority = record.place.queue().min(255) as u8;
+            crowds.add(record.id, record.a, priority, others > 0 && priority < packet.priority);
+            others += 1;
+        }
+    }
+    crowds.sorted()
+}
+
+/// What the packet's receiver processed since it was there, as far as anybody knows since when.
+#[must_use]
+pub fn at_receiver(model: &Model, packet: &Packet) -> Vec<Crowd> {
+    let receiver = model.rpcs[packet.rpc as usize].receiver(packet.direction);
+    let there = packet.device_received.or(packet.left).or(packet.read);
+    let mut crowds = Crowds::new(packet, model);
+    for record in model.between(
+        receiver,
+        there.ns().unwrap_or(u64::MAX),
+        ns(packet.received),
+        &[EventKind::PacketReceived],
+    ) {
+        crowds.add(record.id, record.a, record.place.priority(), false);
+    }
+    crowds.sorted()
+}
+
+fn ns(at: At) -> u64 {
+    at.ns().unwrap_or(0)
+}
+
+struct Crowds {
+    own: u64,
+    crowds: Vec<Crowd>,
+}
+
+impl Crowds {
+    fn new(packet: &Packet, model: &Model) -> Crowds {
+        Crowds { own: model.rpcs[packet.rpc as usize].id, crowds: Vec::new() }
+    }
+
+    fn add(&mut self, id: u64, word: u32, priority: u8, inverted: bool) {
+        let rpc = id & !1;
+        if rpc == self.own {
+            return;
+        }
+        let crowd = match self.crowds.iter_mut().find(|crowd| crowd.rpc == rpc) {
+            Some(crowd) => crowd,
+            None => {
+                let priorities = (priority, priority);
+                self.crowds.push(Crowd { rpc, packets: 0, bytes: 0, priorities, inversions: 0 });
+                self.crowds.last_mut().expect("one was pushed")
+            }
+        };
+        crowd.packets += 1;
+        crowd.bytes += u64::from(packet_word_parts(word).1);
+        crowd.priorities = (crowd.priorities.0.min(priority), crowd.priorities.1.max(priority));
+        crowd.inversions += u32::from(inverted);
+    }
+
+    /// Most bytes first.
+    fn sorted(mut self) -> Vec<Crowd> {
+        self.crowds.sort_by_key(|crowd| (std::cmp::Reverse(crowd.bytes), crowd.rpc));
+        self.crowds
+    }
+}

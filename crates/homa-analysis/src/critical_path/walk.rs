@@ -1,0 +1,446 @@
+//! From the end of an RPC back to its beginning, along what each moment waited for.
+
+use homa_trace::{EventKind, packet_word_parts};
+
+use super::{Explainer, Path, Span};
+use crate::cause::Cause;
+use crate::model::{At, DATA, Direction, Message, NO_NODE, NodeId, Packet, Rpc};
+
+/// Type of GRANT packets on the wire.
+const GRANT: u8 = 0x11;
+/// A receiver that grants so soon after it had a reason to, in nanoseconds, has not waited: a burst takes so long.
+const GRANTS_AT_ONCE_NS: u64 = 5_000;
+/// Most events that are looked at to see what a receiver did meanwhile.
+const LOOKED_AT: usize = 64;
+
+/// Walks one RPC. Time only ever goes back, to the start of the RPC and no further: whatever the traces hold, what is noted down adds up
+/// to the duration.
+pub(super) struct Walk<'a, 'm> {
+    explainer: &'a Explainer<'m>,
+    rpc: &'a Rpc,
+    path: &'a mut Path,
+    /// All before this moment has its causes.
+    now: u64,
+    /// Where this part of the way ends.
+    floor: u64,
+    /// What the network's own time counts as: while a sender waits for a grant, that it takes a round trip is the window's fault.
+    round_trip: Option<Cause>,
+    packet: Option<u32>,
+}
+
+/// A moment at which the sender of a message was allowed more bytes.
+#[derive(Clone, Copy)]
+struct Allowed {
+    ns: u64,
+    /// Exclusive, the largest up to here.
+    end: u32,
+    by_resend: bool,
+}
+
+/// A message on its way, and what is known about its being sent.
+struct Sending<'a> {
+    direction: Direction,
+    message: &'a Message,
+    sender: NodeId,
+    receiver: NodeId,
+    data: &'a [Packet],
+    allowed: Vec<Allowed>,
+    grants: &'a [Packet],
+    /// When which byte came, by time. Made when it is first needed.
+    arrivals: Option<Vec<(u64, u32)>>,
+}
+
+impl Sending<'_> {
+    fn arrivals(&mut self) -> &[(u64, u32)] {
+        let data = self.data;
+        self.arrivals.get_or_insert_with(|| {
+            let came = data.iter().zip(0..).filter_map(|(packet, at)| Some((packet.received.ns()?, at)));
+            let mut arrivals: Vec<(u64, u32)> = came.collect();
+            arrivals.sort_unstable();
+            arrivals
+        })
+    }
+}
+
+impl<'a, 'm> Walk<'a, 'm> {
+    pub(super) fn new(
+        explainer: &'a Explainer<'m>,
+        rpc: &'a Rpc,
+        path: &'a mut Path,
+    ) -> Option<Walk<'a, 'm>> {
+        let (start, end) = (rpc.start.ns()?, rpc.end.ns()?);
+        path.clear();
+        Some(Walk { explainer, rpc, path, now: end.max(start), floor: start, round_trip: None, packet: None })
+    }
+
+    pub(super) fn run(mut self) {
+        let (rpc, start) = (self.rpc, self.floor);
+        let answered = rpc.response.complete.is_some() || rpc.response.first_received.is_some();
+        if answered {
+            self.delivery(&rpc.response, rpc.client);
+            self.message(Direction::ToClient);
+            // What is in no trace of a server is its application's, as far as anybody knows.
+            let submitted = rpc.response.submitted.or(rpc.request.arrived());
+            self.to(submitted, Cause::ServerApp, rpc.server, None);
+            self.to(rpc.request.arrived(), Cause::ServerApp, rpc.server, None);
+        }
+        if answered || rpc.request.complete.is_some() {
+            self.delivery(&rpc.request, rpc.server);
+            self.message(Direction::ToServer);
+            self.to(At::new(start), Cause::Submit, rpc.client, None);
+        }
+        self.to(At::new(start), Cause::Unexplained, NO_NODE, None);
+        self.path.spans.reverse();
+    }
+
+    /// Everything since then is this.
+    fn to(&mut self, then: At, cause: Cause, node: NodeId, port: Option<u16>) {
+        let Some(then) = then.ns() else { return };
+        let then = then.max(self.floor);
+        if then >= self.now {
+            return;
+        }
+        let stops = matches!(
+            cause,
+            Cause::Submit
+                | Cause::SenderLate
+                | Cause::GrantLate
+                | Cause::SendBatch
+                | Cause::ReadGap
+                | Cause::Processing
+                | Cause::AppQueue
+                | Cause::Wakeup
+        );
+        while stops && let Some((from, until)) = self.explainer.links.stalls(node).last_within(then, self.now)
+        {
+            self.note(until, cause, node, port);
+            self.note(from, Cause::NotRunning, node, port);
+        }
+        self.note(then, cause, node, port);
+    }
+
+    fn note(&mut self, then: u64, cause: Cause, node: NodeId, port: Option<u16>) {
+        if then >= self.now {
+            return;
+        }
+        let cause = match self.round_trip {
+            Some(instead) if matches!(cause, Cause::Network | Cause::Transmit) => instead,
+            _ => cause,
+        };
+        self.path.amounts[cause] += self.now - then;
+        let (from_ns, to_ns) = (then, self.now);
+        self.now = then;
+        if let Some(last) = self.path.spans.last_mut()
+            && (last.cause, last.node, last.port) == (cause, node, port)
+            && last.from_ns == to_ns
+            && last.packet == self.packet
+        {
+            last.from_ns = from_ns;
+            return;
+        }
+        self.path.spans.push(Span { from_ns, to_ns, cause, node, port, packet: self.packet });
+    }
+
+    /// From the application's taking of a message back to its completion.
+    fn delivery(&mut self, message: &Message, node: NodeId) {
+        if message.woken >= message.complete {
+            self.to(message.woken, Cause::Wakeup, node, None);
+        }
+        self.to(message.complete, Cause::AppQueue, node, None);
+    }
+
+    /// From the completion of a message back to its beginning.
+    fn message(&mut self, direction: Direction) {
+        let mut sending = self.sending(direction);
+        let Some(mut at) = completing(sending.data, self.now) else {
+            self.to(sending.message.submitted, Cause::Unexplained, sending.receiver, None);
+            return;
+        };
+        self.way(&sending.data[at], Some(sending.message.data.start + at as u32));
+        // Each turn goes on with an earlier packet, or ends.
+        for _ in 0..2 * sending.data.len() + 2 {
+            let packet = &sending.data[at];
+            if !packet.sent.is_some() {
+                return self.to(sending.message.submitted, Cause::Unexplained, sending.sender, None);
+            }
+            self.packet = Some(sending.message.data.start + at as u32);
+            if let Some(lost) = sent_before(sending.data, at) {
+                self.lost(&sending.data[lost], sending.receiver);
+                at = lost;
+                continue;
+            }
+            match self.run_before(&mut sending, at) {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        self.packet = None;
+    }
+
+    fn sending(&self, direction: Direction) -> Sending<'a> {
+        let model = self.explainer.model;
+        let rpc = self.rpc;
+        let message = rpc.message(direction);
+        let (sender, receiver) = (rpc.sender(direction), rpc.receiver(direction));
+        let mut allowed: Vec<Allowed> = Vec::new();
+        for (node, record) in self.explainer.model.events_of(rpc).filter(|_| message.first_grant.is_some()) {
+            let (end, by_resend) = match record.event() {
+                Some(EventKind::GrantReceived) => (record.a, false),
+                Some(EventKind::ResendReceived) if record.a != u32::MAX => {
+                    (record.b.saturating_add(record.a), true)
+                }
+                _ => continue,
+            };
+            let last = allowed.last().map_or(0, |last| last.end);
+            let at_sender = (record.id & 1 == 0) == (direction == Direction::ToServer);
+            if node == sender && at_sender && end > last {
+                allowed.push(Allowed { ns: record.time, end, by_resend });
+            }
+        }
+        let packets = model.packets_of(rpc);
+        let key = |packet: &Packet| (packet.direction, packet.packet_type);
+        let first = packets.partition_point(|packet| key(packet) < (direction.back(), GRANT));
+        let behind = packets.partition_point(|packet| key(packet) <= (direction.back(), GRANT));
+        Sending {
+            direction,
+            message,
+            sender,
+            receiver,
+            data: model.data_of(message),
+            allowed,
+            grants: packets.get(first..behind).unwrap_or_default(),
+            arrivals: None,
+        }
+    }
+
+    /// Back over the packets that were sent one after the other, up to one that waited for a grant, was lost, or was the first.
+    /// Returns with which packet to go on; `None`: it was the first.
+    fn run_before(&mut self, sending: &mut Sending<'_>, last: usize) -> Option<usize> {
+        let (mut at, mut own_bytes) = (last, 0_u64);
+        loop {
+            let packet = &sending.data[at];
+            let before = first_of_offset_before(sending.data, at);
+            let before_ns = before.and_then(|before| sending.data[before].sent.ns());
+            let since = before_ns.unwrap_or(self.floor);
+            let waited = allowed_at(&sending.allowed, packet.offset).filter(|allowed| {
+                allowed.ns > since && packet.sent.ns().is_some_and(|sent| allowed.ns <= sent)
+            });
+            if let Some(allowed) = waited {
+                self.in_order(sending, allowed.ns, own_bytes, before.is_some());
+                if allowed.by_resend {
+                    self.to(At::new(since), Cause::LossWait, sending.receiver, None);
+                } else {
+                    // The packet before it was still on its way out: the sender would not have sent another.
+                    let bytes = before.map_or(0, |before| sending.data[before].length);
+                    let out = f64::from(bytes) * self.explainer.links.ns_per_byte.unwrap_or(0.0);
+                    let since_out = since.saturating_add(out as u64).min(allowed.ns);
+                    self.granted(sending, allowed, since_out);
+                    self.to(At::new(since), Cause::Transmit, sending.sender, None);
+                }
+                return before;
+            }
+            let (Some(before), Some(_)) = (before, before_ns) else {
+                let ready = self.has_message(sending);
+                self.in_order(sending, ready, own_bytes, last != at);
+                if before.is_some() {
+                    self.to(sending.message.submitted, Cause::Unexplained, sending.sender, None);
+                }
+                self.to(sending.message.submitted, Cause::Submit, sending.sender, None);
+                return None;
+            };
+            own_bytes += u64::from(sending.data[before].length);
+            if sending.data[before].again {
+                self.in_order(sending, since, own_bytes, true);
+                return Some(before);
+            }
+            at = before;
+        }
+    }
+
+    /// When the sender's endpoint had the message.
+    fn has_message(&self, sending: &Sending<'_>) -> u64 {
+        let known = sending.message.submitted.ns();
+        if sending.direction == Direction::ToClient {
+            return known.or(self.rpc.request.arrived().ns()).unwrap_or(self.floor);
+        }
+        let submitted = known.unwrap_or(self.floor);
+        let mut starts = self.explainer.model.events_of(self.rpc).take(LOOKED_AT).filter(|(node, record)| {
+            *node == sending.sender && record.event() == Some(EventKind::RpcStart) && record.id & 1 == 0
+        });
+        starts.next().map_or(submitted, |(_, record)| record.time.max(submitted))
+    }
+
+    /// From the sending of a packet back to the moment from which on it might have been sent, with so many bytes of its own message
+    /// sent in between; `after_own`: it is not the first of its message.
+    fn in_order(&mut self, sending: &Sending<'_>, ready_ns: u64, own_bytes: u64, after_own: bool) {
+        let ready = ready_ns.clamp(self.floor, self.now);
+        let (links, node) = (&self.explainer.links, sending.sender);
+        let meanwhile = links.uplink(node).between(ready, self.now);
+        let all = self.now - ready;
+        let alone = meanwhile.packets == 0;
+        let (own, others, idle, paced, full);
+        match links.ns_per_byte {
+            Some(ns_per_byte) => {
+                let least = (own_bytes as f64 * ns_per_byte) as u64;
+                own = if alone && after_own { meanwhile.busy } else { least.min(meanwhile.busy) };
+                others = meanwhile.busy - own;
+                (paced, full) = (meanwhile.paced, meanwhile.full);
+            }
+            None if alone => (own, others, paced, full) = (0, 0, meanwhile.paced, meanwhile.full),
+            // At an unknown rate, what is between packets is the link's.
+            None if own_bytes > 0 => (own, others, paced, full) = (all, 0, 0, 0),
+            None => (own, others, paced, full) = (0, all, 0, 0),
+        }
+        let stopped = links.stalls(node).within(ready, self.now);
+        idle = all.saturating_sub(own + others + paced + full);
+        let stopped = stopped.min(idle);
+        let parts = [
+            (Cause::NotRunning, stopped),
+            (Cause::DriverFull, full),
+            (Cause::Pacer, paced),
+            (Cause::SenderQueue, others),
+            (Cause::Transmit, own),
+        ];
+        for (cause, ns) in parts {
+            let then = self.now.saturating_sub(ns).max(ready);
+            self.note(then, cause, node, None);
+        }
+        let is_response = sending.direction == Direction::ToClient;
+        let late = match sending.message.submitted.is_some() || !is_response || own_bytes > 0 {
+            true => Cause::SenderLate,
+            // When the application had it ready, nobody recorded.
+            false => Cause::ServerApp,
+        };
+        self.note(ready, late, node, None);
+    }
+
+    /// A packet that was sent again: back to when it was sent before.
+    fn lost(&mut self, before: &Packet, receiver: NodeId) {
+        let (node, port) = match before.switch {
+            NO_NODE => (receiver, None),
+            switch => (switch, Some(before.port)),
+        };
+        self.to(before.sent, Cause::LossWait, node, port);
+    }
+
+    /// A grant came: back to the moment since which its message's sender waited for it.
+    fn granted(&mut self, sending: &mut Sending<'_>, allowed: Allowed, since: u64) {
+        let (floor, packet) = (self.floor, self.packet);
+        self.floor = since.clamp(floor, self.now);
+        let instead = self.whose_round_trip(sending);
+        self.round_trip = Some(instead);
+        self.grants_way(sending, allowed);
+        self.packet = packet;
+        self.to(At::new(since), instead, sending.receiver, None);
+        (self.floor, self.round_trip) = (floor, None);
+    }
+
+    /// Whether the receiver's link was idle while the sender waited, or full of others' packets.
+    fn whose_round_trip(&self, sending: &mut Sending<'_>) -> Cause {
+        let links = &self.explainer.links;
+        let came = links.downlink(sending.receiver).between(self.floor, self.now);
+        let (from, until) = (self.floor, self.now);
+        let data = sending.data;
+        let arrivals = sending.arrivals();
+        let first = arrivals.partition_point(|(ns, _)| *ns <= from);
+        let within = arrivals[first..].iter().take_while(|(ns, _)| *ns <= until);
+        let own: u64 = within.map(|(_, at)| u64::from(data[*at as usize].length)).sum();
+        let others = came.saturating_sub(own);
+        let by_link = links.ns_per_byte.map_or(own as f64, |ns| (until - from) as f64 / ns / 2.0);
+        if others as f64 > by_link { Cause::GrantChoice } else { Cause::GrantWindow }
+    }
+
+    fn grants_way(&mut self, sending: &mut Sending<'_>, allowed: Allowed) {
+        let Some(grant) = received_by(sending.grants, allowed.ns) else { return };
+        self.way(grant, None);
+        let (Some(sent), model) = (grant.sent.ns(), self.explainer.model) else { return };
+        let data = sending.data;
+        let arrivals = sending.arrivals();
+        let Some(last) = arrivals.partition_point(|(ns, _)| *ns <= sent).checked_sub(1) else { return };
+        let (came, at) = arrivals[last];
+        let waited = sent - came;
+        let burst_ends = data[at as usize].processed.ns().unwrap_or(came);
+        let cause = if waited <= GRANTS_AT_ONCE_NS || sent <= burst_ends {
+            Cause::Processing
+        } else {
+            let kinds = [EventKind::GrantSent, EventKind::PacketReceived];
+            let mut events = model.between(sending.receiver, came, sent, &kinds).take(LOOKED_AT);
+            let for_others = events.any(|record| {
+                let is_data = packet_word_parts(record.a).0 == DATA;
+                record.id & !1 != self.rpc.id && (is_data || record.event() == Some(EventKind::GrantSent))
+            });
+            if for_others { Cause::GrantChoice } else { Cause::GrantLate }
+        };
+        self.to(At::new(came), cause, sending.receiver, None);
+        self.way(&data[at as usize], Some(sending.message.data.start + at));
+    }
+
+    /// From the processing of a packet back to its sending.
+    fn way(&mut self, packet: &Packet, number: Option<u32>) {
+        self.packet = number;
+        let (sender, receiver) = (self.rpc.sender(packet.direction), self.rpc.receiver(packet.direction));
+        self.to(packet.received, Cause::Processing, receiver, None);
+        self.to(packet.read, Cause::Processing, receiver, None);
+        self.to(packet.device_received, Cause::ReadGap, receiver, None);
+        let least = &self.explainer.least;
+        for hop in least.hops(self.explainer.model, packet).into_iter().flatten() {
+            let Some(from) = hop.from.ns() else { continue };
+            let from = from.clamp(self.floor, self.now);
+            let all = self.now - from;
+            let own = least.ns(&hop).min(all);
+            if hop.waits_last {
+                self.to(At::new(from + own), hop.excess, hop.node, hop.port);
+                self.note(from, Cause::Network, hop.node, hop.port);
+            } else {
+                self.note(from + (all - own), Cause::Network, hop.node, hop.port);
+                self.to(At::new(from), hop.excess, hop.node, hop.port);
+            }
+        }
+        self.to(packet.handed, Cause::DeviceOut, sender, None);
+        self.to(packet.sent, Cause::SendBatch, sender, None);
+    }
+}
+
+/// The packet that completed a message: the last to come of those that first brought their bytes.
+fn completing(data: &[Packet], until_ns: u64) -> Option<usize> {
+    let mut last: Option<(u64, usize)> = None;
+    let mut at = 0;
+    for same in data.chunk_by(|a, b| a.offset == b.offset) {
+        let copies = same.iter().enumerate();
+        let came = copies.filter_map(|(copy, packet)| Some((packet.received.ns()?, at + copy))).min();
+        last = last.max(came.filter(|(ns, _)| *ns <= until_ns));
+        at += same.len();
+    }
+    // Without the receiver's trace: the last that anybody saw.
+    let seen = || {
+        let seen = data.iter().enumerate().filter_map(|(at, packet)| Some((packet.first_seen().ns()?, at)));
+        seen.filter(|(ns, _)| *ns <= until_ns).max()
+    };
+    last.or_else(seen).map(|(_, at)| at)
+}
+
+/// The packet by which these bytes were sent the last time before; `None` where they were sent for the first time.
+fn sent_before(data: &[Packet], at: usize) -> Option<usize> {
+    let packet = &data[at];
+    let before = at.checked_sub(1)?;
+    (packet.again && data[before].offset == packet.offset && data[before].sent < packet.sent)
+        .then_some(before)
+}
+
+/// The packet that first brought the bytes in front of this one.
+fn first_of_offset_before(data: &[Packet], at: usize) -> Option<usize> {
+    let offset = data[..at].iter().rev().find(|packet| packet.offset != data[at].offset)?.offset;
+    let behind = data[..at].partition_point(|packet| packet.offset < offset);
+    Some(behind)
+}
+
+/// What first allowed this byte; `None`: it was sent unasked.
+fn allowed_at(allowed: &[Allowed], offset: u32) -> Option<Allowed> {
+    allowed.get(allowed.partition_point(|allowed| allowed.end <= offset)).copied()
+}
+
+/// The last of these packets that had come by then.
+fn received_by(packets: &[Packet], ns: u64) -> Option<&Packet> {
+    let behind = packets.partition_point(|packet| packet.first_seen().ns().is_some_and(|sent| sent <= ns));
+    packets[..behind].iter().rev().find(|packet| packet.received.ns().is_some_and(|received| received <= ns))
+}

@@ -1,0 +1,253 @@
+//! Which cause accounts for how much of the tail.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+use homa_trace::{EventKind, NodeKind};
+
+use crate::cause::{Amounts, Cause, Kind};
+use crate::critical_path::{Explainer, Path, Span};
+use crate::model::{NO_NODE, NodeId, Rpc};
+
+/// RPCs of a size of which the usual amounts are learnt.
+const SAMPLES: usize = 512;
+/// The usual amount of a cause is what so many of a hundred RPCs of the size have at most.
+const USUAL_PERCENT: usize = 10;
+/// Classes of size: by the length of the request and of the response, each within a factor of two.
+const SIZES: usize = 33;
+
+/// What an RPC took, and what of it need not have been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Its number in [`Model::rpcs`](crate::Model::rpcs).
+    pub rpc: u32,
+    /// From its start to its end at the client, in nanoseconds.
+    pub duration_ns: u64,
+    /// What it takes when nothing disturbs it, in nanoseconds, at least 1.
+    pub best_ns: u64,
+}
+
+impl Cost {
+    /// Duration over best.
+    #[must_use]
+    pub fn slowdown(&self) -> f64 {
+        self.duration_ns as f64 / self.best_ns as f64
+    }
+
+    /// What it took beyond its best, in nanoseconds.
+    #[must_use]
+    pub const fn extra_ns(&self) -> u64 {
+        self.duration_ns.saturating_sub(self.best_ns)
+    }
+}
+
+/// What an RPC takes in an empty network, as somebody measured it before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Base {
+    /// Of an RPC without payload, in nanoseconds.
+    pub rpc_ns: u64,
+    /// Of a link, in bits per second; 0: payload takes no time.
+    pub rate_bps: u64,
+}
+
+/// The costs of all whole RPCs, and the usual amounts against which an RPC is held.
+pub struct Costs {
+    /// Of each RPC whose start and end are known, in the order of the model.
+    pub costs: Vec<Cost>,
+    usual: HashMap<(u8, u8), Amounts, FixedState>,
+}
+
+impl Costs {
+    /// Walks all RPCs. The best of an RPC is what is left of its duration without what was avoidable and beyond the usual, unless `base`
+    /// says what it is.
+    #[must_use]
+    pub fn of(explainer: &Explainer<'_>, base: Option<Base>) -> Costs {
+        let usual = usual(explainer);
+        let mut costs = Costs { costs: Vec::new(), usual };
+        let mut path = Path::default();
+        for (rpc, number) in explainer.model.rpcs.iter().zip(0..) {
+            let Some(duration_ns) = rpc.duration_ns() else { continue };
+            if !explainer.explain(rpc, &mut path) {
+                continue;
+            }
+            let best_ns = match base {
+                None => duration_ns.saturating_sub(costs.extra(rpc, &path.amounts).total()),
+                Some(base) => {
+                    let bits = 8 * (u128::from(rpc.request.length) + u128::from(rpc.response.length));
+                    base.rpc_ns
+                        + (bits * 1_000_000_000 / u128::from(base.rate_bps.max(1))) as u64
+                            * u64::from(base.rate_bps > 0)
+                }
+            };
+            costs.costs.push(Cost { rpc: number, duration_ns, best_ns: best_ns.max(1) });
+        }
+        costs
+    }
+
+    /// What of these amounts need not have been: all that was avoidable, and of the rest what is more than usual for the size.
+    #[must_use]
+    pub fn extra(&self, rpc: &Rpc, amounts: &Amounts) -> Amounts {
+        let usual = self.usual.get(&class(rpc)).copied().unwrap_or_default();
+        let mut extra = Amounts::default();
+        for cause in Cause::ALL.iter().copied() {
+            extra[cause] = match cause.kind() {
+                Kind::Inherent => 0,
+                Kind::Usual => amounts[cause].saturating_sub(usual[cause]),
+                Kind::Avoidable => amounts[cause],
+            };
+        }
+        extra
+    }
+}
+
+fn class(rpc: &Rpc) -> (u8, u8) {
+    let bits = |length: u32| (u32::BITS - length.leading_zeros()).min(SIZES as u32 - 1) as u8;
+    (bits(rpc.request.length), bits(rpc.response.length))
+}
+
+fn usual(explainer: &Explainer<'_>) -> HashMap<(u8, u8), Amounts, FixedState> {
+    let mut counts: HashMap<(u8, u8), usize, FixedState> = HashMap::with_hasher(FixedState::default());
+    let whole = || explainer.model.rpcs.iter().filter(|rpc| rpc.duration_ns().is_some());
+    whole().for_each(|rpc| *counts.entry(class(rpc)).or_default() += 1);
+    let mut samples: HashMap<(u8, u8), (usize, Vec<Amounts>), FixedState> =
+        HashMap::with_hasher(FixedState::default());
+    let mut path = Path::default();
+    for rpc in whole() {
+        let class = class(rpc);
+        let step = counts.get(&class).copied().unwrap_or(1).div_ceil(SAMPLES).max(1);
+        let (seen, of_class) = samples.entry(class).or_default();
+        if seen.is_multiple_of(step) && explainer.explain(rpc, &mut path) {
+            of_class.push(path.amounts);
+        }
+        *seen += 1;
+    }
+    let least = |(class, (_, samples)): ((u8, u8), (usize, Vec<Amounts>))| {
+        let mut usual = Amounts::default();
+        for cause in Cause::ALL.iter().copied().filter(|cause| cause.kind() == Kind::Usual) {
+            let mut values: Vec<u64> = samples.iter().map(|amounts| amounts[cause]).collect();
+            values.sort_unstable();
+            usual[cause] = values.get(values.len() * USUAL_PERCENT / 100).copied().unwrap_or(0);
+        }
+        (class, usual)
+    };
+    samples.into_iter().map(least).collect()
+}
+
+/// Where time went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Site {
+    /// What it went to.
+    pub cause: Cause,
+    /// Where, or [`NO_NODE`].
+    pub node: NodeId,
+    /// The port of a switch, or the core of a host where it is known.
+    pub place: Option<u16>,
+}
+
+/// One of the slow RPCs.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Which, and how slow.
+    pub cost: Cost,
+    /// What its duration went to.
+    pub amounts: Amounts,
+    /// What of that need not have been.
+    pub extra: Amounts,
+    /// Where most of it was, and how many nanoseconds there.
+    pub site: (Site, u64),
+}
+
+/// The tail of a set of RPCs.
+#[derive(Clone, Debug, Default)]
+pub struct Tail {
+    /// RPCs that were looked at.
+    pub rpcs: usize,
+    /// The least slowdown in the tail.
+    pub slowdown: f64,
+    /// The slow ones, the slowest first.
+    pub cases: Vec<Case>,
+    /// What they took together, and what of it need not have been.
+    pub amounts: Amounts,
+    /// See `amounts`.
+    pub extra: Amounts,
+    /// The same by place, most first.
+    pub sites: Vec<(Site, u64)>,
+}
+
+impl Tail {
+    /// The slowest of these RPCs: those at and above this percentile of slowdown, 0 to 100.
+    #[must_use]
+    pub fn of(explainer: &Explainer<'_>, costs: &Costs, chosen: &[Cost], percentile: f64) -> Tail {
+        let mut order: Vec<Cost> = chosen.to_vec();
+        order.sort_by(|a, b| b.slowdown().total_cmp(&a.slowdown()).then(a.rpc.cmp(&b.rpc)));
+        let share = (100.0 - percentile).clamp(0.0, 100.0) / 100.0;
+        let count = ((order.len() as f64 * share).ceil() as usize).clamp(1.min(order.len()), order.len());
+        let mut tail = Tail { rpcs: order.len(), ..Tail::default() };
+        order.truncate(count);
+        tail.slowdown = order.last().map_or(0.0, Cost::slowdown);
+        let mut sites: HashMap<Site, u64, FixedState> = HashMap::with_hasher(FixedState::default());
+        let mut path = Path::default();
+        for cost in order {
+            let rpc = &explainer.model.rpcs[cost.rpc as usize];
+            explainer.explain(rpc, &mut path);
+            let extra = costs.extra(rpc, &path.amounts);
+            let own = own_sites(explainer, &path, &extra);
+            tail.amounts.add(&path.amounts);
+            tail.extra.add(&extra);
+            own.iter().for_each(|(site, ns)| *sites.entry(*site).or_default() += ns);
+            let main = extra.largest().0;
+            let most = own.into_iter().filter(|(site, _)| site.cause == main).max_by_key(|(_, ns)| *ns);
+            let nowhere = (Site { cause: main, node: NO_NODE, place: None }, 0);
+            tail.cases.push(Case { cost, amounts: path.amounts, extra, site: most.unwrap_or(nowhere) });
+        }
+        tail.sites = sites.into_iter().collect();
+        tail.sites.sort_by_key(|(site, ns)| (std::cmp::Reverse(*ns), *site));
+        tail
+    }
+
+    /// The cause of most of what need not have been, its share of it, and the place that has most of it with that place's share of the
+    /// cause. `None`: nothing was slow.
+    #[must_use]
+    pub fn main_cause(&self) -> Option<(Cause, f64, Site, f64)> {
+        let (cause, ns) = self.extra.largest();
+        let (site, there) = self.sites.iter().find(|(site, _)| site.cause == cause)?;
+        (ns > 0).then(|| (cause, ns as f64 / self.extra.total() as f64, *site, *there as f64 / ns as f64))
+    }
+}
+
+/// Where the extra time of an RPC was: each cause's is spread over its spans.
+fn own_sites(explainer: &Explainer<'_>, path: &Path, extra: &Amounts) -> Vec<(Site, u64)> {
+    let mut sites: Vec<(Site, u64)> = Vec::new();
+    for span in path.spans.iter().filter(|span| extra[span.cause] > 0) {
+        let all = u128::from(path.amounts[span.cause].max(1));
+        let ns = (u128::from(span.to_ns - span.from_ns) * u128::from(extra[span.cause]) / all) as u64;
+        let site = Site { cause: span.cause, node: span.node, place: place(explainer, span) };
+        match sites.iter_mut().find(|(known, _)| *known == site) {
+            Some((_, sum)) => *sum += ns,
+            None => sites.push((site, ns)),
+        }
+    }
+    sites
+}
+
+/// The port, or the core on which the host went on after the time.
+fn place(explainer: &Explainer<'_>, span: &Span) -> Option<u16> {
+    let node = explainer.model.nodes.get(usize::from(span.node))?;
+    if node.kind == NodeKind::Switch {
+        return span.port;
+    }
+    let on_core = matches!(
+        span.cause,
+        Cause::NotRunning
+            | Cause::ReadGap
+            | Cause::Wakeup
+            | Cause::Processing
+            | Cause::SenderLate
+            | Cause::GrantLate
+    );
+    let first = node.records.partition_point(|record| record.time < span.to_ns);
+    let after = node.records[first..].iter().take(64);
+    let stopped = |kind| span.cause != Cause::NotRunning || kind == Some(EventKind::NotRunning);
+    let core = || after.filter(|record| stopped(record.event())).find_map(|record| record.place.core());
+    on_core.then(core).flatten()
+}
