@@ -11,7 +11,7 @@ mod preset;
 mod published;
 mod run;
 mod sweep;
-mod table;
+pub mod table;
 mod trace;
 mod work;
 

@@ -1,0 +1,81 @@
+//! Times, shares and places in words.
+
+use homa_analysis::Model;
+use homa_analysis::model::{NO_NODE, NodeId, Rpc};
+use homa_trace::NodeKind;
+
+/// Nanoseconds as microseconds.
+pub fn us(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{:.2}", ns as f64 / 1e3),
+        10_000..1_000_000 => format!("{:.1}", ns as f64 / 1e3),
+        _ => format!("{:.0}", ns as f64 / 1e3),
+    }
+}
+
+/// A time with its unit.
+pub fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+/// A share of 1 in percent.
+pub fn percent(share: f64) -> String {
+    let percent = if share.is_finite() { share * 100.0 } else { 0.0 };
+    if percent > 0.0 && percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
+}
+
+/// A slowdown in about three digits.
+pub fn slowdown(value: f64) -> String {
+    crate::sim::table::brief(value)
+}
+
+/// Where: a host and perhaps a core, a switch and perhaps a port.
+pub fn place(model: &Model, node: NodeId, place: Option<u16>) -> String {
+    if node == NO_NODE {
+        return "-".to_owned();
+    }
+    let name = model.name(node);
+    match (model.nodes.get(usize::from(node)), place) {
+        (Some(of), Some(port)) if of.kind == NodeKind::Switch => match of.others.get(&port) {
+            Some(device) if !device.is_empty() => format!("{name} port {port} ({device})"),
+            _ => format!("{name} port {port}"),
+        },
+        (_, Some(core)) => format!("{name} core {core}"),
+        (_, None) => name.to_owned(),
+    }
+}
+
+/// The client and the server of an RPC.
+pub fn ends(model: &Model, rpc: &Rpc) -> String {
+    format!("{} > {}", model.name(rpc.client), model.name(rpc.server))
+}
+
+/// Value at a percentile, 0 to 100, of values in order.
+pub fn at<T: Copy>(sorted: &[T], percentile: f64) -> Option<T> {
+    let rank = (percentile / 100.0 * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_about_three_digits() {
+        assert_eq!([1, 9_990, 99_940, 1_234_567].map(us), ["0.00", "9.99", "99.9", "1235"]);
+        assert_eq!([999, 1_500, 2_340_000].map(time), ["999 ns", "1.5 us", "2.34 ms"]);
+        assert_eq!([0.0, 0.012, 0.5, f64::NAN].map(percent), ["0 %", "1.2 %", "50 %", "0 %"]);
+    }
+
+    #[test]
+    fn percentiles_are_values_that_occur() {
+        let values: Vec<u32> = (1..=100).collect();
+        assert_eq!([0.0, 50.0, 99.0, 100.0].map(|p| at(&values, p)), [1, 50, 99, 100].map(Some));
+        assert_eq!(at::<u32>(&[], 50.0), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! `homa trace timeline`: the stages of short RPCs.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use homa_analysis::Explainer;
+use homa_analysis::tail::Costs;
+use homa_analysis::timeline::{self, Band, STAGES, Timeline};
+use serde_json::{Value, json};
+
+use super::columns::Table;
+use super::select::{self, Files, Filter};
+use crate::outputs::Outputs;
+
+/// `homa trace timeline`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa trace timeline traces/
+  homa trace timeline --max-size 100 --node client traces/
+
+Only RPCs whose request and response are one packet each, sent once. Each column is a mean in nanoseconds: of the fastest tenth, of those
+from P45 to P55, and of the slowest hundredth. A stage that no trace has is part of the next one that a trace has.")]
+pub struct TimelineArgs {
+    /// Where the traces are.
+    #[command(flatten)]
+    pub files: Files,
+    /// Which RPCs are looked at.
+    #[command(flatten)]
+    pub filter: Filter,
+    /// Write the JSON results to this file, or to standard output with `-` (the table then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+/// Names of the bands, as they are in JSON.
+const BANDS: [&str; 3] = ["fastest", "median", "p99"];
+
+/// Runs the command.
+///
+/// # Errors
+/// Names the file that cannot be read or written; or there are no short RPCs.
+pub fn run(args: &TimelineArgs) -> Result<()> {
+    let outputs = Outputs::json_only(args.json.as_deref())?;
+    let model = select::model(&args.files.files)?;
+    args.filter.check(&model)?;
+    let costs = Costs::of(&Explainer::new(&model, None), None);
+    let timeline = timeline::timeline(&model, &args.filter.chosen(&model, &costs.costs));
+    if timeline.rpcs == 0 {
+        bail!("no RPC that is meant has a request and a response of one packet each");
+    }
+    let text = format!("{} short RPCs; means in ns\n\n{}", timeline.rpcs, table(&timeline).text());
+    let bands: serde_json::Map<String, Value> =
+        BANDS.iter().zip(&timeline.bands).map(|(name, band)| ((*name).to_owned(), to_json(band))).collect();
+    let mut json = serde_json::to_vec_pretty(&json!({ "rpcs": timeline.rpcs, "bands": bands }))?;
+    json.push(b'\n');
+    outputs.write(&text, &json, String::new)
+}
+
+/// The stages, each band with its client and its server.
+pub fn table(timeline: &Timeline) -> Table {
+    let mut table = Table::new(&[
+        "<stage",
+        "fastest 10 %: client",
+        "server",
+        "P45-P55: client",
+        "server",
+        "from P99: client",
+        "server",
+    ]);
+    for (stage, (name, _)) in STAGES.iter().enumerate() {
+        let sides = timeline.bands.iter().map(|band| band.stages.get(stage).copied().unwrap_or_default());
+        let cells: Vec<Option<f64>> = sides.flatten().collect();
+        if cells.iter().any(Option::is_some) {
+            let shown = cells.iter().map(|cell| cell.map_or(String::new(), |ns| format!("{ns:.0}")));
+            table.row(std::iter::once((*name).to_owned()).chain(shown));
+        }
+    }
+    table
+}
+
+fn to_json(band: &Band) -> Value {
+    let stages = STAGES.iter().zip(&band.stages).filter(|(_, sides)| sides.iter().any(Option::is_some));
+    let stages = stages.map(
+        |((name, _), [client, server])| json!({ "stage": name, "client_ns": client, "server_ns": server }),
+    );
+    json!({ "rpcs": band.rpcs, "stages": stages.collect::<Vec<_>>() })
+}
