@@ -29,10 +29,10 @@ impl fmt::Display for Lack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Lack::Bursts => {
-                "no bursts are in these traces: live hosts record them, the simulator has none"
+                "no bursts are in these traces: live hosts record them with --trace, the simulator has none"
             }
             Lack::DeviceTimes => {
-                "no time stamps of the kernel or of devices are in these traces: a host with trace_device_times records them, over every driver but xdp"
+                "no time stamps of the kernel or of devices are in these traces: hosts with --trace-device-times record them, over every driver but xdp"
             }
             Lack::Switch => {
                 "no trace of a switch is there: record it with `homa switch run --trace`, `homa rack run --trace` or `homa sim run --trace`"

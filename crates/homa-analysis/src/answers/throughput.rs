@@ -7,7 +7,7 @@ use super::{DATA, Select, ends, payload};
 use crate::model::{Model, NodeId};
 
 /// Most intervals of an answer, inclusive: those of a longer time are made longer.
-pub const INTERVALS_MAX: usize = 100_000;
+const INTERVALS_MAX: usize = 100_000;
 
 /// What a host sent and received, interval after interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -45,7 +45,7 @@ impl Throughput {
     }
 }
 
-/// Bytes per interval of this length in nanoseconds, which is longer where there would be more than [`INTERVALS_MAX`].
+/// Bytes per interval of this length in nanoseconds, which is longer where there would be more than 100,000.
 #[must_use]
 pub fn throughput(model: &Model, select: &Select, interval_ns: u64) -> Throughput {
     let from_ns = select.from_ns;

@@ -1,19 +1,33 @@
 //! `homa trace`: what time traces say.
 
+mod answer;
 mod clocks;
 mod columns;
+mod copy;
+mod cores;
+mod decompose;
+mod delays;
 mod diff;
 mod export;
+mod first_grant;
+mod grants;
+mod incoming;
 mod lanes;
 mod load;
+mod lost;
 mod merge;
+mod pacer;
+mod polls;
+mod priorities;
 mod report;
 mod rpc;
 mod rpcs;
+mod rtt_bytes;
 mod select;
 mod shown;
 mod summary;
 mod tail;
+mod throughput;
 mod timeline;
 
 use anyhow::Result;
@@ -26,6 +40,7 @@ Examples:
   homa trace summary traces/                        what is in them
   homa trace tail traces/                           what made the slowest 1 % slow
   homa trace rpc 0x1234 traces/                     everything about one RPC
+  homa trace delays traces/                         where packets spend their time
 
 Traces come from live hosts, from a rack (`homa rack run --trace`) and from the simulator (`homa sim run --trace`): name files, or
 directories of .trace files. Those of several machines are to be merged first; those of one machine, or of one simulation, have one
@@ -55,6 +70,32 @@ enum TraceCommand {
     Timeline(timeline::TimelineArgs),
     /// Compare two runs: what changed by size and by cause
     Diff(diff::DiffArgs),
+    /// Tell how fast bytes are copied in and out
+    Copy(copy::CopyArgs),
+    /// Tell what ran on which core
+    Cores(cores::CoresArgs),
+    /// Split each packet's extra delay: the sender's queue, switches, polling, receiving
+    Decompose(decompose::DecomposeArgs),
+    /// Tell where packets spend their time, stage by stage
+    Delays(delays::DelaysArgs),
+    /// Tell how long messages wait for their first grant
+    FirstGrant(first_grant::FirstGrantArgs),
+    /// Tell how late grants were, to whom they went, and which were of no use
+    Grants(grants::GrantsArgs),
+    /// Tell what receivers had granted and not received over time
+    Incoming(incoming::IncomingArgs),
+    /// Tell which packets were lost, where, how it was found and what it cost
+    Lost(lost::LostArgs),
+    /// Tell how the pacer held packets back
+    Pacer(pacer::PacerArgs),
+    /// Tell who looks for packets in vain, and whether clients or servers are the bottleneck
+    Polls(polls::PollsArgs),
+    /// Tell who uses which priorities, and where lower ones went first
+    Priorities(priorities::PrioritiesArgs),
+    /// Tell how many bytes have to be on their way on each path, and what packets take by length
+    RttBytes(rtt_bytes::RttBytesArgs),
+    /// Tell what each host sent and received, interval after interval
+    Throughput(throughput::ThroughputArgs),
     /// Write all of it as one HTML page, with the slowest RPCs as timelines
     Report(report::ReportArgs),
 }
@@ -74,6 +115,19 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         TraceCommand::Tail(args) => tail::run(args),
         TraceCommand::Timeline(args) => timeline::run(args),
         TraceCommand::Diff(args) => diff::run(args),
+        TraceCommand::Copy(args) => copy::run(args),
+        TraceCommand::Cores(args) => cores::run(args),
+        TraceCommand::Decompose(args) => decompose::run(args),
+        TraceCommand::Delays(args) => delays::run(args),
+        TraceCommand::FirstGrant(args) => first_grant::run(args),
+        TraceCommand::Grants(args) => grants::run(args),
+        TraceCommand::Incoming(args) => incoming::run(args),
+        TraceCommand::Lost(args) => lost::run(args),
+        TraceCommand::Pacer(args) => pacer::run(args),
+        TraceCommand::Polls(args) => polls::run(args),
+        TraceCommand::Priorities(args) => priorities::run(args),
+        TraceCommand::RttBytes(args) => rtt_bytes::run(args),
+        TraceCommand::Throughput(args) => throughput::run(args),
         TraceCommand::Report(args) => report::run(args),
     }
 }

@@ -32,8 +32,8 @@ use homa_switch::Buffer;
 
 use crate::args::{Protocol, Truncation};
 use crate::outputs::Outputs;
-use crate::recording::TraceSettings;
 use crate::rack::spec::{Spec, SwitchKind};
+use crate::recording::TraceSettings;
 use args::{CommonArgs, Experiment, LoadArgs, RunArgs};
 use findings::Findings;
 use lab::Lab;

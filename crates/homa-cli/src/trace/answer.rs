@@ -1,0 +1,222 @@
+//! What the commands that ask traces something have in common: their options, and how they answer.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use homa_analysis::Model;
+use homa_analysis::answers::{
+    Lack, LinkRate, OVERHEAD_BYTES, PERCENTILES, Percentiles, RateSource, Select, link_rate,
+};
+use homa_analysis::model::NodeId;
+use serde::Serialize;
+
+use super::columns::Table;
+use super::load::Inputs;
+use crate::outputs::Outputs;
+use crate::units::{duration_ns, rate_bps};
+
+/// Where to look, and where the answer goes.
+#[derive(Args, Clone, Debug)]
+pub struct Question {
+    /// Where the traces are.
+    #[command(flatten)]
+    pub inputs: Inputs,
+    /// Only this node; can be given several times
+    #[arg(long, value_name = "NAME")]
+    pub node: Vec<String>,
+    /// Only what began so long after the first event, or later, as in 10ms
+    #[arg(long, value_name = "TIME", value_parser = duration_ns)]
+    pub from: Option<u64>,
+    /// Only what began before that
+    #[arg(long, value_name = "TIME", value_parser = duration_ns)]
+    pub until: Option<u64>,
+    /// Write the JSON results to this file, or to standard output with `-` (the tables then go to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+impl Question {
+    /// Reads the traces.
+    ///
+    /// # Errors
+    /// Names the file that cannot be read or written, or the node that is not there.
+    pub fn open(&self) -> Result<Opened> {
+        let outputs = Outputs::json_only(self.json.as_deref())?;
+        let files: Vec<String> = self.inputs.files.iter().map(|path| path.display().to_string()).collect();
+        let files = files.join(", ");
+        let model = Model::new(self.inputs.aligned()?).with_context(|| files.clone())?;
+        let select =
+            Select { nodes: self.nodes(&model)?, from_ns: self.from.unwrap_or(0), until_ns: self.until };
+        Ok(Opened { outputs, model, select, files })
+    }
+
+    fn nodes(&self, model: &Model) -> Result<Vec<NodeId>> {
+        let mut nodes = Vec::new();
+        for name in &self.node {
+            let before = nodes.len();
+            let same = model.nodes.iter().enumerate().filter(|(_, node)| node.name == *name);
+            nodes.extend(same.map(|(number, _)| number as NodeId));
+            if nodes.len() == before {
+                let names: Vec<&str> = model.nodes.iter().map(|node| &*node.name).take(20).collect();
+                bail!("--node: no trace is of `{name}`; there are {}", names.join(", "));
+            }
+        }
+        Ok(nodes)
+    }
+}
+
+/// The links that the hosts are on.
+#[derive(Args, Clone, Debug)]
+pub struct Link {
+    /// The rate of the hosts' links, as in 25gbit [default: what the densest packets show]
+    #[arg(long, value_name = "RATE", value_parser = rate_bps)]
+    pub rate: Option<u64>,
+    /// Bytes that a link adds to each packet of Homa [default: those of UDP, IPv4 and Ethernet]
+    #[arg(long, value_name = "BYTES", default_value_t = OVERHEAD_BYTES, hide_default_value = true)]
+    pub overhead: u32,
+}
+
+impl Link {
+    /// The rate, if it is given or the traces show it.
+    pub fn rate(&self, model: &Model) -> Option<LinkRate> {
+        link_rate(model, self.rate, self.overhead)
+    }
+
+    /// The same where nothing can be said without.
+    ///
+    /// # Errors
+    /// There are too few packets.
+    pub fn needed(&self, model: &Model) -> Result<LinkRate> {
+        self.rate(model)
+            .ok_or_else(|| anyhow!("too few packets to tell the links' rate from: give it with --rate"))
+    }
+}
+
+/// A rate and how it is known.
+pub fn rate_line(rate: Option<LinkRate>) -> String {
+    let Some(rate) = rate else {
+        return "Link rate: not known, give it with --rate".to_owned();
+    };
+    let how = match rate.source {
+        RateSource::Given => "given",
+        RateSource::Switch => "from the densest packets that left switches",
+        RateSource::Device => "from the densest packets that devices received",
+        RateSource::Arrivals => "from the densest packets that hosts received",
+    };
+    format!(
+        "Link rate: {:.3} Gbit/s ({how}), {} bytes added to each packet",
+        rate.bps / 1e9,
+        rate.overhead_bytes
+    )
+}
+
+/// Traces that were read.
+pub struct Opened {
+    outputs: Outputs,
+    /// All that they say.
+    pub model: Model,
+    /// What is asked about.
+    pub select: Select,
+    files: String,
+}
+
+impl Opened {
+    /// Prints the text and writes the JSON.
+    ///
+    /// # Errors
+    /// Names the file that cannot be written.
+    pub fn answer(&self, text: &Text, found: &impl Serialize) -> Result<()> {
+        let mut json = serde_json::to_vec_pretty(found)?;
+        json.push(b'\n');
+        self.outputs.write(&text.0, &json, String::new)
+    }
+
+    /// Nothing can be said, for this reason.
+    pub fn nothing(&self, why: Lack) -> anyhow::Error {
+        anyhow!("{}: {why}", self.files)
+    }
+}
+
+/// Paragraphs and tables for a terminal.
+#[derive(Default)]
+pub struct Text(String);
+
+impl Text {
+    /// A line.
+    pub fn line(&mut self, text: impl AsRef<str>) {
+        self.0.push_str(text.as_ref());
+        self.0.push('\n');
+    }
+
+    /// A table below its heading.
+    pub fn table(&mut self, heading: &str, table: &Table) {
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, "\n{heading}\n{}", table.text());
+    }
+
+    /// What cannot be told, and why.
+    pub fn lacks(&mut self, lacks: &[Lack]) {
+        for lack in lacks {
+            self.line(format!("\nnote: {lack}"));
+        }
+    }
+}
+
+/// Percentiles side by side: a row for each percentile, a column for each name. What is missing is `-`.
+pub fn percentiles(columns: &[(&str, Option<Percentiles>)], show: impl Fn(i64) -> String) -> Table {
+    let mut head = vec!["<percentile"];
+    head.extend(columns.iter().map(|(name, _)| *name));
+    let mut table = Table::new(&head);
+    for (index, percent) in PERCENTILES.iter().enumerate() {
+        let cells = columns
+            .iter()
+            .map(|(_, found)| found.map_or_else(|| "-".to_owned(), |found| show(found.values()[index])));
+        table.row(std::iter::once(percent.to_string()).chain(cells));
+    }
+    table
+}
+
+/// Nanoseconds as microseconds.
+pub fn us(ns: i64) -> String {
+    let us = ns as f64 / 1e3;
+    match us.abs() {
+        0.0..9.995 => format!("{us:.2}"),
+        9.995..999.95 => format!("{us:.1}"),
+        _ => format!("{us:.0}"),
+    }
+}
+
+/// The same where there may be none.
+pub fn us_or(ns: Option<i64>) -> String {
+    ns.map_or_else(|| "-".to_owned(), us)
+}
+
+/// One percentile of values that may not be there.
+pub fn at(
+    found: Option<Percentiles>,
+    percentile: fn(Percentiles) -> i64,
+    show: impl Fn(i64) -> String,
+) -> String {
+    found.map_or_else(|| "-".to_owned(), |found| show(percentile(found)))
+}
+
+/// A share of a whole in per cent.
+pub fn share(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".to_owned() } else { format!("{:.2} %", part as f64 * 100.0 / whole as f64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_about_three_digits_and_gaps_are_dashes() {
+        assert_eq!([5, -1_500, 12_340, 2_000_000].map(us), ["0.01", "-1.50", "12.3", "2000"]);
+        assert_eq!((share(1, 8), share(0, 0), us_or(None)), ("12.50 %".into(), "-".into(), "-".into()));
+        let found = Percentiles::of(&mut [1, 2]);
+        let text = percentiles(&[("a", found), ("b", None)], |value| value.to_string()).text();
+        assert!(text.starts_with("percentile  a  b\n0           1  -\n"), "{text}");
+    }
+}

@@ -1,0 +1,44 @@
+//! `homa trace copy`: how fast bytes are copied in and out.
+
+use anyhow::Result;
+use clap::Args;
+use homa_analysis::answers::{Lack, copy};
+
+use super::answer::{Question, Text, percentiles, us};
+
+/// `homa trace copy`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa trace copy traces/
+  homa trace copy --node host-03 traces/
+
+`hand over`: from the application's send until the first packet is made. `burst in`: from reading a burst until its packets are processed,
+which copies their payload. `taken`: from the last byte until the application has the message, with its wake-up. Throughputs are of
+10,000 bytes and more; a message's first packets go out before all of it is copied, so that `hand over` is no more than a bound.")]
+pub struct CopyArgs {
+    /// What is asked about.
+    #[command(flatten)]
+    pub question: Question,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Names the file that cannot be read or written, or says what the traces lack.
+pub fn run(args: &CopyArgs) -> Result<()> {
+    let opened = args.question.open()?;
+    let found = copy(&opened.model, &opened.select);
+    let steps = [("hand over", &found.hand_over), ("burst in", &found.bursts_in), ("taken", &found.taken)];
+    if steps.iter().all(|(_, step)| step.count == 0) {
+        return Err(opened.nothing(Lack::Application));
+    }
+    let mut text = Text::default();
+    let mut columns: Vec<_> = steps.iter().map(|(name, step)| (*name, step.took_ns)).collect();
+    text.table("Times in us", &percentiles(&columns, us));
+    columns = steps.iter().map(|(name, step)| (*name, step.large_mbps)).collect();
+    let gbps = |mbps: i64| format!("{:.2}", mbps as f64 / 1e3);
+    text.table("Throughput of 10,000 bytes and more in Gbit/s", &percentiles(&columns, gbps));
+    text.lacks(&found.lacks);
+    opened.answer(&text, &found)
+}

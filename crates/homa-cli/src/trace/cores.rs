@@ -1,0 +1,81 @@
+//! `homa trace cores`: what ran on which core.
+
+use anyhow::Result;
+use clap::Args;
+use homa_analysis::answers::cores;
+
+use super::answer::{Question, Text, us};
+use super::columns::Table;
+
+/// `homa trace cores`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa trace cores traces/
+  homa trace cores --list 100 --node host-03 traces/
+
+A migration: an endpoint reads a burst on another core than the one before. Not running: who drives noticed that it had not run
+although it was not asleep.")]
+pub struct CoresArgs {
+    /// What is asked about.
+    #[command(flatten)]
+    pub question: Question,
+    /// How many cores to list, the busiest first
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub list: usize,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Names the file that cannot be read or written, or says what the traces lack.
+pub fn run(args: &CoresArgs) -> Result<()> {
+    let opened = args.question.open()?;
+    let found = cores(&opened.model, &opened.select);
+    if let Some(lack) = found.lacks.first() {
+        return Err(opened.nothing(*lack));
+    }
+    let mut text = Text::default();
+    let mut table = Table::new(&[
+        "<node",
+        "core",
+        "events",
+        "of its node",
+        "packets out",
+        "in",
+        "RPCs",
+        "woken",
+        "migrations",
+        "not running",
+        "us",
+        "endpoints",
+    ]);
+    for of in found.cores.iter().take(args.list) {
+        table.row([
+            of.node.clone(),
+            of.core.to_string(),
+            of.events.to_string(),
+            format!("{:.1} %", of.share * 100.0),
+            of.packets_out.to_string(),
+            of.packets_in.to_string(),
+            of.rpcs.to_string(),
+            of.wakes.to_string(),
+            of.migrations.to_string(),
+            of.not_running.to_string(),
+            us(of.not_running_ns as i64),
+            of.endpoints.to_string(),
+        ]);
+    }
+    text.table("Cores", &table);
+    for of in &found.shared {
+        text.line(format!(
+            "\nCore {} is shared by {} driving endpoints of {}, if these are on one machine: they did not run {} times, {} us together",
+            of.core,
+            of.endpoints,
+            of.nodes.join(", "),
+            of.not_running,
+            us(of.not_running_ns as i64)
+        ));
+    }
+    opened.answer(&text, &found)
+}

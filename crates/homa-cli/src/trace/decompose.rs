@@ -1,0 +1,116 @@
+//! `homa trace decompose`: what delayed each packet.
+
+use anyhow::Result;
+use clap::Args;
+use homa_analysis::answers::{Delayed, Lack, decompose, packet_name};
+
+use super::answer::{Link, Question, Text, percentiles, rate_line, share, us, us_or};
+use super::columns::Table;
+
+/// `homa trace decompose`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa trace decompose traces/
+  homa trace decompose --rate 25gbit --list 50 --json - traces/
+
+The extra delay is what a packet took over the best case for its length on its path. Of it the sender has what was queued there over
+the link's rate; `receive` what the packet waited in its burst beyond the least; `poll` what its receiver's link did not bring meanwhile, up
+to the time since its queue was last seen empty; the switch has the rest. Where switches recorded, the switch's part is checked.")]
+pub struct DecomposeArgs {
+    /// What is asked about.
+    #[command(flatten)]
+    pub question: Question,
+    /// The links.
+    #[command(flatten)]
+    pub link: Link,
+    /// How many packets to list, the most delayed first
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub list: usize,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Names the file that cannot be read or written, or says what the traces lack.
+pub fn run(args: &DecomposeArgs) -> Result<()> {
+    let opened = args.question.open()?;
+    let rate = args.link.needed(&opened.model)?;
+    let Some(found) = decompose(&opened.model, &opened.select, rate, args.list) else {
+        return Err(opened.nothing(Lack::BothEnds));
+    };
+    let mut text = Text::default();
+    text.line(rate_line(Some(rate)));
+    let of = |ns: i64| share(ns.max(0) as u64, found.sums.extra_ns.max(0) as u64);
+    let sums = found.sums;
+    text.line(format!(
+        "{} packets; of all extra delay the sender has {}, switches {}, polling {}, receiving {}; {} sums are wrong",
+        found.packets,
+        of(sums.sender_ns),
+        of(sums.switch_ns),
+        of(sums.poll_ns),
+        of(sums.receive_ns),
+        found.unequal
+    ));
+    let columns = [
+        ("extra", found.extra_ns),
+        ("sender", found.sender_ns),
+        ("switch", found.switch_ns),
+        ("poll", found.poll_ns),
+        ("receive", found.receive_ns),
+    ];
+    text.table("Extra delay in us", &percentiles(&columns, us));
+    if let Some(check) = found.check {
+        text.line(format!(
+            "\nSwitches recorded {} delays of a packet's time and more: true median {} us, found {} us; error {:.1} % at the median, {:.1} % at \
+             P90; sum {:.3} times the true one",
+            check.packets,
+            us(check.true_p50_ns),
+            us(check.found_p50_ns),
+            check.error_p50_percent,
+            check.error_p90_percent,
+            check.sum_ratio
+        ));
+    }
+    if !found.worst.is_empty() {
+        text.table("The most delayed packets, in us", &worst(&found.worst));
+    }
+    text.lacks(&found.lacks);
+    opened.answer(&text, &found)
+}
+
+fn worst(worst: &[Delayed]) -> Table {
+    let mut table = Table::new(&[
+        "<packet",
+        "RPC",
+        "offset",
+        "bytes",
+        "<from > to",
+        "at ms",
+        "delay",
+        "best",
+        "sender",
+        "switch",
+        "poll",
+        "receive",
+        "true switch",
+    ]);
+    for of in worst {
+        table.row([
+            packet_name(of.packet_type).to_owned(),
+            of.rpc.to_string(),
+            of.offset.to_string(),
+            of.length.to_string(),
+            format!("{} > {}", of.from, of.to),
+            format!("{:.3}", of.sent_ns as f64 / 1e6),
+            us(of.delay_ns),
+            us(of.best_ns),
+            us(of.parts.sender_ns),
+            us(of.parts.switch_ns),
+            us(of.parts.poll_ns),
+            us(of.parts.receive_ns),
+            us_or(of.true_switch_ns),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,110 @@
+//! `homa trace delays`: where packets spend their time.
+
+use anyhow::Result;
+use clap::Args;
+use homa_analysis::answers::{Bursts, DelayTable, Lack, Stage, delays};
+use homa_analysis::model::Direction;
+
+use super::answer::{Question, Text, at, percentiles, us};
+use super::columns::Table;
+
+/// `homa trace delays`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa trace delays traces/
+  homa trace delays --pairs --node host-03 traces/
+  homa trace delays --json - client.trace server.trace
+
+Stages: `out` made, until its burst goes to the driver; `driver` until the device has sent it or the driver has come back; `network`
+until the receiver's device has it, or it has left the last switch; `wake-up` until the thread that reads it runs; `gap` until it is
+read; `batch` in its burst until it is its turn. They sum up to `total`. `rest` is what the rest of its burst takes after it. A
+stage without stamps is `-`, and the next one with stamps has its time.")]
+pub struct DelaysArgs {
+    /// What is asked about.
+    #[command(flatten)]
+    pub question: Question,
+    /// Also for each pair of nodes
+    #[arg(long)]
+    pub pairs: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Names the file that cannot be read or written, or says what the traces lack.
+pub fn run(args: &DelaysArgs) -> Result<()> {
+    let opened = args.question.open()?;
+    let found = delays(&opened.model, &opened.select, args.pairs);
+    if found.tables.is_empty() && found.bursts.is_empty() {
+        return Err(opened.nothing(Lack::BothEnds));
+    }
+    let mut text = Text::default();
+    for table in &found.tables {
+        let columns = table.stages.iter().map(|(stage, took)| (name(*stage), *took));
+        text.table(&heading(table), &percentiles(&columns.collect::<Vec<_>>(), us));
+    }
+    if !found.bursts.is_empty() {
+        text.table("Bursts: packets, and times in us, at P50 / P99", &bursts(&found.bursts));
+    }
+    text.lacks(&found.lacks);
+    opened.answer(&text, &found)
+}
+
+fn heading(table: &DelayTable) -> String {
+    let way = match table.direction {
+        Direction::ToServer => "client -> server",
+        Direction::ToClient => "server -> client",
+    };
+    let count = table.stages[&Stage::Total].map_or(0, |total| total.count);
+    let of = match (&table.from, &table.to) {
+        (Some(from), Some(to)) => format!(", {from} -> {to}"),
+        _ => String::new(),
+    };
+    format!("{} packets, {way}{of}: {count} lives in us", table.packets.to_ascii_uppercase())
+}
+
+fn name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Out => "out",
+        Stage::Driver => "driver",
+        Stage::Network => "network",
+        Stage::WakeUp => "wake-up",
+        Stage::Gap => "gap",
+        Stage::Batch => "batch",
+        Stage::Total => "total",
+        Stage::Rest => "rest",
+    }
+}
+
+fn bursts(bursts: &[Bursts]) -> Table {
+    let mut table = Table::new(&[
+        "<node",
+        "bursts in",
+        "packets",
+        "gap",
+        "processing",
+        "bursts out",
+        "packets",
+        "driver",
+    ]);
+    for of in bursts {
+        let count =
+            |column: homa_analysis::answers::Column| column.map_or(0, |found| found.count).to_string();
+        let both = |column, show: fn(i64) -> String| {
+            format!("{} / {}", at(column, |found| found.p50, show), at(column, |found| found.p99, show))
+        };
+        let number = |value: i64| value.to_string();
+        table.row([
+            of.node.clone(),
+            count(of.packets_in),
+            both(of.packets_in, number),
+            both(of.gap_in_ns, us),
+            both(of.processing_ns, us),
+            count(of.packets_out),
+            both(of.packets_out, number),
+            both(of.driver_ns, us),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,100 @@
+//! `homa trace grants`: how late grants were, to whom they went, and which were of no use.
+
+use anyhow::Result;
+use clap::Args;
+use homa_analysis::answers::{Grants, IncomingOf, Lack, grants};
+
+use super::answer::{Link, Question, Text, at, percentiles, rate_line, us};
+use super::columns::Table;
+use crate::units::duration_ns;
+
+/// `homa trace grants`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa trace grants traces/
+  homa trace grants --unused 50us --rate 25gbit --node host-03 traces/
+
+Late: the sender had been waiting for it; wasted: what the receiver's link could have brought meanwhile and did not. Unused: its sender
+did not send what it allowed for longer than --unused.")]
+pub struct GrantsArgs {
+    /// What is asked about.
+    #[command(flatten)]
+    pub question: Question,
+    /// The links.
+    #[command(flatten)]
+    pub link: Link,
+    /// How long a grant may be unused, as in 100us
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = duration_ns)]
+    pub unused: u64,
+    /// How many pairs of hosts to list, most bytes first
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub list: usize,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Names the file that cannot be read or written, or says what the traces lack.
+pub fn run(args: &GrantsArgs) -> Result<()> {
+    let opened = args.question.open()?;
+    let rate = args.link.rate(&opened.model);
+    let found = grants(&opened.model, &opened.select, rate, args.unused);
+    if found.pairs.is_empty() {
+        return Err(opened.nothing(Lack::Grants));
+    }
+    let mut text = Text::default();
+    text.line(rate_line(rate));
+    let columns =
+        [("way", found.way_ns), ("sender waited", found.waited_ns), ("used after", found.used_after_ns)];
+    text.table("Times in us", &percentiles(&columns, us));
+    text.table("Who was granted what", &pairs(&found, args.list));
+    text.table("Receivers", &receivers(&found.receivers));
+    text.lacks(&found.lacks);
+    opened.answer(&text, &found)
+}
+
+fn pairs(found: &Grants, count: usize) -> Table {
+    let mut table = Table::new(&[
+        "<receiver < sender",
+        "messages",
+        "grants",
+        "bytes",
+        "late",
+        "waited us",
+        "wasted bytes",
+        "unused",
+        "unused bytes",
+    ]);
+    for pair in found.pairs.iter().take(count) {
+        table.row([
+            format!("{} < {}", pair.receiver, pair.sender),
+            pair.messages.to_string(),
+            pair.grants.to_string(),
+            pair.bytes.to_string(),
+            pair.late.to_string(),
+            us(pair.waited_ns as i64),
+            pair.wasted_bytes.to_string(),
+            pair.unused.to_string(),
+            pair.unused_bytes.to_string(),
+        ]);
+    }
+    table
+}
+
+fn receivers(receivers: &[IncomingOf]) -> Table {
+    let mut table =
+        Table::new(&["<receiver", "grants", "messages at once", "P99", "max", "bytes ahead P50", "P99"]);
+    for of in receivers {
+        table.row([
+            of.node.clone(),
+            of.grants.to_string(),
+            format!("{:.2}", of.messages.mean),
+            of.messages.p99.to_string(),
+            of.messages.max.to_string(),
+            at(of.ahead_bytes, |found| found.p50, |bytes| bytes.to_string()),
+            at(of.ahead_bytes, |found| found.p99, |bytes| bytes.to_string()),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,67 @@
+//! `homa trace incoming`: what receivers had granted and not received.
+
+use anyhow::Result;
+use clap::Args;
+use homa_analysis::answers::{Lack, incoming};
+
+use super::answer::{Link, Question, Text, rate_line};
+use super::columns::Table;
+
+/// `homa trace incoming`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa trace incoming traces/
+  homa trace incoming --rate 25gbit --node host-03 traces/
+
+Bytes of messages that had a grant; shares and percentiles are of time.")]
+pub struct IncomingArgs {
+    /// What is asked about.
+    #[command(flatten)]
+    pub question: Question,
+    /// The links.
+    #[command(flatten)]
+    pub link: Link,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Names the file that cannot be read or written, or says what the traces lack.
+pub fn run(args: &IncomingArgs) -> Result<()> {
+    let opened = args.question.open()?;
+    let rate = args.link.rate(&opened.model);
+    let found = incoming(&opened.model, &opened.select, rate);
+    if found.receivers.is_empty() {
+        return Err(opened.nothing(Lack::Grants));
+    }
+    let mut text = Text::default();
+    text.line(rate_line(rate));
+    let mut table = Table::new(&[
+        "<receiver",
+        "bytes",
+        "P50",
+        "P99",
+        "max",
+        "of the time",
+        "link use then",
+        "at all times",
+    ]);
+    for of in &found.receivers {
+        let used = |share: Option<f64>| {
+            share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+        };
+        table.row([
+            of.node.clone(),
+            format!("{:.0}", of.bytes.mean),
+            of.bytes.p50.to_string(),
+            of.bytes.p99.to_string(),
+            of.bytes.max.to_string(),
+            used(Some(of.share)),
+            used(of.link_use),
+            used(of.link_use_all),
+        ]);
+    }
+    text.table("Granted and not received", &table);
+    opened.answer(&text, &found)
+}

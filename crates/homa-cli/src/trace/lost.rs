@@ -1,0 +1,122 @@
+//! `homa trace lost`: which packets were lost.
+
+use anyhow::Result;
+use clap::Args;
+use homa_analysis::answers::{Found, Losses, Where, lost, packet_name};
+use homa_switch::Refused;
+
+use super::answer::{Question, Text, percentiles, share, us, us_or};
+use super::columns::Table;
+
+/// `homa trace lost`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa trace lost traces/
+  homa trace lost --list 100 --node host-03 traces/
+
+A packet is lost where a switch or its receiver dropped it, or where its receiver's trace goes on for 20 ms without it. `found` is
+how: the receiver asked for it (resend), or its sender sent it again. Cost: how much earlier its message would have been complete.")]
+pub struct LostArgs {
+    /// What is asked about.
+    #[command(flatten)]
+    pub question: Question,
+    /// How many losses to list, the most costly first
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub list: usize,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Names the file that cannot be read or written.
+pub fn run(args: &LostArgs) -> Result<()> {
+    let opened = args.question.open()?;
+    let found = lost(&opened.model, &opened.select);
+    let mut text = Text::default();
+    let count = found.losses.len() as u64;
+    text.line(format!(
+        "{count} of {} packets were lost ({}); of {} no trace tells what became",
+        found.packets,
+        share(count, found.packets),
+        found.unknown
+    ));
+    if count > 0 {
+        text.table("Where", &places(&found));
+        let columns = [
+            ("found after", found.found_after_ns),
+            ("repaired after", found.repaired_after_ns),
+            ("cost", found.cost_ns),
+        ];
+        text.table("Times in us", &percentiles(&columns, us));
+        text.table("The most costly ones, times in us", &list(&found, args.list));
+    }
+    opened.answer(&text, &found)
+}
+
+fn place(place: &Where) -> String {
+    match place {
+        Where::Switch { switch, port, queue, reason } => {
+            format!("{switch}, port {port}, queue {queue}: {}", why(*reason))
+        }
+        Where::Host { host } => format!("{host} dropped it"),
+        Where::Between { after, before } => format!("between {after} and {before}"),
+    }
+}
+
+fn why(reason: u16) -> &'static str {
+    const FULL: u16 = Refused::Full as u16;
+    const LOST: u16 = Refused::Lost as u16;
+    const DEVICE: u16 = Refused::Device as u16;
+    match reason {
+        FULL => "its buffer was full",
+        LOST => "lost on purpose",
+        DEVICE => "the device did not take it",
+        _ => "dropped",
+    }
+}
+
+fn places(found: &Losses) -> Table {
+    let mut table = Table::new(&["<where", "packets", "bytes"]);
+    for one in &found.places {
+        table.row([place(&one.place), one.packets.to_string(), one.bytes.to_string()]);
+    }
+    table
+}
+
+fn list(found: &Losses, count: usize) -> Table {
+    let mut table = Table::new(&[
+        "<packet",
+        "RPC",
+        "offset",
+        "<from > to",
+        "at ms",
+        "<where",
+        "<found",
+        "after",
+        "repaired",
+        "cost",
+    ]);
+    let mut losses: Vec<_> = found.losses.iter().collect();
+    losses.sort_by_key(|loss| std::cmp::Reverse(loss.cost_ns));
+    for loss in losses.into_iter().take(count) {
+        let how = match loss.found {
+            Found::Resend => "resend",
+            Found::Sender => "sender",
+            Found::Never => "-",
+        };
+        table.row([
+            packet_name(loss.packet_type).to_owned(),
+            loss.rpc.to_string(),
+            loss.offset.to_string(),
+            format!("{} > {}", loss.from, loss.to),
+            format!("{:.3}", loss.at_ns as f64 / 1e6),
+            place(&loss.place),
+            how.to_owned(),
+            us_or(loss.found_after_ns),
+            us_or(loss.repaired_after_ns),
+            us_or(loss.cost_ns),
+        ]);
+    }
+    table
+}

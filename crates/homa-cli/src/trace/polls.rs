@@ -1,0 +1,58 @@
+//! `homa trace polls`: who looks for packets in vain, and who has no time to.
+
+use anyhow::Result;
+use clap::Args;
+use homa_analysis::answers::{Bottleneck, Lack, polls};
+
+use super::answer::{Question, Text};
+use super::columns::Table;
+
+/// `homa trace polls`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa trace polls traces/
+  homa trace polls --from 10ms --until 20ms traces/
+
+A host whose looks bring packets nearly each time has no time to spare. Those that are clients more often than servers are the clients.")]
+pub struct PollsArgs {
+    /// What is asked about.
+    #[command(flatten)]
+    pub question: Question,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Names the file that cannot be read or written, or says what the traces lack.
+pub fn run(args: &PollsArgs) -> Result<()> {
+    let opened = args.question.open()?;
+    let found = polls(&opened.model, &opened.select);
+    if found.nodes.is_empty() {
+        return Err(opened.nothing(Lack::Bursts));
+    }
+    let mut text = Text::default();
+    text.line(match found.bottleneck {
+        Bottleneck::Clients => "The clients are the bottleneck: servers look in vain most of the time, clients do not",
+        Bottleneck::Servers => "The servers are the bottleneck: clients look in vain most of the time, servers do not",
+        Bottleneck::Both => "Clients and servers are busy most of the time",
+        Bottleneck::Neither => "Neither is the bottleneck: both look in vain most of the time",
+        Bottleneck::Unknown => "Whether clients or servers are the bottleneck cannot be told: only one side has polls in these traces",
+    });
+    let mut table =
+        Table::new(&["<node", "as client", "as server", "full", "empty", "of all", "processing", "sleeps"]);
+    for of in &found.nodes {
+        table.row([
+            of.node.clone(),
+            of.as_client.to_string(),
+            of.as_server.to_string(),
+            of.full.to_string(),
+            of.empty.to_string(),
+            format!("{:.1} %", of.empty_share * 100.0),
+            format!("{:.1} %", of.busy_share * 100.0),
+            of.sleeps.to_string(),
+        ]);
+    }
+    text.table("Polls, and the share of the time in which bursts were processed", &table);
+    opened.answer(&text, &found)
+}

@@ -1,0 +1,90 @@
+//! `homa trace priorities`: who uses which, and where lower ones went first.
+
+use anyhow::Result;
+use clap::Args;
+use homa_analysis::answers::{InversionAt, Priorities, priorities};
+
+use super::answer::{Question, Text, share, us};
+use super::columns::Table;
+
+/// `homa trace priorities`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa trace priorities traces/
+  homa trace priorities --json - --node tor traces/
+
+An inversion in a switch: a packet went while one of a higher queue had been waiting for longer than a packet takes. At a sender:
+DATA of a lower priority was sent while a message waited to begin. Homa keeps a share for the oldest message on purpose, which
+shows as the latter.")]
+pub struct PrioritiesArgs {
+    /// What is asked about.
+    #[command(flatten)]
+    pub question: Question,
+    /// How many inversions to list, the longest waits first
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub list: usize,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Names the file that cannot be read or written.
+pub fn run(args: &PrioritiesArgs) -> Result<()> {
+    let opened = args.question.open()?;
+    let found = priorities(&opened.model, &opened.select);
+    let mut text = Text::default();
+    text.line(format!(
+        "Inversions: {} of {} packets in switches, {} of {} messages at their senders",
+        found.switch_inversions, found.switched, found.sender_inversions, found.messages
+    ));
+    text.table("What hosts sent, and what left the ports of switches", &uses(&found));
+    if !found.inversions.is_empty() && args.list > 0 {
+        text.table("The longest waits", &list(&found, args.list));
+    }
+    opened.answer(&text, &found)
+}
+
+fn uses(found: &Priorities) -> Table {
+    let mut table =
+        Table::new(&["<node", "priority", "DATA", "bytes", "others", "bytes", "of packets", "of bytes"]);
+    for node in &found.nodes {
+        let sum =
+            |of: fn(&homa_analysis::answers::PriorityUse) -> u64| node.priorities.values().map(of).sum();
+        let packets = sum(|used| used.data_packets + used.other_packets);
+        let bytes = sum(|used| used.data_bytes + used.other_bytes);
+        for (priority, used) in node.priorities.iter().rev() {
+            table.row([
+                node.port.as_ref().map_or(node.node.clone(), |port| format!("{} port {port}", node.node)),
+                priority.to_string(),
+                used.data_packets.to_string(),
+                used.data_bytes.to_string(),
+                used.other_packets.to_string(),
+                used.other_bytes.to_string(),
+                share(used.data_packets + used.other_packets, packets),
+                share(used.data_bytes + used.other_bytes, bytes),
+            ]);
+        }
+    }
+    table
+}
+
+fn list(found: &Priorities, count: usize) -> Table {
+    let mut table = Table::new(&["<where", "at ms", "waited us", "RPC", "priority", "behind", "packets"]);
+    for one in found.inversions.iter().take(count) {
+        let at = match &one.at {
+            InversionAt::Switch { switch, port } => format!("{switch} port {port}"),
+            InversionAt::Sender { host } => host.clone(),
+        };
+        table.row([
+            at,
+            format!("{:.3}", one.at_ns as f64 / 1e6),
+            us(one.waited_ns as i64),
+            one.rpc.to_string(),
+            one.higher.to_string(),
+            one.lower.to_string(),
+            one.packets.to_string(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,111 @@
+//! `homa trace rtt-bytes`: how many bytes have to be on their way, and what packets take by length.
+
+use anyhow::Result;
+use clap::Args;
+use homa_analysis::answers::{Lack, PathBytes, rtt_bytes};
+
+use super::answer::{Link, Question, Text, at, rate_line, us};
+use super::columns::Table;
+
+/// `homa trace rtt-bytes`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa trace rtt-bytes traces/
+  homa trace rtt-bytes --rate 25gbit --node client --node server traces/
+
+Round: at the sender, from sending a packet until the grant that it caused is there. RTTbytes: the payload that the link takes in the
+round of 90 % of the grants, in whole packets: with less, a single large message waits for grants. Record it with one large message at a
+time. The line A x bytes + B goes through the least delay of each length.")]
+pub struct RttBytesArgs {
+    /// What is asked about.
+    #[command(flatten)]
+    pub question: Question,
+    /// The links.
+    #[command(flatten)]
+    pub link: Link,
+    /// How many paths to list, most grants first
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub list: usize,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Names the file that cannot be read or written, or says what the traces lack.
+pub fn run(args: &RttBytesArgs) -> Result<()> {
+    let opened = args.question.open()?;
+    let rate = args.link.needed(&opened.model)?;
+    let found = rtt_bytes(&opened.model, &opened.select, rate);
+    if found.paths.is_empty() {
+        return Err(opened.nothing(Lack::BothEnds));
+    }
+    let mut text = Text::default();
+    text.line(rate_line(Some(rate)));
+    text.table("RTTbytes by path, rounds in us", &rounds(&found.paths, args.list));
+    text.table("Delay = A x bytes + B through the least of each length", &lines(&found.paths, args.list));
+    if found.paths.iter().all(|path| path.round_ns.is_none()) {
+        text.lacks(&[Lack::Grants]);
+    }
+    opened.answer(&text, &found)
+}
+
+fn rounds(paths: &[PathBytes], count: usize) -> Table {
+    let mut table = Table::new(&[
+        "<sender > receiver",
+        "messages",
+        "waited",
+        "grants",
+        "round P0",
+        "P50",
+        "P90",
+        "P99",
+        "bytes P50",
+        "P99",
+        "RTTbytes",
+    ]);
+    for of in paths.iter().take(count) {
+        table.row([
+            format!("{} > {}", of.sender, of.receiver),
+            of.messages.to_string(),
+            of.waited.to_string(),
+            of.round_ns.map_or(0, |found| found.count).to_string(),
+            at(of.round_ns, |found| found.p0, us),
+            at(of.round_ns, |found| found.p50, us),
+            at(of.round_ns, |found| found.p90, us),
+            at(of.round_ns, |found| found.p99, us),
+            at(of.bytes, |found| found.p50, |bytes| bytes.to_string()),
+            at(of.bytes, |found| found.p99, |bytes| bytes.to_string()),
+            of.rtt_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string()),
+        ]);
+    }
+    table
+}
+
+fn lines(paths: &[PathBytes], count: usize) -> Table {
+    let mut table = Table::new(&[
+        "<sender > receiver",
+        "packets",
+        "lengths",
+        "A ns/byte",
+        "B us",
+        "residual us P50",
+        "P99",
+        "max",
+    ]);
+    for of in paths.iter().take(count) {
+        let line =
+            |value: fn(homa_analysis::answers::Line) -> String| of.line.map_or_else(|| "-".to_owned(), value);
+        table.row([
+            format!("{} > {}", of.sender, of.receiver),
+            of.packets.to_string(),
+            of.lengths.to_string(),
+            line(|line| format!("{:.3}", line.ns_per_byte)),
+            line(|line| format!("{:.2}", line.base_ns / 1e3)),
+            at(of.residual_ns, |found| found.p50, us),
+            at(of.residual_ns, |found| found.p99, us),
+            at(of.residual_ns, |found| found.p100, us),
+        ]);
+    }
+    table
+}
