@@ -44,21 +44,21 @@ impl Endpoint {
         sink: &mut impl Reassembly,
     ) -> Option<Taken> {
         self.stats.packets_received += 1;
+        let (mut id, mut word) = (0, packet_word(0, rx.wire_len as u32));
         let outcome = match wire::decode(rx.bytes, rx.wire_len) {
             Ok(packet) => {
-                let word = packet_word(packet.body.packet_type() as u8, rx.wire_len as u32);
+                id = packet.common.sender_id ^ 1;
+                word = packet_word(packet.body.packet_type() as u8, rx.wire_len as u32);
                 let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
-                let id = packet.common.sender_id ^ 1;
                 let sighted = self.sight_peer(now, rx, &packet);
                 let number = sighted.as_ref().ok().copied().flatten().map_or(0, peer_number);
-                // TRACE-1
-                self.trace.record_with(EventKind::PacketReceived, id, word, offset, number, 0);
-                let taken = sighted.and_then(|peer| self.dispatch(now, rx, peer, &packet, sink));
-                taken.map_err(|counter| (counter, id, word))
+                let event = (EventKind::PacketReceived, id, word, offset);
+                self.trace.record_after(EventKind::BurstIn, event, (number, 0)); // TRACE-1
+                sighted.and_then(|peer| self.dispatch(now, rx, peer, &packet, sink))
             }
-            Err(_) => Err((drop_as!(drop_invalid), 0, packet_word(0, rx.wire_len as u32))),
+            Err(_) => Err(drop_as!(drop_invalid)),
         };
-        outcome.unwrap_or_else(|(counter, id, word)| {
+        outcome.unwrap_or_else(|counter| {
             *counter(&mut self.stats) += 1;
             self.trace.record(EventKind::PacketDropped, id, word, 0);
             None
@@ -306,7 +306,8 @@ impl Endpoint {
         self.server_ids.insert((peer, id), slot);
         self.rpcs[slot as usize].incoming.of_stranger = !self.peers[peer].served;
         self.stranger_heard(slot);
-        self.trace.record_with(EventKind::RpcStart, id, 1, data.message_length, peer_number(peer), 0);
+        let event = (EventKind::RpcStart, id, 1, data.message_length);
+        self.trace.record_after(EventKind::PacketReceived, event, (peer_number(peer), 0));
         Ok(slot)
     }
 
@@ -445,7 +446,9 @@ impl Endpoint {
         let is_client = rpc.state.is_client();
         let (id, length, peer) = (rpc.id, rpc.incoming.length, rpc.peer);
         let number = peer_number(peer);
-        self.trace.record_with(EventKind::MessageComplete, id, u32::from(is_client), length, number, 0);
+        // Complete by the packet before, which has just been taken in.
+        let place = self.trace.place(number, 0);
+        self.trace.record_again(EventKind::MessageComplete, id, u32::from(is_client), length, place);
         self.grants.remove(slot, peer);
         // GRANT-11: also where it was granted in full and waited for nothing, others may wait for what it had.
         self.grants.dirty = true;

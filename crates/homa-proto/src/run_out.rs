@@ -56,17 +56,24 @@ impl Endpoint {
         self.stats.packets_sent += u64::from(packets);
         self.stats.data_sent += u64::from(packets);
         self.stats.data_bytes_sent += u64::from(bytes);
+        if self.trace.is_recording() {
+            self.note_run(part, bytes);
+        }
+        bytes
+    }
+
+    /// Records the packets of a run behind its first one: made by one step, and so at one time.
+    #[inline(never)]
+    fn note_run(&mut self, part: &Part, bytes: u32) {
         let rpc = &self.rpcs[part.slot as usize];
+        let place =
+            self.trace.place(peer_number(rpc.peer), part.priority.min(self.config.num_priorities - 1));
         let id = rpc.id;
-        // They are made by this one step, and so at one time, that of the packet before them.
-        let priority = part.priority.min(self.config.num_priorities - 1);
-        let place = self.trace.place(peer_number(rpc.peer), priority);
         for sent in (0..bytes).step_by(part.len as usize) {
             let packet = part.len.min(bytes - sent) + DATA_HEADER_LEN as u32;
             let word = packet_word(wire::PacketType::Data as u8, packet);
             self.trace.record_again(EventKind::PacketSent, id, word, part.offset + part.len + sent, place);
         }
-        bytes
     }
 
     /// How many of the next `packets` the pacer lets go while it is still their message's turn; they count as sent for both. Each

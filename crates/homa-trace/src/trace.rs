@@ -73,8 +73,10 @@ pub struct Trace {
     clock: Clock,
     virtual_now_ns: u64,
     start: Anchor,
-    /// Time of the newest record.
+    /// Latest time of all records.
     last_time: u64,
+    /// Kind of the newest record.
+    last_kind: u16,
     /// The core on which the recorder runs plus one; 0: not known.
     core_plus_one: u16,
     /// Which of its host's endpoints it is of.
@@ -99,6 +101,7 @@ impl Trace {
             virtual_now_ns: 0,
             start: Anchor { time: 0, monotonic_ns: 0 },
             last_time: 0,
+            last_kind: 0,
             core_plus_one: 0,
             endpoint: 0,
         }
@@ -144,7 +147,24 @@ impl Trace {
     /// Records one event of a host now, about the peer of this number and a packet of this priority.
     #[inline]
     pub fn record_with(&mut self, kind: EventKind, id: u64, a: u32, b: u32, peer: u16, priority: u8) {
-        self.record_at(kind, id, a, b, self.place(peer, priority));
+        if self.recording {
+            self.push(self.now(), kind, id, a, b, self.place(peer, priority));
+        }
+    }
+
+    /// As [`record_with`](Trace::record_with), with the time of the event before where that is of the kind `before`, from which this one
+    /// follows at once.
+    #[inline]
+    pub fn record_after(
+        &mut self,
+        before: EventKind,
+        (kind, id, a, b): (EventKind, u64, u32, u32),
+        (peer, priority): (u16, u8),
+    ) {
+        if self.recording {
+            let time = if self.last_kind == before as u16 { self.last_time } else { self.now() };
+            self.push(time, kind, id, a, b, self.place(peer, priority));
+        }
     }
 
     /// Records one event now, and where.
@@ -171,13 +191,16 @@ impl Trace {
         }
     }
 
+    // A call of its own, so that where nothing is recorded a branch is all there is.
     #[inline]
     fn push(&mut self, time: u64, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         // The length is a power of two and not zero while recording, so the mask is below it.
         let index = self.written as usize & self.ring.len().wrapping_sub(1);
         self.ring[index] = Record { time, id, a, b, kind: kind as u16, place };
         self.written += 1;
-        self.last_time = time;
+        self.last_kind = kind as u16;
+        // One that was taken before does not put back what the next ones share.
+        self.last_time = self.last_time.max(time);
     }
 
     /// Says which of its host's endpoints the trace is of, for the records from here on; the first one by default.
@@ -210,7 +233,7 @@ impl Trace {
         (!self.is_off() && self.clock != Clock::Virtual).then(|| Ticks::of(self.clock, self.start))
     }
 
-    /// The time of the newest record, in ticks; the start of the trace where there is none.
+    /// The latest time of all records, in ticks; the start of the trace where there is none.
     #[inline]
     #[must_use]
     pub fn last_time(&self) -> u64 {
@@ -375,20 +398,37 @@ mod tests {
             assert!(trace.iter().all(|record| record.time != 0), "{clock:?}");
         }
     }
+
     #[test]
-    fn stamps_taken_before_are_kept_and_used_again() {
+    fn stamps_taken_before_are_kept_and_put_nothing_back() {
         let mut trace = numbered(8, 2);
         trace.set_endpoint(3);
         trace.record_stamped(3, EventKind::AppSend, 7, 0, 0, trace.place(2, 5));
         trace.record_again(EventKind::RpcStart, 8, 0, 0, trace.place(0, 0));
         let times: Vec<u64> = trace.iter().map(|record| record.time).collect();
-        assert_eq!((times, trace.last_time()), (vec![0, 10, 3, 3], 3));
+        assert_eq!((times, trace.last_time()), (vec![0, 10, 3, 10], 10));
         let place = trace.iter().nth(2).unwrap().place;
         assert_eq!((place.peer(), place.priority(), place.endpoint(), place.core()), (Some(2), 5, 3, None));
         trace.freeze(0, 0);
         trace.record_stamped(4, EventKind::AppSend, 9, 0, 0, Place::default());
         assert_eq!(trace.len(), 5);
         assert!(trace.ticks().is_none() && Trace::off().ticks().is_none());
+    }
+
+    #[test]
+    fn what_follows_at_once_shares_the_time_of_its_kind_alone() {
+        let mut trace = Trace::new(8, Clock::Virtual);
+        let mut packet = |before: EventKind, now_ns| {
+            trace.set_virtual_now(now_ns);
+            trace.record(before, 0, 1, 0);
+            trace.set_virtual_now(now_ns + 5);
+            trace.record_after(EventKind::BurstIn, (EventKind::PacketReceived, 4, 0, 0), (9, 0));
+        };
+        packet(EventKind::BurstIn, 100);
+        packet(EventKind::BurstOut, 200);
+        let times: Vec<u64> = trace.iter().map(|record| record.time).collect();
+        assert_eq!(times, [100, 100, 200, 205]);
+        assert_eq!(trace.iter().nth(1).and_then(|record| record.place.peer()), Some(9));
     }
 
     #[test]
