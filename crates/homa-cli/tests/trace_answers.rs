@@ -150,7 +150,9 @@ fn files_that_are_no_traces_are_named() {
         .expect("writable");
     fs::create_dir_all(&none).expect("writable");
     for command in ["summary", "tail"] {
-        for (file, part) in [(&cut, "cut short"), (&other, "not a Homa trace"), (&none, "no .trace files")] {
+        for (file, part) in
+            [(&cut, "cut short"), (&other, "not a Homa trace"), (&none, "there is no *.trace")]
+        {
             let output = run(["trace", command, file]);
             assert_output_refused(&[command, file], &output, part);
             assert!(stderr(&output).contains(&**file), "{}", stderr(&output));

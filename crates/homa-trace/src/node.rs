@@ -35,19 +35,22 @@ pub struct Node {
     pub name: String,
     /// Names of the numbers in its records: of a host its peers' addresses, of a switch its ports' devices.
     pub others: BTreeMap<u16, String>,
+    /// Tells the machine from others for as long as it is not restarted: nodes with the same number have the same
+    /// `CLOCK_MONOTONIC_RAW`. 0: not known, or of no machine.
+    pub machine: u64,
 }
 
 impl Node {
     /// A host of this name whose peers have no names yet.
     #[must_use]
     pub fn host(name: impl Into<String>) -> Node {
-        Node { kind: NodeKind::Host, name: name.into(), others: BTreeMap::new() }
+        Node { name: name.into(), ..Node::default() }
     }
 
     /// A switch of this name with these ports, numbered from 0.
     #[must_use]
     pub fn switch(name: impl Into<String>, ports: impl IntoIterator<Item = String>) -> Node {
-        Node { kind: NodeKind::Switch, name: name.into(), others: (0..).zip(ports).collect() }
+        Node { kind: NodeKind::Switch, name: name.into(), others: (0..).zip(ports).collect(), machine: 0 }
     }
 
     /// Takes in the others of another recorder of the same host. Returns which number each of its numbers has here: the same name is the
@@ -70,12 +73,13 @@ impl Node {
         numbers
     }
 
-    /// As bytes, padded with zeros to whole words: kind 2, number of others 4, name, then for each other its number 2 and its
+    /// As bytes, padded with zeros to whole words: kind 2, number of others 4, machine 8, name, then for each other its number 2 and its
     /// name; a name is its length 2 and its bytes.
     pub(crate) fn to_words(&self) -> Vec<u64> {
         let mut bytes = Vec::new();
         bytes.extend((self.kind as u16).to_le_bytes());
         bytes.extend((self.others.len() as u32).to_le_bytes());
+        bytes.extend(self.machine.to_le_bytes());
         put_name(&mut bytes, &self.name);
         for (number, name) in &self.others {
             bytes.extend(number.to_le_bytes());
@@ -91,6 +95,7 @@ impl Node {
         let mut rest = &bytes[..];
         let kind = NodeKind::from_u16(u16::from_le_bytes(take(&mut rest)?))?;
         let count = u32::from_le_bytes(take(&mut rest)?);
+        let machine = u64::from_le_bytes(take(&mut rest)?);
         let name = take_name(&mut rest)?;
         let mut others = BTreeMap::new();
         for _ in 0..count {
@@ -98,8 +103,15 @@ impl Node {
             others.insert(number, take_name(&mut rest)?);
         }
         let padding = rest.len() < 8 && rest.iter().all(|byte| *byte == 0);
-        padding.then_some(Node { kind, name, others })
+        padding.then_some(Node { kind, name, others, machine })
     }
+}
+
+/// The number of this machine, by what Linux draws at each start; 0 where that cannot be read.
+pub(crate) fn this_machine() -> u64 {
+    let drawn = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = drawn.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    u64::from_str_radix(&digits, 16).unwrap_or(0)
 }
 
 fn put_name(bytes: &mut Vec<u8>, name: &str) {
@@ -131,6 +143,7 @@ mod tests {
         let mut host = Node::host("h1");
         host.others.insert(7, "10.0.0.2:4000".into());
         host.others.insert(9, String::new());
+        host.machine = this_machine();
         for node in [Node::default(), host, Node::switch("tor", ["veth1".into(), "veth2".into()])] {
             assert_eq!(Node::from_words(&node.to_words()), Some(node));
         }

@@ -2,7 +2,7 @@
 
 use crate::clock::{Anchor, Clock, calibrate};
 use crate::dump::Dump;
-use crate::node::Node;
+use crate::node::{Node, this_machine};
 use crate::trace::{Record, Trace};
 
 /// The records of a trace, copied out of it in parts, so that whoever records waits for a part at most, and for nothing of what else a
@@ -73,11 +73,14 @@ impl Snapshot {
     /// With [`Clock::Tsc`] the counter's rate is measured from the creation of the trace until now; a trace younger than 10 ms
     /// busy-waits until it is that old.
     #[must_use]
-    pub fn dump(mut self, node: Node) -> Dump {
+    pub fn dump(mut self, mut node: Node) -> Dump {
         let (frequency_hz, calibration_span_ns) = match self.clock {
             Clock::Tsc => calibrate(self.start),
             Clock::Monotonic | Clock::Virtual => (1_000_000_000, 0),
         };
+        if self.start.monotonic_ns != 0 && node.machine == 0 {
+            node.machine = this_machine();
+        }
         // Those with a time taken before the others were written stand behind them.
         self.records.sort_by_key(|record| record.time);
         Dump {

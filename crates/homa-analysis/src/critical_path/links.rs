@@ -16,10 +16,18 @@ pub(super) struct Uplink {
     times: Vec<u64>,
     /// The link had bytes to send.
     busy: Vec<u64>,
-    /// The link had none, and the pacer held packets back.
-    paced: Vec<u64>,
-    /// The link had none, and the driver took no packets.
-    full: Vec<u64>,
+    /// What held packets back while the link had none, where that changes: most packets are held back by nothing.
+    held: Vec<Held>,
+}
+
+/// Sums up to a packet and from there on.
+struct Held {
+    /// The packet, by its number in `Uplink::times`.
+    from: usize,
+    /// The pacer held packets back.
+    paced: u64,
+    /// The driver took none.
+    full: u64,
 }
 
 /// What went on at a sender within a time; in nanoseconds.
@@ -34,7 +42,9 @@ pub(super) struct Sending {
 
 impl Uplink {
     fn of(node: &Node, ns_per_byte: Option<f64>) -> Uplink {
-        let mut uplink = Uplink::default();
+        let sent = node.records.iter().filter(|record| record.event() == Some(EventKind::PacketSent)).count();
+        let (times, busy) = (Vec::with_capacity(sent), Vec::with_capacity(sent));
+        let mut uplink = Uplink { times, busy, held: Vec::new() };
         let (mut free_at, mut paced, mut full) = (0.0_f64, false, false);
         let mut sums = [0_u64; 3];
         for record in &node.records {
@@ -52,10 +62,11 @@ impl Uplink {
                     let bytes = f64::from(packet_word_parts(record.a).1);
                     free_at = free_at.max(record.time as f64) + bytes * ns_per_byte.unwrap_or(0.0);
                     (paced, full) = (false, false);
+                    if uplink.held.last().map_or([0; 2], |held| [held.paced, held.full]) != sums[1..] {
+                        uplink.held.push(Held { from: uplink.times.len(), paced: sums[1], full: sums[2] });
+                    }
                     uplink.times.push(record.time);
                     uplink.busy.push(sums[0]);
-                    uplink.paced.push(sums[1]);
-                    uplink.full.push(sums[2]);
                 }
                 _ => {}
             }
@@ -81,15 +92,23 @@ impl Uplink {
         let Some(index) = self.times.partition_point(|time| *time <= ns).checked_sub(1) else {
             return [0; 3];
         };
-        let mut sums = [self.busy[index], self.paced[index], self.full[index]];
+        let mut sums = self.sums_at(index);
         // In a gap the link is busy first, and the rest of the gap has one reason.
         let mut rest = ns - self.times[index];
-        for (sum, of) in sums.iter_mut().zip([&self.busy, &self.paced, &self.full]) {
-            let in_gap = of.get(index + 1).map_or(0, |next| next - *sum).min(rest);
+        let next = if index + 1 < self.times.len() { self.sums_at(index + 1) } else { sums };
+        for (sum, next) in sums.iter_mut().zip(next) {
+            let in_gap = (next - *sum).min(rest);
             *sum += in_gap;
             rest -= in_gap;
         }
         sums
+    }
+
+    /// Up to the packet of this number.
+    fn sums_at(&self, index: usize) -> [u64; 3] {
+        let behind = self.held.partition_point(|held| held.from <= index);
+        let held = behind.checked_sub(1).map(|place| &self.held[place]);
+        [self.busy[index], held.map_or(0, |held| held.paced), held.map_or(0, |held| held.full)]
     }
 }
 
@@ -102,7 +121,9 @@ pub(super) struct Downlink {
 
 impl Downlink {
     fn of(node: &Node) -> Downlink {
-        let mut downlink = Downlink::default();
+        let came =
+            node.records.iter().filter(|record| record.event() == Some(EventKind::PacketReceived)).count();
+        let mut downlink = Downlink { times: Vec::with_capacity(came), bytes: Vec::with_capacity(came) };
         let mut sum = 0;
         for record in &node.records {
             let (packet_type, length) = packet_word_parts(record.a);

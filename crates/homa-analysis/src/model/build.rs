@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 use homa_trace::{Dump, EventKind, NodeKind, Record};
 
 use super::packets::Matcher;
-use super::{At, EventRef, Message, Model, NO_NODE, Node, NodeId, Rpc};
+use super::{AT_MAX_NS, At, EventRef, Message, Model, NO_NODE, Node, NodeId, Rpc};
 
 /// Most nodes of a model, inclusive.
 const NODES_MAX: usize = 60_000;
@@ -83,7 +83,8 @@ fn normalise(dumps: Vec<Dump>) -> Result<(Vec<Node>, u64), BuildError> {
     let nodes = dumps.into_iter().enumerate().map(|(number, mut dump)| {
         let mut records = std::mem::take(&mut dump.records);
         for record in &mut records {
-            record.time = dump.time_ns(record) - zero_ns;
+            // No trace is so long but a damaged one, and sums of its times would overflow.
+            record.time = (dump.time_ns(record) - zero_ns).min(AT_MAX_NS);
         }
         if !records.is_sorted_by_key(|record| record.time) {
             records.sort_by_key(|record| record.time);

@@ -1,6 +1,6 @@
 //! `homa trace diff`: two runs, and what changed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
@@ -11,6 +11,7 @@ use homa_analysis::tail::Costs;
 use serde_json::{Value, json};
 
 use super::columns::Table;
+use super::load::Inputs;
 use super::select::{self, Against, Filter};
 use super::shown::us;
 use super::summary::size_json;
@@ -86,8 +87,8 @@ pub fn run(args: &DiffArgs) -> Result<()> {
     outputs.write(&text, &json, String::new)
 }
 
-fn of(path: &PathBuf, args: &DiffArgs) -> Result<Summary> {
-    let model = select::model(std::slice::from_ref(path))?;
+fn of(path: &Path, args: &DiffArgs) -> Result<Summary> {
+    let model = select::model(&Inputs { files: vec![path.to_path_buf()], ..Inputs::default() })?;
     let explainer = Explainer::new(&model, args.against.rate);
     let costs = Costs::of(&explainer, args.against.base());
     Ok(Summary::of(&explainer, &costs, &args.filter.chosen(&model, &costs.costs)))

@@ -10,7 +10,7 @@ use homa_analysis::align::{self, AlignOptions, Clocks};
 use homa_trace::{Clock, Dump, NodeKind, read_dumps};
 
 /// Which traces, and how their clocks are compared.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Inputs {
     /// Traces, each of one node or of several; a directory stands for all *.trace in it
     #[arg(value_name = "FILE|DIR", required = true)]
@@ -18,9 +18,13 @@ pub struct Inputs {
     /// The node whose time the others get, by its name [default: the first host that others have packets of]
     #[arg(long, value_name = "NODE", conflicts_with = "same_clock")]
     pub reference: Option<String>,
-    /// All nodes are namespaces or processes of one machine: trust its clock, and use packets only to check it
+    /// All nodes are namespaces or processes of one machine: trust its clock, and use packets only to check it [default: where the
+    /// traces say that they are of one machine or of a simulation, and no --reference is named]
     #[arg(long)]
     pub same_clock: bool,
+    /// Compare clocks by packets, also those of one machine
+    #[arg(long, conflicts_with = "same_clock")]
+    pub by_packets: bool,
 }
 
 /// What a trace's file name ends in, where a directory is given.
@@ -44,7 +48,9 @@ impl Inputs {
     /// There is no such reference.
     pub fn clocks(&self, dumps: &[Dump]) -> Result<Clocks> {
         let reference = self.reference.as_deref().map(|name| index_of(dumps, name)).transpose()?;
-        Ok(align::align(dumps, AlignOptions { reference, same_clock: self.same_clock }))
+        let by_packets = self.by_packets || self.reference.is_some();
+        let same_clock = self.same_clock || !by_packets && is_one_clock(dumps);
+        Ok(align::align(dumps, AlignOptions { reference, same_clock }))
     }
 
     /// Reads all of them, and brings them to one time where they are not yet; says on standard error what is in doubt.
@@ -53,7 +59,7 @@ impl Inputs {
     /// As [`Inputs::read`] and [`Inputs::clocks`].
     pub fn aligned(&self) -> Result<Vec<Dump>> {
         let mut dumps = self.read()?;
-        let asked = self.same_clock || self.reference.is_some();
+        let asked = self.same_clock || self.by_packets || self.reference.is_some();
         if asked || dumps.iter().any(|dump| dump.alignment.is_none()) && dumps.len() > 1 {
             let clocks = self.clocks(&dumps)?;
             for warning in warnings(&dumps, &clocks) {
@@ -122,6 +128,12 @@ fn name(dump: &mut Dump, path: &Path) {
     if name.is_empty() || name.starts_with("0.0.0.0") || name.starts_with("[::]") {
         dump.node.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     }
+}
+
+/// Whether all of them are known to be of one clock: that of a machine, or of a simulation.
+fn is_one_clock(dumps: &[Dump]) -> bool {
+    let first = dumps.first().map_or(0, |dump| dump.node.machine);
+    dumps.iter().all(is_simulated) || first != 0 && dumps.iter().all(|dump| dump.node.machine == first)
 }
 
 /// Whether its times are the simulator's: a switch also counts from its own start, but says when that was.

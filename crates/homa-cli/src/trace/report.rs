@@ -10,7 +10,8 @@ use homa_analysis::tail::{Cost, Costs, Tail};
 use homa_analysis::timeline::timeline;
 use homa_analysis::{Amounts, Explainer, Model, Path};
 
-use super::select::{self, Against, Files, Filter};
+use super::load::Inputs;
+use super::select::{self, Against, Filter};
 use super::shown::{at, ends, slowdown, time};
 use super::{lanes, summary, tail, timeline as stages};
 use crate::bench::svg::size;
@@ -33,7 +34,7 @@ One file that needs nothing else, to be opened in a browser: durations by size, 
 pub struct ReportArgs {
     /// Where the traces are.
     #[command(flatten)]
-    pub files: Files,
+    pub inputs: Inputs,
     /// The file to write
     #[arg(long, value_name = "FILE.html", default_value = "trace.html")]
     pub out: PathBuf,
@@ -57,7 +58,7 @@ pub struct ReportArgs {
 /// Names the file that cannot be read or written; or nothing is left to look at.
 pub fn run(args: &ReportArgs) -> Result<()> {
     let output = Output::check(&args.out)?;
-    let model = select::model(&args.files.files)?;
+    let model = select::model(&args.inputs)?;
     args.filter.check(&model)?;
     let explainer = Explainer::new(&model, args.against.rate);
     let costs = Costs::of(&explainer, args.against.base());

@@ -12,7 +12,8 @@ use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 use serde_json::{Value, json};
 
 use super::columns::Table;
-use super::select::{self, Against, Files};
+use super::load::Inputs;
+use super::select::{self, Against};
 use super::shown::{ends, place, slowdown, time, us};
 use super::tail::amounts;
 use crate::outputs::Outputs;
@@ -37,7 +38,7 @@ pub struct RpcArgs {
     pub id: u64,
     /// Where the traces are.
     #[command(flatten)]
-    pub files: Files,
+    pub inputs: Inputs,
     /// How many events to list: the first ones and the last ones
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub events: usize,
@@ -63,7 +64,7 @@ fn id(text: &str) -> Result<u64, String> {
 /// Names the file that cannot be read or written; or there is no such RPC.
 pub fn run(args: &RpcArgs) -> Result<()> {
     let outputs = Outputs::json_only(args.json.as_deref())?;
-    let model = select::model(&args.files.files)?;
+    let model = select::model(&args.inputs)?;
     let Some(rpc) = model.rpc(args.id) else {
         bail!(
             "no event of these traces is of RPC {}: see `homa trace rpcs` for those that are there",

@@ -10,7 +10,8 @@ use homa_analysis::{Explainer, Model};
 use serde_json::{Value, json};
 
 use super::columns::Table;
-use super::select::{self, Against, Files, Filter};
+use super::load::Inputs;
+use super::select::{self, Against, Filter};
 use super::shown::{ends, slowdown, us};
 use crate::outputs::Outputs;
 
@@ -39,7 +40,7 @@ An RPC that is not whole in the traces has no duration.")]
 pub struct RpcsArgs {
     /// Where the traces are.
     #[command(flatten)]
-    pub files: Files,
+    pub inputs: Inputs,
     /// Which RPCs are listed.
     #[command(flatten)]
     pub filter: Filter,
@@ -69,7 +70,7 @@ pub struct RpcsArgs {
 /// Names the file that cannot be read or written.
 pub fn run(args: &RpcsArgs) -> Result<()> {
     let outputs = Outputs::json_only(args.json.as_deref())?;
-    let model = select::model(&args.files.files)?;
+    let model = select::model(&args.inputs)?;
     args.filter.check(&model)?;
     let explainer = Explainer::new(&model, args.against.rate);
     let costs = Costs::of(&explainer, args.against.base());

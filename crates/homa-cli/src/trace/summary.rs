@@ -11,7 +11,8 @@ use homa_trace::NodeKind;
 use serde_json::{Value, json};
 
 use super::columns::Table;
-use super::select::{self, Against, Files, Filter};
+use super::load::Inputs;
+use super::select::{self, Against, Filter};
 use super::shown::{percent, slowdown, time, us};
 use super::tail::{amounts, notes};
 use crate::outputs::Outputs;
@@ -28,7 +29,7 @@ how slowdown is found.")]
 pub struct SummaryArgs {
     /// Where the traces are.
     #[command(flatten)]
-    pub files: Files,
+    pub inputs: Inputs,
     /// Whose durations are counted; packets and nodes are counted whole.
     #[command(flatten)]
     pub filter: Filter,
@@ -46,7 +47,7 @@ pub struct SummaryArgs {
 /// Names the file that cannot be read or written.
 pub fn run(args: &SummaryArgs) -> Result<()> {
     let outputs = Outputs::json_only(args.json.as_deref())?;
-    let model = select::model(&args.files.files)?;
+    let model = select::model(&args.inputs)?;
     args.filter.check(&model)?;
     let explainer = Explainer::new(&model, args.against.rate);
     let costs = Costs::of(&explainer, args.against.base());

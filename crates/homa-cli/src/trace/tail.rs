@@ -9,7 +9,8 @@ use homa_analysis::{Amounts, Cause, Explainer, Model};
 use serde_json::{Value, json};
 
 use super::columns::Table;
-use super::select::{self, Against, Files, Filter};
+use super::load::Inputs;
+use super::select::{self, Against, Filter};
 use super::shown::{at, ends, percent, place, slowdown, us};
 use crate::outputs::Outputs;
 
@@ -27,7 +28,7 @@ RPCs of its size have. Slowdown is the duration over the duration without the ex
 pub struct TailArgs {
     /// Where the traces are.
     #[command(flatten)]
-    pub files: Files,
+    pub inputs: Inputs,
     /// The tail begins at this percentile of slowdown
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0, value_parser = percentile)]
     pub percentile: f64,
@@ -59,7 +60,7 @@ pub fn percentile(text: &str) -> Result<f64, String> {
 /// Names the file that cannot be read or written; or nothing is left to look at.
 pub fn run(args: &TailArgs) -> Result<()> {
     let outputs = Outputs::json_only(args.json.as_deref())?;
-    let model = select::model(&args.files.files)?;
+    let model = select::model(&args.inputs)?;
     args.filter.check(&model)?;
     let explainer = Explainer::new(&model, args.against.rate);
     let costs = Costs::of(&explainer, args.against.base());

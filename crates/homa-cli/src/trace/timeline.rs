@@ -10,7 +10,8 @@ use homa_analysis::timeline::{self, Band, STAGES, Timeline};
 use serde_json::{Value, json};
 
 use super::columns::Table;
-use super::select::{self, Files, Filter};
+use super::load::Inputs;
+use super::select::{self, Filter};
 use crate::outputs::Outputs;
 
 /// `homa trace timeline`.
@@ -25,7 +26,7 @@ from P45 to P55, and of the slowest hundredth. A stage that no trace has is part
 pub struct TimelineArgs {
     /// Where the traces are.
     #[command(flatten)]
-    pub files: Files,
+    pub inputs: Inputs,
     /// Which RPCs are looked at.
     #[command(flatten)]
     pub filter: Filter,
@@ -43,7 +44,7 @@ const BANDS: [&str; 3] = ["fastest", "median", "p99"];
 /// Names the file that cannot be read or written; or there are no short RPCs.
 pub fn run(args: &TimelineArgs) -> Result<()> {
     let outputs = Outputs::json_only(args.json.as_deref())?;
-    let model = select::model(&args.files.files)?;
+    let model = select::model(&args.inputs)?;
     args.filter.check(&model)?;
     let costs = Costs::of(&Explainer::new(&model, None), None);
     let timeline = timeline::timeline(&model, &args.filter.chosen(&model, &costs.costs));
