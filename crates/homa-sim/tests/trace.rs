@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 
 use common::{call, config, settle};
@@ -48,27 +48,29 @@ fn switches_record_each_packet_on_its_way_and_change_nothing() {
     let report = racks(1 << 20);
     assert_eq!(report.switch_traces.len(), 3);
     let dumps: Vec<Dump> = report.switch_traces.iter().map(|bytes| read_dump(bytes).unwrap()).collect();
-    let mut hops = 0;
+    let (mut hops, mut queued) = (0, 0);
     for dump in &dumps {
         assert_eq!((dump.node.kind, dump.overwritten), (NodeKind::Switch, 0));
         let of = |kind| dump.records.iter().filter(move |record| record.event() == Some(kind));
         let key = |record: &Record| (record.id, record.a, record.b, record.place.port());
-        let mut entered: HashMap<_, Vec<u64>> = HashMap::new();
+        let mut entered: HashMap<_, VecDeque<u64>> = HashMap::new();
         for record in of(EventKind::SwitchEntered) {
-            entered.entry(key(record)).or_default().push(record.time);
+            entered.entry(key(record)).or_default().push_back(record.time);
         }
         for left in of(EventKind::SwitchLeft) {
             hops += 1;
             assert!(dump.node.others.contains_key(&left.place.port()));
-            let came = entered.get_mut(&key(left)).and_then(Vec::pop).expect("it entered");
+            // The first of several that are alike, such as grants: they have one queue.
+            let came = entered.get_mut(&key(left)).and_then(VecDeque::pop_front).expect("it entered");
             // 10 Gbit/s to hosts, 40 between switches.
             let name = &dump.node.others[&left.place.port()];
             let rate = if name.starts_with("host-") { 10 } else { 40 };
             let takes = u64::from(packet_word_parts(left.a).1 + 58) * 8 / rate;
             assert!(left.time >= came + takes, "{name}: {left:?}");
         }
-        assert!(entered.values().all(Vec::is_empty), "everything has left");
+        queued += entered.values().map(VecDeque::len).sum::<usize>();
     }
+    assert!(queued < hops as usize / 50, "{queued} of {hops} were in a queue at the end");
     let mut plain = racks(0);
     assert!(plain.switch_traces.is_empty() && plain.traces.is_empty());
     // What crossed a link that is no host's.
@@ -85,9 +87,13 @@ fn applications_and_peers_are_in_the_traces_of_simulated_hosts() {
         let of = |dump: &Dump| dump.records.iter().filter(|r| r.event() == Some(kind) && r.a == a).count();
         dumps.iter().map(of).sum::<usize>() as u64
     };
-    assert_eq!(count(EventKind::AppSend, 0), report.started);
-    assert_eq!(count(EventKind::AppReceive, 0), count(EventKind::AppSend, 1));
-    assert_eq!(count(EventKind::AppReceive, 1), report.delivered);
+    assert_eq!(count(EventKind::AppSend, 0), count(EventKind::RpcStart, 0));
+    assert_eq!(count(EventKind::AppReceive, 0), count(EventKind::MessageComplete, 0));
+    assert_eq!(count(EventKind::AppSend, 1), count(EventKind::AppReceive, 0));
+    assert_eq!(count(EventKind::AppReceive, 1), count(EventKind::MessageComplete, 1));
+    // The load goes on behind the measured time, which the report is of.
+    assert!(report.started > 1_000 && count(EventKind::AppSend, 0) >= report.started);
+    assert!(report.delivered > 1_000 && count(EventKind::AppReceive, 1) >= report.delivered);
     for dump in &dumps {
         let peers = dump.records.iter().filter_map(|record| record.place.peer());
         assert!(peers.into_iter().all(|peer| dump.node.others[&peer].starts_with("host-")));
