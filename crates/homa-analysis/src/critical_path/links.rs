@@ -45,23 +45,25 @@ impl Uplink {
         let sent = node.records.iter().filter(|record| record.event() == Some(EventKind::PacketSent)).count();
         let (times, busy) = (Vec::with_capacity(sent), Vec::with_capacity(sent));
         let mut uplink = Uplink { times, busy, held: Vec::new() };
-        let (mut free_at, mut paced, mut full) = (0.0_f64, false, false);
+        let (mut free_at, mut paced_until, mut full) = (0.0_f64, 0_u64, false);
         let mut sums = [0_u64; 3];
         for record in &node.records {
             match record.event() {
-                Some(EventKind::WaitPacer) => paced = true,
+                // The pacer waits for the backlog at most. What is later than that is the host's own.
+                Some(EventKind::WaitPacer) => paced_until = record.time.saturating_add(u64::from(record.a)),
                 Some(EventKind::WaitBuffer) => full = true,
                 Some(EventKind::PacketSent) => {
                     if let Some(before) = uplink.times.last() {
                         let gap = record.time - before;
                         let busy = ((free_at - *before as f64).max(0.0) as u64).min(gap);
                         sums[0] += busy;
-                        sums[1] += if paced { gap - busy } else { 0 };
-                        sums[2] += if full && !paced { gap - busy } else { 0 };
+                        let paced = paced_until.saturating_sub(before + busy).min(gap - busy);
+                        sums[1] += paced;
+                        sums[2] += if full && paced == 0 { gap - busy } else { 0 };
                     }
                     let bytes = f64::from(packet_word_parts(record.a).1);
                     free_at = free_at.max(record.time as f64) + bytes * ns_per_byte.unwrap_or(0.0);
-                    (paced, full) = (false, false);
+                    (paced_until, full) = (0, false);
                     if uplink.held.last().map_or([0; 2], |held| [held.paced, held.full]) != sums[1..] {
                         uplink.held.push(Held { from: uplink.times.len(), paced: sums[1], full: sums[2] });
                     }
@@ -292,8 +294,12 @@ mod tests {
     #[test]
     fn a_gap_is_the_links_and_then_the_pacers() {
         use EventKind::{PacketSent, WaitPacer};
-        let node =
-            node(&[(1, PacketSent, KB), (2, WaitPacer, 0), (3_001, PacketSent, KB), (7_001, PacketSent, KB)]);
+        let node = node(&[
+            (1, PacketSent, KB),
+            (2, WaitPacer, 4_000),
+            (3_001, PacketSent, KB),
+            (7_001, PacketSent, KB),
+        ]);
         let uplink = Uplink::of(&node, Some(1.0));
         let of = |from: u64, until: u64| {
             let sending = uplink.between(from, until);
@@ -303,6 +309,14 @@ mod tests {
         assert_eq!(of(501, 1_501), (500, 500, 0));
         assert_eq!(of(1, 7_001), (2_000, 2_000, 1), "3 us of the second gap are nobody's");
         assert_eq!(of(0, 1), (0, 0, 0));
+    }
+
+    #[test]
+    fn the_pacer_is_not_to_blame_for_more_than_the_backlog() {
+        use EventKind::{PacketSent, WaitPacer};
+        let node = node(&[(1, PacketSent, KB), (501, WaitPacer, 700), (90_001, PacketSent, KB)]);
+        let sending = Uplink::of(&node, Some(1.0)).between(1, 90_001);
+        assert_eq!((sending.busy, sending.paced), (1_000, 200));
     }
 
     #[test]

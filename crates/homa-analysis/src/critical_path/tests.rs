@@ -122,7 +122,7 @@ fn what_was_sent_in_between_and_the_pacer_are_told_apart() {
     let mut writer = begun();
     writer.of(60, CLIENT, 1_000, EventKind::PacketSent, KB, 0);
     writer.of(60, CLIENT, 2_000, EventKind::PacketSent, KB, 940);
-    writer.at(CLIENT, 2_100, EventKind::WaitPacer, 0, 940);
+    writer.at(CLIENT, 2_100, EventKind::WaitPacer, 5_000, 940);
     writer.there(KB, 0, 7_000, 0).answered(7_300);
     let causes = writer.causes();
     assert!(causes.contains(&(Cause::SenderQueue, 2_010)), "{causes:?}");
