@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{DATA, Lack, Percentiles, Select};
 use crate::model::{Model, NO_NODE, Node, NodeId};
 
-/// A share of empty polls from which on a host has nothing to do most of the time.
+/// A share of polls in vain and sleeps from which on a host has nothing to do most of the time.
 const IDLE: f64 = 0.5;
 
 /// How often a host looked for packets in vain.
@@ -53,10 +53,10 @@ pub enum Bottleneck {
 pub struct Polls {
     /// Each host that polls.
     pub nodes: Vec<PollsOf>,
-    /// Share of empty polls of those that are clients more often than servers.
-    pub clients_empty_share: Option<f64>,
-    /// Share of empty polls of the others.
-    pub servers_empty_share: Option<f64>,
+    /// Of those that are clients more often than servers: polls in vain and sleeps, of all polls and sleeps.
+    pub clients_idle_share: Option<f64>,
+    /// The same of the others.
+    pub servers_idle_share: Option<f64>,
     /// What follows.
     pub bottleneck: Bottleneck,
 }
@@ -120,7 +120,9 @@ pub fn polls(model: &Model, select: &Select) -> Polls {
     let nodes: Vec<PollsOf> = hosts(model, select).filter_map(of).collect();
     let share = |clients: bool| {
         let of = nodes.iter().filter(|node| (node.as_client > node.as_server) == clients);
-        let (full, empty) = of.fold((0, 0), |sum, node| (sum.0 + node.full, sum.1 + node.empty));
+        // Who goes to sleep has nothing to do, too.
+        let (full, empty) =
+            of.fold((0, 0), |sum, node| (sum.0 + node.full, sum.1 + node.empty + node.sleeps));
         (full > 0).then(|| empty as f64 / (full + empty) as f64)
     };
     let (clients, servers) = (share(true), share(false));
@@ -131,7 +133,7 @@ pub fn polls(model: &Model, select: &Select) -> Polls {
         (Some(false), Some(false)) => Bottleneck::Both,
         _ => Bottleneck::Unknown,
     };
-    Polls { nodes, clients_empty_share: clients, servers_empty_share: servers, bottleneck }
+    Polls { nodes, clients_idle_share: clients, servers_idle_share: servers, bottleneck }
 }
 
 /// How a host's pacer held packets back.
@@ -312,10 +314,14 @@ mod tests {
         writer.burst(CLIENT, 100, BurstIn, 1, 9).burst(CLIENT, 110, BurstProcessed, 1, 0);
         writer.burst(SERVER, 100, BurstIn, 1, 0).burst(SERVER, 201, BurstProcessed, 1, 0);
         let found = polls(&writer.model(), &Select::default());
-        assert_eq!((found.clients_empty_share, found.servers_empty_share), (Some(0.9), Some(0.0)));
+        assert_eq!((found.clients_idle_share, found.servers_idle_share), (Some(0.9), Some(0.0)));
         assert_eq!(found.bottleneck, Bottleneck::Servers);
         assert_eq!((found.nodes[0].as_client, found.nodes[1].as_server), (1, 1));
         assert!((found.nodes[1].busy_share - 101.0 / 196.0).abs() < 1e-9, "{}", found.nodes[1].busy_share);
+        // A server that sleeps between its bursts has time.
+        writer.burst(SERVER, 300, EventKind::Asleep, 0, 0).burst(SERVER, 400, EventKind::Asleep, 0, 0);
+        let found = polls(&writer.model(), &Select::default());
+        assert_eq!((found.servers_idle_share, found.bottleneck), (Some(2.0 / 3.0), Bottleneck::Neither));
     }
 
     #[test]
