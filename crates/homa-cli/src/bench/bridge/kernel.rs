@@ -45,7 +45,7 @@ impl Bench<'_> {
             flow += self.flow_with(&[SOURCE], || ()) / f64::from(TURNS);
             self.slice = slice;
         }
-        ensure!(forwarded > 0, "the kernel's bridge forwarded nothing");
+        ensure!(forwarded > 0 && flow > 0.0, "the kernel's bridge forwarded nothing");
         let each = with.as_secs_f64() / sent_with as f64 - without.as_secs_f64() / sent_without as f64;
         ensure!(each > 0.0, "the kernel's bridge took no time: the machine is not quiet");
         Ok(Seen { mpps: 1e-6 / each, flow_mpps: Some(flow), ..Seen::default() })
