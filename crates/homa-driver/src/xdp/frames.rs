@@ -4,10 +4,9 @@ use std::io;
 use std::net::UdpSocket;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::thread;
-use std::time::Duration;
 
 use super::XdpMode;
+use super::attach;
 use super::bpf::{self, Place};
 use super::held::Held;
 use super::program;
@@ -25,10 +24,6 @@ pub(crate) const HEADROOM_BYTES: usize = 256;
 
 /// Places of a fill ring that are filled together.
 const REFILL: u32 = 32;
-
-/// How often, and how many milliseconds apart, a device is asked for again whose last program is about to go.
-const ATTACH_TRIES: u32 = 25;
-const ATTACH_PAUSE_MS: u64 = 4;
 
 /// A device.
 #[derive(Debug)]
@@ -62,7 +57,7 @@ impl XdpPort {
         let map = bpf::socket_map(count).map_err(fail("making a map of sockets"))?;
         let program =
             bpf::load(&program::everything(map.as_raw_fd())).map_err(fail("loading the XDP program"))?;
-        let (attachment, place) = attach(&program, device, mode)?;
+        let (attachment, place) = attach_to(&program, device, mode)?;
         let mut queues: Vec<Queue> = Vec::new();
         for queue in 0..count {
             let sizes = RingSizes { receive: receive_frames, send: SEND_FRAMES, completion: SEND_FRAMES };
@@ -189,30 +184,15 @@ fn reap(queue: &mut Queue, slots: &mut Slots) {
 }
 
 /// Attaches the program where the mode says, or where the device takes it.
-fn attach(program: &OwnedFd, device: &Named, mode: XdpMode) -> Result<(OwnedFd, Place), FramesError> {
-    let places = match mode {
-        XdpMode::Auto => &[Place::Native, Place::Generic][..],
-        XdpMode::Native => &[Place::Native],
-        XdpMode::Generic => &[Place::Generic],
-    };
+fn attach_to(program: &OwnedFd, device: &Named, mode: XdpMode) -> Result<(OwnedFd, Place), FramesError> {
     let mut refusal = None;
-    for &place in places {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match bpf::attach(program.as_fd(), device.index, place) {
-                Ok(attachment) => return Ok((attachment, place)),
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
-                    if tries == ATTACH_TRIES {
-                        return Err(FramesError::Taken { name: device.name.clone(), source: error });
-                    }
-                    thread::sleep(Duration::from_millis(ATTACH_PAUSE_MS));
-                }
-                Err(error) => {
-                    refusal = Some(error);
-                    break;
-                }
+    for &place in attach::places(mode) {
+        match attach::attach(program, device.index, place) {
+            Ok(attachment) => return Ok((attachment, place)),
+            Err(error) if attach::is_taken(&error) => {
+                return Err(FramesError::Taken { name: device.name.clone(), source: error });
             }
+            Err(error) => refusal = Some(error),
         }
     }
     Err(refused(device, "attaching the XDP program", refusal.expect("at least one place was tried")))

@@ -9,6 +9,7 @@
 //! attached to a device, so that one process has it.
 
 mod assembler;
+mod attach;
 mod bpf;
 pub(crate) mod frames;
 mod held;

@@ -3,16 +3,15 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
+use super::attach;
 use super::bpf::{self, Place};
 use super::held::Held;
 use super::program::{self, Ours};
 use super::queue::{Completions, Queue};
 use super::socket::{Failed, QueueRings, RingSizes, Role, Step, Wishes, XdpSocket};
 use super::umem::{HELD_BY_BURSTS, Umem};
-use super::{XdpConfig, XdpMode, queues};
+use super::{XdpConfig, queues};
 use crate::link::LinkError;
 use crate::link::device::Device;
 use crate::link::frame::ETHERNET_BYTES;
@@ -29,10 +28,6 @@ const SEND_FRAMES: u32 = 512;
 /// Before this version two cores that received in generic mode for two sockets of a queue could take the same frame of their
 /// fill ring: the lock was the socket's and not the queue's. There one socket gets all packets of a queue.
 const SHARED_GENERIC: (u32, u32) = (6, 15);
-
-/// How often, and how many milliseconds apart, it is tried to attach to a device that another program is leaving.
-const ATTACH_TRIES: u32 = 25;
-const ATTACH_PAUSE_MS: u64 = 4;
 
 /// How packets lie in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,14 +205,9 @@ impl Opening<'_> {
 
     /// Attaches the program where the configuration says, or where the device takes it.
     fn attach(&self, program: &OwnedFd) -> Result<(OwnedFd, Place), LinkError> {
-        let places = match self.config.mode {
-            XdpMode::Auto => &[Place::Native, Place::Generic][..],
-            XdpMode::Native => &[Place::Native],
-            XdpMode::Generic => &[Place::Generic],
-        };
         let (mut native, name) = (None, self.name());
-        for &place in places {
-            match self.attach_at(program, place) {
+        for &place in attach::places(self.config.mode) {
+            match attach::attach(program, self.index(), place) {
                 Ok(attachment) => {
                     if let Some(error) = native {
                         tracing::warn!(
@@ -228,9 +218,7 @@ impl Opening<'_> {
                     }
                     return Ok((attachment, place));
                 }
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
-                    return Err(self.taken());
-                }
+                Err(error) if attach::is_taken(&error) => return Err(self.taken()),
                 Err(error) if is_no_permission(&error) => {
                     return Err(self.refused("attaching the XDP program", error));
                 }
@@ -239,20 +227,6 @@ impl Opening<'_> {
         }
         let error = native.expect("at least one place was tried");
         Err(self.refused("attaching the XDP program", error))
-    }
-
-    /// Waits a bounded time for a program that is about to go.
-    fn attach_at(&self, program: &OwnedFd, place: Place) -> io::Result<OwnedFd> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match bpf::attach(program.as_fd(), self.index(), place) {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries < ATTACH_TRIES => {
-                    thread::sleep(Duration::from_millis(ATTACH_PAUSE_MS));
-                }
-                result => return result,
-            }
-        }
     }
 
     /// Another program has the device.
