@@ -29,6 +29,7 @@ impl Bench<'_> {
 
     fn in_turns(&mut self) -> Result<Seen> {
         self.place.ip_at_switch(&format!("link set {NAME} up"))?;
+        self.place.keep_packet_filter_out()?;
         let (mut with, mut without, mut flow) = (Duration::ZERO, Duration::ZERO, 0.0);
         let (mut sent_with, mut sent_without, mut forwarded) = (0, 0, 0);
         for _ in 0..TURNS {

@@ -39,13 +39,27 @@ pub struct Load {
     epoch: Instant,
 }
 
-/// A frame of this length and priority from one device to the other.
+/// A frame of this length and priority from one device to the other. Its header is one that the kernel's bridge takes, too: where the
+/// packet filter looks at what is bridged, a wrong checksum ends there.
 fn frame(from: usize, bytes: usize, priority: u8) -> Vec<u8> {
     let mut frame = [&MACS[1 - from][..], &MACS[from], &[8, 0, 0x45, priority << 5]].concat();
     frame.extend(((bytes - 14) as u16).to_be_bytes());
     frame.extend([0, 0, 0x40, 0, 64, 253, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    let checksum = header_checksum(&frame[14..]);
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
     frame.resize(bytes, 0);
     frame
+}
+
+/// Of an IPv4 header whose checksum is zero (RFC 791).
+fn header_checksum(header: &[u8]) -> u16 {
+    let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    !((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+/// Whether a frame is one of [`frame`]'s: a bridge that comes up sends some of its own.
+fn is_ours(from: usize, bytes: &[u8]) -> bool {
+    bytes.get(6..12).is_some_and(|source| source == MACS[from])
 }
 
 /// A frame of the lowest priority for the sink.
@@ -162,7 +176,7 @@ impl Load {
         self.offer(&bytes, 1);
     }
 
-    /// Takes what has arrived at the sink.
+    /// Takes what has arrived at the sink of the source's frames: how many.
     pub fn arrived(&mut self, seen: impl FnMut(&[u8])) -> usize {
         self.receive(SINK, seen)
     }
@@ -173,9 +187,14 @@ impl Load {
     }
 
     fn receive(&mut self, device: usize, mut seen: impl FnMut(&[u8])) -> usize {
-        let count = self.frames.receive(device, BATCH, &mut self.batch);
+        self.frames.receive(device, BATCH, &mut self.batch);
+        let mut count = 0;
         for frame in self.batch.drain(..) {
-            seen(self.frames.bytes(&frame));
+            let bytes = self.frames.bytes(&frame);
+            if is_ours(1 - device, bytes) {
+                seen(bytes);
+                count += 1;
+            }
             self.frames.drop_frame(frame);
         }
         count
@@ -203,6 +222,10 @@ mod tests {
         for (bytes, priority) in [(SMALL, 7), (FULL, 0)] {
             let frame = frame(SOURCE, bytes, priority);
             let head = homa_switch::parse(&frame).expect("long enough");
+            let sum: u32 =
+                frame[14..34].chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+            assert_eq!(sum % 0xffff, 0, "a whole header adds up to all ones");
+            assert!(is_ours(SOURCE, &frame) && !is_ours(SINK, &frame));
             assert_eq!((frame.len(), head.priority, head.to, head.from), (bytes, priority, MACS[1], MACS[0]));
             assert!(probe_sent(&frame).is_none());
         }

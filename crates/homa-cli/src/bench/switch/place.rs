@@ -1,5 +1,6 @@
 //! Where the switch is and where its source and sink are: two network namespaces without names, joined by two veth pairs.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Context, Result};
@@ -57,8 +58,32 @@ impl Place {
     /// # Errors
     /// What it says.
     pub fn ip_at_switch(&self, words: &str) -> Result<()> {
+        self.at_switch(|| ip(words))
+    }
+
+    /// Has the kernel's bridges where the switch is show nothing to the packet filter, which is no part of a bridge. Nothing is to be done
+    /// on a machine that has not loaded `br_netfilter`.
+    ///
+    /// # Errors
+    /// The setting cannot be written.
+    pub fn keep_packet_filter_out(&self) -> Result<()> {
+        self.at_switch(|| {
+            for tables in ["iptables", "ip6tables", "arptables"] {
+                let setting = format!("/proc/sys/net/bridge/bridge-nf-call-{tables}");
+                match std::fs::write(&setting, "0") {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        return Err(error).with_context(|| format!("cannot write {setting}"));
+                    }
+                    _ => (),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn at_switch(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         enter(&self.switch)?;
-        let result = ip(words);
+        let result = work();
         enter(&self.hosts)?;
         result
     }
