@@ -1,0 +1,161 @@
+//! The cores that a policy chooses among.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::SteerError;
+
+/// A core, by the number that the system gives it.
+pub type Core = u16;
+
+/// Most cores that a policy chooses among.
+pub const MAX_CORES: usize = 64;
+
+/// Cores have numbers below this: also those on which packets arrive and that no policy chooses.
+pub const CORE_NUMBERS: usize = 256;
+
+/// From one to [`MAX_CORES`] cores, each once, in the order of their numbers, as the kernel's map for receive packet steering has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cores(Vec<Core>);
+
+impl Cores {
+    /// These cores, in whatever order they are given.
+    ///
+    /// # Errors
+    /// There is none, or one has too large a number, or there are too many.
+    pub fn new(numbers: impl IntoIterator<Item = Core>) -> Result<Cores, SteerError> {
+        // What is given may be long; what is kept is bounded by the numbers that there are.
+        let mut named = [false; CORE_NUMBERS];
+        for number in numbers {
+            let place = named.get_mut(usize::from(number));
+            *place.ok_or(SteerError::CoreOutOfReach { number: number.into() })? = true;
+        }
+        let cores: Vec<Core> = (0..).zip(named).filter_map(|(core, named)| named.then_some(core)).collect();
+        match cores.len() {
+            0 => Err(SteerError::NoCores),
+            1..=MAX_CORES => Ok(Cores(cores)),
+            count => Err(SteerError::TooManyCores { count }),
+        }
+    }
+
+    /// The first so many cores.
+    ///
+    /// # Errors
+    /// None or too many.
+    pub fn first(count: usize) -> Result<Cores, SteerError> {
+        if count > MAX_CORES { Err(SteerError::TooManyCores { count }) } else { Cores::new(0..count as Core) }
+    }
+
+    /// Their numbers, ascending.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Core] {
+        &self.0
+    }
+
+    /// How many they are: 1 at least.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "they are never empty")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether this core is one of them.
+    #[must_use]
+    pub fn contains(&self, core: Core) -> bool {
+        self.0.binary_search(&core).is_ok()
+    }
+
+    /// Where the first of them stands whose number is greater than this core's, or, where there is none, the first of all.
+    #[must_use]
+    pub fn place_after(&self, core: Core) -> usize {
+        let place = self.0.partition_point(|&other| other <= core);
+        if place == self.0.len() { 0 } else { place }
+    }
+
+    /// All of them once, from the one at [`Cores::place_after`] on and round.
+    pub fn round_from(&self, place: usize) -> impl Iterator<Item = Core> {
+        let (before, from) = self.0.split_at(place.min(self.0.len()));
+        from.iter().chain(before).copied()
+    }
+}
+
+impl FromStr for Cores {
+    type Err = SteerError;
+
+    /// Numbers and ranges with commas between, as in `0-3,6`.
+    fn from_str(text: &str) -> Result<Cores, SteerError> {
+        let no_list = || SteerError::NoList { text: text.to_owned() };
+        let number = |text: &str| -> Result<Core, SteerError> {
+            let number: u64 = text.trim().parse().map_err(|_| no_list())?;
+            Core::try_from(number)
+                .ok()
+                .filter(|&number| usize::from(number) < CORE_NUMBERS)
+                .ok_or(SteerError::CoreOutOfReach { number })
+        };
+        let mut numbers = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (number(first)?, number(last)?);
+            if first > last {
+                return Err(no_list());
+            }
+            numbers.extend(first..=last);
+        }
+        Cores::new(numbers)
+    }
+}
+
+impl fmt::Display for Cores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runs = self.0.chunk_by(|before, after| before + 1 == *after);
+        for (i, run) in runs.enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            match run {
+                [first, .., last] => write!(f, "{comma}{first}-{last}")?,
+                _ => write!(f, "{comma}{}", run[0])?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Vec<Core>, SteerError> {
+        text.parse().map(|cores: Cores| cores.as_slice().to_vec())
+    }
+
+    #[test]
+    fn a_list_has_each_core_once_in_the_order_of_their_numbers() {
+        assert_eq!(parsed("6,0-3,2"), Ok(vec![0, 1, 2, 3, 6]));
+        assert_eq!(parsed(" 255 "), Ok(vec![255]));
+        for (list, shown) in [("3,2,1,5", "1-3,5"), ("0", "0"), ("0,2", "0,2")] {
+            assert_eq!(list.parse::<Cores>().unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        for text in ["", ",", "1,", "a", "3-1", "-1", "1-", "0x1", "1.5"] {
+            assert_eq!(parsed(text), Err(SteerError::NoList { text: text.to_owned() }), "{text}");
+        }
+        assert_eq!(parsed("256"), Err(SteerError::CoreOutOfReach { number: 256 }));
+        assert_eq!(parsed("0-99999999999"), Err(SteerError::CoreOutOfReach { number: 99_999_999_999 }));
+        assert_eq!(parsed("0-64"), Err(SteerError::TooManyCores { count: 65 }));
+        assert_eq!(Cores::first(64).unwrap().len(), 64);
+        assert_eq!(Cores::first(0), Err(SteerError::NoCores));
+        assert_eq!(Cores::first(1 << 40), Err(SteerError::TooManyCores { count: 1 << 40 }));
+    }
+
+    #[test]
+    fn the_core_after_another_is_the_next_greater_and_after_the_last_the_first() {
+        let cores: Cores = "2,4,7".parse().unwrap();
+        for (core, place) in [(0, 0), (2, 1), (3, 1), (4, 2), (6, 2), (7, 0), (200, 0)] {
+            assert_eq!(cores.place_after(core), place, "{core}");
+        }
+        assert!(cores.round_from(1).eq([4, 7, 2]));
+        assert!(cores.contains(4) && !cores.contains(3));
+    }
+}

@@ -1,0 +1,108 @@
+//! What is done sooner than handed over is run to completion where it arrived; the rest goes by another policy.
+
+use crate::cores::Core;
+use crate::load::Loads;
+use crate::packet::{Kind, Packet};
+use crate::policy::{Choice, Policy, Reason};
+
+/// What stays where it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BypassRules {
+    /// Packets that came alone: the core has time for them.
+    pub lone: bool,
+    /// Packets of messages up to this many bytes; 0: of none. By default what one packet holds at an MTU of 1500.
+    pub short_bytes: u32,
+    /// Grants: a sender waits for each.
+    pub grants: bool,
+}
+
+impl Default for BypassRules {
+    fn default() -> BypassRules {
+        BypassRules { lone: true, short_bytes: 1_400, grants: true }
+    }
+}
+
+impl BypassRules {
+    fn apply(self, packet: &Packet) -> bool {
+        let is_short = |bytes| bytes > 0 && bytes <= self.short_bytes;
+        self.lone && packet.batch.is_lone()
+            || packet.homa.is_some_and(|homa| match homa.kind {
+                Kind::Grant => self.grants,
+                Kind::Data => is_short(homa.message_bytes),
+                Kind::Control => false,
+            })
+    }
+}
+
+/// See the table of policies.
+#[derive(Debug)]
+pub struct Bypass {
+    rules: BypassRules,
+    otherwise: Box<dyn Policy>,
+}
+
+impl Bypass {
+    /// By these rules, and by another policy what they leave.
+    #[must_use]
+    pub fn new(rules: BypassRules, otherwise: Box<dyn Policy>) -> Bypass {
+        Bypass { rules, otherwise }
+    }
+}
+
+impl Policy for Bypass {
+    fn choose(&mut self, packet: &Packet, loads: Loads<'_>) -> Choice {
+        if self.rules.apply(packet) {
+            return Choice::new(packet.arrival, Reason::Stays);
+        }
+        self.otherwise.choose(packet, loads)
+    }
+
+    fn consumed(&mut self, flow_hash: u32, core: Core) {
+        self.otherwise.consumed(flow_hash, core);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+    use crate::cores::Cores;
+    use crate::packet::HomaPacket;
+    use crate::policies::rss_hash::RssHash;
+
+    const NOTHING: BypassRules = BypassRules { lone: false, short_bytes: 0, grants: false };
+
+    fn stays(rules: BypassRules, packet: Packet) -> bool {
+        let otherwise = Box::new(RssHash::new(Cores::first(2).unwrap()));
+        let choice = Bypass::new(rules, otherwise).choose(&packet, Loads::default());
+        assert_eq!(choice.core, if choice.reason == Reason::Stays { 7 } else { 0 });
+        choice.reason == Reason::Stays
+    }
+
+    fn packet(kind: Kind, message_bytes: u32) -> Packet {
+        let homa = Some(HomaPacket { rpc_id: 2, kind, message_bytes });
+        Packet { homa, arrival: 7, batch: Batch { position: 0, size: 2 }, ..Packet::default() }
+    }
+
+    #[test]
+    fn each_rule_keeps_what_it_names_and_nothing_else() {
+        let (lone, short, grants) = (
+            BypassRules { lone: true, ..NOTHING },
+            BypassRules { short_bytes: 100, ..NOTHING },
+            BypassRules { grants: true, ..NOTHING },
+        );
+        let alone = Packet { batch: Batch::LONE, ..packet(Kind::Data, 1_000_000) };
+        for (packet, by) in [
+            (alone, [true, false, false]),
+            (packet(Kind::Data, 100), [false, true, false]),
+            (packet(Kind::Data, 101), [false, false, false]),
+            (packet(Kind::Data, 0), [false, false, false]),
+            (packet(Kind::Grant, 0), [false, false, true]),
+            (packet(Kind::Control, 50), [false, false, false]),
+            (Packet { homa: None, ..packet(Kind::Data, 50) }, [false, false, false]),
+        ] {
+            assert_eq!([lone, short, grants].map(|rules| stays(rules, packet)), by, "{packet:?}");
+            assert!(!stays(NOTHING, packet));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What can be said about the policies.
+
+use crate::error::SteerError;
+use crate::policies::bypass::BypassRules;
+use crate::policies::sparse::MAX_LEVELS;
+
+/// What can be said about the policies; each takes what concerns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// For the hash of ports and RPC ids (`homa-hash`, `bypass`). 0 by default; whoever has peers that may want to aim at a core takes a random number.
+    pub hash_seed: u32,
+    /// Levels of `sparse`, from 1 to [`MAX_LEVELS`]: flows that a core may have before the hash decides. 4 by default, as in the patch that brought the algorithm.
+    pub levels: u32,
+    /// Cores after the one of arrival that `gen2` looks at, from 1 on. 4 by default, as in Linux Homa: they are near, and looking at all costs a cache line each.
+    pub neighbours: usize,
+    /// A core that took packets from a device less than this ago is about to take more (`gen2`). 5 us by default: about what a batch takes.
+    pub receive_busy_ns: u64,
+    /// A core on which an application's thread ran less than this ago is in use (`gen3`, `no-tasks`). 100 us by default: a request and its answer with room to spare, and
+    /// far less than a thread runs that computes.
+    pub application_busy_ns: u64,
+    /// Packets that may wait at the core that `gen3` used last before it counts as one that does not keep up. 16 by default: a batch.
+    pub keeps_up_packets: u32,
+    /// Flows that `rfs` remembers, a power of two up to 2^20. 4,096 by default; flows beyond share entries.
+    pub rfs_entries: usize,
+    /// What `bypass` leaves where it arrived: by default everything that it can.
+    pub bypass: BypassRules,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            hash_seed: 0,
+            levels: 4,
+            neighbours: 4,
+            receive_busy_ns: 5_000,
+            application_busy_ns: 100_000,
+            keeps_up_packets: 16,
+            rfs_entries: 4_096,
+            bypass: BypassRules::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Checks that each is in its range.
+    ///
+    /// # Errors
+    /// Names the first that is not.
+    pub fn check(&self) -> Result<(), SteerError> {
+        if !(1..=MAX_LEVELS).contains(&self.levels) {
+            return Err(SteerError::Levels { levels: self.levels });
+        }
+        if self.neighbours == 0 {
+            return Err(SteerError::Setting { setting: "neighbours", value: 0, range: "1 or more" });
+        }
+        if !self.rfs_entries.is_power_of_two() || self.rfs_entries > 1 << 20 {
+            let (setting, value) = ("rfs_entries", self.rfs_entries as u64);
+            return Err(SteerError::Setting { setting, value, range: "a power of two up to 1048576" });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        let base = Settings::default();
+        assert_eq!(base.check(), Ok(()));
+        for (settings, word) in [
+            (Settings { levels: 0, ..base.clone() }, "0 levels"),
+            (Settings { levels: 6, ..base.clone() }, "use 1 to 5"),
+            (Settings { neighbours: 0, ..base.clone() }, "neighbours"),
+            (Settings { rfs_entries: 0, ..base.clone() }, "rfs_entries"),
+            (Settings { rfs_entries: 100, ..base.clone() }, "power of two"),
+        ] {
+            let said = settings.check().unwrap_err().to_string();
+            assert!(said.contains(word), "{said}");
+        }
+    }
+}

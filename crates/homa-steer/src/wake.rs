@@ -1,0 +1,116 @@
+//! Which of several sleeping threads of an application is woken for the next message.
+
+use std::collections::VecDeque;
+
+use crate::cores::Core;
+use crate::load::Loads;
+
+/// The order in which threads are woken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WakeOrder {
+    /// The last to fall asleep first: its caches are the warmest, and at low load few threads do all the work.
+    #[default]
+    Lifo,
+    /// The first to fall asleep first.
+    Fifo,
+    /// The one first whose core has been without any activity for longest; of equals the last to fall asleep.
+    LeastRecent,
+}
+
+impl WakeOrder {
+    /// All orders with their names on command lines and in results.
+    pub const ALL: [(WakeOrder, &'static str); 3] =
+        [(WakeOrder::Lifo, "lifo"), (WakeOrder::Fifo, "fifo"), (WakeOrder::LeastRecent, "least-recent")];
+}
+
+/// A thread that sleeps, with the core on which it would run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sleeper {
+    /// The caller's name for it.
+    pub thread: u32,
+    /// The core on which it ran last.
+    pub core: Core,
+}
+
+/// The threads that sleep, bounded by how many there are.
+#[derive(Clone, Debug)]
+pub struct Sleepers {
+    order: WakeOrder,
+    /// In the order of falling asleep.
+    asleep: VecDeque<Sleeper>,
+    most: usize,
+}
+
+impl Sleepers {
+    /// Nobody sleeps yet, of `most` threads.
+    #[must_use]
+    pub fn new(order: WakeOrder, most: usize) -> Sleepers {
+        Sleepers { order, asleep: VecDeque::new(), most }
+    }
+
+    /// How many sleep.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.asleep.len()
+    }
+
+    /// A thread falls asleep. False where as many sleep already as there are.
+    #[must_use]
+    pub fn sleep(&mut self, sleeper: Sleeper) -> bool {
+        let has_room = self.asleep.len() < self.most;
+        if has_room {
+            self.asleep.push_back(sleeper);
+        }
+        has_room
+    }
+
+    /// The thread that is woken; `None` where nobody sleeps.
+    pub fn wake(&mut self, loads: Loads<'_>) -> Option<Sleeper> {
+        match self.order {
+            WakeOrder::Lifo => self.asleep.pop_back(),
+            WakeOrder::Fifo => self.asleep.pop_front(),
+            WakeOrder::LeastRecent => {
+                let from_last = self.asleep.iter().enumerate().rev();
+                let (at, _) = from_last.min_by_key(|(_, sleeper)| loads.of(sleeper.core).active_ns())?;
+                self.asleep.remove(at)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::CoreLoad;
+
+    fn woken(order: WakeOrder, loads: &[CoreLoad]) -> Vec<u32> {
+        let mut sleepers = Sleepers::new(order, 4);
+        for thread in 0..4 {
+            assert!(sleepers.sleep(Sleeper { thread, core: thread as Core }));
+        }
+        assert!(!sleepers.sleep(Sleeper { thread: 4, core: 0 }), "there are four");
+        std::iter::from_fn(|| sleepers.wake(Loads(loads))).map(|sleeper| sleeper.thread).collect()
+    }
+
+    #[test]
+    fn each_order_wakes_everybody_once_in_its_own_way() {
+        assert_eq!(woken(WakeOrder::Lifo, &[]), [3, 2, 1, 0]);
+        assert_eq!(woken(WakeOrder::Fifo, &[]), [0, 1, 2, 3]);
+        let at = |received_ns, processed_ns, application_ns| CoreLoad {
+            received_ns,
+            processed_ns,
+            application_ns,
+            ..CoreLoad::default()
+        };
+        let loads = [at(9, 0, 0), at(0, 7, 0), at(1, 1, 8), at(7, 3, 3)];
+        assert_eq!(woken(WakeOrder::LeastRecent, &loads), [3, 1, 2, 0], "of equals the last to fall asleep");
+    }
+
+    #[test]
+    fn nobody_is_woken_where_nobody_sleeps() {
+        for (order, _) in WakeOrder::ALL {
+            let mut sleepers = Sleepers::new(order, 1);
+            assert_eq!((sleepers.wake(Loads::default()), sleepers.count()), (None, 0));
+        }
+    }
+}
