@@ -378,7 +378,7 @@ impl Rpc {
         let shared = self.port.shared(self.endpoint);
         let (at, length) = (shared.stamp(), response.len());
         let now = shared.now();
-        let mut core = shared.lock_since(at);
+        let mut core = shared.lock();
         let result = core.answer(now, self.rpc, self.peer, response);
         if result.is_ok() {
             core.note_answer(at, self.rpc, length);
@@ -397,7 +397,7 @@ impl Rpc {
             let shared = Arc::clone(first.shared());
             let at = shared.stamp();
             let now = shared.now();
-            let mut core = shared.lock_since(at);
+            let mut core = shared.lock();
             for (rpc, response) in of_one {
                 rpc.answered = true;
                 let length = response.len();

@@ -493,9 +493,9 @@ fn lead<'a, T>(
         core = leader_sleep(shared, core, now, deadline);
         now = shared.now();
     }
-    let mut last_round = (now, None);
+    let mut ended = now;
     loop {
-        core.note_not_running_since(last_round, now);
+        core.note_not_running(ended, now);
         let busy = core.drive(now);
         let taken = take(&mut core);
         if taken.is_some() || deadline.is_some_and(|deadline| deadline <= now) {
@@ -509,10 +509,11 @@ fn lead<'a, T>(
             // Who does not poll does not look once more, either: packets that are there end the sleep before it begins.
             core = leader_sleep(shared, core, now, deadline);
             now = shared.now();
-            last_round = (now, None);
+            ended = now;
             continue;
         }
-        last_round = (now, busy.then(|| core.endpoint.trace().last_time()));
+        // A round with work may take long by itself, and one without does not.
+        ended = if busy && core.endpoint.trace().is_recording() { shared.now() } else { now };
         fruitless += 1;
         drop(core);
         if fruitless.is_multiple_of(ROUNDS_BETWEEN_YIELDS) {

@@ -19,7 +19,7 @@ pub mod rtt;
 #[cfg(test)]
 mod samples;
 mod servers;
-mod summary;
+pub mod summary;
 pub mod svg;
 pub mod switch;
 pub mod table;

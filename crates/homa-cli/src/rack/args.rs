@@ -44,6 +44,9 @@ pub enum RackCommand {
     /// The process of an experiment in a host
     #[command(hide = true)]
     Agent,
+    /// What an experiment makes RPCs slow with
+    #[command(hide = true, subcommand)]
+    Disturb(super::disturb::Disturbance),
 }
 
 /// What a rack is built of.

@@ -1,6 +1,7 @@
 //! `homa rack`: hosts with links to one switch, on one machine, and the experiments that take such a rack.
 
 pub mod args;
+mod disturb;
 mod enter;
 pub mod experiment;
 mod keeper;
@@ -33,6 +34,7 @@ pub fn run(args: &RackArgs) -> Result<bool> {
         RackCommand::Keep(args) => keeper::run(args)?,
         RackCommand::Run(args) => return experiment::run(args),
         RackCommand::Agent => experiment::agent::run()?,
+        RackCommand::Disturb(what) => disturb::run(what)?,
     }
     Ok(true)
 }

@@ -6,12 +6,14 @@ use clap::{Arg, ArgAction, Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::causes::Planted;
 use super::settings::Change;
 use crate::args::{Driver, Truncation, XdpMode, positive, truncation};
 use crate::rack::args::{self as rack_args, BuildArgs};
 use crate::rack::spec;
 use crate::recording::TraceSettings;
 use crate::tcp::Congestion;
+use crate::trace::tail::{DEFAULT_PERCENTILE, percentile};
 
 /// `homa rack run`.
 #[derive(Args, Clone, Debug)]
@@ -53,6 +55,8 @@ pub enum Experiment {
     ServerPorts(ServerPortsArgs),
     /// The largest messages under more load than the links carry, by what is kept for the oldest one
     Starve(StarveArgs),
+    /// Causes of slow RPCs, planted, and whether `homa trace tail` finds them
+    Causes(CausesArgs),
     /// A few flows of TCP through a router, by how received packets are divided between the processors
     Rps(RpsArgs),
 }
@@ -446,6 +450,46 @@ pub struct StarveArgs {
     /// Percent of the granted bytes and of the bytes sent that go to the oldest message
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,5,10")]
     pub shares: Vec<String>,
+}
+
+/// `homa rack run causes`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "\
+Examples:
+  homa rack run causes --repetitions 10
+  homa rack run causes --causes hog,stop --trace traces
+  homa trace tail traces/hog-1                      what was found there, in full
+
+Each run has a rack, processes and traces of its own. Hosts and the switch share this machine's processors: look at `none` for what is there
+without anything planted.",
+    mut_arg("workload", |arg| arg.default_value("20000")),
+    mut_arg("load", |arg| arg.default_value("0.2")),
+    mut_arg("hosts", |arg| arg.default_value("4")),
+    mut_arg("buffer", |arg| arg.default_value("10ms")),
+    mut_arg("duration", |arg| arg.default_value("2"))
+)]
+pub struct CausesArgs {
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Messages.
+    #[command(flatten)]
+    pub messages: LoadArgs,
+    /// How many of them.
+    #[command(flatten)]
+    pub offered: OfferedArgs,
+    /// What to plant, one at a time
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "none,hog,stop,queue,pacer,windows,loss"
+    )]
+    pub causes: Vec<Planted>,
+    /// The tail begins at this percentile of slowdown
+    #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_PERCENTILE, value_parser = percentile)]
+    pub percentile: f64,
 }
 
 /// `homa rack run rps`.

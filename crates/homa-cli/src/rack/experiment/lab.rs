@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::process::Pid;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -119,6 +120,20 @@ impl Lab {
         self.state = self.directory.up()?;
         self.cables = Cables::watch(&self.state.spec)?;
         Ok(())
+    }
+
+    /// The same, with this directory for the time traces of its hosts and its switch.
+    ///
+    /// # Errors
+    /// As [`Lab::rebuild`].
+    pub fn rebuild_traced(&mut self, build: &BuildArgs, traces: &Path) -> Result<()> {
+        self.trace = Some(traces.to_owned());
+        self.rebuild(build)
+    }
+
+    /// Ends the rack, which no crew has any more: its switch has written its time trace then. Only [`Lab::rebuild`] goes on from here.
+    pub fn take_down(&mut self) {
+        self.keeper = None;
     }
 
     /// What the rack is made of.
@@ -427,6 +442,12 @@ impl Crew {
             Reply::Unloaded { points } => Ok(RttTable::new(points)),
             _ => bail!("a host said something else than its round trips"),
         }
+    }
+
+    /// The process in the host of this number.
+    pub fn process(&self, number: u16) -> Option<Pid> {
+        let agent = self.agents.get(usize::from(number).checked_sub(1)?)?;
+        Some(Pid::from_child(&agent.process))
     }
 
     /// What the transport of each host has counted, by name.

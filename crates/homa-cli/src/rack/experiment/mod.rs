@@ -8,6 +8,7 @@ pub mod args;
 mod basic;
 mod by_size;
 mod cables;
+mod causes;
 mod config;
 pub mod findings;
 mod framing;
@@ -97,6 +98,13 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         Experiment::Starve(args) => {
             let time = sweep::time(&args.common, args.shares.len());
             conduct(&args.common, &args.messages, time, |lab| starve::run(lab, args))
+        }
+        Experiment::Causes(args) => {
+            let turns = args.causes.len() * args.common.repetitions as usize;
+            let time = sweep::time(&args.common, turns);
+            // Its racks write their traces where it says.
+            let common = CommonArgs { trace: None, ..args.common.clone() };
+            conduct(&common, &args.messages, time, |lab| causes::run(lab, args))
         }
         Experiment::Rps(args) => {
             let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;

@@ -1,0 +1,118 @@
+//! What is planted while a load runs, and ends with it.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::planted::Planted;
+use crate::rack::experiment::lab::{Crew, Lab};
+use crate::rack::spec::ipv4;
+
+/// How long a process is stopped, and how long it runs then.
+const STOPPED: Duration = Duration::from_millis(5);
+const RUNNING: Duration = Duration::from_millis(95);
+
+/// The host that is disturbed, and the one that floods it with packets.
+pub const VICTIM: u16 = 1;
+const FLOODER: u16 = 2;
+
+/// Ends what it began when it is dropped.
+#[derive(Default)]
+pub struct Disturbed {
+    processes: Vec<Child>,
+    stopper: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+}
+
+impl Disturbed {
+    /// Begins.
+    ///
+    /// # Errors
+    /// A process cannot be started.
+    pub fn begin(planted: Planted, lab: &Lab, crew: &Crew) -> Result<Disturbed> {
+        let mut disturbed = Disturbed::default();
+        let name = &lab.spec().name;
+        let victim = || crew.process(VICTIM).context("there is no such host");
+        match planted {
+            Planted::Hog => {
+                let allowed =
+                    sched_getaffinity(None).context("cannot ask which processors this process may use")?;
+                let processor = (0..CpuSet::MAX_CPU).find(|&processor| allowed.is_set(processor));
+                let processor = processor.context("this process may use no processor")?;
+                confine(victim()?, processor)?;
+                disturbed.start(&[], &["spin", &processor.to_string()])?;
+            }
+            Planted::Queue => {
+                let host = format!("h{FLOODER}");
+                let into = ["rack", "exec", "--name", name, &host, "--"];
+                let rate = lab.spec().rate_bps / 4;
+                disturbed.start(&into, &["flood", &ipv4(VICTIM).to_string(), &rate.to_string()])?;
+            }
+            Planted::Stop => {
+                let process = victim()?;
+                let end = Arc::new(AtomicBool::new(false));
+                let ended = Arc::clone(&end);
+                let stopper = thread::spawn(move || stop_again_and_again(process, &ended));
+                disturbed.stopper = Some((end, stopper));
+            }
+            Planted::None | Planted::Pacer | Planted::Windows | Planted::Loss => (),
+        }
+        Ok(disturbed)
+    }
+
+    /// `into`: the words by which this program becomes one in a host.
+    fn start(&mut self, into: &[&str], what: &[&str]) -> Result<()> {
+        let program = std::env::current_exe().context("cannot find this program to start it again")?;
+        let mut command = Command::new(&program);
+        if !into.is_empty() {
+            command.args(into).arg(&program);
+        }
+        command.args(["rack", "disturb"]).args(what).stdin(Stdio::null()).stdout(Stdio::null());
+        self.processes.push(command.spawn().context("cannot start what disturbs")?);
+        Ok(())
+    }
+}
+
+/// Has all threads of a process, and those that they start, run on one processor.
+fn confine(process: Pid, processor: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(processor);
+    let threads = format!("/proc/{}/task", process.as_raw_nonzero());
+    for entry in fs::read_dir(&threads).with_context(|| format!("cannot read {threads}"))? {
+        let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
+        let thread = number.and_then(Pid::from_raw);
+        sched_setaffinity(thread, &set)
+            .with_context(|| format!("cannot confine the threads of {threads}"))?;
+    }
+    Ok(())
+}
+
+fn stop_again_and_again(process: Pid, end: &AtomicBool) {
+    while !end.load(Ordering::Relaxed) {
+        // One that is gone is told by whoever waits for what it says.
+        let _ = kill_process(process, Signal::STOP);
+        thread::sleep(STOPPED);
+        let _ = kill_process(process, Signal::CONT);
+        thread::sleep(RUNNING);
+    }
+}
+
+impl Drop for Disturbed {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            // It may have ended by itself; then there is nothing to kill, only to reap.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        if let Some((end, stopper)) = self.stopper.take() {
+            end.store(true, Ordering::Relaxed);
+            let _ = stopper.join();
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! `causes`: something that makes RPCs slow is planted, time traces are taken, and `homa trace tail` is asked what it was.
+
+mod disturbed;
+mod planted;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use homa_analysis::tail::{Costs, Site, Tail};
+use homa_analysis::{Cause, Explainer, Model};
+use serde::Serialize;
+use serde_json::json;
+
+use super::TRACE_RECORDS;
+use super::args::CausesArgs;
+use super::findings::{Findings, Section, Table};
+use super::lab::Lab;
+use super::stand::Stand;
+use super::sweep::{Named, finish};
+use crate::args::Protocol;
+use crate::bench::summary::Summary;
+use crate::trace::load::Inputs;
+use crate::trace::select;
+use crate::trace::shown::place;
+use disturbed::Disturbed;
+pub use planted::Planted;
+
+/// What the tail of a run was put down to.
+#[derive(Clone, Debug, Serialize)]
+struct Verdict {
+    planted: Planted,
+    repetition: u32,
+    /// Of whole RPCs in the traces.
+    rpcs: usize,
+    /// At which the tail begins.
+    tail_slowdown: f64,
+    /// `None`: nothing was slower than its best.
+    cause: Option<&'static str>,
+    /// Of the time in the tail that need not have been.
+    share: f64,
+    place: String,
+    /// Whether that is what was planted, and where.
+    found: bool,
+}
+
+/// The experiment: Homa alone.
+pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
+    ensure!(args.common.name.is_none(), "causes builds a rack for each run: leave out --name");
+    let traces = Traces::new(args.common.trace.as_deref())?;
+    let mut stand = Stand::new(lab, &args.common, &args.messages)?;
+    stand.measure_unloaded()?;
+    let (mut scores, mut verdicts): (Vec<Named>, Vec<Verdict>) = (Vec::new(), Vec::new());
+    for repetition in 1..=args.common.repetitions {
+        for (index, &planted) in args.causes.iter().enumerate() {
+            let name = format!("{}, {repetition}", planted.name());
+            let directory = traces.of(planted, repetition)?;
+            let mut build = args.common.build.clone();
+            build.switch_option.extend(planted.switch_options());
+            stand.lab.rebuild_traced(&build, &directory)?;
+            let load = stand.everywhere(stand.rate_of_load(args.offered.load), repetition);
+            let mut crew = stand.crew(Protocol::Homa, |setup| {
+                let recording = &mut setup.recording;
+                recording.trace_records = Some(args.common.recording.trace_records.unwrap_or(TRACE_RECORDS));
+                // They tell a host that is late from a queue before it.
+                recording.trace_device_times = true;
+                planted.change(setup);
+            })?;
+            let disturbed = Disturbed::begin(planted, stand.lab, &crew)?;
+            let score = stand.run(&mut crew, &load, &name)?.0;
+            drop(disturbed);
+            drop(crew);
+            stand.lab.take_down();
+            verdicts.push(look(planted, repetition, &directory, args)?);
+            traces.done_with(&directory);
+            scores.push((name, index as f64, score));
+        }
+    }
+    let results = json!({ "percentile": args.percentile, "runs": verdicts });
+    let mut findings = finish(&stand, "causes", "Causes that were planted", &scores, Vec::new(), results);
+    let heading = "What was found".to_owned();
+    let text = format!(
+        "What `homa trace tail` calls the main cause of the RPCs from P{} of slowdown on, and its share of the time that they need not have taken: \
+         medians of {} runs",
+        args.percentile, args.common.repetitions
+    );
+    let table = table(&args.causes, &verdicts);
+    findings.sections.insert(0, Section { heading, text, table, charts: Vec::new() });
+    Ok(findings)
+}
+
+/// Asks the traces.
+fn look(planted: Planted, repetition: u32, directory: &Path, args: &CausesArgs) -> Result<Verdict> {
+    let inputs = Inputs { files: vec![directory.to_owned()], ..Inputs::default() };
+    let model: Model = select::model(&inputs)?;
+    let explainer = Explainer::new(&model, Some(args.common.build.rate));
+    let costs = Costs::of(&explainer, None);
+    ensure!(
+        !costs.costs.is_empty(),
+        "no RPC is whole in the traces of {}: use more --trace-records",
+        planted.name()
+    );
+    let tail = Tail::of(&explainer, &costs, &costs.costs, args.percentile);
+    let main = tail.main_cause();
+    let is_right = |cause: Cause, site: Site| {
+        planted.right().contains(&cause)
+            && planted.node().is_none_or(|node| model.name(site.node) == node)
+            && planted.port().is_none_or(|port| site.place == Some(port))
+    };
+    Ok(Verdict {
+        planted,
+        repetition,
+        rpcs: tail.rpcs,
+        tail_slowdown: tail.slowdown,
+        cause: main.map(|(cause, ..)| cause.name()),
+        share: main.map_or(0.0, |(_, share, ..)| share),
+        place: main.map_or_else(|| "-".to_owned(), |(_, _, site, _)| place(&model, site.node, site.place)),
+        found: main.is_some_and(|(cause, _, site, _)| is_right(cause, site)),
+    })
+}
+
+fn table(causes: &[Planted], verdicts: &[Verdict]) -> Table {
+    let mut table =
+        Table::new(&["planted", "found in", "said", "of the extra, %", "tail's slowdown", "most of it at"]);
+    for &planted in causes {
+        let own: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.planted == planted).collect();
+        let found = own.iter().filter(|verdict| verdict.found).count();
+        let counted =
+            if planted.right().is_empty() { "-".to_owned() } else { format!("{found} of {}", own.len()) };
+        table.rows.push(vec![
+            planted.name().to_owned(),
+            counted,
+            tally(own.iter().map(|verdict| verdict.cause.unwrap_or("nothing"))),
+            format!("{:.0}", 100.0 * median(own.iter().map(|verdict| verdict.share))),
+            format!("{:.1}", median(own.iter().map(|verdict| verdict.tail_slowdown))),
+            tally(own.iter().map(|verdict| verdict.place.as_str())),
+        ]);
+    }
+    table
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    Summary::of(values).unwrap_or_default().median
+}
+
+/// Each once, with how often it came where there are several, the most frequent first.
+fn tally<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for name in names {
+        match counts.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((name, 1)),
+        }
+    }
+    counts.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    if let [(only, _)] = counts[..] {
+        return only.to_owned();
+    }
+    counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Where traces are until they are read, or for good.
+struct Traces {
+    directory: PathBuf,
+    keep: bool,
+}
+
+impl Traces {
+    fn new(wanted: Option<&Path>) -> Result<Traces> {
+        let directory = match wanted {
+            Some(directory) => directory.to_owned(),
+            None => std::env::temp_dir().join(format!("homa-causes-{}", std::process::id())),
+        };
+        Ok(Traces { directory, keep: wanted.is_some() })
+    }
+
+    /// The directory of a run.
+    fn of(&self, planted: Planted, repetition: u32) -> Result<PathBuf> {
+        let directory = self.directory.join(format!("{}-{repetition}", planted.name()));
+        fs::create_dir_all(&directory).with_context(|| {
+            format!("cannot write time traces to {}: choose another --trace", directory.display())
+        })?;
+        directory.canonicalize().with_context(|| directory.display().to_string())
+    }
+
+    fn done_with(&self, directory: &Path) {
+        if !self.keep {
+            // What stays goes with all of it.
+            let _ = fs::remove_dir_all(directory);
+        }
+    }
+}
+
+impl Drop for Traces {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_counted_where_there_are_several() {
+        assert_eq!(tally(["a", "a"].into_iter()), "a");
+        assert_eq!(tally(["a", "b", "b"].into_iter()), "b 2, a 1");
+        assert_eq!(tally(std::iter::empty()), "");
+    }
+
+    #[test]
+    fn traces_that_nobody_wants_are_gone_afterwards() {
+        let traces = Traces::new(None).expect("a name");
+        let directory = traces.of(Planted::Loss, 1).expect("a directory");
+        assert!(directory.is_dir());
+        let root = traces.directory.clone();
+        drop(traces);
+        assert!(!directory.exists() && !root.exists());
+    }
+}

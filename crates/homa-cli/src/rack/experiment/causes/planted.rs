@@ -1,0 +1,109 @@
+//! What is planted, and what `homa trace tail` is to find.
+
+use clap::ValueEnum;
+use homa_analysis::Cause;
+use serde::Serialize;
+
+use super::disturbed::VICTIM;
+use crate::rack::experiment::orders::Setup;
+use crate::rack::experiment::settings::Change;
+
+/// Share of packets that are lost where that is planted.
+const LOSS: f64 = 0.01;
+
+/// What windows that are too small are set to: a packet.
+const SMALL_WINDOW: &str = "1460";
+
+/// A cause of slow RPCs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Planted {
+    /// Nothing, to compare with
+    None,
+    /// A host whose processes have one processor, on which another one computes
+    Hog,
+    /// The process of a host is stopped for 5 ms ten times a second
+    Stop,
+    /// Bursts of packets of the highest priority stand in front of one host's port, a quarter of its rate
+    Queue,
+    /// The hosts take their links for half as fast as they are
+    Pacer,
+    /// A message may send a packet without a grant, and have one granted
+    Windows,
+    /// The switch loses a packet in a hundred
+    Loss,
+}
+
+impl Planted {
+    /// Its name among the options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Planted::None => "none",
+            Planted::Hog => "hog",
+            Planted::Stop => "stop",
+            Planted::Queue => "queue",
+            Planted::Pacer => "pacer",
+            Planted::Windows => "windows",
+            Planted::Loss => "loss",
+        }
+    }
+
+    /// The causes that are right; none where nothing was planted.
+    pub fn right(self) -> &'static [Cause] {
+        match self {
+            Planted::None => &[],
+            // Who has no processor while it sleeps is one whose packets wait for it.
+            Planted::Hog | Planted::Stop => &[Cause::NotRunning, Cause::ReadGap],
+            Planted::Queue => &[Cause::SwitchQueue],
+            Planted::Pacer => &[Cause::Pacer],
+            Planted::Windows => &[Cause::GrantWindow],
+            Planted::Loss => &[Cause::LossWait],
+        }
+    }
+
+    /// The node whose share of the cause has to be the largest, where one was disturbed.
+    pub fn node(self) -> Option<String> {
+        matches!(self, Planted::Hog | Planted::Stop).then(|| format!("h{VICTIM}"))
+    }
+
+    /// The port of the switch, as it counts them, of which the same is true.
+    pub fn port(self) -> Option<u16> {
+        (self == Planted::Queue).then_some(VICTIM - 1)
+    }
+
+    /// Options of the switch.
+    pub fn switch_options(self) -> Vec<String> {
+        match self {
+            Planted::Loss => vec![format!("--loss={LOSS}")],
+            _ => Vec::new(),
+        }
+    }
+
+    /// What the hosts' processes are to be.
+    pub fn change(self, setup: &mut Setup) {
+        match self {
+            Planted::Pacer => setup.link_mbps = (setup.link_mbps / 2).max(1),
+            Planted::Windows => {
+                for name in ["unsched_bytes", "max_unsched_bytes", "window"] {
+                    let change = Change::read(name, SMALL_WINDOW).expect("a setting and a number of bytes");
+                    change.apply(setup);
+                }
+            }
+            _ => (),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_has_its_name_and_something_to_be_found() {
+        for planted in Planted::value_variants() {
+            let value = planted.to_possible_value().expect("none is hidden");
+            assert_eq!(value.get_name(), planted.name());
+            assert_eq!(planted.right().is_empty(), *planted == Planted::None);
+        }
+    }
+}
