@@ -530,7 +530,7 @@ impl Endpoint {
     }
 
     /// The slot of a living RPC.
-    fn slot(&self, key: RpcKey) -> Option<u32> {
+    pub(crate) fn slot(&self, key: RpcKey) -> Option<u32> {
         let lives = self.generations.get(key.slot as usize) == Some(&key.generation)
             && self.rpcs.contains(key.slot as usize);
         lives.then_some(key.slot)

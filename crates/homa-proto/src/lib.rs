@@ -20,6 +20,7 @@ mod gaps;
 mod grant;
 mod host;
 mod incast;
+mod inspect;
 mod lists;
 mod message_in;
 mod message_out;
@@ -53,6 +54,7 @@ pub use contract::{
 pub use endpoint::Endpoint;
 pub use freeze::MAX_FREEZE_PEERS;
 pub use host::MAX_ENDPOINTS;
+pub use inspect::RpcInfo;
 pub use priority::CUTOFF_BUCKETS;
 pub use stats::Stats;
 pub use time::{MS, SEC, Time, US};

@@ -27,6 +27,7 @@ use crate::segment::Bound;
 use crate::share::Share;
 use crate::siblings::Kin;
 use crate::siblings::board::Board;
+use crate::socket::{SocketCall, SocketState};
 use crate::stages::{Message, Traced};
 use crate::stake::Stake;
 use crate::wait::{TaskQueue, WaitOn, Waiting};
@@ -66,6 +67,8 @@ pub(crate) enum Owner {
     Ticket(Ticket),
     /// The completions of a client port.
     Queue { client: usize, cookie: u64 },
+    /// A socket, which has the result until it is taken.
+    Socket(SocketCall),
     /// Nobody: it was aborted, and the endpoint's last word on it is to come.
     Nobody,
 }
@@ -125,6 +128,8 @@ pub(crate) struct ServerPort {
     pub(crate) closed: bool,
     /// Which requests are given out before they are whole; `None`: none.
     pub(crate) early: Option<ReadEarly>,
+    /// The socket that takes its requests; `None`: a [`Server`](crate::Server) does.
+    pub(crate) socket: Option<usize>,
 }
 
 /// See the [module](self).
@@ -147,6 +152,7 @@ pub(crate) struct Core {
     pub(crate) readings: Slab<Reading>,
     pub(crate) clients: Slab<ClientPort>,
     pub(crate) servers: Slab<ServerPort>,
+    pub(crate) sockets: Slab<SocketState>,
     pub(crate) server_of_port: HashMap<u16, usize, FixedState>,
     pub(crate) waiting: Waiting,
     pub(crate) progress: Progress,
@@ -200,6 +206,7 @@ impl Core {
             readings: Slab::new(),
             clients: Slab::new(),
             servers: Slab::new(),
+            sockets: Slab::new(),
             server_of_port: HashMap::default(),
             waiting: Waiting::default(),
             progress: Progress::default(),
@@ -240,8 +247,9 @@ impl Core {
                 self.clients.get(client).is_some_and(|client| !client.completions.is_empty())
             }
             WaitOn::Requests(server) => {
-                self.servers.get(server).is_some_and(|server| server.queue.len() > server.dead)
+                self.servers.get(server).is_some_and(|server| Core::queue_len(server) > 0)
             }
+            WaitOn::Socket(socket) => self.has_arrival(socket),
         }
     }
 
@@ -254,6 +262,7 @@ impl Core {
                 _ => None,
             },
             WaitOn::Reading(index) => self.readings.get_mut(index)?.waker.take(),
+            WaitOn::Socket(socket) => self.sockets.get(socket)?.waker.clone(),
             WaitOn::Completions(_) | WaitOn::Drained => None,
         }
     }
@@ -283,20 +292,34 @@ impl Core {
         owner: Owner,
         readable_step: u32,
     ) -> Result<usize, CallError> {
-        let port = match self.clients.get(client) {
-            Some(client) if self.life == Life::Open => client.port,
-            _ => return Err(CallError::Closed),
-        };
+        let Some(entry) = self.clients.get(client) else { return Err(CallError::Closed) };
+        let private = matches!(owner, Owner::Ticket(_)); // ID-14: its result goes into the ticket, which one caller holds.
+        if !private && entry.open + entry.completions.len() >= self.limits.completions {
+            return Err(CallError::LimitReached { name: "max_completions" });
+        }
+        let call = self.start_call_from(now, (entry.port, private), to, request, owner, readable_step)?;
+        if !private {
+            self.clients[client].open += 1;
+        }
+        Ok(call)
+    }
+
+    /// Starts a call from a port that is open. The caller flushes.
+    pub(crate) fn start_call_from(
+        &mut self,
+        now: Time,
+        (port, private): (u16, bool),
+        to: ServerAddr,
+        request: Bytes,
+        owner: Owner,
+        readable_step: u32,
+    ) -> Result<usize, CallError> {
+        if self.life != Life::Open {
+            return Err(CallError::Closed);
+        }
         let mut to = to;
         if self.ip_only {
             to.host.set_port(0); // ID-12
-        }
-        let private = matches!(owner, Owner::Ticket(_)); // ID-14: its result goes into the ticket, which one caller holds.
-        if !private {
-            let client = &self.clients[client];
-            if client.open + client.completions.len() >= self.limits.completions {
-                return Err(CallError::LimitReached { name: "max_completions" });
-            }
         }
         if let Some(share) = &self.share {
             share.lease_ids(&mut self.endpoint);
@@ -318,9 +341,6 @@ impl Core {
             started: now,
             request_bytes: length,
         });
-        if !private {
-            self.clients[client].open += 1;
-        }
         self.note_peer(now, to.host);
         self.buffers.open_call(rpc, call, request);
         Ok(call)
@@ -381,6 +401,7 @@ impl Core {
             return;
         };
         match &mut entry.owner {
+            Owner::Socket(_) => return self.finish_socket_call(call, result),
             Owner::Ticket(ticket) => {
                 // Where the host closed meanwhile, the ticket says so already.
                 ticket.result.get_or_insert(result);
@@ -474,15 +495,18 @@ impl Core {
             return;
         };
         let refused = self.queued_bytes + length > self.limits.queued_request_bytes;
-        if refused || self.servers[server].closed || self.life != Life::Open {
+        if refused || self.servers[server].closed || self.life != Life::Open || self.refuses_requests(server)
+        {
             self.counts.requests_refused += u64::from(refused);
             self.endpoint.abort(now, rpc);
             return;
         }
         self.queued_bytes += length;
         self.buffers.set_role(rpc, Role::Queued { server });
-        self.servers[server].queue.push_back(Queued { rpc, peer });
-        self.waiting.note_ready(WaitOn::Requests(server));
+        let port = &mut self.servers[server];
+        port.queue.push_back(Queued { rpc, peer });
+        let on = port.socket.map_or(WaitOn::Requests(server), WaitOn::Socket);
+        self.waiting.note_ready(on);
     }
 
     /// Takes the oldest request of a server port: its bytes, or none yet where it is still arriving.
@@ -667,6 +691,7 @@ impl Core {
                 self.finish_call(call, Err(CallError::Closed));
                 self.endpoint.abort(now, rpc);
             }
+            Owner::Socket(_) => self.forget_socket_call(now, call),
             _ => {}
         }
     }

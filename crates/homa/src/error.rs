@@ -46,6 +46,12 @@ pub enum HostError {
         /// What was asked for.
         count: usize,
     },
+    /// A socket's requests and responses wait in one place.
+    #[error("a socket needs a host of one endpoint, and this one has {count}: set `endpoints` to 1")]
+    SeveralEndpoints {
+        /// How many it has.
+        count: usize,
+    },
     /// The host was shut down.
     #[error("the host is shut down: bind a new one")]
     Closed,
@@ -177,9 +183,15 @@ pub enum RecvError {
     /// No request came in the time given.
     #[error("no request came in the time given")]
     TimedOut,
-    /// The host was shut down: there will be no more requests.
+    /// The host or the socket was shut down: there will be no more messages.
     #[error("this host is shut down: there are no more requests")]
     Closed,
+    /// A socket has no private call with this id.
+    #[error("no private call of this socket has the id {id}: its outcome was taken, or it was aborted")]
+    NoSuchCall {
+        /// What was asked for.
+        id: u64,
+    },
 }
 
 /// Why there is no more of a request that was given out while it arrived. But for [`TimedOut`](ReadError::TimedOut) the request is

@@ -259,11 +259,16 @@ impl Host {
     /// See [`HostError`].
     pub fn client(&self) -> Result<Client, HostError> {
         self.start_progress()?;
-        // The other processes are asked first: that may take a while, and the network's packets must not wait for it.
-        let chosen = self.segment.as_ref().map(|segment| segment.open_client()).transpose()?;
+        let chosen = self.choose_client_port()?;
         let shared = self.endpoints.deal_client();
         let client = shared.lock().open_client(shared.now(), chosen)?;
         Ok(Client::new(Arc::clone(shared), client))
+    }
+
+    /// A client port that the processes of this host agree on, where there are several. They are asked before any lock is taken: that
+    /// may take a while, and the network's packets must not wait for it.
+    pub(crate) fn choose_client_port(&self) -> Result<Option<u16>, HostError> {
+        Ok(self.segment.as_ref().map(|segment| segment.open_client()).transpose()?)
     }
 
     /// Binds a server to a Homa port, 1 to 32767.
@@ -402,7 +407,7 @@ impl Host {
     }
 
     /// Starts the progress threads with the first port.
-    fn start_progress(&self) -> Result<(), HostError> {
+    pub(crate) fn start_progress(&self) -> Result<(), HostError> {
         for shared in &self.endpoints.members {
             if !shared.lock().start_progress() {
                 continue;

@@ -41,6 +41,8 @@ enum State {
 pub(crate) struct Progress {
     state: State,
     rung: bool,
+    /// Somebody is about to sleep where only this thread reaches them.
+    demanded: bool,
     /// When it last did a drive round.
     drove_at: Time,
     /// Times that it took over.
@@ -81,6 +83,20 @@ impl Core {
         }
     }
 
+    /// Has the progress thread drive at once where nobody else does, for somebody who does not wait here and yet wants to hear of what comes.
+    pub(crate) fn progress_must_attend(&mut self) {
+        if self.waiting.has_leader() || self.progress_drives_now() {
+            return;
+        }
+        self.progress.demanded = true;
+        self.ring_progress();
+    }
+
+    /// Whether the progress thread drives, and nobody else has since it last did.
+    pub(crate) fn progress_drives_now(&self) -> bool {
+        matches!(self.progress.state, State::Driving { .. }) && self.last_driven == self.progress.drove_at
+    }
+
     /// Whether the progress thread looks after the network within a tick, if it is told to.
     pub(crate) fn progress_can_watch(&self) -> bool {
         matches!(self.progress.state, State::Parked | State::Watching)
@@ -105,15 +121,15 @@ impl Core {
     /// Does what is to be done now, and decides how to sleep: until when, and whether on the driver's descriptor.
     fn progress_round(&mut self, now: Time, descriptor_ready: bool) -> (Option<Time>, bool) {
         self.progress.rung = false;
+        let demanded = std::mem::take(&mut self.progress.demanded);
         let active = now.since(self.last_activity) < Progress::WATCH_NS;
         let neglected = now.since(self.last_driven) >= Progress::TICK_NS;
         let led = self.waiting.has_leader();
         let cared_for = led || self.async_driver.is_running();
         // When others have driven since it slept on the descriptor, their packets shall not go on waking it.
-        let goes_on = matches!(self.progress.state, State::Driving { .. })
-            && self.last_driven == self.progress.drove_at;
+        let goes_on = self.progress_drives_now();
         let unserved = self.call_late(now);
-        let alone = !cared_for && (neglected || goes_on);
+        let alone = !cared_for && (neglected || goes_on || demanded);
         if alone && !self.hand_over_late(now) {
             return self.progress_drives(now);
         }

@@ -261,6 +261,18 @@ fn take(core: &mut Core, port: &Arc<PortHandle>, endpoint: usize) -> Option<Resu
     Some(Ok(Rpc { port, endpoint, rpc, peer, request, arriving, answered: false }))
 }
 
+impl Server {
+    /// The port's index where the host has one endpoint.
+    pub(crate) fn index(&self) -> usize {
+        self.port.servers[0]
+    }
+
+    /// Takes a request that waits at the host's one endpoint, which is locked.
+    pub(crate) fn take(&self, core: &mut Core) -> Option<Rpc> {
+        take(core, &self.port, 0)?.ok()
+    }
+}
+
 /// A future's place among the tasks that wait for a request.
 struct Place<'a> {
     port: &'a Arc<PortHandle>,
@@ -416,6 +428,10 @@ impl Rpc {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         self.port.shared(self.endpoint)
+    }
+
+    pub(crate) fn key(&self) -> RpcKey {
+        self.rpc
     }
 }
 

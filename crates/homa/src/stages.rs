@@ -164,7 +164,7 @@ impl Core {
                 let queue = self.servers.get(server).map(|server| &server.queue);
                 queue.and_then(|queue| queue.back()).map(|queued| self.traced(queued.rpc))
             }
-            WaitOn::Drained => None,
+            WaitOn::Socket(_) | WaitOn::Drained => None,
         };
         found.unwrap_or_default()
     }

@@ -36,6 +36,8 @@ pub(crate) enum WaitOn {
     Completions(usize),
     /// A request in the queue of a server port.
     Requests(usize),
+    /// A response or a request of a socket.
+    Socket(usize),
     /// The last answered RPC to be over, while the host shuts down.
     Drained,
 }

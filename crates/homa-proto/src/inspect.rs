@@ -1,0 +1,68 @@
+//! What may be known of one RPC: for programs and tools that ask how far it has come.
+
+use std::net::SocketAddr;
+
+use crate::contract::RpcKey;
+use crate::endpoint::Endpoint;
+use crate::rpc::Rpc;
+
+/// How far an RPC has come on this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RpcInfo {
+    /// Even where this host is the client, odd where it is the server.
+    pub id: u64,
+    /// The other host.
+    pub peer: SocketAddr,
+    /// The Homa port there.
+    pub peer_port: u16,
+    /// Bytes of the outgoing message; 0: there is none yet.
+    pub out_length: u32,
+    /// Bytes of it that have been sent once.
+    pub out_sent: u32,
+    /// Bytes of it that may be sent so far.
+    pub out_granted: u32,
+    /// Priority of its scheduled packets.
+    pub out_priority: u8,
+    /// Bytes of the incoming message; 0: nothing of it has come.
+    pub in_length: u32,
+    /// Bytes of it that are missing.
+    pub in_missing: u32,
+    /// Bytes of it that the other side may send so far.
+    pub in_granted: u32,
+    /// Gaps: ranges that are missing before a byte that is there.
+    pub in_gaps: u32,
+    /// Bytes in these.
+    pub in_gap_bytes: u32,
+}
+
+impl Endpoint {
+    /// How far a living RPC has come.
+    pub fn rpc_info(&self, rpc: RpcKey) -> Option<RpcInfo> {
+        self.slot(rpc).map(|slot| self.info_of(&self.rpcs[slot as usize]))
+    }
+
+    /// The same for each RPC of one of this host's ports. Takes time in proportion to all that are open.
+    pub fn rpcs_at(&self, port: u16) -> impl Iterator<Item = RpcInfo> + '_ {
+        self.rpcs.iter().map(|(_, rpc)| rpc).filter(move |rpc| rpc.port == port).map(|rpc| self.info_of(rpc))
+    }
+
+    fn info_of(&self, rpc: &Rpc) -> RpcInfo {
+        let (out, incoming) = (&rpc.outgoing, &rpc.incoming);
+        let gaps = incoming.gaps.missing();
+        let in_gap_bytes: u32 = gaps.iter().map(|gap| gap.end - gap.start).sum();
+        RpcInfo {
+            id: rpc.id,
+            peer: self.peers[rpc.peer].addr,
+            peer_port: rpc.peer_port,
+            out_length: out.length,
+            out_sent: out.next,
+            out_granted: out.granted,
+            out_priority: out.sched_priority,
+            in_length: incoming.length,
+            in_missing: incoming.length - incoming.received,
+            in_granted: incoming.granted,
+            in_gaps: gaps.len() as u32,
+            in_gap_bytes,
+        }
+    }
+}

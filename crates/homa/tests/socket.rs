@@ -1,0 +1,213 @@
+//! Sockets: ports that call and answer, and whose messages wait in one place.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use common::{Echo, PATIENCE, config, eventually, host, message, until_idle};
+use homa::{Arrival, CallError, Host, HostConfig, HostError, Outcome, RecvError, ServerAddr, Socket};
+
+const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
+
+fn outcome(socket: &Socket) -> Outcome {
+    match socket.recv(Some(PATIENCE)) {
+        Ok(Arrival::Outcome(outcome)) => outcome,
+        Ok(Arrival::Request { .. }) => panic!("nobody calls this socket"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn two_sockets_call_and_answer_each_other() {
+    let (one, other) = (host(), host());
+    let sockets = [one.socket(Some(7)).unwrap(), other.socket(Some(7)).unwrap()];
+    assert_eq!(sockets[0].port(), 7);
+    let to = [&other, &one].map(|host| ServerAddr::new(host.local_addr(), 7));
+    for (socket, to) in sockets.iter().zip(to) {
+        for tag in 0..10 {
+            let id = socket.start(to, message(20_000, tag), tag, false).unwrap();
+            assert!(id.is_multiple_of(2) && socket.cookie_of(id) == Some(tag));
+        }
+    }
+    thread::scope(|scope| {
+        for socket in &sockets {
+            scope.spawn(|| {
+                let (mut requests, mut outcomes) = (0, Vec::new());
+                while requests < 10 || outcomes.len() < 10 {
+                    match socket.recv(Some(PATIENCE)).unwrap() {
+                        Arrival::Request { mut rpc, id, client_port } => {
+                            assert_eq!((id % 2, client_port), (1, 7));
+                            let request = rpc.take_request();
+                            rpc.reply(request).unwrap();
+                            requests += 1;
+                        }
+                        Arrival::Outcome(outcome) => {
+                            assert!(outcome.result == Ok(message(20_000, outcome.cookie)));
+                            outcomes.push(outcome.cookie);
+                        }
+                    }
+                }
+                outcomes.sort_unstable();
+                assert_eq!(outcomes, (0..10).collect::<Vec<_>>());
+            });
+        }
+    });
+}
+
+#[test]
+fn a_private_outcome_is_for_who_names_it() {
+    let echo = Echo::new(1);
+    let host = host();
+    let socket = host.socket(None).unwrap();
+    let private = socket.start(echo.to, message(100, 1), 1, true).unwrap();
+    let shared = socket.start(echo.to, message(100, 2), 2, false).unwrap();
+    assert_eq!(outcome(&socket).id, shared);
+    assert_eq!(socket.recv(AT_ONCE).err(), Some(RecvError::TimedOut));
+    let found = socket.recv_private(private, Some(PATIENCE)).unwrap();
+    assert_eq!((found.id, found.cookie, found.to), (private, 1, echo.to));
+    assert!(found.result == Ok(message(100, 1)));
+    for id in [private, shared, 5] {
+        assert_eq!(socket.recv_private(id, None).err(), Some(RecvError::NoSuchCall { id }));
+    }
+    until_idle(&host);
+}
+
+#[test]
+fn an_aborted_call_is_forgotten_or_told() {
+    let (silent, host) = (host(), host());
+    let server = silent.server(9).unwrap();
+    let to = ServerAddr::new(silent.local_addr(), 9);
+    let socket = host.socket(None).unwrap();
+    let start = |private| socket.start(to, message(100, 0), 0, private).unwrap();
+    let (forgotten, told, private) = (start(false), start(false), start(true));
+    assert!(socket.abort(forgotten, false) && socket.abort(told, true) && socket.abort(private, true));
+    let aborted = Err(CallError::Aborted { to });
+    assert_eq!((outcome(&socket).id, socket.recv(AT_ONCE).err()), (told, Some(RecvError::TimedOut)));
+    assert_eq!(socket.recv_private(private, AT_ONCE).map(|outcome| outcome.result), Ok(aborted));
+    assert!(!socket.abort(told, true) && !socket.abort(forgotten, false));
+
+    // Somebody who waits for a call that is forgotten finds that out.
+    let waited = start(true);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| socket.recv_private(waited, None).err());
+        thread::yield_now();
+        socket.abort(waited, false);
+        assert_eq!(waits.join().unwrap(), Some(RecvError::NoSuchCall { id: waited }));
+    });
+    assert_eq!(socket.open_calls(), []);
+    drop(server);
+}
+
+#[test]
+fn the_end_of_a_call_can_be_changed_until_it_is_taken() {
+    let echo = Echo::new(1);
+    let host = host();
+    let socket = host.socket(None).unwrap();
+    let [forgotten, told] = [0, 1].map(|tag| socket.start(echo.to, message(100, tag), tag, false).unwrap());
+    eventually("both answers are there", || {
+        // Only looks, and takes nothing.
+        let _ = socket.recv_private(told, AT_ONCE);
+        host.metrics().endpoint.responses_delivered == 2
+    });
+    assert!(socket.abort(forgotten, false) && socket.abort(told, true));
+    let found = outcome(&socket);
+    assert_eq!((found.id, found.result), (told, Err(CallError::Aborted { to: echo.to })));
+    assert!(!socket.has_arrival());
+    until_idle(&host);
+}
+
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn a_waker_tells_of_what_nobody_waits_for() {
+    let echo = Echo::new(1);
+    let host = host();
+    let socket = host.socket(None).unwrap();
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    socket.set_waker(Some(Waker::from(Arc::clone(&count))));
+    socket.start(echo.to, message(100, 1), 0, false).unwrap();
+    outcome(&socket);
+    assert_eq!(count.0.load(Relaxed), 0, "somebody waited");
+    socket.start(echo.to, message(100, 2), 0, false).unwrap();
+    socket.attend();
+    eventually("the waker is called", || count.0.load(Relaxed) > 0);
+    assert!(socket.has_arrival());
+    assert!(matches!(socket.recv(AT_ONCE), Ok(Arrival::Outcome(_))));
+    assert!(!socket.has_arrival());
+    let before = count.0.load(Relaxed);
+    socket.close();
+    assert!(count.0.load(Relaxed) > before && socket.has_arrival(), "the end is something to be found, too");
+}
+
+#[test]
+fn a_closed_socket_ends_waits_and_calls_and_frees_its_port() {
+    let (silent, host) = (host(), host());
+    let server = silent.server(9).unwrap();
+    let to = ServerAddr::new(silent.local_addr(), 9);
+    let socket = host.socket(Some(7)).unwrap();
+    assert!(matches!(host.server(7), Err(HostError::Port(_))));
+    socket.start(to, message(100, 0), 0, false).unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| socket.recv(None).err());
+        socket.close();
+        assert_eq!(waits.join().unwrap(), Some(RecvError::Closed));
+    });
+    assert_eq!(socket.recv_private(1, None).err(), Some(RecvError::NoSuchCall { id: 1 }));
+    assert_eq!(socket.start(to, message(1, 0), 0, false), Err(CallError::Closed));
+    drop(socket);
+    // What it had open is cleaned up in portions, and the port is free behind that.
+    eventually("the port is free", || host.socket(Some(7)).is_ok_and(|socket| socket.port() == 7));
+    drop(server);
+}
+
+#[test]
+fn requests_are_refused_where_they_are_not_wanted() {
+    let (server, client) = (host(), host());
+    let socket = server.socket(Some(7)).unwrap();
+    let to = ServerAddr::new(server.local_addr(), 7);
+    socket.accept_requests(false);
+    assert!(client.client().unwrap().call_deadline(to, "?", PATIENCE).is_err());
+    assert!(!socket.has_arrival());
+    socket.accept_requests(true);
+    thread::scope(|scope| {
+        scope.spawn(|| match socket.recv(Some(PATIENCE)) {
+            Ok(Arrival::Request { rpc, .. }) => rpc.reply("!").unwrap(),
+            _ => panic!("a request was sent"),
+        });
+        assert_eq!(client.client().unwrap().call_deadline(to, "?", PATIENCE).unwrap(), "!");
+    });
+}
+
+#[test]
+fn what_is_told_of_rpcs_is_what_they_are() {
+    let (silent, host) = (host(), host());
+    let (server, socket) = (silent.socket(Some(9)).unwrap(), host.socket(None).unwrap());
+    let to = ServerAddr::new(silent.local_addr(), 9);
+    let id = socket.start(to, message(300, 0), 0, false).unwrap();
+    let here = socket.rpcs();
+    assert_eq!((here.len(), here[0].id, here[0].peer_port, here[0].out_length), (1, id, 9, 300));
+    assert_eq!((here[0].peer, here[0].in_length), (to.host, 0));
+    let Ok(Arrival::Request { rpc, id: there_id, client_port }) = server.recv(Some(PATIENCE)) else {
+        panic!("a request was sent")
+    };
+    let there = server.rpcs();
+    assert_eq!((there_id, client_port, rpc.request().len()), (id | 1, socket.port(), 300));
+    assert_eq!((there.len(), there[0].id, there[0].in_length, there[0].in_missing), (1, id | 1, 300, 0));
+    assert_eq!((there[0].out_length, there[0].in_gaps, there[0].in_gap_bytes), (0, 0, 0));
+}
+
+#[test]
+fn a_host_of_several_endpoints_has_no_sockets() {
+    let host = Host::bind(HostConfig { endpoints: 2, ..config() }).unwrap();
+    assert!(matches!(host.socket(None), Err(HostError::SeveralEndpoints { count: 2 })));
+}
