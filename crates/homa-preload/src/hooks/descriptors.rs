@@ -1,0 +1,172 @@
+//! Descriptors: ioctl and fcntl, copies, and their ends.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::on_socket_int;
+use crate::real;
+use crate::socket::Socket;
+use crate::table::{World, any, is_homa, marked};
+
+/// What close_range does to descriptors instead of closing them.
+const CLOSE_RANGE_CLOEXEC: c_int = 4;
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: u64, argument: *mut c_void) -> c_int {
+    if is_homa(fd) && request != libc::FIOCLEX && request != libc::FIONCLEX {
+        let result = on_socket_int(fd, |socket| socket.control(request, argument));
+        if request != libc::FIONBIO || result != 0 {
+            return result;
+        }
+    }
+    // SAFETY: the caller's. The descriptor's own flag is what F_GETFL shows.
+    unsafe { real::ioctl(fd, request, argument) }
+}
+
+/// What follows from an fcntl that went well.
+fn note_fcntl(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) {
+    match command {
+        _ if result < 0 || !is_homa(fd) => {}
+        libc::F_SETFL => {
+            if let Ok(socket) = World::get().socket(fd) {
+                socket.nonblocking.store(argument as c_int & libc::O_NONBLOCK != 0, Relaxed);
+            }
+        }
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(fd, result),
+        _ => {}
+    }
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's.
+    let result = unsafe { real::fcntl(fd, command, argument) };
+    note_fcntl(fd, command, argument, result);
+    result
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's.
+    let result = unsafe { real::fcntl64(fd, command, argument) };
+    note_fcntl(fd, command, argument, result);
+    result
+}
+
+/// `to` is a copy of `fd`, which is a Homa socket.
+fn copied(fd: c_int, to: c_int) {
+    let world = World::get();
+    if to >= 0
+        && world.is_mine()
+        && let Ok(socket) = world.socket(fd)
+    {
+        // A number that no table has room for is left a bare eventfd.
+        let _ = world.insert(to, socket);
+    }
+}
+
+/// Takes a descriptor that is about to be closed out of the table. A child that shares the parent's memory closes nothing of the parent's.
+fn closing(fd: c_int) -> Option<Arc<Socket>> {
+    if !is_homa(fd) {
+        return None;
+    }
+    let world = World::get();
+    if world.is_mine() { world.remove(fd) } else { None }
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    // Before the number is free for others.
+    let socket = closing(fd);
+    // SAFETY: the caller's.
+    let result = unsafe { real::close(fd) };
+    end(socket);
+    result
+}
+
+/// Drops what a descriptor was, which may be the end of it. The program's errno is its own.
+fn end(socket: Option<Arc<Socket>>) {
+    if socket.is_some() {
+        crate::border::answer(|| {
+            drop(socket);
+            Ok(0)
+        });
+    }
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let closes = any() && flags & CLOSE_RANGE_CLOEXEC == 0;
+    let sockets: Vec<Arc<Socket>> = match closes {
+        true => marked(first as usize, last as usize).into_iter().filter_map(closing).collect(),
+        false => Vec::new(),
+    };
+    // SAFETY: the caller's.
+    let result = unsafe { real::close_range(first, last, flags) };
+    sockets.into_iter().for_each(|socket| end(Some(socket)));
+    result
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: the caller's.
+    unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: the caller's.
+    let result = unsafe { real::dup(fd) };
+    if is_homa(fd) {
+        copied(fd, result);
+    }
+    result
+}
+
+/// A copy to a number that may have been a Homa socket.
+fn copy_over(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
+    let before = if fd == to { None } else { closing(to) };
+    let result = copy();
+    match before {
+        Some(socket) if result < 0 => {
+            // It was not closed.
+            let _ = World::get().insert(to, socket);
+        }
+        before => end(before),
+    }
+    if is_homa(fd) && result >= 0 && fd != to {
+        copied(fd, result);
+    }
+    result
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    // SAFETY: the caller's.
+    copy_over(fd, to, || unsafe { real::dup2(fd, to) })
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    // SAFETY: the caller's.
+    copy_over(fd, to, || unsafe { real::dup3(fd, to, flags) })
+}

@@ -1,0 +1,32 @@
+//! The functions that stand before libc's. Each looks whether its descriptor is a Homa socket, and goes on to libc's where it is not.
+//!
+//! `fcntl` and `ioctl` take their third argument as C's variadic functions do: on the machines that this library is built for an integer or a
+//! pointer comes in the same place either way.
+
+pub mod descriptors;
+pub mod messages;
+pub mod polls;
+pub mod sockets;
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use crate::border::{Refusal, answer};
+use crate::socket::Socket;
+use crate::table::World;
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+compile_error!("how variadic arguments are passed here has not been looked at: see hooks");
+
+/// What C gets of something done with a Homa socket, whose last error text is kept.
+fn on_socket(fd: RawFd, body: impl FnOnce(&Arc<Socket>) -> Result<isize, Refusal>) -> isize {
+    answer(|| {
+        let socket = World::get().socket(fd)?;
+        socket.noting(body(&socket))
+    })
+}
+
+/// The same for functions that return an int.
+fn on_socket_int(fd: RawFd, body: impl FnOnce(&Arc<Socket>) -> Result<(), Refusal>) -> i32 {
+    on_socket(fd, |socket| body(socket).map(|()| 0)) as i32
+}

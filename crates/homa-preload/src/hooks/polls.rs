@@ -1,0 +1,162 @@
+//! poll, select and epoll. They work on a Homa socket's descriptor by themselves; all that is done here is to have the network driven while the program
+//! sleeps in them, from the moment at which it does and not only a tick later.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::Relaxed;
+
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+
+use crate::border::answer;
+use crate::memory;
+use crate::real;
+use crate::socket::Socket;
+use crate::table::{World, any, is_homa};
+
+/// Sees to the Homa sockets among these descriptors.
+fn attend_to(fds: impl Iterator<Item = c_int>) {
+    answer(|| {
+        for fd in fds.filter(|fd| is_homa(*fd)) {
+            if let Ok(socket) = World::get().socket(fd) {
+                attend(&socket);
+            }
+        }
+        Ok(0)
+    });
+}
+
+/// Sees to those in any epoll set.
+fn attend_to_epoll() {
+    answer(|| {
+        World::get()
+            .all()
+            .iter()
+            .filter(|socket| socket.in_epoll.load(Relaxed))
+            .for_each(|socket| attend(socket));
+        Ok(0)
+    });
+}
+
+fn attend(socket: &Socket) {
+    socket.side().attend();
+}
+
+fn polled(fds: *const pollfd, count: nfds_t) -> impl Iterator<Item = c_int> {
+    // What cannot be read is the kernel's to refuse.
+    (0..count as usize).map_while(move |at| memory::read(fds.wrapping_add(at)).ok()).map(|entry| entry.fd)
+}
+
+fn selected(count: c_int, read: *const fd_set) -> impl Iterator<Item = c_int> {
+    let set = if read.is_null() { None } else { memory::read(read).ok() };
+    let count = count.clamp(0, libc::FD_SETSIZE as c_int);
+    // SAFETY: the number is below the set's size, and the set is a copy.
+    (0..count).filter(move |fd| set.as_ref().is_some_and(|set| unsafe { libc::FD_ISSET(*fd, set) }))
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    if any() {
+        attend_to(polled(fds, count));
+    }
+    // SAFETY: the caller's.
+    unsafe { real::poll(fds, count, timeout) }
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    if any() {
+        attend_to(polled(fds, count));
+    }
+    // SAFETY: the caller's.
+    unsafe { real::ppoll(fds, count, timeout, mask) }
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    if any() {
+        attend_to(selected(count, read));
+    }
+    // SAFETY: the caller's.
+    unsafe { real::select(count, read, write, except, timeout) }
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    if any() {
+        attend_to(selected(count, read));
+    }
+    // SAFETY: the caller's.
+    unsafe { real::pselect(count, read, write, except, timeout, mask) }
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn epoll_ctl(epoll: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    if is_homa(fd)
+        && what == libc::EPOLL_CTL_ADD
+        && let Ok(socket) = World::get().socket(fd)
+    {
+        socket.in_epoll.store(true, Relaxed);
+    }
+    // SAFETY: the caller's.
+    unsafe { real::epoll_ctl(epoll, what, fd, event) }
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn epoll_wait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: c_int,
+) -> c_int {
+    if any() {
+        attend_to_epoll();
+    }
+    // SAFETY: the caller's.
+    unsafe { real::epoll_wait(epoll, events, room, timeout) }
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn epoll_pwait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    if any() {
+        attend_to_epoll();
+    }
+    // SAFETY: the caller's.
+    unsafe { real::epoll_pwait(epoll, events, room, timeout, mask) }
+}

@@ -1,0 +1,178 @@
+//! Making, naming and ending sockets, and their options.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{sockaddr, socklen_t};
+
+use super::on_socket_int;
+use crate::abi::IPPROTO_HOMA;
+use crate::border::{Refusal, answer_int};
+use crate::memory;
+use crate::real;
+use crate::socket::Socket;
+use crate::table::{World, is_homa};
+
+/// Bits of a socket's type that are none.
+const KIND_FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let kind_alone = kind & !KIND_FLAGS;
+    let ours = kind_alone == libc::SOCK_DGRAM || kind_alone == libc::SOCK_STREAM;
+    if protocol != IPPROTO_HOMA || (domain != libc::AF_INET && domain != libc::AF_INET6) || !ours {
+        // A raw socket of this protocol is one as any; the transport's own may be.
+        // SAFETY: the caller's.
+        return unsafe { real::socket(domain, kind, protocol) };
+    }
+    answer_int(|| {
+        if kind_alone == libc::SOCK_STREAM {
+            return Err(Refusal::plain(libc::EPROTONOSUPPORT));
+        }
+        let (socket, fd) = Socket::open(domain, kind & KIND_FLAGS)?;
+        World::get().insert(fd, socket).inspect_err(|_| {
+            // SAFETY: the descriptor is new, and the program has not seen it.
+            unsafe { real::close(fd) };
+        })?;
+        Ok(fd)
+    })
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    if !is_homa(fd) {
+        // SAFETY: the caller's.
+        return unsafe { real::bind(fd, address, length) };
+    }
+    on_socket_int(fd, |socket| socket.bind(address, length))
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    if !is_homa(fd) {
+        // SAFETY: the caller's.
+        return unsafe { real::connect(fd, address, length) };
+    }
+    // It says nothing about where a message goes: each has its address.
+    on_socket_int(fd, |_| Ok(()))
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    if !is_homa(fd) {
+        // SAFETY: the caller's.
+        return unsafe { real::listen(fd, backlog) };
+    }
+    on_socket_int(fd, |_| Err(Refusal::plain(libc::EOPNOTSUPP)))
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    if !is_homa(fd) {
+        // SAFETY: the caller's.
+        return unsafe { real::accept(fd, address, length) };
+    }
+    on_socket_int(fd, |_| Err(Refusal::plain(libc::EOPNOTSUPP)))
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    if !is_homa(fd) {
+        // SAFETY: the caller's.
+        return unsafe { real::accept4(fd, address, length, flags) };
+    }
+    on_socket_int(fd, |_| Err(Refusal::plain(libc::EOPNOTSUPP)))
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    if !is_homa(fd) {
+        // SAFETY: the caller's.
+        return unsafe { real::getsockname(fd, address, length) };
+    }
+    on_socket_int(fd, |socket| {
+        let room = memory::read(length)?;
+        if room > i32::MAX as socklen_t {
+            return Err(Refusal::plain(libc::EINVAL));
+        }
+        let written = socket.name().write(socket.family, address, room as usize)?;
+        memory::write(length, written as socklen_t)
+    })
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    if !is_homa(fd) {
+        // SAFETY: the caller's.
+        return unsafe { real::getpeername(fd, address, length) };
+    }
+    on_socket_int(fd, |_| Err(Refusal::plain(libc::ENOTCONN)))
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: socklen_t,
+) -> c_int {
+    if !is_homa(fd) {
+        // SAFETY: the caller's.
+        return unsafe { real::setsockopt(fd, level, name, value, length) };
+    }
+    on_socket_int(fd, |socket| socket.set_option(level, name, value, length))
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut socklen_t,
+) -> c_int {
+    if !is_homa(fd) {
+        // SAFETY: the caller's.
+        return unsafe { real::getsockopt(fd, level, name, value, length) };
+    }
+    on_socket_int(fd, |socket| socket.get_option(level, name, value, length))
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if !is_homa(fd) {
+        // SAFETY: the caller's.
+        return unsafe { real::shutdown(fd, how) };
+    }
+    on_socket_int(fd, |socket| {
+        socket.shut_down();
+        Ok(())
+    })
+}

@@ -1,0 +1,165 @@
+//! Where the packets of a socket go: its host, and the UDP port that belongs to a Homa port.
+//!
+//! Over UDP the address that a program gives, an IP address and a Homa port, must say the UDP port as well. So it follows from the Homa port, and every
+//! socket has a host of its own: a server at the UDP port that many above [`FIRST_SERVER_UDP_PORT`] (Homa port 99 is then UDP port 14600, where
+//! `homa serve` is, too), a client at the UDP port of the same number. Who binds the UDP port has the Homa port: the kernel decides, for all processes
+//! of the machine, and takes it back when a process dies.
+//!
+//! Over raw IP all sockets of a process are ports of one host, and the processes share the ports by the host's segment.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use homa::driver::udp::BindError;
+use homa::proto::PortError;
+use homa::{
+    DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, DriverChoice, Host, HostConfig, HostError, SegmentError,
+    ServerAddr, Socket,
+};
+
+use crate::abi::FIRST_CLIENT_PORT;
+use crate::border::Refusal;
+use crate::settings::Settings;
+use crate::socket::LOOK_AGAIN_MS;
+
+/// The UDP port of Homa port 0, if that could be a server's.
+const FIRST_SERVER_UDP_PORT: u16 = DEFAULT_UDP_PORT - DEFAULT_SERVER_PORT;
+
+/// Client ports over UDP: above all UDP ports of servers.
+const FIRST_UDP_CLIENT_PORT: u16 = FIRST_SERVER_UDP_PORT + FIRST_CLIENT_PORT;
+
+/// Looks for a port to be cleaned up, [`LOOK_AGAIN_MS`] apart.
+const TRIES: u32 = 10;
+
+/// A socket of the transport, and the host that it is of.
+pub(crate) struct Side {
+    pub(crate) socket: Arc<Socket>,
+    /// Goes after the socket.
+    pub(crate) host: Arc<Host>,
+}
+
+/// Makes the hosts of this process.
+pub(crate) struct Hosts {
+    config: HostConfig,
+    /// The one host of a process, where there is only one.
+    shared: Mutex<Option<Arc<Host>>>,
+    /// Where to look for a client port next.
+    next_client: AtomicU16,
+}
+
+impl Hosts {
+    pub(crate) fn new(settings: Settings) -> Hosts {
+        // Processes that start at the same time look at different places.
+        let clients = u16::MAX - FIRST_UDP_CLIENT_PORT;
+        let start = (std::process::id().wrapping_mul(0x9e37_79b1) >> 16) as u16 % clients;
+        Hosts { config: settings.config, shared: Mutex::default(), next_client: AtomicU16::new(start) }
+    }
+
+    /// The server, or the client, that a program means by an IP address and a Homa port.
+    pub(crate) fn address(&self, ip: IpAddr, scope: u32, port: u16) -> ServerAddr {
+        let udp = match self.config.driver {
+            DriverChoice::Raw => 0,
+            _ => udp_port(port),
+        };
+        let host = match ip.to_canonical() {
+            IpAddr::V6(ip) => std::net::SocketAddrV6::new(ip, udp, 0, scope).into(),
+            ip => SocketAddr::new(ip, udp),
+        };
+        ServerAddr::new(host, port)
+    }
+
+    /// Opens a socket at a server's port, or for `None` at a client's.
+    pub(crate) fn open(&self, port: Option<u16>) -> Result<Side, Refusal> {
+        if self.config.driver == DriverChoice::Raw {
+            let host = self.shared_host()?;
+            let socket = Arc::new(open_at(&host, port).map_err(|error| refusal(&error))?);
+            return Ok(Side { socket, host });
+        }
+        if let Some(port) = port {
+            return self.open_over_udp(port).map_err(|error| refusal(&error));
+        }
+        let clients = u16::MAX - FIRST_UDP_CLIENT_PORT;
+        for _ in 0..clients {
+            let port = FIRST_UDP_CLIENT_PORT + self.next_client.fetch_add(1, Relaxed) % clients;
+            match self.open_over_udp(port) {
+                Err(HostError::Bind(BindError::InUse(_))) => {}
+                result => return result.map_err(|error| refusal(&error)),
+            }
+        }
+        Err(Refusal::new(libc::EADDRNOTAVAIL, "all client ports are open"))
+    }
+
+    fn open_over_udp(&self, port: u16) -> Result<Side, HostError> {
+        let at = |ip: IpAddr| HostConfig { bind: SocketAddr::new(ip, udp_port(port)), ..self.config.clone() };
+        // All addresses of both IP versions, where the machine has both.
+        let host = match Host::bind(at(Ipv6Addr::UNSPECIFIED.into())) {
+            Err(HostError::Bind(BindError::NoSuchFamily(_))) => Host::bind(at(Ipv4Addr::UNSPECIFIED.into()))?,
+            host => host?,
+        };
+        let socket = Arc::new(host.socket(Some(port))?);
+        Ok(Side { socket, host: Arc::new(host) })
+    }
+
+    fn shared_host(&self) -> Result<Arc<Host>, Refusal> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(host) = &*shared {
+            return Ok(Arc::clone(host));
+        }
+        let bind = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+        let host = Host::bind(HostConfig { bind, ..self.config.clone() }).map_err(|error| refusal(&error))?;
+        Ok(Arc::clone(shared.insert(Arc::new(host))))
+    }
+}
+
+/// Opens a socket of the process's one host. A port that was closed just now is cleaned up first, by the host's own thread.
+fn open_at(host: &Host, port: Option<u16>) -> Result<Socket, HostError> {
+    for _ in 0..TRIES {
+        match host.socket(port) {
+            Err(HostError::Port(PortError::InUse(_))) => thread::sleep(Duration::from_millis(LOOK_AGAIN_MS)),
+            result => return result,
+        }
+    }
+    host.socket(port)
+}
+
+fn udp_port(port: u16) -> u16 {
+    if port < FIRST_CLIENT_PORT { FIRST_SERVER_UDP_PORT + port } else { port }
+}
+
+/// What the kernel says where this transport has many words. They go to standard error, but for what any program expects.
+fn refusal(error: &HostError) -> Refusal {
+    let errno = match error {
+        HostError::Bind(BindError::InUse(_))
+        | HostError::Port(PortError::InUse(_))
+        | HostError::Segment(SegmentError::PortTaken { .. }) => {
+            return Refusal::new(libc::EADDRINUSE, "another socket has the port");
+        }
+        HostError::Port(PortError::NoneFree) | HostError::Segment(SegmentError::NoClientPort) => {
+            return Refusal::new(libc::EADDRNOTAVAIL, "all client ports are open");
+        }
+        HostError::Bind(BindError::NoCapability { .. }) => libc::EPERM,
+        HostError::Bind(BindError::NoSuchFamily(_)) => libc::EAFNOSUPPORT,
+        HostError::System { source, .. } | HostError::Bind(BindError::Socket { source, .. }) => {
+            source.raw_os_error().unwrap_or(libc::ENOBUFS)
+        }
+        HostError::Config(_) => libc::EINVAL,
+        _ => libc::ENOBUFS,
+    };
+    eprintln!("libhoma_preload: {error}");
+    Refusal::new(errno, "the transport could not be set up: standard error has the reason")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_homa_port_has_a_udp_port_of_its_own() {
+        assert_eq!(udp_port(DEFAULT_SERVER_PORT), DEFAULT_UDP_PORT);
+        assert_eq!(udp_port(FIRST_CLIENT_PORT - 1) + 1, FIRST_UDP_CLIENT_PORT);
+        assert_eq!(udp_port(FIRST_UDP_CLIENT_PORT), FIRST_UDP_CLIENT_PORT);
+    }
+}

@@ -1,0 +1,39 @@
+//! Linux Homa's socket API over this transport, for programs that were written for the kernel module and run unchanged:
+//! `LD_PRELOAD=libhoma_preload.so program`, or `homa run -- program`.
+//!
+//! The library stands before libc's calls on descriptors. A Homa socket is an eventfd to the kernel, readable exactly when a message can be
+//! received, so that poll, select and epoll work as on any descriptor; what is done with it by name (sendmsg, setsockopt, ...) is done here. For
+//! every other descriptor a call costs one look into a table of bits, and goes on to libc.
+//!
+//! # What holds
+//!
+//! - `socket`, `bind`, `getsockname`, `setsockopt`, `getsockopt`, `sendmsg`, `recvmsg`, `sendmmsg`, `recvmmsg`, `ioctl`, `shutdown`, `close`, `dup` and
+//!   their like do as the kernel's Homa does, down to error numbers. `send`, `recv`, `read` and `write` are EINVAL, as there.
+//! - Over UDP (the default) a socket has a UDP port that follows from its Homa port ([`hosts`]), so that the kernel shares out the ports among all
+//!   processes of a machine, and takes them back from the dead. Over raw IP the processes share a segment of memory, as all
+//!   processes of this transport do.
+//! - After `fork` the Homa sockets remain the parent's. In the child each call on one but `close` and `dup` is ENOTCONN; it can open its own.
+//!   After `exec` a descriptor that was inherited is a bare eventfd.
+//!
+//! # What does not
+//!
+//! - Programs that make system calls themselves: static ones, and those of Go. `homa run` tells them.
+//! - A call that waits is not ended by a signal (EINTR).
+//! - `SO_HOMA_SERVER` turns a bound socket's requests off and on. A socket that is not bound accepts none.
+//! - A socket that calls before it is bound loses the calls in flight when it is bound.
+
+mod abi;
+mod border;
+mod control;
+pub mod hooks;
+mod hosts;
+mod memory;
+mod options;
+mod pages;
+mod real;
+mod receive;
+mod send;
+mod settings;
+mod signal;
+mod socket;
+mod table;

@@ -1,0 +1,112 @@
+//! The program's memory: looked at before it is touched, since a wrong address is an error (EFAULT) to the program and not its end.
+//!
+//! A look is a system call. Programs pass the same structures again and again, so each thread remembers pages that were good.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+
+use crate::border::Refusal;
+
+/// Bytes of the smallest page that a machine may have.
+const PAGE: usize = 4096;
+
+/// Pages that a thread remembers.
+const REMEMBERED: usize = 64;
+
+thread_local! {
+    /// Numbers of pages that were good, each with whether to write to in bit 0; 0: none.
+    static GOOD: [Cell<usize>; REMEMBERED] = const { [const { Cell::new(0) }; REMEMBERED] };
+}
+
+/// Checks that `length` bytes at `address` can be read, or with `write` written: their first and last page, since what lies between is seldom
+/// another mapping.
+pub(crate) fn check(address: usize, length: usize, write: bool) -> Result<(), Refusal> {
+    if length == 0 {
+        return Ok(());
+    }
+    let end = address.checked_add(length - 1).ok_or(Refusal::plain(libc::EFAULT))?;
+    for at in [address, end] {
+        check_page(at, write)?;
+        if at / PAGE == end / PAGE {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn check_page(at: usize, write: bool) -> Result<(), Refusal> {
+    let page = at / PAGE;
+    let good = page << 1 | usize::from(write);
+    let known = GOOD.try_with(|pages| {
+        let known = pages[page % REMEMBERED].get();
+        known == good || known == page << 1 | 1
+    });
+    if known.unwrap_or(false) && page != 0 {
+        return Ok(());
+    }
+    if page == 0 || !look(at, write) {
+        return Err(Refusal::plain(libc::EFAULT));
+    }
+    let _ = GOOD.try_with(|pages| pages[page % REMEMBERED].set(good));
+    Ok(())
+}
+
+/// Has the kernel copy the byte at `at` out of this process, and with `write` back to where it was. Where the kernel does not let it, as in
+/// some containers, the answer is yes.
+fn look(at: usize, write: bool) -> bool {
+    let mut byte = 0_u8;
+    let mine = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let theirs = libc::iovec { iov_base: at as *mut c_void, iov_len: 1 };
+    // SAFETY: the kernel reads one byte of this process into `byte`, or says that it cannot.
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &mine, 1, &theirs, 1, 0) };
+    let fault = |copied: isize| copied < 0 && crate::border::errno() == libc::EFAULT;
+    if fault(read) {
+        return false;
+    }
+    // SAFETY: the byte that was just read goes back to where it was; memory that the program changes meanwhile is not what it hands to a call.
+    !write || !fault(unsafe { libc::process_vm_writev(libc::getpid(), &mine, 1, &theirs, 1, 0) })
+}
+
+/// Reads a structure of the program's.
+pub(crate) fn read<T: Copy>(from: *const T) -> Result<T, Refusal> {
+    check(from as usize, size_of::<T>(), false)?;
+    // SAFETY: it was looked at, and need not be aligned; T is plain numbers, for which all bytes are good.
+    Ok(unsafe { from.read_unaligned() })
+}
+
+/// Writes a structure of the program's.
+pub(crate) fn write<T: Copy>(to: *mut T, value: T) -> Result<(), Refusal> {
+    check(to as usize, size_of::<T>(), true)?;
+    // SAFETY: it was looked at, and need not be aligned.
+    unsafe { to.write_unaligned(value) };
+    Ok(())
+}
+
+/// Copies bytes to the program.
+pub(crate) fn copy_out(to: *mut u8, bytes: &[u8]) -> Result<(), Refusal> {
+    check(to as usize, bytes.len(), true)?;
+    // SAFETY: it was looked at, and is the program's to have written to.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_memory_is_good_and_other_is_a_fault() {
+        let fault = Err(Refusal::plain(libc::EFAULT));
+        let mut number = 5_u64;
+        assert_eq!(read(&number), Ok(5));
+        assert_eq!(write(&mut number, 6), Ok(()));
+        assert_eq!(number, 6);
+        assert_eq!(read(std::ptr::null::<u64>()), Err(Refusal::plain(libc::EFAULT)));
+        assert_eq!(read(64 as *const u64), Err(Refusal::plain(libc::EFAULT)));
+        assert_eq!(check(usize::MAX - 3, 8, false), fault);
+        assert_eq!(check(8 << 40, 1, true), fault);
+        let constant = include_str!("memory.rs").as_ptr() as usize;
+        assert_eq!((check(constant, 9, false), check(constant, 9, true)), (Ok(()), fault));
+        assert_eq!(check(8, 0, true), Ok(()));
+    }
+}

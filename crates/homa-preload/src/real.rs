@@ -1,0 +1,87 @@
+//! The functions behind this library's: libc's, or those of whoever else was preloaded.
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use libc::{
+    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t,
+    ssize_t, timespec, timeval,
+};
+
+/// The next definition of a symbol after this library's.
+fn find(name: &CStr) -> *mut c_void {
+    // SAFETY: the name is a C string, and RTLD_NEXT asks for nothing that could run.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
+/// Declares functions of libc by their type. Where libc lacks one, its error is ENOSYS.
+macro_rules! next {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
+        $(
+            /// # Safety
+            /// As that of libc.
+            pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
+                static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+                let mut found = FOUND.load(Relaxed);
+                if found.is_null() {
+                    const NAME: &str = concat!(stringify!($name), "\0");
+                    found = find(CStr::from_bytes_with_nul(NAME.as_bytes()).unwrap_or_default());
+                    if found.is_null() {
+                        crate::border::set_errno(libc::ENOSYS);
+                        return -1;
+                    }
+                    FOUND.store(found, Relaxed);
+                }
+                // SAFETY: the symbol of this name is a function of this type.
+                let function: unsafe extern "C" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(found) };
+                // SAFETY: the caller's.
+                unsafe { function($($arg),*) }
+            }
+        )*
+    };
+}
+
+next! {
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+    connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+    listen(fd: c_int, backlog: c_int) -> c_int;
+    accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
+    getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int;
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int;
+    shutdown(fd: c_int, how: c_int) -> c_int;
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+    send(fd: c_int, data: *const c_void, length: size_t, flags: c_int) -> ssize_t;
+    sendto(fd: c_int, data: *const c_void, length: size_t, flags: c_int, to: *const sockaddr, to_length: socklen_t) -> ssize_t;
+    recv(fd: c_int, data: *mut c_void, length: size_t, flags: c_int) -> ssize_t;
+    recvfrom(fd: c_int, data: *mut c_void, length: size_t, flags: c_int, from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t;
+    __recv_chk(fd: c_int, data: *mut c_void, length: size_t, room: size_t, flags: c_int) -> ssize_t;
+    __recvfrom_chk(fd: c_int, data: *mut c_void, length: size_t, room: size_t, flags: c_int, from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t;
+    read(fd: c_int, data: *mut c_void, length: size_t) -> ssize_t;
+    __read_chk(fd: c_int, data: *mut c_void, length: size_t, room: size_t) -> ssize_t;
+    readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+    write(fd: c_int, data: *const c_void, length: size_t) -> ssize_t;
+    writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+    ioctl(fd: c_int, request: u64, argument: *mut c_void) -> c_int;
+    fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
+    fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
+    close(fd: c_int) -> c_int;
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    dup(fd: c_int) -> c_int;
+    dup2(fd: c_int, to: c_int) -> c_int;
+    dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
+    poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
+    pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    epoll_ctl(epoll: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    epoll_wait(epoll: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int;
+    epoll_pwait(epoll: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+}

@@ -1,0 +1,286 @@
+//! recvmsg: requests and responses, into the program's buffers.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::Bytes;
+use homa::{Arrival, CallError, Outcome, RecvError, Rpc};
+use libc::msghdr;
+
+use crate::abi::{MAX_PAGES, RecvArgs};
+use crate::border::Refusal;
+use crate::memory;
+use crate::pages::{Pages, Place};
+use crate::socket::{LOOK_AGAIN_MS, Name, Socket};
+
+/// Messages that are held at most because they have no room: what comes beyond stays with the transport.
+const MOST_HELD: usize = 64;
+
+/// A message on its way to the program.
+pub(crate) struct Held {
+    id: u64,
+    cookie: u64,
+    /// The call is private.
+    private: bool,
+    from: Name,
+    message: Result<Bytes, CallError>,
+    /// For a request: what answers it.
+    rpc: Option<Rpc>,
+}
+
+impl Held {
+    fn of(arrival: Arrival) -> Held {
+        match arrival {
+            Arrival::Request { mut rpc, id, client_port } => {
+                let from =
+                    Name { ip: rpc.peer().ip().to_canonical(), scope: scope(&rpc.peer()), port: client_port };
+                let message = Ok(rpc.take_request());
+                Held { id, cookie: 0, private: false, from, message, rpc: Some(rpc) }
+            }
+            Arrival::Outcome(outcome) => Held::of_outcome(outcome, false),
+        }
+    }
+
+    fn of_outcome(outcome: Outcome, private: bool) -> Held {
+        let Outcome { id, cookie, to, result } = outcome;
+        let from = Name { ip: to.host.ip().to_canonical(), scope: scope(&to.host), port: to.port };
+        Held { id, cookie, private, from, message: result, rpc: None }
+    }
+
+    fn length(&self) -> usize {
+        self.message.as_ref().map_or(0, Bytes::len)
+    }
+
+    fn has_room(&self, pages: Option<&Pages>) -> bool {
+        pages.is_some_and(|pages| pages.has_room(self.length()))
+    }
+}
+
+fn scope(address: &std::net::SocketAddr) -> u32 {
+    match address {
+        std::net::SocketAddr::V6(address) => address.scope_id(),
+        std::net::SocketAddr::V4(_) => 0,
+    }
+}
+
+/// What recvmsg returns: a length or an error, and whose it is.
+struct Received {
+    result: Result<isize, Refusal>,
+    from: Name,
+}
+
+impl Socket {
+    /// Receives a message.
+    pub(crate) fn receive(&self, message: *mut msghdr, flags: c_int) -> Result<isize, Refusal> {
+        let mut header = memory::read(message)?;
+        if header.msg_control.is_null() {
+            return Err(Refusal::new(libc::EINVAL, "recvmsg got no arguments (msg_control)"));
+        }
+        if header.msg_controllen != size_of::<RecvArgs>() {
+            return Err(Refusal::new(
+                libc::EINVAL,
+                "msg_controllen is not the length of recvmsg's arguments",
+            ));
+        }
+        let control: *mut RecvArgs = header.msg_control.cast();
+        let mut args = memory::read(control)?;
+        memory::check(control as usize, size_of::<RecvArgs>(), true)?;
+        args.completion_cookie = 0;
+        let waits = flags & libc::MSG_DONTWAIT == 0 && !self.nonblocking.load(Relaxed);
+        let received = self.receive_for(&mut args, waits);
+        memory::write(control, args)?;
+        let Received { result, from } = received?;
+        let length = result?;
+        if !header.msg_name.is_null() {
+            let written = from.write(self.family, header.msg_name.cast(), header.msg_namelen as usize)?;
+            header.msg_namelen = written as libc::socklen_t;
+        }
+        (header.msg_controllen, header.msg_flags) = (0, 0);
+        memory::write(message, header)?;
+        Ok(length)
+    }
+
+    fn receive_for(&self, args: &mut RecvArgs, waits: bool) -> Result<Received, Refusal> {
+        if args.num_bpages as usize > MAX_PAGES {
+            return Err(Refusal::new(libc::EINVAL, "more pages are given back than a message has"));
+        }
+        if args.reserved != 0 {
+            return Err(Refusal::new(libc::EINVAL, "reserved fields of recvmsg's arguments are not 0"));
+        }
+        self.take_back(args)?;
+        let message = match args.id {
+            0 => self.next_shared(waits)?,
+            id => self.private(id, waits).inspect_err(|_| args.id = 0)?,
+        };
+        let (message, place) = message;
+        (args.id, args.completion_cookie) = (message.id, message.cookie);
+        let from = message.from;
+        let result = match &message.message {
+            Ok(bytes) => {
+                place.fill(bytes)?;
+                (args.num_bpages, args.bpage_offsets) = (place.count, place.offsets);
+                Ok(bytes.len() as isize)
+            }
+            Err(error) => Err(self.errno_of(message.id, error)),
+        };
+        if let Some(rpc) = message.rpc {
+            self.state().in_hand.insert((message.id, from.ip), rpc);
+        }
+        Ok(Received { result, from })
+    }
+
+    /// Takes back the pages that the program has done with.
+    fn take_back(&self, args: &mut RecvArgs) -> Result<(), Refusal> {
+        let mut guard = self.pages();
+        let Some(pages) = guard.as_mut() else {
+            return Err(Refusal::new(libc::EINVAL, "the socket has no buffers: set SO_HOMA_RCVBUF first"));
+        };
+        let count = std::mem::take(&mut args.num_bpages) as usize;
+        pages.give_back(&args.bpage_offsets[..count])?;
+        drop(guard);
+        if count > 0 && self.starves() {
+            self.show_held();
+        }
+        Ok(())
+    }
+
+    /// Has the descriptor readable while there is room for a message that is held: a poll must not miss what has room by now, nor find what
+    /// has none.
+    fn show_held(&self) {
+        let state = self.state();
+        let pages = self.pages();
+        let ready = state.held.iter().any(|held| !held.private && held.has_room(pages.as_ref()));
+        drop((pages, state));
+        self.signal.force(ready || self.is_shut());
+    }
+
+    /// The next message that is not private, with room for it.
+    fn next_shared(&self, waits: bool) -> Result<(Held, Place), Refusal> {
+        loop {
+            if let Some(found) = self.take_held(|held| !held.private) {
+                self.signal.taken();
+                return Ok(found);
+            }
+            let side = self.side();
+            let full = self.state().held.len() >= MOST_HELD;
+            let timeout = match (waits, self.starves()) {
+                (false, _) => Some(Duration::ZERO),
+                (true, true) => Some(Duration::from_millis(LOOK_AGAIN_MS)),
+                (true, false) => None,
+            };
+            if full {
+                self.wait_for_room(waits)?;
+                continue;
+            }
+            let taken = side.recv(timeout);
+            self.signal.taken();
+            match taken {
+                Ok(arrival) => {
+                    if let Some(found) = self.place_or_hold(Held::of(arrival)) {
+                        return Ok(found);
+                    }
+                }
+                Err(RecvError::TimedOut) if !waits => return Err(Refusal::plain(libc::EAGAIN)),
+                Err(RecvError::TimedOut) => {}
+                Err(_) => self.check_open(&side)?,
+            }
+        }
+    }
+
+    /// The outcome of a private call, with room for it.
+    fn private(&self, id: u64, waits: bool) -> Result<(Held, Place), Refusal> {
+        loop {
+            if let Some(found) = self.take_held(|held| held.private && held.id == id) {
+                return Ok(found);
+            }
+            if self.state().held.iter().any(|held| held.private && held.id == id) {
+                self.wait_for_room(waits)?;
+                continue;
+            }
+            let side = self.side();
+            match side.recv_private(id, (!waits).then_some(Duration::ZERO)) {
+                Ok(outcome) => {
+                    if let Some(found) = self.place_or_hold(Held::of_outcome(outcome, true)) {
+                        return Ok(found);
+                    }
+                }
+                Err(RecvError::TimedOut) => return Err(Refusal::plain(libc::EAGAIN)),
+                Err(RecvError::NoSuchCall { .. }) => {
+                    return Err(Refusal::new(
+                        libc::EINVAL,
+                        "there is no private call with the id that recvmsg got",
+                    ));
+                }
+                Err(_) => self.check_open(&side)?,
+            }
+        }
+    }
+
+    /// An error where the socket was shut down, and not only bound while somebody waited.
+    fn check_open(&self, side: &std::sync::Arc<homa::Socket>) -> Result<(), Refusal> {
+        if !self.is_shut() && self.has_moved_from(side) {
+            return Ok(());
+        }
+        Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down"))
+    }
+
+    /// Waits a moment for another thread to give pages back.
+    fn wait_for_room(&self, waits: bool) -> Result<(), Refusal> {
+        if self.is_shut() {
+            return Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down"));
+        }
+        if !waits {
+            return Err(Refusal::plain(libc::EAGAIN));
+        }
+        std::thread::sleep(Duration::from_millis(LOOK_AGAIN_MS));
+        Ok(())
+    }
+
+    /// Whether messages are held for want of room.
+    fn starves(&self) -> bool {
+        !self.state().held.is_empty()
+    }
+
+    /// Finds room for a message; where there is none it is held.
+    fn place_or_hold(&self, message: Held) -> Option<(Held, Place)> {
+        let place = match message.length() {
+            0 => Some(Place::default()),
+            length => self.pages().as_mut().and_then(|pages| pages.take(length)),
+        };
+        if let Some(place) = place {
+            return Some((message, place));
+        }
+        let mut state = self.state();
+        let at = state.held.partition_point(|held| held.length() <= message.length());
+        state.held.insert(at, message);
+        None
+    }
+
+    /// Takes the shortest message that is held, if there is room for it by now.
+    fn take_held(&self, wanted: impl Fn(&Held) -> bool) -> Option<(Held, Place)> {
+        let mut state = self.state();
+        let at = state.held.iter().position(wanted)?;
+        let mut pages = self.pages();
+        let place = pages.as_mut()?.take(state.held[at].length())?;
+        let message = state.held.remove(at);
+        drop((pages, state));
+        self.show_held();
+        Some((message, place))
+    }
+
+    /// The number that the kernel has for how a call ended.
+    fn errno_of(&self, id: u64, error: &CallError) -> Refusal {
+        let refuse = |errno| Refusal::new(errno, "the RPC failed");
+        match error {
+            CallError::Aborted { .. } => refuse(self.state().aborted.remove(&id).unwrap_or(libc::ECANCELED)),
+            CallError::Unreachable { .. }
+            | CallError::NoSuchPort { .. }
+            | CallError::PeerRestarted { .. } => refuse(libc::ENOTCONN),
+            CallError::ProtocolUnreachable { .. } => refuse(libc::EPROTONOSUPPORT),
+            CallError::TooLargeForReceiver { .. } | CallError::MessageTooLarge { .. } => refuse(libc::EINVAL),
+            CallError::Closed => refuse(libc::ESHUTDOWN),
+            _ => refuse(libc::ETIMEDOUT),
+        }
+    }
+}

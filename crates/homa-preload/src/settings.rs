@@ -1,0 +1,211 @@
+//! Settings from the environment: `HOMA_` and the name of one of the kernel's sysctls (net.homa.*) in capitals, and what carries the packets.
+
+use std::env;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use homa::{DriverChoice, HostConfig};
+
+/// Says what carries the packets: `udp` (the default) or `raw`.
+const DRIVER: &str = "HOMA_DRIVER";
+
+/// Says where the segment lies that processes share over raw IP: see [`HostConfig::segment_dir`].
+const SEGMENT_DIR: &str = "HOMA_SEGMENT_DIR";
+
+/// Variables of this project that are no settings of a host.
+const OTHERS: [&str; 4] = ["HOMA_HOST", "HOMA_PRELOAD", "HOMA_RACK", "HOMA_RACK_DIR"];
+
+/// How a sysctl's value becomes a setting.
+type Set = fn(&mut HostConfig, u64);
+
+/// A tick of the kernel's timers.
+const TICK_NS: u64 = 1_000_000;
+
+fn small(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+/// The sysctls that are settings here, too.
+const SETTINGS: [(&str, Set); 18] = [
+    ("throttle_min_bytes", |config, value| config.protocol.defer_min_bytes = small(value)),
+    ("fifo_grant_increment", |config, value| config.protocol.fifo_grant_increment = small(value)),
+    ("grant_fifo_fraction", |config, value| config.protocol.grant_fifo_fraction = small(value)),
+    ("link_mbps", |config, value| config.protocol.link_mbps = Some(small(value))),
+    ("max_incoming", |config, value| config.protocol.max_incoming = small(value)),
+    ("max_nic_queue_ns", |config, value| config.protocol.max_nic_backlog_ns = value),
+    ("max_overcommit", |config, value| config.protocol.max_overcommit = small(value)),
+    ("max_sched_prio", |config, value| {
+        config.protocol.max_sched_prio = u8::try_from(value).unwrap_or(u8::MAX)
+    }),
+    ("num_priorities", |config, value| {
+        config.protocol.num_priorities = u8::try_from(value).unwrap_or(u8::MAX)
+    }),
+    ("pacer_fifo_fraction", |config, value| config.protocol.pacer_fifo_fraction = small(value)),
+    ("poll_usecs", |config, value| config.poll = Duration::from_micros(value)),
+    ("reap_limit", |config, value| config.protocol.reap_limit = small(value)),
+    ("request_ack_ticks", |config, value| {
+        config.protocol.need_ack_interval_ns = value.saturating_mul(TICK_NS)
+    }),
+    ("resend_ticks", |config, value| config.protocol.resend_interval_ns = value.saturating_mul(TICK_NS)),
+    ("timeout_resends", |config, value| config.protocol.max_resends = small(value)),
+    ("unsched_bytes", |config, value| {
+        config.protocol.unsched_bytes = small(value);
+        config.protocol.unsched_from_rtt = false;
+    }),
+    ("window", |config, value| config.protocol.window = small(value)),
+    ("wmem_max", |config, value| config.protocol.max_outgoing_bytes = value),
+];
+
+/// The sysctls that have nothing to set here: queues, buffers and cores of the kernel, and its own tests.
+const WITHOUT_MEANING: [&str; 27] = [
+    "accept_bits",
+    "action",
+    "bpage_lease_usecs",
+    "busy_usecs",
+    "cutoff_version",
+    "dead_buffs_limit",
+    "drop_bits",
+    "flags",
+    "freeze_type",
+    "gen3_softirq_cores",
+    "gro_busy_usecs",
+    "gro_policy",
+    "gso_force_software",
+    "hijack_tcp",
+    "max_dead_buffs",
+    "max_gro_skbs",
+    "max_gso_size",
+    "max_rpcs_per_peer",
+    "next_id",
+    "priority_map",
+    "recalc_usecs",
+    "resend_interval",
+    "skb_page_frees_per_sec",
+    "skb_page_pool_min_kb",
+    "temp",
+    "timeout_ticks",
+    "verbose",
+];
+
+/// The settings of this process.
+pub(crate) struct Settings {
+    pub(crate) config: HostConfig,
+}
+
+impl Settings {
+    /// As the environment says; what it says that nobody understands is reported on standard error, a line each.
+    pub(crate) fn from_environment() -> Settings {
+        let variables = env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok()?;
+            name.starts_with("HOMA_").then(|| (name, value.to_string_lossy().into_owned()))
+        });
+        let (settings, complaints) = Settings::from_variables(variables);
+        // A forked child reads them again, and has nothing new to say.
+        static SAID: AtomicBool = AtomicBool::new(false);
+        if !SAID.swap(true, Relaxed) {
+            for complaint in complaints {
+                eprintln!("libhoma_preload: {complaint}");
+            }
+        }
+        settings
+    }
+
+    fn from_variables(variables: impl Iterator<Item = (String, String)>) -> (Settings, Vec<String>) {
+        // A close that waits for acknowledgements would be a close that waits.
+        let mut config = HostConfig { linger: Duration::ZERO, ..HostConfig::default() };
+        let mut complaints = Vec::new();
+        for (name, value) in variables {
+            if OTHERS.contains(&name.as_str()) {
+                continue;
+            }
+            complaints.extend(apply(&mut config, &name, &value).err());
+        }
+        complaints.sort();
+        (Settings { config }, complaints)
+    }
+}
+
+/// Sets what one variable says; an error in words where it says nothing that can be set.
+fn apply(config: &mut HostConfig, name: &str, value: &str) -> Result<(), String> {
+    if name == DRIVER {
+        config.driver = match value {
+            "udp" => DriverChoice::Udp,
+            "raw" => DriverChoice::Raw,
+            _ => return Err(format!("{name}={value} is ignored: it is udp or raw")),
+        };
+        return Ok(());
+    }
+    if name == SEGMENT_DIR {
+        config.segment_dir = value.into();
+        return Ok(());
+    }
+    let sysctl = name.trim_start_matches("HOMA_").to_ascii_lowercase();
+    if sysctl == "unsched_cutoffs" {
+        let cutoffs: Option<Vec<u32>> = value.split_whitespace().map(|word| word.parse().ok()).collect();
+        let cutoffs = cutoffs.and_then(|cutoffs| cutoffs.try_into().ok());
+        config.protocol.unsched_cutoffs = cutoffs
+            .ok_or_else(|| format!("{name}={value} is ignored: it is eight numbers with blanks between"))?;
+        return Ok(());
+    }
+    if let Some((_, set)) = SETTINGS.iter().find(|(known, _)| *known == sysctl) {
+        let value = value.trim().parse();
+        set(config, value.map_err(|_| format!("{name} is ignored: its value is not a number"))?);
+        return Ok(());
+    }
+    if WITHOUT_MEANING.contains(&sysctl.as_str()) {
+        return Err(format!(
+            "{name} is ignored: net.homa.{sysctl} is the kernel's own, and has no counterpart here"
+        ));
+    }
+    Err(format!("{name} is ignored: there is no net.homa.{sysctl}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(variables: &[(&str, &str)]) -> (HostConfig, Vec<String>) {
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let (settings, complaints) = Settings::from_variables(variables);
+        (settings.config, complaints)
+    }
+
+    #[test]
+    fn sysctls_are_settings_by_name() {
+        let (config, complaints) = from(&[
+            ("HOMA_DRIVER", "raw"),
+            ("HOMA_LINK_MBPS", "25000"),
+            ("HOMA_POLL_USECS", " 7 "),
+            ("HOMA_UNSCHED_BYTES", "30000"),
+            ("HOMA_RESEND_TICKS", "5"),
+            ("HOMA_UNSCHED_CUTOFFS", "0 0 0 7 6 5 4 3"),
+            ("HOMA_PRELOAD", "/lib/libhoma_preload.so"),
+        ]);
+        assert_eq!(complaints, Vec::<String>::new());
+        assert_eq!((config.driver, config.poll), (DriverChoice::Raw, Duration::from_micros(7)));
+        assert_eq!(
+            (config.protocol.link_mbps, config.protocol.resend_interval_ns),
+            (Some(25_000), 5_000_000)
+        );
+        assert_eq!((config.protocol.unsched_bytes, config.protocol.unsched_from_rtt), (30_000, false));
+        assert_eq!(config.protocol.unsched_cutoffs, [0, 0, 0, 7, 6, 5, 4, 3]);
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_named() {
+        let (_, complaints) = from(&[
+            ("HOMA_DRIVER", "tcp"),
+            ("HOMA_GRO_POLICY", "1"),
+            ("HOMA_LINK_MBPS", "fast"),
+            ("HOMA_LINK_SPEED", "1"),
+            ("HOMA_UNSCHED_CUTOFFS", "1 2"),
+        ]);
+        let about =
+            ["udp or raw", "no counterpart", "not a number", "no net.homa.link_speed", "eight numbers"];
+        assert_eq!(complaints.len(), about.len());
+        assert!(
+            complaints.iter().zip(about).all(|(complaint, about)| complaint.contains(about)),
+            "{complaints:?}"
+        );
+    }
+}

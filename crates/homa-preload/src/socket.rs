@@ -1,0 +1,276 @@
+//! A Homa socket of the program: what it is bound to, its buffers, and what the program has in hand.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use homa::Rpc;
+use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+
+use crate::abi::FIRST_CLIENT_PORT;
+use crate::border::Refusal;
+use crate::hosts::Side;
+use crate::memory;
+use crate::pages::Pages;
+use crate::receive::Held;
+use crate::signal::Signal;
+use crate::table::World;
+
+/// Longest time in milliseconds for which a thread looks away that waits for something of which nothing tells it.
+pub(crate) const LOOK_AGAIN_MS: u64 = 1;
+
+/// See the [module](self).
+pub(crate) struct Socket {
+    pub(crate) family: c_int,
+    pub(crate) signal: Arc<Signal>,
+    pub(crate) nonblocking: AtomicBool,
+    /// The program has it in an epoll set.
+    pub(crate) in_epoll: AtomicBool,
+    /// Requests are accepted.
+    pub(crate) serves: AtomicBool,
+    pub(crate) shut: AtomicBool,
+    side: RwLock<Side>,
+    pub(crate) pages: Mutex<Option<Pages>>,
+    state: Mutex<State>,
+    error_text: Mutex<&'static str>,
+}
+
+/// What the program has in hand, or is about to have.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Requests to be answered, by id and client.
+    pub(crate) in_hand: HashMap<(u64, IpAddr), Rpc>,
+    /// With which error calls were aborted.
+    pub(crate) aborted: HashMap<u64, i32>,
+    /// Messages for which the program's buffers had no room, the shortest first.
+    pub(crate) held: Vec<Held>,
+}
+
+/// An address as a program passes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) ip: IpAddr,
+    pub(crate) scope: u32,
+    pub(crate) port: u16,
+}
+
+impl Socket {
+    /// A client's, as every socket begins; returns it and the program's descriptor.
+    pub(crate) fn open(family: c_int, kind_flags: c_int) -> Result<(Arc<Socket>, RawFd), Refusal> {
+        let side = World::get().hosts.open(None)?;
+        let nonblocking = kind_flags & libc::SOCK_NONBLOCK != 0;
+        let opened = Signal::new(nonblocking, kind_flags & libc::SOCK_CLOEXEC != 0);
+        let (signal, fd) =
+            opened.map_err(|error| Refusal::plain(error.raw_os_error().unwrap_or(libc::ENFILE)))?;
+        signal.follow(&side.socket);
+        let socket = Socket {
+            family,
+            signal,
+            nonblocking: AtomicBool::new(nonblocking),
+            in_epoll: AtomicBool::new(false),
+            serves: AtomicBool::new(false),
+            shut: AtomicBool::new(false),
+            side: RwLock::new(side),
+            pages: Mutex::default(),
+            state: Mutex::default(),
+            error_text: Mutex::new(""),
+        };
+        Ok((Arc::new(socket), fd))
+    }
+
+    /// The transport's socket.
+    pub(crate) fn side(&self) -> Arc<homa::Socket> {
+        Arc::clone(&self.side.read().unwrap_or_else(PoisonError::into_inner).socket)
+    }
+
+    /// Stops the recording of the time trace.
+    pub(crate) fn freeze(&self) {
+        self.side.read().unwrap_or_else(PoisonError::into_inner).host.freeze_trace();
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn pages(&self) -> MutexGuard<'_, Option<Pages>> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_shut(&self) -> bool {
+        self.shut.load(Relaxed)
+    }
+
+    /// Keeps the text of what went wrong, for who asks.
+    pub(crate) fn noting<T>(&self, result: Result<T, Refusal>) -> Result<T, Refusal> {
+        if let Err(Refusal { text, .. }) = &result
+            && !text.is_empty()
+        {
+            *self.error_text.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        }
+        result
+    }
+
+    pub(crate) fn error_text(&self) -> &'static str {
+        *self.error_text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes it a server's.
+    pub(crate) fn bind(&self, address: *const sockaddr, length: socklen_t) -> Result<(), Refusal> {
+        let Name { port, .. } = Name::read(self.family, address, length)?;
+        if port == 0 || port >= FIRST_CLIENT_PORT {
+            let text = "port number invalid: in the automatically assigned range";
+            return Err(Refusal::new(libc::EINVAL, text));
+        }
+        let mut side = self.side.write().unwrap_or_else(PoisonError::into_inner);
+        if self.is_shut() {
+            return Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down"));
+        }
+        if side.socket.port() == port {
+            return Ok(());
+        }
+        let new = World::get().hosts.open(Some(port))?;
+        self.serves.store(true, Relaxed);
+        self.signal.follow(&new.socket);
+        let old = std::mem::replace(&mut *side, new);
+        drop(side);
+        // Whoever waits at it goes on at the new one.
+        old.socket.set_waker(None);
+        old.socket.close();
+        Ok(())
+    }
+
+    /// Whether `side` is no more what the socket is bound to.
+    pub(crate) fn has_moved_from(&self, side: &Arc<homa::Socket>) -> bool {
+        !Arc::ptr_eq(&self.side.read().unwrap_or_else(PoisonError::into_inner).socket, side)
+    }
+
+    /// Ends everything.
+    pub(crate) fn shut_down(&self) {
+        if self.shut.swap(true, Relaxed) {
+            return;
+        }
+        let side = self.side();
+        side.close();
+        let state = std::mem::take(&mut *self.state());
+        drop(state);
+        self.signal.force(true);
+    }
+
+    /// The name of this socket, for getsockname.
+    pub(crate) fn name(&self) -> Name {
+        let ip = match self.family {
+            libc::AF_INET6 => Ipv6Addr::UNSPECIFIED.into(),
+            _ => Ipv4Addr::UNSPECIFIED.into(),
+        };
+        Name { ip, scope: 0, port: self.side().port() }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let side = self.side();
+        side.set_waker(None);
+        side.close();
+    }
+}
+
+impl Name {
+    /// Reads the address of a socket of this family.
+    pub(crate) fn read(family: c_int, address: *const sockaddr, length: socklen_t) -> Result<Name, Refusal> {
+        let short = Err(Refusal::new(libc::EINVAL, "the address is too short for its family"));
+        if (length as usize) < size_of::<libc::sa_family_t>() {
+            return short;
+        }
+        if c_int::from(memory::read(address.cast::<libc::sa_family_t>())?) != family {
+            return Err(Refusal::new(libc::EAFNOSUPPORT, "the address is not of the socket's family"));
+        }
+        if family == libc::AF_INET6 {
+            if (length as usize) < size_of::<sockaddr_in6>() {
+                return short;
+            }
+            let name = memory::read(address.cast::<sockaddr_in6>())?;
+            let ip = Ipv6Addr::from(name.sin6_addr.s6_addr).to_canonical();
+            return Ok(Name { ip, scope: name.sin6_scope_id, port: u16::from_be(name.sin6_port) });
+        }
+        if (length as usize) < size_of::<sockaddr_in>() {
+            return short;
+        }
+        let name = memory::read(address.cast::<sockaddr_in>())?;
+        let ip = Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)).into();
+        Ok(Name { ip, scope: 0, port: u16::from_be(name.sin_port) })
+    }
+
+    /// As a socket of this family has it, and its length.
+    pub(crate) fn stored(&self, family: c_int) -> (libc::sockaddr_storage, usize) {
+        // SAFETY: the structure is plain numbers, for which zeros are good.
+        let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+        let place = &raw mut storage;
+        if family == libc::AF_INET6 {
+            let ip = match self.ip {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            let name = sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: self.port.to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr { s6_addr: ip.octets() },
+                sin6_scope_id: self.scope,
+            };
+            // SAFETY: the storage has room for any address, and is aligned for it.
+            unsafe { ptr::write(place.cast(), name) };
+            return (storage, size_of::<sockaddr_in6>());
+        }
+        let ip = match self.ip.to_canonical() {
+            IpAddr::V4(ip) => ip,
+            IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+        };
+        let name = sockaddr_in {
+            sin_family: libc::AF_INET as libc::sa_family_t,
+            sin_port: self.port.to_be(),
+            sin_addr: libc::in_addr { s_addr: u32::from(ip).to_be() },
+            sin_zero: [0; 8],
+        };
+        // SAFETY: as above.
+        unsafe { ptr::write(place.cast(), name) };
+        (storage, size_of::<sockaddr_in>())
+    }
+
+    /// Writes it where the program wants it, cut to `room` bytes; returns how long it is.
+    pub(crate) fn write(&self, family: c_int, to: *mut sockaddr, room: usize) -> Result<usize, Refusal> {
+        let (storage, length) = self.stored(family);
+        // SAFETY: the storage is longer than any address in it.
+        let bytes =
+            unsafe { std::slice::from_raw_parts((&raw const storage).cast::<u8>(), length.min(room)) };
+        memory::copy_out(to.cast(), bytes)?;
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_as_they_were_written() {
+        for (family, ip, shown) in [
+            (libc::AF_INET, "10.0.0.7", "10.0.0.7"),
+            (libc::AF_INET6, "fe80::1", "fe80::1"),
+            (libc::AF_INET6, "10.0.0.7", "10.0.0.7"),
+        ] {
+            let name = Name { ip: ip.parse().unwrap(), scope: 0, port: 99 };
+            let (storage, length) = name.stored(family);
+            let address = (&raw const storage).cast();
+            let read = Name::read(family, address, length as socklen_t).unwrap();
+            assert_eq!(read, Name { ip: shown.parse().unwrap(), ..name });
+            let refused = |family, length| Name::read(family, address, length).unwrap_err().errno;
+            assert_eq!(refused(family, length as socklen_t - 1), libc::EINVAL);
+            assert_eq!(refused(family, 1), libc::EINVAL);
+            assert_eq!(refused(libc::AF_UNIX, length as socklen_t), libc::EAFNOSUPPORT);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Which descriptors of this process are Homa sockets.
+
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::border::Refusal;
+use crate::hosts::Hosts;
+use crate::settings::Settings;
+use crate::socket::Socket;
+
+/// Descriptors that can be Homa sockets: the kernel's own limit for a process, unless somebody has raised it.
+const MOST: usize = 1 << 20;
+
+/// A bit for each descriptor that is a Homa socket, this process's or one that its parent had when it forked.
+static MARKS: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
+
+/// Descriptors marked.
+static MARKED: AtomicUsize = AtomicUsize::new(0);
+
+/// What this process has. A child begins with nothing: its parent's threads are not there, and its locks may be held for ever.
+static WORLD: AtomicPtr<World> = AtomicPtr::new(ptr::null_mut());
+
+/// See [`WORLD`].
+pub(crate) struct World {
+    pub(crate) hosts: Hosts,
+    process: u32,
+    sockets: RwLock<Vec<Option<Arc<Socket>>>>,
+}
+
+impl World {
+    /// This process's, made at the first call.
+    pub(crate) fn get() -> &'static World {
+        // SAFETY: what is stored there is never freed.
+        if let Some(world) = unsafe { WORLD.load(Acquire).as_ref() } {
+            return world;
+        }
+        let new = Box::into_raw(Box::new(World {
+            hosts: Hosts::new(Settings::from_environment()),
+            process: std::process::id(),
+            sockets: RwLock::default(),
+        }));
+        match WORLD.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
+            Ok(_) => {
+                // SAFETY: the function touches an atomic alone, which is good in any child.
+                unsafe { libc::pthread_atfork(None, None, Some(forget_world)) };
+                // SAFETY: it was just made, and is never freed.
+                unsafe { &*new }
+            }
+            Err(other) => {
+                // SAFETY: nobody else has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                // SAFETY: as above: never freed.
+                unsafe { &*other }
+            }
+        }
+    }
+
+    /// Makes `fd` a Homa socket.
+    pub(crate) fn insert(&self, fd: RawFd, socket: Arc<Socket>) -> Result<(), Refusal> {
+        let at = fd as usize;
+        if at >= MOST {
+            return Err(Refusal::plain(libc::EMFILE));
+        }
+        let before;
+        {
+            let mut sockets = self.sockets.write().unwrap_or_else(PoisonError::into_inner);
+            if sockets.len() <= at {
+                sockets.resize(at + 1, None);
+            }
+            before = sockets[at].replace(socket);
+            if MARKS[at / 64].fetch_or(1 << (at % 64), Release) & 1 << (at % 64) == 0 {
+                MARKED.fetch_add(1, Relaxed);
+            }
+        }
+        // One that was closed behind this library's back.
+        drop(before);
+        Ok(())
+    }
+
+    /// Makes `fd` an ordinary descriptor again. What it was is for the caller to drop.
+    pub(crate) fn remove(&self, fd: RawFd) -> Option<Arc<Socket>> {
+        let at = fd as usize;
+        let mut sockets = self.sockets.write().unwrap_or_else(PoisonError::into_inner);
+        if MARKS[at / 64].fetch_and(!(1 << (at % 64)), Release) & 1 << (at % 64) != 0 {
+            MARKED.fetch_sub(1, Relaxed);
+        }
+        sockets.get_mut(at)?.take()
+    }
+
+    /// Whether the calling process is the one that made it, and no child that shares its memory for a moment (vfork).
+    pub(crate) fn is_mine(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// The Homa socket that `fd` is; an error where it is the parent's.
+    pub(crate) fn socket(&self, fd: RawFd) -> Result<Arc<Socket>, Refusal> {
+        let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
+        let socket = sockets.get(fd as usize).and_then(Option::as_ref).map(Arc::clone);
+        socket.ok_or(Refusal::plain(libc::ENOTCONN))
+    }
+
+    /// Every Homa socket.
+    pub(crate) fn all(&self) -> Vec<Arc<Socket>> {
+        let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
+        sockets.iter().flatten().map(Arc::clone).collect()
+    }
+}
+
+extern "C" fn forget_world() {
+    WORLD.store(ptr::null_mut(), Release);
+}
+
+/// Whether `fd` is a Homa socket.
+#[inline]
+pub(crate) fn is_homa(fd: RawFd) -> bool {
+    let at = fd as usize;
+    at < MOST && MARKS[at / 64].load(Acquire) >> (at % 64) & 1 == 1
+}
+
+/// Whether any descriptor is.
+#[inline]
+pub(crate) fn any() -> bool {
+    MARKED.load(Relaxed) > 0
+}
+
+/// The marked descriptors from `first` to `last`.
+pub(crate) fn marked(first: usize, last: usize) -> Vec<RawFd> {
+    (first..=last.min(MOST - 1)).filter(|fd| is_homa(*fd as RawFd)).map(|fd| fd as RawFd).collect()
+}

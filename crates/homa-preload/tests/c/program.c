@@ -1,0 +1,535 @@
+/* A Homa application as any: servers and clients that say by their exit what they found. */
+#include "rpc.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static unsigned char data[HOMA_MAX_MESSAGE_LENGTH];
+
+/* Says that it is ready, then answers each request with itself. */
+static void *serve(void *argument)
+{
+	struct port *port = argument;
+	struct homa_recvmsg_args args;
+
+	memset(&args, 0, sizeof(args));
+	for (;;) {
+		union address from;
+		struct iovec pieces[HOMA_MAX_BPAGES];
+
+		args.id = 0;
+		long length = receive(port->fd, &args, &from, 0);
+		CHECK(length > 0 && args.id % 2 == 1 && args.completion_cookie == 0);
+		struct homa_sendmsg_args answer = {args.id, 0, 0, 0};
+		CHECK(send_pieces(port->fd, &from, pieces, pieces_of(port, &args, length, pieces), &answer) == 0);
+	}
+	return NULL;
+}
+
+static void echo(const char *host, int number, int threads)
+{
+	struct port port = open_server(host, number);
+	pthread_t thread;
+
+	for (int i = 1; i < threads; i++)
+		CHECK(pthread_create(&thread, NULL, serve, &port) == 0);
+	puts("ready");
+	fflush(stdout);
+	serve(&port);
+}
+
+/* Takes requests and answers none. */
+static void swallow(const char *host, int number)
+{
+	struct port port = open_server(host, number);
+	struct homa_recvmsg_args args;
+
+	memset(&args, 0, sizeof(args));
+	puts("ready");
+	fflush(stdout);
+	for (;;) {
+		union address from;
+
+		args.id = 0;
+		CHECK(receive(port.fd, &args, &from, 0) > 0);
+		puts("taken");
+		fflush(stdout);
+	}
+}
+
+/* One call by a blocking recvmsg. */
+static void call(struct port *port, const union address *to, size_t length, uint32_t tag, struct homa_recvmsg_args *args)
+{
+	union address from;
+
+	fill(data, length, tag);
+	uint64_t id = send_request(port->fd, to, data, length, 1000 + tag, 0);
+	args->id = 0;
+	CHECK(receive(port->fd, args, &from, 0) == (long)length);
+	CHECK(args->id == id && args->completion_cookie == 1000 + tag);
+	CHECK(memcmp(&from, to, length_of(to)) == 0);
+	check_message(port, args, length, tag);
+}
+
+static void sizes(const union address *to)
+{
+	static const size_t all[] = {1, 100, 65535, 65536, 65537, 100000, 131072, 999999, 1000000};
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args;
+
+	memset(&args, 0, sizeof(args));
+	for (unsigned round = 0; round < 20; round++)
+		for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+			call(&port, to, all[i], round * 16 + i, &args);
+	give_back(&port, &args);
+	struct homa_info info;
+	memset(&info, 0, sizeof(info));
+	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0);
+	CHECK(info.bpool_avail_bytes == REGION_BYTES);
+	CHECK(info.num_rpcs == 0 && (int)info.port == port_of(port.fd));
+}
+
+struct work {
+	struct port *port;
+	const union address *to;
+	unsigned seed, count, in_flight;
+};
+
+/* Keeps so many calls in flight on a socket that other threads use, too; whoever receives an outcome checks it. */
+static void *work(void *argument)
+{
+	struct work *work = argument;
+	unsigned char *mine = malloc(HOMA_MAX_MESSAGE_LENGTH);
+	struct homa_recvmsg_args args;
+	unsigned sent = 0, received = 0;
+
+	CHECK(mine);
+	memset(&args, 0, sizeof(args));
+	while (received < work->count) {
+		if (sent < work->count && sent - received < work->in_flight) {
+			static const size_t lengths[] = {100, 100, 100, 100000, 100, 20000, 100, 1000000};
+			uint32_t tag = work->seed * 100000 + sent;
+			size_t length = lengths[tag % 8];
+
+			fill(mine, length, tag);
+			send_request(work->port->fd, work->to, mine, length, (uint64_t)tag << 32 | length, 0);
+			sent++;
+			continue;
+		}
+		union address from;
+
+		args.id = 0;
+		long length = receive(work->port->fd, &args, &from, 0);
+		CHECK(length > 0 && length == (long)(args.completion_cookie & 0xffffffff));
+		check_message(work->port, &args, length, (uint32_t)(args.completion_cookie >> 32));
+		received++;
+	}
+	free(mine);
+	return NULL;
+}
+
+static void threads(const union address *to, unsigned count, unsigned in_flight, unsigned calls)
+{
+	struct port port = open_client(to->any.sa_family);
+	pthread_t all[64];
+	struct work works[64];
+
+	CHECK(count <= 64);
+	for (unsigned i = 0; i < count; i++) {
+		works[i] = (struct work){&port, to, i, calls, in_flight};
+		CHECK(pthread_create(&all[i], NULL, work, &works[i]) == 0);
+	}
+	for (unsigned i = 0; i < count; i++)
+		CHECK(pthread_join(all[i], NULL) == 0);
+}
+
+static int readable(int fd, int timeout)
+{
+	struct pollfd entry = {fd, POLLIN | POLLOUT, 0};
+
+	CHECK(poll(&entry, 1, timeout) == 1);
+	CHECK(entry.revents & POLLOUT);
+	return (entry.revents & POLLIN) != 0;
+}
+
+/* Waits for POLLIN alone, by each of the calls that there are. */
+static void await_readable(int fd, int epoll, unsigned by)
+{
+	struct pollfd entry = {fd, POLLIN, 0};
+	struct timespec minute = {60, 0};
+	struct timeval also_minute = {60, 0};
+	struct epoll_event event;
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	switch (by % 5) {
+	case 0:
+		CHECK(poll(&entry, 1, 60000) == 1 && entry.revents == POLLIN);
+		break;
+	case 1:
+		CHECK(ppoll(&entry, 1, &minute, NULL) == 1 && entry.revents == POLLIN);
+		break;
+	case 2:
+		CHECK(select(fd + 1, &set, NULL, NULL, &also_minute) == 1 && FD_ISSET(fd, &set));
+		break;
+	case 3:
+		CHECK(pselect(fd + 1, &set, NULL, NULL, &minute, NULL) == 1 && FD_ISSET(fd, &set));
+		break;
+	default:
+		CHECK(epoll_wait(epoll, &event, 1, 60000) == 1 && event.events == EPOLLIN && event.data.fd == fd);
+	}
+}
+
+/* Readable while there is a message, and not a moment longer; private responses are nobody's but their own. */
+static void polls(const union address *to)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args;
+	union address from;
+	int epoll = epoll_create1(0);
+	struct epoll_event event = {EPOLLIN, {.fd = port.fd}};
+
+	CHECK(epoll >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0);
+	memset(&args, 0, sizeof(args));
+	CHECK(!readable(port.fd, 0));
+	FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
+	for (unsigned i = 0; i < 100; i++) {
+		uint64_t private = send_request(port.fd, to, "private", 7, 9, HOMA_SENDMSG_PRIVATE);
+		uint64_t one = send_request(port.fd, to, "shared", 6, 1, 0);
+		uint64_t two = send_request(port.fd, to, "shared", 6, 2, 0);
+
+		for (int left = 2; left > 0; left--) {
+			await_readable(port.fd, epoll, i);
+			CHECK(readable(port.fd, 0));
+			args.id = 0;
+			CHECK(receive(port.fd, &args, &from, MSG_DONTWAIT) == 6);
+			CHECK((args.id == one && args.completion_cookie == 1) || (args.id == two && args.completion_cookie == 2));
+		}
+		CHECK(!readable(port.fd, 0));
+		args.id = private;
+		CHECK(receive(port.fd, &args, &from, 0) == 7);
+		CHECK(args.id == private && args.completion_cookie == 9);
+		CHECK(!readable(port.fd, 0));
+		args.id = private;
+		FAILS(receive(port.fd, &args, &from, 0), EINVAL);
+	}
+	/* A private call is looked for without waiting until it is there. */
+	uint64_t private = send_request(port.fd, to, "private", 7, 9, HOMA_SENDMSG_PRIVATE);
+	long length;
+	do {
+		args.id = private;
+		length = receive(port.fd, &args, &from, MSG_DONTWAIT);
+		CHECK(length == 7 || errno == EAGAIN);
+	} while (length < 0);
+	CHECK(args.id == private);
+	/* Descriptors that do not block, by each way to say so. */
+	int on = 1, off = 0;
+	CHECK(fcntl(port.fd, F_SETFL, fcntl(port.fd, F_GETFL) | O_NONBLOCK) == 0);
+	args.id = 0;
+	FAILS(receive(port.fd, &args, &from, 0), EAGAIN);
+	CHECK(ioctl(port.fd, FIONBIO, &off) == 0 && !(fcntl(port.fd, F_GETFL) & O_NONBLOCK));
+	CHECK(ioctl(port.fd, FIONBIO, &on) == 0 && (fcntl(port.fd, F_GETFL) & O_NONBLOCK));
+	FAILS(receive(port.fd, &args, &from, 0), EAGAIN);
+	struct port other = {socket(to->any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_HOMA), NULL};
+	give_buffers(&other);
+	CHECK(fcntl(other.fd, F_GETFD) == FD_CLOEXEC);
+	memset(&args, 0, sizeof(args));
+	FAILS(receive(other.fd, &args, &from, 0), EAGAIN);
+	/* Nothing is left for who closes. */
+	CHECK(close(other.fd) == 0 && close(port.fd) == 0);
+	FAILS(receive(port.fd, &args, &from, 0), EBADF);
+}
+
+static void *await_shutdown(void *argument)
+{
+	struct port *port = argument;
+	struct homa_recvmsg_args args;
+	union address from;
+
+	memset(&args, 0, sizeof(args));
+	FAILS(receive(port->fd, &args, &from, 0), ESHUTDOWN);
+	return NULL;
+}
+
+/* Buffers for two long messages: a third waits until one is given back, a short one passes it, and poll knows. */
+static void starves(const union address *to)
+{
+	struct port port = {socket(to->any.sa_family, SOCK_DGRAM, IPPROTO_HOMA), NULL};
+	size_t least = sysconf(_SC_NPROCESSORS_CONF) * HOMA_BPAGE_SIZE + 2 * HOMA_MAX_MESSAGE_LENGTH;
+	size_t most = least / HOMA_BPAGE_SIZE / 16;
+	struct homa_recvmsg_args taken[64], args;
+	union address from;
+
+	CHECK(most >= 2 && most < 64);
+	port.region = mmap(NULL, least, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct homa_rcvbuf_args region = {(uint64_t)(uintptr_t)port.region, least};
+	CHECK(setsockopt(port.fd, IPPROTO_HOMA, SO_HOMA_RCVBUF, &region, sizeof(region)) == 0);
+	memset(&args, 0, sizeof(args));
+	memset(taken, 0, sizeof(taken));
+	for (size_t i = 0; i < most; i++) {
+		send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, i, 0);
+		CHECK(receive(port.fd, &taken[i], &from, 0) == HOMA_MAX_MESSAGE_LENGTH);
+	}
+	uint64_t large = send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, 98, 0);
+	await_readable(port.fd, -1, 0);
+	FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
+	CHECK(!readable(port.fd, 0));
+	uint64_t small = send_request(port.fd, to, data, 100, 99, 0);
+	args.id = 0;
+	CHECK(receive(port.fd, &args, &from, 0) == 100 && args.id == small);
+	CHECK(!readable(port.fd, 0));
+	/* Given back by a call for something else, as by another thread. */
+	uint64_t private = send_request(port.fd, to, data, 100, 0, HOMA_SENDMSG_PRIVATE);
+	taken[0].id = private;
+	CHECK(receive(port.fd, &taken[0], &from, 0) == 100);
+	CHECK(readable(port.fd, 0));
+	args.id = 0;
+	CHECK(receive(port.fd, &args, &from, 0) == HOMA_MAX_MESSAGE_LENGTH && args.id == large);
+	CHECK(!readable(port.fd, 0));
+}
+
+/* Calls given up by their client, and the end of a socket. */
+static void aborts(const union address *silent)
+{
+	struct port port = open_client(silent->any.sa_family);
+	struct homa_recvmsg_args args;
+	struct homa_info info;
+	union address from;
+
+	memset(&args, 0, sizeof(args));
+	uint64_t one = send_request(port.fd, silent, "one", 3, 1, 0);
+	uint64_t two = send_request(port.fd, silent, "two", 3, 2, 0);
+	uint64_t three = send_request(port.fd, silent, "three", 5, 3, HOMA_SENDMSG_PRIVATE);
+	memset(&info, 0, sizeof(info));
+	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 3);
+	struct homa_abort_args abort = {one, ECANCELED, 0, {0, 0}};
+	CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
+	CHECK(readable(port.fd, 0));
+	FAILS(receive(port.fd, &args, &from, 0), ECANCELED);
+	CHECK(args.id == one && args.completion_cookie == 1 && args.num_bpages == 0);
+	FAILS(ioctl(port.fd, HOMAIOCABORT, &abort), EINVAL);
+	/* Forgotten: nobody hears of it. */
+	abort = (struct homa_abort_args){two, 0, 0, {0, 0}};
+	CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
+	args.id = 0;
+	FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
+	CHECK(!readable(port.fd, 0));
+	/* All that are left. */
+	uint64_t four = send_request(port.fd, silent, "four", 4, 4, 0);
+	abort = (struct homa_abort_args){0, ETIMEDOUT, 0, {0, 0}};
+	CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
+	args.id = three;
+	FAILS(receive(port.fd, &args, &from, 0), ETIMEDOUT);
+	CHECK(args.id == three && args.completion_cookie == 3);
+	args.id = 0;
+	FAILS(receive(port.fd, &args, &from, 0), ETIMEDOUT);
+	CHECK(args.id == four);
+	memset(&info, 0, sizeof(info));
+	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 0 && info.error_msg[0] != 0);
+	CHECK(ioctl(port.fd, HOMAIOCFREEZE) == 0);
+	/* The end. */
+	pthread_t waits;
+	send_request(port.fd, silent, "five", 4, 5, 0);
+	CHECK(pthread_create(&waits, NULL, await_shutdown, &port) == 0);
+	CHECK(shutdown(port.fd, SHUT_RDWR) == 0);
+	CHECK(pthread_join(waits, NULL) == 0);
+	await_shutdown(&port);
+	CHECK(readable(port.fd, 0));
+	struct homa_sendmsg_args send_args = {0, 0, 0, 0};
+	struct iovec piece = {"six", 3};
+	FAILS(send_pieces(port.fd, silent, &piece, 1, &send_args), ESHUTDOWN);
+	FAILS(ioctl(port.fd, HOMAIOCINFO, &info), ESHUTDOWN);
+	CHECK(shutdown(port.fd, SHUT_RDWR) == 0);
+}
+
+/* A call that ends in an error: says which. */
+static void fails(const union address *to)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args;
+	union address from;
+
+	memset(&args, 0, sizeof(args));
+	uint64_t id = send_request(port.fd, to, data, 100, 77, 0);
+	puts("sent");
+	fflush(stdout);
+	CHECK(receive(port.fd, &args, &from, 0) == -1);
+	int error = errno;
+	CHECK(args.id == id && args.completion_cookie == 77 && args.num_bpages == 0);
+	puts(strerrorname_np(error));
+}
+
+/* Copies of a descriptor are the same socket, which ends with the last; a child has none of its parent's. */
+static void copies(const union address *to)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args;
+	union address from;
+	int copy = dup(port.fd), second = dup2(port.fd, 200), third = dup3(port.fd, 201, O_CLOEXEC);
+	int fourth = fcntl(port.fd, F_DUPFD, 202);
+	struct port by = {fourth, port.region};
+
+	memset(&args, 0, sizeof(args));
+	CHECK(copy >= 0 && second == 200 && third == 201 && fourth >= 202);
+	CHECK(port_of(copy) == port_of(second) && port_of(third) == port_of(port.fd));
+	CHECK(fcntl(copy, F_SETFL, O_RDWR | O_NONBLOCK) == 0);
+	FAILS(receive(port.fd, &args, &from, 0), EAGAIN);
+	CHECK(fcntl(copy, F_SETFL, O_RDWR) == 0);
+	CHECK(close(port.fd) == 0 && close(copy) == 0 && close(second) == 0);
+	CHECK(dup2(0, 201) == 201);
+	call(&by, to, 5000, 1, &args);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		struct homa_recvmsg_args none;
+
+		memset(&none, 0, sizeof(none));
+		FAILS(receive(fourth, &none, &from, MSG_DONTWAIT), ENOTCONN);
+		CHECK(close(fourth) == 0);
+		struct port mine = open_client(to->any.sa_family);
+		call(&mine, to, 5000, 2, &none);
+		exit(0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	call(&by, to, 5000, 3, &args);
+	CHECK(system("exit 7") == 7 << 8);
+	call(&by, to, 5000, 4, &args);
+	CHECK(close(fourth) == 0);
+	FAILS(receive(fourth, &args, &from, 0), EBADF);
+}
+
+static int compare(const void *one, const void *other)
+{
+	double difference = *(const double *)one - *(const double *)other;
+
+	return difference < 0 ? -1 : difference > 0;
+}
+
+static double now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1e6 + now.tv_nsec / 1e3;
+}
+
+/* Prints the median round trip of so many calls in microseconds, by recvmsg alone or behind poll. */
+static void round_trips(const union address *to, size_t length, unsigned count, int polled)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args;
+	double *all = calloc(count, sizeof(*all));
+
+	CHECK(all);
+	memset(&args, 0, sizeof(args));
+	fill(data, length, 0);
+	for (unsigned i = 0; i < count; i++) {
+		union address from;
+		double start = now_us();
+
+		send_request(port.fd, to, data, length, 0, 0);
+		args.id = 0;
+		if (polled)
+			await_readable(port.fd, -1, 0);
+		CHECK(receive(port.fd, &args, &from, 0) == (long)length);
+		all[i] = now_us() - start;
+	}
+	qsort(all, count, sizeof(*all), compare);
+	printf("%.3f\n", all[count / 2]);
+}
+
+static unsigned descriptors(void)
+{
+	unsigned count = 0;
+	DIR *directory = opendir("/proc/self/fd");
+
+	CHECK(directory);
+	while (readdir(directory))
+		count++;
+	closedir(directory);
+	return count;
+}
+
+static unsigned long resident_kb(void)
+{
+	unsigned long size, resident;
+	FILE *file = fopen("/proc/self/statm", "r");
+
+	CHECK(file && fscanf(file, "%lu %lu", &size, &resident) == 2);
+	fclose(file);
+	return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* So many calls, then as many again: prints descriptors and memory after the first and after the second half. */
+static void soak(const union address *to, unsigned count)
+{
+	struct port port = open_client(to->any.sa_family);
+
+	for (int half = 0; half < 2; half++) {
+		struct work all = {&port, to, half, count / 2, 20};
+		struct homa_recvmsg_args args;
+
+		memset(&args, 0, sizeof(args));
+		unsigned sent = 0, received = 0;
+		while (received < all.count) {
+			union address from;
+
+			for (; sent < all.count && sent - received < all.in_flight; sent++)
+				send_request(port.fd, to, data, sent % 1000 == 999 ? 1000000 : sent % 100 == 99 ? 20000 : 100, sent, 0);
+			args.id = 0;
+			CHECK(receive(port.fd, &args, &from, 0) > 0);
+			received++;
+		}
+		/* Sockets that come and go leave nothing, either. */
+		for (int i = 0; i < 20; i++) {
+			struct port other = open_client(to->any.sa_family);
+
+			memset(&args, 0, sizeof(args));
+			call(&other, to, 1000, i, &args);
+			CHECK(close(other.fd) == 0 && munmap(other.region, REGION_BYTES) == 0);
+		}
+		printf("%u %lu\n", descriptors(), resident_kb());
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "", *host = argc > 2 ? argv[2] : "127.0.0.1";
+	int number = argc > 3 ? atoi(argv[3]) : 99;
+	unsigned first = argc > 4 ? atoi(argv[4]) : 0, second = argc > 5 ? atoi(argv[5]) : 0, third = argc > 6 ? atoi(argv[6]) : 0;
+	union address to = address_of(host, number);
+
+	if (!strcmp(what, "echo"))
+		echo(host, number, first);
+	else if (!strcmp(what, "swallow"))
+		swallow(host, number);
+	else if (!strcmp(what, "sizes"))
+		sizes(&to);
+	else if (!strcmp(what, "threads"))
+		threads(&to, first, second, third);
+	else if (!strcmp(what, "polls"))
+		polls(&to);
+	else if (!strcmp(what, "starves"))
+		starves(&to);
+	else if (!strcmp(what, "aborts"))
+		aborts(&to);
+	else if (!strcmp(what, "fails"))
+		fails(&to);
+	else if (!strcmp(what, "copies"))
+		copies(&to);
+	else if (!strcmp(what, "round-trips"))
+		round_trips(&to, first, second, third);
+	else if (!strcmp(what, "soak"))
+		soak(&to, first);
+	else
+		return 2;
+	return 0;
+}

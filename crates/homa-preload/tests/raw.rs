@@ -1,0 +1,83 @@
+//! C programs that were written for Linux Homa, with the library preloaded, over raw IP: in two network namespaces joined by a veth.
+
+mod common;
+#[path = "../../homa-driver/tests/common/namespace.rs"]
+mod namespace;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Running, preloaded, program, run};
+use namespace::{Namespace, V4, V6, pair};
+
+fn raw(program: &Path, args: &[&str]) -> Command {
+    let mut command = preloaded(program, args);
+    // Not where the hosts of this machine have theirs.
+    command.env("HOMA_DRIVER", "raw").env("HOMA_SEGMENT_DIR", env!("CARGO_TARGET_TMPDIR"));
+    command
+}
+
+fn server_in(namespace: &Namespace, program: &Path, args: &[&str]) -> Running {
+    let command = raw(program, args);
+    namespace.run(move || Running::server(command))
+}
+
+fn run_in(namespace: &Namespace, program: &Path, args: &[&str]) -> String {
+    let command = raw(program, args);
+    namespace.run(move || run(command))
+}
+
+fn setting() -> Option<([Namespace; 2], PathBuf)> {
+    Some((pair(1_500)?, program("program")?))
+}
+
+#[test]
+fn programs_of_two_machines_call_each_other_over_both_ip_versions() {
+    let Some(([here, there], program)) = setting() else { return };
+    for ips in [V4, V6] {
+        let _echo = server_in(&there, &program, &["echo", ips[1], "4000", "2"]);
+        run_in(&here, &program, &["sizes", ips[1], "4000"]);
+        run_in(&here, &program, &["threads", ips[1], "4000", "8", "20", "30"]);
+        run_in(&here, &program, &["polls", ips[1], "4000"]);
+        run_in(&here, &program, &["copies", ips[1], "4000"]);
+    }
+}
+
+#[test]
+fn calls_end_as_the_kernel_has_them_end() {
+    let Some(([here, there], program)) = setting() else { return };
+    {
+        let _silent = server_in(&there, &program, &["swallow", V4[1], "4000"]);
+        run_in(&here, &program, &["aborts", V4[1], "4000"]);
+        // Its machine has Homa, and nobody at this port.
+        assert_eq!(run_in(&here, &program, &["fails", V4[1], "4001"]), "sent\nENOTCONN\n");
+    }
+    // With the last process Homa has left that machine.
+    assert_eq!(run_in(&here, &program, &["fails", V4[1], "4000"]), "sent\nEPROTONOSUPPORT\n");
+}
+
+#[test]
+fn processes_share_the_ports_of_a_machine_and_the_dead_give_theirs_back() {
+    let Some(([here, there], program)) = setting() else { return };
+    let mut one = server_in(&there, &program, &["swallow", V4[1], "4000"]);
+    let _other = server_in(&there, &program, &["echo", V4[1], "4001", "1"]);
+    let taken = raw(&program, &["echo", V4[1], "4000", "1"]);
+    let output = there.run(move || { taken }.output().unwrap());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("Address already in use"), "{errors}");
+
+    let waits = raw(&program, &["fails", V4[1], "4000"]);
+    let mut waits = here.run(move || Running::start(waits));
+    assert_eq!((waits.line(), one.line()), ("sent".to_owned(), "taken".to_owned()));
+    one.kill();
+    assert_eq!(waits.line(), "ENOTCONN");
+    run_in(&here, &program, &["sizes", V4[1], "4001"]);
+    let _again = server_in(&there, &program, &["echo", V4[1], "4000", "1"]);
+    run_in(&here, &program, &["round-trips", V4[1], "4000", "100", "20", "0"]);
+}
+
+#[test]
+fn wrong_arguments_get_the_kernels_errors() {
+    let Some(([here, _], errors)) = pair(1_500).zip(program("errors")) else { return };
+    run_in(&here, &errors, &[]);
+}

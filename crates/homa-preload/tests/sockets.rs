@@ -1,0 +1,203 @@
+//! C programs that were written for Linux Homa, with the library preloaded, over UDP.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::{Running, library, ports, preloaded, program, run};
+use homa::{Host, HostConfig, ServerAddr};
+
+const FAMILIES: [&str; 2] = ["127.0.0.1", "::1"];
+
+/// A preloaded echo server with so many threads.
+fn echo(program: &Path, host: &str, port: u16, threads: &str) -> Running {
+    Running::server(preloaded(program, &["echo", host, &port.to_string(), threads]))
+}
+
+fn client(program: &Path, what: &str, host: &str, port: u16, more: &[&str]) -> Command {
+    let mut command = preloaded(program, &[what, host, &port.to_string()]);
+    command.args(more);
+    command
+}
+
+#[test]
+fn wrong_arguments_get_the_kernels_errors() {
+    let Some(errors) = program("errors") else { return };
+    run(preloaded(&errors, &[&ports(3).to_string()]));
+}
+
+#[test]
+fn messages_of_all_sizes_go_and_come_back() {
+    let Some(program) = program("program") else { return };
+    for host in FAMILIES {
+        let port = ports(1);
+        let _echo = echo(&program, host, port, "1");
+        run(client(&program, "sizes", host, port, &[]));
+    }
+}
+
+#[test]
+fn eight_threads_share_sockets_with_twenty_calls_in_flight_each() {
+    let Some(program) = program("program") else { return };
+    let port = ports(1);
+    let _echo = echo(&program, FAMILIES[0], port, "8");
+    run(client(&program, "threads", FAMILIES[0], port, &["8", "20", "100"]));
+}
+
+#[test]
+fn descriptors_are_readable_exactly_while_there_is_a_message() {
+    let Some(program) = program("program") else { return };
+    for host in FAMILIES {
+        let port = ports(1);
+        let _echo = echo(&program, host, port, "1");
+        run(client(&program, "polls", host, port, &[]));
+    }
+}
+
+#[test]
+fn messages_wait_for_buffers() {
+    let Some(program) = program("program") else { return };
+    let port = ports(1);
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    run(client(&program, "starves", FAMILIES[0], port, &[]));
+}
+
+#[test]
+fn calls_are_aborted_and_sockets_shut_down() {
+    let Some(program) = program("program") else { return };
+    for host in FAMILIES {
+        let port = ports(1);
+        let _silent = Running::server(preloaded(&program, &["swallow", host, &port.to_string()]));
+        run(client(&program, "aborts", host, port, &[]));
+    }
+}
+
+#[test]
+fn copies_of_descriptors_and_children_do_as_they_should() {
+    let Some(program) = program("program") else { return };
+    let port = ports(1);
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    run(client(&program, "copies", FAMILIES[0], port, &[]));
+}
+
+#[test]
+fn nobody_at_a_port_is_an_error_and_so_is_a_server_that_is_killed() {
+    let Some(program) = program("program") else { return };
+    let port = ports(1);
+    assert_eq!(run(client(&program, "fails", FAMILIES[0], port, &[])), "sent\nENOTCONN\n");
+
+    let mut server = Running::server(preloaded(&program, &["swallow", FAMILIES[0], &port.to_string()]));
+    let mut waits = Running::start(client(&program, "fails", FAMILIES[0], port, &[]));
+    assert_eq!((waits.line(), server.line()), ("sent".to_owned(), "taken".to_owned()));
+    server.kill();
+    assert_eq!(waits.line(), "ENOTCONN");
+    // Its port is free for the next one.
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    run(client(&program, "round-trips", FAMILIES[0], port, &["100", "10", "0"]));
+}
+
+#[test]
+fn a_killed_client_among_several_leaves_the_others_and_the_server_alone() {
+    let Some(program) = program("program") else { return };
+    let port = ports(1);
+    let _echo = echo(&program, FAMILIES[0], port, "2");
+    let mut killed = Running::start(client(&program, "threads", FAMILIES[0], port, &["4", "20", "1000000"]));
+    let mut other = client(&program, "threads", FAMILIES[0], port, &["4", "20", "50"]);
+    let other = std::thread::spawn(move || other.output().unwrap());
+    run(client(&program, "round-trips", FAMILIES[0], port, &["100", "50", "0"]));
+    killed.kill();
+    run(client(&program, "sizes", FAMILIES[0], port, &[]));
+    assert!(other.join().unwrap().status.success());
+}
+
+#[test]
+fn processes_share_the_ports_of_the_machine() {
+    let Some(program) = program("program") else { return };
+    let port = ports(1);
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    let output = preloaded(&program, &["echo", FAMILIES[1], &port.to_string(), "1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("bind") && errors.contains("Address already in use"), "{errors}");
+}
+
+#[test]
+fn programs_of_the_rust_api_are_peers() {
+    let Some(program) = program("program") else { return };
+    // A server at the UDP port that belongs to its Homa port, as `homa serve` is at Homa port 99.
+    let port = ports(2);
+    let udp_port = homa::DEFAULT_UDP_PORT - homa::DEFAULT_SERVER_PORT + port;
+    let bind = format!("127.0.0.1:{udp_port}").parse().unwrap();
+    let host = Host::bind(HostConfig { bind, ..HostConfig::default() }).unwrap();
+    let server = host.server(port).unwrap();
+    let echo = std::thread::spawn(move || {
+        while let Ok(mut rpc) = server.recv() {
+            let request = rpc.take_request();
+            rpc.reply(request).unwrap();
+        }
+    });
+    run(client(&program, "sizes", FAMILIES[0], port, &[]));
+    drop(host);
+    echo.join().unwrap();
+
+    let _echo = self::echo(&program, FAMILIES[0], port + 1, "1");
+    let to = ServerAddr::new(format!("127.0.0.1:{}", udp_port + 1).parse().unwrap(), port + 1);
+    let host = Host::bind(HostConfig::default()).unwrap();
+    assert_eq!(host.client().unwrap().call(to, vec![7; 300_000]).unwrap(), vec![7; 300_000]);
+}
+
+#[test]
+fn settings_that_nobody_understands_are_reported_once() {
+    let Some(program) = program("program") else { return };
+    let port = ports(1);
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    let mut command = client(&program, "round-trips", FAMILIES[0], port, &["100", "5", "0"]);
+    command.env("HOMA_NO_SUCH_THING", "1").env("HOMA_MAX_INCOMING", "500000");
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("HOMA_NO_SUCH_THING"), "{errors}");
+}
+
+#[test]
+fn programs_without_homa_are_as_ever() {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "echo one | cat; exec 9</dev/null; exec 9<&-; ls / >/dev/null"])
+        .env("LD_PRELOAD", library());
+    assert_eq!(run(shell), "one\n");
+}
+
+/// Descriptors and memory behind each half of so many calls.
+fn soak(calls: &str) {
+    let Some(program) = program("program") else { return };
+    let port = ports(1);
+    let server = echo(&program, FAMILIES[0], port, "1");
+    let resident = |id: u32| -> u64 {
+        let statm = std::fs::read_to_string(format!("/proc/{id}/statm")).unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4
+    };
+    let lines = run(client(&program, "soak", FAMILIES[0], port, &[calls]));
+    let halves: Vec<Vec<u64>> =
+        lines.lines().map(|line| line.split(' ').map(|word| word.parse().unwrap()).collect()).collect();
+    println!(
+        "{calls} calls: descriptors and KiB of the client by halves {halves:?}; the server's KiB {}",
+        resident(server.child.id())
+    );
+    assert_eq!(halves[0][0], halves[1][0], "descriptors");
+    assert!(halves[1][1] < halves[0][1] + 8 * 1024, "memory in KiB: {halves:?}");
+}
+
+#[test]
+fn many_calls_leave_nothing_behind() {
+    soak("20000");
+}
+
+/// `cargo test -p homa-preload --release -- --ignored --nocapture a_million`
+#[test]
+#[ignore = "takes a minute"]
+fn a_million_calls_leave_nothing_behind() {
+    soak("1000000");
+}
