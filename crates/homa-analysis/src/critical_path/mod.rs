@@ -63,6 +63,8 @@ pub struct Gaps {
     pub no_application: bool,
     /// RPCs of which only the client or only the server has a trace.
     pub one_sided: usize,
+    /// RPCs that are not explained since the trace of their server begins or ends in between.
+    pub cut_off: usize,
 }
 
 /// What is known of a network as a whole, against which each RPC is held.
@@ -87,8 +89,12 @@ impl<'m> Explainer<'m> {
         self.links.ns_per_byte.map(|ns| 8e9 / ns)
     }
 
-    /// Puts the critical path of an RPC into `path`, and returns whether there is one: its start and its end are known.
+    /// Puts the critical path of an RPC into `path`, and returns whether there is one: its start and its end are known, and its server's
+    /// trace, if there is one, neither begins nor ends in between.
     pub fn explain(&self, rpc: &Rpc, path: &mut Path) -> bool {
+        if !self.model.has_server_of(rpc) {
+            return false;
+        }
         let Some(walk) = walk::Walk::new(self, rpc, path) else { return false };
         walk.run();
         true
@@ -109,6 +115,7 @@ impl<'m> Explainer<'m> {
             no_bursts: hosts().any(|node| !has(node, EventKind::BurstIn)),
             no_application: hosts().all(|node| !has(node, EventKind::AppReceive)),
             one_sided: self.model.rpcs.iter().filter(of_both).count(),
+            cut_off: self.model.rpcs.iter().filter(|rpc| !self.model.has_server_of(rpc)).count(),
         }
     }
 

@@ -109,6 +109,21 @@ fn a_queue_in_a_switch_is_what_is_more_than_the_least() {
 }
 
 #[test]
+fn an_rpc_whose_server_has_stopped_recording_is_not_explained() {
+    let mut writer = begun();
+    writer.there(KB, 0, 1_010, 0).answered(1_310);
+    let explained = |until_ns: u64| {
+        let mut dumps = writer.dumps();
+        dumps[SERVER].records.retain(|record| record.time <= until_ns);
+        let model = Model::new(dumps).expect("events");
+        let rpc = model.rpc(ID).expect("it is there");
+        Explainer::new(&model, None).explain(rpc, &mut Path::default())
+    };
+    assert!(explained(u64::MAX), "the last that the server did was to send its response");
+    assert!(!explained(1_320), "it took the request, and then its trace ends");
+}
+
+#[test]
 fn a_loss_lasts_until_the_bytes_are_sent_again() {
     let mut writer = begun();
     writer.at(CLIENT, 1_000, EventKind::PacketSent, KB, 0);

@@ -381,6 +381,18 @@ impl Model {
         self.by_id.get(&(id & !1)).map(|index| &self.rpcs[*index as usize])
     }
 
+    /// Whether the trace of this RPC's server has all of it that it could have; also where there is none. A trace ends when it is written or
+    /// frozen, and while others go on its host's part of their RPCs would look like one long silence.
+    #[must_use]
+    pub fn has_server_of(&self, rpc: &Rpc) -> bool {
+        let (Some(server), Some(start)) = (self.nodes.get(usize::from(rpc.server)), rpc.start.ns()) else {
+            return true;
+        };
+        // The server may have nothing more to record once its response is sent.
+        let sent = || self.data_of(&rpc.response).iter().all(|packet| packet.sent.is_some());
+        server.covers(start) && (rpc.end.ns().is_none_or(|end| server.covers(end)) || sent())
+    }
+
     /// The events of an RPC with who recorded them, by time.
     pub fn events_of<'a>(
         &'a self,

@@ -210,6 +210,12 @@ pub fn notes(explainer: &Explainer<'_>) -> Vec<String> {
             gaps.one_sided
         ));
     }
+    if gaps.cut_off > 0 {
+        notes.push(format!(
+            "{} RPCs reach beyond what their server's trace has: they are left out",
+            gaps.cut_off
+        ));
+    }
     if explainer.rate_bps().is_none() {
         notes.push("the traces do not show the links' rate, so a slow pacer cannot be told from a busy link: pass --rate".to_owned());
     }
