@@ -52,8 +52,7 @@ impl Endpoint {
                 let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
                 let sighted = self.sight_peer(now, rx, &packet);
                 let number = sighted.as_ref().ok().copied().flatten().map_or(0, peer_number);
-                let event = (EventKind::PacketReceived, id, word, offset);
-                self.trace.record_after(EventKind::BurstIn, event, (number, 0)); // TRACE-1
+                self.trace.record_with(EventKind::PacketReceived, id, word, offset, number, 0); // TRACE-1
                 sighted.and_then(|peer| self.dispatch(now, rx, peer, &packet, sink))
             }
             Err(_) => Err(drop_as!(drop_invalid)),
@@ -306,8 +305,7 @@ impl Endpoint {
         self.server_ids.insert((peer, id), slot);
         self.rpcs[slot as usize].incoming.of_stranger = !self.peers[peer].served;
         self.stranger_heard(slot);
-        let event = (EventKind::RpcStart, id, 1, data.message_length);
-        self.trace.record_after(EventKind::PacketReceived, event, (peer_number(peer), 0));
+        self.trace.record_with(EventKind::RpcStart, id, 1, data.message_length, peer_number(peer), 0);
         Ok(slot)
     }
 

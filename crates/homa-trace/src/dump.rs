@@ -236,7 +236,8 @@ mod tests {
     #[test]
     fn late_records_are_in_their_place_in_a_dump() {
         let mut trace = sample();
-        trace.record_stamped(1_004, EventKind::AppSend, 1, 0, 0, trace.place(0, 0));
+        let place = trace.place(0, 0);
+        trace.record_stamped(1_004, EventKind::AppSend, 1, 0, 0, place);
         let times: Vec<u64> = trace.dump(Node::default()).records.iter().map(|record| record.time).collect();
         assert_eq!(times, [1_003, 1_004, 1_004, 1_005]);
     }

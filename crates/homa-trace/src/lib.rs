@@ -4,9 +4,9 @@
 //! each RPC. A slow RPC is then explained from the trace and not guessed at. Recording takes no lock, allocates nothing and
 //! overwrites the oldest event once the ring is full; a trace that is [off](Trace::off) has no memory and costs a branch.
 //!
-//! Events carry the time at which they were recorded, not the time at which their burst was handled: a burst has one `now`,
-//! its packets have times of their own. What follows at once from the event before shares its time, since to read the clock is most of
-//! what a record costs. What happened where the trace was not at hand, because another thread had it, has a time of
+//! Events carry the time at which they were recorded, not the time at which their burst was handled: a burst has one `now`, which
+//! its packets don't share. Since to read the clock is most of what a record costs, a few events that follow each other at once in one
+//! [stage](Trace::begin_stage) of the work share a time. What happened where the trace was not at hand, because another thread had it, has a time of
 //! [the same clock](Trace::ticks) that was taken there.
 //!
 //! ```

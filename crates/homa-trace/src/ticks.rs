@@ -70,12 +70,21 @@ impl Ticks {
                 break;
             }
         }
-        if self.clock == Clock::Tsc {
-            let passed_ns = u128::from(monotonic_raw_ns().saturating_sub(self.start.monotonic_ns)).max(1);
-            let passed = u128::from(self.now().saturating_sub(self.start.time)).max(1);
-            best.hz = u64::try_from(passed * u128::from(NS_PER_S) / passed_ns).unwrap_or(NS_PER_S);
-        }
+        best.hz = self.rate_so_far().hz;
         best
+    }
+
+    /// As [`Ticks::rate`], with what has passed until now, however short that is, so that it never waits: after a millisecond off
+    /// by a 10,000th.
+    #[must_use]
+    pub fn rate_so_far(&self) -> TickRate {
+        if self.clock != Clock::Tsc {
+            return TickRate { hz: NS_PER_S };
+        }
+        let passed_ns = u128::from(monotonic_raw_ns().saturating_sub(self.start.monotonic_ns)).max(1);
+        let passed = u128::from(self.now().saturating_sub(self.start.time)).max(1);
+        let hz = u64::try_from(passed * u128::from(NS_PER_S) / passed_ns).unwrap_or(NS_PER_S);
+        TickRate { hz: hz.max(1) }
     }
 
     /// What a tick is worth, measured from [`Ticks::start`] to now: the longer that is, the better. Busy-waits some milliseconds

@@ -8,6 +8,10 @@ use crate::ticks::Ticks;
 /// Largest ring, in records: 512 MiB of memory. [`Trace::new`] gives no more than this.
 pub const MAX_RECORDS: usize = 1 << 24;
 
+/// How many records of a [stage](Trace::begin_stage) have one time: those of a few packets, made in less than a microsecond. One
+/// for a stage of any length would hide how long a burst's packets wait for each other.
+const STAGE_RECORDS: u8 = 16;
+
 /// One event, 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
@@ -75,10 +79,14 @@ pub struct Trace {
     start: Anchor,
     /// Latest time of all records.
     last_time: u64,
-    /// Kind of the newest record.
-    last_kind: u16,
+    /// The last time read in a stage.
+    stage_time: u64,
+    /// How many more records share that, or `None` where each has a time of its own.
+    stage_left: Option<u8>,
     /// The core on which the recorder runs plus one; 0: not known.
     core_plus_one: u16,
+    /// The next record asks for it.
+    core_is_old: bool,
     /// Which of its host's endpoints it is of.
     endpoint: u8,
 }
@@ -101,8 +109,10 @@ impl Trace {
             virtual_now_ns: 0,
             start: Anchor { time: 0, monotonic_ns: 0 },
             last_time: 0,
-            last_kind: 0,
+            stage_time: 0,
+            stage_left: None,
             core_plus_one: 0,
+            core_is_old: false,
             endpoint: 0,
         }
     }
@@ -141,29 +151,15 @@ impl Trace {
     /// Records one event of a host now, that is about no peer. Does nothing when the trace is off or frozen.
     #[inline]
     pub fn record(&mut self, kind: EventKind, id: u64, a: u32, b: u32) {
-        self.record_at(kind, id, a, b, self.place(0, 0));
+        self.record_with(kind, id, a, b, 0, 0);
     }
 
     /// Records one event of a host now, about the peer of this number and a packet of this priority.
     #[inline]
     pub fn record_with(&mut self, kind: EventKind, id: u64, a: u32, b: u32, peer: u16, priority: u8) {
         if self.recording {
-            self.push(self.now(), kind, id, a, b, self.place(peer, priority));
-        }
-    }
-
-    /// As [`record_with`](Trace::record_with), with the time of the event before where that is of the kind `before`, from which this one
-    /// follows at once.
-    #[inline]
-    pub fn record_after(
-        &mut self,
-        before: EventKind,
-        (kind, id, a, b): (EventKind, u64, u32, u32),
-        (peer, priority): (u16, u8),
-    ) {
-        if self.recording {
-            let time = if self.last_kind == before as u16 { self.last_time } else { self.now() };
-            self.push(time, kind, id, a, b, self.place(peer, priority));
+            let place = self.place(peer, priority);
+            self.record_at(kind, id, a, b, place);
         }
     }
 
@@ -171,12 +167,32 @@ impl Trace {
     #[inline]
     pub fn record_at(&mut self, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         if self.recording {
-            self.push(self.now(), kind, id, a, b, place);
+            let now = self.now();
+            self.push(now, kind, id, a, b, place);
         }
     }
 
-    /// Records one event with the time of the one before, for what follows at once from that: to read the counter is most of what
-    /// a record costs.
+    /// Begins a stage of the work: the next record reads the clock, and what follows it shares its time, as to read the clock is
+    /// most of what a record costs. After every few records the clock is read again, so that what has a time is never off by more
+    /// than a microsecond of work. Whoever does the work calls this where one thing ends and another begins; where nobody does,
+    /// each record has a time of its own. Does nothing with [`Clock::Virtual`], which costs nothing to read.
+    #[inline]
+    pub fn begin_stage(&mut self) {
+        if self.clock != Clock::Virtual {
+            self.stage_left = Some(0);
+        }
+    }
+
+    /// As [`begin_stage`](Trace::begin_stage), at a time that was taken a moment ago, from the clock that [`Trace::ticks`] gives.
+    #[inline]
+    pub fn begin_stage_at(&mut self, time: u64) {
+        if self.clock != Clock::Virtual {
+            self.stage_time = time;
+            self.stage_left = Some(STAGE_RECORDS);
+        }
+    }
+
+    /// Records one event with the time of the one before, for what is a part of the same step.
     #[inline]
     pub fn record_again(&mut self, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         self.record_stamped(self.last_time, kind, id, a, b, place);
@@ -198,7 +214,6 @@ impl Trace {
         let index = self.written as usize & self.ring.len().wrapping_sub(1);
         self.ring[index] = Record { time, id, a, b, kind: kind as u16, place };
         self.written += 1;
-        self.last_kind = kind as u16;
         // One that was taken before does not put back what the next ones share.
         self.last_time = self.last_time.max(time);
     }
@@ -208,22 +223,23 @@ impl Trace {
         self.endpoint = endpoint;
     }
 
-    /// The place of an event at this host: the number of the peer, 0 for none, the priority, the endpoint, and the core that
-    /// [`Trace::note_core`] found.
+    /// The place of an event at this host: the number of the peer, 0 for none, the priority, the endpoint, and the core, which is asked
+    /// for at the first event of each turn ([`Trace::begin_turn`]).
     #[inline]
     #[must_use]
-    pub fn place(&self, peer: u16, priority: u8) -> Place {
+    pub fn place(&mut self, peer: u16, priority: u8) -> Place {
+        if self.core_is_old {
+            (self.core_plus_one, self.core_is_old) = (core_plus_one(), false);
+        }
         Place::at_host(peer, priority, self.endpoint, self.core_plus_one)
     }
 
-    /// Notes on which core the caller runs, for the records from here on. To ask for it with each record would cost a quarter of
-    /// what that does; whoever takes turns at a trace calls this at the beginning of his. Does nothing where the clock is
-    /// [`Clock::Virtual`], or nothing is recorded.
+    /// The caller takes his turn at the trace: begins a stage, and his core is not known. To ask for it with each record would cost a
+    /// quarter of what that does. Does nothing where the clock is [`Clock::Virtual`].
     #[inline]
-    pub fn note_core(&mut self) {
-        if self.recording && self.clock != Clock::Virtual {
-            self.core_plus_one = core_plus_one();
-        }
+    pub fn begin_turn(&mut self) {
+        self.core_is_old = self.clock != Clock::Virtual;
+        self.begin_stage();
     }
 
     /// The clock of a trace that records live, to be read by those who do not have the trace; `None` for one that is off or whose
@@ -240,8 +256,25 @@ impl Trace {
         self.last_time
     }
 
+    /// The time of the next record.
     #[inline]
-    fn now(&self) -> u64 {
+    fn now(&mut self) -> u64 {
+        match self.stage_left {
+            None => self.read_clock(),
+            Some(0) => {
+                self.stage_left = Some(STAGE_RECORDS - 1);
+                self.stage_time = self.read_clock();
+                self.stage_time
+            }
+            Some(left) => {
+                self.stage_left = Some(left - 1);
+                self.stage_time
+            }
+        }
+    }
+
+    #[inline]
+    fn read_clock(&self) -> u64 {
         match self.clock {
             Clock::Tsc => tsc(),
             Clock::Virtual => self.virtual_now_ns,
@@ -258,6 +291,7 @@ impl Trace {
     /// Records [`EventKind::Freeze`] for this RPC and stops recording, so that what led here is not overwritten. `cause` is
     /// that event's `a`. Does nothing when the trace is off or frozen already.
     pub fn freeze(&mut self, id: u64, cause: u32) {
+        self.begin_stage();
         self.record(EventKind::Freeze, id, cause, 0);
         self.recording = false;
     }
@@ -403,8 +437,9 @@ mod tests {
     fn stamps_taken_before_are_kept_and_put_nothing_back() {
         let mut trace = numbered(8, 2);
         trace.set_endpoint(3);
-        trace.record_stamped(3, EventKind::AppSend, 7, 0, 0, trace.place(2, 5));
-        trace.record_again(EventKind::RpcStart, 8, 0, 0, trace.place(0, 0));
+        let (place, nowhere) = (trace.place(2, 5), trace.place(0, 0));
+        trace.record_stamped(3, EventKind::AppSend, 7, 0, 0, place);
+        trace.record_again(EventKind::RpcStart, 8, 0, 0, nowhere);
         let times: Vec<u64> = trace.iter().map(|record| record.time).collect();
         assert_eq!((times, trace.last_time()), (vec![0, 10, 3, 10], 10));
         let place = trace.iter().nth(2).unwrap().place;
@@ -416,25 +451,44 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_at_once_shares_the_time_of_its_kind_alone() {
-        let mut trace = Trace::new(8, Clock::Virtual);
-        let mut packet = |before: EventKind, now_ns| {
-            trace.set_virtual_now(now_ns);
-            trace.record(before, 0, 1, 0);
-            trace.set_virtual_now(now_ns + 5);
-            trace.record_after(EventKind::BurstIn, (EventKind::PacketReceived, 4, 0, 0), (9, 0));
+    fn records_of_a_stage_share_a_time_and_a_long_stage_has_several() {
+        let mut trace = Trace::new(64, Clock::Monotonic);
+        let note = |trace: &mut Trace, records: u8| {
+            (0..records).for_each(|_| trace.record(EventKind::PacketReceived, 4, 0, 0));
         };
-        packet(EventKind::BurstIn, 100);
-        packet(EventKind::BurstOut, 200);
-        let times: Vec<u64> = trace.iter().map(|record| record.time).collect();
-        assert_eq!(times, [100, 100, 200, 205]);
-        assert_eq!(trace.iter().nth(1).and_then(|record| record.place.peer()), Some(9));
+        let times = |trace: &Trace| -> Vec<u64> { trace.iter().map(|record| record.time).collect() };
+        trace.begin_stage();
+        note(&mut trace, STAGE_RECORDS);
+        let first = times(&trace)[0];
+        assert!(times(&trace).iter().all(|time| *time == first));
+        // The clock has nanoseconds, and a loop that lasts longer makes sure of a later one.
+        while monotonic_raw_ns() == first {}
+        note(&mut trace, 1);
+        let second = times(&trace)[usize::from(STAGE_RECORDS)];
+        assert!(second > first, "the stage is too long for one time");
+        while monotonic_raw_ns() == second {}
+        trace.begin_stage();
+        note(&mut trace, 1);
+        assert!(trace.last_time() > second);
+        trace.begin_stage_at(trace.last_time() + 7);
+        note(&mut trace, 2);
+        assert_eq!(times(&trace)[usize::from(STAGE_RECORDS) + 2..], [trace.last_time(); 2]);
+    }
+
+    #[test]
+    fn virtual_time_has_no_stages() {
+        let mut trace = numbered(8, 1);
+        trace.begin_stage_at(99);
+        trace.record(EventKind::AppSend, 1, 0, 0);
+        trace.set_virtual_now(5);
+        trace.record(EventKind::AppSend, 2, 0, 0);
+        assert!(trace.iter().map(|record| record.time).eq([0, 0, 5]));
     }
 
     #[test]
     fn a_live_trace_knows_its_core_and_lends_its_clock() {
         let mut trace = Trace::new(8, Clock::Tsc);
-        trace.note_core();
+        trace.begin_turn();
         let ticks = trace.ticks().expect("a live clock");
         let before = ticks.now();
         trace.record(EventKind::AppSend, 1, 0, 0);
@@ -443,7 +497,7 @@ mod tests {
         assert!((before..=after).contains(&record.time), "{before} {} {after}", record.time);
         assert!(record.place.core().is_some());
         let mut simulated = Trace::new(8, Clock::Virtual);
-        simulated.note_core();
+        simulated.begin_turn();
         simulated.record(EventKind::AppSend, 1, 0, 0);
         assert_eq!(simulated.iter().next().unwrap().place.core(), None);
     }

@@ -65,7 +65,7 @@ impl Client {
     fn begin(&self, to: ServerAddr, request: Bytes, step: u32) -> Result<(Locked<'_>, Pending), CallError> {
         let (at, length) = (self.shared().stamp(), request.len());
         let now = self.shared().now();
-        let mut core = self.shared().lock();
+        let mut core = self.shared().lock_since(at);
         let owner = Owner::Ticket(Ticket::default());
         let call = core.start_call(now, self.port.client, to, request, owner, step)?;
         core.note_call(at, call, length);
@@ -145,7 +145,7 @@ impl Client {
         let (at, request) = (self.shared().stamp(), request.into());
         let length = request.len();
         let now = self.shared().now();
-        let mut core = self.shared().lock();
+        let mut core = self.shared().lock_since(at);
         let owner = Owner::Queue { client: self.port.client, cookie };
         let call = core.start_call(now, self.port.client, to, request, owner, 0)?;
         core.note_call(at, call, length);
@@ -168,7 +168,7 @@ impl Client {
         let at = self.shared().stamp();
         let now = self.shared().now();
         let mut errors = Vec::new();
-        let mut core = self.shared().lock();
+        let mut core = self.shared().lock_since(at);
         for (to, request, cookie) in calls.drain(..) {
             let owner = Owner::Queue { client: self.port.client, cookie };
             let length = request.len();

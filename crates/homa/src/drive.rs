@@ -7,7 +7,6 @@ use std::ptr;
 use homa_driver::{Refusal, TxPacket, Unreachable};
 use homa_proto::wire::{self, Body, Packet};
 use homa_proto::{Event, RxPacket, Time, Transmit, TransmitRun};
-use homa_trace::EventKind;
 
 use crate::core::{Core, Owner};
 use crate::error::CallError;
@@ -54,6 +53,7 @@ impl Core {
     pub(crate) fn drive(&mut self, now: Time) -> bool {
         self.counts.drive_rounds += 1;
         self.last_driven = now;
+        self.endpoint.trace().begin_stage();
         self.share_tick(now);
         self.stake_tick(now);
         let received = self.receive(now);
@@ -185,7 +185,7 @@ impl Core {
         // Frames of a driver's ring go back before this thread may sleep: a ring whose last frame is held shows itself readable.
         self.rx.clear();
         if count > 0 {
-            self.endpoint.trace().record(EventKind::BurstProcessed, 0, count as u32, 0);
+            self.note_burst_processed(count);
         }
         let mut told = false;
         while let Some(Unreachable { peer, what }) = self.driver.poll_unreachable() {
@@ -252,8 +252,7 @@ impl Core {
         if self.unsent.is_empty() && !self.endpoint.has_transmit() {
             return Sent::Nothing;
         }
-        let left_over: usize = self.unsent.iter().map(|run| run.packets() as usize).sum();
-        let mut packets = left_over;
+        let mut packets: usize = self.unsent.iter().map(|run| run.packets() as usize).sum();
         let mut bytes: u32 = self.unsent.iter().map(TransmitRun::bytes).sum();
         if let Some(stake) = &self.stake {
             stake.note_uplink(now, &mut self.endpoint);
@@ -272,7 +271,7 @@ impl Core {
             return Sent::Nothing;
         }
         let full = packets >= BURST || bytes >= FULL_BYTES;
-        self.note_burst_out(packets, bytes, packets > left_over);
+        self.note_burst_out(packets, bytes);
         let sent = match self.unsent.as_slice() {
             // The case of a lone RPC, which a table would slow down.
             [run] if packets == 1 => {

@@ -390,7 +390,7 @@ impl Rpc {
         let shared = self.port.shared(self.endpoint);
         let (at, length) = (shared.stamp(), response.len());
         let now = shared.now();
-        let mut core = shared.lock();
+        let mut core = shared.lock_since(at);
         let result = core.answer(now, self.rpc, self.peer, response);
         if result.is_ok() {
             core.note_answer(at, self.rpc, length);
@@ -409,7 +409,7 @@ impl Rpc {
             let shared = Arc::clone(first.shared());
             let at = shared.stamp();
             let now = shared.now();
-            let mut core = shared.lock();
+            let mut core = shared.lock_since(at);
             for (rpc, response) in of_one {
                 rpc.answered = true;
                 let length = response.len();

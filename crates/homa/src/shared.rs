@@ -119,6 +119,14 @@ impl Shared {
         self.locked(guard)
     }
 
+    /// As [`Shared::lock`], for a caller with something to record who took the [stamp](Shared::stamp) `at` a moment ago: where nobody has
+    /// the lock, what he records first shares that.
+    pub(crate) fn lock_since(&self, at: u64) -> Locked<'_> {
+        let Some(mut locked) = self.lock_if_free() else { return self.lock() };
+        locked.endpoint.trace().begin_stage_at(at);
+        locked
+    }
+
     /// Takes the lock if nobody has it.
     pub(crate) fn lock_if_free(&self) -> Option<Locked<'_>> {
         self.try_lock().map(|guard| self.locked(guard))
@@ -157,7 +165,7 @@ impl Shared {
     fn locked<'a>(&'a self, mut guard: MutexGuard<'a, Core>) -> Locked<'a> {
         guard.counts.lock_acquisitions += 1;
         guard.heed_freeze();
-        guard.endpoint.trace().note_core();
+        guard.endpoint.trace().begin_turn();
         Locked { guard: Some(guard), shared: self }
     }
 }

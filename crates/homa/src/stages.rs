@@ -54,14 +54,8 @@ impl Core {
         let Traced { id, peer } = self.calls[call].traced;
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         let trace = self.endpoint.trace();
-        trace.record_stamped(
-            at,
-            EventKind::AppSend,
-            id,
-            Message::Request as u32,
-            length,
-            trace.place(peer, 0),
-        );
+        let place = trace.place(peer, 0);
+        trace.record_stamped(at, EventKind::AppSend, id, Message::Request as u32, length, place);
     }
 
     /// The application answered with so many bytes, at the moment `at`.
@@ -72,14 +66,8 @@ impl Core {
         let Traced { id, peer } = self.traced(rpc);
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         let trace = self.endpoint.trace();
-        trace.record_stamped(
-            at,
-            EventKind::AppSend,
-            id,
-            Message::Response as u32,
-            length,
-            trace.place(peer, 0),
-        );
+        let place = trace.place(peer, 0);
+        trace.record_stamped(at, EventKind::AppSend, id, Message::Response as u32, length, place);
     }
 
     /// The application takes a message.
@@ -89,19 +77,15 @@ impl Core {
         trace.record_with(EventKind::AppReceive, traced.id, message as u32, length, traced.peer, 0);
     }
 
-    /// A burst is about to be given to the driver. Where its last packet has just been made, it shares that one's time.
-    pub(crate) fn note_burst_out(&mut self, packets: usize, bytes: u32, just_made: bool) {
-        let trace = self.endpoint.trace();
+    /// A burst is about to be given to the driver.
+    pub(crate) fn note_burst_out(&mut self, packets: usize, bytes: u32) {
         let packets = u32::try_from(packets).unwrap_or(u32::MAX);
-        if just_made {
-            trace.record_again(EventKind::BurstOut, 0, packets, bytes, trace.place(0, 0));
-        } else {
-            trace.record(EventKind::BurstOut, 0, packets, bytes);
-        }
+        self.endpoint.trace().record(EventKind::BurstOut, 0, packets, bytes);
     }
 
     /// The driver took so many packets of the burst. Where it has no room, the message at its head waits for that.
     pub(crate) fn note_burst_taken(&mut self, taken: usize) {
+        self.endpoint.trace().begin_stage();
         self.endpoint.trace().record(EventKind::BurstTaken, 0, u32::try_from(taken).unwrap_or(u32::MAX), 0);
         if let Some(run) = self.unsent.first()
             && self.endpoint.trace().is_recording()
@@ -113,6 +97,8 @@ impl Core {
             let place = trace.place(traced.peer, priority);
             trace.record_again(EventKind::WaitBuffer, traced.id, wanted, 0, place);
         }
+        // A burst that follows was handed over behind this moment, by which the two are told apart.
+        self.endpoint.trace().begin_stage();
     }
 
     /// The driver was asked, and gave so many packets.
@@ -122,7 +108,14 @@ impl Core {
             return;
         }
         let empty = std::mem::take(&mut self.empty_polls);
+        self.endpoint.trace().begin_stage();
         self.endpoint.trace().record(EventKind::BurstIn, 0, packets as u32, empty);
+    }
+
+    /// The packets of the burst that was read are processed.
+    pub(crate) fn note_burst_processed(&mut self, packets: usize) {
+        self.endpoint.trace().begin_stage();
+        self.endpoint.trace().record(EventKind::BurstProcessed, 0, packets as u32, 0);
     }
 
     /// When the kernel took the packets of the burst from the device, as far as it says.
@@ -138,7 +131,8 @@ impl Core {
             let word = packet_word(packet.body.packet_type() as u8, wire_len as u32);
             let (at, id) = (real_time.ticks(at), packet.common.sender_id ^ 1);
             let trace = self.endpoint.trace();
-            trace.record_stamped(at, EventKind::DeviceReceived, id, word, offset, trace.place(0, 0));
+            let place = trace.place(0, 0);
+            trace.record_stamped(at, EventKind::DeviceReceived, id, word, offset, place);
         }
     }
 
@@ -171,6 +165,7 @@ impl Core {
 
     /// The calling thread goes to sleep.
     pub(crate) fn note_asleep(&mut self) {
+        self.endpoint.trace().begin_stage();
         self.endpoint.trace().record(EventKind::Asleep, 0, 0, 0);
     }
 
@@ -178,7 +173,8 @@ impl Core {
     pub(crate) fn note_woken(&mut self, at: u64, (since, now): (Time, Time), called: bool) {
         let asleep_us = u32::try_from(now.since(since) / 1_000).unwrap_or(u32::MAX);
         let trace = self.endpoint.trace();
-        trace.record_stamped(at, EventKind::Woken, 0, u32::from(!called), asleep_us, trace.place(0, 0));
+        let place = trace.place(0, 0);
+        trace.record_stamped(at, EventKind::Woken, 0, u32::from(!called), asleep_us, place);
     }
 
     /// The calling thread should have run at `due` and did at `now`. What is within the bound is no news.
@@ -188,5 +184,19 @@ impl Core {
             let away = u32::try_from(away).unwrap_or(u32::MAX);
             self.endpoint.trace().record(EventKind::NotRunning, 0, away, 0);
         }
+    }
+
+    /// As [`Core::note_not_running`], for a thread whose last round began at `began` and, where it had work, which may take long by
+    /// itself, recorded until `worked_until` on the trace's clock. Each round asks, so that no clock is read where all is well.
+    #[inline]
+    pub(crate) fn note_not_running_since(&mut self, (began, worked_until): (Time, Option<u64>), now: Time) {
+        let mut away = now.since(began);
+        if away < NOT_RUNNING_NS {
+            return;
+        }
+        if let (Some(until), Some(ticks)) = (worked_until, self.endpoint.trace().ticks()) {
+            away = away.min(ticks.rate_so_far().ns(ticks.now().saturating_sub(until)));
+        }
+        self.note_not_running(Time::from_ns(now.as_ns() - away), now);
     }
 }

@@ -495,9 +495,9 @@ fn lead<'a, T>(
         core = leader_sleep(shared, core, now, deadline);
         now = shared.now();
     }
-    let mut ended = now;
+    let mut last_round = (now, None);
     loop {
-        core.note_not_running(ended, now);
+        core.note_not_running_since(last_round, now);
         let busy = core.drive(now);
         let taken = take(&mut core);
         if taken.is_some() || deadline.is_some_and(|deadline| deadline <= now) {
@@ -511,11 +511,10 @@ fn lead<'a, T>(
             // Who does not poll does not look once more, either: packets that are there end the sleep before it begins.
             core = leader_sleep(shared, core, now, deadline);
             now = shared.now();
-            ended = now;
+            last_round = (now, None);
             continue;
         }
-        // A round with work may take long by itself, and one without does not.
-        ended = if busy && core.endpoint.trace().is_recording() { shared.now() } else { now };
+        last_round = (now, busy.then(|| core.endpoint.trace().last_time()));
         fruitless += 1;
         drop(core);
         if fruitless.is_multiple_of(ROUNDS_BETWEEN_YIELDS) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{Echo, PATIENCE, config, eventually, message};
 use homa::trace::{Dump, EventKind, Record, packet_word_parts};
-use homa::{Host, HostConfig};
+use homa::{Host, HostConfig, ServerAddr};
 
 fn traced() -> HostConfig {
     HostConfig { trace_records: 1 << 14, ..config() }
@@ -183,7 +183,15 @@ fn a_host_without_a_trace_has_an_empty_dump() {
 #[test]
 fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     let echo = Echo::with(traced(), 1);
-    let host = Host::bind(HostConfig { trace_device_times: true, ..traced() }).unwrap();
+    let with_times = HostConfig { trace_device_times: true, ..traced() };
+    // The kernel begins to stamp packets some time after the first socket on the machine asks for it.
+    let first = Host::bind(with_times.clone()).unwrap();
+    eventually("a packet with a time", || {
+        first.client().unwrap().call_deadline(echo.to, message(10, 1), PATIENCE).unwrap();
+        let dump = first.trace_dump();
+        dump.records.iter().any(|record| record.event() == Some(EventKind::DeviceReceived))
+    });
+    let host = Host::bind(with_times).unwrap();
     let client = host.client().unwrap();
     // A packet each, and one so long that it may be received in its place.
     for length in [100, 1_000, 60_000] {
@@ -205,4 +213,32 @@ fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     assert!(seen >= 3);
     let without = echo.host.as_ref().unwrap().trace_dump();
     assert!(without.records.iter().all(|record| record.event() != Some(EventKind::DeviceReceived)));
+}
+
+/// Reads of the trace's clock, which are most of what a trace costs: the most at one end of an RPC that is a packet each way. The
+/// application's call or answer, with the packet that it leads to; the driver's taking it; the burst with the other packet; and its
+/// end with what the application is given.
+const CLOCK_READS: usize = 4;
+
+#[test]
+fn a_short_rpc_reads_the_clock_no_more_often_than_it_has_stages() {
+    let (client, server) = (Host::bind(traced()).unwrap(), Host::bind(traced()).unwrap());
+    let (caller, port) = (client.client().unwrap(), server.server(99).unwrap());
+    let to = ServerAddr::new(server.local_addr(), 99);
+    const RPCS: usize = 100;
+    // All in one thread, so that nobody sleeps and nobody waits for a lock.
+    for tag in 0..RPCS as u64 {
+        let call = caller.start(to, message(100, tag)).unwrap();
+        let mut rpc = port.recv_timeout(PATIENCE).unwrap();
+        let request = rpc.take_request();
+        rpc.reply(request).unwrap();
+        call.wait().unwrap();
+    }
+    for host in [client, server] {
+        let dump = host.trace_dump();
+        let reads = dump.records.iter().map(|record| record.time).collect::<BTreeSet<u64>>().len();
+        // Less than one more of each RPC: now and then a timer has something to say.
+        assert!(reads < (CLOCK_READS + 1) * RPCS - RPCS / 4, "{reads}: {:?}", dump.records);
+        assert!(dump.records.len() > 2 * reads, "{}", dump.records.len());
+    }
 }
