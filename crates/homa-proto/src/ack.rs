@@ -6,7 +6,7 @@ use crate::contract::DoneReason;
 use crate::endpoint::Endpoint;
 use crate::message_in::MAX_RANGES;
 use crate::rpc::{Rpc, State};
-use crate::stats::Drop;
+use crate::stats::{Drop, drop_as};
 use crate::time::Time;
 use crate::wire::{Ack, AckList, Body, Common, MAX_ACKS};
 
@@ -114,7 +114,7 @@ impl Endpoint {
         common: &Common,
         acks: &AckList,
     ) -> Result<(), Drop> {
-        let peer = peer.ok_or((|stats| &mut stats.drop_unknown_rpc) as Drop)?;
+        let peer = peer.ok_or(drop_as!(drop_unknown_rpc))?;
         if common.sender_id & 1 == 0 {
             self.acknowledged(now, peer, common.sender_id); // ACK-4
         }
@@ -134,7 +134,7 @@ impl Endpoint {
         common: &Common,
     ) -> Result<(), Drop> {
         if common.sender_id & 1 == 0 {
-            return Err(|stats| &mut stats.drop_nonsense); // Only servers ask.
+            return Err(drop_as!(drop_nonsense)); // Only servers ask.
         }
         // A planted fault that the swarm must find: a client acknowledges a response of which only a part is there.
         #[cfg(homa_canary = "ack_frees_early")]

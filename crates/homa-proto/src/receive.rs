@@ -8,19 +8,12 @@ use crate::peer::{LifeEnd, Sighting, peer_number};
 use crate::reclaim::Unasked;
 use crate::rpc::{Input, Rpc, State};
 use crate::run_in::Taken;
-use crate::stats::Drop;
+use crate::stats::{Drop, drop_as};
 use crate::time::Time;
 use crate::wire::{self, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Packet, UnknownReason};
 
 /// Either the packet was used, or why not.
 type Outcome = Result<(), Drop>;
-
-/// Counters of drops, as values.
-macro_rules! drop_as {
-    ($counter:ident) => {
-        (|stats| &mut stats.$counter) as Drop
-    };
-}
 
 /// The payload of a DATA packet: its bytes, or none where the packet was length-only.
 struct Payload<'a> {
@@ -57,9 +50,9 @@ impl Endpoint {
             }
             Err(_) => Err(drop_as!(drop_invalid)),
         };
-        outcome.unwrap_or_else(|counter| {
+        outcome.unwrap_or_else(|Drop { counter, number }| {
             *counter(&mut self.stats) += 1;
-            self.trace.record(EventKind::PacketDropped, id, word, 0);
+            self.trace.record(EventKind::PacketDropped, id, word, number);
             None
         })
     }

@@ -11,7 +11,7 @@ use crate::message_in::{MAX_RANGES, RECLAIM_RANGES};
 use crate::peer::peer_number;
 use crate::reclaim::Unasked;
 use crate::rpc::State;
-use crate::stats::Drop;
+use crate::stats::{Drop, drop_as};
 use crate::time::Time;
 use crate::wire::{Body, Common, Resend, UnknownReason};
 
@@ -304,7 +304,7 @@ impl Endpoint {
                 (true, true) => UnknownReason::Finished,
                 // AMO-4: told that it is unknown, a client that reads no reason sends the request again, for longer than we
                 // remember the id. Silence ends its RPC.
-                (true, false) => return Err(|stats| &mut stats.drop_finished),
+                (true, false) => return Err(drop_as!(drop_finished)),
             };
             self.send_unknown(from, common, reason); // RESEND-13
             return Ok(());
@@ -356,7 +356,7 @@ impl Endpoint {
         }
         // PRIO-13
         if !self.retransmits.add(slot, sent, resend.priority.min(highest)) {
-            return Err(|stats| &mut stats.drop_retransmit_limit);
+            return Err(drop_as!(drop_retransmit_limit));
         }
         Ok(())
     }

@@ -162,5 +162,26 @@ counters! {
     acks_forgotten,
 }
 
-/// Which counter a dropped packet raises (TRACE-2).
-pub(crate) type Drop = fn(&mut Stats) -> &mut u64;
+/// Why a packet is dropped (TRACE-2).
+#[derive(Clone, Copy)]
+pub(crate) struct Drop {
+    /// The counter that it raises.
+    pub(crate) counter: fn(&mut Stats) -> &mut u64,
+    /// The number that time traces have for that.
+    pub(crate) number: u32,
+}
+
+/// A [`Drop`] by the name of its counter.
+macro_rules! drop_as {
+    ($counter:ident) => {
+        $crate::stats::Drop {
+            counter: |stats| &mut stats.$counter,
+            number: const {
+                let number = homa_trace::drop_reason(stringify!($counter));
+                assert!(number > 0, "time traces have no number for this reason");
+                number
+            },
+        }
+    };
+}
+pub(crate) use drop_as;

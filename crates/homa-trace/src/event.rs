@@ -65,8 +65,8 @@ event_kinds! {
     PacketSent = 1, "packet_sent";
     /// A packet came from the driver and was understood. `a`: packet word. `b`: as in [`EventKind::PacketSent`].
     PacketReceived = 2, "packet_received";
-    /// A packet came and was dropped. `a`: packet word, type 0 and the record's id 0 where the packet was not readable. `b`: 0.
-    /// The reason is in the endpoint's counters.
+    /// A packet came and was dropped. `a`: packet word, type 0 and the record's id 0 where the packet was not readable. `b`: why,
+    /// as [`drop_reason_name`](crate::drop_reason_name) says.
     PacketDropped = 3, "packet_dropped";
     /// The receiver of a message granted bytes. `a`: the new granted offset in the message, exclusive. `b`: the priority.
     GrantSent = 4, "grant_sent";

@@ -24,6 +24,7 @@
 //! ```
 
 mod clock;
+mod dropped;
 mod dump;
 mod event;
 mod node;
@@ -35,6 +36,7 @@ mod ticks;
 mod trace;
 
 pub use clock::Clock;
+pub use dropped::{DROP_REASONS, drop_reason, drop_reason_name};
 pub use dump::{Alignment, DUMP_HEADER_BYTES, DUMP_MAGIC, DUMP_VERSION, Dump};
 pub use event::{EventKind, PACKET_LENGTH_MAX, packet_word, packet_word_parts};
 pub use node::{NAME_MAX_BYTES, Node, NodeKind};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
-use homa_trace::{EventKind, NodeKind};
+use homa_trace::{EventKind, NodeKind, drop_reason_name};
 use serde::Serialize;
 
 use super::percentiles::median;
@@ -29,6 +29,8 @@ pub enum Where {
     Host {
         /// Which host.
         host: String,
+        /// Why, as [`homa_trace::DROP_REASONS`] names it, where its trace says.
+        reason: Option<&'static str>,
     },
     /// Somewhere between: its sender sent it, the receiver's trace covers the time and does not have it.
     Between {
@@ -128,15 +130,15 @@ pub fn lost(model: &Model, select: &Select) -> Losses {
             }
             found.packets += 1;
             let lost = match packet.fate {
-                Fate::Dropped(_) | Fate::Lost => true,
-                Fate::Received => is_dropped_by_host(packets, index, &dropped, rpc.id),
+                Fate::Dropped(_) | Fate::Lost => Some(0),
+                Fate::Received => dropped_by_host(packets, index, &dropped, rpc.id),
                 Fate::Unknown => {
                     found.unknown += 1;
-                    false
+                    None
                 }
             };
-            if lost {
-                found.losses.push(loss(model, packets, index, &queues, &usual));
+            if let Some(reason) = lost {
+                found.losses.push(loss(model, packets, index, reason, &queues, &usual));
             }
         }
     }
@@ -166,15 +168,15 @@ fn places(losses: &[Loss]) -> Vec<LossPlace> {
     places
 }
 
-/// The RPCs of which hosts dropped packets, with the packets' words and times.
-type Dropped = HashMap<u64, Vec<(u32, u64)>, FixedState>;
+/// The RPCs of which hosts dropped packets, with the packets' words and times, and the number of the reason.
+type Dropped = HashMap<u64, Vec<(u32, u64, u32)>, FixedState>;
 
 fn dropped_by_hosts(model: &Model) -> Dropped {
     let mut dropped = Dropped::default();
     for node in model.nodes.iter().filter(|node| node.kind == NodeKind::Host) {
         for record in &node.records {
             if record.event() == Some(EventKind::PacketDropped) && record.id > 1 {
-                dropped.entry(record.id & !1).or_default().push((record.a, record.time));
+                dropped.entry(record.id & !1).or_default().push((record.a, record.time, record.b));
             }
         }
     }
@@ -184,14 +186,16 @@ fn dropped_by_hosts(model: &Model) -> Dropped {
 /// How long after a packet is recorded as received its endpoint may record that it drops it, in nanoseconds: the work on one packet.
 const DROP_WITHIN_NS: u64 = 100_000;
 
-/// Whether the receiver's endpoint dropped DATA that had to come again: what it dropped because it had it already is no loss.
-fn is_dropped_by_host(packets: &[Packet], index: usize, dropped: &Dropped, rpc: u64) -> bool {
+/// The number of the reason for which the receiver's endpoint dropped DATA that had to come again: what it dropped because it had it
+/// already is no loss.
+fn dropped_by_host(packets: &[Packet], index: usize, dropped: &Dropped, rpc: u64) -> Option<u32> {
     let packet = &packets[index];
-    let (Some(of_rpc), Some(received)) = (dropped.get(&rpc), packet.received.ns()) else { return false };
+    let (of_rpc, received) = (dropped.get(&rpc)?, packet.received.ns()?);
     let word = homa_trace::packet_word(packet.packet_type, packet.length);
     let again = repair(packets, index).is_some();
     let window = received..=received.saturating_add(DROP_WITHIN_NS);
-    again && of_rpc.iter().any(|(of, time)| *of == word && window.contains(time))
+    let found = of_rpc.iter().find(|(of, time, _)| again && *of == word && window.contains(time));
+    found.map(|&(_, _, reason)| reason)
 }
 
 /// The packet with the same payload that was sent next.
@@ -232,7 +236,15 @@ fn queues_of_drops(model: &Model) -> Queues {
     queues
 }
 
-fn loss(model: &Model, packets: &[Packet], index: usize, queues: &Queues, usual: &Usual) -> Loss {
+/// `reason`: the number that a host has for dropping it.
+fn loss(
+    model: &Model,
+    packets: &[Packet],
+    index: usize,
+    reason: u32,
+    queues: &Queues,
+    usual: &Usual,
+) -> Loss {
     let packet = &packets[index];
     let rpc = &model.rpcs[packet.rpc as usize];
     let (from, to) = ends(model, packet);
@@ -254,7 +266,7 @@ fn loss(model: &Model, packets: &[Packet], index: usize, queues: &Queues, usual:
         from: model.name(from).to_owned(),
         to: model.name(to).to_owned(),
         at_ns: seen.ns().unwrap_or(0),
-        place: place(model, packet, queues),
+        place: place(model, packet, reason, queues),
         found,
         found_after_ns: found_at.since(seen),
         repaired_after_ns: repaired.since(seen),
@@ -262,7 +274,7 @@ fn loss(model: &Model, packets: &[Packet], index: usize, queues: &Queues, usual:
     }
 }
 
-fn place(model: &Model, packet: &Packet, queues: &Queues) -> Where {
+fn place(model: &Model, packet: &Packet, reason: u32, queues: &Queues) -> Where {
     let (from, to) = ends(model, packet);
     let name = |node| model.name(node).to_owned();
     match packet.fate {
@@ -282,7 +294,7 @@ fn place(model: &Model, packet: &Packet, queues: &Queues) -> Where {
                 reason,
             }
         }
-        Fate::Received => Where::Host { host: name(to) },
+        Fate::Received => Where::Host { host: name(to), reason: drop_reason_name(reason) },
         _ => {
             let after = if packet.switch == NO_NODE { from } else { packet.switch };
             Where::Between { after: name(after), before: name(to) }
@@ -349,6 +361,8 @@ pub fn packet_name(packet_type: u8) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use homa_trace::drop_reason;
+
     use super::super::testing::{CLIENT, SERVER, SWITCH, WORD, Writer};
     use super::*;
 
@@ -388,12 +402,21 @@ mod tests {
     #[test]
     fn what_a_host_drops_is_lost_there_unless_it_was_there_already() {
         let mut writer = Writer::new();
-        writer.data(0, 1_000, 1_200).at(SERVER, 1_210, EventKind::PacketDropped, WORD, 0);
+        writer.data(0, 1_000, 1_200).at(
+            SERVER,
+            1_210,
+            EventKind::PacketDropped,
+            WORD,
+            drop_reason("drop_gap_limit"),
+        );
         writer.data(0, 5_000, 5_200);
         writer.data(944, 6_000, 6_200).at(SERVER, 500_000, EventKind::PacketDropped, WORD, 0);
         let found = lost(&writer.model(), &Select::default());
         let [loss] = &found.losses[..] else { panic!("{found:?}") };
-        assert_eq!((loss.at_ns, &loss.place), (1, &Where::Host { host: "s".into() }));
+        assert_eq!(
+            (loss.at_ns, &loss.place),
+            (1, &Where::Host { host: "s".into(), reason: Some("gap_limit") })
+        );
         assert_eq!((found.packets, found.unknown), (3, 0));
     }
 }

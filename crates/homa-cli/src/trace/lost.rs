@@ -59,7 +59,8 @@ fn place(place: &Where) -> String {
         Where::Switch { switch, port, queue, reason } => {
             format!("{switch}, port {port}, queue {queue}: {}", why(*reason))
         }
-        Where::Host { host } => format!("{host} dropped it"),
+        Where::Host { host, reason: None } => format!("{host} dropped it"),
+        Where::Host { host, reason: Some(reason) } => format!("{host} dropped it: {reason}"),
         Where::Between { after, before } => format!("between {after} and {before}"),
     }
 }

@@ -8,7 +8,7 @@ use homa_analysis::around::{self, Crowd};
 use homa_analysis::model::{At, Fate, NodeId, Packet, Rpc};
 use homa_analysis::tail::{Cost, Costs};
 use homa_analysis::{Cause, Explainer, Model, Path, Span};
-use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
+use homa_trace::{EventKind, NodeKind, Record, drop_reason_name, packet_word_parts};
 use serde_json::{Value, json};
 
 use super::columns::Table;
@@ -270,7 +270,11 @@ fn what(model: &Model, node: NodeId, record: &Record) -> String {
     let message = || if a == 0 { format!("request, {b} B") } else { format!("response, {b} B") };
     match kind {
         Kind::PacketSent => format!("{}, priority {}", packet(), record.place.priority()),
-        Kind::PacketReceived | Kind::PacketDropped | Kind::DeviceSent | Kind::DeviceReceived => packet(),
+        Kind::PacketReceived | Kind::DeviceSent | Kind::DeviceReceived => packet(),
+        Kind::PacketDropped => {
+            let why = drop_reason_name(b).unwrap_or("for a reason that is not known");
+            format!("{}, {length} B: {why}", packet_type(of_type))
+        }
         Kind::SwitchEntered | Kind::SwitchLeft | Kind::SwitchDropped => {
             let at = place(model, node, Some(record.place.port()));
             let reason = match record.place.reason() {

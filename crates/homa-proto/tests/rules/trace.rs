@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use homa_proto::wire::{Body, PacketType};
 use homa_proto::{Config, Event, MAX_FREEZE_PEERS};
-use homa_trace::{Clock, EventKind, Record, Trace};
+use homa_trace::{Clock, EventKind, Record, Trace, drop_reason};
 
 use crate::kit::{Side, addr, exchange, kernel, ours};
 
@@ -106,7 +106,7 @@ fn timers_that_matter_and_messages_without_room_are_recorded() {
 /// TRACE-2.
 #[test]
 fn every_dropped_packet_raises_one_counter_of_its_own() {
-    let mut side = Side::new(1, Config::default());
+    let mut side = Side::traced(1, Config::default(), Trace::new(64, Clock::Virtual));
     let from = kernel(2);
     let drops = |side: &Side| -> Vec<(&'static str, u64)> {
         let entries = side.stats().entries().into_iter();
@@ -130,6 +130,8 @@ fn every_dropped_packet_raises_one_counter_of_its_own() {
             drops(&side).into_iter().zip(before).filter(|(after, before)| after != before).collect();
         assert_eq!(raised.len(), 1, "{packet}: {raised:?}");
         assert_eq!((raised[0].0.0, raised[0].0.1), (name, raised[0].1.1 + 1));
+        let last = side.endpoint.trace().iter().last().expect("an event");
+        assert_eq!((last.event(), last.b), (Some(EventKind::PacketDropped), drop_reason(name)), "{name}");
     }
 }
 

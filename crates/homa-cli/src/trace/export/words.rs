@@ -4,7 +4,7 @@ use std::fmt;
 
 use homa_analysis::model::Node;
 use homa_proto::wire::PacketType;
-use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
+use homa_trace::{EventKind, NodeKind, Record, drop_reason_name, packet_word_parts};
 
 /// The arguments of an event and where it happened; nothing where it has none.
 pub struct Words<'a> {
@@ -64,7 +64,8 @@ fn arguments(f: &mut fmt::Formatter<'_>, kind: EventKind, a: u32, b: u32) -> fmt
         }
         Kind::PacketDropped => {
             let (code, length) = packet_word_parts(a);
-            write!(f, "{} of {length} bytes", packet_type(code))
+            write!(f, "{} of {length} bytes", packet_type(code))?;
+            drop_reason_name(b).map_or(Ok(()), |why| write!(f, ", {why}"))
         }
         Kind::GrantSent | Kind::GrantReceived => write!(f, "up to {a} at priority {b}"),
         Kind::WaitGrant => write!(f, "{a} of {b} bytes granted"),

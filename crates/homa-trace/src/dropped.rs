@@ -1,0 +1,71 @@
+//! Why endpoints drop packets.
+
+/// Why an endpoint dropped a packet that came: the names of its counters without `drop_`, which say what each means. The number of a
+/// reason, `b` of [`EventKind::PacketDropped`](crate::EventKind::PacketDropped), is its place in this list from 1 on. The numbers are part
+/// of the dump format: a reason keeps its number, a new one goes to the end.
+pub const DROP_REASONS: [&str; 17] = [
+    "invalid",
+    "duplicate",
+    "finished",
+    "finished_full",
+    "unknown_rpc",
+    "no_port",
+    "owner_gone",
+    "wrong_peer",
+    "stale_incarnation",
+    "too_large",
+    "length_mismatch",
+    "rpc_limit",
+    "buffer_limit",
+    "peer_limit",
+    "gap_limit",
+    "retransmit_limit",
+    "nonsense",
+];
+
+/// The number of the reason that raises this counter; 0 where there is none.
+#[must_use]
+pub const fn drop_reason(counter: &str) -> u32 {
+    let Some((prefix, name)) = counter.as_bytes().split_at_checked(PREFIX.len()) else { return 0 };
+    let mut number = 0;
+    while equal(prefix, PREFIX) && number < DROP_REASONS.len() {
+        if equal(name, DROP_REASONS[number].as_bytes()) {
+            return number as u32 + 1;
+        }
+        number += 1;
+    }
+    0
+}
+
+const PREFIX: &[u8] = b"drop_";
+
+// Comparison of slices is no constant function.
+const fn equal(one: &[u8], other: &[u8]) -> bool {
+    let mut index = 0;
+    while index < one.len() && index < other.len() && one[index] == other[index] {
+        index += 1;
+    }
+    index == one.len() && index == other.len()
+}
+
+/// The name of a reason; `None` for 0, which older traces have, and for one that this version does not know.
+#[must_use]
+pub fn drop_reason_name(number: u32) -> Option<&'static str> {
+    let index = usize::try_from(number).ok()?.checked_sub(1)?;
+    DROP_REASONS.get(index).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_come_back_from_their_numbers() {
+        for (index, name) in DROP_REASONS.iter().enumerate() {
+            let number = drop_reason(&format!("drop_{name}"));
+            assert_eq!((number, drop_reason_name(number)), (index as u32 + 1, Some(*name)));
+        }
+        assert_eq!(["drop_", "drop_finish", "drop_finished_fuller", "finished", ""].map(drop_reason), [0; 5]);
+        assert_eq!([0, 18, u32::MAX].map(drop_reason_name), [None; 3]);
+    }
+}
