@@ -35,6 +35,27 @@ impl TxPacket<'_> {
     }
 }
 
+/// A packet that was sent, as far as it says which one it was, and when ([`Driver::poll_sent`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentPacket {
+    /// As in [`TxPacket`].
+    pub priority: u8,
+    /// The Homa header.
+    pub header: Box<[u8]>,
+    /// Length on the wire in bytes: header and payload.
+    pub len: usize,
+    /// When the kernel gave it to the device: nanoseconds of the system's real-time clock. Packets that the device, or the kernel in
+    /// front of it, cuts from one datagram have the same time.
+    pub at_ns: u64,
+}
+
+impl SentPacket {
+    /// This packet, whose time is not known yet.
+    pub(crate) fn of(packet: &TxPacket<'_>) -> SentPacket {
+        SentPacket { priority: packet.priority, header: packet.header.into(), len: packet.len(), at_ns: 0 }
+    }
+}
+
 /// The byte that carries a priority: in IPv4 type of service, in IPv6 traffic class. Priorities are the class selectors of
 /// RFC 2474, the top three bits, that switches map to their queues by default; the low two bits are ECN's and stay zero (WIRE-15).
 pub(crate) fn dscp_byte(priority: u8) -> u8 {
@@ -121,6 +142,18 @@ pub trait Driver: Send {
         false
     }
 
+    /// Has the kernel tell when it gives each packet that is sent from here on to the device ([`Driver::poll_sent`]); whether this
+    /// path can. Who sleeps on [`Driver::poll_fd`] may be woken by each, and a packet costs a microsecond or so. By default it cannot.
+    fn stamp_sent(&mut self) -> bool {
+        false
+    }
+
+    /// A packet of which the kernel has told when it was sent, not always in the order of sending; `None` when there is no more now.
+    /// Of some it never tells. Cheap enough to be called after every [`Driver::receive`].
+    fn poll_sent(&mut self) -> Option<SentPacket> {
+        None
+    }
+
     /// A descriptor that poll(2) shows readable (or in error) when [`Driver::receive`] is worth a call, or `None` for a driver
     /// that must be asked in a loop. A wrapper that holds packets back has more to give than its descriptor shows: see
     /// [`Driver::poll_timeout`].
@@ -186,6 +219,12 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
     }
     fn stamp_received(&mut self) -> bool {
         (**self).stamp_received()
+    }
+    fn stamp_sent(&mut self) -> bool {
+        (**self).stamp_sent()
+    }
+    fn poll_sent(&mut self) -> Option<SentPacket> {
+        (**self).poll_sent()
     }
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         (**self).poll_fd()

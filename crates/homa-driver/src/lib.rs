@@ -37,7 +37,8 @@ pub const PROTOCOL_HOMA: u8 = 146;
 
 pub use burst::{BURST_PACKETS, KeptFrame, PACKET_BUFFER_BYTES, RxBurst, RxBurstIter};
 pub use driver::{
-    BufferSizes, Driver, DriverStats, IN_PLACE_HEADER_BYTES, Refusal, SendErrors, TxPacket, Unreachable,
+    BufferSizes, Driver, DriverStats, IN_PLACE_HEADER_BYTES, Refusal, SendErrors, SentPacket, TxPacket,
+    Unreachable,
 };
 pub use ethtool::{Coalescing, DeviceSettings, device_settings};
 pub use filter::ReceiveFilter;

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use crate::burst::{BURST_PACKETS, RxBurst};
-use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
+use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
 pub use crate::socket::{BindError, MAX_SEGMENTED_BYTES};
 use crate::socket::{Carrier, PacketSocket, SocketConfig};
 
@@ -144,6 +144,14 @@ impl Driver for UdpDriver {
 
     fn stamp_received(&mut self) -> bool {
         self.socket.stamp_received()
+    }
+
+    fn stamp_sent(&mut self) -> bool {
+        self.socket.stamp_sent()
+    }
+
+    fn poll_sent(&mut self) -> Option<SentPacket> {
+        self.socket.poll_sent()
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

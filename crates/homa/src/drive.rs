@@ -187,6 +187,7 @@ impl Core {
         if count > 0 {
             self.note_burst_processed(count);
         }
+        self.note_device_sent();
         let mut told = false;
         while let Some(Unreachable { peer, what }) = self.driver.poll_unreachable() {
             let report = match what {

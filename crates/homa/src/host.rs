@@ -105,9 +105,10 @@ pub struct HostConfig {
     pub trace_obey_freeze: bool,
     /// Have all peers freeze their traces at the same moment when this host's is frozen by a slow call or by hand; false by default.
     pub trace_freeze_peers: bool,
-    /// Record also when the kernel took each packet from its device, where the packet path tells: what lies between that and the burst that
-    /// it came in with. UDP, raw IP and packet rings do, AF_XDP does not. False by default: it costs some hundred nanoseconds a
-    /// packet, and of packets that the kernel merged only the first has a time of its own.
+    /// Record also when the kernel took each packet from its device, and when it gave each to it, where the packet path tells: what lies
+    /// between that and the bursts that they are in. UDP, raw IP and packet rings do, AF_XDP does not. False by default: it costs some
+    /// hundred nanoseconds for a packet received and more for one sent, which ends a thread's sleep, too; and packets that the kernel
+    /// merged, or cuts from one datagram, have one time.
     pub trace_device_times: bool,
     /// Calls submitted on one client whose completion nobody has taken.
     pub max_completions: usize,
@@ -494,7 +495,9 @@ impl<'a> Maker<'a> {
         (core.share, core.stake) = (share, stake);
         core.low_latency = self.config.low_latency;
         if self.config.trace_device_times {
-            core.device_clock = core.endpoint.trace().ticks().filter(|_| core.driver.stamp_received());
+            // A path that tells the one and not the other is of use, too.
+            let tells = core.driver.stamp_received() | core.driver.stamp_sent();
+            core.device_clock = core.endpoint.trace().ticks().filter(|_| tells);
             if core.device_clock.is_none() {
                 tracing::warn!("this packet path tells no times of its device, or there is no time trace");
             }

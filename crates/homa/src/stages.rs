@@ -42,6 +42,14 @@ impl Shared {
     }
 }
 
+/// What names a packet in a trace, where it is readable: its `sender_id`, packet word and offset.
+fn described(bytes: &[u8], wire_len: usize) -> Option<(u64, u32, u32)> {
+    let packet = wire::decode(bytes, wire_len).ok()?;
+    let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
+    let word = packet_word(packet.body.packet_type() as u8, wire_len as u32);
+    Some((packet.common.sender_id, word, offset))
+}
+
 impl Core {
     /// The name of a living RPC.
     pub(crate) fn traced(&self, rpc: RpcKey) -> Traced {
@@ -125,14 +133,23 @@ impl Core {
         let in_place = self.buffers.payload_in_place();
         for (index, (_, bytes)) in self.rx.iter().enumerate() {
             let Some(at) = self.rx.received_at(index) else { continue };
-            let wire_len = bytes.len() + in_place;
-            let Ok(packet) = wire::decode(bytes, wire_len) else { continue };
-            let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
-            let word = packet_word(packet.body.packet_type() as u8, wire_len as u32);
-            let (at, id) = (real_time.ticks(at), packet.common.sender_id ^ 1);
+            let Some((sender_id, word, offset)) = described(bytes, bytes.len() + in_place) else { continue };
             let trace = self.endpoint.trace();
-            let place = trace.place(0, 0);
+            let (at, id, place) = (real_time.ticks(at), sender_id ^ 1, trace.place(0, 0));
             trace.record_stamped(at, EventKind::DeviceReceived, id, word, offset, place);
+        }
+    }
+
+    /// When the kernel gave packets to the device, as far as it has said so by now.
+    pub(crate) fn note_device_sent(&mut self) {
+        let Some(clock) = self.device_clock else { return };
+        let mut real_time = None;
+        while let Some(sent) = self.driver.poll_sent() {
+            let Some((id, word, offset)) = described(&sent.header, sent.len) else { continue };
+            let real_time = real_time.get_or_insert_with(|| clock.beside_real_time());
+            let trace = self.endpoint.trace();
+            let (at, place) = (real_time.ticks(sent.at_ns), trace.place(0, sent.priority));
+            trace.record_stamped(at, EventKind::DeviceSent, id, word, offset, place);
         }
     }
 

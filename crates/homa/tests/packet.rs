@@ -7,7 +7,7 @@ mod namespace;
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
-use common::{Echo, PATIENCE, message, until_idle};
+use common::{Echo, PATIENCE, all_data_sent_has_a_time, message, until_idle};
 use homa::driver::Carrier;
 use homa::driver::packet::PacketConfig;
 use homa::driver::xdp::{XdpConfig, XdpMode};
@@ -21,6 +21,38 @@ fn config(driver: DriverChoice, carrier: Carrier, ip: &str) -> HostConfig {
     let packet = PacketConfig { carrier, ..PacketConfig::default() };
     let xdp = XdpConfig { carrier, ..XdpConfig::default() };
     HostConfig { driver, bind, packet, xdp, segment_dir, ..HostConfig::default() }
+}
+
+#[test]
+fn the_kernel_tells_when_it_gave_each_packet_to_the_device() {
+    let Some(namespaces) = pair(1_500) else { return };
+    let (udp, ip, packet) = (DriverChoice::Udp, DriverChoice::Raw, DriverChoice::Packet);
+    for (ips, carrier, driver) in [
+        (V4, Carrier::Udp, udp),
+        (V6, Carrier::Udp, udp),
+        (V4, Carrier::Ip, ip),
+        (V6, Carrier::Ip, ip),
+        (V4, Carrier::Udp, packet),
+        (V6, Carrier::Ip, packet),
+    ] {
+        let echo = namespaces[1].run(move || Echo::with(config(driver, carrier, ips[1]), 1));
+        let to = echo.to;
+        let dump = namespaces[0].run(move || {
+            let traced = HostConfig {
+                trace_records: 1 << 12,
+                trace_device_times: true,
+                ..config(driver, carrier, ips[0])
+            };
+            let host = Host::bind(traced).unwrap();
+            let client = host.client().unwrap();
+            // One packet, a few in one datagram, and more than one call of the kernel takes.
+            for length in [100, 10_000, 300_000] {
+                client.call_deadline(to, message(length, 1), PATIENCE).unwrap();
+            }
+            host.trace_dump()
+        });
+        all_data_sent_has_a_time(&dump);
+    }
 }
 
 #[test]

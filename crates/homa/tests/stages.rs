@@ -210,6 +210,7 @@ fn every_packet_has_the_kernels_time_where_that_is_wanted() {
         seen += 1;
     }
     assert_eq!(seen, of(EventKind::PacketReceived).count());
+    common::all_data_sent_has_a_time(&dump);
     assert!(seen >= 3);
     let without = echo.host.as_ref().unwrap().trace_dump();
     assert!(without.records.iter().all(|record| record.event() != Some(EventKind::DeviceReceived)));

@@ -33,7 +33,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use socket2::{Domain, SockFilter, Socket, Type};
 
 use crate::burst::{BURST_PACKETS, RxBurst};
-use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
+use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
 use crate::filter::ReceiveFilter;
 pub use crate::link::LinkError;
 use crate::link::clock::coarse_ms;
@@ -373,6 +373,14 @@ impl Driver for PacketDriver {
         // They are in the ring in any case.
         self.timed = true;
         true
+    }
+
+    fn stamp_sent(&mut self) -> bool {
+        self.tx.stamp_sent()
+    }
+
+    fn poll_sent(&mut self) -> Option<SentPacket> {
+        self.tx.poll_sent()
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -13,10 +13,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use socket2::Socket;
 
 use super::offload::{Offload, VNET_BYTES};
-use crate::driver::{DriverStats, TxPacket};
+use crate::driver::{DriverStats, SentPacket, TxPacket};
 use crate::link::device::{Device, NoFrame};
 use crate::link::frame::HEADERS_MAX;
-use crate::socket::{Carrier, MAX_SEGMENTED_BYTES, run_length};
+use crate::socket::{Carrier, MAX_SEGMENTED_BYTES, SentTimes, run_length};
 
 /// Packets looked at for one system call.
 const TX_PACKETS: usize = 64;
@@ -43,6 +43,7 @@ pub(super) struct Tx {
     messages: Box<[libc::mmsghdr; TX_PACKETS]>,
     /// Packets in each frame.
     packets: [u8; TX_PACKETS],
+    times: SentTimes,
 }
 
 // SAFETY: the raw pointers inside point into the boxes beside them or are stale, and are used only by methods that hold the
@@ -99,11 +100,23 @@ impl Tx {
             parts: Box::new([part; PARTS]),
             messages: Box::new([message; TX_PACKETS]),
             packets: [0; TX_PACKETS],
+            times: SentTimes::default(),
         }
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// As [`Driver::stamp_sent`](crate::Driver::stamp_sent).
+    pub(super) fn stamp_sent(&mut self) -> bool {
+        self.times.turn_on(self.socket.as_fd(), 0).is_ok()
+    }
+
+    /// As [`Driver::poll_sent`](crate::Driver::poll_sent).
+    pub(super) fn poll_sent(&mut self) -> Option<SentPacket> {
+        self.times.ask(self.socket.as_fd());
+        self.times.next()
     }
 
     /// As [`Driver::send`](crate::Driver::send).
@@ -118,8 +131,14 @@ impl Tx {
         while taken < packets.len() {
             let filled = self.fill(device, &packets[taken..], now_ms);
             if filled.frames > 0 {
-                match self.send_filled(filled.frames, stats) {
+                self.times.before_send(self.socket.as_fd());
+                let result = self.send_filled(filled.frames, stats);
+                if !result.as_ref().is_ok_and(|&sent| sent == filled.frames) {
+                    self.times.failed();
+                }
+                match result {
                     Ok(sent) => {
+                        self.times.sent(&packets[taken..], &self.packets[..sent]);
                         let count: usize = self.packets[..sent].iter().map(|&count| usize::from(count)).sum();
                         let gone = &packets[taken..taken + count];
                         stats.packets_out += count as u64;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::burst::RxBurst;
-use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable, dscp_byte};
+use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable, dscp_byte};
 use crate::filter::ReceiveFilter;
 use crate::socket::source_for;
 use format::{Captured, append, file_header};
@@ -255,6 +255,14 @@ impl<D: Driver> Driver for PcapDriver<D> {
 
     fn stamp_received(&mut self) -> bool {
         self.inner.stamp_received()
+    }
+
+    fn stamp_sent(&mut self) -> bool {
+        self.inner.stamp_sent()
+    }
+
+    fn poll_sent(&mut self) -> Option<SentPacket> {
+        self.inner.poll_sent()
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

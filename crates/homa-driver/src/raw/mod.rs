@@ -21,7 +21,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::burst::RxBurst;
-use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
+use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
 use crate::filter::ReceiveFilter;
 pub use crate::socket::BindError;
 use crate::socket::{Carrier, PacketSocket, SocketConfig, watch_all};
@@ -213,6 +213,14 @@ impl Driver for RawDriver {
 
     fn stamp_received(&mut self) -> bool {
         self.sockets.iter_mut().all(PacketSocket::stamp_received)
+    }
+
+    fn stamp_sent(&mut self) -> bool {
+        self.sockets.iter_mut().all(PacketSocket::stamp_sent)
+    }
+
+    fn poll_sent(&mut self) -> Option<SentPacket> {
+        self.sockets.iter_mut().find_map(PacketSocket::poll_sent)
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

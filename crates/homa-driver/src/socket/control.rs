@@ -68,6 +68,15 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
+/// The first of the three times of SO_TIMESTAMPING, which is the kernel's own. That of the device, the third, is of a clock of the device, which
+/// nobody here can compare with another.
+pub(crate) fn software_time_ns(data: &[u8]) -> u64 {
+    let word =
+        |at: usize| data.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(i64::from_ne_bytes);
+    let (Some(seconds), Some(ns)) = (word(0), word(8)) else { return 0 };
+    u64::try_from(seconds).unwrap_or(0) * 1_000_000_000 + u64::try_from(ns).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,9 +4,29 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::address::RawAddress;
-use super::control::Control;
+use super::control::{Control, software_time_ns};
+
+/// What the kernel says of packets that a packet socket sent (`linux/if_packet.h`).
+const PACKET_TX_TIMESTAMP: libc::c_int = 16;
 
 /// One report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// A packet did not arrive.
+    Error(NetworkError),
+    Sent(Sent),
+}
+
+/// The kernel gave a datagram to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Which one, in the kernel's own count.
+    pub(crate) number: u32,
+    /// When, by the real-time clock in nanoseconds.
+    pub(crate) at_ns: u64,
+}
+
+/// A packet did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NetworkError {
     /// Where the packet was bound for.
@@ -51,10 +71,10 @@ impl Quoted {
 /// Takes the oldest report from the socket, or `None` when there is none left.
 ///
 /// Reports that are of no use, because they lack an address or an ICMP origin, are passed over.
-pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<NetworkError> {
+pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<Report> {
     loop {
         let mut address = RawAddress::empty();
-        // The report (16 bytes) with the address of the router that sent it, and SO_RXQ_OVFL beside it.
+        // The report (16 bytes) with the address of the router that sent it, or the times of a packet sent, and SO_RXQ_OVFL beside it.
         let mut control = Control::<256>::empty();
         let mut quoted = Quoted::default();
         let mut part =
@@ -78,23 +98,37 @@ pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<NetworkError> {
         quoted.length = result as usize;
         #[allow(clippy::unnecessary_cast, reason = "the field's type differs between C libraries")]
         let control_bytes = message.msg_controllen as usize;
-        let cause = control.messages(control_bytes).find_map(|(level, kind, data)| match (level, kind) {
-            (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => cause_of(data),
+        let error = control.messages(control_bytes).find_map(|(level, kind, data)| match (level, kind) {
+            (libc::IPPROTO_IP, libc::IP_RECVERR)
+            | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+            | (libc::SOL_PACKET, PACKET_TX_TIMESTAMP) => extended_error(data),
             _ => None,
         });
+        if let Some(error) = error.filter(|error| error.ee_origin == libc::SO_EE_ORIGIN_TIMESTAMPING) {
+            let time = control
+                .messages(control_bytes)
+                .find(|&(level, kind, _)| (level, kind) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING));
+            let at_ns = time.map_or(0, |(_, _, data)| software_time_ns(data));
+            return Some(Report::Sent(Sent { number: error.ee_data, at_ns }));
+        }
+        let cause = error.and_then(cause_of);
         if let (Some(to), Some((cause, local))) = (address.get(message.msg_namelen), cause) {
-            return Some(NetworkError { to, cause, quoted, local });
+            return Some(Report::Error(NetworkError { to, cause, quoted, local }));
         }
     }
 }
 
-/// The cause in the bytes of a `sock_extended_err`, and whether this host is the origin; or `None` when it comes from neither ICMP nor this host.
-fn cause_of(data: &[u8]) -> Option<(Cause, bool)> {
+/// The report in the bytes of a control message.
+fn extended_error(data: &[u8]) -> Option<libc::sock_extended_err> {
     if data.len() < size_of::<libc::sock_extended_err>() {
         return None;
     }
     // SAFETY: as many bytes as the structure has are there, it holds only integers, and the read may be unaligned.
-    let error = unsafe { data.as_ptr().cast::<libc::sock_extended_err>().read_unaligned() };
+    Some(unsafe { data.as_ptr().cast::<libc::sock_extended_err>().read_unaligned() })
+}
+
+/// The cause of an error, and whether this host is the origin; or `None` when it comes from neither ICMP nor this host.
+fn cause_of(error: libc::sock_extended_err) -> Option<(Cause, bool)> {
     let icmp = matches!(error.ee_origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6);
     if !icmp && error.ee_origin != libc::SO_EE_ORIGIN_LOCAL {
         return None;

@@ -9,6 +9,7 @@ mod link;
 pub(crate) mod option;
 mod path_mtu;
 mod rx;
+mod sent_times;
 mod steer;
 mod tx;
 mod watch;
@@ -24,15 +25,16 @@ use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
 
 use crate::PROTOCOL_HOMA;
 use crate::burst::RxBurst;
-use crate::driver::{BufferSizes, DriverStats, Refusal, TxPacket, Unreachable};
+use crate::driver::{BufferSizes, DriverStats, Refusal, SentPacket, TxPacket, Unreachable};
 use address::Family;
 pub use error::BindError;
 use error::SOCKET_STEP;
-use error_queue::{Cause, NetworkError};
+use error_queue::{Cause, NetworkError, Report};
 pub(crate) use link::ip_of;
 pub(crate) use option::set as set_option;
 use path_mtu::PathMtus;
 use rx::{Received, RxRing};
+pub(crate) use sent_times::SentTimes;
 pub use tx::MAX_SEGMENTED_BYTES;
 use tx::TxRing;
 pub(crate) use tx::run_length;
@@ -100,6 +102,9 @@ pub(crate) struct PacketSocket {
     rx: RxRing,
     paths: RefCell<PathMtus>,
     unreachable: VecDeque<Unreachable>,
+    sent_times: SentTimes,
+    /// The flags of SO_TIMESTAMPING for what is received.
+    receive_times: libc::c_uint,
     /// The socket's count of drops as it was last told, modulo 2^32.
     queue_drops: u32,
     link_mbps: Option<u32>,
@@ -149,6 +154,8 @@ impl PacketSocket {
             rx: RxRing::new(carrier == Carrier::Ip && family == Family::V4, config.receive_batch),
             paths: RefCell::new(PathMtus::new(carrier, local.ip())),
             unreachable: VecDeque::new(),
+            sent_times: SentTimes::default(),
+            receive_times: 0,
             queue_drops: 0,
             link_mbps: link::link_mbps(local.ip()),
             buffers,
@@ -231,6 +238,7 @@ impl PacketSocket {
             let singles = state.single_before.saturating_sub(state.taken);
             let offered = if singles > 0 { &left[..singles] } else { left };
             self.stats.send_calls += 1;
+            self.sent_times.before_send(self.socket.as_fd());
             match self.tx.send(self.socket.as_fd(), offered, self.segmentation && singles == 0) {
                 Ok(None) => {
                     self.stats.send_calls -= 1;
@@ -239,6 +247,7 @@ impl PacketSocket {
                     state.refusals = 0;
                 }
                 Ok(Some(sent)) => {
+                    self.sent_times.sent(left, &self.tx.message_packets()[..sent.messages]);
                     self.stats.packets_out += sent.packets as u64;
                     self.stats.bytes_out +=
                         left[..sent.packets].iter().map(|packet| packet.len() as u64).sum::<u64>();
@@ -246,36 +255,54 @@ impl PacketSocket {
                     state.refusals = 0;
                     // The kernel has swallowed the error that ended the call early, but not the report behind it.
                     if !sent.all {
+                        self.sent_times.failed();
                         self.read_error_queue();
                     }
                 }
-                Err(error) => match verdict(&error) {
-                    Verdict::Again => (),
-                    Verdict::Full => {
-                        self.stats.would_block += 1;
-                        break;
+                Err(error) => {
+                    self.sent_times.failed();
+                    match verdict(&error) {
+                        Verdict::Again => (),
+                        Verdict::Full => {
+                            self.stats.would_block += 1;
+                            break;
+                        }
+                        Verdict::Broken if state.taken == 0 => return Err(error),
+                        Verdict::Broken => break,
+                        Verdict::Packet(errno) => self.refused(errno, packets, &mut state),
                     }
-                    Verdict::Broken if state.taken == 0 => return Err(error),
-                    Verdict::Broken => break,
-                    Verdict::Packet(errno) => self.refused(errno, packets, &mut state),
-                },
+                }
             }
         }
         Ok(state.taken)
     }
 
-    /// As [`Driver::receive`](crate::Driver::receive).
-    /// As [`Driver::stamp_received`](crate::Driver::stamp_received).
+    /// As [`Driver::stamp_received`](crate::Driver::stamp_received), to be called before [`PacketSocket::stamp_sent`].
     pub(crate) fn stamp_received(&mut self) -> bool {
         let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
         let set =
             option::set(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as libc::c_int);
         if set.is_ok() {
+            self.receive_times = flags;
             self.rx.expect_times();
         }
         set.is_ok()
     }
 
+    /// As [`Driver::stamp_sent`](crate::Driver::stamp_sent).
+    pub(crate) fn stamp_sent(&mut self) -> bool {
+        self.sent_times.turn_on(self.socket.as_fd(), self.receive_times).is_ok()
+    }
+
+    /// As [`Driver::poll_sent`](crate::Driver::poll_sent).
+    pub(crate) fn poll_sent(&mut self) -> Option<SentPacket> {
+        if self.sent_times.wants_more() {
+            self.read_error_queue();
+        }
+        self.sent_times.next()
+    }
+
+    /// As [`Driver::receive`](crate::Driver::receive).
     pub(crate) fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
         self.receive_with(burst, |rx, fd, burst| Ok((rx.receive(fd, burst)?, 0))).map(|_| burst.len())
     }
@@ -332,7 +359,14 @@ impl PacketSocket {
     fn read_error_queue(&mut self) -> u64 {
         let before = self.stats.network_errors;
         for _ in 0..ERRORS_PER_CALL {
-            let Some(error) = error_queue::take(self.socket.as_fd()) else { break };
+            let error = match error_queue::take(self.socket.as_fd()) {
+                None => break,
+                Some(Report::Sent(sent)) => {
+                    self.sent_times.told(sent);
+                    continue;
+                }
+                Some(Report::Error(error)) => error,
+            };
             match error.cause {
                 Cause::PortUnreachable | Cause::ProtocolUnreachable => self.note_unreachable(&error),
                 Cause::TooBig => self.paths.get_mut().refused(error.to, None),
@@ -384,7 +418,7 @@ impl PacketSocket {
     /// The kernel refused the first message offered. Finds the packet to blame, if any of them is.
     fn refused(&mut self, errno: libc::c_int, packets: &[TxPacket<'_>], state: &mut SendState) {
         let reports = self.read_error_queue();
-        let run = self.tx.first_message_packets();
+        let run = usize::from(self.tx.message_packets()[0]);
         if run > 1 {
             // A path narrower than a segment and a device that cannot cut datagrams fail a run that might do in single
             // packets. Such a device does not learn it.

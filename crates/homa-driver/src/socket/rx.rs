@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::address::RawAddress;
 use super::call;
-use super::control::Control;
+use super::control::{Control, software_time_ns};
 use crate::burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst};
 use crate::driver::IN_PLACE_HEADER_BYTES;
 
@@ -298,15 +298,6 @@ impl RxRing {
         }
         received
     }
-}
-
-/// The first of the three times of SO_TIMESTAMPING, which is the kernel's own. That of the device, the third, is of a clock of the device, which
-/// nobody here can compare with another.
-fn software_time_ns(data: &[u8]) -> u64 {
-    let word =
-        |at: usize| data.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(i64::from_ne_bytes);
-    let (Some(seconds), Some(ns)) = (word(0), word(8)) else { return 0 };
-    u64::try_from(seconds).unwrap_or(0) * 1_000_000_000 + u64::try_from(ns).unwrap_or(0)
 }
 
 /// Length of the IPv4 header, options included, that a datagram begins with; at most the datagram's own (WIRE-19).

@@ -109,7 +109,7 @@ impl TxRing {
         }
         let sent = sent as usize;
         let count = self.packets[..sent].iter().map(|&packets| usize::from(packets)).sum();
-        Ok(Some(Sent { packets: count, all: sent == messages }))
+        Ok(Some(Sent { packets: count, messages: sent, all: sent == messages }))
     }
 
     /// Sends a short packet of the socket's priority.
@@ -136,7 +136,7 @@ impl TxRing {
         if sent < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Some(Sent { packets: 1, all: true }))
+        Ok(Some(Sent { packets: 1, messages: 1, all: true }))
     }
 
     /// Has the socket take a priority that lone packets go on having.
@@ -190,9 +190,9 @@ impl TxRing {
         to
     }
 
-    /// How many packets the first message of the last fill carries.
-    pub(crate) fn first_message_packets(&self) -> usize {
-        usize::from(self.packets[0])
+    /// How many packets each message of the last fill carries.
+    pub(crate) fn message_packets(&self) -> &[u8] {
+        &self.packets
     }
 
     /// Fills the structures for a prefix of `packets` and returns the number of messages: until the packets or the room end,
@@ -240,6 +240,8 @@ impl TxRing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) packets: usize,
+    /// The datagrams that they went in.
+    pub(crate) messages: usize,
     /// Whether that is all that the call was given.
     pub(crate) all: bool,
 }

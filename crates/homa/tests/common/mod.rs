@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use homa::trace::{Dump, EventKind, Record, packet_word_parts};
 use homa::{Bytes, Host, HostConfig, Metrics, RecvError, Server, ServerAddr};
 
 /// Long enough for anything that comes at all, on a machine that does much else.
@@ -87,6 +88,21 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "never came true: {what}");
         thread::yield_now();
     }
+}
+
+/// Each DATA packet that was made was given to the device, once, and with its priority.
+pub fn all_data_sent_has_a_time(dump: &Dump) {
+    let of = |kind| -> Vec<_> {
+        let is_data = |record: &&Record| packet_word_parts(record.a).0 == 0x10;
+        let records = dump.records.iter().filter(|record| record.event() == Some(kind)).filter(is_data);
+        let mut keys: Vec<_> =
+            records.map(|record| (record.id, record.b, record.a, record.place.priority())).collect();
+        keys.sort_unstable();
+        keys
+    };
+    let made = of(EventKind::PacketSent);
+    assert!(!made.is_empty());
+    assert_eq!(of(EventKind::DeviceSent), made);
 }
 
 /// Waits until nothing is left of any call.
