@@ -151,7 +151,7 @@ impl Socket {
     ) -> Result<u64, CallError> {
         let (at, length) = (self.shared.stamp(), request.len());
         let now = self.shared.now();
-        let mut core = self.shared.lock();
+        let mut core = self.shared.lock_since(at);
         if core.sockets[self.index].closed {
             return Err(CallError::Closed);
         }
