@@ -159,6 +159,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Print the Homa packets of a capture, one line each
     Decode(DecodeArgs),
+    /// Run a program that was written for Linux Homa's sockets, without the kernel module where that is missing
+    Run(crate::run::RunArgs),
     /// Run Homa and other transports in a simulated network of any size
     Sim(SimArgs),
     /// Build a rack of hosts on this machine, and run experiments on it

@@ -1,6 +1,6 @@
 //! The `homa` command: an echo server, single calls, the bench that compares Homa with TCP, captures in words, the simulator, a
-//! software switch, a rack of hosts on one machine, time traces, what this machine itself does to the tail, and what happens in
-//! running processes.
+//! software switch, a rack of hosts on one machine, time traces, what this machine itself does to the tail, what happens in
+//! running processes, and programs written for Linux Homa's sockets.
 #![forbid(unsafe_code)]
 
 mod addr;
@@ -20,6 +20,7 @@ mod outputs;
 mod peers;
 mod rack;
 mod recording;
+mod run;
 mod serve;
 mod sim;
 mod switch;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Call(args) => call::run(args).map(|()| true),
         Command::Bench(args) => bench::run(args),
         Command::Decode(args) => decode::run(args).map(|()| true),
+        Command::Run(args) => run::run(args).map(|()| true),
         Command::Sim(args) => sim::run(args).map(|()| true),
         Command::Rack(args) => rack::run(args),
         Command::Switch(args) => switch::run(args).map(|()| true),
@@ -79,7 +81,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => fail(
-            "say what to do: serve, call, bench, decode, sim, switch, rack, trace, jitter, doctor, metrics or top; `homa --help` explains",
+            "say what to do: serve, call, bench, decode, run, sim, switch, rack, trace, jitter, doctor, metrics or top; `homa --help` explains",
         ),
         _ => fail(&format!("{}; see --help", args::one_line(error))),
     }

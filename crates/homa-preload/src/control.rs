@@ -38,14 +38,16 @@ impl Socket {
         let side = self.side();
         let ids = if args.id == 0 { side.open_calls() } else { vec![args.id] };
         for id in ids {
-            if args.error != 0 {
+            let tell = args.error != 0;
+            if tell {
                 self.state().aborted.insert(id, args.error as i32);
             }
-            if !side.abort(id, args.error != 0) {
+            let aborted = side.abort(id, tell);
+            if !aborted || !tell {
                 self.state().aborted.remove(&id);
-                if args.id != 0 {
-                    return Err(Refusal::new(libc::EINVAL, "no call has the id that is to be aborted"));
-                }
+            }
+            if !aborted && args.id != 0 {
+                return Err(Refusal::new(libc::EINVAL, "no call has the id that is to be aborted"));
             }
         }
         Ok(())

@@ -98,6 +98,22 @@ fn nobody_at_a_port_is_an_error_and_so_is_a_server_that_is_killed() {
 }
 
 #[test]
+fn a_server_that_stands_still_is_a_timeout() {
+    let Some(program) = program("program") else { return };
+    let port = ports(1);
+    let server = echo(&program, FAMILIES[0], port, "1");
+    // Its machine is there, and nobody says a word.
+    run({
+        let mut stop = Command::new("kill");
+        stop.args(["-STOP", &server.child.id().to_string()]);
+        stop
+    });
+    let mut command = client(&program, "fails", FAMILIES[0], port, &[]);
+    command.env("HOMA_RESEND_TICKS", "1").env("HOMA_TIMEOUT_RESENDS", "3");
+    assert_eq!(run(command), "sent\nETIMEDOUT\n");
+}
+
+#[test]
 fn a_killed_client_among_several_leaves_the_others_and_the_server_alone() {
     let Some(program) = program("program") else { return };
     let port = ports(1);

@@ -1,0 +1,46 @@
+//! The command line of `homa run`.
+
+use clap::{Args, ValueEnum};
+
+/// What carries the packets of a preloaded program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Carrier {
+    /// UDP, without privileges, between preloaded programs and `homa serve`
+    Udp,
+    /// IP itself, for peers with the kernel's Homa; needs CAP_NET_RAW
+    Raw,
+}
+
+impl Carrier {
+    /// As on the command line and in the environment.
+    pub fn name(self) -> &'static str {
+        match self {
+            Carrier::Udp => "udp",
+            Carrier::Raw => "raw",
+        }
+    }
+}
+
+/// `homa run`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa run -- ./server --port 4000                  on the kernel's Homa where it is there, else over UDP
+  homa run --driver raw -- ./client 10.0.0.7 4000   never on the kernel's
+  HOMA_MAX_INCOMING=400000 homa run ./server        the sysctls net.homa.* by name
+
+Over UDP a server at Homa port N is at UDP port 14501 + N. The program's own exit code is that of this command.")]
+pub struct RunArgs {
+    /// Do not use the kernel's Homa, but this
+    #[arg(long, value_name = "HOW")]
+    pub driver: Option<Carrier>,
+    /// Say how the program would be run, and do not run it
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The same as JSON
+    #[arg(long, requires = "dry_run")]
+    pub json: bool,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<String>,
+}

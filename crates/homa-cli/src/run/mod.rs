@@ -1,0 +1,127 @@
+//! `homa run`: becomes a program that was written for Linux Homa's sockets, on the kernel's Homa or with the library preloaded.
+
+mod args;
+mod elf;
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::net::{AddressFamily, Protocol, SocketType, socket};
+use serde::Serialize;
+
+pub use args::RunArgs;
+
+use crate::output;
+
+/// The library's file.
+const LIBRARY: &str = "libhoma_preload.so";
+
+/// Says where the library is.
+const LIBRARY_VARIABLE: &str = "HOMA_PRELOAD";
+
+/// Homa's number among the IP protocols.
+const IPPROTO_HOMA: u32 = 146;
+
+/// How a program is about to be run.
+#[derive(Debug, Serialize)]
+struct Plan {
+    /// Its file.
+    program: PathBuf,
+    /// `kernel`, `udp` or `raw`.
+    homa: &'static str,
+    /// What is preloaded; none on the kernel's Homa.
+    library: Option<PathBuf>,
+}
+
+/// Comes back with an error, or where nothing was to be run.
+pub fn run(args: &RunArgs) -> Result<()> {
+    let (program, words) = args.command.split_first().context("say what to run")?;
+    let plan = plan(args, program)?;
+    if args.dry_run {
+        return say(args, &plan);
+    }
+    let mut command = Command::new(program);
+    command.args(words);
+    if let Some(library) = &plan.library {
+        command.env("LD_PRELOAD", preload(library)).env("HOMA_DRIVER", plan.homa);
+    }
+    Err(anyhow!(command.exec()).context(format!("cannot run `{program}`")))
+}
+
+fn plan(args: &RunArgs, program: &str) -> Result<Plan> {
+    let file = find_program(program)?;
+    if args.driver.is_none() && kernel_has_homa() {
+        return Ok(Plan { program: file, homa: "kernel", library: None });
+    }
+    elf::check(&file)?;
+    let homa = args.driver.map_or("udp", args::Carrier::name);
+    Ok(Plan { program: file, homa, library: Some(find_library()?) })
+}
+
+fn say(args: &RunArgs, plan: &Plan) -> Result<()> {
+    let text = match (args.json, &plan.library) {
+        (true, _) => serde_json::to_string(plan)? + "\n",
+        (false, None) => format!("{} on the kernel's Homa\n", plan.program.display()),
+        (false, Some(library)) => {
+            format!("{} over {} by {}\n", plan.program.display(), plan.homa, library.display())
+        }
+    };
+    output::print(text.as_bytes())
+}
+
+/// Whether programs can have Homa sockets of the kernel.
+fn kernel_has_homa() -> bool {
+    let protocol = std::num::NonZeroU32::new(IPPROTO_HOMA).map(Protocol::from_raw);
+    socket(AddressFamily::INET, SocketType::DGRAM, protocol).is_ok()
+}
+
+/// What is preloaded, before what was to be preloaded anyway.
+fn preload(library: &Path) -> OsString {
+    let mut all = library.as_os_str().to_owned();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    all
+}
+
+/// The library: where the environment says, beside this program, or where packages put it.
+fn find_library() -> Result<PathBuf> {
+    if let Some(path) = env::var_os(LIBRARY_VARIABLE) {
+        let path = PathBuf::from(path);
+        if !path.is_file() {
+            bail!("there is no {} ({LIBRARY_VARIABLE}): correct the variable, or unset it", path.display());
+        }
+        return absolute(path);
+    }
+    let own = env::current_exe().context("cannot tell where this program is")?;
+    let beside = own.parent().unwrap_or(Path::new("/"));
+    let places = [beside.join(LIBRARY), beside.join("../lib").join(LIBRARY)];
+    let found = places.into_iter().find(|place| place.is_file());
+    found.map(absolute).transpose()?.with_context(|| {
+        format!(
+            "there is no {LIBRARY} in {}: `cargo build --release -p homa-preload` makes it; put it there, or say where it is \
+             with {LIBRARY_VARIABLE}",
+            beside.display()
+        )
+    })
+}
+
+/// The program may change its directory.
+fn absolute(path: PathBuf) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("cannot find {}", path.display()))
+}
+
+/// The file that a name means: a path, or a program of the PATH.
+fn find_program(name: &str) -> Result<PathBuf> {
+    if name.contains('/') {
+        return Ok(PathBuf::from(name));
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file());
+    found.with_context(|| format!("there is no program `{name}` in the PATH: install it, or give its path"))
+}

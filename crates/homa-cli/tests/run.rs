@@ -1,0 +1,98 @@
+//! `homa run`: what it makes of a program, and which programs it refuses.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use common::{Scratch, assert_output_refused, stderr};
+use serde_json::Value;
+
+/// `homa run` with a library that is an empty file: whoever loads it says so on standard error, and goes on.
+fn run(scratch: &Scratch, words: &[&str]) -> Output {
+    let library = library(scratch);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
+    command.arg("run").args(words).env("HOMA_PRELOAD", library).env_remove("LD_PRELOAD");
+    command.output().unwrap()
+}
+
+fn library(scratch: &Scratch) -> PathBuf {
+    let library = PathBuf::from(scratch.path("libhoma_preload.so"));
+    fs::write(&library, "").unwrap();
+    library.canonicalize().unwrap()
+}
+
+fn executable(path: &Path, content: &[u8]) {
+    fs::write(path, content).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_program_gets_the_library_and_the_driver_and_keeps_its_exit_code() {
+    let scratch = Scratch::new("run-a");
+    let script = "echo $HOMA_DRIVER $LD_PRELOAD; exit 7";
+    let output = run(&scratch, &["--driver", "raw", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(7));
+    let expected = format!("raw {}\n", library(&scratch).display());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+#[test]
+fn a_dry_run_says_how_it_would_be() {
+    let scratch = Scratch::new("run-dry");
+    let output = run(&scratch, &["--driver", "udp", "--dry-run", "--json", "sh", "-c", "exit 7"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&plan["homa"], plan["library"].as_str()), (&"udp".into(), library(&scratch).to_str()));
+    assert!(plan["program"].as_str().unwrap().ends_with("/sh"));
+    let text = run(&scratch, &["--driver", "udp", "--dry-run", "sh"]).stdout;
+    assert!(String::from_utf8_lossy(&text).contains("over udp by"));
+}
+
+#[test]
+fn programs_that_preload_nothing_are_refused() {
+    let scratch = Scratch::new("run-refused");
+    let refused = |program: &Path, part: &str| {
+        let words = ["--driver", "udp", program.to_str().unwrap()];
+        assert_output_refused(&words, &run(&scratch, &words), part);
+    };
+    // A header of a program without a table: nobody loads it but the kernel.
+    let mut header = [0; 64];
+    header[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    let program = PathBuf::from(scratch.path("static"));
+    executable(&program, &header);
+    refused(&program, "linked statically");
+    // The same behind a script.
+    let script = PathBuf::from(scratch.path("script"));
+    executable(&script, format!("#!{} -x\n", program.display()).as_bytes());
+    refused(&script, "linked statically");
+
+    header[4] = 1;
+    executable(&program, &header);
+    refused(&program, "64-bit");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    refused(&program, "set-user-ID");
+
+    // One entry, a note of Go's linker behind it.
+    let mut go = vec![0; 64 + 56];
+    go[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    (go[32], go[56], go[64]) = (64, 1, 4);
+    (go[64 + 8], go[64 + 32]) = (120, 20);
+    go.extend([4, 0, 0, 0, 4, 0, 0, 0, 4, 0, 0, 0]);
+    go.extend(b"Go\0\0id\0\0");
+    let program = PathBuf::from(scratch.path("go"));
+    executable(&program, &go);
+    refused(&program, "Go");
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let scratch = Scratch::new("run-missing");
+    let words = ["--driver", "udp", "no-such-program-of-homa"];
+    assert_output_refused(&words, &run(&scratch, &words), "no program `no-such-program-of-homa`");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
+    command.args(["run", "--driver", "udp", "sh"]).env("HOMA_PRELOAD", scratch.path("none"));
+    assert_output_refused(&words, &command.output().unwrap(), "HOMA_PRELOAD");
+}
