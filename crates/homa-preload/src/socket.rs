@@ -61,7 +61,7 @@ pub(crate) struct Name {
 impl Socket {
     /// A client's, as every socket begins; returns it and the program's descriptor.
     pub(crate) fn open(family: c_int, kind_flags: c_int) -> Result<(Arc<Socket>, RawFd), Refusal> {
-        let side = World::get().hosts.open(None)?;
+        let side = World::get().hosts.open(None, family == libc::AF_INET6)?;
         let nonblocking = kind_flags & libc::SOCK_NONBLOCK != 0;
         let opened = Signal::new(nonblocking, kind_flags & libc::SOCK_CLOEXEC != 0);
         let (signal, fd) =
@@ -132,7 +132,7 @@ impl Socket {
         if side.socket.port() == port {
             return Ok(());
         }
-        let new = World::get().hosts.open(Some(port))?;
+        let new = World::get().hosts.open(Some(port), self.family == libc::AF_INET6)?;
         self.serves.store(true, Relaxed);
         self.signal.follow(&new.socket);
         let old = std::mem::replace(&mut *side, new);
