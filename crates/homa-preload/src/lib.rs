@@ -9,17 +9,22 @@
 //!
 //! - `socket`, `bind`, `getsockname`, `setsockopt`, `getsockopt`, `sendmsg`, `recvmsg`, `sendmmsg`, `recvmmsg`, `ioctl`, `shutdown`, `close`, `dup` and
 //!   their like do as the kernel's Homa does, down to error numbers. `send`, `recv`, `read` and `write` are EINVAL, as there.
-//! - Over UDP (the default) a socket has a UDP port that follows from its Homa port ([`hosts`]), so that the kernel shares out the ports among all
+//! - Over UDP (the default) a socket has a UDP port that follows from its Homa port, so that the kernel shares out the ports among all
 //!   processes of a machine, and takes them back from the dead. Over raw IP the processes share a segment of memory, as all
 //!   processes of this transport do.
 //! - After `fork` the Homa sockets remain the parent's. In the child each call on one but `close` and `dup` is ENOTCONN; it can open its own.
 //!   After `exec` a descriptor that was inherited is a bare eventfd.
+//!
+//! Settings are in the environment: `HOMA_DRIVER` (`udp`, `raw`), `HOMA_SEGMENT_DIR` (where the processes' segment lies over raw IP), and `HOMA_` with
+//! the name of a sysctl of net.homa in capitals, such as `HOMA_MAX_INCOMING`.
 //!
 //! # What does not
 //!
 //! - Programs that make system calls themselves: static ones, and those of Go. `homa run` tells them.
 //! - A call that waits is not ended by a signal (EINTR).
 //! - `SO_HOMA_SERVER` turns a bound socket's requests off and on. A socket that is not bound accepts none.
+//! - A message is copied out of the program's memory and into its pages, beside what the sockets underneath copy. The Rust API leaves both out
+//!   and is faster for large messages (`cargo bench -p homa-preload`).
 //! - A socket that calls before it is bound loses the calls in flight when it is bound.
 
 mod abi;

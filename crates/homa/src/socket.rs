@@ -79,7 +79,8 @@ pub(crate) struct SocketCall {
     result: Option<Result<Bytes, CallError>>,
 }
 
-/// See the [module](self). Dropping it [closes](Socket::close) it.
+/// A port that calls and answers, and whose responses and requests wait in one place: what a socket of Linux Homa is. A call is known by its id on
+/// the wire. Dropping it [closes](Socket::close) it.
 pub struct Socket {
     shared: Arc<Shared>,
     index: usize,
