@@ -8,12 +8,14 @@
 //!   mapped memory; needs CAP_NET_RAW.
 //! - [`xdp::XdpDriver`]: frames straight from a network device's receive queues (AF_XDP); needs CAP_NET_ADMIN and others.
 //! - [`frames::Frames`]: no driver, but whole Ethernet frames of any kind from and to several devices, for a switch.
+//! - [`steer`]: no driver either, but a program that chooses the core on which the kernel processes a received packet.
 //! - [`pcap::PcapDriver`]: a wrapper that writes every packet to a capture that Wireshark opens.
 //! - [`fault::FaultDriver`]: a wrapper that loses, doubles, reorders, corrupts and delays, by a seed.
 //!
 //! Drivers allocate when they are made and not per packet. They never wait: a caller that has nothing to do polls
 //! [`Driver::poll_fd`].
 
+mod bpf;
 mod burst;
 mod driver;
 mod ethtool;
@@ -29,6 +31,7 @@ pub mod packet;
 pub mod pcap;
 pub mod raw;
 mod socket;
+pub mod steer;
 pub mod udp;
 pub mod xdp;
 

@@ -78,6 +78,11 @@ fn has(device: &Listed, ip: IpAddr) -> bool {
     device.addresses.contains(&ip) || loopback && ip.is_ipv4() && ip.is_loopback()
 }
 
+/// The names of all devices in this thread's network namespace.
+pub(crate) fn names() -> io::Result<Vec<String>> {
+    Ok(list()?.into_iter().map(|device| device.name).collect())
+}
+
 /// All devices, in the kernel's order.
 fn list() -> io::Result<Vec<Listed>> {
     let mut head: *mut libc::ifaddrs = std::ptr::null_mut();

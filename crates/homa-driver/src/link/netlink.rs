@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
@@ -19,7 +19,16 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 const LINK_BYTES: usize = 16;
 const IFLA_XDP: u16 = 43;
+const IFLA_XDP_FD: u16 = 1;
+const IFLA_XDP_ATTACHED: u16 = 2;
+const IFLA_XDP_FLAGS: u16 = 3;
 const IFLA_XDP_PROG_ID: u16 = 4;
+/// In `IFLA_XDP_ATTACHED`: in the device's driver.
+const XDP_ATTACHED_NATIVE: u8 = 1;
+/// Only where there is none yet.
+const XDP_FLAGS_UPDATE_IF_NOEXIST: u32 = 1;
+/// Of an attribute that has others in it.
+const NESTED: u16 = 1 << 15;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 /// To be used: resolve it.
@@ -32,6 +41,14 @@ pub(super) struct Route {
     pub(super) interface: u32,
     /// The router, where the peer is in another network.
     pub(super) gateway: Option<IpAddr>,
+}
+
+/// A program that a device runs on each frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct XdpProgram {
+    pub(crate) id: u32,
+    /// It runs in the device's driver.
+    pub(crate) native: bool,
 }
 
 /// What the kernel knows of a neighbour.
@@ -95,11 +112,29 @@ impl Netlink {
         self.ask(libc::RTM_NEWNEIGH, flags, &neighbour_request(interface, ip, NTF_USE)).map(|_| ())
     }
 
-    /// Id of the XDP program that is attached to a device, if there is one.
-    pub(crate) fn xdp_program(&mut self, interface: u32) -> io::Result<Option<u32>> {
-        let mut request = vec![0; LINK_BYTES];
-        request[4..8].copy_from_slice(&interface.to_ne_bytes());
-        Ok(parse_xdp_program(&self.ask(libc::RTM_GETLINK, 0, &request)?))
+    /// The XDP program that is attached to a device, if there is one.
+    pub(crate) fn xdp_program(&mut self, interface: u32) -> io::Result<Option<XdpProgram>> {
+        Ok(parse_xdp_program(&self.ask(libc::RTM_GETLINK, 0, &link_request(interface))?))
+    }
+
+    /// Gives a device an XDP program to keep, where it has none yet, or with `None` takes it away. The flag says where it runs.
+    ///
+    /// # Errors
+    /// The kernel's: EBUSY or EEXIST where there is a program already.
+    pub(crate) fn set_xdp_program(
+        &mut self,
+        interface: u32,
+        program: Option<BorrowedFd<'_>>,
+        place_flag: u32,
+    ) -> io::Result<()> {
+        let descriptor = program.map_or(-1, |program| program.as_raw_fd());
+        let condition = if program.is_some() { XDP_FLAGS_UPDATE_IF_NOEXIST } else { 0 };
+        let mut xdp = Vec::new();
+        attribute(&mut xdp, IFLA_XDP_FD, &descriptor.to_ne_bytes());
+        attribute(&mut xdp, IFLA_XDP_FLAGS, &(place_flag | condition).to_ne_bytes());
+        let mut request = link_request(interface);
+        attribute(&mut request, IFLA_XDP | NESTED, &xdp);
+        self.ask(libc::RTM_SETLINK, libc::NLM_F_ACK as u16, &request).map(|_| ())
     }
 
     /// Sends a request and returns what the answer has behind its header; nothing for a mere acknowledgement.
@@ -145,10 +180,11 @@ fn parse_answer(bytes: &[u8], sequence: u32) -> Option<io::Result<Vec<u8>>> {
     })
 }
 
-fn parse_xdp_program(body: &[u8]) -> Option<u32> {
+fn parse_xdp_program(body: &[u8]) -> Option<XdpProgram> {
     let find = |bytes, kind| attributes(bytes).into_iter().find(|(k, _)| *k == kind).map(|(_, data)| data);
     let xdp = find(body.get(LINK_BYTES..)?, IFLA_XDP)?;
-    u32_at(find(xdp, IFLA_XDP_PROG_ID)?, 0)
+    let native = find(xdp, IFLA_XDP_ATTACHED) == Some(&[XDP_ATTACHED_NATIVE]);
+    Some(XdpProgram { id: u32_at(find(xdp, IFLA_XDP_PROG_ID)?, 0)?, native })
 }
 
 /// `None` for routes that lead nowhere or to many.
@@ -183,6 +219,12 @@ fn parse_neighbour(body: &[u8]) -> Neighbour {
         (_, Some(mac)) => Neighbour::At { mac, stale: state == libc::NUD_STALE },
         (_, None) => Neighbour::Unknown,
     }
+}
+
+fn link_request(interface: u32) -> Vec<u8> {
+    let mut request = vec![0; LINK_BYTES];
+    request[4..8].copy_from_slice(&interface.to_ne_bytes());
+    request
 }
 
 fn neighbour_request(interface: u32, ip: IpAddr, flags: u8) -> Vec<u8> {

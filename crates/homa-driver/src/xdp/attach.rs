@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::XdpMode;
-use super::bpf::{self, Place};
+use crate::bpf::link::{self, Place};
 
 /// How often, and how many milliseconds apart, a device is asked for again that another program is leaving: the kernel takes a program off
 /// after the last descriptor of it is closed, not with it, and a busy machine takes a while.
@@ -14,7 +14,7 @@ const TRIES: u32 = 100;
 const PAUSE_MS: u64 = 4;
 
 /// Where the mode lets a program run, the better place first.
-pub(super) fn places(mode: XdpMode) -> &'static [Place] {
+pub(crate) fn places(mode: XdpMode) -> &'static [Place] {
     match mode {
         XdpMode::Auto => &[Place::Native, Place::Generic],
         XdpMode::Native => &[Place::Native],
@@ -27,11 +27,11 @@ pub(super) fn places(mode: XdpMode) -> &'static [Place] {
 ///
 /// # Errors
 /// The kernel's; [`is_taken`] tells whether it is another program.
-pub(super) fn attach(program: &OwnedFd, device: u32, place: Place) -> io::Result<OwnedFd> {
+pub(crate) fn attach(program: &OwnedFd, device: u32, place: Place) -> io::Result<OwnedFd> {
     let mut tries = 0;
     loop {
         tries += 1;
-        match bpf::attach(program.as_fd(), device, place) {
+        match link::attach(program.as_fd(), device, place) {
             Err(error) if is_taken(&error) && tries < TRIES => {
                 thread::sleep(Duration::from_millis(PAUSE_MS));
             }
@@ -41,6 +41,6 @@ pub(super) fn attach(program: &OwnedFd, device: u32, place: Place) -> io::Result
 }
 
 /// Whether another program has the device: in the same place, or in the other one.
-pub(super) fn is_taken(error: &io::Error) -> bool {
+pub(crate) fn is_taken(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }

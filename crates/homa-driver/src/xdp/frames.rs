@@ -7,12 +7,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::XdpMode;
 use super::attach;
-use super::bpf::{self, Place};
 use super::held::Held;
 use super::program;
 use super::queue::{Completions, Kicked, Queue};
 use super::queues;
 use super::socket::{Failed, RingSizes, Role, Step, Wishes, XdpSocket};
+use crate::bpf;
+use crate::bpf::link::Place;
 use crate::frames::{Frame, FrameStats, FramesError, Slots};
 use crate::link::interface::Named;
 
@@ -54,9 +55,9 @@ impl XdpPort {
     ) -> Result<XdpPort, FramesError> {
         let fail = |step| move |source| refused(device, step, source);
         let count = XdpPort::queues_of(device);
-        let map = bpf::socket_map(count).map_err(fail("making a map of sockets"))?;
+        let map = program::sockets(count).map_err(fail("making a map of sockets"))?;
         let program =
-            bpf::load(&program::everything(map.as_raw_fd())).map_err(fail("loading the XDP program"))?;
+            program::load(&program::everything(map.as_raw_fd())).map_err(fail("loading the XDP program"))?;
         let (attachment, place) = attach_to(&program, device, mode)?;
         let mut queues: Vec<Queue> = Vec::new();
         for queue in 0..count {
@@ -69,7 +70,7 @@ impl XdpPort {
             let (socket, rings) = XdpSocket::open((device.index, queue), slots.umem(), role, wishes, sizes)
                 .map_err(|failed| no_socket(device, failed))?;
             let rings = rings.expect("the first socket of a queue has its rings");
-            bpf::map_socket(map.as_fd(), queue, socket.fd())
+            bpf::map::put_socket(map.as_fd(), queue, socket.fd())
                 .map_err(fail("entering a socket into the map"))?;
             let completions = Held::Alone(Completions::new(rings.completion, 1, SEND_FRAMES));
             queues.push(Queue::new(socket, Held::Alone(rings.fill), completions, receive_frames));

@@ -8,9 +8,7 @@
 //! It takes the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 5.11. Only one program of its kind can be
 //! attached to a device, so that one process has it.
 
-mod assembler;
-mod attach;
-mod bpf;
+pub(crate) mod attach;
 pub(crate) mod frames;
 mod held;
 mod open;
@@ -28,6 +26,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use crate::bpf::link::Place;
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
 pub use crate::link::LinkError;
@@ -37,7 +36,6 @@ use crate::link::frame::View;
 use crate::raw::refuse::Refuser;
 pub use crate::socket::Carrier;
 use crate::socket::watch_all;
-use bpf::Place;
 use held::Held;
 use open::{Opened, Opening};
 use program::Ours;

@@ -5,13 +5,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use super::attach;
-use super::bpf::{self, Place};
 use super::held::Held;
 use super::program::{self, Ours};
 use super::queue::{Completions, Queue};
 use super::socket::{Failed, QueueRings, RingSizes, Role, Step, Wishes, XdpSocket};
 use super::umem::{HELD_BY_BURSTS, Umem};
 use super::{XdpConfig, queues};
+use crate::bpf::link::Place;
+use crate::bpf::{self, is_no_permission};
 use crate::link::LinkError;
 use crate::link::device::Device;
 use crate::link::frame::ETHERNET_BYTES;
@@ -85,13 +86,13 @@ impl Opening<'_> {
         let umem = Arc::new(self.frames(layout, queues.len() as u32)?);
         let last = queues.iter().max().map_or(0, |&queue| queue);
         let drivers = self.ours.sockets;
-        let map = bpf::socket_map(program::place_of(last + 1, 0, drivers)).map_err(|error| {
+        let map = program::sockets(program::place_of(last + 1, 0, drivers)).map_err(|error| {
             match error.raw_os_error() {
                 Some(libc::EINVAL | libc::ENOSYS) => LinkError::NoXdp { name: self.name() },
                 _ => self.refused("making a map of sockets", error),
             }
         })?;
-        let program = bpf::load(&program::build(&self.ours, map.as_raw_fd()));
+        let program = program::load(&program::build(&self.ours, map.as_raw_fd()));
         let program = program.map_err(|error| self.refused("loading the XDP program", error))?;
         let (attachment, place) = self.attach(&program)?;
         let steers = place == Place::Native || kernel_is_at_least(SHARED_GENERIC);
@@ -102,7 +103,7 @@ impl Opening<'_> {
             for number in 0..drivers {
                 let taker = if steers { number } else { queue % drivers };
                 let socket = sockets[taker as usize].socket.fd();
-                bpf::map_socket(map.as_fd(), program::place_of(queue, number, drivers), socket)
+                bpf::map::put_socket(map.as_fd(), program::place_of(queue, number, drivers), socket)
                     .map_err(|error| self.refused("entering a socket into the map", error))?;
             }
             opened.iter_mut().zip(sockets).for_each(|(queues, queue)| queues.push(queue));
@@ -232,7 +233,7 @@ impl Opening<'_> {
     /// Another program has the device.
     fn taken(&self) -> LinkError {
         let id = queues::attached_program(self.index());
-        let program = match (id, id.and_then(bpf::name_of_program)) {
+        let program = match (id, id.and_then(bpf::program::name_of)) {
             (Some(id), Some(name)) => format!("{name} (id {id})"),
             (Some(id), None) => format!("id {id}"),
             (None, _) => "which has no name".to_owned(),
@@ -286,11 +287,6 @@ fn kernel_is_at_least(version: (u32, u32)) -> bool {
 fn version_of(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
-/// Loading and attaching say EPERM; so does a kernel before 5.11 where RLIMIT_MEMLOCK does not suffice for a map.
-fn is_no_permission(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EPERM)
 }
 
 #[cfg(test)]

@@ -1,24 +1,19 @@
 //! The program that a device runs on every frame: what is ours goes to the socket of its receive queue, and everything else goes
 //! on into the kernel as if there was no program. Where several sockets share a queue, the frame goes to the one that owns its RPC.
 
+use std::io;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 
-use super::assembler::Register::{R0, R1, R2, R3, R6, R7, R8};
-use super::assembler::{Assembler, Instruction, Label, Width};
 use crate::PROTOCOL_HOMA;
+use crate::bpf::assembler::Register::{R0, R1, R2, R3, R6, R7, R8};
+use crate::bpf::assembler::{Assembler, Instruction, Label, Width};
+use crate::bpf::{self, Name, REDIRECT_MAP, XDP_PASS, context, map};
 use crate::link::device::Device;
 use crate::socket::Carrier;
 
-/// What the program can end with: the kernel takes the frame.
-const XDP_PASS: u32 = 2;
-
-/// The helper that gives a frame to the socket of a map, by its number.
-const REDIRECT_MAP: u32 = 51;
-
-// Offsets in `struct xdp_md`, what the program is called with.
-const CONTEXT_DATA: i16 = 0;
-const CONTEXT_DATA_END: i16 = 4;
-const CONTEXT_QUEUE: i16 = 16;
+/// Of the program and its map.
+const NAME: Name = Name::new("homa_to_sockets");
 
 const ETHER_BYTES: i16 = 14;
 const ETHER_TYPE: i16 = 12;
@@ -77,6 +72,16 @@ pub(super) fn place_of(queue: u32, socket: u32, sockets: u32) -> u32 {
     queue * sockets + socket
 }
 
+/// A map from numbers below `places` to AF_XDP sockets.
+pub(super) fn sockets(places: u32) -> io::Result<OwnedFd> {
+    map::create(map::Kind::Sockets, NAME, size_of::<libc::c_int>(), places)
+}
+
+/// Loads such a program.
+pub(super) fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
+    bpf::program::load(NAME, program, bpf::program::Runs::AtDevice)
+}
+
 /// The program for a map of sockets by [`place_of`]. Where there is none, the kernel gets the frame.
 pub(super) fn build(ours: &Ours, map: i32) -> Vec<Instruction> {
     assemble(ours, |program| {
@@ -91,7 +96,7 @@ pub(super) fn build(ours: &Ours, map: i32) -> Vec<Instruction> {
 /// Computes into R2 where the frame's socket is: of its queue the number that half of the lower 32 bits of the RPC id, which are in
 /// R3, is modulo the number of sockets.
 fn choose(program: &mut Assembler, sockets: u32) {
-    program.load(Width::Four, R2, R6, CONTEXT_QUEUE);
+    program.load(Width::Four, R2, R6, context::QUEUE);
     if sockets > 1 {
         program.read_network_order(R3);
         program.shift_right(R3, 1);
@@ -104,7 +109,7 @@ fn choose(program: &mut Assembler, sockets: u32) {
 /// The program that gives every frame to the socket of its receive queue.
 pub(super) fn everything(map: i32) -> Vec<Instruction> {
     let mut program = Assembler::default();
-    program.load(Width::Four, R2, R1, CONTEXT_QUEUE);
+    program.load(Width::Four, R2, R1, context::QUEUE);
     program.load_map(R1, map);
     program.set(R3, XDP_PASS);
     program.call(REDIRECT_MAP);
@@ -118,8 +123,8 @@ fn assemble(ours: &Ours, take: impl FnOnce(&mut Assembler)) -> Vec<Instruction> 
     let mut program = Assembler::default();
     let [is_v4, is_v6, is_ours, pass] = std::array::from_fn(|_| program.label());
     program.copy(R6, R1);
-    program.load(Width::Four, R7, R6, CONTEXT_DATA);
-    program.load(Width::Four, R8, R6, CONTEXT_DATA_END);
+    program.load(Width::Four, R7, R6, context::DATA);
+    program.load(Width::Four, R8, R6, context::DATA_END);
     need(&mut program, ETHER_BYTES, pass);
     program.load(Width::Two, R1, R7, ETHER_TYPE);
     program.jump_if(R1, loaded_u16(libc::ETH_P_IP as u16), is_v4);

@@ -23,5 +23,5 @@ pub(super) fn receive_queues(socket: BorrowedFd<'_>, device: &str) -> u32 {
 
 /// Id of the XDP program that is attached to a device.
 pub(super) fn attached_program(interface: u32) -> Option<u32> {
-    Netlink::open().ok()?.xdp_program(interface).ok()?
+    Netlink::open().ok()?.xdp_program(interface).ok()?.map(|program| program.id)
 }

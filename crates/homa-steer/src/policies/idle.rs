@@ -57,5 +57,12 @@ mod tests {
         let second = Packet { batch: Batch { position: 1, size: 2 }, ..packet };
         assert_eq!(policy.choose(&second, Loads(&loads)), Choice::new(0, Reason::SameBatch));
         assert_eq!(policy.choose(&packet, Loads(&loads)), Choice::new(1, Reason::Free));
+        loads[0].idle = true;
+        loads[3].idle = true;
+        assert_eq!(
+            policy.choose(&packet, Loads(&loads)).core,
+            3,
+            "the next greater one is nearer than the first"
+        );
     }
 }

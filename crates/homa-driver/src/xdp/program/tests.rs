@@ -1,6 +1,5 @@
 use std::os::fd::AsFd;
 
-use super::super::bpf;
 use super::*;
 
 const XDP_DROP: u32 = 1;
@@ -35,12 +34,12 @@ fn frame(to: &str, protocol: u8, port: u16) -> Vec<u8> {
 
 /// A program that runs in the kernel and drops what is ours; `None`, with the reason printed, where that takes a privilege that
 /// the test lacks.
-struct Classifier(std::os::fd::OwnedFd);
+struct Classifier(OwnedFd);
 
 impl Classifier {
     fn load(ours: &Ours) -> Option<Classifier> {
         let program = assemble(ours, |program| program.set(R0, XDP_DROP));
-        match bpf::load(&program) {
+        match load(&program) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                 println!("skipped: loading a program: {error}");
                 None
@@ -50,7 +49,7 @@ impl Classifier {
     }
 
     fn takes(&self, frame: &[u8]) -> bool {
-        match bpf::test_run(self.0.as_fd(), frame).unwrap() {
+        match bpf::program::test_run(self.0.as_fd(), frame).unwrap() {
             XDP_PASS => false,
             XDP_DROP => true,
             other => panic!("the program ended with {other}"),
@@ -101,7 +100,7 @@ fn of_several_sockets_the_one_is_chosen_that_owns_the_rpc() {
                 program.copy(R0, R2);
                 program.add(R0, FIRST);
             });
-            let program = match bpf::load(&program) {
+            let program = match load(&program) {
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                     return println!("skipped: {error}");
                 }
@@ -112,9 +111,9 @@ fn of_several_sockets_the_one_is_chosen_that_owns_the_rpc() {
                 let id_at = 14 + ip_bytes + udp_bytes + 20;
                 for id in [0_u64, 1, 2, 3, 0x1234_5678_9abc_def0, u64::MAX, 0xffff_ffff, 1 << 32] {
                     frame[id_at..id_at + 8].copy_from_slice(&id.to_be_bytes());
-                    let chosen = bpf::test_run(program.as_fd(), &frame).unwrap();
+                    let chosen = bpf::program::test_run(program.as_fd(), &frame).unwrap();
                     assert_eq!(chosen, FIRST + (id as u32 >> 1) % sockets, "{to} {id:x} {sockets}");
-                    let short = bpf::test_run(program.as_fd(), &frame[..id_at + 7]).unwrap();
+                    let short = bpf::program::test_run(program.as_fd(), &frame[..id_at + 7]).unwrap();
                     assert_eq!(short, FIRST, "too short for an id");
                 }
             }
@@ -176,15 +175,15 @@ fn a_host_of_one_ip_version_leaves_the_other_to_the_kernel() {
 
 #[test]
 fn a_queue_without_a_socket_leaves_its_frames_to_the_kernel() {
-    let map = match bpf::socket_map(8) {
+    let map = match sockets(8) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => return println!("skipped: {error}"),
         map => map.unwrap(),
     };
     let descriptor = std::os::fd::AsRawFd::as_raw_fd(&map);
     for sockets in [1, 2] {
         let ours = Ours { sockets, ..ours(Some(PORT)) };
-        let program = bpf::load(&build(&ours, descriptor)).unwrap();
-        assert_eq!(bpf::test_run(program.as_fd(), &frame(TO[0], 17, PORT)).unwrap(), XDP_PASS);
+        let program = load(&build(&ours, descriptor)).unwrap();
+        assert_eq!(bpf::program::test_run(program.as_fd(), &frame(TO[0], 17, PORT)).unwrap(), XDP_PASS);
     }
 }
 
@@ -194,7 +193,7 @@ fn a_refused_program_is_reported_with_the_verifiers_words() {
     // The context has no field there.
     program.load(Width::Four, R0, R1, 400);
     program.exit();
-    let error = bpf::load(&program.finish()).unwrap_err();
+    let error = load(&program.finish()).unwrap_err();
     if error.raw_os_error() == Some(libc::EPERM) {
         return println!("skipped: {error}");
     }

@@ -2,14 +2,19 @@
 
 /// A register. The machine gives R1 to R5 to a helper as its arguments, loses them by the call, and takes R0 as the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Register {
+pub(crate) enum Register {
     R0,
     R1,
     R2,
     R3,
+    R4,
+    R5,
     R6,
     R7,
     R8,
+    R9,
+    /// The end of the stack, which lies below it. It cannot be written.
+    R10,
 }
 
 impl Register {
@@ -19,25 +24,41 @@ impl Register {
             Register::R1 => 1,
             Register::R2 => 2,
             Register::R3 => 3,
+            Register::R4 => 4,
+            Register::R5 => 5,
             Register::R6 => 6,
             Register::R7 => 7,
             Register::R8 => 8,
+            Register::R9 => 9,
+            Register::R10 => 10,
         }
     }
 }
 
-/// Bytes that a load takes.
+/// Bytes that a load or a store takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Width {
+pub(crate) enum Width {
     One,
     Two,
     Four,
+    Eight,
+}
+
+impl Width {
+    fn code(self) -> u8 {
+        match self {
+            Width::Four => 0x00,
+            Width::Two => 0x08,
+            Width::One => 0x10,
+            Width::Eight => WIDTH_DOUBLE,
+        }
+    }
 }
 
 /// An instruction as the kernel takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub(super) struct Instruction {
+pub(crate) struct Instruction {
     code: u8,
     registers: u8,
     offset: i16,
@@ -48,11 +69,12 @@ const _: () = assert!(size_of::<Instruction>() == 8);
 
 /// A place to jump to. It is made before it is placed, since programs jump forward only.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Label(usize);
+pub(crate) struct Label(usize);
 
 // Classes, from linux/bpf_common.h and linux/bpf.h; libc has those of the classic machine only.
 const CLASS_LOAD_DOUBLE: u8 = 0x00;
 const CLASS_LOAD: u8 = 0x01;
+const CLASS_STORE: u8 = 0x03;
 const CLASS_JUMP: u8 = 0x05;
 /// Computes with the lower 32 bits and zeroes the others.
 const CLASS_ALU: u8 = 0x04;
@@ -64,25 +86,32 @@ const SOURCE_REGISTER: u8 = 0x08;
 const MODE_MEMORY: u8 = 0x60;
 const WIDTH_DOUBLE: u8 = 0x18;
 const OP_ADD: u8 = 0x00;
+const OP_SUBTRACT: u8 = 0x10;
 const OP_MULTIPLY: u8 = 0x20;
+const OP_OR: u8 = 0x40;
 const OP_AND: u8 = 0x50;
+const OP_SHIFT_LEFT: u8 = 0x60;
 const OP_SHIFT_RIGHT: u8 = 0x70;
 const OP_MODULO: u8 = 0x90;
+const OP_XOR: u8 = 0xa0;
 const OP_MOVE: u8 = 0xb0;
+const OP_TO_LITTLE_ENDIAN: u8 = 0xd0;
 const OP_TO_NETWORK: u8 = 0xd8;
 const JUMP_ALWAYS: u8 = 0x00;
 const JUMP_EQUAL: u8 = 0x10;
 const JUMP_GREATER: u8 = 0x20;
+const JUMP_GREATER_OR_EQUAL: u8 = 0x30;
 const JUMP_UNEQUAL: u8 = 0x50;
 const JUMP_CALL: u8 = 0x80;
 const JUMP_EXIT: u8 = 0x90;
 
-/// In the place of a source register: the immediate of the load is a map's descriptor.
+// In the place of a source register: the immediate of the load is a map's descriptor, and what is loaded is the map, or the address of its first value.
 const PSEUDO_MAP_FD: u8 = 1;
+const PSEUDO_MAP_VALUE: u8 = 2;
 
 /// A program in the making.
 #[derive(Debug, Default)]
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     code: Vec<Instruction>,
     /// Where each label is placed.
     places: Vec<Option<usize>>,
@@ -92,13 +121,13 @@ pub(super) struct Assembler {
 
 impl Assembler {
     /// A label, to be placed once.
-    pub(super) fn label(&mut self) -> Label {
+    pub(crate) fn label(&mut self) -> Label {
         self.places.push(None);
         Label(self.places.len() - 1)
     }
 
     /// Places a label before the next instruction.
-    pub(super) fn place(&mut self, label: Label) {
+    pub(crate) fn place(&mut self, label: Label) {
         let before = self.places[label.0].replace(self.code.len());
         assert!(before.is_none(), "a label is placed once");
     }
@@ -120,99 +149,168 @@ impl Assembler {
     }
 
     /// `to = from[offset..]`, zero-extended, in the byte order of this machine.
-    pub(super) fn load(&mut self, width: Width, to: Register, from: Register, offset: i16) {
-        let width = match width {
-            Width::Four => 0x00,
-            Width::Two => 0x08,
-            Width::One => 0x10,
-        };
-        self.push(CLASS_LOAD | width | MODE_MEMORY, to, from.number(), offset, 0);
+    pub(crate) fn load(&mut self, width: Width, to: Register, from: Register, offset: i16) {
+        self.push(CLASS_LOAD | width.code() | MODE_MEMORY, to, from.number(), offset, 0);
+    }
+
+    /// `to[offset..] = from`, in the byte order of this machine.
+    pub(crate) fn store(&mut self, width: Width, to: Register, offset: i16, from: Register) {
+        self.push(CLASS_STORE | width.code() | MODE_MEMORY, to, from.number(), offset, 0);
     }
 
     /// `to = from`.
-    pub(super) fn copy(&mut self, to: Register, from: Register) {
+    pub(crate) fn copy(&mut self, to: Register, from: Register) {
         self.push(CLASS_ALU64 | OP_MOVE | SOURCE_REGISTER, to, from.number(), 0, 0);
     }
 
-    /// `to = number`.
-    pub(super) fn set(&mut self, to: Register, number: u32) {
+    /// `to = number`, of 32 bits with a sign.
+    pub(crate) fn set(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_MOVE, to, 0, 0, number as i32);
     }
 
     /// `to += number`.
-    pub(super) fn add(&mut self, to: Register, number: u32) {
+    pub(crate) fn add(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_ADD, to, 0, 0, number as i32);
     }
 
     /// `to &= number`.
-    pub(super) fn and(&mut self, to: Register, number: u32) {
+    pub(crate) fn and(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_AND, to, 0, 0, number as i32);
     }
 
     /// `to += from`.
-    pub(super) fn add_register(&mut self, to: Register, from: Register) {
+    pub(crate) fn add_register(&mut self, to: Register, from: Register) {
         self.push(CLASS_ALU64 | OP_ADD | SOURCE_REGISTER, to, from.number(), 0, 0);
     }
 
+    /// `to -= from`.
+    pub(crate) fn subtract_register(&mut self, to: Register, from: Register) {
+        self.push(CLASS_ALU64 | OP_SUBTRACT | SOURCE_REGISTER, to, from.number(), 0, 0);
+    }
+
+    /// `to |= from`.
+    pub(crate) fn or_register(&mut self, to: Register, from: Register) {
+        self.push(CLASS_ALU64 | OP_OR | SOURCE_REGISTER, to, from.number(), 0, 0);
+    }
+
+    /// `to <<= bits`.
+    pub(crate) fn shift_left(&mut self, to: Register, bits: u32) {
+        self.push(CLASS_ALU64 | OP_SHIFT_LEFT, to, 0, 0, bits as i32);
+    }
+
+    /// The lower 32 bits of `to`, and of nothing else, `^=` those of `from`.
+    pub(crate) fn xor_register_32(&mut self, to: Register, from: Register) {
+        self.push(CLASS_ALU | OP_XOR | SOURCE_REGISTER, to, from.number(), 0, 0);
+    }
+
+    /// `to =` the lower 32 bits of `to * number`.
+    pub(crate) fn multiply_32(&mut self, to: Register, number: u32) {
+        self.push(CLASS_ALU | OP_MULTIPLY, to, 0, 0, number as i32);
+    }
+
+    /// `to =` these 32 bits; [`Assembler::set`] takes them as a number with a sign.
+    pub(crate) fn set_32(&mut self, to: Register, number: u32) {
+        self.push(CLASS_ALU | OP_MOVE, to, 0, 0, number as i32);
+    }
+
     /// `to *= number`.
-    pub(super) fn multiply(&mut self, to: Register, number: u32) {
+    pub(crate) fn multiply(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_MULTIPLY, to, 0, 0, number as i32);
     }
 
     /// `to >>= bits`.
-    pub(super) fn shift_right(&mut self, to: Register, bits: u32) {
+    pub(crate) fn shift_right(&mut self, to: Register, bits: u32) {
         self.push(CLASS_ALU64 | OP_SHIFT_RIGHT, to, 0, 0, bits as i32);
     }
 
     /// `to %= number`, which is not 0.
-    pub(super) fn modulo(&mut self, to: Register, number: u32) {
+    pub(crate) fn modulo(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_MODULO, to, 0, 0, number as i32);
     }
 
+    /// Takes four bytes that were loaded as a number whose lowest byte is the first.
+    pub(crate) fn read_lowest_first(&mut self, register: Register) {
+        if cfg!(target_endian = "big") {
+            self.push(CLASS_ALU | OP_TO_LITTLE_ENDIAN, register, 0, 0, 32);
+        }
+    }
+
     /// Takes four bytes that were loaded as a number in network order.
-    pub(super) fn read_network_order(&mut self, register: Register) {
+    pub(crate) fn read_network_order(&mut self, register: Register) {
         self.push(CLASS_ALU | OP_TO_NETWORK, register, 0, 0, 32);
     }
 
     /// Goes on at the label.
-    pub(super) fn jump(&mut self, to: Label) {
+    pub(crate) fn jump(&mut self, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_ALWAYS, Register::R0, 0, 0, to);
     }
 
     /// Goes on at the label if the register's lower 32 bits are this number.
-    pub(super) fn jump_if(&mut self, register: Register, number: u32, to: Label) {
+    pub(crate) fn jump_if(&mut self, register: Register, number: u32, to: Label) {
         self.push_jump(CLASS_JUMP32 | JUMP_EQUAL, register, 0, number, to);
     }
 
     /// Goes on at the label unless the register's lower 32 bits are this number.
-    pub(super) fn jump_unless(&mut self, register: Register, number: u32, to: Label) {
+    pub(crate) fn jump_unless(&mut self, register: Register, number: u32, to: Label) {
         self.push_jump(CLASS_JUMP32 | JUMP_UNEQUAL, register, 0, number, to);
     }
 
     /// Goes on at the label if the left register is greater, both taken as unsigned.
-    pub(super) fn jump_if_greater(&mut self, left: Register, right: Register, to: Label) {
+    pub(crate) fn jump_if_greater(&mut self, left: Register, right: Register, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_GREATER | SOURCE_REGISTER, left, right.number(), 0, to);
     }
 
+    /// Goes on at the label if the left register is greater or equal, both taken as unsigned.
+    pub(crate) fn jump_if_not_less(&mut self, left: Register, right: Register, to: Label) {
+        self.push_jump(CLASS_JUMP | JUMP_GREATER_OR_EQUAL | SOURCE_REGISTER, left, right.number(), 0, to);
+    }
+
+    /// Goes on at the label if the registers are equal.
+    pub(crate) fn jump_if_same(&mut self, left: Register, right: Register, to: Label) {
+        self.push_jump(CLASS_JUMP | JUMP_EQUAL | SOURCE_REGISTER, left, right.number(), 0, to);
+    }
+
+    /// Goes on at the label unless the registers are equal.
+    pub(crate) fn jump_unless_same(&mut self, left: Register, right: Register, to: Label) {
+        self.push_jump(CLASS_JUMP | JUMP_UNEQUAL | SOURCE_REGISTER, left, right.number(), 0, to);
+    }
+
+    /// Goes on at the label if the register is this number, below 2^31, taken as one of 64 bits.
+    pub(crate) fn jump_if_is(&mut self, register: Register, number: u32, to: Label) {
+        self.push_jump(CLASS_JUMP | JUMP_EQUAL, register, 0, number, to);
+    }
+
+    /// Goes on at the label if the register is greater than this number, below 2^31, both taken as unsigned.
+    pub(crate) fn jump_if_above(&mut self, register: Register, number: u32, to: Label) {
+        self.push_jump(CLASS_JUMP | JUMP_GREATER, register, 0, number, to);
+    }
+
+    /// `to =` the address of the value of this map, an array of one. Takes two instructions.
+    pub(crate) fn load_value_address(&mut self, to: Register, descriptor: i32) {
+        let code = CLASS_LOAD_DOUBLE | WIDTH_DOUBLE;
+        self.push(code, to, PSEUDO_MAP_VALUE, 0, descriptor);
+        self.push(0, Register::R0, 0, 0, 0);
+    }
+
     /// `to =` the map with this descriptor. Takes two instructions.
-    pub(super) fn load_map(&mut self, to: Register, descriptor: i32) {
+    pub(crate) fn load_map(&mut self, to: Register, descriptor: i32) {
         let code = CLASS_LOAD_DOUBLE | WIDTH_DOUBLE;
         self.push(code, to, PSEUDO_MAP_FD, 0, descriptor);
         self.push(0, Register::R0, 0, 0, 0);
     }
 
     /// Calls a helper of the kernel by its number.
-    pub(super) fn call(&mut self, helper: u32) {
+    pub(crate) fn call(&mut self, helper: u32) {
         self.push(CLASS_JUMP | JUMP_CALL, Register::R0, 0, 0, helper as i32);
     }
 
     /// Ends the program; its result is R0.
-    pub(super) fn exit(&mut self) {
+    pub(crate) fn exit(&mut self) {
         self.push(CLASS_JUMP | JUMP_EXIT, Register::R0, 0, 0, 0);
     }
 
     /// The program, with every jump resolved.
-    pub(super) fn finish(mut self) -> Vec<Instruction> {
+    pub(crate) fn finish(mut self) -> Vec<Instruction> {
         for (at, label) in self.jumps {
             let target = self.places[label.0].expect("a label that is jumped to is placed");
             assert!(target > at && target < self.code.len(), "jumps go forward, to an instruction");
@@ -225,7 +323,7 @@ impl Assembler {
 
 #[cfg(test)]
 mod tests {
-    use super::Register::{R0, R1, R2, R6, R7, R8};
+    use super::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
     use super::*;
 
     /// The instructions' code, destination, source, offset and immediate.
@@ -250,6 +348,16 @@ mod tests {
         program.add(R2, 42);
         program.and(R1, 0xff3f);
         program.load_map(R1, 9);
+        program.load_value_address(R9, 10);
+        program.load(Width::Eight, R4, R9, 24);
+        program.store(Width::Eight, R10, -8, R5);
+        program.store(Width::Four, R9, 8, R1);
+        program.subtract_register(R1, R2);
+        program.or_register(R1, R2);
+        program.shift_left(R1, 63);
+        program.xor_register_32(R3, R1);
+        program.multiply_32(R3, 0x9e37_79b1);
+        program.set_32(R3, u32::MAX);
         program.call(51);
         program.exit();
         let expected = [
@@ -262,6 +370,17 @@ mod tests {
             (0x57, 1, 0, 0, 0xff3f),
             (0x18, 1, 1, 0, 9),
             (0x00, 0, 0, 0, 0),
+            (0x18, 9, 2, 0, 10),
+            (0x00, 0, 0, 0, 0),
+            (0x79, 4, 9, 24, 0),
+            (0x7b, 10, 5, -8, 0),
+            (0x63, 9, 1, 8, 0),
+            (0x1f, 1, 2, 0, 0),
+            (0x4f, 1, 2, 0, 0),
+            (0x67, 1, 0, 0, 63),
+            (0xac, 3, 1, 0, 0),
+            (0x24, 3, 0, 0, 0x9e37_79b1_u32 as i32),
+            (0xb4, 3, 0, 0, -1),
             (0x85, 0, 0, 0, 51),
             (0x95, 0, 0, 0, 0),
         ];
@@ -275,15 +394,25 @@ mod tests {
         program.jump_if(R1, 7, near);
         program.jump_unless(R1, u32::MAX, far);
         program.jump_if_greater(R2, R8, far);
+        program.jump_if_not_less(R2, R8, far);
+        program.jump_if_same(R2, R8, far);
+        program.jump_unless_same(R2, R8, far);
+        program.jump_if_is(R2, 5, far);
+        program.jump_if_above(R2, 5, far);
         program.place(near);
         program.jump(far);
         program.set(R0, 0);
         program.place(far);
         program.exit();
         let expected = [
-            (0x16, 1, 0, 2, 7),
-            (0x56, 1, 0, 3, -1),
-            (0x2d, 2, 8, 2, 0),
+            (0x16, 1, 0, 7, 7),
+            (0x56, 1, 0, 8, -1),
+            (0x2d, 2, 8, 7, 0),
+            (0x3d, 2, 8, 6, 0),
+            (0x1d, 2, 8, 5, 0),
+            (0x5d, 2, 8, 4, 0),
+            (0x15, 2, 0, 3, 5),
+            (0x25, 2, 0, 2, 5),
             (0x05, 0, 0, 1, 0),
             (0xb7, 0, 0, 0, 0),
             (0x95, 0, 0, 0, 0),

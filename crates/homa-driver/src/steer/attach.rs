@@ -1,0 +1,217 @@
+//! From a configuration to a program that steers, and back.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use homa_steer::Core;
+
+use super::config::{Filter, IN_KERNEL, SteerConfig};
+use super::device::{self, NAME, Ours, failed};
+use super::error::SteeringError;
+use super::{program as steering, state};
+use crate::bpf::link::{self, Place};
+use crate::bpf::map::{self, Kind};
+use crate::bpf::program::{self, Runs};
+use crate::bpf::{Name, is_no_permission};
+use crate::link::interface::Named;
+use crate::link::netlink::Netlink;
+use crate::xdp::attach::{self, is_taken};
+
+/// Name of the map with the state.
+pub(super) const STATE: Name = Name::new("homa_steer_st");
+/// Name of the map with the counters.
+pub(super) const COUNTERS: Name = Name::new("homa_steer_ct");
+const CORES: Name = Name::new("homa_steer_co");
+const ON_CORE: Name = Name::new("homa_steer_on");
+
+/// Most frames that the kernel lets wait for a core.
+const QUEUE_MAX: u32 = 16_384;
+
+/// For how long a program steers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Until it is detached, or the device goes.
+    Device,
+    /// No longer than the [`Steering`] lives, and so the process, in whatever way that ends.
+    Process,
+}
+
+/// Devices that are steered. Dropped, it ends that where it was asked to ([`Hold::Process`]).
+#[derive(Debug)]
+pub struct Steering {
+    /// A link for each device, where the process holds them.
+    links: Vec<OwnedFd>,
+    devices: Vec<Named>,
+    native: bool,
+}
+
+impl Steering {
+    /// Whether the program runs in the device's driver, for all devices.
+    #[must_use]
+    pub fn is_native(&self) -> bool {
+        self.native
+    }
+
+    /// The first device that is steered no more, because somebody detached the program or the device is gone.
+    #[must_use]
+    pub fn lost(&self) -> Option<&str> {
+        let lost = |device: &&Named| Ours::at(device).is_err();
+        self.devices.iter().find(lost).map(|device| device.name.as_str())
+    }
+
+    /// How many programs this process holds.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.links.len()
+    }
+}
+
+/// Has the packets of these devices steered, all by one program with one state: to `sparse` the same flow by two devices is two flows. Either all
+/// of them are steered or, with an error, none.
+///
+/// # Errors
+/// See [`SteeringError`].
+pub fn attach(names: &[String], config: &SteerConfig, hold: Hold) -> Result<Steering, SteeringError> {
+    let first = names.first().ok_or(SteeringError::NoDevice)?;
+    check(config)?;
+    let devices = names.iter().map(|name| device::find(name)).collect::<Result<Vec<_>, _>>()?;
+    let program = load(first, config)?;
+    let mut steering = Steering { links: Vec::new(), devices: Vec::new(), native: true };
+    for device in devices {
+        match put_on(&program, &device, config, hold) {
+            Ok((link, place)) => {
+                steering.native &= place == Place::Native;
+                steering.links.extend(link);
+                steering.devices.push(device);
+            }
+            Err(error) => {
+                for device in steering.devices.iter().filter(|_| hold == Hold::Device) {
+                    // That one more device is steered than was asked for is no worse than what the error says.
+                    let _ = detach(&device.name);
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(steering)
+}
+
+fn check(config: &SteerConfig) -> Result<(), SteeringError> {
+    if !IN_KERNEL.contains(&config.policy) {
+        return Err(SteeringError::NotInKernel { policy: config.policy });
+    }
+    config.settings.check()?;
+    if config.filter == Filter::NONE {
+        return Err(SteeringError::NothingToSteer);
+    }
+    if !(1..=QUEUE_MAX).contains(&config.queue_packets) {
+        let (setting, value) = ("queue_packets", config.queue_packets.into());
+        return Err(SteeringError::Setting { setting, value, range: "1 to 16384" });
+    }
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let online = online.trim();
+    match config.cores.as_slice().iter().find(|&&core| !lists(online, core)) {
+        Some(&core) => Err(SteeringError::NotOnline { core, online: online.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a list of cores as the kernel writes it has this one.
+pub(super) fn lists(list: &str, core: Core) -> bool {
+    list.split(',').any(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        matches!((first.parse::<Core>(), last.parse::<Core>()), (Ok(first), Ok(last)) if (first..=last).contains(&core))
+    })
+}
+
+/// The program, with maps that live as long as it does.
+fn load(name: &str, config: &SteerConfig) -> Result<OwnedFd, SteeringError> {
+    let make = |kind, map, bytes, entries| {
+        map::create(kind, map, bytes, entries).map_err(|source| match source.raw_os_error() {
+            Some(libc::EINVAL | libc::ENOSYS) => SteeringError::NoCoreMap { name: name.to_owned() },
+            _ => failed(name, "making a map")(source),
+        })
+    };
+    let last = config.cores.as_slice().last().map_or(0, |&core| u32::from(core));
+    let state = make(Kind::Array, STATE, state::at::BYTES, 1)?;
+    let counters = make(Kind::ArrayPerCore, COUNTERS, state::counter::BYTES, 1)?;
+    let cores = make(Kind::Cores, CORES, 8, last + 1)?;
+    map::put(state.as_fd(), 0, &state::initial(config)).map_err(failed(name, "filling in the state"))?;
+    let load = |name_of, code: &[_], runs| {
+        program::load(name_of, code, runs).map_err(failed(name, "loading the program"))
+    };
+    let on_core = load(ON_CORE, &steering::build_on_core(counters.as_raw_fd()), Runs::OnCore)?;
+    for &core in config.cores.as_slice() {
+        let [a, b, c, d] = config.queue_packets.to_ne_bytes();
+        let [e, f, g, h] = program::descriptor(on_core.as_fd());
+        map::put(cores.as_fd(), core.into(), &[a, b, c, d, e, f, g, h])
+            .map_err(failed(name, "entering a core into the map"))?;
+    }
+    let maps =
+        steering::Maps { state: state.as_raw_fd(), counters: counters.as_raw_fd(), cores: cores.as_raw_fd() };
+    load(NAME, &steering::build(config, maps), Runs::AtDevice)
+}
+
+/// Attaches the program to a device where the configuration says; the link, where the process is to hold one.
+fn put_on(
+    program: &OwnedFd,
+    device: &Named,
+    config: &SteerConfig,
+    hold: Hold,
+) -> Result<(Option<OwnedFd>, Place), SteeringError> {
+    let mut error = None;
+    for &place in attach::places(config.mode) {
+        let put = match hold {
+            Hold::Process => attach::attach(program, device.index, place).map(Some),
+            Hold::Device => give(program, device, place).map(|()| None),
+        };
+        match put {
+            Ok(link) => return Ok((link, place)),
+            Err(error) if is_taken(&error) => return Err(device::taken(device)),
+            Err(source) => error = Some((place, source)),
+        }
+    }
+    let (place, source) = error.expect("at least one place was tried");
+    let refused =
+        place == Place::Native && !is_no_permission(&source) && source.raw_os_error() != Some(libc::ENODEV);
+    Err(if refused {
+        SteeringError::NoNative { name: device.name.clone(), mtu: device.state.mtu }
+    } else {
+        failed(&device.name, "attaching the program")(source)
+    })
+}
+
+/// Gives the program to the device, which keeps it.
+fn give(program: &OwnedFd, device: &Named, place: Place) -> io::Result<()> {
+    Netlink::open()?.set_xdp_program(device.index, Some(program.as_fd()), place.flag())
+}
+
+/// Takes our program off a device, whoever holds it. Its packets go on into the kernel as before.
+///
+/// # Errors
+/// See [`SteeringError`]; a program that is not ours stays.
+pub fn detach(name: &str) -> Result<(), SteeringError> {
+    let device = device::find(name)?;
+    let ours = Ours::at(&device)?;
+    let step = failed(name, "detaching the program");
+    match link::find(ours.told.id, device.index).map_err(&step)? {
+        Some(link) => link::detach(link.as_fd()).map_err(step),
+        None => {
+            let place = if ours.native { Place::Native } else { Place::Generic };
+            Netlink::open()
+                .and_then(|mut netlink| netlink.set_xdp_program(device.index, None, place.flag()))
+                .map_err(step)
+        }
+    }
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn a_core_is_online_if_the_list_has_it() {
+        assert!(lists("0-3,6", 0) && lists("0-3,6", 3) && lists("0-3,6", 6));
+        assert!(!lists("0-3,6", 4) && !lists("", 0) && !lists("x", 0));
+    }
+}

@@ -1,0 +1,105 @@
+//! What is asked of a steering program.
+
+use homa_steer::batch::{BatchCap, GAP_NS};
+use homa_steer::{Cores, PolicyName, Settings};
+
+use crate::xdp::XdpMode;
+
+/// Policies that need no more than what a program at a device knows.
+pub const IN_KERNEL: [PolicyName; 4] =
+    [PolicyName::RssHash, PolicyName::Sparse, PolicyName::HomaHash, PolicyName::Gen2];
+
+/// Which packets are steered. What is not goes on as if there was no program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Homa: IP protocol 146, and UDP from or to [`SteerConfig::homa_port`].
+    pub homa: bool,
+    /// TCP.
+    pub tcp: bool,
+    /// UDP.
+    pub udp: bool,
+    /// Every packet of IP, of version 4 or 6.
+    pub all: bool,
+}
+
+impl Filter {
+    /// Nothing.
+    pub const NONE: Filter = Filter { homa: false, tcp: false, udp: false, all: false };
+    /// All of IP.
+    pub const ALL: Filter = Filter { all: true, ..Filter::NONE };
+
+    /// The names of its parts on command lines, in their order.
+    pub const NAMES: [&'static str; 4] = ["homa", "tcp", "udp", "all"];
+
+    fn parts(self) -> [bool; 4] {
+        [self.homa, self.tcp, self.udp, self.all]
+    }
+
+    pub(super) fn bits(self) -> u32 {
+        (0..).zip(self.parts()).map(|(bit, part)| u32::from(part) << bit).sum()
+    }
+
+    pub(super) fn of_bits(bits: u32) -> Filter {
+        let has = |bit: u32| bits >> bit & 1 == 1;
+        Filter { homa: has(0), tcp: has(1), udp: has(2), all: has(3) }
+    }
+
+    /// Its parts by name.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Filter::NAMES.into_iter().zip(self.parts()).filter_map(|(name, part)| part.then_some(name))
+    }
+}
+
+/// What is asked of a steering program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SteerConfig {
+    /// One of [`IN_KERNEL`].
+    pub policy: PolicyName,
+    /// The cores to choose among.
+    pub cores: Cores,
+    /// What can be said about the policy. The seed of its hashes is of flows, too.
+    pub settings: Settings,
+    /// Packets that arrive on a core less than this after each other are of one batch (`gen2`).
+    pub batch_gap_ns: u64,
+    /// Most packets of a batch (`gen2`).
+    pub batch_cap: BatchCap,
+    /// Which packets are steered; all of IP by default.
+    pub filter: Filter,
+    /// The UDP port of Homa servers, for Homa over UDP; `None`, the default: only Homa in IP is known as such.
+    pub homa_port: Option<u16>,
+    /// Where the program runs. Generic by default: frames are handed over with everything that the kernel knows of them. In the device's driver
+    /// they are handed over sooner and lose that, so that sums that a virtual device left out are missing for ever.
+    pub mode: XdpMode,
+    /// Frames that may wait for a core to take them, up to 16,384. 2,048 by default: at 1,500 bytes what comes by 10 Gbit/s while a core does something else for 2 ms.
+    pub queue_packets: u32,
+}
+
+impl Default for SteerConfig {
+    fn default() -> SteerConfig {
+        SteerConfig {
+            policy: PolicyName::RssHash,
+            cores: Cores::first(1).expect("one core is neither none nor too many"),
+            settings: Settings::default(),
+            batch_gap_ns: GAP_NS,
+            batch_cap: BatchCap::default(),
+            filter: Filter::ALL,
+            homa_port: None,
+            mode: XdpMode::Generic,
+            queue_packets: 2_048,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_the_bits_that_they_were_made_of() {
+        for bits in 0..16 {
+            assert_eq!(Filter::of_bits(bits).bits(), bits);
+        }
+        let filter = Filter { homa: true, udp: true, ..Filter::NONE };
+        assert!(filter.names().eq(["homa", "udp"]) && Filter::ALL.names().eq(["all"]));
+    }
+}

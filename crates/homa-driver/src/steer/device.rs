@@ -1,0 +1,94 @@
+//! Devices, and the program that is attached to one.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::error::SteeringError;
+use crate::bpf::{self, Name, is_no_permission, program};
+use crate::link::interface::{self, Named};
+use crate::link::netlink::{Netlink, XdpProgram};
+
+/// Name of the programs at devices.
+pub(super) const NAME: Name = Name::new("homa_steer");
+
+/// The error of a step for a device.
+pub(super) fn failed<'a>(name: &'a str, step: &'static str) -> impl Fn(io::Error) -> SteeringError + 'a {
+    move |source| {
+        let name = name.to_owned();
+        match source.raw_os_error() {
+            _ if is_no_permission(&source) => SteeringError::NoCapability { name },
+            Some(libc::ENODEV) => SteeringError::Vanished { name },
+            _ => SteeringError::System { name, step, source },
+        }
+    }
+}
+
+/// The device of this name in this thread's network namespace.
+pub(super) fn find(name: &str) -> Result<Named, SteeringError> {
+    interface::by_name(name).map_err(|source| match source.raw_os_error() {
+        Some(libc::ENODEV) => {
+            let have = interface::names().unwrap_or_default();
+            SteeringError::NoSuchDevice { name: name.to_owned(), have }
+        }
+        _ => failed(name, "looking it up")(source),
+    })
+}
+
+/// A program of ours at a device.
+#[derive(Debug)]
+pub(super) struct Ours {
+    pub(super) program: OwnedFd,
+    pub(super) told: program::Told,
+    pub(super) native: bool,
+}
+
+impl Ours {
+    /// The program that steers a device.
+    pub(super) fn at(device: &Named) -> Result<Ours, SteeringError> {
+        let name = &device.name;
+        let Some(XdpProgram { id, native }) = attached(device)? else {
+            return Err(SteeringError::NotSteered { name: name.clone() });
+        };
+        let program = program::with_id(id).map_err(failed(name, "opening its program"))?;
+        let told = program::told(program.as_fd()).map_err(failed(name, "asking about its program"))?;
+        if told.name != NAME {
+            let program = shown(id);
+            return Err(SteeringError::OtherProgram { name: name.clone(), program });
+        }
+        Ok(Ours { program, told, native })
+    }
+
+    /// Its map of this name.
+    pub(super) fn map(&self, device: &str, name: Name) -> Result<OwnedFd, SteeringError> {
+        for &id in &self.told.maps {
+            let map = bpf::map::with_id(id).map_err(failed(device, "opening a map"))?;
+            if bpf::map::name(map.as_fd()).map_err(failed(device, "asking about a map"))? == name {
+                return Ok(map);
+            }
+        }
+        Err(SteeringError::OtherVersion { name: device.to_owned() })
+    }
+}
+
+/// What program a device has.
+pub(super) fn attached(device: &Named) -> Result<Option<XdpProgram>, SteeringError> {
+    let mut netlink = Netlink::open().map_err(failed(&device.name, "asking about devices"))?;
+    netlink.xdp_program(device.index).map_err(failed(&device.name, "asking for its program"))
+}
+
+/// A program as the kernel tells of it.
+fn shown(id: u32) -> String {
+    program::name_of(id).map_or_else(|| format!("id {id}"), |name| format!("{name} (id {id})"))
+}
+
+/// The error where a device has a program already.
+pub(super) fn taken(device: &Named) -> SteeringError {
+    let name = device.name.clone();
+    let id = attached(device).ok().flatten().map(|program| program.id);
+    let remedy = match id.and_then(program::name_of) {
+        Some(other) if other == NAME.to_string() => format!("`homa steer detach {name}` takes it off"),
+        _ => format!("end the process that has it, or detach it (ip link set {name} xdp off)"),
+    };
+    let program = id.map_or_else(|| "of somebody".to_owned(), shown);
+    SteeringError::ProgramAttached { name, program, remedy }
+}

@@ -1,0 +1,18 @@
+//! `rss-hash`, `homa-hash`, and what `sparse` falls back to: they differ in whose hash it is.
+
+use super::REASON;
+use crate::bpf::assembler::Register::{R1, R2, R7, R9, R10};
+use crate::bpf::assembler::{Assembler, Width};
+use crate::steer::config::SteerConfig;
+use crate::steer::state::at;
+
+/// As `homa_steer::hash::place` scales it.
+pub(super) fn decide(program: &mut Assembler, config: &SteerConfig) {
+    program.copy(R1, R7);
+    program.multiply(R1, config.cores.len() as u32);
+    program.shift_right(R1, 32);
+    program.shift_left(R1, 2);
+    program.add_register(R1, R9);
+    program.load(Width::Four, R1, R1, at::CORES as i16);
+    program.load(Width::Eight, R2, R10, REASON);
+}

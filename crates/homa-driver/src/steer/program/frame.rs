@@ -1,0 +1,217 @@
+//! What the program sees of a frame: whether it is to be steered, and its hash, as `homa_steer::hash` has it.
+
+use homa_steer::hash::{LAST_FACTORS, LAST_SHIFTS, WORD_FACTOR, WORD_SHIFT};
+use homa_steer::{PolicyName, Reason};
+
+use crate::PROTOCOL_HOMA;
+use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
+use crate::bpf::assembler::{Assembler, Label, Register, Width};
+use crate::bpf::context;
+use crate::steer::config::SteerConfig;
+
+const ETHER_TYPE: i16 = 12;
+const ETHER_BYTES: i16 = 14;
+const IPV4_BYTES: i16 = 20;
+const IPV6_BYTES: i16 = 40;
+const UDP_BYTES: i16 = 8;
+/// Offset of the RPC's id in a packet of Homa, eight bytes in network order.
+const RPC_ID: i16 = 20;
+/// Version 4 and a header of five words: without options.
+const IPV4_PLAIN: u32 = 0x45;
+/// The bits of the fragment field that every fragment has some of.
+const IPV4_FRAGMENT: u16 = 0x3fff;
+/// All bits of an id's lower half but bit 0, where its first byte is the lowest.
+const NOT_BIT_0: u32 = 0xfeff_ffff;
+
+/// Two bytes of a packet as a load gives them.
+fn loaded(number: u16) -> u32 {
+    u16::from_ne_bytes(number.to_be_bytes()).into()
+}
+
+/// Begins the program. At `steered` R6 is the context, R7 the hash, and R9 whose hash it is, as a [`Reason`].
+pub(super) fn classify(program: &mut Assembler, config: &SteerConfig, steered: Label, pass: Label) {
+    let (v4, v6) = (program.label(), program.label());
+    program.copy(R6, R1);
+    program.load(Width::Four, R7, R6, context::DATA);
+    program.load(Width::Four, R8, R6, context::DATA_END);
+    need(program, ETHER_BYTES, pass);
+    program.load(Width::Two, R1, R7, ETHER_TYPE);
+    program.jump_if(R1, loaded(libc::ETH_P_IP as u16), v4);
+    program.jump_if(R1, loaded(libc::ETH_P_IPV6 as u16), v6);
+    program.jump(pass);
+    program.place(v4);
+    ipv4(program, config, steered, pass);
+    program.place(v6);
+    ipv6(program, config, steered, pass);
+}
+
+/// Goes on at `otherwise` unless the frame has so many bytes; the verifier lets nothing be loaded that was not asked for. Spoils R2.
+fn need(program: &mut Assembler, bytes: i16, otherwise: Label) {
+    program.copy(R2, R7);
+    program.add(R2, bytes as u32);
+    program.jump_if_greater(R2, R8, otherwise);
+}
+
+fn ipv4(program: &mut Assembler, config: &SteerConfig, steered: Label, pass: Label) {
+    let behind = ETHER_BYTES + IPV4_BYTES;
+    need(program, behind, pass);
+    program.load(Width::One, R1, R7, ETHER_BYTES);
+    program.and(R1, 0xf0);
+    program.jump_unless(R1, 0x40, pass);
+    program.load(Width::One, R4, R7, ETHER_BYTES + 9);
+    program.set_32(R3, config.settings.hash_seed);
+    for address in [12, 16] {
+        mix_word(program, ETHER_BYTES + address);
+    }
+    let part = Transport { config, at: behind, steered, pass, flow: program.label() };
+    program.set(R5, 0);
+    program.set(R0, 0);
+    // Behind options, and in fragments, there is no telling where the ports are: such a packet has none, and neither is it of Homa.
+    program.load(Width::One, R1, R7, ETHER_BYTES);
+    program.jump_unless(R1, IPV4_PLAIN, part.flow);
+    program.load(Width::Two, R1, R7, ETHER_BYTES + 6);
+    program.and(R1, loaded(IPV4_FRAGMENT));
+    program.jump_unless(R1, 0, part.flow);
+    part.look(program);
+}
+
+fn ipv6(program: &mut Assembler, config: &SteerConfig, steered: Label, pass: Label) {
+    let behind = ETHER_BYTES + IPV6_BYTES;
+    need(program, behind, pass);
+    program.load(Width::One, R4, R7, ETHER_BYTES + 6);
+    program.set_32(R3, config.settings.hash_seed);
+    for word in 0..8 {
+        mix_word(program, ETHER_BYTES + 8 + 4 * word);
+    }
+    let part = Transport { config, at: behind, steered, pass, flow: program.label() };
+    program.set(R5, 0);
+    program.set(R0, 0);
+    part.look(program);
+}
+
+/// What follows the IP header. R3 is the hash so far, R4 the protocol, R5 the ports, R0 whether it is Homa over UDP.
+struct Transport<'a> {
+    config: &'a SteerConfig,
+    /// Its offset in the frame.
+    at: i16,
+    steered: Label,
+    pass: Label,
+    /// Where it is steered by its flow.
+    flow: Label,
+}
+
+impl Transport<'_> {
+    fn look(&self, program: &mut Assembler) {
+        let by_rpc = self.config.policy == PolicyName::HomaHash;
+        let (ports, homa, over_udp) = (program.label(), program.label(), program.label());
+        for protocol in [libc::IPPROTO_TCP, libc::IPPROTO_UDP] {
+            program.jump_if(R4, protocol as u32, ports);
+        }
+        if by_rpc {
+            program.jump_if(R4, PROTOCOL_HOMA.into(), homa);
+        }
+        program.jump(self.flow);
+        program.place(ports);
+        need(program, self.at + 4, self.flow);
+        program.load(Width::Four, R5, R7, self.at);
+        if let Some(port) = self.config.homa_port {
+            program.jump_unless(R4, libc::IPPROTO_UDP as u32, self.flow);
+            for end in [0, 2] {
+                program.load(Width::Two, R1, R7, self.at + end);
+                program.jump_if(R1, loaded(port), over_udp);
+            }
+            program.jump(self.flow);
+            program.place(over_udp);
+            program.set(R0, 1);
+            if by_rpc {
+                self.hash_rpc(program, self.at + UDP_BYTES);
+            }
+        }
+        // The verifier wants no code that nothing leads to: a packet of Homa over UDP that was hashed is on its way by now.
+        if !by_rpc || self.config.homa_port.is_none() {
+            program.jump(self.flow);
+        }
+        program.place(homa);
+        if by_rpc {
+            self.hash_rpc(program, self.at);
+        }
+        program.place(self.flow);
+        self.admit(program);
+        mix(program, R5);
+        mix(program, R4);
+        self.finish(program, Reason::FlowHash);
+    }
+
+    /// Steers by the packet of Homa at this offset, unless it is too short for one or is not to be steered.
+    fn hash_rpc(&self, program: &mut Assembler, at: i16) {
+        need(program, at + RPC_ID + 8, self.flow);
+        self.admit(program);
+        program.set_32(R3, self.config.settings.hash_seed);
+        mix_word(program, at);
+        mix_word(program, at + RPC_ID);
+        load_word(program, at + RPC_ID + 4);
+        program.and(R1, NOT_BIT_0);
+        mix(program, R1);
+        self.finish(program, Reason::RpcHash);
+    }
+
+    /// Passes what the filter leaves out.
+    fn admit(&self, program: &mut Assembler) {
+        let filter = self.config.filter;
+        if filter.all {
+            return;
+        }
+        let admitted = program.label();
+        if filter.homa {
+            program.jump_if(R4, PROTOCOL_HOMA.into(), admitted);
+            program.jump_if(R0, 1, admitted);
+        }
+        if filter.tcp {
+            program.jump_if(R4, libc::IPPROTO_TCP as u32, admitted);
+        }
+        if filter.udp {
+            program.jump_if(R4, libc::IPPROTO_UDP as u32, admitted);
+        }
+        program.jump(self.pass);
+        program.place(admitted);
+    }
+
+    /// The last steps of the hash in R3.
+    fn finish(&self, program: &mut Assembler, reason: Reason) {
+        for (i, shift) in LAST_SHIFTS.into_iter().enumerate() {
+            fold(program, shift);
+            if let Some(&factor) = LAST_FACTORS.get(i) {
+                program.multiply_32(R3, factor);
+            }
+        }
+        program.copy(R7, R3);
+        program.set(R9, reason as u32);
+        program.jump(self.steered);
+    }
+}
+
+/// R1 = the word of the frame at this offset.
+fn load_word(program: &mut Assembler, at: i16) {
+    program.load(Width::Four, R1, R7, at);
+    program.read_lowest_first(R1);
+}
+
+/// Adds the word of the frame at this offset to the hash in R3.
+fn mix_word(program: &mut Assembler, at: i16) {
+    load_word(program, at);
+    mix(program, R1);
+}
+
+/// Adds a word to the hash in R3. Spoils R2.
+fn mix(program: &mut Assembler, word: Register) {
+    program.xor_register_32(R3, word);
+    program.multiply_32(R3, WORD_FACTOR);
+    fold(program, WORD_SHIFT);
+}
+
+/// `R3 ^= R3 >> bits`. Spoils R2.
+fn fold(program: &mut Assembler, bits: u32) {
+    program.copy(R2, R3);
+    program.shift_right(R2, bits);
+    program.xor_register_32(R3, R2);
+}

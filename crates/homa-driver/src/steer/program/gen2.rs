@@ -1,0 +1,131 @@
+//! `gen2`: what `homa_steer::Gen2` does with the batches of `homa_steer::batch::Arrivals` and the loads of `homa_steer::load::Observed`.
+
+use homa_steer::{CORE_NUMBERS, Reason};
+
+use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+use crate::bpf::assembler::{Assembler, Label, Register, Width};
+use crate::steer::config::SteerConfig;
+use crate::steer::state::{at, core};
+
+/// R6 is the core of arrival. Spoils R7.
+pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Label) {
+    let [lone, choose, chosen, given] = std::array::from_fn(|_| program.label());
+    program.copy(R0, R6);
+    address_of_core(program, R0);
+    arrive(program, config);
+    program.jump_if(R4, 1, lone);
+    program.jump_if(R3, 0, choose);
+    program.load(Width::Four, R1, R0, core::BATCH_CORE as i16);
+    program.jump_if(R1, 0, choose);
+    program.add(R1, -1_i32 as u32);
+    program.set(R2, Reason::SameBatch as u32);
+    program.jump(given);
+    program.place(choose);
+    least_recent(program, config);
+    program.jump_if(R7, 0, lone);
+    program.store(Width::Four, R0, core::BATCH_CORE as i16, R7);
+    program.copy(R1, R7);
+    program.add(R1, -1_i32 as u32);
+    program.jump(chosen);
+    program.place(lone);
+    program.set(R1, 0);
+    program.store(Width::Four, R0, core::BATCH_CORE as i16, R1);
+    program.copy(R1, R6);
+    program.set(R2, Reason::Stays as u32);
+    program.jump(given);
+    program.place(chosen);
+    program.set(R2, Reason::LeastRecent as u32);
+    program.place(given);
+    program.copy(R3, R1);
+    address_of_core(program, R3);
+    program.store(Width::Eight, R3, core::PROCESSED as i16, R8);
+    program.jump(decided);
+}
+
+/// `number =` the address of what is known of the core with this number.
+fn address_of_core(program: &mut Assembler, number: Register) {
+    program.and(number, CORE_NUMBERS as u32 - 1);
+    program.shift_left(number, core::BYTES.ilog2());
+    program.add_register(number, R9);
+    program.add(number, at::CORE as u32);
+}
+
+/// R3 = the place of this packet in its batch, R4 = packets of the batch, of the core at R0.
+fn arrive(program: &mut Assembler, config: &SteerConfig) {
+    let [known, fits] = std::array::from_fn(|_| program.label());
+    program.load(Width::Eight, R1, R0, core::RECEIVED as i16);
+    program.store(Width::Eight, R0, core::RECEIVED as i16, R8);
+    program.set(R3, 0);
+    program.set(R4, 1);
+    jump_unless_recent(program, config.batch_gap_ns, known);
+    program.load(Width::Four, R3, R0, core::POSITION as i16);
+    program.add(R3, 1);
+    program.set(R2, config.batch_cap.packets());
+    program.jump_if_greater(R2, R3, fits);
+    program.set(R3, 0);
+    program.place(fits);
+    // A batch of 2 at least: whatever follows another packet without a pause did not come alone.
+    program.set(R4, 2);
+    program.place(known);
+    program.store(Width::Four, R0, core::POSITION as i16, R3);
+}
+
+/// Goes on at the label unless the time in R1 is less than so many nanoseconds ago, and neither never nor ahead. Spoils R2 and R5.
+fn jump_unless_recent(program: &mut Assembler, within_ns: u64, otherwise: Label) {
+    program.jump_if_is(R1, 0, otherwise);
+    program.jump_if_greater(R1, R8, otherwise);
+    program.copy(R2, R8);
+    program.subtract_register(R2, R1);
+    program.set(R5, within_ns.min(i32::MAX as u64) as u32);
+    program.jump_if_not_less(R2, R5, otherwise);
+}
+
+/// R7 = one more than the core used least recently of the next few; 0: there is no other.
+fn least_recent(program: &mut Assembler, config: &SteerConfig) {
+    let count = config.cores.len();
+    program.set(R7, 0);
+    // The least so far: whether it just received in the highest bit, and below it when it was last given a packet.
+    program.set(R3, -1_i32 as u32);
+    program.load(Width::Four, R4, R0, core::NEXT as i16);
+    for _ in 0..config.settings.neighbours.min(count) {
+        let [next, quiet, inside] = std::array::from_fn(|_| program.label());
+        program.and(R4, homa_steer::MAX_CORES as u32 - 1);
+        program.copy(R2, R4);
+        program.shift_left(R2, 2);
+        program.add_register(R2, R9);
+        program.load(Width::Four, R2, R2, at::CORES as i16);
+        program.jump_if_same(R2, R6, next);
+        consider(program, config, quiet);
+        program.place(next);
+        program.add(R4, 1);
+        program.set(R5, count as u32);
+        program.jump_if_greater(R5, R4, inside);
+        program.set(R4, 0);
+        program.place(inside);
+    }
+}
+
+/// Takes the core in R2 where it is better than what is in R3 and R7. Spoils R1, R5 and the stack's key.
+fn consider(program: &mut Assembler, config: &SteerConfig, quiet: Label) {
+    // R4 is the place among the cores and must survive, and R0 is the core of arrival's.
+    const NUMBER: i16 = super::KEY;
+    const PLACE: i16 = super::KEY - 12;
+    program.store(Width::Four, R10, NUMBER, R2);
+    program.store(Width::Eight, R10, PLACE, R4);
+    program.copy(R4, R2);
+    address_of_core(program, R4);
+    program.load(Width::Eight, R1, R4, core::RECEIVED as i16);
+    program.load(Width::Eight, R4, R4, core::PROCESSED as i16);
+    jump_unless_recent(program, config.settings.receive_busy_ns, quiet);
+    program.set(R5, 1);
+    program.shift_left(R5, 63);
+    program.or_register(R4, R5);
+    program.place(quiet);
+    let worse = program.label();
+    program.jump_if_not_less(R4, R3, worse);
+    program.copy(R3, R4);
+    program.load(Width::Four, R7, R10, NUMBER);
+    program.add(R7, 1);
+    program.place(worse);
+    program.load(Width::Eight, R4, R10, PLACE);
+}

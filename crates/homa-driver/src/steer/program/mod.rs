@@ -1,0 +1,223 @@
+//! The programs: a frame is looked at, a policy chooses a core for it, and the frame goes there.
+//!
+//! Between the parts values are in registers: R7 has the flow's hash, R8 the time, R9 the address of the state, and R6 what the policy wants to
+//! know beside them (the device, or the core of arrival). A policy leaves its choice in R1 and the reason in R2.
+
+mod by_hash;
+mod frame;
+mod gen2;
+mod sparse;
+
+use std::os::fd::RawFd;
+
+use homa_steer::{CORE_NUMBERS, PolicyName, Reason};
+
+use super::config::SteerConfig;
+use super::state::{FLOW_ENTRIES, FLOW_TIME_SHIFT, at, counter};
+use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+use crate::bpf::assembler::{Assembler, Instruction, Label, Register, Width};
+use crate::bpf::{REDIRECT_MAP, XDP_PASS, context};
+
+// Helpers of the kernel.
+const MAP_LOOK_UP: u32 = 1;
+const TIME_NS: u32 = 5;
+const THIS_CORE: u32 = 8;
+/// As `TIME_NS`, to some milliseconds and for a quarter of the cost.
+const COARSE_TIME_NS: u32 = 160;
+
+// Places on the stack.
+const HASH: i16 = -8;
+const REASON: i16 = -16;
+const KEY: i16 = -20;
+
+/// Descriptors of a program's maps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Maps {
+    pub(super) state: RawFd,
+    pub(super) counters: RawFd,
+    pub(super) cores: RawFd,
+}
+
+/// The program for a device.
+pub(super) fn build(config: &SteerConfig, maps: Maps) -> Vec<Instruction> {
+    let mut program = Assembler::default();
+    let (steered, pass, decided) = (program.label(), program.label(), program.label());
+    frame::classify(&mut program, config, steered, pass);
+    program.place(steered);
+    program.store(Width::Eight, R10, HASH, R7);
+    program.store(Width::Eight, R10, REASON, R9);
+    look_around(&mut program, config, pass);
+    program.load_value_address(R9, maps.state);
+    decide(&mut program, config, decided);
+    program.place(decided);
+    note_flow(&mut program);
+    hand_over(&mut program, maps);
+    program.place(pass);
+    count(&mut program, maps.counters, |program| increment(program, R0, counter::OTHERS));
+    program.set(R0, XDP_PASS);
+    program.exit();
+    program.finish()
+}
+
+/// What the program asks the kernel: the time, the device, the core of arrival.
+fn look_around(program: &mut Assembler, config: &SteerConfig, pass: Label) {
+    match config.policy {
+        PolicyName::Sparse => program.load(Width::Four, R6, R6, context::DEVICE),
+        PolicyName::Gen2 => {
+            program.call(THIS_CORE);
+            program.jump_if_above(R0, CORE_NUMBERS as u32 - 1, pass);
+            program.copy(R6, R0);
+        }
+        _ => {}
+    }
+    let by_hash = matches!(config.policy, PolicyName::RssHash | PolicyName::HomaHash);
+    program.call(if by_hash { COARSE_TIME_NS } else { TIME_NS });
+    program.copy(R8, R0);
+}
+
+fn decide(program: &mut Assembler, config: &SteerConfig, decided: Label) {
+    match config.policy {
+        PolicyName::Sparse => sparse::decide(program, config, decided),
+        PolicyName::Gen2 => gen2::decide(program, config, decided),
+        _ => by_hash::decide(program, config),
+    }
+}
+
+/// Leaves in the table of flows where this one went, and when. Only what changes is written, so that cores do not take the table from each other.
+fn note_flow(program: &mut Assembler) {
+    let same = program.label();
+    program.copy(R3, R8);
+    program.shift_right(R3, FLOW_TIME_SHIFT);
+    program.shift_left(R3, 40);
+    program.shift_right(R3, 32);
+    program.or_register(R3, R1);
+    program.load(Width::Eight, R4, R10, HASH);
+    program.and(R4, FLOW_ENTRIES as u32 - 1);
+    program.shift_left(R4, 2);
+    program.add_register(R4, R9);
+    program.load(Width::Four, R5, R4, at::FLOWS as i16);
+    program.jump_if_same(R5, R3, same);
+    program.store(Width::Four, R4, at::FLOWS as i16, R3);
+    program.place(same);
+}
+
+/// Counts the frame and gives it to the core in R1. Where that is the one that runs this, the kernel goes on with it at once.
+fn hand_over(program: &mut Assembler, maps: Maps) {
+    let (same, counted, stays) = (program.label(), program.label(), program.label());
+    program.copy(R8, R1);
+    program.copy(R9, R2);
+    program.call(THIS_CORE);
+    program.copy(R7, R0);
+    count(program, maps.counters, |program| {
+        program.and(R9, 15);
+        place_of(program, R9, 8);
+        increment(program, R9, counter::REASONS);
+        program.copy(R1, R8);
+        program.and(R1, CORE_NUMBERS as u32 - 1);
+        place_of(program, R1, 8);
+        program.jump_if_same(R7, R8, same);
+        increment(program, R1, counter::HANDED);
+        program.jump(counted);
+        program.place(same);
+        increment(program, R1, counter::KEPT);
+        program.place(counted);
+    });
+    program.jump_if_same(R7, R8, stays);
+    program.load_map(R1, maps.cores);
+    program.copy(R2, R8);
+    // What the helper answers for a core that is not in the map.
+    program.set(R3, XDP_PASS);
+    program.call(REDIRECT_MAP);
+    program.exit();
+    program.place(stays);
+    program.set(R0, XDP_PASS);
+    program.exit();
+}
+
+/// Does this with the address of this core's counters in R0.
+fn count(program: &mut Assembler, counters: RawFd, with: impl FnOnce(&mut Assembler)) {
+    let none = program.label();
+    program.set(R1, 0);
+    program.store(Width::Four, R10, KEY, R1);
+    program.load_map(R1, counters);
+    program.copy(R2, R10);
+    program.add(R2, i32::from(KEY) as u32);
+    program.call(MAP_LOOK_UP);
+    program.jump_if_is(R0, 0, none);
+    with(program);
+    program.place(none);
+}
+
+/// `index = R0 + index * bytes`, a power of two.
+fn place_of(program: &mut Assembler, index: Register, bytes: u32) {
+    program.shift_left(index, bytes.ilog2());
+    program.add_register(index, R0);
+}
+
+/// Adds 1 to the 64 bits at this offset. Spoils R2.
+fn increment(program: &mut Assembler, from: Register, offset: usize) {
+    program.load(Width::Eight, R2, from, offset as i16);
+    program.add(R2, 1);
+    program.store(Width::Eight, from, offset as i16, R2);
+}
+
+/// Leaves this reason, and goes on where it is decided.
+fn because(program: &mut Assembler, reason: Reason, decided: Label) {
+    program.set(R2, reason as u32);
+    program.jump(decided);
+}
+
+/// The program that counts what comes to a core from others.
+pub(super) fn build_on_core(counters: RawFd) -> Vec<Instruction> {
+    let mut program = Assembler::default();
+    count(&mut program, counters, |program| increment(program, R0, counter::CAME));
+    program.set(R0, XDP_PASS);
+    program.exit();
+    program.finish()
+}
+
+/// For the comparison with the library: a program that takes what it is to know from a map, and leaves its choice there.
+#[cfg(test)]
+pub(super) mod given {
+    use super::*;
+
+    pub(in crate::steer) const NOW: usize = 0;
+    pub(in crate::steer) const DEVICE: usize = 8;
+    pub(in crate::steer) const ARRIVAL: usize = 12;
+    pub(in crate::steer) const HASH: usize = 16;
+    /// 0: the hash is that of the frame.
+    pub(in crate::steer) const IS_HASH: usize = 20;
+    pub(in crate::steer) const CORE: usize = 24;
+    pub(in crate::steer) const REASON: usize = 28;
+    pub(in crate::steer) const BYTES: usize = 32;
+
+    pub(in crate::steer) fn build(config: &SteerConfig, state: RawFd, inputs: RawFd) -> Vec<Instruction> {
+        let mut program = Assembler::default();
+        let (steered, pass, decided) = (program.label(), program.label(), program.label());
+        frame::classify(&mut program, config, steered, pass);
+        program.place(steered);
+        program.store(Width::Eight, R10, super::HASH, R7);
+        program.store(Width::Eight, R10, super::REASON, R9);
+        program.load_value_address(R1, inputs);
+        program.load(Width::Eight, R8, R1, NOW as i16);
+        let wanted = if config.policy == PolicyName::Sparse { DEVICE } else { ARRIVAL };
+        program.load(Width::Four, R6, R1, wanted as i16);
+        program.jump_if_above(R6, CORE_NUMBERS as u32 - 1, pass);
+        let own = program.label();
+        program.load(Width::Four, R2, R1, IS_HASH as i16);
+        program.jump_if(R2, 0, own);
+        program.load(Width::Four, R7, R1, HASH as i16);
+        program.place(own);
+        program.load_value_address(R9, state);
+        decide(&mut program, config, decided);
+        program.place(decided);
+        program.load_value_address(R3, inputs);
+        program.store(Width::Four, R3, CORE as i16, R1);
+        program.store(Width::Four, R3, REASON as i16, R2);
+        program.store(Width::Four, R3, HASH as i16, R7);
+        program.place(pass);
+        program.set(R0, XDP_PASS);
+        program.exit();
+        program.finish()
+    }
+}

@@ -1,0 +1,70 @@
+//! `sparse`: what `homa_steer::Sparse` does, with the search written out slot by slot.
+
+use homa_steer::{ACTIVE_NS, Core, Reason};
+
+use super::{because, by_hash};
+use crate::bpf::assembler::Register::{R1, R2, R3, R6, R7, R8, R9};
+use crate::bpf::assembler::{Assembler, Label, Width};
+use crate::steer::config::SteerConfig;
+use crate::steer::state::{at, slot};
+
+const _: () = assert!(ACTIVE_NS < i32::MAX as u64, "it is an immediate");
+
+/// R6 is the device.
+pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Label) {
+    program.shift_left(R6, 32);
+    program.or_register(R6, R7);
+    for (core, at) in slots(config) {
+        let next = program.label();
+        program.load(Width::Eight, R1, R9, at + slot::FLOW as i16);
+        program.jump_unless_same(R1, R6, next);
+        program.load(Width::Eight, R2, R9, at + slot::SEEN as i16);
+        jump_if_over(program, next);
+        program.store(Width::Eight, R9, at + slot::SEEN as i16, R8);
+        program.set(R1, core.into());
+        because(program, Reason::KnownFlow, decided);
+        program.place(next);
+    }
+    let (search, hash) = (program.label(), program.label());
+    program.load(Width::Eight, R2, R9, at::HASH_USED as i16);
+    jump_if_over(program, search);
+    program.jump(hash);
+    program.place(search);
+    for (core, at) in slots(config) {
+        let (take, next) = (program.label(), program.label());
+        program.load(Width::Eight, R1, R9, at + slot::FLOW as i16);
+        program.shift_right(R1, 32);
+        program.jump_if_is(R1, 0, take);
+        program.load(Width::Eight, R2, R9, at + slot::SEEN as i16);
+        jump_if_over(program, take);
+        program.jump(next);
+        program.place(take);
+        program.store(Width::Eight, R9, at + slot::FLOW as i16, R6);
+        program.store(Width::Eight, R9, at + slot::SEEN as i16, R8);
+        program.set(R1, core.into());
+        because(program, Reason::NewFlow, decided);
+        program.place(next);
+    }
+    program.place(hash);
+    program.store(Width::Eight, R9, at::HASH_USED as i16, R8);
+    by_hash::decide(program, config);
+}
+
+/// Goes on at the label where the time in R2 is over, or lies ahead. Spoils R3.
+fn jump_if_over(program: &mut Assembler, over: Label) {
+    program.jump_if_greater(R2, R8, over);
+    program.copy(R3, R8);
+    program.subtract_register(R3, R2);
+    program.jump_if_above(R3, ACTIVE_NS as u32, over);
+}
+
+/// Cores and where their slots lie, in the order of the search.
+fn slots(config: &SteerConfig) -> Vec<(Core, i16)> {
+    let cores = config.cores.as_slice();
+    (0..config.settings.levels as usize)
+        .flat_map(|level| {
+            let place = move |place| at::SLOTS + (level * cores.len() + place) * slot::BYTES;
+            cores.iter().enumerate().rev().map(move |(i, &core)| (core, place(i) as i16))
+        })
+        .collect()
+}

@@ -1,0 +1,208 @@
+//! What a steering program keeps, and how it lies in the maps that the program and whoever asks for its status share.
+
+use homa_steer::{CORE_NUMBERS, Cores, MAX_CORES, MAX_LEVELS, NEVER, Reason};
+
+use super::config::{Filter, SteerConfig};
+
+/// Entries of the table of flows.
+pub(super) const FLOW_ENTRIES: usize = 1_024;
+
+/// The state that all cores share: one value of an array.
+pub(super) mod at {
+    use super::{CORE_NUMBERS, FLOW_ENTRIES, MAX_CORES, MAX_LEVELS};
+
+    /// When `sparse` last used the hash.
+    pub(in crate::steer) const HASH_USED: usize = 0;
+    /// The numbers of the cores that are chosen among, 32 bits each.
+    pub(in crate::steer) const CORES: usize = HASH_USED + 8;
+    /// What `gen2` knows of each core, by its number.
+    pub(in crate::steer) const CORE: usize = CORES + 4 * MAX_CORES;
+    /// For some bits of a flow's hash when and where its last packet went, 32 bits each.
+    pub(in crate::steer) const FLOWS: usize = CORE + CORE_NUMBERS * super::core::BYTES;
+    /// The slots of `sparse`, level by level.
+    pub(in crate::steer) const SLOTS: usize = FLOWS + 4 * FLOW_ENTRIES;
+    /// What was asked for; the program does not look at it.
+    pub(in crate::steer) const ASKED: usize = SLOTS + super::slot::BYTES * MAX_CORES * MAX_LEVELS as usize;
+    /// Of all of it.
+    pub(in crate::steer) const BYTES: usize = ASKED + super::asked::BYTES;
+}
+
+/// What `gen2` knows of a core.
+pub(super) mod core {
+    /// When a packet last arrived on it.
+    pub(in crate::steer) const RECEIVED: usize = 0;
+    /// When a packet was last given to it.
+    pub(in crate::steer) const PROCESSED: usize = 8;
+    /// Place in its batch of the last packet that arrived.
+    pub(in crate::steer) const POSITION: usize = 16;
+    /// One more than the core that the batch went to; 0: none.
+    pub(in crate::steer) const BATCH_CORE: usize = 20;
+    /// Where the next greater core stands among those that are chosen among.
+    pub(in crate::steer) const NEXT: usize = 24;
+    pub(in crate::steer) const BYTES: usize = 32;
+}
+
+/// A slot of `sparse`.
+pub(super) mod slot {
+    /// The device's index in the upper half, the hash in the lower one.
+    pub(in crate::steer) const FLOW: usize = 0;
+    pub(in crate::steer) const SEEN: usize = 8;
+    pub(in crate::steer) const BYTES: usize = 16;
+}
+
+/// What was asked for, as numbers of 32 bits.
+pub(super) mod asked {
+    pub(in crate::steer) const VERSION: usize = 0;
+    pub(in crate::steer) const POLICY: usize = 4;
+    pub(in crate::steer) const CORES: usize = 8;
+    pub(in crate::steer) const LEVELS: usize = 12;
+    pub(in crate::steer) const FILTER: usize = 16;
+    pub(in crate::steer) const BYTES: usize = 24;
+}
+
+/// Of [`asked::VERSION`]: grows when anything here changes its place or meaning.
+pub(super) const VERSION: u32 = 1;
+
+/// Counters of 64 bits, of which each core has its own.
+pub(super) mod counter {
+    use super::{CORE_NUMBERS, Reason};
+
+    /// Frames by [`Reason`].
+    pub(in crate::steer) const REASONS: usize = 0;
+    /// Frames that are not steered.
+    pub(in crate::steer) const OTHERS: usize = 8 * 16;
+    /// Frames that came to this core from others.
+    pub(in crate::steer) const CAME: usize = OTHERS + 8;
+    /// Frames for each core by its number that it had taken from the device itself.
+    pub(in crate::steer) const KEPT: usize = CAME + 8;
+    /// Frames for each core by its number that were handed over to it.
+    pub(in crate::steer) const HANDED: usize = KEPT + 8 * CORE_NUMBERS;
+    pub(in crate::steer) const BYTES: usize = HANDED + 8 * CORE_NUMBERS;
+
+    const _: () = assert!(Reason::ALL.len() <= 16);
+}
+
+// Loads and stores have offsets of 16 bits with a sign.
+const _: () = {
+    assert!(at::BYTES < i16::MAX as usize);
+    assert!(counter::BYTES < i16::MAX as usize);
+};
+
+fn put(state: &mut [u8], at: usize, bytes: &[u8]) {
+    state[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_ne_bytes)
+}
+
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_ne_bytes)
+}
+
+/// The state before the first packet.
+pub(super) fn initial(config: &SteerConfig) -> Vec<u8> {
+    let mut state = vec![0; at::BYTES];
+    put(&mut state, at::HASH_USED, &NEVER.to_ne_bytes());
+    for (place, &core) in config.cores.as_slice().iter().enumerate() {
+        put(&mut state, at::CORES + 4 * place, &u32::from(core).to_ne_bytes());
+    }
+    for number in 0..CORE_NUMBERS {
+        let next = config.cores.place_after(number as u16) as u32;
+        put(&mut state, at::CORE + number * core::BYTES + core::NEXT, &next.to_ne_bytes());
+    }
+    for (place, number) in [
+        (asked::VERSION, VERSION),
+        (asked::POLICY, config.policy as u32),
+        (asked::CORES, config.cores.len() as u32),
+        (asked::LEVELS, config.settings.levels),
+        (asked::FILTER, config.filter.bits()),
+    ] {
+        put(&mut state, at::ASKED + place, &number.to_ne_bytes());
+    }
+    state
+}
+
+/// What was asked for, read from the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) policy: homa_steer::PolicyName,
+    pub(super) cores: Cores,
+    pub(super) levels: u32,
+    pub(super) filter: Filter,
+}
+
+impl Asked {
+    /// `None` where it is that of another version of this program.
+    pub(super) fn read(state: &[u8]) -> Option<Asked> {
+        let number = |place: usize| u32_at(state, at::ASKED + place);
+        let policy = homa_steer::POLICIES.get(number(asked::POLICY) as usize)?.policy;
+        let count = (number(asked::CORES) as usize).min(MAX_CORES);
+        let cores = (0..count).map(|place| u32_at(state, at::CORES + 4 * place) as u16);
+        let cores = Cores::new(cores).ok()?;
+        let filter = Filter::of_bits(number(asked::FILTER));
+        let is_ours = state.len() == at::BYTES && number(asked::VERSION) == VERSION;
+        is_ours.then_some(Asked { policy, cores, levels: number(asked::LEVELS), filter })
+    }
+}
+
+/// How long ago in nanoseconds the units of the times in the table of flows are, as a shift.
+pub(super) const FLOW_TIME_SHIFT: u32 = 30;
+
+/// About how many flows went to each core lately, in the order of `cores`. Flows whose hashes share an entry count as what that many of
+/// them make likely.
+pub(super) fn flows(state: &[u8], cores: &Cores, now_ns: u64) -> Vec<f64> {
+    let now = (now_ns >> FLOW_TIME_SHIFT) as u32 & 0x00ff_ffff;
+    let entries = (0..FLOW_ENTRIES).map(|entry| u32_at(state, at::FLOWS + 4 * entry));
+    let lately: Vec<u32> = entries
+        .filter(|&entry| entry != 0 && now.wrapping_sub(entry >> 8) & 0x00ff_ffff <= 1)
+        .map(|entry| entry & 0xff)
+        .collect();
+    let empty = (FLOW_ENTRIES - lately.len()).max(1) as f64 / FLOW_ENTRIES as f64;
+    // Linear counting: what is expected to leave as many entries empty.
+    let factor =
+        if lately.is_empty() { 0.0 } else { -empty.ln() * FLOW_ENTRIES as f64 / lately.len() as f64 };
+    let of = |core: u16| lately.iter().filter(|&&other| other == u32::from(core)).count() as f64;
+    cores.as_slice().iter().map(|&core| of(core) * factor).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_is_read_from_the_state() {
+        let config = SteerConfig {
+            policy: homa_steer::PolicyName::Gen2,
+            cores: "1,4-6".parse().unwrap(),
+            filter: Filter { homa: true, tcp: true, ..Filter::NONE },
+            ..SteerConfig::default()
+        };
+        let state = initial(&config);
+        let asked = Asked::read(&state).unwrap();
+        assert_eq!((asked.policy, asked.levels), (config.policy, 4));
+        assert_eq!((asked.cores, asked.filter), (config.cores, config.filter));
+        let mut other = state.clone();
+        other[at::ASKED] ^= 1;
+        assert_eq!(Asked::read(&other), None, "another version");
+        assert_eq!(Asked::read(&state[1..]), None);
+        assert_eq!(Asked::read(&[]), None);
+    }
+
+    #[test]
+    fn flows_are_counted_by_core_and_forgotten_after_two_seconds() {
+        let cores: Cores = "0,3".parse().unwrap();
+        let mut state = vec![0; at::BYTES];
+        for (entry, (time, core)) in [(100_u32, 3), (99, 3), (100, 0), (98, 0)].into_iter().enumerate() {
+            put(&mut state, at::FLOWS + 8 * entry, &(time << 8 | core).to_ne_bytes());
+        }
+        let counted = flows(&state, &cores, 100 << FLOW_TIME_SHIFT);
+        assert_eq!(counted.iter().map(|flows| flows.round()).collect::<Vec<_>>(), [1.0, 2.0]);
+        assert_eq!(flows(&state, &cores, 102 << FLOW_TIME_SHIFT), [0.0, 0.0]);
+        for entry in 0..FLOW_ENTRIES as u32 / 2 {
+            put(&mut state, at::FLOWS + 4 * entry as usize, &(100_u32 << 8).to_ne_bytes());
+        }
+        let half = flows(&state, &cores, 100 << FLOW_TIME_SHIFT);
+        assert!((700.0..720.0).contains(&half[0]), "ln 2 of the entries: {half:?}");
+    }
+}

@@ -1,0 +1,196 @@
+//! What a steering program has done.
+
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+use homa_steer::{Core, PolicyName, Reason};
+
+use super::attach::{COUNTERS, STATE, lists};
+use super::config::Filter;
+use super::device::{self, Ours, attached, failed};
+use super::error::SteeringError;
+use super::state::{self, Asked, counter, u64_at};
+use crate::bpf::{link, map, program};
+use crate::link::interface;
+
+/// What a core was given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CoreStatus {
+    /// The core.
+    pub core: Core,
+    /// Whether it is there: the kernel lets another one do the work of one that is switched off.
+    pub is_online: bool,
+    /// Packets that were for it, both kinds.
+    pub packets: u64,
+    /// Of these the ones that came to it from the core on which they had arrived.
+    pub handed_over: u64,
+    /// Of these the ones that never came, since too many waited.
+    pub drops: u64,
+    /// About how many flows went there in the last second or two.
+    pub flows: f64,
+}
+
+/// What steers a device, and what it has done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    /// The device.
+    pub device: String,
+    /// Its policy.
+    pub policy: PolicyName,
+    /// Levels, where the policy has any.
+    pub levels: Option<u32>,
+    /// Which packets are steered.
+    pub filter: Filter,
+    /// Whether the program runs in the device's driver.
+    pub is_native: bool,
+    /// Whether it goes with the process that attached it.
+    pub held_by_process: bool,
+    /// The cores that it chooses among.
+    pub cores: Vec<CoreStatus>,
+    /// Decisions by their reason, those that there were.
+    pub decisions: Vec<(Reason, u64)>,
+    /// Packets that are not steered.
+    pub others: u64,
+}
+
+impl Status {
+    /// Packets that were steered.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.cores.iter().map(|core| core.packets).sum()
+    }
+
+    /// Packets that were lost on the way to their core.
+    #[must_use]
+    pub fn drops(&self) -> u64 {
+        self.cores.iter().map(|core| core.drops).sum()
+    }
+}
+
+/// Counters of all cores at a moment.
+struct Counted(Vec<u8>);
+
+impl Counted {
+    /// This counter, of all cores together.
+    fn sum(&self, at: usize) -> u64 {
+        self.0.chunks_exact(counter::BYTES).map(|values| u64_at(values, at)).sum()
+    }
+
+    /// What came to a core from others.
+    fn came(&self, core: Core) -> u64 {
+        self.0.chunks_exact(counter::BYTES).nth(core.into()).map_or(0, |values| u64_at(values, counter::CAME))
+    }
+
+    fn handed(&self, core: Core) -> u64 {
+        self.sum(counter::HANDED + 8 * usize::from(core))
+    }
+
+    fn kept(&self, core: Core) -> u64 {
+        self.sum(counter::KEPT + 8 * usize::from(core))
+    }
+}
+
+/// How often, and how many milliseconds apart, what is under way to a core is looked at: the least of it is what never comes.
+const LOOKS: usize = 5;
+const PAUSE_MS: u64 = 1;
+
+/// What steers a device. All devices that were attached together have the same.
+///
+/// # Errors
+/// See [`SteeringError`].
+pub fn status(name: &str) -> Result<Status, SteeringError> {
+    let device = device::find(name)?;
+    let ours = Ours::at(&device)?;
+    let read = |map: &std::os::fd::OwnedFd| map::get(map.as_fd(), 0).map_err(failed(name, "reading a map"));
+    let state = read(&ours.map(name, STATE)?)?;
+    let asked = Asked::read(&state).ok_or_else(|| SteeringError::OtherVersion { name: name.to_owned() })?;
+    let counters = ours.map(name, COUNTERS)?;
+    let cores = asked.cores.as_slice();
+    let mut under_way = vec![u64::MAX; cores.len()];
+    let mut counted = Counted(read(&counters)?);
+    for look in 0..LOOKS {
+        for (least, &core) in under_way.iter_mut().zip(cores) {
+            *least = (*least).min(counted.handed(core).saturating_sub(counted.came(core)));
+        }
+        if look + 1 < LOOKS && under_way.iter().any(|&packets| packets > 0) {
+            thread::sleep(Duration::from_millis(PAUSE_MS));
+            counted = Counted(read(&counters)?);
+        }
+    }
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let flows = state::flows(&state, &asked.cores, now_ns());
+    let core = |((&core, flows), drops)| CoreStatus {
+        core,
+        is_online: lists(online.trim(), core),
+        packets: counted.handed(core) + counted.kept(core),
+        handed_over: counted.handed(core),
+        drops,
+        flows,
+    };
+    let decisions = Reason::ALL.map(|reason| (reason, counted.sum(counter::REASONS + 8 * reason as usize)));
+    let link = link::find(ours.told.id, device.index).map_err(failed(name, "looking for its link"))?;
+    Ok(Status {
+        device: name.to_owned(),
+        policy: asked.policy,
+        levels: (asked.policy == PolicyName::Sparse).then_some(asked.levels),
+        filter: asked.filter,
+        is_native: ours.native,
+        held_by_process: link.is_some(),
+        cores: cores.iter().zip(flows).zip(under_way).map(core).collect(),
+        decisions: decisions.into_iter().filter(|&(_, count)| count > 0).collect(),
+        others: counted.sum(counter::OTHERS),
+    })
+}
+
+/// The names of the devices in this thread's network namespace that are steered.
+///
+/// # Errors
+/// The kernel does not tell of its devices, or a capability is missing.
+pub fn steered() -> Result<Vec<String>, SteeringError> {
+    let names = interface::names().map_err(failed("any device", "listing interfaces"))?;
+    let mut steered = Vec::new();
+    for name in names {
+        // One that has gone meanwhile is not steered.
+        let Ok(device) = device::find(&name) else { continue };
+        if attached(&device)?.is_none() {
+            continue;
+        }
+        match Ours::at(&device) {
+            Ok(_) => steered.push(name),
+            Err(SteeringError::OtherProgram { .. } | SteeringError::NotSteered { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(steered)
+}
+
+/// What decisions cost, the look at the frame and the counting included, without the hand-over itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// How many were measured.
+    pub runs: u64,
+    /// How long they took together, in nanoseconds of the kernel's clock. Of each some 10 to 20 are the measurement's own.
+    pub run_ns: u64,
+}
+
+/// Has the kernel measure the program of a device for a while (BPF run statistics), and all others too meanwhile.
+///
+/// # Errors
+/// See [`SteeringError`].
+pub fn cost(name: &str, time: Duration) -> Result<Cost, SteeringError> {
+    let ours = Ours::at(&device::find(name)?)?;
+    let step = failed(name, "measuring");
+    let told = || program::told(ours.program.as_fd());
+    let before = told().map_err(&step)?;
+    let statistics = program::enable_statistics().map_err(&step)?;
+    thread::sleep(time);
+    drop(statistics);
+    let after = told().map_err(step)?;
+    Ok(Cost { runs: after.runs - before.runs, run_ns: after.run_ns - before.run_ns })
+}
+
+/// The clock of the program.
+fn now_ns() -> u64 {
+    crate::link::clock::coarse_ms() * 1_000_000
+}

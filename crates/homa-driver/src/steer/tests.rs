@@ -1,0 +1,323 @@
+//! The programs against the library: what the kernel's virtual machine chooses is what `homa-steer` does.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use homa_steer::batch::Arrivals;
+use homa_steer::hash::{self, Flow};
+use homa_steer::load::Observed;
+use homa_steer::{Choice, Cores, HomaPacket, Kind, Packet, Policy, PolicyName, Settings};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::config::{Filter, IN_KERNEL, SteerConfig};
+use super::program::{self, given};
+use super::state::{self, at, u32_at};
+use crate::bpf::map::{self, Kind as MapKind};
+use crate::bpf::program::{Runs, load, test_run, test_run_times};
+use crate::bpf::{Name, is_no_permission};
+
+const NAME: Name = Name::new("homa_test");
+
+/// Unwraps, or prints why the test is skipped.
+fn allowed<T>(result: std::io::Result<T>) -> Option<T> {
+    match result {
+        Err(error) if is_no_permission(&error) => {
+            println!("skipped: loading a program: {error}");
+            None
+        }
+        result => Some(result.unwrap()),
+    }
+}
+
+/// What a packet is to the program, beside the frame.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    now_ns: u64,
+    device: u32,
+    arrival: u16,
+    /// `None`: that of the frame.
+    hash: Option<u32>,
+}
+
+/// A program that takes what it is to know from a map.
+struct InKernel {
+    program: OwnedFd,
+    inputs: OwnedFd,
+    /// For as long as the program, which only borrows its descriptor.
+    _state: OwnedFd,
+}
+
+impl InKernel {
+    fn new(config: &SteerConfig) -> Option<InKernel> {
+        let state = allowed(map::create(MapKind::Array, NAME, at::BYTES, 1))?;
+        map::put(state.as_fd(), 0, &state::initial(config)).unwrap();
+        let inputs = map::create(MapKind::Array, NAME, given::BYTES, 1).unwrap();
+        let code = given::build(config, state.as_raw_fd(), inputs.as_raw_fd());
+        let program = allowed(load(NAME, &code, Runs::AtDevice))?;
+        Some(InKernel { program, inputs, _state: state })
+    }
+
+    /// Core, reason and hash; `None` where the frame is not steered.
+    fn choose(&self, given: Given, frame: &[u8]) -> Option<(u32, u32, u32)> {
+        let mut bytes = [0; given::BYTES];
+        bytes[given::NOW..][..8].copy_from_slice(&given.now_ns.to_ne_bytes());
+        bytes[given::DEVICE..][..4].copy_from_slice(&given.device.to_ne_bytes());
+        bytes[given::ARRIVAL..][..4].copy_from_slice(&u32::from(given.arrival).to_ne_bytes());
+        bytes[given::HASH..][..4].copy_from_slice(&given.hash.unwrap_or(0).to_ne_bytes());
+        bytes[given::IS_HASH..][..4].copy_from_slice(&u32::from(given.hash.is_some()).to_ne_bytes());
+        bytes[given::CORE..][..4].copy_from_slice(&u32::MAX.to_ne_bytes());
+        map::put(self.inputs.as_fd(), 0, &bytes).unwrap();
+        test_run(self.program.as_fd(), frame).unwrap();
+        let bytes = map::get(self.inputs.as_fd(), 0).unwrap();
+        let [core, reason, hash] = [given::CORE, given::REASON, given::HASH].map(|at| u32_at(&bytes, at));
+        (core != u32::MAX).then_some((core, reason, hash))
+    }
+}
+
+/// The library, with what a program at a device knows.
+struct InLibrary {
+    policy: Box<dyn Policy>,
+    arrivals: Arrivals,
+    observed: Observed,
+}
+
+impl InLibrary {
+    fn new(config: &SteerConfig) -> InLibrary {
+        InLibrary {
+            policy: config.policy.build(&config.cores, &config.settings).unwrap(),
+            arrivals: Arrivals::new(config.batch_gap_ns, config.batch_cap),
+            observed: Observed::default(),
+        }
+    }
+
+    fn choose(&mut self, given: Given, packet: Packet) -> Choice {
+        let Given { now_ns, device, arrival, hash } = given;
+        let batch = self.arrivals.arrive(arrival, now_ns);
+        self.observed.arrived(arrival, now_ns);
+        let flow_hash = hash.unwrap_or(packet.flow_hash);
+        let packet = Packet { now_ns, device, arrival, flow_hash, batch, ..packet };
+        let choice = self.policy.choose(&packet, self.observed.loads());
+        self.observed.given(choice.core, now_ns);
+        choice
+    }
+}
+
+/// A frame with what the library sees of it.
+#[derive(Clone, Debug)]
+struct Frame {
+    bytes: Vec<u8>,
+    packet: Packet,
+    /// Its protocol where it is whole and plain, and whether it is Homa over UDP.
+    protocol: u8,
+    is_homa: bool,
+}
+
+const SEED: u32 = 0x1234_5678;
+const HOMA_PORT: u16 = 4_000;
+
+/// Any frame of IP: of these protocols, with and without options, fragments, tails that are missing.
+fn any_frame(rng: &mut Pcg64Mcg) -> Frame {
+    let protocol = [6, 17, 146, 1, 47][rng.random_range(0..5)];
+    let is_v4 = rng.random_bool(0.6);
+    let port = |rng: &mut Pcg64Mcg| {
+        if rng.random_bool(0.3) { HOMA_PORT } else { rng.random_range(1..5_000) }
+    };
+    let (ports, homa_ports) = ([port(rng), port(rng)], [rng.random(), rng.random()]);
+    let rpc_id: u64 = if rng.random() { rng.random() } else { rng.random_range(0..200) };
+    let (options, fragment) = (is_v4 && rng.random_bool(0.1), is_v4 && rng.random_bool(0.1));
+    let mut bytes = vec![2; 12];
+    let (source, destination): (IpAddr, IpAddr) = if is_v4 {
+        let (from, to): ([u8; 4], [u8; 4]) = (rng.random(), rng.random());
+        let offset = if fragment { [0x20, 0x00] } else { [0x40, 0x00] };
+        bytes.extend([8, 0, if options { 0x46 } else { 0x45 }, 0, 0, 0, 0, 0, offset[0], offset[1], 64]);
+        bytes.extend([protocol, 0, 0]);
+        bytes.extend(from.iter().chain(&to));
+        bytes.extend(vec![1; if options { 4 } else { 0 }]);
+        (from.into(), to.into())
+    } else {
+        let (from, to): ([u8; 16], [u8; 16]) = (rng.random(), rng.random());
+        bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 40, protocol, 64]);
+        bytes.extend(from.iter().chain(&to));
+        (from.into(), to.into())
+    };
+    let behind_ip = bytes.len();
+    if protocol != 146 {
+        ports.iter().for_each(|port| bytes.extend(port.to_be_bytes()));
+        bytes.extend([0; 4]);
+    }
+    let homa_at = bytes.len();
+    homa_ports.iter().for_each(|port: &u16| bytes.extend(port.to_be_bytes()));
+    bytes.extend([0; 16]);
+    bytes.extend(rpc_id.to_be_bytes());
+    if rng.random_bool(0.1) {
+        bytes.truncate(rng.random_range(behind_ip..bytes.len()));
+    }
+    let is_plain = !options && !fragment;
+    let has_ports = is_plain && matches!(protocol, 6 | 17) && bytes.len() >= behind_ip + 4;
+    let over_udp = protocol == 17 && has_ports && ports.contains(&HOMA_PORT);
+    let has_rpc = is_plain && (protocol == 146 || over_udp) && bytes.len() >= homa_at + 28;
+    let flow = Flow { source, destination, protocol, ports: if has_ports { ports } else { [0; 2] } };
+    let homa = has_rpc.then_some(HomaPacket { rpc_id, kind: Kind::Data, message_bytes: 0 });
+    let ports = if has_rpc { homa_ports } else { flow.ports };
+    let packet = Packet { flow_hash: flow.hash(SEED), source, ports, homa, ..Packet::default() };
+    Frame { bytes, packet, protocol, is_homa: protocol == 146 || over_udp }
+}
+
+fn config(policy: PolicyName, cores: &str, levels: u32) -> SteerConfig {
+    let settings = Settings { levels, hash_seed: SEED, ..Settings::default() };
+    let cores: Cores = cores.parse().unwrap();
+    SteerConfig { policy, cores, settings, homa_port: Some(HOMA_PORT), ..SteerConfig::default() }
+}
+
+/// Times as they come and as they should not: bursts, pauses of microseconds and of a second, and now and then back.
+fn pass(now_ns: &mut u64, rng: &mut Pcg64Mcg) {
+    let step = match rng.random_range(0..1_000) {
+        0..600 => rng.random_range(0..1_500),
+        600..900 => rng.random_range(0..20_000),
+        900..985 => rng.random_range(0..3_000_000),
+        985..990 => rng.random_range(0..1_200_000_000),
+        990..992 => 1_000_000_000,
+        992..994 => 1_000_000_001,
+        994 => 5_000,
+        _ => {
+            *now_ns = now_ns.saturating_sub(rng.random_range(0..30_000));
+            return;
+        }
+    };
+    *now_ns += step;
+}
+
+/// Compares so many packets of each policy, divided among several maps of cores.
+fn compare(packets: usize) {
+    const CORES: [(&str, u32); 6] =
+        [("0-1", 4), ("0", 4), ("2,4,7", 5), ("0-3", 1), ("0-15", 2), ("0-63", 5)];
+    for policy in IN_KERNEL {
+        let mut compared = 0;
+        for (round, (cores, levels)) in CORES.into_iter().enumerate() {
+            let config = config(policy, cores, levels);
+            let (mut rng, mut now_ns) = (Pcg64Mcg::seed_from_u64(round as u64), 0);
+            let Some(kernel) = InKernel::new(&config) else { return };
+            let mut library = InLibrary::new(&config);
+            let flows = config.cores.len() as u32 * levels;
+            let plain = any_frame(&mut Pcg64Mcg::seed_from_u64(1));
+            for i in 0..packets.div_ceil(CORES.len()) {
+                pass(&mut now_ns, &mut rng);
+                // Few flows at first, then more than there are slots.
+                let most = if i / 1_000 % 2 == 0 { flows.div_ceil(2) } else { 2 * flows };
+                let hash = rng.random_range(0..most).wrapping_mul(0x9e37_79b1);
+                let own = policy == PolicyName::HomaHash || rng.random_bool(0.05);
+                let given = Given {
+                    now_ns,
+                    device: rng.random_range(1..3),
+                    arrival: rng.random_range(0..config.cores.as_slice().last().unwrap() + 3),
+                    hash: (!own).then_some(hash),
+                };
+                let frame = if own { any_frame(&mut rng) } else { plain.clone() };
+                let expected = library.choose(given, frame.packet);
+                let expected = Some((u32::from(expected.core), expected.reason as u32));
+                let got = kernel.choose(given, &frame.bytes).map(|(core, reason, _)| (core, reason));
+                assert_eq!(
+                    got, expected,
+                    "{policy}, cores {cores}: packet {i} of seed {round}, {given:?} {frame:?}"
+                );
+                compared += 1;
+            }
+        }
+        println!("{policy}: {compared} packets, no difference");
+    }
+}
+
+#[test]
+fn programs_choose_what_the_library_does() {
+    compare(50_000);
+}
+
+#[test]
+#[ignore = "the same for a million packets of each policy: a minute in a release build"]
+fn programs_choose_what_the_library_does_a_million_times() {
+    compare(1_000_000);
+}
+
+#[test]
+fn hashes_of_frames_are_those_of_the_library() {
+    let mut rng = Pcg64Mcg::seed_from_u64(7);
+    for policy in [PolicyName::RssHash, PolicyName::HomaHash] {
+        let Some(kernel) = InKernel::new(&config(policy, "0-63", 4)) else { return };
+        for _ in 0..5_000 {
+            let frame = any_frame(&mut rng);
+            let given = Given { now_ns: 1, device: 1, arrival: 0, hash: None };
+            let (_, _, got) = kernel.choose(given, &frame.bytes).expect("all of IP is steered");
+            let expected = match frame.packet.homa.filter(|_| policy == PolicyName::HomaHash) {
+                Some(homa) => hash::rpc_hash(SEED, frame.packet.ports, homa.rpc_id),
+                None => frame.packet.flow_hash,
+            };
+            assert_eq!(got, expected, "{policy}: {frame:?}");
+        }
+    }
+}
+
+#[test]
+fn a_filter_admits_what_it_names_and_nothing_else() {
+    let mut rng = Pcg64Mcg::seed_from_u64(8);
+    for (policy, bits) in IN_KERNEL.into_iter().flat_map(|policy| (1..16).map(move |bits| (policy, bits))) {
+        let filter = Filter::of_bits(bits);
+        let Some(kernel) = InKernel::new(&SteerConfig { filter, ..config(policy, "0-1", 4) }) else { return };
+        for _ in 0..200 {
+            let frame = any_frame(&mut rng);
+            let admitted = filter.all
+                || filter.homa && frame.is_homa
+                || filter.tcp && frame.protocol == 6
+                || filter.udp && frame.protocol == 17;
+            let given = Given { now_ns: 1, device: 1, arrival: 0, hash: None };
+            let got = kernel.choose(given, &frame.bytes).is_some();
+            assert_eq!(got, admitted, "{policy} {filter:?}: {frame:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_of_ip_is_not_steered() {
+    let Some(kernel) = InKernel::new(&config(PolicyName::RssHash, "0-1", 4)) else { return };
+    let given = Given { now_ns: 1, device: 1, arrival: 0, hash: None };
+    let ipv4 = any_frame(&mut Pcg64Mcg::seed_from_u64(1)).bytes;
+    assert!(kernel.choose(given, &ipv4).is_some());
+    for (at, byte) in [(12, 0x81), (13, 0x06), (14, 0x75)] {
+        let mut other = ipv4.clone();
+        other[at] = byte;
+        assert!(kernel.choose(given, &other).is_none(), "{at}");
+    }
+    for length in 14..34 {
+        assert!(kernel.choose(given, &ipv4[..length]).is_none(), "{length}");
+    }
+}
+
+#[test]
+#[ignore = "prints times, which depend on the machine"]
+fn what_a_decision_costs() {
+    let frame = any_frame(&mut Pcg64Mcg::seed_from_u64(1));
+    for policy in IN_KERNEL {
+        for (cores, levels) in [("0-1", 4), ("0-15", 4), ("0-63", 5)] {
+            let config = config(policy, cores, levels);
+            let Some(kernel) = InKernel::new(&config) else { return };
+            let (_, ns) = test_run_times(kernel.program.as_fd(), &frame.bytes, 1_000_000).unwrap();
+            let [state, counters, to] = [
+                (MapKind::Array, at::BYTES, 1),
+                (MapKind::ArrayPerCore, state::counter::BYTES, 1),
+                (MapKind::Cores, 8, 64),
+            ]
+            .map(|(kind, bytes, entries)| map::create(kind, NAME, bytes, entries).unwrap());
+            map::put(state.as_fd(), 0, &state::initial(&config)).unwrap();
+            let maps = program::Maps {
+                state: state.as_raw_fd(),
+                counters: counters.as_raw_fd(),
+                cores: to.as_raw_fd(),
+            };
+            let whole = load(NAME, &program::build(&config, maps), Runs::AtDevice).unwrap();
+            let (_, all_ns) = test_run_times(whole.as_fd(), &frame.bytes, 1_000_000).unwrap();
+            println!(
+                "{policy}, cores {cores}, {levels} levels: {ns} ns to decide, {all_ns} ns with clock, counters and the map of cores"
+            );
+        }
+    }
+}

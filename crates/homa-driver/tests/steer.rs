@@ -1,0 +1,174 @@
+//! Steering at devices, in network namespaces (as root).
+
+#[path = "common/namespace.rs"]
+mod namespace;
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::time::Duration;
+
+use homa_driver::steer::{self, Filter, Hold, IN_KERNEL, SteerConfig, Steering, SteeringError};
+use homa_steer::{Cores, PolicyName, Reason};
+use namespace::{Namespace, V4, pair};
+
+/// Cores that the machine has, two at most.
+fn cores() -> Cores {
+    Cores::first(std::thread::available_parallelism().map_or(1, usize::from).min(2)).unwrap()
+}
+
+fn config(policy: PolicyName) -> SteerConfig {
+    SteerConfig { policy, cores: cores(), ..SteerConfig::default() }
+}
+
+fn attach(namespace: &Namespace, config: SteerConfig, hold: Hold) -> Result<Steering, SteeringError> {
+    namespace.run(move || steer::attach(&["v1".to_owned()], &config, hold))
+}
+
+/// Sends so many datagrams, each from a port of its own, one after the other, and sees all of them arrive.
+fn send(pair: &[Namespace; 2], count: usize) {
+    let to = pair[1].run(|| UdpSocket::bind((V4[1], 0)).unwrap());
+    to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let there = to.local_addr().unwrap();
+    for number in 0..count as u32 {
+        let from = pair[0].run(|| UdpSocket::bind((V4[0], 0)).unwrap());
+        from.send_to(&number.to_be_bytes(), there).unwrap();
+        let mut bytes = [0; 4];
+        to.recv(&mut bytes).unwrap_or_else(|error| panic!("datagram {number} did not arrive: {error}"));
+        assert_eq!(u32::from_be_bytes(bytes), number);
+    }
+}
+
+fn status(namespace: &Namespace) -> Result<steer::Status, SteeringError> {
+    namespace.run(|| steer::status("v1"))
+}
+
+#[test]
+fn every_policy_steers_and_all_packets_arrive_and_are_counted() {
+    let Some(pair) = pair(1_500) else { return };
+    let udp = Filter { udp: true, ..Filter::NONE };
+    for policy in IN_KERNEL {
+        drop(attach(&pair[1], SteerConfig { filter: udp, ..config(policy) }, Hold::Device).unwrap());
+        send(&pair, 200);
+        let status = status(&pair[1]).unwrap();
+        assert_eq!((status.policy, status.filter, status.held_by_process), (policy, udp, false));
+        assert_eq!((status.packets(), status.drops()), (200, 0), "{status:?}");
+        assert_eq!(status.decisions.iter().map(|(_, count)| count).sum::<u64>(), 200, "{status:?}");
+        let chosen = |reason: Reason| {
+            status.decisions.iter().find(|(other, _)| *other == reason).map_or(0, |(_, count)| *count)
+        };
+        match policy {
+            PolicyName::Sparse => {
+                let slots = 4 * status.cores.len() as u64;
+                assert_eq!(chosen(Reason::NewFlow), slots, "{status:?}");
+                assert_eq!(chosen(Reason::FlowHash), 200 - slots, "{status:?}");
+            }
+            PolicyName::Gen2 => assert!(chosen(Reason::Stays) > 0, "{status:?}"),
+            _ => assert!(status.cores.iter().all(|core| core.packets > 20 && core.flows > 5.0), "{status:?}"),
+        }
+        assert_eq!(pair[1].run(steer::steered).unwrap(), ["v1"]);
+        pair[1].run(|| steer::detach("v1")).unwrap();
+        assert!(pair[1].run(steer::steered).unwrap().is_empty());
+        send(&pair, 5);
+    }
+}
+
+#[test]
+fn a_device_takes_one_program_and_its_traffic_goes_on() {
+    let Some(pair) = pair(1_500) else { return };
+    attach(&pair[1], config(PolicyName::Sparse), Hold::Device).unwrap();
+    for hold in [Hold::Device, Hold::Process] {
+        let error = attach(&pair[1], config(PolicyName::RssHash), hold).unwrap_err().to_string();
+        assert!(
+            error.contains("v1 runs the XDP program homa_steer") && error.contains("detach v1"),
+            "{error}"
+        );
+    }
+    send(&pair, 5);
+    assert_eq!(status(&pair[1]).unwrap().policy, PolicyName::Sparse);
+    pair[1].run(|| steer::detach("v1")).unwrap();
+    for error in [status(&pair[1]).unwrap_err(), pair[1].run(|| steer::detach("v1")).unwrap_err()] {
+        assert!(error.to_string().contains("v1 is not steered"), "{error}");
+    }
+    send(&pair, 5);
+}
+
+#[test]
+fn what_a_process_holds_goes_with_it_and_can_be_detached_by_others() {
+    let Some(pair) = pair(1_500) else { return };
+    let steering = attach(&pair[1], config(PolicyName::RssHash), Hold::Process).unwrap();
+    assert!(status(&pair[1]).unwrap().held_by_process);
+    send(&pair, 5);
+    let steering = Arc::new(steering);
+    let of = |steering: &Arc<Steering>| {
+        let steering = Arc::clone(steering);
+        pair[1].run(move || steering.lost().map(str::to_owned))
+    };
+    assert_eq!(of(&steering), None);
+    pair[1].run(|| steer::detach("v1")).unwrap();
+    assert_eq!(of(&steering), Some("v1".to_owned()));
+    drop(steering);
+    let again = attach(&pair[1], config(PolicyName::RssHash), Hold::Process).unwrap();
+    drop(again);
+    // The kernel takes the program off when it has let go of the link, which is not at once.
+    let mut error = None;
+    for _ in 0..1_000 {
+        error = status(&pair[1]).err();
+        if error.is_some() {
+            break;
+        }
+    }
+    assert!(error.is_some_and(|error| error.to_string().contains("not steered")));
+    send(&pair, 5);
+}
+
+#[test]
+fn two_devices_have_one_state_and_either_both_are_steered_or_none() {
+    let (Some(pair), Ok(third)) = (pair(1_500), Namespace::new()) else { return };
+    pair[1].join("w1", &third, "w0").unwrap();
+    let both = |names: [&'static str; 2]| {
+        pair[1].run(move || {
+            steer::attach(&names.map(str::to_owned), &config(PolicyName::Sparse), Hold::Device).map(drop)
+        })
+    };
+    let error = both(["v1", "none0"]).unwrap_err().to_string();
+    assert!(error.contains("no interface none0") && error.contains("w1"), "{error}");
+    assert!(pair[1].run(steer::steered).unwrap().is_empty());
+    both(["v1", "w1"]).unwrap();
+    send(&pair, 3);
+    let on_other = pair[1].run(|| steer::status("w1")).unwrap();
+    assert!(on_other.packets() >= 3, "{on_other:?}");
+    pair[1].run(|| steer::detach("v1")).unwrap();
+    assert!(both(["v1", "w1"]).unwrap_err().to_string().contains("w1 runs the XDP program"));
+    assert_eq!(pair[1].run(steer::steered).unwrap(), ["w1"], "v1 was let go again");
+}
+
+#[test]
+fn a_device_that_vanishes_takes_everything_with_it() {
+    let Some(pair) = pair(1_500) else { return };
+    let steering = attach(&pair[1], config(PolicyName::RssHash), Hold::Process).unwrap();
+    pair[1].ip("link del v1").unwrap();
+    let lost = pair[1].run(move || steering.lost().map(str::to_owned));
+    assert_eq!(lost, Some("v1".to_owned()));
+    for error in [status(&pair[1]).unwrap_err(), pair[1].run(|| steer::detach("v1")).unwrap_err()] {
+        assert!(error.to_string().contains("no interface v1"), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_nothing_is_attached() {
+    let refused = |names: &[&str], config: SteerConfig, part: &str| {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let error = steer::attach(&names, &config, Hold::Process).unwrap_err().to_string();
+        assert!(error.contains(part) && !error.contains('\n'), "{error}");
+    };
+    let base = config(PolicyName::RssHash);
+    refused(&[], base.clone(), "name a device");
+    refused(&["none0"], base.clone(), "no interface none0");
+    refused(&["lo"], config(PolicyName::LeastLoaded), "choose one of rss-hash, sparse, homa-hash, gen2");
+    refused(&["lo"], SteerConfig { cores: "255".parse().unwrap(), ..base.clone() }, "core 255 is not online");
+    refused(&["lo"], SteerConfig { queue_packets: 0, ..base.clone() }, "queue_packets");
+    refused(&["lo"], SteerConfig { queue_packets: 16_385, ..base.clone() }, "queue_packets");
+    refused(&["lo"], SteerConfig { filter: Filter::NONE, ..base.clone() }, "admits nothing");
+    let settings = homa_steer::Settings { levels: 6, ..homa_steer::Settings::default() };
+    refused(&["lo"], SteerConfig { settings, ..base }, "6 levels");
+}
