@@ -167,6 +167,8 @@ pub enum Command {
     Rack(RackArgs),
     /// Forward frames between network devices as a top-of-rack switch does: link rates, priorities, bounded buffers
     Switch(Box<SwitchArgs>),
+    /// Choose the cores on which the kernel processes what network devices receive
+    Steer(crate::steer::args::SteerArgs),
     /// Say what time traces hold: of live hosts, of switches and of the simulator
     Trace(crate::trace::TraceArgs),
     /// Find what takes the processors of this machine away, for how long and how often

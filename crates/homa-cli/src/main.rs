@@ -1,6 +1,6 @@
 //! The `homa` command: an echo server, single calls, the bench that compares Homa with TCP, captures in words, the simulator, a
-//! software switch, a rack of hosts on one machine, time traces, what this machine itself does to the tail, what happens in
-//! running processes, and programs written for Linux Homa's sockets.
+//! software switch, a rack of hosts on one machine, the steering of received packets, time traces, what this machine itself does to
+//! the tail, what happens in running processes, and programs written for Linux Homa's sockets.
 #![forbid(unsafe_code)]
 
 mod addr;
@@ -23,6 +23,7 @@ mod recording;
 mod run;
 mod serve;
 mod sim;
+mod steer;
 mod switch;
 mod tcp;
 mod trace;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(args).map(|()| true),
         Command::Rack(args) => rack::run(args),
         Command::Switch(args) => switch::run(args).map(|()| true),
+        Command::Steer(args) => steer::run(args).map(|()| true),
         Command::Trace(args) => trace::run(args).map(|()| true),
         Command::Jitter(args) => jitter::run(args).map(|()| true),
         Command::Doctor(args) => doctor::run(args).map(|()| true),
@@ -81,7 +83,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => fail(
-            "say what to do: serve, call, bench, decode, run, sim, switch, rack, trace, jitter, doctor, metrics or top; `homa --help` explains",
+            "say what to do: serve, call, bench, decode, run, sim, switch, rack, steer, trace, jitter, doctor, metrics or top; `homa --help` explains",
         ),
         _ => fail(&format!("{}; see --help", args::one_line(error))),
     }

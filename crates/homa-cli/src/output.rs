@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use serde::Serialize;
 
 /// A file that will be written later.
 #[derive(Debug)]
@@ -84,6 +85,16 @@ fn fill(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) 
     let mut file = BufWriter::with_capacity(BUFFER_BYTES, file);
     write(&mut file)?;
     file.into_inner().map_err(io::IntoInnerError::into_error)
+}
+
+/// JSON with a line feed at the end.
+///
+/// # Errors
+/// If there is none for it, which would be a mistake of ours.
+pub fn json(value: &impl Serialize) -> Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(value).context("cannot make JSON of the results")?;
+    text.push(b'\n');
+    Ok(text)
 }
 
 /// Writes all of it to standard output: a full disk or a closed pipe there is an error like any other.

@@ -182,7 +182,7 @@ fn help_has_examples_and_goes_to_standard_output() {
 fn a_wrong_command_line_is_one_line() {
     assert_refused(
         &[],
-        "serve, call, bench, decode, run, sim, switch, rack, trace, jitter, doctor, metrics or top",
+        "serve, call, bench, decode, run, sim, switch, rack, steer, trace, jitter, doctor, metrics or top",
     );
     assert_refused(&["frobnicate"], "frobnicate");
     assert_refused(&["bench", "--laod", "0.8"], "--laod");

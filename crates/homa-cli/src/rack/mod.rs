@@ -65,7 +65,7 @@ fn up(args: &UpArgs) -> Result<()> {
 }
 
 /// Set by SIGINT and SIGTERM from here on, so that whoever works can clear away before it ends.
-fn interruption() -> Result<Arc<AtomicBool>> {
+pub fn interruption() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&flag)).context("cannot wait for signals")?;

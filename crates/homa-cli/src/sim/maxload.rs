@@ -7,10 +7,11 @@ use serde_json::{Map, Value};
 
 use super::args::MaxLoadArgs;
 use super::draft::Draft;
-use super::run::{SCHEMA, json};
+use super::run::SCHEMA;
 use super::table::{brief, columns};
 use super::work::{self, Bars};
 use super::{knobs, page};
+use crate::output::json;
 use crate::outputs::Outputs;
 
 /// Loads are tried in hundredths.

@@ -10,6 +10,7 @@ use super::draft::{self, Draft, Plan};
 use super::page::{self, RunPage};
 use super::work::{self, Bars};
 use super::{knobs, preset, published, table, trace};
+use crate::output::json;
 use crate::outputs::Outputs;
 
 /// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
@@ -110,14 +111,4 @@ fn text(setup: &Map<String, Value>, reports: &[ClusterReport]) -> String {
         table::slowdowns(reports),
         table::columns(&head, &table::totals(reports))
     )
-}
-
-/// JSON with a line feed at the end.
-///
-/// # Errors
-/// If there is none for it, which would be a mistake of ours.
-pub fn json(value: &impl Serialize) -> Result<Vec<u8>> {
-    let mut text = serde_json::to_vec_pretty(value).context("cannot make JSON of the results")?;
-    text.push(b'\n');
-    Ok(text)
 }

@@ -17,8 +17,9 @@ use signal_hook::iterator::Signals;
 
 use super::args::SweepArgs;
 use super::knobs;
-use super::run::{SCHEMA, json};
+use super::run::SCHEMA;
 use super::work::{self, Bars};
+use crate::output::json;
 use crate::outputs::Outputs;
 use file::{Run, Sweep};
 use rows::Row;

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::super::knobs;
-use super::super::run::{SCHEMA, json};
+use super::super::run::SCHEMA;
 use super::file::Run;
-use crate::output::Output;
+use crate::output::{Output, json};
 
 /// A finished run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
