@@ -561,22 +561,30 @@ fn causes_are_planted_one_at_a_time_and_each_run_has_its_verdict() {
 #[test]
 fn flows_cross_a_router_under_each_policy_and_nothing_is_left() {
     let before = devices();
-    let words = "rack run rps --flows 1,3 --policies none,rps,sparse --duration 0.1 --warmup 0.05 --repetitions 2 --nat --json -";
-    let output = run(words);
+    // In a user namespace nobody may load programs.
+    let policies: &[&str] = if rustix::process::geteuid().is_root() {
+        &["none", "rps", "rss-hash", "sparse"]
+    } else {
+        &["none", "rps"]
+    };
+    let list = policies.join(",");
+    let words = format!(
+        "rack run rps --flows 1,3 --policies {list} --duration 0.1 --warmup 0.05 --repetitions 2 --nat --json -"
+    );
+    let output = run(&words);
     let said = stderr(&output);
     if output.status.code() != Some(0) && (said.contains("namespace") || said.contains("cannot run `ip`")) {
         return println!("skipped: {said}");
     }
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("sparse: not there") && said.contains("Published"), "{said}");
+    assert!(said.contains("Published"), "{said}");
     let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     // Where no program translates addresses, that is said.
     assert_eq!(results["config"]["nat"].is_null(), said.contains("only routes"));
-    assert_eq!(results["missing"], serde_json::json!(["sparse"]));
     let all = results["results"].as_array().expect("results");
     let measured: Vec<_> = all.iter().map(|one| (one["policy"].as_str(), one["flows"].as_u64())).collect();
-    let of = |policy| [1, 3].map(|flows| (Some(policy), Some(flows)));
-    assert_eq!(measured, [of("none"), of("rps")].concat());
+    let of = |&policy: &&'static str| [1, 3].map(|flows| (Some(policy), Some(flows)));
+    assert_eq!(measured, policies.iter().flat_map(of).collect::<Vec<_>>());
     for one in all {
         for direction in ["forward", "backward", "sum"] {
             let runs = one[direction]["runs"].as_array().expect("runs");
@@ -722,7 +730,7 @@ fn bad_input_is_refused_in_one_line() {
         ("rack run mtu --mtus 100", "1280..=9000"),
         ("rack run starve --shares 50 --name nobody --json -", "homa rack up"),
         ("rack run client-threads --threads 0", "1..=64"),
-        ("rack run rps --policies sparse --json -", "homa-steer"),
+        ("rack run rps --policies least-loaded --json -", "--policies"),
         ("rack run rps --mask 0 --json -", "without a processor"),
         ("rack run rps --flows 0", "1..=256"),
         ("rack run incast --senders 0", "1..=10000"),

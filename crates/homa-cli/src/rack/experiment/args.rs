@@ -497,11 +497,11 @@ pub struct CausesArgs {
 #[command(after_help = "\
 Examples:
   homa rack run rps --flows 1,2,4 --duration 5 --repetitions 10
-  homa rack run rps --policies rps --mask e --nat --out rps
+  homa rack run rps --policies none,rps,rss-hash,sparse --mask e --nat --out rps
 
 Two hosts and a router between them, each a network namespace, and no switch. Flows run from the first host to the second, and then back.
-Where a veth has no policy, a packet is handled to its end on the processor that sent it. Mind that senders, router and receivers share
-the processors of one machine.")]
+Where a veth has no policy, a packet is handled to its end on the processor that sent it. Policies take turns in each repetition. Mind that
+senders, router and receivers share the processors of one machine. rss-hash and sparse (`homa steer`) need root.")]
 pub struct RpsArgs {
     /// Parallel flows
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,16,32",
@@ -510,7 +510,7 @@ pub struct RpsArgs {
     /// How received packets are divided between the processors
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none,rps")]
     pub policies: Vec<Policy>,
-    /// Processors for rps, as the kernel writes them, as in e for the second to the fourth [default: all]
+    /// Processors to divide packets between, as the kernel writes them, as in e for the second to the fourth [default: all]
     #[arg(long, value_name = "HEX")]
     pub mask: Option<String>,
     /// Have the router put its own address on what it forwards, by iptables or nft; without either it only routes, and says so
@@ -544,9 +544,9 @@ pub enum Policy {
     None,
     /// The kernel's receive packet steering: by hash of addresses and ports
     Rps,
-    /// As a card with several queues does it, by homa-steer: not there yet
+    /// The same by a program at the devices (`homa steer`)
     RssHash,
-    /// Few flows get a processor each, by homa-steer: not there yet
+    /// Each of a few flows gets a processor of its own, by a program at the devices (`homa steer`)
     Sparse,
 }
 
@@ -559,10 +559,5 @@ impl Policy {
             Policy::RssHash => "rss-hash",
             Policy::Sparse => "sparse",
         }
-    }
-
-    /// Whether it can be measured.
-    pub fn is_there(self) -> bool {
-        matches!(self, Policy::None | Policy::Rps)
     }
 }

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, ensure};
+use homa_driver::steer::Steering;
 use serde::Serialize;
 use serde_json::json;
 
@@ -26,7 +27,7 @@ use net::{ADDRESSES, Net, mask, mask_of};
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// What so many flows came to under a policy.
 #[derive(Clone, Debug, Serialize)]
@@ -71,9 +72,6 @@ impl Spread {
 /// # Errors
 /// A right or iproute2 is missing, or it was interrupted.
 pub fn run(args: &RpsArgs) -> Result<Findings> {
-    let (there, missing): (Vec<Policy>, Vec<Policy>) =
-        args.policies.iter().copied().partition(|policy| policy.is_there());
-    ensure!(!there.is_empty(), "{}", missing_line(&missing));
     let times = (seconds("warmup", args.warmup)?, seconds("duration", args.duration)?);
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let mask = args.mask.as_deref().map_or_else(|| Ok(mask_of(processors)), mask)?;
@@ -81,38 +79,48 @@ pub fn run(args: &RpsArgs) -> Result<Findings> {
         netns::become_root_of_our_own()?;
     }
     let interrupted = interruption()?;
-    let runs = there.len() * args.flows.len() * 2;
+    let runs = args.policies.len() * args.flows.len() * 2;
     let total = (times.0 + times.1) * args.repetitions * u32::try_from(runs)?;
     let mut progress = Progress::new(total);
     let net = Net::lay(args.mtu, args.nat)?;
-    let mut results = Vec::new();
-    for &policy in &there {
-        net.steer(if policy == Policy::Rps { &mask } else { "0" })?;
-        for &count in &args.flows {
-            let mut directions = [Vec::new(), Vec::new()];
-            for _ in 0..args.repetitions {
-                for (direction, carried) in directions.iter_mut().enumerate() {
-                    progress.step(&format!("{}: {}", policy.name(), flows_of(count)), times.0 + times.1);
-                    let begin = Instant::now();
-                    let wait = |time: Duration| {
-                        let until = Instant::now() + time;
-                        while let Some(left) =
-                            until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
-                        {
-                            ensure!(!interrupted.load(Ordering::Relaxed), "interrupted: nothing was written");
-                            progress.within(begin.elapsed());
-                            thread::sleep(left.min(LOOK));
-                        }
-                        Ok(())
-                    };
-                    let [from, to] = [&net.hosts[direction], &net.hosts[1 - direction]];
-                    carried.push(carry((from, to), ADDRESSES[1 - direction], count, times, wait)?);
-                }
+    let cells: Vec<(Policy, u16)> = args
+        .policies
+        .iter()
+        .flat_map(|&policy| args.flows.iter().map(move |&count| (policy, count)))
+        .collect();
+    let mut carried = vec![[Vec::new(), Vec::new()]; cells.len()];
+    // Policies take turns, so that what the machine does meanwhile befalls all of them.
+    for _ in 0..args.repetitions {
+        let mut steering: Option<(Policy, Vec<Steering>)> = None;
+        for (&(policy, count), directions) in cells.iter().zip(&mut carried) {
+            if steering.as_ref().is_none_or(|(before, _)| *before != policy) {
+                // A device takes one program: that of the policy before goes first.
+                drop(steering.take());
+                steering = Some((policy, net.steer(policy, &mask)?));
             }
-            results.push(summed(policy, count, &directions));
+            for (direction, runs) in directions.iter_mut().enumerate() {
+                progress.step(&format!("{}: {}", policy.name(), flows_of(count)), times.0 + times.1);
+                let begin = Instant::now();
+                let wait = |time: Duration| {
+                    let until = Instant::now() + time;
+                    while let Some(left) =
+                        until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+                    {
+                        ensure!(!interrupted.load(Ordering::Relaxed), "interrupted: nothing was written");
+                        progress.within(begin.elapsed());
+                        thread::sleep(left.min(LOOK));
+                    }
+                    Ok(())
+                };
+                let [from, to] = [&net.hosts[direction], &net.hosts[1 - direction]];
+                runs.push(carry((from, to), ADDRESSES[1 - direction], count, times, wait)?);
+            }
         }
     }
-    Ok(findings(args, &net, &mask, &missing, &results))
+    let cells = cells.iter().zip(&carried);
+    let results: Vec<Steered> =
+        cells.map(|(&(policy, count), directions)| summed(policy, count, directions)).collect();
+    Ok(findings(args, &net, &mask, &results))
 }
 
 fn summed(policy: Policy, flows: u16, [forward, backward]: &[Vec<Carried>; 2]) -> Steered {
@@ -135,25 +143,14 @@ fn summed(policy: Policy, flows: u16, [forward, backward]: &[Vec<Carried>; 2]) -
     }
 }
 
-fn missing_line(missing: &[Policy]) -> String {
-    let names: Vec<&str> = missing.iter().map(|policy| policy.name()).collect();
-    format!(
-        "{}: not there, since homa-steer has no policies yet: use --policies none,rps",
-        names.join(" and ")
-    )
-}
-
-fn findings(args: &RpsArgs, net: &Net, mask: &str, missing: &[Policy], results: &[Steered]) -> Findings {
+fn findings(args: &RpsArgs, net: &Net, mask: &str, results: &[Steered]) -> Findings {
     let mut warnings = Vec::new();
-    if !missing.is_empty() {
-        warnings.push(missing_line(missing));
-    }
     if args.nat && net.nat.is_none() {
         warnings.push("neither iptables nor nft could be used: the router only routes".to_owned());
     }
     let processors = results.first().map_or(0, |result| result.cores_busy.len());
     let summary = format!(
-        "TCP through a router on veth pairs, MTU {}, {}; rps: mask {mask}, {processors} processors; {} runs of {} s each way",
+        "TCP through a router on veth pairs, MTU {}, {}; divided by mask {mask} of {processors} processors; {} runs of {} s each way",
         args.mtu,
         net.nat.map_or("routing".to_owned(), |program| format!("addresses translated ({program})")),
         args.repetitions,
@@ -174,7 +171,6 @@ fn findings(args: &RpsArgs, net: &Net, mask: &str, missing: &[Policy], results: 
             "repetitions": args.repetitions,
         },
         "results": results,
-        "missing": missing,
         "warnings": warnings,
     });
     let mut findings = Findings {
@@ -233,7 +229,9 @@ fn chart(results: &[Steered]) -> Chart {
             })
             .collect(),
     };
-    let policies = [(Policy::None, "tcp"), (Policy::Rps, "homa")].map(curve);
+    let policies =
+        [(Policy::None, "tcp"), (Policy::Rps, "homa"), (Policy::RssHash, "udp"), (Policy::Sparse, "quic")]
+            .map(curve);
     Chart {
         x_title: "Flows".to_owned(),
         y_title: "Both directions together, Mbit/s".to_owned(),

@@ -6,8 +6,11 @@ use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use homa_driver::steer::{self, Hold, SteerConfig, Steering};
+use homa_steer::{Core, Cores, PolicyName};
 
 use crate::netns::{self, enter, fresh, ip};
+use crate::rack::experiment::args::Policy;
 
 /// The first host, whose side of the router is `left`, and the second, at `right`.
 pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 147, 1, 2), Ipv4Addr::new(10, 147, 2, 2)];
@@ -39,11 +42,34 @@ impl Net {
         Ok(Net { hosts, router, nat })
     }
 
-    /// Has the kernel divide what each device receives between the processors of this mask (RPS); `0`: between none.
+    /// Has what each device receives divided between the processors of this mask, for as long as what this returns lives.
     ///
     /// # Errors
-    /// The kernel has no RPS, or /sys cannot be mounted.
-    pub fn steer(&self, mask: &str) -> Result<()> {
+    /// The kernel has no RPS or takes no program, a right is missing, or /sys cannot be mounted.
+    pub fn steer(&self, policy: Policy, mask: &str) -> Result<Vec<Steering>> {
+        self.by_kernel(if policy == Policy::Rps { mask } else { "0" })?;
+        let policy = match policy {
+            Policy::None | Policy::Rps => return Ok(Vec::new()),
+            Policy::RssHash => PolicyName::RssHash,
+            Policy::Sparse => PolicyName::Sparse,
+        };
+        let config = SteerConfig { policy, cores: cores_of(mask)?, ..SteerConfig::default() };
+        let [first, second] = &self.hosts;
+        let attach = |namespace, devices: &[&str]| {
+            let devices: Vec<String> = devices.iter().map(|&device| device.to_owned()).collect();
+            within(namespace, || steer::attach(&devices, &config, Hold::Process))?
+                .with_context(|| format!("cannot measure {policy}"))
+        };
+        // The router's devices share one state, as all devices of a machine do in the patch that brought `sparse`.
+        Ok(vec![
+            attach(&self.router, &ROUTER_DEVICES)?,
+            attach(first, &[HOST_DEVICE])?,
+            attach(second, &[HOST_DEVICE])?,
+        ])
+    }
+
+    /// By the kernel's own steering (RPS); `0`: not at all.
+    fn by_kernel(&self, mask: &str) -> Result<()> {
         let [left, right] = ROUTER_DEVICES;
         let [first, second] = &self.hosts;
         for (namespace, devices) in
@@ -136,6 +162,17 @@ pub fn mask_of(processors: usize) -> String {
     (0..words - 1).rev().fold(first, |mask, index| format!("{mask},{:08x}", word(index)))
 }
 
+/// The processors of a mask.
+///
+/// # Errors
+/// It is no mask, or has more processors than a policy can choose among.
+fn cores_of(mask: &str) -> Result<Cores> {
+    let words = mask.rsplit(',').map(|word| u32::from_str_radix(word, 16));
+    let words: Vec<u32> = words.collect::<Result<_, _>>().with_context(|| format!("`{mask}` is no mask"))?;
+    let bits = (0..words.len() * 32).filter(|bit| words[bit / 32] >> (bit % 32) & 1 == 1);
+    Ok(Cores::new(bits.map(|bit| Core::try_from(bit).unwrap_or(Core::MAX)))?)
+}
+
 /// A mask as it was given.
 ///
 /// # Errors
@@ -159,6 +196,11 @@ mod tests {
     fn masks_have_a_bit_for_each_processor() {
         assert_eq!([1, 2, 31, 32].map(mask_of), ["1", "3", "7fffffff", "ffffffff"]);
         assert_eq!([33, 64, 70].map(mask_of), ["1,ffffffff", "ffffffff,ffffffff", "3f,ffffffff,ffffffff"]);
+        for processors in [1, 2, 33, 64] {
+            assert_eq!(cores_of(&mask_of(processors)).unwrap(), Cores::first(processors).unwrap());
+        }
+        assert_eq!(cores_of("e").unwrap().to_string(), "1-3");
+        assert!(cores_of("0").is_err() && cores_of("x").is_err());
         assert!(mask("e").is_ok() && mask("1,00000000").is_ok());
         assert!(mask("0").is_err() && mask("x").is_err() && mask("").is_err());
     }
