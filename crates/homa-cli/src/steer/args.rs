@@ -111,7 +111,8 @@ pub struct AttachArgs {
 #[command(after_help = "\
 Example: homa steer status eth0 --cost 2s --json
 
-Flows are about those of the last second or two. Drops are packets that found too many waiting for their core.")]
+Flows are about those of the last second or two. Drops are packets that found too many waiting for their core; while packets come without
+a pause, the few that are under way count with them.")]
 pub struct StatusArgs {
     /// The devices [default: all that are steered]
     #[arg(value_name = "DEV")]
