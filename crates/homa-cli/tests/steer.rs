@@ -58,7 +58,8 @@ fn a_user_without_rights_is_told_which_are_missing() {
     assert_output_refused(&words, &output, "CAP_BPF and CAP_NET_ADMIN");
 }
 
-/// What a script of a shell prints and says in a namespace with two veth pairs; `None`, with the reason printed, where that needs a privilege or a tool that
+/// What a script of a shell prints and says in a namespace with two veth pairs; `None`, with the reason printed, where that needs
+/// a privilege or a tool that
 /// the test lacks.
 fn in_namespace(script: &str) -> Option<Output> {
     let begin = "ip link add a0 type veth peer name a1 && ip link add b0 type veth peer name b1 && echo ready && set -e; steer() { \"$homa\" steer \"$@\"; }\n";

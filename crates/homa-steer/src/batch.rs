@@ -69,7 +69,8 @@ impl Default for BatchCap {
     }
 }
 
-/// Batches where nobody tells of them, from the times at which packets come: on a core that is behind they come without a pause. The first packet of a batch
+/// Batches where nobody tells of them, from the times at which packets come: on a core that is behind they come without a pause.
+/// The first packet of a batch
 /// looks as if it came alone.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
@@ -79,7 +80,8 @@ pub struct Arrivals {
     last: Vec<(u64, u32)>,
 }
 
-/// Packets that come with less time between them are of one batch, by default: longer than the kernel takes for a packet from a device that has more, and shorter
+/// Packets that come with less time between them are of one batch, by default: longer than the kernel takes for a packet from a
+/// device that has more, and shorter
 /// than it takes to be called by an interrupt.
 pub const GAP_NS: u64 = 5_000;
 

@@ -1,6 +1,7 @@
 //! What packets of one flow, or of one RPC, have alike, in 32 bits that are as good as random.
 //!
-//! The hash is our own: a device's is not to be had where the first programs see a frame, and the kernel's is not told. It is made of few steps
+//! The hash is our own: a device's is not to be had where the first programs see a frame, and the kernel's is not told. It is
+//! made of few steps
 //! of 32 bits, so that the kernel's virtual machine computes it in some ten nanoseconds. With a seed that nobody knows, nobody can
 //! aim all flows at one core.
 
@@ -10,7 +11,8 @@ use std::net::IpAddr;
 pub const WORD_FACTOR: u32 = 0x9e37_79b1;
 /// How far the upper half comes down between two words.
 pub const WORD_SHIFT: u32 = 15;
-/// The last steps: shifts and factors of the 32-bit finalizer of MurmurHash3, after which each bit in changes each bit out about half of the time.
+/// The last steps: shifts and factors of the 32-bit finalizer of MurmurHash3, after which each bit in changes each bit out about
+/// half of the time.
 pub const LAST_SHIFTS: [u32; 3] = [16, 13, 16];
 /// See [`LAST_SHIFTS`].
 pub const LAST_FACTORS: [u32; 2] = [0x85eb_ca6b, 0xc2b2_ae35];
@@ -52,7 +54,8 @@ pub struct Flow {
     pub destination: IpAddr,
     /// The IP protocol.
     pub protocol: u8,
-    /// Source and destination port of TCP or UDP; 0 for other protocols and for fragments, which have none. So all of Homa in IP between two hosts is one flow.
+    /// Source and destination port of TCP or UDP; 0 for other protocols and for fragments, which have none. So all of Homa in IP
+    /// between two hosts is one flow.
     pub ports: [u16; 2],
 }
 
@@ -69,7 +72,8 @@ impl Flow {
     }
 }
 
-/// The hash of a Homa packet's source and destination port and its RPC's id: the same for all packets of an RPC that a host receives, and different from that of
+/// The hash of a Homa packet's source and destination port and its RPC's id: the same for all packets of an RPC that a host
+/// receives, and different from that of
 /// the next RPC between the same hosts. Bit 0 of the id does not count: it says only which side the packet is from.
 #[must_use]
 pub fn rpc_hash(seed: u32, ports: [u16; 2], rpc_id: u64) -> u32 {

@@ -44,7 +44,8 @@ impl CoreLoad {
     }
 }
 
-/// Whether something last happened at a time that is less than `within_ns` ago. What lies ahead, as another core's clock may have it, is not.
+/// Whether something last happened at a time that is less than `within_ns` ago. What lies ahead, as another core's clock may have
+/// it, is not.
 #[must_use]
 pub fn is_recent(now_ns: u64, last_ns: u64, within_ns: u64) -> bool {
     last_ns != 0 && now_ns.checked_sub(last_ns).is_some_and(|ago_ns| ago_ns < within_ns)
@@ -62,7 +63,8 @@ impl Loads<'_> {
     }
 }
 
-/// Loads as far as packets alone tell of them: where they arrived and where they were sent. It is all that a program in a device's receive path knows.
+/// Loads as far as packets alone tell of them: where they arrived and where they were sent. It is all that a program in a
+/// device's receive path knows.
 #[derive(Clone, Debug)]
 pub struct Observed {
     cores: Vec<CoreLoad>,

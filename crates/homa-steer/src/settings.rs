@@ -7,15 +7,19 @@ use crate::policies::sparse::MAX_LEVELS;
 /// What can be said about the policies; each takes what concerns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// For the hash of ports and RPC ids (`homa-hash`, `bypass`). 0 by default; whoever has peers that may want to aim at a core takes a random number.
+    /// For the hash of ports and RPC ids (`homa-hash`, `bypass`). 0 by default; whoever has peers that may want to aim at a core
+    /// takes a random number.
     pub hash_seed: u32,
-    /// Levels of `sparse`, from 1 to [`MAX_LEVELS`]: flows that a core may have before the hash decides. 4 by default, as in the patch that brought the algorithm.
+    /// Levels of `sparse`, from 1 to [`MAX_LEVELS`]: flows that a core may have before the hash decides. 4 by default, as in the
+    /// patch that brought the algorithm.
     pub levels: u32,
-    /// Cores after the one of arrival that `gen2` looks at, from 1 on. 4 by default, as in Linux Homa: they are near, and looking at all costs a cache line each.
+    /// Cores after the one of arrival that `gen2` looks at, from 1 on. 4 by default, as in Linux Homa: they are near, and looking
+    /// at all costs a cache line each.
     pub neighbours: usize,
     /// A core that took packets from a device less than this ago is about to take more (`gen2`). 5 us by default: about what a batch takes.
     pub receive_busy_ns: u64,
-    /// A core on which an application's thread ran less than this ago is in use (`gen3`, `no-tasks`). 100 us by default: a request and its answer with room to spare, and
+    /// A core on which an application's thread ran less than this ago is in use (`gen3`, `no-tasks`). 100 us by default: a
+    /// request and its answer with room to spare, and
     /// far less than a thread runs that computes.
     pub application_busy_ns: u64,
     /// Packets that may wait at the core that `gen3` used last before it counts as one that does not keep up. 16 by default: a batch.

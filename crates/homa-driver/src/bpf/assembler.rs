@@ -105,7 +105,8 @@ const JUMP_UNEQUAL: u8 = 0x50;
 const JUMP_CALL: u8 = 0x80;
 const JUMP_EXIT: u8 = 0x90;
 
-// In the place of a source register: the immediate of the load is a map's descriptor, and what is loaded is the map, or the address of its first value.
+// In the place of a source register: the immediate of the load is a map's descriptor, and what is loaded is the map, or the
+// address of its first value.
 const PSEUDO_MAP_FD: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
 

@@ -42,7 +42,8 @@ struct Create {
     flags: u32,
 }
 
-/// `struct bpf_link_info` with what it has for XDP. For other kinds something else stands there, of which some would be pointers to where the
+/// `struct bpf_link_info` with what it has for XDP. For other kinds something else stands there, of which some would be pointers
+/// to where the
 /// kernel writes; with zeroes it writes nowhere.
 #[repr(C)]
 #[derive(Default)]
@@ -77,7 +78,8 @@ pub(crate) fn find(program: u32, device: u32) -> io::Result<Option<OwnedFd>> {
         // SAFETY: the command is that for links. One that has gone meanwhile is passed over.
         let Ok(link) = (unsafe { by_id(BY_ID, next.id) }) else { continue };
         let mut told = Info::default();
-        // SAFETY: the structure begins as that for links does and is all zeroes, so that lengths and pointers in it, of whatever kind, are none.
+        // SAFETY: the structure begins as that for links does and is all zeroes, so that lengths and pointers in it, of whatever
+        // kind, are none.
         if unsafe { info(link.as_fd(), &mut told) }.is_ok()
             && (told.kind, told.program, told.device) == (KIND_XDP, program, device)
         {

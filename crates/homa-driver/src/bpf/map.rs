@@ -111,7 +111,7 @@ pub(crate) fn put_socket(map: BorrowedFd<'_>, key: u32, socket: BorrowedFd<'_>) 
 /// The value of a key. Of a map with values of each core: all of them in the order of the cores, each padded to eight bytes.
 ///
 /// # Errors
-/// The kernel's; `possible_cores` is fewer than it has.
+/// The kernel's, or it does not tell how many cores there could be.
 pub(crate) fn get(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
     let told = told(map)?;
     let bytes = if told.kind == Kind::ArrayPerCore.number() {
@@ -127,7 +127,8 @@ pub(crate) fn get(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
         value: address(value.as_mut_ptr()),
         flags: 0,
     };
-    // SAFETY: the key is the four bytes that every map here has; the kernel writes a value for each core that it could have, or one, and there is room for as many.
+    // SAFETY: the key is the four bytes that every map here has; the kernel writes a value for each core that it could have, or
+    // one, and there is room for as many.
     unsafe { call(LOOK_UP, &mut attribute) }?;
     Ok(value)
 }

@@ -107,7 +107,8 @@ unsafe fn by_id(command: libc::c_int, id: u32) -> io::Result<OwnedFd> {
 /// Fills in what the kernel tells of an object.
 ///
 /// # Safety
-/// `T` begins as the structure for this kind of object does, any bytes are a value of it, and lengths in it are those of the memory that its pointers lead to.
+/// `T` begins as the structure for this kind of object does, any bytes are a value of it, and lengths in it are those of the
+/// memory that its pointers lead to.
 unsafe fn info<T>(object: std::os::fd::BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     let object = std::os::fd::AsRawFd::as_raw_fd(&object) as u32;
     let mut attribute =

@@ -53,7 +53,8 @@ struct Load {
     attach_kind: u32,
 }
 
-/// `struct bpf_prog_info` up to its last number that is told here. What stands between is not looked at, and lengths in it are 0, so that the kernel follows no
+/// `struct bpf_prog_info` up to its last number that is told here. What stands between is not looked at, and lengths in it are 0,
+/// so that the kernel follows no
 /// pointer but `maps`.
 #[repr(C)]
 #[derive(Default)]

@@ -66,7 +66,8 @@ impl Steering {
     }
 }
 
-/// Has the packets of these devices steered, all by one program with one state: to `sparse` the same flow by two devices is two flows. Either all
+/// Has the packets of these devices steered, all by one program with one state: to `sparse` the same flow by two devices is two
+/// flows. Either all
 /// of them are steered or, with an error, none.
 ///
 /// # Errors

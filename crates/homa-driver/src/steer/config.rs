@@ -67,10 +67,12 @@ pub struct SteerConfig {
     pub filter: Filter,
     /// The UDP port of Homa servers, for Homa over UDP; `None`, the default: only Homa in IP is known as such.
     pub homa_port: Option<u16>,
-    /// Where the program runs. Generic by default: frames are handed over with everything that the kernel knows of them. In the device's driver
+    /// Where the program runs. Generic by default: frames are handed over with everything that the kernel knows of them. In the
+    /// device's driver
     /// they are handed over sooner and lose that, so that sums that a virtual device left out are missing for ever.
     pub mode: XdpMode,
-    /// Frames that may wait for a core to take them, up to 16,384. 2,048 by default: at 1,500 bytes what comes by 10 Gbit/s while a core does something else for 2 ms.
+    /// Frames that may wait for a core to take them, up to 16,384. 2,048 by default: at 1,500 bytes what comes by 10 Gbit/s while
+    /// a core does something else for 2 ms.
     pub queue_packets: u32,
 }
 

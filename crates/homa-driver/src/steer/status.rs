@@ -25,7 +25,8 @@ pub struct CoreStatus {
     pub packets: u64,
     /// Of these the ones that came to it from the core on which they had arrived.
     pub handed_over: u64,
-    /// Of these the ones that never came, since too many waited. While packets come without a pause, the few that are under way count with them.
+    /// Of these the ones that never came, since too many waited. While packets come without a pause, the few that are under way
+    /// count with them.
     pub drops: u64,
     /// About how many flows went there in the last second or two.
     pub flows: f64,

@@ -6,7 +6,8 @@ use crate::load::{Loads, is_recent};
 use crate::packet::Packet;
 use crate::policy::{Choice, Policy, Reason};
 
-/// See the table of policies. A core that just did receive work is about to be interrupted by more of it. Where all of the near cores just did, the one used least recently has
+/// See the table of policies. A core that just did receive work is about to be interrupted by more of it. Where all of the near
+/// cores just did, the one used least recently has
 /// the batch all the same: it could wait nowhere else.
 #[derive(Clone, Debug)]
 pub struct Gen2 {
@@ -17,7 +18,8 @@ pub struct Gen2 {
 }
 
 impl Gen2 {
-    /// Among these cores; a batch goes to one of so many after the one of arrival, none that took packets from a device less than so many nanoseconds ago.
+    /// Among these cores; a batch goes to one of so many after the one of arrival, none that took packets from a device less than
+    /// so many nanoseconds ago.
     #[must_use]
     pub fn new(cores: Cores, neighbours: usize, receive_busy_ns: u64) -> Gen2 {
         Gen2 { cores, neighbours, receive_busy_ns, last: LastBatch::new() }

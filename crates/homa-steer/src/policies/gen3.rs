@@ -19,7 +19,8 @@ struct Group {
     last: usize,
 }
 
-/// See the table of policies. No two receive cores disturb each other's processing; a group's core in use is warm, and is used on while it keeps up.
+/// See the table of policies. No two receive cores disturb each other's processing; a group's core in use is warm, and is used on
+/// while it keeps up.
 #[derive(Clone, Debug)]
 pub struct Gen3 {
     groups: Vec<Group>,
@@ -29,7 +30,8 @@ pub struct Gen3 {
 }
 
 impl Gen3 {
-    /// Among these cores, the first of every four receiving. A core is busy with an application for so many nanoseconds after it last ran there, and keeps up with
+    /// Among these cores, the first of every four receiving. A core is busy with an application for so many nanoseconds after it
+    /// last ran there, and keeps up with
     /// so many packets waiting.
     #[must_use]
     pub fn new(cores: &Cores, application_busy_ns: u64, keeps_up_packets: u32) -> Gen3 {

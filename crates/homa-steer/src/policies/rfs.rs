@@ -15,7 +15,8 @@ struct Entry {
     last: Option<(Core, u64)>,
 }
 
-/// See the table of policies. A flow follows its thread to another core only when the one before has done all of its packets, so that they stay in order.
+/// See the table of policies. A flow follows its thread to another core only when the one before has done all of its packets, so
+/// that they stay in order.
 #[derive(Clone, Debug)]
 pub struct Rfs {
     cores: Cores,

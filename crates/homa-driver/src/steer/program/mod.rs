@@ -1,6 +1,7 @@
 //! The programs: a frame is looked at, a policy chooses a core for it, and the frame goes there.
 //!
-//! Between the parts values are in registers: R7 has the flow's hash, R8 the time, R9 the address of the state, and R6 what the policy wants to
+//! Between the parts values are in registers: R7 has the flow's hash, R8 the time, R9 the address of the state, and R6 what the
+//! policy wants to
 //! know beside them (the device, or the core of arrival). A policy leaves its choice in R1 and the reason in R2.
 
 mod by_hash;
@@ -83,7 +84,8 @@ fn decide(program: &mut Assembler, config: &SteerConfig, decided: Label) {
     }
 }
 
-/// Leaves in the table of flows where this one went, and when. Only what changes is written, so that cores do not take the table from each other.
+/// Leaves in the table of flows where this one went, and when. Only what changes is written, so that cores do not take the table
+/// from each other.
 fn note_flow(program: &mut Assembler) {
     let same = program.label();
     program.copy(R3, R8);
