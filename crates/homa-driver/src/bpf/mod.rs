@@ -1,6 +1,7 @@
 //! bpf(2): maps, programs, and what attaches them to devices.
 
 pub(crate) mod assembler;
+pub(crate) mod frame;
 pub(crate) mod link;
 pub(crate) mod map;
 pub(crate) mod program;

@@ -8,6 +8,9 @@ use std::os::fd::OwnedFd;
 use crate::PROTOCOL_HOMA;
 use crate::bpf::assembler::Register::{R0, R1, R2, R3, R6, R7, R8};
 use crate::bpf::assembler::{Assembler, Instruction, Label, Width};
+use crate::bpf::frame::{
+    ETHER_BYTES, ETHER_TYPE, IPV4_BYTES, IPV4_FRAGMENT, IPV4_PLAIN, IPV6_BYTES, UDP_BYTES, loaded_u16, need,
+};
 use crate::bpf::{self, Name, REDIRECT_MAP, XDP_PASS, context, map};
 use crate::link::device::Device;
 use crate::socket::Carrier;
@@ -15,20 +18,10 @@ use crate::socket::Carrier;
 /// Of the program and its map.
 const NAME: Name = Name::new("homa_to_sockets");
 
-const ETHER_BYTES: i16 = 14;
-const ETHER_TYPE: i16 = 12;
-const IPV4_BYTES: i16 = 20;
-const IPV6_BYTES: i16 = 40;
-const UDP_BYTES: i16 = 8;
 /// Offset of the lower half of `sender_id` in a Homa packet, four bytes in network order.
 const ID_LOW: i16 = 24;
 /// Offset of the destination port in a UDP header.
 const UDP_TO: i16 = 2;
-
-/// Version 4 and a header of five words: without options.
-const IPV4_PLAIN: u32 = 0x45;
-/// The bits of the fragment field that every fragment has some of: more to come, and the offset.
-const IPV4_FRAGMENT: u16 = 0x3fff;
 
 /// Which packets are ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,11 +53,6 @@ impl Ours {
     fn behind_ip(&self) -> i16 {
         if self.udp_port.is_some() { UDP_BYTES } else { 0 }
     }
-}
-
-/// Two bytes of a packet as a load gives them.
-fn loaded_u16(number: u16) -> u32 {
-    u16::from_ne_bytes(number.to_be_bytes()).into()
 }
 
 /// Where the map has the socket of this number of a queue.
@@ -141,13 +129,6 @@ fn assemble(ours: &Ours, take: impl FnOnce(&mut Assembler)) -> Vec<Instruction> 
     program.set(R0, XDP_PASS);
     program.exit();
     program.finish()
-}
-
-/// Goes to `pass` unless the frame has so many bytes; the verifier lets nothing be loaded that was not asked for.
-fn need(program: &mut Assembler, bytes: i16, pass: Label) {
-    program.copy(R2, R7);
-    program.add(R2, bytes as u32);
-    program.jump_if_greater(R2, R8, pass);
 }
 
 fn classify_v4(program: &mut Assembler, ours: &Ours, is_ours: Label, pass: Label) {

@@ -7,26 +7,15 @@ use crate::PROTOCOL_HOMA;
 use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use crate::bpf::assembler::{Assembler, Label, Register, Width};
 use crate::bpf::context;
+use crate::bpf::frame::{
+    ETHER_BYTES, ETHER_TYPE, IPV4_BYTES, IPV4_FRAGMENT, IPV4_PLAIN, IPV6_BYTES, UDP_BYTES, loaded_u16, need,
+};
 use crate::steer::config::SteerConfig;
 
-const ETHER_TYPE: i16 = 12;
-const ETHER_BYTES: i16 = 14;
-const IPV4_BYTES: i16 = 20;
-const IPV6_BYTES: i16 = 40;
-const UDP_BYTES: i16 = 8;
 /// Offset of the RPC's id in a packet of Homa, eight bytes in network order.
 const RPC_ID: i16 = 20;
-/// Version 4 and a header of five words: without options.
-const IPV4_PLAIN: u32 = 0x45;
-/// The bits of the fragment field that every fragment has some of.
-const IPV4_FRAGMENT: u16 = 0x3fff;
 /// All bits of an id's lower half but bit 0, where its first byte is the lowest.
 const NOT_BIT_0: u32 = 0xfeff_ffff;
-
-/// Two bytes of a packet as a load gives them.
-fn loaded(number: u16) -> u32 {
-    u16::from_ne_bytes(number.to_be_bytes()).into()
-}
 
 /// Begins the program. At `steered` R6 is the context, R7 the hash, and R9 whose hash it is, as a [`Reason`].
 pub(super) fn classify(program: &mut Assembler, config: &SteerConfig, steered: Label, pass: Label) {
@@ -36,20 +25,13 @@ pub(super) fn classify(program: &mut Assembler, config: &SteerConfig, steered: L
     program.load(Width::Four, R8, R6, context::DATA_END);
     need(program, ETHER_BYTES, pass);
     program.load(Width::Two, R1, R7, ETHER_TYPE);
-    program.jump_if(R1, loaded(libc::ETH_P_IP as u16), v4);
-    program.jump_if(R1, loaded(libc::ETH_P_IPV6 as u16), v6);
+    program.jump_if(R1, loaded_u16(libc::ETH_P_IP as u16), v4);
+    program.jump_if(R1, loaded_u16(libc::ETH_P_IPV6 as u16), v6);
     program.jump(pass);
     program.place(v4);
     ipv4(program, config, steered, pass);
     program.place(v6);
     ipv6(program, config, steered, pass);
-}
-
-/// Goes on at `otherwise` unless the frame has so many bytes; the verifier lets nothing be loaded that was not asked for. Spoils R2.
-fn need(program: &mut Assembler, bytes: i16, otherwise: Label) {
-    program.copy(R2, R7);
-    program.add(R2, bytes as u32);
-    program.jump_if_greater(R2, R8, otherwise);
 }
 
 fn ipv4(program: &mut Assembler, config: &SteerConfig, steered: Label, pass: Label) {
@@ -70,7 +52,7 @@ fn ipv4(program: &mut Assembler, config: &SteerConfig, steered: Label, pass: Lab
     program.load(Width::One, R1, R7, ETHER_BYTES);
     program.jump_unless(R1, IPV4_PLAIN, part.flow);
     program.load(Width::Two, R1, R7, ETHER_BYTES + 6);
-    program.and(R1, loaded(IPV4_FRAGMENT));
+    program.and(R1, loaded_u16(IPV4_FRAGMENT));
     program.jump_unless(R1, 0, part.flow);
     part.look(program);
 }
@@ -118,7 +100,7 @@ impl Transport<'_> {
             program.jump_unless(R4, libc::IPPROTO_UDP as u32, self.flow);
             for end in [0, 2] {
                 program.load(Width::Two, R1, R7, self.at + end);
-                program.jump_if(R1, loaded(port), over_udp);
+                program.jump_if(R1, loaded_u16(port), over_udp);
             }
             program.jump(self.flow);
             program.place(over_udp);
