@@ -9,21 +9,39 @@ local TCP_PROTOCOL = 6
 local HIJACK_FLAGS = 0x06
 local HIJACK_URGENT = 0xb97d
 local UDP_PORT = 14600
-local COMMON_LEN = 28
-local DATA_LEN = 56
 local IN_SEQUENCE = 0xffffffff
 local ALL_SENT = 0xffffffff
 local MAX_ACKS = 5
 
-local TYPES = {
-  [0x10] = "DATA", [0x11] = "GRANT", [0x12] = "RESEND", [0x13] = "RPC_UNKNOWN", [0x14] = "BUSY",
-  [0x15] = "CUTOFFS", [0x16] = "FREEZE", [0x17] = "NEED_ACK", [0x18] = "ACK",
+-- Each type of packet: its number, its name and the least length of such packets.
+local PACKETS = {
+  { 0x10, "DATA", 56 }, { 0x11, "GRANT", 33 }, { 0x12, "RESEND", 37 }, { 0x13, "RPC_UNKNOWN", 28 }, { 0x14, "BUSY", 28 },
+  { 0x15, "CUTOFFS", 62 }, { 0x16, "FREEZE", 28 }, { 0x17, "NEED_ACK", 28 }, { 0x18, "ACK", 80 },
 }
-local DATA, GRANT, RESEND, RPC_UNKNOWN, BUSY = 0x10, 0x11, 0x12, 0x13, 0x14
-local CUTOFFS, FREEZE, NEED_ACK, ACK = 0x15, 0x16, 0x17, 0x18
-local LENGTHS = {
-  [DATA] = DATA_LEN, [GRANT] = 33, [RESEND] = 37, [RPC_UNKNOWN] = 28, [BUSY] = 28, [CUTOFFS] = 62,
-  [FREEZE] = 28, [NEED_ACK] = 28, [ACK] = 80,
+local TYPES, LENGTHS, NUMBER = {}, {}, {}
+for _, packet in ipairs(PACKETS) do
+  local number, name, least = table.unpack(packet)
+  TYPES[number], LENGTHS[number], NUMBER[name] = name, least, number
+end
+local COMMON_LEN = 28
+local DATA_LEN = LENGTHS[NUMBER.DATA]
+
+-- Where fields are: name, offset, length. All packets have those of COMMON; acknowledgements are in DATA and, several times, in ACK.
+local COMMON = {
+  { "source_port", 0, 2 }, { "dest_port", 2, 2 }, { "sequence", 4, 4 }, { "tcp_ack", 8, 3 }, { "type", 11, 1 }, { "doff", 12, 1 },
+  { "flags", 13, 1 }, { "window", 14, 2 }, { "checksum", 16, 2 }, { "urgent", 18, 2 }, { "sender_id", 20, 8 },
+}
+local ACKED = { { "ack_client_id", 0, 8 }, { "ack_server_port", 8, 2 } }
+local ACKED_LEN = 10
+local LAYOUT = {
+  DATA = {
+    { "message_length", 28, 4 }, { "incoming", 32, 4 }, { "cutoff_version", 46, 2 }, { "retransmit", 48, 1 }, { "pad", 49, 3 },
+    { "seg_offset", 52, 4 },
+  },
+  GRANT = { { "offset", 28, 4 }, { "priority", 32, 1 } },
+  RESEND = { { "offset", 28, 4 }, { "length", 32, 4 }, { "priority", 36, 1 } },
+  CUTOFFS = { { "cutoff_version", 60, 2 } },
+  ACK = { { "num_acks", 28, 2 } },
 }
 
 local homa = Proto("homa", "Homa")
@@ -92,6 +110,18 @@ for _, info in pairs(e) do
   experts[#experts + 1] = info
 end
 homa.experts = experts
+
+-- Adds these fields; returns their items in the tree and their values, by name.
+local function add_fields(buf, tree, layout)
+  local items, values = {}, {}
+  for _, field in ipairs(layout) do
+    local name, offset, length = table.unpack(field)
+    local range = buf(offset, length)
+    items[name] = tree:add(f[name], range)
+    values[name] = length > 4 and range:uint64() or range:uint()
+  end
+  return items, values
+end
 
 -- What is known of RPCs, by "client address, id": filled in by the first pass in the order of time, and read in all others.
 local rpcs = {}
@@ -174,19 +204,12 @@ local function range_text(from, to)
 end
 
 local function data(buf, pinfo, tree, shown)
-  local length = buf(28, 4):uint()
-  local sequence, seg = buf(4, 4):uint(), buf(52, 4):uint()
-  local offset = seg == IN_SEQUENCE and sequence or seg
+  local items, at = add_fields(buf, tree, LAYOUT.DATA)
+  add_fields(buf(36, ACKED_LEN), tree, ACKED)
+  local length, seg, again = at.message_length, at.seg_offset, at.retransmit ~= 0
+  local offset = seg == IN_SEQUENCE and shown.sequence or seg
   local payload = buf:len() - DATA_LEN
   local to = offset + payload
-  tree:add(f.message_length, buf(28, 4))
-  tree:add(f.incoming, buf(32, 4))
-  tree:add(f.ack_client_id, buf(36, 8))
-  tree:add(f.ack_server_port, buf(44, 2))
-  tree:add(f.cutoff_version, buf(46, 2))
-  local again = tree:add(f.retransmit, buf(48, 1))
-  tree:add(f.pad, buf(49, 3))
-  tree:add(f.seg_offset, buf(52, 4))
   tree:add(f.offset, buf(seg == IN_SEQUENCE and 4 or 52, 4), offset):set_generated()
   tree:add(f.payload_length, buf(DATA_LEN), payload):set_generated()
   if payload > 0 then
@@ -195,8 +218,8 @@ local function data(buf, pinfo, tree, shown)
   if to > length then
     tree:add_proto_expert_info(e.beyond)
   end
-  if buf(48, 1):uint() ~= 0 then
-    again:add_proto_expert_info(e.retransmit)
+  if again then
+    items.retransmit:add_proto_expert_info(e.retransmit)
   end
   if not pinfo.visited then
     frames[shown.key] = note_data(pinfo, shown.rpc, shown.from_client, length, offset, to)
@@ -210,83 +233,70 @@ local function data(buf, pinfo, tree, shown)
     tree:add_proto_expert_info(e.gap, string.format("%d bytes before this packet have not passed yet", found.missing))
   end
   local what = shown.from_client and "request" or "response"
-  return string.format("%s %s of %d%s", what, range_text(offset, to), length,
-    buf(48, 1):uint() ~= 0 and " again" or "")
+  return string.format("%s %s of %d%s", what, range_text(offset, to), length, again and " again" or "")
+end
+
+-- A packet without fields of its own, and what is to be noted of it.
+local function only(expert_info)
+  return function(_, _, tree)
+    if expert_info then
+      tree:add_proto_expert_info(expert_info)
+    end
+    return ""
+  end
 end
 
 local bodies = {
-  [DATA] = data,
-  [GRANT] = function(buf, _, tree)
-    tree:add(f.offset, buf(28, 4))
-    tree:add(f.priority, buf(32, 1))
-    return string.format("up to %d at priority %d", buf(28, 4):uint(), buf(32, 1):uint())
+  DATA = data,
+  GRANT = function(buf, _, tree)
+    local _, at = add_fields(buf, tree, LAYOUT.GRANT)
+    return string.format("up to %d at priority %d", at.offset, at.priority)
   end,
-  [RESEND] = function(buf, _, tree)
-    local from, length = buf(28, 4):uint(), buf(32, 4):uint()
-    tree:add(f.offset, buf(28, 4))
-    local item = tree:add(f.length, buf(32, 4))
-    tree:add(f.priority, buf(36, 1))
+  RESEND = function(buf, _, tree)
+    local items, at = add_fields(buf, tree, LAYOUT.RESEND)
     tree:add_proto_expert_info(e.resend)
-    if length == ALL_SENT then
-      item:append_text(" (all that was sent)")
-      return string.format("from %d all that was sent", from)
+    if at.length == ALL_SENT then
+      items.length:append_text(" (all that was sent)")
+      return string.format("from %d all that was sent", at.offset)
     end
-    return range_text(from, from + length)
+    return range_text(at.offset, at.offset + at.length)
   end,
-  [RPC_UNKNOWN] = function(_, _, tree)
-    tree:add_proto_expert_info(e.rpc_unknown)
-    return ""
-  end,
-  [BUSY] = function(_, _, tree)
-    tree:add_proto_expert_info(e.busy)
-    return ""
-  end,
-  [CUTOFFS] = function(buf, _, tree)
+  RPC_UNKNOWN = only(e.rpc_unknown),
+  BUSY = only(e.busy),
+  CUTOFFS = function(buf, _, tree)
     local cutoffs = {}
     for i = 0, 7 do
-      tree:add(f.cutoff, buf(28 + 4 * i, 4)):prepend_text(string.format("[%d] ", i))
-      cutoffs[#cutoffs + 1] = tostring(buf(28 + 4 * i, 4):uint())
+      local range = buf(28 + 4 * i, 4)
+      tree:add(f.cutoff, range):prepend_text(string.format("[%d] ", i))
+      cutoffs[#cutoffs + 1] = tostring(range:uint())
     end
-    tree:add(f.cutoff_version, buf(60, 2))
+    local _, at = add_fields(buf, tree, LAYOUT.CUTOFFS)
     if buf:len() >= 66 then
       tree:add(f.unsched_limit, buf(62, 4))
     end
-    return string.format("version %d: %s", buf(60, 2):uint(), table.concat(cutoffs, " "))
+    return string.format("version %d: %s", at.cutoff_version, table.concat(cutoffs, " "))
   end,
-  [FREEZE] = function(_, _, tree)
-    tree:add_proto_expert_info(e.freeze)
-    return ""
-  end,
-  [NEED_ACK] = function() return "" end,
-  [ACK] = function(buf, _, tree)
-    tree:add(f.num_acks, buf(28, 2))
-    local count = math.min(buf(28, 2):uint(), MAX_ACKS)
+  FREEZE = only(e.freeze),
+  NEED_ACK = only(nil),
+  ACK = function(buf, _, tree)
+    local _, at = add_fields(buf, tree, LAYOUT.ACK)
+    local count = math.min(at.num_acks, MAX_ACKS)
     for i = 0, count - 1 do
-      tree:add(f.ack_client_id, buf(30 + 10 * i, 8))
-      tree:add(f.ack_server_port, buf(38 + 10 * i, 2))
+      add_fields(buf(30 + ACKED_LEN * i, ACKED_LEN), tree, ACKED)
     end
     return string.format("of this RPC and %d more", count)
   end,
 }
 
 local function common(buf, tree)
-  tree:add(f.source_port, buf(0, 2))
-  tree:add(f.dest_port, buf(2, 2))
+  local _, at = add_fields(buf, tree, COMMON)
   tree:add(f.port, buf(0, 2)):set_hidden()
   tree:add(f.port, buf(2, 2)):set_hidden()
-  tree:add(f.sequence, buf(4, 4))
-  tree:add(f.tcp_ack, buf(8, 3))
-  tree:add(f.type, buf(11, 1))
-  tree:add(f.doff, buf(12, 1))
-  tree:add(f.flags, buf(13, 1))
-  tree:add(f.window, buf(14, 2))
-  tree:add(f.checksum, buf(16, 2))
-  tree:add(f.urgent, buf(18, 2))
   -- The kernel sends its urgent pointer; others have no use for it and tell their host's life in the fields before.
-  if buf(18, 2):uint() ~= HIJACK_URGENT then
+  if at.urgent ~= HIJACK_URGENT then
     tree:add(f.incarnation, buf(13, 5), tostring(buf(13, 5):bytes())):set_generated()
   end
-  tree:add(f.sender_id, buf(20, 8))
+  return at
 end
 
 local function elapsed(from, to)
@@ -316,15 +326,14 @@ function homa.dissector(buf, pinfo, root)
   end
   pinfo.cols.protocol = "Homa"
   local tree = root:add(homa, buf())
-  local kind = buf(11, 1):uint()
+  local at = common(buf, tree)
+  local kind, sender_id = at.type, at.sender_id
   local name = TYPES[kind]
-  common(buf, tree)
-  local sender_id = buf(20, 8):uint64()
   local from_client = sender_id:band(1) == UInt64(0)
   local id = sender_id:band(UInt64(0xfffffffe, 0xffffffff))
   tree:add(f.rpc_id, buf(20, 8), id):set_generated()
   tree:add(f.from_client, buf(27, 1), from_client):set_generated()
-  local ports = string.format("%d → %d", buf(0, 2):uint(), buf(2, 2):uint())
+  local ports = string.format("%d → %d", at.source_port, at.dest_port)
   if name == nil then
     tree:add_proto_expert_info(e.unknown_type)
     pinfo.cols.info = string.format("%s type 0x%02x", ports, kind)
@@ -337,7 +346,8 @@ function homa.dissector(buf, pinfo, root)
   else
     local rpc = rpc_of(pinfo, id, from_client)
     local key = pinfo.number .. " " .. buf:offset()
-    text = bodies[kind](buf, pinfo, tree, { rpc = rpc, from_client = from_client, key = key })
+    local shown = { rpc = rpc, from_client = from_client, key = key, sequence = at.sequence }
+    text = bodies[name](buf, pinfo, tree, shown)
     whole_rpc(pinfo, tree, rpc)
   end
   pinfo.cols.info = string.format("%s %s RPC %s %s", ports, name, tostring(id), text)
@@ -353,7 +363,7 @@ local function looks_like_homa(buf)
   local kind, doff = buf(11, 1):uint(), buf(12, 1):uint()
   local whole = LENGTHS[kind] and buf:len() >= LENGTHS[kind] and buf:len() <= 65535
   return whole and (doff == 0 or doff == 0x50 or doff == 0xd0 or doff == 0xe0)
-    and (kind ~= DATA or buf(28, 4):uint() > 0)
+    and (kind ~= NUMBER.DATA or buf(28, 4):uint() > 0)
 end
 
 homa:register_heuristic("udp", function(buf, pinfo, root)

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use anyhow::Result;
+use serde::Serialize;
 
-use crate::output::{Output, print};
+use crate::output::{Output, json, print};
 
 /// What is written at the end, and where.
 pub struct Outputs {
@@ -49,19 +50,28 @@ impl Outputs {
         }
     }
 
-    /// Prints and writes everything.
+    /// Prints the text and writes what was found as JSON, where there is no page.
     ///
     /// # Errors
     /// Names the file that cannot be written.
-    pub fn write(&self, text: &str, json: &[u8], page: impl FnOnce() -> String) -> Result<()> {
+    pub fn answer(&self, text: &str, found: &impl Serialize) -> Result<()> {
+        self.write(text, found, String::new)
+    }
+
+    /// Prints the text, and writes what was found as JSON and the page.
+    ///
+    /// # Errors
+    /// Names the file that cannot be written.
+    pub fn write(&self, text: &str, found: &impl Serialize, page: impl FnOnce() -> String) -> Result<()> {
+        let json = json(found)?;
         if self.json_to_stdout {
             eprint!("{text}");
-            print(json)?;
+            print(&json)?;
         } else {
             print(text.as_bytes())?;
         }
         for output in &self.json {
-            output.write(json)?;
+            output.write(&json)?;
         }
         if let Some(output) = &self.report {
             output.write(page().as_bytes())?;

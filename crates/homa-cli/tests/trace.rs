@@ -181,7 +181,10 @@ fn files_that_do_not_do_are_named() {
     live.start_ns = 1_000_000;
     write(&scratch, "live.trace", &live);
     assert_refused(&["merge", &first, &scratch.path("live.trace")], "live.trace of a live host");
-    assert_refused(&["merge", &first, "--reference", "host-9"], "there is no node host-9: use one of host-0");
+    assert_refused(
+        &["merge", &first, "--reference", "host-9"],
+        "--reference: no trace is of `host-9`; there are host-0",
+    );
     assert_refused(&["merge", &scratch.path("out")], "there is no *.trace in the directory");
     assert_refused(&["merge", &first, "--out", "/proc/x/merged.trace"], "cannot write /proc/x/merged.trace");
     assert_refused(&["merge", &scratch.path("none.trace")], "cannot read");

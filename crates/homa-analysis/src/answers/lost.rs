@@ -342,23 +342,6 @@ impl Usual {
     }
 }
 
-/// The name of a packet type as people say it.
-#[must_use]
-pub fn packet_name(packet_type: u8) -> &'static str {
-    match packet_type {
-        0x10 => "DATA",
-        0x11 => "GRANT",
-        0x12 => "RESEND",
-        0x13 => "RPC_UNKNOWN",
-        0x14 => "BUSY",
-        0x15 => "CUTOFFS",
-        0x16 => "FREEZE",
-        0x17 => "NEED_ACK",
-        0x18 => "ACK",
-        _ => "?",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use homa_trace::drop_reason;

@@ -29,7 +29,7 @@ pub use hosts::{Bottleneck, CoreUse, Cores, PacerOf, Polls, PollsOf, SharedCore,
 pub use incoming::{Incoming, IncomingOf, OverTime, incoming};
 pub use lacks::Lack;
 pub use link::{LinkRate, OVERHEAD_BYTES, RateSource, link_rate};
-pub use lost::{Found, Loss, LossPlace, Losses, Where, lost, packet_name};
+pub use lost::{Found, Loss, LossPlace, Losses, Where, lost};
 pub use messages::{Copies, CopyStep, FirstGrants, copy, first_grant};
 pub use path::{Line, Minima};
 pub use percentiles::{PERCENTILES, Percentiles};
@@ -39,11 +39,8 @@ pub use select::Select;
 pub use throughput::{NodeThroughput, Throughput, throughput};
 
 use crate::model::{At, Model, Packet};
+pub(crate) use crate::model::{DATA, GRANT};
 
-/// Types of packets on the wire that answers tell apart.
-pub(crate) const DATA: u8 = 0x10;
-/// See [`DATA`].
-pub(crate) const GRANT: u8 = 0x11;
 /// Bytes of a DATA packet before its payload.
 pub(crate) const DATA_HEADER_BYTES: u32 = 56;
 

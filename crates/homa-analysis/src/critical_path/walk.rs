@@ -4,10 +4,8 @@ use homa_trace::{EventKind, packet_word_parts};
 
 use super::{Explainer, Path, Span};
 use crate::cause::Cause;
-use crate::model::{At, DATA, Direction, Message, NO_NODE, NodeId, Packet, Rpc};
+use crate::model::{At, DATA, Direction, GRANT, Message, NO_NODE, NodeId, Packet, Rpc};
 
-/// Type of GRANT packets on the wire.
-const GRANT: u8 = 0x11;
 /// A receiver that grants so soon after it had a reason to, in nanoseconds, has not waited: a burst takes so long.
 const GRANTS_AT_ONCE_NS: u64 = 5_000;
 /// Most events that are looked at to see what a receiver did meanwhile.

@@ -16,7 +16,7 @@ use homa_trace::{EventKind, NodeKind, Record};
 use serde::Serialize;
 
 pub use build::BuildError;
-pub use packets::DATA;
+pub use packets::{DATA, GRANT};
 
 /// A moment in nanoseconds since the zero of the model, or none. Takes 6 bytes, since packets have ten of them and are the most of a model;
 /// the parts are in the order of their weight, so that comparing them compares moments.

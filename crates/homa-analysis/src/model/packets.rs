@@ -14,6 +14,8 @@ const LOST_AFTER_NS: u64 = 20_000_000;
 
 /// Type of DATA packets on the wire.
 pub const DATA: u8 = 0x10;
+/// Type of GRANT packets on the wire.
+pub const GRANT: u8 = 0x11;
 
 /// What makes an event part of the same packets: those with the same key differ by their time alone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -50,7 +50,7 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let results = measure(&plan)?;
     let text = table::render(&results, &plan.workload_text());
-    outputs.write(&text, &results.json()?, || report::render(&results, &plan.workload_text()))?;
+    outputs.write(&text, &results, || report::render(&results, &plan.workload_text()))?;
     for run in results.runs.iter().filter(|run| !run.clean()) {
         let title = run.protocol.title();
         eprintln!("homa: {title}: {}", run.first_error.as_deref().unwrap_or("a request ran more than once"));

@@ -1,6 +1,5 @@
 //! The results as objects: what `results.json` holds, and what table and report are made of.
 
-use anyhow::{Context, Result};
 use homa_workload::{BinSummary, ShortSummary};
 use serde::Serialize;
 
@@ -203,12 +202,5 @@ impl Results {
     pub fn against_homa(&self) -> impl Iterator<Item = (&Run, &Run)> {
         let others = self.runs.iter().filter(|run| run.protocol != Protocol::Homa);
         self.run(Protocol::Homa).into_iter().flat_map(move |homa| others.clone().map(move |run| (homa, run)))
-    }
-
-    /// The JSON, with a line feed at the end.
-    pub fn json(&self) -> Result<Vec<u8>> {
-        let mut text = serde_json::to_vec_pretty(self).context("cannot make JSON of the results")?;
-        text.push(b'\n');
-        Ok(text)
     }
 }

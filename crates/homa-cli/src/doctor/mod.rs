@@ -41,10 +41,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
         "\nWhat costs tail latency on this host ({looked})\n\n{}",
         finding::text(&findings, args.all)
     );
-    let mut json = serde_json::to_vec_pretty(&json!({ "devices": devices, "findings": findings }))?;
-    json.push(b'\n');
-    // There is no page.
-    outputs.write(&text, &json, String::new)
+    outputs.answer(&text, &json!({ "devices": devices, "findings": findings }))
 }
 
 fn check(host: &Host, devices: &[String]) -> Vec<Finding> {

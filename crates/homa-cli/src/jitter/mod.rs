@@ -48,7 +48,5 @@ pub fn run(args: &JitterArgs) -> Result<()> {
         sentences: &sentences,
     };
     let findings = report.findings();
-    let mut json = serde_json::to_vec_pretty(&findings.json)?;
-    json.push(b'\n');
-    outputs.write(&findings.text(), &json, || findings.page())
+    outputs.write(&findings.text(), &findings.json, || findings.page())
 }

@@ -11,7 +11,6 @@ use super::run::SCHEMA;
 use super::table::{brief, columns};
 use super::work::{self, Bars};
 use super::{knobs, page};
-use crate::output::json;
 use crate::outputs::Outputs;
 
 /// Loads are tried in hundredths.
@@ -122,7 +121,7 @@ pub fn run(args: &MaxLoadArgs) -> Result<()> {
     let mut setup = knobs::setup(&plan, args.what.transport.iter().any(|name| name == "homa"));
     setup.remove("load");
     let results = Results { schema: SCHEMA, setup: &setup, transports: &found };
-    outputs.write(&text(&setup, &found), &json(&results)?, String::new)
+    outputs.answer(&text(&setup, &found), &results)
 }
 
 /// Bisection: what is sustained at a load is taken to be at every lower one.

@@ -10,7 +10,6 @@ use super::draft::{self, Draft, Plan};
 use super::page::{self, RunPage};
 use super::work::{self, Bars};
 use super::{knobs, preset, published, table, trace};
-use crate::output::json;
 use crate::outputs::Outputs;
 
 /// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
@@ -79,7 +78,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let results = Results { schema: SCHEMA, setup: &setup, runs: &reports };
     let page =
         RunPage { setup: &setup, workload: &plan.cluster.workload, reports: &reports, published: &published };
-    outputs.write(&text(&setup, &reports), &json(&results)?, || page::render(&page))
+    outputs.write(&text(&setup, &reports), &results, || page::render(&page))
 }
 
 /// Every transport, side by side.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use clap::Args;
 use homa_analysis::Model;
 use homa_analysis::answers::{
@@ -13,7 +13,8 @@ use homa_analysis::model::NodeId;
 use serde::Serialize;
 
 use super::columns::Table;
-use super::load::Inputs;
+use super::load::{Inputs, nodes_named};
+use super::shown::us;
 use crate::outputs::Outputs;
 use crate::units::{duration_ns, rate_bps};
 
@@ -32,9 +33,27 @@ pub struct Question {
     /// Only what began before that
     #[arg(long, value_name = "TIME", value_parser = duration_ns)]
     pub until: Option<u64>,
+    /// Where the answer goes.
+    #[command(flatten)]
+    pub answer: Answer,
+}
+
+/// Where an answer goes besides to the terminal.
+#[derive(Args, Clone, Debug)]
+pub struct Answer {
     /// Write the JSON results to this file, or to standard output with `-` (the tables then go to standard error)
     #[arg(long, value_name = "FILE|-")]
-    pub json: Option<PathBuf>,
+    json: Option<PathBuf>,
+}
+
+impl Answer {
+    /// Checks that it can be written.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub fn outputs(&self) -> Result<Outputs> {
+        Outputs::json_only(self.json.as_deref())
+    }
 }
 
 impl Question {
@@ -43,27 +62,14 @@ impl Question {
     /// # Errors
     /// Names the file that cannot be read or written, or the node that is not there.
     pub fn open(&self) -> Result<Opened> {
-        let outputs = Outputs::json_only(self.json.as_deref())?;
-        let files: Vec<String> = self.inputs.files.iter().map(|path| path.display().to_string()).collect();
-        let files = files.join(", ");
-        let model = Model::new(self.inputs.aligned()?).with_context(|| files.clone())?;
-        let select =
-            Select { nodes: self.nodes(&model)?, from_ns: self.from.unwrap_or(0), until_ns: self.until };
-        Ok(Opened { outputs, model, select, files })
-    }
-
-    fn nodes(&self, model: &Model) -> Result<Vec<NodeId>> {
+        let outputs = self.answer.outputs()?;
+        let model = self.inputs.model()?;
         let mut nodes = Vec::new();
         for name in &self.node {
-            let before = nodes.len();
-            let same = model.nodes.iter().enumerate().filter(|(_, node)| node.name == *name);
-            nodes.extend(same.map(|(number, _)| number as NodeId));
-            if nodes.len() == before {
-                let names: Vec<&str> = model.nodes.iter().map(|node| &*node.name).take(20).collect();
-                bail!("--node: no trace is of `{name}`; there are {}", names.join(", "));
-            }
+            nodes.extend(nodes_named(&model, name)?.into_iter().map(|number| number as NodeId));
         }
-        Ok(nodes)
+        let select = Select { nodes, from_ns: self.from.unwrap_or(0), until_ns: self.until };
+        Ok(Opened { outputs, model, select, files: self.inputs.to_string() })
     }
 }
 
@@ -91,6 +97,32 @@ impl Link {
     pub fn needed(&self, model: &Model) -> Result<LinkRate> {
         self.rate(model)
             .ok_or_else(|| anyhow!("too few packets to tell the links' rate from: give it with --rate"))
+    }
+}
+
+/// A question that reckons with the links' rate, and whose answer lists some of what it found.
+#[derive(Args, Clone, Debug)]
+pub struct LinkQuestion {
+    /// What is asked about.
+    #[command(flatten)]
+    pub question: Question,
+    /// The links.
+    #[command(flatten)]
+    pub link: Link,
+    /// How many rows to list of what there may be many of
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub list: usize,
+}
+
+impl LinkQuestion {
+    /// Reads the traces, and finds the rate where it is not given.
+    ///
+    /// # Errors
+    /// As [`Question::open`] and [`Link::needed`].
+    pub fn open(&self) -> Result<(Opened, LinkRate)> {
+        let opened = self.question.open()?;
+        let rate = self.link.needed(&opened.model)?;
+        Ok((opened, rate))
     }
 }
 
@@ -128,9 +160,7 @@ impl Opened {
     /// # Errors
     /// Names the file that cannot be written.
     pub fn answer(&self, text: &Text, found: &impl Serialize) -> Result<()> {
-        let mut json = serde_json::to_vec_pretty(found)?;
-        json.push(b'\n');
-        self.outputs.write(&text.0, &json, String::new)
+        self.outputs.answer(&text.0, found)
     }
 
     /// Nothing can be said, for this reason.
@@ -178,17 +208,7 @@ pub fn percentiles(columns: &[(&str, Option<Percentiles>)], show: impl Fn(i64) -
     table
 }
 
-/// Nanoseconds as microseconds.
-pub fn us(ns: i64) -> String {
-    let us = ns as f64 / 1e3;
-    match us.abs() {
-        0.0..9.995 => format!("{us:.2}"),
-        9.995..999.95 => format!("{us:.1}"),
-        _ => format!("{us:.0}"),
-    }
-}
-
-/// The same where there may be none.
+/// Nanoseconds as microseconds where there may be none.
 pub fn us_or(ns: Option<i64>) -> String {
     ns.map_or_else(|| "-".to_owned(), us)
 }
@@ -212,8 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_about_three_digits_and_gaps_are_dashes() {
-        assert_eq!([5, -1_500, 12_340, 2_000_000].map(us), ["0.01", "-1.50", "12.3", "2000"]);
+    fn shares_are_in_per_cent_and_gaps_are_dashes() {
         assert_eq!((share(1, 8), share(0, 0), us_or(None)), ("12.50 %".into(), "-".into(), "-".into()));
         let found = Percentiles::of(&mut [1, 2]);
         let text = percentiles(&[("a", found), ("b", None)], |value| value.to_string()).text();

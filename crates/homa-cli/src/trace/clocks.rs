@@ -12,8 +12,8 @@ use clap::Args;
 use homa_trace::{Clock, Dump, Source};
 use serde_json::{Value, json};
 
+use super::answer::Answer;
 use super::load::read_files;
-use crate::outputs::Outputs;
 use cores::Skew;
 use measure::Measured;
 
@@ -34,9 +34,8 @@ pub struct ClocksArgs {
     /// How long drift is measured
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     seconds: f64,
-    /// Write the results as JSON to this file, or to standard output with `-` (all else then goes to standard error)
-    #[arg(long, value_name = "FILE|-")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    answer: Answer,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -51,7 +50,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// # Errors
 /// A trace cannot be read, or a file cannot be written.
 pub fn run(args: &ClocksArgs) -> Result<()> {
-    let outputs = Outputs::json_only(args.json.as_deref())?;
+    let outputs = args.answer.outputs()?;
     let (dumps, from) = read_files(&args.files)?;
     let measured = measure::all(Duration::from_secs_f64(args.seconds));
     let skews = if Source::Tsc.is_available() {
@@ -65,9 +64,7 @@ pub fn run(args: &ClocksArgs) -> Result<()> {
         .map(|(dump, path)| Calibration::of(dump, path.display().to_string()))
         .collect();
     let text = format!("{}{}{}", table(&measured), processors(&skews), of_traces(&calibrations));
-    let mut json = serde_json::to_vec_pretty(&to_json(&measured, &skews, &calibrations))?;
-    json.push(b'\n');
-    outputs.write(&text, &json, String::new)
+    outputs.answer(&text, &to_json(&measured, &skews, &calibrations))
 }
 
 /// How good the clock of a trace is.

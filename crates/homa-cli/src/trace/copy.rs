@@ -4,7 +4,8 @@ use anyhow::Result;
 use clap::Args;
 use homa_analysis::answers::{Lack, copy};
 
-use super::answer::{Question, Text, percentiles, us};
+use super::answer::{Question, Text, percentiles};
+use super::shown::us;
 
 /// `homa trace copy`.
 #[derive(Args, Clone, Debug)]

@@ -4,8 +4,9 @@ use anyhow::Result;
 use clap::Args;
 use homa_analysis::answers::cores;
 
-use super::answer::{Question, Text, us};
+use super::answer::{Question, Text};
 use super::columns::Table;
+use super::shown::us;
 
 /// `homa trace cores`.
 #[derive(Args, Clone, Debug)]

@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::answers::{Delayed, Lack, decompose, packet_name};
+use homa_analysis::answers::{Delayed, Lack, decompose};
 
-use super::answer::{Link, Question, Text, percentiles, rate_line, share, us, us_or};
+use super::answer::{LinkQuestion, Text, percentiles, rate_line, share, us_or};
 use super::columns::Table;
+use super::shown::{packet_type, us};
 
 /// `homa trace decompose`.
 #[derive(Args, Clone, Debug)]
@@ -18,15 +19,9 @@ The extra delay is what a packet took over the best case for its length on its p
 the link's rate; `receive` what the packet waited in its burst beyond the least; `poll` what its receiver's link did not bring meanwhile, up
 to the time since its queue was last seen empty; the switch has the rest. Where switches recorded, the switch's part is checked.")]
 pub struct DecomposeArgs {
-    /// What is asked about.
+    /// What is asked.
     #[command(flatten)]
-    pub question: Question,
-    /// The links.
-    #[command(flatten)]
-    pub link: Link,
-    /// How many packets to list, the most delayed first
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub list: usize,
+    pub asked: LinkQuestion,
 }
 
 /// Runs the command.
@@ -34,9 +29,8 @@ pub struct DecomposeArgs {
 /// # Errors
 /// Names the file that cannot be read or written, or says what the traces lack.
 pub fn run(args: &DecomposeArgs) -> Result<()> {
-    let opened = args.question.open()?;
-    let rate = args.link.needed(&opened.model)?;
-    let Some(found) = decompose(&opened.model, &opened.select, rate, args.list) else {
+    let (opened, rate) = args.asked.open()?;
+    let Some(found) = decompose(&opened.model, &opened.select, rate, args.asked.list) else {
         return Err(opened.nothing(Lack::BothEnds));
     };
     let mut text = Text::default();
@@ -97,7 +91,7 @@ fn worst(worst: &[Delayed]) -> Table {
     ]);
     for of in worst {
         table.row([
-            packet_name(of.packet_type).to_owned(),
+            packet_type(of.packet_type).to_owned(),
             of.rpc.to_string(),
             of.offset.to_string(),
             of.length.to_string(),

@@ -5,8 +5,9 @@ use clap::Args;
 use homa_analysis::answers::{Bursts, DelayTable, Lack, Stage, delays};
 use homa_analysis::model::Direction;
 
-use super::answer::{Question, Text, at, percentiles, us};
+use super::answer::{Question, Text, at, percentiles};
 use super::columns::Table;
+use super::shown::us;
 
 /// `homa trace delays`.
 #[derive(Args, Clone, Debug)]

@@ -5,17 +5,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use homa_analysis::Cause;
-use homa_analysis::Explainer;
 use homa_analysis::summary::{SizeSummary, Summary};
-use homa_analysis::tail::Costs;
 use serde_json::{Value, json};
 
+use super::answer::Answer;
 use super::columns::Table;
 use super::load::Inputs;
-use super::select::{self, Against, Filter};
+use super::select::{Held, Meant};
 use super::shown::us;
 use super::summary::size_json;
-use crate::outputs::Outputs;
 
 /// `homa trace diff`.
 #[derive(Args, Clone, Debug)]
@@ -33,13 +31,10 @@ pub struct DiffArgs {
     pub after: PathBuf,
     /// Which RPCs are compared.
     #[command(flatten)]
-    pub filter: Filter,
-    /// Against what.
+    pub meant: Meant,
+    /// Where the answer goes.
     #[command(flatten)]
-    pub against: Against,
-    /// Write the JSON results to this file, or to standard output with `-` (the tables then go to standard error)
-    #[arg(long, value_name = "FILE|-")]
-    pub json: Option<PathBuf>,
+    pub answer: Answer,
 }
 
 /// A number of both runs.
@@ -68,7 +63,7 @@ impl Change {
 /// # Errors
 /// Names the file that cannot be read or written.
 pub fn run(args: &DiffArgs) -> Result<()> {
-    let outputs = Outputs::json_only(args.json.as_deref())?;
+    let outputs = args.answer.outputs()?;
     // One after the other: each may be large.
     let [before, after] = [of(&args.before, args)?, of(&args.after, args)?];
     let changes = by_size(&before.sizes, &after.sizes);
@@ -77,21 +72,19 @@ pub fn run(args: &DiffArgs) -> Result<()> {
     text.push_str(&table("<by size", &changes).text());
     text.push('\n');
     text.push_str(&table("<extra us of an RPC, by cause", &causes).text());
-    let mut json = serde_json::to_vec_pretty(&json!({
+    let found = json!({
         "rpcs": { "before": before.whole, "after": after.whole },
         "by_size": to_json(&changes), "by_cause_us": to_json(&causes),
         "before": before.sizes.iter().map(size_json).collect::<Vec<_>>(),
         "after": after.sizes.iter().map(size_json).collect::<Vec<_>>(),
-    }))?;
-    json.push(b'\n');
-    outputs.write(&text, &json, String::new)
+    });
+    outputs.answer(&text, &found)
 }
 
 fn of(path: &Path, args: &DiffArgs) -> Result<Summary> {
-    let model = select::model(&Inputs { files: vec![path.to_path_buf()], ..Inputs::default() })?;
-    let explainer = Explainer::new(&model, args.against.rate);
-    let costs = Costs::of(&explainer, args.against.base());
-    Ok(Summary::of(&explainer, &costs, &args.filter.chosen(&model, &costs.costs)))
+    let model = Inputs { files: vec![path.to_path_buf()], ..Inputs::default() }.model()?;
+    let Held { explainer, costs, chosen } = &args.meant.held(&model)?;
+    Ok(Summary::of(explainer, costs, chosen))
 }
 
 /// The biggest changes first.

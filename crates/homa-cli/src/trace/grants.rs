@@ -4,8 +4,9 @@ use anyhow::Result;
 use clap::Args;
 use homa_analysis::answers::{Grants, IncomingOf, Lack, grants};
 
-use super::answer::{Link, Question, Text, at, percentiles, rate_line, us};
+use super::answer::{LinkQuestion, Text, at, percentiles, rate_line};
 use super::columns::Table;
+use super::shown::us;
 use crate::units::duration_ns;
 
 /// `homa trace grants`.
@@ -18,18 +19,12 @@ Examples:
 Late: the sender had been waiting for it; wasted: what the receiver's link could have brought meanwhile and did not. Unused: its sender
 did not send what it allowed for longer than --unused.")]
 pub struct GrantsArgs {
-    /// What is asked about.
+    /// What is asked.
     #[command(flatten)]
-    pub question: Question,
-    /// The links.
-    #[command(flatten)]
-    pub link: Link,
+    pub asked: LinkQuestion,
     /// How long a grant may be unused, as in 100us
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = duration_ns)]
     pub unused: u64,
-    /// How many pairs of hosts to list, most bytes first
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub list: usize,
 }
 
 /// Runs the command.
@@ -37,8 +32,8 @@ pub struct GrantsArgs {
 /// # Errors
 /// Names the file that cannot be read or written, or says what the traces lack.
 pub fn run(args: &GrantsArgs) -> Result<()> {
-    let opened = args.question.open()?;
-    let rate = args.link.rate(&opened.model);
+    let opened = args.asked.question.open()?;
+    let rate = args.asked.link.rate(&opened.model);
     let found = grants(&opened.model, &opened.select, rate, args.unused);
     if found.pairs.is_empty() {
         return Err(opened.nothing(Lack::Grants));
@@ -48,7 +43,7 @@ pub fn run(args: &GrantsArgs) -> Result<()> {
     let columns =
         [("way", found.way_ns), ("sender waited", found.waited_ns), ("used after", found.used_after_ns)];
     text.table("Times in us", &percentiles(&columns, us));
-    text.table("Who was granted what", &pairs(&found, args.list));
+    text.table("Who was granted what", &pairs(&found, args.asked.list));
     text.table("Receivers", &receivers(&found.receivers));
     text.lacks(&found.lacks);
     opened.answer(&text, &found)

@@ -1,11 +1,13 @@
 //! Trace files, read, checked and brought to one time.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use homa_analysis::Model;
 use homa_analysis::align::{self, AlignOptions, Clocks};
 use homa_trace::{Clock, Dump, NodeKind, read_dumps};
 
@@ -47,7 +49,8 @@ impl Inputs {
     /// # Errors
     /// There is no such reference.
     pub fn clocks(&self, dumps: &[Dump]) -> Result<Clocks> {
-        let reference = self.reference.as_deref().map(|name| index_of(dumps, name)).transpose()?;
+        let named = |name: &String| named(dumps.iter().map(|dump| &*dump.node.name), name, "--reference");
+        let reference = self.reference.as_ref().map(named).transpose()?.map(|same| same[0]);
         let by_packets = self.by_packets || self.reference.is_some();
         let same_clock = self.same_clock || !by_packets && is_one_clock(dumps);
         Ok(align::align(dumps, AlignOptions { reference, same_clock }))
@@ -68,6 +71,21 @@ impl Inputs {
             align::apply(&clocks, &mut dumps);
         }
         Ok(dumps)
+    }
+
+    /// Reads all of them on one time, and puts their events together.
+    ///
+    /// # Errors
+    /// As [`Inputs::aligned`]; or there are no events, or too many.
+    pub fn model(&self) -> Result<Model> {
+        Model::new(self.aligned()?).with_context(|| self.to_string())
+    }
+}
+
+impl fmt::Display for Inputs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let files: Vec<String> = self.files.iter().map(|path| path.display().to_string()).collect();
+        f.write_str(&files.join(", "))
     }
 }
 
@@ -110,16 +128,33 @@ fn paths(files: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The number of the node of this name.
+/// Nodes that an error names, for a start.
+const NAMED: usize = 20;
+
+/// The numbers of the nodes of this name, at least one: a host and a switch may have the same.
 ///
 /// # Errors
-/// There is none; says which there are.
-pub fn index_of(dumps: &[Dump], name: &str) -> Result<usize> {
-    let found = dumps.iter().position(|dump| dump.node.name == name);
-    found.with_context(|| {
-        let names: Vec<&str> = dumps.iter().map(|dump| dump.node.name.as_str()).collect();
-        format!("there is no node {name}: use one of {}", names.join(", "))
-    })
+/// There is none; names the option that asked for it, and nodes that are there.
+pub fn named<'a>(
+    names: impl Iterator<Item = &'a str> + Clone,
+    name: &str,
+    option: &str,
+) -> Result<Vec<usize>> {
+    let same = names.clone().enumerate().filter(|(_, other)| *other == name);
+    let found: Vec<usize> = same.map(|(number, _)| number).collect();
+    if found.is_empty() {
+        let there: Vec<&str> = names.take(NAMED).collect();
+        bail!("{option}: no trace is of `{name}`; there are {}", there.join(", "));
+    }
+    Ok(found)
+}
+
+/// The same in a model, whose nodes `--node` names.
+///
+/// # Errors
+/// As [`named`].
+pub fn nodes_named(model: &Model, name: &str) -> Result<Vec<usize>> {
+    named(model.nodes.iter().map(|node| &*node.name), name, "--node")
 }
 
 /// A node without a name, or with that of any address, is called as its file.

@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::answers::{Found, Losses, Where, lost, packet_name};
+use homa_analysis::answers::{Found, Losses, Where, lost};
 use homa_switch::Refused;
 
-use super::answer::{Question, Text, percentiles, share, us, us_or};
+use super::answer::{Question, Text, percentiles, share, us_or};
 use super::columns::Table;
+use super::shown::{packet_type, us};
 
 /// `homa trace lost`.
 #[derive(Args, Clone, Debug)]
@@ -107,7 +108,7 @@ fn list(found: &Losses, count: usize) -> Table {
             Found::Never => "-",
         };
         table.row([
-            packet_name(loss.packet_type).to_owned(),
+            packet_type(loss.packet_type).to_owned(),
             loss.rpc.to_string(),
             loss.offset.to_string(),
             format!("{} > {}", loss.from, loss.to),

@@ -9,9 +9,9 @@ use homa_analysis::align::{self, Clocks, NodeClock};
 use homa_trace::{Dump, NodeKind};
 use serde_json::{Value, json};
 
+use super::answer::Answer;
 use super::load::{Inputs, warnings};
 use crate::output::Output;
-use crate::outputs::Outputs;
 
 /// `homa trace merge`.
 #[derive(Args, Clone, Debug)]
@@ -31,9 +31,8 @@ pub struct MergeArgs {
     /// Write all traces here as one file, each with its correction [default: only the table]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Write the table as JSON to this file, or to standard output with `-` (all else then goes to standard error)
-    #[arg(long, value_name = "FILE|-")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    answer: Answer,
 }
 
 /// Aligns, tells and writes.
@@ -41,13 +40,12 @@ pub struct MergeArgs {
 /// # Errors
 /// Names the file that cannot be read, does not go with the others, or cannot be written.
 pub fn run(args: &MergeArgs) -> Result<()> {
-    let outputs = Outputs::json_only(args.json.as_deref())?;
+    let outputs = args.answer.outputs()?;
     let out = args.out.as_deref().map(Output::check).transpose()?;
     let mut dumps = args.inputs.read()?;
     let clocks = args.inputs.clocks(&dumps)?;
     let warnings = warnings(&dumps, &clocks);
-    let mut json = serde_json::to_vec_pretty(&to_json(&dumps, &clocks, &warnings))?;
-    json.push(b'\n');
+    let json = to_json(&dumps, &clocks, &warnings);
     let mut text = table(&dumps, &clocks);
     for warning in &warnings {
         let _ = writeln!(text, "warning: {warning}");
@@ -56,7 +54,7 @@ pub fn run(args: &MergeArgs) -> Result<()> {
         align::apply(&clocks, &mut dumps);
         out.write_with(|file| dumps.iter().try_for_each(|dump| dump.write(file)))?;
     }
-    outputs.write(&text, &json, String::new)?;
+    outputs.answer(&text, &json)?;
     if let Some(out) = &out {
         eprintln!("\nwritten: {}", out.path().display());
     }

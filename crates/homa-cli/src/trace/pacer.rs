@@ -4,8 +4,9 @@ use anyhow::Result;
 use clap::Args;
 use homa_analysis::answers::pacer;
 
-use super::answer::{Question, Text, at, us};
+use super::answer::{Question, Text, at};
 use super::columns::Table;
+use super::shown::us;
 
 /// `homa trace pacer`.
 #[derive(Args, Clone, Debug)]

@@ -4,8 +4,9 @@ use anyhow::Result;
 use clap::Args;
 use homa_analysis::answers::{InversionAt, Priorities, priorities};
 
-use super::answer::{Question, Text, share, us};
+use super::answer::{Question, Text, share};
 use super::columns::Table;
+use super::shown::us;
 
 /// `homa trace priorities`.
 #[derive(Args, Clone, Debug)]

@@ -3,15 +3,15 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use homa_analysis::summary::{SIZES, Summary, size_class};
-use homa_analysis::tail::{Cost, Costs, Tail};
+use homa_analysis::tail::{Cost, Tail};
 use homa_analysis::timeline::timeline;
-use homa_analysis::{Amounts, Explainer, Model, Path};
+use homa_analysis::{Amounts, Model, Path};
 
 use super::load::Inputs;
-use super::select::{self, Against, Filter};
+use super::select::{Held, Meant};
 use super::shown::{at, ends, slowdown, time};
 use super::{lanes, summary, tail, timeline as stages};
 use crate::bench::svg::size;
@@ -46,10 +46,7 @@ pub struct ReportArgs {
     pub worst: usize,
     /// Which RPCs are looked at.
     #[command(flatten)]
-    pub filter: Filter,
-    /// Against what.
-    #[command(flatten)]
-    pub against: Against,
+    pub meant: Meant,
 }
 
 /// Runs the command.
@@ -58,27 +55,16 @@ pub struct ReportArgs {
 /// Names the file that cannot be read or written; or nothing is left to look at.
 pub fn run(args: &ReportArgs) -> Result<()> {
     let output = Output::check(&args.out)?;
-    let model = select::model(&args.inputs)?;
-    args.filter.check(&model)?;
-    let explainer = Explainer::new(&model, args.against.rate);
-    let costs = Costs::of(&explainer, args.against.base());
-    let chosen = args.filter.chosen(&model, &costs.costs);
-    if chosen.is_empty() {
-        bail!("no RPC of these traces is whole, from its start to its end, and meant by the options");
-    }
-    let tail = Tail::of(&explainer, &costs, &chosen, args.percentile);
-    output.write(render(&explainer, &costs, &chosen, &tail, args).as_bytes())?;
+    let model = args.inputs.model()?;
+    let held = args.meant.held(&model)?.not_empty()?;
+    let tail = Tail::of(&held.explainer, &held.costs, &held.chosen, args.percentile);
+    output.write(render(&held, &tail, args).as_bytes())?;
     eprintln!("written: {}", output.path().display());
     Ok(())
 }
 
-fn render(
-    explainer: &Explainer<'_>,
-    costs: &Costs,
-    chosen: &[Cost],
-    slow: &Tail,
-    args: &ReportArgs,
-) -> String {
+fn render(held: &Held<'_>, slow: &Tail, args: &ReportArgs) -> String {
+    let Held { explainer, costs, chosen } = held;
     let model = explainer.model;
     let summary = Summary::of(explainer, costs, chosen);
     let mut out = head("Why RPCs were slow");

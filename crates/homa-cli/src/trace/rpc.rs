@@ -1,22 +1,20 @@
 //! `homa trace rpc`: everything about one RPC.
 
-use std::path::PathBuf;
-
 use anyhow::{Result, bail};
 use clap::Args;
 use homa_analysis::around::{self, Crowd};
 use homa_analysis::model::{At, Fate, NodeId, Packet, Rpc};
-use homa_analysis::tail::{Cost, Costs};
-use homa_analysis::{Cause, Explainer, Model, Path, Span};
+use homa_analysis::tail::Cost;
+use homa_analysis::{Cause, Model, Path, Span};
 use homa_trace::{EventKind, NodeKind, Record, drop_reason_name, packet_word_parts};
 use serde_json::{Value, json};
 
+use super::answer::Answer;
 use super::columns::Table;
 use super::load::Inputs;
-use super::select::{self, Against};
-use super::shown::{ends, place, slowdown, time, us};
+use super::select::{Against, Filter, Held};
+use super::shown::{ends, packet_type, place, slowdown, time, us};
 use super::tail::amounts;
-use crate::outputs::Outputs;
 
 /// Crowds of a packet that are listed.
 const CROWDS: usize = 8;
@@ -45,9 +43,9 @@ pub struct RpcArgs {
     /// Against what.
     #[command(flatten)]
     pub against: Against,
-    /// Write the JSON results to this file, or to standard output with `-` (the tables then go to standard error)
-    #[arg(long, value_name = "FILE|-")]
-    pub json: Option<PathBuf>,
+    /// Where the answer goes.
+    #[command(flatten)]
+    pub answer: Answer,
 }
 
 fn id(text: &str) -> Result<u64, String> {
@@ -63,16 +61,15 @@ fn id(text: &str) -> Result<u64, String> {
 /// # Errors
 /// Names the file that cannot be read or written; or there is no such RPC.
 pub fn run(args: &RpcArgs) -> Result<()> {
-    let outputs = Outputs::json_only(args.json.as_deref())?;
-    let model = select::model(&args.inputs)?;
+    let outputs = args.answer.outputs()?;
+    let model = args.inputs.model()?;
     let Some(rpc) = model.rpc(args.id) else {
         bail!(
             "no event of these traces is of RPC {}: see `homa trace rpcs` for those that are there",
             args.id
         )
     };
-    let explainer = Explainer::new(&model, args.against.rate);
-    let costs = Costs::of(&explainer, args.against.base());
+    let Held { explainer, costs, .. } = Held::of(&model, &Filter::default(), &args.against)?;
     let cost = costs.costs.iter().find(|cost| model.rpcs[cost.rpc as usize].id == rpc.id);
     let mut path = Path::default();
     explainer.explain(rpc, &mut path);
@@ -87,9 +84,7 @@ pub fn run(args: &RpcArgs) -> Result<()> {
     }
     text.push_str("\nEvents:\n");
     text.push_str(&events(&model, rpc, args.events).text());
-    let mut json = serde_json::to_vec_pretty(&to_json(&model, rpc, cost, &path, &waited))?;
-    json.push(b'\n');
-    outputs.write(&text, &json, String::new)
+    outputs.answer(&text, &to_json(&model, rpc, cost, &path, &waited))
 }
 
 fn head(model: &Model, rpc: &Rpc, cost: Option<&Cost>) -> String {
@@ -303,15 +298,6 @@ fn what(model: &Model, node: NodeId, record: &Record) -> String {
         Kind::NotRunning => format!("for {}", time(u64::from(a))),
         _ => String::new(),
     }
-}
-
-/// The name of a packet's type.
-pub fn packet_type(of_type: u8) -> String {
-    let names = ["DATA", "GRANT", "RESEND", "RPC_UNKNOWN", "BUSY", "CUTOFFS", "FREEZE", "NEED_ACK", "ACK"];
-    let index = usize::from(of_type).checked_sub(0x10);
-    index
-        .and_then(|index| names.get(index))
-        .map_or_else(|| format!("type {of_type:#x}"), |name| (*name).to_owned())
 }
 
 fn to_json(model: &Model, rpc: &Rpc, cost: Option<&Cost>, path: &Path, waited: &[&Packet]) -> Value {

@@ -1,19 +1,17 @@
 //! `homa trace rpcs`: a list of RPCs.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use homa_analysis::Model;
 use homa_analysis::model::Rpc;
 use homa_analysis::tail::{Cost, Costs};
-use homa_analysis::{Explainer, Model};
 use serde_json::{Value, json};
 
+use super::answer::Answer;
 use super::columns::Table;
 use super::load::Inputs;
-use super::select::{self, Against, Filter};
+use super::select::Meant;
 use super::shown::{ends, slowdown, us};
-use crate::outputs::Outputs;
 
 /// By what the list is ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -43,7 +41,7 @@ pub struct RpcsArgs {
     pub inputs: Inputs,
     /// Which RPCs are listed.
     #[command(flatten)]
-    pub filter: Filter,
+    pub meant: Meant,
     /// Only RPCs with at least this slowdown
     #[arg(long, value_name = "TIMES")]
     pub min_slowdown: Option<f64>,
@@ -56,12 +54,9 @@ pub struct RpcsArgs {
     /// How many to list
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub limit: usize,
-    /// Against what.
+    /// Where the answer goes.
     #[command(flatten)]
-    pub against: Against,
-    /// Write the JSON results to this file, or to standard output with `-` (the table then goes to standard error)
-    #[arg(long, value_name = "FILE|-")]
-    pub json: Option<PathBuf>,
+    pub answer: Answer,
 }
 
 /// Runs the command.
@@ -69,19 +64,15 @@ pub struct RpcsArgs {
 /// # Errors
 /// Names the file that cannot be read or written.
 pub fn run(args: &RpcsArgs) -> Result<()> {
-    let outputs = Outputs::json_only(args.json.as_deref())?;
-    let model = select::model(&args.inputs)?;
-    args.filter.check(&model)?;
-    let explainer = Explainer::new(&model, args.against.rate);
-    let costs = Costs::of(&explainer, args.against.base());
-    let chosen = chosen(&model, &costs, args);
+    let outputs = args.answer.outputs()?;
+    let model = args.inputs.model()?;
+    let held = args.meant.held(&model)?;
+    let chosen = chosen(&model, &held.costs, args);
     let shown = &chosen[..chosen.len().min(args.limit)];
     let mut text = table(&model, shown).text();
     text.push_str(&format!("{} of {} RPCs that are meant\n", shown.len(), chosen.len()));
     let listed: Vec<Value> = shown.iter().map(|(rpc, cost)| to_json(&model, rpc, *cost)).collect();
-    let mut json = serde_json::to_vec_pretty(&json!({ "meant": chosen.len(), "rpcs": listed }))?;
-    json.push(b'\n');
-    outputs.write(&text, &json, String::new)
+    outputs.answer(&text, &json!({ "meant": chosen.len(), "rpcs": listed }))
 }
 
 type Listed<'m> = (&'m Rpc, Option<Cost>);
@@ -93,7 +84,7 @@ fn chosen<'m>(model: &'m Model, costs: &Costs, args: &RpcsArgs) -> Vec<Listed<'m
         let cost = known.next_if(|cost| cost.rpc == number);
         let slow = args.min_slowdown.is_none_or(|least| cost.is_some_and(|cost| cost.slowdown() >= least));
         let failed = !args.failed || rpc.result.is_some_and(|result| result != 0);
-        if slow && failed && args.filter.takes(model, rpc) {
+        if slow && failed && args.meant.filter.takes(model, rpc) {
             chosen.push((rpc, cost));
         }
     }

@@ -4,8 +4,9 @@ use anyhow::Result;
 use clap::Args;
 use homa_analysis::answers::{Lack, PathBytes, rtt_bytes};
 
-use super::answer::{Link, Question, Text, at, rate_line, us};
+use super::answer::{LinkQuestion, Text, at, rate_line};
 use super::columns::Table;
+use super::shown::us;
 
 /// `homa trace rtt-bytes`.
 #[derive(Args, Clone, Debug)]
@@ -18,15 +19,9 @@ Round: at the sender, from sending a packet until the grant that it caused is th
 round of 90 % of the grants, in whole packets: with less, a single large message waits for grants. Record it with one large message at a
 time. The line A x bytes + B goes through the least delay of each length.")]
 pub struct RttBytesArgs {
-    /// What is asked about.
+    /// What is asked.
     #[command(flatten)]
-    pub question: Question,
-    /// The links.
-    #[command(flatten)]
-    pub link: Link,
-    /// How many paths to list, most grants first
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub list: usize,
+    pub asked: LinkQuestion,
 }
 
 /// Runs the command.
@@ -34,16 +29,18 @@ pub struct RttBytesArgs {
 /// # Errors
 /// Names the file that cannot be read or written, or says what the traces lack.
 pub fn run(args: &RttBytesArgs) -> Result<()> {
-    let opened = args.question.open()?;
-    let rate = args.link.needed(&opened.model)?;
+    let (opened, rate) = args.asked.open()?;
     let found = rtt_bytes(&opened.model, &opened.select, rate);
     if found.paths.is_empty() {
         return Err(opened.nothing(Lack::BothEnds));
     }
     let mut text = Text::default();
     text.line(rate_line(Some(rate)));
-    text.table("RTTbytes by path, rounds in us", &rounds(&found.paths, args.list));
-    text.table("Delay = A x bytes + B through the least of each length", &lines(&found.paths, args.list));
+    text.table("RTTbytes by path, rounds in us", &rounds(&found.paths, args.asked.list));
+    text.table(
+        "Delay = A x bytes + B through the least of each length",
+        &lines(&found.paths, args.asked.list),
+    );
     if found.paths.iter().all(|path| path.round_ns.is_none()) {
         text.lacks(&[Lack::Grants]);
     }

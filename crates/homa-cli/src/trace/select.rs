@@ -1,25 +1,16 @@
 //! Which RPCs of some traces are meant, and against what they are held.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
-use homa_analysis::Model;
 use homa_analysis::model::Rpc;
-use homa_analysis::tail::{Base, Cost};
+use homa_analysis::tail::{Base, Cost, Costs};
+use homa_analysis::{Explainer, Model};
 
-use super::load::Inputs;
+use super::load::nodes_named;
 use crate::units::{bytes_u32, duration_ns, rate_bps};
 
-/// Reads these traces on one time, and puts their events together.
-///
-/// # Errors
-/// Those of [`Inputs::aligned`]; there are no events.
-pub fn model(inputs: &Inputs) -> Result<Model> {
-    let first = inputs.files.first().map(|path| path.display().to_string()).unwrap_or_default();
-    Model::new(inputs.aligned()?).with_context(|| first)
-}
-
 /// Against what RPCs are held.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Against {
     /// Rate of the hosts' links, as in 25gbit [default: as the traces show it]
     #[arg(long, value_name = "RATE", value_parser = rate_bps)]
@@ -58,20 +49,6 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Checks that there is such a node.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn check(&self, model: &Model) -> Result<()> {
-        match &self.node {
-            Some(name) if !model.nodes.iter().any(|node| node.name == *name) => {
-                let names: Vec<&str> = model.nodes.iter().map(|node| &*node.name).take(20).collect();
-                bail!("--node: no trace is of `{name}`; there are {}", names.join(", "))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Whether this RPC is meant.
     pub fn takes(&self, model: &Model, rpc: &Rpc) -> bool {
         let size = rpc.request.length.max(rpc.response.length);
@@ -83,10 +60,63 @@ impl Filter {
             && self.from.is_none_or(|from| start >= from)
             && self.until.is_none_or(|until| start < until)
     }
+}
 
-    /// Those that are meant.
-    pub fn chosen(&self, model: &Model, costs: &[Cost]) -> Vec<Cost> {
-        let takes = |cost: &&Cost| self.takes(model, &model.rpcs[cost.rpc as usize]);
-        costs.iter().filter(takes).copied().collect()
+/// Which RPCs are meant, and against what they are held.
+#[derive(Args, Clone, Debug)]
+pub struct Meant {
+    /// Which.
+    #[command(flatten)]
+    pub filter: Filter,
+    /// Against what.
+    #[command(flatten)]
+    pub against: Against,
+}
+
+impl Meant {
+    /// See [`Held::of`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn held<'m>(&self, model: &'m Model) -> Result<Held<'m>> {
+        Held::of(model, &self.filter, &self.against)
+    }
+}
+
+/// The RPCs of some traces, and what each of them took.
+pub struct Held<'m> {
+    /// Why they took it.
+    pub explainer: Explainer<'m>,
+    /// Of all RPCs that are whole.
+    pub costs: Costs,
+    /// Of those that are meant.
+    pub chosen: Vec<Cost>,
+}
+
+impl<'m> Held<'m> {
+    /// Holds all RPCs against this.
+    ///
+    /// # Errors
+    /// The filter's node is not there.
+    pub fn of(model: &'m Model, filter: &Filter, against: &Against) -> Result<Held<'m>> {
+        if let Some(name) = &filter.node {
+            nodes_named(model, name)?;
+        }
+        let explainer = Explainer::new(model, against.rate);
+        let costs = Costs::of(&explainer, against.base());
+        let takes = |cost: &&Cost| filter.takes(model, &model.rpcs[cost.rpc as usize]);
+        let chosen = costs.costs.iter().filter(takes).copied().collect();
+        Ok(Held { explainer, costs, chosen })
+    }
+
+    /// The same where nothing can be said without an RPC.
+    ///
+    /// # Errors
+    /// There is none that is whole and meant.
+    pub fn not_empty(self) -> Result<Held<'m>> {
+        if self.chosen.is_empty() {
+            bail!("no RPC of these traces is whole, from its start to its end, and meant by the options");
+        }
+        Ok(self)
     }
 }

@@ -2,15 +2,23 @@
 
 use homa_analysis::Model;
 use homa_analysis::model::{NO_NODE, NodeId, Rpc};
+use homa_proto::wire::PacketType;
 use homa_trace::NodeKind;
 
-/// Nanoseconds as microseconds.
-pub fn us(ns: u64) -> String {
-    match ns {
-        0..10_000 => format!("{:.2}", ns as f64 / 1e3),
-        10_000..1_000_000 => format!("{:.1}", ns as f64 / 1e3),
-        _ => format!("{:.0}", ns as f64 / 1e3),
+/// Nanoseconds as microseconds in about three digits.
+pub fn us<N: Into<i128>>(ns: N) -> String {
+    let ns = ns.into();
+    let us = ns as f64 / 1e3;
+    match ns.unsigned_abs() {
+        0..9_995 => format!("{us:.2}"),
+        9_995..999_950 => format!("{us:.1}"),
+        _ => format!("{us:.0}"),
     }
+}
+
+/// The name of a packet's type on the wire.
+pub fn packet_type(code: u8) -> &'static str {
+    PacketType::ALL.iter().find(|kind| **kind as u8 == code).map_or("other", |kind| kind.name())
 }
 
 /// A time with its unit.
@@ -67,7 +75,8 @@ mod tests {
 
     #[test]
     fn numbers_have_about_three_digits() {
-        assert_eq!([1, 9_990, 99_940, 1_234_567].map(us), ["0.00", "9.99", "99.9", "1235"]);
+        assert_eq!([1_u64, 9_990, 99_940, 1_234_567].map(us), ["0.00", "9.99", "99.9", "1235"]);
+        assert_eq!([5, -1_500, 12_340, -2_000_000].map(us::<i64>), ["0.01", "-1.50", "12.3", "-2000"]);
         assert_eq!([999, 1_500, 2_340_000].map(time), ["999 ns", "1.5 us", "2.34 ms"]);
         assert_eq!([0.0, 0.012, 0.5, f64::NAN].map(percent), ["0 %", "1.2 %", "50 %", "0 %"]);
     }

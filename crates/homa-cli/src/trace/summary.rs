@@ -1,21 +1,18 @@
 //! `homa trace summary`: what is in the traces.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::Args;
 use homa_analysis::summary::{SizeSummary, Summary};
-use homa_analysis::tail::Costs;
 use homa_analysis::{Explainer, Model};
 use homa_trace::NodeKind;
 use serde_json::{Value, json};
 
+use super::answer::Answer;
 use super::columns::Table;
 use super::load::Inputs;
-use super::select::{self, Against, Filter};
+use super::select::{Held, Meant};
 use super::shown::{percent, slowdown, time, us};
 use super::tail::{amounts, notes};
-use crate::outputs::Outputs;
 
 /// `homa trace summary`.
 #[derive(Args, Clone, Debug)]
@@ -32,13 +29,10 @@ pub struct SummaryArgs {
     pub inputs: Inputs,
     /// Whose durations are counted; packets and nodes are counted whole.
     #[command(flatten)]
-    pub filter: Filter,
-    /// Against what.
+    pub meant: Meant,
+    /// Where the answer goes.
     #[command(flatten)]
-    pub against: Against,
-    /// Write the JSON results to this file, or to standard output with `-` (the tables then go to standard error)
-    #[arg(long, value_name = "FILE|-")]
-    pub json: Option<PathBuf>,
+    pub answer: Answer,
 }
 
 /// Runs the command.
@@ -46,12 +40,10 @@ pub struct SummaryArgs {
 /// # Errors
 /// Names the file that cannot be read or written.
 pub fn run(args: &SummaryArgs) -> Result<()> {
-    let outputs = Outputs::json_only(args.json.as_deref())?;
-    let model = select::model(&args.inputs)?;
-    args.filter.check(&model)?;
-    let explainer = Explainer::new(&model, args.against.rate);
-    let costs = Costs::of(&explainer, args.against.base());
-    let summary = Summary::of(&explainer, &costs, &args.filter.chosen(&model, &costs.costs));
+    let outputs = args.answer.outputs()?;
+    let model = args.inputs.model()?;
+    let Held { explainer, costs, chosen } = &args.meant.held(&model)?;
+    let summary = Summary::of(explainer, costs, chosen);
     let mut text = totals(&model, &summary);
     text.push('\n');
     text.push_str(&nodes(&model, &summary).text());
@@ -59,12 +51,10 @@ pub fn run(args: &SummaryArgs) -> Result<()> {
         text.push('\n');
         text.push_str(&sizes(&summary.sizes).text());
     }
-    for note in notes(&explainer) {
+    for note in notes(explainer) {
         text.push_str(&format!("\nnote: {note}\n"));
     }
-    let mut json = serde_json::to_vec_pretty(&to_json(&explainer, &summary))?;
-    json.push(b'\n');
-    outputs.write(&text, &json, String::new)
+    outputs.answer(&text, &to_json(explainer, &summary))
 }
 
 /// The totals in two lines.

@@ -1,18 +1,16 @@
 //! `homa trace tail`: what made the slowest RPCs slow.
 
-use std::path::PathBuf;
-
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
-use homa_analysis::tail::{Case, Costs, Site, Tail};
+use homa_analysis::tail::{Case, Site, Tail};
 use homa_analysis::{Amounts, Cause, Explainer, Model};
 use serde_json::{Value, json};
 
+use super::answer::Answer;
 use super::columns::Table;
 use super::load::Inputs;
-use super::select::{self, Against, Filter};
+use super::select::{Held, Meant};
 use super::shown::{at, ends, percent, place, slowdown, us};
-use crate::outputs::Outputs;
 
 /// `homa trace tail`.
 #[derive(Args, Clone, Debug)]
@@ -37,13 +35,10 @@ pub struct TailArgs {
     pub worst: usize,
     /// Which RPCs are looked at.
     #[command(flatten)]
-    pub filter: Filter,
-    /// Against what.
+    pub meant: Meant,
+    /// Where the answer goes.
     #[command(flatten)]
-    pub against: Against,
-    /// Write the JSON results to this file, or to standard output with `-` (the tables then go to standard error)
-    #[arg(long, value_name = "FILE|-")]
-    pub json: Option<PathBuf>,
+    pub answer: Answer,
 }
 
 /// Where a tail begins if nobody says.
@@ -62,16 +57,10 @@ pub fn percentile(text: &str) -> Result<f64, String> {
 /// # Errors
 /// Names the file that cannot be read or written; or nothing is left to look at.
 pub fn run(args: &TailArgs) -> Result<()> {
-    let outputs = Outputs::json_only(args.json.as_deref())?;
-    let model = select::model(&args.inputs)?;
-    args.filter.check(&model)?;
-    let explainer = Explainer::new(&model, args.against.rate);
-    let costs = Costs::of(&explainer, args.against.base());
-    let chosen = args.filter.chosen(&model, &costs.costs);
-    if chosen.is_empty() {
-        bail!("no RPC of these traces is whole, from its start to its end, and meant by the options");
-    }
-    let tail = Tail::of(&explainer, &costs, &chosen, args.percentile);
+    let outputs = args.answer.outputs()?;
+    let model = args.inputs.model()?;
+    let Held { explainer, costs, chosen } = &args.meant.held(&model)?.not_empty()?;
+    let tail = Tail::of(explainer, costs, chosen, args.percentile);
     let mut text = String::new();
     head(&mut text, &tail, &chosen.iter().map(|cost| cost.slowdown()).collect::<Vec<_>>(), args.percentile);
     text.push_str(&verdict(&model, &tail));
@@ -79,12 +68,10 @@ pub fn run(args: &TailArgs) -> Result<()> {
     text.push_str(&causes(&model, &tail).text());
     text.push('\n');
     text.push_str(&worst(&model, &tail, args.worst).text());
-    for note in notes(&explainer) {
+    for note in notes(explainer) {
         text.push_str(&format!("\nnote: {note}\n"));
     }
-    let mut json = serde_json::to_vec_pretty(&to_json(&explainer, &tail, args))?;
-    json.push(b'\n');
-    outputs.write(&text, &json, String::new)
+    outputs.answer(&text, &to_json(explainer, &tail, args))
 }
 
 fn head(out: &mut String, tail: &Tail, slowdowns: &[f64], percentile: f64) {

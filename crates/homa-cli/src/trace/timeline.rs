@@ -1,18 +1,14 @@
 //! `homa trace timeline`: the stages of short RPCs.
 
-use std::path::PathBuf;
-
 use anyhow::{Result, bail};
 use clap::Args;
-use homa_analysis::Explainer;
-use homa_analysis::tail::Costs;
 use homa_analysis::timeline::{self, Band, STAGES, Timeline};
 use serde_json::{Value, json};
 
+use super::answer::Answer;
 use super::columns::Table;
 use super::load::Inputs;
-use super::select::{self, Filter};
-use crate::outputs::Outputs;
+use super::select::{Against, Filter, Held};
 
 /// `homa trace timeline`.
 #[derive(Args, Clone, Debug)]
@@ -30,9 +26,9 @@ pub struct TimelineArgs {
     /// Which RPCs are looked at.
     #[command(flatten)]
     pub filter: Filter,
-    /// Write the JSON results to this file, or to standard output with `-` (the table then goes to standard error)
-    #[arg(long, value_name = "FILE|-")]
-    pub json: Option<PathBuf>,
+    /// Where the answer goes.
+    #[command(flatten)]
+    pub answer: Answer,
 }
 
 /// Names of the bands, as they are in JSON.
@@ -43,20 +39,17 @@ const BANDS: [&str; 3] = ["fastest", "median", "p99"];
 /// # Errors
 /// Names the file that cannot be read or written; or there are no short RPCs.
 pub fn run(args: &TimelineArgs) -> Result<()> {
-    let outputs = Outputs::json_only(args.json.as_deref())?;
-    let model = select::model(&args.inputs)?;
-    args.filter.check(&model)?;
-    let costs = Costs::of(&Explainer::new(&model, None), None);
-    let timeline = timeline::timeline(&model, &args.filter.chosen(&model, &costs.costs));
+    let outputs = args.answer.outputs()?;
+    let model = args.inputs.model()?;
+    let held = Held::of(&model, &args.filter, &Against::default())?;
+    let timeline = timeline::timeline(&model, &held.chosen);
     if timeline.rpcs == 0 {
         bail!("no RPC that is meant has a request and a response of one packet each");
     }
     let text = format!("{} short RPCs; means in ns\n\n{}", timeline.rpcs, table(&timeline).text());
     let bands: serde_json::Map<String, Value> =
         BANDS.iter().zip(&timeline.bands).map(|(name, band)| ((*name).to_owned(), to_json(band))).collect();
-    let mut json = serde_json::to_vec_pretty(&json!({ "rpcs": timeline.rpcs, "bands": bands }))?;
-    json.push(b'\n');
-    outputs.write(&text, &json, String::new)
+    outputs.answer(&text, &json!({ "rpcs": timeline.rpcs, "bands": bands }))
 }
 
 /// The stages, each band with its client and its server.

@@ -15,7 +15,7 @@ mod variants;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::progress::Progress;
 use super::switch::load::Load;
@@ -34,9 +34,7 @@ const SETUP: Duration = Duration::from_millis(300);
 pub fn run(args: &BridgeBenchArgs) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let findings = measure(args)?;
-    let mut json = serde_json::to_vec_pretty(&findings.json).context("cannot make JSON of the results")?;
-    json.push(b'\n');
-    outputs.write(&findings.text(), &json, || findings.page())?;
+    outputs.write(&findings.text(), &findings.json, || findings.page())?;
     Ok(true)
 }
 

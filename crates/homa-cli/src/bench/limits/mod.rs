@@ -149,7 +149,7 @@ impl Cell {
 pub fn run(args: &LimitsArgs) -> Result<bool> {
     let outputs = Outputs::json_only(args.json.as_deref())?;
     let limits = Bench::new(args)?.measure()?;
-    outputs.write(&table::render(&limits), &limits.json()?, String::new)?;
+    outputs.answer(&table::render(&limits), &limits)?;
     Ok(limits.rows.iter().all(Row::clean))
 }
 

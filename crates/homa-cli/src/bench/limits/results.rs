@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::figures::Figure;
@@ -161,13 +160,6 @@ impl Limits {
     /// The row with this name.
     pub fn row(&self, name: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.name == name)
-    }
-
-    /// The JSON, with a line feed at the end.
-    pub fn json(&self) -> Result<Vec<u8>> {
-        let mut text = serde_json::to_vec_pretty(self).context("cannot make JSON of the results")?;
-        text.push(b'\n');
-        Ok(text)
     }
 }
 

@@ -39,7 +39,7 @@ const SETUP: Duration = Duration::from_millis(150);
 pub fn run(args: &SwitchBenchArgs) -> Result<bool> {
     let outputs = Outputs::json_only(args.json.as_deref())?;
     let results = measure(args)?;
-    outputs.write(&table::render(&results), &results.json()?, String::new)?;
+    outputs.answer(&table::render(&results), &results)?;
     Ok(true)
 }
 

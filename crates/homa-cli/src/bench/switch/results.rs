@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::bench::summary::Summary;
@@ -147,11 +146,4 @@ impl PathResults {
     }
 }
 
-impl Results {
-    /// The JSON, with a line feed at the end.
-    pub fn json(&self) -> Result<Vec<u8>> {
-        let mut text = serde_json::to_vec_pretty(self).context("cannot make JSON of the results")?;
-        text.push(b'\n');
-        Ok(text)
-    }
-}
+impl Results {}

@@ -87,9 +87,7 @@ pub fn listen(args: &ListenArgs) -> Result<()> {
         // Who does not hear of it any more has left early.
         let _ = host.put(&results);
     }
-    let mut json = serde_json::to_vec_pretty(&results)?;
-    json.push(b'\n');
-    outputs.write(&results.text(), &json, String::new)
+    outputs.answer(&results.text(), &results)
 }
 
 fn welcome(mut host: Control) -> Result<Control> {

@@ -49,9 +49,7 @@ pub fn probe(args: &ProbeArgs) -> Result<()> {
     })?;
     listener.put(&sent)?;
     let results: Results = listener.get()?;
-    let mut json = serde_json::to_vec_pretty(&results)?;
-    json.push(b'\n');
-    outputs.write(&results.text(), &json, String::new)
+    outputs.answer(&results.text(), &results)
 }
 
 /// A socket whose packets have this priority, as those of Homa do.

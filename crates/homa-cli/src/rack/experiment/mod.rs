@@ -137,9 +137,7 @@ fn conduct(
 
 /// What was found, where it was asked for; whether all of it was right.
 fn write(outputs: &Outputs, findings: &Findings) -> Result<bool> {
-    let mut json = serde_json::to_vec_pretty(&findings.json)?;
-    json.push(b'\n');
-    outputs.write(&findings.text(), &json, || findings.page())?;
+    outputs.write(&findings.text(), &findings.json, || findings.page())?;
     Ok(findings.clean)
 }
 

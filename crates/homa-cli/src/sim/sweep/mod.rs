@@ -19,7 +19,6 @@ use super::args::SweepArgs;
 use super::knobs;
 use super::run::SCHEMA;
 use super::work::{self, Bars};
-use crate::output::json;
 use crate::outputs::Outputs;
 use file::{Run, Sweep};
 use rows::Row;
@@ -105,7 +104,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         runs.first().map(|(run, _)| knobs::setup(&run.plan, run.transport == "homa")).unwrap_or_default();
     let rows = rows::rows(&sweep, &runs, Store::file_name);
     let results = Results { schema: SCHEMA, title: &sweep.title, setup: &setup, rows: &rows };
-    outputs.write(&rows::text(&sweep, &rows), &json(&results)?, || rows::page(&sweep, &rows, &setup))
+    outputs.write(&rows::text(&sweep, &rows), &results, || rows::page(&sweep, &rows, &setup))
 }
 
 fn label(run: &Run) -> String {

@@ -13,7 +13,7 @@ use homa_analysis::Model;
 use homa_analysis::model::{NodeId, Rpc};
 use homa_trace::Record;
 
-use super::load::{Inputs, index_of};
+use super::load::{Inputs, nodes_named};
 use crate::output::Output;
 use crate::units::duration_ns;
 
@@ -95,10 +95,10 @@ impl Filter {
 pub fn run(args: &ExportArgs) -> Result<()> {
     let to_stdout = args.out == Path::new("-");
     let out = if to_stdout { None } else { Some(Output::check(&args.out)?) };
-    let dumps = args.inputs.aligned()?;
-    let mut nodes = vec![args.node.is_empty(); dumps.len()];
+    let model = args.inputs.model()?;
+    let mut nodes = vec![args.node.is_empty(); model.nodes.len()];
     for name in &args.node {
-        nodes[index_of(&dumps, name)?] = true;
+        nodes_named(&model, name)?.into_iter().for_each(|number| nodes[number] = true);
     }
     let filter = Filter {
         rpc: args.rpc.map(|id| id & !1),
@@ -106,7 +106,6 @@ pub fn run(args: &ExportArgs) -> Result<()> {
         to_ns: args.to.unwrap_or(u64::MAX),
         nodes,
     };
-    let model = Model::new(dumps)?;
     let Some(out) = out else {
         return match export(args.format, &model, &filter, &mut BufWriter::new(io::stdout().lock())) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -12,7 +12,8 @@ use homa_analysis::model::{At, Message, NO_NODE, Node, NodeId, Packet, Rpc};
 use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 
 use super::Filter;
-use super::words::{Words, packet_type};
+use super::words::Words;
+use crate::trace::shown::packet_type;
 
 /// Writes the whole document.
 pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result<()> {

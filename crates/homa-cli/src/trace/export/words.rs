@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use homa_analysis::model::Node;
-use homa_proto::wire::PacketType;
+use homa_analysis::model::{DATA, Node};
 use homa_trace::{EventKind, NodeKind, Record, drop_reason_name, packet_word_parts};
+
+use crate::trace::shown::packet_type;
 
 /// The arguments of an event and where it happened; nothing where it has none.
 pub struct Words<'a> {
@@ -42,11 +43,6 @@ impl fmt::Display for Port<'_> {
     }
 }
 
-/// The name of a packet's type.
-pub fn packet_type(code: u8) -> &'static str {
-    PacketType::ALL.iter().find(|kind| **kind as u8 == code).map_or("other", |kind| kind.name())
-}
-
 fn arguments(f: &mut fmt::Formatter<'_>, kind: EventKind, a: u32, b: u32) -> fmt::Result {
     use EventKind as Kind;
     let message = if a == 0 { "request" } else { "response" };
@@ -60,7 +56,7 @@ fn arguments(f: &mut fmt::Formatter<'_>, kind: EventKind, a: u32, b: u32) -> fmt
         | Kind::SwitchDropped => {
             let (code, length) = packet_word_parts(a);
             write!(f, "{} of {length} bytes", packet_type(code))?;
-            if code == PacketType::Data as u8 { write!(f, " at {b}") } else { Ok(()) }
+            if code == DATA { write!(f, " at {b}") } else { Ok(()) }
         }
         Kind::PacketDropped => {
             let (code, length) = packet_word_parts(a);

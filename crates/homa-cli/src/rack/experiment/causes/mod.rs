@@ -21,7 +21,6 @@ use super::sweep::{Named, finish};
 use crate::args::Protocol;
 use crate::bench::summary::Summary;
 use crate::trace::load::Inputs;
-use crate::trace::select;
 use crate::trace::shown::place;
 use disturbed::Disturbed;
 pub use planted::Planted;
@@ -92,7 +91,7 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
 /// Asks the traces.
 fn look(planted: Planted, repetition: u32, directory: &Path, args: &CausesArgs) -> Result<Verdict> {
     let inputs = Inputs { files: vec![directory.to_owned()], ..Inputs::default() };
-    let model: Model = select::model(&inputs)?;
+    let model: Model = inputs.model()?;
     let explainer = Explainer::new(&model, Some(args.common.build.rate));
     let costs = Costs::of(&explainer, None);
     ensure!(
