@@ -270,3 +270,26 @@ fn planted_offsets_and_drifts_of_a_racks_hosts_are_found() {
         assert!(ppm.abs() <= of("likely_error_ppm").max(1.0), "{ppm} ppm off: {node}");
     }
 }
+
+#[test]
+fn a_slow_rpc_freezes_all_simulated_traces_at_its_end() {
+    let scratch =
+        simulated("trace-freeze", "--load 0.8 --exchange echo --duration 1ms --trace-slower-than 30us");
+    let traces = fs::read_dir(scratch.path("traces")).expect("traces");
+    let names = traces.map(|entry| format!("traces/{}", entry.expect("an entry").file_name().display()));
+    let dumps: Vec<Dump> = names.map(|name| dump_of(&scratch, &name)).collect();
+    let freezes = dumps
+        .iter()
+        .flat_map(|dump| &dump.records)
+        .filter(|record| record.event() == Some(EventKind::Freeze));
+    let freezes: Vec<(u64, u64)> = freezes.map(|record| (record.time, record.id)).collect();
+    assert_eq!(freezes.len(), dumps.len());
+    let (at, slow) = *freezes.iter().max_by_key(|freeze| freeze.1).expect("traces");
+    assert!(freezes.iter().all(|freeze| freeze.0 == at) && slow > 0);
+    // It is the first that took so long: one that it is due to, from its start to that moment.
+    let starts = dumps.iter().flat_map(|dump| &dump.records);
+    let start = starts
+        .filter(|record| record.id == slow && record.event() == Some(EventKind::AppSend))
+        .map(|record| record.time);
+    assert!(start.min().is_some_and(|start| at - start >= 30_000));
+}

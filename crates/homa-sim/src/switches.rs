@@ -67,6 +67,14 @@ impl SwitchTraces {
         self.traces[switch as usize].record_stamped(at.as_ns(), kind, id, word, offset, place);
     }
 
+    /// Stops all of them.
+    pub(crate) fn freeze(&mut self, now: Time) {
+        for trace in &mut self.traces {
+            trace.set_virtual_now(now.as_ns());
+            trace.freeze(0, 1);
+        }
+    }
+
     /// The dump of each switch, in the order of their numbers: leaves first, then spines.
     pub(crate) fn dumps(&self) -> Vec<Vec<u8>> {
         let named = self.traces.iter().zip(&self.names).enumerate();

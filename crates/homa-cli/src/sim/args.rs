@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::knobs::KnobArgs;
+use crate::units::duration_ns;
 
 /// `homa sim`.
 #[derive(Args, Clone, Debug)]
@@ -89,6 +90,9 @@ pub struct RunArgs {
     /// Records of each trace, of 32 bytes; the last ones are kept
     #[arg(long, value_name = "N", default_value_t = 65_536, requires = "trace", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub trace_records: u32,
+    /// Freeze all traces when the first measured message, or RPC, has taken at least so long, as in 1ms or 250us
+    #[arg(long, value_name = "TIME", requires = "trace", value_parser = duration_ns)]
+    pub trace_slower_than: Option<u64>,
 }
 
 /// `homa sim presets`.

@@ -64,6 +64,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
         .transpose()?;
     if traces.is_some() {
         plan.cluster.trace_records = args.trace_records as usize;
+        plan.cluster.trace_slower_than_ns = args.trace_slower_than;
     }
     let published = match &args.published {
         Some(path) => published::read(path, &plan).map_err(|error| anyhow!(error))?,

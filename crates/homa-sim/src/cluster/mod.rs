@@ -84,6 +84,8 @@ pub struct ClusterConfig {
     pub sample_ns: u64,
     /// Records of each host's time trace, of which the last ones are kept; 0: none. 32 bytes each.
     pub trace_records: usize,
+    /// All time traces freeze when a measured message, or RPC, has taken at least so long, in nanoseconds; `None`: they do not.
+    pub trace_slower_than_ns: Option<u64>,
     /// Whether the report has each measured message.
     pub keep_samples: bool,
 }
@@ -361,6 +363,17 @@ impl<T: Transport> Cluster<T> {
         }
     }
 
+    /// Stops all traces because of this message: what led to it is not overwritten.
+    fn freeze_traces(&mut self, message: &Message) {
+        let now = self.fabric.now;
+        for (number, host) in (0..).zip(&mut self.hosts) {
+            host.transport.freeze_trace(now, (number == message.from).then_some(message.token));
+        }
+        if let Some(traces) = &mut self.fabric.switch_traces {
+            traces.freeze(now);
+        }
+    }
+
     /// A message is whole at its receiver; where the transport runs RPCs, both of its messages are.
     fn delivered(&mut self, number: u32) {
         let now = self.fabric.now;
@@ -370,7 +383,11 @@ impl<T: Transport> Cluster<T> {
             let answer = self.fabric.shared.start(message.answer(now));
             self.fabric.queue.push(now, Event::Host(HostEvent::Answer { answer }));
         } else {
-            self.account.delivered(&message, now.since(message.asked));
+            let took_ns = now.since(message.asked);
+            self.account.delivered(&message, took_ns);
+            if message.is_measured && self.config.trace_slower_than_ns.is_some_and(|bound| took_ns >= bound) {
+                self.freeze_traces(&message);
+            }
             let client = if message.is_answer() { message.to } else { message.from };
             if self.arrivals.ended(client) {
                 self.fabric.queue.push(now, Event::Host(HostEvent::Arrival { host: client }));

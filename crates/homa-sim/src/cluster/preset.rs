@@ -60,6 +60,7 @@ impl ClusterConfig {
             bins: Vec::new(),
             sample_ns: 10_000,
             trace_records: 0,
+            trace_slower_than_ns: None,
             keep_samples: false,
         }
     }

@@ -235,6 +235,17 @@ impl Transport for Homa {
         self.endpoint.waits_for_grants()
     }
 
+    fn freeze_trace(&mut self, now: Time, token: Option<u64>) {
+        let own = token.and_then(|token| self.traced.get(key_of(token).slot as usize).copied());
+        let trace = self.endpoint.trace();
+        trace.set_virtual_now(now.as_ns());
+        // As live hosts do: one decides, and asks the others.
+        match own {
+            Some((id, _)) => trace.freeze(id, 0),
+            None => trace.freeze(0, 1),
+        }
+    }
+
     fn trace_dump(&mut self) -> Option<Vec<u8>> {
         let trace = self.endpoint.trace();
         if trace.is_off() {

@@ -81,6 +81,11 @@ pub trait Transport: Sized {
         false
     }
 
+    /// Stops its time trace, where it has one. `token`: of the message that is the reason, where this host began it.
+    fn freeze_trace(&mut self, now: Time, token: Option<u64>) {
+        let _ = (now, token);
+    }
+
     /// The dump of its time trace, where it has one and [`ClusterConfig::trace_records`] asks for it.
     fn trace_dump(&mut self) -> Option<Vec<u8>> {
         None
