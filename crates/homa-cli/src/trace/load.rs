@@ -192,11 +192,30 @@ fn check_names(dumps: &[Dump], from: &[PathBuf]) -> Result<()> {
     let mut seen = BTreeMap::new();
     for (dump, path) in dumps.iter().zip(from) {
         if let Some(other) = seen.insert((&dump.node.name, dump.node.kind == NodeKind::Switch), path) {
-            let (name, other, path) = (&dump.node.name, other.display(), path.display());
-            bail!("{path}: it is of node {name}, and so is {other}: pass one trace of each node");
+            let (name, remedy) = (&dump.node.name, remedy(path, other));
+            let (path, other) = (path.display(), other.display());
+            bail!("{path}: it is of node {name}, and so is {other}: {remedy}");
         }
     }
     Ok(())
+}
+
+/// What to do about two traces of a node: those of a later run in the same directory begin with another word.
+fn remedy(path: &Path, other: &Path) -> String {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (later, first) = (name(path), name(other));
+    let same = first.chars().zip(later.chars()).take_while(|(a, b)| a == b).count();
+    let run = first.char_indices().skip(same).find(|(_, letter)| *letter == '-');
+    match run.filter(|_| path.parent() == other.parent()) {
+        Some((end, _)) => {
+            let files = other.with_file_name(format!("{}*.{EXTENSION}", &first[..=end]));
+            format!(
+                "they are of two runs: pass the traces of one, {}, and those of its switches",
+                files.display()
+            )
+        }
+        None => "pass one trace of each node".to_owned(),
+    }
 }
 
 /// Packets that arrive this much before they were sent are no matter of rounding, in nanoseconds.
@@ -242,4 +261,21 @@ pub fn warnings(dumps: &[Dump], clocks: &Clocks) -> Vec<String> {
         }
     }
     warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_runs_in_a_directory_are_told_apart_by_their_names() {
+        let of = |path: &str, other: &str| remedy(Path::new(path), Path::new(other));
+        let found = of("t/load2-homa-h1.trace", "t/load1-homa-h1.trace");
+        assert!(found.contains("t/load1-*.trace, and those of its switches"), "{found}");
+        for (path, other) in
+            [("t/b.trace", "t/a.trace"), ("u/a-1.trace", "t/b-1.trace"), ("a.trace", "a.trace")]
+        {
+            assert_eq!(of(path, other), "pass one trace of each node");
+        }
+    }
 }
