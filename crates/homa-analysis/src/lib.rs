@@ -7,10 +7,13 @@
 pub mod align;
 pub mod answers;
 pub mod around;
+mod arrivals;
 pub mod cause;
 pub mod critical_path;
+pub mod link;
 pub mod model;
 pub mod packets;
+mod replay;
 pub mod summary;
 pub mod tail;
 pub mod timeline;

@@ -126,7 +126,9 @@ fn extra_delays_sum_up() {
     assert_eq!(of("extra_ns"), of("sender_ns") + of("switch_ns") + of("poll_ns") + of("receive_ns"));
     // 10 Gbit/s, as the densest packets show.
     let bps = found["rate"]["bps"].as_f64().expect("a rate");
-    assert!((9.5e9..10.5e9).contains(&bps), "{bps}");
+    assert!((9.99e9..10.01e9).contains(&bps), "{bps}");
+    let check = &found["check"];
+    assert!(check["error_p50_percent"].as_f64().is_some_and(|error| error <= 1.0), "{check}");
     assert!(found["worst"].as_array().is_some_and(|worst| worst.len() == 20));
 }
 

@@ -4,6 +4,7 @@ use homa_trace::{Clock, Dump, EventKind, Node, Place, Trace, packet_word};
 use proptest::prelude::*;
 
 use super::*;
+use crate::link::LinkRate;
 
 fn event() -> impl Strategy<Value = (u64, u64, usize, u8, u32, u32, (u16, u16, u16))> {
     let time = prop_oneof![4 => 0..100_000_u64, 1 => any::<u64>()];
@@ -38,8 +39,8 @@ proptest! {
     fn no_answer_panics(dumps in dumps(), from_ns in any::<u64>(), until_ns in any::<Option<u64>>(), all in any::<bool>()) {
         let Ok(model) = Model::new(dumps) else { return Ok(()) };
         let select = if all { Select::default() } else { Select { nodes: vec![0], from_ns, until_ns } };
-        let rate = link_rate(&model, None, OVERHEAD_BYTES);
-        let given = link_rate(&model, Some(1_000_000_000), OVERHEAD_BYTES).expect("given");
+        let rate = LinkRate::of(&model, None, None);
+        let given = LinkRate::of(&model, Some(1_000_000_000), None).expect("given");
         let found = decompose(&model, &select, rate.unwrap_or(given), 5);
         prop_assert!(found.is_none_or(|found| found.unequal == 0));
         let _ = (delays(&model, &select, true), throughput(&model, &select, 1_000), lost(&model, &select));

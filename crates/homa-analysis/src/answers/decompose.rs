@@ -7,17 +7,19 @@
 //!   receiver's queue was last seen empty;
 //! - the switch has the rest.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 use serde::Serialize;
 
-use super::link::LinkRate;
-use super::path::{Line, Minima};
+use super::best::Best;
 use super::percentiles::median;
 use super::{Lack, Percentiles, Select, ends, way_ns};
+use crate::arrivals::Arrivals;
+use crate::link::{LinkRate, Load};
 use crate::model::{At, Direction, Model, NodeId, Packet};
+use crate::replay::{Replay, State};
 
 /// An extra delay and its parts in nanoseconds; `extra` is their sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -183,31 +185,35 @@ impl Short {
     }
 }
 
-type Pair = (NodeId, NodeId);
-type Lines = HashMap<Pair, Line, FixedState>;
-
 /// Everything that the parts are found from.
 struct Splitter<'a> {
     model: &'a Model,
     rate: LinkRate,
     /// The best case of each path.
-    best: Lines,
+    best: Best,
     /// The best case of a path's switches.
-    switches: Lines,
-    /// By node: what was queued when it sent.
-    queued: Vec<Vec<Queued>>,
-    /// By node: what it had received by then.
-    received: Vec<Vec<(u64, u64, u32)>>,
+    switches: Best,
+    /// By node.
+    queues: Vec<Replay<'a, Queue>>,
+    arrivals: Arrivals<'a>,
     looks: HashMap<(NodeId, u8), Looks, FixedState>,
 }
 
-/// A packet that was sent: when, which one, and the time that what was queued before it took.
-struct Queued {
-    sent_ns: u64,
-    id: u64,
-    word: u32,
-    offset: u32,
-    queue_ns: u32,
+/// What a host has to send, as if its link were empty at first.
+#[derive(Clone)]
+struct Queue {
+    rate: LinkRate,
+    /// When its link has sent all.
+    free_ns: f64,
+}
+
+impl State for Queue {
+    fn add(&mut self, record: &Record) {
+        if record.event() == Some(EventKind::PacketSent) {
+            let packet = Load::packet(packet_word_parts(record.a).1);
+            self.free_ns = self.free_ns.max(record.time as f64) + self.rate.ns(packet);
+        }
+    }
 }
 
 /// When an endpoint read bursts, and for how long its queue may not have been empty by then; the least time that a packet waited in its
@@ -220,8 +226,7 @@ struct Looks {
 
 impl<'a> Splitter<'a> {
     fn new(model: &'a Model, rate: LinkRate) -> Splitter<'a> {
-        let lines = |delay: fn(&Packet) -> Option<i64>| lower_lines(model, delay);
-        let host = |number: usize| model.nodes[number].kind == NodeKind::Host;
+        let queue = Queue { rate, free_ns: 0.0 };
         let mut looks = looks(model);
         for packet in &model.packets {
             let (_, to) = ends(model, packet);
@@ -231,30 +236,20 @@ impl<'a> Splitter<'a> {
                 of.least_batch_ns = of.least_batch_ns.min(batch.max(0));
             }
         }
-        let by_node = 0..model.nodes.len();
         Splitter {
             model,
             rate,
-            best: lines(way_ns),
-            switches: lines(|packet| packet.left.since(packet.entered)),
-            queued: by_node
-                .clone()
-                .map(
-                    |number| {
-                        if host(number) { queued(&model.nodes[number].records, rate) } else { Vec::new() }
-                    },
-                )
-                .collect(),
-            received: by_node
-                .map(|number| if host(number) { received(&model.nodes[number].records) } else { Vec::new() })
-                .collect(),
+            best: Best::of(model, way_ns),
+            switches: Best::of(model, |packet| packet.left.since(packet.entered)),
+            queues: model.nodes.iter().map(|node| Replay::new(node.host_records(), queue.clone())).collect(),
+            arrivals: Arrivals::new(model),
             looks,
         }
     }
 
     fn parts(&self, packet: &Packet) -> Option<Parts> {
         let (from, to) = ends(self.model, packet);
-        let best_ns = self.best.get(&(from, to))?.ns(packet.length).floor() as i64;
+        let best_ns = self.best.ns((from, to), packet.length)?;
         let extra_ns = (way_ns(packet)? - best_ns).max(0);
         let mut left_ns = extra_ns;
         let mut take = |ns: i64| {
@@ -280,43 +275,36 @@ impl<'a> Splitter<'a> {
     }
 
     fn sender_ns(&self, packet: &Packet, from: NodeId) -> i64 {
-        let (Some(sent_ns), Some(queued)) = (packet.sent.ns(), self.queued.get(usize::from(from))) else {
+        let (Some(sent_ns), Some(queue)) = (packet.sent.ns(), self.queues.get(usize::from(from))) else {
             return 0;
         };
         let id = self.model.rpcs[packet.rpc as usize].id + u64::from(packet.direction == Direction::ToClient);
         let word = homa_trace::packet_word(packet.packet_type, packet.length);
-        let first = queued.partition_point(|of| of.sent_ns < sent_ns);
-        let same = queued[first..].iter().take_while(|of| of.sent_ns == sent_ns);
-        let is_it = |of: &&Queued| (of.id, of.word, of.offset) == (id, word, packet.offset);
-        same.into_iter().find(is_it).map_or(0, |of| i64::from(of.queue_ns))
+        let first = queue.index(sent_ns);
+        let same = queue.records()[first..].iter().take_while(|record| record.time == sent_ns);
+        let is_it = |record: &Record| {
+            record.event() == Some(EventKind::PacketSent)
+                && (record.id, record.a, record.b) == (id, word, packet.offset)
+        };
+        let place = same.enumerate().find_map(|(place, record)| is_it(record).then_some(place));
+        place.map_or(0, |place| (queue.behind(first + place).free_ns - sent_ns as f64).max(0.0) as i64)
     }
 
     /// What the receiver's link took for everything that came from `since_ns` until the packet, itself not counted.
     fn busy_ns(&self, to: NodeId, since_ns: u64, packet: &Packet) -> i64 {
-        let (Some(until_ns), Some(received)) = (packet.received.ns(), self.received.get(usize::from(to)))
-        else {
-            return 0;
-        };
-        let upto = |ns: u64| received.partition_point(|(time, ..)| *time < ns);
-        let (first, behind) = (upto(since_ns), upto(until_ns));
-        if behind <= first {
-            return 0;
-        }
-        let before =
-            |index: usize| index.checked_sub(1).map_or((0, 0), |last| (received[last].1, received[last].2));
-        let (from, until) = (before(first), before(behind));
-        self.rate.ns(u64::from(until.1.wrapping_sub(from.1)), until.0 - from.0) as i64
+        let Some(until_ns) = packet.received.ns() else { return 0 };
+        self.rate.ns(self.arrivals.between(to, since_ns, until_ns)) as i64
     }
 
     /// What switches really had of the packet's delay.
     fn true_switch_ns(&self, packet: &Packet) -> Option<i64> {
-        let best = self.switches.get(&ends(self.model, packet))?.ns(packet.length).floor() as i64;
+        let best = self.switches.ns(ends(self.model, packet), packet.length)?;
         Some((packet.left.since(packet.entered)? - best).max(0))
     }
 
     fn check(&self, parts: &[(u32, Short)]) -> Option<SwitchCheck> {
         let full = self.model.packets.iter().map(|packet| packet.length).max()?;
-        let enough = self.rate.ns(1, full.into()) as i64;
+        let enough = self.rate.ns(Load::packet(full)) as i64;
         let (mut truths, mut founds, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         for (index, short) in parts {
             let truth = self.true_switch_ns(&self.model.packets[*index as usize]);
@@ -342,7 +330,7 @@ impl<'a> Splitter<'a> {
 
     fn delayed(&self, packet: &Packet) -> Option<Delayed> {
         let (from, to) = ends(self.model, packet);
-        let best_ns = self.best.get(&(from, to))?.ns(packet.length).floor() as i64;
+        let best_ns = self.best.ns((from, to), packet.length)?;
         Some(Delayed {
             rpc: self.model.rpcs[packet.rpc as usize].id,
             packet_type: packet.packet_type,
@@ -357,51 +345,6 @@ impl<'a> Splitter<'a> {
             true_switch_ns: self.true_switch_ns(packet),
         })
     }
-}
-
-/// A lower line for each pair of nodes; those whose packets give no slope have that of all pairs.
-fn lower_lines(model: &Model, delay: fn(&Packet) -> Option<i64>) -> Lines {
-    let mut pairs: BTreeMap<Pair, Minima> = BTreeMap::new();
-    for packet in &model.packets {
-        if let Some(ns) = delay(packet) {
-            pairs.entry(ends(model, packet)).or_default().add(packet.length, ns);
-        }
-    }
-    let mut all = Minima::default();
-    pairs.values().for_each(|minima| all.join(minima));
-    let whole = all.lower_line(None);
-    pairs.into_iter().filter_map(|(pair, minima)| Some((pair, minima.lower_line(whole)?))).collect()
-}
-
-/// What a host sent, as if its link were empty at first.
-fn queued(records: &[Record], rate: LinkRate) -> Vec<Queued> {
-    let mut free_ns = 0.0_f64;
-    let sent = records.iter().filter(|record| record.event() == Some(EventKind::PacketSent));
-    sent.map(|record| {
-        let now = record.time as f64;
-        let queue_ns = (free_ns - now).max(0.0);
-        free_ns = now.max(free_ns) + rate.ns(1, packet_word_parts(record.a).1.into());
-        Queued {
-            sent_ns: record.time,
-            id: record.id,
-            word: record.a,
-            offset: record.b,
-            queue_ns: queue_ns as u32,
-        }
-    })
-    .collect()
-}
-
-/// What a host received: time, and bytes and packets up to and with it.
-pub(super) fn received(records: &[Record]) -> Vec<(u64, u64, u32)> {
-    let (mut bytes, mut packets) = (0_u64, 0_u32);
-    let came = records.iter().filter(|record| record.event() == Some(EventKind::PacketReceived));
-    came.map(|record| {
-        bytes += u64::from(packet_word_parts(record.a).1);
-        packets = packets.wrapping_add(1);
-        (record.time, bytes, packets)
-    })
-    .collect()
 }
 
 impl Looks {
@@ -469,9 +412,9 @@ impl Between {
 
 #[cfg(test)]
 mod tests {
-    use super::super::link::RateSource;
     use super::super::testing::{CLIENT, ID, SERVER, WORD, Writer};
     use super::*;
+    use crate::link::RateSource;
     use homa_trace::packet_word;
 
     /// 8 Gbit/s without overhead: a nanosecond per byte.

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
-use homa_trace::{EventKind, NodeKind, packet_word_parts};
+use homa_trace::{EventKind, packet_word_parts};
 use serde::Serialize;
 
-use super::decompose::received;
 use super::incoming::{IncomingOf, incoming};
-use super::link::LinkRate;
 use super::{DATA, DATA_HEADER_BYTES, Lack, Percentiles, Select};
+use crate::arrivals::Arrivals;
+use crate::link::LinkRate;
 use crate::model::{Direction, Model, NO_NODE, NodeId};
 
 /// What one host granted another one.
@@ -73,7 +73,7 @@ struct Sum {
 /// Every grant, from all that is recorded of it at both ends.
 #[must_use]
 pub fn grants(model: &Model, select: &Select, rate: Option<LinkRate>, unused_after_ns: u64) -> Grants {
-    let arrivals = Arrivals::of(model);
+    let arrivals = Arrivals::new(model);
     let mut all = All::default();
     for rpc in &model.rpcs {
         for direction in [Direction::ToServer, Direction::ToClient] {
@@ -164,39 +164,24 @@ impl All {
     }
 }
 
-/// By node: when what came, added up.
-struct Arrivals(Vec<Vec<(u64, u64, u32)>>);
-
-impl Arrivals {
-    fn of(model: &Model) -> Arrivals {
-        let of = |node: &crate::model::Node| match node.kind {
-            NodeKind::Host => received(&node.records),
-            NodeKind::Switch => Vec::new(),
-        };
-        Arrivals(model.nodes.iter().map(of).collect())
-    }
-
-    /// Bytes that a host's link could have brought between the two moments and did not.
-    fn idle_bytes(&self, node: NodeId, from_ns: u64, until_ns: u64, rate: Option<LinkRate>) -> f64 {
-        let (Some(rate), Some(came)) = (rate, self.0.get(usize::from(node)).filter(|_| node != NO_NODE))
-        else {
-            return 0.0;
-        };
-        let upto = |ns: u64| match came.partition_point(|(time, ..)| *time <= ns) {
-            0 => (0, 0),
-            behind => (came[behind - 1].1, came[behind - 1].2),
-        };
-        let (from, until) = (upto(from_ns), upto(until_ns));
-        let busy_ns = rate.ns(until.1.wrapping_sub(from.1).into(), until.0 - from.0);
-        (until_ns.saturating_sub(from_ns) as f64 - busy_ns).max(0.0) * rate.bps / 8e9
-    }
+/// Bytes that a host's link could have brought between the two moments and did not.
+fn idle_bytes(
+    arrivals: &Arrivals<'_>,
+    node: NodeId,
+    from_ns: u64,
+    until_ns: u64,
+    rate: Option<LinkRate>,
+) -> f64 {
+    let Some(rate) = rate.filter(|_| node != NO_NODE) else { return 0.0 };
+    let came = arrivals.between(node, from_ns.saturating_add(1), until_ns.saturating_add(1));
+    (until_ns.saturating_sub(from_ns) as f64 - rate.ns(came)).max(0.0) * rate.bps / 8e9
 }
 
 /// Where a message is with its grants.
 struct OfMessage<'a> {
     unused_after_ns: u64,
     rate: Option<LinkRate>,
-    arrivals: &'a Arrivals,
+    arrivals: &'a Arrivals<'a>,
     receiver: NodeId,
     /// Grants on their way, by their offset.
     on_way: HashMap<u32, u64, FixedState>,
@@ -211,7 +196,7 @@ struct OfMessage<'a> {
 
 impl<'a> OfMessage<'a> {
     fn new(
-        arrivals: &'a Arrivals,
+        arrivals: &'a Arrivals<'a>,
         rate: Option<LinkRate>,
         receiver: NodeId,
         unused_after_ns: u64,
@@ -253,7 +238,7 @@ impl<'a> OfMessage<'a> {
             sum.late += 1;
             sum.waited_ns += ns.saturating_sub(since);
             waited.push(ns.saturating_sub(since) as i64);
-            sum.wasted_bytes += self.arrivals.idle_bytes(self.receiver, since, ns, self.rate);
+            sum.wasted_bytes += idle_bytes(self.arrivals, self.receiver, since, ns, self.rate);
         }
         let before = self.granted.max(self.sent_until);
         if offset > before {
@@ -279,9 +264,9 @@ impl<'a> OfMessage<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::link::RateSource;
     use super::super::testing::{CLIENT, SERVER, Writer};
     use super::*;
+    use crate::link::RateSource;
 
     #[test]
     fn a_late_grant_wastes_what_the_link_could_have_brought() {

@@ -6,8 +6,8 @@ use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 use serde::Serialize;
 
-use super::link::LinkRate;
 use super::{DATA, DATA_HEADER_BYTES, Percentiles, Select};
+use crate::link::{LinkRate, Load};
 use crate::model::{Model, NodeId};
 
 /// A value over time.
@@ -183,8 +183,9 @@ impl Scan {
             steps.iter().filter(|(bytes, _)| *bytes >= least).map(|(_, ns)| *ns as f64).sum()
         };
         let (busy_ns, whole_ns) = (sum(&self.steps, 1), sum(&self.steps, 0));
-        let used =
-            |(bytes, packets): (u64, u64), ns: f64| Some(rate?.ns(packets, bytes) / ns).filter(|_| ns > 0.0);
+        let used = |(bytes, packets): (u64, u64), ns: f64| {
+            Some(rate?.ns(Load { packets, bytes }) / ns).filter(|_| ns > 0.0)
+        };
         Some(IncomingOf {
             node: name.to_owned(),
             grants,
@@ -200,9 +201,9 @@ impl Scan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::link::RateSource;
     use super::super::testing::{SERVER, Writer};
     use super::*;
+    use crate::link::RateSource;
 
     #[test]
     fn granted_bytes_are_there_until_they_come() {

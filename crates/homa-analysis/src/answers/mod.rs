@@ -4,13 +4,13 @@
 
 #[cfg(test)]
 mod any;
+mod best;
 mod decompose;
 mod delays;
 mod grants;
 mod hosts;
 mod incoming;
 mod lacks;
-mod link;
 mod lost;
 mod messages;
 mod path;
@@ -19,7 +19,7 @@ mod priorities;
 mod rtt_bytes;
 mod select;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod throughput;
 
 pub use decompose::{Decomposition, Delayed, Parts, SwitchCheck, decompose};
@@ -28,7 +28,6 @@ pub use grants::{GrantedTo, Grants, grants};
 pub use hosts::{Bottleneck, CoreUse, Cores, PacerOf, Polls, PollsOf, SharedCore, cores, pacer, polls};
 pub use incoming::{Incoming, IncomingOf, OverTime, incoming};
 pub use lacks::Lack;
-pub use link::{LinkRate, OVERHEAD_BYTES, RateSource, link_rate};
 pub use lost::{Found, Loss, LossPlace, Losses, Where, lost};
 pub use messages::{Copies, CopyStep, FirstGrants, copy, first_grant};
 pub use path::{Line, Minima};

@@ -6,9 +6,9 @@ use foldhash::fast::FixedState;
 use homa_trace::{EventKind, packet_word_parts};
 use serde::Serialize;
 
-use super::link::LinkRate;
 use super::path::{Line, Minima};
 use super::{DATA, DATA_HEADER_BYTES, Percentiles, Select, ends, way_ns};
+use crate::link::{LinkRate, Load};
 use crate::model::{Direction, Fate, Model, NodeId, Rpc};
 
 /// A path between two hosts, one way.
@@ -101,7 +101,7 @@ fn path(
     full: u32,
     payload: u64,
 ) -> PathBytes {
-    let per_ns = payload as f64 / rate.ns(1, full.into());
+    let per_ns = payload as f64 / rate.ns(Load::packet(full));
     let mut bytes: Vec<i64> = of.rounds.iter().map(|ns| (*ns as f64 * per_ns) as i64).collect();
     let bytes = Percentiles::of(&mut bytes);
     let line = of.minima.least_squares();
@@ -153,9 +153,9 @@ fn rounds(model: &Model, rpc: &Rpc, direction: Direction, rounds: &mut Vec<i64>)
 
 #[cfg(test)]
 mod tests {
-    use super::super::link::RateSource;
     use super::super::testing::{CLIENT, SERVER, Writer};
     use super::*;
+    use crate::link::RateSource;
 
     #[test]
     fn the_bytes_are_what_the_link_takes_until_the_grant_is_there() {

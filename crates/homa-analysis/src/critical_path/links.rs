@@ -1,34 +1,61 @@
 //! What a host's link did meanwhile: what it sent and received, and what held it back.
 
-use std::collections::HashMap;
+use homa_trace::{EventKind, Record, packet_word_parts};
 
-use foldhash::fast::FixedState;
-use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
+use crate::arrivals::Arrivals;
+use crate::link::{LinkRate, Load};
+use crate::model::{Model, Node, NodeId};
+use crate::replay::{Replay, State};
 
-use crate::model::{DATA, Model, Node, NodeId};
-
-/// Frames over which a link's rate is measured: enough that a burst out of a buffer does not pass for the link.
-const RATE_FRAMES: usize = 32;
-
-/// Packets that a host sent, and what went on between one and the next. Amounts are sums from the beginning on.
-#[derive(Default)]
-pub(super) struct Uplink {
-    times: Vec<u64>,
-    /// The link had bytes to send.
-    busy: Vec<u64>,
-    /// What held packets back while the link had none, where that changes: most packets are held back by nothing.
-    held: Vec<Held>,
+/// Where a host's sending is, and what went on from the beginning on.
+#[derive(Clone)]
+struct Sender {
+    rate: Option<LinkRate>,
+    /// Packets sent, and when the last one was.
+    packets: u32,
+    last_ns: u64,
+    /// When the link has sent all of them.
+    free_at: f64,
+    /// What held packets back since then.
+    paced_until: u64,
+    full: bool,
+    /// Nanoseconds up to the last packet: the link had bytes to send; the pacer held packets back; the driver took none.
+    sums: [u64; 3],
 }
 
-/// Sums up to a packet and from there on.
-struct Held {
-    /// The packet, by its number in `Uplink::times`.
-    from: usize,
-    /// The pacer held packets back.
-    paced: u64,
-    /// The driver took none.
-    full: u64,
+impl State for Sender {
+    fn add(&mut self, record: &Record) {
+        match record.event() {
+            // The pacer waits for the backlog at most. What is later than that is the host's own.
+            Some(EventKind::WaitPacer) => {
+                self.paced_until = record.time.saturating_add(u64::from(record.a));
+            }
+            Some(EventKind::WaitBuffer) => self.full = true,
+            Some(EventKind::PacketSent) => {
+                if self.packets > 0 {
+                    let gap = record.time - self.last_ns;
+                    let busy = ((self.free_at - self.last_ns as f64).max(0.0) as u64).min(gap);
+                    let paced = self.paced_until.saturating_sub(self.last_ns + busy).min(gap - busy);
+                    self.sums[0] += busy;
+                    self.sums[1] += paced;
+                    self.sums[2] += if self.full && paced == 0 { gap - busy } else { 0 };
+                }
+                let packet = Load::packet(packet_word_parts(record.a).1);
+                let takes = self.rate.map_or(0.0, |rate| rate.ns(packet));
+                self.free_at = self.free_at.max(record.time as f64) + takes;
+                (self.paced_until, self.full) = (0, false);
+                (self.packets, self.last_ns) = (self.packets + 1, record.time);
+            }
+            _ => {}
+        }
+    }
 }
+
+/// Most events that are looked at for the next packet: behind so many the sender had nothing to send.
+const LOOKED_AT: usize = 4_096;
+
+/// What a host sent, and what went on between one packet and the next.
+pub(super) struct Uplink<'m>(Replay<'m, Sender>);
 
 /// What went on at a sender within a time; in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,114 +64,51 @@ pub(super) struct Sending {
     pub(super) paced: u64,
     pub(super) full: u64,
     /// Packets that were sent within, without the ends.
-    pub(super) packets: usize,
+    pub(super) packets: u32,
 }
 
-impl Uplink {
-    fn of(node: &Node, ns_per_byte: Option<f64>) -> Uplink {
-        let sent = node.records.iter().filter(|record| record.event() == Some(EventKind::PacketSent)).count();
-        let (times, busy) = (Vec::with_capacity(sent), Vec::with_capacity(sent));
-        let mut uplink = Uplink { times, busy, held: Vec::new() };
-        let (mut free_at, mut paced_until, mut full) = (0.0_f64, 0_u64, false);
-        let mut sums = [0_u64; 3];
-        for record in &node.records {
-            match record.event() {
-                // The pacer waits for the backlog at most. What is later than that is the host's own.
-                Some(EventKind::WaitPacer) => paced_until = record.time.saturating_add(u64::from(record.a)),
-                Some(EventKind::WaitBuffer) => full = true,
-                Some(EventKind::PacketSent) => {
-                    if let Some(before) = uplink.times.last() {
-                        let gap = record.time - before;
-                        let busy = ((free_at - *before as f64).max(0.0) as u64).min(gap);
-                        sums[0] += busy;
-                        let paced = paced_until.saturating_sub(before + busy).min(gap - busy);
-                        sums[1] += paced;
-                        sums[2] += if full && paced == 0 { gap - busy } else { 0 };
-                    }
-                    let bytes = f64::from(packet_word_parts(record.a).1);
-                    free_at = free_at.max(record.time as f64) + bytes * ns_per_byte.unwrap_or(0.0);
-                    (paced_until, full) = (0, false);
-                    if uplink.held.last().map_or([0; 2], |held| [held.paced, held.full]) != sums[1..] {
-                        uplink.held.push(Held { from: uplink.times.len(), paced: sums[1], full: sums[2] });
-                    }
-                    uplink.times.push(record.time);
-                    uplink.busy.push(sums[0]);
-                }
-                _ => {}
-            }
-        }
-        uplink
+impl<'m> Uplink<'m> {
+    fn new(records: &'m [Record], rate: Option<LinkRate>) -> Uplink<'m> {
+        let (paced_until, full, sums) = (0, false, [0; 3]);
+        let state = Sender { rate, packets: 0, last_ns: 0, free_at: 0.0, paced_until, full, sums };
+        Uplink(Replay::new(records, state))
     }
 
     /// From one moment to another, at which something was sent.
     pub(super) fn between(&self, from_ns: u64, until_ns: u64) -> Sending {
-        let (begin, end) = (self.sums(from_ns), self.sums(until_ns));
-        let first = self.times.partition_point(|time| *time <= from_ns);
-        let behind = self.times.partition_point(|time| *time < until_ns);
+        let (first, [busy, paced, full]) = self.until(from_ns);
+        let (_, sums) = self.until(until_ns);
+        let behind = self.0.behind(self.0.index(until_ns)).packets;
         Sending {
-            busy: end[0].saturating_sub(begin[0]),
-            paced: end[1].saturating_sub(begin[1]),
-            full: end[2].saturating_sub(begin[2]),
+            busy: sums[0].saturating_sub(busy),
+            paced: sums[1].saturating_sub(paced),
+            full: sums[2].saturating_sub(full),
             packets: behind.saturating_sub(first),
         }
     }
 
-    /// Busy, paced and full up to this moment.
-    fn sums(&self, ns: u64) -> [u64; 3] {
-        let Some(index) = self.times.partition_point(|time| *time <= ns).checked_sub(1) else {
-            return [0; 3];
-        };
-        let mut sums = self.sums_at(index);
-        // In a gap the link is busy first, and the rest of the gap has one reason.
-        let mut rest = ns - self.times[index];
-        let next = if index + 1 < self.times.len() { self.sums_at(index + 1) } else { sums };
-        for (sum, next) in sums.iter_mut().zip(next) {
+    /// Packets up to and with this moment; for how long the link was busy, packets paced, and the driver full until then.
+    fn until(&self, ns: u64) -> (u32, [u64; 3]) {
+        let behind = self.0.index(ns.saturating_add(1));
+        let mut state = self.0.behind(behind);
+        let (packets, mut sums) = (state.packets, state.sums);
+        // In a gap the link is busy first, and the rest of the gap has one reason: what the next packet says.
+        let mut rest = ns.saturating_sub(state.last_ns);
+        if packets == 0 || rest == 0 {
+            return (packets, sums);
+        }
+        for record in self.0.records()[behind..].iter().take(LOOKED_AT) {
+            state.add(record);
+            if state.packets > packets {
+                break;
+            }
+        }
+        for (sum, next) in sums.iter_mut().zip(state.sums) {
             let in_gap = (next - *sum).min(rest);
             *sum += in_gap;
             rest -= in_gap;
         }
-        sums
-    }
-
-    /// Up to the packet of this number.
-    fn sums_at(&self, index: usize) -> [u64; 3] {
-        let behind = self.held.partition_point(|held| held.from <= index);
-        let held = behind.checked_sub(1).map(|place| &self.held[place]);
-        [self.busy[index], held.map_or(0, |held| held.paced), held.map_or(0, |held| held.full)]
-    }
-}
-
-/// Payload and headers that a host received in DATA packets.
-#[derive(Default)]
-pub(super) struct Downlink {
-    times: Vec<u64>,
-    bytes: Vec<u64>,
-}
-
-impl Downlink {
-    fn of(node: &Node) -> Downlink {
-        let came =
-            node.records.iter().filter(|record| record.event() == Some(EventKind::PacketReceived)).count();
-        let mut downlink = Downlink { times: Vec::with_capacity(came), bytes: Vec::with_capacity(came) };
-        let mut sum = 0;
-        for record in &node.records {
-            let (packet_type, length) = packet_word_parts(record.a);
-            if record.event() == Some(EventKind::PacketReceived) && packet_type == DATA {
-                sum += u64::from(length);
-                downlink.times.push(record.time);
-                downlink.bytes.push(sum);
-            }
-        }
-        downlink
-    }
-
-    /// Bytes received after `from_ns`, up to and with `until_ns`.
-    pub(super) fn between(&self, from_ns: u64, until_ns: u64) -> u64 {
-        let sum = |ns| {
-            let behind = self.times.partition_point(|time| *time <= ns);
-            behind.checked_sub(1).map_or(0, |index| self.bytes[index])
-        };
-        sum(until_ns).saturating_sub(sum(from_ns))
+        (packets, sums)
     }
 }
 
@@ -186,98 +150,39 @@ impl Stalls {
 }
 
 /// The links of all nodes.
-pub(super) struct Links {
-    uplinks: Vec<Uplink>,
-    downlinks: Vec<Downlink>,
+pub(super) struct Links<'m> {
+    uplinks: Vec<Uplink<'m>>,
     stalls: Vec<Stalls>,
-    nothing: (Uplink, Downlink, Stalls),
-    pub(super) ns_per_byte: Option<f64>,
+    nothing: (Uplink<'m>, Stalls),
+    pub(super) arrivals: Arrivals<'m>,
+    pub(super) rate: Option<LinkRate>,
 }
 
-impl Links {
-    pub(super) fn of(model: &Model, rate_bps: Option<u64>) -> Links {
-        let ns_per_byte = match rate_bps.filter(|rate| *rate > 0) {
-            Some(rate) => Some(8e9 / rate as f64),
-            None => measured_rate(model),
-        };
-        let uplink = |node: &Node| match node.kind {
-            NodeKind::Host => Uplink::of(node, ns_per_byte),
-            NodeKind::Switch => Uplink::default(),
-        };
+impl<'m> Links<'m> {
+    pub(super) fn new(model: &'m Model, rate: Option<LinkRate>) -> Links<'m> {
         Links {
-            uplinks: model.nodes.iter().map(uplink).collect(),
-            downlinks: model.nodes.iter().map(Downlink::of).collect(),
+            uplinks: model.nodes.iter().map(|node| Uplink::new(node.host_records(), rate)).collect(),
             stalls: model.nodes.iter().map(Stalls::of).collect(),
-            nothing: Default::default(),
-            ns_per_byte,
+            nothing: (Uplink::new(&[], rate), Stalls::default()),
+            arrivals: Arrivals::new(model),
+            rate,
         }
     }
 
-    pub(super) fn uplink(&self, node: NodeId) -> &Uplink {
+    pub(super) fn uplink(&self, node: NodeId) -> &Uplink<'m> {
         self.uplinks.get(usize::from(node)).unwrap_or(&self.nothing.0)
     }
 
-    pub(super) fn downlink(&self, node: NodeId) -> &Downlink {
-        self.downlinks.get(usize::from(node)).unwrap_or(&self.nothing.1)
-    }
-
     pub(super) fn stalls(&self, node: NodeId) -> &Stalls {
-        self.stalls.get(usize::from(node)).unwrap_or(&self.nothing.2)
-    }
-}
-
-/// Nanoseconds per byte of Homa packets on the fastest link to a host, by what came over it; `None` where nothing tells.
-fn measured_rate(model: &Model) -> Option<f64> {
-    let mut to_hosts: HashMap<(NodeId, u16), (), FixedState> = HashMap::with_hasher(FixedState::default());
-    to_hosts.extend(model.packets.iter().filter(|p| p.left.is_some()).map(|p| ((p.switch, p.port), ())));
-    let mut least = f64::INFINITY;
-    for (number, node) in model.nodes.iter().enumerate() {
-        let of_kind = |kind| node.records.iter().filter(move |record| record.event() == Some(kind));
-        match node.kind {
-            NodeKind::Switch => {
-                let mut ports: HashMap<u16, Window, FixedState> = HashMap::with_hasher(FixedState::default());
-                for record in of_kind(EventKind::SwitchLeft) {
-                    let port = record.place.port();
-                    if to_hosts.contains_key(&(number as NodeId, port)) {
-                        ports.entry(port).or_default().add(record, &mut least);
-                    }
-                }
-            }
-            // A host that reads bursts sees them faster than they came.
-            NodeKind::Host if to_hosts.is_empty() && of_kind(EventKind::BurstIn).next().is_none() => {
-                let mut window = Window::default();
-                of_kind(EventKind::PacketReceived).for_each(|record| window.add(record, &mut least));
-            }
-            NodeKind::Host => {}
-        }
-    }
-    least.is_finite().then_some(least).filter(|least| *least > 0.0)
-}
-
-/// The last frames of a link.
-#[derive(Default)]
-struct Window {
-    frames: std::collections::VecDeque<(u64, u64)>,
-    sent: u64,
-}
-
-impl Window {
-    fn add(&mut self, record: &Record, least: &mut f64) {
-        self.sent += u64::from(packet_word_parts(record.a).1);
-        self.frames.push_back((record.time, self.sent));
-        if self.frames.len() > RATE_FRAMES
-            && let Some((time, sent)) = self.frames.pop_front()
-            && record.time > time
-            && self.sent > sent
-        {
-            *least = least.min((record.time - time) as f64 / (self.sent - sent) as f64);
-        }
+        self.stalls.get(usize::from(node)).unwrap_or(&self.nothing.1)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::RateSource;
+    use crate::model::DATA;
     use homa_trace::{Clock, Node as Name, Trace, packet_word};
 
     fn node(events: &[(u64, EventKind, u32)]) -> Node {
@@ -289,6 +194,8 @@ mod tests {
         Model::new(vec![trace.dump(Name::host("h"))]).expect("events").nodes.remove(0)
     }
 
+    /// A nanosecond per byte.
+    const RATE: LinkRate = LinkRate { bps: 8e9, source: RateSource::Given, overhead_bytes: 0 };
     const KB: u32 = packet_word(DATA, 1_000);
 
     #[test]
@@ -300,7 +207,7 @@ mod tests {
             (3_001, PacketSent, KB),
             (7_001, PacketSent, KB),
         ]);
-        let uplink = Uplink::of(&node, Some(1.0));
+        let uplink = Uplink::new(&node.records, Some(RATE));
         let of = |from: u64, until: u64| {
             let sending = uplink.between(from, until);
             (sending.busy, sending.paced, sending.packets)
@@ -315,7 +222,7 @@ mod tests {
     fn the_pacer_is_not_to_blame_for_more_than_the_backlog() {
         use EventKind::{PacketSent, WaitPacer};
         let node = node(&[(1, PacketSent, KB), (501, WaitPacer, 700), (90_001, PacketSent, KB)]);
-        let sending = Uplink::of(&node, Some(1.0)).between(1, 90_001);
+        let sending = Uplink::new(&node.records, Some(RATE)).between(1, 90_001);
         assert_eq!((sending.busy, sending.paced), (1_000, 200));
     }
 
@@ -331,15 +238,5 @@ mod tests {
         assert_eq!(stalls.within(0, 20_000), 2_100);
         assert_eq!(stalls.within(4_500, 8_500), 600 + 500);
         assert_eq!(stalls.last_within(0, 4_000), None);
-    }
-
-    #[test]
-    fn bytes_received_are_those_within() {
-        let node = node(&[(1, EventKind::PacketReceived, KB), (10, EventKind::PacketReceived, KB)]);
-        let downlink = Downlink::of(&node);
-        assert_eq!(
-            [downlink.between(0, 10), downlink.between(1, 10), downlink.between(10, 99)],
-            [2_000, 1_000, 0]
-        );
     }
 }

@@ -14,6 +14,7 @@ mod walk;
 use homa_trace::{EventKind, NodeKind};
 
 use crate::cause::{Amounts, Cause};
+use crate::link::LinkRate;
 use crate::model::{Model, NO_NODE, Node, NodeId, Packet, Rpc};
 
 use least::Least;
@@ -72,21 +73,20 @@ pub struct Explainer<'m> {
     /// What is explained.
     pub model: &'m Model,
     least: Least,
-    links: Links,
+    links: Links<'m>,
 }
 
 impl<'m> Explainer<'m> {
-    /// Learns the least times and the links' rate from the traces. `rate_bps`: the rate of the hosts' links in bits per second, where it
-    /// is known better than the traces tell.
+    /// Learns the least times from the traces. `rate`: that of the hosts' links, if it is known.
     #[must_use]
-    pub fn new(model: &'m Model, rate_bps: Option<u64>) -> Explainer<'m> {
-        Explainer { model, least: Least::of(model), links: Links::of(model, rate_bps) }
+    pub fn new(model: &'m Model, rate: Option<LinkRate>) -> Explainer<'m> {
+        Explainer { model, least: Least::of(model), links: Links::new(model, rate) }
     }
 
-    /// The rate of the hosts' links in bits per second, of the bytes of Homa's packets; `None`: the traces do not tell.
+    /// The rate of the hosts' links in bits per second; `None`: nobody knows it.
     #[must_use]
     pub fn rate_bps(&self) -> Option<f64> {
-        self.links.ns_per_byte.map(|ns| 8e9 / ns)
+        self.links.rate.map(|rate| rate.bps)
     }
 
     /// Puts the critical path of an RPC into `path`, and returns whether there is one: its start and its end are known, and its server's

@@ -7,6 +7,8 @@ const CLIENT: usize = 0;
 const SERVER: usize = 1;
 const SWITCH: usize = 2;
 const ID: u64 = 40;
+/// A nanosecond per byte.
+const RATE: LinkRate = LinkRate { bps: 8e9, source: crate::link::RateSource::Given, overhead_bytes: 0 };
 const KB: u32 = packet_word(DATA, 1_000);
 const GRANT: u32 = packet_word(0x11, 40);
 
@@ -66,7 +68,7 @@ impl Writer {
     /// What the RPC's time went to, with a link of 1 byte a nanosecond.
     fn causes(&self) -> Vec<(Cause, u64)> {
         let model = Model::new(self.dumps()).expect("events");
-        let explainer = Explainer::new(&model, Some(8_000_000_000));
+        let explainer = Explainer::new(&model, Some(RATE));
         let rpc = model.rpc(ID).expect("it is there");
         let mut path = Path::default();
         assert!(explainer.explain(rpc, &mut path));
@@ -214,7 +216,7 @@ fn the_sum_is_the_duration_whatever_the_traces_hold() {
             writer.of(2 * random(3), node, ns, kind, a, b);
         }
         let Ok(model) = Model::new(writer.dumps()) else { continue };
-        let explainer = Explainer::new(&model, [None, Some(8_000_000_000)][round % 2]);
+        let explainer = Explainer::new(&model, [None, Some(RATE)][round % 2]);
         let mut path = Path::default();
         for rpc in &model.rpcs {
             if explainer.explain(rpc, &mut path) {

@@ -4,6 +4,7 @@ use homa_trace::{EventKind, packet_word_parts};
 
 use super::{Explainer, Path, Span};
 use crate::cause::Cause;
+use crate::link::Load;
 use crate::model::{At, DATA, Direction, GRANT, Message, NO_NODE, NodeId, Packet, Rpc};
 
 /// A receiver that grants so soon after it had a reason to, in nanoseconds, has not waited: a burst takes so long.
@@ -214,7 +215,7 @@ impl<'a, 'm> Walk<'a, 'm> {
     /// Back over the packets that were sent one after the other, up to one that waited for a grant, was lost, or was the first.
     /// Returns with which packet to go on; `None`: it was the first.
     fn run_before(&mut self, sending: &mut Sending<'_>, last: usize) -> Option<usize> {
-        let (mut at, mut own_bytes) = (last, 0_u64);
+        let (mut at, mut own) = (last, Load::default());
         loop {
             let packet = &sending.data[at];
             let before = first_of_offset_before(sending.data, at);
@@ -224,13 +225,14 @@ impl<'a, 'm> Walk<'a, 'm> {
                 allowed.ns > since && packet.sent.ns().is_some_and(|sent| allowed.ns <= sent)
             });
             if let Some(allowed) = waited {
-                self.in_order(sending, allowed.ns, own_bytes, before.is_some());
+                self.in_order(sending, allowed.ns, own, before.is_some());
                 if allowed.by_resend {
                     self.to(At::new(since), Cause::LossWait, sending.receiver, None);
                 } else {
                     // The packet before it was still on its way out: the sender would not have sent another.
-                    let bytes = before.map_or(0, |before| sending.data[before].length);
-                    let out = f64::from(bytes) * self.explainer.links.ns_per_byte.unwrap_or(0.0);
+                    let last =
+                        before.map_or(Load::default(), |before| Load::packet(sending.data[before].length));
+                    let out = self.explainer.links.rate.map_or(0.0, |rate| rate.ns(last));
                     let since_out = since.saturating_add(out as u64).min(allowed.ns);
                     self.granted(sending, allowed, since_out);
                     self.to(At::new(since), Cause::Transmit, sending.sender, None);
@@ -239,16 +241,16 @@ impl<'a, 'm> Walk<'a, 'm> {
             }
             let (Some(before), Some(_)) = (before, before_ns) else {
                 let ready = self.has_message(sending);
-                self.in_order(sending, ready, own_bytes, last != at);
+                self.in_order(sending, ready, own, last != at);
                 if before.is_some() {
                     self.to(sending.message.submitted, Cause::Unexplained, sending.sender, None);
                 }
                 self.to(sending.message.submitted, Cause::Submit, sending.sender, None);
                 return None;
             };
-            own_bytes += u64::from(sending.data[before].length);
+            own += Load::packet(sending.data[before].length);
             if sending.data[before].again {
-                self.in_order(sending, since, own_bytes, true);
+                self.in_order(sending, since, own, true);
                 return Some(before);
             }
             at = before;
@@ -268,25 +270,25 @@ impl<'a, 'm> Walk<'a, 'm> {
         starts.next().map_or(submitted, |(_, record)| record.time.max(submitted))
     }
 
-    /// From the sending of a packet back to the moment from which on it might have been sent, with so many bytes of its own message
-    /// sent in between; `after_own`: it is not the first of its message.
-    fn in_order(&mut self, sending: &Sending<'_>, ready_ns: u64, own_bytes: u64, after_own: bool) {
+    /// From the sending of a packet back to the moment from which on it might have been sent, with these of its own message sent in
+    /// between; `after_own`: it is not the first of its message.
+    fn in_order(&mut self, sending: &Sending<'_>, ready_ns: u64, sent: Load, after_own: bool) {
         let ready = ready_ns.clamp(self.floor, self.now);
         let (links, node) = (&self.explainer.links, sending.sender);
         let meanwhile = links.uplink(node).between(ready, self.now);
         let all = self.now - ready;
         let alone = meanwhile.packets == 0;
         let (own, others, idle, paced, full);
-        match links.ns_per_byte {
-            Some(ns_per_byte) => {
-                let least = (own_bytes as f64 * ns_per_byte) as u64;
+        match links.rate {
+            Some(rate) => {
+                let least = rate.ns(sent) as u64;
                 own = if alone && after_own { meanwhile.busy } else { least.min(meanwhile.busy) };
                 others = meanwhile.busy - own;
                 (paced, full) = (meanwhile.paced, meanwhile.full);
             }
             None if alone => (own, others, paced, full) = (0, 0, meanwhile.paced, meanwhile.full),
             // At an unknown rate, what is between packets is the link's.
-            None if own_bytes > 0 => (own, others, paced, full) = (all, 0, 0, 0),
+            None if sent.packets > 0 => (own, others, paced, full) = (all, 0, 0, 0),
             None => (own, others, paced, full) = (0, all, 0, 0),
         }
         let stopped = links.stalls(node).within(ready, self.now);
@@ -304,7 +306,7 @@ impl<'a, 'm> Walk<'a, 'm> {
             self.note(then, cause, node, None);
         }
         let is_response = sending.direction == Direction::ToClient;
-        let late = match sending.message.submitted.is_some() || !is_response || own_bytes > 0 {
+        let late = match sending.message.submitted.is_some() || !is_response || sent.packets > 0 {
             true => Cause::SenderLate,
             // When the application had it ready, nobody recorded.
             false => Cause::ServerApp,
@@ -336,16 +338,20 @@ impl<'a, 'm> Walk<'a, 'm> {
     /// Whether the receiver's link was idle while the sender waited, or full of others' packets.
     fn whose_round_trip(&self, sending: &mut Sending<'_>) -> Cause {
         let links = &self.explainer.links;
-        let came = links.downlink(sending.receiver).between(self.floor, self.now);
+        let came = links.arrivals.between(sending.receiver, self.floor + 1, self.now + 1);
         let (from, until) = (self.floor, self.now);
         let data = sending.data;
         let arrivals = sending.arrivals();
         let first = arrivals.partition_point(|(ns, _)| *ns <= from);
         let within = arrivals[first..].iter().take_while(|(ns, _)| *ns <= until);
-        let own: u64 = within.map(|(_, at)| u64::from(data[*at as usize].length)).sum();
-        let others = came.saturating_sub(own);
-        let by_link = links.ns_per_byte.map_or(own as f64, |ns| (until - from) as f64 / ns / 2.0);
-        if others as f64 > by_link { Cause::GrantChoice } else { Cause::GrantWindow }
+        let mut own = Load::default();
+        within.for_each(|(_, at)| own += Load::packet(data[*at as usize].length));
+        let others = came.less(own);
+        let full = match links.rate {
+            Some(rate) => rate.ns(others) > (until - from) as f64 / 2.0,
+            None => others.bytes > own.bytes,
+        };
+        if full { Cause::GrantChoice } else { Cause::GrantWindow }
     }
 
     fn grants_way(&mut self, sending: &mut Sending<'_>, allowed: Allowed) {

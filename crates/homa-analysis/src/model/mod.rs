@@ -113,6 +113,12 @@ pub struct Node {
 }
 
 impl Node {
+    /// Its events where it is a host; none of a switch.
+    #[must_use]
+    pub fn host_records(&self) -> &[Record] {
+        if self.kind == NodeKind::Host { &self.records } else { &[] }
+    }
+
     /// Whether something that happened at this moment would be in the trace.
     #[must_use]
     pub fn covers(&self, ns: u64) -> bool {

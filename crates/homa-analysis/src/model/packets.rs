@@ -268,7 +268,12 @@ fn set(packet: &mut Packet, sight: &Sight) {
             packet.entered.set_first(time);
             (packet.switch, packet.port) = (sight.node, place.port());
         }
-        Stage::Left => packet.left.set_last(time),
+        Stage::Left => {
+            if packet.left.ns().is_none_or(|last| last <= time) {
+                (packet.switch, packet.port) = (sight.node, place.port());
+            }
+            packet.left.set_last(time);
+        }
         Stage::Dropped => {
             packet.fate = Fate::Dropped(place.reason());
             (packet.switch, packet.port) = (sight.node, place.port());

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow};
 use clap::Args;
 use homa_analysis::Model;
-use homa_analysis::answers::{
-    Lack, LinkRate, OVERHEAD_BYTES, PERCENTILES, Percentiles, RateSource, Select, link_rate,
-};
+use homa_analysis::answers::{Lack, PERCENTILES, Percentiles, Select};
+use homa_analysis::link::{LinkRate, RateSource};
 use homa_analysis::model::NodeId;
 use serde::Serialize;
 
@@ -79,15 +78,15 @@ pub struct Link {
     /// The rate of the hosts' links, as in 25gbit [default: what the densest packets show]
     #[arg(long, value_name = "RATE", value_parser = rate_bps)]
     pub rate: Option<u64>,
-    /// Bytes that a link adds to each packet of Homa [default: those of UDP, IPv4 and Ethernet]
-    #[arg(long, value_name = "BYTES", default_value_t = OVERHEAD_BYTES, hide_default_value = true)]
-    pub overhead: u32,
+    /// Bytes that a link adds to each packet of Homa [default: those of Ethernet, of IP and, where peers have ports, of UDP]
+    #[arg(long, value_name = "BYTES")]
+    pub overhead: Option<u32>,
 }
 
 impl Link {
     /// The rate, if it is given or the traces show it.
     pub fn rate(&self, model: &Model) -> Option<LinkRate> {
-        link_rate(model, self.rate, self.overhead)
+        LinkRate::of(model, self.rate, self.overhead)
     }
 
     /// The same where nothing can be said without.

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
+use homa_analysis::link::LinkRate;
 use homa_analysis::model::Rpc;
 use homa_analysis::tail::{Base, Cost, Costs};
 use homa_analysis::{Explainer, Model};
@@ -102,7 +103,7 @@ impl<'m> Held<'m> {
         if let Some(name) = &filter.node {
             nodes_named(model, name)?;
         }
-        let explainer = Explainer::new(model, against.rate);
+        let explainer = Explainer::new(model, LinkRate::of(model, against.rate, None));
         let costs = Costs::of(&explainer, against.base());
         let takes = |cost: &&Cost| filter.takes(model, &model.rpcs[cost.rpc as usize]);
         let chosen = costs.costs.iter().filter(takes).copied().collect();

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use homa_analysis::link::LinkRate;
 use homa_analysis::tail::{Costs, Site, Tail};
 use homa_analysis::{Cause, Explainer, Model};
 use serde::Serialize;
@@ -92,7 +93,8 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
 fn look(planted: Planted, repetition: u32, directory: &Path, args: &CausesArgs) -> Result<Verdict> {
     let inputs = Inputs { files: vec![directory.to_owned()], ..Inputs::default() };
     let model: Model = inputs.model()?;
-    let explainer = Explainer::new(&model, Some(args.common.build.rate));
+    let rate = LinkRate::of(&model, Some(args.common.build.rate), None);
+    let explainer = Explainer::new(&model, rate);
     let costs = Costs::of(&explainer, None);
     ensure!(
         !costs.costs.is_empty(),

@@ -1,0 +1,294 @@
+//! The rate of the hosts' links, and what they add to each packet.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use foldhash::fast::FixedState;
+use homa_trace::{EventKind, NodeKind, packet_word_parts};
+use serde::Serialize;
+
+use crate::model::{Model, Node, NodeId};
+
+/// Ethernet around a packet on a link, in bytes: header, check sequence, preamble and gap.
+const ETHERNET_BYTES: u32 = 14 + 4 + 8 + 12;
+/// Headers of IP without options, and of UDP, in bytes.
+const IPV4_BYTES: u32 = 20;
+const IPV6_BYTES: u32 = 40;
+const UDP_BYTES: u32 = 8;
+
+/// Packets over whose time a rate is measured: enough that nanoseconds by which times are rounded are no matter, and few enough that even a
+/// network with little to do has them one behind the other.
+const WINDOW: u64 = 16;
+/// Where times are squeezed, the densest windows are no link's: so many of a hundred are left out.
+const SQUEEZED_PERCENT: usize = 1;
+
+/// Where a rate is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RateSource {
+    /// It was given.
+    Given,
+    /// What left the ports of switches to hosts, one behind the other.
+    Switch,
+    /// What came to devices one behind the other.
+    Device,
+    /// What came to hosts one behind the other.
+    Arrivals,
+}
+
+/// A link's rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LinkRate {
+    /// Bits per second.
+    pub bps: f64,
+    /// How it is known.
+    pub source: RateSource,
+    /// What the link adds to each packet, in bytes.
+    pub overhead_bytes: u32,
+}
+
+impl LinkRate {
+    /// The rate as given in bits per second, or else as the densest packets show it: behind switches where there are any, else at devices,
+    /// else at hosts, whose times are later and squeezed. `None` where there are too few packets. `overhead_bytes`: what a link adds to
+    /// each packet, where it is known better than the traces tell ([`overhead`]).
+    #[must_use]
+    pub fn of(model: &Model, given_bps: Option<u64>, overhead_bytes: Option<u32>) -> Option<LinkRate> {
+        let overhead_bytes = overhead_bytes.unwrap_or_else(|| overhead(model));
+        if let Some(bps) = given_bps.filter(|bps| *bps > 0) {
+            return Some(LinkRate { bps: bps as f64, source: RateSource::Given, overhead_bytes });
+        }
+        [RateSource::Switch, RateSource::Device, RateSource::Arrivals].into_iter().find_map(|source| {
+            let bps = measured(model, source, overhead_bytes)?;
+            Some(LinkRate { bps, source, overhead_bytes })
+        })
+    }
+
+    /// Nanoseconds that these packets take.
+    #[must_use]
+    pub fn ns(&self, load: Load) -> f64 {
+        (load.bytes + load.packets * u64::from(self.overhead_bytes)) as f64 * 8e9 / self.bps
+    }
+}
+
+/// Packets, and their bytes without what a link adds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// How many.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Load {
+    /// One packet of this length.
+    #[must_use]
+    pub const fn packet(length: u32) -> Load {
+        Load { packets: 1, bytes: length as u64 }
+    }
+
+    /// Without these.
+    #[must_use]
+    pub const fn less(self, other: Load) -> Load {
+        Load {
+            packets: self.packets.saturating_sub(other.packets),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+}
+
+impl std::ops::AddAssign for Load {
+    fn add_assign(&mut self, other: Load) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// What the hosts' links add to each packet, in bytes. Hosts call their peers by their addresses: one with a UDP port is reached by UDP,
+/// one without by IP alone, which is also what simulated links count, whose hosts have no addresses.
+#[must_use]
+pub fn overhead(model: &Model) -> u32 {
+    let hosts = model.nodes.iter().filter(|node| node.kind == NodeKind::Host);
+    let peers = hosts.flat_map(|node| node.others.values());
+    let address = |name: &String| {
+        let with_port = name.parse::<SocketAddr>().ok().map(|address| (address.ip(), address.port()));
+        with_port.or_else(|| Some((name.parse::<IpAddr>().ok()?, 0)))
+    };
+    let (ip, port) = peers.into_iter().find_map(address).map_or((None, 0), |(ip, port)| (Some(ip), port));
+    let ip_bytes = if ip.is_some_and(|ip| ip.is_ipv6()) { IPV6_BYTES } else { IPV4_BYTES };
+    ETHERNET_BYTES + ip_bytes + if port == 0 { 0 } else { UDP_BYTES }
+}
+
+/// What came over one link: moments, with packets and bytes up to then. What came at the same moment is one entry.
+#[derive(Default)]
+struct Came(VecDeque<(u64, u64, u64)>);
+
+impl Came {
+    /// Adds a packet. Returns the rate, in bytes per nanosecond, of the latest window that is complete by now.
+    fn add(&mut self, ns: u64, bytes: u64) -> Option<f64> {
+        let (last, packets, sum) = self.0.back().copied().unwrap_or((0, 0, 0));
+        if let Some(entry) = self.0.back_mut().filter(|_| last == ns) {
+            (entry.1, entry.2) = (packets + 1, sum + bytes);
+            return None;
+        }
+        let found = self.window();
+        self.0.push_back((ns, packets + 1, sum + bytes));
+        found
+    }
+
+    fn window(&mut self) -> Option<f64> {
+        let (last, packets, sum) = *self.0.back()?;
+        while self.0.get(1).is_some_and(|second| packets - second.1 >= WINDOW) {
+            self.0.pop_front();
+        }
+        let (first, before, bytes) = *self.0.front()?;
+        (packets - before >= WINDOW).then(|| (sum - bytes) as f64 / (last - first) as f64)
+    }
+}
+
+/// Bits per second of the densest windows.
+fn measured(model: &Model, source: RateSource, overhead: u32) -> Option<f64> {
+    let (kind, of) = match source {
+        RateSource::Given => return None,
+        RateSource::Switch => (EventKind::SwitchLeft, NodeKind::Switch),
+        RateSource::Device => (EventKind::DeviceReceived, NodeKind::Host),
+        RateSource::Arrivals => (EventKind::PacketReceived, NodeKind::Host),
+    };
+    let mut to_hosts: HashSet<(NodeId, u16), FixedState> = HashSet::default();
+    if source == RateSource::Switch {
+        // One that did not come may have left a port between switches last.
+        to_hosts.extend(
+            model
+                .packets
+                .iter()
+                .filter(|p| p.left.is_some() && p.received.is_some())
+                .map(|p| (p.switch, p.port)),
+        );
+    }
+    let mut densest = Densest::default();
+    for (number, node) in model.nodes.iter().enumerate().filter(|(_, node)| node.kind == of) {
+        let exact = source == RateSource::Switch || source == RateSource::Arrivals && !reads_bursts(node);
+        let mut links: HashMap<u16, Came, FixedState> = HashMap::default();
+        let mut read_ns = 0;
+        for record in &node.records {
+            match record.event() {
+                Some(EventKind::BurstIn) => read_ns = record.time,
+                Some(event) if event == kind => {
+                    let port = if of == NodeKind::Switch { record.place.port() } else { 0 };
+                    if of == NodeKind::Switch && !to_hosts.contains(&(number as NodeId, port)) {
+                        continue;
+                    }
+                    // What is read together came at some time since the last reading.
+                    let by_burst = source == RateSource::Arrivals && !exact;
+                    let ns = if by_burst { read_ns } else { record.time };
+                    let bytes = u64::from(packet_word_parts(record.a).1) + u64::from(overhead);
+                    densest.add(links.entry(port).or_default().add(ns, bytes), exact);
+                }
+                _ => {}
+            }
+        }
+        links.values_mut().for_each(|link| densest.add(link.window(), exact));
+    }
+    densest.bytes_per_ns().map(|rate| rate * 8e9)
+}
+
+/// The densest windows, in bytes per nanosecond.
+#[derive(Default)]
+struct Densest {
+    /// Of times that are exact: nothing is denser than the link.
+    exact: f64,
+    /// Of others, all of them.
+    squeezed: Vec<f64>,
+}
+
+impl Densest {
+    fn add(&mut self, window: Option<f64>, exact: bool) {
+        match window {
+            Some(found) if exact => self.exact = self.exact.max(found),
+            found => self.squeezed.extend(found),
+        }
+    }
+
+    fn bytes_per_ns(mut self) -> Option<f64> {
+        if self.exact > 0.0 || self.squeezed.is_empty() {
+            return Some(self.exact).filter(|rate| *rate > 0.0);
+        }
+        let left_out = self.squeezed.len() * SQUEEZED_PERCENT / 100;
+        let (_, found, _) = self.squeezed.select_nth_unstable_by(left_out, |a, b| b.total_cmp(a));
+        Some(*found)
+    }
+}
+
+fn reads_bursts(node: &Node) -> bool {
+    node.records.iter().any(|record| record.event() == Some(EventKind::BurstIn))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answers::testing::{CLIENT, SERVER, SWITCH, WORD, Writer};
+    use homa_trace::packet_word;
+
+    const IP_BYTES: u64 = 58;
+
+    #[test]
+    fn the_densest_packets_show_the_rate() {
+        let mut writer = Writer::new();
+        // 1,058 bytes in 1,058 ns each: 8 Gbit/s; then slower ones.
+        for index in 0..40_u32 {
+            let received = 10_000 + u64::from(index) * (1_000 + IP_BYTES) * if index < 20 { 1 } else { 3 };
+            writer.data(index * 944, u64::from(index) * 10, received);
+        }
+        let model = writer.model();
+        let rate = LinkRate::of(&model, None, None).expect("enough packets");
+        assert_eq!((rate.bps.round(), rate.source), (8e9, RateSource::Arrivals));
+        assert_eq!(rate.ns(Load::packet(1_000)), 1_058.0);
+        let given = LinkRate::of(&model, Some(1_000_000_000), Some(0)).expect("given");
+        assert_eq!((given.source, given.ns(Load { packets: 2, bytes: 100 })), (RateSource::Given, 800.0));
+    }
+
+    #[test]
+    fn small_packets_and_large_ones_show_the_same_rate() {
+        for length in [60_u32, 1_500] {
+            let mut writer = Writer::new();
+            let word = packet_word(crate::model::DATA, length);
+            for index in 0..20_u32 {
+                writer.at(CLIENT, u64::from(index), EventKind::PacketSent, word, index);
+                let left = 1_000 + u64::from(index) * (u64::from(length) + IP_BYTES);
+                writer.at(SWITCH, 100 + u64::from(index), EventKind::SwitchEntered, word, index);
+                writer.at(SWITCH, left, EventKind::SwitchLeft, word, index);
+                writer.at(SERVER, left + 100, EventKind::PacketReceived, word, index);
+            }
+            let rate = LinkRate::of(&writer.model(), None, None).expect("enough packets");
+            assert_eq!((rate.bps.round(), rate.source), (8e9, RateSource::Switch), "{length}");
+        }
+    }
+
+    #[test]
+    fn what_is_read_at_once_is_not_what_the_link_brings_at_once() {
+        let mut writer = Writer::new();
+        for burst in 0..10_u64 {
+            // Ten packets in 10,580 ns, processed within 100.
+            let read = 20_000 + burst * 10 * (1_000 + IP_BYTES);
+            writer.burst(SERVER, read, EventKind::BurstIn, 10, 0);
+            for packet in 0..10 {
+                let offset = (burst * 10 + packet) as u32 * 944;
+                writer.at(CLIENT, burst * 100 + packet, EventKind::PacketSent, WORD, offset);
+                writer.at(SERVER, read + packet * 10, EventKind::PacketReceived, WORD, offset);
+            }
+        }
+        let rate = LinkRate::of(&writer.model(), None, None).expect("enough packets");
+        assert_eq!((rate.bps.round(), rate.source), (8e9, RateSource::Arrivals));
+    }
+
+    #[test]
+    fn the_overhead_is_told_by_the_addresses_of_peers() {
+        let overhead_of = |peer: &str| {
+            let mut dumps = Writer::new().data(0, 10, 20).dumps();
+            dumps[CLIENT].node.others.insert(1, peer.to_owned());
+            overhead(&Model::new(dumps).expect("events"))
+        };
+        let found =
+            ["host-1", "10.0.0.1:0", "10.0.0.1:4000", "[fe80::1]:0", "[fe80::1]:4000"].map(overhead_of);
+        assert_eq!(found, [58, 58, 66, 78, 86]);
+    }
+}
