@@ -97,7 +97,7 @@ causes! {
     /// From the driver until the device sent it.
     DeviceOut, "device_out", Usual,
         "packets waited in the sender's kernel or device",
-        "other traffic fills the device's queue: lower max_nic_backlog_ns or tell the pacer the right link rate";
+        "other traffic fills the device's queue (lower max_nic_backlog_ns, or tell the pacer the right link rate), or another process has the core on which the kernel sends: see `homa jitter`";
     /// Propagation and serialisation: the least time of such packets on that way.
     Network, "network", Inherent,
         "the network's own delay",

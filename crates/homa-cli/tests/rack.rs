@@ -542,13 +542,13 @@ fn causes_are_planted_one_at_a_time_and_each_run_has_its_verdict() {
     }
     let before = devices();
     let traces = std::env::temp_dir().join(format!("homa-planted-{}", std::process::id()));
-    let words = "--causes none,hog,stop,queue,pacer,windows,loss --hosts 2 --duration 0.4 --warmup 0.05 --repetitions 1";
+    let words = "--hosts 3 --duration 0.4 --warmup 0.05 --repetitions 1";
     let output = run(&format!("rack run causes {words} --trace {} --json -", traces.display()));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let runs = results["results"]["runs"].as_array().expect("runs");
     let planted: Vec<&str> = runs.iter().filter_map(|run| run["planted"].as_str()).collect();
-    assert_eq!(planted, ["none", "hog", "stop", "queue", "pacer", "windows", "loss"]);
+    assert_eq!(planted, ["none", "hog", "stop", "none-long", "queue", "pacer", "windows", "loss"]);
     assert!(runs.iter().all(|run| run["rpcs"].as_u64() > Some(0) && run["cause"].is_string()), "{results}");
     assert_eq!(runs[0]["found"], false, "nothing was planted");
     // What a run was judged by is there to be looked at.

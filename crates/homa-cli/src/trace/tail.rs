@@ -28,7 +28,7 @@ pub struct TailArgs {
     #[command(flatten)]
     pub inputs: Inputs,
     /// The tail begins at this percentile of slowdown
-    #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_PERCENTILE, value_parser = percentile)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 99.0, value_parser = percentile)]
     pub percentile: f64,
     /// How many RPCs to list, the slowest first
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -40,9 +40,6 @@ pub struct TailArgs {
     #[command(flatten)]
     pub answer: Answer,
 }
-
-/// Where a tail begins if nobody says.
-pub const DEFAULT_PERCENTILE: f64 = 99.0;
 
 /// A percentile at which a tail may begin.
 pub fn percentile(text: &str) -> Result<f64, String> {

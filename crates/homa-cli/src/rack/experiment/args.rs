@@ -13,7 +13,7 @@ use crate::rack::args::{self as rack_args, BuildArgs};
 use crate::rack::spec;
 use crate::recording::TraceSettings;
 use crate::tcp::Congestion;
-use crate::trace::tail::{DEFAULT_PERCENTILE, percentile};
+use crate::trace::tail::percentile;
 
 /// `homa rack run`.
 #[derive(Args, Clone, Debug)]
@@ -461,34 +461,28 @@ Examples:
   homa rack run causes --causes hog,stop --trace traces
   homa trace tail traces/hog-1                      what was found there, in full
 
-Each run has a rack, processes and traces of its own. Hosts and the switch share this machine's processors: look at `none` for what is there
-without anything planted.",
-    mut_arg("workload", |arg| arg.default_value("20000")),
-    mut_arg("load", |arg| arg.default_value("0.2")),
+Each run has a rack, processes and traces of its own, and messages that feel its cause: short ones what the processors do, long ones what
+links, windows and losses do. Hosts and the switch share this machine's processors: `none` and `none-long` are what is there without
+anything planted, and where that is as slow, nothing can be found.",
     mut_arg("hosts", |arg| arg.default_value("4")),
-    mut_arg("buffer", |arg| arg.default_value("10ms")),
-    mut_arg("duration", |arg| arg.default_value("2"))
+    mut_arg("rate", |arg| arg.default_value("40mbit")),
+    mut_arg("buffer", |arg| arg.default_value("50ms")),
+    mut_arg("duration", |arg| arg.default_value("4"))
 )]
 pub struct CausesArgs {
     /// What all experiments have.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Messages.
-    #[command(flatten)]
-    pub messages: LoadArgs,
-    /// How many of them.
-    #[command(flatten)]
-    pub offered: OfferedArgs,
     /// What to plant, one at a time
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "none,hog,stop,queue,pacer,windows,loss"
+        default_value = "none,hog,stop,none-long,queue,pacer,windows,loss"
     )]
     pub causes: Vec<Planted>,
-    /// The tail begins at this percentile of slowdown
-    #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_PERCENTILE, value_parser = percentile)]
+    /// The tail begins at this percentile of slowdown: of the long messages there are too few for a later one
+    #[arg(long, value_name = "PERCENT", default_value_t = 90.0, value_parser = percentile)]
     pub percentile: f64,
 }
 

@@ -141,6 +141,11 @@ impl Lab {
         &self.state.spec
     }
 
+    /// The process of the switch, where it is one.
+    pub fn switch_process(&self) -> Option<Pid> {
+        self.state.switch_pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
+    }
+
     /// What the switch has counted so far, where it tells.
     pub fn switch_stats(&self) -> Option<Value> {
         status::switch_stats(&self.state, &self.directory)
@@ -427,6 +432,18 @@ impl Crew {
     pub fn open_all(&mut self, lab: &Lab) -> Result<()> {
         let numbers: Vec<u16> = lab.spec().numbers().collect();
         self.open(lab, |number| numbers.iter().copied().filter(|&other| other != number).collect())
+    }
+
+    /// The same but for one host, which is a client of nobody and has none.
+    ///
+    /// # Errors
+    /// A host cannot reach them.
+    pub fn open_without(&mut self, lab: &Lab, without: u16) -> Result<()> {
+        let numbers: Vec<u16> = lab.spec().numbers().filter(|&number| number != without).collect();
+        self.open(lab, |number| match number == without {
+            true => Vec::new(),
+            false => numbers.iter().copied().filter(|&other| other != number).collect(),
+        })
     }
 
     /// Round trips from the first host to the second, while nothing else is on the way. The hosts are clients of nobody afterwards.

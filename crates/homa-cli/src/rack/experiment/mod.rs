@@ -36,6 +36,7 @@ use crate::outputs::Outputs;
 use crate::rack::spec::{Spec, SwitchKind};
 use crate::recording::TraceSettings;
 use args::{CommonArgs, Experiment, LoadArgs, RunArgs};
+use causes::Planted;
 use findings::Findings;
 use lab::Lab;
 use orders::Setup;
@@ -104,7 +105,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
             let time = sweep::time(&args.common, turns);
             // Its racks write their traces where it says.
             let common = CommonArgs { trace: None, ..args.common.clone() };
-            conduct(&common, &args.messages, time, |lab| causes::run(lab, args))
+            conduct(&common, &causes::messages(Planted::None), time, |lab| causes::run(lab, args))
         }
         Experiment::Rps(args) => {
             let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;

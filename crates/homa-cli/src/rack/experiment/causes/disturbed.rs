@@ -19,9 +19,8 @@ use crate::rack::spec::ipv4;
 const STOPPED: Duration = Duration::from_millis(5);
 const RUNNING: Duration = Duration::from_millis(95);
 
-/// The host that is disturbed, and the one that floods it with packets.
+/// The host that is disturbed.
 pub const VICTIM: u16 = 1;
-const FLOODER: u16 = 2;
 
 /// Ends what it began when it is dropped.
 #[derive(Default)]
@@ -43,13 +42,23 @@ impl Disturbed {
             Planted::Hog => {
                 let allowed =
                     sched_getaffinity(None).context("cannot ask which processors this process may use")?;
+                let (mut hogged, mut others) = (CpuSet::new(), allowed);
                 let processor = (0..CpuSet::MAX_CPU).find(|&processor| allowed.is_set(processor));
                 let processor = processor.context("this process may use no processor")?;
-                confine(victim()?, processor)?;
+                hogged.set(processor);
+                others.unset(processor);
+                confine(victim()?, &hogged)?;
+                // Whatever else the rack has is on machines of its own, as far as there are processors.
+                let rest = lab.spec().numbers().filter(|&number| number != VICTIM);
+                let rest = rest.filter_map(|number| crew.process(number)).chain(lab.switch_process());
+                for process in rest.filter(|_| others.count() > 0) {
+                    confine(process, &others)?;
+                }
                 disturbed.start(&[], &["spin", &processor.to_string()])?;
             }
             Planted::Queue => {
-                let host = format!("h{FLOODER}");
+                let bystander = planted.bystander(lab.spec().hosts).context("nobody is left to flood")?;
+                let host = format!("h{bystander}");
                 let into = ["rack", "exec", "--name", name, &host, "--"];
                 let rate = lab.spec().rate_bps / 4;
                 disturbed.start(&into, &["flood", &ipv4(VICTIM).to_string(), &rate.to_string()])?;
@@ -61,7 +70,7 @@ impl Disturbed {
                 let stopper = thread::spawn(move || stop_again_and_again(process, &ended));
                 disturbed.stopper = Some((end, stopper));
             }
-            Planted::None | Planted::Pacer | Planted::Windows | Planted::Loss => (),
+            Planted::None | Planted::NoneLong | Planted::Pacer | Planted::Windows | Planted::Loss => (),
         }
         Ok(disturbed)
     }
@@ -79,15 +88,13 @@ impl Disturbed {
     }
 }
 
-/// Has all threads of a process, and those that they start, run on one processor.
-fn confine(process: Pid, processor: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(processor);
+/// Has all threads of a process, and those that they start, run on these processors.
+fn confine(process: Pid, processors: &CpuSet) -> Result<()> {
     let threads = format!("/proc/{}/task", process.as_raw_nonzero());
     for entry in fs::read_dir(&threads).with_context(|| format!("cannot read {threads}"))? {
         let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
         let thread = number.and_then(Pid::from_raw);
-        sched_setaffinity(thread, &set)
+        sched_setaffinity(thread, processors)
             .with_context(|| format!("cannot confine the threads of {threads}"))?;
     }
     Ok(())

@@ -6,7 +6,7 @@ mod planted;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use homa_analysis::link::LinkRate;
 use homa_analysis::tail::{Costs, Site, Tail};
 use homa_analysis::{Cause, Explainer, Model};
@@ -14,17 +14,23 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::TRACE_RECORDS;
-use super::args::CausesArgs;
+use super::args::{CausesArgs, LoadArgs};
 use super::findings::{Findings, Section, Table};
 use super::lab::Lab;
 use super::stand::Stand;
 use super::sweep::{Named, finish};
-use crate::args::Protocol;
+use crate::args::{Protocol, Truncation};
 use crate::bench::summary::Summary;
 use crate::trace::load::Inputs;
 use crate::trace::shown::place;
 use disturbed::Disturbed;
 pub use planted::Planted;
+
+/// Two that talk and one that disturbs them.
+const LEAST_HOSTS: u16 = 3;
+
+/// RPCs that a host may have open: far more than a load here ever has.
+const OPEN: u32 = 2_000;
 
 /// What the tail of a run was put down to.
 #[derive(Clone, Debug, Serialize)]
@@ -47,9 +53,15 @@ struct Verdict {
 /// The experiment: Homa alone.
 pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
     ensure!(args.common.name.is_none(), "causes builds a rack for each run: leave out --name");
+    ensure!(
+        args.common.build.hosts >= LEAST_HOSTS,
+        "causes takes {LEAST_HOSTS} hosts and more: one of them may be disturbing"
+    );
     let traces = Traces::new(args.common.trace.as_deref())?;
-    let mut stand = Stand::new(lab, &args.common, &args.messages)?;
+    let first = messages(Planted::None);
+    let mut stand = Stand::new(lab, &args.common, &first)?;
     stand.measure_unloaded()?;
+    let unloaded = stand.unloaded;
     let (mut scores, mut verdicts): (Vec<Named>, Vec<Verdict>) = (Vec::new(), Vec::new());
     for repetition in 1..=args.common.repetitions {
         for (index, &planted) in args.causes.iter().enumerate() {
@@ -57,8 +69,13 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
             let directory = traces.of(planted, repetition)?;
             let mut build = args.common.build.clone();
             build.switch_option.extend(planted.switch_options());
-            stand.lab.rebuild_traced(&build, &directory)?;
-            let load = stand.everywhere(stand.rate_of_load(args.offered.load), repetition);
+            lab.rebuild_traced(&build, &directory)?;
+            let messages = messages(planted);
+            let mut stand = Stand::new(lab, &args.common, &messages)?;
+            stand.unloaded = unloaded.clone();
+            let bystander = planted.bystander(stand.lab.spec().hosts);
+            let rate = stand.rate_of_load(planted.messages().1);
+            let load = stand.on(rate, repetition, |number| Some(number) != bystander);
             let mut crew = stand.crew(Protocol::Homa, |setup| {
                 let recording = &mut setup.recording;
                 recording.trace_records = Some(args.common.recording.trace_records.unwrap_or(TRACE_RECORDS));
@@ -66,17 +83,21 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
                 recording.trace_device_times = true;
                 planted.change(setup);
             })?;
+            if let Some(bystander) = bystander {
+                crew.open_without(stand.lab, bystander)?;
+            }
             let disturbed = Disturbed::begin(planted, stand.lab, &crew)?;
             let score = stand.run(&mut crew, &load, &name)?.0;
             drop(disturbed);
             drop(crew);
-            stand.lab.take_down();
+            lab.take_down();
             verdicts.push(look(planted, repetition, &directory, args)?);
             traces.done_with(&directory);
             scores.push((name, index as f64, score));
         }
     }
     let results = json!({ "percentile": args.percentile, "runs": verdicts });
+    let stand = Stand::new(lab, &args.common, &first)?;
     let mut findings = finish(&stand, "causes", "Causes that were planted", &scores, Vec::new(), results);
     let heading = "What was found".to_owned();
     let text = format!(
@@ -87,6 +108,17 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
     let table = table(&args.causes, &verdicts);
     findings.sections.insert(0, Section { heading, text, table, charts: Vec::new() });
     Ok(findings)
+}
+
+/// The messages of a run.
+pub fn messages(planted: Planted) -> LoadArgs {
+    let (bytes, _) = planted.messages();
+    LoadArgs {
+        workload: bytes.to_string(),
+        max_message: Truncation::Off,
+        one_way: false,
+        max_outstanding: OPEN,
+    }
 }
 
 /// Asks the traces.
@@ -178,6 +210,9 @@ impl Traces {
     /// The directory of a run.
     fn of(&self, planted: Planted, repetition: u32) -> Result<PathBuf> {
         let directory = self.directory.join(format!("{}-{repetition}", planted.name()));
+        if directory.exists() {
+            bail!("there are time traces in {} already: choose another --trace", directory.display());
+        }
         fs::create_dir_all(&directory).with_context(|| {
             format!("cannot write time traces to {}: choose another --trace", directory.display())
         })?;

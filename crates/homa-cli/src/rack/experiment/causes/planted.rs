@@ -20,11 +20,13 @@ const SMALL_WINDOW: &str = "1460";
 pub enum Planted {
     /// Nothing, to compare with
     None,
+    /// The same with long messages
+    NoneLong,
     /// A host whose processes have one processor, on which another one computes
     Hog,
     /// The process of a host is stopped for 5 ms ten times a second
     Stop,
-    /// Bursts of packets of the highest priority stand in front of one host's port, a quarter of its rate
+    /// Bursts of packets of the highest priority, a quarter of the rate, stand in front of one host's port: from a host that does nothing else
     Queue,
     /// The hosts take their links for half as fast as they are
     Pacer,
@@ -39,6 +41,7 @@ impl Planted {
     pub fn name(self) -> &'static str {
         match self {
             Planted::None => "none",
+            Planted::NoneLong => "none-long",
             Planted::Hog => "hog",
             Planted::Stop => "stop",
             Planted::Queue => "queue",
@@ -48,17 +51,34 @@ impl Planted {
         }
     }
 
+    /// Bytes of the messages, and their load as a share of the links: long ones are so few that they seldom meet.
+    pub fn messages(self) -> (u32, f64) {
+        match self {
+            Planted::None | Planted::Hog | Planted::Stop => (1_000, 0.1),
+            Planted::NoneLong | Planted::Queue | Planted::Pacer | Planted::Windows | Planted::Loss => {
+                (100_000, 0.1)
+            }
+        }
+    }
+
     /// The causes that are right; none where nothing was planted.
     pub fn right(self) -> &'static [Cause] {
         match self {
-            Planted::None => &[],
-            // Who has no processor while it sleeps is one whose packets wait for it.
-            Planted::Hog | Planted::Stop => &[Cause::NotRunning, Cause::ReadGap],
+            Planted::None | Planted::NoneLong => &[],
+            // The kernel sends a host's packets on the same processor.
+            Planted::Hog => &[Cause::NotRunning, Cause::ReadGap, Cause::DeviceOut],
+            // Who is stopped while it sleeps is one whose packets wait for it.
+            Planted::Stop => &[Cause::NotRunning, Cause::ReadGap],
             Planted::Queue => &[Cause::SwitchQueue],
             Planted::Pacer => &[Cause::Pacer],
             Planted::Windows => &[Cause::GrantWindow],
             Planted::Loss => &[Cause::LossWait],
         }
+    }
+
+    /// The host that takes no part in the load, of so many: what comes from it is not to stand in its own link's queue together with RPCs.
+    pub fn bystander(self, hosts: u16) -> Option<u16> {
+        (self == Planted::Queue).then_some(hosts)
     }
 
     /// The node whose share of the cause has to be the largest, where one was disturbed.
@@ -103,7 +123,7 @@ mod tests {
         for planted in Planted::value_variants() {
             let value = planted.to_possible_value().expect("none is hidden");
             assert_eq!(value.get_name(), planted.name());
-            assert_eq!(planted.right().is_empty(), *planted == Planted::None);
+            assert_eq!(planted.right().is_empty(), planted.name().starts_with("none"));
         }
     }
 }
