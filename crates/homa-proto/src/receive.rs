@@ -50,9 +50,9 @@ impl Endpoint {
             }
             Err(_) => Err(drop_as!(drop_invalid)),
         };
-        outcome.unwrap_or_else(|Drop { counter, number }| {
-            *counter(&mut self.stats) += 1;
-            self.trace.record(EventKind::PacketDropped, id, word, number);
+        outcome.unwrap_or_else(|reason| {
+            *(reason.counter)(&mut self.stats) += 1;
+            self.trace.record(EventKind::PacketDropped, id, word, reason.number);
             None
         })
     }

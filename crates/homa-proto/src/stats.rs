@@ -162,9 +162,11 @@ counters! {
     acks_forgotten,
 }
 
-/// Why a packet is dropped (TRACE-2).
-#[derive(Clone, Copy)]
-pub(crate) struct Drop {
+/// Why a packet is dropped (TRACE-2). By reference it is a word in every result of a packet's way, as it must be: most have none.
+pub(crate) type Drop = &'static DropReason;
+
+/// See [`Drop`].
+pub(crate) struct DropReason {
     /// The counter that it raises.
     pub(crate) counter: fn(&mut Stats) -> &mut u64,
     /// The number that time traces have for that.
@@ -174,13 +176,10 @@ pub(crate) struct Drop {
 /// A [`Drop`] by the name of its counter.
 macro_rules! drop_as {
     ($counter:ident) => {
-        $crate::stats::Drop {
-            counter: |stats| &mut stats.$counter,
-            number: const {
-                let number = homa_trace::drop_reason(stringify!($counter));
-                assert!(number > 0, "time traces have no number for this reason");
-                number
-            },
+        const {
+            let number = homa_trace::drop_reason(stringify!($counter));
+            assert!(number > 0, "time traces have no number for this reason");
+            &$crate::stats::DropReason { counter: |stats| &mut stats.$counter, number }
         }
     };
 }
