@@ -26,10 +26,8 @@ struct Slot {
     seen_ns: u64,
 }
 
-/// See the table of policies. Every core has a slot at each level. A search goes level by level, in each from the last core to
-/// the first, so that
-/// flows are spread over all cores before one gets a second. A new flow gets a slot only if for a second no flow had to go by its
-/// hash: where
+/// See the table of policies. Every core has a slot at each level. A search goes level by level, in each from the last core to the first, so that
+/// flows are spread over all cores before one gets a second. A new flow gets a slot only if for a second no flow had to go by its hash: where
 /// there are more flows than slots, all new ones go by their hashes, and nobody is moved back and forth.
 #[derive(Clone, Debug)]
 pub struct Sparse {
