@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use homa::Rpc;
+use homa::{Rpc, Signal};
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
 use crate::abi::FIRST_CLIENT_PORT;
@@ -17,7 +17,7 @@ use crate::hosts::Side;
 use crate::memory;
 use crate::pages::Pages;
 use crate::receive::Held;
-use crate::signal::Signal;
+use crate::signal;
 use crate::table::World;
 
 /// Longest time in milliseconds for which a thread looks away that waits for something of which nothing tells it.
@@ -63,7 +63,7 @@ impl Socket {
     pub(crate) fn open(family: c_int, kind_flags: c_int) -> Result<(Arc<Socket>, RawFd), Refusal> {
         let side = World::get().hosts.open(None, family == libc::AF_INET6)?;
         let nonblocking = kind_flags & libc::SOCK_NONBLOCK != 0;
-        let opened = Signal::new(nonblocking, kind_flags & libc::SOCK_CLOEXEC != 0);
+        let opened = signal::open(nonblocking, kind_flags & libc::SOCK_CLOEXEC != 0);
         let (signal, fd) =
             opened.map_err(|error| Refusal::plain(error.raw_os_error().unwrap_or(libc::ENFILE)))?;
         signal.follow(&side.socket);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use crate::siblings::mailbox::Mailbox;
@@ -19,7 +19,7 @@ impl Bell {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is new and belongs to nobody else.
-        Ok(Bell(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
     }
 
     /// Ends the sleep of whoever sleeps on this bell, or the next sleep.
@@ -29,9 +29,21 @@ impl Bell {
     }
 
     /// Makes the bell silent again.
-    fn hush(&self) {
+    pub(crate) fn hush(&self) {
         // The only error is that it was silent.
         let _ = (&self.0).read(&mut [0; 8]);
+    }
+}
+
+impl From<OwnedFd> for Bell {
+    fn from(eventfd: OwnedFd) -> Bell {
+        Bell(File::from(eventfd))
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -1,0 +1,110 @@
+//! A descriptor that shows what a [`Socket`] has.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Wake;
+
+use crate::sleep::Bell;
+use crate::socket::Socket;
+
+/// An eventfd that is readable exactly while a [`Socket`] has something to be received, for poll, epoll and their like.
+///
+/// Nothing is written to it for what a thread waits for in [`Socket::recv`], so that a program that never polls makes no system call for it.
+/// Whoever sleeps on it and nowhere else calls [`Socket::attend`] before.
+pub struct Signal {
+    bell: Bell,
+    state: Mutex<State>,
+    /// The eventfd is readable, or somebody is looking whether it should be. Set before the look, so that who takes a message behind that look
+    /// sees it: both have the socket's lock in between.
+    up: AtomicBool,
+    /// It is to be readable whatever the socket has.
+    forced: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    socket: Weak<Socket>,
+    /// The eventfd is readable.
+    shown: bool,
+}
+
+impl Signal {
+    /// Makes an eventfd that follows no socket yet.
+    ///
+    /// # Errors
+    /// The system has no more descriptors.
+    pub fn open() -> io::Result<Arc<Signal>> {
+        Bell::new().map(Signal::with)
+    }
+
+    /// The same of an eventfd of the caller's, which is 0, and which nobody else reads or writes.
+    #[must_use]
+    pub fn of(eventfd: OwnedFd) -> Arc<Signal> {
+        Signal::with(eventfd.into())
+    }
+
+    fn with(bell: Bell) -> Arc<Signal> {
+        let (up, forced) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Signal { bell, state: Mutex::default(), up, forced })
+    }
+
+    /// Shows what comes to this socket from now on. It is the socket's one [waker](Socket::set_waker).
+    pub fn follow(self: &Arc<Self>, socket: &Arc<Socket>) {
+        self.lock().socket = Arc::downgrade(socket);
+        socket.set_waker(Some(Arc::clone(self).into()));
+        self.refresh();
+    }
+
+    /// Has the descriptor readable from now on, or as the socket has it.
+    pub fn force(&self, forced: bool) {
+        if self.forced.swap(forced, Relaxed) != forced {
+            self.refresh();
+        }
+    }
+
+    /// Something was taken from the socket, as must be told each time: the descriptor may have been readable for it.
+    pub fn taken(&self) {
+        if self.up.load(Relaxed) {
+            self.refresh();
+        }
+    }
+
+    /// Makes the descriptor show how things are. Whoever changes them calls it afterwards, so that whoever is the last to have the lock sees them all.
+    fn refresh(&self) {
+        let mut state = self.lock();
+        let socket = state.socket.upgrade();
+        self.up.store(true, Relaxed);
+        let ready = self.forced.load(Relaxed) || socket.as_ref().is_some_and(|socket| socket.has_arrival());
+        if ready != state.shown {
+            // Neither blocks, whatever the eventfd's flags: it is 0 before the one and 1 before the other.
+            match ready {
+                true => self.bell.ring(),
+                false => self.bell.hush(),
+            }
+            state.shown = ready;
+        }
+        // Who took a message since the look found this set, and waits for the lock to look again.
+        self.up.store(ready, Relaxed);
+        drop(state);
+        // Perhaps the last handle, which calls this again.
+        drop(socket);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Signal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.refresh();
+    }
+}
