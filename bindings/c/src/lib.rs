@@ -1,0 +1,14 @@
+//! libhoma: Homa for programs in C and C++, by opaque handles and plain functions. `include/homa.h` is made from this source, whose
+//! comments are written for its readers.
+//!
+//! Each entry checks its pointers, and no panic crosses it: see [`border`].
+
+#![expect(non_camel_case_types, reason = "the names are those of C")]
+
+mod address;
+mod border;
+mod host;
+mod message;
+mod result;
+mod socket;
+mod statistics;

@@ -1,0 +1,39 @@
+/* What the test programs share: a check that names its line and ends the program. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <homa.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(holds)                                                                                     \
+    do {                                                                                                 \
+        if (!(holds)) {                                                                                  \
+            fprintf(stderr, "%s:%d: not so: %s; last error: %s\n", __FILE__, __LINE__, #holds,            \
+                    homa_last_error());                                                                  \
+            exit(1);                                                                                     \
+        }                                                                                                \
+    } while (0)
+
+#define OK(call) CHECK((call) == HOMA_OK)
+
+/* A function's result, and a text in the reason. */
+#define FAILS(call, result, word)                                                                        \
+    do {                                                                                                 \
+        CHECK((call) == (result));                                                                       \
+        CHECK(strstr(homa_last_error(), (word)) != NULL);                                                \
+    } while (0)
+
+/* A host on this machine alone. */
+static inline homa_host *local_host(void) {
+    homa_options options;
+    homa_host *host = NULL;
+    OK(homa_options_init(&options, sizeof options));
+    options.bind = "127.0.0.1:0";
+    OK(homa_host_open(&options, &host));
+    return host;
+}
+
+#endif

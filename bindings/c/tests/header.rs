@@ -1,0 +1,73 @@
+//! `include/homa.h` is what the source says. After a change of the interface: `HOMA_WRITE_HEADER=1 cargo test -p homa-c --test header`.
+
+use std::path::Path;
+use std::{env, fs};
+
+use cbindgen::{Builder, Config, DocumentationStyle, Language, RenameRule, Style};
+
+const BEGINNING: &str = "/*
+ * libhoma: Homa for programs in C and C++. Remote procedure calls whose tail latency stays flat under load.
+ *
+ * A host (homa_host) is an address of this machine; a socket (homa_socket) is a port of it that calls and answers; what it receives is a
+ * message (homa_message), which the application hands back. Functions return HOMA_OK or why they failed; homa_last_error() says it in
+ * words. Times are in nanoseconds, lengths in bytes. Pointers that must not be NULL are checked for that; nothing else about
+ * them can be.
+ *
+ * This file is made from the source of the library.
+ */";
+
+fn generated() -> String {
+    let config = Config {
+        language: Language::C,
+        style: Style::Both,
+        cpp_compat: true,
+        usize_is_size_t: true,
+        documentation_style: DocumentationStyle::Doxy,
+        line_length: 110,
+        ..Config::default()
+    };
+    assert!(matches!(config.enumeration.rename_variants, RenameRule::None), "the names are C's already");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut builder = Builder::new().with_config(config).with_include_guard("HOMA_H").with_header(BEGINNING);
+    for file in ["result", "address", "host", "message", "socket", "statistics", "border"] {
+        builder = builder.with_src(root.join(format!("src/{file}.rs")));
+    }
+    let mut text = Vec::new();
+    builder.generate().unwrap().write(&mut text);
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn the_header_is_what_the_source_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/homa.h");
+    let generated = generated();
+    if env::var_os("HOMA_WRITE_HEADER").is_some() {
+        fs::write(&path, &generated).unwrap();
+    }
+    let header = fs::read_to_string(&path).unwrap();
+    let differs = header.lines().zip(generated.lines()).position(|(have, want)| have != want);
+    assert!(
+        header == generated,
+        "include/homa.h is not what the source says (line {:?}): HOMA_WRITE_HEADER=1 cargo test -p homa-c --test header",
+        differs.map(|line| line + 1)
+    );
+}
+
+#[test]
+fn everything_that_is_exported_is_declared_with_words() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let header = generated();
+    let mut functions = 0;
+    for entry in fs::read_dir(source).unwrap() {
+        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+        for after in text.split("#[unsafe(no_mangle)]").skip(1) {
+            let name = after.split_once("fn ").unwrap().1.split_once('(').unwrap().0;
+            let line =
+                header.lines().position(|line| line.contains(&format!("{name}(")) && !line.starts_with(' '));
+            let line = line.unwrap_or_else(|| panic!("{name} is not declared"));
+            assert_eq!(header.lines().nth(line - 1), Some(" */"), "{name} has no words");
+            functions += 1;
+        }
+    }
+    assert!(functions > 10, "{functions} functions were found in the source");
+}
