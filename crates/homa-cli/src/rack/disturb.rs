@@ -38,7 +38,7 @@ const BURST: u32 = 40;
 const DISCARD: u16 = 9;
 
 /// The highest class of service (CS7), as the field of the IP header has it.
-const HIGHEST: u32 = 0xe0;
+const HIGHEST: u8 = 0xe0;
 
 /// Disturbs until somebody ends this process.
 ///
@@ -61,7 +61,7 @@ pub fn run(what: &Disturbance) -> Result<()> {
 
 fn flood(to: IpAddr, rate_bps: u64) -> Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("cannot open a UDP socket")?;
-    rustix::net::sockopt::set_ip_tos(&socket, HIGHEST as u8).context("cannot choose a priority")?;
+    rustix::net::sockopt::set_ip_tos(&socket, HIGHEST).context("cannot choose a priority")?;
     let pause =
         Duration::from_nanos(u64::from(BURST) * FLOOD_FRAME_BYTES * 8 * 1_000_000_000 / rate_bps.max(1));
     let begin = Instant::now();

@@ -23,7 +23,7 @@ mod report;
 mod rpc;
 mod rpcs;
 mod rtt_bytes;
-mod select;
+pub mod select;
 pub mod shown;
 mod summary;
 pub mod tail;

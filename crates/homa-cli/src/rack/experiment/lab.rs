@@ -430,19 +430,18 @@ impl Crew {
     /// # Errors
     /// A host cannot reach them.
     pub fn open_all(&mut self, lab: &Lab) -> Result<()> {
-        let numbers: Vec<u16> = lab.spec().numbers().collect();
-        self.open(lab, |number| numbers.iter().copied().filter(|&other| other != number).collect())
+        self.open_among(lab, |_| true)
     }
 
-    /// The same but for one host, which is a client of nobody and has none.
+    /// Makes each host that takes part a client of all others that do; the rest are clients of nobody, and have none.
     ///
     /// # Errors
     /// A host cannot reach them.
-    pub fn open_without(&mut self, lab: &Lab, without: u16) -> Result<()> {
-        let numbers: Vec<u16> = lab.spec().numbers().filter(|&number| number != without).collect();
-        self.open(lab, |number| match number == without {
-            true => Vec::new(),
-            false => numbers.iter().copied().filter(|&other| other != number).collect(),
+    pub fn open_among(&mut self, lab: &Lab, takes_part: impl Fn(u16) -> bool) -> Result<()> {
+        let numbers: Vec<u16> = lab.spec().numbers().filter(|&number| takes_part(number)).collect();
+        self.open(lab, |number| {
+            let others = numbers.iter().copied().filter(|&other| other != number);
+            others.filter(|_| takes_part(number)).collect()
         })
     }
 

@@ -101,6 +101,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
             conduct(&args.common, &args.messages, time, |lab| starve::run(lab, args))
         }
         Experiment::Causes(args) => {
+            causes::check(args)?;
             let turns = args.causes.len() * args.common.repetitions as usize;
             let time = sweep::time(&args.common, turns);
             // Its racks write their traces where it says.

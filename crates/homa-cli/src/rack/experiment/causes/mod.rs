@@ -7,9 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use homa_analysis::link::LinkRate;
-use homa_analysis::tail::{Costs, Site, Tail};
-use homa_analysis::{Cause, Explainer, Model};
+use homa_analysis::Cause;
+use homa_analysis::tail::{Site, Tail};
 use serde::Serialize;
 use serde_json::json;
 
@@ -22,9 +21,13 @@ use super::sweep::{Named, finish};
 use crate::args::{Protocol, Truncation};
 use crate::bench::summary::Summary;
 use crate::trace::load::Inputs;
+use crate::trace::select::{Against, Filter, Held};
 use crate::trace::shown::place;
 use disturbed::Disturbed;
 pub use planted::Planted;
+
+/// Load as a share of the links: long messages are so few then that they seldom meet.
+const LOAD: f64 = 0.1;
 
 /// Two that talk and one that disturbs them.
 const LEAST_HOSTS: u16 = 3;
@@ -50,14 +53,22 @@ struct Verdict {
     found: bool,
 }
 
-/// The experiment: Homa alone.
-pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
+/// What can be known to be wrong before there is a rack.
+///
+/// # Errors
+/// A rack that is up, or too few hosts.
+pub fn check(args: &CausesArgs) -> Result<()> {
     ensure!(args.common.name.is_none(), "causes builds a rack for each run: leave out --name");
     ensure!(
         args.common.build.hosts >= LEAST_HOSTS,
         "causes takes {LEAST_HOSTS} hosts and more: one of them may be disturbing"
     );
-    let traces = Traces::new(args.common.trace.as_deref())?;
+    Ok(())
+}
+
+/// The experiment: Homa alone.
+pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
+    let traces = Traces::new(args.common.trace.as_deref());
     let first = messages(Planted::None);
     let mut stand = Stand::new(lab, &args.common, &first)?;
     stand.measure_unloaded()?;
@@ -74,8 +85,9 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
             let mut stand = Stand::new(lab, &args.common, &messages)?;
             stand.unloaded = unloaded.clone();
             let bystander = planted.bystander(stand.lab.spec().hosts);
-            let rate = stand.rate_of_load(planted.messages().1);
-            let load = stand.on(rate, repetition, |number| Some(number) != bystander);
+            let rate = stand.rate_of_load(LOAD);
+            let takes_part = |number| Some(number) != bystander;
+            let load = stand.on(rate, repetition, takes_part);
             let mut crew = stand.crew(Protocol::Homa, |setup| {
                 let recording = &mut setup.recording;
                 recording.trace_records = Some(args.common.recording.trace_records.unwrap_or(TRACE_RECORDS));
@@ -83,8 +95,8 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
                 recording.trace_device_times = true;
                 planted.change(setup);
             })?;
-            if let Some(bystander) = bystander {
-                crew.open_without(stand.lab, bystander)?;
+            if bystander.is_some() {
+                crew.open_among(stand.lab, takes_part)?;
             }
             let disturbed = Disturbed::begin(planted, stand.lab, &crew)?;
             let score = stand.run(&mut crew, &load, &name)?.0;
@@ -112,9 +124,8 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
 
 /// The messages of a run.
 pub fn messages(planted: Planted) -> LoadArgs {
-    let (bytes, _) = planted.messages();
     LoadArgs {
-        workload: bytes.to_string(),
+        workload: planted.message_bytes().to_string(),
         max_message: Truncation::Off,
         one_way: false,
         max_outstanding: OPEN,
@@ -124,16 +135,11 @@ pub fn messages(planted: Planted) -> LoadArgs {
 /// Asks the traces.
 fn look(planted: Planted, repetition: u32, directory: &Path, args: &CausesArgs) -> Result<Verdict> {
     let inputs = Inputs { files: vec![directory.to_owned()], ..Inputs::default() };
-    let model: Model = inputs.model()?;
-    let rate = LinkRate::of(&model, Some(args.common.build.rate), None);
-    let explainer = Explainer::new(&model, rate);
-    let costs = Costs::of(&explainer, None);
-    ensure!(
-        !costs.costs.is_empty(),
-        "no RPC is whole in the traces of {}: use more --trace-records",
-        planted.name()
-    );
-    let tail = Tail::of(&explainer, &costs, &costs.costs, args.percentile);
+    let model = inputs.model()?;
+    let against = Against { rate: Some(args.common.build.rate), base: None };
+    let held = Held::of(&model, &Filter::default(), &against)?.not_empty();
+    let held = held.with_context(|| format!("{}: use more --trace-records", planted.name()))?;
+    let tail = Tail::of(&held.explainer, &held.costs, &held.chosen, args.percentile);
     let main = tail.main_cause();
     let is_right = |cause: Cause, site: Site| {
         planted.right().contains(&cause)
@@ -199,12 +205,12 @@ struct Traces {
 }
 
 impl Traces {
-    fn new(wanted: Option<&Path>) -> Result<Traces> {
+    fn new(wanted: Option<&Path>) -> Traces {
         let directory = match wanted {
             Some(directory) => directory.to_owned(),
             None => std::env::temp_dir().join(format!("homa-causes-{}", std::process::id())),
         };
-        Ok(Traces { directory, keep: wanted.is_some() })
+        Traces { directory, keep: wanted.is_some() }
     }
 
     /// The directory of a run.
@@ -248,7 +254,7 @@ mod tests {
 
     #[test]
     fn traces_that_nobody_wants_are_gone_afterwards() {
-        let traces = Traces::new(None).expect("a name");
+        let traces = Traces::new(None);
         let directory = traces.of(Planted::Loss, 1).expect("a directory");
         assert!(directory.is_dir());
         let root = traces.directory.clone();

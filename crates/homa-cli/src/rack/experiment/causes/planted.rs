@@ -51,13 +51,11 @@ impl Planted {
         }
     }
 
-    /// Bytes of the messages, and their load as a share of the links: long ones are so few that they seldom meet.
-    pub fn messages(self) -> (u32, f64) {
+    /// Bytes of the messages.
+    pub fn message_bytes(self) -> u32 {
         match self {
-            Planted::None | Planted::Hog | Planted::Stop => (1_000, 0.1),
-            Planted::NoneLong | Planted::Queue | Planted::Pacer | Planted::Windows | Planted::Loss => {
-                (100_000, 0.1)
-            }
+            Planted::None | Planted::Hog | Planted::Stop => 1_000,
+            Planted::NoneLong | Planted::Queue | Planted::Pacer | Planted::Windows | Planted::Loss => 100_000,
         }
     }
 
