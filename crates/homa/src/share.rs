@@ -40,6 +40,8 @@ pub(crate) struct Share {
     closing: Vec<u16>,
     /// The filter that the driver has.
     filter: ReceiveFilter,
+    /// The state of the segment's registry before a look for packets that found none: all that comes from then on is younger.
+    settled: Option<u64>,
     /// Scratch memory: which packets of a burst are others'.
     foreign: Vec<bool>,
 }
@@ -70,6 +72,7 @@ impl Share {
             next_tick: Time::ZERO,
             closing: Vec::new(),
             filter,
+            settled: None,
             foreign: Vec::new(),
         })
     }
@@ -98,7 +101,25 @@ impl Share {
     /// Whose business a packet is. The segment says so, not the filter: it is never older than the packet.
     fn business(&self, packet: &[u8]) -> Business {
         // What is too short to have a port is for port 0, which nobody has.
-        self.family.business(port_of(packet).unwrap_or(0))
+        match self.family.business(port_of(packet).unwrap_or(0)) {
+            // HOST-10: the filter lags behind, so that this may have lain here since the process lived that had the port, and have run
+            // there. Nothing tells it from what came later, and to be told that nobody has the port would tell its client that it did not
+            // run. The client asks again, and is told what is true of that.
+            Business::Nobodys { orphan: true } if self.settled != Some(self.segment.generation()) => {
+                Business::Foreign
+            }
+            business => business,
+        }
+    }
+
+    /// The state of the segment's registry, for [`settle`](Share::settle).
+    pub(crate) fn generation(&self) -> u64 {
+        self.segment.generation()
+    }
+
+    /// A look for packets, begun when the registry was in this state, found none.
+    pub(crate) fn settle(&mut self, generation: u64) {
+        self.settled = Some(generation);
     }
 
     /// Whom a packet concerns of the endpoints of this host, given what its ids say: another process's is no endpoint's own.
@@ -288,4 +309,143 @@ pub(crate) fn monotonic_ns() -> u64 {
     // SAFETY: `now` lives through the call. The clock exists on every Linux, so the call cannot fail.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::io;
+    use std::net::SocketAddr;
+    use std::os::fd::BorrowedFd;
+    use std::sync::Mutex;
+
+    use homa_driver::{BufferSizes, DriverStats, TxPacket, Unreachable};
+    use homa_proto::wire::{self, Body, UnknownReason};
+    use homa_proto::{CallOptions, Config};
+    use homa_trace::Trace;
+
+    use super::*;
+    use crate::core::Limits;
+    use crate::segment::tests::Dir;
+
+    const PORT: u16 = 99;
+
+    /// What has come and waits to be read, and what was sent.
+    #[derive(Clone, Default)]
+    struct Wire {
+        come: Arc<Mutex<VecDeque<Vec<u8>>>>,
+        sent: Arc<Mutex<Vec<Vec<u8>>>>,
+    }
+
+    impl Wire {
+        fn bring(&self, packets: Vec<Vec<u8>>) {
+            self.come.lock().unwrap().extend(packets);
+        }
+
+        /// The answers that were sent since the last call, which are all of one kind.
+        fn reasons(&self) -> Vec<UnknownReason> {
+            let sent = std::mem::take(&mut *self.sent.lock().unwrap());
+            let reason = |bytes: &Vec<u8>| match wire::decode(bytes, bytes.len()).unwrap().body {
+                Body::RpcUnknown(reason) => reason,
+                body => panic!("{body:?}"),
+            };
+            sent.iter().map(reason).collect()
+        }
+    }
+
+    impl Driver for Wire {
+        fn local_addr(&self) -> SocketAddr {
+            ([10, 0, 0, 1], 0).into()
+        }
+        fn max_packet(&self, _: SocketAddr) -> usize {
+            1_472
+        }
+        fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
+            let bytes = packets.iter().map(|packet| [packet.header, packet.payload].concat());
+            self.sent.lock().unwrap().extend(bytes);
+            Ok(packets.len())
+        }
+        fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
+            burst.clear();
+            for bytes in self.come.lock().unwrap().drain(..) {
+                assert!(burst.push(([10, 0, 0, 2], 0).into(), &bytes));
+            }
+            Ok(burst.len())
+        }
+        fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn poll_unreachable(&mut self) -> Option<Unreachable> {
+            None
+        }
+        fn link_mbps(&self) -> Option<u32> {
+            None
+        }
+        fn buffer_sizes(&self) -> Option<BufferSizes> {
+            None
+        }
+        fn stats(&self) -> DriverStats {
+            DriverStats::default()
+        }
+    }
+
+    fn endpoint(incarnation: u64) -> Endpoint {
+        Endpoint::new(Config { incarnation, ..Config::default() }, Trace::off()).unwrap()
+    }
+
+    /// The core of a process that leads its host, and its wire.
+    fn leader(dir: &Dir) -> (Core, Wire) {
+        let segment = dir.open();
+        let _ = segment.tick(0, &mut Watch::default());
+        assert!(segment.is_leader());
+        let (wire, mut endpoint) = (Wire::default(), endpoint(7));
+        let family = Arc::new(Family::new(vec![segment]));
+        let share = Share::new((family, 0), 0, &mut endpoint, &mut wire.clone()).unwrap();
+        let limits = Limits { completions: 1, queued_request_bytes: 1 };
+        let mut core = Core::new(endpoint, Box::new(wire.clone()), limits);
+        core.share = Some(share);
+        (core, wire)
+    }
+
+    fn packets(client: &mut Endpoint, now: Time) -> Vec<Vec<u8>> {
+        let packet = |packet: homa_proto::Transmit| {
+            let payload = packet.payload.map_or(0, |range| range.len as usize);
+            [&packet.header[..], &vec![0; payload]].concat()
+        };
+        std::iter::from_fn(|| client.poll_transmit(now)).map(packet).collect()
+    }
+
+    fn request(client: &mut Endpoint, now: Time) -> Vec<Vec<u8>> {
+        let port = client.open_client_port().unwrap();
+        client.send_request(now, port, ([10, 0, 0, 1], 0).into(), PORT, 100, CallOptions::default()).unwrap();
+        packets(client, now)
+    }
+
+    #[test]
+    fn what_may_have_run_in_a_process_that_ended_is_not_told_that_nobody_has_the_port() {
+        let dir = Dir::new();
+        let (mut core, wire) = leader(&dir);
+        let (other, mut client) = (dir.open(), endpoint(9));
+        other.bind(PORT).unwrap();
+        let now = Time::from_ns(TICK_NS);
+        core.drive(now);
+        // It came to both, and the other has run it when the leader gets to read.
+        wire.bring(request(&mut client, now));
+        drop(other);
+        core.drive(now);
+        assert_eq!(wire.reasons(), [], "HOST-10");
+        let (mut due, mut asked) = (now, Vec::new());
+        while asked.is_empty() {
+            due = client.poll_timeout().unwrap();
+            client.handle_timeout(due);
+            asked = packets(&mut client, due);
+        }
+        core.drive(due);
+        wire.bring(asked);
+        core.drive(due);
+        assert_eq!(wire.reasons(), [UnknownReason::OwnerGone], "HOST-10");
+        wire.bring(request(&mut client, due));
+        core.drive(due);
+        assert_eq!(wire.reasons(), [UnknownReason::NoSuchPort], "one that begins now has not run");
+    }
 }

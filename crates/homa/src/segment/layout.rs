@@ -44,7 +44,7 @@ pub(super) struct Layout {
     pub made: AtomicU32,
     /// Of the host: 40 bits.
     pub incarnation: AtomicU64,
-    /// Raised after each change of ports, slots or leader.
+    /// Raised after each change of ports, slots or leader, and before the ports of a process that has ended are free.
     pub generation: AtomicU64,
     /// Slot of the leader plus 1; 0: none.
     pub leader: AtomicU32,

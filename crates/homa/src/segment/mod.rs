@@ -222,6 +222,11 @@ impl Segment {
         usize::from(owner).checked_sub(1).filter(|slot| *slot < MAX_PROCESSES)
     }
 
+    /// Changes whenever ports, processes or the leader do; when a process ends, before its ports are seen to be nobody's.
+    pub(crate) fn generation(&self) -> u64 {
+        self.map.generation.load(Acquire)
+    }
+
     /// Whether the last owner of a server port that nobody has ended with it.
     pub(crate) fn is_orphan(&self, port: u16) -> bool {
         self.map.ports[usize::from(port)].load(Acquire) == ORPHAN
@@ -373,7 +378,7 @@ impl Segment {
                 registry.lead(stands_still);
             }
         }
-        let generation = self.map.generation.load(Acquire);
+        let generation = self.generation();
         watch.generation.replace(generation) != Some(generation)
     }
 

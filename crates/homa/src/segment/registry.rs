@@ -111,6 +111,8 @@ impl Registry<'_> {
 
     /// Frees the ports of a slot. What its servers knew is gone with it, also when it ended in order (HOST-10).
     fn orphan_ports(&self, slot: usize) {
+        // Before as well: who sees a port without an owner must see that something has changed.
+        self.changed();
         for (number, port) in self.segment.map.ports.iter().enumerate() {
             if port.load(Relaxed) == slot as u8 + 1 {
                 let mark = if number < usize::from(FIRST_CLIENT_PORT) { ORPHAN } else { 0 };
