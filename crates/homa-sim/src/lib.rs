@@ -23,6 +23,7 @@ mod app;
 mod capture;
 mod clock;
 mod cluster;
+mod cores;
 mod fabric;
 mod fault;
 mod host;
@@ -46,6 +47,10 @@ pub use capture::{Captured, Fate};
 pub use cluster::{
     Cluster, ClusterConfig, ClusterError, ClusterReport, Exchange, Framing, Message, Messages, PriorityPlan,
     Progress, QueueLengths, Traffic,
+};
+pub use cores::{
+    ApplicationCosts, BUILT_IN_COSTS, CacheCosts, Costs, CostsError, HandoffCosts, PowerCosts, ProtocolCosts,
+    ReceiveCosts, SchedulerCosts,
 };
 pub use fabric::{Buffer, FabricStats, Forwarding, SwitchConfig, host_address};
 pub use fault::{FaultCounts, FaultProfile};
