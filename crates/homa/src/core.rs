@@ -1,6 +1,6 @@
 //! The state of a host behind its one lock: the endpoint, its packet path, and the queues between them and the application.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Waker;
@@ -153,6 +153,8 @@ pub(crate) struct Core {
     pub(crate) clients: Slab<ClientPort>,
     pub(crate) servers: Slab<ServerPort>,
     pub(crate) sockets: Slab<SocketState>,
+    /// Calls of sockets that have a deadline and are not over, by when that is.
+    pub(crate) deadlines: BTreeSet<(Time, usize)>,
     pub(crate) server_of_port: HashMap<u16, usize, FixedState>,
     pub(crate) waiting: Waiting,
     pub(crate) progress: Progress,
@@ -207,6 +209,7 @@ impl Core {
             clients: Slab::new(),
             servers: Slab::new(),
             sockets: Slab::new(),
+            deadlines: BTreeSet::new(),
             server_of_port: HashMap::default(),
             waiting: Waiting::default(),
             progress: Progress::default(),

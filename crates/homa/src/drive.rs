@@ -67,7 +67,11 @@ impl Core {
         }
         // Answers to what came are what the peers wait for; the application comes next.
         let sent = self.transmit_round(now);
-        let told = self.dispatch(now);
+        let mut told = self.dispatch(now);
+        if self.expire_calls(now) {
+            self.flush(now);
+            told = true;
+        }
         let busy = received || sent || told;
         if busy {
             self.last_activity = now;
@@ -137,7 +141,8 @@ impl Core {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        [driver, backlog, share, stake].into_iter().fold(self.endpoint.poll_timeout(), earlier)
+        let deadline = self.deadlines.first().map(|(until, _)| *until);
+        [driver, backlog, share, stake, deadline].into_iter().fold(self.endpoint.poll_timeout(), earlier)
     }
 
     fn receive(&mut self, now: Time) -> bool {

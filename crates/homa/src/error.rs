@@ -46,8 +46,10 @@ pub enum HostError {
         /// What was asked for.
         count: usize,
     },
-    /// A socket's requests and responses wait in one place.
-    #[error("a socket needs a host of one endpoint, and this one has {count}: set `endpoints` to 1")]
+    /// A socket's requests and responses wait in one place, and a server port's requests come to all endpoints.
+    #[error(
+        "a socket with a port of its choice needs a host of one endpoint, and this one has {count}: set `endpoints` to 1"
+    )]
     SeveralEndpoints {
         /// How many it has.
         count: usize,

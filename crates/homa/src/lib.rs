@@ -71,6 +71,14 @@
 //! Everything that a peer or a caller can make grow has a limit in [`HostConfig`] or in
 //! [`protocol`](HostConfig::protocol). At a limit, a caller gets an error that names the setting, and a peer's packet is
 //! dropped and counted: see [`Host::metrics`]. What was measured of each peer, and chosen for it, is [`Host::peers`].
+//!
+//! # From C and C++
+//!
+//! libhoma (`bindings/c`, the package `homa-c`) is [`Host`] and [`Socket`] for other languages: a shared and a static library with `homa.h`, where each
+//! function is described, and `homa.pc`, installed by `make -C bindings/c install`. `homa_host_open` is [`Host::bind`] with settings by the names of
+//! `homa serve`'s options; `homa_call`, `homa_start` and `homa_receive` are [`Socket::start`], [`Socket::start_deadline`] and [`Socket::recv`];
+//! `homa_reply` is [`Rpc::reply`]; `homa_socket_fd` is a [`Signal`]. A message stays where it was received until `homa_message_free`. A client and a
+//! server in C are in `bindings/c/examples`.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

@@ -76,6 +76,8 @@ pub(crate) struct SocketCall {
     id: u64,
     cookie: u64,
     private: bool,
+    /// When it is given up, and the time that it was given.
+    deadline: Option<(Time, Duration)>,
     result: Option<Result<Bytes, CallError>>,
 }
 
@@ -92,15 +94,16 @@ pub struct Socket {
 
 impl Host {
     /// Opens a socket on a port: a client port that is free where it is `None`; else 1 to 32767, for which requests are accepted, or
-    /// a higher one, for calls alone.
+    /// a higher one, for calls alone. Of several endpoints a free client port lives in one, dealt out in turn; others they cannot have.
     ///
     /// # Errors
-    /// See [`HostError`]; this host has several endpoints.
+    /// See [`HostError`].
     pub fn socket(&self, port: Option<u16>) -> Result<Socket, HostError> {
-        let shared = Arc::clone(self.endpoints.first());
-        if self.endpoints.members.len() > 1 {
-            return Err(HostError::SeveralEndpoints { count: self.endpoints.members.len() });
+        let count = self.endpoints.members.len();
+        if port.is_some() && count > 1 {
+            return Err(HostError::SeveralEndpoints { count });
         }
+        let shared = Arc::clone(self.endpoints.deal_client());
         self.start_progress()?;
         let server = match port {
             Some(port) if port < FIRST_CLIENT_PORT => Some(self.server(port)?),
@@ -150,13 +153,40 @@ impl Socket {
         cookie: u64,
         private: bool,
     ) -> Result<u64, CallError> {
+        self.start_until(to, request, cookie, private, None)
+    }
+
+    /// Starts a call that is not private, as [`start`](Socket::start) does, and gives it up `deadline` from now, or up to a millisecond later: its outcome
+    /// is [`CallError::DeadlineExceeded`] then.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn start_deadline(
+        &self,
+        to: ServerAddr,
+        request: Bytes,
+        cookie: u64,
+        deadline: Duration,
+    ) -> Result<u64, CallError> {
+        self.start_until(to, request, cookie, false, Some(deadline))
+    }
+
+    fn start_until(
+        &self,
+        to: ServerAddr,
+        request: Bytes,
+        cookie: u64,
+        private: bool,
+        deadline: Option<Duration>,
+    ) -> Result<u64, CallError> {
         let (at, length) = (self.shared.stamp(), request.len());
         let now = self.shared.now();
         let mut core = self.shared.lock_since(at);
         if core.sockets[self.index].closed {
             return Err(CallError::Closed);
         }
-        let owner = SocketCall { socket: self.index, id: 0, cookie, private, result: None };
+        let deadline = deadline.map(|deadline| (self.shared.after(deadline), deadline));
+        let owner = SocketCall { socket: self.index, id: 0, cookie, private, deadline, result: None };
         let from = (self.number, private);
         let call = core.start_call_from(now, from, to, request, Owner::Socket(owner), 0)?;
         let id = core.calls[call].traced.id;
@@ -164,6 +194,7 @@ impl Socket {
             owner.id = id;
         }
         core.sockets[self.index].calls.insert(id, call);
+        core.deadlines.extend(deadline.map(|(until, _)| (until, call)));
         core.note_call(at, call, length);
         core.flush(now);
         core.after_work(now);
@@ -394,12 +425,32 @@ impl Core {
         Some(Outcome { id, cookie, to: entry.to, result })
     }
 
+    /// Gives up the sockets' calls whose deadline has passed; whether there were any. The caller flushes.
+    pub(crate) fn expire_calls(&mut self, now: Time) -> bool {
+        let mut any = false;
+        while let Some(&(until, call)) = self.deadlines.first()
+            && until <= now
+        {
+            self.deadlines.pop_first();
+            // The endpoint's word on it follows, and becomes that of the deadline.
+            self.endpoint.abort(now, self.calls[call].rpc);
+            any = true;
+        }
+        any
+    }
+
     /// Keeps the result of a socket's call until it is taken.
-    pub(crate) fn finish_socket_call(&mut self, call: usize, result: Result<Bytes, CallError>) {
-        let Some(Owner::Socket(owner)) = self.calls.get_mut(call).map(|call| &mut call.owner) else { return };
+    pub(crate) fn finish_socket_call(&mut self, call: usize, mut result: Result<Bytes, CallError>) {
+        let Some(entry) = self.calls.get_mut(call) else { return };
+        let Owner::Socket(owner) = &mut entry.owner else { return };
         if owner.result.is_some() {
             // It was aborted when it was over.
             return;
+        }
+        if let Some((until, deadline)) = owner.deadline
+            && !self.deadlines.remove(&(until, call))
+        {
+            result = Err(CallError::DeadlineExceeded { to: entry.to, deadline });
         }
         owner.result = Some(result);
         if owner.private {
@@ -433,10 +484,13 @@ impl Core {
     pub(crate) fn forget_socket_call(&mut self, now: Time, call: usize) {
         let Some(entry) = self.calls.get_mut(call) else { return };
         let (rpc, owner) = (entry.rpc, std::mem::replace(&mut entry.owner, Owner::Nobody));
-        let Owner::Socket(SocketCall { socket, id, private, result, .. }) = owner else {
+        let Owner::Socket(SocketCall { socket, id, private, deadline, result, .. }) = owner else {
             entry.owner = owner;
             return;
         };
+        if let Some((until, _)) = deadline {
+            self.deadlines.remove(&(until, call));
+        }
         let state = &mut self.sockets[socket];
         state.calls.remove(&id);
         match result {

@@ -207,7 +207,61 @@ fn what_is_told_of_rpcs_is_what_they_are() {
 }
 
 #[test]
-fn a_host_of_several_endpoints_has_no_sockets() {
+fn a_call_ends_at_its_own_deadline() {
+    let (silent, host, echo) = (host(), host(), Echo::new(1));
+    let server = silent.server(9).unwrap();
+    let to = ServerAddr::new(silent.local_addr(), 9);
+    let socket = host.socket(None).unwrap();
+    let soon = Duration::from_millis(2);
+    let [late, later] =
+        [3, 2].map(|times| socket.start_deadline(to, message(100, 0), 7, soon * times).unwrap());
+    let answered = socket.start_deadline(echo.to, message(100, 1), 8, PATIENCE).unwrap();
+    let told = socket.start_deadline(to, message(100, 2), 9, PATIENCE).unwrap();
+    assert!(socket.abort(told, true));
+    let mut outcomes: Vec<_> = (0..4).map(|_| outcome(&socket)).collect();
+    outcomes.sort_by_key(|outcome| outcome.id);
+    let results: Vec<_> = outcomes.into_iter().map(|outcome| (outcome.id, outcome.result)).collect();
+    let exceeded = |times| Err(CallError::DeadlineExceeded { to, deadline: soon * times });
+    let expected = [
+        (late, exceeded(3)),
+        (later, exceeded(2)),
+        (answered, Ok(message(100, 1))),
+        (told, Err(CallError::Aborted { to })),
+    ];
+    assert!(results == expected, "{results:?}");
+    assert_eq!(socket.recv(AT_ONCE).err(), Some(RecvError::TimedOut));
+    drop(server);
+    until_idle(&host);
+}
+
+#[test]
+fn deadlines_pass_while_nobody_waits() {
+    let (silent, host) = (host(), host());
+    let server = silent.server(9).unwrap();
+    let to = ServerAddr::new(silent.local_addr(), 9);
+    let socket = host.socket(None).unwrap();
+    socket.start_deadline(to, message(100, 0), 0, Duration::from_micros(1)).unwrap();
+    eventually("the call has ended", || socket.has_arrival());
+    let closing = host.socket(None).unwrap();
+    closing.start_deadline(to, message(100, 0), 0, Duration::from_micros(1)).unwrap();
+    drop(closing);
+    let exceeded = CallError::DeadlineExceeded { to, deadline: Duration::from_micros(1) };
+    assert_eq!(outcome(&socket).result, Err(exceeded));
+    drop(server);
+    until_idle(&host);
+}
+
+#[test]
+fn client_sockets_are_dealt_out_to_endpoints() {
+    let echo = Echo::new(1);
     let host = Host::bind(HostConfig { endpoints: 2, ..config() }).unwrap();
-    assert!(matches!(host.socket(None), Err(HostError::SeveralEndpoints { count: 2 })));
+    assert!(matches!(host.socket(Some(9)), Err(HostError::SeveralEndpoints { count: 2 })));
+    let sockets = [0; 3].map(|_| host.socket(None).unwrap());
+    let ids = sockets.each_ref().map(|socket| socket.start(echo.to, message(5_000, 1), 0, false).unwrap());
+    assert_eq!(ids.map(|id| id / 2 % 2), [0, 1, 0], "each endpoint has ids of its own");
+    for socket in &sockets {
+        assert!(outcome(socket).result == Ok(message(5_000, 1)));
+    }
+    drop(sockets);
+    until_idle(&host);
 }
