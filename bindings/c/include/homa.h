@@ -3,8 +3,13 @@
  *
  * A host (homa_host) is an address of this machine; a socket (homa_socket) is a port of it that calls and answers; what it receives is a
  * message (homa_message), which the application hands back. Functions return HOMA_OK or why they failed; homa_last_error() says it in
- * words. Times are in nanoseconds, lengths in bytes. Pointers that must not be NULL are checked for that; nothing else about
- * them can be.
+ * words. Times are in nanoseconds, lengths in bytes.
+ *
+ * Handles (homa_options, homa_host, homa_socket, homa_message) have the form of pointers and are none: a handle that was handed back, that is of
+ * another kind, a parent process's or no handle at all is an error, also while other threads use it. Other pointers must point at what
+ * they are said to; that they are not NULL is checked where they must not be.
+ *
+ * Every function may be called by any thread, and none in a signal handler. After fork() a child has none of its parent's handles, and opens its own.
  *
  * This file is made from the source of the library.
  */
@@ -112,19 +117,26 @@ typedef int32_t homa_result;
 #endif // __cplusplus
 
 /**
- * One address of this machine with a UDP port, and the protocol's state for all that passes through it. Opaque. Every function may be called
- * with it from any thread at any time, but for homa_host_close().
+ * One address of this machine, with a UDP port where the driver has any, and the protocol's state for all that passes through it. Opaque. Every function
+ * may be called with it from any thread at any time.
  */
 typedef struct homa_host homa_host;
 
 /**
  * A request to be answered, or what a call came to. Opaque. Its bytes lie where the network's packets were put together, and stay there until
- * homa_message_free(). It may be handed from thread to thread, but only one may use it at a time. It may outlive its socket.
+ * homa_message_free(). Every function may be called with it from any thread at any time; its bytes are only read. It may outlive its
+ * socket and its host.
  */
 typedef struct homa_message homa_message;
 
 /**
- * A port that calls and answers. Opaque. Every function may be called with it from any thread at any time, but for homa_socket_close().
+ * Settings of a host. Opaque. Options have names, and values that are texts, so that later versions can have more of them and programs can
+ * pass on what their users say. Every function may be called with it from any thread at any time.
+ */
+typedef struct homa_options homa_options;
+
+/**
+ * A port that calls and answers. Opaque. Every function may be called with it from any thread at any time.
  */
 typedef struct homa_socket homa_socket;
 
@@ -141,7 +153,7 @@ typedef struct homa_address {
    */
   uint32_t scope;
   /**
-   * The UDP port of the host.
+   * The UDP port of the host; 0 where the host is one of raw IP, which has none.
    */
   uint16_t udp_port;
   /**
@@ -151,33 +163,22 @@ typedef struct homa_address {
 } homa_address;
 
 /**
- * Settings of a host. Fill it by homa_options_init(), then change what you like. Later versions add fields at its end: `size` tells the
- * library which ones the program knows, so that an older program runs with a newer library, and a newer program with an older library as
- * long as it leaves what that does not know alone.
+ * An option.
  */
-typedef struct homa_options {
+typedef struct homa_option {
   /**
-   * sizeof(homa_options) where the program was compiled.
+   * Its name, such as "poll-us". It lives as long as the process.
    */
-  size_t size;
+  const char *name;
   /**
-   * The IP address and UDP port, such as "10.0.0.7:14600" or "[::]:0"; port 0 is any free one. NULL: any free port on all IPv4 addresses.
-   * It is read by homa_host_open() and not kept.
+   * What it means, and the values that it takes. It lives as long as the process.
    */
-  const char *bind;
+  const char *meaning;
   /**
-   * How long in nanoseconds a thread that waits polls before it sleeps in the kernel, counted from the last packet; 0: it sleeps at once.
+   * The value of an option that nobody sets; empty where it then has none. It lives as long as the process.
    */
-  uint64_t poll_ns;
-  /**
-   * How long in nanoseconds the end of the host waits at most for its last answers to be acknowledged.
-   */
-  uint64_t linger_ns;
-  /**
-   * The longest message in bytes that is sent or accepted, 1 to 2147483647.
-   */
-  uint64_t max_message;
-} homa_options;
+  const char *value;
+} homa_option;
 
 /**
  * One number of a host.
@@ -222,36 +223,67 @@ homa_result homa_address_parse(const char *text,
 homa_result homa_address_format(const struct homa_address *address, char *text, size_t room);
 
 /**
- * Fills `options` with what is good for most programs. `size` is sizeof(homa_options).
+ * Makes options with the values that are good for most programs.
  *
- * `options` belongs to the caller, who may drop it as soon as homa_host_open() has returned.
+ * On success `*options` is a handle that belongs to the caller until homa_options_free().
  *
- * HOMA_ARGUMENT: `options` is NULL, or `size` no size of any version.
+ * HOMA_ARGUMENT: `options` is NULL.
  */
-homa_result homa_options_init(struct homa_options *options, size_t size);
+homa_result homa_options_new(struct homa_options **options);
 
 /**
- * Opens a host over UDP, which takes no privileges.
+ * Sets an option, by its name and the text of its value, such as "poll-us" and "20". They are the options of `homa serve`; homa_option_list()
+ * tells all of them.
  *
- * `options` is only read; NULL means what homa_options_init() would set. On success `*host` is a handle that belongs to the caller until
- * homa_host_close().
+ * Both texts are only read, and not kept.
  *
- * HOMA_ARGUMENT: `host` is NULL, or a setting is wrong. HOMA_IN_USE: another process has the UDP port. HOMA_SYSTEM: the address is
- * not this machine's, or the system refuses a socket.
+ * HOMA_ARGUMENT: an argument is NULL or no options, there is no option of this name, or the value is none that it takes.
+ */
+homa_result homa_options_set(struct homa_options *options,
+                             const char *name,
+                             const char *value);
+
+/**
+ * Hands options back. A host that was opened with them keeps what they were then. NULL does nothing.
+ *
+ * HOMA_ARGUMENT: it is no options, or was handed back before.
+ */
+homa_result homa_options_free(struct homa_options *options);
+
+/**
+ * Lists the options that there are, for a program that tells its users.
+ *
+ * `into` has room for `room` of them and belongs to the caller; what has room is written to. `*count` is how many there are in this version of the
+ * library: call it with `room` 0, when `into` may be NULL, to learn it. `count` may be NULL.
+ *
+ * HOMA_ARGUMENT: `into` is NULL although there is room.
+ */
+homa_result homa_option_list(struct homa_option *into,
+                             size_t room,
+                             size_t *count);
+
+/**
+ * Opens a host.
+ *
+ * `options` is only read; NULL means what homa_options_new() makes: UDP, any free port, on all IPv4 addresses. On success `*host` is a handle that
+ * belongs to the caller until homa_host_close().
+ *
+ * HOMA_ARGUMENT: `host` is NULL, or `options` no options, or a value does not go with another. HOMA_IN_USE: another process has the UDP
+ * port. HOMA_SYSTEM: the address is not this machine's, or the system refuses a socket or what the driver needs.
  */
 homa_result homa_host_open(const struct homa_options *options,
                            struct homa_host **host);
 
 /**
  * Gives a host back. Its sockets go on, and the host ends when the last of them is closed; whichever call ends it waits for its last answers to
- * be acknowledged, for at most `linger_ns`. NULL does nothing.
+ * be acknowledged, for at most the option linger-ms. NULL does nothing.
  *
- * `host` must not be used afterwards, nor by another thread meanwhile.
+ * HOMA_ARGUMENT: it is no host, or was closed before.
  */
-void homa_host_close(struct homa_host *host);
+homa_result homa_host_close(struct homa_host *host);
 
 /**
- * Whether it is a request, to be answered by homa_reply(); else it is what a call came to. False for NULL.
+ * Whether it is a request, to be answered by homa_reply(); else it is what a call came to. False for what is no message.
  */
 bool homa_message_is_request(const struct homa_message *message);
 
@@ -259,13 +291,13 @@ bool homa_message_is_request(const struct homa_message *message);
  * What the call came to: HOMA_OK where the message is a response (or a request), else why there is none, which homa_last_error() then
  * says in words.
  *
- * HOMA_ARGUMENT: `message` is NULL. HOMA_LIMIT, HOMA_SIZE, HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE, HOMA_CANCELLED, HOMA_CLOSED:
- * the call failed.
+ * HOMA_ARGUMENT: `message` is no message. HOMA_LIMIT, HOMA_SIZE, HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE, HOMA_TIMED_OUT,
+ * HOMA_CANCELLED, HOMA_CLOSED: the call failed.
  */
 homa_result homa_message_result(const struct homa_message *message);
 
 /**
- * The bytes of a request or response, and in `*length` how many; NULL and 0 for a call that failed, and for NULL.
+ * The bytes of a request or response, and in `*length` how many; NULL and 0 for a call that failed, and for what is no message.
  *
  * They belong to the message, and are good until homa_message_free(). `length` may be NULL.
  */
@@ -273,19 +305,19 @@ const void *homa_message_data(const struct homa_message *message,
                               size_t *length);
 
 /**
- * The id of a call, as homa_start() gave it, which is even; or of a request, as the server has it, which is odd. 0 for NULL.
+ * The id of a call, as homa_start() gave it, which is even; or of a request, as the server has it, which is odd. 0 for what is no message.
  */
 uint64_t homa_message_id(const struct homa_message *message);
 
 /**
- * What homa_start() was given as `cookie`. 0 for requests, for responses of homa_call(), and for NULL.
+ * What homa_start() was given as `cookie`. 0 for requests, for responses of homa_call(), and for what is no message.
  */
 uint64_t homa_message_cookie(const struct homa_message *message);
 
 /**
  * The other side: the client that sent the request, or the server that was called. `address` is written to on success.
  *
- * HOMA_ARGUMENT: a pointer is NULL.
+ * HOMA_ARGUMENT: `message` is no message, or `address` is NULL.
  */
 homa_result homa_message_from(const struct homa_message *message,
                               struct homa_address *address);
@@ -293,17 +325,20 @@ homa_result homa_message_from(const struct homa_message *message,
 /**
  * Hands a message back. A request that was not answered is given up, and its client gets an error. NULL does nothing.
  *
- * `message` and its bytes must not be used afterwards.
+ * Its bytes must not be used afterwards, nor by another thread meanwhile.
+ *
+ * HOMA_ARGUMENT: it is no message, or was handed back before.
  */
-void homa_message_free(struct homa_message *message);
+homa_result homa_message_free(struct homa_message *message);
 
 /**
  * Opens a socket of a host. `port` 1 to HOMA_MAX_SERVER_PORT accepts requests, and calls; 0 is any free client port, which only calls.
  *
- * On success `*socket` is a handle that belongs to the caller until homa_socket_close(). It keeps its host.
+ * On success `*socket` is a handle that belongs to the caller until homa_socket_close(). It keeps its host. The library's threads, of which the first
+ * socket of a host starts some, take no signals.
  *
- * HOMA_ARGUMENT: a pointer is NULL, or the port above HOMA_MAX_SERVER_PORT. HOMA_IN_USE: another socket of this host has the port.
- * HOMA_LIMIT: all client ports are open. HOMA_SYSTEM: the system refuses a thread.
+ * HOMA_ARGUMENT: `host` is no host, `socket` is NULL, the port above HOMA_MAX_SERVER_PORT, or not 0 where the host has several endpoints.
+ * HOMA_IN_USE: another socket of this host has the port. HOMA_LIMIT: all client ports are open. HOMA_SYSTEM: the system refuses a thread.
  */
 homa_result homa_socket_open(const struct homa_host *host,
                              uint16_t port,
@@ -311,23 +346,29 @@ homa_result homa_socket_open(const struct homa_host *host,
 
 /**
  * Ends all work of a socket: its calls and the requests that nobody took are given up, and whoever waits with it, or calls it later, gets
- * HOMA_CLOSED. Its descriptor is readable from now on. For programs whose threads wait: shut down, let them end, then close. NULL does nothing.
+ * HOMA_CLOSED. Its descriptor is readable from now on. For programs whose threads wait: shut down, let them end, then close. It must not be called
+ * in a signal handler. NULL does nothing.
+ *
+ * HOMA_ARGUMENT: it is no socket, or was closed.
  */
-void homa_socket_shutdown(const struct homa_socket *socket);
+homa_result homa_socket_shutdown(const struct homa_socket *socket);
 
 /**
  * Shuts a socket down and gives it back. Where it is the last of a host that was closed, this waits for the host's last answers to be acknowledged,
- * for at most the host's `linger_ns`. NULL does nothing.
+ * for at most the option linger-ms. Messages that came by it remain good. A server port is free for another socket of the host once its last answers
+ * are acknowledged. NULL does nothing.
  *
- * `socket` and its descriptor must not be used afterwards, nor by another thread meanwhile. Messages that came by it remain good.
+ * Its descriptor must not be used afterwards.
+ *
+ * HOMA_ARGUMENT: it is no socket, or was closed before.
  */
-void homa_socket_close(struct homa_socket *socket);
+homa_result homa_socket_close(struct homa_socket *socket);
 
 /**
  * The address of the socket: what a client gives to reach it where it has a server port. The IP address is unspecified where the host was bound so.
  * `address` is written to on success.
  *
- * HOMA_ARGUMENT: a pointer is NULL.
+ * HOMA_ARGUMENT: `socket` is no socket, or `address` is NULL.
  */
 homa_result homa_socket_address(const struct homa_socket *socket,
                                 struct homa_address *address);
@@ -339,20 +380,21 @@ homa_result homa_socket_address(const struct homa_socket *socket,
  * A program that sleeps on it calls homa_receive() with `timeout_ns` 0 until that returns HOMA_TIMED_OUT, and then sleeps; in this
  * way the network is attended at once while it does.
  *
- * HOMA_ARGUMENT: a pointer is NULL. HOMA_SYSTEM: the system has no more descriptors.
+ * HOMA_ARGUMENT: `socket` is no socket, or `fd` is NULL. HOMA_SYSTEM: the system has no more descriptors.
  */
 homa_result homa_socket_fd(const struct homa_socket *socket,
                            int *fd);
 
 /**
- * Calls a server and waits for its response, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: until the network gives up).
+ * Calls a server and waits for its response, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: until the network gives up). Signals do not
+ * end it.
  *
  * `to` and the `length` bytes at `data` are only read, and may be changed as soon as this returns. On success `*response` is a message
  * that belongs to the caller until homa_message_free(); else it is left alone.
  *
- * HOMA_ARGUMENT: a pointer is NULL, or `to` is no server's address. HOMA_TIMED_OUT: the time has passed. HOMA_SIZE: the request is empty, or
- * it or the response is longer than its receiver takes. HOMA_LIMIT: nothing was sent. HOMA_CLOSED: the socket was shut down.
- * HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE: the server did not answer.
+ * HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_TIMED_OUT: the time has passed. HOMA_SIZE: the
+ * request is empty, or it or the response is longer than its receiver takes. HOMA_LIMIT: nothing was sent, or there are too many messages that nobody
+ * handed back. HOMA_CLOSED: the socket was shut down. HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE: the server did not answer.
  */
 homa_result homa_call(const struct homa_socket *socket,
                       const struct homa_address *to,
@@ -363,16 +405,18 @@ homa_result homa_call(const struct homa_socket *socket,
 
 /**
  * Starts a call; what may be sent of the request at once is sent before this returns. What it comes to is received by homa_receive(), exactly
- * once, with `cookie`, also where it fails. It has no deadline but that of the network: see homa_cancel().
+ * once, with `cookie`, also where it fails. Where it takes longer than `timeout_ns` nanoseconds from now it is given up within a
+ * millisecond, and fails with HOMA_TIMED_OUT; HOMA_FOREVER: until the network gives up. See also homa_cancel().
  *
  * `to` and the `length` bytes at `data` are only read, and may be changed as soon as this returns. `*id` is the call's id; `id` may be NULL.
  *
- * HOMA_ARGUMENT: a pointer is NULL, or `to` is no server's address. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED: nothing was sent.
+ * HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED: nothing was sent.
  */
 homa_result homa_start(const struct homa_socket *socket,
                        const struct homa_address *to,
                        const void *data,
                        size_t length,
+                       uint64_t timeout_ns,
                        uint64_t cookie,
                        uint64_t *id);
 
@@ -380,19 +424,20 @@ homa_result homa_start(const struct homa_socket *socket,
  * Gives up a call that homa_start() started and whose outcome nobody has received: its outcome is HOMA_CANCELLED, and is received as any other.
  * The request may have run.
  *
- * HOMA_ARGUMENT: `socket` is NULL. HOMA_NO_CALL: the socket has no such call any more.
+ * HOMA_ARGUMENT: `socket` is no socket. HOMA_NO_CALL: the socket has no such call any more.
  */
 homa_result homa_cancel(const struct homa_socket *socket,
                         uint64_t id);
 
 /**
  * Waits for the next request, or the next outcome of a call that homa_start() started, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: for
- * ever); 0 only looks.
+ * ever); 0 only looks. Signals do not end it.
  *
  * On success `*message` belongs to the caller until homa_message_free(); else it is left alone. A call that failed is a success
  * here: see homa_message_result().
  *
- * HOMA_ARGUMENT: a pointer is NULL. HOMA_TIMED_OUT: nothing came. HOMA_CLOSED: the socket was shut down.
+ * HOMA_ARGUMENT: `socket` is no socket, or `message` is NULL. HOMA_TIMED_OUT: nothing came. HOMA_CLOSED: the socket was shut down. HOMA_LIMIT: there
+ * are too many messages that nobody handed back, and one was dropped.
  */
 homa_result homa_receive(const struct homa_socket *socket,
                          uint64_t timeout_ns,
@@ -405,8 +450,8 @@ homa_result homa_receive(const struct homa_socket *socket,
  * The `length` bytes at `data` are only read, may be those of the request, and may be changed as soon as this returns. `request` remains the
  * caller's: hand it back by homa_message_free() afterwards. Whatever this returns but HOMA_ARGUMENT, the request is over.
  *
- * HOMA_ARGUMENT: a pointer is NULL, or the message is no request, or was answered. HOMA_SIZE, HOMA_LIMIT: the answer was not taken, and
- * the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the host has ended.
+ * HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, or was answered. HOMA_SIZE, HOMA_LIMIT: the answer was not
+ * taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the host has ended.
  */
 homa_result homa_reply(const struct homa_socket *socket,
                        struct homa_message *request,
@@ -420,12 +465,63 @@ homa_result homa_reply(const struct homa_socket *socket,
  * all hosts of this version: call it with `room` 0, when `into` may be NULL, to learn it. `count` may be NULL. A later version may have other
  * numbers: find them by name.
  *
- * HOMA_ARGUMENT: `host` is NULL, or `into` is although there is room.
+ * HOMA_ARGUMENT: `host` is no host, or `into` is NULL although there is room.
  */
 homa_result homa_statistics(const struct homa_host *host,
                             struct homa_statistic *into,
                             size_t room,
                             size_t *count);
+
+/**
+ * Writes everything that a host counts, and what it knows of its peers, in the text format of Prometheus, with a zero byte behind it: what `homa serve
+ * --metrics ADDR` answers, for a program that has an HTTP server of its own.
+ *
+ * `text` has `room` bytes and belongs to the caller. `*length` is how many bytes the text has without its zero byte, also where there is no room: some
+ * 70,000, and more later, since numbers grow. `length` may be NULL.
+ *
+ * HOMA_ARGUMENT: `host` is no host, `text` is NULL, or the room too small.
+ */
+homa_result homa_metrics_text(const struct homa_host *host,
+                              char *text,
+                              size_t room,
+                              size_t *length);
+
+/**
+ * Writes the time trace of a host to a file, which the command `homa trace` reads: the last events, as many as the option trace-records has. The
+ * recording goes on. A file of this name is replaced, once the new one is whole.
+ *
+ * `path` is only read.
+ *
+ * HOMA_ARGUMENT: `host` is no host, or `path` NULL. HOMA_SYSTEM: the file cannot be written.
+ */
+homa_result homa_trace_save(const struct homa_host *host,
+                            const char *path);
+
+/**
+ * Freezes the time trace of a host: it stays as it is until homa_trace_unfreeze(). Peers are told where the option trace-freeze-peers says so.
+ *
+ * HOMA_ARGUMENT: `host` is no host.
+ */
+homa_result homa_trace_freeze(const struct homa_host *host);
+
+/**
+ * Goes on recording.
+ *
+ * HOMA_ARGUMENT: `host` is no host.
+ */
+homa_result homa_trace_unfreeze(const struct homa_host *host);
+
+/**
+ * Whether the time trace of a host is frozen: by homa_trace_freeze(), by a slow call (option trace-slower-than), or by a peer (option
+ * trace-obey-freeze). False for what is no host.
+ */
+bool homa_trace_is_frozen(const struct homa_host *host);
+
+/**
+ * How many handles of this process are open: hosts, sockets, messages and options together. 0 at the end of a program that handed back
+ * everything, which tools that look for lost memory cannot tell, since the library remembers all that is open.
+ */
+size_t homa_open_handles(void);
 
 /**
  * Why the last call of this thread that did not return HOMA_OK failed: one line that says what is wrong and what to do about it. Empty

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use homa::ServerAddr;
 
-use crate::border::{Failure, answer, give, object, text};
+use crate::border::{Failure, answer, give, give_text, object, text};
 use crate::result::homa_result;
 
 /// Bytes that the text of any address takes, with its zero byte.
@@ -22,7 +22,7 @@ pub struct homa_address {
     pub ip: [u8; 16],
     /// The number of the network device for a link-local IPv6 address, else 0.
     pub scope: u32,
-    /// The UDP port of the host.
+    /// The UDP port of the host; 0 where the host is one of raw IP, which has none.
     pub udp_port: u16,
     /// The Homa port there.
     pub port: u16,
@@ -45,10 +45,10 @@ impl homa_address {
         ServerAddr::new(host, self.port)
     }
 
-    /// What can be called.
-    pub(crate) fn server(&self) -> Result<ServerAddr, Failure> {
+    /// What can be called by a host of raw IP (`without_udp`), where a UDP port means nothing, or of another.
+    pub(crate) fn server(&self, without_udp: bool) -> Result<ServerAddr, Failure> {
         match self.port {
-            1..=HOMA_MAX_SERVER_PORT if self.udp_port > 0 => Ok(self.shown()),
+            1..=HOMA_MAX_SERVER_PORT if self.udp_port > 0 || without_udp => Ok(self.shown()),
             1..=HOMA_MAX_SERVER_PORT => Err(Failure::argument("the address has no UDP port: give it one")),
             port => Err(Failure::argument(format!(
                 "the Homa port {port} is no server's: choose 1 to {HOMA_MAX_SERVER_PORT}"
@@ -89,20 +89,9 @@ pub unsafe extern "C" fn homa_address_format(
     answer(|| {
         // SAFETY: C gives one, or NULL.
         let shown = unsafe { object(address, "address") }?.shown().to_string();
-        if text.is_null() {
-            return Err(Failure::argument("`text` is NULL"));
-        }
-        if room <= shown.len() {
-            return Err(Failure::argument(format!(
-                "`room` is {room} bytes: give HOMA_ADDRESS_TEXT_BYTES, which is {HOMA_ADDRESS_TEXT_BYTES}"
-            )));
-        }
-        // SAFETY: there is room for the text and a zero byte, in memory of C's, where ours is not.
-        unsafe {
-            text.cast::<u8>().copy_from_nonoverlapping(shown.as_ptr(), shown.len());
-            text.add(shown.len()).write(0);
-        }
-        Ok(())
+        debug_assert!(shown.len() < HOMA_ADDRESS_TEXT_BYTES, "{shown} is what programs have no room for");
+        // SAFETY: C gives so many bytes, or NULL.
+        unsafe { give_text(text, room, &shown) }
     })
 }
 
@@ -115,14 +104,21 @@ mod tests {
         for text in ["10.0.0.7:14600/99", "[fe80::1%2]:7/32767"] {
             let read: ServerAddr = text.parse().unwrap();
             let address = homa_address::new(read.host, read.port);
-            assert!(matches!(address.server(), Ok(same) if same == read));
+            assert!(matches!(address.server(false), Ok(same) if same == read));
         }
+    }
+
+    #[test]
+    fn only_raw_ip_does_without_a_udp_port() {
+        let address = homa_address { ip: [0xff; 16], scope: 0, udp_port: 0, port: 99 };
+        assert!(address.server(false).is_err());
+        assert!(matches!(address.server(true), Ok(server) if server.host.port() == 0));
     }
 
     #[test]
     fn the_longest_text_has_room() {
         let longest = homa_address { ip: [0xff; 16], scope: u32::MAX, udp_port: u16::MAX, port: u16::MAX };
         assert!(longest.shown().to_string().len() < HOMA_ADDRESS_TEXT_BYTES);
-        assert!(longest.server().is_err(), "it is a client's");
+        assert!(longest.server(false).is_err(), "it is a client's");
     }
 }

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 
 use crate::result::homa_result;
 
@@ -22,6 +24,11 @@ impl Failure {
     /// An argument is wrong.
     pub(crate) fn argument(text: impl Into<Cow<'static, str>>) -> Failure {
         Failure::new(homa_result::HOMA_ARGUMENT, text)
+    }
+
+    /// The argument of this name is missing.
+    pub(crate) fn null(name: &str) -> Failure {
+        Failure::argument(format!("`{name}` is NULL"))
     }
 }
 
@@ -75,13 +82,18 @@ pub extern "C" fn homa_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// The object that an argument of this name points at.
+/// What an argument of this name points at.
 ///
 /// # Safety
 /// The pointer is NULL, or good for reads for as long as the result lives.
 pub(crate) unsafe fn object<'a, T>(pointer: *const T, name: &'static str) -> Result<&'a T, Failure> {
     // SAFETY: the caller's.
-    unsafe { pointer.as_ref() }.ok_or_else(|| null(name))
+    unsafe { pointer.as_ref() }.ok_or_else(|| Failure::null(name))
+}
+
+/// Whether an argument of this name points anywhere: asked before anything is done that would have to be undone.
+pub(crate) fn room<T>(to: *mut T, name: &'static str) -> Result<(), Failure> {
+    if to.is_null() { Err(Failure::null(name)) } else { Ok(()) }
 }
 
 /// Writes to where an argument of this name points.
@@ -89,15 +101,13 @@ pub(crate) unsafe fn object<'a, T>(pointer: *const T, name: &'static str) -> Res
 /// # Safety
 /// The pointer is NULL, or good for a write.
 pub(crate) unsafe fn give<T>(to: *mut T, name: &'static str, value: T) -> Result<(), Failure> {
-    if to.is_null() {
-        return Err(null(name));
-    }
+    room(to, name)?;
     // SAFETY: the caller's; it may point at memory that was never written.
     unsafe { to.write(value) };
     Ok(())
 }
 
-/// The bytes of a message to be sent.
+/// The bytes of a message to be sent, no more than a message may have.
 ///
 /// # Safety
 /// The pointer is NULL, or `length` bytes behind it are good for reads for as long as the result lives.
@@ -106,12 +116,9 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_void, length: usize) -> Result<&'a
         return Ok(&[]);
     }
     if data.is_null() {
-        return Err(null("data"));
+        return Err(Failure::null("data"));
     }
-    if isize::try_from(length).is_err() {
-        return Err(Failure::argument("`length` is more than any memory has"));
-    }
-    // SAFETY: the caller's, and the length is one that a slice can have.
+    // SAFETY: the caller's.
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), length) })
 }
 
@@ -121,28 +128,52 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_void, length: usize) -> Result<&'a
 /// The pointer is NULL, or a string that ends with a zero byte, and is good for reads for as long as the result lives.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a str, Failure> {
     if pointer.is_null() {
-        return Err(null(name));
+        return Err(Failure::null(name));
     }
     // SAFETY: the caller's.
     let text = unsafe { CStr::from_ptr(pointer) }.to_str();
     text.map_err(|_| Failure::argument(format!("`{name}` is not text in UTF-8")))
 }
 
-/// Takes a handle back that C was given, and drops what it is.
+/// Writes a text and a zero byte behind it to where there are `room` bytes.
 ///
 /// # Safety
-/// The pointer is NULL, or one that this library made of a `Box` and C has not given back before.
-pub(crate) unsafe fn take_back<T>(handle: *mut T) {
-    if handle.is_null() {
-        return;
+/// `to` is NULL, or so many bytes of it are good for writes, and the text is not among them.
+pub(crate) unsafe fn give_text(to: *mut c_char, room: usize, text: &str) -> Result<(), Failure> {
+    self::room(to, "text")?;
+    if room <= text.len() {
+        return Err(Failure::argument(format!(
+            "`room` is {room} bytes, and the text takes {}",
+            text.len() + 1
+        )));
     }
-    // SAFETY: the caller's.
-    let object = unsafe { Box::from_raw(handle) };
-    value((), || drop(object));
+    // SAFETY: the caller's: there is room for the text and a zero byte.
+    unsafe {
+        to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
+        to.add(text.len()).write(0);
+    }
+    Ok(())
 }
 
-fn null(name: &str) -> Failure {
-    Failure::argument(format!("`{name}` is NULL"))
+/// Does something that may start threads of the library, which take no signals: those are the program's, whose handlers need not expect a
+/// thread that holds our locks.
+pub(crate) fn without_signals<T>(body: impl FnOnce() -> T) -> T {
+    struct Restore(libc::sigset_t);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // SAFETY: the set is the one that the thread had.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+        }
+    }
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: there is room for both sets; the first is whole when it is read, and so is the second afterwards, since nothing about the arguments can
+    // be wrong.
+    let _restore = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        Restore(before.assume_init())
+    };
+    body()
 }
 
 #[cfg(test)]

@@ -2,56 +2,68 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use homa::{Arrival, CallError, Outcome, Rpc};
 
 use crate::address::homa_address;
-use crate::border::{Failure, answer, give, object, take_back, value};
+use crate::border::{Failure, answer, give, value};
+use crate::handle::{find, take};
 use crate::result::homa_result;
 
 /// A request to be answered, or what a call came to. Opaque. Its bytes lie where the network's packets were put together, and stay there until
-/// homa_message_free(). It may be handed from thread to thread, but only one may use it at a time. It may outlive its socket.
+/// homa_message_free(). Every function may be called with it from any thread at any time; its bytes are only read. It may outlive its
+/// socket and its host.
 pub struct homa_message {
+    _opaque: [u8; 0],
+}
+
+pub(crate) struct Message {
     bytes: Bytes,
     error: Option<CallError>,
     is_request: bool,
-    /// What answers a request.
-    pub(crate) rpc: Option<Rpc>,
+    /// What answers a request, until it does.
+    rpc: Mutex<Option<Rpc>>,
     id: u64,
     cookie: u64,
     from: homa_address,
 }
 
-impl homa_message {
-    pub(crate) fn of(arrival: Arrival) -> homa_message {
+impl Message {
+    pub(crate) fn of(arrival: Arrival) -> Message {
         match arrival {
-            Arrival::Request { mut rpc, id, client_port } => homa_message {
+            Arrival::Request { mut rpc, id, client_port } => Message {
                 bytes: rpc.take_request(),
                 error: None,
                 is_request: true,
                 from: homa_address::new(rpc.peer(), client_port),
-                rpc: Some(rpc),
+                rpc: Mutex::new(Some(rpc)),
                 id,
                 cookie: 0,
             },
-            Arrival::Outcome(outcome) => homa_message::of_call(outcome),
+            Arrival::Outcome(outcome) => Message::of_call(outcome),
         }
     }
 
-    fn of_call(Outcome { id, cookie, to, result }: Outcome) -> homa_message {
+    fn of_call(Outcome { id, cookie, to, result }: Outcome) -> Message {
         let (bytes, error) = match result {
             Ok(response) => (response, None),
             Err(error) => (Bytes::new(), Some(error)),
         };
         let from = homa_address::new(to.host, to.port);
-        homa_message { bytes, error, is_request: false, rpc: None, id, cookie, from }
+        Message { bytes, error, is_request: false, rpc: Mutex::new(None), id, cookie, from }
     }
 
     /// The response of a call, or why there is none.
-    pub(crate) fn of_response(outcome: Outcome) -> Result<homa_message, Failure> {
-        let message = homa_message::of_call(outcome);
+    pub(crate) fn of_response(outcome: Outcome) -> Result<Message, Failure> {
+        let message = Message::of_call(outcome);
         message.check().map(|()| message)
+    }
+
+    /// What answers the request, for one caller.
+    pub(crate) fn take_rpc(&self) -> Option<Rpc> {
+        self.rpc.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -59,35 +71,27 @@ impl homa_message {
     }
 }
 
-/// # Safety
-/// The pointer is NULL, or a message that C has not given back.
-unsafe fn look<T>(message: *const homa_message, otherwise: T, at: impl FnOnce(&homa_message) -> T) -> T {
-    // SAFETY: the caller's.
-    match unsafe { message.as_ref() } {
-        Some(message) => value(otherwise, || at(message)),
-        None => otherwise,
-    }
+fn look<T: Copy>(message: *const homa_message, otherwise: T, at: impl FnOnce(&Message) -> T) -> T {
+    value(otherwise, || find(message, "message").map_or(otherwise, |message| at(&message)))
 }
 
-/// Whether it is a request, to be answered by homa_reply(); else it is what a call came to. False for NULL.
+/// Whether it is a request, to be answered by homa_reply(); else it is what a call came to. False for what is no message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_is_request(message: *const homa_message) -> bool {
-    // SAFETY: C gives a message, or NULL.
-    unsafe { look(message, false, |message| message.is_request) }
+    look(message, false, |message| message.is_request)
 }
 
 /// What the call came to: HOMA_OK where the message is a response (or a request), else why there is none, which homa_last_error() then
 /// says in words.
 ///
-/// HOMA_ARGUMENT: `message` is NULL. HOMA_LIMIT, HOMA_SIZE, HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE, HOMA_CANCELLED, HOMA_CLOSED:
-/// the call failed.
+/// HOMA_ARGUMENT: `message` is no message. HOMA_LIMIT, HOMA_SIZE, HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE, HOMA_TIMED_OUT,
+/// HOMA_CANCELLED, HOMA_CLOSED: the call failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_result(message: *const homa_message) -> homa_result {
-    // SAFETY: C gives a message, or NULL.
-    answer(|| unsafe { object(message, "message") }?.check())
+    answer(|| find(message, "message")?.check())
 }
 
-/// The bytes of a request or response, and in `*length` how many; NULL and 0 for a call that failed, and for NULL.
+/// The bytes of a request or response, and in `*length` how many; NULL and 0 for a call that failed, and for what is no message.
 ///
 /// They belong to the message, and are good until homa_message_free(). `length` may be NULL.
 #[unsafe(no_mangle)]
@@ -95,13 +99,10 @@ pub unsafe extern "C" fn homa_message_data(
     message: *const homa_message,
     length: *mut usize,
 ) -> *const c_void {
-    // SAFETY: C gives a message, or NULL.
-    let (data, bytes) = unsafe {
-        look(message, (ptr::null(), 0), |message| match message.bytes.len() {
-            0 => (ptr::null(), 0),
-            bytes => (message.bytes.as_ptr().cast(), bytes),
-        })
-    };
+    let (data, bytes) = look(message, (ptr::null(), 0), |message| match message.bytes.len() {
+        0 => (ptr::null(), 0),
+        bytes => (message.bytes.as_ptr().cast(), bytes),
+    });
     if !length.is_null() {
         // SAFETY: C gives room for a number.
         unsafe { length.write(bytes) };
@@ -109,31 +110,28 @@ pub unsafe extern "C" fn homa_message_data(
     data
 }
 
-/// The id of a call, as homa_start() gave it, which is even; or of a request, as the server has it, which is odd. 0 for NULL.
+/// The id of a call, as homa_start() gave it, which is even; or of a request, as the server has it, which is odd. 0 for what is no message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_id(message: *const homa_message) -> u64 {
-    // SAFETY: C gives a message, or NULL.
-    unsafe { look(message, 0, |message| message.id) }
+    look(message, 0, |message| message.id)
 }
 
-/// What homa_start() was given as `cookie`. 0 for requests, for responses of homa_call(), and for NULL.
+/// What homa_start() was given as `cookie`. 0 for requests, for responses of homa_call(), and for what is no message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_cookie(message: *const homa_message) -> u64 {
-    // SAFETY: C gives a message, or NULL.
-    unsafe { look(message, 0, |message| message.cookie) }
+    look(message, 0, |message| message.cookie)
 }
 
 /// The other side: the client that sent the request, or the server that was called. `address` is written to on success.
 ///
-/// HOMA_ARGUMENT: a pointer is NULL.
+/// HOMA_ARGUMENT: `message` is no message, or `address` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_from(
     message: *const homa_message,
     address: *mut homa_address,
 ) -> homa_result {
     answer(|| {
-        // SAFETY: C gives a message, or NULL.
-        let from = unsafe { object(message, "message") }?.from;
+        let from = find(message, "message")?.from;
         // SAFETY: C gives room for one, or NULL.
         unsafe { give(address, "address", from) }
     })
@@ -141,9 +139,10 @@ pub unsafe extern "C" fn homa_message_from(
 
 /// Hands a message back. A request that was not answered is given up, and its client gets an error. NULL does nothing.
 ///
-/// `message` and its bytes must not be used afterwards.
+/// Its bytes must not be used afterwards, nor by another thread meanwhile.
+///
+/// HOMA_ARGUMENT: it is no message, or was handed back before.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn homa_message_free(message: *mut homa_message) {
-    // SAFETY: C gives back a message, or NULL.
-    unsafe { take_back(message) }
+pub unsafe extern "C" fn homa_message_free(message: *mut homa_message) -> homa_result {
+    answer(|| take(message, "message").map(drop))
 }

@@ -49,7 +49,9 @@ impl From<HostError> for Failure {
     fn from(error: HostError) -> Failure {
         let result = match &error {
             HostError::Bind(BindError::InUse(_)) | HostError::Port(PortError::InUse(_)) => HOMA_IN_USE,
-            HostError::Port(PortError::OutOfRange(_)) | HostError::Config(_) => HOMA_ARGUMENT,
+            HostError::Port(PortError::OutOfRange(_))
+            | HostError::Config(_)
+            | HostError::SeveralEndpoints { .. } => HOMA_ARGUMENT,
             HostError::Port(PortError::NoneFree) => HOMA_LIMIT,
             HostError::Closed => HOMA_CLOSED,
             _ => HOMA_SYSTEM,

@@ -5,36 +5,37 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use homa::{CallError, Host, RecvError, Signal, Socket};
+use bytes::Bytes;
+use homa::{CallError, Host, RecvError, ReplyError, ServerAddr, Signal};
 
-use crate::address::homa_address;
-use crate::border::{Failure, answer, bytes, give, object, take_back, value};
+use crate::address::{HOMA_MAX_SERVER_PORT, homa_address};
+use crate::border::{Failure, answer, bytes, give, object, room, without_signals};
+use crate::handle::{self, find, take};
 use crate::host::homa_host;
-use crate::message::homa_message;
+use crate::message::{Message, homa_message};
 use crate::result::homa_result;
 
 /// A time in nanoseconds that never passes.
 pub const HOMA_FOREVER: u64 = u64::MAX;
 
-/// A port that calls and answers. Opaque. Every function may be called with it from any thread at any time, but for homa_socket_close().
+/// A port that calls and answers. Opaque. Every function may be called with it from any thread at any time.
 pub struct homa_socket {
-    socket: Arc<Socket>,
+    _opaque: [u8; 0],
+}
+
+pub(crate) struct Socket {
+    socket: Arc<homa::Socket>,
     /// Once somebody asked for a descriptor.
     signal: OnceLock<Arc<Signal>>,
     /// Held while it is made, so that there is one.
     making_signal: Mutex<()>,
+    /// Bytes of the longest message that its host sends.
+    max_message: u32,
     /// Goes after the socket.
     host: Arc<Host>,
 }
 
-impl homa_socket {
-    /// # Safety
-    /// The pointer is NULL, or one that C was given and has not given back.
-    unsafe fn of<'a>(socket: *const homa_socket) -> Result<&'a homa_socket, Failure> {
-        // SAFETY: the caller's.
-        unsafe { object(socket, "socket") }
-    }
-
+impl Socket {
     fn signal(&self) -> Result<&Arc<Signal>, Failure> {
         let making = self.making_signal.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(signal) = self.signal.get() {
@@ -56,6 +57,33 @@ impl homa_socket {
             self.socket.attend();
         }
     }
+
+    fn shut_down(&self) {
+        self.socket.close();
+        if let Some(signal) = self.signal.get() {
+            signal.force(true);
+        }
+    }
+
+    /// A request to `to` of C's bytes, which are copied.
+    ///
+    /// # Safety
+    /// `to` is NULL or good for reads, and so are `length` bytes behind `data` if that is not NULL.
+    unsafe fn request(
+        &self,
+        to: *const homa_address,
+        data: *const c_void,
+        length: usize,
+    ) -> Result<(ServerAddr, Bytes), Failure> {
+        // SAFETY: the caller's.
+        let to = unsafe { object(to, "to") }?.server(self.host.local_addr().port() == 0)?;
+        // Before so many bytes are copied.
+        if length > self.max_message as usize {
+            return Err(CallError::MessageTooLarge { length, limit: self.max_message }.into());
+        }
+        // SAFETY: the caller's.
+        Ok((to, self.socket.message(&[unsafe { bytes(data, length) }?])))
+    }
 }
 
 /// A time as this library takes it; `None` never passes.
@@ -65,10 +93,11 @@ fn timeout(ns: u64) -> Option<Duration> {
 
 /// Opens a socket of a host. `port` 1 to HOMA_MAX_SERVER_PORT accepts requests, and calls; 0 is any free client port, which only calls.
 ///
-/// On success `*socket` is a handle that belongs to the caller until homa_socket_close(). It keeps its host.
+/// On success `*socket` is a handle that belongs to the caller until homa_socket_close(). It keeps its host. The library's threads, of which the first
+/// socket of a host starts some, take no signals.
 ///
-/// HOMA_ARGUMENT: a pointer is NULL, or the port above HOMA_MAX_SERVER_PORT. HOMA_IN_USE: another socket of this host has the port.
-/// HOMA_LIMIT: all client ports are open. HOMA_SYSTEM: the system refuses a thread.
+/// HOMA_ARGUMENT: `host` is no host, `socket` is NULL, the port above HOMA_MAX_SERVER_PORT, or not 0 where the host has several endpoints.
+/// HOMA_IN_USE: another socket of this host has the port. HOMA_LIMIT: all client ports are open. HOMA_SYSTEM: the system refuses a thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_socket_open(
     host: *const homa_host,
@@ -76,59 +105,64 @@ pub unsafe extern "C" fn homa_socket_open(
     socket: *mut *mut homa_socket,
 ) -> homa_result {
     answer(|| {
-        // SAFETY: C gives a host, or NULL.
-        let host = Arc::clone(&unsafe { homa_host::of(host) }?.host);
-        if socket.is_null() {
-            return Err(Failure::argument("`socket` is NULL"));
-        }
-        if port > crate::address::HOMA_MAX_SERVER_PORT {
+        let from = find(host, "host")?;
+        room(socket, "socket")?;
+        if port > HOMA_MAX_SERVER_PORT {
             return Err(homa::HostError::from(homa::proto::PortError::OutOfRange(port)).into());
         }
-        let opened = Arc::new(host.socket((port > 0).then_some(port))?);
-        let (signal, making_signal) = (OnceLock::new(), Mutex::new(()));
-        let opened = homa_socket { socket: opened, signal, making_signal, host };
+        let host = Arc::clone(&from.host);
+        let opened = Arc::new(without_signals(|| host.socket((port > 0).then_some(port)))?);
+        let (signal, making_signal, max_message) = (OnceLock::new(), Mutex::new(()), from.max_message);
+        let opened = Socket { socket: opened, signal, making_signal, max_message, host };
         // SAFETY: C gives room for a pointer.
-        unsafe { give(socket, "socket", Box::into_raw(Box::new(opened))) }
+        unsafe { handle::give(socket, opened) }
     })
 }
 
 /// Ends all work of a socket: its calls and the requests that nobody took are given up, and whoever waits with it, or calls it later, gets
-/// HOMA_CLOSED. Its descriptor is readable from now on. For programs whose threads wait: shut down, let them end, then close. NULL does nothing.
+/// HOMA_CLOSED. Its descriptor is readable from now on. For programs whose threads wait: shut down, let them end, then close. It must not be called
+/// in a signal handler. NULL does nothing.
+///
+/// HOMA_ARGUMENT: it is no socket, or was closed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn homa_socket_shutdown(socket: *const homa_socket) {
-    // SAFETY: C gives a socket, or NULL.
-    if let Some(socket) = unsafe { socket.as_ref() } {
-        value((), || {
-            socket.socket.close();
-            if let Some(signal) = socket.signal.get() {
-                signal.force(true);
-            }
-        });
-    }
+pub unsafe extern "C" fn homa_socket_shutdown(socket: *const homa_socket) -> homa_result {
+    answer(|| {
+        if !socket.is_null() {
+            find(socket, "socket")?.shut_down();
+        }
+        Ok(())
+    })
 }
 
 /// Shuts a socket down and gives it back. Where it is the last of a host that was closed, this waits for the host's last answers to be acknowledged,
-/// for at most the host's `linger_ns`. NULL does nothing.
+/// for at most the option linger-ms. Messages that came by it remain good. A server port is free for another socket of the host once its last answers
+/// are acknowledged. NULL does nothing.
 ///
-/// `socket` and its descriptor must not be used afterwards, nor by another thread meanwhile. Messages that came by it remain good.
+/// Its descriptor must not be used afterwards.
+///
+/// HOMA_ARGUMENT: it is no socket, or was closed before.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn homa_socket_close(socket: *mut homa_socket) {
-    // SAFETY: C gives back a socket, or NULL.
-    unsafe { take_back(socket) }
+pub unsafe extern "C" fn homa_socket_close(socket: *mut homa_socket) -> homa_result {
+    answer(|| {
+        if let Some(socket) = take(socket, "socket")? {
+            // Others may be waiting with it: theirs is the last hand on it then.
+            socket.shut_down();
+        }
+        Ok(())
+    })
 }
 
 /// The address of the socket: what a client gives to reach it where it has a server port. The IP address is unspecified where the host was bound so.
 /// `address` is written to on success.
 ///
-/// HOMA_ARGUMENT: a pointer is NULL.
+/// HOMA_ARGUMENT: `socket` is no socket, or `address` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_socket_address(
     socket: *const homa_socket,
     address: *mut homa_address,
 ) -> homa_result {
     answer(|| {
-        // SAFETY: C gives a socket, or NULL.
-        let socket = unsafe { homa_socket::of(socket) }?;
+        let socket = find(socket, "socket")?;
         let own = homa_address::new(socket.host.local_addr(), socket.socket.port());
         // SAFETY: C gives room for one, or NULL.
         unsafe { give(address, "address", own) }
@@ -141,30 +175,28 @@ pub unsafe extern "C" fn homa_socket_address(
 /// A program that sleeps on it calls homa_receive() with `timeout_ns` 0 until that returns HOMA_TIMED_OUT, and then sleeps; in this
 /// way the network is attended at once while it does.
 ///
-/// HOMA_ARGUMENT: a pointer is NULL. HOMA_SYSTEM: the system has no more descriptors.
+/// HOMA_ARGUMENT: `socket` is no socket, or `fd` is NULL. HOMA_SYSTEM: the system has no more descriptors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_socket_fd(socket: *const homa_socket, fd: *mut c_int) -> homa_result {
     answer(|| {
-        // SAFETY: C gives a socket, or NULL.
-        let socket = unsafe { homa_socket::of(socket) }?;
-        if fd.is_null() {
-            return Err(Failure::argument("`fd` is NULL"));
-        }
+        let socket = find(socket, "socket")?;
+        room(fd, "fd")?;
         let own = socket.signal()?.as_fd().as_raw_fd();
-        socket.attend();
+        socket.socket.attend();
         // SAFETY: C gives room for a number.
         unsafe { give(fd, "fd", own) }
     })
 }
 
-/// Calls a server and waits for its response, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: until the network gives up).
+/// Calls a server and waits for its response, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: until the network gives up). Signals do not
+/// end it.
 ///
 /// `to` and the `length` bytes at `data` are only read, and may be changed as soon as this returns. On success `*response` is a message
 /// that belongs to the caller until homa_message_free(); else it is left alone.
 ///
-/// HOMA_ARGUMENT: a pointer is NULL, or `to` is no server's address. HOMA_TIMED_OUT: the time has passed. HOMA_SIZE: the request is empty, or
-/// it or the response is longer than its receiver takes. HOMA_LIMIT: nothing was sent. HOMA_CLOSED: the socket was shut down.
-/// HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE: the server did not answer.
+/// HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_TIMED_OUT: the time has passed. HOMA_SIZE: the
+/// request is empty, or it or the response is longer than its receiver takes. HOMA_LIMIT: nothing was sent, or there are too many messages that nobody
+/// handed back. HOMA_CLOSED: the socket was shut down. HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE: the server did not answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_call(
     socket: *const homa_socket,
@@ -175,53 +207,49 @@ pub unsafe extern "C" fn homa_call(
     response: *mut *mut homa_message,
 ) -> homa_result {
     answer(|| {
-        // SAFETY: C gives a socket, or NULL.
-        let socket = &unsafe { homa_socket::of(socket) }?.socket;
-        // SAFETY: C gives an address, or NULL.
-        let to = unsafe { object(to, "to") }?.server()?;
-        if response.is_null() {
-            return Err(Failure::argument("`response` is NULL"));
-        }
-        // SAFETY: C gives so many bytes.
-        let request = socket.message(&[unsafe { bytes(data, length) }?]);
+        let socket = find(socket, "socket")?;
+        room(response, "response")?;
+        // SAFETY: C gives an address and so many bytes, or NULL.
+        let (to, request) = unsafe { socket.request(to, data, length) }?;
         let deadline = timeout(timeout_ns);
-        let id = socket.start(to, request, 0, true)?;
-        let outcome = socket.recv_private(id, deadline).map_err(|error| {
-            socket.abort(id, false);
+        let id = socket.socket.start(to, request, 0, true)?;
+        let outcome = socket.socket.recv_private(id, deadline).map_err(|error| {
+            socket.socket.abort(id, false);
             match (error, deadline) {
                 (RecvError::TimedOut, Some(deadline)) => CallError::DeadlineExceeded { to, deadline }.into(),
                 (error, _) => Failure::from(error),
             }
         })?;
-        let message = homa_message::of_response(outcome)?;
         // SAFETY: C gives room for a pointer.
-        unsafe { give(response, "response", Box::into_raw(Box::new(message))) }
+        unsafe { handle::give(response, Message::of_response(outcome)?) }
     })
 }
 
 /// Starts a call; what may be sent of the request at once is sent before this returns. What it comes to is received by homa_receive(), exactly
-/// once, with `cookie`, also where it fails. It has no deadline but that of the network: see homa_cancel().
+/// once, with `cookie`, also where it fails. Where it takes longer than `timeout_ns` nanoseconds from now it is given up within a
+/// millisecond, and fails with HOMA_TIMED_OUT; HOMA_FOREVER: until the network gives up. See also homa_cancel().
 ///
 /// `to` and the `length` bytes at `data` are only read, and may be changed as soon as this returns. `*id` is the call's id; `id` may be NULL.
 ///
-/// HOMA_ARGUMENT: a pointer is NULL, or `to` is no server's address. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED: nothing was sent.
+/// HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED: nothing was sent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_start(
     socket: *const homa_socket,
     to: *const homa_address,
     data: *const c_void,
     length: usize,
+    timeout_ns: u64,
     cookie: u64,
     id: *mut u64,
 ) -> homa_result {
     answer(|| {
-        // SAFETY: C gives a socket, or NULL.
-        let socket = unsafe { homa_socket::of(socket) }?;
-        // SAFETY: C gives an address, or NULL.
-        let to = unsafe { object(to, "to") }?.server()?;
-        // SAFETY: C gives so many bytes.
-        let request = socket.socket.message(&[unsafe { bytes(data, length) }?]);
-        let started = socket.socket.start(to, request, cookie, false)?;
+        let socket = find(socket, "socket")?;
+        // SAFETY: C gives an address and so many bytes, or NULL.
+        let (to, request) = unsafe { socket.request(to, data, length) }?;
+        let started = match timeout(timeout_ns) {
+            None => socket.socket.start(to, request, cookie, false)?,
+            Some(deadline) => socket.socket.start_deadline(to, request, cookie, deadline)?,
+        };
         if !id.is_null() {
             // SAFETY: C gives room for a number.
             unsafe { id.write(started) };
@@ -234,25 +262,27 @@ pub unsafe extern "C" fn homa_start(
 /// Gives up a call that homa_start() started and whose outcome nobody has received: its outcome is HOMA_CANCELLED, and is received as any other.
 /// The request may have run.
 ///
-/// HOMA_ARGUMENT: `socket` is NULL. HOMA_NO_CALL: the socket has no such call any more.
+/// HOMA_ARGUMENT: `socket` is no socket. HOMA_NO_CALL: the socket has no such call any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_cancel(socket: *const homa_socket, id: u64) -> homa_result {
     answer(|| {
-        // SAFETY: C gives a socket, or NULL.
-        match unsafe { homa_socket::of(socket) }?.socket.abort(id, true) {
-            true => Ok(()),
-            false => Err(RecvError::NoSuchCall { id }.into()),
+        if find(socket, "socket")?.socket.abort(id, true) {
+            return Ok(());
         }
+        let text =
+            format!("no call of this socket has the id {id}: its outcome was received, or it never was");
+        Err(Failure::new(homa_result::HOMA_NO_CALL, text))
     })
 }
 
 /// Waits for the next request, or the next outcome of a call that homa_start() started, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: for
-/// ever); 0 only looks.
+/// ever); 0 only looks. Signals do not end it.
 ///
 /// On success `*message` belongs to the caller until homa_message_free(); else it is left alone. A call that failed is a success
 /// here: see homa_message_result().
 ///
-/// HOMA_ARGUMENT: a pointer is NULL. HOMA_TIMED_OUT: nothing came. HOMA_CLOSED: the socket was shut down.
+/// HOMA_ARGUMENT: `socket` is no socket, or `message` is NULL. HOMA_TIMED_OUT: nothing came. HOMA_CLOSED: the socket was shut down. HOMA_LIMIT: there
+/// are too many messages that nobody handed back, and one was dropped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_receive(
     socket: *const homa_socket,
@@ -260,18 +290,14 @@ pub unsafe extern "C" fn homa_receive(
     message: *mut *mut homa_message,
 ) -> homa_result {
     answer(|| {
-        // SAFETY: C gives a socket, or NULL.
-        let socket = unsafe { homa_socket::of(socket) }?;
-        if message.is_null() {
-            return Err(Failure::argument("`message` is NULL"));
-        }
+        let socket = find(socket, "socket")?;
+        room(message, "message")?;
         let arrival = socket.socket.recv(timeout(timeout_ns)).inspect_err(|_| socket.attend())?;
         if let Some(signal) = socket.signal.get() {
             signal.taken();
         }
-        let received = homa_message::of(arrival);
         // SAFETY: C gives room for a pointer.
-        unsafe { give(message, "message", Box::into_raw(Box::new(received))) }
+        unsafe { handle::give(message, Message::of(arrival)) }
     })
 }
 
@@ -281,8 +307,8 @@ pub unsafe extern "C" fn homa_receive(
 /// The `length` bytes at `data` are only read, may be those of the request, and may be changed as soon as this returns. `request` remains the
 /// caller's: hand it back by homa_message_free() afterwards. Whatever this returns but HOMA_ARGUMENT, the request is over.
 ///
-/// HOMA_ARGUMENT: a pointer is NULL, or the message is no request, or was answered. HOMA_SIZE, HOMA_LIMIT: the answer was not taken, and
-/// the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the host has ended.
+/// HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, or was answered. HOMA_SIZE, HOMA_LIMIT: the answer was not
+/// taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the host has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_reply(
     socket: *const homa_socket,
@@ -291,17 +317,19 @@ pub unsafe extern "C" fn homa_reply(
     length: usize,
 ) -> homa_result {
     answer(|| {
-        // SAFETY: C gives a socket, or NULL.
-        let socket = unsafe { homa_socket::of(socket) }?;
-        if request.is_null() {
-            return Err(Failure::argument("`request` is NULL"));
+        let socket = find(socket, "socket")?;
+        let request = find(request, "request")?;
+        if data.is_null() && length > 0 {
+            return Err(Failure::null("data"));
         }
-        // SAFETY: C gives so many bytes. They may be the request's, which are copied before anything happens to it.
-        let answer = socket.socket.message(&[unsafe { bytes(data, length) }?]);
-        // SAFETY: C gives a message that no other thread uses now, and we have no other reference to it.
-        let rpc = unsafe { &mut (*request).rpc }.take();
+        let rpc = request.take_rpc();
         let rpc = rpc.ok_or_else(|| Failure::argument("`request` is no request, or was answered before"))?;
-        rpc.reply(answer)?;
+        // Before so many bytes are copied.
+        if length > socket.max_message as usize {
+            return Err(ReplyError::MessageTooLarge { length, limit: socket.max_message }.into());
+        }
+        // SAFETY: C gives so many bytes. They may be the request's, which its message keeps.
+        rpc.reply(socket.socket.message(&[unsafe { bytes(data, length) }?]))?;
         socket.attend();
         Ok(())
     })

@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 
 use homa::Metrics;
 
-use crate::border::{Failure, answer};
+use crate::border::{Failure, answer, give_text};
+use crate::handle::find;
 use crate::host::homa_host;
 use crate::result::homa_result;
 
@@ -36,7 +37,7 @@ fn texts() -> &'static [(CString, CString)] {
 /// all hosts of this version: call it with `room` 0, when `into` may be NULL, to learn it. `count` may be NULL. A later version may have other
 /// numbers: find them by name.
 ///
-/// HOMA_ARGUMENT: `host` is NULL, or `into` is although there is room.
+/// HOMA_ARGUMENT: `host` is no host, or `into` is NULL although there is room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_statistics(
     host: *const homa_host,
@@ -45,10 +46,9 @@ pub unsafe extern "C" fn homa_statistics(
     count: *mut usize,
 ) -> homa_result {
     answer(|| {
-        // SAFETY: C gives a host, or NULL.
-        let host = unsafe { homa_host::of(host) }?;
+        let host = find(host, "host")?;
         if into.is_null() && room > 0 {
-            return Err(Failure::argument("`into` is NULL"));
+            return Err(Failure::null("into"));
         }
         let texts = texts();
         if room > 0 {
@@ -66,5 +66,31 @@ pub unsafe extern "C" fn homa_statistics(
             unsafe { count.write(texts.len()) };
         }
         Ok(())
+    })
+}
+
+/// Writes everything that a host counts, and what it knows of its peers, in the text format of Prometheus, with a zero byte behind it: what `homa serve
+/// --metrics ADDR` answers, for a program that has an HTTP server of its own.
+///
+/// `text` has `room` bytes and belongs to the caller. `*length` is how many bytes the text has without its zero byte, also where there is no room: some
+/// 70,000, and more later, since numbers grow. `length` may be NULL.
+///
+/// HOMA_ARGUMENT: `host` is no host, `text` is NULL, or the room too small.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn homa_metrics_text(
+    host: *const homa_host,
+    text: *mut c_char,
+    room: usize,
+    length: *mut usize,
+) -> homa_result {
+    answer(|| {
+        let host = find(host, "host")?;
+        let all = homa::prometheus::text(&[&host.host]);
+        if !length.is_null() {
+            // SAFETY: C gives room for a number.
+            unsafe { length.write(all.len()) };
+        }
+        // SAFETY: C gives so many bytes, or NULL.
+        unsafe { give_text(text, room, &all) }
     })
 }

@@ -10,8 +10,13 @@ const BEGINNING: &str = "/*
  *
  * A host (homa_host) is an address of this machine; a socket (homa_socket) is a port of it that calls and answers; what it receives is a
  * message (homa_message), which the application hands back. Functions return HOMA_OK or why they failed; homa_last_error() says it in
- * words. Times are in nanoseconds, lengths in bytes. Pointers that must not be NULL are checked for that; nothing else about
- * them can be.
+ * words. Times are in nanoseconds, lengths in bytes.
+ *
+ * Handles (homa_options, homa_host, homa_socket, homa_message) have the form of pointers and are none: a handle that was handed back, that is of
+ * another kind, a parent process's or no handle at all is an error, also while other threads use it. Other pointers must point at what
+ * they are said to; that they are not NULL is checked where they must not be.
+ *
+ * Every function may be called by any thread, and none in a signal handler. After fork() a child has none of its parent's handles, and opens its own.
  *
  * This file is made from the source of the library.
  */";
@@ -29,7 +34,18 @@ fn generated() -> String {
     assert!(matches!(config.enumeration.rename_variants, RenameRule::None), "the names are C's already");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut builder = Builder::new().with_config(config).with_include_guard("HOMA_H").with_header(BEGINNING);
-    for file in ["result", "address", "host", "message", "socket", "statistics", "border"] {
+    for file in [
+        "result",
+        "address",
+        "options",
+        "host",
+        "message",
+        "socket",
+        "statistics",
+        "trace",
+        "handle",
+        "border",
+    ] {
         builder = builder.with_src(root.join(format!("src/{file}.rs")));
     }
     let mut text = Vec::new();

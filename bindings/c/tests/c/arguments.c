@@ -19,35 +19,79 @@ static void of_addresses(void) {
     CHECK(strcmp(text, "[::1]:14600/99") == 0);
 }
 
+static void of_options(void) {
+    homa_options *options = NULL;
+    homa_option first;
+    size_t count = 0;
+    NULLS(homa_options_new(NULL), "options");
+    OK(homa_options_new(&options));
+    NULLS(homa_options_set(NULL, "bind", "127.0.0.1:0"), "options");
+    NULLS(homa_options_set(options, NULL, "1"), "name");
+    NULLS(homa_options_set(options, "poll-us", NULL), "value");
+    FAILS(homa_options_set(options, "poll-us", "\xff"), HOMA_ARGUMENT, "UTF-8");
+    FAILS(homa_options_set(options, "poll_us", "1"), HOMA_ARGUMENT, "no option \"poll_us\": choose bind, driver");
+    FAILS(homa_options_set(options, "driver", "tcp"), HOMA_ARGUMENT, "udp or raw or packet or xdp");
+    FAILS(homa_options_set(options, "max-message", "0"), HOMA_ARGUMENT, "1 to 2147483647");
+    NULLS(homa_option_list(NULL, 1, &count), "into");
+    CHECK(count == 0);
+    OK(homa_option_list(NULL, 0, NULL));
+    OK(homa_option_list(&first, 1, &count));
+    CHECK(count > 10 && strcmp(first.name, "bind") == 0 && *first.meaning && strcmp(first.value, "0.0.0.0:0") == 0);
+    OK(homa_options_free(options));
+    OK(homa_options_free(NULL));
+    FAILS(homa_options_free(options), HOMA_ARGUMENT, "handed back before");
+    FAILS(homa_options_set(options, "poll-us", "1"), HOMA_ARGUMENT, "handed back before");
+}
+
 static void of_hosts(void) {
-    homa_options options;
+    homa_options *options = local_options();
     homa_host *host = NULL;
-    NULLS(homa_options_init(NULL, sizeof options), "options");
-    FAILS(homa_options_init(&options, 4), HOMA_ARGUMENT, "sizeof");
-    OK(homa_options_init(&options, sizeof options));
-    NULLS(homa_host_open(&options, NULL), "host");
-    options.bind = "somewhere";
-    FAILS(homa_host_open(&options, &host), HOMA_ARGUMENT, "bind");
-    options.bind = "192.0.2.1:0";
-    FAILS(homa_host_open(&options, &host), HOMA_SYSTEM, "not an address of this host");
-    options.bind = NULL;
-    options.max_message = 0;
-    FAILS(homa_host_open(&options, &host), HOMA_ARGUMENT, "max_message");
-    options.max_message = UINT64_MAX;
-    FAILS(homa_host_open(&options, &host), HOMA_ARGUMENT, "max_message");
-    options.size = 0;
-    FAILS(homa_host_open(&options, &host), HOMA_ARGUMENT, "sizeof");
+    NULLS(homa_host_open(options, NULL), "host");
+    OK(homa_options_set(options, "bind", "192.0.2.1:0"));
+    FAILS(homa_host_open(options, &host), HOMA_SYSTEM, "not an address of this host");
+    OK(homa_options_set(options, "bind", "127.0.0.1:0"));
+    OK(homa_options_set(options, "driver", "packet"));
+    OK(homa_options_set(options, "interface", "no-such-device"));
+    CHECK(homa_host_open(options, &host) == HOMA_SYSTEM);
     CHECK(host == NULL);
+    OK(homa_options_free(options));
+    FAILS(homa_host_open(options, &host), HOMA_ARGUMENT, "`options` was handed back before");
     OK(homa_host_open(NULL, &host));
-    homa_host_close(host);
-    homa_host_close(NULL);
+    OK(homa_host_close(host));
+    OK(homa_host_close(NULL));
+}
+
+/* A host of several endpoints has sockets that call. */
+static void of_endpoints(homa_host *server) {
+    homa_options *options = local_options();
+    homa_host *host = NULL;
+    homa_socket *answering = NULL, *calling = NULL;
+    homa_address to;
+    homa_message *message = NULL;
+    OK(homa_options_set(options, "endpoints", "2"));
+    OK(homa_host_open(options, &host));
+    OK(homa_options_free(options));
+    FAILS(homa_socket_open(host, 5, &calling), HOMA_ARGUMENT, "one endpoint");
+    OK(homa_socket_open(host, 0, &calling));
+    OK(homa_socket_open(server, 5, &answering));
+    OK(homa_socket_address(answering, &to));
+    OK(homa_start(calling, &to, "x", 1, HOMA_FOREVER, 0, NULL));
+    OK(homa_receive(answering, HOMA_FOREVER, &message));
+    OK(homa_reply(answering, message, "y", 1));
+    OK(homa_message_free(message));
+    OK(homa_receive(calling, HOMA_FOREVER, &message));
+    OK(homa_message_result(message));
+    OK(homa_message_free(message));
+    OK(homa_socket_close(calling));
+    OK(homa_socket_close(answering));
+    OK(homa_host_close(host));
 }
 
 static void of_sockets(homa_host *host) {
     homa_socket *socket = NULL, *second = NULL;
     homa_address address;
     homa_host *same = NULL;
-    homa_options options;
+    homa_options *options = local_options();
     char bind[32];
     NULLS(homa_socket_open(NULL, 0, &socket), "host");
     NULLS(homa_socket_open(host, 0, NULL), "socket");
@@ -60,13 +104,13 @@ static void of_sockets(homa_host *host) {
     NULLS(homa_socket_address(socket, NULL), "address");
     OK(homa_socket_address(socket, &address));
     CHECK(address.port == 5 && address.udp_port > 0);
-    OK(homa_options_init(&options, sizeof options));
     snprintf(bind, sizeof bind, "127.0.0.1:%u", address.udp_port);
-    options.bind = bind;
-    FAILS(homa_host_open(&options, &same), HOMA_IN_USE, "in use");
-    homa_socket_shutdown(NULL);
-    homa_socket_close(NULL);
-    homa_socket_close(socket);
+    OK(homa_options_set(options, "bind", bind));
+    FAILS(homa_host_open(options, &same), HOMA_IN_USE, "in use");
+    OK(homa_options_free(options));
+    OK(homa_socket_shutdown(NULL));
+    OK(homa_socket_close(NULL));
+    OK(homa_socket_close(socket));
 }
 
 static void of_calls(homa_host *host) {
@@ -81,45 +125,57 @@ static void of_calls(homa_host *host) {
     NULLS(homa_call(socket, NULL, "x", 1, 0, &message), "to");
     NULLS(homa_call(socket, &to, NULL, 1, 0, &message), "data");
     NULLS(homa_call(socket, &to, "x", 1, 0, NULL), "response");
-    FAILS(homa_call(socket, &to, "x", SIZE_MAX, 0, &message), HOMA_ARGUMENT, "length");
+    FAILS(homa_call(socket, &to, "x", SIZE_MAX, 0, &message), HOMA_SIZE, "max_message");
+    FAILS(homa_start(socket, &to, "x", (size_t)1 << 60, 0, 0, NULL), HOMA_SIZE, "max_message");
     FAILS(homa_call(socket, &to, NULL, 0, 0, &message), HOMA_SIZE, "empty");
     FAILS(homa_call(socket, &to, large, 1000001, 0, &message), HOMA_SIZE, "max_message");
-    NULLS(homa_start(NULL, &to, "x", 1, 0, NULL), "socket");
-    NULLS(homa_start(socket, NULL, "x", 1, 0, NULL), "to");
-    NULLS(homa_start(socket, &to, NULL, 1, 0, NULL), "data");
-    FAILS(homa_start(socket, &to, "", 0, 0, NULL), HOMA_SIZE, "empty");
+    NULLS(homa_start(NULL, &to, "x", 1, HOMA_FOREVER, 0, NULL), "socket");
+    NULLS(homa_start(socket, NULL, "x", 1, HOMA_FOREVER, 0, NULL), "to");
+    NULLS(homa_start(socket, &to, NULL, 1, HOMA_FOREVER, 0, NULL), "data");
+    FAILS(homa_start(socket, &to, "", 0, HOMA_FOREVER, 0, NULL), HOMA_SIZE, "empty");
     NULLS(homa_cancel(NULL, 2), "socket");
     FAILS(homa_cancel(socket, 2), HOMA_NO_CALL, "id 2");
     NULLS(homa_receive(NULL, 0, &message), "socket");
     NULLS(homa_receive(socket, 0, NULL), "message");
     FAILS(homa_receive(socket, 0, &message), HOMA_TIMED_OUT, "nothing came");
     to.port = 0;
-    FAILS(homa_start(socket, &to, "x", 1, 0, NULL), HOMA_ARGUMENT, "Homa port 0");
+    FAILS(homa_start(socket, &to, "x", 1, HOMA_FOREVER, 0, NULL), HOMA_ARGUMENT, "Homa port 0");
     to.port = 6;
     to.udp_port = 0;
-    FAILS(homa_start(socket, &to, "x", 1, 0, NULL), HOMA_ARGUMENT, "UDP port");
+    FAILS(homa_start(socket, &to, "x", 1, HOMA_FOREVER, 0, NULL), HOMA_ARGUMENT, "UDP port");
     CHECK(message == NULL);
 
     /* A socket calls itself; what is a response cannot be answered. */
     OK(homa_socket_address(socket, &to));
-    OK(homa_start(socket, &to, "x", 1, 3, NULL));
+    OK(homa_start(socket, &to, "x", 1, HOMA_FOREVER, 3, NULL));
     OK(homa_receive(socket, HOMA_FOREVER, &message));
     NULLS(homa_reply(NULL, message, "y", 1), "socket");
     NULLS(homa_reply(socket, NULL, "y", 1), "request");
     NULLS(homa_reply(socket, message, NULL, 1), "data");
     OK(homa_reply(socket, message, "y", 1));
-    homa_message_free(message);
+    OK(homa_message_free(message));
     OK(homa_receive(socket, HOMA_FOREVER, &message));
     CHECK(homa_message_cookie(message) == 3);
     FAILS(homa_reply(socket, message, "y", 1), HOMA_ARGUMENT, "no request");
     NULLS(homa_message_from(message, NULL), "address");
     CHECK(homa_message_data(message, NULL) != NULL);
-    homa_message_free(message);
+    OK(homa_message_free(message));
 
-    homa_socket_shutdown(socket);
-    FAILS(homa_start(socket, &to, "x", 1, 0, NULL), HOMA_CLOSED, "shut down");
+    /* An answer that is too long is one that the client hears of. */
+    OK(homa_start(socket, &to, "x", 1, HOMA_FOREVER, 4, NULL));
+    OK(homa_receive(socket, HOMA_FOREVER, &message));
+    FAILS(homa_reply(socket, message, "y", SIZE_MAX), HOMA_SIZE, "max_message");
+    FAILS(homa_reply(socket, message, "y", 1), HOMA_ARGUMENT, "answered before");
+    OK(homa_message_free(message));
+    OK(homa_receive(socket, HOMA_FOREVER, &message));
+    CHECK(homa_message_cookie(message) == 4);
+    FAILS(homa_message_result(message), HOMA_PEER_GONE, "request");
+    OK(homa_message_free(message));
+
+    OK(homa_socket_shutdown(socket));
+    FAILS(homa_start(socket, &to, "x", 1, HOMA_FOREVER, 0, NULL), HOMA_CLOSED, "shut down");
     FAILS(homa_receive(socket, 0, &message), HOMA_CLOSED, "shut down");
-    homa_socket_close(socket);
+    OK(homa_socket_close(socket));
     free(large);
 }
 
@@ -132,24 +188,36 @@ static void of_messages(void) {
     CHECK(homa_message_id(NULL) == 0 && homa_message_cookie(NULL) == 0);
     NULLS(homa_message_result(NULL), "message");
     NULLS(homa_message_from(NULL, &address), "message");
-    homa_message_free(NULL);
+    OK(homa_message_free(NULL));
 }
 
 static void of_statistics(homa_host *host) {
     NULLS(homa_statistics(NULL, NULL, 0, NULL), "host");
     NULLS(homa_statistics(host, NULL, 1, NULL), "into");
     OK(homa_statistics(host, NULL, 0, NULL));
+    NULLS(homa_metrics_text(NULL, NULL, 0, NULL), "host");
+    NULLS(homa_metrics_text(host, NULL, 0, NULL), "text");
+    NULLS(homa_trace_save(NULL, "x"), "host");
+    NULLS(homa_trace_save(host, NULL), "path");
+    FAILS(homa_trace_save(host, "/nowhere/x.trace"), HOMA_SYSTEM, "/nowhere/x.trace");
+    FAILS(homa_trace_save(host, "/"), HOMA_SYSTEM, "names no file");
+    NULLS(homa_trace_freeze(NULL), "host");
+    NULLS(homa_trace_unfreeze(NULL), "host");
+    CHECK(!homa_trace_is_frozen(NULL));
 }
 
 int main(void) {
     CHECK(*homa_last_error() == '\0' && *homa_version() != '\0');
     homa_host *host = local_host();
     of_addresses();
+    of_options();
     of_hosts();
+    of_endpoints(host);
     of_sockets(host);
     of_calls(host);
     of_messages();
     of_statistics(host);
-    homa_host_close(host);
+    OK(homa_host_close(host));
+    CHECK(homa_open_handles() == 0);
     return 0;
 }

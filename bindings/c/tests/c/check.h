@@ -26,13 +26,20 @@
         CHECK(strstr(homa_last_error(), (word)) != NULL);                                                \
     } while (0)
 
+/* Options of a host on this machine alone. */
+static inline homa_options *local_options(void) {
+    homa_options *options = NULL;
+    OK(homa_options_new(&options));
+    OK(homa_options_set(options, "bind", "127.0.0.1:0"));
+    return options;
+}
+
 /* A host on this machine alone. */
 static inline homa_host *local_host(void) {
-    homa_options options;
+    homa_options *options = local_options();
     homa_host *host = NULL;
-    OK(homa_options_init(&options, sizeof options));
-    options.bind = "127.0.0.1:0";
-    OK(homa_host_open(&options, &host));
+    OK(homa_host_open(options, &host));
+    OK(homa_options_free(options));
     return host;
 }
 

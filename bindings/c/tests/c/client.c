@@ -59,7 +59,7 @@ static void by_epoll(homa_socket *socket, const homa_address *server) {
     CHECK(epoll >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
     CHECK(epoll_wait(epoll, &event, 1, 0) == 0);
     for (uint64_t call = 0; call < CALLS; call++) {
-        OK(homa_start(socket, server, data, LENGTHS[1] - call, call, &ids[call]));
+        OK(homa_start(socket, server, data, LENGTHS[1] - call, HOMA_FOREVER, call, &ids[call]));
         CHECK(ids[call] % 2 == 0);
     }
     for (int got = 0; got < CALLS; got++) {
@@ -76,14 +76,21 @@ static void by_epoll(homa_socket *socket, const homa_address *server) {
     CHECK(epoll_wait(epoll, &event, 1, 0) == 0);
 
     /* A cancelled call has an outcome as any other. */
-    OK(homa_start(socket, server, "hold", 4, 77, &ids[0]));
+    OK(homa_start(socket, server, "hold", 4, HOMA_FOREVER, 77, &ids[0]));
     OK(homa_cancel(socket, ids[0]));
     homa_message *outcome = awaited(epoll, socket);
     size_t length = 1;
     CHECK(homa_message_cookie(outcome) == 77 && homa_message_data(outcome, &length) == NULL && length == 0);
     FAILS(homa_message_result(outcome), HOMA_CANCELLED, "aborted");
     homa_message_free(outcome);
-    FAILS(homa_cancel(socket, ids[0]), HOMA_NO_CALL, "no private call");
+    FAILS(homa_cancel(socket, ids[0]), HOMA_NO_CALL, "no call of this socket");
+
+    /* A call that takes too long has one, too. */
+    OK(homa_start(socket, server, "hold", 4, 1000000, 78, NULL));
+    outcome = awaited(epoll, socket);
+    CHECK(homa_message_cookie(outcome) == 78);
+    FAILS(homa_message_result(outcome), HOMA_TIMED_OUT, "deadline");
+    homa_message_free(outcome);
     close(epoll);
     free(data);
 }
@@ -144,5 +151,6 @@ int main(int count, char **arguments) {
     /* A message outlives its socket and its host. */
     is_echo(response, "end", 3);
     homa_message_free(response);
+    CHECK(homa_open_handles() == 0);
     return 0;
 }

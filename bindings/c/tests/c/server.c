@@ -39,5 +39,6 @@ int main(void) {
     }
     homa_socket_close(socket);
     homa_host_close(host);
+    CHECK(homa_open_handles() == 0);
     return 0;
 }

@@ -1,0 +1,408 @@
+//! Settings of a host, by name: each is an option of the command `homa serve` by the same name, or said to be none.
+
+use std::ffi::{CStr, CString, c_char};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use homa::driver::xdp::XdpMode;
+use homa::{DriverChoice, HostConfig, MAX_ENDPOINTS};
+
+use crate::border::{Failure, answer, room, text};
+use crate::handle::{find, give, take};
+use crate::result::homa_result;
+
+/// Settings of a host. Opaque. Options have names, and values that are texts, so that later versions can have more of them and programs can
+/// pass on what their users say. Every function may be called with it from any thread at any time.
+pub struct homa_options {
+    _opaque: [u8; 0],
+}
+
+pub(crate) struct Options {
+    config: Mutex<HostConfig>,
+}
+
+impl Options {
+    pub(crate) fn config(&self) -> HostConfig {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// An option.
+#[repr(C)]
+pub struct homa_option {
+    /// Its name, such as "poll-us". It lives as long as the process.
+    pub name: *const c_char,
+    /// What it means, and the values that it takes. It lives as long as the process.
+    pub meaning: *const c_char,
+    /// The value of an option that nobody sets; empty where it then has none. It lives as long as the process.
+    pub value: *const c_char,
+}
+
+struct Setting {
+    name: &'static str,
+    meaning: &'static str,
+    get: fn(&HostConfig) -> String,
+    /// What is wrong with the value, behind "the option ... is ...: ".
+    set: fn(&mut HostConfig, &str) -> Result<(), String>,
+}
+
+/// Drivers by their names.
+const DRIVERS: [(&str, DriverChoice); 4] = [
+    ("udp", DriverChoice::Udp),
+    ("raw", DriverChoice::Raw),
+    ("packet", DriverChoice::Packet),
+    ("xdp", DriverChoice::Xdp),
+];
+
+const XDP_MODES: [(&str, XdpMode); 3] =
+    [("auto", XdpMode::Auto), ("native", XdpMode::Native), ("generic", XdpMode::Generic)];
+
+const FLAGS: [(&str, bool); 2] = [("true", true), ("false", false)];
+
+const SETTINGS: [Setting; 16] = [
+    Setting {
+        name: "bind",
+        meaning: "The IP address of the host, and its UDP port where the driver has any, as in 10.0.0.7:14600 or [::]:0. Port 0: any free one.",
+        get: |config| config.bind.to_string(),
+        set: |config, text| {
+            config.bind =
+                text.parse().map_err(|_| "write an IP address and a UDP port, like 10.0.0.7:14600")?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "driver",
+        meaning: "What carries the packets: udp, which takes no privileges; raw, IP itself (protocol 146) as Linux Homa has it, which takes \
+                  CAP_NET_RAW; packet, a network device itself, which takes CAP_NET_RAW; xdp, the receive queues of a device (AF_XDP), which takes \
+                  CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. Peers need the same, but that packet and xdp speak UDP.",
+        get: |config| name_of(&DRIVERS, config.driver),
+        set: |config, text| choose(&DRIVERS, text).map(|driver| config.driver = driver),
+    },
+    Setting {
+        name: "interface",
+        meaning: "The network device for the drivers packet and xdp. Empty: the one that has the address of bind.",
+        get: |config| config.packet.interface.clone().unwrap_or_default(),
+        set: |config, text| {
+            config.packet.interface = (!text.is_empty()).then(|| text.to_owned());
+            config.xdp.interface.clone_from(&config.packet.interface);
+            Ok(())
+        },
+    },
+    Setting {
+        name: "queues",
+        meaning: "Receive queues for the driver xdp, as in 0-3,6; what the device steers to others is lost. Empty: all.",
+        get: |config| {
+            let queues = config.xdp.queues.iter().flatten().map(u32::to_string);
+            queues.collect::<Vec<_>>().join(",")
+        },
+        set: |config, text| {
+            config.xdp.queues = if text.is_empty() { None } else { Some(queues(text)?) };
+            Ok(())
+        },
+    },
+    Setting {
+        name: "xdp-mode",
+        meaning: "Where the kernel runs the program of the driver xdp: native, in the device's driver; generic, on any device; auto, native where \
+                  the device takes it.",
+        get: |config| name_of(&XDP_MODES, config.xdp.mode),
+        set: |config, text| choose(&XDP_MODES, text).map(|mode| config.xdp.mode = mode),
+    },
+    Setting {
+        name: "endpoints",
+        meaning: "Endpoints of the host, 1 to 64, each with a packet path, a lock and its part of the client ports: about one per core that \
+                  the network may fill. More than 1 are for hosts that only call.",
+        get: |config| config.endpoints.to_string(),
+        set: |config, text| {
+            config.endpoints = number(text, 1, MAX_ENDPOINTS.into())? as usize;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "poll-us",
+        meaning: "How long a thread that waits polls before it sleeps in the kernel, counted from the last packet, in microseconds, up to \
+                  1000000; 0: it sleeps at once.",
+        get: |config| config.poll.as_micros().to_string(),
+        set: |config, text| {
+            config.poll = Duration::from_micros(number(text, 0, 1_000_000)?);
+            Ok(())
+        },
+    },
+    Setting {
+        name: "low-latency",
+        meaning: "true: keep the processors out of deep sleep while RPCs are in flight, which takes the right to write to /dev/cpu_dma_latency.",
+        get: |config| name_of(&FLAGS, config.low_latency),
+        set: |config, text| choose(&FLAGS, text).map(|flag| config.low_latency = flag),
+    },
+    Setting {
+        name: "link-mbps",
+        meaning: "Speed of the link in Mbit/s. Empty: what the network device tells; where it tells none, nothing is paced.",
+        get: |config| config.protocol.link_mbps.map(|mbps| mbps.to_string()).unwrap_or_default(),
+        set: |config, text| {
+            let mbps = if text.is_empty() { None } else { Some(number(text, 1, u32::MAX.into())?) };
+            config.protocol.link_mbps = mbps.map(|mbps| mbps as u32);
+            Ok(())
+        },
+    },
+    Setting {
+        name: "max-message",
+        meaning: "The longest message in bytes that is sent or accepted, 1 to 2147483647.",
+        get: |config| config.protocol.max_message.to_string(),
+        set: |config, text| {
+            let bytes = number(text, 1, i32::MAX as u64)?;
+            let protocol = &mut config.protocol;
+            protocol.max_message = bytes as u32;
+            // Room for several of them.
+            let room = ROOM_MESSAGES * bytes;
+            protocol.max_incoming_bytes = protocol.max_incoming_bytes.max(room);
+            protocol.max_outgoing_bytes = protocol.max_outgoing_bytes.max(room);
+            config.max_queued_request_bytes = config.max_queued_request_bytes.max(room);
+            Ok(())
+        },
+    },
+    Setting {
+        name: "linger-ms",
+        meaning: "How long the end of the host waits at most for its last answers to be acknowledged, in milliseconds, up to 3600000. The command \
+                  homa has no such option.",
+        get: |config| config.linger.as_millis().to_string(),
+        set: |config, text| {
+            config.linger = Duration::from_millis(number(text, 0, 3_600_000)?);
+            Ok(())
+        },
+    },
+    Setting {
+        name: "trace-records",
+        meaning: "Events that the time trace of each endpoint keeps, up to 16777216, rounded up to a power of two, 32 bytes of memory each; 0: no \
+                  trace. See homa_trace_save().",
+        get: |config| config.trace_records.to_string(),
+        set: |config, text| {
+            config.trace_records = number(text, 0, 1 << 24)? as usize;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "trace-slower-than",
+        meaning: "Freeze the trace when a call takes at least so long, as in 1ms or 250us. Empty: no call does.",
+        get: |config| {
+            let bound = config.trace_freeze_slower_than;
+            bound.map(|bound| format!("{}ns", bound.as_nanos())).unwrap_or_default()
+        },
+        set: |config, text| {
+            config.trace_freeze_slower_than = if text.is_empty() { None } else { Some(duration(text)?) };
+            Ok(())
+        },
+    },
+    Setting {
+        name: "trace-freeze-peers",
+        meaning: "true: when the trace is frozen by a slow call or by homa_trace_freeze(), have all peers freeze theirs at the same moment.",
+        get: |config| name_of(&FLAGS, config.trace_freeze_peers),
+        set: |config, text| choose(&FLAGS, text).map(|flag| config.trace_freeze_peers = flag),
+    },
+    Setting {
+        name: "trace-obey-freeze",
+        meaning: "false: do not freeze the trace when a peer asks for it. The command homa has no such option.",
+        get: |config| name_of(&FLAGS, config.trace_obey_freeze),
+        set: |config, text| choose(&FLAGS, text).map(|flag| config.trace_obey_freeze = flag),
+    },
+    Setting {
+        name: "trace-device-times",
+        meaning: "true: record also when the kernel took each packet from its device, and gave each to it; not with the driver xdp.",
+        get: |config| name_of(&FLAGS, config.trace_device_times),
+        set: |config, text| choose(&FLAGS, text).map(|flag| config.trace_device_times = flag),
+    },
+];
+
+/// Whole messages of the largest size for which a host makes room, at least: as many as `homa serve`.
+const ROOM_MESSAGES: u64 = 512;
+
+fn name_of<T: Copy + PartialEq>(names: &[(&str, T)], value: T) -> String {
+    names.iter().find(|(_, known)| *known == value).map(|(name, _)| (*name).to_owned()).unwrap_or_default()
+}
+
+fn choose<T: Copy>(names: &[(&str, T)], text: &str) -> Result<T, String> {
+    names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+        format!("choose {}", names.join(" or "))
+    })
+}
+
+/// A whole number, within bounds that are both inclusive.
+fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("write a whole number, {least} to {most}"))
+}
+
+/// A list of queues, as in 0-3,6.
+fn queues(text: &str) -> Result<Vec<u32>, String> {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        (first <= last).then_some(u32::from(first)..=u32::from(last))
+    };
+    let parts: Option<Vec<_>> = text.split(',').map(part).collect();
+    Ok(parts.ok_or("write numbers and ranges of them, as in 0-3,6")?.into_iter().flatten().collect())
+}
+
+/// A time with its unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let read = units.iter().find_map(|(unit, scale)| {
+        let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        Some(number * scale).filter(|ns| (0.0..1e18).contains(ns))
+    });
+    read.map(|ns| Duration::from_nanos(ns as u64))
+        .ok_or_else(|| "write a number and ns, us, ms or s, as in 1ms".to_owned())
+}
+
+/// Sets one option.
+fn set(config: &mut HostConfig, name: &str, value: &str) -> Result<(), Failure> {
+    let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
+        let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+        return Err(Failure::argument(format!("there is no option {name:?}: choose {}", names.join(", "))));
+    };
+    let wrong = |remedy| Failure::argument(format!("the option {name} is {value:?}: {remedy}"));
+    (setting.set)(config, value).map_err(wrong)
+}
+
+/// Makes options with the values that are good for most programs.
+///
+/// On success `*options` is a handle that belongs to the caller until homa_options_free().
+///
+/// HOMA_ARGUMENT: `options` is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn homa_options_new(options: *mut *mut homa_options) -> homa_result {
+    answer(|| {
+        room(options, "options")?;
+        // SAFETY: C gives room for a pointer.
+        unsafe { give(options, Options { config: Mutex::new(HostConfig::default()) }) }
+    })
+}
+
+/// Sets an option, by its name and the text of its value, such as "poll-us" and "20". They are the options of `homa serve`; homa_option_list()
+/// tells all of them.
+///
+/// Both texts are only read, and not kept.
+///
+/// HOMA_ARGUMENT: an argument is NULL or no options, there is no option of this name, or the value is none that it takes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn homa_options_set(
+    options: *mut homa_options,
+    name: *const c_char,
+    value: *const c_char,
+) -> homa_result {
+    answer(|| {
+        let options = find(options, "options")?;
+        // SAFETY: C gives strings, or NULL.
+        let (name, value) = unsafe { (text(name, "name")?, text(value, "value")?) };
+        set(&mut options.config.lock().unwrap_or_else(PoisonError::into_inner), name, value)
+    })
+}
+
+/// Hands options back. A host that was opened with them keeps what they were then. NULL does nothing.
+///
+/// HOMA_ARGUMENT: it is no options, or was handed back before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn homa_options_free(options: *mut homa_options) -> homa_result {
+    answer(|| take(options, "options").map(drop))
+}
+
+/// Names, meanings and values, as C reads them.
+fn texts() -> &'static [[CString; 3]] {
+    static TEXTS: OnceLock<Vec<[CString; 3]>> = OnceLock::new();
+    TEXTS.get_or_init(|| {
+        let (config, text) = (HostConfig::default(), |text: &str| CString::new(text).unwrap_or_default());
+        let texts =
+            |setting: &Setting| [text(setting.name), text(setting.meaning), text(&(setting.get)(&config))];
+        SETTINGS.iter().map(texts).collect()
+    })
+}
+
+/// Lists the options that there are, for a program that tells its users.
+///
+/// `into` has room for `room` of them and belongs to the caller; what has room is written to. `*count` is how many there are in this version of the
+/// library: call it with `room` 0, when `into` may be NULL, to learn it. `count` may be NULL.
+///
+/// HOMA_ARGUMENT: `into` is NULL although there is room.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn homa_option_list(
+    into: *mut homa_option,
+    room: usize,
+    count: *mut usize,
+) -> homa_result {
+    answer(|| {
+        if into.is_null() && room > 0 {
+            return Err(Failure::null("into"));
+        }
+        let shown = |text: &'static CString| -> *const c_char { CStr::as_ptr(text) };
+        for (index, [name, meaning, value]) in texts().iter().take(room).enumerate() {
+            let option = homa_option { name: shown(name), meaning: shown(meaning), value: shown(value) };
+            // SAFETY: C gives room for so many.
+            unsafe { into.add(index).write(option) };
+        }
+        if !count.is_null() {
+            // SAFETY: C gives room for a number.
+            unsafe { count.write(SETTINGS.len()) };
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(name: &str, value: &str) -> String {
+        let failure = set(&mut HostConfig::default(), name, value).err();
+        failure.map(|failure| failure.text.into_owned()).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_an_option_says_can_be_said_to_it() {
+        let mut config = HostConfig::default();
+        for (name, value) in [
+            ("bind", "[::1]:7"),
+            ("driver", "xdp"),
+            ("interface", "eth0"),
+            ("queues", "0,1,2,6"),
+            ("xdp-mode", "generic"),
+            ("endpoints", "3"),
+            ("poll-us", "7"),
+            ("low-latency", "true"),
+            ("link-mbps", "25000"),
+            ("max-message", "100000000"),
+            ("linger-ms", "9"),
+            ("trace-records", "0"),
+            ("trace-slower-than", "1500ns"),
+            ("trace-freeze-peers", "true"),
+            ("trace-obey-freeze", "false"),
+            ("trace-device-times", "true"),
+        ] {
+            let setting = SETTINGS.iter().find(|setting| setting.name == name).unwrap();
+            let before = (setting.get)(&config);
+            assert_ne!(before, value, "{name} has this value already");
+            assert!(set(&mut config, name, &before).is_ok(), "{name} takes no {before:?}");
+            assert!(set(&mut config, name, value).is_ok(), "{name}");
+            assert_eq!((setting.get)(&config), value, "{name}");
+        }
+        assert_eq!(config.xdp.interface.as_deref(), Some("eth0"));
+        assert!(config.protocol.max_incoming_bytes >= 512 * 100_000_000);
+        assert_eq!(config.trace_freeze_slower_than, Some(Duration::from_nanos(1_500)));
+    }
+
+    #[test]
+    fn wrong_values_are_named_with_the_remedy() {
+        for (name, value, remedy) in [
+            ("color", "red", "choose bind, driver, "),
+            ("driver", "tcp", "choose udp or raw or packet or xdp"),
+            ("bind", "here", "10.0.0.7:14600"),
+            ("queues", "3-1", "0-3,6"),
+            ("endpoints", "65", "1 to 64"),
+            ("poll-us", "-1", "0 to 1000000"),
+            ("max-message", "2147483648", "1 to 2147483647"),
+            ("low-latency", "yes", "true or false"),
+            ("trace-slower-than", "soon", "1ms"),
+        ] {
+            let text = refused(name, value);
+            assert!(text.contains(remedy) && text.contains(name), "{name}: {text}");
+        }
+    }
+}

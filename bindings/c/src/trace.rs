@@ -1,0 +1,71 @@
+//! The time trace of a host.
+
+use std::ffi::c_char;
+use std::fs;
+use std::path::Path;
+
+use crate::border::{Failure, answer, text, value};
+use crate::handle::find;
+use crate::host::homa_host;
+use crate::result::homa_result;
+
+/// Writes the time trace of a host to a file, which the command `homa trace` reads: the last events, as many as the option trace-records has. The
+/// recording goes on. A file of this name is replaced, once the new one is whole.
+///
+/// `path` is only read.
+///
+/// HOMA_ARGUMENT: `host` is no host, or `path` NULL. HOMA_SYSTEM: the file cannot be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn homa_trace_save(host: *const homa_host, path: *const c_char) -> homa_result {
+    answer(|| {
+        let host = find(host, "host")?;
+        // SAFETY: C gives a string, or NULL.
+        let path = unsafe { text(path, "path") }?;
+        save(Path::new(path), &host.host.trace_dump().to_bytes()).map_err(|error| {
+            Failure::new(homa_result::HOMA_SYSTEM, format!("the trace cannot be written to {path}: {error}"))
+        })
+    })
+}
+
+/// Writes a file beside the one that is wanted, and puts it in its place.
+fn save(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let name = path.file_name().ok_or_else(|| std::io::Error::other("it names no file"))?;
+    let mut beside = name.to_owned();
+    beside.push(format!(".{}.part", std::process::id()));
+    let beside = path.with_file_name(beside);
+    let saved = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
+    if saved.is_err() {
+        // The error is what the caller hears of.
+        let _ = fs::remove_file(&beside);
+    }
+    saved
+}
+
+/// Freezes the time trace of a host: it stays as it is until homa_trace_unfreeze(). Peers are told where the option trace-freeze-peers says so.
+///
+/// HOMA_ARGUMENT: `host` is no host.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn homa_trace_freeze(host: *const homa_host) -> homa_result {
+    answer(|| {
+        find(host, "host")?.host.freeze_trace();
+        Ok(())
+    })
+}
+
+/// Goes on recording.
+///
+/// HOMA_ARGUMENT: `host` is no host.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn homa_trace_unfreeze(host: *const homa_host) -> homa_result {
+    answer(|| {
+        find(host, "host")?.host.unfreeze_trace();
+        Ok(())
+    })
+}
+
+/// Whether the time trace of a host is frozen: by homa_trace_freeze(), by a slow call (option trace-slower-than), or by a peer (option
+/// trace-obey-freeze). False for what is no host.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn homa_trace_is_frozen(host: *const homa_host) -> bool {
+    value(false, || find(host, "host").is_ok_and(|host| host.host.trace_is_frozen()))
+}

@@ -1,0 +1,146 @@
+//! What the tests of this crate share: the library installed by its Makefile, programs in C and C++ built against that, and valgrind.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+/// Words before a program that has it watched: whatever it loses or touches that is not its own is an error.
+pub const VALGRIND: [&str; 6] = [
+    "valgrind",
+    "--quiet",
+    "--leak-check=full",
+    "--errors-for-leak-kinds=definite,indirect,possible",
+    "--show-leak-kinds=definite,indirect,possible",
+    "--error-exitcode=9",
+];
+
+/// Whether all of these are installed; says which is not.
+pub fn are_there(tools: &[&str]) -> bool {
+    tools.iter().all(|tool| {
+        let there = Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok();
+        if !there {
+            eprintln!("skipped: {tool} is not installed");
+        }
+        there
+    })
+}
+
+/// A directory of this test program's own.
+pub fn directory(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap().file_stem().unwrap().to_string_lossy().into_owned();
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{name}"))
+}
+
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Runs a command to its end, which must be a good one; what it printed.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{out}{errors}", output.status);
+    out.into_owned()
+}
+
+/// `make` of one target, for the libraries as cargo builds them for tests.
+pub fn make(target: &str, variables: &[(&str, &OsStr)]) {
+    let mut make = Command::new("make");
+    make.arg("--no-print-directory").arg("-C").arg(root()).arg(target).arg("PROFILE=dev");
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    for (name, value) in
+        [("TARGET_DIR", built.as_os_str()), ("CARGO", env!("CARGO").as_ref())].iter().chain(variables)
+    {
+        let mut assignment = std::ffi::OsString::from(format!("{name}="));
+        assignment.push(value);
+        make.arg(assignment);
+    }
+    // What this `make` was told by one around it is not for it.
+    run(make.env_remove("MAKEFLAGS").env_remove("CARGO_BUILD_TARGET"));
+}
+
+/// Where the library is installed. Cargo builds none for the tests of a package that nothing in Rust can link, so it is asked to.
+pub fn prefix() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        let prefix = directory("prefix");
+        make("build", &[]);
+        make("install", &[("PREFIX", prefix.as_os_str())]);
+        prefix
+    })
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Link {
+    Shared,
+    Static,
+}
+
+/// Compiles a program of `tests/c`, in C or C++, for the test that asks.
+pub fn program(test: &str, file: &str, link: Link) -> PathBuf {
+    let path = directory(&format!("{test}-{file}"));
+    let (compiler, standard) = match file.ends_with(".cpp") {
+        true => ("c++", "-std=c++11"),
+        false => ("cc", "-std=gnu11"),
+    };
+    let mut compile = Command::new(compiler);
+    compile.args([standard, "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread", "-I"]);
+    compile.arg(prefix().join("include")).arg("-o").arg(&path).arg(root().join("tests/c").join(file));
+    match link {
+        Link::Shared => compile.arg("-L").arg(prefix().join("lib")).arg("-lhoma"),
+        Link::Static => compile.arg(prefix().join("lib/libhoma.a")).args(["-ldl", "-lm"]),
+    };
+    run(&mut compile);
+    path
+}
+
+/// A command that finds the library, with these words before the program.
+pub fn command(before: &[&str], program: &Path) -> Command {
+    let words: Vec<&OsStr> =
+        before.iter().map(|word| (*word).as_ref()).chain([program.as_os_str()]).collect();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).env("LD_LIBRARY_PATH", prefix().join("lib"));
+    command
+}
+
+/// A server that says its address first. It is killed with a test that fails.
+pub struct Server {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+    pub address: String,
+}
+
+impl Server {
+    pub fn start(command: &mut Command) -> Server {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        let address = line.trim_end().trim_start_matches("serving ").to_owned();
+        Server { child, lines, address }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, name: &str) {
+        run(Command::new("kill").args(["-s", name]).arg(self.child.id().to_string()));
+    }
+
+    /// Waits for its end, which must be a good one; the rest of what it printed.
+    pub fn end(mut self) -> String {
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut self.lines, &mut rest).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "the server: {status}\n{rest}");
+        rest
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
