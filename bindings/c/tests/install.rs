@@ -1,0 +1,173 @@
+//! What `make install` installs: where a distributor, pkg-config, CMake and the loader look for it.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use common::{Server, VALGRIND, are_there, command, directory, make, prefix, root, run};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Files and links below a directory, sorted.
+fn files(below: &Path) -> Vec<String> {
+    fn walk(directory: &Path, below: &Path, found: &mut Vec<String>) {
+        for entry in fs::read_dir(directory).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.is_symlink() {
+                walk(&path, below, found);
+            } else {
+                found.push(path.strip_prefix(below).unwrap().to_string_lossy().into_owned());
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(below, below, &mut found);
+    found.sort();
+    found
+}
+
+/// The name under which programs ask the loader for the library.
+fn soname() -> String {
+    let numbers: Vec<&str> = VERSION.split('.').collect();
+    let interface = if numbers[0] == "0" { numbers[..2].join(".") } else { numbers[0].to_owned() };
+    format!("libhoma.so.{interface}")
+}
+
+#[test]
+fn a_package_is_staged_and_uninstalled() {
+    if !are_there(&["make"]) {
+        return;
+    }
+    // The libraries are there from now on.
+    prefix();
+    let staging = directory("staging");
+    let _ = fs::remove_dir_all(&staging);
+    let variables: [(&str, &OsStr); 3] = [
+        ("DESTDIR", staging.as_ref()),
+        ("PREFIX", "/usr".as_ref()),
+        ("LIBDIR", "/usr/lib/any-linux-gnu".as_ref()),
+    ];
+    make("install", &variables);
+    let lib = "usr/lib/any-linux-gnu";
+    let (soname, file) = (soname(), format!("libhoma.so.{VERSION}"));
+    let mut expected = vec![
+        "usr/include/homa.h".to_owned(),
+        format!("{lib}/libhoma.a"),
+        format!("{lib}/libhoma.so"),
+        format!("{lib}/{soname}"),
+        format!("{lib}/{file}"),
+        format!("{lib}/pkgconfig/homa.pc"),
+    ];
+    expected.sort();
+    assert_eq!(files(&staging), expected);
+    let link = |name: &str| fs::read_link(staging.join(lib).join(name)).unwrap();
+    assert_eq!([link("libhoma.so"), link(&soname)], [PathBuf::from(&soname), PathBuf::from(&file)]);
+    let words = fs::read_to_string(staging.join(lib).join("pkgconfig/homa.pc")).unwrap();
+    for line in
+        ["prefix=/usr", "libdir=${prefix}/lib/any-linux-gnu", "includedir=${prefix}/include", "-pthread"]
+    {
+        assert!(words.contains(line), "{line} is not in {words}");
+    }
+    assert!(!words.contains("staging") && !words.contains('@'), "{words}");
+    make("uninstall", &variables);
+    assert_eq!(files(&staging), Vec::<String>::new());
+}
+
+fn pkg_config(arguments: &[&str]) -> Vec<String> {
+    let mut pkg_config = Command::new("pkg-config");
+    let answer = run(pkg_config.args(arguments).env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")));
+    answer.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn pkg_config_says_how_to_link_either_library() {
+    if !are_there(&["make", "cc", "pkg-config"]) {
+        return;
+    }
+    assert_eq!(pkg_config(&["--modversion", "homa"]), [VERSION]);
+    let source = root().join("tests/c/arguments.c");
+    let shared = directory("shared");
+    run(Command::new("cc")
+        .arg(&source)
+        .args(pkg_config(&["--cflags", "--libs", "homa"]))
+        .arg("-o")
+        .arg(&shared));
+    run(&mut command(&[], &shared));
+    // Where the loader finds none, a program with the static one runs.
+    let own = directory("static");
+    let _ = fs::remove_file(prefix().join("lib/alone/libhoma.a"));
+    fs::create_dir_all(prefix().join("lib/alone")).unwrap();
+    fs::hard_link(prefix().join("lib/libhoma.a"), prefix().join("lib/alone/libhoma.a")).unwrap();
+    let mut link = Command::new("cc");
+    link.arg(&source).arg("-L").arg(prefix().join("lib/alone"));
+    run(link.args(pkg_config(&["--static", "--cflags", "--libs", "homa"])).arg("-o").arg(&own));
+    run(&mut Command::new(&own));
+    assert!(
+        run(Command::new("ldd").arg(&shared).env("LD_LIBRARY_PATH", prefix().join("lib")))
+            .contains(&soname())
+    );
+    assert!(!run(Command::new("ldd").arg(&own)).contains("libhoma"));
+}
+
+/// Where CMake has built the examples; `None` where it cannot.
+fn examples() -> Option<PathBuf> {
+    if !are_there(&["make", "cc", "cmake", "pkg-config"]) {
+        return None;
+    }
+    let build = directory("examples");
+    let _ = fs::remove_dir_all(&build);
+    let mut cmake = Command::new("cmake");
+    cmake.arg("-S").arg(root().join("examples")).arg("-B").arg(&build);
+    run(cmake.arg("-DCMAKE_BUILD_TYPE=Debug").env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")));
+    run(Command::new("cmake").arg("--build").arg(&build));
+    Some(build)
+}
+
+#[test]
+fn the_examples_run_and_end_well_at_a_signal() {
+    let Some(build) = examples() else { return };
+    let before: &[&str] = if are_there(&VALGRIND[..1]) { &VALGRIND } else { &[] };
+    let (server, client) = (build.join("server"), build.join("client"));
+    let example = |program: &Path| {
+        let mut example = command(before, program);
+        // CMake has written into them where the library is.
+        example.env_remove("LD_LIBRARY_PATH");
+        example
+    };
+    for end in ["INT", "TERM"] {
+        let server = Server::start(example(&server).args([
+            "--bind",
+            "127.0.0.1:0",
+            "--threads",
+            "2",
+            "--poll-us",
+            "0",
+        ]));
+        let said = run(example(&client).args([&server.address, "--calls", "200", "--size", "20000"]));
+        assert!(said.contains("200 calls of 20000 bytes: 200 answered, 0 failed; median "), "{said}");
+        server.signal(end);
+        let counted = server.end();
+        // One more, which the client makes by itself.
+        assert!(counted.lines().any(|line| line == "requests_delivered 201"), "{counted}");
+    }
+
+    let refused = |arguments: &[&str], words: &str| {
+        let output = command(&[], &client).args(arguments).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains(words) && errors.lines().count() == 1, "{errors}");
+    };
+    refused(&[], "client SERVER");
+    refused(&["nowhere"], "not an IP address");
+    refused(&["127.0.0.1", "--calls", "none"], "write a whole number, 1 to 10000000");
+    refused(&["127.0.0.1", "--speed", "7"], "there is no option \"speed\"");
+    refused(&["127.0.0.1", "--calls"], "it needs a value");
+    let help = run(command(&[], &client).arg("--help"));
+    assert!(
+        help.contains("--in-flight") && help.contains("--driver") && help.contains("--trace-records"),
+        "{help}"
+    );
+}
