@@ -35,7 +35,9 @@ mod oracle;
 mod packet;
 mod payload;
 mod queue;
+mod router;
 mod run;
+mod steer;
 mod store;
 mod swarm;
 mod switches;
@@ -49,8 +51,8 @@ pub use cluster::{
     Progress, QueueLengths, Traffic,
 };
 pub use cores::{
-    ApplicationCosts, BUILT_IN_COSTS, CacheCosts, Costs, CostsError, HandoffCosts, PowerCosts, ProtocolCosts,
-    ReceiveCosts, SchedulerCosts,
+    ApplicationCosts, BUILT_IN_COSTS, CacheCosts, CoreCounts, CoresConfig, CoresError, Costs, CostsError,
+    HandoffCosts, PowerCosts, ProtocolCosts, ReceiveCosts, SchedulerCosts,
 };
 pub use fabric::{Buffer, FabricStats, Forwarding, SwitchConfig, host_address};
 pub use fault::{FaultCounts, FaultProfile};
@@ -62,7 +64,9 @@ pub use network::{Network, NetworkConfig};
 pub use packet::{Body, Packet, PacketInfo};
 pub use payload::PayloadMode;
 pub use queue::EventQueue;
+pub use router::{RouterConfig, RouterReport};
 pub use run::{Report, Simulation, SimulationConfig};
+pub use steer::{SteerConfig, SteerLoad, SteerReport};
 pub use swarm::{SwarmOptions, SwarmReport, swarm};
 pub use topology::{LeafSpine, Spread, Topology};
 pub use transport::{

@@ -4,7 +4,7 @@ use homa_proto::SEC;
 use homa_workload::Poisson;
 
 use super::traffic::messages_per_sec;
-use super::{ClusterConfig, Traffic};
+use super::{ClusterConfig, Exchange, Traffic};
 use crate::fabric::{Buffer, MAX_HOSTS};
 use crate::topology::Topology;
 
@@ -27,6 +27,9 @@ const MAX_RUN_NS: u64 = 3_600 * SEC;
 /// Ports of a network that fit a machine.
 const MAX_PORTS: usize = 1 << 24;
 
+/// Hosts of which each keeps what it knows of every other by two hashes.
+const MAX_HOSTS_WITH_CORES: usize = 1_024;
+
 /// A rule, whether it holds, and what it is about.
 type Rule = (bool, &'static str, &'static str);
 
@@ -38,6 +41,7 @@ impl ClusterConfig {
     pub fn validate(&self) -> Result<(), ClusterError> {
         let rules = self.topology_rules().into_iter();
         let rules = rules.chain(self.link_rules()).chain(self.time_rules()).chain(self.load_rules());
+        let rules = rules.chain(self.core_rules());
         match rules.into_iter().find(|(holds, _, _)| !holds) {
             Some((_, field, rule)) => Err(ClusterError { field, rule }),
             None => Ok(()),
@@ -104,6 +108,20 @@ impl ClusterConfig {
                 self.bins.is_sorted_by(|left, right| left < right),
                 "bins",
                 "must end at sizes that increase, each listed once",
+            ),
+        ]
+    }
+
+    fn core_rules(&self) -> Vec<Rule> {
+        let Some(cores) = &self.cores else { return Vec::new() };
+        let is_right = cores.check().is_ok();
+        vec![
+            (self.exchange == Exchange::Echo, "exchange", "must be echo where hosts have cores"),
+            (self.hosts <= MAX_HOSTS_WITH_CORES, "hosts", "must be at most 1024 where they have cores"),
+            (
+                is_right,
+                "cores",
+                "must be 1 to 64, with 1 to 1024 threads of each kind and polling up to a second",
             ),
         ]
     }

@@ -99,6 +99,8 @@ impl FluidCluster {
             HostEvent::Timeout { host } => self.end(host),
             HostEvent::Answer { answer } => self.send(answer),
             HostEvent::Sample => self.sample(),
+            // Nobody has cores where there are no packets.
+            HostEvent::Cores { .. } => {}
         }
     }
 

@@ -21,12 +21,24 @@ pub struct Message {
     pub token: u64,
     /// Whatever its receiver's transport wants to know it by, if it has said so.
     pub receiver_token: Option<u64>,
+    /// Whether all of it is there and waits for a thread of the server, or was taken by one, where hosts have cores.
+    pub(crate) is_at_server: bool,
 }
 
 impl Message {
     /// One that starts an exchange now.
     pub(crate) fn new(from: u32, to: u32, length: u32, now: Time, is_measured: bool) -> Message {
-        Message { from, to, length, started: now, asked: now, is_measured, token: 0, receiver_token: None }
+        Message {
+            from,
+            to,
+            length,
+            started: now,
+            asked: now,
+            is_measured,
+            token: 0,
+            receiver_token: None,
+            is_at_server: false,
+        }
     }
 
     /// The answer to it: as long, the other way.

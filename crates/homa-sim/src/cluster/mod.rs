@@ -10,6 +10,7 @@ mod check;
 mod fluid;
 mod ideal;
 mod messages;
+mod on_cores;
 mod preset;
 mod report;
 mod sampling;
@@ -18,6 +19,7 @@ mod traffic;
 use homa_proto::Time;
 use homa_workload::Workload;
 
+use crate::cores::{CoresConfig, JobKind, Timer};
 use crate::fabric::{Event, Fabric, FabricConfig, FabricStats, SwitchConfig, World};
 use crate::fault::FaultProfile;
 use crate::link::{Discipline, LinkConfig};
@@ -35,8 +37,10 @@ pub use report::{ClusterReport, Progress, QueueLengths};
 pub use traffic::{Exchange, Traffic};
 
 use account::Account;
+use on_cores::OnCores;
 use sampling::Samples;
 use traffic::Arrivals;
+pub(crate) use traffic::{mean_of, messages_per_sec as rpcs_per_sec};
 
 /// A network, the load on it, and for how long.
 #[derive(Clone, Debug)]
@@ -60,6 +64,9 @@ pub struct ClusterConfig {
     pub send_delay_ns: u64,
     /// From a packet's arrival at a host to its handling.
     pub receive_delay_ns: u64,
+    /// What happens inside of the hosts; `None`: each packet and message takes the delays above, whatever else a host has to do. With cores,
+    /// an application's threads send and take messages: the transport must run RPCs, as Homa does, and `exchange` be [`Exchange::Echo`].
+    pub cores: Option<Box<CoresConfig>>,
     /// Probability that a packet is lost on its way.
     pub loss: f64,
     /// Message sizes.
@@ -103,6 +110,8 @@ pub(crate) enum HostEvent {
     Round,
     /// Queues are looked at.
     Sample,
+    /// Something elapses in its cores.
+    Cores { host: u32, timer: Timer },
 }
 
 struct ClusterWorld<T>(std::marker::PhantomData<T>);
@@ -125,6 +134,7 @@ pub struct Cluster<T: Transport> {
     config: ClusterConfig,
     fabric: Fabric<ClusterWorld<T>>,
     hosts: Vec<Host<T>>,
+    on_cores: Option<OnCores>,
     arrivals: Arrivals,
     samples: Samples,
     account: Account,
@@ -137,6 +147,10 @@ impl<T: Transport> Cluster<T> {
     /// If there are fewer than 2 hosts, or [`ClusterConfig::validate`] fails in another way that the run cannot go on with.
     pub fn new(config: ClusterConfig, transport: &T::Config) -> Cluster<T> {
         assert!(config.hosts >= 2, "a message needs two hosts");
+        assert!(
+            config.cores.is_none() || T::RUNS_RPCS && config.exchange == Exchange::Echo,
+            "cores have work with RPCs alone"
+        );
         let fabric = FabricConfig {
             seed: config.seed,
             hosts: config.hosts,
@@ -164,12 +178,14 @@ impl<T: Transport> Cluster<T> {
             account: Account::new(&config, T::NAME),
             fabric,
             hosts,
+            on_cores: config.cores.as_deref().map(|cores| OnCores::new(cores, &config)),
             config,
         };
         cluster.arrivals.start(&mut cluster.fabric.queue);
         let measured_from = Time::from_ns(cluster.config.warm_up_ns);
         if cluster.config.acquaint {
             cluster.acquaint();
+            cluster.do_what_cores_ask();
         }
         cluster.fabric.queue.push(measured_from, Event::Host(HostEvent::Sample));
         cluster
@@ -230,6 +246,7 @@ impl<T: Transport> Cluster<T> {
         let mut report = self.account.finish(&self.config);
         report.network(self.fabric.stats, self.fabric.faults.counts.lost);
         self.samples.report(&mut report, &self.fabric);
+        report.cores = self.on_cores.map(|on_cores| on_cores.counts(self.fabric.now));
         report.switch_traces = self.fabric.switch_traces.as_ref().map_or_else(Vec::new, |all| all.dumps());
         for mut host in self.hosts {
             report.traces.extend(host.transport.trace_dump());
@@ -257,7 +274,15 @@ impl<T: Transport> Cluster<T> {
             Event::Host(HostEvent::Arrival { host }) => self.arrival(host),
             Event::Host(HostEvent::Round) => self.round(),
             Event::Host(HostEvent::Answer { answer }) => self.send(answer),
+            Event::Host(HostEvent::Cores { host, timer }) => {
+                if let Some(on_cores) = &mut self.on_cores {
+                    on_cores.elapsed(at, host, timer);
+                }
+            }
             Event::Host(HostEvent::Sample) => {
+                if let Some(on_cores) = &mut self.on_cores {
+                    on_cores.sample(at, self.account.measured_until);
+                }
                 let (fabric, hosts) = (&self.fabric, &self.hosts);
                 self.samples.take(fabric, |host| hosts[host].transport.withholds(fabric.now));
                 if self.fabric.now < self.account.measured_until {
@@ -265,6 +290,7 @@ impl<T: Transport> Cluster<T> {
                 }
             }
         }
+        self.do_what_cores_ask();
     }
 
     fn arrival(&mut self, host: u32) {
@@ -292,7 +318,12 @@ impl<T: Transport> Cluster<T> {
         self.account.begins(started, length);
         self.arrivals.began(from);
         let message = self.fabric.shared.start(Message::new(from, to, length, started, is_measured));
-        self.send(message);
+        match &mut self.on_cores {
+            Some(on_cores) => {
+                on_cores.submit(started, JobKind::Send, message, self.fabric.shared.get_mut(message));
+            }
+            None => self.send(message),
+        }
     }
 
     /// Hands a message to its sender's transport.
@@ -304,8 +335,20 @@ impl<T: Transport> Cluster<T> {
     fn deliver(&mut self, number: u32) {
         self.fabric.stats.delivered += 1;
         let packet = self.fabric.packets.get(number);
-        let host = packet.info.to;
         self.samples.delivered(&packet.info, self.fabric.now);
+        match &mut self.on_cores {
+            Some(on_cores) => {
+                let (ports, homa) = T::steered(packet);
+                on_cores.arrive(self.fabric.now, number, &packet.info, ports, homa);
+            }
+            None => self.receive(number),
+        }
+    }
+
+    /// The transport of a packet's host takes it.
+    fn receive(&mut self, number: u32) {
+        let packet = self.fabric.packets.get(number);
+        let host = packet.info.to;
         let mut ctx = Ctx { now: self.fabric.now, host, messages: &mut self.fabric.shared };
         self.hosts[host as usize].transport.receive(&mut ctx, packet);
         self.fabric.packets.release(number);
@@ -331,7 +374,12 @@ impl<T: Transport> Cluster<T> {
     fn follow(&mut self, host: u32) {
         self.pump(host);
         while let Some(message) = self.fabric.shared.take_delivered() {
-            self.delivered(message);
+            match &mut self.on_cores {
+                Some(on_cores) => {
+                    on_cores.delivered(self.fabric.now, message, self.fabric.shared.get_mut(message));
+                }
+                None => self.delivered(message),
+            }
         }
     }
 
@@ -348,6 +396,10 @@ impl<T: Transport> Cluster<T> {
                 break;
             };
             packet.info = info;
+            if let Some(on_cores) = &mut self.on_cores {
+                let (_, homa) = T::steered(packet);
+                on_cores.sent(now, host, homa);
+            }
             self.fabric.enqueue(number, host);
         }
         self.arm(host);

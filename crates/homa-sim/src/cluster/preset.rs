@@ -48,6 +48,7 @@ impl ClusterConfig {
             nic_queue_bytes: 0,
             send_delay_ns: 500,
             receive_delay_ns: 1_000,
+            cores: None,
             loss: 0.0,
             workload,
             traffic: Traffic::Uniform { load },

@@ -8,6 +8,7 @@ use homa_workload::{BinSummary, ShortSummary, SlowdownRecorder};
 use serde::{Deserialize, Serialize};
 
 use super::{ClusterConfig, Message};
+use crate::cores::CoreCounts;
 use crate::fabric::FabricStats;
 
 /// How far a run is.
@@ -99,6 +100,9 @@ pub struct ClusterReport {
     pub events: u64,
     /// What the hosts' transports counted, summed.
     pub transport_counts: BTreeMap<String, u64>,
+    /// What the hosts' cores did, where they have any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<CoreCounts>,
     /// The dump of each host's time trace, in the format of a live host's, where traces were asked for and the transport has them.
     #[serde(skip)]
     pub traces: Vec<Vec<u8>>,

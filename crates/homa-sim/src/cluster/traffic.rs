@@ -84,13 +84,17 @@ pub(super) fn quantiles(workload: &Workload) -> impl Iterator<Item = u32> + '_ {
 
 /// Bytes of link time of the mean message.
 pub(super) fn mean_link_bytes(workload: &Workload, framing: &Framing, link: &LinkConfig) -> f64 {
-    let sum: u64 = quantiles(workload).map(|size| framing.link_bytes(link, size)).sum();
-    sum as f64 / f64::from(PARTS)
+    mean_of(workload, |size| framing.link_bytes(link, size))
+}
+
+/// Mean over messages of something that depends on their size.
+pub(crate) fn mean_of(workload: &Workload, of: impl Fn(u32) -> u64) -> f64 {
+    quantiles(workload).map(of).sum::<u64>() as f64 / f64::from(PARTS)
 }
 
 /// Exchanges that start at each host in a second, at this load. Hosts are clients and servers alike: a host's link carries the
 /// requests of its own and as many responses to others, each way.
-pub(super) fn messages_per_sec(config: &ClusterConfig, load: f64) -> f64 {
+pub(crate) fn messages_per_sec(config: &ClusterConfig, load: f64) -> f64 {
     let message = mean_link_bytes(&config.workload, &config.framing, &config.link);
     let mean = message * f64::from(config.exchange.messages());
     load * config.link.rate_bps as f64 / (8.0 * mean)

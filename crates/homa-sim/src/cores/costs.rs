@@ -273,7 +273,7 @@ impl Costs {
 }
 
 /// What so many bytes take.
-fn for_bytes(byte_ns: f64, bytes: u32) -> u64 {
+pub(crate) fn for_bytes(byte_ns: f64, bytes: u32) -> u64 {
     (byte_ns * f64::from(bytes)).round() as u64
 }
 

@@ -4,12 +4,13 @@
 //! published simulations, one thing does: when a request is delivered, the harness ends the RPC on both sides
 //! ([`Endpoint::forget`]), and neither a response nor an acknowledgement goes over the wire.
 
-use homa_proto::wire::HeaderBuf;
+use homa_proto::wire::{self, HeaderBuf};
 use homa_proto::{CallOptions, Config, Endpoint, Event, Reassembly, RpcKey, RxPacket, Time};
+use homa_steer::{HomaPacket, Kind};
 use homa_trace::{Clock, EventKind, Node, Trace};
 
 use super::{Ctx, Transport};
-use crate::cluster::{ClusterConfig, Exchange};
+use crate::cluster::{ClusterConfig, Exchange, Message};
 use crate::fabric::{address_index, host_address};
 use crate::packet::{Body, Packet, PacketInfo};
 use crate::payload::mix;
@@ -52,6 +53,8 @@ pub struct Homa {
     endpoint: Endpoint,
     client_port: u16,
     exchange: Exchange,
+    /// Whether threads of applications take requests and answer them; else they are answered at once.
+    has_threads: bool,
     /// The cluster's message that an RPC is about, by slot: of what goes out, and of what comes in.
     outgoing: Vec<u32>,
     incoming: Vec<u32>,
@@ -126,14 +129,20 @@ impl Homa {
                 ctx.deliver(message);
                 self.endpoint.forget(ctx.now, rpc);
             }
-            Exchange::Echo => {
-                put(&mut self.outgoing, rpc.slot, message);
-                if self.endpoint.send_response(ctx.now, rpc, length).is_err() {
-                    self.refused += 1;
-                }
-                self.record(EventKind::AppSend, rpc, RESPONSE, length);
+            Exchange::Echo if self.has_threads => {
+                ctx.set_receiver_token(message, token_of(rpc));
+                ctx.deliver(message);
             }
+            Exchange::Echo => self.respond(ctx, rpc, message, length),
         }
+    }
+
+    fn respond(&mut self, ctx: &mut Ctx<'_>, rpc: RpcKey, message: u32, length: u32) {
+        put(&mut self.outgoing, rpc.slot, message);
+        if self.endpoint.send_response(ctx.now, rpc, length).is_err() {
+            self.refused += 1;
+        }
+        self.record(EventKind::AppSend, rpc, RESPONSE, length);
     }
 
     /// The application, which takes no time here, sends or receives a message.
@@ -168,6 +177,7 @@ impl Transport for Homa {
             endpoint,
             client_port,
             exchange: cluster.exchange,
+            has_threads: cluster.cores.is_some(),
             outgoing: Vec::new(),
             incoming: Vec::new(),
             traced: Vec::new(),
@@ -201,6 +211,27 @@ impl Transport for Homa {
         let mut sink = Sink { incoming: &mut self.incoming, message: packet.body.message };
         self.endpoint.handle_packets(ctx.now, [received], &mut sink);
         self.take_events(ctx);
+    }
+
+    fn answer(&mut self, ctx: &mut Ctx<'_>, message: u32) {
+        let Message { receiver_token: Some(token), length, .. } = ctx.message(message) else { return };
+        self.endpoint.trace().set_virtual_now(ctx.now.as_ns());
+        self.respond(ctx, key_of(token), message, length);
+        self.take_events(ctx);
+    }
+
+    fn steered(packet: &Packet<HomaBody>) -> ([u16; 2], Option<HomaPacket>) {
+        let Ok(decoded) = wire::decode(&packet.body.header, packet.info.wire_len as usize) else {
+            return ([0; 2], None);
+        };
+        let (kind, message_bytes) = match &decoded.body {
+            wire::Body::Data(data) => (Kind::Data, data.message_length),
+            wire::Body::Grant(_) => (Kind::Grant, 0),
+            _ => (Kind::Control, 0),
+        };
+        let common = decoded.common;
+        let homa = HomaPacket { rpc_id: common.sender_id, kind, message_bytes };
+        ([common.source_port, common.dest_port], Some(homa))
     }
 
     fn timeout(&mut self, ctx: &mut Ctx<'_>) {

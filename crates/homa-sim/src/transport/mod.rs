@@ -21,6 +21,7 @@ pub use stream::{Acked, Congestion, Stream, TcpConfig};
 pub use tcp::{Cubic, Tcp};
 
 use homa_proto::Time;
+use homa_steer::HomaPacket;
 
 use crate::cluster::{ClusterConfig, Message, Messages};
 use crate::fabric::SwitchConfig;
@@ -62,6 +63,18 @@ pub trait Transport: Sized {
 
     /// A packet has arrived. A message of which everything is there is said to [`Ctx::deliver`], by its number.
     fn receive(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<Self::Body>);
+
+    /// A server's thread answers the RPC of this message, where hosts have cores ([`ClusterConfig::cores`]) and the transport runs RPCs: then
+    /// [`Ctx::deliver`] is said of a request as well, and the answer waits for this.
+    fn answer(&mut self, ctx: &mut Ctx<'_>, message: u32) {
+        let _ = (ctx, message);
+    }
+
+    /// Source and destination port of a packet, and what a steering policy sees of it if it is of Homa.
+    fn steered(packet: &Packet<Self::Body>) -> ([u16; 2], Option<HomaPacket>) {
+        let _ = packet;
+        ([0; 2], None)
+    }
 
     /// The moment of [`Transport::next_timeout`] has come.
     fn timeout(&mut self, ctx: &mut Ctx<'_>);

@@ -1,0 +1,204 @@
+//! A cluster whose hosts have cores: packets and messages wait for one.
+//!
+//! The transport is the same, and so is what it is asked; only when it is asked is decided by the host's [`Machine`]. A packet reaches it when
+//! the protocol's work for it is done. What an application does, sending and taking messages, is a thread's job.
+
+use homa_proto::Time;
+use homa_steer::hash::Flow;
+use homa_steer::{Core, HomaPacket, Kind, Packet};
+
+use super::{Cluster, ClusterConfig, HostEvent, Message};
+use crate::cores::{Action, CoreCounts, CoresConfig, Job, JobKind, Machine, Timer};
+use crate::fabric::{Event, host_address};
+use crate::packet::PacketInfo;
+use crate::payload::mix;
+use crate::transport::{Ctx, Transport};
+
+/// Homa's number among the protocols of IP: a device's hash and the kernel's see addresses and this, and no ports.
+const HOMA: u8 = 146;
+/// What the device's hash begins with, so that where packets arrive and where they are sent have nothing to do with each other.
+const DEVICE: u64 = 0xde71;
+
+/// The cores of all hosts.
+pub(super) struct OnCores {
+    machines: Vec<Machine>,
+    /// Of each pair of hosts, by the receiver and then the sender: hashes of the device and of the kernel.
+    hashes: Vec<[u32; 2]>,
+    /// Hosts whose machines may ask for something.
+    touched: Vec<u32>,
+    /// The packet that is being handled: on which core of which host.
+    at: Option<(u32, Core)>,
+    counted: Counted,
+}
+
+enum Counted {
+    NotYet,
+    Since,
+    Done(CoreCounts),
+}
+
+impl OnCores {
+    pub(super) fn new(cores: &CoresConfig, config: &ClusterConfig) -> OnCores {
+        let hosts = config.hosts;
+        let seed = |purpose: u64, host: usize| mix(mix(config.seed ^ purpose) ^ host as u64);
+        let hash = |from: usize, to: usize| {
+            let [source, destination] = [from, to].map(|host| host_address(host).ip());
+            let flow = Flow { source, destination, protocol: HOMA, ports: [0; 2] };
+            [flow.hash(seed(DEVICE, to) as u32), flow.hash(config.seed as u32)]
+        };
+        OnCores {
+            machines: (0..hosts).map(|host| Machine::new(cores, seed(0, host))).collect(),
+            hashes: (0..hosts).flat_map(|to| (0..hosts).map(move |from| hash(from, to))).collect(),
+            touched: Vec::new(),
+            at: None,
+            counted: Counted::NotYet,
+        }
+    }
+
+    fn machine(&mut self, host: u32) -> &mut Machine {
+        if self.touched.last() != Some(&host) {
+            self.touched.push(host);
+        }
+        &mut self.machines[host as usize]
+    }
+
+    fn hashes(&self, from: u32, to: u32) -> [u32; 2] {
+        self.hashes[to as usize * self.machines.len() + from as usize]
+    }
+
+    /// A packet has come to a host's device.
+    pub(super) fn arrive(
+        &mut self,
+        now: Time,
+        number: u32,
+        info: &PacketInfo,
+        ports: [u16; 2],
+        homa: Option<HomaPacket>,
+    ) {
+        let [device_hash, flow_hash] = self.hashes(info.from, info.to);
+        let machine = self.machine(info.to);
+        let packet = Packet {
+            arrival: machine.arrival_core(device_hash),
+            flow_hash,
+            source: host_address(info.from as usize).ip(),
+            ports,
+            homa,
+            bytes: info.wire_len,
+            ..Packet::default()
+        };
+        machine.arrive(now, number, packet);
+    }
+
+    pub(super) fn elapsed(&mut self, now: Time, host: u32, timer: Timer) {
+        self.machine(host).elapsed(now, timer);
+    }
+
+    /// A packet goes to the card of a host. Data is paid for by the thread that sends its message; anything else by the core whose packet
+    /// it answers.
+    pub(super) fn sent(&mut self, now: Time, host: u32, homa: Option<HomaPacket>) {
+        if homa.is_some_and(|homa| homa.kind == Kind::Data) {
+            return;
+        }
+        let core = self.at.filter(|(at, _)| *at == host).map(|(_, core)| core);
+        self.machine(host).sent(now, core);
+    }
+
+    /// A message is for a thread.
+    pub(super) fn submit(&mut self, now: Time, kind: JobKind, number: u32, message: &Message) {
+        let (host, other) = match kind {
+            JobKind::Request => (message.to, message.from),
+            JobKind::Send | JobKind::Response => (message.from, message.to),
+        };
+        let [_, flow_hash] = self.hashes(other, host);
+        let by = match kind {
+            JobKind::Send => None,
+            JobKind::Request | JobKind::Response => self.at.map_or(Some(0), |(_, core)| Some(core)),
+        };
+        let job = Job { kind, message: number, bytes: message.length, flow_hash };
+        self.machine(host).submit(now, job, by);
+    }
+
+    /// A request is whole at its server, or, where the server had it before, the response at the client.
+    pub(super) fn delivered(&mut self, now: Time, number: u32, message: &mut Message) {
+        let kind = if message.is_at_server { JobKind::Response } else { JobKind::Request };
+        message.is_at_server = true;
+        self.submit(now, kind, number, message);
+    }
+
+    /// What is counted begins with the first sample, and ends with the last.
+    pub(super) fn sample(&mut self, now: Time, measured_until: Time) {
+        match self.counted {
+            Counted::NotYet => {
+                self.machines.iter_mut().for_each(|machine| machine.count_from(now));
+                self.counted = Counted::Since;
+            }
+            Counted::Since if now >= measured_until => self.counted = Counted::Done(self.sum(now)),
+            Counted::Since | Counted::Done(_) => {}
+        }
+    }
+
+    fn sum(&self, now: Time) -> CoreCounts {
+        let mut sum = CoreCounts::default();
+        for (hosts, machine) in self.machines.iter().enumerate() {
+            sum.add(&machine.counts(now), hosts);
+        }
+        sum
+    }
+
+    pub(super) fn counts(self, now: Time) -> CoreCounts {
+        match self.counted {
+            Counted::Done(ref counts) => counts.clone(),
+            Counted::NotYet | Counted::Since => self.sum(now),
+        }
+    }
+}
+
+impl<T: Transport> Cluster<T> {
+    /// Does what the cores of hosts ask for, until they ask for nothing.
+    pub(super) fn do_what_cores_ask(&mut self) {
+        while let Some(host) = self.on_cores.as_mut().and_then(|on_cores| on_cores.touched.pop()) {
+            while let Some(action) =
+                self.on_cores.as_mut().and_then(|on_cores| on_cores.machine(host).action())
+            {
+                self.act(host, action);
+            }
+            if let Some(on_cores) = &mut self.on_cores {
+                on_cores.touched.retain(|&other| other != host);
+            }
+        }
+    }
+
+    fn act(&mut self, host: u32, action: Action) {
+        match action {
+            Action::At(at, timer) => {
+                self.fabric.queue.push(at, Event::Host(HostEvent::Cores { host, timer }));
+            }
+            Action::Processed { packet, core } => {
+                self.handling(Some((host, core)));
+                self.receive(packet);
+                self.handling(None);
+            }
+            Action::Dropped { packet } => {
+                self.fabric.stats.overflowed += 1;
+                self.fabric.packets.release(packet);
+            }
+            // As the benchmark of the kernel module has it: what a client does not come to is no part of an RPC's time, but is missing
+            // in what it sends.
+            Action::Begun(Job { message, .. }) => {
+                let message = self.fabric.shared.get_mut(message);
+                (message.started, message.asked) = (self.fabric.now, self.fabric.now);
+            }
+            Action::Done(Job { kind: JobKind::Send, message, .. }) => self.send(message),
+            Action::Done(Job { kind: JobKind::Request, message, .. }) => {
+                self.with_host(host, |transport, ctx: &mut Ctx<'_>| transport.answer(ctx, message));
+            }
+            Action::Done(Job { kind: JobKind::Response, message, .. }) => self.delivered(message),
+        }
+    }
+
+    fn handling(&mut self, at: Option<(u32, Core)>) {
+        if let Some(on_cores) = &mut self.on_cores {
+            on_cores.at = at;
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What a host's cores are like, and how work is divided among them.
+
+use homa_steer::batch::BatchCap;
+use homa_steer::wake::WakeOrder;
+use homa_steer::{Core, Cores, Gen3, MAX_CORES, PolicyName, Settings, SteerError};
+
+use super::costs::Costs;
+
+/// What a host's cores are like, and how work is divided among them.
+#[derive(Clone, Debug)]
+pub struct CoresConfig {
+    /// What each piece of work costs.
+    pub costs: Costs,
+    /// How many there are, from 1 to [`MAX_CORES`].
+    pub cores: usize,
+    /// Which of them processes a packet.
+    pub policy: PolicyName,
+    /// The policies' settings.
+    pub settings: Settings,
+    /// Those of them that it chooses among; `None`: all.
+    pub steered: Option<Cores>,
+    /// Cores that packets arrive on, the first so many; 0: those that the policy wants ([`Gen3::receive_cores`]), or all.
+    pub receive_cores: usize,
+    /// Which waiting thread gets a message.
+    pub wake_order: WakeOrder,
+    /// Most packets that a core takes from the device before it hands them on.
+    pub batch_cap: BatchCap,
+    /// For how long a thread polls for the next message before it sleeps, in nanoseconds; a second at most.
+    pub poll_ns: u64,
+    /// Threads that take requests and answer them, at least 1.
+    pub server_threads: usize,
+    /// Threads that take responses, at least 1.
+    pub client_threads: usize,
+    /// Threads that send requests, at least 1.
+    pub sender_threads: usize,
+}
+
+/// A setting of [`CoresConfig`] that is out of its range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CoresError {
+    /// A number is.
+    #[error("{setting} must be {range}")]
+    Range {
+        /// Which.
+        setting: &'static str,
+        /// What it may be.
+        range: &'static str,
+    },
+    /// The policy cannot be made.
+    #[error(transparent)]
+    Policy(#[from] SteerError),
+}
+
+/// Threads of a kind; more are of no use to [`MAX_CORES`] cores.
+const MAX_THREADS: usize = 1_024;
+const MAX_POLL_NS: u64 = 1_000_000_000;
+/// Polling of Linux Homa by default (net.homa.poll_usecs).
+const POLL_NS: u64 = 50_000;
+/// Server threads of the published runs: "3p2r" for clients, and three threads for each of three ports of servers (notes/perf.txt of
+/// the kernel module, January 2021).
+const SERVER_THREADS: usize = 9;
+const CLIENT_THREADS: usize = 6;
+const SENDER_THREADS: usize = 3;
+
+impl CoresConfig {
+    /// So many cores of the hosts that the published figures are of, with a policy, and otherwise as those hosts were set up. A host of
+    /// few cores has fewer threads.
+    #[must_use]
+    pub fn x86(cores: usize, policy: PolicyName) -> CoresConfig {
+        CoresConfig {
+            costs: Costs::x86(),
+            cores,
+            policy,
+            settings: Settings::default(),
+            steered: None,
+            receive_cores: 0,
+            wake_order: WakeOrder::default(),
+            batch_cap: BatchCap::default(),
+            poll_ns: POLL_NS,
+            server_threads: SERVER_THREADS.min(cores.max(1)),
+            client_threads: CLIENT_THREADS.min(cores.max(1)),
+            sender_threads: SENDER_THREADS.min(cores.max(1)),
+        }
+    }
+
+    /// Checks that each is in its range.
+    ///
+    /// # Errors
+    /// Names the first that is not.
+    pub fn check(&self) -> Result<(), CoresError> {
+        let is_thread_count = |count: usize| (1..=MAX_THREADS).contains(&count);
+        let rules = [
+            ((1..=MAX_CORES).contains(&self.cores), "cores", "1 to 64"),
+            (self.receive_cores <= self.cores, "receive cores", "no more than there are cores"),
+            (self.poll_ns <= MAX_POLL_NS, "polling", "a second at most"),
+            (is_thread_count(self.server_threads), "server threads", "1 to 1024"),
+            (is_thread_count(self.client_threads), "client threads", "1 to 1024"),
+            (is_thread_count(self.sender_threads), "sender threads", "1 to 1024"),
+        ];
+        if let Some((_, setting, range)) = rules.into_iter().find(|(holds, _, _)| !holds) {
+            return Err(CoresError::Range { setting, range });
+        }
+        let cores = self.policy_cores()?;
+        if cores.as_slice().iter().any(|&core| usize::from(core) >= self.cores) {
+            return Err(CoresError::Range {
+                setting: "the cores to choose among",
+                range: "cores of the host",
+            });
+        }
+        self.policy.build(&cores, &self.settings)?;
+        Ok(())
+    }
+
+    /// The cores that the policy chooses among.
+    pub(super) fn policy_cores(&self) -> Result<Cores, SteerError> {
+        self.steered.clone().map_or_else(|| Cores::first(self.cores), Ok)
+    }
+
+    /// The cores that packets arrive on: what the device spreads flows over.
+    pub(super) fn arrival_cores(&self) -> Vec<Core> {
+        let all = |count: usize| (0..count as Core).collect();
+        if self.receive_cores > 0 {
+            return all(self.receive_cores);
+        }
+        if self.policy == PolicyName::Gen3 {
+            let settings = &self.settings;
+            let cores = self.policy_cores().expect("checked before");
+            return Gen3::new(&cores, settings.application_busy_ns, settings.keeps_up_packets)
+                .receive_cores()
+                .collect();
+        }
+        all(self.cores)
+    }
+
+    /// Processor time of an echo RPC of so many bytes each way that finds everything warm and nothing to wait for, at both ends together, in
+    /// packets of `payload` bytes: by how many fit into a core's second, the load of a host is reckoned.
+    #[must_use]
+    pub fn rpc_ns(&self, bytes: u32, payload: u32) -> u64 {
+        let costs = &self.costs;
+        let packets = u64::from(bytes.div_ceil(payload).max(1));
+        let each_ns = costs.receive.packet_ns + costs.protocol.packet_ns;
+        // A batch is what a core finds that keeps up: few packets. One of each message pays for it.
+        let batch_ns = costs.receive.interrupt_ns
+            + costs.receive.poll_ns
+            + costs.handoff.wake_ns
+            + costs.protocol.burst_ns;
+        let message_ns = packets * each_ns
+            + batch_ns
+            + super::costs::for_bytes(costs.receive.byte_ns + costs.protocol.byte_ns, bytes)
+            + costs.take_ns(bytes, false)
+            + costs.send_ns(bytes);
+        2 * message_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        let base = CoresConfig::x86(4, PolicyName::Gen2);
+        assert_eq!(base.check(), Ok(()));
+        for (config, word) in [
+            (CoresConfig { cores: 0, ..base.clone() }, "cores"),
+            (CoresConfig { cores: 65, ..base.clone() }, "1 to 64"),
+            (CoresConfig { receive_cores: 5, ..base.clone() }, "receive cores"),
+            (CoresConfig { steered: Some("2-4".parse().unwrap()), ..base.clone() }, "to choose among"),
+            (CoresConfig { server_threads: 0, ..base.clone() }, "server threads"),
+            (CoresConfig { poll_ns: 2_000_000_000, ..base.clone() }, "polling"),
+            (
+                CoresConfig { settings: Settings { levels: 9, ..Settings::default() }, ..base.clone() },
+                "9 levels",
+            ),
+        ] {
+            let said = config.check().unwrap_err().to_string();
+            assert!(said.contains(word), "{said}");
+        }
+    }
+
+    #[test]
+    fn packets_arrive_where_the_policy_wants_them() {
+        let arrivals = |policy, receive_cores| {
+            CoresConfig { receive_cores, ..CoresConfig::x86(8, policy) }.arrival_cores()
+        };
+        assert_eq!(arrivals(PolicyName::Gen3, 0), [0, 4]);
+        assert_eq!(arrivals(PolicyName::Gen2, 0).len(), 8);
+        assert_eq!(arrivals(PolicyName::Gen2, 1), [0]);
+    }
+}

@@ -1,0 +1,291 @@
+//! One core: what waits for it, and what it does next.
+
+use std::collections::VecDeque;
+
+use homa_proto::Time;
+use homa_steer::Packet;
+
+/// A packet that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item {
+    /// The caller's number for it.
+    pub(super) number: u32,
+    pub(super) packet: Packet,
+    /// Whether it is the first of those that were handed over together.
+    pub(super) begins: bool,
+}
+
+/// What a core is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    Idle,
+    /// From an interrupt to the handler.
+    Interrupt,
+    /// It takes a batch from the device.
+    Receive,
+    /// It processes a packet, the first of its backlog.
+    Protocol,
+    /// It does what its packets caused: sends others, wakes threads.
+    Overhead,
+    /// The first of its runnable threads runs.
+    Application,
+}
+
+/// What a core turns to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Packets,
+    Applications,
+    Nothing,
+}
+
+/// Packets that a core takes from the device, or from its backlog, before it looks at the other: the kernel's weight of either (NAPI_POLL_WEIGHT,
+/// net.core.dev_weight).
+const WEIGHT: u32 = 64;
+
+/// A pass over what waits, of so many packets at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    None,
+    Device { left: u32 },
+    Backlog { left: u32 },
+}
+
+#[derive(Debug)]
+pub(super) struct CoreState {
+    /// Packets that the device keeps for it.
+    pub(super) ring: VecDeque<Item>,
+    /// Whether it looks at the ring by itself; else the next packet interrupts it.
+    pub(super) polls_device: bool,
+    /// Whether an interrupt is to be taken.
+    pub(super) interrupted: bool,
+    /// The batch that it takes now.
+    pub(super) batch: Vec<Item>,
+    /// Packets for its protocol.
+    pub(super) backlog: VecDeque<Item>,
+    /// Whether it knows of its backlog.
+    pub(super) knows: bool,
+    /// Whether another core's wake-up is under way.
+    pub(super) wake_under_way: bool,
+    /// Whether the protocol's work is about to begin.
+    pub(super) begins: bool,
+    pass: Pass,
+    /// What its packets have caused and it has still to do.
+    pub(super) debt_ns: u64,
+    /// Threads that want to run; the first does, when no packet keeps it.
+    pub(super) runnable: VecDeque<u32>,
+    /// Threads that are on their way to it.
+    pub(super) expected: u32,
+    pub(super) slice_ends: Time,
+    pub(super) task: Task,
+    pub(super) began: Time,
+    /// Numbers what the core is at, so that the end of what was broken off ends nothing.
+    pub(super) turn: u32,
+    /// Since when it is at packets, and rounds since.
+    session: Option<(Time, u32)>,
+    /// Until when packets wait for applications.
+    pub(super) deferred_until: Option<Time>,
+    /// All its work so far, without polls.
+    pub(super) busy_ns: u64,
+    pub(super) poll_ns: u64,
+    /// Both when counting began.
+    pub(super) counted_from: (u64, u64),
+    /// What all work had come to when it last processed a packet, and took some from the device.
+    pub(super) processed_at_busy_ns: u64,
+    pub(super) received_at_busy_ns: u64,
+    /// Flows whose state it has, the last one last.
+    flows: VecDeque<u32>,
+}
+
+impl CoreState {
+    pub(super) fn new() -> CoreState {
+        CoreState {
+            ring: VecDeque::new(),
+            polls_device: false,
+            interrupted: false,
+            batch: Vec::new(),
+            backlog: VecDeque::new(),
+            knows: false,
+            wake_under_way: false,
+            begins: false,
+            pass: Pass::None,
+            debt_ns: 0,
+            runnable: VecDeque::new(),
+            expected: 0,
+            slice_ends: Time::ZERO,
+            task: Task::Idle,
+            began: Time::ZERO,
+            turn: 0,
+            session: None,
+            deferred_until: None,
+            busy_ns: 0,
+            poll_ns: 0,
+            counted_from: (0, 0),
+            processed_at_busy_ns: 0,
+            received_at_busy_ns: 0,
+            flows: VecDeque::new(),
+        }
+    }
+
+    fn has_packets(&self) -> bool {
+        self.interrupted
+            || !self.ring.is_empty()
+            || self.knows && !self.backlog.is_empty()
+            || self.debt_ns > 0
+    }
+
+    /// What it turns to now. `longest_ns` and `rounds` bound how long packets keep threads from running; when they have,
+    /// the threads go first for `slice_ns`, and the answer's second part says that this begins now.
+    pub(super) fn next(&mut self, now: Time, longest_ns: u64, rounds: u32, slice_ns: u64) -> (Next, bool) {
+        let wants_to_run = !self.runnable.is_empty();
+        if !self.has_packets() {
+            (self.session, self.pass) = (None, Pass::None);
+            return (if wants_to_run { Next::Applications } else { Next::Nothing }, false);
+        }
+        if !wants_to_run {
+            self.deferred_until = None;
+        }
+        if self.deferred_until.is_some_and(|until| now < until) {
+            return (Next::Applications, false);
+        }
+        self.deferred_until = None;
+        let (since, done) = *self.session.get_or_insert((now, 0));
+        if wants_to_run && (now.since(since) >= longest_ns || done >= rounds) {
+            self.session = None;
+            self.deferred_until = Some(now + slice_ns);
+            return (Next::Applications, true);
+        }
+        (Next::Packets, false)
+    }
+
+    /// Which of its packets' work comes first. A new pass is a new round.
+    pub(super) fn next_of_packets(&mut self) -> Task {
+        if self.debt_ns > 0 {
+            return Task::Overhead;
+        }
+        if self.interrupted {
+            return Task::Interrupt;
+        }
+        let (has_ring, has_backlog) = (!self.ring.is_empty(), self.knows && !self.backlog.is_empty());
+        match &mut self.pass {
+            Pass::Device { left: 1.. } if has_ring => return Task::Receive,
+            Pass::Backlog { left: left @ 1.. } if has_backlog => {
+                *left -= 1;
+                return Task::Protocol;
+            }
+            Pass::None | Pass::Device { .. } | Pass::Backlog { .. } => {}
+        }
+        if let Some((_, rounds)) = &mut self.session {
+            *rounds += 1;
+        }
+        if has_backlog && (!has_ring || matches!(self.pass, Pass::Device { .. })) {
+            self.pass = Pass::Backlog { left: WEIGHT - 1 };
+            Task::Protocol
+        } else {
+            self.pass = Pass::Device { left: WEIGHT };
+            Task::Receive
+        }
+    }
+
+    /// Takes a batch of so many packets at most from the ring.
+    pub(super) fn take_batch(&mut self, cap: u32) -> u32 {
+        let mut count = cap.min(self.ring.len() as u32);
+        if let Pass::Device { left } = &mut self.pass {
+            count = count.min(*left);
+            *left -= count;
+        }
+        self.batch.extend(self.ring.drain(..count as usize));
+        count
+    }
+
+    /// Whether the state of this flow is not there; it is then.
+    pub(super) fn misses_flow(&mut self, flow: u32, kept: usize) -> bool {
+        if kept == 0 {
+            return false;
+        }
+        let known = self.flows.iter().position(|&other| other == flow);
+        match known {
+            Some(place) => {
+                self.flows.remove(place);
+            }
+            None if self.flows.len() >= kept => {
+                self.flows.pop_front();
+            }
+            None => {}
+        }
+        self.flows.push_back(flow);
+        known.is_none()
+    }
+
+    /// Whether it is at packets, and will look for more by itself.
+    pub(super) fn is_at_packets(&self) -> bool {
+        matches!(self.task, Task::Interrupt | Task::Receive | Task::Protocol | Task::Overhead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(number: u32) -> Item {
+        Item { number, packet: Packet::default(), begins: true }
+    }
+
+    #[test]
+    fn packets_come_first_until_their_time_or_rounds_are_over_and_then_again() {
+        let at = Time::from_ns;
+        let mut core = CoreState::new();
+        assert_eq!(core.next(at(0), 100, 3, 50), (Next::Nothing, false));
+        core.ring.push_back(item(0));
+        core.runnable.push_back(0);
+        assert_eq!(core.next(at(10), 100, 3, 50), (Next::Packets, false));
+        assert_eq!(core.next(at(109), 100, 3, 50), (Next::Packets, false));
+        assert_eq!(core.next(at(110), 100, 3, 50), (Next::Applications, true));
+        assert_eq!(core.next(at(159), 100, 3, 50), (Next::Applications, false));
+        assert_eq!(core.next(at(160), 100, 3, 50), (Next::Packets, false));
+        core.backlog.push_back(item(0));
+        core.knows = true;
+        core.ring.extend((0..99).map(item));
+        assert_eq!((core.next_of_packets(), core.take_batch(60)), (Task::Receive, 60));
+        assert_eq!((core.next_of_packets(), core.take_batch(60)), (Task::Receive, 4), "the same round");
+        assert_eq!(core.next_of_packets(), Task::Protocol);
+        core.backlog.clear();
+        assert_eq!(core.next(at(161), 100, 3, 50), (Next::Packets, false));
+        assert_eq!(core.next_of_packets(), Task::Receive);
+        assert_eq!(core.next(at(161), 100, 3, 50), (Next::Applications, true), "three rounds");
+        core.runnable.clear();
+        assert_eq!(core.next(at(162), 100, 3, 50), (Next::Packets, false), "nobody wants to run");
+    }
+
+    #[test]
+    fn a_backlog_is_processed_before_the_device_is_looked_at_again_and_not_without_end() {
+        let mut core = CoreState::new();
+        core.ring.extend([item(0), item(1)]);
+        (0..100).for_each(|number| core.backlog.push_back(item(number)));
+        assert_eq!(
+            (core.next_of_packets(), core.take_batch(1)),
+            (Task::Receive, 1),
+            "it does not know of its backlog"
+        );
+        core.knows = true;
+        assert_eq!((core.next_of_packets(), core.take_batch(1)), (Task::Receive, 1));
+        core.ring.push_back(item(2));
+        core.pass = Pass::Device { left: 0 };
+        for _ in 0..WEIGHT {
+            assert_eq!(core.next_of_packets(), Task::Protocol);
+        }
+        assert_eq!(core.next_of_packets(), Task::Receive);
+        core.interrupted = true;
+        assert_eq!(core.next_of_packets(), Task::Interrupt);
+        core.debt_ns = 1;
+        assert_eq!(core.next_of_packets(), Task::Overhead);
+    }
+
+    #[test]
+    fn the_last_few_flows_are_kept() {
+        let mut core = CoreState::new();
+        let missed: Vec<bool> = [1, 1, 2, 1, 3, 2, 1].map(|flow| core.misses_flow(flow, 2)).to_vec();
+        assert_eq!(missed, [true, false, true, false, true, true, true]);
+        assert!(!CoreState::new().misses_flow(1, 0), "all are kept");
+    }
+}

@@ -1,0 +1,78 @@
+//! What a host's cores did.
+
+use serde::{Deserialize, Serialize};
+
+/// What the cores of hosts did in the measured time, summed over the hosts where nothing else is said.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CoreCounts {
+    /// Packets that cores took from the device.
+    pub packets: u64,
+    /// Batches that they took them in.
+    pub batches: u64,
+    /// Packets that went to another core than the one on which they arrived.
+    pub handed_off: u64,
+    /// Wake-ups of another core for packets: several may be handed over by one.
+    pub core_wakes: u64,
+    /// Packets for which the protocol found its core cold.
+    pub cold_packets: u64,
+    /// Messages that a thread took.
+    pub messages: u64,
+    /// Messages whose thread was cold.
+    pub cold_messages: u64,
+    /// Messages for which a thread had to be woken.
+    pub thread_wakes: u64,
+    /// Threads that were woken on another core than before.
+    pub moved_threads: u64,
+    /// Times that a core left packets to a thread, and applications went first.
+    pub deferrals: u64,
+    /// Packets dropped because the device's queue, or a core's, was full.
+    pub dropped: u64,
+    /// Share of the time that the busiest core of any host was at work; polling is none.
+    pub busiest_core: f64,
+    /// The same, mean of all cores.
+    pub mean_core: f64,
+    /// Share of the cores' time that threads polled.
+    pub polling: f64,
+}
+
+impl CoreCounts {
+    /// Adds those of another host with as many cores; `hosts` were added before.
+    pub(crate) fn add(&mut self, other: &CoreCounts, hosts: usize) {
+        self.packets += other.packets;
+        self.batches += other.batches;
+        self.handed_off += other.handed_off;
+        self.core_wakes += other.core_wakes;
+        self.cold_packets += other.cold_packets;
+        self.messages += other.messages;
+        self.cold_messages += other.cold_messages;
+        self.thread_wakes += other.thread_wakes;
+        self.moved_threads += other.moved_threads;
+        self.deferrals += other.deferrals;
+        self.dropped += other.dropped;
+        self.busiest_core = self.busiest_core.max(other.busiest_core);
+        let before = hosts as f64;
+        self.mean_core = (self.mean_core * before + other.mean_core) / (before + 1.0);
+        self.polling = (self.polling * before + other.polling) / (before + 1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_summed_and_shares_averaged() {
+        let host = |packets, busiest_core, mean_core| CoreCounts {
+            packets,
+            busiest_core,
+            mean_core,
+            ..CoreCounts::default()
+        };
+        let mut sum = CoreCounts::default();
+        for (hosts, other) in [host(3, 0.5, 0.2), host(4, 0.9, 0.5), host(5, 0.1, 0.2)].iter().enumerate() {
+            sum.add(other, hosts);
+        }
+        assert_eq!((sum.packets, sum.busiest_core), (12, 0.9));
+        assert!((sum.mean_core - 0.3).abs() < 1e-9);
+    }
+}

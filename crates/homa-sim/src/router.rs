@@ -1,0 +1,402 @@
+//! TCP through a router with several cores: the experiment of the sparse connection patch.
+//!
+//! Two hosts, a router with a device towards each, and so many connections each way that always have data. Packets arrive on the router's core 0, and a
+//! policy chooses the core that forwards them. Only the router is modelled: hosts and links are never what limits, and are a delay.
+//! TCP is what matters to it, segments in a window, an acknowledgement for every second one, and half the window after a loss.
+
+use homa_proto::Time;
+use homa_steer::hash::Flow;
+use homa_steer::{Cores, Packet, PolicyName};
+use rand::Rng;
+use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
+
+use crate::cores::{Action, CoreCounts, CoresConfig, CoresError, Costs, Machine, Timer};
+use crate::payload::{mix, random_numbers};
+use crate::queue::EventQueue;
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct RouterConfig {
+    /// What the router's work costs.
+    pub costs: Costs,
+    /// Cores of the router, at least 1. Packets arrive on the first.
+    pub cores: usize,
+    /// Which of the others forwards a packet; [`PolicyName::SameCore`]: the first does all.
+    pub policy: PolicyName,
+    /// Connections each way, 1 to 10,000.
+    pub flows: u32,
+    /// For how long, in nanoseconds; a tenth of it before is not measured.
+    pub duration_ns: u64,
+    /// Determines the run: ports, and so hashes.
+    pub seed: u64,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RouterReport {
+    /// The policy's name.
+    pub policy: String,
+    /// Cores of the router.
+    pub cores: usize,
+    /// Connections each way.
+    pub flows: u32,
+    /// The seed that gives the same run again.
+    pub seed: u64,
+    /// Bytes of the connections of the first host, in Mbit/s.
+    pub forward_mbps: f64,
+    /// Of the second one.
+    pub back_mbps: f64,
+    /// What the cores did.
+    pub counts: CoreCounts,
+}
+
+/// Bytes of a segment on Ethernet, with the usual option for timestamps, and of its packet.
+const SEGMENT: u32 = 1_448;
+const DATA_BYTES: u32 = 1_500;
+const ACK_BYTES: u32 = 52;
+/// Segments of a window: 64 KB, which is all that TCP has without scaling.
+const WINDOW: u32 = 45;
+/// Segments of the first window (RFC 6928).
+const FIRST_WINDOW: u32 = 10;
+/// From the router to a host, or back.
+const WAY_NS: u64 = 50_000;
+/// How long a receiver waits for a second segment (Linux, TCP_DELACK_MIN).
+const DELAYED_ACK_NS: u64 = 40_000_000;
+/// Connections begin one after the other.
+const START_NS: u64 = 1_000_000;
+/// The random stream of the ports.
+const PORTS: u64 = 0x70;
+const TCP: u8 = 6;
+const MAX_FLOWS: u32 = 10_000;
+
+/// A packet on its way: of a connection, towards its receiver or back.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    flow: u32,
+    /// An acknowledgement of so many segments in all; `None`: data.
+    acks: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Start(u32),
+    AtRouter(Segment),
+    AtHost(Segment),
+    DelayedAck {
+        flow: u32,
+        received: u64,
+    },
+    /// The sender knows that a segment was lost.
+    Lost(u32),
+    Cores(Timer),
+}
+
+#[derive(Debug)]
+struct Connection {
+    /// Hashes of its data and of its acknowledgements, which the router's translation of addresses makes differ.
+    hashes: [u32; 2],
+    /// The device that its data comes by; the other one has its acknowledgements.
+    device: u32,
+    window: u32,
+    /// Segments acknowledged since the window changed.
+    grown: u32,
+    in_flight: u32,
+    received: u64,
+    acked: u64,
+    /// Received when the last acknowledgement was sent.
+    answered: u64,
+    /// Received when counting began.
+    counted_from: u64,
+}
+
+impl RouterConfig {
+    /// The router of the patch: four cores, of which three forward, and half a minute.
+    #[must_use]
+    pub fn new(policy: PolicyName, flows: u32, seed: u64) -> RouterConfig {
+        RouterConfig {
+            costs: Costs::mips_router(),
+            cores: 4,
+            policy,
+            flows,
+            duration_ns: 30_000_000_000,
+            seed,
+        }
+    }
+
+    fn machine(&self) -> Result<CoresConfig, CoresError> {
+        let others = || Cores::new(1..self.cores as u16);
+        let steered = if self.policy == PolicyName::SameCore { Cores::first(1)? } else { others()? };
+        let config = CoresConfig {
+            costs: self.costs.clone(),
+            receive_cores: 1,
+            steered: Some(steered),
+            ..CoresConfig::x86(self.cores, self.policy)
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks that the run is possible.
+    ///
+    /// # Errors
+    /// Names the setting that is out of its range.
+    pub fn check(&self) -> Result<(), CoresError> {
+        let wrong = |setting, range| Err(CoresError::Range { setting, range });
+        if !(1..=MAX_FLOWS).contains(&self.flows) {
+            return wrong("connections", "1 to 10000");
+        }
+        if !(1_000_000..=3_600_000_000_000).contains(&self.duration_ns) {
+            return wrong("the duration", "a millisecond to an hour");
+        }
+        if self.cores < 2 && self.policy != PolicyName::SameCore {
+            return wrong("cores", "at least 2: packets arrive on the first, and others forward them");
+        }
+        self.machine().map(|_| ())
+    }
+
+    /// Runs it.
+    ///
+    /// # Panics
+    /// If [`RouterConfig::check`] fails.
+    #[must_use]
+    pub fn run(&self) -> RouterReport {
+        let cores = self.machine().expect("the settings are checked before");
+        Router::new(self, &cores).run(self)
+    }
+}
+
+struct Router {
+    now: Time,
+    queue: EventQueue<Event>,
+    machine: Machine,
+    connections: Vec<Connection>,
+    /// Packets in the router, by their number there.
+    inside: Vec<Segment>,
+    free: Vec<u32>,
+}
+
+impl Router {
+    fn new(config: &RouterConfig, cores: &CoresConfig) -> Router {
+        let mut random = random_numbers(config.seed, PORTS);
+        let hash = |source: [u8; 4], destination: [u8; 4], ports| {
+            let [source, destination] = [source, destination].map(|ip| Ipv4Addr::from(ip).into());
+            Flow { source, destination, protocol: TCP, ports }.hash(mix(config.seed) as u32)
+        };
+        let mut connection = |number: u32| {
+            let port: u16 = random.random_range(32_768..=60_999);
+            let is_back = number % 2 == 1;
+            let (device, from, to) =
+                if is_back { (2, [10, 0, 2, 1], [10, 0, 2, 254]) } else { (1, [10, 0, 1, 1], [10, 0, 2, 1]) };
+            // What comes back is for the router's own address, and for the one behind it.
+            let (back_from, back_to) =
+                if is_back { ([10, 0, 1, 1], [10, 0, 2, 1]) } else { ([10, 0, 2, 1], [10, 0, 2, 254]) };
+            Connection {
+                hashes: [hash(from, to, [port, 5_001]), hash(back_from, back_to, [5_001, port])],
+                device,
+                window: FIRST_WINDOW,
+                grown: 0,
+                in_flight: 0,
+                received: 0,
+                acked: 0,
+                answered: 0,
+                counted_from: 0,
+            }
+        };
+        let mut router = Router {
+            now: Time::ZERO,
+            queue: EventQueue::new(),
+            machine: Machine::new(cores, config.seed),
+            connections: (0..2 * config.flows).map(&mut connection).collect(),
+            inside: Vec::new(),
+            free: Vec::new(),
+        };
+        for flow in 0..2 * config.flows {
+            router.queue.push(Time::from_ns(u64::from(flow) * START_NS), Event::Start(flow));
+        }
+        router
+    }
+
+    fn run(mut self, config: &RouterConfig) -> RouterReport {
+        let from = Time::from_ns(config.duration_ns / 10);
+        let until = from + config.duration_ns;
+        self.run_until(from);
+        self.machine.count_from(from);
+        self.connections.iter_mut().for_each(|connection| connection.counted_from = connection.received);
+        self.run_until(until);
+        let mbps = |device: u32| {
+            let own = self.connections.iter().filter(|connection| connection.device == device);
+            let segments: u64 = own.map(|connection| connection.received - connection.counted_from).sum();
+            segments as f64 * f64::from(SEGMENT) * 8e3 / config.duration_ns as f64
+        };
+        RouterReport {
+            policy: config.policy.to_string(),
+            cores: config.cores,
+            flows: config.flows,
+            seed: config.seed,
+            forward_mbps: mbps(1),
+            back_mbps: mbps(2),
+            counts: self.machine.counts(until),
+        }
+    }
+
+    fn run_until(&mut self, until: Time) {
+        while self.queue.next_at().is_some_and(|at| at <= until) {
+            let Some((at, event)) = self.queue.pop() else { return };
+            self.now = at;
+            self.handle(event);
+            while let Some(action) = self.machine.action() {
+                self.act(action);
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Start(flow) => self.send(flow),
+            Event::AtRouter(segment) => self.arrive(segment),
+            Event::AtHost(Segment { flow, acks: None }) => self.received(flow),
+            Event::AtHost(Segment { flow, acks: Some(acks) }) => self.acked(flow, acks),
+            Event::DelayedAck { flow, received } => {
+                let connection = &self.connections[flow as usize];
+                if connection.received == received && connection.answered < received {
+                    self.answer(flow);
+                }
+            }
+            Event::Lost(flow) => {
+                let connection = &mut self.connections[flow as usize];
+                connection.in_flight -= 1;
+                // Once in a window: what was lost with it was sent before it was known.
+                if connection.grown >= connection.window {
+                    (connection.window, connection.grown) = ((connection.window / 2).max(2), 0);
+                }
+                self.send(flow);
+            }
+            Event::Cores(timer) => self.machine.elapsed(self.now, timer),
+        }
+    }
+
+    /// A connection sends what its window lets it.
+    fn send(&mut self, flow: u32) {
+        let connection = &mut self.connections[flow as usize];
+        while connection.in_flight < connection.window {
+            connection.in_flight += 1;
+            self.queue.push(self.now + WAY_NS, Event::AtRouter(Segment { flow, acks: None }));
+        }
+    }
+
+    fn arrive(&mut self, segment: Segment) {
+        let connection = &self.connections[segment.flow as usize];
+        let is_ack = usize::from(segment.acks.is_some());
+        let packet = Packet {
+            arrival: self.machine.arrival_core(0),
+            device: if is_ack == 1 { 3 - connection.device } else { connection.device },
+            flow_hash: connection.hashes[is_ack],
+            bytes: if is_ack == 1 { ACK_BYTES } else { DATA_BYTES },
+            ..Packet::default()
+        };
+        let number = self.free.pop().unwrap_or(self.inside.len() as u32);
+        if number as usize == self.inside.len() {
+            self.inside.push(segment);
+        }
+        self.inside[number as usize] = segment;
+        self.machine.arrive(self.now, number, packet);
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::At(at, timer) => self.queue.push(at, Event::Cores(timer)),
+            Action::Processed { packet, .. } => {
+                self.free.push(packet);
+                self.queue.push(self.now + WAY_NS, Event::AtHost(self.inside[packet as usize]));
+            }
+            Action::Dropped { packet } => {
+                self.free.push(packet);
+                let Segment { flow, acks } = self.inside[packet as usize];
+                // The next acknowledgement says what a lost one would have; three duplicates tell of lost data, about a window later.
+                if acks.is_none() {
+                    self.queue.push(self.now + 4 * WAY_NS, Event::Lost(flow));
+                }
+            }
+            Action::Begun(_) | Action::Done(_) => {}
+        }
+    }
+
+    /// Data has reached its receiver.
+    fn received(&mut self, flow: u32) {
+        let connection = &mut self.connections[flow as usize];
+        connection.received += 1;
+        let received = connection.received;
+        if received - connection.answered >= 2 {
+            self.answer(flow);
+        } else {
+            self.queue.push(self.now + DELAYED_ACK_NS, Event::DelayedAck { flow, received });
+        }
+    }
+
+    fn answer(&mut self, flow: u32) {
+        let connection = &mut self.connections[flow as usize];
+        connection.answered = connection.received;
+        let acks = Some(connection.received);
+        self.queue.push(self.now + WAY_NS, Event::AtRouter(Segment { flow, acks }));
+    }
+
+    /// An acknowledgement has reached the sender of the data.
+    fn acked(&mut self, flow: u32, acks: u64) {
+        let connection = &mut self.connections[flow as usize];
+        let new = acks.saturating_sub(connection.acked) as u32;
+        connection.acked = connection.acked.max(acks);
+        connection.in_flight -= new.min(connection.in_flight);
+        connection.grown += new;
+        if connection.grown >= connection.window && connection.window < WINDOW {
+            (connection.window, connection.grown) = (connection.window + 1, 0);
+        }
+        self.send(flow);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mbps(config: &RouterConfig) -> f64 {
+        let report = config.run();
+        report.forward_mbps + report.back_mbps
+    }
+
+    fn short(policy: PolicyName, flows: u32) -> RouterConfig {
+        RouterConfig { duration_ns: 2_000_000_000, ..RouterConfig::new(policy, flows, 3) }
+    }
+
+    /// One core has a packet's receiving and its forwarding: 262.3 us, and two packets of three are data.
+    #[test]
+    fn one_core_forwards_what_its_costs_let_it() {
+        let packets_per_sec = 1e9 / (83_100.0 + 179_200.0);
+        let bound = packets_per_sec * 2.0 / 3.0 * 1_448.0 * 8.0 / 1e6;
+        let mbps = mbps(&short(PolicyName::SameCore, 1));
+        assert!((0.97 * bound..1.01 * bound).contains(&mbps), "{mbps} of {bound}");
+    }
+
+    #[test]
+    fn a_run_is_its_seed() {
+        let config = short(PolicyName::Sparse, 4);
+        assert_eq!(config.run(), config.run());
+        assert_ne!(config.run().counts, RouterConfig { seed: 4, ..config.clone() }.run().counts);
+    }
+
+    #[test]
+    fn more_than_fits_is_lost_and_sent_again() {
+        let report = short(PolicyName::RssHash, 64).run();
+        assert!(report.counts.dropped > 0, "{report:?}");
+        assert!(report.forward_mbps > 10.0 && report.back_mbps > 10.0, "{report:?}");
+    }
+
+    #[test]
+    fn what_cannot_run_is_named() {
+        let said = |config: RouterConfig| config.check().unwrap_err().to_string();
+        assert!(said(short(PolicyName::Sparse, 0)).contains("connections"));
+        assert!(said(RouterConfig { cores: 1, ..short(PolicyName::Sparse, 1) }).contains("at least 2"));
+        assert!(said(RouterConfig { duration_ns: 0, ..short(PolicyName::Sparse, 1) }).contains("duration"));
+        assert_eq!(RouterConfig { cores: 1, ..short(PolicyName::SameCore, 1) }.check(), Ok(()));
+    }
+}

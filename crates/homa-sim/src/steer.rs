@@ -1,0 +1,267 @@
+//! Hosts with cores under load: what a steering policy does to RPCs.
+
+use std::ops::ControlFlow;
+
+use homa_workload::Workload;
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{ClusterConfig, ClusterError, ClusterReport, Exchange, Progress, Traffic};
+use crate::cores::{CoreCounts, CoresConfig};
+use crate::transport::{HomaConfig, TransportConfig};
+
+/// How much the hosts have to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SteerLoad {
+    /// Poisson arrivals, as a share of what hosts could carry whose cores do nothing but the work of RPCs, all of them equally much, warm and without
+    /// a wait ([`CoresConfig::rpc_ns`]); or of their links, where these carry less. Above 0, and at most 1.
+    Share(f64),
+    /// So many RPCs of each host are under way at all times.
+    Outstanding(u32),
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct SteerConfig {
+    /// Message sizes; a response is as long as its request. Messages above 1,000,000 bytes, the most that Linux Homa takes, are that long.
+    pub workload: Workload,
+    /// How much there is to do.
+    pub load: SteerLoad,
+    /// Hosts at one switch, from 2 on; each is client and server.
+    pub hosts: usize,
+    /// What they are like.
+    pub cores: CoresConfig,
+    /// Determines the run.
+    pub seed: u64,
+    /// RPCs that are measured, about; fewer where messages are so long that they would be more than 2 GB.
+    pub rpcs: u64,
+    /// For how long is measured, in nanoseconds, in place of so many RPCs.
+    pub duration_ns: Option<u64>,
+}
+
+/// What came of a run. Times are in microseconds, from when a thread begins to send a request until one has the response, as the
+/// benchmark of the kernel module has them: what senders do not come to is missing in the throughput.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SteerReport {
+    /// The policy's name.
+    pub policy: String,
+    /// The workload's name.
+    pub workload: String,
+    /// Cores of a host.
+    pub cores: usize,
+    /// Share of what hosts could carry; 0 where so many RPCs were under way.
+    pub load: f64,
+    /// The seed that gives the same run again.
+    pub seed: u64,
+    /// Measured RPCs.
+    pub rpcs: u64,
+    /// Those of them that had not ended when the run did.
+    pub unfinished: u64,
+    /// Most bytes of a short message: below 1500, or the shortest tenth where these are fewer.
+    pub short_bytes: u32,
+    /// RPCs of short messages that ended.
+    pub short_rpcs: u64,
+    /// Median of their times.
+    pub short_p50_us: f64,
+    /// Their 99th percentile.
+    pub short_p99_us: f64,
+    /// Their 99.9th percentile.
+    pub short_p999_us: f64,
+    /// Mean of their times.
+    pub short_mean_us: f64,
+    /// 99th percentile of all RPCs.
+    pub p99_us: f64,
+    /// Thousands of RPCs a second that ended, of each host's.
+    pub krpcs_per_sec: f64,
+    /// Bytes of messages that a host received, in Gbit/s.
+    pub gbps: f64,
+    /// What the cores did.
+    pub counts: CoreCounts,
+}
+
+/// Nodes of the cluster whose findings these are ("Small-message latencies", January 2021).
+const HOSTS: usize = 40;
+/// The longest message of Linux Homa.
+const MAX_MESSAGE: u32 = 1_000_000;
+/// Bytes of messages that a run measures at most: some million packets.
+const MAX_BYTES: f64 = 2e9;
+/// Messages below this are short, as the kernel paper has them.
+const SHORT_BYTES: u32 = 1_499;
+/// The least time before anything is measured: some round trips, after hosts have met.
+const WARM_UP_NS: u64 = 500_000;
+/// How much longer RPCs may take: more than any of a load that is sustained, and less than a peer takes to give up.
+const DRAIN_NS: u64 = 30_000_000;
+/// About what an RPC takes, to know how long so many take one after the other.
+const RPC_NS: f64 = 20_000.0;
+
+impl SteerConfig {
+    /// A run of the hosts of [`CoresConfig::x86`], of some thousand RPCs.
+    #[must_use]
+    pub fn new(workload: Workload, load: SteerLoad, cores: CoresConfig) -> SteerConfig {
+        let workload = workload.truncated(MAX_MESSAGE).unwrap_or(workload);
+        SteerConfig { workload, load, hosts: HOSTS, cores, seed: 1, rpcs: 20_000, duration_ns: None }
+    }
+
+    /// The cluster, and Homa in it: the network of [`ClusterConfig::atc21`] with cores in place of its delays in hosts.
+    fn plan(&self) -> (ClusterConfig, HomaConfig) {
+        let base = ClusterConfig {
+            hosts: self.hosts,
+            ..ClusterConfig::atc21(self.workload.clone(), 0.5, self.seed)
+        };
+        // What a round trip lets through is known with the delays.
+        let homa = HomaConfig::tuned(&base);
+        let link_per_sec = crate::cluster::rpcs_per_sec(&base, 1.0);
+        let host_per_sec = link_per_sec.min(self.cores_per_sec(&base));
+        let (traffic, per_sec) = match self.load {
+            SteerLoad::Share(share) => {
+                (Traffic::Uniform { load: share * host_per_sec / link_per_sec }, share * host_per_sec)
+            }
+            SteerLoad::Outstanding(outstanding) => {
+                let alone_per_sec = f64::from(outstanding.max(1)) * 1e9 / RPC_NS;
+                (Traffic::Closed { outstanding }, alone_per_sec.min(host_per_sec))
+            }
+        };
+        let rpcs = (self.rpcs as f64).min(MAX_BYTES / (2.0 * self.workload.mean_bytes()));
+        let duration_ns =
+            self.duration_ns.unwrap_or((rpcs * 1e9 / (per_sec * self.hosts as f64)) as u64).max(1);
+        let cluster = ClusterConfig {
+            traffic,
+            exchange: Exchange::Echo,
+            send_delay_ns: 0,
+            receive_delay_ns: 0,
+            cores: Some(Box::new(self.cores.clone())),
+            warm_up_ns: (duration_ns / 4).max(WARM_UP_NS),
+            duration_ns,
+            drain_ns: DRAIN_NS,
+            keep_samples: true,
+            ..base
+        };
+        (cluster, homa)
+    }
+
+    /// RPCs a second of a host that its cores can do.
+    fn cores_per_sec(&self, cluster: &ClusterConfig) -> f64 {
+        let rpc_ns = crate::cluster::mean_of(&self.workload, |bytes| {
+            self.cores.rpc_ns(bytes, cluster.framing.payload)
+        });
+        self.cores.cores as f64 * 1e9 / rpc_ns.max(1.0)
+    }
+
+    /// Checks that the run is possible.
+    ///
+    /// # Errors
+    /// Names the setting that is out of its range.
+    pub fn check(&self) -> Result<(), ClusterError> {
+        let wrong = |field, rule| Err(ClusterError { field, rule });
+        match self.load {
+            SteerLoad::Share(share) if !(share > 0.0 && share <= 1.0) => {
+                return wrong("load", "must be above 0 and at most 1");
+            }
+            _ if self.hosts < 2 => return wrong("hosts", "must be at least 2"),
+            _ if self.rpcs == 0 => return wrong("rpcs", "must be at least 1"),
+            _ if self.cores.check().is_err() => {
+                return wrong("cores", "have settings that are out of their ranges");
+            }
+            SteerLoad::Share(_) | SteerLoad::Outstanding(_) => {}
+        }
+        self.plan().0.validate()
+    }
+
+    /// Runs it to the end, or until `progress` breaks off.
+    ///
+    /// # Panics
+    /// If [`SteerConfig::check`] fails.
+    pub fn run(&self, progress: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> SteerReport {
+        self.check().expect("the settings are checked before");
+        let (cluster, homa) = self.plan();
+        let report = TransportConfig::Homa(homa).run(cluster, progress);
+        self.report(report)
+    }
+
+    fn report(&self, report: ClusterReport) -> SteerReport {
+        let cdf = self.workload.cdf(SHORT_BYTES);
+        let short_bytes = if cdf >= 0.1 { SHORT_BYTES } else { self.workload.quantile(0.1) };
+        let sorted = |keep: &dyn Fn(u32) -> bool| {
+            let kept = report.samples.iter().filter(|(bytes, _)| keep(*bytes));
+            let mut times: Vec<u64> = kept.map(|&(_, ns)| ns).collect();
+            times.sort_unstable();
+            times
+        };
+        let (short, all) = (sorted(&|bytes| bytes <= short_bytes), sorted(&|_| true));
+        let seconds = report.duration_ns as f64 / 1e9;
+        let host = |count: f64| count / (seconds * self.hosts as f64);
+        // Of both messages of an RPC.
+        let mean_bytes = report.delivered_bytes as f64 / report.delivered.max(1) as f64;
+        SteerReport {
+            policy: self.cores.policy.to_string(),
+            workload: self.workload.to_string(),
+            cores: self.cores.cores,
+            load: match self.load {
+                SteerLoad::Share(share) => share,
+                SteerLoad::Outstanding(_) => 0.0,
+            },
+            seed: self.seed,
+            rpcs: report.started,
+            unfinished: report.unfinished,
+            short_bytes,
+            short_rpcs: short.len() as u64,
+            short_p50_us: percentile(&short, 0.5),
+            short_p99_us: percentile(&short, 0.99),
+            short_p999_us: percentile(&short, 0.999),
+            short_mean_us: short.iter().sum::<u64>() as f64 / 1e3 / short.len().max(1) as f64,
+            p99_us: percentile(&all, 0.99),
+            krpcs_per_sec: host(report.ended_bytes as f64 / mean_bytes.max(1.0)) / 1e3,
+            gbps: host(report.ended_bytes as f64 * 8.0) / 1e9,
+            counts: report.cores.unwrap_or_default(),
+        }
+    }
+}
+
+/// The smallest time that is not below this share of them, in microseconds; 0 of none.
+fn percentile(sorted: &[u64], share: f64) -> f64 {
+    let place = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(place.saturating_sub(1)).map_or(0.0, |&ns| ns as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use homa_steer::PolicyName;
+
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_what_was_measured() {
+        let times: Vec<u64> = (1..=1_000).map(|time| time * 1_000).collect();
+        assert_eq!(
+            [0.5, 0.99, 0.999, 1.0].map(|share| percentile(&times, share)),
+            [500.0, 990.0, 999.0, 1_000.0]
+        );
+        assert_eq!(percentile(&[], 0.5), 0.0);
+    }
+
+    #[test]
+    fn what_cannot_run_is_named() {
+        let config = |load, cores| {
+            SteerConfig::new(Workload::fixed(100).unwrap(), load, CoresConfig::x86(cores, PolicyName::Gen2))
+        };
+        assert_eq!(config(SteerLoad::Share(0.5), 4).check(), Ok(()));
+        let field = |config: SteerConfig| config.check().unwrap_err().field;
+        assert_eq!(field(config(SteerLoad::Share(1.5), 4)), "load");
+        assert_eq!(field(config(SteerLoad::Outstanding(0), 4)), "outstanding");
+        assert_eq!(field(config(SteerLoad::Share(0.5), 0)), "cores");
+        assert_eq!(field(SteerConfig { hosts: 1, ..config(SteerLoad::Share(0.5), 1) }), "hosts");
+    }
+
+    /// The same seed, the same run; another, another.
+    #[test]
+    fn a_run_is_its_seed() {
+        let run = |seed| {
+            let cores = CoresConfig::x86(4, PolicyName::HomaHash);
+            let base = SteerConfig::new(Workload::named("w3").unwrap(), SteerLoad::Share(0.5), cores);
+            SteerConfig { seed, rpcs: 500, hosts: 3, ..base }.run(&mut |_| ControlFlow::Continue(()))
+        };
+        let first = run(1);
+        assert!(first.rpcs > 300 && first.unfinished == 0, "{first:?}");
+        assert_eq!(first, run(1));
+        assert_ne!(first, run(2));
+    }
+}
