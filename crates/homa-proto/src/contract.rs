@@ -36,6 +36,12 @@ impl<'a> RxPacket<'a> {
 
 /// Where the payload of incoming messages is written. The endpoint itself holds no payload.
 pub trait Reassembly {
+    /// The first packet of the incoming message of `rpc` has come to our `port`, and calls of [`write`](Reassembly::write) follow: the moment to
+    /// provide a buffer where that depends on the port.
+    fn begin(&mut self, rpc: RpcKey, port: u16, message_length: u32) {
+        let _ = (rpc, port, message_length);
+    }
+
     /// Bytes `[offset, offset + len)` of the incoming message of `rpc` arrived, `message_length` bytes in all.
     ///
     /// Each byte of a message is written exactly once. `data` holds the `len` bytes, or is empty where the packet was

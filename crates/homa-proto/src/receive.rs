@@ -357,6 +357,9 @@ impl Endpoint {
         }
         let key = self.key(slot);
         let rpc = &mut self.rpcs[slot as usize];
+        if begins {
+            sink.begin(key, rpc.port, data.message_length);
+        }
         rpc.heard(now);
         let incoming = &mut rpc.incoming;
         if data.message_length != incoming.length {

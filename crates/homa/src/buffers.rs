@@ -1,12 +1,15 @@
 //! The payload of messages, kept beside the endpoint's table of RPCs: the endpoint itself holds none.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::mem;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use foldhash::fast::FixedState;
 use homa_proto::{PayloadRange, Reassembly, RpcKey};
 
 use crate::in_place::InPlace;
+use crate::memory::{Memory, MessageMemory};
 use crate::pool::{self, Pool};
 
 /// What an RPC is to this host's application.
@@ -42,9 +45,8 @@ pub(crate) enum Incoming {
     None,
     /// Of one packet, copied once.
     Single(Bytes),
-    /// Up to the last byte that has arrived, zero in the gaps, with room for the `length` bytes of the whole message: memory
-    /// is written once, by the packets, where they come in order.
-    Partial { bytes: BytesMut, length: usize },
+    /// With room for the `length` bytes of the whole message.
+    Partial { memory: Memory, length: usize },
 }
 
 impl Incoming {
@@ -81,7 +83,7 @@ struct Grave {
 }
 
 /// The payload of every open RPC.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Buffers {
     slots: Vec<Slot>,
     /// RPCs that have ended, and whose slot a later packet of the same burst gave to another before the event that tells of
@@ -95,9 +97,14 @@ pub(crate) struct Buffers {
     pub(crate) expected: Option<RpcKey>,
     /// Its memory, while a packet is handled that was received into it.
     pub(crate) in_place: Option<InPlace>,
+    /// Who lends memory for the messages that come to a port.
+    memories: HashMap<u16, Arc<dyn MessageMemory>, FixedState>,
     outgoing_bytes: u64,
     incoming_bytes: u64,
 }
+
+/// Least message for which memory is borrowed. To borrow it and to hand it back takes as long as to copy some kilobytes.
+const LEAST_LENT_BYTES: usize = 8 << 10;
 
 /// Buffers from this size on cost a call of the kernel to free.
 const LARGE_BYTES: usize = 64 << 10;
@@ -145,6 +152,18 @@ impl Buffers {
     /// What has come of an RPC's message, if it is there.
     pub(crate) fn incoming_mut(&mut self, rpc: RpcKey) -> Option<&mut Incoming> {
         self.held_mut(rpc).map(|held| &mut held.incoming)
+    }
+
+    /// Has the messages that come to this port from now on lie in what `memory` lends; returns what did before.
+    pub(crate) fn set_memory(
+        &mut self,
+        port: u16,
+        memory: Option<Arc<dyn MessageMemory>>,
+    ) -> Option<Arc<dyn MessageMemory>> {
+        match memory {
+            Some(memory) => self.memories.insert(port, memory),
+            None => self.memories.remove(&port),
+        }
     }
 
     /// Takes the request of a new call.
@@ -218,10 +237,11 @@ impl Buffers {
         match incoming {
             Incoming::None => Bytes::new(),
             Incoming::Single(bytes) => bytes,
-            Incoming::Partial { mut bytes, length } => {
+            Incoming::Partial { memory: Memory::Own(mut bytes), length } => {
                 bytes.resize(length, 0);
                 self.finish(bytes)
             }
+            Incoming::Partial { memory: Memory::Lent { lent, .. }, .. } => Bytes::from_owner(lent),
         }
     }
 
@@ -252,7 +272,7 @@ impl Buffers {
         let range = start as usize..end as usize;
         let bytes: Option<&[u8]> = match self.held(rpc).map(|held| &held.incoming) {
             Some(Incoming::Single(bytes)) => bytes.get(range),
-            Some(Incoming::Partial { bytes, .. }) => bytes.get(range),
+            Some(Incoming::Partial { memory, .. }) => memory.get(range),
             _ => None,
         };
         bytes.map_or_else(Bytes::new, Bytes::copy_from_slice)
@@ -276,10 +296,12 @@ impl Buffers {
         match held.incoming {
             Incoming::None => (),
             Incoming::Single(bytes) => self.bury(bytes),
-            Incoming::Partial { bytes, .. } => {
+            Incoming::Partial { memory: Memory::Own(bytes), .. } => {
                 let evicted = self.pool.give_back(bytes);
                 self.bury_evicted(evicted);
             }
+            // Its lender is the application's own code.
+            Incoming::Partial { memory: Memory::Lent { lent, .. }, .. } => self.bury(Bytes::from_owner(lent)),
         }
     }
 
@@ -344,20 +366,19 @@ impl Buffers {
     }
 }
 
-/// Puts `data` at `start` of a message of `length` bytes, past the end as well: zeros fill what has not arrived before it.
-fn place(bytes: &mut BytesMut, length: usize, start: usize, data: &[u8]) {
-    if bytes.is_empty() && start > 0 {
-        // Memory that is zero by itself: a first packet from far within a message must not have all before it written.
-        *bytes = BytesMut::zeroed(length);
-    } else if bytes.len() < start {
-        bytes.resize(start, 0);
-    }
-    let (within, beyond) = data.split_at(data.len().min(bytes.len() - start));
-    bytes[start..start + within.len()].copy_from_slice(within);
-    bytes.extend_from_slice(beyond);
-}
-
 impl Reassembly for Buffers {
+    fn begin(&mut self, rpc: RpcKey, port: u16, message_length: u32) {
+        let length = message_length as usize;
+        if self.memories.is_empty() || length < LEAST_LENT_BYTES {
+            return;
+        }
+        let lent = self.memories.get(&port).and_then(|memory| memory.lend(length));
+        if let Some(lent) = lent.filter(|lent| lent.as_ref().len() == length) {
+            self.incoming_bytes += u64::from(message_length);
+            self.claim(rpc).incoming = Incoming::Partial { memory: Memory::lent(lent), length };
+        }
+    }
+
     fn write(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32, data: &[u8]) {
         if data.is_empty() && self.in_place.is_some() {
             return self.write_received(rpc, message_length, offset, len);
@@ -372,18 +393,18 @@ impl Reassembly for Buffers {
                 return;
             }
             let length = message_length as usize;
-            let bytes = self.pool.take(length);
-            self.claim(rpc).incoming = Incoming::Partial { bytes, length };
+            let memory = Memory::Own(self.pool.take(length));
+            self.claim(rpc).incoming = Incoming::Partial { memory, length };
         }
         let start = offset as usize;
-        let Some(Held { incoming: Incoming::Partial { bytes, length }, .. }) = self.held_mut(rpc) else {
+        let Some(Held { incoming: Incoming::Partial { memory, length }, .. }) = self.held_mut(rpc) else {
             return;
         };
         // The endpoint stays within the message. A packet without its payload, as only a simulation has, leaves zeros.
         if start + data.len() <= *length {
-            let in_order = start == bytes.len();
-            place(bytes, *length, start, data);
-            let more = bytes.len() < *length;
+            let in_order = start == memory.len();
+            memory.place(*length, start, data);
+            let more = memory.len() < *length;
             self.expect(rpc, data.len(), in_order && more);
         }
     }

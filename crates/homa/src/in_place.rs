@@ -6,10 +6,11 @@
 
 use std::mem::MaybeUninit;
 
-use bytes::BytesMut;
+use bytes::Bytes;
 use homa_proto::{Reassembly, RpcKey, wire};
 
 use crate::buffers::{Buffers, Incoming};
+use crate::memory::Memory;
 
 const _: () = assert!(homa_driver::IN_PLACE_HEADER_BYTES == wire::DATA_HEADER_LEN);
 
@@ -21,18 +22,18 @@ const LEAST_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct InPlace {
     rpc: RpcKey,
-    buffer: BytesMut,
+    memory: Memory,
     /// Of the whole message.
     length: usize,
-    /// What was received behind the end of `buffer`: offset in its message, whichever that is, and bytes.
+    /// What was received behind the end of `memory`: offset in its message, whichever that is, and bytes.
     packet: Option<(u32, usize)>,
 }
 
 impl InPlace {
     /// Where the next packet is expected.
     pub(crate) fn place(&mut self) -> &mut [MaybeUninit<u8>] {
-        let left = self.length - self.buffer.len();
-        let spare = self.buffer.spare_capacity_mut();
+        let left = self.length - self.memory.len();
+        let spare = self.memory.spare();
         let end = spare.len().min(left);
         &mut spare[..end]
     }
@@ -47,8 +48,8 @@ impl Buffers {
     /// The message whose next packet is expected, if one is.
     pub(crate) fn take_expected(&mut self) -> Option<InPlace> {
         let rpc = self.expected.take()?;
-        let Some(Incoming::Partial { bytes, length }) = self.incoming_mut(rpc) else { return None };
-        Some(InPlace { rpc, length: *length, buffer: std::mem::take(bytes), packet: None })
+        let Some(Incoming::Partial { memory, length }) = self.incoming_mut(rpc) else { return None };
+        Some(InPlace { rpc, length: *length, memory: std::mem::take(memory), packet: None })
     }
 
     /// Holds the memory while a packet is handled of which `payload` bytes were written behind its end; `offset` is the packet's
@@ -65,8 +66,10 @@ impl Buffers {
 
     /// The memory goes back into the table.
     pub(crate) fn give_back(&mut self, in_place: InPlace) {
-        if let Some(Incoming::Partial { bytes, .. }) = self.incoming_mut(in_place.rpc) {
-            *bytes = in_place.buffer;
+        if let Some(Incoming::Partial { memory, .. }) = self.incoming_mut(in_place.rpc) {
+            *memory = in_place.memory;
+        } else if let Memory::Lent { lent, .. } = in_place.memory {
+            self.bury(Bytes::from_owner(lent));
         }
     }
 
@@ -82,19 +85,18 @@ impl Buffers {
     pub(crate) fn write_received(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32) {
         let Some(mut in_place) = self.in_place.take() else { return };
         let Some((at, payload)) = in_place.packet else { return };
-        let end = in_place.buffer.len();
+        let end = in_place.memory.len();
         let part = (offset - at) as usize..(offset - at + len) as usize;
         assert!(part.end <= payload, "the endpoint writes a packet's own bytes");
         if rpc == in_place.rpc && offset as usize == end && offset == at {
             // SAFETY: `payload` bytes behind the end were written (`hold_in_place`), and `len` is not more.
-            unsafe { in_place.buffer.set_len(end + len as usize) };
+            unsafe { in_place.memory.advance(len as usize) };
             self.in_place = Some(in_place);
             self.expect(rpc, len as usize, offset + len < message_length);
             return;
         }
-        let spare = &in_place.buffer.spare_capacity_mut()[..payload];
-        // SAFETY: they were written, as above.
-        let received = unsafe { std::slice::from_raw_parts(spare.as_ptr().cast::<u8>(), payload) };
+        // SAFETY: they were written, as above, under the lock that whoever calls this has had since.
+        let received = unsafe { in_place.memory.written(payload) };
         if rpc != in_place.rpc {
             self.write(rpc, message_length, offset, len, &received[part]);
             self.in_place = Some(in_place);

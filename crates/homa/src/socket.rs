@@ -17,6 +17,7 @@ use crate::address::ServerAddr;
 use crate::core::{Core, Life, Owner};
 use crate::error::{CallError, HostError, RecvError};
 use crate::host::Host;
+use crate::memory::MessageMemory;
 use crate::pool::{self, Pool};
 use crate::segment::FIRST_CLIENT_PORT;
 use crate::server::{Rpc, Server};
@@ -255,6 +256,13 @@ impl Socket {
         drop(replaced);
     }
 
+    /// Has messages that come to this port from now on lie in memory of the application's own, where it has some for them and they are not short:
+    /// the packets are then received there, and what is handed out is the memory that was [lent](MessageMemory::lend). `None`: as before.
+    pub fn set_memory(&self, memory: Option<Arc<dyn MessageMemory>>) {
+        let before = self.shared.lock().buffers.set_memory(self.number, memory);
+        drop(before);
+    }
+
     /// Has the host's background thread drive the network from now on, until somebody waits in [`recv`](Socket::recv): for a thread that is
     /// about to sleep where only the waker reaches it.
     pub fn attend(&self) {
@@ -307,8 +315,10 @@ impl Socket {
     pub fn close(&self) {
         let now = self.shared.now();
         let mut core = self.shared.lock();
-        core.close_socket(now, self.index);
+        let memory = core.close_socket(now, self.index);
         core.after_work(now);
+        drop(core);
+        drop(memory);
     }
 }
 
@@ -508,13 +518,15 @@ impl Core {
         }
     }
 
-    fn close_socket(&mut self, now: Time, socket: usize) {
+    /// Closes a socket; returns who lent it memory, which is the application's own code.
+    fn close_socket(&mut self, now: Time, socket: usize) -> Option<Arc<dyn MessageMemory>> {
         let state = &mut self.sockets[socket];
         if std::mem::replace(&mut state.closed, true) {
-            return;
+            return None;
         }
         state.refuses = true;
         let (port, server, waker) = (state.port, state.server, state.waker.take());
+        let memory = self.buffers.set_memory(port, None);
         let calls: Vec<usize> = state.calls.values().copied().collect();
         for call in calls {
             self.forget_socket_call(now, call);
@@ -533,5 +545,6 @@ impl Core {
         self.flush(now);
         self.waiting.wake_all();
         self.waiting.wakes.extend(waker.map(wait::Wake::Task));
+        memory
     }
 }

@@ -2,14 +2,18 @@
 
 mod common;
 
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use common::{Echo, PATIENCE, config, eventually, host, message, until_idle};
-use homa::{Arrival, CallError, Host, HostConfig, HostError, Outcome, RecvError, ServerAddr, Socket};
+use homa::{
+    Arrival, CallError, Host, HostConfig, HostError, Lender, Lent, MessageMemory, Outcome, RecvError,
+    ServerAddr, Socket,
+};
 
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
@@ -264,4 +268,91 @@ fn client_sockets_are_dealt_out_to_endpoints() {
     }
     drop(sockets);
     until_idle(&host);
+}
+
+/// Memory of a test's own, for one message at a time.
+struct Shelf {
+    memory: Vec<AtomicU8>,
+    taken: AtomicBool,
+    gone: AtomicBool,
+    lent: AtomicUsize,
+}
+
+struct Shelves(Arc<Shelf>);
+
+impl MessageMemory for Shelves {
+    fn lend(&self, length: usize) -> Option<Lent> {
+        let Shelves(shelf) = self;
+        if length > shelf.memory.len() || shelf.taken.swap(true, Relaxed) {
+            return None;
+        }
+        shelf.lent.fetch_add(1, Relaxed);
+        let start = NonNull::from(&shelf.memory[0]).cast();
+        // SAFETY: the shelf lives as long as the lender, and nobody else has it until that is dropped.
+        Some(unsafe { Lent::new(start, length, Shelves(Arc::clone(shelf))) })
+    }
+}
+
+impl Lender for Shelves {
+    fn is_there(&self) -> bool {
+        !self.0.gone.load(Relaxed)
+    }
+}
+
+impl Drop for Shelves {
+    fn drop(&mut self) {
+        self.0.taken.store(false, Relaxed);
+    }
+}
+
+fn shelf(bytes: usize) -> Arc<Shelf> {
+    Arc::new(Shelf {
+        memory: (0..bytes).map(|_| AtomicU8::new(0)).collect(),
+        taken: AtomicBool::new(false),
+        gone: AtomicBool::new(false),
+        lent: AtomicUsize::new(0),
+    })
+}
+
+#[test]
+fn messages_are_put_together_in_memory_that_the_application_lends() {
+    let echo = Echo::new(1);
+    let host = host();
+    let socket = host.socket(None).unwrap();
+    let shelf = shelf(500_000);
+    socket.set_memory(Some(Arc::new(Shelves(Arc::clone(&shelf)))));
+    let is_lent = |bytes: &[u8]| ptr::eq(bytes.as_ptr().cast(), &raw const shelf.memory[0]);
+    let call = |length, tag| {
+        socket.start(echo.to, message(length, tag), tag, false).unwrap();
+        let response = outcome(&socket).result.unwrap();
+        assert!(response == message(length, tag));
+        response
+    };
+    for tag in 0..20 {
+        shelf.taken.store(false, Relaxed);
+        assert!(is_lent(&call(300_000, tag)));
+        assert!(!shelf.taken.load(Relaxed), "given back with the message");
+    }
+    assert!(!is_lent(&call(100, 1)), "what is short is copied");
+    assert!(!is_lent(&call(600_000, 1)), "what finds no room lies elsewhere");
+    // One that is given up gives back what it had, and after the socket's end nothing is asked for.
+    socket.start(echo.to, message(400_000, 7), 7, false).unwrap();
+    socket.close();
+    eventually("its memory is given back", || !shelf.taken.load(Relaxed));
+    assert_eq!(Arc::strong_count(&shelf), 1);
+}
+
+#[test]
+fn memory_that_is_taken_away_is_not_written_to() {
+    let echo = Echo::new(1);
+    let host = host();
+    let socket = host.socket(None).unwrap();
+    let shelf = shelf(500_000);
+    socket.set_memory(Some(Arc::new(Shelves(Arc::clone(&shelf)))));
+    socket.start(echo.to, message(500_000, 1), 1, false).unwrap();
+    shelf.gone.store(true, Relaxed);
+    let _ = socket.has_arrival();
+    let before: Vec<u8> = shelf.memory.iter().map(|byte| byte.load(Relaxed)).collect();
+    assert_eq!(outcome(&socket).result.unwrap().len(), 500_000);
+    assert!(shelf.memory.iter().map(|byte| byte.load(Relaxed)).eq(before));
 }
