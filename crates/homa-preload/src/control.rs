@@ -8,7 +8,6 @@ use homa::proto;
 use crate::abi::{AbortArgs, ERROR_TEXT_BYTES, HOMAIOCABORT, HOMAIOCFREEZE, HOMAIOCINFO, Info, RpcInfo};
 use crate::border::Refusal;
 use crate::memory;
-use crate::pages::Pages;
 use crate::socket::{Name, Socket};
 
 impl Socket {
@@ -59,7 +58,7 @@ impl Socket {
             return Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down"));
         }
         let side = self.side();
-        info.bpool_avail_bytes = self.pages().as_ref().map_or(0, Pages::available);
+        info.bpool_avail_bytes = self.region().map_or(0, |region| region.pages().available());
         info.port = side.port().into();
         let rpcs = side.rpcs();
         // A call is the kernel's until its outcome is taken, and the transport's until it is there.

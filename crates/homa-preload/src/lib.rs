@@ -23,13 +23,17 @@
 //! - Programs that make system calls themselves: static ones, and those of Go. `homa run` tells them.
 //! - A call that waits is not ended by a signal (EINTR).
 //! - `SO_HOMA_SERVER` turns a bound socket's requests off and on. A socket that is not bound accepts none.
-//! - A message is copied out of the program's memory and into its pages, beside what the sockets underneath copy. The Rust API leaves both out
-//!   and is faster for large messages (`cargo bench -p homa-preload`).
+//! - A message is copied out of the program's memory, beside what the sockets underneath copy, since the program may change it as soon as it has
+//!   been sent. The Rust API leaves that out and is faster for large messages (`cargo bench -p homa-preload`). What comes is received in the
+//!   program's pages, where it finds room in one piece, and copied there otherwise.
+//! - Pages that the program takes away by other means than `munmap` and `close` (`mremap`, `mprotect`, a new mapping in their place) are
+//!   still written to.
 //! - A socket that calls before it is bound loses the calls in flight when it is bound.
 
 mod abi;
 mod border;
 mod control;
+mod free_pages;
 pub mod hooks;
 mod hosts;
 mod memory;
@@ -37,6 +41,7 @@ mod options;
 mod pages;
 mod real;
 mod receive;
+mod region;
 mod send;
 mod settings;
 mod signal;

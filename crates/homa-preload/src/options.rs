@@ -9,6 +9,7 @@ use crate::abi::{IPPROTO_HOMA, RcvbufArgs, SO_HOMA_RCVBUF, SO_HOMA_SERVER};
 use crate::border::Refusal;
 use crate::memory;
 use crate::pages::Pages;
+use crate::region::Region;
 use crate::socket::Socket;
 
 fn bad_length() -> Refusal {
@@ -34,7 +35,7 @@ impl Socket {
                 if length as usize != size_of::<RcvbufArgs>() {
                     return Err(bad_length());
                 }
-                self.set_region(memory::read(value.cast())?)
+                self.take_region(memory::read(value.cast())?)
             }
             (IPPROTO_HOMA, SO_HOMA_SERVER) => {
                 if length as usize != size_of::<c_int>() {
@@ -49,17 +50,15 @@ impl Socket {
         }
     }
 
-    fn set_region(&self, args: RcvbufArgs) -> Result<(), Refusal> {
+    fn take_region(&self, args: RcvbufArgs) -> Result<(), Refusal> {
         let region = usize::try_from(args.start).unwrap_or(0);
         let unwritable = |_| Refusal::new(libc::EFAULT, "the region of SO_HOMA_RCVBUF cannot be written to");
         memory::check(region, size_of::<RcvbufArgs>(), true).map_err(unwritable)?;
         let new = Pages::new(args.start, args.length)?;
-        let mut pages = self.pages();
-        if pages.is_some() {
-            return Err(Refusal::new(libc::EINVAL, "the socket has its buffers already"));
+        match self.set_region(Region::new(new)) {
+            true => Ok(()),
+            false => Err(Refusal::new(libc::EINVAL, "the socket has its buffers already")),
         }
-        *pages = Some(new);
-        Ok(())
     }
 
     pub(crate) fn get_option(
@@ -82,7 +81,7 @@ impl Socket {
             (libc::SOL_SOCKET, libc::SO_ERROR | libc::SO_ACCEPTCONN) => number(0),
             (IPPROTO_HOMA, SO_HOMA_RCVBUF) if room < size_of::<RcvbufArgs>() => Err(bad_length()),
             (IPPROTO_HOMA, SO_HOMA_RCVBUF) => {
-                let (start, bytes) = self.pages().as_ref().map_or((0, 0), Pages::region);
+                let (start, bytes) = self.region().map_or((0, 0), |region| region.pages().region());
                 memory::write(length, size_of::<RcvbufArgs>() as socklen_t)?;
                 memory::write(value.cast(), RcvbufArgs { start, length: bytes })
             }

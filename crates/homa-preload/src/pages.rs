@@ -1,22 +1,27 @@
 //! Message buffers in a region of the program's own memory, shared out in pages of 64 KiB. A message has whole pages, and for its last bytes a part of
 //! a page that several messages share; the program says by their offsets which it has done with.
 
+use std::collections::HashSet;
+
 use crate::abi::{MAX_MESSAGE_BYTES, MAX_PAGES, PAGE_BYTES};
 use crate::border::Refusal;
+use crate::free_pages::FreePages;
 use crate::memory;
 
 /// Largest region: offsets in it have 32 bits.
 const MAX_REGION_BYTES: u64 = 1 << 32;
 
-/// The region of a socket.
+/// The pages of a region, and who has them.
 pub(crate) struct Pages {
     start: usize,
     /// Messages that have a part of each page; one more for the page that is being shared out.
     users: Vec<u32>,
     /// Pages without users.
-    free: Vec<u32>,
+    free: FreePages,
     /// The page that is being shared out, and how much of it has been.
     shared: Option<(u32, usize)>,
+    /// First offsets of messages that are put together in their pages, or are whole and not the program's yet.
+    lent: HashSet<u32>,
 }
 
 /// Where a message lies in the region.
@@ -49,8 +54,9 @@ impl Pages {
         Ok(Pages {
             start: start as usize,
             users: vec![0; count as usize],
-            free: (0..count).rev().collect(),
+            free: FreePages::new(count),
             shared: None,
+            lent: HashSet::new(),
         })
     }
 
@@ -65,7 +71,7 @@ impl Pages {
             1 => PAGE_BYTES,
             _ => PAGE_BYTES - used,
         });
-        (self.free.len() * PAGE_BYTES + shared) as u64
+        (self.free.count() * PAGE_BYTES + shared) as u64
     }
 
     /// Whether a message of so many bytes has room.
@@ -75,7 +81,7 @@ impl Pages {
             || self
                 .shared
                 .is_some_and(|(page, used)| used + part <= PAGE_BYTES || self.users[page as usize] == 1);
-        self.free.len() >= whole + usize::from(!fits)
+        self.free.count() >= whole + usize::from(!fits)
     }
 
     /// Room for a message of so many bytes, if there is any.
@@ -86,7 +92,7 @@ impl Pages {
         let (whole, part) = (length / PAGE_BYTES, length % PAGE_BYTES);
         let mut place = Place { start: self.start, ..Place::default() };
         for offset in &mut place.offsets[..whole] {
-            let page = self.free.pop()?;
+            let page = self.free.take_run(1)?;
             self.users[page as usize] = 1;
             *offset = page * PAGE_BYTES as u32;
         }
@@ -98,6 +104,58 @@ impl Pages {
         Some(place)
     }
 
+    /// Room for a message of so many bytes that lies in one piece, if there is such; returns where it begins. It is not the program's until it is
+    /// [handed over](Pages::hand_over).
+    pub(crate) fn lend(&mut self, length: usize) -> Option<u32> {
+        let offset = match length {
+            0 => return None,
+            1..PAGE_BYTES => self.take_part(length)?,
+            _ => self.take_in_a_row(length)?,
+        };
+        self.lent.insert(offset);
+        Some(offset)
+    }
+
+    /// Pages in a row for a message of at least one. What it leaves of the last one is what is shared out from now on.
+    fn take_in_a_row(&mut self, length: usize) -> Option<u32> {
+        let count = length.div_ceil(PAGE_BYTES);
+        let first = self.free.take_run(u32::try_from(count).ok()?)?;
+        self.users[first as usize..][..count].fill(1);
+        if !length.is_multiple_of(PAGE_BYTES) {
+            let last = first + count as u32 - 1;
+            self.users[last as usize] += 1;
+            if let Some((before, _)) = self.shared.replace((last, length % PAGE_BYTES)) {
+                self.drop_user(before);
+            }
+        }
+        Some(first * PAGE_BYTES as u32)
+    }
+
+    /// Makes what was lent at `offset` for `length` bytes the program's; `None` where nothing was.
+    pub(crate) fn hand_over(&mut self, offset: u32, length: usize) -> Option<Place> {
+        if !self.lent.remove(&offset) {
+            return None;
+        }
+        Some(self.place_at(offset, length))
+    }
+
+    /// What was lent is not needed any more, unless the program has it.
+    pub(crate) fn end_loan(&mut self, offset: u32, length: usize) {
+        if let Some(place) = self.hand_over(offset, length) {
+            // They were taken, so that they can be given back.
+            let _ = self.give_back(&place.offsets[..place.count as usize]);
+        }
+    }
+
+    fn place_at(&self, offset: u32, length: usize) -> Place {
+        let mut place = Place { start: self.start, ..Place::default() };
+        place.count = length.div_ceil(PAGE_BYTES) as u32;
+        for (at, page_offset) in place.offsets.iter_mut().take(place.count as usize).enumerate() {
+            *page_offset = offset + (at * PAGE_BYTES) as u32;
+        }
+        place
+    }
+
     fn take_part(&mut self, bytes: usize) -> Option<u32> {
         let (page, used) = match self.shared {
             Some((page, used)) if used + bytes <= PAGE_BYTES => (page, used),
@@ -106,7 +164,7 @@ impl Pages {
                 if let Some((page, _)) = other {
                     self.drop_user(page);
                 }
-                let page = self.free.pop()?;
+                let page = self.free.take_run(1)?;
                 self.users[page as usize] = 1;
                 (page, 0)
             }
@@ -120,7 +178,7 @@ impl Pages {
         let users = &mut self.users[page as usize];
         *users -= 1;
         if *users == 0 {
-            self.free.push(page);
+            self.free.put(page);
         }
     }
 
@@ -185,6 +243,28 @@ mod tests {
         for place in [short, next, long] {
             pages.give_back(&place.offsets[..place.count as usize]).unwrap();
         }
+        assert_eq!(pages.available(), all);
+    }
+
+    #[test]
+    fn what_is_lent_lies_in_one_piece_and_becomes_the_programs_or_free_again() {
+        let mut pages = pages();
+        let all = pages.available();
+        let scattered = pages.take(3 * PAGE_BYTES).unwrap();
+        pages.give_back(&scattered.offsets[1..2]).unwrap();
+        let offset = pages.lend(1_000_000).unwrap();
+        assert_eq!(offset, 3 * PAGE_BYTES as u32, "where sixteen pages in a row are free");
+        let short = pages.lend(10_000).unwrap();
+        assert_eq!(short, offset + 1_000_000, "in what was left of the last page");
+        assert_eq!(pages.lend(PAGE_BYTES), Some(PAGE_BYTES as u32), "in the page between");
+        pages.end_loan(PAGE_BYTES as u32, PAGE_BYTES);
+        let place = pages.hand_over(offset, 1_000_000).unwrap();
+        assert_eq!((place.count, place.offsets[15]), (16, offset + 15 * PAGE_BYTES as u32));
+        assert_eq!(pages.hand_over(offset, 1_000_000), None);
+        pages.end_loan(offset, 1_000_000);
+        pages.end_loan(short, 10_000);
+        pages.give_back(&place.offsets).unwrap();
+        pages.give_back(&[scattered.offsets[0], scattered.offsets[2]]).unwrap();
         assert_eq!(pages.available(), all);
     }
 

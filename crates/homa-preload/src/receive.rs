@@ -1,6 +1,7 @@
 //! recvmsg: requests and responses, into the program's buffers.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use libc::msghdr;
 use crate::abi::{MAX_PAGES, RecvArgs};
 use crate::border::Refusal;
 use crate::memory;
-use crate::pages::{Pages, Place};
+use crate::pages::Place;
+use crate::region::Region;
 use crate::socket::{LOOK_AGAIN_MS, Name, Socket};
 
 /// Messages that are held at most because they have no room: what comes beyond stays with the transport.
@@ -27,6 +29,14 @@ pub(crate) struct Held {
     message: Result<Bytes, CallError>,
     /// For a request: what answers it.
     rpc: Option<Rpc>,
+}
+
+/// Where a message is to be, or is, in the program's buffers.
+#[derive(Default)]
+struct Found {
+    place: Place,
+    /// It is there.
+    filled: bool,
 }
 
 impl Held {
@@ -52,8 +62,8 @@ impl Held {
         self.message.as_ref().map_or(0, Bytes::len)
     }
 
-    fn has_room(&self, pages: Option<&Pages>) -> bool {
-        pages.is_some_and(|pages| pages.has_room(self.length()))
+    fn has_room(&self, region: Option<&Arc<Region>>) -> bool {
+        region.is_some_and(|region| region.pages().has_room(self.length()))
     }
 }
 
@@ -113,12 +123,14 @@ impl Socket {
             0 => self.next_shared(waits)?,
             id => self.private(id, waits).inspect_err(|_| args.id = 0)?,
         };
-        let (message, place) = message;
+        let (message, Found { place, filled }) = message;
         (args.id, args.completion_cookie) = (message.id, message.cookie);
         let from = message.from;
         let result = match &message.message {
             Ok(bytes) => {
-                place.fill(bytes)?;
+                if !filled {
+                    place.fill(bytes)?;
+                }
                 (args.num_bpages, args.bpage_offsets) = (place.count, place.offsets);
                 Ok(bytes.len() as isize)
             }
@@ -132,13 +144,11 @@ impl Socket {
 
     /// Takes back the pages that the program has done with.
     fn take_back(&self, args: &mut RecvArgs) -> Result<(), Refusal> {
-        let mut guard = self.pages();
-        let Some(pages) = guard.as_mut() else {
+        let Some(region) = self.region() else {
             return Err(Refusal::new(libc::EINVAL, "the socket has no buffers: set SO_HOMA_RCVBUF first"));
         };
         let count = std::mem::take(&mut args.num_bpages) as usize;
-        pages.give_back(&args.bpage_offsets[..count])?;
-        drop(guard);
+        region.pages().give_back(&args.bpage_offsets[..count])?;
         if count > 0 && self.starves() {
             self.show_held();
         }
@@ -149,14 +159,13 @@ impl Socket {
     /// has none.
     fn show_held(&self) {
         let state = self.state();
-        let pages = self.pages();
-        let ready = state.held.iter().any(|held| !held.private && held.has_room(pages.as_ref()));
-        drop((pages, state));
+        let ready = state.held.iter().any(|held| !held.private && held.has_room(self.region()));
+        drop(state);
         self.signal.force(ready || self.is_shut());
     }
 
     /// The next message that is not private, with room for it.
-    fn next_shared(&self, waits: bool) -> Result<(Held, Place), Refusal> {
+    fn next_shared(&self, waits: bool) -> Result<(Held, Found), Refusal> {
         loop {
             if let Some(found) = self.take_held(|held| !held.private) {
                 self.signal.taken();
@@ -189,7 +198,7 @@ impl Socket {
     }
 
     /// The outcome of a private call, with room for it.
-    fn private(&self, id: u64, waits: bool) -> Result<(Held, Place), Refusal> {
+    fn private(&self, id: u64, waits: bool) -> Result<(Held, Found), Refusal> {
         loop {
             if let Some(found) = self.take_held(|held| held.private && held.id == id) {
                 return Ok(found);
@@ -218,7 +227,7 @@ impl Socket {
     }
 
     /// An error where the socket was shut down, and not only bound while somebody waited.
-    fn check_open(&self, side: &std::sync::Arc<homa::Socket>) -> Result<(), Refusal> {
+    fn check_open(&self, side: &Arc<homa::Socket>) -> Result<(), Refusal> {
         if !self.is_shut() && self.has_moved_from(side) {
             return Ok(());
         }
@@ -243,13 +252,9 @@ impl Socket {
     }
 
     /// Finds room for a message; where there is none it is held.
-    fn place_or_hold(&self, message: Held) -> Option<(Held, Place)> {
-        let place = match message.length() {
-            0 => Some(Place::default()),
-            length => self.pages().as_mut().and_then(|pages| pages.take(length)),
-        };
-        if let Some(place) = place {
-            return Some((message, place));
+    fn place_or_hold(&self, message: Held) -> Option<(Held, Found)> {
+        if let Some(found) = self.room_for(&message) {
+            return Some((message, found));
         }
         let mut state = self.state();
         let at = state.held.partition_point(|held| held.length() <= message.length());
@@ -257,16 +262,26 @@ impl Socket {
         None
     }
 
+    /// Where a message is, or can be copied to.
+    fn room_for(&self, message: &Held) -> Option<Found> {
+        let Ok(bytes) = &message.message else { return Some(Found::default()) };
+        let region = self.region()?;
+        if let Some(place) = region.hand_over(bytes) {
+            return Some(Found { place, filled: true });
+        }
+        let place = region.pages().take(bytes.len())?;
+        Some(Found { place, filled: false })
+    }
+
     /// Takes the shortest message that is held, if there is room for it by now.
-    fn take_held(&self, wanted: impl Fn(&Held) -> bool) -> Option<(Held, Place)> {
+    fn take_held(&self, wanted: impl Fn(&Held) -> bool) -> Option<(Held, Found)> {
         let mut state = self.state();
         let at = state.held.iter().position(wanted)?;
-        let mut pages = self.pages();
-        let place = pages.as_mut()?.take(state.held[at].length())?;
+        let found = self.room_for(&state.held[at])?;
         let message = state.held.remove(at);
-        drop((pages, state));
+        drop(state);
         self.show_held();
-        Some((message, place))
+        Some((message, found))
     }
 
     /// The number that the kernel has for how a call ended.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use homa::{Rpc, Signal};
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
@@ -15,8 +15,8 @@ use crate::abi::FIRST_CLIENT_PORT;
 use crate::border::Refusal;
 use crate::hosts::Side;
 use crate::memory;
-use crate::pages::Pages;
 use crate::receive::Held;
+use crate::region::Region;
 use crate::signal;
 use crate::table::World;
 
@@ -34,7 +34,7 @@ pub(crate) struct Socket {
     pub(crate) serves: AtomicBool,
     pub(crate) shut: AtomicBool,
     side: RwLock<Side>,
-    pub(crate) pages: Mutex<Option<Pages>>,
+    region: OnceLock<Arc<Region>>,
     state: Mutex<State>,
     error_text: Mutex<&'static str>,
 }
@@ -75,7 +75,7 @@ impl Socket {
             serves: AtomicBool::new(false),
             shut: AtomicBool::new(false),
             side: RwLock::new(side),
-            pages: Mutex::default(),
+            region: OnceLock::new(),
             state: Mutex::default(),
             error_text: Mutex::new(""),
         };
@@ -96,8 +96,28 @@ impl Socket {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn pages(&self) -> MutexGuard<'_, Option<Pages>> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The program's buffers, where it has given some.
+    pub(crate) fn region(&self) -> Option<&Arc<Region>> {
+        self.region.get()
+    }
+
+    /// Gives it the program's buffers; `false` where it has some.
+    pub(crate) fn set_region(&self, region: Arc<Region>) -> bool {
+        let side = self.side.read().unwrap_or_else(PoisonError::into_inner);
+        let new = self.region.set(Arc::clone(&region)).is_ok();
+        if new {
+            side.socket.set_memory(Some(region.lending()));
+        }
+        new
+    }
+
+    /// Has nothing written to the program's buffers any more.
+    pub(crate) fn abandon_region(&self) {
+        if let Some(region) = self.region() {
+            region.abandon();
+            // Whoever writes there has the lock that this takes.
+            let _ = self.side().has_arrival();
+        }
     }
 
     pub(crate) fn is_shut(&self) -> bool {
@@ -134,6 +154,7 @@ impl Socket {
         }
         let new = World::get().hosts.open(Some(port), self.family == libc::AF_INET6)?;
         self.serves.store(true, Relaxed);
+        new.socket.set_memory(self.region().map(Region::lending));
         self.signal.follow(&new.socket);
         let old = std::mem::replace(&mut *side, new);
         drop(side);
@@ -172,6 +193,8 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
+        // The program may take its buffers away as soon as it has closed the socket.
+        self.abandon_region();
         let side = self.side();
         side.set_waker(None);
         side.close();

@@ -57,6 +57,12 @@ impl World {
         }
     }
 
+    /// This process's, if it has had a use for one.
+    pub(crate) fn existing() -> Option<&'static World> {
+        // SAFETY: as in `get`.
+        unsafe { WORLD.load(Acquire).as_ref() }
+    }
+
     /// Makes `fd` a Homa socket.
     pub(crate) fn insert(&self, fd: RawFd, socket: Arc<Socket>) -> Result<(), Refusal> {
         let at = fd as usize;

@@ -64,6 +64,14 @@ fn messages_wait_for_buffers() {
 }
 
 #[test]
+fn buffers_that_the_program_takes_away_are_not_written_to() {
+    let Some(program) = program("program") else { return };
+    let port = ports(1);
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    run(client(&program, "unmaps", FAMILIES[0], port, &[]));
+}
+
+#[test]
 fn calls_are_aborted_and_sockets_shut_down() {
     let Some(program) = program("program") else { return };
     for host in FAMILIES {

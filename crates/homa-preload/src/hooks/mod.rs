@@ -4,6 +4,7 @@
 //! pointer comes in the same place either way.
 
 pub mod descriptors;
+pub mod mappings;
 pub mod messages;
 pub mod polls;
 pub mod sockets;

@@ -406,6 +406,31 @@ static void copies(const union address *to)
 	FAILS(receive(fourth, &args, &from, 0), EBADF);
 }
 
+/* Buffers that the program takes away while messages are on their way: the messages come, and nothing is written where they were to be. */
+static void unmaps(const union address *to)
+{
+	for (int round = 0; round < 20; round++) {
+		struct port port = open_client(to->any.sa_family);
+		struct homa_recvmsg_args args;
+		union address from;
+
+		memset(&args, 0, sizeof(args));
+		for (int i = 0; i < 8; i++)
+			send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, i, 0);
+		usleep(round * 100);
+		CHECK(munmap(port.region, REGION_BYTES) == 0);
+		if (round % 2) {
+			for (int i = 0; i < 8; i++) {
+				args.id = 0;
+				args.num_bpages = 0;
+				long length = receive(port.fd, &args, &from, 0);
+				CHECK(length == HOMA_MAX_MESSAGE_LENGTH || (length == -1 && errno == EFAULT));
+			}
+		}
+		CHECK(close(port.fd) == 0);
+	}
+}
+
 static int compare(const void *one, const void *other)
 {
 	double difference = *(const double *)one - *(const double *)other;
@@ -525,6 +550,8 @@ int main(int argc, char **argv)
 		fails(&to);
 	else if (!strcmp(what, "copies"))
 		copies(&to);
+	else if (!strcmp(what, "unmaps"))
+		unmaps(&to);
 	else if (!strcmp(what, "round-trips"))
 		round_trips(&to, first, second, third);
 	else if (!strcmp(what, "soak"))
