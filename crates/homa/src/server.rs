@@ -13,6 +13,7 @@ use bytes::Bytes;
 use homa_proto::{RpcKey, Time};
 
 use crate::asynch;
+use crate::buffers::Role;
 use crate::core::{Core, Life};
 use crate::endpoints::Endpoints;
 use crate::error::{HostError, RecvError, ReplyError};
@@ -377,6 +378,13 @@ impl Rpc {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number
+    }
+
+    /// Whether the client still waits for the answer, as far as this host knows. One that has vanished is noticed after
+    /// [`client_silence_ns`](homa_proto::Config::client_silence_ns).
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        matches!(self.shared().lock().buffers.role(self.rpc), Role::InHand { .. })
     }
 
     /// Answers. What may be sent of the answer at once is sent before this returns; the rest, and its repetition where the

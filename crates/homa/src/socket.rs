@@ -38,6 +38,23 @@ pub struct Outcome {
     pub result: Result<Bytes, CallError>,
 }
 
+/// A call of a [`Socket`] whose outcome nobody has taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallInfo {
+    /// What [`Socket::start`] returned.
+    pub id: u64,
+    /// What the caller gave to [`Socket::start`].
+    pub cookie: u64,
+    /// The server.
+    pub to: ServerAddr,
+    /// Its outcome is for who names it.
+    pub private: bool,
+    /// Bytes of the request.
+    pub request_bytes: u32,
+    /// Bytes of the response, where the call is over; 0 where it ended in an error.
+    pub over: Option<usize>,
+}
+
 /// What comes to a [`Socket`].
 pub enum Arrival {
     /// A request, to be answered.
@@ -287,6 +304,26 @@ impl Socket {
     #[must_use]
     pub fn open_calls(&self) -> Vec<u64> {
         self.shared.lock().sockets[self.index].calls.keys().copied().collect()
+    }
+
+    /// The calls whose outcome nobody has taken, in no particular order.
+    #[must_use]
+    pub fn calls(&self) -> Vec<CallInfo> {
+        let core = self.shared.lock();
+        let told = |(&id, &call): (&u64, &usize)| {
+            let entry = core.calls.get(call)?;
+            let Owner::Socket(owner) = &entry.owner else { return None };
+            let response = owner.result.as_ref().map(|result| result.as_ref().map_or(0, Bytes::len));
+            Some(CallInfo {
+                id,
+                cookie: owner.cookie,
+                to: entry.to,
+                private: owner.private,
+                request_bytes: entry.request_bytes,
+                over: response,
+            })
+        };
+        core.sockets[self.index].calls.iter().filter_map(told).collect()
     }
 
     /// The cookie of a call whose outcome nobody has taken.

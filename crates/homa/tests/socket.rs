@@ -35,6 +35,9 @@ fn two_sockets_call_and_answer_each_other() {
         for tag in 0..10 {
             let id = socket.start(to, message(20_000, tag), tag, false).unwrap();
             assert!(id.is_multiple_of(2) && socket.cookie_of(id) == Some(tag));
+            let told = socket.calls().into_iter().find(|call| call.id == id).unwrap();
+            assert_eq!((told.cookie, told.to, told.private), (tag, to, false));
+            assert_eq!((told.request_bytes, told.over), (20_000, None));
         }
     }
     thread::scope(|scope| {
