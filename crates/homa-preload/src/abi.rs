@@ -91,6 +91,13 @@ pub(crate) struct Info {
     pub(crate) error_msg: [u8; ERROR_TEXT_BYTES],
 }
 
+/// Flag of [`RpcInfo`]: the message waits for room in the program's buffers.
+pub(crate) const RPC_BUF_STALL: u16 = 1;
+/// The same: the call is private.
+pub(crate) const RPC_PRIVATE: u16 = 2;
+/// The same: the message is whole, and waits for recvmsg.
+pub(crate) const RPC_RX_READY: u16 = 4;
+
 /// One RPC, as [`HOMAIOCINFO`] tells of it.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -1,13 +1,19 @@
 //! ioctl: what is known of a socket, calls given up, the time trace frozen.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
-use homa::proto;
+use homa::{CallInfo, proto};
 
-use crate::abi::{AbortArgs, ERROR_TEXT_BYTES, HOMAIOCABORT, HOMAIOCFREEZE, HOMAIOCINFO, Info, RpcInfo};
+use crate::abi::{
+    AbortArgs, ERROR_TEXT_BYTES, HOMAIOCABORT, HOMAIOCFREEZE, HOMAIOCINFO, Info, RPC_BUF_STALL, RPC_PRIVATE,
+    RPC_RX_READY, RpcInfo,
+};
 use crate::border::Refusal;
 use crate::memory;
+use crate::receive::Held;
 use crate::socket::{Name, Socket};
 
 impl Socket {
@@ -60,15 +66,13 @@ impl Socket {
         let side = self.side();
         info.bpool_avail_bytes = self.region().map_or(0, |region| region.pages().available());
         info.port = side.port().into();
-        let rpcs = side.rpcs();
-        // A call is the kernel's until its outcome is taken, and the transport's until it is there.
-        let served = rpcs.iter().filter(|rpc| rpc.id & 1 == 1).count();
-        info.num_rpcs = (served + side.open_calls().len()) as u32;
+        let rpcs = self.rpcs(&side);
+        info.num_rpcs = rpcs.len() as u32;
         let room = info.rpc_info_length as usize / size_of::<RpcInfo>();
         if info.rpc_info != 0 {
             let place = info.rpc_info as *mut RpcInfo;
-            for (at, rpc) in rpcs.iter().take(room).enumerate() {
-                memory::write(place.wrapping_add(at), self.told(rpc))?;
+            for (at, rpc) in rpcs.into_iter().take(room).enumerate() {
+                memory::write(place.wrapping_add(at), rpc)?;
             }
         }
         let text = self.error_text().as_bytes();
@@ -79,15 +83,45 @@ impl Socket {
         memory::write(argument, info)
     }
 
+    /// What the kernel has of this socket: a call until its outcome is taken, a request until it is answered.
+    fn rpcs(&self, side: &homa::Socket) -> Vec<RpcInfo> {
+        let calls: HashMap<u64, CallInfo> = side.calls().into_iter().map(|call| (call.id, call)).collect();
+        let state = self.state();
+        let stalls: HashSet<u64> = state.held.iter().map(Held::id).collect();
+        let in_hand: HashSet<u64> = state.in_hand.keys().map(|(id, _)| *id).collect();
+        drop(state);
+        let mut told: Vec<RpcInfo> = Vec::new();
+        let (mut open, living) = (calls, side.rpcs());
+        for rpc in living {
+            let call = open.remove(&rpc.id);
+            // One that was forgotten ends when its server has been told.
+            if rpc.id & 1 == 1 || call.is_some() {
+                told.push(self.told(&rpc, call.as_ref(), &in_hand));
+            }
+        }
+        told.extend(open.values().map(|call| self.told_over(call)));
+        for rpc in &mut told {
+            if stalls.contains(&rpc.id) {
+                rpc.flags = rpc.flags & !RPC_RX_READY | RPC_BUF_STALL;
+            }
+        }
+        told
+    }
+
+    fn peer(&self, ip: IpAddr, port: u16) -> libc::sockaddr_storage {
+        Name { ip: ip.to_canonical(), scope: 0, port }.stored(self.family).0
+    }
+
     /// An RPC in the kernel's words.
-    fn told(&self, rpc: &proto::RpcInfo) -> RpcInfo {
-        let name = Name { ip: rpc.peer.ip().to_canonical(), scope: 0, port: rpc.peer_port };
-        let (peer, _) = name.stored(self.family);
+    fn told(&self, rpc: &proto::RpcInfo, call: Option<&CallInfo>, in_hand: &HashSet<u64>) -> RpcInfo {
         let known = |length: u32| if length == 0 { -1 } else { length as i32 };
+        let whole = rpc.in_length > 0 && rpc.in_missing == 0;
+        let waits = whole && rpc.out_length == 0 && !in_hand.contains(&rpc.id);
+        let flags = private(call) | if waits { RPC_RX_READY } else { 0 };
         RpcInfo {
             id: rpc.id,
-            peer,
-            completion_cookie: self.side().cookie_of(rpc.id).unwrap_or(0),
+            peer: self.peer(rpc.peer.ip(), rpc.peer_port),
+            completion_cookie: call.map_or(0, |call| call.cookie),
             tx_length: known(rpc.out_length),
             tx_sent: rpc.out_sent,
             tx_granted: rpc.out_granted,
@@ -97,7 +131,31 @@ impl Socket {
             rx_gaps: rpc.in_gaps,
             rx_gap_bytes: rpc.in_gap_bytes,
             rx_granted: rpc.in_granted,
-            flags: 0,
+            flags,
         }
     }
+
+    /// A call that is over for the transport: all has been sent, and all has come.
+    fn told_over(&self, call: &CallInfo) -> RpcInfo {
+        let response = call.over.unwrap_or(0) as u32;
+        RpcInfo {
+            id: call.id,
+            peer: self.peer(call.to.host.ip(), call.to.port),
+            completion_cookie: call.cookie,
+            tx_length: call.request_bytes as i32,
+            tx_sent: call.request_bytes,
+            tx_granted: call.request_bytes,
+            tx_prio: 0,
+            rx_length: if response == 0 { -1 } else { response as i32 },
+            rx_remaining: 0,
+            rx_gaps: 0,
+            rx_gap_bytes: 0,
+            rx_granted: response,
+            flags: private(Some(call)) | if call.over.is_some() { RPC_RX_READY } else { 0 },
+        }
+    }
+}
+
+fn private(call: Option<&CallInfo>) -> u16 {
+    if call.is_some_and(|call| call.private) { RPC_PRIVATE } else { 0 }
 }

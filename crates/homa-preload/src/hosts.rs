@@ -23,6 +23,7 @@ use homa::{
 use crate::abi::FIRST_CLIENT_PORT;
 use crate::border::Refusal;
 use crate::settings::Settings;
+use crate::signals;
 use crate::socket::LOOK_AGAIN_MS;
 
 /// The UDP port of Homa port 0, if that could be a server's.
@@ -71,8 +72,15 @@ impl Hosts {
         ServerAddr::new(host, port)
     }
 
+    /// How long a thread that waits polls before it sleeps.
+    pub(crate) fn poll(&self) -> Duration {
+        self.config.poll
+    }
+
     /// Opens a socket at a server's port, or for `None` at a client's, for peers of one IP version or, with `v6`, of both.
     pub(crate) fn open(&self, port: Option<u16>, v6: bool) -> Result<Side, Refusal> {
+        // The program's signals are for the program's threads: those that begin here hold them back for ever.
+        let _signals = signals::Held::all();
         if self.config.driver == DriverChoice::Raw {
             let host = self.shared_host()?;
             let socket = Arc::new(open_at(&host, port).map_err(|error| refusal(&error))?);

@@ -9,6 +9,9 @@
 //!
 //! - `socket`, `bind`, `getsockname`, `setsockopt`, `getsockopt`, `sendmsg`, `recvmsg`, `sendmmsg`, `recvmmsg`, `ioctl`, `shutdown`, `close`, `dup` and
 //!   their like do as the kernel's Homa does, down to error numbers. `send`, `recv`, `read` and `write` are EINVAL, as there.
+//! - A signal with a handler ends a `recvmsg` or `sendmsg` that waits: EINTR, also with SA_RESTART, as in the kernel. `SO_SNDTIMEO` bounds how long
+//!   `sendmsg` waits for memory; the other options of `SOL_SOCKET` are kept and told, `SO_RCVTIMEO` among them, and do nothing.
+//! - Requests that the program never answers are kept as in the kernel, but those whose clients have vanished are dropped when they are many.
 //! - Over UDP (the default) a socket has a UDP port that follows from its Homa port, so that the kernel shares out the ports among all
 //!   processes of a machine, and takes them back from the dead. Over raw IP the processes share a segment of memory, as all
 //!   processes of this transport do.
@@ -20,8 +23,10 @@
 //!
 //! # What does not
 //!
+//! - epoll tells of EPOLLRDNORM and EPOLLWRNORM as EPOLLIN and EPOLLOUT. With EPOLLET there is no new event for a message that comes while
+//!   another waits: who is told receives until EAGAIN.
+//! - A handler that was set by a system call of the program's own ends no call.
 //! - Programs that make system calls themselves: static ones, and those of Go. `homa run` tells them.
-//! - A call that waits is not ended by a signal (EINTR).
 //! - `SO_HOMA_SERVER` turns a bound socket's requests off and on. A socket that is not bound accepts none.
 //! - A message is copied out of the program's memory, beside what the sockets underneath copy, since the program may change it as soon as it has
 //!   been sent. The Rust API leaves that out and is faster for large messages (`cargo bench -p homa-preload`). What comes is received in the
@@ -45,5 +50,6 @@ mod region;
 mod send;
 mod settings;
 mod signal;
+mod signals;
 mod socket;
 mod table;

@@ -1,7 +1,9 @@
 //! setsockopt and getsockopt.
 
 use std::ffi::{c_int, c_void};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use libc::socklen_t;
 
@@ -11,6 +13,23 @@ use crate::memory;
 use crate::pages::Pages;
 use crate::region::Region;
 use crate::socket::Socket;
+
+/// Options that are a time.
+const TIMEOUTS: [c_int; 2] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO];
+
+/// Options that are 0 until they are set.
+const ZERO_AT_FIRST: [c_int; 7] = [
+    libc::SO_REUSEADDR,
+    libc::SO_REUSEPORT,
+    libc::SO_KEEPALIVE,
+    libc::SO_BROADCAST,
+    libc::SO_PRIORITY,
+    libc::SO_MARK,
+    libc::SO_TIMESTAMP,
+];
+
+/// Options that are kept of a socket, more than there are.
+const MOST_OPTIONS: usize = 128;
 
 fn bad_length() -> Refusal {
     Refusal::new(libc::EINVAL, "the length of the option's value is wrong")
@@ -29,8 +48,7 @@ impl Socket {
         length: socklen_t,
     ) -> Result<(), Refusal> {
         match (level, name) {
-            // What the kernel keeps for any socket has no effect on a Homa socket that a program could see.
-            (libc::SOL_SOCKET, _) => Ok(()),
+            (libc::SOL_SOCKET, _) => self.keep_option(name, value, length),
             (IPPROTO_HOMA, SO_HOMA_RCVBUF) => {
                 if length as usize != size_of::<RcvbufArgs>() {
                     return Err(bad_length());
@@ -48,6 +66,52 @@ impl Socket {
             }
             _ => Err(unknown()),
         }
+    }
+
+    /// What any socket has is kept, and told when asked for. Of all of it only `SO_SNDTIMEO` makes a difference to Homa.
+    fn keep_option(&self, name: c_int, value: *const c_void, length: socklen_t) -> Result<(), Refusal> {
+        let least = if TIMEOUTS.contains(&name) { size_of::<libc::timeval>() } else { size_of::<c_int>() };
+        if (length as usize) < least {
+            return Err(Refusal::plain(libc::EINVAL));
+        }
+        let kept = match TIMEOUTS.contains(&name) {
+            true => {
+                let time = memory::read(value.cast::<libc::timeval>())?;
+                if !(0..1_000_000).contains(&time.tv_usec) {
+                    return Err(Refusal::plain(libc::EDOM));
+                }
+                [time.tv_sec.to_ne_bytes(), time.tv_usec.to_ne_bytes()].concat()
+            }
+            false => memory::read(value.cast::<c_int>())?.to_ne_bytes().to_vec(),
+        };
+        let mut options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
+        if options.len() >= MOST_OPTIONS && !options.contains_key(&name) {
+            return Err(Refusal::plain(libc::ENOPROTOOPT));
+        }
+        options.insert(name, kept);
+        Ok(())
+    }
+
+    fn kept_option(&self, name: c_int) -> Result<Vec<u8>, Refusal> {
+        let options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
+        match options.get(&name) {
+            Some(kept) => Ok(kept.clone()),
+            None if TIMEOUTS.contains(&name) => Ok(vec![0; size_of::<libc::timeval>()]),
+            None if ZERO_AT_FIRST.contains(&name) => Ok(vec![0; size_of::<c_int>()]),
+            None => Err(Refusal::plain(libc::ENOPROTOOPT)),
+        }
+    }
+
+    /// How long sendmsg waits for memory; `None`: as long as it takes.
+    pub(crate) fn send_timeout(&self) -> Option<Duration> {
+        let kept = self.kept_option(libc::SO_SNDTIMEO).ok()?;
+        let (seconds, micros) = kept.split_at_checked(size_of::<i64>())?;
+        let number = |bytes: &[u8]| Some(i64::from_ne_bytes(bytes.try_into().ok()?));
+        let (seconds, micros) = (number(seconds)?, number(micros)?);
+        // A negative time is none at all, as for any socket.
+        let time = u64::try_from(seconds).map_or(Duration::ZERO, Duration::from_secs);
+        let time = time + Duration::from_micros(micros.unsigned_abs());
+        (seconds, micros).ne(&(0, 0)).then_some(time)
     }
 
     fn take_region(&self, args: RcvbufArgs) -> Result<(), Refusal> {
@@ -79,6 +143,12 @@ impl Socket {
             (libc::SOL_SOCKET, libc::SO_PROTOCOL) => number(IPPROTO_HOMA),
             (libc::SOL_SOCKET, libc::SO_DOMAIN) => number(self.family),
             (libc::SOL_SOCKET, libc::SO_ERROR | libc::SO_ACCEPTCONN) => number(0),
+            (libc::SOL_SOCKET, _) => {
+                let kept = self.kept_option(name)?;
+                let bytes = &kept[..room.min(kept.len())];
+                memory::copy_out(value.cast(), bytes)?;
+                memory::write(length, bytes.len() as socklen_t)
+            }
             (IPPROTO_HOMA, SO_HOMA_RCVBUF) if room < size_of::<RcvbufArgs>() => Err(bad_length()),
             (IPPROTO_HOMA, SO_HOMA_RCVBUF) => {
                 let (start, bytes) = self.region().map_or((0, 0), |region| region.pages().region());

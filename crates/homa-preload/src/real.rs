@@ -5,8 +5,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{
-    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t,
-    ssize_t, timespec, timeval,
+    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sighandler_t, sigset_t, size_t, sockaddr,
+    socklen_t, ssize_t, timespec, timeval,
 };
 
 /// The next definition of a symbol after this library's.
@@ -29,7 +29,7 @@ macro_rules! next {
                     found = find(CStr::from_bytes_with_nul(NAME.as_bytes()).unwrap_or_default());
                     if found.is_null() {
                         crate::border::set_errno(libc::ENOSYS);
-                        return -1;
+                        return -1_isize as $ret;
                     }
                     FOUND.store(found, Relaxed);
                 }
@@ -77,6 +77,13 @@ next! {
     dup(fd: c_int) -> c_int;
     dup2(fd: c_int, to: c_int) -> c_int;
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
+    sigaction(signal: c_int, action: *const libc::sigaction, before: *mut libc::sigaction) -> c_int;
+    signal(signal: c_int, action: sighandler_t) -> sighandler_t;
+    bsd_signal(signal: c_int, action: sighandler_t) -> sighandler_t;
+    sysv_signal(signal: c_int, action: sighandler_t) -> sighandler_t;
+    __sysv_signal(signal: c_int, action: sighandler_t) -> sighandler_t;
+    sigset(signal: c_int, action: sighandler_t) -> sighandler_t;
+    ssignal(signal: c_int, action: sighandler_t) -> sighandler_t;
     munmap(start: *mut c_void, length: size_t) -> c_int;
     poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;

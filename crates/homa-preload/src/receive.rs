@@ -1,6 +1,7 @@
 //! recvmsg: requests and responses, into the program's buffers.
 
 use std::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -14,7 +15,9 @@ use crate::border::Refusal;
 use crate::memory;
 use crate::pages::Place;
 use crate::region::Region;
+use crate::signals;
 use crate::socket::{LOOK_AGAIN_MS, Name, Socket};
+use crate::table::World;
 
 /// Messages that are held at most because they have no room: what comes beyond stays with the transport.
 const MOST_HELD: usize = 64;
@@ -56,6 +59,11 @@ impl Held {
         let Outcome { id, cookie, to, result } = outcome;
         let from = Name { ip: to.host.ip().to_canonical(), scope: scope(&to.host), port: to.port };
         Held { id, cookie, private, from, message: result, rpc: None }
+    }
+
+    /// The RPC that it is of.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     fn length(&self) -> usize {
@@ -137,7 +145,8 @@ impl Socket {
             Err(error) => Err(self.errno_of(message.id, error)),
         };
         if let Some(rpc) = message.rpc {
-            self.state().in_hand.insert((message.id, from.ip), rpc);
+            let vanished = self.state().take_in_hand((message.id, from.ip), rpc);
+            drop(vanished);
         }
         Ok(Received { result, from })
     }
@@ -166,6 +175,7 @@ impl Socket {
 
     /// The next message that is not private, with room for it.
     fn next_shared(&self, waits: bool) -> Result<(Held, Found), Refusal> {
+        let mut signals = None;
         loop {
             if let Some(found) = self.take_held(|held| !held.private) {
                 self.signal.taken();
@@ -173,16 +183,19 @@ impl Socket {
             }
             let side = self.side();
             let full = self.state().held.len() >= MOST_HELD;
-            let timeout = match (waits, self.starves()) {
-                (false, _) => Some(Duration::ZERO),
-                (true, true) => Some(Duration::from_millis(LOOK_AGAIN_MS)),
-                (true, false) => None,
-            };
+            if waits && signals.is_none() {
+                signals = signals::Held::if_handled();
+            }
             if full {
-                self.wait_for_room(waits)?;
+                self.wait_for_room(waits, signals.as_ref())?;
                 continue;
             }
-            let taken = side.recv(timeout);
+            let longest = self.starves().then_some(Duration::from_millis(LOOK_AGAIN_MS));
+            let taken = match &signals {
+                _ if !waits => side.recv(Some(Duration::ZERO)),
+                None => side.recv(longest),
+                Some(_) => side.recv(Some(World::get().hosts.poll())),
+            };
             self.signal.taken();
             match taken {
                 Ok(arrival) => {
@@ -191,7 +204,13 @@ impl Socket {
                     }
                 }
                 Err(RecvError::TimedOut) if !waits => return Err(Refusal::plain(libc::EAGAIN)),
-                Err(RecvError::TimedOut) => {}
+                Err(RecvError::TimedOut) => {
+                    if let Some(held) = &signals {
+                        // Where only the descriptor tells of what comes, somebody else drives.
+                        side.attend();
+                        held.sleep(self.signal.as_fd().as_raw_fd(), longest)?;
+                    }
+                }
                 Err(_) => self.check_open(&side)?,
             }
         }
@@ -199,22 +218,30 @@ impl Socket {
 
     /// The outcome of a private call, with room for it.
     fn private(&self, id: u64, waits: bool) -> Result<(Held, Found), Refusal> {
+        let signals = if waits { signals::Held::if_handled() } else { None };
         loop {
             if let Some(found) = self.take_held(|held| held.private && held.id == id) {
                 return Ok(found);
             }
             if self.state().held.iter().any(|held| held.private && held.id == id) {
-                self.wait_for_room(waits)?;
+                self.wait_for_room(waits, signals.as_ref())?;
                 continue;
             }
             let side = self.side();
-            match side.recv_private(id, (!waits).then_some(Duration::ZERO)) {
+            let timeout = match &signals {
+                _ if !waits => Some(Duration::ZERO),
+                None => None,
+                // No descriptor tells of it.
+                Some(_) => Some(Duration::from_millis(LOOK_AGAIN_MS)),
+            };
+            match side.recv_private(id, timeout) {
                 Ok(outcome) => {
                     if let Some(found) = self.place_or_hold(Held::of_outcome(outcome, true)) {
                         return Ok(found);
                     }
                 }
-                Err(RecvError::TimedOut) => return Err(Refusal::plain(libc::EAGAIN)),
+                Err(RecvError::TimedOut) if !waits => return Err(Refusal::plain(libc::EAGAIN)),
+                Err(RecvError::TimedOut) => signals::pause(signals.as_ref(), Duration::ZERO)?,
                 Err(RecvError::NoSuchCall { .. }) => {
                     return Err(Refusal::new(
                         libc::EINVAL,
@@ -235,15 +262,14 @@ impl Socket {
     }
 
     /// Waits a moment for another thread to give pages back.
-    fn wait_for_room(&self, waits: bool) -> Result<(), Refusal> {
+    fn wait_for_room(&self, waits: bool, signals: Option<&signals::Held>) -> Result<(), Refusal> {
         if self.is_shut() {
             return Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down"));
         }
         if !waits {
             return Err(Refusal::plain(libc::EAGAIN));
         }
-        std::thread::sleep(Duration::from_millis(LOOK_AGAIN_MS));
-        Ok(())
+        signals::pause(signals, Duration::from_millis(LOOK_AGAIN_MS))
     }
 
     /// Whether messages are held for want of room.

@@ -2,8 +2,7 @@
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use homa::{CallError, ReplyError};
 use libc::{iovec, msghdr};
@@ -11,6 +10,7 @@ use libc::{iovec, msghdr};
 use crate::abi::{MAX_MESSAGE_BYTES, SEND_PRIVATE, SendArgs};
 use crate::border::Refusal;
 use crate::memory;
+use crate::signals;
 use crate::socket::{LOOK_AGAIN_MS, Name, Socket};
 use crate::table::World;
 
@@ -112,6 +112,8 @@ impl Socket {
     fn send_request(&self, pieces: &Pieces, args: &SendArgs, to: Name, waits: bool) -> Result<u64, Refusal> {
         let private = args.flags & SEND_PRIVATE != 0;
         let to = World::get().hosts.address(to.ip, to.scope, to.port);
+        let longest = self.send_timeout();
+        let (mut signals, mut since) = (None, None);
         loop {
             let side = self.side();
             let request = pieces.with(|pieces| side.message(pieces))?;
@@ -119,7 +121,14 @@ impl Socket {
                 Ok(id) => return Ok(id),
                 // Its memory is that of messages under way, and comes back with their ends.
                 Err(CallError::LimitReached { .. }) if waits => {
-                    thread::sleep(Duration::from_millis(LOOK_AGAIN_MS));
+                    let since = *since.get_or_insert_with(Instant::now);
+                    if longest.is_some_and(|longest| since.elapsed() >= longest) {
+                        return Err(Refusal::plain(libc::EAGAIN));
+                    }
+                    if signals.is_none() {
+                        signals = signals::Held::if_handled();
+                    }
+                    signals::pause(signals.as_ref(), Duration::from_millis(LOOK_AGAIN_MS))?;
                     continue;
                 }
                 Err(CallError::LimitReached { .. }) => return Err(Refusal::plain(libc::EAGAIN)),

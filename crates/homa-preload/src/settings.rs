@@ -9,6 +9,12 @@ use homa::{DriverChoice, HostConfig};
 /// Says what carries the packets: `udp` (the default) or `raw`.
 const DRIVER: &str = "HOMA_DRIVER";
 
+/// The silence after which an RPC is given up. It depends on other settings.
+const TIMEOUT: &str = "HOMA_TIMEOUT_TICKS";
+
+/// Most RESENDs that go unanswered: they are counted in a byte.
+const MOST_RESENDS: u32 = 255;
+
 /// Says where the segment lies that processes share over raw IP: see [`HostConfig::segment_dir`].
 const SEGMENT_DIR: &str = "HOMA_SEGMENT_DIR";
 
@@ -26,12 +32,18 @@ fn small(value: u64) -> u32 {
 }
 
 /// The sysctls that are settings here, too.
-const SETTINGS: [(&str, Set); 18] = [
+const SETTINGS: [(&str, Set); 21] = [
+    ("defer_min_bytes", |config, value| config.protocol.defer_min_bytes = small(value)),
+    // Its earlier name.
     ("throttle_min_bytes", |config, value| config.protocol.defer_min_bytes = small(value)),
     ("fifo_grant_increment", |config, value| config.protocol.fifo_grant_increment = small(value)),
     ("grant_fifo_fraction", |config, value| config.protocol.grant_fifo_fraction = small(value)),
     ("link_mbps", |config, value| config.protocol.link_mbps = Some(small(value))),
     ("max_incoming", |config, value| config.protocol.max_incoming = small(value)),
+    ("max_nic_est_backlog_usecs", |config, value| {
+        config.protocol.max_nic_backlog_ns = value.saturating_mul(1_000);
+    }),
+    // What it was before.
     ("max_nic_queue_ns", |config, value| config.protocol.max_nic_backlog_ns = value),
     ("max_overcommit", |config, value| config.protocol.max_overcommit = small(value)),
     ("max_sched_prio", |config, value| {
@@ -46,6 +58,9 @@ const SETTINGS: [(&str, Set); 18] = [
     ("request_ack_ticks", |config, value| {
         config.protocol.need_ack_interval_ns = value.saturating_mul(TICK_NS)
     }),
+    ("resend_interval", |config, value| {
+        config.protocol.resend_interval_max_ns = value.saturating_mul(TICK_NS)
+    }),
     ("resend_ticks", |config, value| config.protocol.resend_interval_ns = value.saturating_mul(TICK_NS)),
     ("timeout_resends", |config, value| config.protocol.max_resends = small(value)),
     ("unsched_bytes", |config, value| {
@@ -57,7 +72,7 @@ const SETTINGS: [(&str, Set); 18] = [
 ];
 
 /// The sysctls that have nothing to set here: queues, buffers and cores of the kernel, and its own tests.
-const WITHOUT_MEANING: [&str; 27] = [
+const WITHOUT_MEANING: [&str; 33] = [
     "accept_bits",
     "action",
     "bpage_lease_usecs",
@@ -72,18 +87,24 @@ const WITHOUT_MEANING: [&str; 27] = [
     "gro_policy",
     "gso_force_software",
     "hijack_tcp",
+    "homa_share",
     "max_dead_buffs",
+    "max_grantable_rpcs",
     "max_gro_skbs",
     "max_gso_size",
+    "max_link_usage",
+    "max_nic_queue_usecs",
     "max_rpcs_per_peer",
     "next_id",
+    "peer_gc_threshold",
+    "peer_idle_secs_max",
+    "peer_idle_secs_min",
+    "peer_net_max",
     "priority_map",
     "recalc_usecs",
-    "resend_interval",
     "skb_page_frees_per_sec",
     "skb_page_pool_min_kb",
     "temp",
-    "timeout_ticks",
     "verbose",
 ];
 
@@ -114,15 +135,43 @@ impl Settings {
         // A close that waits for acknowledgements would be a close that waits.
         let mut config = HostConfig { linger: Duration::ZERO, ..HostConfig::default() };
         let mut complaints = Vec::new();
+        let mut timeout_ticks: Option<u64> = None;
         for (name, value) in variables {
             if OTHERS.contains(&name.as_str()) {
                 continue;
             }
+            if name == TIMEOUT {
+                timeout_ticks = value.trim().parse().ok();
+                let complaint = || format!("{name} is ignored: its value is not a number");
+                complaints.extend(timeout_ticks.is_none().then(complaint));
+                continue;
+            }
             complaints.extend(apply(&mut config, &name, &value).err());
+        }
+        let protocol = &mut config.protocol;
+        // The kernel asks again at one interval, however long the first one was.
+        protocol.resend_interval_max_ns = protocol.resend_interval_max_ns.max(protocol.resend_interval_ns);
+        if let Some(ticks) = timeout_ticks {
+            protocol.max_resends = resends_within(
+                ticks.saturating_mul(TICK_NS),
+                protocol.resend_interval_ns,
+                protocol.resend_interval_max_ns,
+            );
         }
         complaints.sort();
         (Settings { config }, complaints)
     }
+}
+
+/// RESENDs that go unanswered in so long a silence, the intervals between which double from the first to the longest: at least 1.
+fn resends_within(silence_ns: u64, first_ns: u64, longest_ns: u64) -> u32 {
+    let (mut silent_ns, mut interval_ns, mut count) = (0_u64, first_ns.max(1), 0);
+    while silent_ns < silence_ns && count < MOST_RESENDS {
+        silent_ns = silent_ns.saturating_add(interval_ns);
+        interval_ns = interval_ns.saturating_mul(2).min(longest_ns.max(1));
+        count += 1;
+    }
+    count.max(1)
 }
 
 /// Sets what one variable says; an error in words where it says nothing that can be set.
@@ -189,6 +238,20 @@ mod tests {
         );
         assert_eq!((config.protocol.unsched_bytes, config.protocol.unsched_from_rtt), (30_000, false));
         assert_eq!(config.protocol.unsched_cutoffs, [0, 0, 0, 7, 6, 5, 4, 3]);
+    }
+
+    #[test]
+    fn the_time_after_which_rpcs_end_follows_from_the_intervals() {
+        let (config, _) =
+            from(&[("HOMA_TIMEOUT_TICKS", "100"), ("HOMA_RESEND_TICKS", "5"), ("HOMA_RESEND_INTERVAL", "5")]);
+        assert_eq!((config.protocol.max_resends, config.protocol.resend_interval_max_ns), (20, 5_000_000));
+        let (config, complaints) = from(&[("HOMA_RESEND_TICKS", "90"), ("HOMA_TIMEOUT_TICKS", "soon")]);
+        assert_eq!(config.protocol.resend_interval_max_ns, 90_000_000, "no less than the first");
+        assert_eq!(complaints.len(), 1);
+        assert_eq!(
+            [resends_within(0, 5, 5), resends_within(70, 10, 40), resends_within(u64::MAX, 1, 1)],
+            [1, 3, 255]
+        );
     }
 
     #[test]

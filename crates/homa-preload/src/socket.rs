@@ -35,6 +35,8 @@ pub(crate) struct Socket {
     pub(crate) shut: AtomicBool,
     side: RwLock<Side>,
     region: OnceLock<Arc<Region>>,
+    /// What was set of the options that any socket has, by their numbers.
+    pub(crate) options: Mutex<HashMap<c_int, Vec<u8>>>,
     state: Mutex<State>,
     error_text: Mutex<&'static str>,
 }
@@ -44,10 +46,28 @@ pub(crate) struct Socket {
 pub(crate) struct State {
     /// Requests to be answered, by id and client.
     pub(crate) in_hand: HashMap<(u64, IpAddr), Rpc>,
+    /// From so many requests in hand on it is looked whether their clients are there.
+    look_at: usize,
     /// With which error calls were aborted.
     pub(crate) aborted: HashMap<u64, i32>,
     /// Messages for which the program's buffers had no room, the shortest first.
     pub(crate) held: Vec<Held>,
+}
+
+/// Requests in hand before anybody looks for vanished clients among them.
+const MANY_IN_HAND: usize = 1024;
+
+impl State {
+    /// The program has a request in hand. Returns those that it never answered and whose clients have vanished, to be dropped without this
+    /// state in hand: the kernel keeps them for ever. A look costs what it frees, since the next comes when there are twice as many.
+    pub(crate) fn take_in_hand(&mut self, request: (u64, IpAddr), rpc: Rpc) -> Vec<Rpc> {
+        let mut vanished = Vec::from_iter(self.in_hand.insert(request, rpc));
+        if self.in_hand.len() >= self.look_at.max(MANY_IN_HAND) {
+            vanished.extend(self.in_hand.extract_if(|_, rpc| !rpc.is_wanted()).map(|(_, rpc)| rpc));
+            self.look_at = 2 * self.in_hand.len();
+        }
+        vanished
+    }
 }
 
 /// An address as a program passes it.
@@ -76,6 +96,7 @@ impl Socket {
             shut: AtomicBool::new(false),
             side: RwLock::new(side),
             region: OnceLock::new(),
+            options: Mutex::default(),
             state: Mutex::default(),
             error_text: Mutex::new(""),
         };

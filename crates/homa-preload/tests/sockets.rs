@@ -56,6 +56,25 @@ fn descriptors_are_readable_exactly_while_there_is_a_message() {
 }
 
 #[test]
+fn a_signal_ends_a_call_that_waits() {
+    let Some(program) = program("program") else { return };
+    let (port, silent) = (ports(1), ports(1));
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    let _silent = Running::server(preloaded(&program, &["swallow", FAMILIES[0], &silent.to_string()]));
+    run(client(&program, "signals", FAMILIES[0], port, &[&silent.to_string()]));
+}
+
+#[test]
+fn poll_speaks_all_words_and_rpcs_that_wait_are_told() {
+    let Some(program) = program("program") else { return };
+    for host in FAMILIES {
+        let port = ports(1);
+        let _echo = echo(&program, host, port, "1");
+        run(client(&program, "words", host, port, &[]));
+    }
+}
+
+#[test]
 fn messages_wait_for_buffers() {
     let Some(program) = program("program") else { return };
     let port = ports(1);

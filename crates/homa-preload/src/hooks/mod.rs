@@ -7,6 +7,7 @@ pub mod descriptors;
 pub mod mappings;
 pub mod messages;
 pub mod polls;
+pub mod signals;
 pub mod sockets;
 
 use std::os::fd::RawFd;

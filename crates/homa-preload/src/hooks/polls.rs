@@ -1,12 +1,12 @@
 //! poll, select and epoll. They work on a Homa socket's descriptor by themselves; all that is done here is to have the network driven while the program
 //! sleeps in them, from the moment at which it does and not only a tick later.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_short};
 use std::sync::atomic::Ordering::Relaxed;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
-use crate::border::answer;
+use crate::border::{answer, set_errno};
 use crate::memory;
 use crate::real;
 use crate::socket::Socket;
@@ -52,12 +52,53 @@ fn selected(count: c_int, read: *const fd_set) -> impl Iterator<Item = c_int> {
     (0..count).filter(move |fd| set.as_ref().is_some_and(|set| unsafe { libc::FD_ISSET(*fd, set) }))
 }
 
+/// What an eventfd has no word for, and what it says instead.
+const NAMES: [(c_short, c_short); 2] = [(libc::POLLRDNORM, libc::POLLIN), (libc::POLLWRNORM, libc::POLLOUT)];
+
+/// Polls where a Homa socket is asked for in words that its descriptor does not know: by `poll` of descriptors that were asked in others.
+fn poll_in_other_words(fds: *mut pollfd, count: nfds_t, poll: impl FnOnce(*mut pollfd) -> c_int) -> c_int {
+    let unknown = NAMES.iter().fold(0, |all, (name, _)| all | name);
+    let entry = |at| memory::read(fds.wrapping_add(at)).ok();
+    let asked: Option<Vec<pollfd>> = (0..count as usize).map(entry).collect();
+    let Some(asked) = asked.filter(|asked| asked.iter().any(|of| of.events & unknown != 0 && is_homa(of.fd)))
+    else {
+        return poll(fds);
+    };
+    let mut others = asked.clone();
+    for other in others.iter_mut().filter(|other| is_homa(other.fd)) {
+        for (name, said) in NAMES {
+            other.events |= if other.events & name != 0 { said } else { 0 };
+        }
+    }
+    let result = poll(others.as_mut_ptr());
+    let mut ready = 0;
+    for (at, (asked, other)) in asked.iter().zip(others).enumerate() {
+        let mut told = other.revents;
+        if is_homa(asked.fd) {
+            for (name, said) in NAMES {
+                told |= if other.revents & said != 0 { asked.events & name } else { 0 };
+                told &= asked.events | !said;
+            }
+        }
+        ready += c_int::from(told != 0);
+        // SAFETY: only the address of a field is computed.
+        let place = unsafe { &raw mut (*fds.wrapping_add(at)).revents };
+        if memory::write(place, told).is_err() {
+            set_errno(libc::EFAULT);
+            return -1;
+        }
+    }
+    if result < 0 { result } else { ready }
+}
+
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     if any() {
         attend_to(polled(fds, count));
+        // SAFETY: the caller's.
+        return poll_in_other_words(fds, count, |fds| unsafe { real::poll(fds, count, timeout) });
     }
     // SAFETY: the caller's.
     unsafe { real::poll(fds, count, timeout) }
@@ -74,6 +115,8 @@ pub unsafe extern "C" fn ppoll(
 ) -> c_int {
     if any() {
         attend_to(polled(fds, count));
+        // SAFETY: the caller's.
+        return poll_in_other_words(fds, count, |fds| unsafe { real::ppoll(fds, count, timeout, mask) });
     }
     // SAFETY: the caller's.
     unsafe { real::ppoll(fds, count, timeout, mask) }
@@ -119,10 +162,18 @@ pub unsafe extern "C" fn pselect(
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn epoll_ctl(epoll: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     if is_homa(fd)
-        && what == libc::EPOLL_CTL_ADD
+        && what != libc::EPOLL_CTL_DEL
         && let Ok(socket) = World::get().socket(fd)
     {
         socket.in_epoll.store(true, Relaxed);
+        if let Ok(mut event) = memory::read(event) {
+            // An event has no descriptor in it: what is asked for in words that an eventfd does not know is told in its own.
+            for (name, said) in NAMES.map(|(name, said)| (name as u32, said as u32)) {
+                event.events |= if event.events & name != 0 { said } else { 0 };
+            }
+            // SAFETY: the caller's, but for the event, which is a copy of his.
+            return unsafe { real::epoll_ctl(epoll, what, fd, &mut event) };
+        }
     }
     // SAFETY: the caller's.
     unsafe { real::epoll_ctl(epoll, what, fd, event) }

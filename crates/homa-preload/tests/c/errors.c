@@ -79,6 +79,22 @@ static void options(int family)
 	CHECK(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &length) == 0 && value == family);
 	CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &value, &length) == 0 && value == 0);
 	FAILS(getsockopt(fd, IPPROTO_UDP, 1, &value, &length), ENOPROTOOPT);
+	/* What any socket has. */
+	struct timeval time = {7, 5}, kept;
+	length = sizeof(kept);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &kept, &length) == 0 && length == sizeof(kept) && kept.tv_sec == 0);
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)) == 0);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &kept, &length) == 0 && kept.tv_sec == 7 && kept.tv_usec == 5);
+	FAILS(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time) - 1), EINVAL);
+	FAILS(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, NULL, sizeof(time)), EFAULT);
+	time.tv_usec = 1000000;
+	FAILS(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time)), EDOM);
+	FAILS(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &value, 3), EINVAL);
+	length = sizeof(value);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &value, &length) == 0 && value == 0);
+	value = 1;
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &value, length) == 0);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &value, &length) == 0 && value == 1);
 	FAILS(getsockopt(fd, IPPROTO_HOMA, 99, &value, &length), ENOPROTOOPT);
 	FAILS(setsockopt(fd, IPPROTO_HOMA, 99, &value, length), ENOPROTOOPT);
 	FAILS(setsockopt(fd, IPPROTO_UDP, 1, &value, length), ENOPROTOOPT);
@@ -234,19 +250,13 @@ static void controlling(int family, const char *loopback)
 	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 0 && info.error_msg[sizeof(info.error_msg) - 1] == 0);
 	/* What is told of each RPC begins with its id; its peer lies behind it. */
 	uint64_t id = send_request(port.fd, &to, "x", 1, 5, HOMA_SENDMSG_PRIVATE);
-	struct {
-		uint64_t id;
-		struct sockaddr_storage peer;
-		uint64_t cookie;
-		int32_t length;
-		char rest[40];
-	} rpcs[2];
+	struct homa_rpc_info rpcs[2];
 	memset(rpcs, 0, sizeof(rpcs));
 	info.rpc_info = (uint64_t)(uintptr_t)rpcs;
 	info.rpc_info_length = sizeof(rpcs[0]);
 	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0);
 	/* Nobody listens there: it may be over already. */
-	CHECK(info.num_rpcs == 1 && (rpcs[0].id == 0 || (rpcs[0].id == id && rpcs[0].cookie == 5 && rpcs[0].length == 1 && memcmp(&rpcs[0].peer, &to, 8) == 0)));
+	CHECK(info.num_rpcs == 1 && (rpcs[0].id == 0 || (rpcs[0].id == id && rpcs[0].completion_cookie == 5 && rpcs[0].tx_length == 1 && memcmp(&rpcs[0].peer, &to, 8) == 0)));
 	CHECK(rpcs[1].id == 0 && close(port.fd) == 0);
 	FAILS(ioctl(port.fd, HOMAIOCINFO, &info), EBADF);
 }

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #define IPPROTO_HOMA 146
 #define HOMA_MAX_MESSAGE_LENGTH 1000000
@@ -41,6 +42,26 @@ struct homa_abort_args {
 	uint32_t error;
 	uint32_t reserved;
 	uint64_t reserved_too[2];
+};
+
+#define HOMA_RPC_BUF_STALL 1
+#define HOMA_RPC_PRIVATE 2
+#define HOMA_RPC_RX_READY 4
+
+struct homa_rpc_info {
+	uint64_t id;
+	struct sockaddr_storage peer;
+	uint64_t completion_cookie;
+	int32_t tx_length;
+	uint32_t tx_sent;
+	uint32_t tx_granted;
+	uint32_t tx_prio;
+	int32_t rx_length;
+	uint32_t rx_remaining;
+	uint32_t rx_gaps;
+	uint32_t rx_gap_bytes;
+	uint32_t rx_granted;
+	uint16_t flags;
 };
 
 struct homa_info {

@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -406,6 +408,130 @@ static void copies(const union address *to)
 	FAILS(receive(fourth, &args, &from, 0), EBADF);
 }
 
+static volatile sig_atomic_t handled;
+
+static void handle(int number)
+{
+	(void)number;
+	handled++;
+}
+
+/* Sends this thread signals until it is told to stop. */
+static void *disturb(void *argument)
+{
+	pthread_t waits = *(pthread_t *)argument;
+
+	for (int before = handled; handled < before + 1;) {
+		usleep(20000);
+		pthread_kill(waits, SIGUSR1);
+	}
+	return NULL;
+}
+
+/* A signal ends a call that waits, whatever SA_RESTART says; one that is ignored does not, and a message that is there comes first. */
+static void signals(const union address *to, const union address *silent)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args;
+	union address from;
+	pthread_t self = pthread_self(), other;
+	struct timespec pause = {0, 1000};
+
+	memset(&args, 0, sizeof(args));
+	for (int restart = 0; restart < 2; restart++) {
+		struct sigaction action = {.sa_handler = handle, .sa_flags = restart ? SA_RESTART : 0};
+
+		CHECK(sigaction(SIGUSR1, &action, NULL) == 0 && sigaction(SIGALRM, &action, NULL) == 0);
+		for (int i = 0; i < 3; i++) {
+			args.id = 0;
+			CHECK(pthread_create(&other, NULL, disturb, &self) == 0);
+			FAILS(receive(port.fd, &args, &from, 0), EINTR);
+			CHECK(pthread_join(other, NULL) == 0);
+			args.id = send_request(port.fd, silent, "x", 1, 0, HOMA_SENDMSG_PRIVATE);
+			CHECK(pthread_create(&other, NULL, disturb, &self) == 0);
+			FAILS(receive(port.fd, &args, &from, 0), EINTR);
+			CHECK(args.id == 0 && pthread_join(other, NULL) == 0);
+		}
+		/* Of the whole process: none of the library's threads may take it. */
+		struct itimerval soon = {{0, 0}, {0, 30000}};
+		int before = handled;
+
+		CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+		FAILS(receive(port.fd, &args, &from, 0), EINTR);
+		CHECK(handled == before + 1);
+	}
+	/* Calls go on as ever, with a signal at any moment. */
+	struct itimerval often = {{0, 500}, {0, 500}};
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	unsigned interrupted = 0;
+	for (unsigned i = 0; i < 3000; i++) {
+		uint64_t id = send_request(port.fd, to, data, 100 + i, i, 0);
+		long length;
+
+		do {
+			args.id = 0;
+			length = receive(port.fd, &args, &from, 0);
+			CHECK(length >= 0 || errno == EINTR);
+			interrupted += length < 0;
+		} while (length < 0);
+		CHECK(length == (long)(100 + i) && args.id == id);
+		if (i % 100 == 0)
+			nanosleep(&pause, NULL);
+	}
+	memset(&often, 0, sizeof(often));
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0 && handled > 8);
+	/* Ignored: it goes on waiting, for the answer. */
+	CHECK(signal(SIGALRM, SIG_IGN) != SIG_ERR);
+	struct itimerval once = {{0, 0}, {0, 1000}};
+	CHECK(setitimer(ITIMER_REAL, &once, NULL) == 0);
+	for (unsigned i = 0; i < 500; i++)
+		call(&port, to, 3000, i, &args);
+}
+
+/* poll in all its words, and what is told of RPCs that wait. */
+static void words(const union address *to)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args;
+	union address from;
+	short all = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLPRI;
+	struct pollfd entries[2] = {{port.fd, all, 0}, {-1, POLLIN, 0}};
+	struct homa_rpc_info rpcs[3];
+	struct homa_info info = {.rpc_info = (uint64_t)(uintptr_t)rpcs, .rpc_info_length = sizeof(rpcs)};
+
+	memset(&args, 0, sizeof(args));
+	CHECK(poll(entries, 2, 0) == 1 && entries[0].revents == (POLLOUT | POLLWRNORM) && entries[1].revents == 0);
+	entries[0].events = POLLRDNORM;
+	CHECK(poll(entries, 2, 0) == 0);
+	uint64_t private = send_request(port.fd, to, "private", 7, 6, HOMA_SENDMSG_PRIVATE);
+	uint64_t id = send_request(port.fd, to, "x", 1, 5, 0);
+	CHECK(ppoll(entries, 2, NULL, NULL) == 1 && entries[0].revents == POLLRDNORM);
+	entries[0].events = all;
+	CHECK(poll(entries, 2, -1) == 1 && entries[0].revents == (POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM));
+	for (int tries = 0;; tries++) {
+		CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 2);
+		struct homa_rpc_info *one = rpcs[0].id == id ? &rpcs[0] : &rpcs[1], *other = one == rpcs ? &rpcs[1] : rpcs;
+
+		CHECK(one->id == id && one->flags == HOMA_RPC_RX_READY && one->completion_cookie == 5);
+		CHECK(one->tx_length == 1 && one->tx_sent == 1 && one->rx_length == 1 && one->rx_remaining == 0 && one->rx_gaps == 0);
+		CHECK(memcmp(&one->peer, to, length_of(to)) == 0);
+		CHECK(other->id == private && other->flags & HOMA_RPC_PRIVATE && other->completion_cookie == 6);
+		if (other->flags == (HOMA_RPC_PRIVATE | HOMA_RPC_RX_READY))
+			break;
+		CHECK(tries < 10000);
+		usleep(1000);
+	}
+	int epoll = epoll_create1(0);
+	struct epoll_event event = {EPOLLRDNORM | EPOLLET, {.fd = port.fd}};
+	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0 && epoll_wait(epoll, &event, 1, -1) == 1);
+	CHECK(receive(port.fd, &args, &from, 0) == 1 && args.id == id);
+	args.id = private;
+	CHECK(receive(port.fd, &args, &from, 0) == 7);
+	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 0);
+	CHECK(shutdown(port.fd, SHUT_RDWR) == 0);
+	CHECK(poll(entries, 2, -1) == 1 && entries[0].revents & POLLIN);
+}
+
 /* Buffers that the program takes away while messages are on their way: the messages come, and nothing is written where they were to be. */
 static void unmaps(const union address *to)
 {
@@ -550,6 +676,12 @@ int main(int argc, char **argv)
 		fails(&to);
 	else if (!strcmp(what, "copies"))
 		copies(&to);
+	else if (!strcmp(what, "signals")) {
+		union address silent = address_of(host, first);
+
+		signals(&to, &silent);
+	} else if (!strcmp(what, "words"))
+		words(&to);
 	else if (!strcmp(what, "unmaps"))
 		unmaps(&to);
 	else if (!strcmp(what, "round-trips"))

@@ -1,0 +1,44 @@
+//! Handlers of signals: libc's own calls, and a note that there is one.
+
+use std::ffi::c_int;
+
+use libc::sighandler_t;
+
+use crate::{memory, real, signals};
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sigaction(
+    signal: c_int,
+    action: *const libc::sigaction,
+    before: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the caller's.
+    let result = unsafe { real::sigaction(signal, action, before) };
+    if result == 0
+        && !action.is_null()
+        && let Ok(action) = memory::read(action)
+    {
+        signals::note(signal, action.sa_sigaction);
+    }
+    result
+}
+
+/// Defines the functions of libc that set a handler by its address alone.
+macro_rules! by_address {
+    ($($name:ident)*) => {
+        $(
+            /// # Safety
+            /// As in libc.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C" fn $name(signal: c_int, action: sighandler_t) -> sighandler_t {
+                signals::note(signal, action);
+                // SAFETY: the caller's.
+                unsafe { real::$name(signal, action) }
+            }
+        )*
+    };
+}
+
+by_address! { signal bsd_signal sysv_signal __sysv_signal sigset ssignal }

@@ -1,0 +1,99 @@
+//! Signals that come while a call waits: the call ends with EINTR, whatever SA_RESTART says, as the kernel's Homa has it.
+//!
+//! A handler that runs while this library spins leaves no mark, so that signals are held back from the moment at which a call begins to wait,
+//! but for its sleeps in the kernel, which take the thread's own mask along. It costs two system calls, and only in programs that have a
+//! handler.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::border::{Refusal, errno};
+use crate::real;
+
+/// The program has a handler for some signal.
+static HANDLED: AtomicBool = AtomicBool::new(false);
+
+/// Signals of a thread's own mistakes, which cannot wait.
+const OWN_FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT];
+
+/// The program has said what is to become of a signal.
+pub(crate) fn note(signal: c_int, action: libc::sighandler_t) {
+    if action != libc::SIG_DFL && action != libc::SIG_IGN && !OWN_FAULTS.contains(&signal) {
+        HANDLED.store(true, Relaxed);
+    }
+}
+
+/// Signals are held back while this lives.
+pub(crate) struct Held {
+    before: libc::sigset_t,
+}
+
+impl Held {
+    /// Holds back all signals.
+    pub(crate) fn all() -> Held {
+        // SAFETY: a set of signals is plain numbers, and sigfillset makes it whole.
+        let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+        let mut before = all;
+        // SAFETY: both sets live through the calls, which cannot fail with these arguments.
+        unsafe {
+            libc::sigfillset(&mut all);
+            OWN_FAULTS.iter().for_each(|signal| {
+                libc::sigdelset(&mut all, *signal);
+            });
+            libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
+        }
+        Held { before }
+    }
+
+    /// The same where the program could notice.
+    pub(crate) fn if_handled() -> Option<Held> {
+        HANDLED.load(Relaxed).then(Held::all)
+    }
+
+    /// Sleeps until the descriptor is readable, or for `timeout`, with the signals that the thread lets through.
+    ///
+    /// # Errors
+    /// A handler ran: EINTR.
+    pub(crate) fn sleep(&self, fd: c_int, timeout: Option<Duration>) -> Result<(), Refusal> {
+        sleep(fd, timeout, &self.before)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: the set lives through the call, and no other is asked for.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
+    }
+}
+
+/// Sleeps for `timeout`, or until a handler has run where signals are held back.
+///
+/// # Errors
+/// A handler ran: EINTR.
+pub(crate) fn pause(held: Option<&Held>, timeout: Duration) -> Result<(), Refusal> {
+    match held {
+        Some(held) => held.sleep(-1, Some(timeout)),
+        None => {
+            std::thread::sleep(timeout);
+            Ok(())
+        }
+    }
+}
+
+fn sleep(fd: c_int, timeout: Option<Duration>, mask: &libc::sigset_t) -> Result<(), Refusal> {
+    let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let timeout = timeout.map(|timeout| libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: what is pointed to lives through the call.
+    let result = unsafe { real::ppoll(&mut entry, 1, timeout, mask) };
+    if result < 0 && errno() == libc::EINTR {
+        return Err(Refusal::plain(libc::EINTR));
+    }
+    Ok(())
+}
