@@ -4,6 +4,9 @@ use super::assembler::Register::{R2, R7, R8};
 use super::assembler::{Assembler, Label};
 
 pub(crate) const ETHER_TYPE: i16 = 12;
+/// A tag of IEEE 802.1Q, which stands before the EtherType: the EtherTypes that announce one, and its bytes.
+pub(crate) const VLAN_TYPES: [u16; 2] = [libc::ETH_P_8021Q as u16, libc::ETH_P_8021AD as u16];
+pub(crate) const VLAN_BYTES: i16 = 4;
 pub(crate) const ETHER_BYTES: i16 = 14;
 pub(crate) const IPV4_BYTES: i16 = 20;
 pub(crate) const IPV6_BYTES: i16 = 40;

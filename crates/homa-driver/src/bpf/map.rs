@@ -13,7 +13,7 @@ const BY_ID: libc::c_int = 14;
 /// What a map has. All have numbers from 0 on as keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Values that any program and process sees.
+    /// Values that any program and process sees; the first begins a page.
     Array,
     /// The same, and each core has values of its own.
     ArrayPerCore,
@@ -33,6 +33,9 @@ impl Kind {
         }
     }
 }
+
+/// A map that could be mapped into a process; its values are aligned for that.
+const MAPPABLE: u32 = 1 << 10;
 
 #[repr(C)]
 #[derive(Default)]
@@ -76,6 +79,7 @@ pub(crate) fn create(kind: Kind, name: Name, value_bytes: usize, entries: u32) -
         key_bytes: 4,
         value_bytes: value_bytes as u32,
         entries,
+        flags: if kind == Kind::Array { MAPPABLE } else { 0 },
         name,
         ..Create::default()
     };

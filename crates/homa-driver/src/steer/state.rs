@@ -7,39 +7,43 @@ use super::config::{Filter, SteerConfig};
 /// Entries of the table of flows.
 pub(super) const FLOW_ENTRIES: usize = 1_024;
 
-/// The state that all cores share: one value of an array.
+/// Bytes that processors take from each other together. What different cores write lies so far apart.
+const LINE: usize = 64;
+
+/// The state that all cores share: one value of an array, which begins a page.
 pub(super) mod at {
-    use super::{CORE_NUMBERS, FLOW_ENTRIES, MAX_CORES, MAX_LEVELS};
+    use super::{CORE_NUMBERS, FLOW_ENTRIES, LINE, MAX_CORES, MAX_LEVELS};
 
     /// When `sparse` last used the hash.
     pub(in crate::steer) const HASH_USED: usize = 0;
     /// The numbers of the cores that are chosen among, 32 bits each.
-    pub(in crate::steer) const CORES: usize = HASH_USED + 8;
-    /// What `gen2` knows of each core, by its number.
-    pub(in crate::steer) const CORE: usize = CORES + 4 * MAX_CORES;
+    pub(in crate::steer) const CORES: usize = LINE;
     /// For some bits of a flow's hash when and where its last packet went, 32 bits each.
-    pub(in crate::steer) const FLOWS: usize = CORE + CORE_NUMBERS * super::core::BYTES;
+    pub(in crate::steer) const FLOWS: usize = CORES + 4 * MAX_CORES;
     /// The slots of `sparse`, level by level.
     pub(in crate::steer) const SLOTS: usize = FLOWS + 4 * FLOW_ENTRIES;
+    /// What `gen2` knows of the core on which packets arrive, by its number. From here on nothing is at an offset of an instruction.
+    pub(in crate::steer) const CORE: usize = SLOTS + super::slot::BYTES * MAX_CORES * MAX_LEVELS as usize;
+    /// When a packet was last given to a core, by its number: others write it.
+    pub(in crate::steer) const GIVEN: usize = CORE + CORE_NUMBERS * super::core::BYTES;
     /// What was asked for; the program does not look at it.
-    pub(in crate::steer) const ASKED: usize = SLOTS + super::slot::BYTES * MAX_CORES * MAX_LEVELS as usize;
+    pub(in crate::steer) const ASKED: usize = GIVEN + CORE_NUMBERS * super::core::BYTES;
     /// Of all of it.
     pub(in crate::steer) const BYTES: usize = ASKED + super::asked::BYTES;
 }
 
-/// What `gen2` knows of a core.
+/// What `gen2` knows of a core on which packets arrive, which alone writes it.
 pub(super) mod core {
     /// When a packet last arrived on it.
     pub(in crate::steer) const RECEIVED: usize = 0;
-    /// When a packet was last given to it.
-    pub(in crate::steer) const PROCESSED: usize = 8;
     /// Place in its batch of the last packet that arrived.
-    pub(in crate::steer) const POSITION: usize = 16;
+    pub(in crate::steer) const POSITION: usize = 8;
     /// One more than the core that the batch went to; 0: none.
-    pub(in crate::steer) const BATCH_CORE: usize = 20;
+    pub(in crate::steer) const BATCH_CORE: usize = 12;
     /// Where the next greater core stands among those that are chosen among.
-    pub(in crate::steer) const NEXT: usize = 24;
-    pub(in crate::steer) const BYTES: usize = 32;
+    pub(in crate::steer) const NEXT: usize = 16;
+    /// From one core to the next, also of what is at [`super::at::GIVEN`].
+    pub(in crate::steer) const BYTES: usize = super::LINE;
 }
 
 /// A slot of `sparse`.
@@ -61,7 +65,7 @@ pub(super) mod asked {
 }
 
 /// Of [`asked::VERSION`]: grows when anything here changes its place or meaning.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Counters of 64 bits, of which each core has its own.
 pub(super) mod counter {
@@ -84,7 +88,7 @@ pub(super) mod counter {
 
 // Loads and stores have offsets of 16 bits with a sign.
 const _: () = {
-    assert!(at::BYTES < i16::MAX as usize);
+    assert!(at::CORE < i16::MAX as usize && at::CORE.is_multiple_of(LINE));
     assert!(counter::BYTES < i16::MAX as usize);
 };
 

@@ -1,5 +1,8 @@
 //! The programs against the library: what the kernel's virtual machine chooses is what `homa-steer` does.
 
+mod costs;
+mod racing;
+
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -14,7 +17,7 @@ use super::config::{Filter, IN_KERNEL, SteerConfig};
 use super::program::{self, given};
 use super::state::{self, at, u32_at};
 use crate::bpf::map::{self, Kind as MapKind};
-use crate::bpf::program::{Runs, load, test_run, test_run_times};
+use crate::bpf::program::{Runs, load, test_run};
 use crate::bpf::{Name, is_no_permission};
 
 const NAME: Name = Name::new("homa_test");
@@ -75,6 +78,31 @@ impl InKernel {
     }
 }
 
+/// A program as it runs at a device, with its maps; its map of cores is empty.
+struct AtDevice {
+    program: OwnedFd,
+    state: OwnedFd,
+    counters: OwnedFd,
+    _cores: OwnedFd,
+}
+
+impl AtDevice {
+    fn new(config: &SteerConfig) -> Option<AtDevice> {
+        let state = allowed(map::create(MapKind::Array, NAME, at::BYTES, 1))?;
+        let make = |kind, bytes, entries| map::create(kind, NAME, bytes, entries).unwrap();
+        let counters = make(MapKind::ArrayPerCore, state::counter::BYTES, 1);
+        let cores = make(MapKind::Cores, 8, 64);
+        map::put(state.as_fd(), 0, &state::initial(config)).unwrap();
+        let maps = program::Maps {
+            state: state.as_raw_fd(),
+            counters: counters.as_raw_fd(),
+            cores: cores.as_raw_fd(),
+        };
+        let program = load(NAME, &program::build(config, maps), Runs::AtDevice).unwrap();
+        Some(AtDevice { program, state, counters, _cores: cores })
+    }
+}
+
 /// The library, with what a program at a device knows.
 struct InLibrary {
     policy: Box<dyn Policy>,
@@ -116,7 +144,18 @@ struct Frame {
 const SEED: u32 = 0x1234_5678;
 const HOMA_PORT: u16 = 4_000;
 
-/// Any frame of IP: of these protocols, with and without options, fragments, tails that are missing.
+/// Addresses of Ethernet, and the tags of no, one or two VLANs.
+fn any_head(rng: &mut Pcg64Mcg) -> Vec<u8> {
+    const TAGS: [&[u16]; 6] = [&[], &[], &[0x8100], &[0x88a8], &[0x88a8, 0x8100], &[0x8100, 0x8100]];
+    let mut bytes = vec![2; 12];
+    for kind in TAGS[rng.random_range(0..TAGS.len())] {
+        bytes.extend(kind.to_be_bytes());
+        bytes.extend(rng.random::<[u8; 2]>());
+    }
+    bytes
+}
+
+/// Any frame of IP: of these protocols, with and without VLAN tags, options, fragments, tails that are missing.
 fn any_frame(rng: &mut Pcg64Mcg) -> Frame {
     let protocol = [6, 17, 146, 1, 47][rng.random_range(0..5)];
     let is_v4 = rng.random_bool(0.6);
@@ -126,7 +165,7 @@ fn any_frame(rng: &mut Pcg64Mcg) -> Frame {
     let (ports, homa_ports) = ([port(rng), port(rng)], [rng.random(), rng.random()]);
     let rpc_id: u64 = if rng.random() { rng.random() } else { rng.random_range(0..200) };
     let (options, fragment) = (is_v4 && rng.random_bool(0.1), is_v4 && rng.random_bool(0.1));
-    let mut bytes = vec![2; 12];
+    let mut bytes = any_head(rng);
     let (source, destination): (IpAddr, IpAddr) = if is_v4 {
         let (from, to): ([u8; 4], [u8; 4]) = (rng.random(), rng.random());
         let offset = if fragment { [0x20, 0x00] } else { [0x40, 0x00] };
@@ -280,44 +319,20 @@ fn a_filter_admits_what_it_names_and_nothing_else() {
 fn what_is_not_of_ip_is_not_steered() {
     let Some(kernel) = InKernel::new(&config(PolicyName::RssHash, "0-1", 4)) else { return };
     let given = Given { now_ns: 1, device: 1, arrival: 0, hash: None };
-    let ipv4 = any_frame(&mut Pcg64Mcg::seed_from_u64(1)).bytes;
-    assert!(kernel.choose(given, &ipv4).is_some());
-    for (at, byte) in [(12, 0x81), (13, 0x06), (14, 0x75)] {
-        let mut other = ipv4.clone();
-        other[at] = byte;
-        assert!(kernel.choose(given, &other).is_none(), "{at}");
-    }
-    for length in 14..34 {
-        assert!(kernel.choose(given, &ipv4[..length]).is_none(), "{length}");
-    }
-}
-
-#[test]
-#[ignore = "prints times, which depend on the machine"]
-fn what_a_decision_costs() {
-    let frame = any_frame(&mut Pcg64Mcg::seed_from_u64(1));
-    for policy in IN_KERNEL {
-        for (cores, levels) in [("0-1", 4), ("0-15", 4), ("0-63", 5)] {
-            let config = config(policy, cores, levels);
-            let Some(kernel) = InKernel::new(&config) else { return };
-            let (_, ns) = test_run_times(kernel.program.as_fd(), &frame.bytes, 1_000_000).unwrap();
-            let [state, counters, to] = [
-                (MapKind::Array, at::BYTES, 1),
-                (MapKind::ArrayPerCore, state::counter::BYTES, 1),
-                (MapKind::Cores, 8, 64),
-            ]
-            .map(|(kind, bytes, entries)| map::create(kind, NAME, bytes, entries).unwrap());
-            map::put(state.as_fd(), 0, &state::initial(&config)).unwrap();
-            let maps = program::Maps {
-                state: state.as_raw_fd(),
-                counters: counters.as_raw_fd(),
-                cores: to.as_raw_fd(),
-            };
-            let whole = load(NAME, &program::build(&config, maps), Runs::AtDevice).unwrap();
-            let (_, all_ns) = test_run_times(whole.as_fd(), &frame.bytes, 1_000_000).unwrap();
-            println!(
-                "{policy}, cores {cores}, {levels} levels: {ns} ns to decide, {all_ns} ns with clock, counters and the map of cores"
-            );
+    let ipv4 = [&[8, 0, 0x45][..], &[0; 8], &[6], &[1; 10], &[2; 20]].concat();
+    let tag = [0x81, 0, 0, 7];
+    for tags in 0..4 {
+        let head = [&[2; 12], &tag.repeat(tags)[..]].concat();
+        let frame = [&head[..], &ipv4].concat();
+        // Nothing is looked for behind a third tag.
+        assert_eq!(kernel.choose(given, &frame).is_some(), tags < 3, "{tags}");
+        for (at, byte) in [(0, 0x82), (1, 0x06), (2, 0x75)] {
+            let mut other = frame.clone();
+            other[head.len() + at] = byte;
+            assert!(kernel.choose(given, &other).is_none(), "{tags} {at}");
+        }
+        for length in 14..head.len() + 22 {
+            assert!(kernel.choose(given, &frame[..length]).is_none(), "{tags} {length}");
         }
     }
 }

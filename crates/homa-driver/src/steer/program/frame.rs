@@ -8,10 +8,13 @@ use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use crate::bpf::assembler::{Assembler, Label, Register, Width};
 use crate::bpf::context;
 use crate::bpf::frame::{
-    ETHER_BYTES, ETHER_TYPE, IPV4_BYTES, IPV4_FRAGMENT, IPV4_PLAIN, IPV6_BYTES, UDP_BYTES, loaded_u16, need,
+    ETHER_BYTES, ETHER_TYPE, IPV4_BYTES, IPV4_FRAGMENT, IPV4_PLAIN, IPV6_BYTES, UDP_BYTES, VLAN_BYTES,
+    VLAN_TYPES, loaded_u16, need,
 };
 use crate::steer::config::SteerConfig;
 
+/// Tags that are looked behind: one of a network, and one of a provider around it.
+const MOST_TAGS: usize = 2;
 /// Offset of the RPC's id in a packet of Homa, eight bytes in network order.
 const RPC_ID: i16 = 20;
 /// All bits of an id's lower half but bit 0, where its first byte is the lowest.
@@ -23,11 +26,22 @@ pub(super) fn classify(program: &mut Assembler, config: &SteerConfig, steered: L
     program.copy(R6, R1);
     program.load(Width::Four, R7, R6, context::DATA);
     program.load(Width::Four, R8, R6, context::DATA_END);
-    need(program, ETHER_BYTES, pass);
-    program.load(Width::Two, R1, R7, ETHER_TYPE);
-    program.jump_if(R1, loaded_u16(libc::ETH_P_IP as u16), v4);
-    program.jump_if(R1, loaded_u16(libc::ETH_P_IPV6 as u16), v6);
-    program.jump(pass);
+    for tags in 0..=MOST_TAGS {
+        let tagged = program.label();
+        need(program, ETHER_BYTES, pass);
+        program.load(Width::Two, R1, R7, ETHER_TYPE);
+        program.jump_if(R1, loaded_u16(libc::ETH_P_IP as u16), v4);
+        program.jump_if(R1, loaded_u16(libc::ETH_P_IPV6 as u16), v6);
+        if tags == MOST_TAGS {
+            program.jump(pass);
+            break;
+        }
+        VLAN_TYPES.into_iter().for_each(|tag| program.jump_if(R1, loaded_u16(tag), tagged));
+        program.jump(pass);
+        program.place(tagged);
+        // All that follows then stands where it would without the tag.
+        program.add(R7, VLAN_BYTES as u32);
+    }
     program.place(v4);
     ipv4(program, config, steered, pass);
     program.place(v6);

@@ -11,7 +11,7 @@ use crate::steer::state::{at, core};
 pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Label) {
     let [lone, choose, chosen, given] = std::array::from_fn(|_| program.label());
     program.copy(R0, R6);
-    address_of_core(program, R0);
+    address_of_core(program, R0, at::CORE);
     arrive(program, config);
     program.jump_if(R4, 1, lone);
     program.jump_if(R3, 0, choose);
@@ -37,17 +37,17 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Lab
     program.set(R2, Reason::LeastRecent as u32);
     program.place(given);
     program.copy(R3, R1);
-    address_of_core(program, R3);
-    program.store(Width::Eight, R3, core::PROCESSED as i16, R8);
+    address_of_core(program, R3, at::GIVEN);
+    program.store(Width::Eight, R3, 0, R8);
     program.jump(decided);
 }
 
-/// `number =` the address of what is known of the core with this number.
-fn address_of_core(program: &mut Assembler, number: Register) {
+/// `number =` the address of what is known of the core with this number, in the table at this offset.
+fn address_of_core(program: &mut Assembler, number: Register, table: usize) {
     program.and(number, CORE_NUMBERS as u32 - 1);
     program.shift_left(number, core::BYTES.ilog2());
     program.add_register(number, R9);
-    program.add(number, at::CORE as u32);
+    program.add(number, table as u32);
 }
 
 /// R3 = the place of this packet in its batch, R4 = packets of the batch, of the core at R0.
@@ -110,12 +110,13 @@ fn consider(program: &mut Assembler, config: &SteerConfig, quiet: Label) {
     // R4 is the place among the cores and must survive, and R0 is the core of arrival's.
     const NUMBER: i16 = super::KEY;
     const PLACE: i16 = super::KEY - 12;
+    const GIVEN: i16 = (at::GIVEN - at::CORE) as i16;
     program.store(Width::Four, R10, NUMBER, R2);
     program.store(Width::Eight, R10, PLACE, R4);
     program.copy(R4, R2);
-    address_of_core(program, R4);
+    address_of_core(program, R4, at::CORE);
     program.load(Width::Eight, R1, R4, core::RECEIVED as i16);
-    program.load(Width::Eight, R4, R4, core::PROCESSED as i16);
+    program.load(Width::Eight, R4, R4, GIVEN);
     jump_unless_recent(program, config.settings.receive_busy_ns, quiet);
     program.set(R5, 1);
     program.shift_left(R5, 63);

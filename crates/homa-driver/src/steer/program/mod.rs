@@ -71,8 +71,8 @@ fn look_around(program: &mut Assembler, config: &SteerConfig, pass: Label) {
         }
         _ => {}
     }
-    let by_hash = matches!(config.policy, PolicyName::RssHash | PolicyName::HomaHash);
-    program.call(if by_hash { COARSE_TIME_NS } else { TIME_NS });
+    // Only `gen2` has bounds of microseconds. The patch that brought `sparse` counts in ticks of the kernel, too.
+    program.call(if config.policy == PolicyName::Gen2 { TIME_NS } else { COARSE_TIME_NS });
     program.copy(R8, R0);
 }
 

@@ -18,9 +18,13 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Lab
         let next = program.label();
         program.load(Width::Eight, R1, R9, at + slot::FLOW as i16);
         program.jump_unless_same(R1, R6, next);
+        let same = program.label();
         program.load(Width::Eight, R2, R9, at + slot::SEEN as i16);
+        // Cores would take the slots from each other at every packet; the clock ticks much less often.
+        program.jump_if_same(R2, R8, same);
         jump_if_over(program, next);
         program.store(Width::Eight, R9, at + slot::SEEN as i16, R8);
+        program.place(same);
         program.set(R1, core.into());
         because(program, Reason::KnownFlow, decided);
         program.place(next);
@@ -46,7 +50,11 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Lab
         program.place(next);
     }
     program.place(hash);
+    let same = program.label();
+    program.load(Width::Eight, R2, R9, at::HASH_USED as i16);
+    program.jump_if_same(R2, R8, same);
     program.store(Width::Eight, R9, at::HASH_USED as i16, R8);
+    program.place(same);
     by_hash::decide(program, config);
 }
 

@@ -1,0 +1,137 @@
+//! What a decision costs: in test runs, one after the other with nothing between, and for packets of a veth.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::Command;
+
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+
+use super::{AtDevice, InKernel, NAME, any_frame, config};
+use crate::bpf::XDP_PASS;
+use crate::bpf::assembler::Assembler;
+use crate::bpf::assembler::Register::{R0, R6};
+use crate::bpf::link::Place;
+use crate::bpf::program::{Runs, enable_statistics, load, test_run_times, told};
+use crate::steer::config::{IN_KERNEL, SteerConfig};
+use crate::steer::{Hold, attach, device};
+
+/// Helpers of the kernel whose cost is told apart: none, the clock in ticks, the clock in nanoseconds.
+const CLOCKS: [(&str, Option<u32>); 3] =
+    [("nothing", None), ("a coarse clock", Some(160)), ("a clock", Some(5))];
+
+/// A program that passes every frame, and does no more than this before.
+fn pass(helper: Option<u32>) -> Vec<crate::bpf::assembler::Instruction> {
+    let mut program = Assembler::default();
+    if let Some(helper) = helper {
+        program.call(helper);
+        program.copy(R6, R0);
+    }
+    program.set(R0, XDP_PASS);
+    program.exit();
+    program.finish()
+}
+
+#[test]
+#[ignore = "prints times, which depend on the machine"]
+fn what_a_decision_costs() {
+    let frame = any_frame(&mut Pcg64Mcg::seed_from_u64(1));
+    let time = |program: std::os::fd::BorrowedFd<'_>| {
+        // The least of several runs is the one that nothing else came into.
+        (0..5).map(|_| test_run_times(program, &frame.bytes, 1_000_000).unwrap().1).min().unwrap()
+    };
+    for (what, helper) in CLOCKS {
+        let Some(program) = super::allowed(load(NAME, &pass(helper), Runs::AtDevice)) else { return };
+        println!("{what}: {} ns", time(program.as_fd()));
+    }
+    for policy in IN_KERNEL {
+        for (cores, levels) in [("0-1", 4), ("0-15", 4), ("0-63", 5)] {
+            let config = config(policy, cores, levels);
+            let Some(given) = InKernel::new(&config) else { return };
+            let whole = AtDevice::new(&config).expect("maps can be made by now");
+            println!(
+                "{policy}, cores {cores}, {levels} levels: {} ns to decide, {} ns with clock, counters and the map of cores",
+                time(given.program.as_fd()),
+                time(whole.program.as_fd())
+            );
+        }
+    }
+}
+
+/// Moves this thread into a network namespace with a veth pair, of which `a1` receives what is sent to 10.77.0.2.
+fn in_namespace() -> Option<()> {
+    // SAFETY: it takes a number.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        println!("skipped: a network namespace: {}", std::io::Error::last_os_error());
+        return None;
+    }
+    for words in [
+        "link add a0 type veth peer name a1",
+        "addr add 10.77.0.1/24 dev a0",
+        "link set a0 up",
+        "link set a1 up",
+        // Nobody answers there: what comes is dropped behind the program.
+        "neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev a0",
+    ] {
+        let done = Command::new("ip").args(words.split(' ')).status();
+        if !done.is_ok_and(|status| status.success()) {
+            println!("skipped: ip {words}");
+            return None;
+        }
+    }
+    Some(())
+}
+
+/// Sends so many packets of four flows to the veth.
+fn send(packets: u32) {
+    let sockets: Vec<UdpSocket> =
+        (0..4).map(|_| UdpSocket::bind((Ipv4Addr::new(10, 77, 0, 1), 0)).unwrap()).collect();
+    for i in 0..packets as usize {
+        // A full queue is no concern here.
+        let _ = sockets[i % sockets.len()].send_to(&[0; 100], (Ipv4Addr::new(10, 77, 0, 2), 9));
+    }
+}
+
+/// The mean of what the kernel measured while packets came (BPF run statistics), in nanoseconds.
+fn measured(packets: u32) -> f64 {
+    let ours = device::attached(&device::find("a1").unwrap()).unwrap().expect("it was attached");
+    let program = crate::bpf::program::with_id(ours.id).unwrap();
+    let _statistics = enable_statistics().unwrap();
+    let before = told(program.as_fd()).unwrap();
+    send(packets);
+    let after = told(program.as_fd()).unwrap();
+    (after.run_ns - before.run_ns) as f64 / (after.runs - before.runs).max(1) as f64
+}
+
+#[test]
+#[ignore = "prints times, which depend on the machine"]
+fn what_a_decision_costs_live() {
+    const ROUNDS: usize = 9;
+    const PACKETS: u32 = 100_000;
+    let Some(()) = in_namespace() else { return };
+    let mut times: Vec<(String, Vec<f64>)> = Vec::new();
+    let mut note =
+        |round: usize, what: String, ns: f64| match times.iter_mut().find(|(name, _)| *name == what) {
+            Some((_, times)) => times.push(ns),
+            None if round == 0 => times.push((what, vec![ns])),
+            None => unreachable!("each round has the same"),
+        };
+    for round in 0..ROUNDS {
+        for (what, helper) in CLOCKS {
+            let Some(program) = super::allowed(load(NAME, &pass(helper), Runs::AtDevice)) else { return };
+            let index = device::find("a1").unwrap().index;
+            let _link = crate::bpf::link::attach(program.as_fd(), index, Place::Generic).unwrap();
+            note(round, what.to_owned(), measured(PACKETS));
+        }
+        for policy in IN_KERNEL {
+            let config = SteerConfig { homa_port: None, ..config(policy, "0-1", 4) };
+            let _steering = attach(&["a1".to_owned()], &config, Hold::Process).unwrap();
+            note(round, policy.to_string(), measured(PACKETS));
+        }
+    }
+    for (what, mut times) in times {
+        times.sort_by(f64::total_cmp);
+        let (first, last) = (times[0], times[times.len() - 1]);
+        println!("{what}: {:.0} ns, the median of {ROUNDS}, {first:.0} to {last:.0}", times[ROUNDS / 2]);
+    }
+}
