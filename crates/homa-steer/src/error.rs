@@ -3,6 +3,7 @@
 use crate::cores::{CORE_NUMBERS, MAX_CORES};
 use crate::policies::sparse::MAX_LEVELS;
 use crate::table::POLICIES;
+use crate::wake::WakeOrder;
 
 /// Why a policy cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -11,6 +12,12 @@ pub enum SteerError {
     /// No policy has this name.
     #[error("there is no policy {name}: choose one of {}", POLICIES.map(|entry| entry.name).join(", "))]
     NoSuchPolicy {
+        /// The name.
+        name: String,
+    },
+    /// No order of waking threads has this name.
+    #[error("there is no order {name}: choose one of {}", WakeOrder::ALL.map(|(_, name)| name).join(", "))]
+    NoSuchOrder {
         /// The name.
         name: String,
     },

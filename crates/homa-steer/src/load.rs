@@ -63,8 +63,8 @@ impl Loads<'_> {
     }
 }
 
-/// Loads as far as packets alone tell of them: where they arrived and where they were sent. It is all that a program in a
-/// device's receive path knows.
+/// Loads as far as one sees them without asking the scheduler: where packets arrived and where they were sent, which is all that a
+/// program in a device's receive path knows, and in a process also where its threads ran.
 #[derive(Clone, Debug)]
 pub struct Observed {
     cores: Vec<CoreLoad>,
@@ -88,6 +88,13 @@ impl Observed {
     pub fn given(&mut self, core: Core, now_ns: u64) {
         if let Some(load) = self.cores.get_mut(usize::from(core)) {
             load.processed_ns = now_ns;
+        }
+    }
+
+    /// A thread of an application ran on this core.
+    pub fn ran(&mut self, core: Core, now_ns: u64) {
+        if let Some(load) = self.cores.get_mut(usize::from(core)) {
+            load.application_ns = now_ns;
         }
     }
 
@@ -119,6 +126,8 @@ mod tests {
         assert_eq!((loads.of(1).received_ns, loads.of(1).processed_ns), (10, 0));
         assert_eq!((loads.of(2).received_ns, loads.of(2).processed_ns), (0, 11));
         assert_eq!(loads.of(2).active_ns(), 11);
+        observed.ran(2, 12);
+        assert_eq!(observed.loads().of(2).active_ns(), 12);
         observed.arrived(u16::MAX, 1);
         observed.given(u16::MAX, 1);
         assert_eq!(observed.loads().of(u16::MAX), CoreLoad::default());

@@ -1,8 +1,11 @@
 //! Which of several sleeping threads of an application is woken for the next message.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
 
 use crate::cores::Core;
+use crate::error::SteerError;
 use crate::load::Loads;
 
 /// The order in which threads are woken.
@@ -21,6 +24,37 @@ impl WakeOrder {
     /// All orders with their names on command lines and in results.
     pub const ALL: [(WakeOrder, &'static str); 3] =
         [(WakeOrder::Lifo, "lifo"), (WakeOrder::Fifo, "fifo"), (WakeOrder::LeastRecent, "least-recent")];
+
+    /// Which of these sleepers is woken: each is the caller's name for it and the core on which it would run, in the order of falling
+    /// asleep. `None` where nobody sleeps.
+    pub fn choose<T>(
+        self,
+        mut asleep: impl DoubleEndedIterator<Item = (T, Core)>,
+        loads: Loads<'_>,
+    ) -> Option<T> {
+        let chosen = match self {
+            WakeOrder::Lifo => asleep.next_back(),
+            WakeOrder::Fifo => asleep.next(),
+            WakeOrder::LeastRecent => asleep.rev().min_by_key(|&(_, core)| loads.of(core).active_ns()),
+        };
+        chosen.map(|(sleeper, _)| sleeper)
+    }
+}
+
+impl fmt::Display for WakeOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (_, name) = WakeOrder::ALL[*self as usize];
+        f.write_str(name)
+    }
+}
+
+impl FromStr for WakeOrder {
+    type Err = SteerError;
+
+    fn from_str(name: &str) -> Result<WakeOrder, SteerError> {
+        let order = WakeOrder::ALL.iter().find(|&&(_, other)| other == name);
+        order.map(|&(order, _)| order).ok_or_else(|| SteerError::NoSuchOrder { name: name.to_owned() })
+    }
 }
 
 /// A thread that sleeps, with the core on which it would run.
@@ -66,15 +100,9 @@ impl Sleepers {
 
     /// The thread that is woken; `None` where nobody sleeps.
     pub fn wake(&mut self, loads: Loads<'_>) -> Option<Sleeper> {
-        match self.order {
-            WakeOrder::Lifo => self.asleep.pop_back(),
-            WakeOrder::Fifo => self.asleep.pop_front(),
-            WakeOrder::LeastRecent => {
-                let from_last = self.asleep.iter().enumerate().rev();
-                let (at, _) = from_last.min_by_key(|(_, sleeper)| loads.of(sleeper.core).active_ns())?;
-                self.asleep.remove(at)
-            }
-        }
+        let asleep = self.asleep.iter().enumerate().map(|(at, sleeper)| (at, sleeper.core));
+        let at = self.order.choose(asleep, loads)?;
+        self.asleep.remove(at)
     }
 }
 
@@ -112,5 +140,14 @@ mod tests {
             let mut sleepers = Sleepers::new(order, 1);
             assert_eq!((sleepers.wake(Loads::default()), sleepers.count()), (None, 0));
         }
+    }
+
+    #[test]
+    fn orders_are_found_by_their_names() {
+        for (i, (order, name)) in WakeOrder::ALL.into_iter().enumerate() {
+            assert_eq!((order as usize, order.to_string().as_str(), name.parse()), (i, name, Ok(order)));
+        }
+        let said = "random".parse::<WakeOrder>().unwrap_err().to_string();
+        assert!(said.contains("no order random") && said.contains("least-recent"), "{said}");
     }
 }

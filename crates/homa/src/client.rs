@@ -14,6 +14,7 @@ use crate::address::ServerAddr;
 use crate::asynch;
 use crate::core::{Call, Core, Life, Owner, Ticket};
 use crate::error::CallError;
+use crate::placement::Placement;
 use crate::shared::{Locked, Shared};
 use crate::wait::{self, WaitOn};
 
@@ -31,17 +32,24 @@ pub struct Completion {
 }
 
 /// A client port of a [`Host`](crate::Host). Clones share it; when the last is gone, its open calls are aborted.
+///
+/// It lives in one of the host's endpoints. Where a policy places calls ([`HostConfig::endpoint_policy`](crate::HostConfig::endpoint_policy)), it has a
+/// port in each of them, and a call that somebody waits for goes through the one that the policy chooses; submitted calls stay in its own,
+/// since their completions wait in one place.
 #[derive(Clone)]
 pub struct Client {
     port: Arc<PortHandle>,
 }
 
-struct PortHandle {
-    shared: Arc<Shared>,
-    client: usize,
+/// A port in one endpoint.
+pub(crate) struct PortAt {
+    pub(crate) shared: Arc<Shared>,
+    /// Its index there.
+    pub(crate) client: usize,
+    pub(crate) number: u16,
 }
 
-impl Drop for PortHandle {
+impl Drop for PortAt {
     fn drop(&mut self) {
         let now = self.shared.now();
         let mut core = self.shared.lock();
@@ -52,26 +60,56 @@ impl Drop for PortHandle {
     }
 }
 
+struct PortHandle {
+    /// One, or one in each endpoint, in their order.
+    ports: Vec<PortAt>,
+    /// The place in `ports` of the client's own.
+    home: usize,
+    /// What chooses among several.
+    placement: Option<Arc<Placement>>,
+}
+
 impl Client {
-    pub(crate) fn new(shared: Arc<Shared>, client: usize) -> Client {
-        Client { port: Arc::new(PortHandle { shared, client }) }
+    pub(crate) fn new(port: PortAt) -> Client {
+        Client { port: Arc::new(PortHandle { ports: vec![port], home: 0, placement: None }) }
+    }
+
+    /// A client with a port in each endpoint, whose own is the one at `home`.
+    pub(crate) fn placed(ports: Vec<PortAt>, home: usize, placement: Arc<Placement>) -> Client {
+        Client { port: Arc::new(PortHandle { ports, home, placement: Some(placement) }) }
+    }
+
+    /// The client's own port, for what waits in one place.
+    fn home(&self) -> &PortAt {
+        &self.port.ports[self.port.home]
     }
 
     fn shared(&self) -> &Arc<Shared> {
-        &self.port.shared
+        &self.home().shared
+    }
+
+    /// Where a call goes.
+    fn place(&self, to: ServerAddr) -> usize {
+        let PortHandle { ports, home, placement } = &*self.port;
+        let Some(placement) = placement else { return *home };
+        let own = self.home();
+        let open = ports.iter().map(|port| port.shared.open_rpcs());
+        placement.place(own.shared.now(), (*home, own.number), (to.host, to.port), open)
     }
 
     /// Starts a call for a ticket, and keeps the lock.
     fn begin(&self, to: ServerAddr, request: Bytes, step: u32) -> Result<(Locked<'_>, Pending), CallError> {
-        let (at, length) = (self.shared().stamp(), request.len());
-        let now = self.shared().now();
-        let mut core = self.shared().lock_since(at);
+        let place = self.place(to);
+        let PortAt { shared, client, .. } = &self.port.ports[place];
+        let (at, length) = (shared.stamp(), request.len());
+        let now = shared.now();
+        let mut core = shared.lock_since(at);
         let owner = Owner::Ticket(Ticket::default());
-        let call = core.start_call(now, self.port.client, to, request, owner, step)?;
+        let call = core.start_call(now, *client, to, request, owner, step)?;
         core.note_call(at, call, length);
         core.flush(now);
         let &Call { rpc, to, .. } = &core.calls[call];
-        Ok((core, Pending { client: self.clone(), call, rpc, to, over: false }))
+        Ok((core, Pending { client: self.clone(), place, call, rpc, to, over: false }))
     }
 
     /// Calls the server and waits for its response.
@@ -117,7 +155,7 @@ impl Client {
     /// See [`CallError`].
     pub fn start(&self, to: ServerAddr, request: impl Into<Bytes>) -> Result<Pending, CallError> {
         let (mut core, pending) = self.begin(to, request.into(), 0)?;
-        core.after_work(self.shared().now());
+        core.after_work(pending.shared().now());
         Ok(pending)
     }
 
@@ -131,7 +169,7 @@ impl Client {
         request: impl Into<Bytes>,
     ) -> Result<ResponseReader, CallError> {
         let (mut core, pending) = self.begin(to, request.into(), READ_STEP_BYTES)?;
-        core.after_work(self.shared().now());
+        core.after_work(pending.shared().now());
         Ok(ResponseReader { pending, read: 0, rest: None })
     }
 
@@ -146,8 +184,8 @@ impl Client {
         let length = request.len();
         let now = self.shared().now();
         let mut core = self.shared().lock_since(at);
-        let owner = Owner::Queue { client: self.port.client, cookie };
-        let call = core.start_call(now, self.port.client, to, request, owner, 0)?;
+        let owner = Owner::Queue { client: self.home().client, cookie };
+        let call = core.start_call(now, self.home().client, to, request, owner, 0)?;
         core.note_call(at, call, length);
         core.flush(now);
         core.after_work(now);
@@ -170,9 +208,9 @@ impl Client {
         let mut errors = Vec::new();
         let mut core = self.shared().lock_since(at);
         for (to, request, cookie) in calls.drain(..) {
-            let owner = Owner::Queue { client: self.port.client, cookie };
+            let owner = Owner::Queue { client: self.home().client, cookie };
             let length = request.len();
-            match core.start_call(now, self.port.client, to, request, owner, 0) {
+            match core.start_call(now, self.home().client, to, request, owner, 0) {
                 Ok(call) => core.note_call(at, call, length),
                 Err(error) => errors.push((cookie, error)),
             }
@@ -186,7 +224,7 @@ impl Client {
     /// Waits for the end of a submitted call: for ever, or for at most `timeout`; zero only looks. `None` when the time has
     /// passed, or when the host is shut down and all completions are taken.
     pub fn recv_completion(&self, timeout: Option<Duration>) -> Option<Completion> {
-        self.await_completions(timeout, |core| core.take_completion(self.port.client)).flatten()
+        self.await_completions(timeout, |core| core.take_completion(self.home().client)).flatten()
     }
 
     /// Waits as [`recv_completion`](Client::recv_completion) does, then appends all that are there to `completions`, at most
@@ -202,7 +240,7 @@ impl Client {
         }
         let taken = self.await_completions(timeout, |core| {
             let before = completions.len();
-            completions.extend(iter::from_fn(|| core.take_completion(self.port.client)).take(max));
+            completions.extend(iter::from_fn(|| core.take_completion(self.home().client)).take(max));
             completions.len() - before
         });
         taken.unwrap_or(0)
@@ -216,7 +254,7 @@ impl Client {
         mut take: impl FnMut(&mut Core) -> T,
     ) -> Option<T> {
         let shared = self.shared();
-        let client = self.port.client;
+        let client = self.home().client;
         let deadline = timeout.map(|timeout| shared.after(timeout));
         let mut core = shared.lock();
         if timeout == Some(Duration::ZERO) && core.clients[client].completions.is_empty() {
@@ -238,6 +276,8 @@ impl Client {
 #[must_use = "dropping a pending call aborts it"]
 pub struct Pending {
     client: Client,
+    /// Which of the client's ports has it.
+    place: usize,
     call: usize,
     rpc: RpcKey,
     to: ServerAddr,
@@ -246,9 +286,15 @@ pub struct Pending {
 }
 
 impl Pending {
+    fn shared(&self) -> &Arc<Shared> {
+        &self.client.port.ports[self.place].shared
+    }
+
     /// The number of this call on its host; no two calls that are open at a time share one.
     pub fn id(&self) -> u64 {
-        u64::from(self.rpc.generation) << 32 | u64::from(self.rpc.slot)
+        // Of calls that are open in one endpoint the slots differ, so that bits of the generation can tell the endpoint.
+        let generation = u64::from(self.rpc.generation) & 0x03ff_ffff | (self.shared().index() as u64) << 26;
+        generation << 32 | u64::from(self.rpc.slot)
     }
 
     /// Waits for the response.
@@ -256,8 +302,8 @@ impl Pending {
     /// # Errors
     /// See [`CallError`].
     pub fn wait(mut self) -> Result<Bytes, CallError> {
-        let client = self.client.clone();
-        let result = self.wait_locked(client.shared().lock(), None);
+        let shared = Arc::clone(self.shared());
+        let result = self.wait_locked(shared.lock(), None);
         result.unwrap_or(Err(CallError::Closed))
     }
 
@@ -266,9 +312,9 @@ impl Pending {
     /// # Errors
     /// See [`CallError`].
     pub fn wait_deadline(mut self, deadline: Duration) -> Result<Bytes, CallError> {
-        let client = self.client.clone();
-        let until = client.shared().after(deadline);
-        let result = self.wait_locked(client.shared().lock(), Some(until));
+        let shared = Arc::clone(self.shared());
+        let until = shared.after(deadline);
+        let result = self.wait_locked(shared.lock(), Some(until));
         result.unwrap_or(Err(CallError::DeadlineExceeded { to: self.to, deadline }))
     }
 
@@ -277,7 +323,7 @@ impl Pending {
         if self.over {
             return None;
         }
-        let shared = Arc::clone(self.client.shared());
+        let shared = Arc::clone(self.shared());
         let mut core = shared.lock();
         let now = shared.now();
         if core.ticket(self.call).result.is_none() {
@@ -293,7 +339,7 @@ impl Pending {
         if self.over {
             return None;
         }
-        let shared = &self.client.port.shared;
+        let shared = &self.client.port.ports[self.place].shared;
         let call = self.call;
         let result = wait::wait(shared, core, WaitOn::Call(call), deadline, |core| core.take_result(call));
         self.over = result.is_some();
@@ -305,14 +351,14 @@ impl Pending {
         let waker = context.waker().clone();
         let replaced: Option<Waker>;
         {
-            let mut core = self.client.shared().lock();
+            let mut core = self.shared().lock();
             if let Some(taken) = take(&mut core) {
                 return Poll::Ready(taken);
             }
             replaced = core.ticket(self.call).waker.replace(waker);
         }
         drop(replaced);
-        asynch::ensure_driver(self.client.shared());
+        asynch::ensure_driver(self.shared());
         Poll::Pending
     }
 }
@@ -336,7 +382,7 @@ impl Drop for Pending {
         if self.over {
             return;
         }
-        let shared = self.client.shared();
+        let shared = self.shared();
         let now = shared.now();
         let mut core = shared.lock();
         core.abandon_call(now, self.call);
@@ -363,7 +409,7 @@ impl ResponseReader {
         if let Some(next) = self.next_of_rest() {
             return Ok(next);
         }
-        let shared = Arc::clone(self.pending.client.shared());
+        let shared = Arc::clone(self.pending.shared());
         let (call, read, rpc) = (self.pending.call, self.read, self.pending.rpc);
         let part = wait::wait(&shared, shared.lock(), WaitOn::Call(call), None, |core| {
             take_part(core, call, rpc, read)

@@ -259,7 +259,7 @@ impl Core {
     /// The task to wake for an item that no thread waits for.
     pub(crate) fn pop_task(&mut self, on: WaitOn) -> Option<Waker> {
         match on {
-            WaitOn::Requests(server) => self.servers.get_mut(server)?.tasks.pop(),
+            WaitOn::Requests(server) => self.servers.get_mut(server)?.tasks.pop(&self.waiting.wake_by),
             WaitOn::Call(call) => match &mut self.calls.get_mut(call)?.owner {
                 Owner::Ticket(ticket) => ticket.waker.take(),
                 _ => None,
@@ -669,7 +669,7 @@ impl Core {
         for server in servers {
             self.refuse_queued(now, server);
             while let Some(port) = self.servers.get_mut(server) {
-                let Some(task) = port.tasks.pop() else { break };
+                let Some(task) = port.tasks.pop(&self.waiting.wake_by) else { break };
                 self.waiting.wakes.push(crate::wait::Wake::Task(task));
             }
         }

@@ -1,12 +1,15 @@
 //! The endpoints of a host, one or several, as its handles see them.
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::client::{Client, PortAt};
 use crate::core::Core;
 use crate::error::HostError;
 use crate::metrics::Metrics;
+use crate::placement::Placement;
 use crate::reading::ReadEarly;
 use crate::segment::Bound;
 use crate::shared::Shared;
@@ -21,16 +24,23 @@ pub(crate) struct Endpoints {
     siblings: Option<Arc<Siblings>>,
     /// Held while a port opens or closes in all of them. No core's lock is held by whoever waits for it.
     ports: Mutex<()>,
-    /// Where the next client port opens, modulo their number.
+    /// In which the next client port opens, modulo their number.
     next_client: AtomicUsize,
+    /// What chooses the endpoints of calls; `None`: each is its client's.
+    placement: Option<Arc<Placement>>,
 }
 
 impl Endpoints {
-    pub(crate) fn new(members: Vec<Arc<Shared>>, siblings: Option<Arc<Siblings>>) -> Endpoints {
+    pub(crate) fn new(
+        members: Vec<Arc<Shared>>,
+        siblings: Option<Arc<Siblings>>,
+        placement: Option<Placement>,
+    ) -> Endpoints {
         if let Some(siblings) = &siblings {
             siblings.introduce(&members);
         }
-        Endpoints { members, siblings, ports: Mutex::new(()), next_client: AtomicUsize::new(0) }
+        let (ports, next_client) = (Mutex::new(()), AtomicUsize::new(0));
+        Endpoints { members, siblings, ports, next_client, placement: placement.map(Arc::new) }
     }
 
     /// The first, which is the only one where a host shares its address with other processes.
@@ -43,9 +53,33 @@ impl Endpoints {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The endpoint for the next client: they are dealt out in turn.
+    /// The endpoint for the next port that lives in one: they are dealt out in turn.
     pub(crate) fn deal_client(&self) -> &Arc<Shared> {
         &self.members[self.next_client.fetch_add(1, Relaxed) % self.members.len()]
+    }
+
+    /// Opens a client port: in the next endpoint, since clients are dealt out in turn, or, where a policy places their calls, in all, with the
+    /// one that it chooses as the client's own. `choose` gives a port that the processes of the host agree on.
+    pub(crate) fn open_client(
+        &self,
+        choose: impl Fn() -> Result<Option<u16>, HostError>,
+        to: SocketAddr,
+    ) -> Result<Client, HostError> {
+        let open = |shared: &Arc<Shared>| {
+            let chosen = choose()?;
+            let mut core = shared.lock();
+            let client = core.open_client(shared.now(), chosen)?;
+            let number = core.clients[client].port;
+            drop(core);
+            Ok(PortAt { shared: Arc::clone(shared), client, number })
+        };
+        let Some(placement) = &self.placement else { return open(self.deal_client()).map(Client::new) };
+        let turn = self.next_client.fetch_add(1, Relaxed);
+        let ports = self.members.iter().map(open).collect::<Result<Vec<_>, HostError>>()?;
+        let rpcs = self.members.iter().map(|shared| shared.open_rpcs());
+        // No server is known yet: the flow is the client.
+        let home = placement.place(self.first().now(), (turn % self.members.len(), turn as u16), (to, 0), rpcs);
+        Ok(Client::placed(ports, home, Arc::clone(placement)))
     }
 
     /// Opens a server port in all endpoints, or in none. Returns its index in each, and where requests are offered.

@@ -7,8 +7,10 @@ use std::time::Duration;
 use homa_driver::LinkError;
 use homa_driver::udp::BindError;
 use homa_proto::{ConfigError, MAX_ENDPOINTS, PortError, RpcError, SendError};
+use homa_steer::PolicyName;
 
 use crate::address::ServerAddr;
+use crate::placement::ENDPOINT_POLICIES;
 use crate::segment::SegmentError;
 
 /// Why a [`Host`](crate::Host) could not be made, or could not open a port.
@@ -45,6 +47,15 @@ pub enum HostError {
     Endpoints {
         /// What was asked for.
         count: usize,
+    },
+    /// The policy needs to know what a host does not.
+    #[error(
+        "{policy} cannot place RPCs, since a host does not know what it asks for: choose one of {}",
+        ENDPOINT_POLICIES.map(|policy| policy.entry().name).join(", ")
+    )]
+    Placement {
+        /// The policy.
+        policy: PolicyName,
     },
     /// A socket's requests and responses wait in one place, and a server port's requests come to all endpoints.
     #[error(

@@ -14,6 +14,8 @@ use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::xdp::{XdpConfig, XdpDriver};
 use homa_driver::{BufferSizes, Driver};
 use homa_proto::{Config, Endpoint, MAX_ENDPOINTS, PeerInfo, PortError};
+use homa_steer::PolicyName;
+use homa_steer::wake::WakeOrder;
 use homa_trace::{Clock, Trace};
 
 use crate::client::Client;
@@ -22,6 +24,7 @@ use crate::endpoints::Endpoints;
 use crate::error::HostError;
 use crate::freeze::Freezing;
 use crate::metrics::Metrics;
+use crate::placement::Placement;
 use crate::progress;
 use crate::prometheus;
 use crate::reading::{EarlyServer, ReadEarly};
@@ -34,6 +37,7 @@ use crate::siblings::{Kin, Siblings};
 use crate::sleep::Bell;
 use crate::stake::{Holding, Stake};
 use crate::wait::{self, WaitOn};
+use crate::wake_by::WakeBy;
 
 /// What carries a host's packets. Both sides of a call need the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -72,6 +76,11 @@ pub struct HostConfig {
     /// ([`PacketDriver::open_group`]) or to AF_XDP sockets at each queue ([`XdpDriver::open_group`]), and over raw IP each socket's filter
     /// takes its own ([`RawDriver::bind_group`]), where each endpoint also counts as one of the [`MAX_PROCESSES`](crate::MAX_PROCESSES).
     pub endpoints: usize,
+    /// The policy that chooses the endpoint of each call that somebody waits for, and a client's own, where the host has several: one of
+    /// [`ENDPOINT_POLICIES`](crate::ENDPOINT_POLICIES), with endpoints for cores, a client and its server for a flow, and the RPCs open in an endpoint for its
+    /// load. `None`, the default: clients are dealt out in turn, and a call looks at its client's endpoint alone. With a policy each client
+    /// takes a port in each endpoint, and each call the choice's lock: for clients that many threads share.
+    pub endpoint_policy: Option<PolicyName>,
     /// Settings of the protocol; `endpoints` and `endpoint` of it are set by the host. A `seed` or `incarnation` of 0 is replaced by a random number and the time of day, and a
     /// `link_mbps` of `None` by the speed that the device tells, if it tells one.
     pub protocol: Config,
@@ -87,6 +96,10 @@ pub struct HostConfig {
     /// The default is a little more than it costs to wake a thread on another core, so that polling at worst about
     /// doubles what waiting costs, and a peer that answers at once finds this host awake.
     pub poll: Duration,
+    /// Which of the threads or tasks that sleep at an endpoint and could do the same is woken. The last to fall asleep by default: its caches are
+    /// the warmest, and at low load few threads do all the work. What an order needs to know of the cores is what the host itself sees:
+    /// where its threads received packets, were woken, and fell asleep.
+    pub wake_order: WakeOrder,
     /// Keep the processors out of deep sleep while RPCs are in flight, and a tenth of a second longer: for hosts whose threads
     /// sleep and must wake up at once. It holds `/dev/cpu_dma_latency`, which takes root or write access to it, is the
     /// whole machine's business, and costs power; where it cannot be had, that is said once (by `tracing`) and the host
@@ -127,12 +140,14 @@ impl Default for HostConfig {
             driver: DriverChoice::default(),
             bind: SocketAddr::from(([0, 0, 0, 0], 0)),
             endpoints: 1,
+            endpoint_policy: None,
             protocol: Config::default(),
             udp: UdpConfig::default(),
             raw: RawConfig::default(),
             packet: PacketConfig::default(),
             xdp: XdpConfig::default(),
             poll: Duration::from_micros(50),
+            wake_order: WakeOrder::default(),
             low_latency: false,
             trace_records: 1 << 14,
             trace_freeze_slower_than: None,
@@ -228,11 +243,14 @@ impl Host {
             0 => Some(Arc::new(join_segment(&config.segment_dir, &mut protocol)?)),
             _ => None,
         };
+        let placement = config.endpoint_policy.filter(|_| count > 1);
+        let place = |policy| Placement::new(policy, count as usize, protocol.seed);
+        let placement = placement.map(place).transpose()?;
         let maker = Maker::new(&config, protocol, segment.clone())?;
         let members = drivers.drain(..).enumerate().map(|(index, driver)| maker.endpoint(index, driver));
         let members: Vec<Arc<Shared>> = members.collect::<Result<_, HostError>>()?;
         Ok(Host {
-            endpoints: Arc::new(Endpoints::new(members, maker.siblings)),
+            endpoints: Arc::new(Endpoints::new(members, maker.siblings, placement)),
             freezing: maker.freezing,
             segment,
             local_addr,
@@ -260,10 +278,7 @@ impl Host {
     /// See [`HostError`].
     pub fn client(&self) -> Result<Client, HostError> {
         self.start_progress()?;
-        let chosen = self.choose_client_port()?;
-        let shared = self.endpoints.deal_client();
-        let client = shared.lock().open_client(shared.now(), chosen)?;
-        Ok(Client::new(Arc::clone(shared), client))
+        self.endpoints.open_client(|| self.choose_client_port(), self.local_addr)
     }
 
     /// A client port that the processes of this host agree on, where there are several. They are asked before any lock is taken: that
@@ -494,6 +509,7 @@ impl<'a> Maker<'a> {
         let mut core = Core::new(endpoint, driver, limits);
         (core.share, core.stake) = (share, stake);
         core.low_latency = self.config.low_latency;
+        core.waiting.wake_by = WakeBy::new(self.config.wake_order);
         if self.config.trace_device_times {
             // A path that tells the one and not the other is of use, too.
             let tells = core.driver.stamp_received() | core.driver.stamp_sent();

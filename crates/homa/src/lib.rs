@@ -58,8 +58,8 @@
 //!
 //! There is no thread between an application and the network. A thread that waits in [`Client::call`], [`Server::recv`] or
 //! [`Client::recv_completion`] receives and sends packets itself: it spins for [`HostConfig::poll`], then sleeps in the
-//! kernel until a packet comes. Of several waiting threads one leads; the others sleep, and the last to fall asleep is the
-//! first to be woken, since its caches are the warmest. A thread that sends while another waits sends its packets itself
+//! kernel until a packet comes. Of several waiting threads one leads; the others sleep, and are woken in the order of
+//! [`HostConfig::wake_order`]. A thread that sends while another waits sends its packets itself
 //! too. Async callers get the same from a task on their own runtime, which must have its I/O and time drivers on.
 //!
 //! When nobody waits, because all threads of the application compute, a background thread notices within a millisecond and
@@ -97,6 +97,7 @@ mod in_place;
 mod latency;
 mod memory;
 mod metrics;
+mod placement;
 mod pool;
 mod progress;
 pub mod prometheus;
@@ -113,6 +114,7 @@ mod socket;
 mod stages;
 mod stake;
 mod wait;
+mod wake_by;
 
 pub use address::{DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, ParseServerAddrError, ServerAddr};
 pub use bytes::Bytes;
@@ -122,10 +124,12 @@ pub use error::{CallError, HostError, ReadError, RecvError, ReplyError};
 pub use homa_driver as driver;
 pub use homa_proto as proto;
 pub use homa_proto::{MAX_ENDPOINTS, PeerInfo};
+pub use homa_steer as steer;
 pub use homa_trace as trace;
 pub use host::{DriverChoice, Host, HostConfig};
 pub use memory::{Lender, Lent, MessageMemory};
 pub use metrics::{HostCounts, Metrics};
+pub use placement::ENDPOINT_POLICIES;
 pub use reading::{EarlyServer, ReadEarly, RequestReader};
 pub use segment::{MAX_PROCESSES, SegmentError};
 pub use server::{Rpc, Server};

@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) poll_ns: u64,
     /// The clock of the time trace, where there is one.
     pub(crate) ticks: Option<Ticks>,
+    /// RPCs open in this endpoint when its lock was last given back, where there are others to compare it with.
+    open_rpcs: AtomicU32,
 }
 
 impl Shared {
@@ -82,7 +84,18 @@ impl Shared {
             siblings,
             poll_ns: u64::try_from(poll.as_nanos()).unwrap_or(u64::MAX),
             ticks,
+            open_rpcs: AtomicU32::new(0),
         }
+    }
+
+    /// The number of this endpoint among those of its host.
+    pub(crate) fn index(&self) -> usize {
+        self.siblings.as_ref().map_or(0, |(_, index)| *index)
+    }
+
+    /// RPCs open in this endpoint a moment ago, without its lock; 0 where it is the host's only one.
+    pub(crate) fn open_rpcs(&self) -> u32 {
+        self.open_rpcs.load(Ordering::Relaxed)
     }
 
     /// Nanoseconds since the host was made.
@@ -194,6 +207,13 @@ impl DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let Some(mut core) = self.guard.take() else { return };
+        if self.shared.siblings.is_some() {
+            // Written only where it changed: others read it.
+            let open = core.endpoint.open_rpcs() as u32;
+            if self.shared.open_rpcs() != open {
+                self.shared.open_rpcs.store(open, Ordering::Relaxed);
+            }
+        }
         if core.waiting.wakes.is_empty() {
             // Most often there is nothing to do, or one short buffer to be freed.
             let Ok(grave) = core.buffers.exhume_only() else { return self.say_last_words(core) };

@@ -18,6 +18,7 @@ use crate::shared::{Locked, Shared};
 use crate::siblings::board::Board;
 use crate::sleep::{self, Interest};
 use crate::stages::{WAKE_FOR_MESSAGE, WAKE_TO_LEAD};
+use crate::wake_by::WakeBy;
 
 /// Longest sleep on a driver that has no descriptor to sleep on.
 pub(crate) const BLIND_SLEEP_NS: u64 = 50_000;
@@ -108,9 +109,11 @@ impl Wake {
 struct Follower {
     on: WaitOn,
     sleeper: Arc<Sleeper>,
+    /// Where it ran last, if the order of waking asks for that.
+    core: homa_steer::Core,
 }
 
-/// Tasks that wait for the same queue. The last to wait is the first to be woken.
+/// Tasks that wait for the same queue.
 #[derive(Debug, Default)]
 pub(crate) struct TaskQueue {
     tasks: VecDeque<(u64, Waker)>,
@@ -136,8 +139,10 @@ impl TaskQueue {
         self.tasks.remove(at).map(|(_, waker)| waker)
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Waker> {
-        self.tasks.pop_back().map(|(_, waker)| waker)
+    /// The first by an order of waking. No task has a core of its own.
+    pub(crate) fn pop(&mut self, by: &WakeBy) -> Option<Waker> {
+        let at = by.first(self.tasks.iter().enumerate().map(|(at, _)| (at, 0)))?;
+        self.tasks.remove(at).map(|(_, waker)| waker)
     }
 }
 
@@ -214,6 +219,8 @@ pub(crate) struct Waiting {
     leader_rung: bool,
     /// In the order in which they fell asleep.
     followers: Vec<Follower>,
+    /// In which order they are woken.
+    pub(crate) wake_by: WakeBy,
     /// What the followers wait for that were woken and do not have the lock yet.
     summoned: Vec<WaitOn>,
     /// A request of this server port was taken, and more may lie there or elsewhere.
@@ -258,15 +265,20 @@ impl Waiting {
         asleep
     }
 
-    /// Wakes the follower that was the last to begin waiting for `on`; whether there is one.
-    fn wake_follower(&mut self, on: WaitOn) -> bool {
-        let Some(at) = self.followers.iter().rposition(|follower| follower.on == on) else {
-            return false;
-        };
-        let follower = self.followers.remove(at);
+    /// Wakes the first of the followers that wait for `on`; whether there is one.
+    fn wake_follower(&mut self, on: WaitOn, now: Time) -> bool {
+        let followers = self.followers.iter().enumerate().filter(|(_, follower)| follower.on == on);
+        let first = self.wake_by.first(followers.map(|(at, follower)| (at, follower.core)));
+        first.map(|at| self.wake(at, now)).is_some()
+    }
+
+    /// Wakes the follower at this place of the list, and returns what it waits for.
+    fn wake(&mut self, at: usize, now: Time) -> WaitOn {
+        let Follower { on, sleeper, core } = self.followers.remove(at);
+        self.wake_by.woke(core, now);
         self.summoned.push(on);
-        self.wakes.push(Wake::Thread(follower.sleeper));
-        true
+        self.wakes.push(Wake::Thread(sleeper));
+        on
     }
 
     /// Takes the calling thread off the list; `false` if a waker did that.
@@ -314,7 +326,7 @@ impl Core {
             if !self.has_item(on) {
                 continue;
             }
-            if self.waiting.wake_follower(on) {
+            if self.waiting.wake_follower(on, self.last_driven) {
                 self.note_wake(on, WAKE_FOR_MESSAGE);
             } else if self.waiting.leader == Some(on) {
                 if self.waiting.ring_leader() {
@@ -331,7 +343,7 @@ impl Core {
 
     /// Wakes one thread or task that waits for this, to look for it at another endpoint; whether there is one.
     pub(crate) fn rouse(&mut self, on: WaitOn) -> bool {
-        if self.waiting.wake_follower(on) {
+        if self.waiting.wake_follower(on, self.last_driven) {
             return true;
         }
         if self.waiting.leader == Some(on) {
@@ -364,13 +376,14 @@ impl Core {
         }
     }
 
-    /// Wakes the follower that was the last to fall asleep, to lead.
+    /// Wakes the first of the followers, to lead.
     fn hand_over(&mut self) {
-        if let Some(follower) = self.waiting.followers.pop() {
-            self.waiting.summoned.push(follower.on);
+        let followers = self.waiting.followers.iter().enumerate();
+        let first = self.waiting.wake_by.first(followers.map(|(at, follower)| (at, follower.core)));
+        if let Some(at) = first {
+            let on = self.waiting.wake(at, self.last_driven);
             self.waiting.handovers += 1;
-            self.waiting.wakes.push(Wake::Thread(follower.sleeper));
-            self.note_wake(follower.on, WAKE_TO_LEAD);
+            self.note_wake(on, WAKE_TO_LEAD);
         }
     }
 
@@ -457,7 +470,9 @@ pub(crate) fn wait<'a, T>(
 /// Sleeps until somebody wakes this thread, to take what it waits for or to lead.
 fn follow<'a>(shared: &'a Shared, mut core: Locked<'a>, on: WaitOn, deadline: Option<Time>) -> Locked<'a> {
     MY_SLEEPER.with(|sleeper| {
-        core.waiting.followers.push(Follower { on, sleeper: Arc::clone(sleeper) });
+        let (at, now) = (core.waiting.wake_by.this_core(), core.last_driven);
+        core.waiting.wake_by.ran(at, now);
+        core.waiting.followers.push(Follower { on, sleeper: Arc::clone(sleeper), core: at });
         core.note_asleep();
         drop(core);
         let since = shared.now();
@@ -499,6 +514,9 @@ fn lead<'a, T>(
     loop {
         core.note_not_running_since(last_round, now);
         let busy = core.drive(now);
+        if busy {
+            core.waiting.wake_by.received(now);
+        }
         let taken = take(&mut core);
         if taken.is_some() || deadline.is_some_and(|deadline| deadline <= now) {
             return (core, taken);
@@ -570,6 +588,8 @@ fn leader_sleep<'a>(
 
 #[cfg(test)]
 mod tests {
+    use homa_steer::wake::WakeOrder;
+
     use super::*;
 
     fn empty_for(patience: &mut Patience, ns: u64) -> bool {
@@ -599,14 +619,53 @@ mod tests {
     }
 
     #[test]
-    fn the_last_task_to_wait_is_woken_first_and_renewal_keeps_its_place() {
-        let mut tasks = TaskQueue::default();
-        let (first, _) = tasks.register(None, Waker::noop().clone());
-        let (second, _) = tasks.register(None, Waker::noop().clone());
-        assert!(tasks.register(Some(first), Waker::noop().clone()).1.is_some());
-        assert!(tasks.pop().is_some());
-        assert!(tasks.forget(second).is_none());
-        assert!(tasks.forget(first).is_some());
-        assert!(tasks.pop().is_none());
+    fn tasks_are_woken_in_the_order_that_is_asked_for_and_renewal_keeps_their_place() {
+        for order in [WakeOrder::Lifo, WakeOrder::Fifo] {
+            let (mut tasks, by) = (TaskQueue::default(), WakeBy::new(order));
+            let (first, _) = tasks.register(None, Waker::noop().clone());
+            let (second, _) = tasks.register(None, Waker::noop().clone());
+            assert!(tasks.register(Some(first), Waker::noop().clone()).1.is_some());
+            assert!(tasks.pop(&by).is_some());
+            let (woken, asleep) = if order == WakeOrder::Lifo { (second, first) } else { (first, second) };
+            assert!(tasks.forget(woken).is_none());
+            assert!(tasks.forget(asleep).is_some());
+            assert!(tasks.pop(&by).is_none());
+        }
+    }
+
+    /// What threads wait for that fell asleep on cores 0, 1, 2 and so on, one nanosecond after the other, in the order in which they are
+    /// woken for this.
+    fn woken(order: WakeOrder, asleep: &[WaitOn], on: WaitOn) -> Vec<homa_steer::Core> {
+        let mut waiting = Waiting { wake_by: WakeBy::new(order), ..Waiting::default() };
+        for (core, &on) in (0..).zip(asleep) {
+            waiting.wake_by.ran(core, Time::from_ns(1 + u64::from(core)));
+            waiting.followers.push(Follower { on, sleeper: Arc::default(), core });
+        }
+        // The core that slept first has received packets since.
+        if let Some(observed) = order.eq(&WakeOrder::LeastRecent).then_some(&mut waiting.wake_by) {
+            observed.woke(0, Time::from_ns(100));
+        }
+        let mut cores = Vec::new();
+        while let Some(before) = Some(waiting.followers.iter().map(|one| one.core).collect::<Vec<_>>()) {
+            if !waiting.wake_follower(on, Time::from_ns(200)) {
+                break;
+            }
+            let is_left = |core: &homa_steer::Core| waiting.followers.iter().any(|one| one.core == *core);
+            cores.extend(before.into_iter().find(|core| !is_left(core)));
+        }
+        cores
+    }
+
+    #[test]
+    fn of_those_who_wait_for_the_same_one_is_woken_in_the_order_that_is_asked_for() {
+        let (one, other) = (WaitOn::Requests(0), WaitOn::Requests(1));
+        let asleep = [one, other, one, one];
+        for (order, expected) in
+            [(WakeOrder::Lifo, [3, 2, 0]), (WakeOrder::Fifo, [0, 2, 3]), (WakeOrder::LeastRecent, [2, 3, 0])]
+        {
+            assert_eq!(woken(order, &asleep, one), expected, "{order}");
+            assert_eq!(woken(order, &asleep, other), [1], "{order}");
+            assert!(woken(order, &[], one).is_empty());
+        }
     }
 }

@@ -13,8 +13,11 @@ use homa::driver::udp::{UdpConfig, UdpDriver};
 use homa::driver::{Driver, TxPacket};
 use homa::proto::wire::{Body, Common, Data, Incarnation, encode, owner_of};
 use homa::proto::{PortError, SEC};
+use homa::steer::PolicyName;
 use homa::trace::EventKind;
-use homa::{CallError, Client, Host, HostConfig, HostError, RecvError, Server, ServerAddr};
+use homa::{
+    CallError, Client, ENDPOINT_POLICIES, Host, HostConfig, HostError, Pending, RecvError, Server, ServerAddr,
+};
 
 fn with(endpoints: usize) -> HostConfig {
     HostConfig { endpoints, ..config() }
@@ -584,4 +587,76 @@ fn what_several_endpoints_know_is_told_as_the_hosts() {
         each.iter().map(|one| one.endpoint.requests_started).sum::<u64>()
     );
     assert!(each.iter().all(|one| one.host.lock_acquisitions > 0));
+}
+
+/// Threads that share one client of a host of four endpoints; the requests that each endpoint of the client's host sent.
+fn shared_client(placement: Option<PolicyName>) -> Vec<u64> {
+    let echo = Echo::with(with(4), 2);
+    let host = Host::bind(HostConfig { endpoint_policy: placement, ..with(4) }).unwrap();
+    let client = host.client().unwrap();
+    thread::scope(|scope| {
+        for tag in 0..4 {
+            let (client, to) = (&client, echo.to);
+            scope.spawn(move || call_all(client, to, tag));
+        }
+    });
+    let sent: Vec<u64> = host.metrics_by_endpoint().iter().map(|one| one.endpoint.requests_started).collect();
+    assert_eq!(sent.iter().sum::<u64>(), 28);
+    assert_eq!(host.metrics().host.misdirected_packets, 0);
+    // What is submitted comes back at one place, wherever calls go.
+    for cookie in 0..8 {
+        client.submit(echo.to, message(100, cookie), cookie).unwrap();
+    }
+    let mut cookies: Vec<u64> =
+        (0..8).map(|_| client.recv_completion(Some(PATIENCE)).unwrap().cookie).collect();
+    cookies.sort_unstable();
+    assert_eq!(cookies, [0, 1, 2, 3, 4, 5, 6, 7]);
+    drop(client);
+    until_idle(&host);
+    until_idle(echo.host.as_ref().unwrap());
+    sent
+}
+
+#[test]
+fn a_policy_places_the_calls_of_one_client_at_several_endpoints() {
+    assert_eq!(shared_client(None), [28, 0, 0, 0], "a client lives in one endpoint");
+    assert_eq!(shared_client(Some(PolicyName::SameCore)), [28, 0, 0, 0]);
+    // The search begins at the last endpoint, which is the client's own: what it calls is another flow.
+    assert_eq!(shared_client(Some(PolicyName::Sparse)), [0, 0, 28, 0]);
+    for policy in ENDPOINT_POLICIES {
+        shared_client(Some(policy));
+    }
+}
+
+#[test]
+fn calls_that_are_open_are_a_load_and_the_least_loaded_endpoint_has_the_next() {
+    let server_host = host(1);
+    let server = server_host.server(99).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 99);
+    let placement = Some(PolicyName::LeastLoaded);
+    let host = Host::bind(HostConfig { endpoint_policy: placement, ..with(3) }).unwrap();
+    let client = host.client().unwrap();
+    let open: Vec<_> = (0..9).map(|tag| client.start(to, message(100, tag)).unwrap()).collect();
+    let each: Vec<u64> = host.metrics_by_endpoint().iter().map(|one| one.host.open_calls).collect();
+    assert_eq!(each, [3, 3, 3]);
+    let mut ids: Vec<u64> = open.iter().map(Pending::id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), open.len(), "each has a number of its own");
+    thread::scope(|scope| {
+        scope.spawn(|| answer(&server));
+        for (tag, pending) in (0..).zip(open) {
+            assert!(pending.wait_deadline(PATIENCE).unwrap() == message(100, tag));
+        }
+        until_idle(&host);
+        assert!(server_host.shutdown(PATIENCE));
+    });
+}
+
+#[test]
+fn a_policy_that_needs_to_know_more_places_nothing() {
+    let refused = Host::bind(HostConfig { endpoint_policy: Some(PolicyName::Gen3), ..with(2) });
+    assert!(matches!(refused, Err(HostError::Placement { policy: PolicyName::Gen3 })));
+    // With one endpoint there is nothing to choose.
+    assert!(Host::bind(HostConfig { endpoint_policy: Some(PolicyName::Gen3), ..with(1) }).is_ok());
 }
