@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use homa_steer::wake::WakeOrder;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::bridge::args::BridgeBenchArgs;
@@ -242,6 +243,10 @@ pub struct ServeArgs {
     /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
     #[arg(long, value_name = "US", default_value_t = DEFAULT_POLL_US, value_parser = poll_us)]
     pub poll_us: u64,
+    /// Which of the threads of Homa that sleep and could do the same is woken: lifo, fifo or least-recent (whose core was without any
+    /// activity for longest)
+    #[arg(long, value_name = "ORDER", default_value_t, value_parser = wake_order)]
+    pub wake_order: WakeOrder,
     /// Endpoints of the Homa host, each with a packet path, a lock and its part of the RPCs: about one per core that the network
     /// may fill
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -552,6 +557,10 @@ pub struct BenchArgs {
     /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
     #[arg(long, value_name = "US", default_value_t = DEFAULT_POLL_US, value_parser = poll_us)]
     pub poll_us: u64,
+    /// Which of the threads of Homa that sleep and could do the same is woken: lifo, fifo or least-recent (whose core was without any
+    /// activity for longest)
+    #[arg(long, value_name = "ORDER", default_value_t, value_parser = wake_order)]
+    pub wake_order: WakeOrder,
     /// Speed of the link as Homa takes it, Mbit/s; remote servers have an option of their own [default: what the network
     /// device tells; loopback tells none]. Without it nothing is paced, and unscheduled bytes follow no round-trip time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -610,6 +619,10 @@ pub fn message_bytes(text: &str) -> Result<u32, String> {
         Ok(bytes) if (1..=u64::from(MAX_MESSAGE)).contains(&bytes) => Ok(bytes as u32),
         _ => Err(format!("a message has 1 to {MAX_MESSAGE} bytes")),
     }
+}
+
+fn wake_order(text: &str) -> Result<WakeOrder, String> {
+    text.parse().map_err(|error: homa_steer::SteerError| error.to_string())
 }
 
 fn poll_us(text: &str) -> Result<u64, String> {

@@ -363,6 +363,7 @@ impl HomaServer {
         config.low_latency = args.low_latency;
         config.protocol.link_mbps = args.link_mbps;
         config.endpoints = args.endpoints.into();
+        config.wake_order = args.wake_order;
         on_device(&mut config, args.interface.as_deref(), args.queues.as_ref(), args.xdp_mode);
         args.recording.settings.apply(&mut config);
         let host = Host::bind(config).with_context(|| match args.driver {

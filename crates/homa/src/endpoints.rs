@@ -78,7 +78,8 @@ impl Endpoints {
         let ports = self.members.iter().map(open).collect::<Result<Vec<_>, HostError>>()?;
         let rpcs = self.members.iter().map(|shared| shared.open_rpcs());
         // No server is known yet: the flow is the client.
-        let home = placement.place(self.first().now(), (turn % self.members.len(), turn as u16), (to, 0), rpcs);
+        let home =
+            placement.place(self.first().now(), (turn % self.members.len(), turn as u16), (to, 0), rpcs);
         Ok(Client::placed(ports, home, Arc::clone(placement)))
     }
 

@@ -76,6 +76,7 @@ fn bind(plan: &Plan, servers: &[ServerAddr], number: u16, name: &str) -> Result<
     let mut config = host_config(driver, bind, plan.workload.max_bytes(), plan.poll());
     config.protocol.link_mbps = plan.args.link_mbps;
     config.endpoints = plan.args.endpoints.into();
+    config.wake_order = plan.args.wake_order;
     plan.args.recording.apply(&mut config);
     let host = Host::bind(config).context("cannot make a Homa client")?;
     Recorded::new(host, plan.args.trace.as_deref(), name)

@@ -4,7 +4,7 @@ pub mod bridge;
 pub mod cpu;
 pub mod homa_link;
 mod inflight;
-mod limits;
+pub mod limits;
 pub mod link;
 pub mod load;
 mod max_rate;
@@ -18,7 +18,7 @@ mod rig;
 pub mod rtt;
 #[cfg(test)]
 mod samples;
-mod servers;
+pub mod servers;
 pub mod summary;
 pub mod svg;
 pub mod switch;

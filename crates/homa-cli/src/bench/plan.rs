@@ -179,6 +179,7 @@ impl Plan {
             server_ports: args.server_ports,
             server_threads: args.server_threads,
             poll_us: args.poll_us,
+            wake_order: args.wake_order.to_string(),
             link_mbps: args.link_mbps,
             placement: args.placement.name(),
             duration_s: (self.slice * self.slices).as_secs_f64(),

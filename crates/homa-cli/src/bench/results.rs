@@ -74,6 +74,8 @@ pub struct Config {
     pub server_threads: u16,
     /// Polling before sleeping, in microseconds, on both sides.
     pub poll_us: u64,
+    /// Which of Homa's sleeping threads is woken, on both sides.
+    pub wake_order: String,
     /// Speed of the link in Mbit/s, as asked for; `None`: what the network device tells.
     pub link_mbps: Option<u32>,
     /// `apart`: the local servers had half of the processors to themselves and the clients the others; `free`: not.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use homa::ServerAddr;
+use homa_steer::wake::WakeOrder;
 
 use super::placement::Placement;
 use super::plan::Plan;
@@ -110,6 +111,7 @@ fn options(plan: &Plan, protocol: Protocol) -> ServerOptions {
         threads: args.server_threads,
         endpoints: args.endpoints,
         poll: plan.poll(),
+        wake_order: args.wake_order,
         max_message: plan.workload.max_bytes(),
         link_mbps: args.link_mbps,
         one_way: args.one_way,
@@ -137,6 +139,8 @@ pub struct ServerOptions {
     pub endpoints: u16,
     /// How long an idle thread polls before it sleeps.
     pub poll: Duration,
+    /// Which of its sleeping threads is woken.
+    pub wake_order: WakeOrder,
     /// Largest request in bytes.
     pub max_message: u32,
     /// Speed of the link as Homa takes it.
@@ -172,6 +176,7 @@ impl ServerProcess {
         command.arg(format!("--server-threads={}", options.threads));
         command.arg(format!("--endpoints={}", options.endpoints));
         command.arg(format!("--poll-us={}", options.poll.as_micros()));
+        command.arg(format!("--wake-order={}", options.wake_order));
         command.arg(format!("--max-message={}", options.max_message));
         if let Some(mbps) = options.link_mbps {
             command.arg(format!("--link-mbps={mbps}"));

@@ -4,7 +4,7 @@
 //! all. Its server process lives only while it is measured: a program attached to a device, or a socket that sees its packets,
 //! would cost the others something.
 
-mod closed;
+pub mod closed;
 mod figures;
 mod place;
 mod results;
@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use homa_steer::wake::WakeOrder;
 
 use super::homa_link;
 use super::link::Link;
@@ -286,6 +287,7 @@ impl Bench {
             bind: self.place.server_bind(),
             ports: 1,
             threads: 1,
+            wake_order: WakeOrder::default(),
             poll,
             max_message,
             link_mbps: None,

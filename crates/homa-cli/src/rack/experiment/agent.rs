@@ -306,6 +306,8 @@ pub fn homa_config(setup: &Setup, bind: SocketAddr, longest: u32) -> Result<Host
     config.protocol = homa_proto::Config { max_nic_backlog_ns, max_resends: PATIENT_RESENDS, ..protocol };
     setup.recording.apply(&mut config);
     config.endpoints = setup.endpoints.into();
+    config.wake_order = setup.wake_order.as_deref().map_or(Ok(config.wake_order), str::parse)?;
+    config.endpoint_policy = setup.endpoint_policy.as_deref().map(str::parse).transpose()?;
     config.udp.max_segmented_bytes = setup.max_segmented_bytes.unwrap_or(config.udp.max_segmented_bytes);
     config.udp.receive_batch = setup.receive_batch.unwrap_or(config.udp.receive_batch);
     on_device(&mut config, Some(HOST_DEVICE), None, setup.xdp_mode);

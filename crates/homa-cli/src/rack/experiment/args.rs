@@ -492,6 +492,7 @@ pub struct CausesArgs {
 Examples:
   homa rack run rps --flows 1,2,4 --duration 5 --repetitions 10
   homa rack run rps --policies none,rps,rss-hash,sparse --mask e --nat --out rps
+  homa rack run rps --server-threads 1,18           what it costs a lone round trip
 
 Two hosts and a router between them, each a network namespace, and no switch. Flows run from the first host to the second, and then back.
 Where a veth has no policy, a packet is handled to its end on the processor that sent it. Policies take turns in each repetition. Mind that
@@ -501,6 +502,11 @@ pub struct RpsArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,16,32",
           value_parser = clap::value_parser!(u16).range(1..=256))]
     pub flows: Vec<u16>,
+    /// Instead of flows, round trips of 100 bytes from the first host to the second, one at a time, over Homa and over TCP, to a
+    /// server with so many threads
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "flows",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub server_threads: Vec<u16>,
     /// How received packets are divided between the processors
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none,rps")]
     pub policies: Vec<Policy>,

@@ -174,6 +174,8 @@ fn setup(lab: &Lab, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol
         endpoints: 1,
         max_segmented_bytes: None,
         receive_batch: None,
+        wake_order: None,
+        endpoint_policy: None,
         poll_us: common.poll_us,
         one_way: messages.one_way,
         congestion: common.cc.first().copied().filter(|_| protocol == Protocol::Tcp),

@@ -55,6 +55,10 @@ pub struct Setup {
     pub max_segmented_bytes: Option<usize>,
     /// Datagrams received at a time; `None`: as the driver has it.
     pub receive_batch: Option<usize>,
+    /// Which of its sleeping threads is woken, by name; `None`: as the library has it.
+    pub wake_order: Option<String>,
+    /// The policy that chooses endpoints, by name; `None`: in turn.
+    pub endpoint_policy: Option<String>,
     /// How long an idle thread polls.
     pub poll_us: u64,
     /// Answers have 100 bytes.

@@ -4,8 +4,11 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use homa::ENDPOINT_POLICIES;
 use homa_proto::Config;
 use homa_proto::wire::PRIORITIES;
+use homa_steer::PolicyName;
+use homa_steer::wake::WakeOrder;
 
 use super::orders::Setup;
 use crate::args::Driver;
@@ -38,6 +41,11 @@ pub const OWN: &[(&str, &str)] = &[
     ),
     ("server_ports", "1 to 64: server ports of a host"),
     ("server_threads", "1 to 64: threads that answer, for each server port"),
+    ("wake_order", "lifo, fifo, least-recent: which of the sleeping threads that could do the same is woken"),
+    (
+        "endpoint_policy",
+        "same-core, rss-hash, sparse, idle, least-loaded: the endpoint in which a client port lives; without it they are dealt out in turn",
+    ),
     ("poll_us", "0 to 10000: how long an idle thread polls before it sleeps, microseconds"),
     (
         "max_segmented_bytes",
@@ -73,6 +81,8 @@ pub enum Change {
     PortReceivers(u16),
     ServerPorts(u16),
     ServerThreads(u16),
+    WakeOrder(WakeOrder),
+    EndpointPolicy(PolicyName),
     PollUs(u64),
     MaxSegmentedBytes(usize),
     ReceiveBatch(usize),
@@ -95,6 +105,10 @@ impl Change {
             "port_receivers" => Change::PortReceivers(number(name, value, 0..=64)?),
             "server_ports" => Change::ServerPorts(threads()?),
             "server_threads" => Change::ServerThreads(threads()?),
+            "wake_order" => Change::WakeOrder(
+                value.parse().map_err(|error: homa_steer::SteerError| format!("{name}: {error}"))?,
+            ),
+            "endpoint_policy" => Change::EndpointPolicy(endpoint_policy(name, value)?),
             "poll_us" => Change::PollUs(number(name, value, 0..=10_000)?),
             "max_segmented_bytes" => {
                 let most = homa_driver::udp::MAX_SEGMENTED_BYTES;
@@ -121,6 +135,8 @@ impl Change {
             Change::PortReceivers(count) => setup.port_receivers = count,
             Change::ServerPorts(count) => setup.server_ports = count,
             Change::ServerThreads(count) => setup.server_threads = count,
+            Change::WakeOrder(order) => setup.wake_order = Some(order.to_string()),
+            Change::EndpointPolicy(policy) => setup.endpoint_policy = Some(policy.to_string()),
             Change::PollUs(us) => setup.poll_us = us,
             Change::MaxSegmentedBytes(bytes) => setup.max_segmented_bytes = Some(bytes),
             Change::ReceiveBatch(datagrams) => setup.receive_batch = Some(datagrams),
@@ -163,6 +179,13 @@ fn number<T: FromStr + PartialOrd + std::fmt::Display>(
 ) -> Result<T, String> {
     let number = value.trim().parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| format!("{name}: `{value}` is not {} to {}", range.start(), range.end()))
+}
+
+/// A policy that can choose the endpoints of a host.
+fn endpoint_policy(name: &str, value: &str) -> Result<PolicyName, String> {
+    let policy = value.parse().ok().filter(|policy| ENDPOINT_POLICIES.contains(policy));
+    let names = || ENDPOINT_POLICIES.map(|policy| policy.entry().name).join(", ");
+    policy.ok_or_else(|| format!("{name}: `{value}` is none of {}", names()))
 }
 
 fn field(name: &str, value: &str) -> Result<Change, String> {
@@ -261,6 +284,8 @@ mod tests {
             ("duty_cycle", "0"),
             ("endpoints", "65"),
             ("receive_batch", "33"),
+            ("wake_order", "random"),
+            ("endpoint_policy", "gen3"),
             ("max_segmented_bytes", "65488"),
             ("max_overcommit", "many"),
             ("ready_order", "srpt"),

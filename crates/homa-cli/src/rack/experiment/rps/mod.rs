@@ -3,8 +3,10 @@
 
 mod flows;
 mod net;
+mod trips;
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -67,28 +69,57 @@ impl Spread {
     }
 }
 
+/// What both kinds of runs need.
+struct Ready {
+    net: Net,
+    mask: String,
+    /// Before the measured time, and that.
+    times: (Duration, Duration),
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Ready {
+    /// Lays the net. This process must have one thread yet.
+    fn make(args: &RpsArgs) -> Result<Ready> {
+        let times = (seconds("warmup", args.warmup)?, seconds("duration", args.duration)?);
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let mask = args.mask.as_deref().map_or_else(|| Ok(mask_of(processors)), mask)?;
+        if !rustix::process::geteuid().is_root() {
+            netns::become_root_of_our_own()?;
+        }
+        let interrupted = interruption()?;
+        Ok(Ready { net: Net::lay(args.mtu, args.nat)?, mask, times, interrupted })
+    }
+
+    fn check(&self) -> Result<()> {
+        ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted: nothing was written");
+        Ok(())
+    }
+
+    /// For how long so many runs of each policy take.
+    fn total(&self, args: &RpsArgs, runs: usize) -> Result<Duration> {
+        let runs = u32::try_from(args.policies.len() * runs)? * args.repetitions;
+        Ok((self.times.0 + self.times.1) * runs)
+    }
+}
+
 /// The experiment, on namespaces of its own. This process must have one thread yet.
 ///
 /// # Errors
 /// A right or iproute2 is missing, or it was interrupted.
 pub fn run(args: &RpsArgs) -> Result<Findings> {
-    let times = (seconds("warmup", args.warmup)?, seconds("duration", args.duration)?);
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let mask = args.mask.as_deref().map_or_else(|| Ok(mask_of(processors)), mask)?;
-    if !rustix::process::geteuid().is_root() {
-        netns::become_root_of_our_own()?;
+    let ready = Ready::make(args)?;
+    if !args.server_threads.is_empty() {
+        return trips::run(args, &ready);
     }
-    let interrupted = interruption()?;
-    let runs = args.policies.len() * args.flows.len() * 2;
-    let total = (times.0 + times.1) * args.repetitions * u32::try_from(runs)?;
-    let mut progress = Progress::new(total);
-    let net = Net::lay(args.mtu, args.nat)?;
+    let mut progress = Progress::new(ready.total(args, args.flows.len() * 2)?);
     let cells: Vec<(Policy, u16)> = args
         .policies
         .iter()
         .flat_map(|&policy| args.flows.iter().map(move |&count| (policy, count)))
         .collect();
     let mut carried = vec![[Vec::new(), Vec::new()]; cells.len()];
+    let Ready { net, mask, times, .. } = &ready;
     // Policies take turns, so that what the machine does meanwhile befalls all of them.
     for _ in 0..args.repetitions {
         let mut steering: Option<(Policy, Vec<Steering>)> = None;
@@ -96,7 +127,7 @@ pub fn run(args: &RpsArgs) -> Result<Findings> {
             if steering.as_ref().is_none_or(|(before, _)| *before != policy) {
                 // A device takes one program: that of the policy before goes first.
                 drop(steering.take());
-                steering = Some((policy, net.steer(policy, &mask)?));
+                steering = Some((policy, net.steer(policy, mask)?));
             }
             for (direction, runs) in directions.iter_mut().enumerate() {
                 progress.step(&format!("{}: {}", policy.name(), flows_of(count)), times.0 + times.1);
@@ -106,21 +137,21 @@ pub fn run(args: &RpsArgs) -> Result<Findings> {
                     while let Some(left) =
                         until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
                     {
-                        ensure!(!interrupted.load(Ordering::Relaxed), "interrupted: nothing was written");
+                        ready.check()?;
                         progress.within(begin.elapsed());
                         thread::sleep(left.min(LOOK));
                     }
                     Ok(())
                 };
                 let [from, to] = [&net.hosts[direction], &net.hosts[1 - direction]];
-                runs.push(carry((from, to), ADDRESSES[1 - direction], count, times, wait)?);
+                runs.push(carry((from, to), ADDRESSES[1 - direction], count, *times, wait)?);
             }
         }
     }
     let cells = cells.iter().zip(&carried);
     let results: Vec<Steered> =
         cells.map(|(&(policy, count), directions)| summed(policy, count, directions)).collect();
-    Ok(findings(args, &net, &mask, &results))
+    Ok(findings(args, &ready, &results))
 }
 
 fn summed(policy: Policy, flows: u16, [forward, backward]: &[Vec<Carried>; 2]) -> Steered {
@@ -143,19 +174,32 @@ fn summed(policy: Policy, flows: u16, [forward, backward]: &[Vec<Carried>; 2]) -
     }
 }
 
-fn findings(args: &RpsArgs, net: &Net, mask: &str, results: &[Steered]) -> Findings {
+fn findings(args: &RpsArgs, ready: &Ready, results: &[Steered]) -> Findings {
+    let processors = results.first().map_or(0, |result| result.cores_busy.len());
+    let summary = format!("TCP {} runs of {} s each way", way(args, ready, processors), args.duration);
+    let mut findings = reported(args, ready, json!(results));
+    findings.title = "A few flows through a router".to_owned();
+    findings.summary = summary;
+    findings.sections = vec![section(results, processors)];
+    findings
+}
+
+/// The way of the packets and how they are divided, in words.
+fn way(args: &RpsArgs, ready: &Ready, processors: usize) -> String {
+    let nat =
+        ready.net.nat.map_or("routing".to_owned(), |program| format!("addresses translated ({program})"));
+    let (mtu, mask, runs) = (args.mtu, &ready.mask, args.repetitions);
+    format!(
+        "through a router on veth pairs, MTU {mtu}, {nat}; divided by mask {mask} of {processors} processors; {runs}"
+    )
+}
+
+/// What both kinds of runs report alike.
+fn reported(args: &RpsArgs, ready: &Ready, results: serde_json::Value) -> Findings {
     let mut warnings = Vec::new();
-    if args.nat && net.nat.is_none() {
+    if args.nat && ready.net.nat.is_none() {
         warnings.push("neither iptables nor nft could be used: the router only routes".to_owned());
     }
-    let processors = results.first().map_or(0, |result| result.cores_busy.len());
-    let summary = format!(
-        "TCP through a router on veth pairs, MTU {}, {}; divided by mask {mask} of {processors} processors; {} runs of {} s each way",
-        args.mtu,
-        net.nat.map_or("routing".to_owned(), |program| format!("addresses translated ({program})")),
-        args.repetitions,
-        args.duration
-    );
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let json = json!({
         "schema": SCHEMA,
@@ -164,8 +208,8 @@ fn findings(args: &RpsArgs, net: &Net, mask: &str, results: &[Steered]) -> Findi
         "unix_time_s": now.as_secs(),
         "config": {
             "mtu": args.mtu,
-            "nat": net.nat,
-            "mask": mask,
+            "nat": ready.net.nat,
+            "mask": ready.mask,
             "duration_s": args.duration,
             "warmup_s": args.warmup,
             "repetitions": args.repetitions,
@@ -173,15 +217,7 @@ fn findings(args: &RpsArgs, net: &Net, mask: &str, results: &[Steered]) -> Findi
         "results": results,
         "warnings": warnings,
     });
-    let mut findings = Findings {
-        title: "A few flows through a router".to_owned(),
-        summary,
-        warnings,
-        sections: vec![section(results, processors)],
-        json,
-        clean: true,
-        ..Findings::default()
-    };
+    let mut findings = Findings { warnings, json, clean: true, ..Findings::default() };
     findings.cite("rps");
     findings
 }
