@@ -447,8 +447,9 @@ homa_result homa_receive(const struct homa_socket *socket,
  * Answers a request that came by this socket. What may be sent at once is sent before this returns; the rest, and its repetition where the
  * network loses it, is the host's business.
  *
- * The `length` bytes at `data` are only read, may be those of the request, and may be changed as soon as this returns. `request` remains the
- * caller's: hand it back by homa_message_free() afterwards. Whatever this returns but HOMA_ARGUMENT, the request is over.
+ * The `length` bytes at `data` are only read, and may be changed as soon as this returns, since they are copied; but for bytes of the request itself, all
+ * or some in a row, which are sent from where they lie. `request` remains the caller's: hand it back by homa_message_free() afterwards.
+ * Whatever this returns but HOMA_ARGUMENT, the request is over.
  *
  * HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, or was answered. HOMA_SIZE, HOMA_LIMIT: the answer was not
  * taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the host has ended.

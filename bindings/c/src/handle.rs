@@ -2,10 +2,10 @@
 //!
 //! A handle is a number in the form of a pointer, made of a place in a table, how often that place was used before, and a kind. So nothing that C
 //! passes is ever followed: what was closed, was closed twice, belongs to a parent process, is of another kind or never was a handle is
-//! an error that says so. It was a pointer at first, and a message freed twice ended the process or, worse, did not. A look-up takes 20 ns
-//! of a round trip of some 10,000.
+//! an error that says so. It was a pointer at first, and a message freed twice ended the process or, worse, did not. PERF.md says what it costs.
 //!
-//! An object that a call uses is kept until the call returns, whoever closes it meanwhile.
+//! A host or socket that a call uses is kept until the call returns, whoever closes it meanwhile. Messages are looked at under the lock, which
+//! halves what a look costs.
 
 use std::cell::Cell;
 use std::ptr;
@@ -33,52 +33,56 @@ const _: () = assert!(usize::BITS == 64 && SHARDS == 1 << (GENERATION_AT - SHARD
 
 /// A type of handles.
 pub(crate) trait Handle: Sized {
-    /// What it stands for.
-    type Object: Send + Sync + 'static;
+    /// What it stands for: shared where calls take their time, and keep it.
+    type Object: Send + 'static;
     /// As C names it.
     const NAME: &'static str;
     /// 1 to 7, and no other's.
     const KIND: usize;
+    /// Each thread has a shard of its own for what comes and goes. What stays is dealt out, since one thread often opens what many use, and those would
+    /// take a cache line from each other with each call.
+    const STAYS: bool = true;
 
     fn table(tables: &Tables) -> &Table<Self::Object>;
 }
 
 impl Handle for homa_host {
-    type Object = Host;
+    type Object = Arc<Host>;
     const NAME: &'static str = "homa_host";
     const KIND: usize = 1;
 
-    fn table(tables: &Tables) -> &Table<Host> {
+    fn table(tables: &Tables) -> &Table<Arc<Host>> {
         &tables.hosts
     }
 }
 
 impl Handle for homa_socket {
-    type Object = Socket;
+    type Object = Arc<Socket>;
     const NAME: &'static str = "homa_socket";
     const KIND: usize = 2;
 
-    fn table(tables: &Tables) -> &Table<Socket> {
+    fn table(tables: &Tables) -> &Table<Arc<Socket>> {
         &tables.sockets
     }
 }
 
 impl Handle for homa_message {
-    type Object = Message;
+    type Object = Box<Message>;
     const NAME: &'static str = "homa_message";
     const KIND: usize = 3;
+    const STAYS: bool = false;
 
-    fn table(tables: &Tables) -> &Table<Message> {
+    fn table(tables: &Tables) -> &Table<Box<Message>> {
         &tables.messages
     }
 }
 
 impl Handle for homa_options {
-    type Object = Options;
+    type Object = Arc<Options>;
     const NAME: &'static str = "homa_options";
     const KIND: usize = 4;
 
-    fn table(tables: &Tables) -> &Table<Options> {
+    fn table(tables: &Tables) -> &Table<Arc<Options>> {
         &tables.options
     }
 }
@@ -86,10 +90,10 @@ impl Handle for homa_options {
 /// Everything that is open in this process.
 #[derive(Default)]
 pub(crate) struct Tables {
-    hosts: Table<Host>,
-    sockets: Table<Socket>,
-    messages: Table<Message>,
-    options: Table<Options>,
+    hosts: Table<Arc<Host>>,
+    sockets: Table<Arc<Socket>>,
+    messages: Table<Box<Message>>,
+    options: Table<Arc<Options>>,
     /// The parent process's, which are left alone: their locks may be held for ever.
     _parents: AtomicPtr<Tables>,
 }
@@ -165,7 +169,7 @@ struct Slots<T> {
 struct Slot<T> {
     /// Objects that were here before, modulo what a handle holds.
     generation: usize,
-    object: Option<Arc<T>>,
+    object: Option<T>,
 }
 
 /// What a handle says.
@@ -217,7 +221,7 @@ impl<T> Table<T> {
     }
 
     /// Puts an object into a shard; index and generation.
-    fn insert(&self, shard: usize, object: Arc<T>) -> Option<(usize, usize)> {
+    fn insert(&self, shard: usize, object: T) -> Option<(usize, usize)> {
         let mut slots = self.shard(shard);
         if let Some(index) = slots.free.pop() {
             let slot = &mut slots.slots[index];
@@ -232,13 +236,14 @@ impl<T> Table<T> {
         Some((index, 0))
     }
 
-    fn find(&self, parts: Parts) -> Option<Arc<T>> {
-        let slots = self.shard(parts.shard);
-        let slot = slots.slots.get(parts.index).filter(|slot| slot.generation == parts.generation)?;
-        slot.object.clone()
+    /// What `look` finds of an object, under the shard's lock.
+    fn with<R>(&self, parts: Parts, look: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let mut slots = self.shard(parts.shard);
+        let slot = slots.slots.get_mut(parts.index).filter(|slot| slot.generation == parts.generation)?;
+        slot.object.as_mut().map(look)
     }
 
-    fn remove(&self, parts: Parts) -> Option<Arc<T>> {
+    fn remove(&self, parts: Parts) -> Option<T> {
         let mut slots = self.shard(parts.shard);
         let slot = slots.slots.get_mut(parts.index).filter(|slot| slot.generation == parts.generation)?;
         let object = slot.object.take()?;
@@ -256,18 +261,21 @@ impl<T> Table<T> {
     }
 }
 
-/// The shard in which this thread opens.
-fn own_shard() -> usize {
+/// The next shard in turn.
+fn next_shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NEXT.fetch_add(1, Relaxed) % SHARDS
+}
+
+/// The shard that is this thread's.
+fn own_shard() -> usize {
     thread_local! {
         static OWN: Cell<Option<usize>> = const { Cell::new(None) };
     }
     let own = OWN.try_with(|own| {
-        own.get().unwrap_or_else(|| {
-            let dealt = NEXT.fetch_add(1, Relaxed) % SHARDS;
-            own.set(Some(dealt));
-            dealt
-        })
+        let shard = own.get().unwrap_or_else(next_shard);
+        own.set(Some(shard));
+        shard
     });
     own.unwrap_or(0)
 }
@@ -277,8 +285,8 @@ fn own_shard() -> usize {
 /// # Safety
 /// `to` is good for a write.
 pub(crate) unsafe fn give<H: Handle>(to: *mut *mut H, object: H::Object) -> Result<(), Failure> {
-    let shard = own_shard();
-    let Some((index, generation)) = H::table(tables()).insert(shard, Arc::new(object)) else {
+    let shard = if H::STAYS { next_shard() } else { own_shard() };
+    let Some((index, generation)) = H::table(tables()).insert(shard, object) else {
         let text = format!("there are too many objects of the kind {} open: hand some back", H::NAME);
         return Err(Failure::new(homa_result::HOMA_LIMIT, text));
     };
@@ -308,14 +316,26 @@ fn closed<H: Handle>(name: &str) -> Failure {
     Failure::argument(format!("`{name}` was handed back before, or is no {}", H::NAME))
 }
 
-/// The object of a handle, for a call that uses it.
-pub(crate) fn find<H: Handle>(handle: *const H, name: &'static str) -> Result<Arc<H::Object>, Failure> {
+/// Looks at the object of a handle; shortly, since others wait meanwhile.
+pub(crate) fn with<H: Handle, R>(
+    handle: *const H,
+    name: &'static str,
+    look: impl FnOnce(&mut H::Object) -> R,
+) -> Result<R, Failure> {
     let parts = read(handle, name)?;
-    H::table(tables()).find(parts).ok_or_else(|| closed::<H>(name))
+    H::table(tables()).with(parts, look).ok_or_else(|| closed::<H>(name))
+}
+
+/// The object of a handle, for a call that uses it.
+pub(crate) fn find<T, H: Handle<Object = Arc<T>>>(
+    handle: *const H,
+    name: &'static str,
+) -> Result<Arc<T>, Failure> {
+    with(handle, name, |object| Arc::clone(object))
 }
 
 /// The object of a handle, which is none from now on; `None` for NULL.
-pub(crate) fn take<H: Handle>(handle: *mut H, name: &'static str) -> Result<Option<Arc<H::Object>>, Failure> {
+pub(crate) fn take<H: Handle>(handle: *mut H, name: &'static str) -> Result<Option<H::Object>, Failure> {
     if handle.is_null() {
         return Ok(None);
     }
@@ -351,14 +371,14 @@ mod tests {
         let object = Arc::new(());
         let (index, generation) = table.insert(3, Arc::clone(&object)).unwrap();
         let parts = Parts { index, shard: 3, generation, forks: 0, kind: 1 };
-        assert!(table.find(parts).is_some());
+        assert!(table.with(parts, |_| ()).is_some());
         assert!(table.remove(parts).is_some());
         assert!(table.remove(parts).is_none(), "it was handed back");
         let next = table.insert(3, Arc::clone(&object)).unwrap();
         assert_eq!((next.0, table.open()), (index, 1));
-        assert!(table.find(parts).is_none(), "the first handle is not the second's");
-        assert!(table.find(Parts { shard: 4, ..parts }).is_none());
-        assert!(table.find(Parts { index: index + 1, ..parts }).is_none());
+        assert!(table.with(parts, |_| ()).is_none(), "the first handle is not the second's");
+        assert!(table.with(Parts { shard: 4, ..parts }, |_| ()).is_none());
+        assert!(table.with(Parts { index: index + 1, ..parts }, |_| ()).is_none());
         assert_eq!(Arc::strong_count(&object), 2);
     }
 }

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn homa_host_open(
         let max_message = config.protocol.max_message;
         let opened = Arc::new(without_signals(|| homa::Host::bind(config))?);
         // SAFETY: C gives room for a pointer.
-        unsafe { give(host, Host { host: opened, max_message }) }
+        unsafe { give(host, Arc::new(Host { host: opened, max_message })) }
     })
 }
 

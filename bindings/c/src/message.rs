@@ -2,14 +2,13 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use homa::{Arrival, CallError, Outcome, Rpc};
 
 use crate::address::homa_address;
 use crate::border::{Failure, answer, give, value};
-use crate::handle::{find, take};
+use crate::handle::{take, with};
 use crate::result::homa_result;
 
 /// A request to be answered, or what a call came to. Opaque. Its bytes lie where the network's packets were put together, and stay there until
@@ -24,7 +23,7 @@ pub(crate) struct Message {
     error: Option<CallError>,
     is_request: bool,
     /// What answers a request, until it does.
-    rpc: Mutex<Option<Rpc>>,
+    pub(crate) rpc: Option<Rpc>,
     id: u64,
     cookie: u64,
     from: homa_address,
@@ -38,7 +37,7 @@ impl Message {
                 error: None,
                 is_request: true,
                 from: homa_address::new(rpc.peer(), client_port),
-                rpc: Mutex::new(Some(rpc)),
+                rpc: Some(rpc),
                 id,
                 cookie: 0,
             },
@@ -52,7 +51,7 @@ impl Message {
             Err(error) => (Bytes::new(), Some(error)),
         };
         let from = homa_address::new(to.host, to.port);
-        Message { bytes, error, is_request: false, rpc: Mutex::new(None), id, cookie, from }
+        Message { bytes, error, is_request: false, rpc: None, id, cookie, from }
     }
 
     /// The response of a call, or why there is none.
@@ -61,9 +60,11 @@ impl Message {
         message.check().map(|()| message)
     }
 
-    /// What answers the request, for one caller.
-    pub(crate) fn take_rpc(&self) -> Option<Rpc> {
-        self.rpc.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Bytes of C's that are this message's own, as they lie here; `None` where they are others.
+    pub(crate) fn part(&self, data: *const c_void, length: usize) -> Option<Bytes> {
+        let start = data.addr().checked_sub(self.bytes.as_ptr().addr())?;
+        let end = start.checked_add(length)?;
+        (length > 0 && end <= self.bytes.len()).then(|| self.bytes.slice(start..end))
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -72,7 +73,7 @@ impl Message {
 }
 
 fn look<T: Copy>(message: *const homa_message, otherwise: T, at: impl FnOnce(&Message) -> T) -> T {
-    value(otherwise, || find(message, "message").map_or(otherwise, |message| at(&message)))
+    value(otherwise, || with(message, "message", |message| at(message)).unwrap_or(otherwise))
 }
 
 /// Whether it is a request, to be answered by homa_reply(); else it is what a call came to. False for what is no message.
@@ -88,7 +89,7 @@ pub unsafe extern "C" fn homa_message_is_request(message: *const homa_message) -
 /// HOMA_CANCELLED, HOMA_CLOSED: the call failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_result(message: *const homa_message) -> homa_result {
-    answer(|| find(message, "message")?.check())
+    answer(|| with(message, "message", |message| message.check())?)
 }
 
 /// The bytes of a request or response, and in `*length` how many; NULL and 0 for a call that failed, and for what is no message.
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn homa_message_from(
     address: *mut homa_address,
 ) -> homa_result {
     answer(|| {
-        let from = find(message, "message")?.from;
+        let from = with(message, "message", |message| message.from)?;
         // SAFETY: C gives room for one, or NULL.
         unsafe { give(address, "address", from) }
     })
@@ -145,4 +146,28 @@ pub unsafe extern "C" fn homa_message_from(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_free(message: *mut homa_message) -> homa_result {
     answer(|| take(message, "message").map(drop))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_message_are_known_by_where_they_are() {
+        let bytes = Bytes::from(b"hello".to_vec());
+        let outcome = Outcome {
+            id: 2,
+            cookie: 0,
+            to: homa::ServerAddr::new(([127, 0, 0, 1], 1).into(), 1),
+            result: Ok(bytes.clone()),
+        };
+        let message = Message::of_call(outcome);
+        let at = |index: usize| bytes.as_ptr().wrapping_add(index).cast();
+        assert_eq!(message.part(at(0), 5).as_deref(), Some(&b"hello"[..]));
+        assert_eq!(message.part(at(1), 3).as_deref(), Some(&b"ell"[..]));
+        for (index, length) in [(0, 6), (5, 1), (1, usize::MAX), (usize::MAX, 2), (0, 0)] {
+            assert_eq!(message.part(at(index), length), None, "{length} bytes at {index}");
+        }
+        assert_eq!(message.part(b"hello".as_ptr().cast(), 5), None, "others of the same text");
+    }
 }

@@ -1,7 +1,7 @@
 //! Settings of a host, by name: each is an option of the command `homa serve` by the same name, or said to be none.
 
 use std::ffi::{CStr, CString, c_char};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use homa::driver::xdp::XdpMode;
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn homa_options_new(options: *mut *mut homa_options) -> ho
     answer(|| {
         room(options, "options")?;
         // SAFETY: C gives room for a pointer.
-        unsafe { give(options, Options { config: Mutex::new(HostConfig::default()) }) }
+        unsafe { give(options, Arc::new(Options { config: Mutex::new(HostConfig::default()) })) }
     })
 }
 

@@ -10,7 +10,7 @@ use homa::{CallError, Host, RecvError, ReplyError, ServerAddr, Signal};
 
 use crate::address::{HOMA_MAX_SERVER_PORT, homa_address};
 use crate::border::{Failure, answer, bytes, give, object, room, without_signals};
-use crate::handle::{self, find, take};
+use crate::handle::{self, find, take, with};
 use crate::host::homa_host;
 use crate::message::{Message, homa_message};
 use crate::result::homa_result;
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn homa_socket_open(
         let (signal, making_signal, max_message) = (OnceLock::new(), Mutex::new(()), from.max_message);
         let opened = Socket { socket: opened, signal, making_signal, max_message, host };
         // SAFETY: C gives room for a pointer.
-        unsafe { handle::give(socket, opened) }
+        unsafe { handle::give(socket, Arc::new(opened)) }
     })
 }
 
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn homa_call(
             }
         })?;
         // SAFETY: C gives room for a pointer.
-        unsafe { handle::give(response, Message::of_response(outcome)?) }
+        unsafe { handle::give(response, Box::new(Message::of_response(outcome)?)) }
     })
 }
 
@@ -297,15 +297,16 @@ pub unsafe extern "C" fn homa_receive(
             signal.taken();
         }
         // SAFETY: C gives room for a pointer.
-        unsafe { handle::give(message, Message::of(arrival)) }
+        unsafe { handle::give(message, Box::new(Message::of(arrival))) }
     })
 }
 
 /// Answers a request that came by this socket. What may be sent at once is sent before this returns; the rest, and its repetition where the
 /// network loses it, is the host's business.
 ///
-/// The `length` bytes at `data` are only read, may be those of the request, and may be changed as soon as this returns. `request` remains the
-/// caller's: hand it back by homa_message_free() afterwards. Whatever this returns but HOMA_ARGUMENT, the request is over.
+/// The `length` bytes at `data` are only read, and may be changed as soon as this returns, since they are copied; but for bytes of the request itself, all
+/// or some in a row, which are sent from where they lie. `request` remains the caller's: hand it back by homa_message_free() afterwards.
+/// Whatever this returns but HOMA_ARGUMENT, the request is over.
 ///
 /// HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, or was answered. HOMA_SIZE, HOMA_LIMIT: the answer was not
 /// taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the host has ended.
@@ -318,18 +319,22 @@ pub unsafe extern "C" fn homa_reply(
 ) -> homa_result {
     answer(|| {
         let socket = find(socket, "socket")?;
-        let request = find(request, "request")?;
         if data.is_null() && length > 0 {
             return Err(Failure::null("data"));
         }
-        let rpc = request.take_rpc();
+        let (rpc, part) =
+            with(request, "request", |request| (request.rpc.take(), request.part(data, length)))?;
         let rpc = rpc.ok_or_else(|| Failure::argument("`request` is no request, or was answered before"))?;
         // Before so many bytes are copied.
         if length > socket.max_message as usize {
             return Err(ReplyError::MessageTooLarge { length, limit: socket.max_message }.into());
         }
-        // SAFETY: C gives so many bytes. They may be the request's, which its message keeps.
-        rpc.reply(socket.socket.message(&[unsafe { bytes(data, length) }?]))?;
+        let answer = match part {
+            Some(answer) => answer,
+            // SAFETY: C gives so many bytes.
+            None => socket.socket.message(&[unsafe { bytes(data, length) }?]),
+        };
+        rpc.reply(answer)?;
         socket.attend();
         Ok(())
     })
