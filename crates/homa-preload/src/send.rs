@@ -116,8 +116,8 @@ impl Socket {
         let (mut signals, mut since) = (None, None);
         loop {
             let side = self.side();
-            let request = pieces.with(|pieces| side.message(pieces))?;
-            let text = match side.start(to, request, args.completion_cookie, private) {
+            let cookie = args.completion_cookie;
+            let text = match pieces.with(|pieces| side.start_pieces(to, pieces, cookie, private))? {
                 Ok(id) => return Ok(id),
                 // Its memory is that of messages under way, and comes back with their ends.
                 Err(CallError::LimitReached { .. }) if waits => {
@@ -153,8 +153,7 @@ impl Socket {
         // With an error the request is over, as in the kernel.
         let pieces = Pieces::read(header)?;
         let side = self.side();
-        let answer = pieces.with(|pieces| side.message(pieces))?;
-        match rpc.reply(answer) {
+        match pieces.with(|pieces| side.reply_pieces(rpc, pieces))? {
             Ok(()) | Err(ReplyError::ClientGone { .. } | ReplyError::Closed) => Ok(()),
             Err(ReplyError::LimitReached { .. }) => {
                 Err(Refusal::new(libc::ENOBUFS, "there is no memory for more answers"))

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use foldhash::fast::FixedState;
 use homa_proto::{PayloadRange, Reassembly, RpcKey};
 
+use crate::copying::{Copying, Outgoing};
 use crate::in_place::InPlace;
 use crate::memory::{Memory, MessageMemory};
 use crate::pool::{self, Pool};
@@ -97,6 +98,8 @@ pub(crate) struct Buffers {
     pub(crate) expected: Option<RpcKey>,
     /// Its memory, while a packet is handled that was received into it.
     pub(crate) in_place: Option<InPlace>,
+    /// The outgoing message that is not all here yet. Gone when the lock is given back.
+    pub(crate) copying: Option<Copying>,
     /// Who lends memory for the messages that come to a port.
     memories: HashMap<u16, Arc<dyn MessageMemory>, FixedState>,
     outgoing_bytes: u64,
@@ -167,12 +170,43 @@ impl Buffers {
     }
 
     /// Takes the request of a new call.
-    pub(crate) fn open_call(&mut self, rpc: RpcKey, call: usize, request: Bytes) {
+    pub(crate) fn open_call(&mut self, rpc: RpcKey, call: usize, request: Outgoing) {
         self.outgoing_bytes += request.len() as u64;
+        let request = self.begin_outgoing(rpc, request);
         let held = self.claim(rpc);
         held.role = Role::Call;
         held.call = call;
         held.outgoing = request;
+    }
+
+    /// The message where it is whole; where it is to be copied nothing, and a note of that.
+    fn begin_outgoing(&mut self, rpc: RpcKey, message: Outgoing) -> Bytes {
+        match message {
+            Outgoing::Whole(bytes) => bytes,
+            Outgoing::Pieces(pieces) => {
+                let buffer = self.pool.take(pieces.len());
+                self.copying = Some(Copying::new(rpc, pieces, buffer));
+                Bytes::new()
+            }
+        }
+    }
+
+    /// Copies what is left of the message that is being copied.
+    pub(crate) fn finish_copying(&mut self) {
+        let Some(copying) = self.copying.take() else { return };
+        let rpc = copying.rpc;
+        let whole = copying.into_whole();
+        let message = self.finish(whole);
+        if let Some(held) = self.held_mut(rpc) {
+            held.outgoing = message;
+        }
+    }
+
+    /// Sees that the bytes of an outgoing message are here that a packet carries.
+    pub(crate) fn provide(&mut self, range: &PayloadRange) {
+        if let Some(copying) = self.copying.as_mut().filter(|copying| copying.rpc == range.rpc) {
+            copying.provide((range.offset + range.len) as usize);
+        }
     }
 
     /// What `rpc` is; [`Role::None`] where it is over.
@@ -205,11 +239,10 @@ impl Buffers {
     }
 
     /// Takes the response to a request.
-    pub(crate) fn set_outgoing(&mut self, rpc: RpcKey, response: Bytes) {
-        let Some(held) = self.held_mut(rpc) else {
-            return self.bury(response);
-        };
+    pub(crate) fn set_outgoing(&mut self, rpc: RpcKey, response: Outgoing) {
         let length = response.len() as u64;
+        let response = if self.held(rpc).is_some() { self.begin_outgoing(rpc, response) } else { return };
+        let Some(held) = self.held_mut(rpc) else { return };
         let before = mem::replace(&mut held.outgoing, response);
         self.outgoing_bytes += length;
         self.outgoing_bytes -= before.len() as u64;
@@ -219,7 +252,11 @@ impl Buffers {
     /// The bytes of an outgoing message that a packet carries; `None` when the RPC is over.
     pub(crate) fn outgoing(&self, range: &PayloadRange) -> Option<&[u8]> {
         let start = range.offset as usize;
-        self.held(range.rpc)?.outgoing.get(start..start + range.len as usize)
+        let end = start + range.len as usize;
+        match &self.copying {
+            Some(copying) if copying.rpc == range.rpc => copying.get(start, end),
+            _ => self.held(range.rpc)?.outgoing.get(start..end),
+        }
     }
 
     /// Bytes of the incoming message as a whole, however much of it is there.
@@ -290,6 +327,9 @@ impl Buffers {
                 held
             }
         };
+        if let Some(copying) = self.copying.take_if(|copying| copying.rpc == rpc) {
+            self.outgoing_bytes -= copying.len() as u64;
+        }
         self.outgoing_bytes -= held.outgoing.len() as u64;
         self.incoming_bytes -= held.incoming.len() as u64;
         self.bury(held.outgoing);
@@ -470,7 +510,7 @@ mod tests {
     #[test]
     fn outgoing_ranges_last_until_release() {
         let mut buffers = Buffers::default();
-        buffers.open_call(A, 9, Bytes::from_static(b"abcdef"));
+        buffers.open_call(A, 9, Outgoing::Whole(Bytes::from_static(b"abcdef")));
         let range = |rpc| PayloadRange { rpc, offset: 2, len: 3 };
         assert_eq!(buffers.outgoing(&range(A)), Some(&b"cde"[..]));
         assert_eq!(buffers.outgoing(&range(B)), None);
@@ -483,7 +523,7 @@ mod tests {
     #[test]
     fn a_slot_used_again_within_a_burst_keeps_both_messages() {
         let mut buffers = Buffers::default();
-        buffers.open_call(A, 1, Bytes::from_static(b"request"));
+        buffers.open_call(A, 1, Outgoing::Whole(Bytes::from_static(b"request")));
         buffers.write(A, 3, 0, 3, b"old");
         buffers.write(B, 3, 0, 3, b"new");
         assert_eq!(buffers.call_of(A), Some(1));

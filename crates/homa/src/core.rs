@@ -18,6 +18,7 @@ use crate::asynch::AsyncDriver;
 use crate::buffers::{Buffers, Role};
 use crate::call_times::CallTimes;
 use crate::client::Completion;
+use crate::copying::Outgoing;
 use crate::error::{CallError, HostError, ReplyError};
 use crate::freeze::Freezer;
 use crate::metrics::HostCounts;
@@ -300,7 +301,8 @@ impl Core {
         if !private && entry.open + entry.completions.len() >= self.limits.completions {
             return Err(CallError::LimitReached { name: "max_completions" });
         }
-        let call = self.start_call_from(now, (entry.port, private), to, request, owner, readable_step)?;
+        let (from, request) = ((entry.port, private), Outgoing::Whole(request));
+        let call = self.start_call_from(now, from, to, request, owner, readable_step)?;
         if !private {
             self.clients[client].open += 1;
         }
@@ -313,7 +315,7 @@ impl Core {
         now: Time,
         (port, private): (u16, bool),
         to: ServerAddr,
-        request: Bytes,
+        request: Outgoing,
         owner: Owner,
         readable_step: u32,
     ) -> Result<usize, CallError> {
@@ -543,7 +545,7 @@ impl Core {
         now: Time,
         rpc: RpcKey,
         peer: SocketAddr,
-        response: Bytes,
+        response: Outgoing,
     ) -> Result<(), ReplyError> {
         if self.life == Life::Closed {
             return Err(ReplyError::Closed);

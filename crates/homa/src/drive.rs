@@ -271,6 +271,11 @@ impl Core {
             let Some(run) = self.endpoint.poll_transmit_run(now, most, most_bytes) else { break };
             packets += run.packets() as usize;
             bytes += run.bytes();
+            if self.buffers.copying.is_some()
+                && let Some(range) = run.payload()
+            {
+                self.buffers.provide(&range);
+            }
             self.unsent.push(run);
         }
         if let Some(stake) = &mut self.stake {

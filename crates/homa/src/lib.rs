@@ -87,6 +87,7 @@ mod asynch;
 mod buffers;
 mod call_times;
 mod client;
+mod copying;
 mod core;
 mod drive;
 mod endpoints;

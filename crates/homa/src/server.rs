@@ -14,6 +14,7 @@ use homa_proto::{RpcKey, Time};
 
 use crate::asynch;
 use crate::buffers::Role;
+use crate::copying::{self, Outgoing};
 use crate::core::{Core, Life};
 use crate::endpoints::Endpoints;
 use crate::error::{HostError, RecvError, ReplyError};
@@ -399,12 +400,31 @@ impl Rpc {
         let (at, length) = (shared.stamp(), response.len());
         let now = shared.now();
         let mut core = shared.lock_since(at);
-        let result = core.answer(now, self.rpc, self.peer, response);
+        let result = core.answer(now, self.rpc, self.peer, Outgoing::Whole(response));
         if result.is_ok() {
             core.note_answer(at, self.rpc, length);
         }
         core.flush(now);
         core.after_work(now);
+        result
+    }
+
+    /// Answers with a copy of these pieces, made while it is sent.
+    pub(crate) fn reply_while_copying(mut self, pieces: &[&[u8]]) -> Result<(), ReplyError> {
+        self.answered = true;
+        let shared = self.shared();
+        let at = shared.stamp();
+        let now = shared.now();
+        let mut core = shared.lock_since(at);
+        let result = copying::copy_and_send(shared, &mut core, pieces, |core, response| {
+            let length = response.len();
+            core.answer(now, self.rpc, self.peer, response)?;
+            core.note_answer(at, self.rpc, length);
+            core.flush(now);
+            Ok(())
+        });
+        core.flush(now);
+        core.after_work(shared.now());
         result
     }
 
@@ -421,7 +441,7 @@ impl Rpc {
             for (rpc, response) in of_one {
                 rpc.answered = true;
                 let length = response.len();
-                match core.answer(now, rpc.rpc, rpc.peer, std::mem::take(response)) {
+                match core.answer(now, rpc.rpc, rpc.peer, Outgoing::Whole(std::mem::take(response))) {
                     Ok(()) => core.note_answer(at, rpc.rpc, length),
                     Err(error) => errors.push(error),
                 }

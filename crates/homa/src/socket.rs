@@ -14,8 +14,9 @@ use foldhash::fast::FixedState;
 use homa_proto::{RpcInfo, Time};
 
 use crate::address::ServerAddr;
+use crate::copying::{self, Outgoing};
 use crate::core::{Core, Life, Owner};
-use crate::error::{CallError, HostError, RecvError};
+use crate::error::{CallError, HostError, RecvError, ReplyError};
 use crate::host::Host;
 use crate::memory::MessageMemory;
 use crate::pool::{self, Pool};
@@ -197,7 +198,7 @@ impl Socket {
         private: bool,
         deadline: Option<Duration>,
     ) -> Result<u64, CallError> {
-        let (at, length) = (self.shared.stamp(), request.len());
+        let at = self.shared.stamp();
         let now = self.shared.now();
         let mut core = self.shared.lock_since(at);
         if core.sockets[self.index].closed {
@@ -206,17 +207,49 @@ impl Socket {
         let deadline = deadline.map(|deadline| (self.shared.after(deadline), deadline));
         let owner = SocketCall { socket: self.index, id: 0, cookie, private, deadline, result: None };
         let from = (self.number, private);
-        let call = core.start_call_from(now, from, to, request, Owner::Socket(owner), 0)?;
-        let id = core.calls[call].traced.id;
-        if let Owner::Socket(owner) = &mut core.calls[call].owner {
-            owner.id = id;
-        }
-        core.sockets[self.index].calls.insert(id, call);
-        core.deadlines.extend(deadline.map(|(until, _)| (until, call)));
-        core.note_call(at, call, length);
-        core.flush(now);
+        let id = core.start_socket_call((at, now), from, to, Outgoing::Whole(request), owner)?;
         core.after_work(now);
         Ok(id)
+    }
+
+    /// As [`start`](Socket::start), with a copy of these pieces, one behind the other, which are the caller's again when this returns.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn start_pieces(
+        &self,
+        to: ServerAddr,
+        pieces: &[&[u8]],
+        cookie: u64,
+        private: bool,
+    ) -> Result<u64, CallError> {
+        if !copying::is_worth_it(&self.shared, pieces) {
+            return self.start(to, self.message(pieces), cookie, private);
+        }
+        let at = self.shared.stamp();
+        let now = self.shared.now();
+        let mut core = self.shared.lock_since(at);
+        if core.sockets[self.index].closed {
+            return Err(CallError::Closed);
+        }
+        let owner = SocketCall { socket: self.index, id: 0, cookie, private, deadline: None, result: None };
+        let from = (self.number, private);
+        let id = copying::copy_and_send(&self.shared, &mut core, pieces, |core, request| {
+            core.start_socket_call((at, now), from, to, request, owner)
+        });
+        core.after_work(self.shared.now());
+        id
+    }
+
+    /// As [`Rpc::reply`], with a copy of these pieces, one behind the other, which are the caller's again when this returns.
+    ///
+    /// # Errors
+    /// See [`ReplyError`]; the RPC is over then.
+    pub fn reply_pieces(&self, rpc: Rpc, pieces: &[&[u8]]) -> Result<(), ReplyError> {
+        if !copying::is_worth_it(rpc.shared(), pieces) {
+            return rpc.reply(self.message(pieces));
+        }
+        rpc.reply_while_copying(pieces)
     }
 
     /// Waits for the next request or outcome of a call that is not private: for ever, or for at most `timeout`; zero only looks.
@@ -404,6 +437,28 @@ impl Core {
             self.servers[server].socket = Some(index);
         }
         Ok((index, port))
+    }
+
+    /// Starts a call of a socket, and sends what may be sent at once.
+    fn start_socket_call(
+        &mut self,
+        (at, now): (u64, Time),
+        from: (u16, bool),
+        to: ServerAddr,
+        request: Outgoing,
+        owner: SocketCall,
+    ) -> Result<u64, CallError> {
+        let (socket, length, deadline) = (owner.socket, request.len(), owner.deadline);
+        let call = self.start_call_from(now, from, to, request, Owner::Socket(owner), 0)?;
+        let id = self.calls[call].traced.id;
+        if let Owner::Socket(owner) = &mut self.calls[call].owner {
+            owner.id = id;
+        }
+        self.sockets[socket].calls.insert(id, call);
+        self.deadlines.extend(deadline.map(|(until, _)| (until, call)));
+        self.note_call(at, call, length);
+        self.flush(now);
+        Ok(id)
     }
 
     /// Whether a socket has a request, or the outcome of a call that is not private.

@@ -245,6 +245,11 @@ impl Waiting {
         self.leader.is_some()
     }
 
+    /// Whether no thread waits, so that one may have the lock for longer than a drive round takes.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.leader.is_none() && self.followers.is_empty() && self.summoned.is_empty()
+    }
+
     pub(crate) fn leader_sleeps_until(&self) -> Option<Time> {
         self.leader_sleeps_until
     }

@@ -359,3 +359,44 @@ fn memory_that_is_taken_away_is_not_written_to() {
     assert_eq!(outcome(&socket).result.unwrap().len(), 500_000);
     assert!(shelf.memory.iter().map(|byte| byte.load(Relaxed)).eq(before));
 }
+
+/// The pieces are the caller's again as soon as the call returns: they are changed then.
+#[test]
+fn what_is_passed_in_pieces_is_copied_before_the_call_returns() {
+    let (one, other) = (host(), host());
+    let (client, server) = (one.socket(None).unwrap(), other.socket(Some(7)).unwrap());
+    let to = ServerAddr::new(other.local_addr(), 7);
+    let in_pieces = |length: usize, tag, pass: &mut dyn FnMut(&[&[u8]])| {
+        let mut bytes = message(length, tag).to_vec();
+        let (first, rest) = bytes.split_at(length / 3);
+        pass(&[first, &[], rest]);
+        bytes.fill(0);
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while let Ok(Arrival::Request { mut rpc, .. }) = server.recv(Some(PATIENCE)) {
+                let (request, mut rpc) = (rpc.take_request(), Some(rpc));
+                let tag = request.len() as u64;
+                assert!(request == message(request.len(), tag));
+                in_pieces(request.len(), tag + 1, &mut |pieces| {
+                    server.reply_pieces(rpc.take().unwrap(), pieces).unwrap();
+                });
+            }
+        });
+        for length in [1, 100, 127_000, 131_072, 200_001, 999_999, 1_000_000].repeat(5) {
+            in_pieces(length, length as u64, &mut |pieces| {
+                client.start_pieces(to, pieces, 1, false).unwrap();
+            });
+            assert!(outcome(&client).result.unwrap() == message(length, length as u64 + 1));
+        }
+        server.close();
+    });
+    // Nobody is there: the call may end while it is copied.
+    for cookie in 0..20 {
+        in_pieces(1_000_000, 1, &mut |pieces| {
+            client.start_pieces(to, pieces, cookie, false).unwrap();
+        });
+    }
+    (0..20).for_each(|_| assert!(outcome(&client).result.is_err()));
+    until_idle(&one);
+}
