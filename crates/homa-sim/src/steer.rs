@@ -193,7 +193,7 @@ impl SteerConfig {
         let mean_bytes = report.delivered_bytes as f64 / report.delivered.max(1) as f64;
         SteerReport {
             policy: self.cores.policy.to_string(),
-            workload: self.workload.to_string(),
+            workload: self.workload.name().to_owned(),
             cores: self.cores.cores,
             load: match self.load {
                 SteerLoad::Share(share) => share,

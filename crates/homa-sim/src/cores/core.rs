@@ -135,14 +135,20 @@ impl CoreState {
     }
 
     /// What it turns to now. `longest_ns` and `rounds` bound how long packets keep threads from running; when they have,
-    /// the threads go first for `slice_ns`, and the answer's second part says that this begins now.
-    pub(super) fn next(&mut self, now: Time, longest_ns: u64, rounds: u32, slice_ns: u64) -> (Next, bool) {
-        let wants_to_run = !self.runnable.is_empty();
+    /// the threads go first for `slice_ns`, and the answer's second part says that this begins now. Threads that poll, and none else
+    /// is there unless `has_work`, go out of everybody's way.
+    pub(super) fn next(
+        &mut self,
+        now: Time,
+        has_work: bool,
+        (longest_ns, rounds): (u64, u32),
+        slice_ns: u64,
+    ) -> (Next, bool) {
         if !self.has_packets() {
             (self.session, self.pass) = (None, Pass::None);
-            return (if wants_to_run { Next::Applications } else { Next::Nothing }, false);
+            return (if self.runnable.is_empty() { Next::Nothing } else { Next::Applications }, false);
         }
-        if !wants_to_run {
+        if !has_work {
             self.deferred_until = None;
         }
         if self.deferred_until.is_some_and(|until| now < until) {
@@ -150,7 +156,7 @@ impl CoreState {
         }
         self.deferred_until = None;
         let (since, done) = *self.session.get_or_insert((now, 0));
-        if wants_to_run && (now.since(since) >= longest_ns || done >= rounds) {
+        if has_work && (now.since(since) >= longest_ns || done >= rounds) {
             self.session = None;
             self.deferred_until = Some(now + slice_ns);
             return (Next::Applications, true);
@@ -235,14 +241,15 @@ mod tests {
     fn packets_come_first_until_their_time_or_rounds_are_over_and_then_again() {
         let at = Time::from_ns;
         let mut core = CoreState::new();
-        assert_eq!(core.next(at(0), 100, 3, 50), (Next::Nothing, false));
+        assert_eq!(core.next(at(0), false, (100, 3), 50), (Next::Nothing, false));
         core.ring.push_back(item(0));
         core.runnable.push_back(0);
-        assert_eq!(core.next(at(10), 100, 3, 50), (Next::Packets, false));
-        assert_eq!(core.next(at(109), 100, 3, 50), (Next::Packets, false));
-        assert_eq!(core.next(at(110), 100, 3, 50), (Next::Applications, true));
-        assert_eq!(core.next(at(159), 100, 3, 50), (Next::Applications, false));
-        assert_eq!(core.next(at(160), 100, 3, 50), (Next::Packets, false));
+        let has_work = true;
+        assert_eq!(core.next(at(10), has_work, (100, 3), 50), (Next::Packets, false));
+        assert_eq!(core.next(at(109), has_work, (100, 3), 50), (Next::Packets, false));
+        assert_eq!(core.next(at(110), has_work, (100, 3), 50), (Next::Applications, true));
+        assert_eq!(core.next(at(159), has_work, (100, 3), 50), (Next::Applications, false));
+        assert_eq!(core.next(at(160), has_work, (100, 3), 50), (Next::Packets, false));
         core.backlog.push_back(item(0));
         core.knows = true;
         core.ring.extend((0..99).map(item));
@@ -250,11 +257,11 @@ mod tests {
         assert_eq!((core.next_of_packets(), core.take_batch(60)), (Task::Receive, 4), "the same round");
         assert_eq!(core.next_of_packets(), Task::Protocol);
         core.backlog.clear();
-        assert_eq!(core.next(at(161), 100, 3, 50), (Next::Packets, false));
+        assert_eq!(core.next(at(161), has_work, (100, 3), 50), (Next::Packets, false));
         assert_eq!(core.next_of_packets(), Task::Receive);
-        assert_eq!(core.next(at(161), 100, 3, 50), (Next::Applications, true), "three rounds");
-        core.runnable.clear();
-        assert_eq!(core.next(at(162), 100, 3, 50), (Next::Packets, false), "nobody wants to run");
+        assert_eq!(core.next(at(161), has_work, (100, 3), 50), (Next::Applications, true), "three rounds");
+        let has_work = false;
+        assert_eq!(core.next(at(162), has_work, (100, 3), 50), (Next::Packets, false), "its thread polls");
     }
 
     #[test]

@@ -183,10 +183,11 @@ impl Machine {
         let (longest_ns, rounds) = (scheduler.softirq_ns, scheduler.softirq_rounds);
         let slice_ns = self.random.random_range(scheduler.timeslice_min_ns..=scheduler.timeslice_max_ns);
         let power = &self.config.costs.power;
+        let has_work = self.working(core).is_some();
         let state = &mut self.cores[usize::from(core)];
         let slept = state.task == Task::Idle && power.exit_ns > 0 && now.since(state.began) >= power.idle_ns;
         let exit_ns = if slept { power.exit_ns } else { 0 };
-        let (next, defers) = state.next(now, longest_ns, rounds, slice_ns);
+        let (next, defers) = state.next(now, has_work, (longest_ns, rounds), slice_ns);
         self.counts.deferrals += u64::from(defers);
         match next {
             Next::Packets => {
@@ -201,6 +202,26 @@ impl Machine {
                     (state.task, state.began) = (Task::Idle, now);
                 }
             }
+        }
+    }
+
+    /// The place of the first of a core's threads that has work, and does not only poll.
+    fn working(&self, core: Core) -> Option<usize> {
+        let threads = &self.threads.all;
+        let works = |&thread: &u32| matches!(threads[thread as usize].state, State::Working { .. });
+        self.cores[usize::from(core)].runnable.iter().position(works)
+    }
+
+    /// A thread of this core has got work: it goes before one that polls, which gives way at every look (`schedule` in the loop of
+    /// `homa_wait_for_message`).
+    fn has_got_work(&mut self, now: Time, core: Core) {
+        let state = &self.cores[usize::from(core)];
+        let polls = |thread: u32| matches!(self.threads.all[thread as usize].state, State::Polling { .. });
+        if state.task == Task::Application && polls(state.runnable[0]) {
+            self.pause(now, core);
+        }
+        if self.core(core).task == Task::Idle {
+            self.dispatch(now, core);
         }
     }
 
@@ -370,15 +391,11 @@ impl Machine {
         self.threads.get(thread).job = Some(job);
         if polls {
             let core = self.threads.get(thread).core;
-            let runs = self.core(core).task == Task::Application && self.core(core).runnable[0] == thread;
-            if runs {
+            if self.core(core).task == Task::Application && self.core(core).runnable[0] == thread {
                 self.pause(now, core);
             }
             self.start_job(thread, wake_ns);
-            if runs {
-                self.dispatch(now, core);
-            }
-            return;
+            return self.has_got_work(now, core);
         }
         let after_ns = match by {
             Some(by) => {
@@ -415,9 +432,7 @@ impl Machine {
         let state = self.core(core);
         state.expected -= 1;
         state.runnable.push_back(thread);
-        if state.task == Task::Idle {
-            self.dispatch(now, core);
-        }
+        self.has_got_work(now, core);
     }
 
     /// A thread turns to its job, after so long.
@@ -444,9 +459,11 @@ impl Machine {
         self.threads.get(thread).state = State::Working { left_ns: wake_ns + work_ns };
     }
 
-    /// The first of a core's threads runs until it is done, or its time slice is over.
+    /// The first of a core's threads that has work runs until it is done, or its time slice is over; where none has, the first one polls.
     fn run(&mut self, now: Time, core: Core, slice_ns: u64, exit_ns: u64) {
+        let working = self.working(core);
         let state = &mut self.cores[usize::from(core)];
+        state.runnable.rotate_left(working.unwrap_or(0));
         let thread = state.runnable[0];
         if state.slice_ends <= now {
             state.slice_ends = now + slice_ns;
@@ -668,6 +685,21 @@ mod tests {
             bench.run(1_000_000);
             assert_eq!(bench.jobs(), [(2_090 + 896 + 360 + late, 1)], "a packet on core {arrival}");
         }
+    }
+
+    #[test]
+    fn a_thread_that_polls_gives_way_to_one_with_work() {
+        // Both kinds of threads on one core.
+        let base = config(PolicyName::SameCore);
+        let mut bench = Bench::new(&CoresConfig { cores: 1, ..base });
+        bench.submit(1, 0);
+        bench.run(10_000);
+        let job = Job { kind: JobKind::Request, message: 2, bytes: 0, flow_hash: 0 };
+        bench.machine.submit(bench.now, job, Some(0));
+        bench.take();
+        bench.run(1_000_000);
+        let request_ns = 896 + 360 + 360 + 745 + 488;
+        assert_eq!(bench.jobs()[1], (10_000 + 2_090 + request_ns, 2), "while the other one polls");
     }
 
     #[test]
