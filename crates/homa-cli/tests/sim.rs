@@ -409,6 +409,103 @@ fn the_highest_load_is_found() {
 }
 
 #[test]
+fn steering_policies_are_compared_in_a_table_a_page_and_json() {
+    let scratch = Scratch::new("steer");
+    let words =
+        ["steer", "--policies", "rss-hash,gen2", "--workloads", "w2,100", "--cores", "2,4", "--loads", "0.3"];
+    let small = ["--hosts", "3", "--rpcs", "200"];
+    let json_file = scratch.path("steer.json");
+    let text = stdout(&[&words[..], &small, &["--out", &scratch.path(""), "--json", &json_file]].concat());
+    let head = text.lines().nth(2).expect("a head");
+    for column in ["workload", "short P50 us", "P99.9", "busiest core %", "hand-offs %", "cold threads %"] {
+        assert!(head.contains(column), "{column}: {text}");
+    }
+    assert_eq!(text.lines().filter(|line| line.starts_with("gen2")).count(), 4, "{text}");
+    let json: Value = serde_json::from_str(&scratch.read("steer.json")).expect("JSON");
+    let runs = json["runs"].as_array().expect("a list");
+    assert_eq!(runs.len(), 8);
+    for run in runs {
+        assert!(
+            run["short_p99_us"].as_f64().expect("a number")
+                >= run["short_p50_us"].as_f64().expect("a number")
+        );
+        assert!(run["counts"]["packets"].as_u64().expect("a number") > 100, "{run}");
+    }
+    assert_eq!(json["costs"]["receive"]["packet_ns"], 350);
+    assert!(scratch.read("report.html").contains("<svg"));
+    let again = stdout(&[&words[..], &small, &["--jobs", "1", "--json", "-"]].concat());
+    assert_eq!(again, scratch.read("steer.json"), "the same seed, the same results");
+}
+
+#[test]
+fn costs_come_from_a_file() {
+    let scratch = Scratch::new("costs");
+    let printed = stdout(&["steer", "--print-costs", "x86"]);
+    let small = [
+        "steer",
+        "--policies",
+        "gen2",
+        "--workloads",
+        "100",
+        "--cores",
+        "2",
+        "--hosts",
+        "2",
+        "--rpcs",
+        "50",
+        "--json",
+        "-",
+    ];
+    let p50 = |file: &str| {
+        let json: Value =
+            serde_json::from_str(&stdout(&[&small[..], &["--costs", file]].concat())).expect("JSON");
+        json["runs"][0]["short_p50_us"].as_f64().expect("a number")
+    };
+    let slow = printed.replace("receive_ns = 435", "receive_ns = 100435");
+    let (same, slow) = (scratch.write("same.toml", &printed), scratch.write("slow.toml", &slow));
+    assert_eq!(p50("x86"), p50(&same));
+    assert!(p50(&slow) > p50(&same) + 200.0, "each message takes 100 us more");
+    let wrong = scratch.write("wrong.toml", &printed.replace("poll_ns = 267", "poll_ns = 2e3"));
+    assert_refused(&["steer", "--costs", &wrong], "wrong.toml: line");
+    assert_refused(&["steer", "--costs", "none.toml"], "those that need no file are x86 and mips-router");
+}
+
+#[test]
+fn few_connections_cross_a_router() {
+    let words =
+        ["router", "--flows", "1,2", "--runs", "2", "--duration", "300ms", "--policies", "same-core,sparse"];
+    let json: Value = serde_json::from_str(&stdout(&[&words[..], &["--json", "-"]].concat())).expect("JSON");
+    let rows = json["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 4);
+    assert!(
+        rows[1]["gain"].as_f64().expect("a number") > 0.3,
+        "three cores forward more than none: {}",
+        rows[1]
+    );
+}
+
+#[test]
+fn what_cannot_be_steered_is_refused() {
+    for (words, part) in [
+        (&["steer", "--policies", "rps"][..], "no policy rps"),
+        (&["steer", "--cores", "0"], "cores must be 1 to 64"),
+        (&["steer", "--cores", "65"], "cores must be 1 to 64"),
+        (&["steer", "--loads", "1.5"], "load"),
+        (&["steer", "--hosts", "1"], "hosts"),
+        (&["steer", "--workloads", "w99"], "w99"),
+        (&["steer", "--batch-cap", "0"], "batch cap"),
+        (&["steer", "--server-threads", "0"], "server threads must be 1 to 1024"),
+        (&["steer", "--receive-cores", "99"], "receive cores must be"),
+        (&["steer", "--print-costs", "arm"], "use x86 or mips-router"),
+        (&["router", "--flows", "0"], "connections must be 1 to 10000"),
+        (&["router", "--cores", "1"], "cores must be at least 2"),
+        (&["router", "--duration", "1ns"], "the duration must be"),
+    ] {
+        assert_refused(words, part);
+    }
+}
+
+#[test]
 fn everything_with_a_name_is_listed() {
     let text = stdout(&["presets"]);
     for name in [
@@ -428,7 +525,7 @@ fn everything_with_a_name_is_listed() {
 
 #[test]
 fn every_command_has_examples() {
-    for command in ["run", "sweep", "max-load", "presets"] {
+    for command in ["run", "sweep", "max-load", "steer", "router", "presets"] {
         let text = stdout(&[command, "--help"]);
         let examples = text.split_once("Example").map_or("", |(_, examples)| examples);
         assert!(examples.contains(&format!("homa sim {command}")), "{command}: {text}");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::knobs::KnobArgs;
+use super::steer::args::{RouterArgs, SteerArgs};
 use crate::units::duration_ns;
 
 /// `homa sim`.
@@ -14,6 +15,8 @@ Examples:
   homa sim run --workload w4 --load 0.8             144 hosts in 9 racks, as in the SIGCOMM 2018 paper
   homa sim sweep overcommit                         parameters by seeds, over all processors; goes on where it was stopped
   homa sim max-load --workload w3 --transport homa  the highest load that is sustained
+  homa sim steer --policies all --workloads w4      policies for receive steering, on hosts with cores
+  homa sim router --flows 1,4,16                    the same for a few connections of TCP through a router
   homa sim presets                                  networks, sweeps and settings by name
 
 Messages have a length and no bytes, and time is virtual: the same seed gives the same results, to the byte, on any number of
@@ -33,6 +36,10 @@ pub enum SimCommand {
     Sweep(SweepArgs),
     /// Find the highest load that each transport sustains
     MaxLoad(Box<MaxLoadArgs>),
+    /// Compare policies for receive steering on hosts with cores: tails, throughput, hand-offs
+    Steer(Box<SteerArgs>),
+    /// Compare them for TCP through a router with several cores
+    Router(RouterArgs),
     /// Print the presets, the sweeps that come with the command, transports and settings
     Presets(PresetsArgs),
 }

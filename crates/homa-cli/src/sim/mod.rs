@@ -10,6 +10,7 @@ pub mod plot;
 mod preset;
 mod published;
 mod run;
+mod steer;
 mod sweep;
 pub mod table;
 mod trace;
@@ -31,6 +32,8 @@ pub fn run(args: &SimArgs) -> Result<()> {
         SimCommand::Run(args) => run::run(args),
         SimCommand::Sweep(args) => sweep::run(args),
         SimCommand::MaxLoad(args) => maxload::run(args),
+        SimCommand::Steer(args) => steer::run(args),
+        SimCommand::Router(args) => steer::router::run(args),
         SimCommand::Presets(_) => crate::output::print(presets().as_bytes()),
     }
 }

@@ -1,0 +1,228 @@
+//! The options of `homa sim steer` and `homa sim router`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use homa_sim::{BUILT_IN_COSTS, Costs};
+use homa_steer::batch::BatchCap;
+use homa_steer::wake::WakeOrder;
+use homa_steer::{POLICIES, PolicyName};
+
+use crate::units::duration_ns;
+
+/// A policy by its name.
+fn policy(name: &str) -> Result<PolicyName, String> {
+    name.parse().map_err(|error: homa_steer::SteerError| error.to_string())
+}
+
+fn batch_cap(text: &str) -> Result<BatchCap, String> {
+    let packets = crate::units::number(text)?;
+    BatchCap::new(packets).map_err(|error| error.to_string())
+}
+
+/// In which order waiting threads get messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WakeChoice {
+    /// The last to wait first
+    Lifo,
+    /// The first to wait first
+    Fifo,
+    /// The one first whose core was idle for longest
+    LeastRecent,
+}
+
+impl WakeChoice {
+    /// The order.
+    pub fn order(self) -> WakeOrder {
+        match self {
+            WakeChoice::Lifo => WakeOrder::Lifo,
+            WakeChoice::Fifo => WakeOrder::Fifo,
+            WakeChoice::LeastRecent => WakeOrder::LeastRecent,
+        }
+    }
+}
+
+/// The costs under a name that comes with the command, or of a file.
+///
+/// # Errors
+/// Names the file and what is wrong with it.
+pub fn costs(name: &str) -> Result<Costs, String> {
+    if let Some(costs) = Costs::named(name) {
+        return Ok(costs);
+    }
+    let names = BUILT_IN_COSTS.map(|(name, _)| name).join(" and ");
+    let text = std::fs::read_to_string(Path::new(name))
+        .map_err(|error| format!("--costs {name}: {error}; those that need no file are {names}"))?;
+    Costs::parse(&text).map_err(|error| format!("{name}: {error}"))
+}
+
+fn policies() -> String {
+    let line = |entry: &homa_steer::Entry| format!("  {:<12}  {}", entry.name, entry.about);
+    POLICIES.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// `homa sim steer`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = format!("\
+Policies:
+{}
+
+Examples:
+  homa sim steer --policies rss-hash,gen2 --workloads w4,w5 --cores 16 --loads 0.5,0.8
+  homa sim steer --policies all --workloads w1,w2,w3,w4,w5 --cores 1,2,4,8,16,32 --loads 0.2,0.5,0.8 --out steering
+  homa sim steer --workloads 100 --outstanding 1 --hosts 2 --server-threads 18 --poll 0 --wakeup fifo
+  homa sim steer --print-costs x86 > mine.toml; homa sim steer --costs mine.toml
+
+Each host of a cluster (one switch, 25 Gbit/s, MTU 3000) is client and server of echo RPCs and runs the protocol as it is deployed, on cores where it
+competes with applications. A load is a share of what the hosts could carry if all cores did nothing but the work of RPCs, equally much, warm and
+without waiting, or of the links where these carry less. Times are from when a thread begins to send a request until one has the response; short
+messages are those below 1500 bytes, or the shortest tenth where these are fewer. Messages of more than 1 MB are that long, as with Linux Homa. Hand-offs, core wake-ups and cold packets are in
+hundredths of the packets, cold and woken threads of the messages. The same seed gives the same results.", policies()))]
+pub struct SteerArgs {
+    /// Policies, or `all`
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "rss-hash,homa-hash,gen2,bypass", value_parser = any_policy)]
+    pub policies: Vec<Chosen>,
+    /// Workloads: w1 to w8, a number of bytes, or a file as for `homa sim run`
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "w4")]
+    pub workloads: Vec<String>,
+    /// Cores of a host, 1 to 64
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "16")]
+    pub cores: Vec<usize>,
+    /// Loads, above 0 and up to 1
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "0.5",
+        conflicts_with = "outstanding"
+    )]
+    pub loads: Vec<f64>,
+    /// RPCs of each host that are under way at all times, in place of a load
+    #[arg(long, value_name = "N")]
+    pub outstanding: Option<u32>,
+    /// Which waiting thread gets a message
+    #[arg(long, value_enum, default_value_t = WakeChoice::Lifo)]
+    pub wakeup: WakeChoice,
+    /// Most packets that a core takes from the device before it hands them on
+    #[arg(long, value_name = "PACKETS", value_parser = batch_cap)]
+    pub batch_cap: Option<BatchCap>,
+    /// For how long a thread polls before it sleeps [default: as Linux Homa does, 50us]
+    #[arg(long, value_name = "TIME", value_parser = duration_ns)]
+    pub poll: Option<u64>,
+    /// Threads of a server [default: 9, or as many as there are cores]
+    #[arg(long, value_name = "N")]
+    pub server_threads: Option<usize>,
+    /// Threads of a client that take responses [default: 6, or as many as there are cores]
+    #[arg(long, value_name = "N")]
+    pub client_threads: Option<usize>,
+    /// Threads of a client that send requests [default: 3, or as many as there are cores]
+    #[arg(long, value_name = "N")]
+    pub sender_threads: Option<usize>,
+    /// Cores that packets arrive on [default: those that the policy wants, or all]
+    #[arg(long, value_name = "N")]
+    pub receive_cores: Option<usize>,
+    /// What each piece of work costs: x86, mips-router or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "x86")]
+    pub costs: String,
+    /// A core that was idle for so long is asleep (with --power-exit) [default: as the costs say]
+    #[arg(long, value_name = "TIME", value_parser = duration_ns, requires = "power_exit")]
+    pub power_idle: Option<u64>,
+    /// How much longer a core that is asleep takes to begin [default: as the costs say]
+    #[arg(long, value_name = "TIME", value_parser = duration_ns)]
+    pub power_exit: Option<u64>,
+    /// Print these costs, with the source of each, and do nothing else
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["json", "out"])]
+    pub print_costs: Option<String>,
+    /// Hosts
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    pub hosts: usize,
+    /// RPCs that are measured, about
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub rpcs: u64,
+    /// For how long is measured, in place of so many RPCs
+    #[arg(long, value_name = "TIME", value_parser = duration_ns, conflicts_with = "rpcs")]
+    pub duration: Option<u64>,
+    /// Determines the runs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Runs at the same time [default: as many as there are processors]. Results do not depend on it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the JSON results to this file, or to standard output with `-` (the table then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+/// A policy of a list, or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chosen {
+    All,
+    One(PolicyName),
+}
+
+fn any_policy(name: &str) -> Result<Chosen, String> {
+    if name == "all" { Ok(Chosen::All) } else { policy(name).map(Chosen::One) }
+}
+
+/// The policies of a list, each once, in its order.
+pub fn chosen(list: &[Chosen]) -> Vec<PolicyName> {
+    let mut policies = Vec::new();
+    for chosen in list {
+        let named: Vec<PolicyName> = match chosen {
+            Chosen::All => POLICIES.iter().map(|entry| entry.policy).collect(),
+            Chosen::One(policy) => vec![*policy],
+        };
+        for policy in named {
+            if !policies.contains(&policy) {
+                policies.push(policy);
+            }
+        }
+    }
+    policies
+}
+
+/// `homa sim router`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa sim router --flows 1,2,4,8,16,32
+  homa sim router --policies same-core,rss-hash,sparse --cores 4,8,16 --flows 1,4,16,32 --json -
+
+The experiment of the \"sparse connection\" patch for RPS: TCP both ways between two hosts, by a router that translates addresses. Its first core takes
+packets from both devices, and a policy chooses among the others; with same-core the first does all. The gain is that of the last policy over the first
+of those that are compared. A run's ports, and so its hashes, are random; the spread is over runs.")]
+pub struct RouterArgs {
+    /// Policies, or `all`
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "rss-hash,sparse", value_parser = any_policy)]
+    pub policies: Vec<Chosen>,
+    /// Connections each way
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,3,4,6,8,12,16,20,24,28,32")]
+    pub flows: Vec<u32>,
+    /// Cores of the router
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "4")]
+    pub cores: Vec<usize>,
+    /// Runs of each, with seeds from --seed on
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub runs: u64,
+    /// What each piece of work costs: mips-router, x86 or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "mips-router")]
+    pub costs: String,
+    /// For how long is measured [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = duration_ns)]
+    pub duration: Option<u64>,
+    /// Seed of the first run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Runs at the same time [default: as many as there are processors]. Results do not depend on it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the JSON results to this file, or to standard output with `-` (the table then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}

@@ -1,0 +1,168 @@
+//! `homa sim steer`: steering policies under load, on hosts with cores.
+
+pub mod args;
+pub mod router;
+mod show;
+
+use std::ops::ControlFlow;
+
+use anyhow::{Result, anyhow};
+use homa_sim::{BUILT_IN_COSTS, CoresConfig, Costs, SteerConfig, SteerLoad, SteerReport};
+use homa_workload::Workload;
+use serde::Serialize;
+
+use self::args::SteerArgs;
+use super::draft;
+use super::run::SCHEMA;
+use super::work::{self, Bars};
+use crate::outputs::Outputs;
+
+/// What `results.json` holds.
+#[derive(Serialize)]
+struct Results<'a> {
+    schema: u32,
+    hosts: usize,
+    server_threads: Option<usize>,
+    client_threads: Option<usize>,
+    sender_threads: Option<usize>,
+    poll_ns: u64,
+    batch_cap: u32,
+    wakeup: &'static str,
+    costs: &'a Costs,
+    runs: &'a [SteerReport],
+}
+
+/// Runs all combinations, and prints and writes what came of them.
+///
+/// # Errors
+/// In one line, what is wrong with the options or a file.
+pub fn run(args: &SteerArgs) -> Result<()> {
+    if let Some(name) = &args.print_costs {
+        return print_costs(name);
+    }
+    let costs = args::costs(&args.costs).map_err(|error| anyhow!(error))?;
+    let runs = plan(args, &costs)?;
+    let Some(first) = runs.first().map(|run| run.cores.clone()) else {
+        return Err(anyhow!(
+            "there is nothing to run: give a policy, a workload, a number of cores and a load"
+        ));
+    };
+    let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
+    let bars = Bars::default();
+    let total = bars.total(runs.len());
+    let mut reports: Vec<Option<SteerReport>> = vec![None; runs.len()];
+    work::each(
+        work::jobs(args.jobs.map(usize::from)),
+        &runs,
+        |run| {
+            total.set_message(format!("{} {} on {} cores", run.cores.policy, run.workload, run.cores.cores));
+            Ok::<_, anyhow::Error>(run.run(&mut |_| ControlFlow::Continue(())))
+        },
+        |index, report| {
+            reports[index] = Some(report);
+            total.inc(1);
+            Ok(())
+        },
+    )?;
+    total.finish_and_clear();
+    let reports: Vec<SteerReport> = reports.into_iter().flatten().collect();
+    let results = Results {
+        schema: SCHEMA,
+        hosts: args.hosts,
+        server_threads: args.server_threads,
+        client_threads: args.client_threads,
+        sender_threads: args.sender_threads,
+        poll_ns: first.poll_ns,
+        batch_cap: first.batch_cap.packets(),
+        wakeup: homa_steer::wake::WakeOrder::ALL
+            .iter()
+            .find(|(order, _)| *order == first.wake_order)
+            .map_or("", |(_, name)| name),
+        costs: &costs,
+        runs: &reports,
+    };
+    let summary = summary(args, &first);
+    outputs
+        .write(&format!("{summary}\n\n{}", show::text(&reports)), &results, || show::page(&summary, &reports))
+}
+
+fn print_costs(name: &str) -> Result<()> {
+    let names = || BUILT_IN_COSTS.map(|(name, _)| name).join(" or ");
+    let found = BUILT_IN_COSTS.iter().find(|(known, _)| *known == name);
+    let (_, text) = found.ok_or_else(|| anyhow!("--print-costs {name}: use {}", names()))?;
+    crate::output::print(text.as_bytes())
+}
+
+/// The runs of all combinations, checked.
+fn plan(args: &SteerArgs, costs: &Costs) -> Result<Vec<SteerConfig>> {
+    let workloads: Vec<Workload> = args
+        .workloads
+        .iter()
+        .map(|name| draft::workload(name).map_err(|error| anyhow!(error)))
+        .collect::<Result<_>>()?;
+    let loads: Vec<SteerLoad> = match args.outstanding {
+        Some(outstanding) => vec![SteerLoad::Outstanding(outstanding)],
+        None => args.loads.iter().map(|&load| SteerLoad::Share(load)).collect(),
+    };
+    let mut runs = Vec::new();
+    for workload in &workloads {
+        for &cores in &args.cores {
+            for &load in &loads {
+                for policy in args::chosen(&args.policies) {
+                    let cores = host(args, costs, cores, policy);
+                    cores.check().map_err(|error| anyhow!("{error}"))?;
+                    let run = SteerConfig {
+                        hosts: args.hosts,
+                        seed: args.seed,
+                        rpcs: args.rpcs,
+                        duration_ns: args.duration,
+                        ..SteerConfig::new(workload.clone(), load, cores)
+                    };
+                    run.check().map_err(|error| anyhow!("{workload}: {error}"))?;
+                    runs.push(run);
+                }
+            }
+        }
+    }
+    Ok(runs)
+}
+
+/// A host as the options say.
+fn host(args: &SteerArgs, costs: &Costs, cores: usize, policy: homa_steer::PolicyName) -> CoresConfig {
+    let base = CoresConfig::x86(cores, policy);
+    let mut costs = costs.clone();
+    if let Some(exit_ns) = args.power_exit {
+        costs.power.exit_ns = exit_ns;
+        costs.power.idle_ns = args.power_idle.unwrap_or(costs.power.idle_ns);
+    }
+    CoresConfig {
+        costs,
+        receive_cores: args.receive_cores.unwrap_or(base.receive_cores),
+        wake_order: args.wakeup.order(),
+        batch_cap: args.batch_cap.unwrap_or(base.batch_cap),
+        poll_ns: args.poll.unwrap_or(base.poll_ns),
+        server_threads: args.server_threads.unwrap_or(base.server_threads),
+        client_threads: args.client_threads.unwrap_or(base.client_threads),
+        sender_threads: args.sender_threads.unwrap_or(base.sender_threads),
+        ..base
+    }
+}
+
+fn summary(args: &SteerArgs, first: &CoresConfig) -> String {
+    let threads = |asked: Option<usize>, default: usize| match asked {
+        Some(count) => count.to_string(),
+        None => format!("up to {default}"),
+    };
+    let base = CoresConfig::x86(homa_steer::MAX_CORES, first.policy);
+    format!(
+        "{} hosts with {} server, {} client and {} sender threads; polling {} us, batches of {} packets at most, costs {}; seed {}",
+        args.hosts,
+        threads(args.server_threads, base.server_threads),
+        threads(args.client_threads, base.client_threads),
+        threads(args.sender_threads, base.sender_threads),
+        first.poll_ns as f64 / 1e3,
+        first.batch_cap.packets(),
+        first.costs.name,
+        args.seed
+    )
+}
