@@ -1,6 +1,7 @@
 //! TCP through a router with several cores: the experiment of the sparse connection patch.
 //!
-//! Two hosts, a router with a device towards each, and so many connections each way that always have data. Packets arrive on the router's core 0, and a
+//! Two hosts, a router with a device towards each, and so many connections each way that always have data. Packets arrive on the
+//! router's core 0, and a
 //! policy chooses the core that forwards them. Only the router is modelled: hosts and links are never what limits, and are a delay.
 //! TCP is what matters to it, segments in a window, an acknowledgement for every second one, and half the window after a loss.
 

@@ -12,7 +12,8 @@ use crate::transport::{HomaConfig, TransportConfig};
 /// How much the hosts have to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SteerLoad {
-    /// Poisson arrivals, as a share of what hosts could carry whose cores do nothing but the work of RPCs, all of them equally much, warm and without
+    /// Poisson arrivals, as a share of what hosts could carry whose cores do nothing but the work of RPCs, all of them equally much,
+    /// warm and without
     /// a wait ([`CoresConfig::rpc_ns`]); or of their links, where these carry less. Above 0, and at most 1.
     Share(f64),
     /// So many RPCs of each host are under way at all times.

@@ -64,7 +64,8 @@ pub struct ClusterConfig {
     pub send_delay_ns: u64,
     /// From a packet's arrival at a host to its handling.
     pub receive_delay_ns: u64,
-    /// What happens inside of the hosts; `None`: each packet and message takes the delays above, whatever else a host has to do. With cores,
+    /// What happens inside of the hosts; `None`: each packet and message takes the delays above, whatever else a host has to do. With
+    /// cores,
     /// an application's threads send and take messages: the transport must run RPCs, as Homa does, and `exchange` be [`Exchange::Echo`].
     pub cores: Option<Box<CoresConfig>>,
     /// Probability that a packet is lost on its way.

@@ -1,6 +1,7 @@
 //! A cluster whose hosts have cores: packets and messages wait for one.
 //!
-//! The transport is the same, and so is what it is asked; only when it is asked is decided by the host's [`Machine`]. A packet reaches it when
+//! The transport is the same, and so is what it is asked; only when it is asked is decided by the host's [`Machine`]. A packet reaches
+//! it when
 //! the protocol's work for it is done. What an application does, sending and taking messages, is a thread's job.
 
 use homa_proto::Time;

@@ -132,7 +132,8 @@ impl CoresConfig {
         all(self.cores)
     }
 
-    /// Processor time of an echo RPC of so many bytes each way that finds everything warm and nothing to wait for, at both ends together, in
+    /// Processor time of an echo RPC of so many bytes each way that finds everything warm and nothing to wait for, at both ends
+    /// together, in
     /// packets of `payload` bytes: by how many fit into a core's second, the load of a host is reckoned.
     #[must_use]
     pub fn rpc_ns(&self, bytes: u32, payload: u32) -> u64 {

@@ -39,7 +39,8 @@ pub(super) enum Next {
     Nothing,
 }
 
-/// Packets that a core takes from the device, or from its backlog, before it looks at the other: the kernel's weight of either (NAPI_POLL_WEIGHT,
+/// Packets that a core takes from the device, or from its backlog, before it looks at the other: the kernel's weight of either
+/// (NAPI_POLL_WEIGHT,
 /// net.core.dev_weight).
 const WEIGHT: u32 = 64;
 

@@ -1,6 +1,7 @@
 //! What each piece of a host's work costs.
 //!
-//! The figures stand in files of their own, `costs/x86.toml` and `costs/mips-router.toml`, each with its source; a program's user may give others.
+//! The figures stand in files of their own, `costs/x86.toml` and `costs/mips-router.toml`, each with its source; a program's user may
+//! give others.
 
 use serde::{Deserialize, Serialize};
 
@@ -307,7 +308,8 @@ mod tests {
         }
     }
 
-    /// A warm host, one short message there and back: 15,100 ns in the timeline that the figures are from, of which the network has 2 x 2,805.
+    /// A warm host, one short message there and back: 15,100 ns in the timeline that the figures are from, of which the network has 2 x
+    /// 2,805.
     #[test]
     fn a_short_round_trip_is_the_published_one() {
         let costs = Costs::x86();

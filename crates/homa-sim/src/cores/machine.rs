@@ -122,7 +122,8 @@ impl Machine {
         }
     }
 
-    /// The protocol has sent a packet that no application asked for, because of one that it processed on this core; `None`: on the last one.
+    /// The protocol has sent a packet that no application asked for, because of one that it processed on this core; `None`: on the last
+    /// one.
     pub(crate) fn sent(&mut self, now: Time, core: Option<Core>) {
         let ns = self.costs().protocol.transmit_ns;
         self.owes(now, core.or(self.last_protocol).unwrap_or(0), ns);

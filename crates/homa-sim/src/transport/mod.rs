@@ -64,7 +64,8 @@ pub trait Transport: Sized {
     /// A packet has arrived. A message of which everything is there is said to [`Ctx::deliver`], by its number.
     fn receive(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<Self::Body>);
 
-    /// A server's thread answers the RPC of this message, where hosts have cores ([`ClusterConfig::cores`]) and the transport runs RPCs: then
+    /// A server's thread answers the RPC of this message, where hosts have cores ([`ClusterConfig::cores`]) and the transport runs RPCs:
+    /// then
     /// [`Ctx::deliver`] is said of a request as well, and the answer waits for this.
     fn answer(&mut self, ctx: &mut Ctx<'_>, message: u32) {
         let _ = (ctx, message);
