@@ -9,7 +9,7 @@
  * another kind, a parent process's or no handle at all is an error, also while other threads use it. Other pointers must point at what
  * they are said to; that they are not NULL is checked where they must not be.
  *
- * Every function may be called by any thread, and none in a signal handler. After fork() a child has none of its parent's handles, and opens its own.
+ * Every function may be called by any thread, for which 128 KiB of stack are enough, and none in a signal handler. After fork() a child has none of its parent's handles, and opens its own.
  *
  * This file is made from the source of the library.
  */

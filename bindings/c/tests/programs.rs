@@ -61,6 +61,13 @@ fn a_forked_child_begins_anew() {
 }
 
 #[test]
+fn a_lack_of_descriptors_or_stack_is_no_end() {
+    if are_there(&TOOLS) {
+        run(&mut command(&[], &program("limits", "limits.c", Link::Shared)));
+    }
+}
+
+#[test]
 fn traces_and_metrics_are_written() {
     if are_there(&TOOLS) {
         let trace = common::directory("seen.trace");

@@ -1,0 +1,99 @@
+/* A process that may have few descriptors, and threads with little stack. */
+#include "check.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* As homa.h says. */
+enum { STACK_BYTES = 128 * 1024 };
+
+static int descriptors(void) {
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++) count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* With one descriptor more each time: an error that says what is missing, and nothing is lost, until all is there. */
+static void few_descriptors(void) {
+    struct rlimit before, few;
+    int begin = descriptors(), done = 0;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    few = before;
+    for (int more = 0; !done; more++) {
+        homa_options *options = local_options();
+        homa_host *host = NULL;
+        homa_socket *socket = NULL;
+        int fd = -1;
+        CHECK(more < 100);
+        few.rlim_cur = (rlim_t)(begin + more);
+        CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+        homa_result result = homa_host_open(options, &host);
+        if (result == HOMA_OK) result = homa_socket_open(host, 0, &socket);
+        if (result == HOMA_OK) result = homa_socket_fd(socket, &fd);
+        done = result == HOMA_OK;
+        CHECK(done || (result == HOMA_SYSTEM && *homa_last_error() != '\0'));
+        CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+        OK(homa_options_free(options));
+        OK(homa_socket_close(socket));
+        OK(homa_host_close(host));
+        CHECK(homa_open_handles() == 0 && descriptors() == begin);
+    }
+}
+
+struct echo {
+    homa_socket *server, *client;
+    homa_address address;
+};
+
+static void *serve(void *argument) {
+    struct echo *echo = argument;
+    homa_message *request = NULL;
+    while (homa_receive(echo->server, HOMA_FOREVER, &request) == HOMA_OK) {
+        size_t length = 0;
+        const void *data = homa_message_data(request, &length);
+        OK(homa_reply(echo->server, request, data, length));
+        OK(homa_message_free(request));
+    }
+    return NULL;
+}
+
+static void *call(void *argument) {
+    struct echo *echo = argument;
+    homa_message *response = NULL;
+    char *data = calloc(1, 1000000);
+    CHECK(data != NULL);
+    OK(homa_call(echo->client, &echo->address, data, 1000000, HOMA_FOREVER, &response));
+    OK(homa_message_free(response));
+    free(data);
+    return NULL;
+}
+
+static void little_stack(void) {
+    homa_host *host = local_host(), *other = local_host();
+    struct echo echo;
+    pthread_attr_t small;
+    pthread_t server, client;
+    OK(homa_socket_open(host, 9, &echo.server));
+    OK(homa_socket_open(other, 0, &echo.client));
+    OK(homa_socket_address(echo.server, &echo.address));
+    CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, STACK_BYTES) == 0);
+    CHECK(pthread_create(&server, &small, serve, &echo) == 0);
+    CHECK(pthread_create(&client, &small, call, &echo) == 0);
+    CHECK(pthread_join(client, NULL) == 0);
+    OK(homa_socket_shutdown(echo.server));
+    CHECK(pthread_join(server, NULL) == 0);
+    pthread_attr_destroy(&small);
+    OK(homa_socket_close(echo.client));
+    OK(homa_socket_close(echo.server));
+    OK(homa_host_close(other));
+    OK(homa_host_close(host));
+}
+
+int main(void) {
+    few_descriptors();
+    little_stack();
+    CHECK(homa_open_handles() == 0);
+    return 0;
+}
