@@ -16,7 +16,10 @@ static void *call(void *argument) {
         homa_message *message = NULL;
         OK(homa_start(socket, &address, "x", 1, HOMA_FOREVER, 0, NULL));
         OK(homa_receive(socket, HOMA_FOREVER, &message));
-        if (homa_message_is_request(message)) OK(homa_reply(socket, message, "y", 1));
+        OK(homa_reply(socket, message, "y", 1));
+        OK(homa_message_free(message));
+        OK(homa_receive(socket, HOMA_FOREVER, &message));
+        OK(homa_message_result(message));
         OK(homa_message_free(message));
     }
     return NULL;

@@ -49,7 +49,10 @@ static void handed_back(void) {
 
     /* What came by a socket is good without it, and can no longer be answered. */
     OK(homa_start(next, &address, "kept", 4, HOMA_FOREVER, 0, NULL));
+    homa_message *stale = message;
     OK(homa_receive(next, HOMA_FOREVER, &message));
+    CHECK(message != stale);
+    FAILS(homa_message_free(stale), HOMA_ARGUMENT, "`message` was handed back before");
     OK(homa_socket_close(next));
     FAILS(homa_reply(next, message, "y", 1), HOMA_ARGUMENT, "`socket` was handed back before");
     OK(homa_host_close(host));
