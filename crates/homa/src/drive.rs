@@ -422,7 +422,7 @@ fn tx_packet<'a>(first: &Transmit, header: &'a [u8], payload: &'a [u8]) -> TxPac
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use bytes::Bytes;
     use homa_driver::udp::{UdpConfig, UdpDriver};
     use homa_proto::{Config, Endpoint, MS};
@@ -432,7 +432,8 @@ mod tests {
     use crate::address::ServerAddr;
     use crate::core::{Limits, Ticket};
 
-    fn core() -> Core {
+    /// One endpoint over loopback, whose time is the test's.
+    pub(crate) fn core() -> Core {
         let bind = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let driver = UdpDriver::bind(&UdpConfig { bind, ..UdpConfig::default() }).unwrap();
         let config = Config { incarnation: 1, ..Config::default() };

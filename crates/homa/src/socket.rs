@@ -640,3 +640,30 @@ impl Core {
         memory
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::tests::core;
+
+    #[test]
+    fn a_host_wakes_for_a_deadline() {
+        let (mut client, silent) = (core(), core());
+        let (socket, port) = client.open_socket(Time::ZERO, None, None).unwrap();
+        let to = ServerAddr::new(silent.driver.local_addr(), 9);
+        let (until, deadline) =
+            (Time::from_ns(1_000), Some((Time::from_ns(1_000), Duration::from_micros(1))));
+        let owner = SocketCall { socket, id: 2, cookie: 0, private: false, deadline, result: None };
+        let request = Outgoing::Whole(Bytes::from_static(b"?"));
+        let owner = Owner::Socket(owner);
+        let call = client.start_call_from(Time::ZERO, (port, false), to, request, owner, 0).unwrap();
+        client.deadlines.insert((until, call));
+        client.flush(Time::ZERO);
+        assert_eq!(client.next_wake(Time::ZERO), Some(until));
+        client.drive(Time::from_ns(999));
+        assert!(!client.has_arrival(socket));
+        client.drive(until);
+        assert!(client.has_arrival(socket) && client.deadlines.is_empty());
+        assert_ne!(client.next_wake(until), Some(until));
+    }
+}
