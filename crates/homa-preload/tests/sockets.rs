@@ -46,6 +46,14 @@ fn eight_threads_share_sockets_with_twenty_calls_in_flight_each() {
 }
 
 #[test]
+fn calls_are_given_up_and_sockets_closed_while_eight_threads_call() {
+    let Some(program) = program("program") else { return };
+    let port = ports(1);
+    let _echo = echo(&program, FAMILIES[0], port, "2");
+    run(client(&program, "storm", FAMILIES[0], port, &["8", "20", "200"]));
+}
+
+#[test]
 fn descriptors_are_readable_exactly_while_there_is_a_message() {
     let Some(program) = program("program") else { return };
     for host in FAMILIES {

@@ -151,6 +151,85 @@ static void threads(const union address *to, unsigned count, unsigned in_flight,
 		CHECK(pthread_join(all[i], NULL) == 0);
 }
 
+static volatile int storm_over;
+
+/* Gives up all calls of a socket, again and again. */
+static void *give_up(void *argument)
+{
+	struct port *port = argument;
+	struct homa_abort_args abort = {0, ECANCELED, 0, {0, 0}};
+
+	while (!storm_over) {
+		usleep(2000);
+		CHECK(ioctl(port->fd, HOMAIOCABORT, &abort) == 0);
+	}
+	return NULL;
+}
+
+/* Sockets that are closed with calls in flight, and their buffers with them. */
+static void *open_and_close(void *argument)
+{
+	const union address *to = argument;
+
+	while (!storm_over) {
+		struct port port = open_client(to->any.sa_family);
+		struct homa_recvmsg_args args;
+		union address from;
+
+		memset(&args, 0, sizeof(args));
+		for (int i = 0; i < 20; i++)
+			send_request(port.fd, to, data, i % 5 ? 100 : HOMA_MAX_MESSAGE_LENGTH, i, 0);
+		CHECK(receive(port.fd, &args, &from, 0) > 0);
+		CHECK(close(port.fd) == 0 && munmap(port.region, REGION_BYTES) == 0);
+	}
+	return NULL;
+}
+
+/* As many outcomes as it has sent calls, whosoever they are: answers, or the word that they were given up. */
+static void *call_in_storm(void *argument)
+{
+	struct work *work = argument;
+	struct homa_recvmsg_args args;
+	unsigned sent = 0, received = 0;
+
+	memset(&args, 0, sizeof(args));
+	while (received < work->count) {
+		static const size_t lengths[] = {100, 100000, 100, 20000, 1000000};
+		union address from;
+
+		for (; sent < work->count && sent - received < work->in_flight; sent++)
+			send_request(work->port->fd, work->to, data, lengths[sent % 5], sent, 0);
+		args.id = 0;
+		long length = receive(work->port->fd, &args, &from, 0);
+		CHECK(length > 0 || errno == ECANCELED);
+		CHECK(args.id != 0);
+		received++;
+	}
+	return NULL;
+}
+
+/* Threads that share a socket, whose calls are given up meanwhile, beside sockets that come and go. */
+static void storm(const union address *to, unsigned count, unsigned in_flight, unsigned calls)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct work work = {&port, to, 0, calls, in_flight};
+	struct homa_recvmsg_args args;
+	union address from;
+	pthread_t all[64], others[2];
+
+	CHECK(count <= 64);
+	CHECK(pthread_create(&others[0], NULL, give_up, &port) == 0);
+	CHECK(pthread_create(&others[1], NULL, open_and_close, (void *)to) == 0);
+	for (unsigned i = 0; i < count; i++)
+		CHECK(pthread_create(&all[i], NULL, call_in_storm, &work) == 0);
+	for (unsigned i = 0; i < count; i++)
+		CHECK(pthread_join(all[i], NULL) == 0);
+	storm_over = 1;
+	CHECK(pthread_join(others[0], NULL) == 0 && pthread_join(others[1], NULL) == 0);
+	memset(&args, 0, sizeof(args));
+	FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
+}
+
 static int readable(int fd, int timeout)
 {
 	struct pollfd entry = {fd, POLLIN | POLLOUT, 0};
@@ -666,6 +745,8 @@ int main(int argc, char **argv)
 		sizes(&to);
 	else if (!strcmp(what, "threads"))
 		threads(&to, first, second, third);
+	else if (!strcmp(what, "storm"))
+		storm(&to, first, second, third);
 	else if (!strcmp(what, "polls"))
 		polls(&to);
 	else if (!strcmp(what, "starves"))
