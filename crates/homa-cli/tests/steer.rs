@@ -45,17 +45,23 @@ fn what_cannot_be_is_refused_in_one_line() {
 #[test]
 fn a_user_without_rights_is_told_which_are_missing() {
     let script = "exec setpriv --reuid 65534 --bounding-set -all --inh-caps -all -- \"$@\"";
-    let words = ["attach", "lo", "--policy", "rss-hash", "--cpus", "0"];
-    let output = Command::new("sh")
-        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_homa"), "steer"])
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .expect("a shell");
-    if !stderr(&output).starts_with("homa:") {
-        return println!("skipped: {}", stderr(&output).trim());
+    for words in [
+        "attach lo --policy rss-hash --cpus 0",
+        "attach lo --policy sparse --cpus 0 --until-exit",
+        "attach lo --policy gen2 --cpus 0 --native --json",
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let output = Command::new("sh")
+            .args(["-c", script, "sh", env!("CARGO_BIN_EXE_homa"), "steer"])
+            .args(&words)
+            .stdin(Stdio::null())
+            .output()
+            .expect("a shell");
+        if !stderr(&output).starts_with("homa:") {
+            return println!("skipped: {}", stderr(&output).trim());
+        }
+        assert_output_refused(&words, &output, "CAP_BPF and CAP_NET_ADMIN");
     }
-    assert_output_refused(&words, &output, "CAP_BPF and CAP_NET_ADMIN");
 }
 
 /// What a script of a shell prints and says in a namespace with two veth pairs; `None`, with the reason printed, where that needs
@@ -144,4 +150,73 @@ fn what_a_process_holds_ends_with_it_in_whatever_way() {
     assert_eq!(said.matches("the process that attached it").count(), 3, "{said}");
     assert!(said.ends_with("ended 2\n"), "{said}");
     assert!(stderr(&output).contains("a0 is steered no more"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_cannot_run_in_a_driver_is_refused_and_runs_generically() {
+    let script = "
+        ip link set a1 mtu 9000
+        steer attach a0 --policy rss-hash --cpus 0 --native || echo refused $?
+        steer attach a0 --policy rss-hash --cpus 0
+        steer attach b0 --policy rss-hash --cpus 0 --native";
+    let Some(output) = in_namespace(script) else { return };
+    let said = printed(&output);
+    assert!(
+        said.starts_with("refused 2\na0: rss-hash over cores 0, in the kernel's receive path\n"),
+        "{said}"
+    );
+    assert!(said.contains("b0: rss-hash over cores 0, in the device's driver"), "{said}");
+    assert!(stderr(&output).contains("a0 takes no XDP program in its driver (its MTU is 1500; of a veth"));
+}
+
+#[test]
+fn where_the_kernel_steers_too_there_is_a_warning() {
+    let script = "
+        unshare --mount sh -ec '
+            mount -t sysfs none /sys
+            echo 1 > /sys/class/net/a0/queues/rx-0/rps_cpus
+            $homa steer attach a0 b0 --policy rss-hash --cpus 0'";
+    let Some(output) = in_namespace(script) else { return };
+    if !output.status.success() && stderr(&output).contains("sysfs") {
+        return println!("skipped: {}", stderr(&output).trim());
+    }
+    assert!(printed(&output).starts_with("a0, b0: rss-hash"));
+    let said = stderr(&output);
+    assert!(said.starts_with("homa: warning: the kernel steers packets of a0, too (rps_cpus)"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn packets_pass_while_programs_come_and_go_and_are_refused() {
+    let script = "
+        command -v ping >/dev/null || { echo no ping; exit; }
+        unshare --net sleep 60 >/dev/null 2>&1 & there=$!
+        trap \"kill $there\" EXIT
+        until [ \"$(readlink /proc/$there/ns/net)\" != \"$(readlink /proc/self/ns/net)\" ]; do :; done
+        ip link set a1 netns $there
+        far() { nsenter --net=/proc/$there/ns/net ip \"$@\"; }
+        ip link set a0 up
+        far link set a1 up
+        ip addr add 10.79.0.1/24 dev a0
+        far addr add 10.79.0.2/24 dev a1
+        ping -q -c 1 10.79.0.2 >/dev/null
+        ping -q -i 0.01 -c 150 10.79.0.2 > $out & pings=$!
+        for policy in rss-hash sparse homa-hash gen2; do
+            steer attach a0 --policy $policy --cpus 0
+            steer attach a0 --policy $policy --cpus 0 2>/dev/null || echo refused
+            steer attach a0 --policy nonsense --cpus 0 2>/dev/null || echo refused
+            steer attach a0 --policy $policy --cpus 200 2>/dev/null || echo refused
+            until steer status a0 --json | grep -q '\"packets\": [1-9]'; do :; done
+            steer detach a0
+        done
+        wait $pings
+        cat $out";
+    let out = format!("{}/ping-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let Some(output) = in_namespace(&format!("out={out}\n{script}")) else { return };
+    let said = printed(&output);
+    if said.contains("no ping") {
+        return println!("skipped: no ping");
+    }
+    assert_eq!(said.matches("refused\n").count(), 12, "{said}");
+    assert!(said.contains("150 received, 0% packet loss"), "{said}");
 }

@@ -59,6 +59,12 @@ fn attach(args: &AttachArgs) -> Result<()> {
     let hold = if args.until_exit { Hold::Process } else { Hold::Device };
     let interrupted = if args.until_exit { Some(interruption()?) } else { None };
     let steering = steer::attach(&args.devices, &config(args), hold)?;
+    for device in args.devices.iter().filter(|device| steer::kernel_steers(device)) {
+        eprintln!(
+            "homa: warning: the kernel steers packets of {device}, too (rps_cpus), and may move them again: \
+             `echo 0 > /sys/class/net/{device}/queues/rx-0/rps_cpus` ends that for its first queue"
+        );
+    }
     if args.json {
         print(&json(&json!({ "attached": args.devices }))?)?;
     } else {
@@ -66,7 +72,12 @@ fn attach(args: &AttachArgs) -> Result<()> {
         print(format!("{}: {what}\n", args.devices.join(", ")).as_bytes())?;
     }
     let Some(interrupted) = interrupted else { return Ok(()) };
+    let mut offline = None;
     while !interrupted.load(Ordering::Relaxed) {
+        let before = std::mem::replace(&mut offline, steering.offline());
+        if let Some(core) = offline.filter(|_| offline != before) {
+            eprintln!("homa: warning: core {core} was switched off: another one does its work");
+        }
         if let Some(device) = steering.lost() {
             bail!("{device} is steered no more: the device is gone, or somebody took the program off");
         }

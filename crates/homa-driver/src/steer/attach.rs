@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use homa_steer::Core;
+use homa_steer::{Core, Cores};
 
 use super::config::{Filter, IN_KERNEL, SteerConfig};
 use super::device::{self, NAME, Ours, failed};
@@ -42,6 +42,7 @@ pub struct Steering {
     /// A link for each device, where the process holds them.
     links: Vec<OwnedFd>,
     devices: Vec<Named>,
+    cores: Cores,
     native: bool,
 }
 
@@ -57,6 +58,13 @@ impl Steering {
     pub fn lost(&self) -> Option<&str> {
         let lost = |device: &&Named| Ours::at(device).is_err();
         self.devices.iter().find(lost).map(|device| device.name.as_str())
+    }
+
+    /// The first of the cores that is switched off. Its packets are not lost: the kernel has another core do its work.
+    #[must_use]
+    pub fn offline(&self) -> Option<Core> {
+        let online = online_cores();
+        self.cores.as_slice().iter().copied().find(|&core| !lists(&online, core))
     }
 
     /// How many programs this process holds.
@@ -77,7 +85,8 @@ pub fn attach(names: &[String], config: &SteerConfig, hold: Hold) -> Result<Stee
     check(config)?;
     let devices = names.iter().map(|name| device::find(name)).collect::<Result<Vec<_>, _>>()?;
     let program = load(first, config)?;
-    let mut steering = Steering { links: Vec::new(), devices: Vec::new(), native: true };
+    let mut steering =
+        Steering { links: Vec::new(), devices: Vec::new(), cores: config.cores.clone(), native: true };
     for device in devices {
         match put_on(&program, &device, config, hold) {
             Ok((link, place)) => {
@@ -109,12 +118,17 @@ fn check(config: &SteerConfig) -> Result<(), SteeringError> {
         let (setting, value) = ("queue_packets", config.queue_packets.into());
         return Err(SteeringError::Setting { setting, value, range: "1 to 16384" });
     }
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let online = online.trim();
-    match config.cores.as_slice().iter().find(|&&core| !lists(online, core)) {
-        Some(&core) => Err(SteeringError::NotOnline { core, online: online.to_owned() }),
+    let online = online_cores();
+    match config.cores.as_slice().iter().find(|&&core| !lists(&online, core)) {
+        Some(&core) => Err(SteeringError::NotOnline { core, online }),
         None => Ok(()),
     }
+}
+
+/// The cores that are switched on, as the kernel lists them.
+pub(super) fn online_cores() -> String {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    online.trim().to_owned()
 }
 
 /// Whether a list of cores as the kernel writes it has this one.
@@ -141,8 +155,8 @@ fn load(name: &str, config: &SteerConfig) -> Result<OwnedFd, SteeringError> {
     let load = |name_of, code: &[_], runs| {
         program::load(name_of, code, runs).map_err(failed(name, "loading the program"))
     };
-    let on_core = load(ON_CORE, &steering::build_on_core(counters.as_raw_fd()), Runs::OnCore)?;
     for &core in config.cores.as_slice() {
+        let on_core = load(ON_CORE, &steering::build_on_core(counters.as_raw_fd(), core), Runs::OnCore)?;
         let [a, b, c, d] = config.queue_packets.to_ne_bytes();
         let [e, f, g, h] = program::descriptor(on_core.as_fd());
         map::put(cores.as_fd(), core.into(), &[a, b, c, d, e, f, g, h])

@@ -92,3 +92,34 @@ pub(super) fn taken(device: &Named) -> SteeringError {
     let program = id.map_or_else(|| "of somebody".to_owned(), shown);
     SteeringError::ProgramAttached { name, program, remedy }
 }
+
+/// Whether the kernel's own packet steering (RPS) is on for a device of this thread's network namespace, as far as /sys tells: it may be
+/// mounted for another namespace, and then nothing is known.
+#[must_use]
+pub fn kernel_steers(name: &str) -> bool {
+    let directory = std::path::Path::new("/sys/class/net").join(name);
+    let Ok(device) = find(name) else { return false };
+    let index = std::fs::read_to_string(directory.join("ifindex"));
+    if !index.is_ok_and(|index| index.trim() == device.index.to_string()) {
+        return false;
+    }
+    let queues = std::fs::read_dir(directory.join("queues")).into_iter().flatten().flatten();
+    let masks = queues.filter_map(|queue| std::fs::read_to_string(queue.path().join("rps_cpus")).ok());
+    masks.into_iter().any(|mask| names_a_core(&mask))
+}
+
+/// Whether a mask as the kernel writes it, hexadecimal words with commas between, has a bit.
+fn names_a_core(mask: &str) -> bool {
+    mask.trim().chars().any(|digit| !matches!(digit, '0' | ','))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_names_a_core_if_it_has_a_bit() {
+        assert!(names_a_core("2\n") && names_a_core("00000001,00000000\n"));
+        assert!(!names_a_core("0\n") && !names_a_core("00000000,00000000\n") && !names_a_core(""));
+    }
+}

@@ -75,7 +75,7 @@ pub enum SteeringError {
     },
     /// The device's driver takes no program.
     #[error(
-        "interface {name} takes no XDP program in its driver, as at its MTU of {mtu}: use the generic mode, which any device has"
+        "interface {name} takes no XDP program in its driver (its MTU is {mtu}; of a veth the other end's counts): use the generic mode, which any device has"
     )]
     NoNative {
         /// The device.

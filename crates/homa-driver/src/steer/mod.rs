@@ -20,5 +20,6 @@ mod tests;
 
 pub use attach::{Hold, Steering, attach, detach};
 pub use config::{Filter, IN_KERNEL, SteerConfig};
+pub use device::kernel_steers;
 pub use error::SteeringError;
 pub use status::{CoreStatus, Cost, Status, cost, status, steered};

@@ -65,7 +65,7 @@ pub(super) mod asked {
 }
 
 /// Of [`asked::VERSION`]: grows when anything here changes its place or meaning.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// Counters of 64 bits, of which each core has its own.
 pub(super) mod counter {
@@ -75,13 +75,13 @@ pub(super) mod counter {
     pub(in crate::steer) const REASONS: usize = 0;
     /// Frames that are not steered.
     pub(in crate::steer) const OTHERS: usize = 8 * 16;
-    /// Frames that came to this core from others.
-    pub(in crate::steer) const CAME: usize = OTHERS + 8;
     /// Frames for each core by its number that it had taken from the device itself.
-    pub(in crate::steer) const KEPT: usize = CAME + 8;
+    pub(in crate::steer) const KEPT: usize = OTHERS + 8;
     /// Frames for each core by its number that were handed over to it.
     pub(in crate::steer) const HANDED: usize = KEPT + 8 * CORE_NUMBERS;
-    pub(in crate::steer) const BYTES: usize = HANDED + 8 * CORE_NUMBERS;
+    /// Frames for each core by its number that came there from others, or to the core that does its work while it is switched off.
+    pub(in crate::steer) const CAME: usize = HANDED + 8 * CORE_NUMBERS;
+    pub(in crate::steer) const BYTES: usize = CAME + 8 * CORE_NUMBERS;
 
     const _: () = assert!(Reason::ALL.len() <= 16);
 }

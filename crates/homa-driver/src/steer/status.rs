@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use homa_steer::{Core, PolicyName, Reason};
 
-use super::attach::{COUNTERS, STATE, lists};
+use super::attach::{COUNTERS, STATE, lists, online_cores};
 use super::config::Filter;
 use super::device::{self, Ours, attached, failed};
 use super::error::SteeringError;
@@ -80,7 +80,7 @@ impl Counted {
 
     /// What came to a core from others.
     fn came(&self, core: Core) -> u64 {
-        self.0.chunks_exact(counter::BYTES).nth(core.into()).map_or(0, |values| u64_at(values, counter::CAME))
+        self.sum(counter::CAME + 8 * usize::from(core))
     }
 
     fn handed(&self, core: Core) -> u64 {
@@ -119,11 +119,11 @@ pub fn status(name: &str) -> Result<Status, SteeringError> {
             counted = Counted(read(&counters)?);
         }
     }
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let online = online_cores();
     let flows = state::flows(&state, &asked.cores, now_ns());
     let core = |((&core, flows), drops)| CoreStatus {
         core,
-        is_online: lists(online.trim(), core),
+        is_online: lists(&online, core),
         packets: counted.handed(core) + counted.kept(core),
         handed_over: counted.handed(core),
         drops,

@@ -11,7 +11,7 @@ mod sparse;
 
 use std::os::fd::RawFd;
 
-use homa_steer::{CORE_NUMBERS, PolicyName, Reason};
+use homa_steer::{CORE_NUMBERS, Core, PolicyName, Reason};
 
 use super::config::SteerConfig;
 use super::state::{FLOW_ENTRIES, FLOW_TIME_SHIFT, at, counter};
@@ -169,10 +169,11 @@ fn because(program: &mut Assembler, reason: Reason, decided: Label) {
     program.jump(decided);
 }
 
-/// The program that counts what comes to a core from others.
-pub(super) fn build_on_core(counters: RawFd) -> Vec<Instruction> {
+/// The program that counts what comes to this core from others.
+pub(super) fn build_on_core(counters: RawFd, core: Core) -> Vec<Instruction> {
     let mut program = Assembler::default();
-    count(&mut program, counters, |program| increment(program, R0, counter::CAME));
+    let counter = counter::CAME + 8 * usize::from(core);
+    count(&mut program, counters, |program| increment(program, R0, counter));
     program.set(R0, XDP_PASS);
     program.exit();
     program.finish()

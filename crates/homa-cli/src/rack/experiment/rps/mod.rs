@@ -176,8 +176,8 @@ fn summed(policy: Policy, flows: u16, [forward, backward]: &[Vec<Carried>; 2]) -
 
 fn findings(args: &RpsArgs, ready: &Ready, results: &[Steered]) -> Findings {
     let processors = results.first().map_or(0, |result| result.cores_busy.len());
-    let summary = format!("TCP {} runs of {} s each way", way(args, ready, processors), args.duration);
-    let mut findings = reported(args, ready, json!(results));
+    let summary = format!("TCP {} of {} s each way", way(args, ready, processors), args.duration);
+    let mut findings = reported(args, ready, "rps", json!(results));
     findings.title = "A few flows through a router".to_owned();
     findings.summary = summary;
     findings.sections = vec![section(results, processors)];
@@ -190,12 +190,12 @@ fn way(args: &RpsArgs, ready: &Ready, processors: usize) -> String {
         ready.net.nat.map_or("routing".to_owned(), |program| format!("addresses translated ({program})"));
     let (mtu, mask, runs) = (args.mtu, &ready.mask, args.repetitions);
     format!(
-        "through a router on veth pairs, MTU {mtu}, {nat}; divided by mask {mask} of {processors} processors; {runs}"
+        "through a router on veth pairs, MTU {mtu}, {nat}; divided by mask {mask} of {processors} processors; {runs} runs"
     )
 }
 
-/// What both kinds of runs report alike.
-fn reported(args: &RpsArgs, ready: &Ready, results: serde_json::Value) -> Findings {
+/// What both kinds of runs report alike, beside what was published about this.
+fn reported(args: &RpsArgs, ready: &Ready, about: &str, results: serde_json::Value) -> Findings {
     let mut warnings = Vec::new();
     if args.nat && ready.net.nat.is_none() {
         warnings.push("neither iptables nor nft could be used: the router only routes".to_owned());
@@ -218,7 +218,7 @@ fn reported(args: &RpsArgs, ready: &Ready, results: serde_json::Value) -> Findin
         "warnings": warnings,
     });
     let mut findings = Findings { warnings, json, clean: true, ..Findings::default() };
-    findings.cite("rps");
+    findings.cite(about);
     findings
 }
 

@@ -76,9 +76,8 @@ pub fn run(args: &RpsArgs, ready: &Ready) -> Result<Findings> {
         (trips.p50_us, trips.p99_us) = (Spread::of(p50), Spread::of(p99));
     }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let summary =
-        format!("{BYTES} bytes and back {} runs of {} s", way(args, ready, processors), args.duration);
-    let mut findings = reported(args, ready, json!(all));
+    let summary = format!("{BYTES} bytes and back {} of {} s", way(args, ready, processors), args.duration);
+    let mut findings = reported(args, ready, "rps-server-threads", json!(all));
     findings.title = "A lone round trip, by who processes its packets".to_owned();
     findings.summary = summary;
     findings.sections = vec![section(&all, &args.server_threads)];
