@@ -78,7 +78,7 @@ pub fn run(args: &SteerArgs) -> Result<()> {
             .iter()
             .find(|(order, _)| *order == first.wake_order)
             .map_or("", |(_, name)| name),
-        costs: &costs,
+        costs: &first.costs,
         runs: &reports,
     };
     let summary = summary(args, &first);
