@@ -1,7 +1,8 @@
 //! Each packet's extra delay, split into who caused it.
 //!
 //! The extra is what a packet took over the best case for its length on its path. Of it
-//! - the sender's transmit queue has what was queued there when the packet was sent, over the link's rate;
+//! - the sender's transmit queue has what passed beyond the least until its device sent the packet, where the kernel told when that was;
+//!   else what was queued there when the packet was sent, over the link's rate;
 //! - receive overhead has what the packet waited in its burst beyond the least;
 //! - the polling gap has what is left of that beyond what its receiver's link brought meanwhile, but no more than the time since the
 //!   receiver's queue was last seen empty;
@@ -195,8 +196,12 @@ struct Splitter<'a> {
     switches: Best,
     /// By node.
     queues: Vec<Replay<'a, Queue>>,
+    /// See [`Model::switches_remember_since_ns`].
+    switches_since_ns: u64,
     arrivals: Arrivals<'a>,
     looks: HashMap<(NodeId, u8), Looks, FixedState>,
+    /// By node, the least time from a packet's making until its device sent it.
+    least_out_ns: HashMap<NodeId, i64, FixedState>,
 }
 
 /// What a host has to send, as if its link were empty at first.
@@ -228,8 +233,13 @@ impl<'a> Splitter<'a> {
     fn new(model: &'a Model, rate: LinkRate) -> Splitter<'a> {
         let queue = Queue { rate, free_ns: 0.0 };
         let mut looks = looks(model);
+        let mut least_out_ns: HashMap<NodeId, i64, FixedState> = HashMap::default();
         for packet in &model.packets {
-            let (_, to) = ends(model, packet);
+            let (from, to) = ends(model, packet);
+            if let Some(out) = packet.device_sent.since(packet.sent) {
+                let least = least_out_ns.entry(from).or_insert(i64::MAX);
+                *least = out.max(0).min(*least);
+            }
             if let (Some(batch), Some(of)) =
                 (packet.received.since(packet.read), looks.get_mut(&(to, packet.received_endpoint)))
             {
@@ -242,8 +252,10 @@ impl<'a> Splitter<'a> {
             best: Best::of(model, way_ns),
             switches: Best::of(model, |packet| packet.left.since(packet.entered)),
             queues: model.nodes.iter().map(|node| Replay::new(node.host_records(), queue.clone())).collect(),
+            switches_since_ns: model.switches_remember_since_ns(),
             arrivals: Arrivals::new(model),
             looks,
+            least_out_ns,
         }
     }
 
@@ -275,6 +287,11 @@ impl<'a> Splitter<'a> {
     }
 
     fn sender_ns(&self, packet: &Packet, from: NodeId) -> i64 {
+        if let (Some(out), Some(least)) =
+            (packet.device_sent.since(packet.sent), self.least_out_ns.get(&from))
+        {
+            return (out - least).max(0);
+        }
         let (Some(sent_ns), Some(queue)) = (packet.sent.ns(), self.queues.get(usize::from(from))) else {
             return 0;
         };
@@ -296,8 +313,9 @@ impl<'a> Splitter<'a> {
         self.rate.ns(self.arrivals.between(to, since_ns, until_ns)) as i64
     }
 
-    /// What switches really had of the packet's delay.
+    /// What switches really had of the packet's delay, as far as all of them know.
     fn true_switch_ns(&self, packet: &Packet) -> Option<i64> {
+        packet.sent.ns().filter(|ns| *ns >= self.switches_since_ns)?;
         let best = self.switches.ns(ends(self.model, packet), packet.length)?;
         Some((packet.left.since(packet.entered)? - best).max(0))
     }
@@ -456,6 +474,20 @@ mod tests {
         assert_eq!(parts_of(&writer, 0).extra_ns, 0);
         let parts = parts_of(&writer, 944);
         assert_eq!((parts.extra_ns, parts.sender_ns, parts.switch_ns), (1_300, 1_000, 300));
+    }
+
+    #[test]
+    fn a_device_that_tells_when_it_sent_is_believed() {
+        let mut writer = known_path();
+        for (offset, out) in [(0, 50), (944, 350)] {
+            writer.at(CLIENT, 100_000, EventKind::PacketSent, WORD, offset);
+            writer.at(CLIENT, 100_000 + out, EventKind::DeviceSent, WORD, offset);
+        }
+        writer.at(SERVER, 101_500, EventKind::PacketReceived, WORD, 0);
+        writer.at(SERVER, 102_800, EventKind::PacketReceived, WORD, 944);
+        let parts = parts_of(&writer, 944);
+        // A link that sends one packet after the other would have kept it for 1,000.
+        assert_eq!((parts.extra_ns, parts.sender_ns, parts.switch_ns), (1_300, 300, 1_000));
     }
 
     #[test]

@@ -14,17 +14,23 @@ pub(crate) const SWITCH: usize = 1;
 pub(crate) const SERVER: usize = 2;
 
 /// Dumps of a client "c", a switch "tor" with two ports and a server "s". The zero of a model is one nanosecond before its first event.
-pub(crate) struct Writer(Vec<(Node, Trace)>, u8);
+pub(crate) struct Writer(Vec<(Node, Trace)>, u8, u16);
 
 impl Writer {
     pub(crate) fn new() -> Writer {
         let nodes = [Node::host("c"), Node::switch("tor", ["p0".into(), "p1".into()]), Node::host("s")];
-        Writer(nodes.into_iter().map(|node| (node, Trace::new(4_096, Clock::Virtual))).collect(), 3)
+        Writer(nodes.into_iter().map(|node| (node, Trace::new(4_096, Clock::Virtual))).collect(), 3, 1)
     }
 
     /// The priority of what is written from here on.
     pub(crate) fn priority(&mut self, priority: u8) -> &mut Writer {
         self.1 = priority;
+        self
+    }
+
+    /// The port of the switch by which everything goes from here on.
+    pub(crate) fn by_port(&mut self, port: u16) -> &mut Writer {
+        self.2 = port;
         self
     }
 
@@ -39,7 +45,7 @@ impl Writer {
         b: u32,
     ) -> &mut Writer {
         let place = match node {
-            SWITCH => Place::in_switch(1, self.1.into(), u16::from(kind == EventKind::SwitchDropped)),
+            SWITCH => Place::in_switch(self.2, self.1.into(), u16::from(kind == EventKind::SwitchDropped)),
             _ => Place::at_host(1, self.1, 0, 1 + node as u16),
         };
         let trace = &mut self.0[node].1;

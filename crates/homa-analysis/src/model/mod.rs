@@ -399,6 +399,15 @@ impl Model {
         server.covers(start) && (rpc.end.ns().is_none_or(|end| server.covers(end)) || sent())
     }
 
+    /// The moment from which on every switch's trace has everything: before it, a packet may have passed a switch that has forgotten it.
+    #[must_use]
+    pub fn switches_remember_since_ns(&self) -> u64 {
+        let forgetful =
+            self.nodes.iter().filter(|node| node.kind == NodeKind::Switch && node.overwritten > 0);
+        let first = forgetful.map(|node| node.records.first().map_or(u64::MAX, |record| record.time));
+        first.max().unwrap_or(0)
+    }
+
     /// The events of an RPC with who recorded them, by time.
     pub fn events_of<'a>(
         &'a self,
