@@ -30,6 +30,10 @@ const SENDS_PER_TURN: usize = 16;
 /// to give a silent peer up, or to retransmit to a living one.
 const SILENCE: Duration = Duration::from_secs(5);
 
+/// After the end of the load, RPCs count as lost after so long although others are still answered. An overloaded network may need many times
+/// the time of the load for the longest messages, and that is a result.
+pub const DRAIN: Duration = Duration::from_secs(240);
+
 /// How RPCs are started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
@@ -320,8 +324,9 @@ impl<'a> Worker<'a> {
                 port.draw();
             }
         }
-        let mut heard = Instant::now();
-        while !self.in_flight.is_empty() && heard.elapsed() < SILENCE {
+        let ended = Instant::now();
+        let mut heard = ended;
+        while !self.in_flight.is_empty() && heard.elapsed() < SILENCE && ended.elapsed() < DRAIN {
             self.link.receive(Duration::from_millis(10), answers)?;
             if !answers.is_empty() {
                 heard = Instant::now();

@@ -22,6 +22,7 @@ use super::findings::Findings;
 use super::orders::{Order, Rate, Reply, Setup, take_samples};
 use crate::args::Protocol;
 use crate::bench::cpu::{Scheduled, machine_busy};
+use crate::bench::load::DRAIN;
 use crate::bench::progress::Progress;
 use crate::bench::rtt::RttTable;
 use crate::bench::tally::{Counted, Sample};
@@ -227,7 +228,7 @@ impl Lab {
         let all = crews.iter_mut().map(|(crew, load)| {
             let mut loaded = Loaded::new(load.measured, machine.clone());
             for agent in &mut crew.agents {
-                loaded.add(agent.reply(self, PATIENCE)?)?;
+                loaded.add(agent.reply(self, DRAIN + PATIENCE)?)?;
             }
             Ok(loaded)
         });
