@@ -42,6 +42,16 @@ macro_rules! causes {
     };
 }
 
+impl Cause {
+    /// Whether it is how it shows that the thread that drives a host runs too late: which of these it is depends on what was to be done just
+    /// then, so that at one host they have one cause.
+    #[must_use]
+    pub const fn is_late_thread(self) -> bool {
+        use Cause::{GrantLate, NotRunning, ReadGap, SenderLate, Submit, Wakeup};
+        matches!(self, Submit | SenderLate | GrantLate | ReadGap | NotRunning | Wakeup)
+    }
+}
+
 /// How much of a cause an RPC has that nothing disturbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

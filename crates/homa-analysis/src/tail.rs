@@ -157,6 +157,19 @@ pub struct Case {
     pub site: (Site, u64),
 }
 
+/// What most of the tail's extra time went to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Main {
+    /// The cause; several, the largest first, where a thread ran late.
+    pub causes: Vec<Cause>,
+    /// Their share of the extra time, 0 to 1.
+    pub share: f64,
+    /// The largest cause, and the place that has most of them.
+    pub site: Site,
+    /// What that place has of them, 0 to 1.
+    pub there: f64,
+}
+
 /// The tail of a set of RPCs.
 #[derive(Clone, Debug, Default)]
 pub struct Tail {
@@ -205,13 +218,41 @@ impl Tail {
         tail
     }
 
-    /// The cause of most of what need not have been, its share of it, and the place that has most of it with that place's share of the
-    /// cause. `None`: nothing was slow.
+    /// The cause of most of what need not have been. The thread that drives a host shows as several causes where it runs late, which count
+    /// together for each host ([`Cause::is_late_thread`]): the largest of them stands for all. `None`: nothing was slow.
     #[must_use]
-    pub fn main_cause(&self) -> Option<(Cause, f64, Site, f64)> {
+    pub fn main_cause(&self) -> Option<Main> {
         let (cause, ns) = self.extra.largest();
-        let (site, there) = self.sites.iter().find(|(site, _)| site.cause == cause)?;
-        (ns > 0).then(|| (cause, ns as f64 / self.extra.total() as f64, *site, *there as f64 / ns as f64))
+        let mut late: Vec<(NodeId, u64)> = Vec::new();
+        for (site, ns) in self.sites.iter().filter(|(site, _)| site.cause.is_late_thread()) {
+            add(&mut late, site.node, *ns);
+        }
+        match late.into_iter().max_by_key(|(_, ns)| *ns).filter(|(_, late)| *late >= ns) {
+            Some((node, ns)) => self.made_of(ns, |site| site.cause.is_late_thread() && site.node == node),
+            None => self.made_of(ns, |site| site.cause == cause),
+        }
+    }
+
+    /// What these sites have in common, which is so many nanoseconds.
+    fn made_of(&self, ns: u64, is_of: impl Fn(&Site) -> bool) -> Option<Main> {
+        let (mut causes, mut places) = (Vec::new(), Vec::new());
+        for (site, there) in self.sites.iter().filter(|(site, there)| *there > 0 && is_of(site)) {
+            add(&mut causes, site.cause, *there);
+            add(&mut places, (site.node, site.place), *there);
+        }
+        causes.sort_by_key(|(_, there)| std::cmp::Reverse(*there));
+        let &((node, place), there) = places.iter().max_by_key(|(_, there)| *there)?;
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        let site = Site { cause: causes.first()?.0, node, place };
+        let causes = causes.into_iter().map(|(cause, _)| cause).collect();
+        Some(Main { causes, share: share(ns, self.extra.total()), site, there: share(there, ns) })
+    }
+}
+
+fn add<K: PartialEq>(sums: &mut Vec<(K, u64)>, key: K, ns: u64) {
+    match sums.iter_mut().find(|(known, _)| *known == key) {
+        Some((_, sum)) => *sum += ns,
+        None => sums.push((key, ns)),
     }
 }
 
@@ -222,10 +263,7 @@ fn own_sites(explainer: &Explainer<'_>, path: &Path, extra: &Amounts) -> Vec<(Si
         let all = u128::from(path.amounts[span.cause].max(1));
         let ns = (u128::from(span.to_ns - span.from_ns) * u128::from(extra[span.cause]) / all) as u64;
         let site = Site { cause: span.cause, node: span.node, place: place(explainer, span) };
-        match sites.iter_mut().find(|(known, _)| *known == site) {
-            Some((_, sum)) => *sum += ns,
-            None => sites.push((site, ns)),
-        }
+        add(&mut sites, site, ns);
     }
     sites
 }
@@ -250,4 +288,40 @@ fn place(explainer: &Explainer<'_>, span: &Span) -> Option<u16> {
     let stopped = |kind| span.cause != Cause::NotRunning || kind == Some(EventKind::NotRunning);
     let core = || after.filter(|record| stopped(record.event())).find_map(|record| record.place.core());
     on_core.then(core).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tail(parts: &[(Cause, NodeId, u64)]) -> Tail {
+        let mut tail = Tail::default();
+        for &(cause, node, ns) in parts {
+            tail.extra[cause] += ns;
+            tail.sites.push((Site { cause, node, place: None }, ns));
+        }
+        tail
+    }
+
+    #[test]
+    fn a_hosts_late_thread_is_one_cause_however_it_shows() {
+        let parts = [
+            (Cause::NetworkQueue, 7, 30),
+            (Cause::ReadGap, 2, 25),
+            (Cause::NotRunning, 1, 14),
+            (Cause::NotRunning, 2, 6),
+        ];
+        let main = tail(&parts).main_cause().expect("something is slow");
+        assert_eq!(main.causes, [Cause::ReadGap, Cause::NotRunning]);
+        assert_eq!((main.site.cause, main.site.node), (Cause::ReadGap, 2));
+        assert_eq!((main.share, main.there), (31.0 / 75.0, 1.0));
+    }
+
+    #[test]
+    fn what_is_larger_than_one_host_being_late_is_the_cause() {
+        let parts = [(Cause::SwitchQueue, 7, 30), (Cause::ReadGap, 2, 25), (Cause::NotRunning, 1, 24)];
+        let main = tail(&parts).main_cause().expect("something is slow");
+        assert_eq!((main.causes, main.site.node, main.there), (vec![Cause::SwitchQueue], 7, 1.0));
+        assert_eq!(Tail::default().main_cause(), None);
+    }
 }

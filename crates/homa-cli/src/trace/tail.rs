@@ -22,7 +22,9 @@ Examples:
 
 Each nanosecond of an RPC has one cause: the way from its end back to its start is followed along what each moment waited for. Of
 that, the extra is what was avoidable, and of what every RPC has (processing, wake-ups) what is more than the least disturbed tenth of the
-RPCs of its size have. Slowdown is the duration over the duration without the extra.")]
+RPCs of its size have. Slowdown is the duration over the duration without the extra. The thread that drives a host shows as several
+causes where it runs late, by what it had to do just then (submit, sender_late, grant_receiver_late, read_gap, not_running, wakeup): for the
+main cause those of one host count together.")]
 pub struct TailArgs {
     /// Where the traces are.
     #[command(flatten)]
@@ -88,15 +90,21 @@ fn head(out: &mut String, tail: &Tail, slowdowns: &[f64], percentile: f64) {
 
 /// The one line that names the main cause, and the one that says what to do.
 pub fn verdict(model: &Model, tail: &Tail) -> String {
-    let Some((cause, share, site, there)) = tail.main_cause() else {
+    let Some(main) = tail.main_cause() else {
         return "Main cause: none; nothing was slower than its best.\n".to_owned();
     };
+    let cause = main.site.cause;
+    let others: Vec<&str> = main.causes.iter().skip(1).map(|cause| cause.name()).collect();
+    let with = match others.as_slice() {
+        [] => String::new(),
+        others => format!(", with what else a late thread shows as ({})", others.join(", ")),
+    };
     format!(
-        "Main cause: {}: {} of the extra time in the tail; {} of it at {} ({cause}).\nWhat to do: {}.\n",
+        "Main cause: {}: {} of the extra time in the tail{with}; {} of it at {} ({cause}).\nWhat to do: {}.\n",
         cause.says(),
-        percent(share),
-        percent(there),
-        place(model, site.node, site.place),
+        percent(main.share),
+        percent(main.there),
+        place(model, main.site.node, main.site.place),
         cause.hint(),
     )
 }
@@ -234,10 +242,12 @@ fn to_json(explainer: &Explainer<'_>, tail: &Tail, args: &TailArgs) -> Value {
             "main_cause": main_of(case).0.name(), "main_share": main_of(case).1, "main_site": site(model, &case.site),
         })
     };
-    let main = tail.main_cause().map(|(cause, share, at, there)| {
+    let main = tail.main_cause().map(|main| {
+        let cause = main.site.cause;
         json!({
-            "cause": cause.name(), "share": share, "says": cause.says(), "hint": cause.hint(),
-            "where": place(model, at.node, at.place), "share_there": there,
+            "cause": cause.name(), "with": main.causes.iter().skip(1).map(|cause| cause.name()).collect::<Vec<_>>(),
+            "share": main.share, "says": cause.says(), "hint": cause.hint(),
+            "where": place(model, main.site.node, main.site.place), "share_there": main.there,
         })
     });
     json!({
