@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, set_parent_process_death_signal, setpriority_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// `homa rack disturb`. All end with the process that started them.
@@ -26,6 +26,10 @@ pub enum Disturbance {
         rate_bps: u64,
     },
 }
+
+/// The scheduling priority ("nice") of a process that computes: three quarters of a processor that it shares with one other. Among equals, one
+/// that sleeps most of the time hardly waits for another that computes.
+const GREEDY: i32 = -5;
 
 /// UDP payload of a packet of a flood, which fits every MTU that a rack may have, and what it takes on the link.
 const FLOOD_BYTES: usize = 1_200;
@@ -51,6 +55,8 @@ pub fn run(what: &Disturbance) -> Result<()> {
             let mut set = CpuSet::new();
             set.set(processor as usize);
             sched_setaffinity(None, &set).with_context(|| format!("cannot run on processor {processor}"))?;
+            // Who may not do that computes as one among equals.
+            let _ = setpriority_process(None, GREEDY);
             loop {
                 std::hint::spin_loop();
             }

@@ -481,9 +481,9 @@ pub struct CausesArgs {
         default_value = "none,hog,stop,none-long,queue,pacer,windows,loss"
     )]
     pub causes: Vec<Planted>,
-    /// The tail begins at this percentile of slowdown: of the long messages there are too few for a later one
-    #[arg(long, value_name = "PERCENT", default_value_t = 90.0, value_parser = percentile)]
-    pub percentile: f64,
+    /// The tail begins at this percentile of slowdown [default: of short messages 99, of long ones, of which there are fewer, 90]
+    #[arg(long, value_name = "PERCENT", value_parser = percentile)]
+    pub percentile: Option<f64>,
 }
 
 /// `homa rack run rps`.

@@ -54,11 +54,11 @@ impl Disturbed {
                 for process in rest.filter(|_| others.count() > 0) {
                     confine(process, &others)?;
                 }
+                prefer(lab.switch_process());
                 disturbed.start(&[], &["spin", &processor.to_string()])?;
             }
             Planted::Queue => {
-                let bystander = planted.bystander(lab.spec().hosts).context("nobody is left to flood")?;
-                let host = format!("h{bystander}");
+                let host = format!("h{}", lab.spec().hosts);
                 let into = ["rack", "exec", "--name", name, &host, "--"];
                 let rate = lab.spec().rate_bps / 4;
                 disturbed.start(&into, &["flood", &ipv4(VICTIM).to_string(), &rate.to_string()])?;
@@ -90,14 +90,27 @@ impl Disturbed {
 
 /// Has all threads of a process, and those that they start, run on these processors.
 fn confine(process: Pid, processors: &CpuSet) -> Result<()> {
-    let threads = format!("/proc/{}/task", process.as_raw_nonzero());
-    for entry in fs::read_dir(&threads).with_context(|| format!("cannot read {threads}"))? {
-        let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
-        let thread = number.and_then(Pid::from_raw);
-        sched_setaffinity(thread, processors)
-            .with_context(|| format!("cannot confine the threads of {threads}"))?;
+    for thread in threads(process)? {
+        sched_setaffinity(Some(thread), processors)
+            .with_context(|| format!("cannot confine process {}", process.as_raw_nonzero()))?;
     }
     Ok(())
+}
+
+/// Has the switch run before the hosts that are on the same processor: a real one shares none. Who may not do that, or has no `chrt`, has a
+/// switch that is late at times.
+fn prefer(switch: Option<Pid>) {
+    if let Some(switch) = switch {
+        let words = ["--fifo", "--all-tasks", "--pid", "1", &switch.as_raw_nonzero().to_string()];
+        let _ = Command::new("chrt").args(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
+}
+
+fn threads(process: Pid) -> Result<Vec<Pid>> {
+    let directory = format!("/proc/{}/task", process.as_raw_nonzero());
+    let entries = fs::read_dir(&directory).with_context(|| format!("cannot read {directory}"))?;
+    let number = |entry: fs::DirEntry| entry.file_name().to_str().and_then(|name| name.parse().ok());
+    Ok(entries.flatten().filter_map(number).filter_map(Pid::from_raw).collect())
 }
 
 fn stop_again_and_again(process: Pid, end: &AtomicBool) {

@@ -7,7 +7,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use homa_analysis::Cause;
 use homa_analysis::tail::{Site, Tail};
 use serde::Serialize;
 use serde_json::json;
@@ -42,7 +41,9 @@ struct Verdict {
     repetition: u32,
     /// Of whole RPCs in the traces.
     rpcs: usize,
-    /// At which the tail begins.
+    /// Of slowdown, at which the tail begins.
+    percentile: f64,
+    /// The slowdown there.
     tail_slowdown: f64,
     /// `None`: nothing was slower than its best.
     cause: Option<&'static str>,
@@ -84,9 +85,9 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
             let messages = messages(planted);
             let mut stand = Stand::new(lab, &args.common, &messages)?;
             stand.unloaded = unloaded.clone();
-            let bystander = planted.bystander(stand.lab.spec().hosts);
+            let hosts = stand.lab.spec().hosts;
             let rate = stand.rate_of_load(LOAD);
-            let takes_part = |number| Some(number) != bystander;
+            let takes_part = |number| planted.takes_part(number, hosts);
             let load = stand.on(rate, repetition, takes_part);
             let mut crew = stand.crew(Protocol::Homa, |setup| {
                 let recording = &mut setup.recording;
@@ -95,9 +96,7 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
                 recording.trace_device_times = true;
                 planted.change(setup);
             })?;
-            if bystander.is_some() {
-                crew.open_among(stand.lab, takes_part)?;
-            }
+            crew.open_among(stand.lab, takes_part)?;
             let disturbed = Disturbed::begin(planted, stand.lab, &crew)?;
             let score = stand.run(&mut crew, &load, &name)?.0;
             drop(disturbed);
@@ -108,14 +107,13 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
             scores.push((name, index as f64, score));
         }
     }
-    let results = json!({ "percentile": args.percentile, "runs": verdicts });
+    let results = json!({ "runs": verdicts });
     let stand = Stand::new(lab, &args.common, &first)?;
     let mut findings = finish(&stand, "causes", "Causes that were planted", &scores, Vec::new(), results);
     let heading = "What was found".to_owned();
     let text = format!(
-        "What `homa trace tail` calls the main cause of the RPCs from P{} of slowdown on, and its share of the time that they need not have taken: \
-         medians of {} runs",
-        args.percentile, args.common.repetitions
+        "What `homa trace tail` calls the main cause of the slowest RPCs, and its share of the time that they need not have taken: medians of {} runs",
+        args.common.repetitions
     );
     let table = table(&args.causes, &verdicts);
     findings.sections.insert(0, Section { heading, text, table, charts: Vec::new() });
@@ -139,10 +137,12 @@ fn look(planted: Planted, repetition: u32, directory: &Path, args: &CausesArgs) 
     let against = Against { rate: Some(args.common.build.rate), base: None };
     let held = Held::of(&model, &Filter::default(), &against)?.not_empty();
     let held = held.with_context(|| format!("{}: use more --trace-records", planted.name()))?;
-    let tail = Tail::of(&held.explainer, &held.costs, &held.chosen, args.percentile);
+    let percentile = args.percentile.unwrap_or(planted.percentile());
+    let tail = Tail::of(&held.explainer, &held.costs, &held.chosen, percentile);
     let main = tail.main_cause();
-    let is_right = |cause: Cause, site: Site| {
-        planted.right().contains(&cause)
+    let site = main.as_ref().map(|main| main.site);
+    let is_right = |site: Site| {
+        planted.right().contains(&site.cause)
             && planted.node().is_none_or(|node| model.name(site.node) == node)
             && planted.port().is_none_or(|port| site.place == Some(port))
     };
@@ -150,17 +150,25 @@ fn look(planted: Planted, repetition: u32, directory: &Path, args: &CausesArgs) 
         planted,
         repetition,
         rpcs: tail.rpcs,
+        percentile,
         tail_slowdown: tail.slowdown,
-        cause: main.map(|(cause, ..)| cause.name()),
-        share: main.map_or(0.0, |(_, share, ..)| share),
-        place: main.map_or_else(|| "-".to_owned(), |(_, _, site, _)| place(&model, site.node, site.place)),
-        found: main.is_some_and(|(cause, _, site, _)| is_right(cause, site)),
+        cause: main.as_ref().map(|main| main.site.cause.name()),
+        share: main.as_ref().map_or(0.0, |main| main.share),
+        place: site.map_or_else(|| "-".to_owned(), |site| place(&model, site.node, site.place)),
+        found: site.is_some_and(is_right),
     })
 }
 
 fn table(causes: &[Planted], verdicts: &[Verdict]) -> Table {
-    let mut table =
-        Table::new(&["planted", "found in", "said", "of the extra, %", "tail's slowdown", "most of it at"]);
+    let mut table = Table::new(&[
+        "planted",
+        "found in",
+        "said",
+        "of the extra, %",
+        "from",
+        "tail's slowdown",
+        "most of it at",
+    ]);
     for &planted in causes {
         let own: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.planted == planted).collect();
         let found = own.iter().filter(|verdict| verdict.found).count();
@@ -171,6 +179,7 @@ fn table(causes: &[Planted], verdicts: &[Verdict]) -> Table {
             counted,
             tally(own.iter().map(|verdict| verdict.cause.unwrap_or("nothing"))),
             format!("{:.0}", 100.0 * median(own.iter().map(|verdict| verdict.share))),
+            format!("P{}", median(own.iter().map(|verdict| verdict.percentile))),
             format!("{:.1}", median(own.iter().map(|verdict| verdict.tail_slowdown))),
             tally(own.iter().map(|verdict| verdict.place.as_str())),
         ]);

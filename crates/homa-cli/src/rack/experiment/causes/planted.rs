@@ -11,6 +11,10 @@ use crate::rack::experiment::settings::Change;
 /// Share of packets that are lost where that is planted.
 const LOSS: f64 = 0.01;
 
+/// Bytes of messages of one packet, and of many.
+const SHORT_BYTES: u32 = 1_000;
+const LONG_BYTES: u32 = 100_000;
+
 /// What windows that are too small are set to: a packet.
 const SMALL_WINDOW: &str = "1460";
 
@@ -54,19 +58,27 @@ impl Planted {
     /// Bytes of the messages.
     pub fn message_bytes(self) -> u32 {
         match self {
-            Planted::None | Planted::Hog | Planted::Stop => 1_000,
-            Planted::NoneLong | Planted::Queue | Planted::Pacer | Planted::Windows | Planted::Loss => 100_000,
+            Planted::None | Planted::Hog | Planted::Stop => SHORT_BYTES,
+            Planted::NoneLong | Planted::Queue | Planted::Pacer | Planted::Windows | Planted::Loss => {
+                LONG_BYTES
+            }
         }
+    }
+
+    /// The percentile of slowdown from which on RPCs are looked at: of short ones there are enough for the worst hundredth, and what disturbs
+    /// now and then disturbs no more of them.
+    pub fn percentile(self) -> f64 {
+        if self.message_bytes() < LONG_BYTES { 99.0 } else { 90.0 }
     }
 
     /// The causes that are right; none where nothing was planted.
     pub fn right(self) -> &'static [Cause] {
         match self {
             Planted::None | Planted::NoneLong => &[],
-            // The kernel sends a host's packets on the same processor.
-            Planted::Hog => &[Cause::NotRunning, Cause::ReadGap, Cause::DeviceOut],
-            // Who is stopped while it sleeps is one whose packets wait for it.
-            Planted::Stop => &[Cause::NotRunning, Cause::ReadGap],
+            // Who does not run while it sleeps is one whose packets wait for it.
+            Planted::Hog | Planted::Stop => {
+                &[Cause::NotRunning, Cause::ReadGap, Cause::Wakeup, Cause::SenderLate]
+            }
             Planted::Queue => &[Cause::SwitchQueue],
             Planted::Pacer => &[Cause::Pacer],
             Planted::Windows => &[Cause::GrantWindow],
@@ -74,9 +86,14 @@ impl Planted {
         }
     }
 
-    /// The host that takes no part in the load, of so many: what comes from it is not to stand in its own link's queue together with RPCs.
-    pub fn bystander(self, hosts: u16) -> Option<u16> {
-        (self == Planted::Queue).then_some(hosts)
+    /// Whether a host takes part in the load. What floods a port is not to stand in its own link's queue together with RPCs; and who shares
+    /// the one processor that a hogged host leaves to the others would be as late as that one.
+    pub fn takes_part(self, number: u16, hosts: u16) -> bool {
+        match self {
+            Planted::Hog => number <= 2,
+            Planted::Queue => number < hosts,
+            _ => true,
+        }
     }
 
     /// The node whose share of the cause has to be the largest, where one was disturbed.
@@ -93,6 +110,8 @@ impl Planted {
     pub fn switch_options(self) -> Vec<String> {
         match self {
             Planted::Loss => vec![format!("--loss={LOSS}")],
+            // One that polls would have a processor that the hosts need which are not disturbed.
+            Planted::Hog => vec!["--poll=0ms".to_owned()],
             _ => Vec::new(),
         }
     }
