@@ -1,4 +1,5 @@
-//! The open RPCs of a load thread, by cookie. A cookie is never used twice, so that a second answer is recognised.
+//! The open RPCs of a load thread, by cookie. A cookie is never used twice, so that a second answer is recognised, and one to an RPC of an
+//! earlier load on the same link, which gave it up.
 
 use std::time::Instant;
 
@@ -15,37 +16,54 @@ pub struct Rpc {
     pub number: u64,
 }
 
+/// Bits of a cookie below the number of its load, which has the rest: the slot's index, and above it the number of its users.
+const LOAD_SHIFT: u32 = 56;
+const USERS_SHIFT: u32 = 32;
+const USERS: u32 = (1 << (LOAD_SHIFT - USERS_SHIFT)) - 1;
+
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct InFlight {
+    load: u8,
     slots: Vec<Slot>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct Slot {
-    generation: u32,
+    users: u32,
     rpc: Option<Rpc>,
 }
 
 impl InFlight {
-    /// Adds an RPC and gives it a cookie: the slot's index below, the number of its users above.
+    /// None yet, of the load with this number.
+    pub fn new(load: u8) -> InFlight {
+        InFlight { load, slots: Vec::new(), free: Vec::new() }
+    }
+
+    /// Whether a cookie is of this load, and not of one before it.
+    pub fn is_own(&self, cookie: u64) -> bool {
+        cookie >> LOAD_SHIFT == u64::from(self.load)
+    }
+
+    /// Adds an RPC and gives it a cookie.
     pub fn insert(&mut self, rpc: Rpc) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, rpc: None });
+            self.slots.push(Slot { users: 0, rpc: None });
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[index as usize];
-        slot.generation += 1;
+        slot.users = (slot.users + 1) & USERS;
         slot.rpc = Some(rpc);
-        u64::from(slot.generation) << 32 | u64::from(index)
+        u64::from(self.load) << LOAD_SHIFT | u64::from(slot.users) << USERS_SHIFT | u64::from(index)
     }
 
     /// Takes an RPC out; `None` if there is none with this cookie (any more).
     pub fn remove(&mut self, cookie: u64) -> Option<Rpc> {
         let index = cookie as u32;
-        let slot = self.slots.get_mut(index as usize)?;
-        if u64::from(slot.generation) != cookie >> 32 {
+        let slot =
+            self.slots.get_mut(index as usize).filter(|_| cookie >> LOAD_SHIFT == u64::from(self.load))?;
+        if u64::from(slot.users) != cookie >> USERS_SHIFT & u64::from(USERS) {
             return None;
         }
         let rpc = slot.rpc.take()?;
@@ -74,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_cookie_works_once() {
-        let mut open = InFlight::default();
+        let mut open = InFlight::new(0);
         let first = open.insert(rpc(1));
         assert_eq!(open.remove(first).map(|rpc| rpc.number), Some(1));
         assert!(open.remove(first).is_none());
@@ -87,6 +105,15 @@ mod tests {
 
     #[test]
     fn nonsense_is_nobody() {
-        assert!(InFlight::default().remove(u64::MAX).is_none());
+        assert!(InFlight::new(0).remove(u64::MAX).is_none());
+    }
+
+    #[test]
+    fn what_an_earlier_load_gave_up_is_not_taken_for_a_later_ones() {
+        let (mut before, mut after) = (InFlight::new(255), InFlight::new(0));
+        let (given_up, own) = (before.insert(rpc(1)), after.insert(rpc(1)));
+        assert!(!after.is_own(given_up) && after.is_own(own));
+        assert!(after.remove(given_up).is_none());
+        assert!(after.remove(own).is_some());
     }
 }

@@ -6,6 +6,7 @@
 //! [`SLEEP_MARGIN`], the thread polls: epoll's timeouts are whole milliseconds, and a timer that wakes a sleeping thread
 //! is late by more than a short RPC takes.
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,9 @@ pub struct Window {
     pub to: Instant,
 }
 
+/// Loads so far: links outlive them, and answers come late.
+static LOADS: AtomicU8 = AtomicU8::new(0);
+
 /// Runs a slice, one thread for each link, while `watch` runs in the calling thread.
 pub fn run(
     spec: &LoadSpec<'_>,
@@ -111,12 +115,13 @@ pub fn run(
     let start = spec.start.unwrap_or_else(|| Instant::now() + Duration::from_millis(2));
     let from = start + spec.warmup;
     let window = Window { start, from, to: from + spec.measured };
+    let load = LOADS.fetch_add(1, Ordering::Relaxed);
     let mut tally = Tally::new(spec.workload);
     thread::scope(|scope| {
         let mut threads = Vec::new();
         let mut first_port = 0;
         for (link, &ports) in links.iter_mut().zip(spec.ports) {
-            let mut worker = Worker::new(spec, link.as_mut(), first_port, ports, window)?;
+            let mut worker = Worker::new(spec, link.as_mut(), first_port, ports, window, load)?;
             first_port += ports;
             let thread = thread::Builder::new().name("bench-client".to_owned());
             threads.push(thread.spawn_scoped(scope, move || worker.run()).context("cannot start a thread")?);
@@ -196,13 +201,14 @@ impl<'a> Worker<'a> {
         first_port: usize,
         ports: usize,
         window: Window,
+        load: u8,
     ) -> Result<Worker<'a>> {
         let choice = Pcg64::seed_from_u64(spec.seed ^ (first_port as u64) << 32);
         let ports = (first_port..first_port + ports)
             .map(|index| Port::new(spec, index, window.start))
             .collect::<Result<Vec<_>>>()?;
         let tally = Tally::new(spec.workload);
-        Ok(Worker { spec, link, window, ports, in_flight: InFlight::default(), choice, tally })
+        Ok(Worker { spec, link, window, ports, in_flight: InFlight::new(load), choice, tally })
     }
 
     fn run(&mut self) -> Result<Tally> {
@@ -291,6 +297,10 @@ impl<'a> Worker<'a> {
 
     fn take(&mut self, answers: &mut Vec<Answer>) {
         for answer in answers.drain(..) {
+            // To an RPC that the load before gave up and counted as lost.
+            if !self.in_flight.is_own(answer.cookie) {
+                continue;
+            }
             let Some(rpc) = self.in_flight.remove(answer.cookie) else {
                 self.tally.counted.duplicated += 1;
                 continue;

@@ -99,7 +99,7 @@ impl Begin {
 /// The link is broken, or takes no RPC.
 pub fn run(link: &mut dyn Link, spec: &Spec<'_>, number: &mut u64) -> Result<Sample> {
     let mut sample = Sample::default();
-    let mut open = InFlight::default();
+    let mut open = InFlight::new(0);
     let mut answers = Vec::new();
     let mut begin: Option<Begin> = None;
     let from = Instant::now() + spec.warmup;
