@@ -13,6 +13,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::net::{AddressFamily, Protocol, SocketType, socket};
 use serde::Serialize;
 
+use args::Carrier;
 pub use args::RunArgs;
 
 use crate::output;
@@ -25,6 +26,9 @@ const LIBRARY_VARIABLE: &str = "HOMA_PRELOAD";
 
 /// Homa's number among the IP protocols.
 const IPPROTO_HOMA: u32 = 146;
+
+/// What a program runs on that is run as it is.
+const KERNEL: &str = "kernel";
 
 /// How a program is about to be run.
 #[derive(Debug, Serialize)]
@@ -54,12 +58,21 @@ pub fn run(args: &RunArgs) -> Result<()> {
 
 fn plan(args: &RunArgs, program: &str) -> Result<Plan> {
     let file = find_program(program)?;
-    if args.driver.is_none() && kernel_has_homa() {
-        return Ok(Plan { program: file, homa: "kernel", library: None });
+    let homa = choose(args.driver, kernel_has_homa);
+    if homa == KERNEL {
+        return Ok(Plan { program: file, homa, library: None });
     }
     elf::check(&file)?;
-    let homa = args.driver.map_or("udp", args::Carrier::name);
     Ok(Plan { program: file, homa, library: Some(find_library()?) })
+}
+
+/// What carries the program's packets: what was asked for, else the kernel's Homa where there is one. The kernel is asked for it only then.
+fn choose(asked: Option<Carrier>, kernel_has_homa: impl FnOnce() -> bool) -> &'static str {
+    match asked {
+        Some(carrier) => carrier.name(),
+        None if kernel_has_homa() => KERNEL,
+        None => Carrier::Udp.name(),
+    }
 }
 
 fn say(args: &RunArgs, plan: &Plan) -> Result<()> {
@@ -124,4 +137,18 @@ fn find_program(name: &str) -> Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file());
     found.with_context(|| format!("there is no program `{name}` in the PATH: install it, or give its path"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_homa_is_used_where_it_is_and_nobody_said_otherwise() {
+        assert_eq!(choose(None, || true), "kernel");
+        assert_eq!(choose(None, || false), "udp");
+        for carrier in [Carrier::Udp, Carrier::Raw] {
+            assert_eq!(choose(Some(carrier), || panic!("nobody need ask the kernel")), carrier.name());
+        }
+    }
 }
