@@ -145,6 +145,14 @@ pub struct SteerArgs {
     /// Determines the runs
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// How it runs, and where the results go.
+    #[command(flatten)]
+    pub work: WorkArgs,
+}
+
+/// What both commands take.
+#[derive(Args, Clone, Debug)]
+pub struct WorkArgs {
     /// Runs at the same time [default: as many as there are processors]. Results do not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -216,13 +224,7 @@ pub struct RouterArgs {
     /// Seed of the first run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Runs at the same time [default: as many as there are processors]. Results do not depend on it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub jobs: Option<u16>,
-    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Write the JSON results to this file, or to standard output with `-` (the table then goes to standard error)
-    #[arg(long, value_name = "FILE|-")]
-    pub json: Option<PathBuf>,
+    /// How it runs, and where the results go.
+    #[command(flatten)]
+    pub work: WorkArgs,
 }

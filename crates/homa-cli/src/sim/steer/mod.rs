@@ -47,12 +47,12 @@ pub fn run(args: &SteerArgs) -> Result<()> {
             "there is nothing to run: give a policy, a workload, a number of cores and a load"
         ));
     };
-    let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
+    let outputs = Outputs::check(args.work.out.as_deref(), args.work.json.as_deref())?;
     let bars = Bars::default();
     let total = bars.total(runs.len());
     let mut reports: Vec<Option<SteerReport>> = vec![None; runs.len()];
     work::each(
-        work::jobs(args.jobs.map(usize::from)),
+        work::jobs(args.work.jobs.map(usize::from)),
         &runs,
         |run| {
             total.set_message(format!("{} {} on {} cores", run.cores.policy, run.workload, run.cores.cores));

@@ -42,12 +42,12 @@ pub fn run(args: &RouterArgs) -> Result<()> {
     let costs = args::costs(&args.costs).map_err(|error| anyhow!(error))?;
     let runs = plan(args, &costs)?;
     let duration_ns = runs.first().map_or(0, |run| run.duration_ns);
-    let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
+    let outputs = Outputs::check(args.work.out.as_deref(), args.work.json.as_deref())?;
     let bars = Bars::default();
     let total = bars.total(runs.len());
     let mut reports: Vec<Option<RouterReport>> = vec![None; runs.len()];
     work::each(
-        work::jobs(args.jobs.map(usize::from)),
+        work::jobs(args.work.jobs.map(usize::from)),
         &runs,
         |run| Ok::<_, anyhow::Error>(run.run()),
         |index, report| {
