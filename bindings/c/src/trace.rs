@@ -1,8 +1,10 @@
 //! The time trace of a host.
 
 use std::ffi::c_char;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::border::{Failure, answer, text, value};
 use crate::handle::find;
@@ -27,13 +29,18 @@ pub unsafe extern "C" fn homa_trace_save(host: *const homa_host, path: *const c_
     })
 }
 
+/// Files begun: no two threads write the same one.
+static SAVED: AtomicU64 = AtomicU64::new(0);
+
 /// Writes a file beside the one that is wanted, and puts it in its place.
 fn save(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let name = path.file_name().ok_or_else(|| std::io::Error::other("it names no file"))?;
     let mut beside = name.to_owned();
-    beside.push(format!(".{}.part", std::process::id()));
+    beside.push(format!(".{}-{}.part", std::process::id(), SAVED.fetch_add(1, Ordering::Relaxed)));
     let beside = path.with_file_name(beside);
-    let saved = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
+    // Whatever lies there under this name is somebody else's.
+    let mut file = File::create_new(&beside)?;
+    let saved = file.write_all(bytes).and_then(|()| fs::rename(&beside, path));
     if saved.is_err() {
         // The error is what the caller hears of.
         let _ = fs::remove_file(&beside);

@@ -105,8 +105,12 @@ impl Pages {
     }
 
     /// Room for a message of so many bytes that lies in one piece, if there is such; returns where it begins. It is not the program's until it is
-    /// [handed over](Pages::hand_over).
+    /// [handed over](Pages::hand_over). What is not whole yet leaves half of the pages to what is: many a peer says how long a message is and never
+    /// sends it.
     pub(crate) fn lend(&mut self, length: usize) -> Option<u32> {
+        if 2 * self.free.count() < self.users.len() + 2 * length.div_ceil(PAGE_BYTES) {
+            return None;
+        }
         let offset = match length {
             0 => return None,
             1..PAGE_BYTES => self.take_part(length)?,
@@ -161,12 +165,13 @@ impl Pages {
             Some((page, used)) if used + bytes <= PAGE_BYTES => (page, used),
             Some((page, _)) if self.users[page as usize] == 1 => (page, 0),
             other => {
+                // Where there is none, the page that is shared stays so.
+                let next = self.free.take_run(1)?;
                 if let Some((page, _)) = other {
                     self.drop_user(page);
                 }
-                let page = self.free.take_run(1)?;
-                self.users[page as usize] = 1;
-                (page, 0)
+                self.users[next as usize] = 1;
+                (next, 0)
             }
         };
         self.users[page as usize] += 1;
@@ -244,6 +249,28 @@ mod tests {
             pages.give_back(&place.offsets[..place.count as usize]).unwrap();
         }
         assert_eq!(pages.available(), all);
+    }
+
+    #[test]
+    fn what_may_never_come_leaves_half_of_the_pages() {
+        let mut pages = Pages::new(1 << 20, 64 << 20).unwrap();
+        let all = pages.available();
+        let lent: Vec<u32> = std::iter::from_fn(|| pages.lend(1_000_000)).collect();
+        assert!(lent.len() > 20 && pages.available() >= all / 2, "{}", lent.len());
+        assert_eq!(pages.lend(10_000), None);
+        lent.iter().for_each(|offset| pages.end_loan(*offset, 1_000_000));
+        assert!(pages.available() >= all - PAGE_BYTES as u64, "the page that is shared stays begun");
+    }
+
+    #[test]
+    fn a_part_that_finds_no_page_leaves_the_shared_one_as_it_was() {
+        let mut pages = Pages::new(1 << 20, 64 << 20).unwrap();
+        let long = pages.take(60_000).unwrap();
+        let _whole: Vec<Place> = std::iter::from_fn(|| pages.take(PAGE_BYTES)).collect();
+        for _ in 0..3 {
+            assert!(pages.take_part(10_000).is_none());
+        }
+        pages.give_back(&long.offsets[..1]).expect("it is still the program's");
     }
 
     #[test]

@@ -88,11 +88,21 @@ impl World {
     /// Makes `fd` an ordinary descriptor again. What it was is for the caller to drop.
     pub(crate) fn remove(&self, fd: RawFd) -> Option<Arc<Socket>> {
         let at = fd as usize;
-        let mut sockets = self.sockets.write().unwrap_or_else(PoisonError::into_inner);
-        if MARKS[at / 64].fetch_and(!(1 << (at % 64)), Release) & 1 << (at % 64) != 0 {
-            MARKED.fetch_sub(1, Relaxed);
+        let removed;
+        let is_last;
+        {
+            let mut sockets = self.sockets.write().unwrap_or_else(PoisonError::into_inner);
+            if MARKS[at / 64].fetch_and(!(1 << (at % 64)), Release) & 1 << (at % 64) != 0 {
+                MARKED.fetch_sub(1, Relaxed);
+            }
+            removed = sockets.get_mut(at)?.take()?;
+            is_last = !sockets.iter().flatten().any(|other| Arc::ptr_eq(other, &removed));
         }
-        sockets.get_mut(at)?.take()
+        // A thread that is in a call of it may keep it for long, and the program's buffers may be gone as soon as this returns.
+        if is_last {
+            removed.abandon_region();
+        }
+        Some(removed)
     }
 
     /// Whether the calling process is the one that made it, and no child that shares its memory for a moment (vfork).

@@ -15,6 +15,9 @@ use crate::shared::Shared;
 /// Least message that is copied while it is sent: what is shorter is sent at once, or nearly so.
 const LEAST_BYTES: usize = 128 << 10;
 
+/// Largest such message: the lock of the host is held for all of it.
+const MOST_BYTES: usize = 4 << 20;
+
 /// Bytes copied between two drive rounds: about what goes in a burst.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -128,7 +131,7 @@ impl Drop for Finish<'_> {
 /// Whether these pieces are better copied while they are sent than before.
 pub(crate) fn is_worth_it(shared: &Shared, pieces: &[&[u8]]) -> bool {
     let length: usize = pieces.iter().map(|piece| piece.len()).sum();
-    length >= LEAST_BYTES && shared.lock().waiting.is_idle()
+    (LEAST_BYTES..=MOST_BYTES).contains(&length) && shared.lock().waiting.is_idle()
 }
 
 /// Hands pieces to `begin`, which begins to send them, and copies them while the network is driven. Nothing of them is used any more when this

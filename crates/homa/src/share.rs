@@ -132,7 +132,9 @@ impl Share {
 
     /// HOST-10: notes of a packet that this endpoint is about to take whether the server that it is for has ended.
     pub(crate) fn note_owner_of(&self, packet: &[u8], endpoint: &mut Endpoint) {
-        if let (Business::Nobodys { orphan }, Some(port)) = (self.business(packet), port_of(packet)) {
+        let Some(port) = port_of(packet) else { return };
+        // What was routed here is taken, whether this endpoint has settled or not.
+        if let Business::Nobodys { orphan } = self.family.business(port) {
             endpoint.note_lost_owner(port, if orphan { Time::NEVER } else { Time::ZERO });
         }
     }

@@ -309,8 +309,14 @@ impl Socket {
     /// Has messages that come to this port from now on lie in memory of the application's own, where it has some for them and they are not short:
     /// the packets are then received there, and what is handed out is the memory that was [lent](MessageMemory::lend). `None`: as before.
     pub fn set_memory(&self, memory: Option<Arc<dyn MessageMemory>>) {
-        let before = self.shared.lock().buffers.set_memory(self.number, memory);
-        drop(before);
+        let mut core = self.shared.lock();
+        // Of one that is closed, the number may be another's.
+        let unused = match core.sockets[self.index].closed {
+            true => memory,
+            false => core.buffers.set_memory(self.number, memory),
+        };
+        drop(core);
+        drop(unused);
     }
 
     /// Has the host's background thread drive the network from now on, until somebody waits in [`recv`](Socket::recv): for a thread that is

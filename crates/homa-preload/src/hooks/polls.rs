@@ -59,11 +59,13 @@ const NAMES: [(c_short, c_short); 2] = [(libc::POLLRDNORM, libc::POLLIN), (libc:
 fn poll_in_other_words(fds: *mut pollfd, count: nfds_t, poll: impl FnOnce(*mut pollfd) -> c_int) -> c_int {
     let unknown = NAMES.iter().fold(0, |all, (name, _)| all | name);
     let entry = |at| memory::read(fds.wrapping_add(at)).ok();
-    let asked: Option<Vec<pollfd>> = (0..count as usize).map(entry).collect();
-    let Some(asked) = asked.filter(|asked| asked.iter().any(|of| of.events & unknown != 0 && is_homa(of.fd)))
-    else {
+    let is_meant = |of: pollfd| of.events & unknown != 0 && is_homa(of.fd);
+    // A signal handler may poll, while its thread allocates: memory is for those who need the words.
+    if !(0..count as usize).map_while(entry).any(is_meant) {
         return poll(fds);
-    };
+    }
+    let asked: Option<Vec<pollfd>> = (0..count as usize).map(entry).collect();
+    let Some(asked) = asked else { return poll(fds) };
     let mut others = asked.clone();
     for other in others.iter_mut().filter(|other| is_homa(other.fd)) {
         for (name, said) in NAMES {
