@@ -200,7 +200,7 @@ fn packets_pass_while_programs_come_and_go_and_are_refused() {
         ip addr add 10.79.0.1/24 dev a0
         far addr add 10.79.0.2/24 dev a1
         ping -q -c 1 10.79.0.2 >/dev/null
-        ping -q -i 0.01 -c 150 10.79.0.2 > $out & pings=$!
+        ping -q -i 0.01 -w 50 10.79.0.2 > $out & pings=$!
         for policy in rss-hash sparse homa-hash gen2; do
             steer attach a0 --policy $policy --cpus 0
             steer attach a0 --policy $policy --cpus 0 2>/dev/null || echo refused
@@ -209,7 +209,8 @@ fn packets_pass_while_programs_come_and_go_and_are_refused() {
             until steer status a0 --json | grep -q '\"packets\": [1-9]'; do :; done
             steer detach a0
         done
-        wait $pings
+        kill -INT $pings
+        wait $pings || true
         cat $out";
     let out = format!("{}/ping-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
     let Some(output) = in_namespace(&format!("out={out}\n{script}")) else { return };
@@ -218,5 +219,5 @@ fn packets_pass_while_programs_come_and_go_and_are_refused() {
         return println!("skipped: no ping");
     }
     assert_eq!(said.matches("refused\n").count(), 12, "{said}");
-    assert!(said.contains("150 received, 0% packet loss"), "{said}");
+    assert!(said.contains(", 0% packet loss"), "{said}");
 }
