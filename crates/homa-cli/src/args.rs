@@ -621,7 +621,7 @@ pub fn message_bytes(text: &str) -> Result<u32, String> {
     }
 }
 
-fn wake_order(text: &str) -> Result<WakeOrder, String> {
+pub fn wake_order(text: &str) -> Result<WakeOrder, String> {
     text.parse().map_err(|error: homa_steer::SteerError| error.to_string())
 }
 

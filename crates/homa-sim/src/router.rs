@@ -68,6 +68,8 @@ const DELAYED_ACK_NS: u64 = 40_000_000;
 const TIMEOUT_NS: u64 = 200_000_000;
 /// Connections begin one after the other.
 const START_NS: u64 = 1_000_000;
+/// A share of the duration passes before anything is counted: one in so many.
+const WARM_UP: u64 = 10;
 /// The random stream of the ports.
 const PORTS: u64 = 0x70;
 const TCP: u8 = 6;
@@ -156,6 +158,15 @@ impl RouterConfig {
         if !(1_000_000..=3_600_000_000_000).contains(&self.duration_ns) {
             return wrong("the duration", "a millisecond to an hour");
         }
+        if u64::from(2 * self.flows) * START_NS > self.duration_ns / WARM_UP {
+            return wrong(
+                "the duration",
+                "20 ms for each connection at least: they begin one after the other",
+            );
+        }
+        if !(1..=homa_steer::MAX_CORES).contains(&self.cores) {
+            return wrong("cores", "1 to 64");
+        }
         if self.cores < 2 && self.policy != PolicyName::SameCore {
             return wrong("cores", "at least 2: packets arrive on the first, and others forward them");
         }
@@ -227,7 +238,7 @@ impl Router {
     }
 
     fn run(mut self, config: &RouterConfig) -> RouterReport {
-        let from = Time::from_ns(config.duration_ns / 10);
+        let from = Time::from_ns(config.duration_ns / WARM_UP);
         let until = from + config.duration_ns;
         self.run_until(from);
         self.machine.count_from(from);

@@ -94,6 +94,11 @@ const DRAIN_NS: u64 = 30_000_000;
 /// About what an RPC takes, to know how long so many take one after the other.
 const RPC_NS: f64 = 20_000.0;
 
+/// RPCs that are measured: each leaves a sample, and percentiles are of all of them.
+const MAX_RPCS: u64 = 10_000_000;
+/// The same for runs whose time is said.
+const MAX_DURATION_NS: u64 = 10_000_000_000;
+
 impl SteerConfig {
     /// A run of the hosts of [`CoresConfig::x86`], of some thousand RPCs.
     #[must_use]
@@ -158,7 +163,10 @@ impl SteerConfig {
                 return wrong("load", "must be above 0 and at most 1");
             }
             _ if self.hosts < 2 => return wrong("hosts", "must be at least 2"),
-            _ if self.rpcs == 0 => return wrong("rpcs", "must be at least 1"),
+            _ if !(1..=MAX_RPCS).contains(&self.rpcs) => return wrong("rpcs", "must be 1 to 10000000"),
+            _ if self.duration_ns.is_some_and(|ns| !(1..=MAX_DURATION_NS).contains(&ns)) => {
+                return wrong("duration", "must be above 0 and at most 10 s");
+            }
             _ if self.cores.check().is_err() => {
                 return wrong("cores", "have settings that are out of their ranges");
             }
@@ -190,8 +198,6 @@ impl SteerConfig {
         let (short, all) = (sorted(&|bytes| bytes <= short_bytes), sorted(&|_| true));
         let seconds = report.duration_ns as f64 / 1e9;
         let host = |count: f64| count / (seconds * self.hosts as f64);
-        // Of both messages of an RPC.
-        let mean_bytes = report.delivered_bytes as f64 / report.delivered.max(1) as f64;
         SteerReport {
             policy: self.cores.policy.to_string(),
             workload: self.workload.name().to_owned(),
@@ -210,7 +216,7 @@ impl SteerConfig {
             short_p999_us: percentile(&short, 0.999),
             short_mean_us: short.iter().sum::<u64>() as f64 / 1e3 / short.len().max(1) as f64,
             p99_us: percentile(&all, 0.99),
-            krpcs_per_sec: host(report.ended_bytes as f64 / mean_bytes.max(1.0)) / 1e3,
+            krpcs_per_sec: host(report.ended as f64) / 1e3,
             gbps: host(report.ended_bytes as f64 * 8.0) / 1e9,
             counts: report.cores.unwrap_or_default(),
         }

@@ -94,7 +94,8 @@ fn without_steering_one_core_limits_a_host() {
     assert!(steered.krpcs_per_sec > 1.5 * alone.krpcs_per_sec);
 }
 
-/// Published: +41 % for one connection each way, and nothing from 24 to 32. The direction comes out, the size does not.
+/// Published: +41 % for one connection each way, and nothing from 24 to 32. The direction comes out, the size does not: it is largest with two,
+/// which therefore are asked.
 #[test]
 fn sparse_gains_with_few_connections_and_nothing_with_many() {
     let mbps = |policy, flows| {

@@ -75,6 +75,7 @@ impl Account {
         let ended = message.asked + took_ns;
         self.backlog.change(ended, -self.bytes(message.length));
         if (self.measured_from..self.measured_until).contains(&ended) {
+            self.report.ended += 1;
             self.report.ended_bytes += self.bytes(message.length).unsigned_abs();
         }
         if message.is_measured {

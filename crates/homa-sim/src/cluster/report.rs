@@ -64,6 +64,8 @@ pub struct ClusterReport {
     pub delivered_bytes: u64,
     /// Bytes of messages that arrived, as a share of what the hosts' links could carry in the measured time.
     pub goodput: f64,
+    /// Exchanges that ended in the measured time, whenever they began.
+    pub ended: u64,
     /// Bytes of the exchanges that ended in the measured time, whenever they began.
     pub ended_bytes: u64,
     /// The same as a share of what the hosts' links could carry in that time: what a closed loop is about.

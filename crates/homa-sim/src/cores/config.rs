@@ -4,7 +4,7 @@ use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 use homa_steer::{Core, Cores, Gen3, MAX_CORES, PolicyName, Settings, SteerError};
 
-use super::costs::Costs;
+use super::costs::{Costs, CostsError};
 
 /// What a host's cores are like, and how work is divided among them.
 #[derive(Clone, Debug)]
@@ -46,6 +46,9 @@ pub enum CoresError {
         /// What it may be.
         range: &'static str,
     },
+    /// A cost is.
+    #[error(transparent)]
+    Costs(#[from] CostsError),
     /// The policy cannot be made.
     #[error(transparent)]
     Policy(#[from] SteerError),
@@ -100,6 +103,7 @@ impl CoresConfig {
         if let Some((_, setting, range)) = rules.into_iter().find(|(holds, _, _)| !holds) {
             return Err(CoresError::Range { setting, range });
         }
+        self.costs.check()?;
         let cores = self.policy_cores()?;
         if cores.as_slice().iter().any(|&core| usize::from(core) >= self.cores) {
             return Err(CoresError::Range {

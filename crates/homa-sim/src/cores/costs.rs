@@ -157,6 +157,9 @@ pub enum CostsError {
 /// No piece of work takes longer: a sum of some stays far from the end of the clock.
 const MAX_NS: u64 = 1_000_000_000;
 
+/// Threads that took turns faster would do nothing else.
+const LEAST_SLICE_NS: u64 = 1_000;
+
 impl Costs {
     /// Reads a file of costs.
     ///
@@ -164,8 +167,10 @@ impl Costs {
     /// Says what is missing, unknown or out of its range.
     pub fn parse(text: &str) -> Result<Costs, CostsError> {
         let costs: Costs = toml::from_str(text).map_err(|error| {
-            let line = error.span().map(|span| text[..span.start].lines().count().max(1));
-            let place = line.map_or(String::new(), |line| format!("line {line}: "));
+            let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
+            let place = line.map_or(String::new(), |line| {
+                format!("line {line} (`{}`): ", text.lines().nth(line - 1).unwrap_or_default().trim())
+            });
             CostsError::Syntax { reason: place + &error.message().replace('\n', " ") }
         })?;
         costs.check()?;
@@ -191,7 +196,7 @@ impl Costs {
         Costs::named("mips-router").expect("it is listed")
     }
 
-    fn check(&self) -> Result<(), CostsError> {
+    pub(super) fn check(&self) -> Result<(), CostsError> {
         let (receive, handoff, protocol) = (&self.receive, &self.handoff, &self.protocol);
         let (application, cache, scheduler) = (&self.application, &self.cache, &self.scheduler);
         const TIME: &str = "a second at most";
@@ -234,6 +239,7 @@ impl Costs {
             (protocol.segment_bytes >= 1, "protocol.segment_bytes", "1 or more"),
             (cache.flows <= 1 << 16, "cache.flows", "65536 at most"),
             (scheduler.softirq_rounds >= 1, "scheduler.softirq_rounds", "1 or more"),
+            (scheduler.timeslice_min_ns >= LEAST_SLICE_NS, "scheduler.timeslice_min_ns", "1000 or more"),
             (
                 scheduler.timeslice_min_ns <= scheduler.timeslice_max_ns,
                 "scheduler.timeslice_min_ns",
@@ -329,8 +335,9 @@ mod tests {
         let (_, text) = BUILT_IN_COSTS[0];
         for (from, to, word) in [
             ("poll_ns = 267", "", "poll_ns"),
-            ("poll_ns = 267", "poll_ns = -1", "line 20: "),
-            ("poll_ns = 267", "poll_ns = 267\npolls = 1", "polls"),
+            ("poll_ns = 267", "poll_ns = -1", "line 21 (`poll_ns = -1`): "),
+            ("poll_ns = 267", "poll_ns = 267\npolls = 1", "line 22 (`polls = 1`): "),
+            ("timeslice_min_ns = 5000000", "timeslice_min_ns = 0", "timeslice_min_ns must be 1000 or more"),
             ("cold_factor = 2.06", "cold_factor = 0.5", "cache.cold_factor must be from 1"),
             ("copy_byte_ns = 0.178", "copy_byte_ns = nan", "application.copy_byte_ns"),
             ("ring_packets = 1024", "ring_packets = 0", "receive.ring_packets"),

@@ -186,7 +186,8 @@ impl Machine {
         let power = &self.config.costs.power;
         let has_work = self.working(core).is_some();
         let state = &mut self.cores[usize::from(core)];
-        let slept = state.task == Task::Idle && power.exit_ns > 0 && now.since(state.began) >= power.idle_ns;
+        let slept =
+            state.task == Task::Idle && power.exit_ns > 0 && now.since(state.began) >= power.idle_ns.max(1);
         let exit_ns = if slept { power.exit_ns } else { 0 };
         let (next, defers) = state.next(now, has_work, (longest_ns, rounds), slice_ns);
         self.counts.deferrals += u64::from(defers);

@@ -44,7 +44,7 @@ pub const OWN: &[(&str, &str)] = &[
     ("wake_order", "lifo, fifo, least-recent: which of the sleeping threads that could do the same is woken"),
     (
         "endpoint_policy",
-        "same-core, rss-hash, sparse, idle, least-loaded: the endpoint in which a client port lives; without it they are dealt out in turn",
+        "same-core, rss-hash, sparse, idle, least-loaded: how the endpoint of each call is chosen; without it each client port has its own, dealt out in turn",
     ),
     ("poll_us", "0 to 10000: how long an idle thread polls before it sleeps, microseconds"),
     (

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use homa_sim::{BUILT_IN_COSTS, Costs};
 use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 use homa_steer::{POLICIES, PolicyName};
 
+use crate::args::wake_order;
 use crate::units::duration_ns;
 
 /// A policy by its name.
@@ -18,28 +19,6 @@ fn policy(name: &str) -> Result<PolicyName, String> {
 fn batch_cap(text: &str) -> Result<BatchCap, String> {
     let packets = crate::units::number(text)?;
     BatchCap::new(packets).map_err(|error| error.to_string())
-}
-
-/// In which order waiting threads get messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum WakeChoice {
-    /// The last to wait first
-    Lifo,
-    /// The first to wait first
-    Fifo,
-    /// The one first whose core was idle for longest
-    LeastRecent,
-}
-
-impl WakeChoice {
-    /// The order.
-    pub fn order(self) -> WakeOrder {
-        match self {
-            WakeChoice::Lifo => WakeOrder::Lifo,
-            WakeChoice::Fifo => WakeOrder::Fifo,
-            WakeChoice::LeastRecent => WakeOrder::LeastRecent,
-        }
-    }
 }
 
 /// The costs under a name that comes with the command, or of a file.
@@ -70,7 +49,7 @@ Policies:
 Examples:
   homa sim steer --policies rss-hash,gen2 --workloads w4,w5 --cores 16 --loads 0.5,0.8
   homa sim steer --policies all --workloads w1,w2,w3,w4,w5 --cores 1,2,4,8,16,32 --loads 0.2,0.5,0.8 --out steering
-  homa sim steer --workloads 100 --outstanding 1 --hosts 2 --server-threads 18 --poll 0 --wakeup fifo
+  homa sim steer --workloads 100 --outstanding 1 --hosts 2 --server-threads 18 --poll 0 --wake-order fifo
   homa sim steer --print-costs x86 > mine.toml; homa sim steer --costs mine.toml
 
 Each host of a cluster (one switch, 25 Gbit/s, MTU 3000) is client and server of echo RPCs and runs the protocol as it is deployed, on cores where it
@@ -100,9 +79,9 @@ pub struct SteerArgs {
     /// RPCs of each host that are under way at all times, in place of a load
     #[arg(long, value_name = "N")]
     pub outstanding: Option<u32>,
-    /// Which waiting thread gets a message
-    #[arg(long, value_enum, default_value_t = WakeChoice::Lifo)]
-    pub wakeup: WakeChoice,
+    /// Which waiting thread gets a message: lifo (the last to wait), fifo (the first) or least-recent (the one whose core was idle for longest)
+    #[arg(long, value_name = "ORDER", default_value_t = WakeOrder::Lifo, value_parser = wake_order)]
+    pub wake_order: WakeOrder,
     /// Most packets that a core takes from the device before it hands them on
     #[arg(long, value_name = "PACKETS", value_parser = batch_cap)]
     pub batch_cap: Option<BatchCap>,
@@ -200,7 +179,7 @@ Examples:
   homa sim router --policies same-core,rss-hash,sparse --cores 4,8,16 --flows 1,4,16,32 --json -
 
 The experiment of the \"sparse connection\" patch for RPS: TCP both ways between two hosts, by a router that translates addresses. Its first core takes
-packets from both devices, and a policy chooses among the others; with same-core the first does all. The gain is that of the last policy over the first
+packets from both devices, and a policy chooses among the others; with same-core the first does all. The gain is that of each policy over the first
 of those that are compared. A run's ports, and so its hashes, are random; the spread is over runs.")]
 pub struct RouterArgs {
     /// Policies, or `all`

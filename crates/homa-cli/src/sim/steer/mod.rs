@@ -27,7 +27,11 @@ struct Results<'a> {
     sender_threads: Option<usize>,
     poll_ns: u64,
     batch_cap: u32,
-    wakeup: &'static str,
+    wake_order: String,
+    receive_cores: Option<usize>,
+    rpcs: u64,
+    duration_ns: Option<u64>,
+    outstanding: Option<u32>,
     costs: &'a Costs,
     runs: &'a [SteerReport],
 }
@@ -74,10 +78,11 @@ pub fn run(args: &SteerArgs) -> Result<()> {
         sender_threads: args.sender_threads,
         poll_ns: first.poll_ns,
         batch_cap: first.batch_cap.packets(),
-        wakeup: homa_steer::wake::WakeOrder::ALL
-            .iter()
-            .find(|(order, _)| *order == first.wake_order)
-            .map_or("", |(_, name)| name),
+        wake_order: first.wake_order.to_string(),
+        receive_cores: args.receive_cores,
+        rpcs: args.rpcs,
+        duration_ns: args.duration,
+        outstanding: args.outstanding,
         costs: &first.costs,
         runs: &reports,
     };
@@ -138,7 +143,7 @@ fn host(args: &SteerArgs, costs: &Costs, cores: usize, policy: homa_steer::Polic
     CoresConfig {
         costs,
         receive_cores: args.receive_cores.unwrap_or(base.receive_cores),
-        wake_order: args.wakeup.order(),
+        wake_order: args.wake_order,
         batch_cap: args.batch_cap.unwrap_or(base.batch_cap),
         poll_ns: args.poll.unwrap_or(base.poll_ns),
         server_threads: args.server_threads.unwrap_or(base.server_threads),
@@ -155,13 +160,15 @@ fn summary(args: &SteerArgs, first: &CoresConfig) -> String {
     };
     let base = CoresConfig::x86(homa_steer::MAX_CORES, first.policy);
     format!(
-        "{} hosts with {} server, {} client and {} sender threads; polling {} us, batches of {} packets at most, costs {}; seed {}",
+        "{} hosts with {} server, {} client and {} sender threads, {} first; polling {} us, batches of {} packets at most{}, costs {}; seed {}",
         args.hosts,
         threads(args.server_threads, base.server_threads),
         threads(args.client_threads, base.client_threads),
         threads(args.sender_threads, base.sender_threads),
+        first.wake_order,
         first.poll_ns as f64 / 1e3,
         first.batch_cap.packets(),
+        args.outstanding.map_or(String::new(), |count| format!(", {count} RPCs of each under way")),
         first.costs.name,
         args.seed
     )

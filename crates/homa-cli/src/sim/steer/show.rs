@@ -28,8 +28,8 @@ fn per_message(report: &SteerReport, count: u64) -> f64 {
 
 const FIGURES: [Figure; 12] = [
     figure("short P50 us", |report| report.short_p50_us, Some(Scale::Log)),
-    figure("P99", |report| report.short_p99_us, Some(Scale::Log)),
-    figure("P99.9", |report| report.short_p999_us, Some(Scale::Log)),
+    figure("short P99", |report| report.short_p99_us, Some(Scale::Log)),
+    figure("short P99.9", |report| report.short_p999_us, Some(Scale::Log)),
     figure("Gbit/s", |report| report.gbps, Some(Scale::Linear)),
     figure("kRPC/s", |report| report.krpcs_per_sec, None),
     figure("busiest core %", |report| 100.0 * report.counts.busiest_core, Some(Scale::Linear)),
