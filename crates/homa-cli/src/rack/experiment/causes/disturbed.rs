@@ -60,7 +60,7 @@ impl Disturbed {
             Planted::Queue => {
                 let host = format!("h{}", lab.spec().hosts);
                 let into = ["rack", "exec", "--name", name, &host, "--"];
-                let rate = lab.spec().rate_bps / 4;
+                let rate = lab.spec().rate_bps / 2;
                 disturbed.start(&into, &["flood", &ipv4(VICTIM).to_string(), &rate.to_string()])?;
             }
             Planted::Stop => {

@@ -30,7 +30,7 @@ pub enum Planted {
     Hog,
     /// The process of a host is stopped for 5 ms ten times a second
     Stop,
-    /// Bursts of packets of the highest priority, a quarter of the rate, stand in front of one host's port: from a host that does nothing else
+    /// Bursts of packets of the highest priority, half of the rate, stand in front of one host's port: from a host that does nothing else
     Queue,
     /// The hosts take their links for half as fast as they are
     Pacer,
