@@ -1,5 +1,6 @@
 //! Runs side by side: over threads, with bars for those under way, and the processor time that they took.
 
+use std::convert::Infallible;
 use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -100,6 +101,27 @@ fn thread_cpu_s() -> f64 {
 /// Threads to use: as many as asked for, or as there are processors.
 pub fn jobs(asked: Option<usize>) -> usize {
     asked.or_else(|| thread::available_parallelism().ok().map(NonZero::get)).unwrap_or(1).max(1)
+}
+
+/// Runs all of these with one bar for all, on so many threads, and returns what came of each, in their order. `run` may say on the bar what
+/// it does.
+pub fn all<I: Sync, T: Send>(jobs: usize, items: &[I], run: impl Fn(&ProgressBar, &I) -> T + Sync) -> Vec<T> {
+    let bars = Bars::default();
+    let total = bars.total(items.len());
+    let mut results: Vec<Option<T>> = items.iter().map(|_| None).collect();
+    let done = each(
+        jobs,
+        items,
+        |item| Ok::<_, Infallible>(run(&total, item)),
+        |index, result| {
+            results[index] = Some(result);
+            total.inc(1);
+            Ok(())
+        },
+    );
+    let Ok(()) = done;
+    total.finish_and_clear();
+    results.into_iter().flatten().collect()
 }
 
 /// Does `work` for each item over `jobs` threads, and hands each result to `done` in this thread as it comes. The first error ends it

@@ -14,7 +14,7 @@ use serde::Serialize;
 use self::args::SteerArgs;
 use super::draft;
 use super::run::SCHEMA;
-use super::work::{self, Bars};
+use super::work;
 use crate::outputs::Outputs;
 
 /// What `results.json` holds.
@@ -52,24 +52,10 @@ pub fn run(args: &SteerArgs) -> Result<()> {
         ));
     };
     let outputs = Outputs::check(args.work.out.as_deref(), args.work.json.as_deref())?;
-    let bars = Bars::default();
-    let total = bars.total(runs.len());
-    let mut reports: Vec<Option<SteerReport>> = vec![None; runs.len()];
-    work::each(
-        work::jobs(args.work.jobs.map(usize::from)),
-        &runs,
-        |run| {
-            total.set_message(format!("{} {} on {} cores", run.cores.policy, run.workload, run.cores.cores));
-            Ok::<_, anyhow::Error>(run.run(&mut |_| ControlFlow::Continue(())))
-        },
-        |index, report| {
-            reports[index] = Some(report);
-            total.inc(1);
-            Ok(())
-        },
-    )?;
-    total.finish_and_clear();
-    let reports: Vec<SteerReport> = reports.into_iter().flatten().collect();
+    let reports = work::all(work::jobs(args.work.jobs.map(usize::from)), &runs, |bar, run| {
+        bar.set_message(format!("{} {} on {} cores", run.cores.policy, run.workload, run.cores.cores));
+        run.run(&mut |_| ControlFlow::Continue(()))
+    });
     let results = Results {
         schema: SCHEMA,
         hosts: args.hosts,

@@ -8,7 +8,7 @@ use super::super::page;
 use super::super::plot::{Chart, Curve, Point, Scale, escape};
 use super::super::run::SCHEMA;
 use super::super::table::{TotalRow, brief, columns};
-use super::super::work::{self, Bars};
+use super::super::work;
 use super::args::{self, RouterArgs};
 use crate::outputs::Outputs;
 
@@ -43,21 +43,7 @@ pub fn run(args: &RouterArgs) -> Result<()> {
     let runs = plan(args, &costs)?;
     let duration_ns = runs.first().map_or(0, |run| run.duration_ns);
     let outputs = Outputs::check(args.work.out.as_deref(), args.work.json.as_deref())?;
-    let bars = Bars::default();
-    let total = bars.total(runs.len());
-    let mut reports: Vec<Option<RouterReport>> = vec![None; runs.len()];
-    work::each(
-        work::jobs(args.work.jobs.map(usize::from)),
-        &runs,
-        |run| Ok::<_, anyhow::Error>(run.run()),
-        |index, report| {
-            reports[index] = Some(report);
-            total.inc(1);
-            Ok(())
-        },
-    )?;
-    total.finish_and_clear();
-    let reports: Vec<RouterReport> = reports.into_iter().flatten().collect();
+    let reports = work::all(work::jobs(args.work.jobs.map(usize::from)), &runs, |_, run| run.run());
     let rows = rows(&reports, args.runs as usize);
     let results = Results { schema: SCHEMA, costs: &costs, duration_ns, rows: &rows };
     let summary = format!(
