@@ -90,9 +90,12 @@ impl Disturbed {
 
 /// Has all threads of a process, and those that they start, run on these processors.
 fn confine(process: Pid, processors: &CpuSet) -> Result<()> {
-    for thread in threads(process)? {
-        sched_setaffinity(Some(thread), processors)
-            .with_context(|| format!("cannot confine process {}", process.as_raw_nonzero()))?;
+    let threads = format!("/proc/{}/task", process.as_raw_nonzero());
+    for entry in fs::read_dir(&threads).with_context(|| format!("cannot read {threads}"))? {
+        let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
+        let thread = number.and_then(Pid::from_raw);
+        sched_setaffinity(thread, processors)
+            .with_context(|| format!("cannot confine the threads of {threads}"))?;
     }
     Ok(())
 }
@@ -104,13 +107,6 @@ fn prefer(switch: Option<Pid>) {
         let words = ["--fifo", "--all-tasks", "--pid", "1", &switch.as_raw_nonzero().to_string()];
         let _ = Command::new("chrt").args(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
-}
-
-fn threads(process: Pid) -> Result<Vec<Pid>> {
-    let directory = format!("/proc/{}/task", process.as_raw_nonzero());
-    let entries = fs::read_dir(&directory).with_context(|| format!("cannot read {directory}"))?;
-    let number = |entry: fs::DirEntry| entry.file_name().to_str().and_then(|name| name.parse().ok());
-    Ok(entries.flatten().filter_map(number).filter_map(Pid::from_raw).collect())
 }
 
 fn stop_again_and_again(process: Pid, end: &AtomicBool) {

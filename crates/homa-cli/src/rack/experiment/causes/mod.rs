@@ -96,7 +96,9 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
                 recording.trace_device_times = true;
                 planted.change(setup);
             })?;
-            crew.open_among(stand.lab, takes_part)?;
+            if !(1..=hosts).all(takes_part) {
+                crew.open_among(stand.lab, takes_part)?;
+            }
             let disturbed = Disturbed::begin(planted, stand.lab, &crew)?;
             let score = stand.run(&mut crew, &load, &name)?.0;
             drop(disturbed);
