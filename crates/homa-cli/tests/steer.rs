@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 use common::{assert_output_refused, stderr};
@@ -42,39 +43,23 @@ fn what_cannot_be_is_refused_in_one_line() {
     }
 }
 
-#[test]
-fn a_user_without_rights_is_told_which_are_missing() {
-    let script = "exec setpriv --reuid 65534 --bounding-set -all --inh-caps -all -- \"$@\"";
-    for words in [
-        "attach lo --policy rss-hash --cpus 0",
-        "attach lo --policy sparse --cpus 0 --until-exit",
-        "attach lo --policy gen2 --cpus 0 --native --json",
-    ] {
-        let words: Vec<&str> = words.split(' ').collect();
-        let output = Command::new("sh")
-            .args(["-c", script, "sh", env!("CARGO_BIN_EXE_homa"), "steer"])
-            .args(&words)
-            .stdin(Stdio::null())
-            .output()
-            .expect("a shell");
-        if !stderr(&output).starts_with("homa:") {
-            return println!("skipped: {}", stderr(&output).trim());
-        }
-        assert_output_refused(&words, &output, "CAP_BPF and CAP_NET_ADMIN");
-    }
-}
-
 /// What a script of a shell prints and says in a namespace with two veth pairs; `None`, with the reason printed, where that needs
 /// a privilege or a tool that
 /// the test lacks.
 fn in_namespace(script: &str) -> Option<Output> {
+    in_namespace_after(script, |_| {})
+}
+
+/// The same, with this done to the command first.
+fn in_namespace_after(script: &str, prepare: impl FnOnce(&mut Command)) -> Option<Output> {
     let begin = "ip link add a0 type veth peer name a1 && ip link add b0 type veth peer name b1 && echo ready && set -e; steer() { \"$homa\" steer \"$@\"; }\n";
-    let output = Command::new("timeout")
+    let mut command = Command::new("timeout");
+    command
         .args(["60", "unshare", "--net", "sh", "-c", &format!("{begin}{script}")])
         .env("homa", env!("CARGO_BIN_EXE_homa"))
-        .stdin(Stdio::null())
-        .output()
-        .ok()?;
+        .stdin(Stdio::null());
+    prepare(&mut command);
+    let output = command.output().ok()?;
     if output.stdout.starts_with(b"ready") {
         return Some(output);
     }
@@ -175,12 +160,16 @@ fn where_the_kernel_steers_too_there_is_a_warning() {
         unshare --mount sh -ec '
             mount -t sysfs none /sys
             echo 1 > /sys/class/net/a0/queues/rx-0/rps_cpus
-            $homa steer attach a0 b0 --policy rss-hash --cpus 0'";
+            $homa steer attach a0 b0 --policy rss-hash --cpus 0
+            $homa steer detach a0
+            # That nobody can read the warning ends nothing.
+            $homa steer attach a0 --policy rss-hash --cpus 0 2>/dev/full'";
     let Some(output) = in_namespace(script) else { return };
     if !output.status.success() && stderr(&output).contains("sysfs") {
         return println!("skipped: {}", stderr(&output).trim());
     }
-    assert!(printed(&output).starts_with("a0, b0: rss-hash"));
+    let printed = printed(&output);
+    assert!(printed.starts_with("a0, b0: rss-hash") && printed.contains("\na0: rss-hash"), "{printed}");
     let said = stderr(&output);
     assert!(said.starts_with("homa: warning: the kernel steers packets of a0, too (rps_cpus)"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
@@ -220,4 +209,188 @@ fn packets_pass_while_programs_come_and_go_and_are_refused() {
     }
     assert_eq!(said.matches("refused\n").count(), 12, "{said}");
     assert!(said.contains(", 0% packet loss"), "{said}");
+}
+
+/// Lines of standard error, each of which is an error of the command; and as many times "2" on standard output.
+fn refusals(output: &Output) -> Vec<String> {
+    let (said, errors) = (printed(output), stderr(output));
+    let lines: Vec<String> = errors.lines().map(str::to_owned).collect();
+    assert!(lines.iter().all(|line| line.starts_with("homa: ")), "{errors}");
+    assert_eq!(said.lines().filter(|line| *line == "2").count(), lines.len(), "{said}{errors}");
+    lines
+}
+
+#[test]
+fn what_cannot_be_reported_is_not_attached() {
+    let script = "
+        cd $scratch
+        mkfifo pipe
+        head -n 1 pipe >/dev/null & reader=$!
+        exec 3>pipe
+        echo line >&3
+        wait $reader
+        set +e
+        for words in '' --json --until-exit; do
+            steer attach a0 b0 --policy rss-hash --cpus 0 $words >/dev/full; echo $?
+            steer status
+            steer attach a0 b0 --policy rss-hash --cpus 0 $words >&3; echo $?
+            steer status
+        done";
+    let scratch = common::Scratch::new("steer-closed");
+    let script = format!("scratch={}\n{script}", scratch.0.display());
+    let Some(output) = in_namespace(&script) else { return };
+    let (said, errors) = (printed(&output), stderr(&output));
+    assert_eq!(said, "2\nno device is steered\n".repeat(6), "{errors}");
+    assert_eq!(errors.matches("homa: cannot write to standard output").count(), 6, "{errors}");
+}
+
+#[test]
+fn cores_that_are_switched_off_are_named_while_the_process_stays() {
+    let script = "
+        cd $scratch
+        cat /sys/devices/system/cpu/online > online
+        unshare --mount sh -ec '
+            mount --bind online /sys/devices/system/cpu/online
+            $homa steer attach a0 --policy rss-hash --cpus 0-1 --until-exit 2>warnings & pid=$!
+            until $homa steer status a0 >/dev/null 2>&1; do kill -0 $pid; done
+            echo 0 > online
+            until grep -q off warnings; do kill -0 $pid; done
+            echo 3-63 > online
+            until [ $(grep -c off warnings) = 2 ]; do kill -0 $pid; done
+            $homa steer status a0 --json | grep -c online.:.false
+            kill -INT $pid
+            wait $pid
+            cat warnings'";
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+        return println!("skipped: one core is never switched off");
+    }
+    let scratch = common::Scratch::new("steer-online");
+    let Some(output) = in_namespace(&format!("scratch={}\n{script}", scratch.0.display())) else { return };
+    let said = printed(&output);
+    assert!(said.contains("a0: rss-hash over cores 0-1") && said.contains("\n2\n"), "{said}");
+    let warnings: Vec<&str> = said.lines().filter(|line| line.starts_with("homa: warning: ")).collect();
+    assert_eq!(warnings.len(), 2, "{said}");
+    assert!(warnings[0].ends_with("core 1 was switched off: another one does its work"), "{said}");
+    assert!(warnings[1].ends_with("core 0 was switched off: another one does its work"), "{said}");
+}
+
+const WITHOUT_RIGHTS: &str = "setpriv --reuid 65534 --bounding-set -all --inh-caps -all --";
+
+#[test]
+fn a_user_without_rights_is_told_which_are_missing() {
+    let script = "
+        $without true || { echo no setpriv; exit; }
+        steer attach a0 --policy rss-hash --cpus 0 >/dev/null
+        steer() { $without \"$homa\" steer \"$@\"; }
+        set +e
+        steer attach b0 --policy rss-hash --cpus 0; echo $?
+        steer attach b0 --policy sparse --cpus 0 --until-exit; echo $?
+        steer attach b0 --policy gen2 --cpus 0 --native --json; echo $?
+        steer status; echo $?
+        steer status a0; echo $?
+        steer status a0 --cost 1ms --json; echo $?
+        steer detach a0; echo $?
+        $homa steer status a0 | grep -c 'steers all until it is detached'";
+    let Some(output) = in_namespace(&format!("without='{WITHOUT_RIGHTS}'\n{script}")) else { return };
+    if printed(&output).contains("no setpriv") {
+        return println!("skipped: {}", stderr(&output).trim());
+    }
+    let errors = refusals(&output);
+    assert_eq!(errors.len(), 7, "{errors:?}");
+    for (line, device) in errors.iter().zip(["b0", "b0", "b0", "a0", "a0", "a0", "a0"]) {
+        let begin =
+            format!("homa: steering packets of {device} needs the capabilities CAP_BPF and CAP_NET_ADMIN");
+        assert!(line.starts_with(&begin), "{line}");
+    }
+    assert!(printed(&output).ends_with("\n1\n"), "a0 is steered as before");
+}
+
+/// Root of a user namespace has every capability there, and none of those that count.
+#[test]
+fn root_of_a_user_namespace_is_told_what_it_lacks() {
+    let script = "
+        unshare --user --map-root-user true || { echo no namespace; exit; }
+        set +e
+        unshare --user --map-root-user --net sh -c '
+            ip link add a0 type veth peer name a1
+            for command in \"attach a0 --policy gen2 --cpus 0\" \"attach a0 --policy gen2 --cpus 0 --until-exit\"; do
+                $homa steer $command; echo $?
+            done'";
+    let Some(output) = in_namespace(script) else { return };
+    if printed(&output).contains("no namespace") {
+        return println!("skipped: {}", stderr(&output).trim());
+    }
+    let errors = refusals(&output);
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    let part = "needs the capabilities CAP_BPF and CAP_NET_ADMIN";
+    assert!(errors.iter().all(|line| line.contains(part) && line.contains("user namespace")), "{errors:?}");
+}
+
+/// A command of bpf(2), `None`: all of them.
+type BpfCommand = Option<u32>;
+const MAP_CREATE: BpfCommand = Some(0);
+const PROG_LOAD: BpfCommand = Some(5);
+
+/// Has the command, and whatever it starts, answered so by bpf(2), as a kernel answers that was built without something.
+fn without_bpf(command: &mut Command, bpf: BpfCommand, errno: i32) {
+    const NUMBER: u32 = 0;
+    const FIRST_ARGUMENT: u32 = 16;
+    let load = |at| libc::sock_filter {
+        code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
+        jt: 0,
+        jf: 0,
+        k: at,
+    };
+    let skip = |unless, steps| libc::sock_filter {
+        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+        jt: 0,
+        jf: steps,
+        k: unless,
+    };
+    let answer = |k| libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k };
+    let checks = if let Some(number) = bpf { vec![load(FIRST_ARGUMENT), skip(number, 1)] } else { vec![] };
+    let mut filter = vec![load(NUMBER), skip(libc::SYS_bpf as u32, checks.len() as u8 + 1)];
+    filter.extend(checks);
+    filter.extend([answer(libc::SECCOMP_RET_ERRNO | errno as u32), answer(libc::SECCOMP_RET_ALLOW)]);
+    let begin = move || {
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+        // SAFETY: it takes numbers.
+        let alone = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+        let mode = libc::SECCOMP_MODE_FILTER;
+        // SAFETY: the program points to so many instructions, which outlive the call and are only read.
+        if alone != 0 || unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it only makes system calls.
+    unsafe { command.pre_exec(begin) };
+}
+
+#[test]
+fn a_kernel_that_lacks_something_is_named() {
+    let script = "
+        set +e
+        steer attach a0 --policy sparse --cpus 0; echo $?
+        steer attach a0 b0 --policy gen2 --cpus 0 --until-exit --json; echo $?
+        ip link show a0 | grep -c xdp";
+    for (bpf, errno, part) in [
+        (MAP_CREATE, libc::EINVAL, "takes XDP and CPUMAP"),
+        (PROG_LOAD, libc::EINVAL, "takes XDP and CPUMAP"),
+        (None, libc::ENOSYS, "takes XDP and CPUMAP"),
+        (None, libc::EPERM, "needs the capabilities CAP_BPF"),
+    ] {
+        let Some(output) =
+            in_namespace_after(&format!("{script} || true"), |command| without_bpf(command, bpf, errno))
+        else {
+            return;
+        };
+        let errors = refusals(&output);
+        assert_eq!(errors.len(), 2, "{errors:?}");
+        assert!(
+            errors.iter().all(|line| line.contains(part) && line.contains("a0")),
+            "{bpf:?} {errno}: {errors:?}"
+        );
+        assert!(printed(&output).ends_with("\n0\n"), "nothing is attached");
+    }
 }

@@ -3,11 +3,14 @@
 #[path = "common/namespace.rs"]
 mod namespace;
 
+use std::ffi::CString;
 use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use homa_driver::steer::{self, Filter, Hold, IN_KERNEL, SteerConfig, Steering, SteeringError};
+use homa_driver::xdp::XdpMode;
 use homa_steer::{Cores, PolicyName, Reason};
 use namespace::{Namespace, V4, pair};
 
@@ -171,4 +174,105 @@ fn what_cannot_be_is_refused_and_nothing_is_attached() {
     refused(&["lo"], SteerConfig { filter: Filter::NONE, ..base.clone() }, "admits nothing");
     let settings = homa_steer::Settings { levels: 6, ..homa_steer::Settings::default() };
     refused(&["lo"], SteerConfig { settings, ..base }, "6 levels");
+}
+
+/// A packet socket at a device of this thread's namespace, which tells of the tags that the kernel took off what it receives.
+fn packet_socket(device: &str) -> OwnedFd {
+    let device = CString::new(device).unwrap();
+    // SAFETY: the name ends with a zero.
+    let index = unsafe { libc::if_nametoindex(device.as_ptr()) };
+    let protocol = (libc::ETH_P_ALL as u16).to_be();
+    // SAFETY: it takes numbers.
+    let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, protocol.into()) };
+    assert!(socket >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: just opened, and nobody else's.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    // SAFETY: plain numbers, of which all zeroes are a value.
+    let mut at: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    (at.sll_family, at.sll_protocol, at.sll_ifindex) = (libc::AF_PACKET as u16, protocol, index as i32);
+    let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the address is as long as is said, and outlives the call.
+    assert_eq!(unsafe { libc::bind(socket.as_raw_fd(), (&raw const at).cast(), bytes) }, 0);
+    let (yes, wait) = (1_i32, libc::timeval { tv_sec: 10, tv_usec: 0 });
+    let options: [(_, _, *const libc::c_void, _); 2] = [
+        (libc::SOL_PACKET, libc::PACKET_AUXDATA, (&raw const yes).cast(), size_of::<i32>()),
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO, (&raw const wait).cast(), size_of::<libc::timeval>()),
+    ];
+    for (level, option, value, bytes) in options {
+        // SAFETY: the value is as long as is said, and outlives the call.
+        let set = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, bytes as u32) };
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    }
+    socket
+}
+
+fn send_frame(socket: &OwnedFd, frame: &[u8]) {
+    // SAFETY: the bytes are as many as is said, and outlive the call.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+    assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
+}
+
+/// The next frame, with the kind and the value of the tag that the kernel took off, where it had one.
+fn next_frame(socket: &OwnedFd) -> (Vec<u8>, Option<(u16, u16)>) {
+    const ROOM: usize = 64;
+    let (mut frame, mut control) = (vec![0; 2_000], [0_u64; ROOM / 8]);
+    let mut part = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() };
+    // SAFETY: null pointers and zero lengths are a value of it.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+    (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), ROOM as _);
+    // SAFETY: the pointers lead to memory of the lengths beside them, which outlives the call.
+    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
+    assert!(length > 0, "{}", std::io::Error::last_os_error());
+    frame.truncate(length as usize);
+    // SAFETY: the kernel has just filled in the header and what it points to.
+    let said = unsafe { libc::CMSG_FIRSTHDR(&raw const message).as_ref() };
+    let said =
+        said.filter(|said| (said.cmsg_level, said.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA));
+    let aux = said.map(|said| {
+        // SAFETY: such a header is followed by this structure, which may begin at any address.
+        unsafe { libc::CMSG_DATA(said).cast::<libc::tpacket_auxdata>().read_unaligned() }
+    });
+    let tagged = aux.filter(|aux| aux.tp_status & libc::TP_STATUS_VLAN_VALID != 0);
+    (frame, tagged.map(|aux| (aux.tp_vlan_tpid, aux.tp_vlan_tci)))
+}
+
+/// A datagram of UDP of a flow and with a number, behind these tags.
+fn tagged_frame(tags: &[(u16, u16)], flow: u8, number: u32) -> Vec<u8> {
+    let mut frame = [0xff; 12].to_vec();
+    for (kind, value) in tags {
+        frame.extend(kind.to_be_bytes().iter().chain(&value.to_be_bytes()));
+    }
+    frame.extend([8, 0, 0x45, 0, 0, 32, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 146, 0, 1, 10, 146, 0, flow]);
+    frame.extend([0x30, flow, 0x30, 1, 0, 12, 0, 0]);
+    frame.extend(number.to_be_bytes());
+    frame
+}
+
+#[test]
+fn packets_behind_vlan_tags_are_steered_and_keep_their_tags() {
+    const FLOWS: u8 = 64;
+    let Some(pair) = pair(1_500) else { return };
+    let [from, to] = [0, 1].map(|end| pair[end].run(move || packet_socket(["v0", "v1"][end])));
+    let udp = Filter { udp: true, ..Filter::NONE };
+    let mut number = 0xfeed_0000_u32;
+    for mode in [XdpMode::Generic, XdpMode::Native] {
+        for tags in [&[][..], &[(0x8100, 5)], &[(0x88a8, 7), (0x8100, 5)]] {
+            attach(&pair[1], SteerConfig { filter: udp, mode, ..config(PolicyName::RssHash) }, Hold::Device)
+                .unwrap();
+            for flow in 0..FLOWS {
+                number += 1;
+                send_frame(&from, &tagged_frame(tags, flow, number));
+                let (frame, tag) = std::iter::repeat_with(|| next_frame(&to))
+                    .find(|(frame, _)| frame.ends_with(&number.to_be_bytes()))
+                    .expect("a read that waits for too long fails");
+                let behind_first = tagged_frame(tags.get(1..).unwrap_or_default(), flow, number);
+                assert_eq!((frame, tag), (behind_first, tags.first().copied()), "{mode:?} {tags:?}");
+            }
+            let status = status(&pair[1]).unwrap();
+            assert_eq!((status.packets(), status.drops()), (FLOWS.into(), 0), "{mode:?} {tags:?} {status:?}");
+            assert!(status.cores.iter().all(|core| core.packets > 10), "{mode:?} {tags:?} {status:?}");
+            pair[1].run(|| steer::detach("v1")).unwrap();
+        }
+    }
 }

@@ -44,6 +44,19 @@ pub struct Curve {
     pub points: Vec<Point>,
 }
 
+/// Colours of the style sheet for curves that have only a number.
+const COLOURS: usize = 8;
+/// Its ways to dash them, the solid one included.
+const DASHES: usize = 5;
+
+/// The class of the curve with this number, counted from 0: a colour, then the colours again in another dash, then all of them with
+/// hollow points. 80 curves are told apart, more than anybody can read.
+pub fn class_of(number: usize) -> String {
+    let (dash, is_hollow) = (number / COLOURS % DASHES, number / (COLOURS * DASHES) % 2 == 1);
+    let dash = if dash > 0 { format!(" dash{dash}") } else { String::new() };
+    format!("s{}{dash}{}", number % COLOURS, if is_hollow { " hollow" } else { "" })
+}
+
 /// A picture.
 #[derive(Clone, Debug)]
 pub struct Chart {
@@ -247,6 +260,21 @@ mod tests {
         assert_eq!(chart(Scale::Log, &[0.0, 2.0]).svg().matches("<circle").count(), 1);
         assert_eq!(chart(Scale::Linear, &[0.0, 2.0]).svg().matches("<circle").count(), 2);
         assert!(!chart(Scale::Linear, &[0.0]).svg().contains("NaN"));
+    }
+
+    /// The classes are those of the style sheet, and no two curves look the same.
+    #[test]
+    fn curves_with_numbers_are_told_apart() {
+        let classes: Vec<String> = (0..80).map(class_of).collect();
+        assert_eq!(
+            [0, 7, 8, 17, 40, 79].map(class_of),
+            ["s0", "s7", "s0 dash1", "s1 dash2", "s0 hollow", "s7 dash4 hollow"]
+        );
+        let style = include_str!("page.css");
+        for (number, class) in classes.iter().enumerate() {
+            assert!(!classes[..number].contains(class), "{class}");
+            assert!(class.split(' ').all(|part| style.contains(&format!(".{part} {{"))), "{class}");
+        }
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn policies() -> String {
     format!(
         "Policies:\n{}\n\nExamples:\n  homa steer attach eth0 --policy sparse --cpus 0-3\n  homa steer attach left right --policy sparse --cpus 0-1 \
          --filter tcp --until-exit\n\nNeeds root, Linux 5.15 with XDP and CPUMAP, and nothing else. The kernel's own steering (rps_cpus) should be off for \
-         the devices, or both steer. Devices named together share one state.",
+         the devices, or both steer. Devices named together share one state. Where standard output is closed or full nothing stays attached.",
         IN_KERNEL.map(line).join("\n")
     )
 }

@@ -5,14 +5,15 @@ mod show;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::Ordering;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use homa_driver::steer::{self, Filter, Hold, SteerConfig};
+use anyhow::{Context, Result, bail};
+use homa_driver::steer::{self, Filter, Hold, SteerConfig, Steering};
 use homa_driver::xdp::XdpMode;
-use homa_steer::Settings;
+use homa_steer::{Core, Settings};
 use serde_json::json;
 
 use crate::output::{json, print};
@@ -60,23 +61,38 @@ fn attach(args: &AttachArgs) -> Result<()> {
     let interrupted = if args.until_exit { Some(interruption()?) } else { None };
     let steering = steer::attach(&args.devices, &config(args), hold)?;
     for device in args.devices.iter().filter(|device| steer::kernel_steers(device)) {
-        eprintln!(
-            "homa: warning: the kernel steers packets of {device}, too (rps_cpus), and may move them again: \
+        warn(&format!(
+            "the kernel steers packets of {device}, too (rps_cpus), and may move them again: \
              `echo 0 > /sys/class/net/{device}/queues/rx-0/rps_cpus` ends that for its first queue"
-        );
+        ));
     }
+    if let Err(error) = report(args, &steering) {
+        // Whoever is told of an error has nothing to take off.
+        steering.detach().with_context(|| format!("{error:#}; and what was attached stays"))?;
+        return Err(error);
+    }
+    match interrupted {
+        Some(interrupted) => hold_on(&steering, &interrupted),
+        None => Ok(()),
+    }
+}
+
+/// Says what is attached.
+fn report(args: &AttachArgs, steering: &Steering) -> Result<()> {
     if args.json {
-        print(&json(&json!({ "attached": args.devices }))?)?;
-    } else {
-        let what = show::what(args.policy, &args.cpus.to_string(), steering.is_native());
-        print(format!("{}: {what}\n", args.devices.join(", ")).as_bytes())?;
+        return print(&json(&json!({ "attached": args.devices }))?);
     }
-    let Some(interrupted) = interrupted else { return Ok(()) };
-    let mut offline = None;
+    let what = show::what(args.policy, &args.cpus.to_string(), steering.is_native());
+    print(format!("{}: {what}\n", args.devices.join(", ")).as_bytes())
+}
+
+/// Waits for the interruption, and says when a core is switched off.
+fn hold_on(steering: &Steering, interrupted: &AtomicBool) -> Result<()> {
+    let mut offline = Vec::new();
     while !interrupted.load(Ordering::Relaxed) {
         let before = std::mem::replace(&mut offline, steering.offline());
-        if let Some(core) = offline.filter(|_| offline != before) {
-            eprintln!("homa: warning: core {core} was switched off: another one does its work");
+        if let Some(text) = switched_off(&before, &offline) {
+            warn(&text);
         }
         if let Some(device) = steering.lost() {
             bail!("{device} is steered no more: the device is gone, or somebody took the program off");
@@ -84,6 +100,21 @@ fn attach(args: &AttachArgs) -> Result<()> {
         thread::sleep(LOOK);
     }
     Ok(())
+}
+
+/// What is said where cores are off that were not before.
+fn switched_off(before: &[Core], now: &[Core]) -> Option<String> {
+    let new: Vec<String> = now.iter().filter(|core| !before.contains(core)).map(Core::to_string).collect();
+    match new.as_slice() {
+        [] => None,
+        [core] => Some(format!("core {core} was switched off: another one does its work")),
+        _ => Some(format!("cores {} were switched off: others do their work", new.join(", "))),
+    }
+}
+
+/// Warns. That nobody reads it ends nothing.
+fn warn(text: &str) {
+    let _ = writeln!(io::stderr(), "homa: warning: {text}");
 }
 
 fn status(args: &StatusArgs) -> Result<()> {
@@ -110,4 +141,19 @@ fn detach(args: &DetachArgs) -> Result<()> {
         return print(&json(&json!({ "detached": args.devices }))?);
     }
     print(format!("{}: not steered any more\n", args.devices.join(", ")).as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_core_that_is_switched_off_is_named_once() {
+        assert_eq!(switched_off(&[], &[]), None);
+        assert_eq!(switched_off(&[1, 3], &[3]), None, "one is back");
+        let one = switched_off(&[3], &[1, 3]).unwrap();
+        assert_eq!(one, "core 1 was switched off: another one does its work");
+        let more = switched_off(&[3], &[1, 2, 3, 9]).unwrap();
+        assert!(more.starts_with("cores 1, 2, 9 were switched off"), "{more}");
+    }
 }

@@ -126,7 +126,9 @@ pub(crate) fn load(name: Name, program: &[Instruction], runs: Runs) -> io::Resul
     let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
     let said = String::from_utf8_lossy(&log[..end]);
     let last = said.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed"));
-    Err(io::Error::new(error.kind(), format!("{error}; the verifier says: {}", last.unwrap_or("nothing"))))
+    // Where it has nothing to say it never saw the program: the kernel knows no such kind.
+    let with = |last| io::Error::new(error.kind(), format!("{error}; the verifier says: {last}"));
+    Err(last.map(with).unwrap_or(error))
 }
 
 /// The loaded program with this id.

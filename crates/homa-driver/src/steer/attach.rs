@@ -60,11 +60,24 @@ impl Steering {
         self.devices.iter().find(lost).map(|device| device.name.as_str())
     }
 
-    /// The first of the cores that is switched off. Its packets are not lost: the kernel has another core do its work.
+    /// Those of the cores that are switched off, in the order of their numbers. Their packets are not lost: the kernel has another core
+    /// do the work of each.
     #[must_use]
-    pub fn offline(&self) -> Option<Core> {
+    pub fn offline(&self) -> Vec<Core> {
         let online = online_cores();
-        self.cores.as_slice().iter().copied().find(|&core| !lists(&online, core))
+        self.cores.as_slice().iter().copied().filter(|&core| !is_online(online.as_deref(), core)).collect()
+    }
+
+    /// Ends it at once, for programs that devices hold, too. What it cannot take off stays on.
+    ///
+    /// # Errors
+    /// See [`SteeringError`]: that of the first device that is steered still.
+    pub fn detach(self) -> Result<(), SteeringError> {
+        let held = !self.links.is_empty();
+        // Links take their programs with them.
+        drop(self.links);
+        let steered = self.devices.iter().filter(|_| !held);
+        steered.map(|device| detach(&device.name)).fold(Ok(()), Result::and)
     }
 
     /// How many programs this process holds.
@@ -95,10 +108,8 @@ pub fn attach(names: &[String], config: &SteerConfig, hold: Hold) -> Result<Stee
                 steering.devices.push(device);
             }
             Err(error) => {
-                for device in steering.devices.iter().filter(|_| hold == Hold::Device) {
-                    // That one more device is steered than was asked for is no worse than what the error says.
-                    let _ = detach(&device.name);
-                }
+                // That one more device is steered than was asked for is no worse than what the error says.
+                let _ = steering.detach();
                 return Err(error);
             }
         }
@@ -119,20 +130,21 @@ fn check(config: &SteerConfig) -> Result<(), SteeringError> {
         return Err(SteeringError::Setting { setting, value, range: "1 to 16384" });
     }
     let online = online_cores();
-    match config.cores.as_slice().iter().find(|&&core| !lists(&online, core)) {
-        Some(&core) => Err(SteeringError::NotOnline { core, online }),
+    match config.cores.as_slice().iter().find(|&&core| !is_online(online.as_deref(), core)) {
+        Some(&core) => Err(SteeringError::NotOnline { core, online: online.unwrap_or_default() }),
         None => Ok(()),
     }
 }
 
-/// The cores that are switched on, as the kernel lists them.
-pub(super) fn online_cores() -> String {
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    online.trim().to_owned()
+/// The cores that are switched on, as the kernel lists them; `None` where /sys does not tell.
+pub(super) fn online_cores() -> Option<String> {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    Some(online.trim().to_owned())
 }
 
-/// Whether a list of cores as the kernel writes it has this one.
-pub(super) fn lists(list: &str, core: Core) -> bool {
+/// Whether a core is switched on, by a list as the kernel writes it. Where there is none nothing is known, and nothing is said.
+pub(super) fn is_online(online: Option<&str>, core: Core) -> bool {
+    let Some(list) = online else { return true };
     list.split(',').any(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         matches!((first.parse::<Core>(), last.parse::<Core>()), (Ok(first), Ok(last)) if (first..=last).contains(&core))
@@ -141,20 +153,22 @@ pub(super) fn lists(list: &str, core: Core) -> bool {
 
 /// The program, with maps that live as long as it does.
 fn load(name: &str, config: &SteerConfig) -> Result<OwnedFd, SteeringError> {
-    let make = |kind, map, bytes, entries| {
-        map::create(kind, map, bytes, entries).map_err(|source| match source.raw_os_error() {
+    // So a kernel says that it does not know a kind of map, a helper, or bpf(2) at all.
+    let step = |step| {
+        move |source: io::Error| match source.raw_os_error() {
             Some(libc::EINVAL | libc::ENOSYS) => SteeringError::NoCoreMap { name: name.to_owned() },
-            _ => failed(name, "making a map")(source),
-        })
+            _ => failed(name, step)(source),
+        }
     };
+    let make =
+        |kind, map, bytes, entries| map::create(kind, map, bytes, entries).map_err(step("making a map"));
     let last = config.cores.as_slice().last().map_or(0, |&core| u32::from(core));
     let state = make(Kind::Array, STATE, state::at::BYTES, 1)?;
     let counters = make(Kind::ArrayPerCore, COUNTERS, state::counter::BYTES, 1)?;
     let cores = make(Kind::Cores, CORES, 8, last + 1)?;
     map::put(state.as_fd(), 0, &state::initial(config)).map_err(failed(name, "filling in the state"))?;
-    let load = |name_of, code: &[_], runs| {
-        program::load(name_of, code, runs).map_err(failed(name, "loading the program"))
-    };
+    let load =
+        |name_of, code: &[_], runs| program::load(name_of, code, runs).map_err(step("loading the program"));
     for &core in config.cores.as_slice() {
         let on_core = load(ON_CORE, &steering::build_on_core(counters.as_raw_fd(), core), Runs::OnCore)?;
         let [a, b, c, d] = config.queue_packets.to_ne_bytes();
@@ -225,8 +239,10 @@ mod unit {
     use super::*;
 
     #[test]
-    fn a_core_is_online_if_the_list_has_it() {
-        assert!(lists("0-3,6", 0) && lists("0-3,6", 3) && lists("0-3,6", 6));
-        assert!(!lists("0-3,6", 4) && !lists("", 0) && !lists("x", 0));
+    fn a_core_is_online_if_the_list_has_it_or_there_is_none() {
+        let on = |list, core| is_online(Some(list), core);
+        assert!(on("0-3,6", 0) && on("0-3,6", 3) && on("0-3,6", 6));
+        assert!(!on("0-3,6", 4) && !on("", 0) && !on("x", 0));
+        assert!(is_online(None, 7));
     }
 }

@@ -59,7 +59,7 @@ pub enum SteeringError {
     },
     /// The process may not load programs.
     #[error(
-        "steering packets of {name} needs the capabilities CAP_BPF and CAP_NET_ADMIN, and CAP_SYS_ADMIN to look at what is attached: run it as root"
+        "steering packets of {name} needs the capabilities CAP_BPF and CAP_NET_ADMIN, and CAP_SYS_ADMIN to look at what is attached: run it as root, whom a container or user namespace may leave without them"
     )]
     NoCapability {
         /// The device.

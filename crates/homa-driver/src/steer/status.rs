@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use homa_steer::{Core, PolicyName, Reason};
 
-use super::attach::{COUNTERS, STATE, lists, online_cores};
+use super::attach::{COUNTERS, STATE, is_online, online_cores};
 use super::config::Filter;
 use super::device::{self, Ours, attached, failed};
 use super::error::SteeringError;
@@ -123,7 +123,7 @@ pub fn status(name: &str) -> Result<Status, SteeringError> {
     let flows = state::flows(&state, &asked.cores, now_ns());
     let core = |((&core, flows), drops)| CoreStatus {
         core,
-        is_online: lists(&online, core),
+        is_online: is_online(online.as_deref(), core),
         packets: counted.handed(core) + counted.kept(core),
         handed_over: counted.handed(core),
         drops,

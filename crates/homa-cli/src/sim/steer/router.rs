@@ -5,7 +5,7 @@ use homa_sim::{Costs, RouterConfig, RouterReport};
 use serde::Serialize;
 
 use super::super::page;
-use super::super::plot::{Chart, Curve, Point, Scale, escape};
+use super::super::plot::{Chart, Curve, Point, Scale, class_of, escape};
 use super::super::run::SCHEMA;
 use super::super::table::{TotalRow, brief, columns};
 use super::super::work;
@@ -148,7 +148,7 @@ fn chart(rows: &[Row]) -> Chart {
         match curves.iter_mut().find(|curve| curve.label == label) {
             Some(curve) => curve.points.push(point),
             None => curves.push(Curve {
-                class: format!("s{}", curves.len() % 8),
+                class: class_of(curves.len()),
                 label,
                 is_reference: false,
                 points: vec![point],

@@ -3,7 +3,7 @@
 use homa_sim::SteerReport;
 
 use super::super::page;
-use super::super::plot::{Chart, Curve, Point, Scale, escape};
+use super::super::plot::{Chart, Curve, Point, Scale, class_of, escape};
 use super::super::table::{TotalRow, brief, columns};
 
 /// A figure of a run.
@@ -101,7 +101,7 @@ fn chart(reports: &[SteerReport], figure: &Figure, scale: Scale) -> Chart {
         match curves.iter_mut().find(|curve| curve.label == report.policy) {
             Some(curve) => curve.points.push(point),
             None => curves.push(Curve {
-                class: format!("s{}", curves.len() % 8),
+                class: class_of(curves.len()),
                 label: report.policy.clone(),
                 is_reference: false,
                 points: vec![point],

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::super::knobs;
 use super::super::page::{self, table};
-use super::super::plot::{Chart, Curve, Point, Scale, escape};
+use super::super::plot::{Chart, Curve, Point, Scale, class_of, escape};
 use super::super::table::{RESENDS, TotalRow, brief, columns, count};
 use super::file::{Run, Sweep};
 
@@ -280,7 +280,7 @@ fn chart(sweep: &Sweep, rows: &[Row], metric: &Metric, scale: Scale) -> Chart {
         match curves.iter_mut().find(|curve| curve.label == label) {
             Some(curve) => curve.points.push(point),
             None => curves.push(Curve {
-                class: format!("s{}", curves.len() % 8),
+                class: class_of(curves.len()),
                 label,
                 is_reference: false,
                 points: vec![point],
