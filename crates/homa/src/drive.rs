@@ -149,7 +149,9 @@ impl Core {
         // Where packets may be others' business, they are judged before they are put anywhere.
         let alone = self.share.is_none() && self.kin.is_none();
         let expected = if alone { self.buffers.take_expected() } else { None };
-        let generation = self.share.as_ref().map(Share::generation);
+        if let Some(share) = &mut self.share {
+            share.begin_receive();
+        }
         let received = match expected {
             None => self.driver.receive(&mut self.rx),
             Some(in_place) => self.receive_in_place(in_place),
@@ -166,8 +168,9 @@ impl Core {
         };
         if count > 0 {
             self.note_device_times();
-        } else if let (Some(share), Some(generation)) = (&mut self.share, generation) {
-            share.settle(generation);
+        }
+        if let Some(share) = &mut self.share {
+            share.note_received(&self.rx);
         }
         if count > 0 && self.share.is_some() {
             let before = self.endpoint.stats().drop_no_port;

@@ -106,6 +106,7 @@ mod reading;
 mod recording;
 mod segment;
 mod server;
+mod settling;
 mod share;
 mod shared;
 mod siblings;

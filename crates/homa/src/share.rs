@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::error::HostError;
 use crate::metrics::HostCounts;
 use crate::segment::{self, Bound, Business, Family, Segment, Watch};
+use crate::settling::Settling;
 use crate::stake::Stake;
 
 /// How often a process looks at the others and gives a sign of life: a small part of the time in which a peer's RPC gives up,
@@ -40,8 +41,8 @@ pub(crate) struct Share {
     closing: Vec<u16>,
     /// The filter that the driver has.
     filter: ReceiveFilter,
-    /// The state of the segment's registry before a look for packets that found none: all that comes from then on is younger.
-    settled: Option<u64>,
+    /// What is received since the last end of a process.
+    settling: Settling,
     /// Scratch memory: which packets of a burst are others'.
     foreign: Vec<bool>,
 }
@@ -72,7 +73,7 @@ impl Share {
             next_tick: Time::ZERO,
             closing: Vec::new(),
             filter,
-            settled: None,
+            settling: Settling::new(driver),
             foreign: Vec::new(),
         })
     }
@@ -105,21 +106,21 @@ impl Share {
             // HOST-10: the filter lags behind, so that this may have lain here since the process lived that had the port, and have run
             // there. Nothing tells it from what came later, and to be told that nobody has the port would tell its client that it did not
             // run. The client asks again, and is told what is true of that.
-            Business::Nobodys { orphan: true } if self.settled != Some(self.segment.generation()) => {
+            Business::Nobodys { orphan: true } if !self.settling.has_settled(self.segment.orphanings()) => {
                 Business::Foreign
             }
             business => business,
         }
     }
 
-    /// The state of the segment's registry, for [`settle`](Share::settle).
-    pub(crate) fn generation(&self) -> u64 {
-        self.segment.generation()
+    /// A look for packets begins.
+    pub(crate) fn begin_receive(&mut self) {
+        self.settling.begin(self.segment.orphanings());
     }
 
-    /// A look for packets, begun when the registry was in this state, found none.
-    pub(crate) fn settle(&mut self, generation: u64) {
-        self.settled = Some(generation);
+    /// What it found.
+    pub(crate) fn note_received(&mut self, burst: &RxBurst) {
+        self.settling.note(burst);
     }
 
     /// Whom a packet concerns of the endpoints of this host, given what its ids say: another process's is no endpoint's own.
@@ -332,6 +333,9 @@ mod tests {
 
     const PORT: u16 = 99;
 
+    /// What the wire holds.
+    const RECEIVE_BYTES: usize = 10_000;
+
     /// What has come and waits to be read, and what was sent.
     #[derive(Clone, Default)]
     struct Wire {
@@ -384,7 +388,13 @@ mod tests {
             None
         }
         fn buffer_sizes(&self) -> Option<BufferSizes> {
-            None
+            let bytes = RECEIVE_BYTES;
+            Some(BufferSizes {
+                send_bytes: bytes,
+                send_wanted_bytes: bytes,
+                receive_bytes: bytes,
+                receive_wanted_bytes: bytes,
+            })
         }
         fn stats(&self) -> DriverStats {
             DriverStats::default()
@@ -449,5 +459,42 @@ mod tests {
         wire.bring(request(&mut client, due));
         core.drive(due);
         assert_eq!(wire.reasons(), [UnknownReason::NoSuchPort], "one that begins now has not run");
+    }
+
+    #[test]
+    fn clients_that_come_and_go_keep_nobody_from_being_told_that_a_server_has_ended() {
+        let dir = Dir::new();
+        let (mut core, wire) = leader(&dir);
+        let (other, mut client) = (dir.open(), endpoint(9));
+        other.bind(PORT).unwrap();
+        drop(other);
+        let now = Time::from_ns(TICK_NS);
+        core.drive(now);
+        for _ in 0..3 {
+            // Ports and processes change, and nothing else.
+            dir.open().open_client().unwrap();
+            wire.bring(request(&mut client, now));
+            core.drive(now);
+            assert_eq!(wire.reasons(), [UnknownReason::NoSuchPort]);
+        }
+    }
+
+    #[test]
+    fn clients_are_told_that_a_server_has_ended_where_there_is_always_something_to_read() {
+        let dir = Dir::new();
+        let (mut core, wire) = leader(&dir);
+        let (other, mut client) = (dir.open(), endpoint(9));
+        other.bind(PORT).unwrap();
+        let now = Time::from_ns(TICK_NS);
+        core.drive(now);
+        drop(other);
+        let mut read = 0;
+        while wire.reasons().is_empty() {
+            let packets = request(&mut client, now);
+            read += packets.iter().map(Vec::len).sum::<usize>();
+            assert!(read <= 2 * RECEIVE_BYTES, "all that was there has been read");
+            wire.bring(packets);
+            core.drive(now);
+        }
     }
 }

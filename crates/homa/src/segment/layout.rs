@@ -17,7 +17,7 @@ pub const MAX_PROCESSES: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"homa-seg");
 
 /// Raised whenever anything below changes its place or meaning.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
 /// The bytes of the file.
 pub(super) const SIZE: usize = size_of::<Layout>();
@@ -44,8 +44,11 @@ pub(super) struct Layout {
     pub made: AtomicU32,
     /// Of the host: 40 bits.
     pub incarnation: AtomicU64,
-    /// Raised after each change of ports, slots or leader, and before the ports of a process that has ended are free.
+    /// Raised after each change of ports, slots or leader.
     pub generation: AtomicU64,
+    /// Raised before server ports of a process that has ended are marked as [`ORPHAN`], and by nothing else: others open and close ports
+    /// all the time.
+    pub orphanings: AtomicU64,
     /// Slot of the leader plus 1; 0: none.
     pub leader: AtomicU32,
     /// Where the search for a client port goes on.

@@ -222,9 +222,14 @@ impl Segment {
         usize::from(owner).checked_sub(1).filter(|slot| *slot < MAX_PROCESSES)
     }
 
-    /// Changes whenever ports, processes or the leader do; when a process ends, before its ports are seen to be nobody's.
-    pub(crate) fn generation(&self) -> u64 {
+    /// Changes whenever ports, processes or the leader do.
+    fn generation(&self) -> u64 {
         self.map.generation.load(Acquire)
+    }
+
+    /// Rises when a process ends that had server ports, before they are seen to be orphans.
+    pub(crate) fn orphanings(&self) -> u64 {
+        self.map.orphanings.load(Acquire)
     }
 
     /// Whether the last owner of a server port that nobody has ended with it.

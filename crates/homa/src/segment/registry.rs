@@ -4,6 +4,7 @@
 //! in which the state before each store is one that the next holder can go on from.
 
 use std::sync::MutexGuard;
+use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::cutoffs::{self, Set};
@@ -111,14 +112,15 @@ impl Registry<'_> {
 
     /// Frees the ports of a slot. What its servers knew is gone with it, also when it ended in order (HOST-10).
     fn orphan_ports(&self, slot: usize) {
-        // Before as well: who sees a port without an owner must see that something has changed.
-        self.changed();
-        for (number, port) in self.segment.map.ports.iter().enumerate() {
-            if port.load(Relaxed) == slot as u8 + 1 {
-                let mark = if number < usize::from(FIRST_CLIENT_PORT) { ORPHAN } else { 0 };
-                port.store(mark, Release);
-            }
+        let map = &self.segment.map;
+        let (servers, clients) = map.ports.split_at(FIRST_CLIENT_PORT.into());
+        let is_its = |port: &&AtomicU8| port.load(Relaxed) == slot as u8 + 1;
+        if servers.iter().any(|port| is_its(&port)) {
+            // First: who sees an orphan must see that there is one more.
+            map.orphanings.fetch_add(1, Release);
         }
+        servers.iter().filter(is_its).for_each(|port| port.store(ORPHAN, Release));
+        clients.iter().filter(is_its).for_each(|port| port.store(0, Release));
     }
 
     /// Empties a slot that owns no ports any more.
