@@ -13,7 +13,7 @@ use crate::abi::{
 };
 use crate::border::Refusal;
 use crate::memory;
-use crate::receive::Held;
+use crate::receive::{Held, OverCall};
 use crate::socket::{Name, Socket};
 
 impl Socket {
@@ -41,13 +41,16 @@ impl Socket {
             return Err(Refusal::new(libc::EINVAL, "reserved fields of the abort's arguments are not 0"));
         }
         let side = self.side();
-        let ids = if args.id == 0 { side.open_calls() } else { vec![args.id] };
+        let tell = args.error != 0;
+        let ids = match args.id {
+            0 => [side.open_calls(), self.held_calls()].concat(),
+            id => vec![id],
+        };
         for id in ids {
-            let tell = args.error != 0;
             if tell {
                 self.state().aborted.insert(id, args.error as i32);
             }
-            let aborted = side.abort(id, tell);
+            let aborted = side.abort(id, tell) || self.abort_held(id, tell);
             if !aborted || !tell {
                 self.state().aborted.remove(&id);
             }
@@ -88,7 +91,8 @@ impl Socket {
         let calls: HashMap<u64, CallInfo> = side.calls().into_iter().map(|call| (call.id, call)).collect();
         let state = self.state();
         let stalls: HashSet<u64> = state.held.iter().map(Held::id).collect();
-        let in_hand: HashSet<u64> = state.in_hand.keys().map(|(id, _)| *id).collect();
+        let held: Vec<OverCall> = state.held.iter().filter_map(Held::call).collect();
+        let in_hand: HashSet<u64> = state.in_hand.ids().collect();
         drop(state);
         let mut told: Vec<RpcInfo> = Vec::new();
         let (mut open, living) = (calls, side.rpcs());
@@ -99,7 +103,8 @@ impl Socket {
                 told.push(self.told(&rpc, call.as_ref(), &in_hand));
             }
         }
-        told.extend(open.values().map(|call| self.told_over(call)));
+        told.extend(open.values().map(|call| self.told_over(&OverCall::from(call), call.over.is_some())));
+        told.extend(held.iter().map(|call| self.told_over(call, false)));
         for rpc in &mut told {
             if stalls.contains(&rpc.id) {
                 rpc.flags = rpc.flags & !RPC_RX_READY | RPC_BUF_STALL;
@@ -136,22 +141,23 @@ impl Socket {
     }
 
     /// A call that is over for the transport: all has been sent, and all has come.
-    fn told_over(&self, call: &CallInfo) -> RpcInfo {
-        let response = call.over.unwrap_or(0) as u32;
+    fn told_over(&self, call: &OverCall, waits: bool) -> RpcInfo {
+        let OverCall { id, cookie, private, from, request_bytes, response_bytes } = *call;
+        let private = if private { RPC_PRIVATE } else { 0 };
         RpcInfo {
-            id: call.id,
-            peer: self.peer(call.to.host.ip(), call.to.port),
-            completion_cookie: call.cookie,
-            tx_length: call.request_bytes as i32,
-            tx_sent: call.request_bytes,
-            tx_granted: call.request_bytes,
+            id,
+            peer: from.stored(self.family).0,
+            completion_cookie: cookie,
+            tx_length: request_bytes.map_or(-1, |bytes| bytes as i32),
+            tx_sent: request_bytes.unwrap_or(0),
+            tx_granted: request_bytes.unwrap_or(0),
             tx_prio: 0,
-            rx_length: if response == 0 { -1 } else { response as i32 },
+            rx_length: if response_bytes == 0 { -1 } else { response_bytes as i32 },
             rx_remaining: 0,
             rx_gaps: 0,
             rx_gap_bytes: 0,
-            rx_granted: response,
-            flags: private(Some(call)) | if call.over.is_some() { RPC_RX_READY } else { 0 },
+            rx_granted: response_bytes,
+            flags: private | if waits { RPC_RX_READY } else { 0 },
         }
     }
 }

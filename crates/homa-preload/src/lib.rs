@@ -34,6 +34,7 @@
 //! - Pages that the program takes away by other means than `munmap` and `close` (`mremap`, `mprotect`, a new mapping in their place) are
 //!   still written to.
 //! - A socket that calls before it is bound loses the calls in flight when it is bound.
+//! - Of a response that waits for room in the program's buffers HOMAIOCINFO does not tell how long its request was.
 
 mod abi;
 mod border;
@@ -41,6 +42,7 @@ mod control;
 mod free_pages;
 pub mod hooks;
 mod hosts;
+mod in_hand;
 mod memory;
 mod options;
 mod pages;

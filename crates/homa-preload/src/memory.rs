@@ -4,18 +4,34 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 use crate::border::Refusal;
 
 /// Bytes of the smallest page that a machine may have.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// Pages that a thread remembers.
 const REMEMBERED: usize = 64;
 
-thread_local! {
+/// Raised when the program has taken memory away: pages that were good before may be none.
+static TAKEN_AWAY: AtomicUsize = AtomicUsize::new(0);
+
+/// What a thread remembers.
+struct Good {
+    /// [`TAKEN_AWAY`] when it began to.
+    since: Cell<usize>,
     /// Numbers of pages that were good, each with whether to write to in bit 0; 0: none.
-    static GOOD: [Cell<usize>; REMEMBERED] = const { [const { Cell::new(0) }; REMEMBERED] };
+    pages: [Cell<usize>; REMEMBERED],
+}
+
+thread_local! {
+    static GOOD: Good = const { Good { since: Cell::new(0), pages: [const { Cell::new(0) }; REMEMBERED] } };
+}
+
+/// Has no thread rely on what it remembers: the program has taken memory away.
+pub(crate) fn forget_good() {
+    TAKEN_AWAY.fetch_add(1, Release);
 }
 
 /// Checks that `length` bytes at `address` can be read, or with `write` written: their first and last page, since what lies between is seldom
@@ -37,7 +53,11 @@ pub(crate) fn check(address: usize, length: usize, write: bool) -> Result<(), Re
 fn check_page(at: usize, write: bool) -> Result<(), Refusal> {
     let page = at / PAGE;
     let good = page << 1 | usize::from(write);
-    let known = GOOD.try_with(|pages| {
+    let known = GOOD.try_with(|Good { since, pages }| {
+        let taken_away = TAKEN_AWAY.load(Acquire);
+        if since.replace(taken_away) != taken_away {
+            pages.iter().for_each(|page| page.set(0));
+        }
         let known = pages[page % REMEMBERED].get();
         known == good || known == page << 1 | 1
     });
@@ -47,7 +67,7 @@ fn check_page(at: usize, write: bool) -> Result<(), Refusal> {
     if page == 0 || !look(at, write) {
         return Err(Refusal::plain(libc::EFAULT));
     }
-    let _ = GOOD.try_with(|pages| pages[page % REMEMBERED].set(good));
+    let _ = GOOD.try_with(|Good { pages, .. }| pages[page % REMEMBERED].set(good));
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Message buffers in a region of the program's own memory, shared out in pages of 64 KiB. A message has whole pages, and for its last bytes a part of
 //! a page that several messages share; the program says by their offsets which it has done with.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use crate::abi::{MAX_MESSAGE_BYTES, MAX_PAGES, PAGE_BYTES};
 use crate::border::Refusal;
@@ -20,8 +20,9 @@ pub(crate) struct Pages {
     free: FreePages,
     /// The page that is being shared out, and how much of it has been.
     shared: Option<(u32, usize)>,
-    /// First offsets of messages that are put together in their pages, or are whole and not the program's yet.
-    lent: HashSet<u32>,
+    /// First offsets of messages that are put together in their pages, or are whole and not the program's yet, and whether they lack some of
+    /// what came.
+    lent: HashMap<u32, bool>,
 }
 
 /// Where a message lies in the region.
@@ -56,7 +57,7 @@ impl Pages {
             users: vec![0; count as usize],
             free: FreePages::new(count),
             shared: None,
-            lent: HashSet::new(),
+            lent: HashMap::new(),
         })
     }
 
@@ -116,7 +117,7 @@ impl Pages {
             1..PAGE_BYTES => self.take_part(length)?,
             _ => self.take_in_a_row(length)?,
         };
-        self.lent.insert(offset);
+        self.lent.insert(offset, false);
         Some(offset)
     }
 
@@ -135,17 +136,23 @@ impl Pages {
         Some(first * PAGE_BYTES as u32)
     }
 
-    /// Makes what was lent at `offset` for `length` bytes the program's; `None` where nothing was.
-    pub(crate) fn hand_over(&mut self, offset: u32, length: usize) -> Option<Place> {
-        if !self.lent.remove(&offset) {
-            return None;
+    /// Makes what was lent at `offset` for `length` bytes the program's, and tells whether it is [spoilt](Pages::spoil); `None` where nothing was
+    /// lent.
+    pub(crate) fn hand_over(&mut self, offset: u32, length: usize) -> Option<(Place, bool)> {
+        let spoilt = self.lent.remove(&offset)?;
+        Some((self.place_at(offset, length), spoilt))
+    }
+
+    /// What was lent at `offset` lacks some of what came.
+    pub(crate) fn spoil(&mut self, offset: u32) {
+        if let Some(spoilt) = self.lent.get_mut(&offset) {
+            *spoilt = true;
         }
-        Some(self.place_at(offset, length))
     }
 
     /// What was lent is not needed any more, unless the program has it.
     pub(crate) fn end_loan(&mut self, offset: u32, length: usize) {
-        if let Some(place) = self.hand_over(offset, length) {
+        if let Some((place, _)) = self.hand_over(offset, length) {
             // They were taken, so that they can be given back.
             let _ = self.give_back(&place.offsets[..place.count as usize]);
         }
@@ -207,6 +214,12 @@ impl Pages {
 }
 
 impl Place {
+    /// Where the parts of a message of so many bytes lie in the region, and how long they are.
+    pub(crate) fn chunks(&self, length: usize) -> impl Iterator<Item = (u32, usize)> {
+        let left = (0..length).step_by(PAGE_BYTES).map(move |start| (length - start).min(PAGE_BYTES));
+        self.offsets.into_iter().zip(left)
+    }
+
     /// Copies a message there.
     pub(crate) fn fill(&self, message: &[u8]) -> Result<(), Refusal> {
         for (chunk, offset) in message.chunks(PAGE_BYTES).zip(self.offsets) {
@@ -285,7 +298,7 @@ mod tests {
         assert_eq!(short, offset + 1_000_000, "in what was left of the last page");
         assert_eq!(pages.lend(PAGE_BYTES), Some(PAGE_BYTES as u32), "in the page between");
         pages.end_loan(PAGE_BYTES as u32, PAGE_BYTES);
-        let place = pages.hand_over(offset, 1_000_000).unwrap();
+        let (place, _) = pages.hand_over(offset, 1_000_000).unwrap();
         assert_eq!((place.count, place.offsets[15]), (16, offset + 15 * PAGE_BYTES as u32));
         assert_eq!(pages.hand_over(offset, 1_000_000), None);
         pages.end_loan(offset, 1_000_000);

@@ -1,13 +1,14 @@
 //! recvmsg: requests and responses, into the program's buffers.
 
 use std::ffi::c_int;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
-use homa::{Arrival, CallError, Outcome, RecvError, Rpc};
+use homa::{Arrival, CallError, CallInfo, Outcome, RecvError, Rpc, ServerAddr};
 use libc::msghdr;
 
 use crate::abi::{MAX_PAGES, RecvArgs};
@@ -34,12 +35,36 @@ pub(crate) struct Held {
     rpc: Option<Rpc>,
 }
 
-/// Where a message is to be, or is, in the program's buffers.
-#[derive(Default)]
-struct Found {
-    place: Place,
-    /// It is there.
-    filled: bool,
+/// What is known of a call that is over for the transport.
+pub(crate) struct OverCall {
+    pub(crate) id: u64,
+    pub(crate) cookie: u64,
+    pub(crate) private: bool,
+    pub(crate) from: Name,
+    /// `None`: nobody knows any more.
+    pub(crate) request_bytes: Option<u32>,
+    pub(crate) response_bytes: u32,
+}
+
+impl From<&CallInfo> for OverCall {
+    fn from(call: &CallInfo) -> OverCall {
+        let CallInfo { id, cookie, to, private, request_bytes, over } = *call;
+        let from = Name { ip: to.host.ip().to_canonical(), scope: scope(&to.host), port: to.port };
+        let response_bytes = over.unwrap_or(0) as u32;
+        OverCall { id, cookie, private, from, request_bytes: Some(request_bytes), response_bytes }
+    }
+}
+
+/// Where a message is in the program's buffers.
+enum Found {
+    /// Nowhere: it is an error.
+    Nowhere,
+    /// All of it is there.
+    There(Place),
+    /// It is to be copied there.
+    Room(Place),
+    /// Its place was taken away before it was all there.
+    Lost(Refusal),
 }
 
 impl Held {
@@ -66,6 +91,14 @@ impl Held {
         self.id
     }
 
+    /// The call that it ends, which is over for the transport; `None` for a request.
+    pub(crate) fn call(&self) -> Option<OverCall> {
+        let Held { id, cookie, private, from, .. } = *self;
+        let response_bytes = self.length() as u32;
+        let call = OverCall { id, cookie, private, from, request_bytes: None, response_bytes };
+        self.rpc.is_none().then_some(call)
+    }
+
     fn length(&self) -> usize {
         self.message.as_ref().map_or(0, Bytes::len)
     }
@@ -75,10 +108,10 @@ impl Held {
     }
 }
 
-fn scope(address: &std::net::SocketAddr) -> u32 {
+fn scope(address: &SocketAddr) -> u32 {
     match address {
-        std::net::SocketAddr::V6(address) => address.scope_id(),
-        std::net::SocketAddr::V4(_) => 0,
+        SocketAddr::V6(address) => address.scope_id(),
+        SocketAddr::V4(_) => 0,
     }
 }
 
@@ -106,7 +139,9 @@ impl Socket {
         memory::check(control as usize, size_of::<RecvArgs>(), true)?;
         args.completion_cookie = 0;
         let waits = flags & libc::MSG_DONTWAIT == 0 && !self.nonblocking.load(Relaxed);
+        let receiving = self.receiving();
         let received = self.receive_for(&mut args, waits);
+        drop(receiving);
         memory::write(control, args)?;
         let Received { result, from } = received?;
         let length = result?;
@@ -131,21 +166,19 @@ impl Socket {
             0 => self.next_shared(waits)?,
             id => self.private(id, waits).inspect_err(|_| args.id = 0)?,
         };
-        let (message, Found { place, filled }) = message;
+        let (message, found) = message;
         (args.id, args.completion_cookie) = (message.id, message.cookie);
         let from = message.from;
         let result = match &message.message {
             Ok(bytes) => {
-                if !filled {
-                    place.fill(bytes)?;
-                }
+                let place = self.bring(bytes, found)?;
                 (args.num_bpages, args.bpage_offsets) = (place.count, place.offsets);
                 Ok(bytes.len() as isize)
             }
             Err(error) => Err(self.errno_of(message.id, error)),
         };
         if let Some(rpc) = message.rpc {
-            let vanished = self.state().take_in_hand((message.id, from.ip), rpc);
+            let vanished = self.state().in_hand.insert((message.id, from.ip), rpc, Rpc::is_wanted);
             drop(vanished);
         }
         Ok(Received { result, from })
@@ -277,6 +310,31 @@ impl Socket {
         !self.state().held.is_empty()
     }
 
+    /// The calls whose outcomes are held.
+    pub(crate) fn held_calls(&self) -> Vec<u64> {
+        self.state().held.iter().filter(|held| held.rpc.is_none()).map(Held::id).collect()
+    }
+
+    /// Gives up a call whose outcome is held, whether there is one: with `tell` its outcome is that, else nobody hears of it.
+    pub(crate) fn abort_held(&self, id: u64, tell: bool) -> bool {
+        let mut state = self.state();
+        let Some(at) = state.held.iter().position(|held| held.rpc.is_none() && held.id == id) else {
+            return false;
+        };
+        let mut held = state.held.remove(at);
+        let Name { ip, port, .. } = held.from;
+        let to = ServerAddr::new(SocketAddr::new(ip, 0), port);
+        let response = std::mem::replace(&mut held.message, Err(CallError::Aborted { to }));
+        if tell {
+            // It is as short as can be.
+            state.held.insert(0, held);
+        }
+        drop(state);
+        drop(response);
+        self.show_held();
+        true
+    }
+
     /// Finds room for a message; where there is none it is held.
     fn place_or_hold(&self, message: Held) -> Option<(Held, Found)> {
         if let Some(found) = self.room_for(&message) {
@@ -290,13 +348,23 @@ impl Socket {
 
     /// Where a message is, or can be copied to.
     fn room_for(&self, message: &Held) -> Option<Found> {
-        let Ok(bytes) = &message.message else { return Some(Found::default()) };
+        let Ok(bytes) = &message.message else { return Some(Found::Nowhere) };
         let region = self.region()?;
         if let Some(place) = region.hand_over(bytes) {
-            return Some(Found { place, filled: true });
+            return Some(place.map_or_else(Found::Lost, Found::There));
         }
         let place = region.pages().take(bytes.len())?;
-        Some(Found { place, filled: false })
+        Some(Found::Room(place))
+    }
+
+    /// Sees that a message is where it was found to have its place.
+    fn bring(&self, message: &[u8], found: Found) -> Result<Place, Refusal> {
+        match (found, self.region()) {
+            (Found::There(place), _) => Ok(place),
+            (Found::Room(place), Some(region)) => region.fill(&place, message).map(|()| place),
+            (Found::Lost(refusal), _) => Err(refusal),
+            (Found::Nowhere | Found::Room(_), _) => Err(Refusal::plain(libc::EIO)),
+        }
     }
 
     /// Takes the shortest message that is held, if there is room for it by now.
@@ -312,16 +380,28 @@ impl Socket {
 
     /// The number that the kernel has for how a call ended.
     fn errno_of(&self, id: u64, error: &CallError) -> Refusal {
-        let refuse = |errno| Refusal::new(errno, "the RPC failed");
         match error {
-            CallError::Aborted { .. } => refuse(self.state().aborted.remove(&id).unwrap_or(libc::ECANCELED)),
-            CallError::Unreachable { .. }
-            | CallError::NoSuchPort { .. }
-            | CallError::PeerRestarted { .. } => refuse(libc::ENOTCONN),
-            CallError::ProtocolUnreachable { .. } => refuse(libc::EPROTONOSUPPORT),
-            CallError::TooLargeForReceiver { .. } | CallError::MessageTooLarge { .. } => refuse(libc::EINVAL),
-            CallError::Closed => refuse(libc::ESHUTDOWN),
-            _ => refuse(libc::ETIMEDOUT),
+            CallError::Aborted { .. } => {
+                let errno = self.state().aborted.remove(&id).unwrap_or(libc::ECANCELED);
+                Refusal::new(errno, "the call was aborted")
+            }
+            CallError::Unreachable { .. } => Refusal::new(libc::ENOTCONN, "no Homa host is at the address"),
+            CallError::NoSuchPort { .. } => Refusal::new(libc::ENOTCONN, "no server has the port"),
+            CallError::PeerRestarted { .. } => {
+                Refusal::new(libc::ENOTCONN, "the server or its host ended during the call")
+            }
+            CallError::ProtocolUnreachable { .. } => {
+                Refusal::new(libc::EPROTONOSUPPORT, "the server's machine speaks no Homa over IP")
+            }
+            CallError::TooLargeForReceiver { .. } | CallError::MessageTooLarge { .. } => {
+                Refusal::new(libc::EINVAL, "a message is larger than its receiver accepts")
+            }
+            CallError::Closed => Refusal::new(libc::ESHUTDOWN, "the socket was shut down"),
+            CallError::ResponseLost { .. } => {
+                Refusal::new(libc::ETIMEDOUT, "the server gave its response up before it had all arrived")
+            }
+            CallError::TimedOut { .. } => Refusal::new(libc::ETIMEDOUT, "the server did not answer"),
+            _ => Refusal::new(libc::ETIMEDOUT, "the call failed"),
         }
     }
 }

@@ -1,12 +1,14 @@
 //! The program's region of message buffers, in which the transport puts messages together where they find room in one piece: what is received
 //! there needs no copy to be the program's.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use homa::{Lender, Lent, MessageMemory};
 
+use crate::border::Refusal;
 use crate::pages::{Pages, Place};
 
 /// The region of a socket.
@@ -16,6 +18,10 @@ pub(crate) struct Region {
     pages: Mutex<Pages>,
     /// Nothing is to be written there any more.
     gone: AtomicBool,
+    /// Addresses that the program has taken back. Whoever copies to the region reads them meanwhile, so that taking back waits.
+    holes: RwLock<Vec<Range<usize>>>,
+    /// There are some.
+    has_holes: AtomicBool,
 }
 
 /// A region as the transport sees it.
@@ -34,9 +40,16 @@ static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// See [`LOWEST`].
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
+/// Most holes that are kept apart. With more, all between the first and the last is one.
+const MOST_HOLES: usize = 64;
+
 /// Whether there may be a region in this memory.
 pub(crate) fn may_have_regions(start: usize, length: usize) -> bool {
     start < HIGHEST.load(Relaxed) && start.saturating_add(length) > LOWEST.load(Relaxed)
+}
+
+fn meet(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 impl Region {
@@ -45,7 +58,14 @@ impl Region {
         let (start, length) = (start as usize, length as usize);
         LOWEST.fetch_min(start, Relaxed);
         HIGHEST.fetch_max(start + length, Relaxed);
-        Arc::new(Region { start, length, pages: Mutex::new(pages), gone: AtomicBool::new(false) })
+        Arc::new(Region {
+            start,
+            length,
+            pages: Mutex::new(pages),
+            gone: AtomicBool::new(false),
+            holes: RwLock::default(),
+            has_holes: AtomicBool::new(false),
+        })
     }
 
     /// Its pages. Nothing of the transport is called with them in hand, which asks for them with its own lock.
@@ -59,20 +79,87 @@ impl Region {
     }
 
     /// Makes a message the program's that was put together here; `None` for one that lies elsewhere.
-    pub(crate) fn hand_over(&self, message: &[u8]) -> Option<Place> {
+    ///
+    /// # Errors
+    /// A part of it was not written, or is not there any more: EFAULT.
+    pub(crate) fn hand_over(&self, message: &[u8]) -> Option<Result<Place, Refusal>> {
         let offset =
             (message.as_ptr() as usize).checked_sub(self.start).filter(|offset| *offset < self.length)?;
-        self.pages().hand_over(offset as u32, message.len())
+        let (place, spoilt) = self.pages().hand_over(offset as u32, message.len())?;
+        if !spoilt && self.has_no_hole(offset as u32, message.len()) {
+            return Some(Ok(place));
+        }
+        self.free(&place);
+        Some(Err(Refusal::new(libc::EFAULT, "the buffers of a message were taken away while it came")))
+    }
+
+    /// Copies a message that lies elsewhere to its place.
+    ///
+    /// # Errors
+    /// A part of the place is not there any more, or cannot be written to: EFAULT. It is free again.
+    pub(crate) fn fill(&self, place: &Place, message: &[u8]) -> Result<(), Refusal> {
+        let holes = self.holes.read().unwrap_or_else(PoisonError::into_inner);
+        let mut chunks = place.chunks(message.len());
+        let filled = match chunks.any(|(offset, length)| self.meets(&holes, offset, length)) {
+            false => place.fill(message),
+            true => Err(Refusal::new(libc::EFAULT, "the buffers of a message were taken away")),
+        };
+        drop(holes);
+        filled.inspect_err(|_| self.free(place))
+    }
+
+    fn free(&self, place: &Place) {
+        // They were taken just now, so that they can be given back.
+        let _ = self.pages().give_back(&place.offsets[..place.count as usize]);
     }
 
     /// Whether any of this memory is the region's.
     pub(crate) fn overlaps(&self, start: usize, length: usize) -> bool {
-        start < self.start + self.length && start.saturating_add(length) > self.start
+        meet(&(start..start.saturating_add(length)), &(self.start..self.start + self.length))
     }
 
     /// Has nothing written here from now on, but what is being written.
     pub(crate) fn abandon(&self) {
         self.gone.store(true, Relaxed);
+    }
+
+    /// Has nothing written to this part of it from now on, but what the transport is writing.
+    pub(crate) fn take_away(&self, start: usize, length: usize) {
+        let mut holes = self.holes.write().unwrap_or_else(PoisonError::into_inner);
+        holes.push(start..start.saturating_add(length));
+        if holes.len() > MOST_HOLES {
+            let first = holes.iter().map(|hole| hole.start).min().unwrap_or(0);
+            let end = holes.iter().map(|hole| hole.end).max().unwrap_or(0);
+            holes.clear();
+            holes.push(first..end);
+        }
+        self.has_holes.store(true, Relaxed);
+    }
+
+    /// A part that was [taken away](Region::take_away) is there after all.
+    pub(crate) fn put_back(&self, start: usize, length: usize) {
+        let hole = start..start.saturating_add(length);
+        let mut holes = self.holes.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = holes.iter().position(|other| *other == hole) {
+            holes.swap_remove(at);
+        }
+        self.has_holes.store(!holes.is_empty(), Relaxed);
+    }
+
+    fn has_no_hole(&self, offset: u32, length: usize) -> bool {
+        if !self.has_holes.load(Relaxed) {
+            return true;
+        }
+        !self.meets(&self.holes.read().unwrap_or_else(PoisonError::into_inner), offset, length)
+    }
+
+    fn meets(&self, holes: &[Range<usize>], offset: u32, length: usize) -> bool {
+        let start = self.start + offset as usize;
+        holes.iter().any(|hole| meet(hole, &(start..start + length)))
+    }
+
+    fn is_there(&self, offset: u32, length: usize) -> bool {
+        !self.gone.load(Relaxed) && self.has_no_hole(offset, length)
     }
 }
 
@@ -83,22 +170,100 @@ impl MessageMemory for Lending {
             return None;
         }
         let offset = region.pages().lend(length)?;
+        if !region.has_no_hole(offset, length) {
+            region.pages().end_loan(offset, length);
+            return None;
+        }
         let start = NonNull::new((region.start + offset as usize) as *mut u8)?;
         let loan = Loan { region: Arc::clone(region), offset, length };
         // SAFETY: the program has said that the region is there to be written to, and leaves it alone until it is told of a message. Where it
-        // takes the region away, or closes the socket, `gone` is set first.
+        // takes some of the region away, or closes the socket, that is noted first.
         Some(unsafe { Lent::new(start, length, loan) })
     }
 }
 
 impl Lender for Loan {
     fn is_there(&self) -> bool {
-        !self.region.gone.load(Relaxed)
+        let there = self.region.is_there(self.offset, self.length);
+        if !there {
+            // What is not written now is missing, also where the memory turns out to be there after all.
+            self.region.pages().spoil(self.offset);
+        }
+        there
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
         self.region.pages().end_loan(self.offset, self.length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::PAGE_BYTES;
+
+    /// A region of the test's own, and its memory.
+    fn region() -> (Arc<Region>, Vec<u8>) {
+        let memory = vec![0_u8; (64 << 20) + 4096];
+        let start = (memory.as_ptr() as u64).next_multiple_of(4096);
+        (Region::new(Pages::new(start, 64 << 20).unwrap()), memory)
+    }
+
+    fn bytes(region: &Region, offset: u32, length: usize) -> &[u8] {
+        // SAFETY: the region's memory lives as long as the test, and is never written to.
+        unsafe { std::slice::from_raw_parts((region.start + offset as usize) as *const u8, length) }
+    }
+
+    fn loan(region: &Arc<Region>, length: usize) -> Loan {
+        let offset = region.pages().lend(length).unwrap();
+        Loan { region: Arc::clone(region), offset, length }
+    }
+
+    fn errno(result: Option<Result<Place, Refusal>>) -> Option<i32> {
+        result.unwrap().err().map(|refusal| refusal.errno)
+    }
+
+    #[test]
+    fn what_is_taken_away_is_not_written_to_and_the_rest_is_as_ever() {
+        let (region, _memory) = region();
+        let all = region.pages().available();
+        let (one, other) = (loan(&region, 100_000), loan(&region, 100_000));
+        region.take_away(region.start + one.offset as usize + PAGE_BYTES, 4096);
+        assert_eq!((one.is_there(), other.is_there()), (false, true));
+        assert_eq!(errno(region.hand_over(bytes(&region, one.offset, 100_000))), Some(libc::EFAULT));
+        let place = region.hand_over(bytes(&region, other.offset, 100_000)).unwrap().unwrap();
+        region.pages().give_back(&place.offsets[..place.count as usize]).unwrap();
+        drop((one, other));
+        assert!(region.pages().available() >= all - PAGE_BYTES as u64, "a page is being shared out");
+        // Nothing is put together there any more; what would be copied there is an error.
+        let lending = Lending(Arc::clone(&region));
+        assert!(lending.lend(100_000).is_none());
+        let place = region.pages().take(100_000).unwrap();
+        assert_eq!(region.fill(&place, &[1; 100_000]).unwrap_err().errno, libc::EFAULT);
+    }
+
+    #[test]
+    fn what_was_not_written_while_it_seemed_gone_is_missing_for_good() {
+        let (region, _memory) = region();
+        let (asked, unasked) = (loan(&region, 100_000), loan(&region, 100_000));
+        region.take_away(region.start, region.length);
+        assert!(!asked.is_there());
+        region.put_back(region.start, region.length);
+        assert!(asked.is_there() && unasked.is_there());
+        assert_eq!(errno(region.hand_over(bytes(&region, asked.offset, 100_000))), Some(libc::EFAULT));
+        assert_eq!(errno(region.hand_over(bytes(&region, unasked.offset, 100_000))), None);
+    }
+
+    #[test]
+    fn many_holes_are_one() {
+        let (region, _memory) = region();
+        for at in 0..=2 * MOST_HOLES {
+            region.take_away(region.start + 2 * at * PAGE_BYTES, 1);
+        }
+        assert!(region.holes.read().unwrap().len() <= MOST_HOLES);
+        assert!(!region.has_no_hole(PAGE_BYTES as u32, 1), "which lies between two");
+        assert!(region.has_no_hole(5 * MOST_HOLES as u32 * PAGE_BYTES as u32, 1));
     }
 }

@@ -146,7 +146,7 @@ impl Socket {
         if args.completion_cookie != 0 {
             return Err(Refusal::new(libc::EINVAL, "an answer has no completion cookie"));
         }
-        let Some(rpc) = self.state().in_hand.remove(&(args.id, to.ip)) else {
+        let Some(rpc) = self.state().in_hand.remove((args.id, to.ip)) else {
             // Its client may have given it up.
             return Ok(());
         };

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use homa::{Rpc, Signal};
@@ -14,6 +14,7 @@ use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use crate::abi::FIRST_CLIENT_PORT;
 use crate::border::Refusal;
 use crate::hosts::Side;
+use crate::in_hand::InHand;
 use crate::memory;
 use crate::receive::Held;
 use crate::region::Region;
@@ -33,6 +34,10 @@ pub(crate) struct Socket {
     /// Requests are accepted.
     pub(crate) serves: AtomicBool,
     pub(crate) shut: AtomicBool,
+    /// The program has no descriptor of it any more.
+    closed: AtomicBool,
+    /// Threads that receive.
+    receivers: AtomicUsize,
     side: RwLock<Side>,
     region: OnceLock<Arc<Region>>,
     /// What was set of the options that any socket has, by their numbers.
@@ -44,30 +49,12 @@ pub(crate) struct Socket {
 /// What the program has in hand, or is about to have.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Requests to be answered, by id and client.
-    pub(crate) in_hand: HashMap<(u64, IpAddr), Rpc>,
-    /// From so many requests in hand on it is looked whether their clients are there.
-    look_at: usize,
+    /// Requests to be answered.
+    pub(crate) in_hand: InHand<Rpc>,
     /// With which error calls were aborted.
     pub(crate) aborted: HashMap<u64, i32>,
     /// Messages for which the program's buffers had no room, the shortest first.
     pub(crate) held: Vec<Held>,
-}
-
-/// Requests in hand before anybody looks for vanished clients among them.
-const MANY_IN_HAND: usize = 1024;
-
-impl State {
-    /// The program has a request in hand. Returns those that it never answered and whose clients have vanished, to be dropped without this
-    /// state in hand: the kernel keeps them for ever. A look costs what it frees, since the next comes when there are twice as many.
-    pub(crate) fn take_in_hand(&mut self, request: (u64, IpAddr), rpc: Rpc) -> Vec<Rpc> {
-        let mut vanished = Vec::from_iter(self.in_hand.insert(request, rpc));
-        if self.in_hand.len() >= self.look_at.max(MANY_IN_HAND) {
-            vanished.extend(self.in_hand.extract_if(|_, rpc| !rpc.is_wanted()).map(|(_, rpc)| rpc));
-            self.look_at = 2 * self.in_hand.len();
-        }
-        vanished
-    }
 }
 
 /// An address as a program passes it.
@@ -94,6 +81,8 @@ impl Socket {
             in_epoll: AtomicBool::new(false),
             serves: AtomicBool::new(false),
             shut: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            receivers: AtomicUsize::new(0),
             side: RwLock::new(side),
             region: OnceLock::new(),
             options: Mutex::default(),
@@ -133,12 +122,39 @@ impl Socket {
     }
 
     /// Has nothing written to the program's buffers any more.
-    pub(crate) fn abandon_region(&self) {
+    fn abandon_region(&self) {
         if let Some(region) = self.region() {
             region.abandon();
-            // Whoever writes there has the lock that this takes.
-            let _ = self.side().has_arrival();
+            self.await_writers();
         }
+    }
+
+    /// Has nothing written any more to what lies here of the program's buffers. Returns them, where some of them lie here.
+    pub(crate) fn take_away(&self, start: usize, length: usize) -> Option<Arc<Region>> {
+        let region = self.region().filter(|region| region.overlaps(start, length))?;
+        region.take_away(start, length);
+        self.await_writers();
+        Some(Arc::clone(region))
+    }
+
+    /// Whoever of the transport writes to the program's buffers has the lock that this takes.
+    fn await_writers(&self) {
+        let _ = self.side().has_arrival();
+    }
+
+    /// The program's last descriptor is gone, and its buffers may be as soon as close returns, unless a thread still receives: what that waits for
+    /// comes, as in the kernel.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, SeqCst);
+        if self.receivers.load(SeqCst) == 0 {
+            self.abandon_region();
+        }
+    }
+
+    /// To be kept by a thread while it receives.
+    pub(crate) fn receiving(&self) -> Receiving<'_> {
+        self.receivers.fetch_add(1, SeqCst);
+        Receiving { socket: self }
     }
 
     pub(crate) fn is_shut(&self) -> bool {
@@ -209,6 +225,20 @@ impl Socket {
             _ => Ipv4Addr::UNSPECIFIED.into(),
         };
         Name { ip, scope: 0, port: self.side().port() }
+    }
+}
+
+/// A thread that receives.
+pub(crate) struct Receiving<'a> {
+    socket: &'a Socket,
+}
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        let Receiving { socket } = self;
+        if socket.receivers.fetch_sub(1, SeqCst) == 1 && socket.closed.load(SeqCst) {
+            socket.abandon_region();
+        }
     }
 }
 

@@ -98,9 +98,9 @@ impl World {
             removed = sockets.get_mut(at)?.take()?;
             is_last = !sockets.iter().flatten().any(|other| Arc::ptr_eq(other, &removed));
         }
-        // A thread that is in a call of it may keep it for long, and the program's buffers may be gone as soon as this returns.
+        // A thread that is in a call of it may keep it for long.
         if is_last {
-            removed.abandon_region();
+            removed.close();
         }
         Some(removed)
     }

@@ -55,47 +55,56 @@ fn calls_are_given_up_and_sockets_closed_while_eight_threads_call() {
 
 #[test]
 fn descriptors_are_readable_exactly_while_there_is_a_message() {
-    let Some(program) = program("program") else { return };
+    let Some((program, waits)) = program("program").zip(program("waits")) else { return };
     for host in FAMILIES {
         let port = ports(1);
         let _echo = echo(&program, host, port, "1");
-        run(client(&program, "polls", host, port, &[]));
+        run(client(&waits, "polls", host, port, &[]));
     }
 }
 
 #[test]
 fn a_signal_ends_a_call_that_waits() {
-    let Some(program) = program("program") else { return };
+    let Some((program, waits)) = program("program").zip(program("waits")) else { return };
     let (port, silent) = (ports(1), ports(1));
     let _echo = echo(&program, FAMILIES[0], port, "1");
     let _silent = Running::server(preloaded(&program, &["swallow", FAMILIES[0], &silent.to_string()]));
-    run(client(&program, "signals", FAMILIES[0], port, &[&silent.to_string()]));
+    run(client(&waits, "signals", FAMILIES[0], port, &[&silent.to_string()]));
 }
 
 #[test]
 fn poll_speaks_all_words_and_rpcs_that_wait_are_told() {
-    let Some(program) = program("program") else { return };
+    let Some((program, waits)) = program("program").zip(program("waits")) else { return };
     for host in FAMILIES {
         let port = ports(1);
         let _echo = echo(&program, host, port, "1");
-        run(client(&program, "words", host, port, &[]));
+        run(client(&waits, "words", host, port, &[]));
     }
 }
 
 #[test]
 fn messages_wait_for_buffers() {
-    let Some(program) = program("program") else { return };
+    let Some((program, buffers)) = program("program").zip(program("buffers")) else { return };
     let port = ports(1);
     let _echo = echo(&program, FAMILIES[0], port, "1");
-    run(client(&program, "starves", FAMILIES[0], port, &[]));
+    run(client(&buffers, "starves", FAMILIES[0], port, &[]));
 }
 
 #[test]
 fn buffers_that_the_program_takes_away_are_not_written_to() {
-    let Some(program) = program("program") else { return };
+    let Some((program, buffers)) = program("program").zip(program("buffers")) else { return };
     let port = ports(1);
     let _echo = echo(&program, FAMILIES[0], port, "1");
-    run(client(&program, "unmaps", FAMILIES[0], port, &[]));
+    run(client(&buffers, "unmaps", FAMILIES[0], port, &[]));
+    run(client(&buffers, "unmaps-in-part", FAMILIES[0], port, &[]));
+}
+
+#[test]
+fn a_call_has_its_socket_until_it_returns_also_when_that_is_closed() {
+    let Some((program, buffers)) = program("program").zip(program("buffers")) else { return };
+    let port = ports(1);
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    run(client(&buffers, "closes", FAMILIES[0], port, &[]));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::size_t;
 
+use crate::memory::{self, PAGE};
 use crate::real;
 use crate::region::may_have_regions;
 use crate::table::World;
@@ -12,16 +13,30 @@ use crate::table::World;
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn munmap(start: *mut c_void, length: size_t) -> c_int {
-    if may_have_regions(start as usize, length) {
-        crate::border::answer(|| {
-            for socket in World::existing().iter().flat_map(|world| world.all()) {
-                if socket.region().is_some_and(|region| region.overlaps(start as usize, length)) {
-                    socket.abandon_region();
-                }
-            }
-            Ok(0)
-        });
+    // The kernel takes away whole pages, and refuses none and to begin within one.
+    let (from, bytes) = (start as usize, length.checked_next_multiple_of(PAGE).unwrap_or(length));
+    if length == 0 || !from.is_multiple_of(PAGE) || !may_have_regions(from, bytes) {
+        // SAFETY: the caller's.
+        let result = unsafe { real::munmap(start, length) };
+        memory::forget_good();
+        return result;
     }
+    let mut regions = Vec::new();
+    crate::border::answer(|| {
+        let sockets = World::existing().map_or_else(Vec::new, World::all);
+        regions = sockets.iter().filter_map(|socket| socket.take_away(from, bytes)).collect();
+        Ok(0)
+    });
     // SAFETY: the caller's.
-    unsafe { real::munmap(start, length) }
+    let result = unsafe { real::munmap(start, length) };
+    memory::forget_good();
+    if result != 0 {
+        regions.iter().for_each(|region| region.put_back(from, bytes));
+    }
+    // The end of a region sets no errno of the program's.
+    crate::border::answer(|| {
+        drop(regions);
+        Ok(0)
+    });
+    result
 }

@@ -12,8 +12,6 @@
 #include <sys/wait.h>
 #include <time.h>
 
-static unsigned char data[HOMA_MAX_MESSAGE_LENGTH];
-
 /* Says that it is ready, then answers each request with itself. */
 static void *serve(void *argument)
 {
@@ -63,20 +61,6 @@ static void swallow(const char *host, int number)
 		puts("taken");
 		fflush(stdout);
 	}
-}
-
-/* One call by a blocking recvmsg. */
-static void call(struct port *port, const union address *to, size_t length, uint32_t tag, struct homa_recvmsg_args *args)
-{
-	union address from;
-
-	fill(data, length, tag);
-	uint64_t id = send_request(port->fd, to, data, length, 1000 + tag, 0);
-	args->id = 0;
-	CHECK(receive(port->fd, args, &from, 0) == (long)length);
-	CHECK(args->id == id && args->completion_cookie == 1000 + tag);
-	CHECK(memcmp(&from, to, length_of(to)) == 0);
-	check_message(port, args, length, tag);
 }
 
 static void sizes(const union address *to)
@@ -230,104 +214,6 @@ static void storm(const union address *to, unsigned count, unsigned in_flight, u
 	FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
 }
 
-static int readable(int fd, int timeout)
-{
-	struct pollfd entry = {fd, POLLIN | POLLOUT, 0};
-
-	CHECK(poll(&entry, 1, timeout) == 1);
-	CHECK(entry.revents & POLLOUT);
-	return (entry.revents & POLLIN) != 0;
-}
-
-/* Waits for POLLIN alone, by each of the calls that there are. */
-static void await_readable(int fd, int epoll, unsigned by)
-{
-	struct pollfd entry = {fd, POLLIN, 0};
-	struct timespec minute = {60, 0};
-	struct timeval also_minute = {60, 0};
-	struct epoll_event event;
-	fd_set set;
-
-	FD_ZERO(&set);
-	FD_SET(fd, &set);
-	switch (by % 5) {
-	case 0:
-		CHECK(poll(&entry, 1, 60000) == 1 && entry.revents == POLLIN);
-		break;
-	case 1:
-		CHECK(ppoll(&entry, 1, &minute, NULL) == 1 && entry.revents == POLLIN);
-		break;
-	case 2:
-		CHECK(select(fd + 1, &set, NULL, NULL, &also_minute) == 1 && FD_ISSET(fd, &set));
-		break;
-	case 3:
-		CHECK(pselect(fd + 1, &set, NULL, NULL, &minute, NULL) == 1 && FD_ISSET(fd, &set));
-		break;
-	default:
-		CHECK(epoll_wait(epoll, &event, 1, 60000) == 1 && event.events == EPOLLIN && event.data.fd == fd);
-	}
-}
-
-/* Readable while there is a message, and not a moment longer; private responses are nobody's but their own. */
-static void polls(const union address *to)
-{
-	struct port port = open_client(to->any.sa_family);
-	struct homa_recvmsg_args args;
-	union address from;
-	int epoll = epoll_create1(0);
-	struct epoll_event event = {EPOLLIN, {.fd = port.fd}};
-
-	CHECK(epoll >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0);
-	memset(&args, 0, sizeof(args));
-	CHECK(!readable(port.fd, 0));
-	FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
-	for (unsigned i = 0; i < 100; i++) {
-		uint64_t private = send_request(port.fd, to, "private", 7, 9, HOMA_SENDMSG_PRIVATE);
-		uint64_t one = send_request(port.fd, to, "shared", 6, 1, 0);
-		uint64_t two = send_request(port.fd, to, "shared", 6, 2, 0);
-
-		for (int left = 2; left > 0; left--) {
-			await_readable(port.fd, epoll, i);
-			CHECK(readable(port.fd, 0));
-			args.id = 0;
-			CHECK(receive(port.fd, &args, &from, MSG_DONTWAIT) == 6);
-			CHECK((args.id == one && args.completion_cookie == 1) || (args.id == two && args.completion_cookie == 2));
-		}
-		CHECK(!readable(port.fd, 0));
-		args.id = private;
-		CHECK(receive(port.fd, &args, &from, 0) == 7);
-		CHECK(args.id == private && args.completion_cookie == 9);
-		CHECK(!readable(port.fd, 0));
-		args.id = private;
-		FAILS(receive(port.fd, &args, &from, 0), EINVAL);
-	}
-	/* A private call is looked for without waiting until it is there. */
-	uint64_t private = send_request(port.fd, to, "private", 7, 9, HOMA_SENDMSG_PRIVATE);
-	long length;
-	do {
-		args.id = private;
-		length = receive(port.fd, &args, &from, MSG_DONTWAIT);
-		CHECK(length == 7 || errno == EAGAIN);
-	} while (length < 0);
-	CHECK(args.id == private);
-	/* Descriptors that do not block, by each way to say so. */
-	int on = 1, off = 0;
-	CHECK(fcntl(port.fd, F_SETFL, fcntl(port.fd, F_GETFL) | O_NONBLOCK) == 0);
-	args.id = 0;
-	FAILS(receive(port.fd, &args, &from, 0), EAGAIN);
-	CHECK(ioctl(port.fd, FIONBIO, &off) == 0 && !(fcntl(port.fd, F_GETFL) & O_NONBLOCK));
-	CHECK(ioctl(port.fd, FIONBIO, &on) == 0 && (fcntl(port.fd, F_GETFL) & O_NONBLOCK));
-	FAILS(receive(port.fd, &args, &from, 0), EAGAIN);
-	struct port other = {socket(to->any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_HOMA), NULL};
-	give_buffers(&other);
-	CHECK(fcntl(other.fd, F_GETFD) == FD_CLOEXEC);
-	memset(&args, 0, sizeof(args));
-	FAILS(receive(other.fd, &args, &from, 0), EAGAIN);
-	/* Nothing is left for who closes. */
-	CHECK(close(other.fd) == 0 && close(port.fd) == 0);
-	FAILS(receive(port.fd, &args, &from, 0), EBADF);
-}
-
 static void *await_shutdown(void *argument)
 {
 	struct port *port = argument;
@@ -337,43 +223,6 @@ static void *await_shutdown(void *argument)
 	memset(&args, 0, sizeof(args));
 	FAILS(receive(port->fd, &args, &from, 0), ESHUTDOWN);
 	return NULL;
-}
-
-/* Buffers for two long messages: a third waits until one is given back, a short one passes it, and poll knows. */
-static void starves(const union address *to)
-{
-	struct port port = {socket(to->any.sa_family, SOCK_DGRAM, IPPROTO_HOMA), NULL};
-	size_t least = sysconf(_SC_NPROCESSORS_CONF) * HOMA_BPAGE_SIZE + 2 * HOMA_MAX_MESSAGE_LENGTH;
-	size_t most = least / HOMA_BPAGE_SIZE / 16;
-	struct homa_recvmsg_args taken[64], args;
-	union address from;
-
-	CHECK(most >= 2 && most < 64);
-	port.region = mmap(NULL, least, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct homa_rcvbuf_args region = {(uint64_t)(uintptr_t)port.region, least};
-	CHECK(setsockopt(port.fd, IPPROTO_HOMA, SO_HOMA_RCVBUF, &region, sizeof(region)) == 0);
-	memset(&args, 0, sizeof(args));
-	memset(taken, 0, sizeof(taken));
-	for (size_t i = 0; i < most; i++) {
-		send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, i, 0);
-		CHECK(receive(port.fd, &taken[i], &from, 0) == HOMA_MAX_MESSAGE_LENGTH);
-	}
-	uint64_t large = send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, 98, 0);
-	await_readable(port.fd, -1, 0);
-	FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
-	CHECK(!readable(port.fd, 0));
-	uint64_t small = send_request(port.fd, to, data, 100, 99, 0);
-	args.id = 0;
-	CHECK(receive(port.fd, &args, &from, 0) == 100 && args.id == small);
-	CHECK(!readable(port.fd, 0));
-	/* Given back by a call for something else, as by another thread. */
-	uint64_t private = send_request(port.fd, to, data, 100, 0, HOMA_SENDMSG_PRIVATE);
-	taken[0].id = private;
-	CHECK(receive(port.fd, &taken[0], &from, 0) == 100);
-	CHECK(readable(port.fd, 0));
-	args.id = 0;
-	CHECK(receive(port.fd, &args, &from, 0) == HOMA_MAX_MESSAGE_LENGTH && args.id == large);
-	CHECK(!readable(port.fd, 0));
 }
 
 /* Calls given up by their client, and the end of a socket. */
@@ -392,7 +241,7 @@ static void aborts(const union address *silent)
 	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 3);
 	struct homa_abort_args abort = {one, ECANCELED, 0, {0, 0}};
 	CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
-	CHECK(readable(port.fd, 0));
+	CHECK(readable(port.fd));
 	FAILS(receive(port.fd, &args, &from, 0), ECANCELED);
 	CHECK(args.id == one && args.completion_cookie == 1 && args.num_bpages == 0);
 	FAILS(ioctl(port.fd, HOMAIOCABORT, &abort), EINVAL);
@@ -401,7 +250,7 @@ static void aborts(const union address *silent)
 	CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
 	args.id = 0;
 	FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
-	CHECK(!readable(port.fd, 0));
+	CHECK(!readable(port.fd));
 	/* All that are left. */
 	uint64_t four = send_request(port.fd, silent, "four", 4, 4, 0);
 	abort = (struct homa_abort_args){0, ETIMEDOUT, 0, {0, 0}};
@@ -422,7 +271,7 @@ static void aborts(const union address *silent)
 	CHECK(shutdown(port.fd, SHUT_RDWR) == 0);
 	CHECK(pthread_join(waits, NULL) == 0);
 	await_shutdown(&port);
-	CHECK(readable(port.fd, 0));
+	CHECK(readable(port.fd));
 	struct homa_sendmsg_args send_args = {0, 0, 0, 0};
 	struct iovec piece = {"six", 3};
 	FAILS(send_pieces(port.fd, silent, &piece, 1, &send_args), ESHUTDOWN);
@@ -487,155 +336,6 @@ static void copies(const union address *to)
 	FAILS(receive(fourth, &args, &from, 0), EBADF);
 }
 
-static volatile sig_atomic_t handled;
-
-static void handle(int number)
-{
-	(void)number;
-	handled++;
-}
-
-/* Sends this thread signals until it is told to stop. */
-static void *disturb(void *argument)
-{
-	pthread_t waits = *(pthread_t *)argument;
-
-	for (int before = handled; handled < before + 1;) {
-		usleep(20000);
-		pthread_kill(waits, SIGUSR1);
-	}
-	return NULL;
-}
-
-/* A signal ends a call that waits, whatever SA_RESTART says; one that is ignored does not, and a message that is there comes first. */
-static void signals(const union address *to, const union address *silent)
-{
-	struct port port = open_client(to->any.sa_family);
-	struct homa_recvmsg_args args;
-	union address from;
-	pthread_t self = pthread_self(), other;
-	struct timespec pause = {0, 1000};
-
-	memset(&args, 0, sizeof(args));
-	for (int restart = 0; restart < 2; restart++) {
-		struct sigaction action = {.sa_handler = handle, .sa_flags = restart ? SA_RESTART : 0};
-
-		CHECK(sigaction(SIGUSR1, &action, NULL) == 0 && sigaction(SIGALRM, &action, NULL) == 0);
-		for (int i = 0; i < 3; i++) {
-			args.id = 0;
-			CHECK(pthread_create(&other, NULL, disturb, &self) == 0);
-			FAILS(receive(port.fd, &args, &from, 0), EINTR);
-			CHECK(pthread_join(other, NULL) == 0);
-			args.id = send_request(port.fd, silent, "x", 1, 0, HOMA_SENDMSG_PRIVATE);
-			CHECK(pthread_create(&other, NULL, disturb, &self) == 0);
-			FAILS(receive(port.fd, &args, &from, 0), EINTR);
-			CHECK(args.id == 0 && pthread_join(other, NULL) == 0);
-		}
-		/* Of the whole process: none of the library's threads may take it. */
-		struct itimerval soon = {{0, 0}, {0, 30000}};
-		int before = handled;
-
-		CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
-		FAILS(receive(port.fd, &args, &from, 0), EINTR);
-		CHECK(handled == before + 1);
-	}
-	/* Calls go on as ever, with a signal at any moment. */
-	struct itimerval often = {{0, 500}, {0, 500}};
-	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
-	unsigned interrupted = 0;
-	for (unsigned i = 0; i < 3000; i++) {
-		uint64_t id = send_request(port.fd, to, data, 100 + i, i, 0);
-		long length;
-
-		do {
-			args.id = 0;
-			length = receive(port.fd, &args, &from, 0);
-			CHECK(length >= 0 || errno == EINTR);
-			interrupted += length < 0;
-		} while (length < 0);
-		CHECK(length == (long)(100 + i) && args.id == id);
-		if (i % 100 == 0)
-			nanosleep(&pause, NULL);
-	}
-	memset(&often, 0, sizeof(often));
-	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0 && handled > 8);
-	/* Ignored: it goes on waiting, for the answer. */
-	CHECK(signal(SIGALRM, SIG_IGN) != SIG_ERR);
-	struct itimerval once = {{0, 0}, {0, 1000}};
-	CHECK(setitimer(ITIMER_REAL, &once, NULL) == 0);
-	for (unsigned i = 0; i < 500; i++)
-		call(&port, to, 3000, i, &args);
-}
-
-/* poll in all its words, and what is told of RPCs that wait. */
-static void words(const union address *to)
-{
-	struct port port = open_client(to->any.sa_family);
-	struct homa_recvmsg_args args;
-	union address from;
-	short all = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLPRI;
-	struct pollfd entries[2] = {{port.fd, all, 0}, {-1, POLLIN, 0}};
-	struct homa_rpc_info rpcs[3];
-	struct homa_info info = {.rpc_info = (uint64_t)(uintptr_t)rpcs, .rpc_info_length = sizeof(rpcs)};
-
-	memset(&args, 0, sizeof(args));
-	CHECK(poll(entries, 2, 0) == 1 && entries[0].revents == (POLLOUT | POLLWRNORM) && entries[1].revents == 0);
-	entries[0].events = POLLRDNORM;
-	CHECK(poll(entries, 2, 0) == 0);
-	uint64_t private = send_request(port.fd, to, "private", 7, 6, HOMA_SENDMSG_PRIVATE);
-	uint64_t id = send_request(port.fd, to, "x", 1, 5, 0);
-	CHECK(ppoll(entries, 2, NULL, NULL) == 1 && entries[0].revents == POLLRDNORM);
-	entries[0].events = all;
-	CHECK(poll(entries, 2, -1) == 1 && entries[0].revents == (POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM));
-	for (int tries = 0;; tries++) {
-		CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 2);
-		struct homa_rpc_info *one = rpcs[0].id == id ? &rpcs[0] : &rpcs[1], *other = one == rpcs ? &rpcs[1] : rpcs;
-
-		CHECK(one->id == id && one->flags == HOMA_RPC_RX_READY && one->completion_cookie == 5);
-		CHECK(one->tx_length == 1 && one->tx_sent == 1 && one->rx_length == 1 && one->rx_remaining == 0 && one->rx_gaps == 0);
-		CHECK(memcmp(&one->peer, to, length_of(to)) == 0);
-		CHECK(other->id == private && other->flags & HOMA_RPC_PRIVATE && other->completion_cookie == 6);
-		if (other->flags == (HOMA_RPC_PRIVATE | HOMA_RPC_RX_READY))
-			break;
-		CHECK(tries < 10000);
-		usleep(1000);
-	}
-	int epoll = epoll_create1(0);
-	struct epoll_event event = {EPOLLRDNORM | EPOLLET, {.fd = port.fd}};
-	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0 && epoll_wait(epoll, &event, 1, -1) == 1);
-	CHECK(receive(port.fd, &args, &from, 0) == 1 && args.id == id);
-	args.id = private;
-	CHECK(receive(port.fd, &args, &from, 0) == 7);
-	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 0);
-	CHECK(shutdown(port.fd, SHUT_RDWR) == 0);
-	CHECK(poll(entries, 2, -1) == 1 && entries[0].revents & POLLIN);
-}
-
-/* Buffers that the program takes away while messages are on their way: the messages come, and nothing is written where they were to be. */
-static void unmaps(const union address *to)
-{
-	for (int round = 0; round < 20; round++) {
-		struct port port = open_client(to->any.sa_family);
-		struct homa_recvmsg_args args;
-		union address from;
-
-		memset(&args, 0, sizeof(args));
-		for (int i = 0; i < 8; i++)
-			send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, i, 0);
-		usleep(round * 100);
-		CHECK(munmap(port.region, REGION_BYTES) == 0);
-		if (round % 2) {
-			for (int i = 0; i < 8; i++) {
-				args.id = 0;
-				args.num_bpages = 0;
-				long length = receive(port.fd, &args, &from, 0);
-				CHECK(length == HOMA_MAX_MESSAGE_LENGTH || (length == -1 && errno == EFAULT));
-			}
-		}
-		CHECK(close(port.fd) == 0);
-	}
-}
-
 static int compare(const void *one, const void *other)
 {
 	double difference = *(const double *)one - *(const double *)other;
@@ -668,7 +368,7 @@ static void round_trips(const union address *to, size_t length, unsigned count, 
 		send_request(port.fd, to, data, length, 0, 0);
 		args.id = 0;
 		if (polled)
-			await_readable(port.fd, -1, 0);
+			await_message(port.fd);
 		CHECK(receive(port.fd, &args, &from, 0) == (long)length);
 		all[i] = now_us() - start;
 	}
@@ -747,24 +447,12 @@ int main(int argc, char **argv)
 		threads(&to, first, second, third);
 	else if (!strcmp(what, "storm"))
 		storm(&to, first, second, third);
-	else if (!strcmp(what, "polls"))
-		polls(&to);
-	else if (!strcmp(what, "starves"))
-		starves(&to);
 	else if (!strcmp(what, "aborts"))
 		aborts(&to);
 	else if (!strcmp(what, "fails"))
 		fails(&to);
 	else if (!strcmp(what, "copies"))
 		copies(&to);
-	else if (!strcmp(what, "signals")) {
-		union address silent = address_of(host, first);
-
-		signals(&to, &silent);
-	} else if (!strcmp(what, "words"))
-		words(&to);
-	else if (!strcmp(what, "unmaps"))
-		unmaps(&to);
 	else if (!strcmp(what, "round-trips"))
 		round_trips(&to, first, second, third);
 	else if (!strcmp(what, "soak"))

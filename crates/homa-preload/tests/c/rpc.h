@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,6 +183,48 @@ static inline void give_back(const struct port *port, struct homa_recvmsg_args *
 	args->id = 0;
 	FAILS(receive(port->fd, args, &from, MSG_DONTWAIT), EAGAIN);
 	CHECK(args->num_bpages == 0);
+}
+
+/* What is sent. */
+static unsigned char data[HOMA_MAX_MESSAGE_LENGTH];
+
+/* One call by a blocking recvmsg. */
+static inline void call(struct port *port, const union address *to, size_t length, uint32_t tag, struct homa_recvmsg_args *args)
+{
+	union address from;
+
+	fill(data, length, tag);
+	uint64_t id = send_request(port->fd, to, data, length, 1000 + tag, 0);
+	args->id = 0;
+	if (receive(port->fd, args, &from, 0) != (long)length) {
+		int error = errno;
+		struct homa_info info = {0};
+
+		CHECK(ioctl(port->fd, HOMAIOCINFO, &info) == 0);
+		fprintf(stderr, "a call failed: %s (%s)\n", strerror(error), info.error_msg);
+		exit(1);
+	}
+	CHECK(args->id == id && args->completion_cookie == 1000 + tag);
+	CHECK(memcmp(&from, to, length_of(to)) == 0);
+	check_message(port, args, length, tag);
+}
+
+/* Waits for a message, a minute at most, by poll for it alone. */
+static inline void await_message(int fd)
+{
+	struct pollfd entry = {fd, POLLIN, 0};
+
+	CHECK(poll(&entry, 1, 60000) == 1 && entry.revents == POLLIN);
+}
+
+/* Whether there is a message now; a socket can be written to at any time. */
+static inline int readable(int fd)
+{
+	struct pollfd entry = {fd, POLLIN | POLLOUT, 0};
+
+	CHECK(poll(&entry, 1, 0) == 1);
+	CHECK(entry.revents & POLLOUT);
+	return (entry.revents & POLLIN) != 0;
 }
 
 #endif

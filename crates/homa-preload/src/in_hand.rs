@@ -1,0 +1,92 @@
+//! Requests that the program has in hand: received, and not answered.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// An RPC's id and its client.
+pub(crate) type RequestId = (u64, IpAddr);
+
+/// Requests in hand before anybody looks for vanished clients among them.
+const MANY: usize = 1024;
+
+/// See the [module](self). `R` answers one.
+pub(crate) struct InHand<R> {
+    requests: HashMap<RequestId, R>,
+    /// From so many on it is looked whether their clients are there.
+    look_at: usize,
+}
+
+impl<R> Default for InHand<R> {
+    fn default() -> InHand<R> {
+        InHand { requests: HashMap::new(), look_at: MANY }
+    }
+}
+
+impl<R> InHand<R> {
+    /// The program has a request in hand. Returns those that it never answered and whose clients have vanished, to be dropped where nothing is
+    /// locked: the kernel keeps them for ever. A look costs what it frees, since the next comes when there are twice as many.
+    pub(crate) fn insert(&mut self, id: RequestId, request: R, is_wanted: impl Fn(&R) -> bool) -> Vec<R> {
+        let mut vanished = Vec::from_iter(self.requests.insert(id, request));
+        if self.requests.len() >= self.look_at {
+            vanished.extend(self.requests.extract_if(|_, request| !is_wanted(request)).map(|(_, it)| it));
+            self.look_at = (2 * self.requests.len()).max(MANY);
+        }
+        vanished
+    }
+
+    /// The program answers one.
+    pub(crate) fn remove(&mut self, id: RequestId) -> Option<R> {
+        self.requests.remove(&id)
+    }
+
+    /// The ids of their RPCs.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u64> {
+        self.requests.keys().map(|(id, _)| *id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    /// So many requests, of which one in `one_in` is still wanted; the most that were in hand, and how many it was asked for.
+    fn hoard(count: u64, one_in: u64) -> (usize, u64) {
+        let (mut in_hand, mut most, asked) = (InHand::default(), 0, Cell::new(0));
+        for id in 0..count {
+            let is_wanted = |id: &u64| {
+                asked.set(asked.get() + 1);
+                id.is_multiple_of(one_in)
+            };
+            let vanished = in_hand.insert((id, Ipv4Addr::LOCALHOST.into()), id, is_wanted);
+            assert!(vanished.iter().all(|id| !id.is_multiple_of(one_in)), "nobody is forgotten who waits");
+            most = most.max(in_hand.ids().count());
+        }
+        (most, asked.get())
+    }
+
+    #[test]
+    fn requests_of_vanished_clients_do_not_pile_up() {
+        assert_eq!(hoard(20_000, 20_001).0, MANY - 1);
+        // Twice as many as are wanted, and a look costs a few questions a request.
+        let (most, asked) = hoard(20_000, 4);
+        assert!(most <= 2 * 5_000 + 1 && asked <= 4 * 20_000, "{most} {asked}");
+    }
+
+    #[test]
+    fn all_that_are_wanted_are_kept_without_asking_again_and_again() {
+        let (most, asked) = hoard(20_000, 1);
+        assert!(most == 20_000 && asked <= 2 * 20_000, "{most} {asked}");
+    }
+
+    #[test]
+    fn an_id_that_comes_again_takes_the_place_of_the_first() {
+        let mut in_hand = InHand::default();
+        let id = (7, Ipv4Addr::LOCALHOST.into());
+        assert_eq!(in_hand.insert(id, "one", |_| true), Vec::<&str>::new());
+        assert_eq!(in_hand.insert(id, "other", |_| true), ["one"]);
+        assert_eq!((in_hand.remove(id), in_hand.remove(id)), (Some("other"), None));
+    }
+}

@@ -1,0 +1,212 @@
+/* A Homa application's buffers: too few, taken away, and taken away too early. */
+#include "rpc.h"
+
+#include <pthread.h>
+
+/* Buffers for two long messages: a third waits until one is given back, a short one passes it, and poll knows. */
+static void starves(const union address *to)
+{
+	struct port port = {socket(to->any.sa_family, SOCK_DGRAM, IPPROTO_HOMA), NULL};
+	size_t least = sysconf(_SC_NPROCESSORS_CONF) * HOMA_BPAGE_SIZE + 2 * HOMA_MAX_MESSAGE_LENGTH;
+	size_t most = least / HOMA_BPAGE_SIZE / 16;
+	struct homa_recvmsg_args taken[64], args;
+	union address from;
+
+	CHECK(most >= 2 && most < 64);
+	port.region = mmap(NULL, least, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct homa_rcvbuf_args region = {(uint64_t)(uintptr_t)port.region, least};
+	CHECK(setsockopt(port.fd, IPPROTO_HOMA, SO_HOMA_RCVBUF, &region, sizeof(region)) == 0);
+	memset(&args, 0, sizeof(args));
+	memset(taken, 0, sizeof(taken));
+	for (size_t i = 0; i < most; i++) {
+		send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, i, 0);
+		CHECK(receive(port.fd, &taken[i], &from, 0) == HOMA_MAX_MESSAGE_LENGTH);
+	}
+	uint64_t large = send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, 98, 0);
+	await_message(port.fd);
+	FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
+	CHECK(!readable(port.fd));
+	struct homa_rpc_info rpc;
+	struct homa_info info = {.rpc_info = (uint64_t)(uintptr_t)&rpc, .rpc_info_length = sizeof(rpc)};
+	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 1 && rpc.id == large && rpc.flags == HOMA_RPC_BUF_STALL);
+	uint64_t small = send_request(port.fd, to, data, 100, 99, 0);
+	args.id = 0;
+	CHECK(receive(port.fd, &args, &from, 0) == 100 && args.id == small);
+	CHECK(!readable(port.fd));
+	/* Given back by a call for something else, as by another thread. */
+	uint64_t private = send_request(port.fd, to, data, 100, 0, HOMA_SENDMSG_PRIVATE);
+	taken[0].id = private;
+	CHECK(receive(port.fd, &taken[0], &from, 0) == 100);
+	CHECK(readable(port.fd));
+	args.id = 0;
+	CHECK(receive(port.fd, &args, &from, 0) == HOMA_MAX_MESSAGE_LENGTH && args.id == large);
+	CHECK(!readable(port.fd));
+	/* One that waits for room can be given up as any. */
+	for (int tell = 0; tell < 2; tell++) {
+		struct homa_recvmsg_args none;
+
+		memset(&none, 0, sizeof(none));
+		large = send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, 97, 0);
+		await_message(port.fd);
+		FAILS(receive(port.fd, &none, &from, MSG_DONTWAIT), EAGAIN);
+		struct homa_abort_args abort = {tell ? large : 0, tell ? ECANCELED : 0, 0, {0, 0}};
+		CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
+		CHECK(readable(port.fd) == tell);
+		FAILS(receive(port.fd, &none, &from, MSG_DONTWAIT), tell ? ECANCELED : EAGAIN);
+		CHECK(none.id == (tell ? large : 0) && !readable(port.fd));
+		CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 0);
+	}
+}
+
+/* Buffers that the program takes away while messages are on their way: the messages come, and nothing is written where they were to be. */
+static void unmaps(const union address *to)
+{
+	for (int round = 0; round < 20; round++) {
+		struct port port = open_client(to->any.sa_family);
+		struct homa_recvmsg_args args;
+		union address from;
+
+		memset(&args, 0, sizeof(args));
+		for (int i = 0; i < 8; i++)
+			send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, i, 0);
+		usleep(round * 100);
+		CHECK(munmap(port.region, REGION_BYTES) == 0);
+		if (round % 2) {
+			for (int i = 0; i < 8; i++) {
+				args.id = 0;
+				args.num_bpages = 0;
+				long length = receive(port.fd, &args, &from, 0);
+				CHECK(length == HOMA_MAX_MESSAGE_LENGTH || (length == -1 && errno == EFAULT));
+			}
+		}
+		CHECK(close(port.fd) == 0);
+	}
+}
+
+/* Keeps eight large messages of its own under way. */
+static void send_eight(struct port *port, const union address *to)
+{
+	for (uint32_t i = 0; i < 8; i++) {
+		fill(data, HOMA_MAX_MESSAGE_LENGTH, i);
+		send_request(port->fd, to, data, HOMA_MAX_MESSAGE_LENGTH, i, 0);
+	}
+}
+
+/* Receives them; whoever comes whole is as it was sent. Returns how many did not come whole. */
+static int receive_eight(struct port *port)
+{
+	struct homa_recvmsg_args args;
+	union address from;
+	int lost = 0;
+
+	memset(&args, 0, sizeof(args));
+	for (int i = 0; i < 8; i++) {
+		args.id = 0;
+		args.num_bpages = 0;
+		long length = receive(port->fd, &args, &from, 0);
+		CHECK(args.id != 0);
+		if (length < 0) {
+			CHECK(errno == EFAULT && args.num_bpages == 0);
+			lost++;
+			continue;
+		}
+		CHECK(length == HOMA_MAX_MESSAGE_LENGTH);
+		check_message(port, &args, length, args.completion_cookie);
+	}
+	return lost;
+}
+
+/* A part of the buffers taken away while messages are on their way, and attempts to that fail: nothing comes that was not sent. */
+static void unmaps_in_part(const union address *to)
+{
+	struct homa_recvmsg_args args;
+	union address from;
+	const size_t part = 4 * HOMA_BPAGE_SIZE;
+
+	for (int round = 0; round < 20; round++) {
+		struct port port = open_client(to->any.sa_family);
+
+		send_eight(&port, to);
+		usleep(round * 100);
+		FAILS(munmap(port.region + 1, REGION_BYTES), EINVAL);
+		FAILS(munmap(port.region, 0), EINVAL);
+		CHECK(receive_eight(&port) == 0);
+		CHECK(close(port.fd) == 0 && munmap(port.region, REGION_BYTES) == 0);
+
+		port = open_client(to->any.sa_family);
+		send_eight(&port, to);
+		usleep(round * 100);
+		CHECK(munmap(port.region + part, part) == 0);
+		CHECK(receive_eight(&port) < 8);
+		/* All pages are lost by now that were in use, or given back: what has its place elsewhere comes as ever. */
+		memset(&args, 0, sizeof(args));
+		fill(data, 2 * part, 9);
+		send_request(port.fd, to, data, 2 * part, 9, 0);
+		FAILS(receive(port.fd, &args, &from, 0), EFAULT);
+		CHECK(args.id != 0 && args.num_bpages == 0);
+		args.id = 0;
+		fill(data, 100, 9);
+		send_request(port.fd, to, data, 100, 9, 0);
+		CHECK(receive(port.fd, &args, &from, 0) == 100);
+		check_message(&port, &args, 100, 9);
+		CHECK(close(port.fd) == 0 && munmap(port.region, part) == 0);
+		CHECK(munmap(port.region + 2 * part, REGION_BYTES - 2 * part) == 0);
+	}
+}
+
+static void *receive_one(void *argument)
+{
+	struct port *port = argument;
+	struct homa_recvmsg_args args;
+	union address from;
+
+	memset(&args, 0, sizeof(args));
+	long length = receive(port->fd, &args, &from, 0);
+	/* It may have come too late to its call. */
+	if (length < 0 && errno == EBADF)
+		return port;
+	CHECK(length == HOMA_MAX_MESSAGE_LENGTH);
+	check_message(port, &args, HOMA_MAX_MESSAGE_LENGTH, 3);
+	return NULL;
+}
+
+/* A socket that is closed while another thread receives, which gets what it waits for: the call has the socket until it returns. */
+static void closes(const union address *to)
+{
+	int late = 0;
+
+	for (int round = 0; round < 40; round++) {
+		struct port port = open_client(to->any.sa_family);
+		pthread_t waits;
+		void *came_late;
+
+		CHECK(pthread_create(&waits, NULL, receive_one, &port) == 0);
+		usleep(2000);
+		fill(data, HOMA_MAX_MESSAGE_LENGTH, 3);
+		send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, 3, 0);
+		usleep(round * 50);
+		CHECK(close(port.fd) == 0);
+		CHECK(pthread_join(waits, &came_late) == 0);
+		CHECK(munmap(port.region, REGION_BYTES) == 0);
+		late += came_late != NULL;
+	}
+	CHECK(late < 40);
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "", *host = argc > 2 ? argv[2] : "127.0.0.1";
+	union address to = address_of(host, argc > 3 ? atoi(argv[3]) : 99);
+
+	if (!strcmp(what, "starves"))
+		starves(&to);
+	else if (!strcmp(what, "unmaps"))
+		unmaps(&to);
+	else if (!strcmp(what, "unmaps-in-part"))
+		unmaps_in_part(&to);
+	else if (!strcmp(what, "closes"))
+		closes(&to);
+	else
+		return 2;
+	return 0;
+}

@@ -1,0 +1,239 @@
+/* How a Homa application waits: in poll, select and epoll, and in calls that signals end. */
+#include "rpc.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/time.h>
+#include <time.h>
+
+/* Waits for POLLIN alone, by each of the calls that there are. */
+static void await_readable(int fd, int epoll, unsigned by)
+{
+	struct pollfd entry = {fd, POLLIN, 0};
+	struct timespec minute = {60, 0};
+	struct timeval also_minute = {60, 0};
+	struct epoll_event event;
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	switch (by % 5) {
+	case 0:
+		CHECK(poll(&entry, 1, 60000) == 1 && entry.revents == POLLIN);
+		break;
+	case 1:
+		CHECK(ppoll(&entry, 1, &minute, NULL) == 1 && entry.revents == POLLIN);
+		break;
+	case 2:
+		CHECK(select(fd + 1, &set, NULL, NULL, &also_minute) == 1 && FD_ISSET(fd, &set));
+		break;
+	case 3:
+		CHECK(pselect(fd + 1, &set, NULL, NULL, &minute, NULL) == 1 && FD_ISSET(fd, &set));
+		break;
+	default:
+		CHECK(epoll_wait(epoll, &event, 1, 60000) == 1 && event.events == EPOLLIN && event.data.fd == fd);
+	}
+}
+
+/* Readable while there is a message, and not a moment longer; private responses are nobody's but their own. */
+static void polls(const union address *to)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args;
+	union address from;
+	int epoll = epoll_create1(0);
+	struct epoll_event event = {EPOLLIN, {.fd = port.fd}};
+
+	CHECK(epoll >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0);
+	memset(&args, 0, sizeof(args));
+	CHECK(!readable(port.fd));
+	FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
+	for (unsigned i = 0; i < 100; i++) {
+		uint64_t private = send_request(port.fd, to, "private", 7, 9, HOMA_SENDMSG_PRIVATE);
+		uint64_t one = send_request(port.fd, to, "shared", 6, 1, 0);
+		uint64_t two = send_request(port.fd, to, "shared", 6, 2, 0);
+
+		for (int left = 2; left > 0; left--) {
+			await_readable(port.fd, epoll, i);
+			CHECK(readable(port.fd));
+			args.id = 0;
+			CHECK(receive(port.fd, &args, &from, MSG_DONTWAIT) == 6);
+			CHECK((args.id == one && args.completion_cookie == 1) || (args.id == two && args.completion_cookie == 2));
+		}
+		CHECK(!readable(port.fd));
+		args.id = private;
+		CHECK(receive(port.fd, &args, &from, 0) == 7);
+		CHECK(args.id == private && args.completion_cookie == 9);
+		CHECK(!readable(port.fd));
+		args.id = private;
+		FAILS(receive(port.fd, &args, &from, 0), EINVAL);
+	}
+	/* A private call is looked for without waiting until it is there. */
+	uint64_t private = send_request(port.fd, to, "private", 7, 9, HOMA_SENDMSG_PRIVATE);
+	long length;
+	do {
+		args.id = private;
+		length = receive(port.fd, &args, &from, MSG_DONTWAIT);
+		CHECK(length == 7 || errno == EAGAIN);
+	} while (length < 0);
+	CHECK(args.id == private);
+	/* Descriptors that do not block, by each way to say so. */
+	int on = 1, off = 0;
+	CHECK(fcntl(port.fd, F_SETFL, fcntl(port.fd, F_GETFL) | O_NONBLOCK) == 0);
+	args.id = 0;
+	FAILS(receive(port.fd, &args, &from, 0), EAGAIN);
+	CHECK(ioctl(port.fd, FIONBIO, &off) == 0 && !(fcntl(port.fd, F_GETFL) & O_NONBLOCK));
+	CHECK(ioctl(port.fd, FIONBIO, &on) == 0 && (fcntl(port.fd, F_GETFL) & O_NONBLOCK));
+	FAILS(receive(port.fd, &args, &from, 0), EAGAIN);
+	struct port other = {socket(to->any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_HOMA), NULL};
+	give_buffers(&other);
+	CHECK(fcntl(other.fd, F_GETFD) == FD_CLOEXEC);
+	memset(&args, 0, sizeof(args));
+	FAILS(receive(other.fd, &args, &from, 0), EAGAIN);
+	/* Nothing is left for who closes. */
+	CHECK(close(other.fd) == 0 && close(port.fd) == 0);
+	FAILS(receive(port.fd, &args, &from, 0), EBADF);
+}
+
+static volatile sig_atomic_t handled;
+
+static void handle(int number)
+{
+	(void)number;
+	handled++;
+}
+
+/* Sends this thread signals until it is told to stop. */
+static void *disturb(void *argument)
+{
+	pthread_t waits = *(pthread_t *)argument;
+
+	for (int before = handled; handled < before + 1;) {
+		usleep(20000);
+		pthread_kill(waits, SIGUSR1);
+	}
+	return NULL;
+}
+
+/* A signal ends a call that waits, whatever SA_RESTART says; one that is ignored does not, and a message that is there comes first. */
+static void signals(const union address *to, const union address *silent)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args;
+	union address from;
+	pthread_t self = pthread_self(), other;
+	struct timespec pause = {0, 1000};
+
+	memset(&args, 0, sizeof(args));
+	for (int restart = 0; restart < 2; restart++) {
+		struct sigaction action = {.sa_handler = handle, .sa_flags = restart ? SA_RESTART : 0};
+
+		CHECK(sigaction(SIGUSR1, &action, NULL) == 0 && sigaction(SIGALRM, &action, NULL) == 0);
+		for (int i = 0; i < 3; i++) {
+			args.id = 0;
+			CHECK(pthread_create(&other, NULL, disturb, &self) == 0);
+			FAILS(receive(port.fd, &args, &from, 0), EINTR);
+			CHECK(pthread_join(other, NULL) == 0);
+			args.id = send_request(port.fd, silent, "x", 1, 0, HOMA_SENDMSG_PRIVATE);
+			CHECK(pthread_create(&other, NULL, disturb, &self) == 0);
+			FAILS(receive(port.fd, &args, &from, 0), EINTR);
+			CHECK(args.id == 0 && pthread_join(other, NULL) == 0);
+		}
+		/* Of the whole process: none of the library's threads may take it. */
+		struct itimerval soon = {{0, 0}, {0, 30000}};
+		int before = handled;
+
+		CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+		FAILS(receive(port.fd, &args, &from, 0), EINTR);
+		CHECK(handled == before + 1);
+	}
+	/* Calls go on as ever, with a signal at any moment. */
+	struct itimerval often = {{0, 500}, {0, 500}};
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	unsigned interrupted = 0;
+	for (unsigned i = 0; i < 3000; i++) {
+		uint64_t id = send_request(port.fd, to, data, 100 + i, i, 0);
+		long length;
+
+		do {
+			args.id = 0;
+			length = receive(port.fd, &args, &from, 0);
+			CHECK(length >= 0 || errno == EINTR);
+			interrupted += length < 0;
+		} while (length < 0);
+		CHECK(length == (long)(100 + i) && args.id == id);
+		if (i % 100 == 0)
+			nanosleep(&pause, NULL);
+	}
+	memset(&often, 0, sizeof(often));
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0 && handled > 8);
+	/* Ignored: it goes on waiting, for the answer. */
+	CHECK(signal(SIGALRM, SIG_IGN) != SIG_ERR);
+	struct itimerval once = {{0, 0}, {0, 1000}};
+	CHECK(setitimer(ITIMER_REAL, &once, NULL) == 0);
+	for (unsigned i = 0; i < 500; i++)
+		call(&port, to, 3000, i, &args);
+}
+
+/* poll in all its words, and what is told of RPCs that wait. */
+static void words(const union address *to)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args;
+	union address from;
+	short all = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLPRI;
+	struct pollfd entries[2] = {{port.fd, all, 0}, {-1, POLLIN, 0}};
+	struct homa_rpc_info rpcs[3];
+	struct homa_info info = {.rpc_info = (uint64_t)(uintptr_t)rpcs, .rpc_info_length = sizeof(rpcs)};
+
+	memset(&args, 0, sizeof(args));
+	CHECK(poll(entries, 2, 0) == 1 && entries[0].revents == (POLLOUT | POLLWRNORM) && entries[1].revents == 0);
+	entries[0].events = POLLRDNORM;
+	CHECK(poll(entries, 2, 0) == 0);
+	uint64_t private = send_request(port.fd, to, "private", 7, 6, HOMA_SENDMSG_PRIVATE);
+	uint64_t id = send_request(port.fd, to, "x", 1, 5, 0);
+	CHECK(ppoll(entries, 2, NULL, NULL) == 1 && entries[0].revents == POLLRDNORM);
+	entries[0].events = all;
+	CHECK(poll(entries, 2, -1) == 1 && entries[0].revents == (POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM));
+	for (int tries = 0;; tries++) {
+		CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 2);
+		struct homa_rpc_info *one = rpcs[0].id == id ? &rpcs[0] : &rpcs[1], *other = one == rpcs ? &rpcs[1] : rpcs;
+
+		CHECK(one->id == id && one->flags == HOMA_RPC_RX_READY && one->completion_cookie == 5);
+		CHECK(one->tx_length == 1 && one->tx_sent == 1 && one->rx_length == 1 && one->rx_remaining == 0 && one->rx_gaps == 0);
+		CHECK(memcmp(&one->peer, to, length_of(to)) == 0);
+		CHECK(other->id == private && other->flags & HOMA_RPC_PRIVATE && other->completion_cookie == 6);
+		if (other->flags == (HOMA_RPC_PRIVATE | HOMA_RPC_RX_READY))
+			break;
+		CHECK(tries < 10000);
+		usleep(1000);
+	}
+	int epoll = epoll_create1(0);
+	struct epoll_event event = {EPOLLRDNORM | EPOLLET, {.fd = port.fd}};
+	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0 && epoll_wait(epoll, &event, 1, -1) == 1);
+	CHECK(receive(port.fd, &args, &from, 0) == 1 && args.id == id);
+	args.id = private;
+	CHECK(receive(port.fd, &args, &from, 0) == 7);
+	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 0);
+	CHECK(shutdown(port.fd, SHUT_RDWR) == 0);
+	CHECK(poll(entries, 2, -1) == 1 && entries[0].revents & POLLIN);
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "", *host = argc > 2 ? argv[2] : "127.0.0.1";
+	union address to = address_of(host, argc > 3 ? atoi(argv[3]) : 99), silent = address_of(host, argc > 4 ? atoi(argv[4]) : 98);
+
+	if (!strcmp(what, "polls"))
+		polls(&to);
+	else if (!strcmp(what, "signals"))
+		signals(&to, &silent);
+	else if (!strcmp(what, "words"))
+		words(&to);
+	else
+		return 2;
+	return 0;
+}
