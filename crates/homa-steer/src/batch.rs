@@ -70,14 +70,30 @@ impl Default for BatchCap {
 }
 
 /// Batches where nobody tells of them, from the times at which packets come: on a core that is behind they come without a pause.
-/// The first packet of a batch
-/// looks as if it came alone.
+/// The first packet of a batch looks as if it came alone.
+///
+/// The exact time of a packet may cost as much as all else that is done for it, and so it is asked for only as often as it takes: for
+/// the first [`Arrivals::FIRST`] packets of a batch, and then for every [`Arrivals::EVERY`]th. One between, in the same tick of a
+/// coarse clock as the one before it, is taken to be of the batch. So up to three packets that come alone behind a longer batch are
+/// taken to be of it, and lone packets behind lone ones never.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     gap_ns: u64,
     cap: BatchCap,
-    /// For each core when its last packet came, and that packet's place in its batch.
-    last: Vec<(u64, u32)>,
+    last: Vec<Last>,
+}
+
+/// What is known of the last packet that came on a core.
+#[derive(Clone, Copy, Debug, Default)]
+struct Last {
+    /// The coarse clock then.
+    tick_ns: u64,
+    /// Its place in its batch.
+    position: u32,
+    /// The place in that batch of the last one whose exact time was asked for.
+    read_at: u32,
+    /// That time; 0: never.
+    read_ns: u64,
 }
 
 /// Packets that come with less time between them are of one batch, by default: longer than the kernel takes for a packet from a
@@ -86,21 +102,36 @@ pub struct Arrivals {
 pub const GAP_NS: u64 = 5_000;
 
 impl Arrivals {
-    /// Packets that come less than `gap_ns` after each other are of one batch, of `cap` packets at most.
+    /// Packets of a batch whose exact time is asked for in any case.
+    pub const FIRST: u32 = 3;
+    /// The others whose time is asked for are those at places that are multiples of this.
+    pub const EVERY: u32 = 4;
+
+    /// Packets that come less than `gap_ns` after each other, or as fast on average where not each time is asked for, are of one
+    /// batch, of `cap` packets at most.
     #[must_use]
     pub fn new(gap_ns: u64, cap: BatchCap) -> Arrivals {
-        Arrivals { gap_ns, cap, last: vec![(0, 0); CORE_NUMBERS] }
+        Arrivals { gap_ns, cap, last: vec![Last::default(); CORE_NUMBERS] }
     }
 
-    /// A packet comes on this core, whose number is below [`CORE_NUMBERS`]: what is known of its batch.
-    pub fn arrive(&mut self, core: Core, now_ns: u64) -> Batch {
-        let (last_ns, last) = self.last[usize::from(core)];
-        let goes_on = crate::load::is_recent(now_ns, last_ns, self.gap_ns);
-        let next = last + 1;
-        let position = if goes_on && next < self.cap.0 { next } else { 0 };
-        self.last[usize::from(core)] = (now_ns, position);
+    /// A packet comes on this core, whose number is below [`CORE_NUMBERS`], at this time of a coarse clock: what is known of its batch,
+    /// and the time by the exact clock where it was asked, else when it last was for a packet on this core.
+    pub fn arrive(&mut self, core: Core, tick_ns: u64, exact_ns: impl FnOnce() -> u64) -> (Batch, u64) {
+        let last = &mut self.last[usize::from(core)];
+        let next = last.position + 1;
+        let has_room = next < self.cap.0;
+        let is_between = next >= Arrivals::FIRST && !next.is_multiple_of(Arrivals::EVERY);
+        if has_room && is_between && last.tick_ns == tick_ns {
+            last.position = next;
+            return (Batch { position: next, size: next + 1 }, last.read_ns);
+        }
+        let now_ns = exact_ns();
+        let gaps = u64::from(next - last.read_at);
+        let goes_on = crate::load::is_recent(now_ns, last.read_ns, self.gap_ns.saturating_mul(gaps));
+        let position = if goes_on && has_room { next } else { 0 };
+        *last = Last { tick_ns, position, read_at: position, read_ns: now_ns };
         // What follows a full batch without a pause did not come alone.
-        Batch { position, size: if goes_on { (position + 1).max(2) } else { 1 } }
+        (Batch { position, size: if goes_on { (position + 1).max(2) } else { 1 } }, now_ns)
     }
 }
 
@@ -143,7 +174,8 @@ mod tests {
     fn packets_without_a_pause_are_of_one_batch() {
         let mut arrivals = Arrivals::new(1_000, BatchCap::new(3).unwrap());
         let mut at = |core, now_ns| {
-            let batch = arrivals.arrive(core, now_ns);
+            let (batch, seen_ns) = arrivals.arrive(core, now_ns, || now_ns);
+            assert_eq!(seen_ns, now_ns);
             (batch.position, batch.size)
         };
         assert_eq!(at(0, 10_000), (0, 1), "nothing came before it");
@@ -153,5 +185,52 @@ mod tests {
         assert_eq!(at(0, 12_000), (0, 2), "the batch is full, and this one did not come alone");
         assert_eq!(at(0, 13_000), (0, 1), "after a pause");
         assert_eq!(at(0, 12_000), (0, 1), "time that goes back is a pause");
+    }
+
+    /// Places of a batch whose time is asked for, of a flood with so much time between packets, and between ticks.
+    fn asked(between_ns: u64, tick_ns: u64) -> Vec<(u32, u64)> {
+        let mut arrivals = Arrivals::new(1_000, BatchCap::new(16).unwrap());
+        let mut asked = Vec::new();
+        for number in 0..20 {
+            let now_ns = 1_000_000 + number * between_ns;
+            let mut is_asked = false;
+            let (batch, seen_ns) = arrivals.arrive(0, now_ns / tick_ns, || {
+                is_asked = true;
+                now_ns
+            });
+            assert!(is_asked || seen_ns < now_ns);
+            if is_asked {
+                asked.push((batch.position, number));
+            }
+        }
+        asked
+    }
+
+    #[test]
+    fn the_exact_time_of_most_packets_of_a_batch_is_not_asked_for() {
+        let mut expected = vec![(0, 0), (1, 1), (2, 2), (4, 4), (8, 8), (12, 12), (0, 16), (1, 17), (2, 18)];
+        assert_eq!(asked(1, 1_000_000), expected);
+        assert_eq!(asked(999, 1_000_000), expected, "as many gaps as there were");
+        assert!(asked(1_000, 1_000_000).iter().all(|&(position, _)| position == 0));
+        // A tick between the 10th and the 11th.
+        expected.insert(5, (10, 10));
+        assert_eq!(asked(40, 1_000_400), expected);
+    }
+
+    #[test]
+    fn what_comes_alone_behind_a_batch_is_known_for_it_after_three_packets_at_most() {
+        for batch in 2..16 {
+            let mut arrivals = Arrivals::new(1_000, BatchCap::new(16).unwrap());
+            let mut lone = |now_ns, tick_ns| arrivals.arrive(0, tick_ns, || now_ns).0.is_lone();
+            (0..batch).for_each(|number| assert_eq!(lone(10_000 + number, 1), number == 0));
+            let later =
+                (1..=4).map(|number| lone(10_000 + 100_000 * number, 1)).take_while(|is_lone| !is_lone);
+            assert!(later.count() <= 3, "{batch}");
+        }
+        let mut arrivals = Arrivals::new(1_000, BatchCap::new(16).unwrap());
+        for number in 0..6 {
+            arrivals.arrive(0, 1, || 10_000 + number);
+        }
+        assert!(arrivals.arrive(0, 2, || 50_000).0.is_lone(), "another tick");
     }
 }

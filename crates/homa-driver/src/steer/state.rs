@@ -34,7 +34,7 @@ pub(super) mod at {
 
 /// What `gen2` knows of a core on which packets arrive, which alone writes it.
 pub(super) mod core {
-    /// When a packet last arrived on it.
+    /// When a packet last arrived on it whose exact time was asked for.
     pub(in crate::steer) const RECEIVED: usize = 0;
     /// Place in its batch of the last packet that arrived.
     pub(in crate::steer) const POSITION: usize = 8;
@@ -42,6 +42,10 @@ pub(super) mod core {
     pub(in crate::steer) const BATCH_CORE: usize = 12;
     /// Where the next greater core stands among those that are chosen among.
     pub(in crate::steer) const NEXT: usize = 16;
+    /// Place in its batch of the last packet whose exact time was asked for.
+    pub(in crate::steer) const READ_AT: usize = 20;
+    /// The coarse clock when a packet last arrived.
+    pub(in crate::steer) const TICK: usize = 24;
     /// From one core to the next, also of what is at [`super::at::GIVEN`].
     pub(in crate::steer) const BYTES: usize = super::LINE;
 }
@@ -65,7 +69,7 @@ pub(super) mod asked {
 }
 
 /// Of [`asked::VERSION`]: grows when anything here changes its place or meaning.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
 /// Counters of 64 bits, of which each core has its own.
 pub(super) mod counter {

@@ -37,6 +37,8 @@ fn allowed<T>(result: std::io::Result<T>) -> Option<T> {
 #[derive(Clone, Copy, Debug)]
 struct Given {
     now_ns: u64,
+    /// What a coarse clock says meanwhile.
+    tick_ns: u64,
     device: u32,
     arrival: u16,
     /// `None`: that of the frame.
@@ -65,6 +67,7 @@ impl InKernel {
     fn choose(&self, given: Given, frame: &[u8]) -> Option<(u32, u32, u32)> {
         let mut bytes = [0; given::BYTES];
         bytes[given::NOW..][..8].copy_from_slice(&given.now_ns.to_ne_bytes());
+        bytes[given::TICK..][..8].copy_from_slice(&given.tick_ns.to_ne_bytes());
         bytes[given::DEVICE..][..4].copy_from_slice(&given.device.to_ne_bytes());
         bytes[given::ARRIVAL..][..4].copy_from_slice(&u32::from(given.arrival).to_ne_bytes());
         bytes[given::HASH..][..4].copy_from_slice(&given.hash.unwrap_or(0).to_ne_bytes());
@@ -108,6 +111,9 @@ struct InLibrary {
     policy: Box<dyn Policy>,
     arrivals: Arrivals,
     observed: Observed,
+    has_batches: bool,
+    /// Packets whose exact time was asked for.
+    asked: usize,
 }
 
 impl InLibrary {
@@ -116,12 +122,19 @@ impl InLibrary {
             policy: config.policy.build(&config.cores, &config.settings).unwrap(),
             arrivals: Arrivals::new(config.batch_gap_ns, config.batch_cap),
             observed: Observed::default(),
+            has_batches: config.policy == PolicyName::Gen2,
+            asked: 0,
         }
     }
 
     fn choose(&mut self, given: Given, packet: Packet) -> Choice {
-        let Given { now_ns, device, arrival, hash } = given;
-        let batch = self.arrivals.arrive(arrival, now_ns);
+        let Given { now_ns, tick_ns, device, arrival, hash } = given;
+        let (batch, seen_ns) = self.arrivals.arrive(arrival, tick_ns, || {
+            self.asked += 1;
+            now_ns
+        });
+        // Only what looks for batches has both clocks.
+        let now_ns = if self.has_batches { seen_ns } else { now_ns };
         self.observed.arrived(arrival, now_ns);
         let flow_hash = hash.unwrap_or(packet.flow_hash);
         let packet = Packet { now_ns, device, arrival, flow_hash, batch, ..packet };
@@ -232,7 +245,7 @@ fn compare(packets: usize) {
     const CORES: [(&str, u32); 6] =
         [("0-1", 4), ("0", 4), ("2,4,7", 5), ("0-3", 1), ("0-15", 2), ("0-63", 5)];
     for policy in IN_KERNEL {
-        let mut compared = 0;
+        let (mut compared, mut asked) = (0, 0);
         for (round, (cores, levels)) in CORES.into_iter().enumerate() {
             let config = config(policy, cores, levels);
             let (mut rng, mut now_ns) = (Pcg64Mcg::seed_from_u64(round as u64), 0);
@@ -240,16 +253,23 @@ fn compare(packets: usize) {
             let mut library = InLibrary::new(&config);
             let flows = config.cores.len() as u32 * levels;
             let plain = any_frame(&mut Pcg64Mcg::seed_from_u64(1));
+            let mut arrival = 0;
             for i in 0..packets.div_ceil(CORES.len()) {
                 pass(&mut now_ns, &mut rng);
                 // Few flows at first, then more than there are slots.
                 let most = if i / 1_000 % 2 == 0 { flows.div_ceil(2) } else { 2 * flows };
                 let hash = rng.random_range(0..most).wrapping_mul(0x9e37_79b1);
+                // Several come on a core before one comes on another.
+                if rng.random_bool(0.2) {
+                    arrival = rng.random_range(0..config.cores.as_slice().last().unwrap() + 3);
+                }
                 let own = policy == PolicyName::HomaHash || rng.random_bool(0.05);
                 let given = Given {
                     now_ns,
+                    // It lags, by more or less, as where another core moves it.
+                    tick_ns: (now_ns >> 20).saturating_sub(u64::from(rng.random_bool(0.001))),
                     device: rng.random_range(1..3),
-                    arrival: rng.random_range(0..config.cores.as_slice().last().unwrap() + 3),
+                    arrival,
                     hash: (!own).then_some(hash),
                 };
                 let frame = if own { any_frame(&mut rng) } else { plain.clone() };
@@ -262,8 +282,12 @@ fn compare(packets: usize) {
                 );
                 compared += 1;
             }
+            asked += library.asked;
         }
-        println!("{policy}: {compared} packets, no difference");
+        println!(
+            "{policy}: {compared} packets, no difference; the exact time of {asked} was asked for, where it matters"
+        );
+        assert!(asked < compared * 4 / 5, "{policy}: too few of them come without a pause");
     }
 }
 
@@ -285,7 +309,7 @@ fn hashes_of_frames_are_those_of_the_library() {
         let Some(kernel) = InKernel::new(&config(policy, "0-63", 4)) else { return };
         for _ in 0..5_000 {
             let frame = any_frame(&mut rng);
-            let given = Given { now_ns: 1, device: 1, arrival: 0, hash: None };
+            let given = Given { now_ns: 1, tick_ns: 1, device: 1, arrival: 0, hash: None };
             let (_, _, got) = kernel.choose(given, &frame.bytes).expect("all of IP is steered");
             let expected = match frame.packet.homa.filter(|_| policy == PolicyName::HomaHash) {
                 Some(homa) => hash::rpc_hash(SEED, frame.packet.ports, homa.rpc_id),
@@ -308,7 +332,7 @@ fn a_filter_admits_what_it_names_and_nothing_else() {
                 || filter.homa && frame.is_homa
                 || filter.tcp && frame.protocol == 6
                 || filter.udp && frame.protocol == 17;
-            let given = Given { now_ns: 1, device: 1, arrival: 0, hash: None };
+            let given = Given { now_ns: 1, tick_ns: 1, device: 1, arrival: 0, hash: None };
             let got = kernel.choose(given, &frame.bytes).is_some();
             assert_eq!(got, admitted, "{policy} {filter:?}: {frame:?}");
         }
@@ -318,7 +342,7 @@ fn a_filter_admits_what_it_names_and_nothing_else() {
 #[test]
 fn what_is_not_of_ip_is_not_steered() {
     let Some(kernel) = InKernel::new(&config(PolicyName::RssHash, "0-1", 4)) else { return };
-    let given = Given { now_ns: 1, device: 1, arrival: 0, hash: None };
+    let given = Given { now_ns: 1, tick_ns: 1, device: 1, arrival: 0, hash: None };
     let ipv4 = [&[8, 0, 0x45][..], &[0; 8], &[6], &[1; 10], &[2; 20]].concat();
     let tag = [0x81, 0, 0, 7];
     for tags in 0..4 {

@@ -1,18 +1,18 @@
 //! `gen2`: what `homa_steer::Gen2` does with the batches of `homa_steer::batch::Arrivals` and the loads of `homa_steer::load::Observed`.
 
+use homa_steer::batch::Arrivals;
 use homa_steer::{CORE_NUMBERS, Reason};
 
+use super::Clock;
 use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use crate::bpf::assembler::{Assembler, Label, Register, Width};
 use crate::steer::config::SteerConfig;
 use crate::steer::state::{at, core};
 
-/// R6 is the core of arrival. Spoils R7.
-pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Label) {
+/// R6 is the core of arrival, and `clock` leaves the exact time in R0. Spoils R7, and leaves the time that is known in R8.
+pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>, decided: Label) {
     let [lone, choose, chosen, given] = std::array::from_fn(|_| program.label());
-    program.copy(R0, R6);
-    address_of_core(program, R0, at::CORE);
-    arrive(program, config);
+    arrive(program, config, clock);
     program.jump_if(R4, 1, lone);
     program.jump_if(R3, 0, choose);
     program.load(Width::Four, R1, R0, core::BATCH_CORE as i16);
@@ -38,9 +38,14 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Lab
     program.place(given);
     program.copy(R3, R1);
     address_of_core(program, R3, at::GIVEN);
+    // Other cores look at it: what did not change is not taken from them.
+    program.load(Width::Eight, R4, R3, 0);
+    program.jump_if_same(R4, R8, decided);
     program.store(Width::Eight, R3, 0, R8);
     program.jump(decided);
 }
+
+const _: () = assert!(Arrivals::EVERY.is_power_of_two());
 
 /// `number =` the address of what is known of the core with this number, in the table at this offset.
 fn address_of_core(program: &mut Assembler, number: Register, table: usize) {
@@ -50,33 +55,62 @@ fn address_of_core(program: &mut Assembler, number: Register, table: usize) {
     program.add(number, table as u32);
 }
 
-/// R3 = the place of this packet in its batch, R4 = packets of the batch, of the core at R0.
-fn arrive(program: &mut Assembler, config: &SteerConfig) {
-    let [known, fits] = std::array::from_fn(|_| program.label());
+/// R0 = the address of what is known of the core of arrival, R3 = the place of this packet in its batch, R4 = packets of the batch, R8 =
+/// the time that is known.
+fn arrive(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>) {
+    let [look, paused, placed, known] = std::array::from_fn(|_| program.label());
+    next_of_core(program);
+    program.set(R2, config.batch_cap.packets());
+    program.jump_if_not_less(R3, R2, look);
+    (1..Arrivals::FIRST).for_each(|place| program.jump_if(R3, place, look));
+    program.copy(R1, R3);
+    program.and(R1, Arrivals::EVERY - 1);
+    program.jump_if(R1, 0, look);
+    program.load(Width::Eight, R1, R0, core::TICK as i16);
+    program.jump_unless_same(R1, R8, look);
+    program.store(Width::Four, R0, core::POSITION as i16, R3);
+    program.load(Width::Eight, R8, R0, core::RECEIVED as i16);
+    program.set(R4, 2);
+    program.jump(known);
+    program.place(look);
+    program.store(Width::Eight, R0, core::TICK as i16, R8);
+    clock(program);
+    program.copy(R8, R0);
+    next_of_core(program);
     program.load(Width::Eight, R1, R0, core::RECEIVED as i16);
     program.store(Width::Eight, R0, core::RECEIVED as i16, R8);
-    program.set(R3, 0);
     program.set(R4, 1);
-    jump_unless_recent(program, config.batch_gap_ns, known);
-    program.load(Width::Four, R3, R0, core::POSITION as i16);
-    program.add(R3, 1);
-    program.set(R2, config.batch_cap.packets());
-    program.jump_if_greater(R2, R3, fits);
-    program.set(R3, 0);
-    program.place(fits);
+    program.load(Width::Four, R2, R0, core::READ_AT as i16);
+    program.copy(R5, R3);
+    program.subtract_register(R5, R2);
+    program.multiply(R5, config.batch_gap_ns.min(i32::MAX as u64) as u32);
+    jump_unless_recent(program, paused);
     // A batch of 2 at least: whatever follows another packet without a pause did not come alone.
     program.set(R4, 2);
-    program.place(known);
+    program.set(R2, config.batch_cap.packets());
+    program.jump_if_greater(R2, R3, placed);
+    program.place(paused);
+    program.set(R3, 0);
+    program.place(placed);
     program.store(Width::Four, R0, core::POSITION as i16, R3);
+    program.store(Width::Four, R0, core::READ_AT as i16, R3);
+    program.place(known);
 }
 
-/// Goes on at the label unless the time in R1 is less than so many nanoseconds ago, and neither never nor ahead. Spoils R2 and R5.
-fn jump_unless_recent(program: &mut Assembler, within_ns: u64, otherwise: Label) {
+/// R0 = the address of what is known of the core of arrival, R3 = the next place in its batch.
+fn next_of_core(program: &mut Assembler) {
+    program.copy(R0, R6);
+    address_of_core(program, R0, at::CORE);
+    program.load(Width::Four, R3, R0, core::POSITION as i16);
+    program.add(R3, 1);
+}
+
+/// Goes on at the label unless the time in R1 is less than R5 ago, and neither never nor ahead. Spoils R2.
+fn jump_unless_recent(program: &mut Assembler, otherwise: Label) {
     program.jump_if_is(R1, 0, otherwise);
     program.jump_if_greater(R1, R8, otherwise);
     program.copy(R2, R8);
     program.subtract_register(R2, R1);
-    program.set(R5, within_ns.min(i32::MAX as u64) as u32);
     program.jump_if_not_less(R2, R5, otherwise);
 }
 
@@ -117,7 +151,8 @@ fn consider(program: &mut Assembler, config: &SteerConfig, quiet: Label) {
     address_of_core(program, R4, at::CORE);
     program.load(Width::Eight, R1, R4, core::RECEIVED as i16);
     program.load(Width::Eight, R4, R4, GIVEN);
-    jump_unless_recent(program, config.settings.receive_busy_ns, quiet);
+    program.set(R5, config.settings.receive_busy_ns.min(i32::MAX as u64) as u32);
+    jump_unless_recent(program, quiet);
     program.set(R5, 1);
     program.shift_left(R5, 63);
     program.or_register(R4, R5);

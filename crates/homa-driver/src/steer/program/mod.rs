@@ -49,7 +49,7 @@ pub(super) fn build(config: &SteerConfig, maps: Maps) -> Vec<Instruction> {
     program.store(Width::Eight, R10, REASON, R9);
     look_around(&mut program, config, pass);
     program.load_value_address(R9, maps.state);
-    decide(&mut program, config, decided);
+    decide(&mut program, config, &|program| program.call(TIME_NS), decided);
     program.place(decided);
     note_flow(&mut program);
     hand_over(&mut program, maps);
@@ -71,15 +71,19 @@ fn look_around(program: &mut Assembler, config: &SteerConfig, pass: Label) {
         }
         _ => {}
     }
-    // Only `gen2` has bounds of microseconds. The patch that brought `sparse` counts in ticks of the kernel, too.
-    program.call(if config.policy == PolicyName::Gen2 { TIME_NS } else { COARSE_TIME_NS });
+    // Only `gen2` has bounds of microseconds, and asks for the exact time where it cannot do without. The patch that brought `sparse`
+    // counts in ticks of the kernel, too.
+    program.call(COARSE_TIME_NS);
     program.copy(R8, R0);
 }
 
-fn decide(program: &mut Assembler, config: &SteerConfig, decided: Label) {
+/// Leaves the exact time in R0, and may spoil R1 to R5.
+type Clock<'a> = &'a dyn Fn(&mut Assembler);
+
+fn decide(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>, decided: Label) {
     match config.policy {
         PolicyName::Sparse => sparse::decide(program, config, decided),
-        PolicyName::Gen2 => gen2::decide(program, config, decided),
+        PolicyName::Gen2 => gen2::decide(program, config, clock, decided),
         _ => by_hash::decide(program, config),
     }
 }
@@ -192,7 +196,9 @@ pub(super) mod given {
     pub(in crate::steer) const IS_HASH: usize = 20;
     pub(in crate::steer) const CORE: usize = 24;
     pub(in crate::steer) const REASON: usize = 28;
-    pub(in crate::steer) const BYTES: usize = 32;
+    /// The coarse clock, where the policy has both.
+    pub(in crate::steer) const TICK: usize = 32;
+    pub(in crate::steer) const BYTES: usize = 40;
 
     pub(in crate::steer) fn build(config: &SteerConfig, state: RawFd, inputs: RawFd) -> Vec<Instruction> {
         let mut program = Assembler::default();
@@ -202,7 +208,8 @@ pub(super) mod given {
         program.store(Width::Eight, R10, super::HASH, R7);
         program.store(Width::Eight, R10, super::REASON, R9);
         program.load_value_address(R1, inputs);
-        program.load(Width::Eight, R8, R1, NOW as i16);
+        let time = if config.policy == PolicyName::Gen2 { TICK } else { NOW };
+        program.load(Width::Eight, R8, R1, time as i16);
         let wanted = if config.policy == PolicyName::Sparse { DEVICE } else { ARRIVAL };
         program.load(Width::Four, R6, R1, wanted as i16);
         program.jump_if_above(R6, CORE_NUMBERS as u32 - 1, pass);
@@ -212,7 +219,11 @@ pub(super) mod given {
         program.load(Width::Four, R7, R1, HASH as i16);
         program.place(own);
         program.load_value_address(R9, state);
-        decide(&mut program, config, decided);
+        let clock = |program: &mut Assembler| {
+            program.load_value_address(R1, inputs);
+            program.load(Width::Eight, R0, R1, NOW as i16);
+        };
+        decide(&mut program, config, &clock, decided);
         program.place(decided);
         program.load_value_address(R3, inputs);
         program.store(Width::Four, R3, CORE as i16, R1);

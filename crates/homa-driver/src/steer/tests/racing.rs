@@ -222,9 +222,10 @@ fn what_racing_cores_do_to_the_maps() {
         for order in [Order::InTurn, Order::AtOnce] {
             let Some(damage) = sparse_damage(frames, TRIALS, order) else { return };
             println!("sparse, {what} on two cores, {order:?}: {damage:?}");
-            // Who loses a slot takes another with its next packet.
-            let most = if order == Order::InTurn { 0 } else { 2 };
-            assert!(damage.astray_most <= most, "{damage:?}");
+            // Who loses a slot takes another with its next packet; what the winner had sent before by a core that lost its processor
+            // meanwhile is astray, too, but that is seldom.
+            let most = if order == Order::InTurn { 0 } else { 2 * u64::from(damage.split) };
+            assert!(damage.astray <= most, "{damage:?}");
         }
     }
     for order in [Order::InTurn, Order::AtOnce] {
