@@ -1,6 +1,8 @@
 //! What a rack is made of: the numbers that were asked for, and the names and addresses that follow from them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +14,14 @@ pub const HOST_DEVICE: &str = "eth0";
 
 /// What stands for a host where the switch's namespace is meant.
 pub const SWITCH: &str = "switch";
+
+/// Bytes of Ethernet around a packet: header, check sequence, preamble and gap.
+pub const ETHERNET: u64 = 14 + 4 + 8 + 12;
+
+/// Shortest and longest nap of a switch that shares its processor. A timer wakes some 20 us late on a virtual machine; with 4 hosts of 100
+/// Mbit/s, and 8 of 40 and 50, naps of a quarter of a frame halved the switch's share of two processors and took a quarter to a half off
+/// the mean slowdown of W3 and W4 (PERF.md); longer ones were not measured.
+pub const NAPS: RangeInclusive<Duration> = Duration::from_micros(20)..=Duration::from_micros(100);
 
 /// What forwards between the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -51,6 +61,22 @@ impl Spec {
     /// The number of the host with this name; `None`: there is none.
     pub fn number(&self, host: &str) -> Option<u16> {
         self.numbers().find(|&number| host_name(number) == host)
+    }
+
+    /// How long the switch rests between looks on a machine with so many processors: where each host cannot have one beside the switch's, a
+    /// quarter of the time that a full frame takes, within [`NAPS`]; nothing where that is too short to be worth a timer, or where there are
+    /// processors for all.
+    pub fn nap(&self, processors: usize) -> Duration {
+        let nap = Duration::from_nanos((self.packet_us() * 250.0) as u64);
+        if processors > usize::from(self.hosts) || nap < *NAPS.start() {
+            return Duration::ZERO;
+        }
+        nap.min(*NAPS.end())
+    }
+
+    /// What the longest packet takes on a link, in microseconds.
+    pub fn packet_us(&self) -> f64 {
+        (u64::from(self.mtu) + ETHERNET) as f64 * 8e6 / self.rate_bps as f64
     }
 
     /// The link's rate in Mbit/s, at least 1.
@@ -116,6 +142,30 @@ mod tests {
         }
         assert_eq!((spec.number("h0"), spec.number("h251"), spec.number("h1 ")), (None, None, None));
         assert_eq!((seen.len(), spec.rate_mbps()), (250, 10));
+    }
+
+    #[test]
+    fn a_switch_that_shares_processors_naps_for_a_quarter_of_a_frame() {
+        let spec = |hosts, rate_bps| Spec {
+            name: "a".to_owned(),
+            hosts,
+            rate_bps,
+            mtu: 1_500,
+            switch: SwitchKind::Homa,
+            buffer: "1ms".to_owned(),
+            switch_options: Vec::new(),
+        };
+        let nap_us = |hosts, mbps: u64, processors| {
+            spec(hosts, mbps * 1_000_000).nap(processors).as_nanos() as f64 / 1e3
+        };
+        assert_eq!(nap_us(8, 40, 2), 76.9);
+        assert_eq!(nap_us(4, 100, 4), 30.76);
+        assert_eq!(
+            [nap_us(8, 10, 2), nap_us(8, 1_000, 2)],
+            [100.0, 0.0],
+            "neither longer nor shorter is worth it"
+        );
+        assert_eq!([nap_us(8, 40, 9), nap_us(2, 40, 3)], [0.0, 0.0], "a processor for each");
     }
 
     #[test]

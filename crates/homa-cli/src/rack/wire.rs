@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Context, Result};
 
-use super::spec::{HOST_DEVICE, Spec, SwitchKind, ipv4, ipv6, mac, port_name};
+use super::spec::{ETHERNET, HOST_DEVICE, Spec, SwitchKind, ipv4, ipv6, mac, port_name};
 use crate::netns::{enter, fresh, ip, tool};
 
 /// Time of tokens that a host's link may send at once: a timer of this kernel is late by some tens of microseconds, and what it missed
@@ -17,9 +17,6 @@ const BURST_NS: u64 = 100_000;
 
 /// Packets that wait in a host for its link, as many as Linux has for a network card.
 const QUEUE_PACKETS: u64 = 1_000;
-
-/// Bytes of an Ethernet header, by which frames are longer than the MTU.
-const ETHERNET: u64 = 14;
 
 /// Bytes of a frame on a wire that no device counts: check sequence, preamble and gap.
 const ON_THE_WIRE: u64 = 24;
@@ -92,7 +89,7 @@ fn furnish(spec: &Spec, number: u16) -> Result<()> {
 
 /// A host sends no faster than its link: the switch sees to the other direction.
 fn uplink(spec: &Spec) -> Result<()> {
-    let frame = u64::from(spec.mtu) + ETHERNET + ON_THE_WIRE;
+    let frame = u64::from(spec.mtu) + ETHERNET;
     let burst = (spec.rate_bps / 8).saturating_mul(BURST_NS) / 1_000_000_000;
     let (burst, limit, rate) = (burst.max(2 * frame), QUEUE_PACKETS * frame, spec.rate_bps);
     tool(

@@ -155,6 +155,10 @@ pub struct RunArgs {
     /// How long to poll without finding anything before sleeping
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration_ns)]
     pub poll: u64,
+    /// How long to rest after each look that found nothing, so that others have the processor: frames are late by up to that and some 20 us;
+    /// a quarter of a frame's time is hardly seen where hosts share processors with the switch. 0: never
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration_ns, overrides_with = "nap")]
+    pub nap: u64,
     /// Make each frame take so much longer to handle: to see what overload does
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration_ns)]
     pub planted_work: u64,

@@ -39,6 +39,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
         frames,
         switch,
         poll: Duration::from_nanos(args.poll),
+        nap: Duration::from_nanos(args.nap),
         planted_work: Duration::from_nanos(args.planted_work),
         trace_records: args.trace.as_ref().map_or(0, |_| args.trace_records as usize),
     };

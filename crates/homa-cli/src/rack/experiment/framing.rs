@@ -5,14 +5,11 @@ use homa_workload::Workload;
 
 use crate::args::Protocol;
 use crate::bench::load::Pace;
-use crate::rack::spec::Spec;
+use crate::rack::spec::ETHERNET;
 use crate::tcp::frame::HEADER_LEN;
 
 /// Bytes of UDP and IPv4, which the MTU holds with Homa's.
 const UDP_IP: u64 = 8 + 20;
-
-/// Bytes of Ethernet: header, check sequence, preamble and gap.
-const ETHERNET: u64 = 14 + 4 + 8 + 12;
 
 /// Bytes of an answer to a one-way request.
 const ONE_WAY_ANSWER: u32 = 100;
@@ -75,11 +72,6 @@ pub fn header_limited_gbps(
 /// Request payload in 10^9 bits per second that every host sends where all links carry this share of their rate.
 pub fn gbps_of_load(load: f64, rate_bps: u64, workload: &Workload, mtu: u32, one_way: bool) -> f64 {
     load * rate_bps as f64 / 1e9 * workload.mean_bytes() / rpc_wire_bytes(workload, mtu, one_way)
-}
-
-/// What the longest packet takes on a link, in microseconds.
-pub fn packet_us(spec: &Spec) -> f64 {
-    (u64::from(spec.mtu) + ETHERNET) as f64 * 8e6 / spec.rate_bps as f64
 }
 
 /// An open loop as results show it.

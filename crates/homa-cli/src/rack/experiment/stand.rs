@@ -201,7 +201,7 @@ impl<'a> Stand<'a> {
         let common = self.common;
         findings.clean = scores.iter().all(|(_, score)| score.errors == 0 && score.lost == 0);
         for (name, score) in scores {
-            findings.doubt(name, &score.machine, framing::packet_us(spec));
+            findings.doubt(name, &score.machine, spec.packet_us());
             if let Some(error) = &score.first_error {
                 findings.warnings.push(format!("{name}: {error}"));
             }

@@ -177,7 +177,7 @@ fn of_cell(lab: &mut Lab, cell: &Cell) -> Result<Found> {
     if let Some(simulated) = &simulated {
         findings.sections.extend(simulated.sections(&runs, &plan.workload));
     }
-    warn(&mut findings, &runs, &totals, framing::packet_us(&plan.spec));
+    warn(&mut findings, &runs, &totals, plan.spec.packet_us());
     findings.json = stand::header("vs-tcp", &plan.spec, &args.common, config(&plan), &unloaded);
     findings.json["runs"] = json!(runs);
     findings.json["repetitions"] = json!(repetitions);
