@@ -72,11 +72,6 @@ impl Hosts {
         ServerAddr::new(host, port)
     }
 
-    /// How long a thread that waits polls before it sleeps.
-    pub(crate) fn poll(&self) -> Duration {
-        self.config.poll
-    }
-
     /// Opens a socket at a server's port, or for `None` at a client's, for peers of one IP version or, with `v6`, of both.
     pub(crate) fn open(&self, port: Option<u16>, v6: bool) -> Result<Side, Refusal> {
         // The program's signals are for the program's threads: those that begin here hold them back for ever.

@@ -23,8 +23,7 @@
 //!
 //! # What does not
 //!
-//! - epoll tells of EPOLLRDNORM and EPOLLWRNORM as EPOLLIN and EPOLLOUT. With EPOLLET there is no new event for a message that comes while
-//!   another waits: who is told receives until EAGAIN.
+//! - epoll tells of EPOLLRDNORM and EPOLLWRNORM as EPOLLIN and EPOLLOUT.
 //! - A handler that was set by a system call of the program's own ends no call.
 //! - Programs that make system calls themselves: static ones, and those of Go. `homa run` tells them.
 //! - `SO_HOMA_SERVER` turns a bound socket's requests off and on. A socket that is not bound accepts none.

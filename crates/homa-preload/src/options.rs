@@ -31,6 +31,9 @@ const ZERO_AT_FIRST: [c_int; 7] = [
 /// Options that are kept of a socket, more than there are.
 const MOST_OPTIONS: usize = 128;
 
+/// Longest value: to the kernel a length has a sign.
+const MOST_LENGTH: socklen_t = c_int::MAX as socklen_t;
+
 fn bad_length() -> Refusal {
     Refusal::new(libc::EINVAL, "the length of the option's value is wrong")
 }
@@ -47,6 +50,9 @@ impl Socket {
         value: *const c_void,
         length: socklen_t,
     ) -> Result<(), Refusal> {
+        if length > MOST_LENGTH {
+            return Err(bad_length());
+        }
         match (level, name) {
             (libc::SOL_SOCKET, _) => self.keep_option(name, value, length),
             (IPPROTO_HOMA, SO_HOMA_RCVBUF) => {
@@ -132,7 +138,11 @@ impl Socket {
         value: *mut c_void,
         length: *mut socklen_t,
     ) -> Result<(), Refusal> {
-        let room = memory::read(length)? as usize;
+        let room = memory::read(length)?;
+        if room > MOST_LENGTH {
+            return Err(bad_length());
+        }
+        let room = room as usize;
         let number = |number: c_int| -> Result<(), Refusal> {
             let bytes = number.to_ne_bytes();
             memory::copy_out(value.cast(), &bytes[..room.min(bytes.len())])?;

@@ -18,7 +18,6 @@ use crate::pages::Place;
 use crate::region::Region;
 use crate::signals;
 use crate::socket::{LOOK_AGAIN_MS, Name, Socket};
-use crate::table::World;
 
 /// Messages that are held at most because they have no room: what comes beyond stays with the transport.
 const MOST_HELD: usize = 64;
@@ -227,7 +226,8 @@ impl Socket {
             let taken = match &signals {
                 _ if !waits => side.recv(Some(Duration::ZERO)),
                 None => side.recv(longest),
-                Some(_) => side.recv(Some(World::get().hosts.poll())),
+                // Most answers come within it, at no more cost than without a handler; a signal waits no longer.
+                Some(_) => side.recv(Some(Duration::from_millis(LOOK_AGAIN_MS))),
             };
             self.signal.taken();
             match taken {

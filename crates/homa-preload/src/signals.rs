@@ -2,7 +2,8 @@
 //!
 //! A handler that runs while this library spins leaves no mark, so that signals are held back from the moment at which a call begins to wait,
 //! but for its sleeps in the kernel, which take the thread's own mask along. It costs two system calls, and only in programs that have a
-//! handler.
+//! handler. The first millisecond is waited as in any program, and a signal may come so late; only what takes longer needs somebody else
+//! to drive the network.
 
 use std::ffi::c_int;
 use std::ptr;

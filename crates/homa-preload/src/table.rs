@@ -117,6 +117,12 @@ impl World {
         socket.ok_or(Refusal::plain(libc::ENOTCONN))
     }
 
+    /// Does something with each Homa socket, without memory of its own: a signal handler may poll, while its thread allocates.
+    pub(crate) fn each(&self, body: impl Fn(&Socket)) {
+        let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
+        sockets.iter().flatten().for_each(|socket| body(socket));
+    }
+
     /// Every Homa socket.
     pub(crate) fn all(&self) -> Vec<Arc<Socket>> {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);

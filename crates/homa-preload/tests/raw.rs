@@ -40,6 +40,7 @@ fn programs_of_two_machines_call_each_other_over_both_ip_versions() {
         run_in(&here, &program, &["threads", ips[1], "4000", "8", "20", "30"]);
         run_in(&here, &waits, &["polls", ips[1], "4000"]);
         run_in(&here, &program, &["copies", ips[1], "4000"]);
+        run_in(&here, &program, &["execs", ips[1], "4000"]);
     }
 }
 

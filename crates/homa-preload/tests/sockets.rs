@@ -83,6 +83,32 @@ fn poll_speaks_all_words_and_rpcs_that_wait_are_told() {
 }
 
 #[test]
+fn epoll_sets_nest_and_have_edges() {
+    let Some((program, waits)) = program("program").zip(program("waits")) else { return };
+    for host in FAMILIES {
+        let port = ports(1);
+        let _echo = echo(&program, host, port, "1");
+        run(client(&waits, "sets", host, port, &[]));
+    }
+}
+
+#[test]
+fn signals_that_are_held_back_come_in_calls_that_let_them_through() {
+    let Some((program, waits)) = program("program").zip(program("waits")) else { return };
+    let port = ports(1);
+    let _silent = Running::server(preloaded(&program, &["swallow", FAMILIES[0], &port.to_string()]));
+    run(client(&waits, "masks", FAMILIES[0], 1, &[&port.to_string()]));
+}
+
+#[test]
+fn of_a_program_that_becomes_another_no_socket_is_left() {
+    let Some(program) = program("program") else { return };
+    let port = ports(2);
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    run(client(&program, "execs", FAMILIES[0], port, &[]));
+}
+
+#[test]
 fn messages_wait_for_buffers() {
     let Some((program, buffers)) = program("program").zip(program("buffers")) else { return };
     let port = ports(1);

@@ -21,6 +21,8 @@ pub struct Signal {
     up: AtomicBool,
     /// It is to be readable whatever the socket has.
     forced: AtomicBool,
+    /// It becomes readable with each arrival, also where it was.
+    edges: AtomicBool,
 }
 
 #[derive(Default)]
@@ -46,33 +48,39 @@ impl Signal {
     }
 
     fn with(bell: Bell) -> Arc<Signal> {
-        let (up, forced) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Signal { bell, state: Mutex::default(), up, forced })
+        let flag = || AtomicBool::new(false);
+        Arc::new(Signal { bell, state: Mutex::default(), up: flag(), forced: flag(), edges: flag() })
     }
 
     /// Shows what comes to this socket from now on. It is the socket's one [waker](Socket::set_waker).
     pub fn follow(self: &Arc<Self>, socket: &Arc<Socket>) {
         self.lock().socket = Arc::downgrade(socket);
         socket.set_waker(Some(Arc::clone(self).into()));
-        self.refresh();
+        self.refresh(false);
     }
 
     /// Has the descriptor readable from now on, or as the socket has it.
     pub fn force(&self, forced: bool) {
         if self.forced.swap(forced, Relaxed) != forced {
-            self.refresh();
+            self.refresh(false);
         }
+    }
+
+    /// Has the descriptor become readable anew with each arrival from now on, also while it is: for who watches it by EPOLLET. It costs a system call
+    /// for each that nobody waits for.
+    pub fn tell_each(&self) {
+        self.edges.store(true, Relaxed);
     }
 
     /// Something was taken from the socket, as must be told each time: the descriptor may have been readable for it.
     pub fn taken(&self) {
         if self.up.load(Relaxed) {
-            self.refresh();
+            self.refresh(false);
         }
     }
 
     /// Makes the descriptor show how things are. Whoever changes them calls it afterwards, so that whoever is the last to have the lock sees them all.
-    fn refresh(&self) {
+    fn refresh(&self, arrived: bool) {
         let mut state = self.lock();
         let socket = state.socket.upgrade();
         self.up.store(true, Relaxed);
@@ -84,6 +92,9 @@ impl Signal {
                 false => self.bell.hush(),
             }
             state.shown = ready;
+        } else if arrived && ready && self.edges.load(Relaxed) {
+            // The eventfd counts to far more than can ever arrive, and is hushed at once.
+            self.bell.ring();
         }
         // Who took a message since the look found this set, and waits for the lock to look again.
         self.up.store(ready, Relaxed);
@@ -105,6 +116,6 @@ impl AsFd for Signal {
 
 impl Wake for Signal {
     fn wake(self: Arc<Self>) {
-        self.refresh();
+        self.refresh(true);
     }
 }

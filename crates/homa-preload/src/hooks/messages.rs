@@ -1,6 +1,7 @@
 //! Sending and receiving.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::time::{Duration, Instant};
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
@@ -87,11 +88,25 @@ pub unsafe extern "C" fn recvmmsg(
     }
     answer_int(|| {
         let socket = World::get().socket(fd)?;
+        let longest = if timeout.is_null() { None } else { Some(time(memory::read(timeout)?)?) };
+        let since = Instant::now();
         each(messages, count, |message, some| {
+            // As the kernel has it, the time is looked at between messages, and a wait for one goes on beyond it.
+            if some && longest.is_some_and(|longest| since.elapsed() >= longest) {
+                return Err(Refusal::plain(libc::EAGAIN));
+            }
             let dontwait = if some && flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
             socket.noting(socket.receive(message, flags | dontwait))
         })
     })
+}
+
+fn time(time: timespec) -> Result<Duration, Refusal> {
+    let nanos = u32::try_from(time.tv_nsec).ok().filter(|nanos| *nanos < 1_000_000_000);
+    match (u64::try_from(time.tv_sec), nanos) {
+        (Ok(seconds), Some(nanos)) => Ok(Duration::new(seconds, nanos)),
+        _ => Err(Refusal::plain(libc::EINVAL)),
+    }
 }
 
 /// What all calls are that have no place for Homa's arguments.

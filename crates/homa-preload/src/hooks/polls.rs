@@ -2,7 +2,7 @@
 //! sleeps in them, from the moment at which it does and not only a tick later.
 
 use std::ffi::{c_int, c_short};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
@@ -12,13 +12,22 @@ use crate::real;
 use crate::socket::Socket;
 use crate::table::{World, any, is_homa};
 
-/// Sees to the Homa sockets among these descriptors.
+/// The program has had a Homa socket in some epoll set.
+static IN_EPOLL: AtomicBool = AtomicBool::new(false);
+
+/// Sees to the Homa sockets among these descriptors, and where there are others to those in any epoll set: they may be sets.
 fn attend_to(fds: impl Iterator<Item = c_int>) {
     answer(|| {
-        for fd in fds.filter(|fd| is_homa(*fd)) {
-            if let Ok(socket) = World::get().socket(fd) {
+        let mut others = false;
+        for fd in fds {
+            if !is_homa(fd) {
+                others = true;
+            } else if let Ok(socket) = World::get().socket(fd) {
                 attend(&socket);
             }
+        }
+        if others {
+            attend_in_epoll();
         }
         Ok(0)
     });
@@ -27,13 +36,19 @@ fn attend_to(fds: impl Iterator<Item = c_int>) {
 /// Sees to those in any epoll set.
 fn attend_to_epoll() {
     answer(|| {
-        World::get()
-            .all()
-            .iter()
-            .filter(|socket| socket.in_epoll.load(Relaxed))
-            .for_each(|socket| attend(socket));
+        attend_in_epoll();
         Ok(0)
     });
+}
+
+fn attend_in_epoll() {
+    if IN_EPOLL.load(Relaxed) {
+        World::get().each(|socket| {
+            if socket.in_epoll.load(Relaxed) {
+                attend(socket);
+            }
+        });
+    }
 }
 
 fn attend(socket: &Socket) {
@@ -168,7 +183,11 @@ pub unsafe extern "C" fn epoll_ctl(epoll: c_int, what: c_int, fd: c_int, event: 
         && let Ok(socket) = World::get().socket(fd)
     {
         socket.in_epoll.store(true, Relaxed);
+        IN_EPOLL.store(true, Relaxed);
         if let Ok(mut event) = memory::read(event) {
+            if event.events & libc::EPOLLET as u32 != 0 {
+                socket.signal.tell_each();
+            }
             // An event has no descriptor in it: what is asked for in words that an eventfd does not know is told in its own.
             for (name, said) in NAMES.map(|(name, said)| (name as u32, said as u32)) {
                 event.events |= if event.events & name != 0 { said } else { 0 };

@@ -58,8 +58,13 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
         // SAFETY: the caller's.
         return unsafe { real::connect(fd, address, length) };
     }
-    // It says nothing about where a message goes: each has its address.
-    on_socket_int(fd, |_| Ok(()))
+    on_socket_int(fd, |_| {
+        if length as usize > size_of::<libc::sockaddr_storage>() {
+            return Err(Refusal::plain(libc::EINVAL));
+        }
+        // The kernel reads it, and it says nothing about where a message goes: each has its address.
+        memory::check(address as usize, length as usize, false)
+    })
 }
 
 /// # Safety
@@ -97,7 +102,8 @@ pub unsafe extern "C" fn accept4(
         // SAFETY: the caller's.
         return unsafe { real::accept4(fd, address, length, flags) };
     }
-    on_socket_int(fd, |_| Err(Refusal::plain(libc::EOPNOTSUPP)))
+    let errno = if flags & !KIND_FLAGS == 0 { libc::EOPNOTSUPP } else { libc::EINVAL };
+    on_socket_int(fd, |_| Err(Refusal::plain(errno)))
 }
 
 /// # Safety

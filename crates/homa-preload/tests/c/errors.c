@@ -2,6 +2,8 @@
 #include "rpc.h"
 
 #include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/uio.h>
 
 static int base = 3100;
@@ -261,6 +263,97 @@ static void controlling(int family, const char *loopback)
 	FAILS(ioctl(port.fd, HOMAIOCINFO, &info), EBADF);
 }
 
+/* Every call on a descriptor that was a Homa socket. */
+static void closed(int family, const char *loopback)
+{
+	struct port port = open_client(family);
+	union address at = address_of(loopback, base + 3);
+	struct homa_sendmsg_args send_args = {0, 0, 0, 0};
+	struct homa_recvmsg_args receive_args;
+	struct iovec piece = {&at, 1};
+	struct mmsghdr several = {.msg_hdr = {.msg_name = &at, .msg_namelen = length_of(&at), .msg_iov = &piece, .msg_iovlen = 1}};
+	struct epoll_event event = {EPOLLIN, {.u64 = 0}};
+	int fd = port.fd, value = 0, epoll = epoll_create1(0);
+	socklen_t length = sizeof(at), size = sizeof(value);
+	fd_set set;
+
+	memset(&receive_args, 0, sizeof(receive_args));
+	CHECK(close(fd) == 0);
+	FAILS(bind(fd, &at.any, length_of(&at)), EBADF);
+	FAILS(connect(fd, &at.any, length_of(&at)), EBADF);
+	FAILS(listen(fd, 1), EBADF);
+	FAILS(accept(fd, NULL, NULL), EBADF);
+	FAILS(accept4(fd, NULL, NULL, SOCK_CLOEXEC), EBADF);
+	FAILS(getsockname(fd, &at.any, &length), EBADF);
+	FAILS(getpeername(fd, &at.any, &length), EBADF);
+	FAILS(getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &size), EBADF);
+	FAILS(setsockopt(fd, IPPROTO_HOMA, SO_HOMA_SERVER, &value, size), EBADF);
+	FAILS(shutdown(fd, SHUT_RDWR), EBADF);
+	FAILS(send_pieces(fd, &at, &piece, 1, &send_args), EBADF);
+	FAILS(receive(fd, &receive_args, &at, MSG_DONTWAIT), EBADF);
+	FAILS(sendmmsg(fd, &several, 1, 0), EBADF);
+	FAILS(recvmmsg(fd, &several, 1, MSG_DONTWAIT, NULL), EBADF);
+	FAILS(send(fd, &value, 1, 0), EBADF);
+	FAILS(sendto(fd, &value, 1, 0, &at.any, length_of(&at)), EBADF);
+	FAILS(recv(fd, &value, 1, 0), EBADF);
+	FAILS(recvfrom(fd, &value, 1, 0, NULL, NULL), EBADF);
+	FAILS(read(fd, &value, 1), EBADF);
+	FAILS(readv(fd, &piece, 1), EBADF);
+	FAILS(write(fd, &value, 1), EBADF);
+	FAILS(writev(fd, &piece, 1), EBADF);
+	FAILS(ioctl(fd, HOMAIOCFREEZE), EBADF);
+	FAILS(ioctl(fd, FIONBIO, &value), EBADF);
+	FAILS(fcntl(fd, F_GETFL), EBADF);
+	FAILS(fcntl(fd, F_DUPFD, 0), EBADF);
+	FAILS(dup(fd), EBADF);
+	FAILS(dup2(fd, 300), EBADF);
+	FAILS(dup3(fd, 300, O_CLOEXEC), EBADF);
+	FAILS(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), EBADF);
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	FAILS(select(fd + 1, &set, NULL, NULL, &(struct timeval){0, 0}), EBADF);
+	FAILS(close(fd), EBADF);
+	CHECK(close(epoll) == 0 && munmap(port.region, REGION_BYTES) == 0);
+}
+
+/* Arguments that the kernel looks at before Homa does. */
+static void generic(int family, const char *loopback)
+{
+	struct port port = open_client(family);
+	union address to = address_of(loopback, base + 2);
+	struct timespec wrong = {0, 1000000000}, some = {0, 1};
+	struct mmsghdr several = {0};
+	socklen_t negative = -1;
+	void *volatile nowhere = (void *)8;
+	int value = 0;
+
+	CHECK(connect(port.fd, &to.any, length_of(&to)) == 0 && connect(port.fd, NULL, 0) == 0);
+	FAILS(connect(port.fd, NULL, length_of(&to)), EFAULT);
+	FAILS(connect(port.fd, &to.any, sizeof(struct sockaddr_storage) + 1), EINVAL);
+	FAILS(accept4(port.fd, NULL, NULL, 1), EINVAL);
+	FAILS(accept4(port.fd, NULL, NULL, SOCK_NONBLOCK), EOPNOTSUPP);
+	FAILS(setsockopt(port.fd, SOL_SOCKET, SO_REUSEADDR, &value, negative), EINVAL);
+	FAILS(getsockopt(port.fd, SOL_SOCKET, SO_TYPE, &value, &negative), EINVAL);
+	FAILS(getsockopt(port.fd, SOL_SOCKET, SO_TYPE, NULL, &(socklen_t){sizeof(value)}), EFAULT);
+	FAILS(getsockname(port.fd, &to.any, &negative), EINVAL);
+	FAILS(recvmmsg(port.fd, &several, 1, MSG_DONTWAIT, &wrong), EINVAL);
+	FAILS(recvmmsg(port.fd, &several, 1, MSG_DONTWAIT, nowhere), EFAULT);
+	FAILS(recvmmsg(port.fd, NULL, 1, MSG_DONTWAIT, &some), EFAULT);
+	FAILS(sendmmsg(port.fd, NULL, 1, 0), EFAULT);
+	FAILS(ioctl(port.fd, FIONBIO, NULL), EFAULT);
+	FAILS(dup2(port.fd, -1), EBADF);
+	FAILS(dup3(port.fd, port.fd, 0), EINVAL);
+	FAILS(fcntl(port.fd, F_DUPFD, -1), EINVAL);
+	FAILS(poll(nowhere, 1, 0), EFAULT);
+	FAILS(select(-1, NULL, NULL, NULL, NULL), EINVAL);
+	/* A name that cannot be read. */
+	struct iovec piece = {&value, 1};
+	struct homa_sendmsg_args args = {0, 0, 0, 0};
+	struct msghdr message = {.msg_name = nowhere, .msg_namelen = length_of(&to), .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &args};
+	FAILS(sendmsg(port.fd, &message, 0), EFAULT);
+	CHECK(close(port.fd) == 0 && munmap(port.region, REGION_BYTES) == 0);
+}
+
 /* Every other socket, and every other file, is as ever. */
 static void others(void)
 {
@@ -291,6 +384,8 @@ int main(int argc, char **argv)
 		sending(families[i].family, families[i].loopback);
 		receiving(families[i].family);
 		controlling(families[i].family, families[i].loopback);
+		closed(families[i].family, families[i].loopback);
+		generic(families[i].family, families[i].loopback);
 	}
 	others();
 	return 0;

@@ -317,6 +317,14 @@ static void copies(const union address *to)
 	call(&by, to, 5000, 1, &args);
 	pid_t child = fork();
 	CHECK(child >= 0);
+	/* One that makes no use of it. */
+	if (child == 0)
+		exit(0);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	call(&by, to, 5000, 2, &args);
+	child = fork();
+	CHECK(child >= 0);
 	if (child == 0) {
 		struct homa_recvmsg_args none;
 
@@ -327,13 +335,46 @@ static void copies(const union address *to)
 		call(&mine, to, 5000, 2, &none);
 		exit(0);
 	}
-	int status;
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	call(&by, to, 5000, 3, &args);
 	CHECK(system("exit 7") == 7 << 8);
 	call(&by, to, 5000, 4, &args);
 	CHECK(close(fourth) == 0);
 	FAILS(receive(fourth, &args, &from, 0), EBADF);
+}
+
+/* What there is behind exec: nothing of the socket, whose port is free, and its descriptor only where it was not to be closed. */
+static void behind_exec(const char *host, int port_number, int closed, int kept)
+{
+	struct homa_recvmsg_args args;
+	union address from, to = address_of(host, port_number);
+
+	memset(&args, 0, sizeof(args));
+	FAILS(fcntl(closed, F_GETFD), EBADF);
+	CHECK(fcntl(kept, F_GETFD) == 0);
+	FAILS(receive(kept, &args, &from, MSG_DONTWAIT), ENOTSOCK);
+	struct port server = open_server(host, port_number + 1);
+	struct port client = open_client(to.any.sa_family);
+	CHECK(client.fd != closed && client.fd != kept && port_of(server.fd) == port_number + 1);
+	call(&client, &to, 5000, 3, &args);
+	CHECK(close(kept) == 0);
+}
+
+/* A server and client, with a call under way, becomes another program. */
+static void execs(const char *host, int port_number, char *program)
+{
+	union address to = address_of(host, port_number);
+	struct port server = open_server(host, port_number + 1);
+	struct port client = {socket(to.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, IPPROTO_HOMA), NULL};
+	char number[16], closed[16], kept[16];
+
+	give_buffers(&client);
+	send_request(client.fd, &to, data, HOMA_MAX_MESSAGE_LENGTH, 1, 0);
+	snprintf(number, sizeof(number), "%d", port_number);
+	snprintf(closed, sizeof(closed), "%d", client.fd);
+	snprintf(kept, sizeof(kept), "%d", server.fd);
+	execl(program, program, "behind-exec", host, number, closed, kept, NULL);
+	CHECK(!"executed");
 }
 
 static int compare(const void *one, const void *other)
@@ -351,9 +392,17 @@ static double now_us(void)
 	return now.tv_sec * 1e6 + now.tv_nsec / 1e3;
 }
 
-/* Prints the median round trip of so many calls in microseconds, by recvmsg alone or behind poll. */
-static void round_trips(const union address *to, size_t length, unsigned count, int polled)
+static void ignore(int number)
 {
+	(void)number;
+}
+
+/* Prints the median round trip of so many calls in microseconds, by recvmsg alone (0), behind poll (1), or with a signal handler (2). */
+static void round_trips(const union address *to, size_t length, unsigned count, int how)
+{
+	int polled = how == 1;
+	if (how == 2)
+		CHECK(signal(SIGUSR1, ignore) != SIG_ERR);
 	struct port port = open_client(to->any.sa_family);
 	struct homa_recvmsg_args args;
 	double *all = calloc(count, sizeof(*all));
@@ -453,6 +502,10 @@ int main(int argc, char **argv)
 		fails(&to);
 	else if (!strcmp(what, "copies"))
 		copies(&to);
+	else if (!strcmp(what, "execs"))
+		execs(host, number, argv[0]);
+	else if (!strcmp(what, "behind-exec"))
+		behind_exec(host, number, first, second);
 	else if (!strcmp(what, "round-trips"))
 		round_trips(&to, first, second, third);
 	else if (!strcmp(what, "soak"))

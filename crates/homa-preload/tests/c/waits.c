@@ -222,6 +222,94 @@ static void words(const union address *to)
 	CHECK(poll(entries, 2, -1) == 1 && entries[0].revents & POLLIN);
 }
 
+/* Epoll sets in epoll sets and in poll; edges; a signal mask that is another's while a call waits. */
+static void sets(const union address *to)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args;
+	union address from;
+	int inner = epoll_create1(0), outer = epoll_create1(0), edges = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event event = {EPOLLIN, {.u64 = 1}}, nested = {EPOLLIN, {.u64 = 2}}, edge = {EPOLLRDNORM | EPOLLET, {.u64 = 3}}, got;
+
+	memset(&args, 0, sizeof(args));
+	CHECK(epoll_ctl(inner, EPOLL_CTL_ADD, port.fd, &event) == 0 && epoll_ctl(outer, EPOLL_CTL_ADD, inner, &nested) == 0);
+	CHECK(epoll_ctl(edges, EPOLL_CTL_ADD, port.fd, &edge) == 0);
+	FAILS(epoll_ctl(edges, EPOLL_CTL_ADD, port.fd, &edge), EEXIST);
+	FAILS(epoll_ctl(port.fd, EPOLL_CTL_ADD, edges, &edge), EINVAL);
+	CHECK(epoll_wait(outer, &got, 1, 0) == 0 && epoll_wait(edges, &got, 1, 0) == 0);
+	for (unsigned i = 0; i < 20; i++) {
+		uint64_t one = send_request(port.fd, to, "one", 3, 1, 0);
+		switch (i % 4) {
+		case 0:
+			await_message(outer);
+			break;
+		case 1:
+			await_message(inner);
+			break;
+		default:
+			CHECK(epoll_wait(outer, &got, 1, 60000) == 1 && got.events == EPOLLIN && got.data.u64 == 2);
+		}
+		CHECK(epoll_wait(inner, &got, 1, 60000) == 1 && got.events == EPOLLIN && got.data.u64 == 1);
+		CHECK(epoll_wait(edges, &got, 1, 60000) == 1 && got.events == EPOLLIN && got.data.u64 == 3);
+		/* Nothing new. */
+		CHECK(epoll_wait(edges, &got, 1, 0) == 0 && epoll_wait(outer, &got, 1, 0) == 1);
+		/* One more, while the first waits. */
+		uint64_t other = send_request(port.fd, to, "other", 5, 2, 0);
+		CHECK(epoll_wait(edges, &got, 1, 60000) == 1 && got.data.u64 == 3);
+		CHECK(receive(port.fd, &args, &from, 0) == 3 && args.id == one);
+		CHECK(epoll_wait(outer, &got, 1, 0) == 1 && epoll_wait(edges, &got, 1, 0) == 0);
+		args.id = 0;
+		CHECK(receive(port.fd, &args, &from, 0) == 5 && args.id == other);
+		args.id = 0;
+		FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
+		CHECK(epoll_wait(outer, &got, 1, 0) == 0 && epoll_wait(edges, &got, 1, 0) == 0);
+	}
+	CHECK(epoll_ctl(edges, EPOLL_CTL_MOD, port.fd, &event) == 0 && epoll_ctl(edges, EPOLL_CTL_DEL, port.fd, NULL) == 0);
+	FAILS(epoll_ctl(edges, EPOLL_CTL_DEL, port.fd, NULL), ENOENT);
+	/* With the last descriptor the socket leaves its sets. */
+	send_request(port.fd, to, "two", 3, 2, 0);
+	await_message(port.fd);
+	CHECK(close(port.fd) == 0 && epoll_wait(inner, &got, 1, 0) == 0);
+	struct pollfd closed = {port.fd, POLLIN, 0};
+	CHECK(poll(&closed, 1, 0) == 1 && closed.revents == POLLNVAL);
+}
+
+/* A signal that is held back comes while a call waits that lets it through, and only there. */
+static void masks(const union address *silent)
+{
+	struct port port = open_client(silent->any.sa_family);
+	struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
+	struct pollfd entry = {port.fd, POLLIN, 0};
+	struct epoll_event event = {EPOLLIN, {.fd = port.fd}};
+	struct timespec soon = {0, 1000000};
+	int epoll = epoll_create1(0);
+	sigset_t none, one;
+	fd_set set;
+
+	sigemptyset(&none);
+	sigemptyset(&one);
+	sigaddset(&one, SIGUSR2);
+	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0);
+	CHECK(sigaction(SIGUSR2, &action, NULL) == 0 && sigprocmask(SIG_BLOCK, &one, NULL) == 0);
+	send_request(port.fd, silent, "x", 1, 1, 0);
+	for (int by = 0; by < 3; by++) {
+		int before = handled;
+
+		CHECK(raise(SIGUSR2) == 0);
+		CHECK(ppoll(&entry, 1, &soon, NULL) == 0 && ppoll(&entry, 1, &soon, &one) == 0 && handled == before);
+		CHECK(epoll_pwait(epoll, &event, 1, 1, &one) == 0 && handled == before);
+		FD_ZERO(&set);
+		FD_SET(port.fd, &set);
+		if (by == 0)
+			FAILS(ppoll(&entry, 1, NULL, &none), EINTR);
+		else if (by == 1)
+			FAILS(epoll_pwait(epoll, &event, 1, -1, &none), EINTR);
+		else
+			FAILS(pselect(port.fd + 1, &set, NULL, NULL, NULL, &none), EINTR);
+		CHECK(handled == before + 1);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "", *host = argc > 2 ? argv[2] : "127.0.0.1";
@@ -233,6 +321,10 @@ int main(int argc, char **argv)
 		signals(&to, &silent);
 	else if (!strcmp(what, "words"))
 		words(&to);
+	else if (!strcmp(what, "sets"))
+		sets(&to);
+	else if (!strcmp(what, "masks"))
+		masks(&silent);
 	else
 		return 2;
 	return 0;
