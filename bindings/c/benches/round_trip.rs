@@ -3,6 +3,7 @@
 //! ```text
 //! cargo bench -p homa-c                       round trips of 100 bytes and 1,000,000: medians of turns, some ten seconds
 //! cargo bench -p homa-c -- --calls 1000000    so many calls by the C interface: memory and descriptors before and after
+//! cargo bench -p homa-c -- --library PATH     round trips with the shared library of another build, to compare the two
 //! ```
 //!
 //! The shared library is loaded as a C program has it loaded, and called through its symbols. Each side has a client and a server of its own; the one
@@ -77,8 +78,8 @@ unsafe fn symbol<F: Copy>(library: *mut c_void, name: &str) -> F {
 }
 
 impl Api {
-    fn load() -> Api {
-        let path = CString::new(library().into_os_string().into_encoded_bytes()).expect("no zero byte");
+    fn load(library: PathBuf) -> Api {
+        let path = CString::new(library.into_os_string().into_encoded_bytes()).expect("no zero byte");
         // SAFETY: the path is a string.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!library.is_null(), "{path:?} cannot be loaded");
@@ -347,11 +348,11 @@ fn grow(api: Api, calls: u64) {
 }
 
 fn main() {
-    let api = Api::load();
     let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => compare(api),
-        ["--calls", calls] => grow(api, calls.parse().expect("--calls takes a number")),
-        _ => panic!("use no argument, or --calls N"),
+        [] => compare(Api::load(library())),
+        ["--library", path] => compare(Api::load(PathBuf::from(path))),
+        ["--calls", calls] => grow(Api::load(library()), calls.parse().expect("--calls takes a number")),
+        _ => panic!("use no argument, --calls N or --library PATH"),
     }
 }

@@ -172,6 +172,8 @@ int main(int argc, char **argv) {
     must(homa_call(client.socket, &client.server, "hello", 5, numbers[DEADLINE_MS].value * 1000000, &response),
          "call the server");
     homa_message_free(response);
+    printf("calling %s\n", server);
+    fflush(stdout);
 
     int interrupted = make_calls(&client, signals);
     report(&client);

@@ -117,14 +117,47 @@ typedef int32_t homa_result;
 #endif // __cplusplus
 
 /**
+ * What a message is. A later version may add some: hand back those that you do not know.
+ */
+enum homa_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * No message at all.
+   */
+  HOMA_NO_MESSAGE = 0,
+  /**
+   * A request, to be answered by homa_reply() or homa_reply_lent().
+   */
+  HOMA_REQUEST = 1,
+  /**
+   * What a call came to: a response, or why there is none.
+   */
+  HOMA_OUTCOME = 2,
+  /**
+   * The bytes of an answer that homa_reply_lent() was given with this cookie: they are the caller's again.
+   */
+  HOMA_RETURNED = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum homa_kind homa_kind;
+#else
+typedef int32_t homa_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * One address of this machine, with a UDP port where the driver has any, and the protocol's state for all that passes through it. Opaque. Every function
  * may be called with it from any thread at any time.
  */
 typedef struct homa_host homa_host;
 
 /**
- * A request to be answered, or what a call came to. Opaque. Its bytes lie where the network's packets were put together, and stay there until
- * homa_message_free(). Every function may be called with it from any thread at any time; its bytes are only read. It may outlive its
+ * A request to be answered, what a call came to, or bytes that homa_reply_lent() had. Opaque. Its bytes lie where the network's packets were put
+ * together, and stay there until homa_message_free(). Every function may be called with it from any thread at any time; its bytes are only read. It may outlive its
  * socket and its host.
  */
 typedef struct homa_message homa_message;
@@ -283,21 +316,27 @@ homa_result homa_host_open(const struct homa_options *options,
 homa_result homa_host_close(struct homa_host *host);
 
 /**
- * Whether it is a request, to be answered by homa_reply(); else it is what a call came to. False for what is no message.
+ * What a message is; HOMA_NO_MESSAGE for what is none.
+ */
+homa_kind homa_message_kind(const struct homa_message *message);
+
+/**
+ * Whether it is of the kind HOMA_REQUEST. False for what is no message.
  */
 bool homa_message_is_request(const struct homa_message *message);
 
 /**
- * What the call came to: HOMA_OK where the message is a response (or a request), else why there is none, which homa_last_error() then
- * says in words.
+ * What the call or the answer came to: HOMA_OK where the message is a response or a request, or the client has the answer or wants it no more; else why not, which
+ * homa_last_error() then says in words.
  *
  * HOMA_ARGUMENT: `message` is no message. HOMA_LIMIT, HOMA_SIZE, HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE, HOMA_TIMED_OUT,
- * HOMA_CANCELLED, HOMA_CLOSED: the call failed.
+ * HOMA_CANCELLED, HOMA_CLOSED: the call failed. Of the kind HOMA_RETURNED, HOMA_PEER_GONE: the client gave up, restarted or fell silent, and may
+ * have the answer or not; HOMA_CLOSED: the host has ended.
  */
 homa_result homa_message_result(const struct homa_message *message);
 
 /**
- * The bytes of a request or response, and in `*length` how many; NULL and 0 for a call that failed, and for what is no message.
+ * The bytes of a request or response, and in `*length` how many; NULL and 0 for a call that failed, for HOMA_RETURNED, and for what is no message.
  *
  * They belong to the message, and are good until homa_message_free(). `length` may be NULL.
  */
@@ -305,17 +344,17 @@ const void *homa_message_data(const struct homa_message *message,
                               size_t *length);
 
 /**
- * The id of a call, as homa_start() gave it, which is even; or of a request, as the server has it, which is odd. 0 for what is no message.
+ * The id of a call, as homa_start() gave it, which is even; or of a request or its answer, as the server has it, which is odd. 0 for what is no message.
  */
 uint64_t homa_message_id(const struct homa_message *message);
 
 /**
- * What homa_start() was given as `cookie`. 0 for requests, for responses of homa_call(), and for what is no message.
+ * What homa_start(), homa_start_lent() or homa_reply_lent() was given as `cookie`. 0 for requests, for responses of homa_call(), and for what is no message.
  */
 uint64_t homa_message_cookie(const struct homa_message *message);
 
 /**
- * The other side: the client that sent the request, or the server that was called. `address` is written to on success.
+ * The other side: the client that sent the request or was answered, or the server that was called. `address` is written to on success.
  *
  * HOMA_ARGUMENT: `message` is no message, or `address` is NULL.
  */
@@ -346,8 +385,8 @@ homa_result homa_socket_open(const struct homa_host *host,
 
 /**
  * Ends all work of a socket: its calls and the requests that nobody took are given up, and whoever waits with it, or calls it later, gets
- * HOMA_CLOSED. Its descriptor is readable from now on. For programs whose threads wait: shut down, let them end, then close. It must not be called
- * in a signal handler. NULL does nothing.
+ * HOMA_CLOSED. Answers are still delivered. Bytes that were lent to the library by homa_start_lent() and homa_reply_lent() are the caller's again when
+ * this returns. Its descriptor is readable from now on. For programs whose threads wait: shut down, let them end, then close. NULL does nothing.
  *
  * HOMA_ARGUMENT: it is no socket, or was closed.
  */
@@ -355,7 +394,7 @@ homa_result homa_socket_shutdown(const struct homa_socket *socket);
 
 /**
  * Shuts a socket down and gives it back. Where it is the last of a host that was closed, this waits for the host's last answers to be acknowledged,
- * for at most the option linger-ms. Messages that came by it remain good. A server port is free for another socket of the host once its last answers
+ * for at most the option linger-ms. Messages that came by it remain good, and bytes that were lent to the library are the caller's again. A server port is free for another socket of the host once its last answers
  * are acknowledged. NULL does nothing.
  *
  * Its descriptor must not be used afterwards.
@@ -389,8 +428,9 @@ homa_result homa_socket_fd(const struct homa_socket *socket,
  * Calls a server and waits for its response, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: until the network gives up). Signals do not
  * end it.
  *
- * `to` and the `length` bytes at `data` are only read, and may be changed as soon as this returns. On success `*response` is a message
- * that belongs to the caller until homa_message_free(); else it is left alone.
+ * `to` and the `length` bytes at `data` are only read: they are sent from where they lie, no other thread may change them meanwhile, and whatever this
+ * returns, nobody reads them any more. On success `*response` is a message that belongs to the caller
+ * until homa_message_free(); else it is left alone.
  *
  * HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_TIMED_OUT: the time has passed. HOMA_SIZE: the
  * request is empty, or it or the response is longer than its receiver takes. HOMA_LIMIT: nothing was sent, or there are too many messages that nobody
@@ -421,7 +461,27 @@ homa_result homa_start(const struct homa_socket *socket,
                        uint64_t *id);
 
 /**
- * Gives up a call that homa_start() started and whose outcome nobody has received: its outcome is HOMA_CANCELLED, and is received as any other.
+ * As homa_start(), without a copy of the bytes: they are sent from where they lie.
+ *
+ * On success the `length` bytes at `data` are lent to the library, which reads them, also to send again what the network loses: the caller keeps
+ * them as they are and where they are until homa_receive() gives what the call came to, also where it was cancelled or its time has passed, or until
+ * homa_socket_shutdown() or homa_socket_close() has returned. Where this fails they are the caller's at once. `to` is only read, and may be changed as
+ * soon as this returns. `*id` is the call's id; `id` may be NULL.
+ *
+ * For large messages; to copy some kilobytes costs less than to keep account of what is lent.
+ *
+ * HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED: nothing was sent.
+ */
+homa_result homa_start_lent(const struct homa_socket *socket,
+                            const struct homa_address *to,
+                            const void *data,
+                            size_t length,
+                            uint64_t timeout_ns,
+                            uint64_t cookie,
+                            uint64_t *id);
+
+/**
+ * Gives up a call that homa_start() or homa_start_lent() started and whose outcome nobody has received: its outcome is HOMA_CANCELLED, and is received as any other.
  * The request may have run.
  *
  * HOMA_ARGUMENT: `socket` is no socket. HOMA_NO_CALL: the socket has no such call any more.
@@ -430,8 +490,9 @@ homa_result homa_cancel(const struct homa_socket *socket,
                         uint64_t id);
 
 /**
- * Waits for the next request, or the next outcome of a call that homa_start() started, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: for
- * ever); 0 only looks. Signals do not end it.
+ * Waits for the next request, the next outcome of a call that homa_start() or homa_start_lent() started, or the next bytes that homa_reply_lent()
+ * was given to come back, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: for ever); 0 only looks. Signals do not end it. homa_message_kind() says
+ * which it is.
  *
  * On success `*message` belongs to the caller until homa_message_free(); else it is left alone. A call that failed is a success
  * here: see homa_message_result().
@@ -451,13 +512,32 @@ homa_result homa_receive(const struct homa_socket *socket,
  * or some in a row, which are sent from where they lie. `request` remains the caller's: hand it back by homa_message_free() afterwards.
  * Whatever this returns but HOMA_ARGUMENT, the request is over.
  *
- * HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, or was answered. HOMA_SIZE, HOMA_LIMIT: the answer was not
- * taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the host has ended.
+ * HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, came by another socket, or was answered. HOMA_SIZE, HOMA_LIMIT: the
+ * answer was not taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the host has ended.
  */
 homa_result homa_reply(const struct homa_socket *socket,
                        struct homa_message *request,
                        const void *data,
                        size_t length);
+
+/**
+ * As homa_reply(), without a copy of the bytes: they are sent from where they lie.
+ *
+ * On success the `length` bytes at `data` are lent to the library, which reads them, also to send again what the network loses: the caller keeps
+ * them as they are and where they are until homa_receive() gives a message of the kind HOMA_RETURNED with this `cookie`, which comes once the client
+ * has the answer or is given up, or until homa_socket_shutdown() or homa_socket_close() has returned: those copy what is still to be delivered. Where
+ * this fails they are the caller's at once. Bytes of the request itself need no loan: see homa_reply(). `request` remains the caller's: hand it back by
+ * homa_message_free() afterwards. Whatever this returns but HOMA_ARGUMENT, the request is over.
+ *
+ * HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, came by another socket, or was answered. HOMA_SIZE, HOMA_LIMIT: the
+ * answer was not taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the socket was shut down, and
+ * the client gets an error; homa_reply() would still have answered.
+ */
+homa_result homa_reply_lent(const struct homa_socket *socket,
+                            struct homa_message *request,
+                            const void *data,
+                            size_t length,
+                            uint64_t cookie);
 
 /**
  * Reads every number of a host, at one moment. It costs little, whatever the load.

@@ -4,54 +4,83 @@ use std::ffi::c_void;
 use std::ptr;
 
 use bytes::Bytes;
-use homa::{Arrival, CallError, Outcome, Rpc};
+use homa::{Arrival, Outcome, Returned, Rpc};
 
 use crate::address::homa_address;
 use crate::border::{Failure, answer, give, value};
 use crate::handle::{take, with};
-use crate::result::homa_result;
+use crate::result::{homa_result, of_call, of_reply};
 
-/// A request to be answered, or what a call came to. Opaque. Its bytes lie where the network's packets were put together, and stay there until
-/// homa_message_free(). Every function may be called with it from any thread at any time; its bytes are only read. It may outlive its
+/// A request to be answered, what a call came to, or bytes that homa_reply_lent() had. Opaque. Its bytes lie where the network's packets were put
+/// together, and stay there until homa_message_free(). Every function may be called with it from any thread at any time; its bytes are only read. It may outlive its
 /// socket and its host.
 pub struct homa_message {
     _opaque: [u8; 0],
 }
 
+/// What a message is. A later version may add some: hand back those that you do not know.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum homa_kind {
+    /// No message at all.
+    HOMA_NO_MESSAGE = 0,
+    /// A request, to be answered by homa_reply() or homa_reply_lent().
+    HOMA_REQUEST = 1,
+    /// What a call came to: a response, or why there is none.
+    HOMA_OUTCOME = 2,
+    /// The bytes of an answer that homa_reply_lent() was given with this cookie: they are the caller's again.
+    HOMA_RETURNED = 3,
+}
+
 pub(crate) struct Message {
     bytes: Bytes,
-    error: Option<CallError>,
-    is_request: bool,
+    /// Why there are none.
+    error: Option<(homa_result, String)>,
+    kind: homa_kind,
     /// What answers a request, until it does.
     pub(crate) rpc: Option<Rpc>,
+    /// The socket by which it came; 0 where that is of no use.
+    pub(crate) socket: u64,
     id: u64,
     cookie: u64,
     from: homa_address,
 }
 
 impl Message {
-    pub(crate) fn of(arrival: Arrival) -> Message {
+    /// What came by this socket.
+    pub(crate) fn of(arrival: Arrival, socket: u64) -> Message {
         match arrival {
             Arrival::Request { mut rpc, id, client_port } => Message {
                 bytes: rpc.take_request(),
                 error: None,
-                is_request: true,
+                kind: homa_kind::HOMA_REQUEST,
                 from: homa_address::new(rpc.peer(), client_port),
                 rpc: Some(rpc),
+                socket,
                 id,
                 cookie: 0,
             },
             Arrival::Outcome(outcome) => Message::of_call(outcome),
+            Arrival::Returned(Returned { id, cookie, client, client_port, result }) => Message {
+                bytes: Bytes::new(),
+                error: result.err().map(|error| (of_reply(&error), error.to_string())),
+                kind: homa_kind::HOMA_RETURNED,
+                from: homa_address::new(client, client_port),
+                rpc: None,
+                socket,
+                id,
+                cookie,
+            },
         }
     }
 
     fn of_call(Outcome { id, cookie, to, result }: Outcome) -> Message {
         let (bytes, error) = match result {
             Ok(response) => (response, None),
-            Err(error) => (Bytes::new(), Some(error)),
+            Err(error) => (Bytes::new(), Some((of_call(&error), error.to_string()))),
         };
         let from = homa_address::new(to.host, to.port);
-        Message { bytes, error, is_request: false, rpc: None, id, cookie, from }
+        Message { bytes, error, kind: homa_kind::HOMA_OUTCOME, rpc: None, socket: 0, id, cookie, from }
     }
 
     /// The response of a call, or why there is none.
@@ -68,7 +97,7 @@ impl Message {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        self.error.clone().map_or(Ok(()), |error| Err(error.into()))
+        self.error.clone().map_or(Ok(()), |(result, text)| Err(Failure::new(result, text)))
     }
 }
 
@@ -76,23 +105,30 @@ fn look<T: Copy>(message: *const homa_message, otherwise: T, at: impl FnOnce(&Me
     value(otherwise, || with(message, "message", |message| at(message)).unwrap_or(otherwise))
 }
 
-/// Whether it is a request, to be answered by homa_reply(); else it is what a call came to. False for what is no message.
+/// What a message is; HOMA_NO_MESSAGE for what is none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn homa_message_is_request(message: *const homa_message) -> bool {
-    look(message, false, |message| message.is_request)
+pub unsafe extern "C" fn homa_message_kind(message: *const homa_message) -> homa_kind {
+    look(message, homa_kind::HOMA_NO_MESSAGE, |message| message.kind)
 }
 
-/// What the call came to: HOMA_OK where the message is a response (or a request), else why there is none, which homa_last_error() then
-/// says in words.
+/// Whether it is of the kind HOMA_REQUEST. False for what is no message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn homa_message_is_request(message: *const homa_message) -> bool {
+    look(message, false, |message| message.kind == homa_kind::HOMA_REQUEST)
+}
+
+/// What the call or the answer came to: HOMA_OK where the message is a response or a request, or the client has the answer or wants it no more; else why not, which
+/// homa_last_error() then says in words.
 ///
 /// HOMA_ARGUMENT: `message` is no message. HOMA_LIMIT, HOMA_SIZE, HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE, HOMA_TIMED_OUT,
-/// HOMA_CANCELLED, HOMA_CLOSED: the call failed.
+/// HOMA_CANCELLED, HOMA_CLOSED: the call failed. Of the kind HOMA_RETURNED, HOMA_PEER_GONE: the client gave up, restarted or fell silent, and may
+/// have the answer or not; HOMA_CLOSED: the host has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_result(message: *const homa_message) -> homa_result {
     answer(|| with(message, "message", |message| message.check())?)
 }
 
-/// The bytes of a request or response, and in `*length` how many; NULL and 0 for a call that failed, and for what is no message.
+/// The bytes of a request or response, and in `*length` how many; NULL and 0 for a call that failed, for HOMA_RETURNED, and for what is no message.
 ///
 /// They belong to the message, and are good until homa_message_free(). `length` may be NULL.
 #[unsafe(no_mangle)]
@@ -111,19 +147,19 @@ pub unsafe extern "C" fn homa_message_data(
     data
 }
 
-/// The id of a call, as homa_start() gave it, which is even; or of a request, as the server has it, which is odd. 0 for what is no message.
+/// The id of a call, as homa_start() gave it, which is even; or of a request or its answer, as the server has it, which is odd. 0 for what is no message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_id(message: *const homa_message) -> u64 {
     look(message, 0, |message| message.id)
 }
 
-/// What homa_start() was given as `cookie`. 0 for requests, for responses of homa_call(), and for what is no message.
+/// What homa_start(), homa_start_lent() or homa_reply_lent() was given as `cookie`. 0 for requests, for responses of homa_call(), and for what is no message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_cookie(message: *const homa_message) -> u64 {
     look(message, 0, |message| message.cookie)
 }
 
-/// The other side: the client that sent the request, or the server that was called. `address` is written to on success.
+/// The other side: the client that sent the request or was answered, or the server that was called. `address` is written to on success.
 ///
 /// HOMA_ARGUMENT: `message` is no message, or `address` is NULL.
 #[unsafe(no_mangle)]

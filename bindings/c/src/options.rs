@@ -59,7 +59,7 @@ const XDP_MODES: [(&str, XdpMode); 3] =
 
 const FLAGS: [(&str, bool); 2] = [("true", true), ("false", false)];
 
-const SETTINGS: [Setting; 16] = [
+const SETTINGS: [Setting; 17] = [
     Setting {
         name: "bind",
         meaning: "The IP address of the host, and its UDP port where the driver has any, as in 10.0.0.7:14600 or [::]:0. Port 0: any free one.",
@@ -106,6 +106,16 @@ const SETTINGS: [Setting; 16] = [
                   the device takes it.",
         get: |config| name_of(&XDP_MODES, config.xdp.mode),
         set: |config, text| choose(&XDP_MODES, text).map(|mode| config.xdp.mode = mode),
+    },
+    Setting {
+        name: "segment-dir",
+        meaning: "The directory for the file by which processes share an address over raw IP, the same for all of them, in memory. The command homa \
+                  has no such option.",
+        get: |config| config.segment_dir.display().to_string(),
+        set: |config, text| {
+            config.segment_dir = text.into();
+            Ok(())
+        },
     },
     Setting {
         name: "endpoints",
@@ -364,6 +374,7 @@ mod tests {
             ("interface", "eth0"),
             ("queues", "0,1,2,6"),
             ("xdp-mode", "generic"),
+            ("segment-dir", "/run"),
             ("endpoints", "3"),
             ("poll-us", "7"),
             ("low-latency", "true"),

@@ -96,15 +96,19 @@ impl From<RecvError> for Failure {
     }
 }
 
+/// The number of what an answer came to.
+pub(crate) fn of_reply(error: &ReplyError) -> homa_result {
+    match error {
+        ReplyError::EmptyMessage | ReplyError::MessageTooLarge { .. } => HOMA_SIZE,
+        ReplyError::LimitReached { .. } => HOMA_LIMIT,
+        ReplyError::ClientGone { .. } => HOMA_PEER_GONE,
+        ReplyError::Closed => HOMA_CLOSED,
+        _ => HOMA_INTERNAL,
+    }
+}
+
 impl From<ReplyError> for Failure {
     fn from(error: ReplyError) -> Failure {
-        let result = match &error {
-            ReplyError::EmptyMessage | ReplyError::MessageTooLarge { .. } => HOMA_SIZE,
-            ReplyError::LimitReached { .. } => HOMA_LIMIT,
-            ReplyError::ClientGone { .. } => HOMA_PEER_GONE,
-            ReplyError::Closed => HOMA_CLOSED,
-            _ => HOMA_INTERNAL,
-        };
-        Failure::new(result, error.to_string())
+        Failure::new(of_reply(&error), error.to_string())
     }
 }

@@ -2,11 +2,12 @@
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use homa::{CallError, Host, RecvError, ReplyError, ServerAddr, Signal};
+use homa::{CallError, Host, RecvError, ReplyError, Rpc, ServerAddr, Signal};
 
 use crate::address::{HOMA_MAX_SERVER_PORT, homa_address};
 use crate::border::{Failure, answer, bytes, give, object, room, without_signals};
@@ -24,6 +25,8 @@ pub struct homa_socket {
 }
 
 pub(crate) struct Socket {
+    /// Tells it from any other of this process, now and later.
+    id: u64,
     socket: Arc<homa::Socket>,
     /// Once somebody asked for a descriptor.
     signal: OnceLock<Arc<Signal>>,
@@ -65,26 +68,72 @@ impl Socket {
         }
     }
 
-    /// A request to `to` of C's bytes, which are copied.
+    /// What goes to `to`, of so many bytes.
     ///
     /// # Safety
-    /// `to` is NULL or good for reads, and so are `length` bytes behind `data` if that is not NULL.
-    unsafe fn request(
-        &self,
-        to: *const homa_address,
-        data: *const c_void,
-        length: usize,
-    ) -> Result<(ServerAddr, Bytes), Failure> {
+    /// `to` is NULL or good for reads.
+    unsafe fn server(&self, to: *const homa_address, length: usize) -> Result<ServerAddr, Failure> {
         // SAFETY: the caller's.
         let to = unsafe { object(to, "to") }?.server(self.host.local_addr().port() == 0)?;
         // Before so many bytes are copied.
         if length > self.max_message as usize {
             return Err(CallError::MessageTooLarge { length, limit: self.max_message }.into());
         }
-        // SAFETY: the caller's.
-        Ok((to, self.socket.message(&[unsafe { bytes(data, length) }?])))
+        Ok(to)
+    }
+
+    fn start(&self, to: ServerAddr, request: Bytes, timeout_ns: u64, cookie: u64) -> Result<u64, Failure> {
+        Ok(match timeout(timeout_ns) {
+            None => self.socket.start(to, request, cookie, false)?,
+            Some(deadline) => self.socket.start_deadline(to, request, cookie, deadline)?,
+        })
+    }
+
+    /// What answers a request that came by this socket, and those of its bytes that are at `data`, if they are its own.
+    fn to_answer(
+        &self,
+        request: *mut homa_message,
+        data: *const c_void,
+        length: usize,
+    ) -> Result<(Rpc, Option<Bytes>), Failure> {
+        if data.is_null() && length > 0 {
+            return Err(Failure::null("data"));
+        }
+        let (rpc, part) = with(request, "request", |request| {
+            if request.rpc.is_some() && request.socket != self.id {
+                return Err(Failure::argument("`request` came by another socket: answer it with that one"));
+            }
+            Ok((request.rpc.take(), request.part(data, length)))
+        })??;
+        let rpc = rpc.ok_or_else(|| Failure::argument("`request` is no request, or was answered before"))?;
+        // Before so many bytes are copied.
+        if length > self.max_message as usize {
+            return Err(ReplyError::MessageTooLarge { length, limit: self.max_message }.into());
+        }
+        Ok((rpc, part))
     }
 }
+
+/// Bytes of C's, which it lends.
+///
+/// # Safety
+/// `data` is NULL, or `length` bytes behind it are good for reads until nobody reads the result any more.
+unsafe fn lent(data: *const c_void, length: usize) -> Result<Bytes, Failure> {
+    // SAFETY: the caller's. Nobody is behind these bytes: to drop them does nothing.
+    Ok(Bytes::from_static(unsafe { bytes(data, length) }?))
+}
+
+/// Gives a call up where a panic keeps its caller from waiting for it: its bytes are the program's again.
+struct GiveUp<'a>(&'a homa::Socket, u64);
+
+impl Drop for GiveUp<'_> {
+    fn drop(&mut self) {
+        self.0.abort(self.1, false);
+    }
+}
+
+/// Ids of sockets; 0 is none.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// A time as this library takes it; `None` never passes.
 fn timeout(ns: u64) -> Option<Duration> {
@@ -112,16 +161,17 @@ pub unsafe extern "C" fn homa_socket_open(
         }
         let host = Arc::clone(&from.host);
         let opened = Arc::new(without_signals(|| host.socket((port > 0).then_some(port)))?);
+        let id = NEXT_ID.fetch_add(1, Relaxed);
         let (signal, making_signal, max_message) = (OnceLock::new(), Mutex::new(()), from.max_message);
-        let opened = Socket { socket: opened, signal, making_signal, max_message, host };
+        let opened = Socket { id, socket: opened, signal, making_signal, max_message, host };
         // SAFETY: C gives room for a pointer.
         unsafe { handle::give(socket, Arc::new(opened)) }
     })
 }
 
 /// Ends all work of a socket: its calls and the requests that nobody took are given up, and whoever waits with it, or calls it later, gets
-/// HOMA_CLOSED. Its descriptor is readable from now on. For programs whose threads wait: shut down, let them end, then close. It must not be called
-/// in a signal handler. NULL does nothing.
+/// HOMA_CLOSED. Answers are still delivered. Bytes that were lent to the library by homa_start_lent() and homa_reply_lent() are the caller's again when
+/// this returns. Its descriptor is readable from now on. For programs whose threads wait: shut down, let them end, then close. NULL does nothing.
 ///
 /// HOMA_ARGUMENT: it is no socket, or was closed.
 #[unsafe(no_mangle)]
@@ -135,7 +185,7 @@ pub unsafe extern "C" fn homa_socket_shutdown(socket: *const homa_socket) -> hom
 }
 
 /// Shuts a socket down and gives it back. Where it is the last of a host that was closed, this waits for the host's last answers to be acknowledged,
-/// for at most the option linger-ms. Messages that came by it remain good. A server port is free for another socket of the host once its last answers
+/// for at most the option linger-ms. Messages that came by it remain good, and bytes that were lent to the library are the caller's again. A server port is free for another socket of the host once its last answers
 /// are acknowledged. NULL does nothing.
 ///
 /// Its descriptor must not be used afterwards.
@@ -191,8 +241,9 @@ pub unsafe extern "C" fn homa_socket_fd(socket: *const homa_socket, fd: *mut c_i
 /// Calls a server and waits for its response, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: until the network gives up). Signals do not
 /// end it.
 ///
-/// `to` and the `length` bytes at `data` are only read, and may be changed as soon as this returns. On success `*response` is a message
-/// that belongs to the caller until homa_message_free(); else it is left alone.
+/// `to` and the `length` bytes at `data` are only read: they are sent from where they lie, no other thread may change them meanwhile, and whatever this
+/// returns, nobody reads them any more. On success `*response` is a message that belongs to the caller
+/// until homa_message_free(); else it is left alone.
 ///
 /// HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_TIMED_OUT: the time has passed. HOMA_SIZE: the
 /// request is empty, or it or the response is longer than its receiver takes. HOMA_LIMIT: nothing was sent, or there are too many messages that nobody
@@ -209,17 +260,19 @@ pub unsafe extern "C" fn homa_call(
     answer(|| {
         let socket = find(socket, "socket")?;
         room(response, "response")?;
-        // SAFETY: C gives an address and so many bytes, or NULL.
-        let (to, request) = unsafe { socket.request(to, data, length) }?;
+        // SAFETY: C gives an address, or NULL.
+        let to = unsafe { socket.server(to, length) }?;
+        // SAFETY: C gives so many bytes, or NULL. Where the call ends well nobody reads them any more, and otherwise it is given up here.
+        let request = unsafe { lent(data, length) }?;
         let deadline = timeout(timeout_ns);
         let id = socket.socket.start(to, request, 0, true)?;
-        let outcome = socket.socket.recv_private(id, deadline).map_err(|error| {
-            socket.socket.abort(id, false);
-            match (error, deadline) {
+        let give_up = GiveUp(&socket.socket, id);
+        let outcome =
+            socket.socket.recv_private(id, deadline).map_err(|error| match (error, deadline) {
                 (RecvError::TimedOut, Some(deadline)) => CallError::DeadlineExceeded { to, deadline }.into(),
                 (error, _) => Failure::from(error),
-            }
-        })?;
+            })?;
+        std::mem::forget(give_up);
         // SAFETY: C gives room for a pointer.
         unsafe { handle::give(response, Box::new(Message::of_response(outcome)?)) }
     })
@@ -244,12 +297,11 @@ pub unsafe extern "C" fn homa_start(
 ) -> homa_result {
     answer(|| {
         let socket = find(socket, "socket")?;
-        // SAFETY: C gives an address and so many bytes, or NULL.
-        let (to, request) = unsafe { socket.request(to, data, length) }?;
-        let started = match timeout(timeout_ns) {
-            None => socket.socket.start(to, request, cookie, false)?,
-            Some(deadline) => socket.socket.start_deadline(to, request, cookie, deadline)?,
-        };
+        // SAFETY: C gives an address, or NULL.
+        let to = unsafe { socket.server(to, length) }?;
+        // SAFETY: C gives so many bytes, or NULL.
+        let request = socket.socket.message(&[unsafe { bytes(data, length) }?]);
+        let started = socket.start(to, request, timeout_ns, cookie)?;
         if !id.is_null() {
             // SAFETY: C gives room for a number.
             unsafe { id.write(started) };
@@ -259,7 +311,43 @@ pub unsafe extern "C" fn homa_start(
     })
 }
 
-/// Gives up a call that homa_start() started and whose outcome nobody has received: its outcome is HOMA_CANCELLED, and is received as any other.
+/// As homa_start(), without a copy of the bytes: they are sent from where they lie.
+///
+/// On success the `length` bytes at `data` are lent to the library, which reads them, also to send again what the network loses: the caller keeps
+/// them as they are and where they are until homa_receive() gives what the call came to, also where it was cancelled or its time has passed, or until
+/// homa_socket_shutdown() or homa_socket_close() has returned. Where this fails they are the caller's at once. `to` is only read, and may be changed as
+/// soon as this returns. `*id` is the call's id; `id` may be NULL.
+///
+/// For large messages; to copy some kilobytes costs less than to keep account of what is lent.
+///
+/// HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED: nothing was sent.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn homa_start_lent(
+    socket: *const homa_socket,
+    to: *const homa_address,
+    data: *const c_void,
+    length: usize,
+    timeout_ns: u64,
+    cookie: u64,
+    id: *mut u64,
+) -> homa_result {
+    answer(|| {
+        let socket = find(socket, "socket")?;
+        // SAFETY: C gives an address, or NULL.
+        let to = unsafe { socket.server(to, length) }?;
+        // SAFETY: C keeps so many bytes until it has the outcome, and nobody reads them then.
+        let request = unsafe { lent(data, length) }?;
+        let started = socket.start(to, request, timeout_ns, cookie)?;
+        if !id.is_null() {
+            // SAFETY: C gives room for a number.
+            unsafe { id.write(started) };
+        }
+        socket.attend();
+        Ok(())
+    })
+}
+
+/// Gives up a call that homa_start() or homa_start_lent() started and whose outcome nobody has received: its outcome is HOMA_CANCELLED, and is received as any other.
 /// The request may have run.
 ///
 /// HOMA_ARGUMENT: `socket` is no socket. HOMA_NO_CALL: the socket has no such call any more.
@@ -275,8 +363,9 @@ pub unsafe extern "C" fn homa_cancel(socket: *const homa_socket, id: u64) -> hom
     })
 }
 
-/// Waits for the next request, or the next outcome of a call that homa_start() started, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: for
-/// ever); 0 only looks. Signals do not end it.
+/// Waits for the next request, the next outcome of a call that homa_start() or homa_start_lent() started, or the next bytes that homa_reply_lent()
+/// was given to come back, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: for ever); 0 only looks. Signals do not end it. homa_message_kind() says
+/// which it is.
 ///
 /// On success `*message` belongs to the caller until homa_message_free(); else it is left alone. A call that failed is a success
 /// here: see homa_message_result().
@@ -297,7 +386,7 @@ pub unsafe extern "C" fn homa_receive(
             signal.taken();
         }
         // SAFETY: C gives room for a pointer.
-        unsafe { handle::give(message, Box::new(Message::of(arrival))) }
+        unsafe { handle::give(message, Box::new(Message::of(arrival, socket.id))) }
     })
 }
 
@@ -308,8 +397,8 @@ pub unsafe extern "C" fn homa_receive(
 /// or some in a row, which are sent from where they lie. `request` remains the caller's: hand it back by homa_message_free() afterwards.
 /// Whatever this returns but HOMA_ARGUMENT, the request is over.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, or was answered. HOMA_SIZE, HOMA_LIMIT: the answer was not
-/// taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the host has ended.
+/// HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, came by another socket, or was answered. HOMA_SIZE, HOMA_LIMIT: the
+/// answer was not taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the host has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_reply(
     socket: *const homa_socket,
@@ -319,22 +408,46 @@ pub unsafe extern "C" fn homa_reply(
 ) -> homa_result {
     answer(|| {
         let socket = find(socket, "socket")?;
-        if data.is_null() && length > 0 {
-            return Err(Failure::null("data"));
-        }
-        let (rpc, part) =
-            with(request, "request", |request| (request.rpc.take(), request.part(data, length)))?;
-        let rpc = rpc.ok_or_else(|| Failure::argument("`request` is no request, or was answered before"))?;
-        // Before so many bytes are copied.
-        if length > socket.max_message as usize {
-            return Err(ReplyError::MessageTooLarge { length, limit: socket.max_message }.into());
-        }
+        let (rpc, part) = socket.to_answer(request, data, length)?;
         let answer = match part {
             Some(answer) => answer,
             // SAFETY: C gives so many bytes.
             None => socket.socket.message(&[unsafe { bytes(data, length) }?]),
         };
         rpc.reply(answer)?;
+        socket.attend();
+        Ok(())
+    })
+}
+
+/// As homa_reply(), without a copy of the bytes: they are sent from where they lie.
+///
+/// On success the `length` bytes at `data` are lent to the library, which reads them, also to send again what the network loses: the caller keeps
+/// them as they are and where they are until homa_receive() gives a message of the kind HOMA_RETURNED with this `cookie`, which comes once the client
+/// has the answer or is given up, or until homa_socket_shutdown() or homa_socket_close() has returned: those copy what is still to be delivered. Where
+/// this fails they are the caller's at once. Bytes of the request itself need no loan: see homa_reply(). `request` remains the caller's: hand it back by
+/// homa_message_free() afterwards. Whatever this returns but HOMA_ARGUMENT, the request is over.
+///
+/// HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, came by another socket, or was answered. HOMA_SIZE, HOMA_LIMIT: the
+/// answer was not taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the socket was shut down, and
+/// the client gets an error; homa_reply() would still have answered.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn homa_reply_lent(
+    socket: *const homa_socket,
+    request: *mut homa_message,
+    data: *const c_void,
+    length: usize,
+    cookie: u64,
+) -> homa_result {
+    answer(|| {
+        let socket = find(socket, "socket")?;
+        let (rpc, part) = socket.to_answer(request, data, length)?;
+        let answer = match part {
+            Some(answer) => answer,
+            // SAFETY: C keeps so many bytes until it is told that they came back, and nobody reads them then.
+            None => unsafe { lent(data, length) }?,
+        };
+        socket.socket.reply_lent(rpc, answer, cookie)?;
         socket.attend();
         Ok(())
     })

@@ -1,6 +1,8 @@
 //! What `make install` installs: where a distributor, pkg-config, CMake and the loader look for it.
 
 mod common;
+#[path = "../../../crates/homa-driver/tests/common/namespace.rs"]
+mod namespace;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,6 +10,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use common::{Server, VALGRIND, are_there, command, directory, make, prefix, root, run};
+use namespace::{V4, V6, pair};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -112,12 +115,12 @@ fn pkg_config_says_how_to_link_either_library() {
     assert!(!run(Command::new("ldd").arg(&own)).contains("libhoma"));
 }
 
-/// Where CMake has built the examples; `None` where it cannot.
-fn examples() -> Option<PathBuf> {
+/// Where CMake has built the examples, for the test of this name; `None` where it cannot.
+fn examples(test: &str) -> Option<PathBuf> {
     if !are_there(&["make", "cc", "cmake", "pkg-config"]) {
         return None;
     }
-    let build = directory("examples");
+    let build = directory(test);
     let _ = fs::remove_dir_all(&build);
     let mut cmake = Command::new("cmake");
     cmake.arg("-S").arg(root().join("examples")).arg("-B").arg(&build);
@@ -126,17 +129,31 @@ fn examples() -> Option<PathBuf> {
     Some(build)
 }
 
+/// An example, watched where that is possible.
+fn example(program: &Path) -> Command {
+    let before: &[&str] = if are_there(&VALGRIND[..1]) { &VALGRIND } else { &[] };
+    let mut example = command(before, program);
+    // CMake has written into it where the library is.
+    example.env_remove("LD_LIBRARY_PATH");
+    example
+}
+
+/// A client that is interrupted cancels what it has in flight, and says what it has done.
+fn interrupt(client: &Path, server: &str) {
+    let calls = ["--calls", "10000000", "--in-flight", "7", "--deadline-ms", "1000000"];
+    let client = Server::start(example(client).arg(server).args(calls));
+    assert!(client.address.starts_with("calling "), "{}", client.address);
+    client.signal("INT");
+    let said = client.end();
+    let numbers: Vec<u64> = said.split([' ', ';']).filter_map(|word| word.parse().ok()).collect();
+    let [calls, 100, answered, 7, ..] = numbers[..] else { panic!("{said}") };
+    assert_eq!(calls, answered + 7, "{said}");
+}
+
 #[test]
 fn the_examples_run_and_end_well_at_a_signal() {
-    let Some(build) = examples() else { return };
-    let before: &[&str] = if are_there(&VALGRIND[..1]) { &VALGRIND } else { &[] };
+    let Some(build) = examples("examples") else { return };
     let (server, client) = (build.join("server"), build.join("client"));
-    let example = |program: &Path| {
-        let mut example = command(before, program);
-        // CMake has written into them where the library is.
-        example.env_remove("LD_LIBRARY_PATH");
-        example
-    };
     for end in ["INT", "TERM"] {
         let server = Server::start(example(&server).args([
             "--bind",
@@ -153,6 +170,11 @@ fn the_examples_run_and_end_well_at_a_signal() {
         // One more, which the client makes by itself.
         assert!(counted.lines().any(|line| line == "requests_delivered 201"), "{counted}");
     }
+    let local = ["--bind", "127.0.0.1:0", "--poll-us", "0"];
+    let running = Server::start(example(&server).args(local));
+    interrupt(&client, &running.address);
+    running.signal("TERM");
+    running.end();
 
     let refused = |arguments: &[&str], words: &str| {
         let output = command(&[], &client).args(arguments).output().unwrap();
@@ -170,4 +192,32 @@ fn the_examples_run_and_end_well_at_a_signal() {
         help.contains("--in-flight") && help.contains("--driver") && help.contains("--trace-records"),
         "{help}"
     );
+}
+
+#[test]
+fn the_examples_call_each_other_over_every_driver() {
+    let Some(namespaces) = pair(1_500) else { return };
+    let Some(build) = examples("drivers") else { return };
+    let (server, client) = (build.join("server"), build.join("client"));
+    for (driver, ips) in
+        [("udp", V4), ("raw", V4), ("raw", V6), ("packet", V4), ("packet", V6), ("xdp", V4), ("xdp", V6)]
+    {
+        let at = |program: &Path, ip: &str| {
+            let mut example = command(&[], program);
+            let ip = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
+            example.args(["--driver", driver, "--bind", &format!("{ip}:0"), "--segment-dir"]);
+            example.arg(env!("CARGO_TARGET_TMPDIR"));
+            example
+        };
+        let mut serve = at(&server, ips[1]);
+        let running = namespaces[1].run(move || Server::start(&mut serve));
+        let mut call = at(&client, ips[0]);
+        call.args([&running.address, "--calls", "50", "--size", "20000", "--deadline-ms", "60000"]);
+        let said = namespaces[0].run(move || run(&mut call));
+        assert!(said.contains("50 calls of 20000 bytes: 50 answered, 0 failed"), "{driver} {ips:?}: {said}");
+        running.signal("TERM");
+        let counted = running.end();
+        let counted = |name: &str| counted.lines().any(|line| line.starts_with(name));
+        assert!(counted("requests_delivered 51"), "{driver} {ips:?}");
+    }
 }

@@ -54,6 +54,13 @@ fn handles_are_safe_whatever_a_program_does_with_them() {
 }
 
 #[test]
+fn bytes_that_are_lent_are_not_read_once_they_are_back() {
+    if are_there(&TOOLS) {
+        run(&mut command(watched(), &program("lent", "lent.c", Link::Shared)));
+    }
+}
+
+#[test]
 fn a_forked_child_begins_anew() {
     if are_there(&TOOLS) {
         run(&mut command(&[], &program("forks", "forks.c", Link::Shared)));
@@ -93,6 +100,7 @@ fn the_header_is_good_by_itself_for_c_and_cpp() {
         ("cc", "-std=c11", "c"),
         ("cc", "-std=gnu2x", "c"),
         ("c++", "-std=c++11", "c++"),
+        ("c++", "-std=c++17", "c++"),
         ("c++", "-std=c++20", "c++"),
     ] {
         let mut compile = Command::new(compiler);

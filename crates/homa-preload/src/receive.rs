@@ -76,6 +76,7 @@ impl Held {
                 Held { id, cookie: 0, private: false, from, message, rpc: Some(rpc) }
             }
             Arrival::Outcome(outcome) => Held::of_outcome(outcome, false),
+            Arrival::Returned(_) => unreachable!("no answer is lent here"),
         }
     }
 

@@ -249,6 +249,15 @@ impl Buffers {
         self.bury(before);
     }
 
+    /// Has an outgoing message sent from a copy from now on.
+    pub(crate) fn copy_outgoing(&mut self, rpc: RpcKey) {
+        if let Some(held) = self.held_mut(rpc) {
+            let lent = mem::take(&mut held.outgoing);
+            held.outgoing = Bytes::copy_from_slice(&lent);
+            self.bury(lent);
+        }
+    }
+
     /// The bytes of an outgoing message that a packet carries; `None` when the RPC is over.
     pub(crate) fn outgoing(&self, range: &PayloadRange) -> Option<&[u8]> {
         let start = range.offset as usize;

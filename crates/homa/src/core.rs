@@ -28,7 +28,7 @@ use crate::segment::Bound;
 use crate::share::Share;
 use crate::siblings::Kin;
 use crate::siblings::board::Board;
-use crate::socket::{SocketCall, SocketState};
+use crate::socket::state::{LentReply, SocketCall, SocketState};
 use crate::stages::{Message, Traced};
 use crate::stake::Stake;
 use crate::wait::{TaskQueue, WaitOn, Waiting};
@@ -156,6 +156,8 @@ pub(crate) struct Core {
     pub(crate) sockets: Slab<SocketState>,
     /// Calls of sockets that have a deadline and are not over, by when that is.
     pub(crate) deadlines: BTreeSet<(Time, usize)>,
+    /// Answers whose bytes a socket wants back.
+    pub(crate) lent_replies: HashMap<RpcKey, LentReply, FixedState>,
     pub(crate) server_of_port: HashMap<u16, usize, FixedState>,
     pub(crate) waiting: Waiting,
     pub(crate) progress: Progress,
@@ -211,6 +213,7 @@ impl Core {
             servers: Slab::new(),
             sockets: Slab::new(),
             deadlines: BTreeSet::new(),
+            lent_replies: HashMap::default(),
             server_of_port: HashMap::default(),
             waiting: Waiting::default(),
             progress: Progress::default(),
@@ -597,6 +600,9 @@ impl Core {
             }
         };
         self.buffers.release(rpc);
+        if !self.lent_replies.is_empty() {
+            self.return_lent(rpc, reason);
+        }
         if let Some(server) = server {
             self.tidy_queue(server);
             self.close_when_done(now, server);

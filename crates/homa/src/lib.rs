@@ -136,4 +136,4 @@ pub use reading::{EarlyServer, ReadEarly, RequestReader};
 pub use segment::{MAX_PROCESSES, SegmentError};
 pub use server::{Rpc, Server};
 pub use signal::Signal;
-pub use socket::{Arrival, CallInfo, Outcome, Socket};
+pub use socket::{Arrival, CallInfo, Outcome, Returned, Socket};

@@ -393,14 +393,24 @@ impl Rpc {
     ///
     /// # Errors
     /// See [`ReplyError`]; the RPC is over then.
-    pub fn reply(mut self, response: impl Into<Bytes>) -> Result<(), ReplyError> {
-        let response = response.into();
+    pub fn reply(self, response: impl Into<Bytes>) -> Result<(), ReplyError> {
+        self.reply_as(response.into(), |core, now, (rpc, peer), response| {
+            core.answer(now, rpc, peer, Outgoing::Whole(response))
+        })
+    }
+
+    /// Answers by what the core does with the RPC, its client and the response.
+    pub(crate) fn reply_as(
+        mut self,
+        response: Bytes,
+        answer: impl FnOnce(&mut Core, Time, (RpcKey, SocketAddr), Bytes) -> Result<(), ReplyError>,
+    ) -> Result<(), ReplyError> {
         self.answered = true;
         let shared = self.port.shared(self.endpoint);
         let (at, length) = (shared.stamp(), response.len());
         let now = shared.now();
         let mut core = shared.lock_since(at);
-        let result = core.answer(now, self.rpc, self.peer, Outgoing::Whole(response));
+        let result = answer(&mut core, now, (self.rpc, self.peer), response);
         if result.is_ok() {
             core.note_answer(at, self.rpc, length);
         }

@@ -4,14 +4,15 @@
 //! the call is private, by who names it. A [`Waker`] tells of what nobody waits for in [`Socket::recv`], so that a descriptor can
 //! be made readable for it.
 
-use std::collections::{HashMap, VecDeque};
+pub(crate) mod state;
+
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldhash::fast::FixedState;
-use homa_proto::{RpcInfo, Time};
+use homa_proto::RpcInfo;
 
 use crate::address::ServerAddr;
 use crate::copying::{self, Outgoing};
@@ -23,8 +24,8 @@ use crate::pool::{self, Pool};
 use crate::segment::FIRST_CLIENT_PORT;
 use crate::server::{Rpc, Server};
 use crate::shared::Shared;
-use crate::stages::Message;
 use crate::wait::{self, WaitOn};
+use state::SocketCall;
 
 /// What a call of a [`Socket`] came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,35 +70,23 @@ pub enum Arrival {
     },
     /// The end of a call that is not private.
     Outcome(Outcome),
+    /// The end of an answer that was [lent](Socket::reply_lent).
+    Returned(Returned),
 }
 
-/// The core's part of a socket.
-pub(crate) struct SocketState {
-    port: u16,
-    /// Calls whose outcome nobody has taken, by id.
-    calls: HashMap<u64, usize, FixedState>,
-    /// Those that are over and not private, in the order of their ends.
-    over: VecDeque<usize>,
-    /// Where requests wait.
-    server: Option<usize>,
-    /// Requests were looked at first the last time.
-    requests_first: bool,
-    /// Requests are turned away.
-    refuses: bool,
-    closed: bool,
-    /// Told of what comes while nobody waits for it.
-    pub(crate) waker: Option<Waker>,
-}
-
-/// A socket's part of a call.
-pub(crate) struct SocketCall {
-    socket: usize,
-    id: u64,
-    cookie: u64,
-    private: bool,
-    /// When it is given up, and the time that it was given.
-    deadline: Option<(Time, Duration)>,
-    result: Option<Result<Bytes, CallError>>,
+/// What an answer came to whose bytes were [lent](Socket::reply_lent). Nobody reads them any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Returned {
+    /// The RPC's id as the server had it, which is odd.
+    pub id: u64,
+    /// What was given to [`Socket::reply_lent`].
+    pub cookie: u64,
+    /// The client's host; its port is that of UDP, and 0 over raw IP.
+    pub client: SocketAddr,
+    /// The Homa port of the client.
+    pub client_port: u16,
+    /// The client has the answer or has said that it wants it no more; else why neither is known.
+    pub result: Result<(), ReplyError>,
 }
 
 /// A port that calls and answers, and whose responses and requests wait in one place: what a socket of Linux Homa is. A call is known by its id on
@@ -162,6 +151,9 @@ impl Socket {
 
     /// Starts a call, and returns its id, which is even. What may be sent of the request at once is sent before this returns. The outcome comes
     /// by [`recv`](Socket::recv), or where the call is `private` by [`recv_private`](Socket::recv_private), with `cookie`.
+    ///
+    /// The request's bytes are read until its outcome is received, or until [`abort`](Socket::abort) or [`close`](Socket::close) has ended the call and
+    /// returns, and by nobody after that. Where they belong to somebody ([`Bytes::from_owner`]), he is dropped a little later.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -252,6 +244,22 @@ impl Socket {
         rpc.reply_while_copying(pieces)
     }
 
+    /// As [`Rpc::reply`] to a request that came by this socket, with bytes that the caller wants back. They are read until [`recv`](Socket::recv) gives
+    /// [`Arrival::Returned`] with this cookie, or until [`close`](Socket::close) returns, which copies what clients do not have yet; or, in an
+    /// error, not at all any more when this returns.
+    ///
+    /// # Errors
+    /// See [`ReplyError`]; the RPC is over then, and nothing will be told of it. `Closed` also where the socket is.
+    ///
+    /// # Panics
+    /// The request came by another socket.
+    pub fn reply_lent(&self, rpc: Rpc, response: Bytes, cookie: u64) -> Result<(), ReplyError> {
+        assert!(Arc::ptr_eq(rpc.shared(), &self.shared), "the request came by another socket");
+        rpc.reply_as(response, |core, now, rpc, response| {
+            core.answer_lent(now, rpc, response, (self.index, cookie))
+        })
+    }
+
     /// Waits for the next request or outcome of a call that is not private: for ever, or for at most `timeout`; zero only looks.
     ///
     /// # Errors
@@ -326,7 +334,8 @@ impl Socket {
         core.progress_must_attend();
     }
 
-    /// Gives up a call: it has no outcome, or with `tell` that it was [aborted](CallError::Aborted). Whether there was such a call.
+    /// Gives up a call: it has no outcome, or with `tell` that it was [aborted](CallError::Aborted). Whether there was such a call. Nobody reads
+    /// the request's bytes any more when this returns.
     pub fn abort(&self, id: u64, tell: bool) -> bool {
         let now = self.shared.now();
         let mut core = self.shared.lock();
@@ -387,7 +396,8 @@ impl Socket {
         self.shared.lock().sockets[self.index].refuses = !accept;
     }
 
-    /// Gives up its calls and the requests that nobody took. Whoever waits here, and all later calls, get an error.
+    /// Gives up its calls and the requests that nobody took. Whoever waits here, and all later calls, get an error. Answers in flight are delivered.
+    /// Nobody reads any more what was lent to calls and answers when this returns.
     pub fn close(&self) {
         let now = self.shared.now();
         let mut core = self.shared.lock();
@@ -411,265 +421,109 @@ impl Drop for Socket {
     }
 }
 
-impl Core {
-    /// Opens a socket at the server port that `server` is, or at a client port: `chosen`, where the processes of this host have agreed on
-    /// it or the caller knows it is free. Returns index and port.
-    fn open_socket(
-        &mut self,
-        now: Time,
-        chosen: Option<u16>,
-        server: Option<usize>,
-    ) -> Result<(usize, u16), HostError> {
-        if self.life != Life::Open {
-            return Err(HostError::Closed);
-        }
-        let port = match chosen {
-            Some(port) if server.is_some() => port,
-            Some(port) if self.share.is_some() => self.open_shared_port(now, port, None).map(|()| port)?,
-            Some(port) => self.endpoint.open_port(port).map(|()| port)?,
-            None => self.endpoint.open_client_port()?,
-        };
-        let index = self.sockets.insert(SocketState {
-            port,
-            calls: HashMap::default(),
-            over: VecDeque::new(),
-            server,
-            requests_first: false,
-            refuses: false,
-            closed: false,
-            waker: None,
-        });
-        if let Some(server) = server {
-            self.servers[server].socket = Some(index);
-        }
-        Ok((index, port))
-    }
-
-    /// Starts a call of a socket, and sends what may be sent at once.
-    fn start_socket_call(
-        &mut self,
-        (at, now): (u64, Time),
-        from: (u16, bool),
-        to: ServerAddr,
-        request: Outgoing,
-        owner: SocketCall,
-    ) -> Result<u64, CallError> {
-        let (socket, length, deadline) = (owner.socket, request.len(), owner.deadline);
-        let call = self.start_call_from(now, from, to, request, Owner::Socket(owner), 0)?;
-        let id = self.calls[call].traced.id;
-        if let Owner::Socket(owner) = &mut self.calls[call].owner {
-            owner.id = id;
-        }
-        self.sockets[socket].calls.insert(id, call);
-        self.deadlines.extend(deadline.map(|(until, _)| (until, call)));
-        self.note_call(at, call, length);
-        self.flush(now);
-        Ok(id)
-    }
-
-    /// Whether a socket has a request, or the outcome of a call that is not private.
-    pub(crate) fn has_arrival(&self, socket: usize) -> bool {
-        self.sockets.get(socket).is_some_and(|state| {
-            let server = state.server.and_then(|server| self.servers.get(server));
-            !state.over.is_empty() || server.is_some_and(|server| Core::queue_len(server) > 0)
-        })
-    }
-
-    /// Whether a server port is a socket's that wants no requests.
-    pub(crate) fn refuses_requests(&self, server: usize) -> bool {
-        let socket = self.servers[server].socket.and_then(|socket| self.sockets.get(socket));
-        socket.is_some_and(|socket| socket.refuses)
-    }
-
-    /// Takes what comes next, requests and outcomes in turn where there are both.
-    fn take_arrival(&mut self, socket: usize, server: Option<&Server>) -> Option<Result<Arrival, RecvError>> {
-        let state = &mut self.sockets[socket];
-        if state.closed || self.life != Life::Open {
-            return Some(Err(RecvError::Closed));
-        }
-        state.requests_first = !state.requests_first;
-        let requests_first = state.requests_first;
-        if requests_first && let Some(request) = self.take_socket_request(server) {
-            return Some(Ok(request));
-        }
-        if let Some(call) = self.sockets[socket].over.pop_front() {
-            return self.take_outcome(call).map(|outcome| Ok(Arrival::Outcome(outcome)));
-        }
-        self.take_socket_request(server.filter(|_| !requests_first)).map(Ok)
-    }
-
-    fn take_socket_request(&mut self, server: Option<&Server>) -> Option<Arrival> {
-        let rpc = server?.take(self)?;
-        let RpcInfo { id, peer_port: client_port, .. } = self.endpoint.rpc_info(rpc.key())?;
-        Some(Arrival::Request { rpc, id, client_port })
-    }
-
-    /// Takes the outcome of a private call, if it is over.
-    fn take_private(&mut self, socket: usize, id: u64) -> Option<Result<Outcome, RecvError>> {
-        let state = &self.sockets[socket];
-        if state.closed || self.life != Life::Open {
-            return Some(Err(RecvError::Closed));
-        }
-        let call = state.calls.get(&id).copied();
-        match call.and_then(|call| self.calls.get(call)).map(|call| &call.owner) {
-            Some(Owner::Socket(owner)) if owner.private => {
-                owner.result.as_ref()?;
-                self.take_outcome(call?).map(Ok)
-            }
-            _ => Some(Err(RecvError::NoSuchCall { id })),
-        }
-    }
-
-    /// Takes the outcome of a call that is over.
-    fn take_outcome(&mut self, call: usize) -> Option<Outcome> {
-        let entry = self.calls.try_remove(call)?;
-        let Owner::Socket(SocketCall { socket, id, cookie, result: Some(result), .. }) = entry.owner else {
-            unreachable!("what is over has a result, and stays its socket's until it is taken");
-        };
-        self.sockets[socket].calls.remove(&id);
-        if let Ok(response) = &result {
-            self.note_app_receive(entry.traced, Message::Response, response.len());
-        }
-        Some(Outcome { id, cookie, to: entry.to, result })
-    }
-
-    /// Gives up the sockets' calls whose deadline has passed; whether there were any. The caller flushes.
-    pub(crate) fn expire_calls(&mut self, now: Time) -> bool {
-        let mut any = false;
-        while let Some(&(until, call)) = self.deadlines.first()
-            && until <= now
-        {
-            self.deadlines.pop_first();
-            // The endpoint's word on it follows, and becomes that of the deadline.
-            self.endpoint.abort(now, self.calls[call].rpc);
-            any = true;
-        }
-        any
-    }
-
-    /// Keeps the result of a socket's call until it is taken.
-    pub(crate) fn finish_socket_call(&mut self, call: usize, mut result: Result<Bytes, CallError>) {
-        let Some(entry) = self.calls.get_mut(call) else { return };
-        let Owner::Socket(owner) = &mut entry.owner else { return };
-        if owner.result.is_some() {
-            // It was aborted when it was over.
-            return;
-        }
-        if let Some((until, deadline)) = owner.deadline
-            && !self.deadlines.remove(&(until, call))
-        {
-            result = Err(CallError::DeadlineExceeded { to: entry.to, deadline });
-        }
-        owner.result = Some(result);
-        if owner.private {
-            self.waiting.note_ready(WaitOn::Call(call));
-            return;
-        }
-        let socket = owner.socket;
-        self.sockets[socket].over.push_back(call);
-        self.waiting.note_ready(WaitOn::Socket(socket));
-    }
-
-    /// Gives up a call. With `tell` its outcome is that, even where it was over.
-    fn abort_socket_call(&mut self, now: Time, call: usize, tell: bool) {
-        if !tell {
-            return self.forget_socket_call(now, call);
-        }
-        let Some(entry) = self.calls.get_mut(call) else { return };
-        let (rpc, to) = (entry.rpc, entry.to);
-        let Owner::Socket(owner) = &mut entry.owner else { return };
-        if owner.result.is_some() {
-            let before = owner.result.replace(Err(CallError::Aborted { to }));
-            if let Some(Ok(response)) = before {
-                self.buffers.bury(response);
-            }
-            return;
-        }
-        self.endpoint.abort(now, rpc);
-    }
-
-    /// Gives up a call without an outcome. Whoever waits for it finds it gone.
-    pub(crate) fn forget_socket_call(&mut self, now: Time, call: usize) {
-        let Some(entry) = self.calls.get_mut(call) else { return };
-        let (rpc, owner) = (entry.rpc, std::mem::replace(&mut entry.owner, Owner::Nobody));
-        let Owner::Socket(SocketCall { socket, id, private, deadline, result, .. }) = owner else {
-            entry.owner = owner;
-            return;
-        };
-        if let Some((until, _)) = deadline {
-            self.deadlines.remove(&(until, call));
-        }
-        let state = &mut self.sockets[socket];
-        state.calls.remove(&id);
-        match result {
-            None => self.endpoint.abort(now, rpc),
-            Some(result) => {
-                state.over.retain(|over| *over != call);
-                self.calls.remove(call);
-                if let Ok(response) = result {
-                    self.buffers.bury(response);
-                }
-            }
-        }
-        if private {
-            self.waiting.note_ready(WaitOn::Call(call));
-        }
-    }
-
-    /// Closes a socket; returns who lent it memory, which is the application's own code.
-    fn close_socket(&mut self, now: Time, socket: usize) -> Option<Arc<dyn MessageMemory>> {
-        let state = &mut self.sockets[socket];
-        if std::mem::replace(&mut state.closed, true) {
-            return None;
-        }
-        state.refuses = true;
-        let (port, server, waker) = (state.port, state.server, state.waker.take());
-        let memory = self.buffers.set_memory(port, None);
-        let calls: Vec<usize> = state.calls.values().copied().collect();
-        for call in calls {
-            self.forget_socket_call(now, call);
-        }
-        match server {
-            // Its last handle closes the port itself.
-            Some(server) => self.refuse_queued(now, server),
-            None => {
-                self.endpoint.flush_acks(port); // ACK-13
-                self.flush(now);
-                if self.life != Life::Closed {
-                    self.close_port(now, port);
-                }
-            }
-        }
-        self.flush(now);
-        self.waiting.wake_all();
-        self.waiting.wakes.extend(waker.map(wait::Wake::Task));
-        memory
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use homa_proto::DoneReason;
+
     use super::*;
-    use crate::drive::tests::core;
+    use crate::HostConfig;
+
+    const LENGTH: usize = 200_000;
+
+    fn host() -> Host {
+        let bind = SocketAddr::from(([127, 0, 0, 1], 0));
+        Host::bind(HostConfig { bind, ..HostConfig::default() }).unwrap()
+    }
+
+    /// A message is read by way of its entry among the buffers: where that is gone, nobody reads it.
+    fn bytes_read(socket: &Socket) -> u64 {
+        socket.shared.lock().buffers.outgoing_bytes()
+    }
 
     #[test]
-    fn a_host_wakes_for_a_deadline() {
-        let (mut client, silent) = (core(), core());
-        let (socket, port) = client.open_socket(Time::ZERO, None, None).unwrap();
-        let to = ServerAddr::new(silent.driver.local_addr(), 9);
-        let (until, deadline) =
-            (Time::from_ns(1_000), Some((Time::from_ns(1_000), Duration::from_micros(1))));
-        let owner = SocketCall { socket, id: 2, cookie: 0, private: false, deadline, result: None };
-        let request = Outgoing::Whole(Bytes::from_static(b"?"));
-        let owner = Owner::Socket(owner);
-        let call = client.start_call_from(Time::ZERO, (port, false), to, request, owner, 0).unwrap();
-        client.deadlines.insert((until, call));
-        client.flush(Time::ZERO);
-        assert_eq!(client.next_wake(Time::ZERO), Some(until));
-        client.drive(Time::from_ns(999));
-        assert!(!client.has_arrival(socket));
-        client.drive(until);
-        assert!(client.has_arrival(socket) && client.deadlines.is_empty());
-        assert_ne!(client.next_wake(until), Some(until));
+    fn nobody_reads_a_request_whose_call_is_over() {
+        let (silent, host) = (host(), host());
+        let server = silent.server(9).unwrap();
+        let to = ServerAddr::new(silent.local_addr(), 9);
+        let socket = host.socket(None).unwrap();
+        let request = Bytes::from(vec![1; LENGTH]);
+        for tell in [false, true] {
+            let id = socket.start(to, request.clone(), 0, false).unwrap();
+            assert_eq!(bytes_read(&socket), LENGTH as u64);
+            assert!(socket.abort(id, tell));
+            assert_eq!(bytes_read(&socket), 0);
+        }
+        assert!(matches!(socket.recv(None), Ok(Arrival::Outcome(_))));
+        socket.start_deadline(to, request.clone(), 0, Duration::from_micros(1)).unwrap();
+        assert!(matches!(socket.recv(None), Ok(Arrival::Outcome(_))));
+        assert_eq!(bytes_read(&socket), 0);
+        let id = socket.start(to, Bytes::from(vec![2; LENGTH]), 0, true).unwrap();
+        loop {
+            // On a slow machine a call that was given up may have come whole.
+            let rpc = server.recv().unwrap();
+            if rpc.request()[0] == 2 {
+                rpc.reply("well").unwrap();
+                break;
+            }
+        }
+        assert!(socket.recv_private(id, None).unwrap().result.is_ok());
+        assert_eq!(bytes_read(&socket), 0);
+        socket.start(to, request, 0, false).unwrap();
+        socket.close();
+        assert_eq!(bytes_read(&socket), 0);
+    }
+
+    #[test]
+    fn what_is_lent_to_an_answer_is_told_or_copied() {
+        let (there, host) = (host(), host());
+        let server = there.socket(Some(9)).unwrap();
+        let to = ServerAddr::new(there.local_addr(), 9);
+        let client = host.socket(None).unwrap();
+        let answer = Bytes::from(vec![1; LENGTH]);
+        let start = |cookie| client.start(to, Bytes::from_static(b"?"), cookie, false).unwrap();
+        let request = || match server.recv(None) {
+            Ok(Arrival::Request { rpc, id, client_port }) => (rpc, id, client_port),
+            _ => panic!("there is a request"),
+        };
+        start(0);
+        let (rpc, id, client_port) = request();
+        let peer = rpc.peer();
+        server.reply_lent(rpc, answer.clone(), 7).unwrap();
+        let Ok(Arrival::Outcome(outcome)) = client.recv(None) else { panic!("it was answered") };
+        assert_eq!(outcome.result, Ok(answer.clone()));
+        let Ok(Arrival::Returned(returned)) = server.recv(None) else { panic!("it was lent") };
+        assert_eq!(returned, Returned { id, cookie: 7, client: peer, client_port, result: Ok(()) });
+        assert_eq!(bytes_read(&server), 0);
+
+        // A client that is not heard of any more.
+        start(1);
+        let (rpc, ..) = request();
+        let key = rpc.key();
+        server.reply_lent(rpc, answer.clone(), 8).unwrap();
+        server.shared.lock().return_lent(key, DoneReason::ClientSilent);
+        let Ok(Arrival::Returned(returned)) = server.recv(None) else { panic!("it was lent") };
+        assert_eq!((returned.cookie, returned.result), (8, Err(ReplyError::ClientGone { peer })));
+        assert!(matches!(client.recv(None), Ok(Arrival::Outcome(_))));
+
+        // The socket is closed before the client has all of it.
+        start(2);
+        start(3);
+        let (rpc, ..) = request();
+        let (late, ..) = request();
+        let core = client.shared.lock();
+        server.reply_lent(rpc, answer.clone(), 9).unwrap();
+        assert_eq!(server.shared.lock().lent_replies.len(), 1);
+        server.close();
+        assert!(answer.is_unique(), "what is sent from now on is a copy");
+        assert_eq!(bytes_read(&server), LENGTH as u64);
+        assert_eq!(server.reply_lent(late, answer.clone(), 10), Err(ReplyError::Closed));
+        assert!(server.shared.lock().lent_replies.is_empty());
+        drop(core);
+        for _ in 0..2 {
+            let Ok(Arrival::Outcome(outcome)) = client.recv(None) else { panic!("it has an end") };
+            let expected = if outcome.cookie == 2 { Ok(answer.clone()) } else { outcome.result.clone() };
+            assert_eq!(outcome.result, expected);
+            assert_eq!(outcome.result.is_ok(), outcome.cookie == 2);
+        }
     }
 }

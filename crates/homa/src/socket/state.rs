@@ -1,0 +1,382 @@
+//! What the core keeps of sockets, and what it does for them under its lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use foldhash::fast::FixedState;
+use homa_proto::{DoneReason, RpcInfo, RpcKey, Time};
+
+use super::{Arrival, Outcome, Returned};
+use crate::address::ServerAddr;
+use crate::buffers::Role;
+use crate::copying::Outgoing;
+use crate::core::{Core, Life, Owner};
+use crate::error::{CallError, HostError, RecvError, ReplyError};
+use crate::memory::MessageMemory;
+use crate::server::Server;
+use crate::stages::Message;
+use crate::wait::{self, WaitOn};
+
+/// The core's part of a socket.
+pub(crate) struct SocketState {
+    pub(super) port: u16,
+    /// Calls whose outcome nobody has taken, by id.
+    pub(super) calls: HashMap<u64, usize, FixedState>,
+    /// Calls that are over and not private, and answers whose bytes go back, in the order of their ends.
+    over: VecDeque<Over>,
+    /// Where requests wait.
+    pub(super) server: Option<usize>,
+    /// Requests were looked at first the last time.
+    requests_first: bool,
+    /// Requests are turned away.
+    pub(super) refuses: bool,
+    pub(super) closed: bool,
+    /// Told of what comes while nobody waits for it.
+    pub(crate) waker: Option<Waker>,
+}
+
+/// What is over and waits to be received.
+enum Over {
+    /// The call with this index.
+    Call(usize),
+    Returned(Returned),
+}
+
+/// A socket's part of a call.
+pub(crate) struct SocketCall {
+    pub(super) socket: usize,
+    pub(super) id: u64,
+    pub(super) cookie: u64,
+    pub(super) private: bool,
+    /// When it is given up, and the time that it was given.
+    pub(super) deadline: Option<(Time, Duration)>,
+    pub(super) result: Option<Result<Bytes, CallError>>,
+}
+
+/// An answer whose bytes go back to who gave them.
+pub(crate) struct LentReply {
+    socket: usize,
+    id: u64,
+    cookie: u64,
+    client: SocketAddr,
+    client_port: u16,
+}
+
+impl Core {
+    /// Opens a socket at the server port that `server` is, or at a client port: `chosen`, where the processes of this host have agreed on
+    /// it or the caller knows it is free. Returns index and port.
+    pub(super) fn open_socket(
+        &mut self,
+        now: Time,
+        chosen: Option<u16>,
+        server: Option<usize>,
+    ) -> Result<(usize, u16), HostError> {
+        if self.life != Life::Open {
+            return Err(HostError::Closed);
+        }
+        let port = match chosen {
+            Some(port) if server.is_some() => port,
+            Some(port) if self.share.is_some() => self.open_shared_port(now, port, None).map(|()| port)?,
+            Some(port) => self.endpoint.open_port(port).map(|()| port)?,
+            None => self.endpoint.open_client_port()?,
+        };
+        let index = self.sockets.insert(SocketState {
+            port,
+            calls: HashMap::default(),
+            over: VecDeque::new(),
+            server,
+            requests_first: false,
+            refuses: false,
+            closed: false,
+            waker: None,
+        });
+        if let Some(server) = server {
+            self.servers[server].socket = Some(index);
+        }
+        Ok((index, port))
+    }
+
+    /// Starts a call of a socket, and sends what may be sent at once.
+    pub(super) fn start_socket_call(
+        &mut self,
+        (at, now): (u64, Time),
+        from: (u16, bool),
+        to: ServerAddr,
+        request: Outgoing,
+        owner: SocketCall,
+    ) -> Result<u64, CallError> {
+        let (socket, length, deadline) = (owner.socket, request.len(), owner.deadline);
+        let call = self.start_call_from(now, from, to, request, Owner::Socket(owner), 0)?;
+        let id = self.calls[call].traced.id;
+        if let Owner::Socket(owner) = &mut self.calls[call].owner {
+            owner.id = id;
+        }
+        self.sockets[socket].calls.insert(id, call);
+        self.deadlines.extend(deadline.map(|(until, _)| (until, call)));
+        self.note_call(at, call, length);
+        self.flush(now);
+        Ok(id)
+    }
+
+    /// Whether a socket has a request, or the outcome of a call that is not private.
+    pub(crate) fn has_arrival(&self, socket: usize) -> bool {
+        self.sockets.get(socket).is_some_and(|state| {
+            let server = state.server.and_then(|server| self.servers.get(server));
+            !state.over.is_empty() || server.is_some_and(|server| Core::queue_len(server) > 0)
+        })
+    }
+
+    /// Whether a server port is a socket's that wants no requests.
+    pub(crate) fn refuses_requests(&self, server: usize) -> bool {
+        let socket = self.servers[server].socket.and_then(|socket| self.sockets.get(socket));
+        socket.is_some_and(|socket| socket.refuses)
+    }
+
+    /// Takes what comes next, requests and outcomes in turn where there are both.
+    pub(super) fn take_arrival(&mut self, socket: usize, server: Option<&Server>) -> Option<Result<Arrival, RecvError>> {
+        let state = &mut self.sockets[socket];
+        if state.closed || self.life != Life::Open {
+            return Some(Err(RecvError::Closed));
+        }
+        state.requests_first = !state.requests_first;
+        let requests_first = state.requests_first;
+        if requests_first && let Some(request) = self.take_socket_request(server) {
+            return Some(Ok(request));
+        }
+        match self.sockets[socket].over.pop_front() {
+            Some(Over::Call(call)) => self.take_outcome(call).map(|outcome| Ok(Arrival::Outcome(outcome))),
+            Some(Over::Returned(returned)) => Some(Ok(Arrival::Returned(returned))),
+            None => self.take_socket_request(server.filter(|_| !requests_first)).map(Ok),
+        }
+    }
+
+    fn take_socket_request(&mut self, server: Option<&Server>) -> Option<Arrival> {
+        let rpc = server?.take(self)?;
+        let RpcInfo { id, peer_port: client_port, .. } = self.endpoint.rpc_info(rpc.key())?;
+        Some(Arrival::Request { rpc, id, client_port })
+    }
+
+    /// Takes the outcome of a private call, if it is over.
+    pub(super) fn take_private(&mut self, socket: usize, id: u64) -> Option<Result<Outcome, RecvError>> {
+        let state = &self.sockets[socket];
+        if state.closed || self.life != Life::Open {
+            return Some(Err(RecvError::Closed));
+        }
+        let call = state.calls.get(&id).copied();
+        match call.and_then(|call| self.calls.get(call)).map(|call| &call.owner) {
+            Some(Owner::Socket(owner)) if owner.private => {
+                owner.result.as_ref()?;
+                self.take_outcome(call?).map(Ok)
+            }
+            _ => Some(Err(RecvError::NoSuchCall { id })),
+        }
+    }
+
+    /// Takes the outcome of a call that is over.
+    fn take_outcome(&mut self, call: usize) -> Option<Outcome> {
+        let entry = self.calls.try_remove(call)?;
+        let Owner::Socket(SocketCall { socket, id, cookie, result: Some(result), .. }) = entry.owner else {
+            unreachable!("what is over has a result, and stays its socket's until it is taken");
+        };
+        self.sockets[socket].calls.remove(&id);
+        if let Ok(response) = &result {
+            self.note_app_receive(entry.traced, Message::Response, response.len());
+        }
+        Some(Outcome { id, cookie, to: entry.to, result })
+    }
+
+    /// Gives up the sockets' calls whose deadline has passed; whether there were any. The caller flushes.
+    pub(crate) fn expire_calls(&mut self, now: Time) -> bool {
+        let mut any = false;
+        while let Some(&(until, call)) = self.deadlines.first()
+            && until <= now
+        {
+            self.deadlines.pop_first();
+            // The endpoint's word on it follows, and becomes that of the deadline.
+            self.endpoint.abort(now, self.calls[call].rpc);
+            any = true;
+        }
+        any
+    }
+
+    /// Keeps the result of a socket's call until it is taken.
+    pub(crate) fn finish_socket_call(&mut self, call: usize, mut result: Result<Bytes, CallError>) {
+        let Some(entry) = self.calls.get_mut(call) else { return };
+        let Owner::Socket(owner) = &mut entry.owner else { return };
+        if owner.result.is_some() {
+            // It was aborted when it was over.
+            return;
+        }
+        if let Some((until, deadline)) = owner.deadline
+            && !self.deadlines.remove(&(until, call))
+        {
+            result = Err(CallError::DeadlineExceeded { to: entry.to, deadline });
+        }
+        owner.result = Some(result);
+        if owner.private {
+            self.waiting.note_ready(WaitOn::Call(call));
+            return;
+        }
+        let socket = owner.socket;
+        self.sockets[socket].over.push_back(Over::Call(call));
+        self.waiting.note_ready(WaitOn::Socket(socket));
+    }
+
+    /// Gives up a call. With `tell` its outcome is that, even where it was over.
+    pub(super) fn abort_socket_call(&mut self, now: Time, call: usize, tell: bool) {
+        if !tell {
+            return self.forget_socket_call(now, call);
+        }
+        let Some(entry) = self.calls.get_mut(call) else { return };
+        let (rpc, to) = (entry.rpc, entry.to);
+        let Owner::Socket(owner) = &mut entry.owner else { return };
+        if owner.result.is_some() {
+            let before = owner.result.replace(Err(CallError::Aborted { to }));
+            if let Some(Ok(response)) = before {
+                self.buffers.bury(response);
+            }
+            return;
+        }
+        self.endpoint.abort(now, rpc);
+    }
+
+    /// Gives up a call without an outcome. Whoever waits for it finds it gone.
+    pub(crate) fn forget_socket_call(&mut self, now: Time, call: usize) {
+        let Some(entry) = self.calls.get_mut(call) else { return };
+        let (rpc, owner) = (entry.rpc, std::mem::replace(&mut entry.owner, Owner::Nobody));
+        let Owner::Socket(SocketCall { socket, id, private, deadline, result, .. }) = owner else {
+            entry.owner = owner;
+            return;
+        };
+        if let Some((until, _)) = deadline {
+            self.deadlines.remove(&(until, call));
+        }
+        let state = &mut self.sockets[socket];
+        state.calls.remove(&id);
+        match result {
+            None => self.endpoint.abort(now, rpc),
+            Some(result) => {
+                state.over.retain(|over| !matches!(over, Over::Call(other) if *other == call));
+                self.calls.remove(call);
+                if let Ok(response) = result {
+                    self.buffers.bury(response);
+                }
+            }
+        }
+        if private {
+            self.waiting.note_ready(WaitOn::Call(call));
+        }
+    }
+
+    /// Takes the answer to a request of a socket, which is told with the cookie when its bytes are not read any more. The caller flushes.
+    pub(super) fn answer_lent(
+        &mut self,
+        now: Time,
+        (rpc, client): (RpcKey, SocketAddr),
+        response: Bytes,
+        (socket, cookie): (usize, u64),
+    ) -> Result<(), ReplyError> {
+        if self.sockets.get(socket).is_none_or(|state| state.closed) {
+            self.give_up(now, rpc);
+            return Err(ReplyError::Closed);
+        }
+        if let Role::InHand { server } = self.buffers.role(rpc) {
+            assert_eq!(self.servers[server].socket, Some(socket), "the request came by another socket");
+        }
+        let info = self.endpoint.rpc_info(rpc);
+        self.answer(now, rpc, client, Outgoing::Whole(response))?;
+        let (id, client_port) = info.map_or((0, 0), |info| (info.id, info.peer_port));
+        self.lent_replies.insert(rpc, LentReply { socket, id, cookie, client, client_port });
+        Ok(())
+    }
+
+    /// The bytes of an answer are not read any more: tells whoever lent them.
+    pub(crate) fn return_lent(&mut self, rpc: RpcKey, reason: DoneReason) {
+        let Some(LentReply { socket, id, cookie, client, client_port }) = self.lent_replies.remove(&rpc) else {
+            return;
+        };
+        let result = match reason {
+            DoneReason::Acknowledged => Ok(()),
+            DoneReason::ClientGaveUp | DoneReason::ClientSilent | DoneReason::ClientRestarted => {
+                Err(ReplyError::ClientGone { peer: client })
+            }
+            DoneReason::Aborted => Err(ReplyError::Closed),
+        };
+        let returned = Returned { id, cookie, client, client_port, result };
+        self.sockets[socket].over.push_back(Over::Returned(returned));
+        self.waiting.note_ready(WaitOn::Socket(socket));
+    }
+
+    /// Has the answers of a socket sent from copies from now on: what was lent goes back to who closes it.
+    fn copy_lent_replies(&mut self, socket: usize) {
+        let buffers = &mut self.buffers;
+        self.lent_replies.retain(|&rpc, lent| {
+            if lent.socket == socket {
+                buffers.copy_outgoing(rpc);
+            }
+            lent.socket != socket
+        });
+    }
+
+    /// Closes a socket; returns who lent it memory, which is the application's own code.
+    pub(super) fn close_socket(&mut self, now: Time, socket: usize) -> Option<Arc<dyn MessageMemory>> {
+        let state = &mut self.sockets[socket];
+        if std::mem::replace(&mut state.closed, true) {
+            return None;
+        }
+        state.refuses = true;
+        let (port, server, waker) = (state.port, state.server, state.waker.take());
+        let memory = self.buffers.set_memory(port, None);
+        let calls: Vec<usize> = state.calls.values().copied().collect();
+        for call in calls {
+            self.forget_socket_call(now, call);
+        }
+        self.copy_lent_replies(socket);
+        match server {
+            // Its last handle closes the port itself.
+            Some(server) => self.refuse_queued(now, server),
+            None => {
+                self.endpoint.flush_acks(port); // ACK-13
+                self.flush(now);
+                if self.life != Life::Closed {
+                    self.close_port(now, port);
+                }
+            }
+        }
+        self.flush(now);
+        self.waiting.wake_all();
+        self.waiting.wakes.extend(waker.map(wait::Wake::Task));
+        memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::tests::core;
+
+    #[test]
+    fn a_host_wakes_for_a_deadline() {
+        let (mut client, silent) = (core(), core());
+        let (socket, port) = client.open_socket(Time::ZERO, None, None).unwrap();
+        let to = ServerAddr::new(silent.driver.local_addr(), 9);
+        let (until, deadline) =
+            (Time::from_ns(1_000), Some((Time::from_ns(1_000), Duration::from_micros(1))));
+        let owner = SocketCall { socket, id: 2, cookie: 0, private: false, deadline, result: None };
+        let request = Outgoing::Whole(Bytes::from_static(b"?"));
+        let owner = Owner::Socket(owner);
+        let call = client.start_call_from(Time::ZERO, (port, false), to, request, owner, 0).unwrap();
+        client.deadlines.insert((until, call));
+        client.flush(Time::ZERO);
+        assert_eq!(client.next_wake(Time::ZERO), Some(until));
+        client.drive(Time::from_ns(999));
+        assert!(!client.has_arrival(socket));
+        client.drive(until);
+        assert!(client.has_arrival(socket) && client.deadlines.is_empty());
+        assert_ne!(client.next_wake(until), Some(until));
+    }
+}
