@@ -6,8 +6,8 @@
 //! cargo bench -p homa-c -- --library PATH     round trips with the shared library of another build, to compare the two
 //! ```
 //!
-//! The shared library is loaded as a C program has it loaded, and called through its symbols. Each side has a client and a server of its own; the one
-//! sleeps while the other is measured.
+//! The shared library is loaded as a C program has it loaded, and called through its symbols. Each side has a client and a server of its
+//! own; the one sleeps while the other is measured.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
@@ -288,8 +288,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// What is compared: client and server of the Rust API, which lend their bytes; its sockets, which copy the request and are what libhoma is made of; and
-/// libhoma.
+/// What is compared: client and server of the Rust API, which lend their bytes; its sockets, which copy the request and are what libhoma
+/// is made of; and libhoma.
 const SIDES: [&str; 3] = ["Client, us", "Socket, us", "libhoma, us"];
 
 fn compare(api: Api) {

@@ -57,8 +57,8 @@ impl homa_address {
     }
 }
 
-/// Reads a server's address, "HOST:UDP_PORT/HOMA_PORT", such as "10.0.0.7:14600/99" or "[::1]:14600/99". Both ports may be left out, and are
-/// 14600 and 99 then. Host names are not looked up.
+/// Reads a server's address, "HOST:UDP_PORT/HOMA_PORT", such as "10.0.0.7:14600/99" or "[::1]:14600/99". Both ports may be left out, and
+/// are 14600 and 99 then. Host names are not looked up.
 ///
 /// `text` is only read. `address` is written to on success.
 ///
@@ -77,7 +77,8 @@ pub unsafe extern "C" fn homa_address_parse(text: *const c_char, address: *mut h
 
 /// Writes an address as homa_address_parse() reads it, with a zero byte at its end.
 ///
-/// `text` has `room` bytes; HOMA_ADDRESS_TEXT_BYTES are enough for any address. It is written to on success.
+/// `address` is only read. `text` belongs to the caller and has `room` bytes; HOMA_ADDRESS_TEXT_BYTES are enough for any address. It is
+/// written to on success.
 ///
 /// HOMA_ARGUMENT: a pointer is NULL, or the room too small.
 #[unsafe(no_mangle)]

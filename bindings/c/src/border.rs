@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -39,8 +39,36 @@ thread_local! {
     static SHOWN: RefCell<CString> = RefCell::default();
 }
 
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE`, which glibc and musl have alike.
+const CANCEL_DISABLE: c_int = 1;
+
+/// While it lives, a program that cancels this thread waits: to end a thread the C library unwinds it from within a call of the system's,
+/// through our frames, which ends the process; and with it would go a lock that is held.
+struct NotCancelled(c_int);
+
+impl NotCancelled {
+    fn new() -> NotCancelled {
+        let mut before = 0;
+        // SAFETY: the state is one that there is, and there is room for the one before.
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
+        NotCancelled(before)
+    }
+}
+
+impl Drop for NotCancelled {
+    fn drop(&mut self) {
+        // SAFETY: the state is the one that the thread had.
+        unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
+    }
+}
+
 /// What C gets of something that may fail. A panic is a mistake of this library, and the program lives on.
 pub(crate) fn answer(body: impl FnOnce() -> Result<(), Failure>) -> homa_result {
+    let _not_cancelled = NotCancelled::new();
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return homa_result::HOMA_OK,
         Ok(Err(failure)) => failure,
@@ -166,8 +194,8 @@ pub(crate) fn without_signals<T>(body: impl FnOnce() -> T) -> T {
         }
     }
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: there is room for both sets; the first is whole when it is read, and so is the second afterwards, since nothing about the arguments can
-    // be wrong.
+    // SAFETY: there is room for both sets; the first is whole when it is read, and so is the second afterwards, since nothing about the
+    // arguments can be wrong.
     let _restore = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());

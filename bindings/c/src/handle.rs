@@ -1,14 +1,15 @@
 //! Handles: what C holds of our objects.
 //!
-//! A handle is a number in the form of a pointer, made of a place in a table, how often that place was used before, and a kind. So nothing that C
-//! passes is ever followed: what was closed, was closed twice, belongs to a parent process, is of another kind or never was a handle is
-//! an error that says so. It was a pointer at first, and a message freed twice ended the process or, worse, did not. PERF.md says what it costs.
+//! A handle is a number in the form of a pointer, made of a place in a table, how often that place was used before, and a kind. So nothing
+//! that C passes is ever followed: what was closed, was closed twice, belongs to a parent process, is of another kind or never was a
+//! handle is an error that says so. It was a pointer at first, and a message freed twice ended the process or, worse, did not. PERF.md
+//! says what it costs.
 //!
-//! No handle comes twice in a process. A place whose uses are all counted is never used again: it stays behind empty, some bytes for each 67 million
-//! objects. A table has places for 2^50 objects of each shard, one after the other, which at a million a second takes 35 years.
+//! No handle comes twice in a process. A place whose uses are all counted is never used again: it stays behind empty, some bytes for each
+//! 67 million objects. A table has places for 2^50 objects of each shard, one after the other, which at a million a second takes 35 years.
 //!
-//! A host or socket that a call uses is kept until the call returns, whoever closes it meanwhile. Messages are looked at under the lock, which
-//! halves what a look costs.
+//! A host or socket that a call uses is kept until the call returns, whoever closes it meanwhile. Messages are looked at under the lock,
+//! which halves what a look costs.
 
 use std::cell::Cell;
 use std::ptr;
@@ -26,8 +27,8 @@ use crate::socket::{Socket, homa_socket};
 /// Parts of a table, each with a lock. Threads open in one of their own as far as there are enough.
 const SHARDS: usize = 16;
 
-/// The parts of a handle, from the lowest bit on: index, shard, generation, forks, kind. A kind is not 0, so that no handle is an address that any
-/// program has.
+/// The parts of a handle, from the lowest bit on: index, shard, generation, forks, kind. A kind is not 0, so that no handle is an address
+/// that any program has.
 const SHARD_AT: u32 = 24;
 const GENERATION_AT: u32 = 28;
 const FORKS_AT: u32 = 54;
@@ -42,8 +43,8 @@ pub(crate) trait Handle: Sized {
     const NAME: &'static str;
     /// 1 to 7, and no other's.
     const KIND: usize;
-    /// Each thread has a shard of its own for what comes and goes. What stays is dealt out, since one thread often opens what many use, and those would
-    /// take a cache line from each other with each call.
+    /// Each thread has a shard of its own for what comes and goes. What stays is dealt out, since one thread often opens what many use,
+    /// and those would take a cache line from each other with each call.
     const STAYS: bool = true;
 
     fn table(tables: &Tables) -> &Table<Self::Object>;
@@ -127,8 +128,8 @@ fn tables() -> &'static Tables {
 fn make_tables() -> *mut Tables {
     static HOOKED: AtomicBool = AtomicBool::new(false);
     if !HOOKED.swap(true, AcqRel) {
-        // SAFETY: the function is there for as long as the process, since the library is never unloaded (`build.rs`). Where there is no memory for
-        // the hook, children are not told apart.
+        // SAFETY: the function is there for as long as the process, since the library is never unloaded (`build.rs`). Where there is no
+        // memory for the hook, children are not told apart.
         unsafe { libc::pthread_atfork(None, None, Some(forget_parents)) };
     }
     let made = Tables { _parents: AtomicPtr::new(PARENTS.load(Relaxed)), ..Tables::default() };

@@ -9,11 +9,11 @@ use homa::{Arrival, Outcome, Returned, Rpc};
 use crate::address::homa_address;
 use crate::border::{Failure, answer, give, value};
 use crate::handle::{take, with};
-use crate::result::{homa_result, of_call, of_reply};
+use crate::result::{call_text, homa_result, of_call, of_reply, reply_text};
 
-/// A request to be answered, what a call came to, or bytes that homa_reply_lent() had. Opaque. Its bytes lie where the network's packets were put
-/// together, and stay there until homa_message_free(). Every function may be called with it from any thread at any time; its bytes are only read. It may outlive its
-/// socket and its host.
+/// A request to be answered, what a call came to, or bytes that homa_reply_lent() had. Opaque. Its bytes lie where the network's packets
+/// were put together, and stay there until homa_message_free(). Every function may be called with it from any thread at any time; its
+/// bytes are only read. It may outlive its socket and its host.
 pub struct homa_message {
     _opaque: [u8; 0],
 }
@@ -63,7 +63,7 @@ impl Message {
             Arrival::Outcome(outcome) => Message::of_call(outcome),
             Arrival::Returned(Returned { id, cookie, client, client_port, result }) => Message {
                 bytes: Bytes::new(),
-                error: result.err().map(|error| (of_reply(&error), error.to_string())),
+                error: result.err().map(|error| (of_reply(&error), reply_text(&error))),
                 kind: homa_kind::HOMA_RETURNED,
                 from: homa_address::new(client, client_port),
                 rpc: None,
@@ -77,7 +77,7 @@ impl Message {
     fn of_call(Outcome { id, cookie, to, result }: Outcome) -> Message {
         let (bytes, error) = match result {
             Ok(response) => (response, None),
-            Err(error) => (Bytes::new(), Some((of_call(&error), error.to_string()))),
+            Err(error) => (Bytes::new(), Some((of_call(&error), call_text(&error)))),
         };
         let from = homa_address::new(to.host, to.port);
         Message { bytes, error, kind: homa_kind::HOMA_OUTCOME, rpc: None, socket: 0, id, cookie, from }
@@ -105,32 +105,33 @@ fn look<T: Copy>(message: *const homa_message, otherwise: T, at: impl FnOnce(&Me
     value(otherwise, || with(message, "message", |message| at(message)).unwrap_or(otherwise))
 }
 
-/// What a message is; HOMA_NO_MESSAGE for what is none.
+/// What `message` is; HOMA_NO_MESSAGE for what is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_kind(message: *const homa_message) -> homa_kind {
     look(message, homa_kind::HOMA_NO_MESSAGE, |message| message.kind)
 }
 
-/// Whether it is of the kind HOMA_REQUEST. False for what is no message.
+/// Whether `message` is of the kind HOMA_REQUEST. False for what is no message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_is_request(message: *const homa_message) -> bool {
     look(message, false, |message| message.kind == homa_kind::HOMA_REQUEST)
 }
 
-/// What the call or the answer came to: HOMA_OK where the message is a response or a request, or the client has the answer or wants it no more; else why not, which
-/// homa_last_error() then says in words.
+/// What the call or the answer came to: HOMA_OK where the message is a response or a request, or the client has the answer or wants it no
+/// more; else why not, which homa_last_error() then says in words.
 ///
-/// HOMA_ARGUMENT: `message` is no message. HOMA_LIMIT, HOMA_SIZE, HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE, HOMA_TIMED_OUT,
-/// HOMA_CANCELLED, HOMA_CLOSED: the call failed. Of the kind HOMA_RETURNED, HOMA_PEER_GONE: the client gave up, restarted or fell silent, and may
-/// have the answer or not; HOMA_CLOSED: the host has ended.
+/// HOMA_ARGUMENT: `message` is no message. HOMA_LIMIT, HOMA_SIZE, HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE,
+/// HOMA_TIMED_OUT, HOMA_CANCELLED, HOMA_CLOSED: the call failed. Of the kind HOMA_RETURNED, HOMA_PEER_GONE: the client gave up, restarted
+/// or fell silent, and may have the answer or not; HOMA_CLOSED: the host has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_result(message: *const homa_message) -> homa_result {
     answer(|| with(message, "message", |message| message.check())?)
 }
 
-/// The bytes of a request or response, and in `*length` how many; NULL and 0 for a call that failed, for HOMA_RETURNED, and for what is no message.
+/// The bytes of a request or response, and in `*length` how many; NULL and 0 for a call that failed, for HOMA_RETURNED, and for what is no
+/// message.
 ///
-/// They belong to the message, and are good until homa_message_free(). `length` may be NULL.
+/// They belong to `message`, and are good until homa_message_free(). `length` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_data(
     message: *const homa_message,
@@ -147,13 +148,15 @@ pub unsafe extern "C" fn homa_message_data(
     data
 }
 
-/// The id of a call, as homa_start() gave it, which is even; or of a request or its answer, as the server has it, which is odd. 0 for what is no message.
+/// The id of the call that `message` is of, as homa_start() gave it, which is even; or of a request or its answer, as the server has it,
+/// which is odd. 0 for what is no message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_id(message: *const homa_message) -> u64 {
     look(message, 0, |message| message.id)
 }
 
-/// What homa_start(), homa_start_lent() or homa_reply_lent() was given as `cookie`. 0 for requests, for responses of homa_call(), and for what is no message.
+/// What homa_start(), homa_start_lent() or homa_reply_lent() was given as its cookie, of the call or answer that `message` is of. 0 for
+/// requests, for responses of homa_call(), and for what is no message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_cookie(message: *const homa_message) -> u64 {
     look(message, 0, |message| message.cookie)
@@ -178,7 +181,7 @@ pub unsafe extern "C" fn homa_message_from(
 ///
 /// Its bytes must not be used afterwards, nor by another thread meanwhile.
 ///
-/// HOMA_ARGUMENT: it is no message, or was handed back before.
+/// HOMA_ARGUMENT: `message` is no message, or was handed back before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_message_free(message: *mut homa_message) -> homa_result {
     answer(|| take(message, "message").map(drop))

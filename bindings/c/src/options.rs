@@ -120,7 +120,7 @@ const SETTINGS: [Setting; 17] = [
     Setting {
         name: "endpoints",
         meaning: "Endpoints of the host, 1 to 64, each with a packet path, a lock and its part of the client ports: about one per core that \
-                  the network may fill. More than 1 are for hosts that only call.",
+                  the network may fill. A socket with a server port is in all of them, and each of its threads waits at one; another lives in one.",
         get: |config| config.endpoints.to_string(),
         set: |config, text| {
             config.endpoints = number(text, 1, MAX_ENDPOINTS.into())? as usize;
@@ -287,12 +287,12 @@ pub unsafe extern "C" fn homa_options_new(options: *mut *mut homa_options) -> ho
     })
 }
 
-/// Sets an option, by its name and the text of its value, such as "poll-us" and "20". They are the options of `homa serve`; homa_option_list()
-/// tells all of them.
+/// Sets an option, by its name and the text of its value, such as "poll-us" and "20". They are the options of `homa serve`;
+/// homa_option_list() tells all of them.
 ///
-/// Both texts are only read, and not kept.
+/// `name` and `value` are only read, and not kept.
 ///
-/// HOMA_ARGUMENT: an argument is NULL or no options, there is no option of this name, or the value is none that it takes.
+/// HOMA_ARGUMENT: an argument is NULL, `options` is no options, there is no option of this name, or the value is none that it takes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_options_set(
     options: *mut homa_options,
@@ -309,7 +309,7 @@ pub unsafe extern "C" fn homa_options_set(
 
 /// Hands options back. A host that was opened with them keeps what they were then. NULL does nothing.
 ///
-/// HOMA_ARGUMENT: it is no options, or was handed back before.
+/// HOMA_ARGUMENT: `options` is no options, or was handed back before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_options_free(options: *mut homa_options) -> homa_result {
     answer(|| take(options, "options").map(drop))
@@ -328,8 +328,8 @@ fn texts() -> &'static [[CString; 3]] {
 
 /// Lists the options that there are, for a program that tells its users.
 ///
-/// `into` has room for `room` of them and belongs to the caller; what has room is written to. `*count` is how many there are in this version of the
-/// library: call it with `room` 0, when `into` may be NULL, to learn it. `count` may be NULL.
+/// `into` has room for `room` of them and belongs to the caller; what has room is written to. `*count` is how many there are in this
+/// version of the library: call it with `room` 0, when `into` may be NULL, to learn it. `count` may be NULL.
 ///
 /// HOMA_ARGUMENT: `into` is NULL although there is room.
 #[unsafe(no_mangle)]

@@ -60,6 +60,25 @@ impl From<HostError> for Failure {
     }
 }
 
+/// What the Rust API says of a host that was shut down is so here of a socket: a host lasts as long as its sockets.
+const SHUT_DOWN: &str = "the socket is shut down";
+
+/// What is said of why a call failed.
+pub(crate) fn call_text(error: &CallError) -> String {
+    match error {
+        CallError::Closed => SHUT_DOWN.to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// What is said of why an answer was not taken.
+pub(crate) fn reply_text(error: &ReplyError) -> String {
+    match error {
+        ReplyError::Closed => SHUT_DOWN.to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 /// The number of what a call came to.
 pub(crate) fn of_call(error: &CallError) -> homa_result {
     match error {
@@ -80,7 +99,7 @@ pub(crate) fn of_call(error: &CallError) -> homa_result {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Failure {
-        Failure::new(of_call(&error), error.to_string())
+        Failure::new(of_call(&error), call_text(&error))
     }
 }
 
@@ -90,7 +109,7 @@ impl From<RecvError> for Failure {
             // Whoever polls meets it often.
             RecvError::TimedOut => Failure::new(HOMA_TIMED_OUT, "nothing came in the time given"),
             RecvError::NoSuchCall { .. } => Failure::new(HOMA_NO_CALL, error.to_string()),
-            RecvError::Closed => Failure::new(HOMA_CLOSED, "the socket is shut down"),
+            RecvError::Closed => Failure::new(HOMA_CLOSED, SHUT_DOWN),
             _ => Failure::new(HOMA_INTERNAL, error.to_string()),
         }
     }
@@ -109,6 +128,6 @@ pub(crate) fn of_reply(error: &ReplyError) -> homa_result {
 
 impl From<ReplyError> for Failure {
     fn from(error: ReplyError) -> Failure {
-        Failure::new(of_reply(&error), error.to_string())
+        Failure::new(of_reply(&error), reply_text(&error))
     }
 }

@@ -142,10 +142,10 @@ fn timeout(ns: u64) -> Option<Duration> {
 
 /// Opens a socket of a host. `port` 1 to HOMA_MAX_SERVER_PORT accepts requests, and calls; 0 is any free client port, which only calls.
 ///
-/// On success `*socket` is a handle that belongs to the caller until homa_socket_close(). It keeps its host. The library's threads, of which the first
-/// socket of a host starts some, take no signals.
+/// On success `*socket` is a handle that belongs to the caller until homa_socket_close(). It keeps its host. The library's threads, of
+/// which the first socket of a host starts some, take no signals.
 ///
-/// HOMA_ARGUMENT: `host` is no host, `socket` is NULL, the port above HOMA_MAX_SERVER_PORT, or not 0 where the host has several endpoints.
+/// HOMA_ARGUMENT: `host` is no host, `socket` is NULL, or the port above HOMA_MAX_SERVER_PORT.
 /// HOMA_IN_USE: another socket of this host has the port. HOMA_LIMIT: all client ports are open. HOMA_SYSTEM: the system refuses a thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_socket_open(
@@ -170,10 +170,11 @@ pub unsafe extern "C" fn homa_socket_open(
 }
 
 /// Ends all work of a socket: its calls and the requests that nobody took are given up, and whoever waits with it, or calls it later, gets
-/// HOMA_CLOSED. Answers are still delivered. Bytes that were lent to the library by homa_start_lent() and homa_reply_lent() are the caller's again when
-/// this returns. Its descriptor is readable from now on. For programs whose threads wait: shut down, let them end, then close. NULL does nothing.
+/// HOMA_CLOSED. Answers are still delivered. Bytes that were lent to the library by homa_start_lent() and homa_reply_lent() are the
+/// caller's again when this returns. Its descriptor is readable from now on. For programs whose threads wait: shut down, let them end,
+/// then close. NULL does nothing.
 ///
-/// HOMA_ARGUMENT: it is no socket, or was closed.
+/// HOMA_ARGUMENT: `socket` is no socket, or was closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_socket_shutdown(socket: *const homa_socket) -> homa_result {
     answer(|| {
@@ -184,13 +185,13 @@ pub unsafe extern "C" fn homa_socket_shutdown(socket: *const homa_socket) -> hom
     })
 }
 
-/// Shuts a socket down and gives it back. Where it is the last of a host that was closed, this waits for the host's last answers to be acknowledged,
-/// for at most the option linger-ms. Messages that came by it remain good, and bytes that were lent to the library are the caller's again. A server port is free for another socket of the host once its last answers
-/// are acknowledged. NULL does nothing.
+/// Shuts a socket down and gives it back. Where it is the last of a host that was closed, this waits for the host's last answers to be
+/// acknowledged, for at most the option linger-ms. Messages that came by it remain good, and bytes that were lent to the library are the
+/// caller's again. A server port is free for another socket of the host once its last answers are acknowledged. NULL does nothing.
 ///
 /// Its descriptor must not be used afterwards.
 ///
-/// HOMA_ARGUMENT: it is no socket, or was closed before.
+/// HOMA_ARGUMENT: `socket` is no socket, or was closed before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_socket_close(socket: *mut homa_socket) -> homa_result {
     answer(|| {
@@ -202,7 +203,8 @@ pub unsafe extern "C" fn homa_socket_close(socket: *mut homa_socket) -> homa_res
     })
 }
 
-/// The address of the socket: what a client gives to reach it where it has a server port. The IP address is unspecified where the host was bound so.
+/// The address of the socket: what a client gives to reach it where it has a server port. The IP address is unspecified where the host was
+/// bound so.
 /// `address` is written to on success.
 ///
 /// HOMA_ARGUMENT: `socket` is no socket, or `address` is NULL.
@@ -219,8 +221,8 @@ pub unsafe extern "C" fn homa_socket_address(
     })
 }
 
-/// Gives in `*fd` a descriptor that is readable exactly while homa_receive() would not have to wait, for poll, epoll and their like. Use it for
-/// nothing else: not read, write or close. It is the same each time, belongs to the socket and is gone with it.
+/// Gives in `*fd` a descriptor that is readable exactly while homa_receive() would not have to wait, for poll, epoll and their like. Use
+/// it for nothing else: not read, write or close. It is the same each time, belongs to the socket and is gone with it.
 ///
 /// A program that sleeps on it calls homa_receive() with `timeout_ns` 0 until that returns HOMA_TIMED_OUT, and then sleeps; in this
 /// way the network is attended at once while it does.
@@ -238,16 +240,17 @@ pub unsafe extern "C" fn homa_socket_fd(socket: *const homa_socket, fd: *mut c_i
     })
 }
 
-/// Calls a server and waits for its response, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: until the network gives up). Signals do not
-/// end it.
+/// Calls a server and waits for its response, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: until the network gives up). Signals do
+/// not end it.
 ///
-/// `to` and the `length` bytes at `data` are only read: they are sent from where they lie, no other thread may change them meanwhile, and whatever this
-/// returns, nobody reads them any more. On success `*response` is a message that belongs to the caller
-/// until homa_message_free(); else it is left alone.
+/// `to` and the `length` bytes at `data` are only read: they are sent from where they lie, no other thread may change them meanwhile, and
+/// whatever this returns, nobody reads them any more. On success `*response` is a message that belongs to the caller until
+/// homa_message_free(); else it is left alone.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_TIMED_OUT: the time has passed. HOMA_SIZE: the
-/// request is empty, or it or the response is longer than its receiver takes. HOMA_LIMIT: nothing was sent, or there are too many messages that nobody
-/// handed back. HOMA_CLOSED: the socket was shut down. HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT, HOMA_PEER_GONE: the server did not answer.
+/// HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_TIMED_OUT: the time has passed.
+/// HOMA_SIZE: the request is empty, or it or the response is longer than its receiver takes. HOMA_LIMIT: nothing was sent, or there are
+/// too many messages that nobody handed back. HOMA_CLOSED: the socket was shut down. HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT,
+/// HOMA_PEER_GONE: the server did not answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_call(
     socket: *const homa_socket,
@@ -267,24 +270,25 @@ pub unsafe extern "C" fn homa_call(
         let deadline = timeout(timeout_ns);
         let id = socket.socket.start(to, request, 0, true)?;
         let give_up = GiveUp(&socket.socket, id);
-        let outcome =
-            socket.socket.recv_private(id, deadline).map_err(|error| match (error, deadline) {
-                (RecvError::TimedOut, Some(deadline)) => CallError::DeadlineExceeded { to, deadline }.into(),
-                (error, _) => Failure::from(error),
-            })?;
+        let outcome = socket.socket.recv_private(id, deadline).map_err(|error| match (error, deadline) {
+            (RecvError::TimedOut, Some(deadline)) => CallError::DeadlineExceeded { to, deadline }.into(),
+            (error, _) => Failure::from(error),
+        })?;
         std::mem::forget(give_up);
         // SAFETY: C gives room for a pointer.
         unsafe { handle::give(response, Box::new(Message::of_response(outcome)?)) }
     })
 }
 
-/// Starts a call; what may be sent of the request at once is sent before this returns. What it comes to is received by homa_receive(), exactly
-/// once, with `cookie`, also where it fails. Where it takes longer than `timeout_ns` nanoseconds from now it is given up within a
+/// Starts a call; what may be sent of the request at once is sent before this returns. What it comes to is received by homa_receive(),
+/// exactly once, with `cookie`, also where it fails. Where it takes longer than `timeout_ns` nanoseconds from now it is given up within a
 /// millisecond, and fails with HOMA_TIMED_OUT; HOMA_FOREVER: until the network gives up. See also homa_cancel().
 ///
-/// `to` and the `length` bytes at `data` are only read, and may be changed as soon as this returns. `*id` is the call's id; `id` may be NULL.
+/// `to` and the `length` bytes at `data` are only read, and may be changed as soon as this returns. `*id` is the call's id; `id` may be
+/// NULL.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED: nothing was sent.
+/// HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED:
+/// nothing was sent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_start(
     socket: *const homa_socket,
@@ -311,16 +315,17 @@ pub unsafe extern "C" fn homa_start(
     })
 }
 
-/// As homa_start(), without a copy of the bytes: they are sent from where they lie.
+/// As homa_start(), with the same `timeout_ns` and `cookie`, but without a copy of the bytes: they are sent from where they lie.
 ///
-/// On success the `length` bytes at `data` are lent to the library, which reads them, also to send again what the network loses: the caller keeps
-/// them as they are and where they are until homa_receive() gives what the call came to, also where it was cancelled or its time has passed, or until
-/// homa_socket_shutdown() or homa_socket_close() has returned. Where this fails they are the caller's at once. `to` is only read, and may be changed as
-/// soon as this returns. `*id` is the call's id; `id` may be NULL.
+/// On success the `length` bytes at `data` are lent to the library, which reads them, also to send again what the network loses: the
+/// caller keeps them as they are and where they are until homa_receive() gives what the call came to, also where it was cancelled or its
+/// time has passed, or until homa_socket_shutdown() or homa_socket_close() has returned. Where this fails they are the caller's at once.
+/// `to` is only read, and may be changed as soon as this returns. `*id` is the call's id; `id` may be NULL.
 ///
 /// For large messages; to copy some kilobytes costs less than to keep account of what is lent.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED: nothing was sent.
+/// HOMA_ARGUMENT: `socket` is no socket, another pointer is NULL, or `to` is no server's address. HOMA_SIZE, HOMA_LIMIT, HOMA_CLOSED:
+/// nothing was sent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_start_lent(
     socket: *const homa_socket,
@@ -347,8 +352,8 @@ pub unsafe extern "C" fn homa_start_lent(
     })
 }
 
-/// Gives up a call that homa_start() or homa_start_lent() started and whose outcome nobody has received: its outcome is HOMA_CANCELLED, and is received as any other.
-/// The request may have run.
+/// Gives up the call `id` that homa_start() or homa_start_lent() started and whose outcome nobody has received: its outcome is
+/// HOMA_CANCELLED, and is received as any other. The request may have run.
 ///
 /// HOMA_ARGUMENT: `socket` is no socket. HOMA_NO_CALL: the socket has no such call any more.
 #[unsafe(no_mangle)]
@@ -363,15 +368,15 @@ pub unsafe extern "C" fn homa_cancel(socket: *const homa_socket, id: u64) -> hom
     })
 }
 
-/// Waits for the next request, the next outcome of a call that homa_start() or homa_start_lent() started, or the next bytes that homa_reply_lent()
-/// was given to come back, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: for ever); 0 only looks. Signals do not end it. homa_message_kind() says
-/// which it is.
+/// Waits for the next request, the next outcome of a call that homa_start() or homa_start_lent() started, or the next bytes that
+/// homa_reply_lent() was given to come back, for at most `timeout_ns` nanoseconds (HOMA_FOREVER: for ever); 0 only looks. Signals do not
+/// end it. homa_message_kind() says which it is.
 ///
 /// On success `*message` belongs to the caller until homa_message_free(); else it is left alone. A call that failed is a success
 /// here: see homa_message_result().
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, or `message` is NULL. HOMA_TIMED_OUT: nothing came. HOMA_CLOSED: the socket was shut down. HOMA_LIMIT: there
-/// are too many messages that nobody handed back, and one was dropped.
+/// HOMA_ARGUMENT: `socket` is no socket, or `message` is NULL. HOMA_TIMED_OUT: nothing came. HOMA_CLOSED: the socket was shut down.
+/// HOMA_LIMIT: there are too many messages that nobody handed back, and one was dropped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_receive(
     socket: *const homa_socket,
@@ -393,12 +398,13 @@ pub unsafe extern "C" fn homa_receive(
 /// Answers a request that came by this socket. What may be sent at once is sent before this returns; the rest, and its repetition where the
 /// network loses it, is the host's business.
 ///
-/// The `length` bytes at `data` are only read, and may be changed as soon as this returns, since they are copied; but for bytes of the request itself, all
-/// or some in a row, which are sent from where they lie. `request` remains the caller's: hand it back by homa_message_free() afterwards.
-/// Whatever this returns but HOMA_ARGUMENT, the request is over.
+/// The `length` bytes at `data` are only read, and may be changed as soon as this returns, since they are copied; but for bytes of the
+/// request itself, all or some in a row, which are sent from where they lie. `request` remains the caller's: hand it back by
+/// homa_message_free() afterwards. Whatever this returns but HOMA_ARGUMENT, the request is over.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, came by another socket, or was answered. HOMA_SIZE, HOMA_LIMIT: the
-/// answer was not taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the host has ended.
+/// HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, came by another socket, or was answered. HOMA_SIZE,
+/// HOMA_LIMIT: the answer was not taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the host
+/// has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_reply(
     socket: *const homa_socket,
@@ -422,15 +428,16 @@ pub unsafe extern "C" fn homa_reply(
 
 /// As homa_reply(), without a copy of the bytes: they are sent from where they lie.
 ///
-/// On success the `length` bytes at `data` are lent to the library, which reads them, also to send again what the network loses: the caller keeps
-/// them as they are and where they are until homa_receive() gives a message of the kind HOMA_RETURNED with this `cookie`, which comes once the client
-/// has the answer or is given up, or until homa_socket_shutdown() or homa_socket_close() has returned: those copy what is still to be delivered. Where
-/// this fails they are the caller's at once. Bytes of the request itself need no loan: see homa_reply(). `request` remains the caller's: hand it back by
-/// homa_message_free() afterwards. Whatever this returns but HOMA_ARGUMENT, the request is over.
+/// On success the `length` bytes at `data` are lent to the library, which reads them, also to send again what the network loses: the
+/// caller keeps them as they are and where they are until homa_receive() gives a message of the kind HOMA_RETURNED with this `cookie`,
+/// which comes once the client has the answer or is given up, or until homa_socket_shutdown() or homa_socket_close() has returned: those
+/// copy what is still to be delivered. Where this fails they are the caller's at once. Bytes of the request itself need no loan: see
+/// homa_reply(). `request` remains the caller's: hand it back by homa_message_free() afterwards. Whatever this returns but HOMA_ARGUMENT,
+/// the request is over.
 ///
-/// HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, came by another socket, or was answered. HOMA_SIZE, HOMA_LIMIT: the
-/// answer was not taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the socket was shut down, and
-/// the client gets an error; homa_reply() would still have answered.
+/// HOMA_ARGUMENT: `socket` is no socket, `data` is NULL, or the message is no request, came by another socket, or was answered. HOMA_SIZE,
+/// HOMA_LIMIT: the answer was not taken, and the client gets an error. HOMA_PEER_GONE: nobody waits for it any more. HOMA_CLOSED: the
+/// socket was shut down, and the client gets an error; homa_reply() would still have answered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_reply_lent(
     socket: *const homa_socket,

@@ -33,9 +33,9 @@ fn texts() -> &'static [(CString, CString)] {
 
 /// Reads every number of a host, at one moment. It costs little, whatever the load.
 ///
-/// `into` has room for `room` numbers and belongs to the caller; what has room is written to. `*count` is how many there are, which is the same for
-/// all hosts of this version: call it with `room` 0, when `into` may be NULL, to learn it. `count` may be NULL. A later version may have other
-/// numbers: find them by name.
+/// `into` has room for `room` numbers and belongs to the caller; what has room is written to. `*count` is how many there are, which is the
+/// same for all hosts of this version: call it with `room` 0, when `into` may be NULL, to learn it. `count` may be NULL. A later version
+/// may have other numbers: find them by name.
 ///
 /// HOMA_ARGUMENT: `host` is no host, or `into` is NULL although there is room.
 #[unsafe(no_mangle)]
@@ -69,11 +69,12 @@ pub unsafe extern "C" fn homa_statistics(
     })
 }
 
-/// Writes everything that a host counts, and what it knows of its peers, in the text format of Prometheus, with a zero byte behind it: what `homa serve
+/// Writes everything that a host counts, and what it knows of its peers, in the text format of Prometheus, with a zero byte behind it:
+/// what `homa serve
 /// --metrics ADDR` answers, for a program that has an HTTP server of its own.
 ///
-/// `text` has `room` bytes and belongs to the caller. `*length` is how many bytes the text has without its zero byte, also where there is no room: some
-/// 70,000, and more later, since numbers grow. `length` may be NULL.
+/// `text` has `room` bytes and belongs to the caller. `*length` is how many bytes the text has without its zero byte, also where there is
+/// no room: some 70,000, and more later, since numbers grow. `length` may be NULL.
 ///
 /// HOMA_ARGUMENT: `host` is no host, `text` is NULL, or the room too small.
 #[unsafe(no_mangle)]

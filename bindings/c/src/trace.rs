@@ -11,8 +11,8 @@ use crate::handle::find;
 use crate::host::homa_host;
 use crate::result::homa_result;
 
-/// Writes the time trace of a host to a file, which the command `homa trace` reads: the last events, as many as the option trace-records has. The
-/// recording goes on. A file of this name is replaced, once the new one is whole.
+/// Writes the time trace of a host to a file, which the command `homa trace` reads: the last events, as many as the option trace-records
+/// has. The recording goes on. A file of this name is replaced, once the new one is whole.
 ///
 /// `path` is only read.
 ///
@@ -48,7 +48,8 @@ fn save(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     saved
 }
 
-/// Freezes the time trace of a host: it stays as it is until homa_trace_unfreeze(). Peers are told where the option trace-freeze-peers says so.
+/// Freezes the time trace of a host: it stays as it is until homa_trace_unfreeze(). Peers are told where the option trace-freeze-peers
+/// says so.
 ///
 /// HOMA_ARGUMENT: `host` is no host.
 #[unsafe(no_mangle)]
@@ -70,7 +71,7 @@ pub unsafe extern "C" fn homa_trace_unfreeze(host: *const homa_host) -> homa_res
     })
 }
 
-/// Whether the time trace of a host is frozen: by homa_trace_freeze(), by a slow call (option trace-slower-than), or by a peer (option
+/// Whether the time trace of `host` is frozen: by homa_trace_freeze(), by a slow call (option trace-slower-than), or by a peer (option
 /// trace-obey-freeze). False for what is no host.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn homa_trace_is_frozen(host: *const homa_host) -> bool {

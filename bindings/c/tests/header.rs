@@ -12,11 +12,14 @@ const BEGINNING: &str = "/*
  * message (homa_message), which the application hands back. Functions return HOMA_OK or why they failed; homa_last_error() says it in
  * words. Times are in nanoseconds, lengths in bytes.
  *
- * Handles (homa_options, homa_host, homa_socket, homa_message) have the form of pointers and are none: a handle that was handed back, that is of
- * another kind, a parent process's or no handle at all is an error, also while other threads use it. Other pointers must point at what
- * they are said to; that they are not NULL is checked where they must not be.
+ * Handles (homa_options, homa_host, homa_socket, homa_message) have the form of pointers and are none: a handle that was handed back, that
+ * is of another kind, a parent process's or no handle at all is an error, also while other threads use it. Other pointers must point at
+ * what they are said to; that they are not NULL is checked where they must not be.
  *
- * Every function may be called by any thread, for which 128 KiB of stack are enough, and none in a signal handler. After fork() a child has none of its parent's handles, and opens its own.
+ * Every function may be called by any thread, for which 128 KiB of stack are enough, and none in a signal handler. None is left by
+ * longjmp(), and none is a cancellation point: a thread that pthread_cancel() is to end while it waits ends behind that, so have
+ * homa_socket_shutdown() end the waiting first. What errno is afterwards means nothing. After fork() a child has none of its parent's
+ * handles, and opens its own.
  *
  * This file is made from the source of the library.
  */";
@@ -69,21 +72,67 @@ fn the_header_is_what_the_source_says() {
     );
 }
 
-#[test]
-fn everything_that_is_exported_is_declared_with_words() {
+/// An exported function: its words, its name, its parameters' names, and what it returns.
+struct Exported {
+    words: String,
+    name: String,
+    parameters: Vec<String>,
+    returns: String,
+}
+
+fn exported() -> Vec<Exported> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let header = generated();
-    let mut functions = 0;
+    let mut found = Vec::new();
     for entry in fs::read_dir(source).unwrap() {
         let text = fs::read_to_string(entry.unwrap().path()).unwrap();
-        for after in text.split("#[unsafe(no_mangle)]").skip(1) {
-            let name = after.split_once("fn ").unwrap().1.split_once('(').unwrap().0;
-            let line =
-                header.lines().position(|line| line.contains(&format!("{name}(")) && !line.starts_with(' '));
-            let line = line.unwrap_or_else(|| panic!("{name} is not declared"));
-            assert_eq!(header.lines().nth(line - 1), Some(" */"), "{name} has no words");
-            functions += 1;
+        let parts: Vec<&str> = text.split("#[unsafe(no_mangle)]").collect();
+        for (before, after) in parts.iter().zip(&parts[1..]) {
+            let words = before.lines().rev().take_while(|line| line.starts_with("///"));
+            let mut words: Vec<&str> = words.map(|line| line.trim_start_matches('/').trim_start()).collect();
+            words.reverse();
+            let (name, rest) = after.split_once("fn ").unwrap().1.split_once('(').unwrap();
+            let (parameters, rest) = rest.split_once(") -> ").unwrap();
+            let parameters =
+                parameters.split(',').filter_map(|parameter| Some(parameter.split_once(':')?.0.trim()));
+            found.push(Exported {
+                words: words.join(" "),
+                name: name.to_owned(),
+                parameters: parameters.map(str::to_owned).collect(),
+                returns: rest.split_whitespace().next().unwrap().to_owned(),
+            });
         }
     }
-    assert!(functions > 10, "{functions} functions were found in the source");
+    found
+}
+
+#[test]
+fn the_words_of_a_function_name_its_parameters_and_errors() {
+    let header = generated();
+    for Exported { words, name, parameters, returns } in exported() {
+        for parameter in parameters {
+            let named =
+                [format!("`{parameter}`"), format!("`*{parameter}`")].iter().any(|it| words.contains(it));
+            assert!(named, "{name} says nothing of {parameter}: {words}");
+        }
+        if returns == "homa_result" {
+            assert!(words.contains("HOMA_ARGUMENT: "), "{name} does not say what argument is wrong");
+        }
+        for result in words.split(|letter: char| !letter.is_ascii_uppercase() && letter != '_') {
+            let known = !result.starts_with("HOMA_") || header.contains(result);
+            assert!(known, "{name} speaks of {result}, which there is not");
+        }
+    }
+}
+
+#[test]
+fn everything_that_is_exported_is_declared_with_words() {
+    let header = generated();
+    let functions = exported();
+    for Exported { name, .. } in &functions {
+        let line =
+            header.lines().position(|line| line.contains(&format!("{name}(")) && !line.starts_with(' '));
+        let line = line.unwrap_or_else(|| panic!("{name} is not declared"));
+        assert_eq!(header.lines().nth(line - 1), Some(" */"), "{name} has no words");
+    }
+    assert!(functions.len() > 10, "{} functions were found in the source", functions.len());
 }

@@ -163,7 +163,10 @@ fn the_examples_run_and_end_well_at_a_signal() {
             "--poll-us",
             "0",
         ]));
-        let said = run(example(&client).args([&server.address, "--calls", "200", "--size", "20000"]));
+        let said = run(example(&client)
+            .args([&server.address, "--calls", "200", "--size", "20000"])
+            // Under valgrind, on a machine that does much else.
+            .args(["--deadline-ms", "60000"]));
         assert!(said.contains("200 calls of 20000 bytes: 200 answered, 0 failed; median "), "{said}");
         server.signal(end);
         let counted = server.end();

@@ -14,25 +14,29 @@ fn watched() -> &'static [&'static str] {
     if are_there(&VALGRIND[..1]) { &VALGRIND } else { &[] }
 }
 
-/// Runs server and client, each `before` the words that start it, to good ends.
-fn echo(test: &str, before: &[&str]) {
+/// Says of how many endpoints the hosts of a program are.
+const ENDPOINTS: &str = "HOMA_TEST_ENDPOINTS";
+
+/// Runs server and client, each `before` the words that start it, to good ends; the hosts with so many endpoints.
+fn echo(test: &str, before: &[&str], endpoints: &str) {
     let (server, client) = (program(test, "server.c", Link::Shared), program(test, "client.c", Link::Static));
-    let server = Server::start(&mut command(before, &server));
-    run(command(before, &client).arg(&server.address));
+    let server = Server::start(command(before, &server).env(ENDPOINTS, endpoints));
+    run(command(before, &client).arg(&server.address).env(ENDPOINTS, endpoints));
     server.end();
 }
 
 #[test]
 fn a_client_and_a_server_in_c_echo() {
     if are_there(&TOOLS) {
-        echo("echo", &[]);
+        echo("echo", &[], "1");
+        echo("echo", &[], "3");
     }
 }
 
 #[test]
 fn a_client_and_a_server_leak_nothing_and_touch_nothing_else() {
     if are_there(&TOOLS) && are_there(&VALGRIND[..1]) {
-        echo("valgrind", &VALGRIND);
+        echo("valgrind", &VALGRIND, "1");
     }
 }
 
@@ -49,14 +53,18 @@ fn wrong_arguments_are_errors_that_name_them() {
 #[test]
 fn handles_are_safe_whatever_a_program_does_with_them() {
     if are_there(&TOOLS) {
-        run(&mut command(watched(), &program("handles", "handles.c", Link::Shared)));
+        let handles = program("handles", "handles.c", Link::Shared);
+        run(&mut command(watched(), &handles));
+        run(command(&[], &handles).env(ENDPOINTS, "2"));
     }
 }
 
 #[test]
 fn bytes_that_are_lent_are_not_read_once_they_are_back() {
     if are_there(&TOOLS) {
-        run(&mut command(watched(), &program("lent", "lent.c", Link::Shared)));
+        let lent = program("lent", "lent.c", Link::Shared);
+        run(&mut command(watched(), &lent));
+        run(command(watched(), &lent).env(ENDPOINTS, "2"));
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -27,7 +26,7 @@ use crate::reading::{Arriving, ReadEarly, Reading};
 use crate::segment::Bound;
 use crate::share::Share;
 use crate::siblings::Kin;
-use crate::siblings::board::Board;
+use crate::siblings::board::Offers;
 use crate::socket::state::{LentReply, SocketCall, SocketState};
 use crate::stages::{Message, Traced};
 use crate::stake::Stake;
@@ -115,12 +114,8 @@ pub(crate) struct ServerPort {
     /// Entries of the queue whose RPC is over.
     dead: usize,
     pub(crate) tasks: TaskQueue,
-    /// Where requests are offered to threads that wait at other endpoints.
-    pub(crate) board: Option<Arc<Board>>,
-    /// Somebody who waits here was woken by another endpoint's call for help, and nobody has looked since.
-    pub(crate) roused: bool,
-    /// Requests taken, or sought in vain.
-    pub(crate) takes: u32,
+    /// Requests for threads that wait at other endpoints.
+    pub(crate) offers: Offers,
     /// RPCs answered whose answer is not acknowledged yet.
     answered: usize,
     /// RPCs that the application has in hand.
@@ -253,9 +248,11 @@ impl Core {
             WaitOn::Completions(client) => {
                 self.clients.get(client).is_some_and(|client| !client.completions.is_empty())
             }
-            WaitOn::Requests(server) => {
-                self.servers.get(server).is_some_and(|server| Core::queue_len(server) > 0)
-            }
+            // What a socket takes is the socket's.
+            WaitOn::Requests(server) => self
+                .servers
+                .get(server)
+                .is_some_and(|server| server.socket.is_none() && Core::queue_len(server) > 0),
             WaitOn::Socket(socket) => self.has_arrival(socket),
         }
     }

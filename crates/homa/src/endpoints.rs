@@ -108,15 +108,18 @@ impl Endpoints {
             }
             core.leave(now);
         }
-        let board = self.siblings.as_ref().map(|siblings| Board::new(Arc::clone(siblings), &servers));
-        let board = board.map(Arc::new);
-        if board.is_some() {
-            for (shared, &server) in self.members.iter().zip(&servers) {
-                let mut core = shared.lock();
-                core.set_board(server, board.clone());
-            }
-        }
+        let board = self.set_board(servers.iter().copied().map(WaitOn::Requests).collect());
         Ok((servers, board))
+    }
+
+    /// Has what is open in all endpoints, and waited for there under these names, offered by each to all others, if there are any.
+    pub(crate) fn set_board(&self, ons: Vec<WaitOn>) -> Option<Arc<Board>> {
+        let siblings = Arc::clone(self.siblings.as_ref()?);
+        let board = Arc::new(Board::new(siblings, ons.clone()));
+        for (shared, on) in self.members.iter().zip(ons) {
+            shared.lock().set_board(on, Arc::clone(&board));
+        }
+        Some(board)
     }
 
     /// Notes in each endpoint that the last handle of a server port is gone. The caller has the lock of ports.
@@ -133,16 +136,6 @@ impl Endpoints {
 }
 
 impl Core {
-    /// Has requests of a server port offered to other endpoints from now on, and those that came meanwhile at once.
-    fn set_board(&mut self, server: usize, board: Option<Arc<Board>>) {
-        let Some(port) = self.servers.get_mut(server) else { return };
-        port.board = board;
-        let on = WaitOn::Requests(server);
-        if self.has_item(on) {
-            self.offer(on);
-        }
-    }
-
     /// Every counter of this endpoint.
     pub(crate) fn metrics(&mut self) -> Metrics {
         let mut host = self.counts.clone();

@@ -57,9 +57,9 @@ pub enum HostError {
         /// The policy.
         policy: PolicyName,
     },
-    /// A socket's requests and responses wait in one place, and a server port's requests come to all endpoints.
+    /// Each client port belongs to one endpoint.
     #[error(
-        "a socket with a port of its choice needs a host of one endpoint, and this one has {count}: set `endpoints` to 1"
+        "a socket with a client port of its choice needs a host of one endpoint, and this one has {count}: set `endpoints` to 1, or let any port do"
     )]
     SeveralEndpoints {
         /// How many it has.

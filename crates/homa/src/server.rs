@@ -21,7 +21,7 @@ use crate::error::{HostError, RecvError, ReplyError};
 use crate::reading::{Arriving, ReadEarly};
 use crate::segment::Bound;
 use crate::shared::Shared;
-use crate::siblings::board::Board;
+use crate::siblings::board::{self, Board, Found};
 use crate::wait::{self, WaitOn};
 
 /// A server port of a [`Host`](crate::Host). Clones share it and its requests; when the last clone and the last [`Rpc`] are
@@ -38,44 +38,66 @@ struct PortHandle {
     /// Where requests are offered to threads at other endpoints, if there are any.
     board: Option<Arc<Board>>,
     number: u16,
-    /// Tells this port from any other of this process, for threads that remember at which endpoint they wait.
+    homes: Homes,
+}
+
+/// At which of a host's endpoints threads and tasks wait for something that is open in all.
+pub(crate) struct Homes {
+    /// Tells it from anything else of this process, for threads that remember where they wait.
     id: u64,
     /// Endpoint at which the next thread or task is to wait, modulo their number.
-    next_home: AtomicUsize,
+    next: AtomicUsize,
 }
 
 thread_local! {
-    /// The port at which this thread last waited, and its endpoint.
+    /// What this thread last waited for, and at which endpoint.
     static HOME: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// Ids of ports; 0 is none.
+/// Ids of [`Homes`]; 0 is none.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A thread looks at other endpoints before its own once in so many times, so that requests there do not wait for ever while there
-/// are enough here. Seldom, since each look costs the lock of another endpoint.
-const LOOK_ELSEWHERE: u32 = 8;
-
-impl PortHandle {
-    /// The endpoint at which the calling thread waits: dealt out as threads come, and kept.
-    fn home(&self) -> usize {
-        if self.servers.len() == 1 {
-            return 0;
-        }
-        HOME.with(|home| {
-            if home.get().0 != self.id {
-                home.set((self.id, self.deal()));
-            }
-            home.get().1
-        })
+impl Homes {
+    pub(crate) fn new() -> Homes {
+        Homes { id: NEXT_ID.fetch_add(1, Relaxed), next: AtomicUsize::new(0) }
     }
 
-    fn deal(&self) -> usize {
-        self.next_home.fetch_add(1, Relaxed) % self.servers.len()
+    /// The endpoint, of so many, at which the calling thread waits: dealt out as threads come, and kept.
+    pub(crate) fn of_thread(&self, endpoints: usize) -> usize {
+        if endpoints == 1 {
+            return 0;
+        }
+        let own = HOME.try_with(|home| {
+            if home.get().0 != self.id {
+                home.set((self.id, self.deal(endpoints)));
+            }
+            home.get().1
+        });
+        // A thread that ends waits anywhere.
+        own.unwrap_or(0)
+    }
+
+    fn deal(&self, endpoints: usize) -> usize {
+        self.next.fetch_add(1, Relaxed) % endpoints
+    }
+}
+
+impl PortHandle {
+    fn home(&self) -> usize {
+        self.homes.of_thread(self.servers.len())
     }
 
     fn shared(&self, endpoint: usize) -> &Arc<Shared> {
         &self.endpoints.members[endpoint]
+    }
+
+    fn on(&self, endpoint: usize) -> WaitOn {
+        WaitOn::Requests(self.servers[endpoint])
+    }
+
+    /// Looks at the endpoint `home`, which is locked, and whether others have something.
+    fn find(self: &Arc<Self>, core: &mut Core, home: usize) -> Option<Found<Rpc>> {
+        core.find(self.shared(home), (self.on(home), self.board.as_ref()), |core| take(core, self, home))
     }
 
     /// Takes a request that lies at another endpoint than `home` and that nobody there waits for.
@@ -83,29 +105,17 @@ impl PortHandle {
     fn take_elsewhere(
         self: &Arc<Self>,
         home: usize,
-        mut marked: u64,
+        marked: u64,
         mut more: impl FnMut(&mut Core, usize),
     ) -> Option<Result<Rpc, RecvError>> {
-        while marked != 0 {
-            // The next one behind `home`, so that not all look at the same.
-            let turn = marked.rotate_right(home as u32).trailing_zeros();
-            let endpoint = (home + turn as usize) % u64::BITS as usize;
-            marked &= !(1 << endpoint);
-            let mut core = self.shared(endpoint).lock();
-            let taken = take(&mut core, self, endpoint);
+        let members = |endpoint| (&**self.shared(endpoint), self.on(endpoint));
+        board::take_elsewhere(members, home, marked, |core, endpoint| {
+            let taken = take(core, self, endpoint);
             if let Some(Ok(_)) = taken {
-                core.counts.taken_elsewhere += 1;
-                more(&mut core, endpoint);
+                more(core, endpoint);
             }
-            if core.waiting.help.is_tried() {
-                core.waiting.help.over(self.shared(endpoint).now());
-            }
-            core.pass_on(self.servers[endpoint]);
-            if taken.is_some() {
-                return taken;
-            }
-        }
-        None
+            taken
+        })
     }
 }
 
@@ -125,8 +135,7 @@ impl Server {
         early: Option<ReadEarly>,
     ) -> Result<Server, HostError> {
         let (servers, board) = endpoints.open_server(number, bound, early)?;
-        let (id, next_home) = (NEXT_ID.fetch_add(1, Relaxed), AtomicUsize::new(0));
-        Ok(Server { port: Arc::new(PortHandle { endpoints, servers, board, number, id, next_home }) })
+        Ok(Server { port: Arc::new(PortHandle { endpoints, servers, board, number, homes: Homes::new() }) })
     }
 
     /// The Homa port.
@@ -156,7 +165,8 @@ impl Server {
     /// # Errors
     /// The host was shut down.
     pub async fn recv_async(&self) -> Result<Rpc, RecvError> {
-        let mut place = Place { port: &self.port, home: self.port.deal(), id: None };
+        let mut place =
+            Place { port: &self.port, home: self.port.homes.deal(self.port.servers.len()), id: None };
         poll_fn(move |context| place.poll(context)).await
     }
 
@@ -196,7 +206,7 @@ impl Server {
         let port = &self.port;
         let home = port.home();
         let shared = port.shared(home);
-        let on = WaitOn::Requests(port.servers[home]);
+        let on = port.on(home);
         let mut core = shared.lock();
         // Otherwise a caller whose time is up at once would never drive.
         if deadline.is_some() && !core.has_item(on) {
@@ -204,7 +214,7 @@ impl Server {
         }
         loop {
             let found = wait::wait(shared, core, on, deadline, |core| {
-                let found = find(core, port, home);
+                let found = port.find(core, home);
                 if let Some(Found::Here(Ok(_))) = &found {
                     more(core, home);
                 }
@@ -224,36 +234,6 @@ impl Server {
     }
 }
 
-/// What somebody who waits at an endpoint finds.
-enum Found {
-    Here(Result<Rpc, RecvError>),
-    /// Other endpoints have requests for anybody, a bit for each.
-    Elsewhere(u64),
-}
-
-/// Looks at the endpoint `home`, which is locked, and whether others have something.
-fn find(core: &mut Core, port: &Arc<PortHandle>, home: usize) -> Option<Found> {
-    let server = port.servers[home];
-    let Some(board) = &port.board else { return take(core, port, home).map(Found::Here) };
-    if core.life != Life::Open {
-        return Some(Found::Here(Err(RecvError::Closed)));
-    }
-    let entry = &mut core.servers[server];
-    let marked = board.look(home, &mut entry.roused);
-    entry.takes = entry.takes.wrapping_add(u32::from(marked != 0));
-    if marked != 0 && entry.takes.is_multiple_of(LOOK_ELSEWHERE) {
-        return Some(Found::Elsewhere(marked));
-    }
-    if let Some(taken) = take(core, port, home) {
-        if core.waiting.help.is_tried() {
-            core.waiting.help.over(port.shared(home).now());
-        }
-        core.waiting.taken = Some(server);
-        return Some(Found::Here(taken));
-    }
-    (marked != 0).then_some(Found::Elsewhere(marked))
-}
-
 fn take(core: &mut Core, port: &Arc<PortHandle>, endpoint: usize) -> Option<Result<Rpc, RecvError>> {
     if core.life != Life::Open {
         return Some(Err(RecvError::Closed));
@@ -264,14 +244,14 @@ fn take(core: &mut Core, port: &Arc<PortHandle>, endpoint: usize) -> Option<Resu
 }
 
 impl Server {
-    /// The port's index where the host has one endpoint.
-    pub(crate) fn index(&self) -> usize {
-        self.port.servers[0]
+    /// The port's index in each endpoint.
+    pub(crate) fn indices(&self) -> &[usize] {
+        &self.port.servers
     }
 
-    /// Takes a request that waits at the host's one endpoint, which is locked.
-    pub(crate) fn take(&self, core: &mut Core) -> Option<Rpc> {
-        take(core, &self.port, 0)?.ok()
+    /// Takes a request that waits at this endpoint, which is locked.
+    pub(crate) fn take(&self, core: &mut Core, endpoint: usize) -> Option<Rpc> {
+        take(core, &self.port, endpoint)?.ok()
     }
 }
 
@@ -289,10 +269,10 @@ impl Place<'_> {
         let waker = context.waker().clone();
         let replaced = loop {
             let mut core = port.shared(self.home).lock();
-            match find(&mut core, port, self.home) {
+            match port.find(&mut core, self.home) {
                 Some(Found::Here(taken)) => {
-                    if let Some(server) = core.waiting.taken.take() {
-                        core.pass_on(server);
+                    if let Some(on) = core.waiting.taken.take() {
+                        core.pass_on(on);
                     }
                     // Forgets its place under the lock, and drops the waker of it outside.
                     let tasks = &mut core.servers.get_mut(server).map(|server| &mut server.tasks);
@@ -331,12 +311,11 @@ impl Drop for Place<'_> {
         let waker = entry.tasks.forget(id);
         if waker.is_none() {
             // It was woken for a request that it will not take: the next one in line shall.
-            if let Some(board) = &self.port.board {
-                board.end_call(&mut entry.roused);
-            }
-            core.waiting.note_ready(WaitOn::Requests(server));
+            let on = WaitOn::Requests(server);
+            core.end_call(on);
+            core.waiting.note_ready(on);
             core.summon();
-            core.pass_on(server);
+            core.pass_on(on);
         }
         drop(core);
         drop(waker);
@@ -466,6 +445,11 @@ impl Rpc {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         self.port.shared(self.endpoint)
+    }
+
+    /// The number of the endpoint that has it.
+    pub(crate) fn endpoint(&self) -> usize {
+        self.endpoint
     }
 
     pub(crate) fn key(&self) -> RpcKey {

@@ -223,8 +223,8 @@ pub(crate) struct Waiting {
     pub(crate) wake_by: WakeBy,
     /// What the followers wait for that were woken and do not have the lock yet.
     summoned: Vec<WaitOn>,
-    /// A request of this server port was taken, and more may lie there or elsewhere.
-    pub(crate) taken: Option<usize>,
+    /// Something of this was taken, and more may lie there or elsewhere.
+    pub(crate) taken: Option<WaitOn>,
     patience: Patience,
     /// The same for requests that nobody here waits for.
     pub(crate) help: Patience,
@@ -340,6 +340,10 @@ impl Core {
             } else if let Some(waker) = self.pop_task(on) {
                 self.waiting.wakes.push(Wake::Task(waker));
                 self.note_wake(on, WAKE_FOR_MESSAGE);
+                if matches!(on, WaitOn::Socket(_)) {
+                    // Who is told so need not be one who waits.
+                    self.offer(on);
+                }
             } else {
                 self.offer(on);
             }
@@ -355,6 +359,10 @@ impl Core {
             self.waiting.ring_leader();
             return true;
         }
+        if matches!(on, WaitOn::Socket(_)) {
+            // Its waker tells of what lies here, and waits for nothing.
+            return false;
+        }
         let task = self.pop_task(on);
         let found = task.is_some();
         self.waiting.wakes.extend(task.map(Wake::Task));
@@ -364,8 +372,8 @@ impl Core {
     /// What a thread does before it leaves the network alone: it sees that somebody else cares for it.
     pub(crate) fn leave(&mut self, now: Time) {
         self.summon();
-        if let Some(server) = self.waiting.taken.take() {
-            self.pass_on(server);
+        if let Some(on) = self.waiting.taken.take() {
+            self.pass_on(on);
         }
         if self.waiting.leader.is_some() {
             return;
@@ -474,23 +482,23 @@ pub(crate) fn wait<'a, T>(
 
 /// Sleeps until somebody wakes this thread, to take what it waits for or to lead.
 fn follow<'a>(shared: &'a Shared, mut core: Locked<'a>, on: WaitOn, deadline: Option<Time>) -> Locked<'a> {
-    MY_SLEEPER.with(|sleeper| {
-        let (at, now) = (core.waiting.wake_by.this_core(), core.last_driven);
-        core.waiting.wake_by.ran(at, now);
-        core.waiting.followers.push(Follower { on, sleeper: Arc::clone(sleeper), core: at });
-        core.note_asleep();
-        drop(core);
-        let since = shared.now();
-        sleeper.sleep(deadline.map(|deadline| deadline.since(since)));
-        let (at, now) = (shared.stamp(), shared.now());
-        let mut core = shared.lock();
-        let called = !core.waiting.forget_follower(sleeper);
-        if called {
-            core.waiting.arrived(on);
-        }
-        core.note_woken(at, (since, now), called);
-        core
-    })
+    // A thread that ends, and has code of the application's run by that, has none of its own any more.
+    let sleeper = &MY_SLEEPER.try_with(Arc::clone).unwrap_or_default();
+    let (at, now) = (core.waiting.wake_by.this_core(), core.last_driven);
+    core.waiting.wake_by.ran(at, now);
+    core.waiting.followers.push(Follower { on, sleeper: Arc::clone(sleeper), core: at });
+    core.note_asleep();
+    drop(core);
+    let since = shared.now();
+    sleeper.sleep(deadline.map(|deadline| deadline.since(since)));
+    let (at, now) = (shared.stamp(), shared.now());
+    let mut core = shared.lock();
+    let called = !core.waiting.forget_follower(sleeper);
+    if called {
+        core.waiting.arrived(on);
+    }
+    core.note_woken(at, (since, now), called);
+    core
 }
 
 /// Drives the network until `take` has something or `deadline` passes.

@@ -1,4 +1,4 @@
-//! The tests of calls, servers, futures and early requests again, with hosts of two endpoints: `common` sees where it is and sets them up so.
+//! The tests of calls, servers, futures, early requests and sockets again, with hosts of two endpoints: `common` sees where it is and sets them up so.
 
 #![allow(clippy::duplicate_mod, reason = "each of them brings what they share along")]
 
@@ -10,3 +10,5 @@ mod calls;
 mod early;
 #[path = "servers.rs"]
 mod servers;
+#[path = "socket.rs"]
+mod socket;

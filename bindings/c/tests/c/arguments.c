@@ -61,29 +61,32 @@ static void of_hosts(void) {
     OK(homa_host_close(NULL));
 }
 
-/* A host of several endpoints has sockets that call. */
+/* Sockets of a host of several endpoints call and answer. */
 static void of_endpoints(homa_host *server) {
     homa_options *options = local_options();
     homa_host *host = NULL;
     homa_socket *answering = NULL, *calling = NULL;
     homa_address to;
     homa_message *message = NULL;
-    OK(homa_options_set(options, "endpoints", "2"));
+    OK(homa_options_set(options, "endpoints", "3"));
     OK(homa_host_open(options, &host));
     OK(homa_options_free(options));
-    FAILS(homa_socket_open(host, 5, &calling), HOMA_ARGUMENT, "one endpoint");
-    OK(homa_socket_open(host, 0, &calling));
-    OK(homa_socket_open(server, 5, &answering));
-    OK(homa_socket_address(answering, &to));
-    OK(homa_start(calling, &to, "x", 1, HOMA_FOREVER, 0, NULL));
-    OK(homa_receive(answering, HOMA_FOREVER, &message));
-    OK(homa_reply(answering, message, "y", 1));
-    OK(homa_message_free(message));
-    OK(homa_receive(calling, HOMA_FOREVER, &message));
-    OK(homa_message_result(message));
-    OK(homa_message_free(message));
-    OK(homa_socket_close(calling));
-    OK(homa_socket_close(answering));
+    for (int turn = 0; turn < 2; turn++) {
+        OK(homa_socket_open(turn ? host : server, 0, &calling));
+        OK(homa_socket_open(turn ? server : host, 5, &answering));
+        OK(homa_socket_address(answering, &to));
+        for (uint64_t call = 0; call < 4; call++) OK(homa_start(calling, &to, "x", 1, HOMA_FOREVER, call, NULL));
+        for (int call = 0; call < 4; call++) {
+            OK(homa_receive(answering, HOMA_FOREVER, &message));
+            OK(homa_reply(answering, message, "y", 1));
+            OK(homa_message_free(message));
+            OK(homa_receive(calling, HOMA_FOREVER, &message));
+            OK(homa_message_result(message));
+            OK(homa_message_free(message));
+        }
+        OK(homa_socket_close(calling));
+        OK(homa_socket_close(answering));
+    }
     OK(homa_host_close(host));
 }
 

@@ -26,11 +26,13 @@
         CHECK(strstr(homa_last_error(), (word)) != NULL);                                                \
     } while (0)
 
-/* Options of a host on this machine alone. */
+/* Options of a host on this machine alone, of one endpoint or as many as the test wants. */
 static inline homa_options *local_options(void) {
     homa_options *options = NULL;
+    const char *endpoints = getenv("HOMA_TEST_ENDPOINTS");
     OK(homa_options_new(&options));
     OK(homa_options_set(options, "bind", "127.0.0.1:0"));
+    if (endpoints != NULL) OK(homa_options_set(options, "endpoints", endpoints));
     return options;
 }
 

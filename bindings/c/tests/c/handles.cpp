@@ -1,6 +1,7 @@
-// The interface as C++ has it: handles that are handed back by themselves, and threads that answer.
+// The interface as C++ has it: handles that are handed back by themselves, threads that answer, and objects that live as long as the program.
 #include <homa.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -68,9 +69,40 @@ void calls() {
     if (text(Message(response)) != "so you say hello") throw std::runtime_error("another answer");
 }
 
+// It is destroyed when the main thread's own storage is gone.
+struct Lasting {
+    Host here, there;
+    Socket waited, silent, client;
+    std::thread waits;
+
+    void open() {
+        here = host(), there = host();
+        waited = socket(here, 9), client = socket(here, 0), silent = socket(there, 9);
+        waits = std::thread([this] {
+            homa_message *none = nullptr;
+            if (homa_receive(waited.get(), HOMA_FOREVER, &none) != HOMA_CLOSED) std::_Exit(1);
+        });
+    }
+
+    // While another thread attends to the network.
+    homa_result call() const {
+        homa_address address;
+        homa_message *none = nullptr;
+        ok(homa_socket_address(silent.get(), &address));
+        return homa_call(client.get(), &address, "hello", 5, 20000000, &none);
+    }
+
+    ~Lasting() {
+        if (call() != HOMA_TIMED_OUT || homa_socket_shutdown(waited.get()) != HOMA_OK) std::_Exit(1);
+        waits.join();
+    }
+} lasting;
+
 }  // namespace
 
 int main() {
     calls();
-    return homa_open_handles() == 0 ? 0 : 1;
+    if (homa_open_handles() != 0) return 1;
+    lasting.open();
+    return lasting.call() == HOMA_TIMED_OUT ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-/* A process that may have few descriptors, and threads with little stack. */
+/* A process that may have few descriptors, and threads with little stack, or that are cancelled. */
 #include "check.h"
 
 #include <fcntl.h>
@@ -91,8 +91,36 @@ static void little_stack(void) {
     OK(homa_host_close(host));
 }
 
+static void *wait_for_ever(void *socket) {
+    homa_message *message = NULL;
+    FAILS(homa_receive(socket, HOMA_FOREVER, &message), HOMA_CLOSED, "shut down");
+    pthread_testcancel();
+    return NULL;
+}
+
+/* Asleep in the kernel, where a cancelled thread would be unwound through the library. */
+static void cancelled(void) {
+    homa_options *options = local_options();
+    homa_host *host = NULL;
+    homa_socket *socket = NULL;
+    pthread_t thread;
+    void *end = NULL;
+    OK(homa_options_set(options, "poll-us", "0"));
+    OK(homa_host_open(options, &host));
+    OK(homa_options_free(options));
+    OK(homa_socket_open(host, 9, &socket));
+    CHECK(pthread_create(&thread, NULL, wait_for_ever, socket) == 0);
+    CHECK(pthread_cancel(thread) == 0);
+    CHECK(usleep(20000) == 0);
+    OK(homa_socket_shutdown(socket));
+    CHECK(pthread_join(thread, &end) == 0 && end == PTHREAD_CANCELED);
+    OK(homa_socket_close(socket));
+    OK(homa_host_close(host));
+}
+
 int main(void) {
     few_descriptors();
+    cancelled();
     little_stack();
     CHECK(homa_open_handles() == 0);
     return 0;

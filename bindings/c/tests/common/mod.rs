@@ -83,7 +83,7 @@ pub enum Link {
 pub fn program(test: &str, file: &str, link: Link) -> PathBuf {
     let path = directory(&format!("{test}-{file}"));
     let (compiler, standard) = match file.ends_with(".cpp") {
-        true => ("c++", "-std=c++11"),
+        true => ("c++", "-std=c++17"),
         false => ("cc", "-std=gnu11"),
     };
     let mut compile = Command::new(compiler);

@@ -1,8 +1,9 @@
 //! Requests that arrive at an endpoint of a host where nobody waits for them, and threads that wait at another one.
 //!
-//! A server port is open in all endpoints of its host, and a thread in `recv` waits at one of them. An endpoint that has a request
-//! and nobody at hand for it marks itself in `surplus` and calls for help: one of those who wait elsewhere is woken. In the
-//! steady state each endpoint has threads of its own, and nothing is written here.
+//! A server port is open in all endpoints of its host, and a thread in `recv` waits at one of them. The same is so of a socket with a
+//! server port, whose outcomes of calls are offered as requests are; its waker is called as well, and counts for nobody who waits. An
+//! endpoint that has a request and nobody at hand for it marks itself in `surplus` and calls for help: one of those who wait elsewhere is
+//! woken. In the steady state each endpoint has threads of its own, and nothing is written here.
 //!
 //! Most busy threads are soon back, and a wake-up costs more than they take. So a mark alone calls nobody, as long as experience
 //! says so: threads that poll at other endpoints see it at once, and the endpoint's own come back. The call is then made by the
@@ -30,15 +31,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use homa_proto::Time;
 
-use crate::core::Core;
+use crate::core::{Core, Life};
+use crate::error::RecvError;
+use crate::shared::Shared;
 use crate::siblings::Siblings;
 use crate::wait::{WaitOn, Wake};
 
-/// One server port's, for all endpoints of its host. See the [module](self).
+/// A thread looks at other endpoints before its own once in so many times, so that requests there do not wait for ever while there
+/// are enough here. Seldom, since each look costs the lock of another endpoint.
+const LOOK_ELSEWHERE: u32 = 8;
+
+/// One server port's or socket's, for all endpoints of its host. See the [module](self).
 pub(crate) struct Board {
     siblings: Arc<Siblings>,
-    /// The port's index in each endpoint.
-    servers: Vec<usize>,
+    /// What is waited for in each endpoint.
+    ons: Vec<WaitOn>,
     /// A bit for each endpoint with requests that nobody there waits for.
     surplus: AtomicU64,
     /// A bit for each endpoint where somebody waits, or waited a moment ago.
@@ -57,10 +64,10 @@ impl fmt::Debug for Board {
 }
 
 impl Board {
-    /// For a port that is open in all endpoints, under these indices.
-    pub(crate) fn new(siblings: Arc<Siblings>, servers: &[usize]) -> Board {
+    /// For what is open in all endpoints, and waited for there under these names.
+    pub(crate) fn new(siblings: Arc<Siblings>, ons: Vec<WaitOn>) -> Board {
         let (surplus, waiting) = (AtomicU64::new(0), AtomicU64::new(0));
-        Board { siblings, servers: servers.to_vec(), surplus, waiting, called: AtomicBool::new(false) }
+        Board { siblings, ons, surplus, waiting, called: AtomicBool::new(false) }
     }
 
     /// What somebody does who may wait at `endpoint`, and has its lock: it announces itself, ends the call for help if one was
@@ -102,7 +109,7 @@ impl Board {
     /// Wakes one of those who wait, at another endpoint than `from` if there is one. The caller has no lock.
     pub(crate) fn call_help(&self, from: usize) {
         while self.must_call() && !self.called.swap(true, SeqCst) {
-            if (1..=self.servers.len()).any(|turn| self.call_at((from + turn) % self.servers.len())) {
+            if (1..=self.ons.len()).any(|turn| self.call_at((from + turn) % self.ons.len())) {
                 return;
             }
             self.called.store(false, SeqCst);
@@ -116,10 +123,9 @@ impl Board {
         }
         let Some(shared) = self.siblings.member(endpoint) else { return false };
         let mut core = shared.lock();
-        let server = self.servers[endpoint];
-        let found = core.rouse(WaitOn::Requests(server));
-        if let Some(port) = core.servers.get_mut(server).filter(|_| found) {
-            port.roused = true;
+        let found = core.rouse(self.ons[endpoint]);
+        if let Some(offers) = core.offers_mut(self.ons[endpoint]).filter(|_| found) {
+            offers.roused = true;
         }
         if !found {
             self.waiting.fetch_and(!(1 << endpoint), SeqCst);
@@ -128,11 +134,118 @@ impl Board {
     }
 }
 
+/// What a server port or a socket offers threads that wait at other endpoints.
+#[derive(Debug, Default)]
+pub(crate) struct Offers {
+    /// `None`: there are no others.
+    board: Option<Arc<Board>>,
+    /// Somebody who waits here was woken by another endpoint's call for help, and nobody has looked since.
+    roused: bool,
+    /// Times that something was taken, or sought in vain.
+    takes: u32,
+}
+
+/// What somebody who waits at an endpoint finds.
+pub(crate) enum Found<T> {
+    Here(Result<T, RecvError>),
+    /// Other endpoints have something for anybody, a bit for each.
+    Elsewhere(u64),
+}
+
+/// Takes what lies at another endpoint than `home` and that nobody there waits for. `members` has the endpoints and what is waited for
+/// there.
+pub(crate) fn take_elsewhere<'a, T>(
+    members: impl Fn(usize) -> (&'a Shared, WaitOn),
+    home: usize,
+    mut marked: u64,
+    mut take: impl FnMut(&mut Core, usize) -> Option<Result<T, RecvError>>,
+) -> Option<Result<T, RecvError>> {
+    while marked != 0 {
+        // The next one behind `home`, so that not all look at the same.
+        let turn = marked.rotate_right(home as u32).trailing_zeros();
+        let endpoint = (home + turn as usize) % u64::BITS as usize;
+        marked &= !(1 << endpoint);
+        let (shared, on) = members(endpoint);
+        let mut core = shared.lock();
+        let taken = take(&mut core, endpoint);
+        core.counts.taken_elsewhere += u64::from(matches!(taken, Some(Ok(_))));
+        if core.waiting.help.is_tried() {
+            core.waiting.help.over(shared.now());
+        }
+        core.pass_on(on);
+        if taken.is_some() {
+            return taken;
+        }
+    }
+    None
+}
+
 impl Core {
+    fn offers(&self, on: WaitOn) -> Option<&Offers> {
+        match on {
+            WaitOn::Requests(server) => Some(&self.servers.get(server)?.offers),
+            WaitOn::Socket(socket) => Some(&self.sockets.get(socket)?.offers),
+            _ => None,
+        }
+    }
+
+    fn offers_mut(&mut self, on: WaitOn) -> Option<&mut Offers> {
+        match on {
+            WaitOn::Requests(server) => Some(&mut self.servers.get_mut(server)?.offers),
+            WaitOn::Socket(socket) => Some(&mut self.sockets.get_mut(socket)?.offers),
+            _ => None,
+        }
+    }
+
+    fn board(&self, on: WaitOn) -> Option<&Arc<Board>> {
+        self.offers(on)?.board.as_ref()
+    }
+
+    /// Has what comes here offered to other endpoints from now on, and what came meanwhile at once.
+    pub(crate) fn set_board(&mut self, on: WaitOn, board: Arc<Board>) {
+        let Some(offers) = self.offers_mut(on) else { return };
+        offers.board = Some(board);
+        if self.has_item(on) {
+            self.offer(on);
+        }
+    }
+
+    /// Looks here, at the endpoint that is `home` to the caller, by `take`, and whether others have something.
+    pub(crate) fn find<T>(
+        &mut self,
+        shared: &Shared,
+        (on, board): (WaitOn, Option<&Arc<Board>>),
+        take: impl FnOnce(&mut Core) -> Option<Result<T, RecvError>>,
+    ) -> Option<Found<T>> {
+        let Some(board) = board else { return take(self).map(Found::Here) };
+        if self.life != Life::Open {
+            return Some(Found::Here(Err(RecvError::Closed)));
+        }
+        let offers = self.offers_mut(on)?;
+        let marked = board.look(shared.index(), &mut offers.roused);
+        offers.takes = offers.takes.wrapping_add(u32::from(marked != 0));
+        if marked != 0 && offers.takes.is_multiple_of(LOOK_ELSEWHERE) {
+            return Some(Found::Elsewhere(marked));
+        }
+        if let Some(taken) = take(self) {
+            if self.waiting.help.is_tried() {
+                self.waiting.help.over(shared.now());
+            }
+            self.waiting.taken = Some(on);
+            return Some(Found::Here(taken));
+        }
+        (marked != 0).then_some(Found::Elsewhere(marked))
+    }
+
+    /// Ends the call for help that was heard here, if one was, by somebody who will not look.
+    pub(crate) fn end_call(&mut self, on: WaitOn) {
+        let Some(Offers { board: Some(board), roused, .. }) = self.offers_mut(on) else { return };
+        board.end_call(roused);
+    }
+
     /// Marks this endpoint as one with requests for anybody, and has help called if there may be any.
     pub(crate) fn offer(&mut self, on: WaitOn) {
-        let (WaitOn::Requests(server), Some(kin)) = (on, &self.kin) else { return };
-        let Some(board) = self.servers.get(server).and_then(|server| server.board.as_ref()) else { return };
+        let (Some(board), Some(kin)) = (self.board(on), &self.kin) else { return };
         let (board, index) = (Arc::clone(board), kin.index);
         board.mark(index);
         self.call_when_due(board, index);
@@ -156,10 +269,11 @@ impl Core {
         let Some(kin) = &self.kin else { return false };
         let index = kin.index;
         let mut any = false;
-        for (server, port) in &self.servers {
-            let on = WaitOn::Requests(server);
-            let Some(board) = &port.board else { continue };
-            if Core::queue_len(port) == 0 || self.waiting.is_expected(on) {
+        let servers = self.servers.iter().map(|(server, port)| (WaitOn::Requests(server), &port.offers));
+        let sockets = self.sockets.iter().map(|(socket, state)| (WaitOn::Socket(socket), &state.offers));
+        for (on, offers) in servers.chain(sockets) {
+            let Some(board) = &offers.board else { continue };
+            if !self.has_item(on) || self.waiting.is_expected(on) {
                 continue;
             }
             any = true;
@@ -176,17 +290,14 @@ impl Core {
 
     /// What is done after a request was taken: if more lie here than those who are on their way will take, or some lie at other
     /// endpoints, others are told.
-    pub(crate) fn pass_on(&mut self, server: usize) {
-        let on = WaitOn::Requests(server);
-        let (Some(kin), Some(port)) = (&self.kin, self.servers.get(server)) else { return };
-        let Some(board) = &port.board else { return };
+    pub(crate) fn pass_on(&mut self, on: WaitOn) {
+        let (Some(kin), Some(board)) = (&self.kin, self.board(on).cloned()) else { return };
         let index = kin.index;
         if !self.has_item(on) {
             board.unmark(index);
         } else if !self.waiting.is_expected(on) {
             board.mark(index);
         }
-        let board = Arc::clone(board);
         self.call_when_due(board, index);
     }
 }

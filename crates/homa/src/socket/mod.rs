@@ -12,7 +12,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
-use homa_proto::RpcInfo;
+use homa_proto::{RpcInfo, Time, wire};
 
 use crate::address::ServerAddr;
 use crate::copying::{self, Outgoing};
@@ -22,8 +22,9 @@ use crate::host::Host;
 use crate::memory::MessageMemory;
 use crate::pool::{self, Pool};
 use crate::segment::FIRST_CLIENT_PORT;
-use crate::server::{Rpc, Server};
+use crate::server::{Homes, Rpc, Server};
 use crate::shared::Shared;
+use crate::siblings::board::{self, Board, Found};
 use crate::wait::{self, WaitOn};
 use state::SocketCall;
 
@@ -89,45 +90,79 @@ pub struct Returned {
     pub result: Result<(), ReplyError>,
 }
 
-/// A port that calls and answers, and whose responses and requests wait in one place: what a socket of Linux Homa is. A call is known by its id on
-/// the wire. Dropping it [closes](Socket::close) it.
+/// A port that calls and answers, and whose responses and requests wait in one place: what a socket of Linux Homa is. A call is known by
+/// its id on the wire. Dropping it [closes](Socket::close) it.
 pub struct Socket {
-    shared: Arc<Shared>,
-    index: usize,
+    /// Where it lives: in one endpoint, or with a server port in all of several.
+    members: Vec<Member>,
     number: u16,
     server: Option<Server>,
+    /// Where what comes is offered to threads at other endpoints, if it lives in several.
+    board: Option<Arc<Board>>,
+    homes: Homes,
     /// Memory for outgoing messages.
     pool: Mutex<Pool>,
 }
 
+/// A socket's part in one endpoint.
+struct Member {
+    shared: Arc<Shared>,
+    index: usize,
+}
+
+impl Member {
+    fn on(&self) -> WaitOn {
+        WaitOn::Socket(self.index)
+    }
+}
+
 impl Host {
-    /// Opens a socket on a port: a client port that is free where it is `None`; else 1 to 32767, for which requests are accepted, or
-    /// a higher one, for calls alone. Of several endpoints a free client port lives in one, dealt out in turn; others they cannot have.
+    /// Opens a socket on a port: a client port that is free where it is `None`; else 1 to 32767, for which requests are accepted, or a
+    /// higher one, for calls alone. Of several endpoints a free client port lives in one, dealt out in turn, and a server port in all:
+    /// each thread that waits does so at one of them, and receives what comes to any. A client port of the caller's choice they cannot
+    /// have.
     ///
     /// # Errors
     /// See [`HostError`].
     pub fn socket(&self, port: Option<u16>) -> Result<Socket, HostError> {
-        let count = self.endpoints.members.len();
-        if port.is_some() && count > 1 {
+        let endpoints = &self.endpoints;
+        let count = endpoints.members.len();
+        if port.is_some_and(|port| port >= FIRST_CLIENT_PORT) && count > 1 {
             return Err(HostError::SeveralEndpoints { count });
         }
-        let shared = Arc::clone(self.endpoints.deal_client());
         self.start_progress()?;
-        let server = match port {
-            Some(port) if port < FIRST_CLIENT_PORT => Some(self.server(port)?),
-            _ => None,
+        let Some(number) = port.filter(|port| *port < FIRST_CLIENT_PORT) else {
+            let chosen = self.choose_client_port()?.or(port);
+            let shared = Arc::clone(endpoints.deal_client());
+            let (index, number) = shared.lock().open_socket(shared.now(), chosen, None)?;
+            return Ok(Socket::new(vec![Member { shared, index }], number, None));
         };
-        let chosen = match &server {
-            Some(server) => Some(server.port()),
-            None => self.choose_client_port()?.or(port),
-        };
-        let now = shared.now();
-        let (index, number) = shared.lock().open_socket(now, chosen, server.as_ref().map(Server::index))?;
-        Ok(Socket { shared, index, number, server, pool: Mutex::default() })
+        let server = self.server(number)?;
+        let mut socket = Socket::new(Vec::with_capacity(count), number, Some(server.clone()));
+        for (shared, &server) in endpoints.members.iter().zip(server.indices()) {
+            let (index, _) = shared.lock().open_socket(shared.now(), Some(number), Some(server))?;
+            socket.members.push(Member { shared: Arc::clone(shared), index });
+        }
+        socket.board = endpoints.set_board(socket.members.iter().map(Member::on).collect());
+        Ok(socket)
     }
 }
 
 impl Socket {
+    fn new(members: Vec<Member>, number: u16, server: Option<Server>) -> Socket {
+        Socket { members, number, server, board: None, homes: Homes::new(), pool: Mutex::default() }
+    }
+
+    /// The endpoint at which the calling thread calls and waits.
+    fn home(&self) -> usize {
+        self.homes.of_thread(self.members.len())
+    }
+
+    /// The part in the endpoint that has the call with this id, if there is such a call.
+    fn member_of(&self, id: u64) -> &Member {
+        &self.members[wire::owner_of(id, self.members.len() as u32) as usize]
+    }
+
     /// The Homa port.
     #[must_use]
     pub fn port(&self) -> u16 {
@@ -149,11 +184,12 @@ impl Socket {
         message
     }
 
-    /// Starts a call, and returns its id, which is even. What may be sent of the request at once is sent before this returns. The outcome comes
-    /// by [`recv`](Socket::recv), or where the call is `private` by [`recv_private`](Socket::recv_private), with `cookie`.
+    /// Starts a call, and returns its id, which is even. What may be sent of the request at once is sent before this returns. The outcome
+    /// comes by [`recv`](Socket::recv), or where the call is `private` by [`recv_private`](Socket::recv_private), with `cookie`.
     ///
-    /// The request's bytes are read until its outcome is received, or until [`abort`](Socket::abort) or [`close`](Socket::close) has ended the call and
-    /// returns, and by nobody after that. Where they belong to somebody ([`Bytes::from_owner`]), he is dropped a little later.
+    /// The request's bytes are read until its outcome is received, or until [`abort`](Socket::abort) or [`close`](Socket::close) has ended
+    /// the call and returns, and by nobody after that. Where they belong to somebody ([`Bytes::from_owner`]), he is dropped a little
+    /// later.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -167,8 +203,8 @@ impl Socket {
         self.start_until(to, request, cookie, private, None)
     }
 
-    /// Starts a call that is not private, as [`start`](Socket::start) does, and gives it up `deadline` from now, or up to a millisecond later: its outcome
-    /// is [`CallError::DeadlineExceeded`] then.
+    /// Starts a call that is not private, as [`start`](Socket::start) does, and gives it up `deadline` from now, or up to a millisecond
+    /// later: its outcome is [`CallError::DeadlineExceeded`] then.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -190,14 +226,15 @@ impl Socket {
         private: bool,
         deadline: Option<Duration>,
     ) -> Result<u64, CallError> {
-        let at = self.shared.stamp();
-        let now = self.shared.now();
-        let mut core = self.shared.lock_since(at);
-        if core.sockets[self.index].closed {
+        let Member { shared, index: socket } = &self.members[self.home()];
+        let at = shared.stamp();
+        let now = shared.now();
+        let mut core = shared.lock_since(at);
+        if core.sockets[*socket].closed {
             return Err(CallError::Closed);
         }
-        let deadline = deadline.map(|deadline| (self.shared.after(deadline), deadline));
-        let owner = SocketCall { socket: self.index, id: 0, cookie, private, deadline, result: None };
+        let deadline = deadline.map(|deadline| (shared.after(deadline), deadline));
+        let owner = SocketCall { socket: *socket, id: 0, cookie, private, deadline, result: None };
         let from = (self.number, private);
         let id = core.start_socket_call((at, now), from, to, Outgoing::Whole(request), owner)?;
         core.after_work(now);
@@ -215,21 +252,22 @@ impl Socket {
         cookie: u64,
         private: bool,
     ) -> Result<u64, CallError> {
-        if !copying::is_worth_it(&self.shared, pieces) {
+        let Member { shared, index: socket } = &self.members[self.home()];
+        if !copying::is_worth_it(shared, pieces) {
             return self.start(to, self.message(pieces), cookie, private);
         }
-        let at = self.shared.stamp();
-        let now = self.shared.now();
-        let mut core = self.shared.lock_since(at);
-        if core.sockets[self.index].closed {
+        let at = shared.stamp();
+        let now = shared.now();
+        let mut core = shared.lock_since(at);
+        if core.sockets[*socket].closed {
             return Err(CallError::Closed);
         }
-        let owner = SocketCall { socket: self.index, id: 0, cookie, private, deadline: None, result: None };
+        let owner = SocketCall { socket: *socket, id: 0, cookie, private, deadline: None, result: None };
         let from = (self.number, private);
-        let id = copying::copy_and_send(&self.shared, &mut core, pieces, |core, request| {
+        let id = copying::copy_and_send(shared, &mut core, pieces, |core, request| {
             core.start_socket_call((at, now), from, to, request, owner)
         });
-        core.after_work(self.shared.now());
+        core.after_work(shared.now());
         id
     }
 
@@ -244,9 +282,9 @@ impl Socket {
         rpc.reply_while_copying(pieces)
     }
 
-    /// As [`Rpc::reply`] to a request that came by this socket, with bytes that the caller wants back. They are read until [`recv`](Socket::recv) gives
-    /// [`Arrival::Returned`] with this cookie, or until [`close`](Socket::close) returns, which copies what clients do not have yet; or, in an
-    /// error, not at all any more when this returns.
+    /// As [`Rpc::reply`] to a request that came by this socket, with bytes that the caller wants back. They are read until
+    /// [`recv`](Socket::recv) gives [`Arrival::Returned`] with this cookie, or until [`close`](Socket::close) returns, which copies what
+    /// clients do not have yet; or, in an error, not at all any more when this returns.
     ///
     /// # Errors
     /// See [`ReplyError`]; the RPC is over then, and nothing will be told of it. `Closed` also where the socket is.
@@ -254,9 +292,11 @@ impl Socket {
     /// # Panics
     /// The request came by another socket.
     pub fn reply_lent(&self, rpc: Rpc, response: Bytes, cookie: u64) -> Result<(), ReplyError> {
-        assert!(Arc::ptr_eq(rpc.shared(), &self.shared), "the request came by another socket");
+        let member =
+            self.members.get(rpc.endpoint()).filter(|member| Arc::ptr_eq(rpc.shared(), &member.shared));
+        let member = member.expect("the request came by this socket");
         rpc.reply_as(response, |core, now, rpc, response| {
-            core.answer_lent(now, rpc, response, (self.index, cookie))
+            core.answer_lent(now, rpc, response, (member.index, cookie))
         })
     }
 
@@ -265,8 +305,39 @@ impl Socket {
     /// # Errors
     /// None came, or the socket or the host was shut down.
     pub fn recv(&self, timeout: Option<Duration>) -> Result<Arrival, RecvError> {
-        let on = WaitOn::Socket(self.index);
-        self.wait(on, timeout, |core| core.take_arrival(self.index, self.server.as_ref()))
+        let home = self.home();
+        let member = &self.members[home];
+        let until = timeout.map(|timeout| (member.shared.after(timeout), timeout.is_zero()));
+        loop {
+            let found = self.wait(member, member.on(), until, |core| self.find(core, home));
+            match found.ok_or(RecvError::TimedOut)? {
+                Found::Here(taken) => return taken,
+                Found::Elsewhere(marked) => {
+                    if let Some(taken) = self.take_elsewhere(home, marked) {
+                        return taken;
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&self, core: &mut Core, endpoint: usize) -> Option<Result<Arrival, RecvError>> {
+        core.take_arrival(self.members[endpoint].index, self.server.as_ref(), endpoint)
+    }
+
+    /// Looks at the endpoint `home`, which is locked, and whether others have something.
+    fn find(&self, core: &mut Core, home: usize) -> Option<Found<Arrival>> {
+        let member = &self.members[home];
+        core.find(&member.shared, (member.on(), self.board.as_ref()), |core| self.take(core, home))
+    }
+
+    /// Takes what lies at another endpoint than `home` and that nobody there waits for.
+    fn take_elsewhere(&self, home: usize, marked: u64) -> Option<Result<Arrival, RecvError>> {
+        let members = |endpoint: usize| {
+            let member = &self.members[endpoint];
+            (&*member.shared, member.on())
+        };
+        board::take_elsewhere(members, home, marked, |core, endpoint| self.take(core, endpoint))
     }
 
     /// Waits for the outcome of a private call.
@@ -274,72 +345,88 @@ impl Socket {
     /// # Errors
     /// It did not come, or there is no such call (any more), or the socket or the host was shut down.
     pub fn recv_private(&self, id: u64, timeout: Option<Duration>) -> Result<Outcome, RecvError> {
-        let call = self.shared.lock().sockets[self.index].calls.get(&id).copied();
+        let member = self.member_of(id);
+        let call = member.shared.lock().sockets[member.index].calls.get(&id).copied();
         let on = WaitOn::Call(call.ok_or(RecvError::NoSuchCall { id })?);
-        self.wait(on, timeout, |core| core.take_private(self.index, id))
+        let until = timeout.map(|timeout| (member.shared.after(timeout), timeout.is_zero()));
+        let outcome = self.wait(member, on, until, |core| core.take_private(member.index, id));
+        outcome.unwrap_or(Err(RecvError::TimedOut))
     }
 
+    /// Waits until the moment `until`, or only looks where that says so.
     fn wait<T>(
         &self,
+        member: &Member,
         on: WaitOn,
-        timeout: Option<Duration>,
-        mut take: impl FnMut(&mut Core) -> Option<Result<T, RecvError>>,
-    ) -> Result<T, RecvError> {
-        let shared = &self.shared;
-        let deadline = timeout.map(|timeout| shared.after(timeout));
+        until: Option<(Time, bool)>,
+        mut take: impl FnMut(&mut Core) -> Option<T>,
+    ) -> Option<T> {
+        let shared = &member.shared;
         let mut core = shared.lock();
-        if timeout == Some(Duration::ZERO) && !core.progress_drives_now() {
+        if until.is_some_and(|(_, looks)| looks) && !core.progress_drives_now() {
             if let Some(taken) = take(&mut core) {
                 let now = core.last_driven;
                 core.leave(now);
-                return taken;
+                return Some(taken);
             }
             // Otherwise a caller that only ever looks would never drive.
             core.drive(shared.now());
         }
-        wait::wait(shared, core, on, deadline, take).unwrap_or(Err(RecvError::TimedOut))
+        wait::wait(shared, core, on, until.map(|(until, _)| until), take)
     }
 
     /// Whether [`recv`](Socket::recv) would find something, or that the socket is closed.
     #[must_use]
     pub fn has_arrival(&self) -> bool {
-        let core = self.shared.lock();
-        core.sockets[self.index].closed || core.life != Life::Open || core.has_arrival(self.index)
+        self.members.iter().any(|member| {
+            let core = member.shared.lock();
+            core.sockets[member.index].closed || core.life != Life::Open || core.has_arrival(member.index)
+        })
     }
 
     /// Has `waker` called, from any thread, when something comes that nobody waits for in [`recv`](Socket::recv). It may be called too
     /// often, and when somebody else has taken it already.
     pub fn set_waker(&self, waker: Option<Waker>) {
-        let replaced = std::mem::replace(&mut self.shared.lock().sockets[self.index].waker, waker);
-        drop(replaced);
+        for member in &self.members {
+            let mut core = member.shared.lock();
+            let replaced = std::mem::replace(&mut core.sockets[member.index].waker, waker.clone());
+            drop(core);
+            drop(replaced);
+        }
     }
 
-    /// Has messages that come to this port from now on lie in memory of the application's own, where it has some for them and they are not short:
-    /// the packets are then received there, and what is handed out is the memory that was [lent](MessageMemory::lend). `None`: as before.
+    /// Has messages that come to this port from now on lie in memory of the application's own, where it has some for them and they are not
+    /// short: the packets are then received there, and what is handed out is the memory that was [lent](MessageMemory::lend). `None`: as
+    /// before.
     pub fn set_memory(&self, memory: Option<Arc<dyn MessageMemory>>) {
-        let mut core = self.shared.lock();
-        // Of one that is closed, the number may be another's.
-        let unused = match core.sockets[self.index].closed {
-            true => memory,
-            false => core.buffers.set_memory(self.number, memory),
-        };
-        drop(core);
-        drop(unused);
+        for member in &self.members {
+            let memory = memory.clone();
+            let mut core = member.shared.lock();
+            // Of one that is closed, the number may be another's.
+            let unused = match core.sockets[member.index].closed {
+                true => memory,
+                false => core.buffers.set_memory(self.number, memory),
+            };
+            drop(core);
+            drop(unused);
+        }
     }
 
     /// Has the host's background thread drive the network from now on, until somebody waits in [`recv`](Socket::recv): for a thread that is
     /// about to sleep where only the waker reaches it.
     pub fn attend(&self) {
-        let mut core = self.shared.lock();
-        core.progress_must_attend();
+        for member in &self.members {
+            member.shared.lock().progress_must_attend();
+        }
     }
 
-    /// Gives up a call: it has no outcome, or with `tell` that it was [aborted](CallError::Aborted). Whether there was such a call. Nobody reads
-    /// the request's bytes any more when this returns.
+    /// Gives up a call: it has no outcome, or with `tell` that it was [aborted](CallError::Aborted). Whether there was such a call. Nobody
+    /// reads the request's bytes any more when this returns.
     pub fn abort(&self, id: u64, tell: bool) -> bool {
-        let now = self.shared.now();
-        let mut core = self.shared.lock();
-        let call = core.sockets[self.index].calls.get(&id).copied();
+        let Member { shared, index } = self.member_of(id);
+        let now = shared.now();
+        let mut core = shared.lock();
+        let call = core.sockets[*index].calls.get(&id).copied();
         if let Some(call) = call {
             core.abort_socket_call(now, call, tell);
             core.flush(now);
@@ -351,34 +438,24 @@ impl Socket {
     /// Ids of the calls whose outcome nobody has taken.
     #[must_use]
     pub fn open_calls(&self) -> Vec<u64> {
-        self.shared.lock().sockets[self.index].calls.keys().copied().collect()
+        let ids = |member: &Member| -> Vec<u64> {
+            member.shared.lock().sockets[member.index].calls.keys().copied().collect()
+        };
+        self.members.iter().flat_map(ids).collect()
     }
 
     /// The calls whose outcome nobody has taken, in no particular order.
     #[must_use]
     pub fn calls(&self) -> Vec<CallInfo> {
-        let core = self.shared.lock();
-        let told = |(&id, &call): (&u64, &usize)| {
-            let entry = core.calls.get(call)?;
-            let Owner::Socket(owner) = &entry.owner else { return None };
-            let response = owner.result.as_ref().map(|result| result.as_ref().map_or(0, Bytes::len));
-            Some(CallInfo {
-                id,
-                cookie: owner.cookie,
-                to: entry.to,
-                private: owner.private,
-                request_bytes: entry.request_bytes,
-                over: response,
-            })
-        };
-        core.sockets[self.index].calls.iter().filter_map(told).collect()
+        self.members.iter().flat_map(|member| member.shared.lock().socket_calls(member.index)).collect()
     }
 
     /// The cookie of a call whose outcome nobody has taken.
     #[must_use]
     pub fn cookie_of(&self, id: u64) -> Option<u64> {
-        let core = self.shared.lock();
-        let call = *core.sockets[self.index].calls.get(&id)?;
+        let member = self.member_of(id);
+        let core = member.shared.lock();
+        let call = *core.sockets[member.index].calls.get(&id)?;
         match &core.calls.get(call)?.owner {
             Owner::Socket(owner) => Some(owner.cookie),
             _ => None,
@@ -388,36 +465,45 @@ impl Socket {
     /// How far the RPCs of this port have come, requests that arrive included.
     #[must_use]
     pub fn rpcs(&self) -> Vec<RpcInfo> {
-        self.shared.lock().endpoint.rpcs_at(self.number).collect()
+        let rpcs = |member: &Member| -> Vec<RpcInfo> {
+            member.shared.lock().endpoint.rpcs_at(self.number).collect()
+        };
+        self.members.iter().flat_map(rpcs).collect()
     }
 
     /// Whether requests are accepted, on a port that can have any: what comes from now on while they are not is given up.
     pub fn accept_requests(&self, accept: bool) {
-        self.shared.lock().sockets[self.index].refuses = !accept;
+        for member in &self.members {
+            member.shared.lock().sockets[member.index].refuses = !accept;
+        }
     }
 
-    /// Gives up its calls and the requests that nobody took. Whoever waits here, and all later calls, get an error. Answers in flight are delivered.
-    /// Nobody reads any more what was lent to calls and answers when this returns.
+    /// Gives up its calls and the requests that nobody took. Whoever waits here, and all later calls, get an error. Answers in flight are
+    /// delivered. Nobody reads any more what was lent to calls and answers when this returns.
     pub fn close(&self) {
-        let now = self.shared.now();
-        let mut core = self.shared.lock();
-        let memory = core.close_socket(now, self.index);
-        core.after_work(now);
-        drop(core);
-        drop(memory);
+        for Member { shared, index } in &self.members {
+            let now = shared.now();
+            let mut core = shared.lock();
+            let memory = core.close_socket(now, *index);
+            core.after_work(now);
+            drop(core);
+            drop(memory);
+        }
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
         self.close();
-        let mut core = self.shared.lock();
-        let state = core.sockets.remove(self.index);
-        if let Some(server) = state.server.and_then(|server| core.servers.get_mut(server)) {
-            server.socket = None;
+        for Member { shared, index } in &self.members {
+            let mut core = shared.lock();
+            let state = core.sockets.remove(*index);
+            if let Some(server) = state.server.and_then(|server| core.servers.get_mut(server)) {
+                server.socket = None;
+            }
+            drop(core);
+            drop(state);
         }
-        drop(core);
-        drop(state);
     }
 }
 
@@ -437,7 +523,7 @@ mod tests {
 
     /// A message is read by way of its entry among the buffers: where that is gone, nobody reads it.
     fn bytes_read(socket: &Socket) -> u64 {
-        socket.shared.lock().buffers.outgoing_bytes()
+        socket.members[0].shared.lock().buffers.outgoing_bytes()
     }
 
     #[test]
@@ -500,7 +586,7 @@ mod tests {
         let (rpc, ..) = request();
         let key = rpc.key();
         server.reply_lent(rpc, answer.clone(), 8).unwrap();
-        server.shared.lock().return_lent(key, DoneReason::ClientSilent);
+        server.members[0].shared.lock().return_lent(key, DoneReason::ClientSilent);
         let Ok(Arrival::Returned(returned)) = server.recv(None) else { panic!("it was lent") };
         assert_eq!((returned.cookie, returned.result), (8, Err(ReplyError::ClientGone { peer })));
         assert!(matches!(client.recv(None), Ok(Arrival::Outcome(_))));
@@ -510,14 +596,14 @@ mod tests {
         start(3);
         let (rpc, ..) = request();
         let (late, ..) = request();
-        let core = client.shared.lock();
+        let core = client.members[0].shared.lock();
         server.reply_lent(rpc, answer.clone(), 9).unwrap();
-        assert_eq!(server.shared.lock().lent_replies.len(), 1);
+        assert_eq!(server.members[0].shared.lock().lent_replies.len(), 1);
         server.close();
         assert!(answer.is_unique(), "what is sent from now on is a copy");
         assert_eq!(bytes_read(&server), LENGTH as u64);
         assert_eq!(server.reply_lent(late, answer.clone(), 10), Err(ReplyError::Closed));
-        assert!(server.shared.lock().lent_replies.is_empty());
+        assert!(server.members[0].shared.lock().lent_replies.is_empty());
         drop(core);
         for _ in 0..2 {
             let Ok(Arrival::Outcome(outcome)) = client.recv(None) else { panic!("it has an end") };

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use homa_proto::{DoneReason, RpcInfo, RpcKey, Time};
 
-use super::{Arrival, Outcome, Returned};
+use super::{Arrival, CallInfo, Outcome, Returned};
 use crate::address::ServerAddr;
 use crate::buffers::Role;
 use crate::copying::Outgoing;
@@ -18,6 +18,7 @@ use crate::core::{Core, Life, Owner};
 use crate::error::{CallError, HostError, RecvError, ReplyError};
 use crate::memory::MessageMemory;
 use crate::server::Server;
+use crate::siblings::board::Offers;
 use crate::stages::Message;
 use crate::wait::{self, WaitOn};
 
@@ -37,6 +38,8 @@ pub(crate) struct SocketState {
     pub(super) closed: bool,
     /// Told of what comes while nobody waits for it.
     pub(crate) waker: Option<Waker>,
+    /// What comes, for threads that wait at other endpoints.
+    pub(crate) offers: Offers,
 }
 
 /// What is over and waits to be received.
@@ -93,6 +96,7 @@ impl Core {
             refuses: false,
             closed: false,
             waker: None,
+            offers: Offers::default(),
         });
         if let Some(server) = server {
             self.servers[server].socket = Some(index);
@@ -137,25 +141,30 @@ impl Core {
     }
 
     /// Takes what comes next, requests and outcomes in turn where there are both.
-    pub(super) fn take_arrival(&mut self, socket: usize, server: Option<&Server>) -> Option<Result<Arrival, RecvError>> {
+    pub(super) fn take_arrival(
+        &mut self,
+        socket: usize,
+        server: Option<&Server>,
+        endpoint: usize,
+    ) -> Option<Result<Arrival, RecvError>> {
         let state = &mut self.sockets[socket];
         if state.closed || self.life != Life::Open {
             return Some(Err(RecvError::Closed));
         }
         state.requests_first = !state.requests_first;
         let requests_first = state.requests_first;
-        if requests_first && let Some(request) = self.take_socket_request(server) {
+        if requests_first && let Some(request) = self.take_socket_request(server, endpoint) {
             return Some(Ok(request));
         }
         match self.sockets[socket].over.pop_front() {
             Some(Over::Call(call)) => self.take_outcome(call).map(|outcome| Ok(Arrival::Outcome(outcome))),
             Some(Over::Returned(returned)) => Some(Ok(Arrival::Returned(returned))),
-            None => self.take_socket_request(server.filter(|_| !requests_first)).map(Ok),
+            None => self.take_socket_request(server.filter(|_| !requests_first), endpoint).map(Ok),
         }
     }
 
-    fn take_socket_request(&mut self, server: Option<&Server>) -> Option<Arrival> {
-        let rpc = server?.take(self)?;
+    fn take_socket_request(&mut self, server: Option<&Server>, endpoint: usize) -> Option<Arrival> {
+        let rpc = server?.take(self, endpoint)?;
         let RpcInfo { id, peer_port: client_port, .. } = self.endpoint.rpc_info(rpc.key())?;
         Some(Arrival::Request { rpc, id, client_port })
     }
@@ -187,6 +196,24 @@ impl Core {
             self.note_app_receive(entry.traced, Message::Response, response.len());
         }
         Some(Outcome { id, cookie, to: entry.to, result })
+    }
+
+    /// The calls of a socket whose outcome nobody has taken.
+    pub(super) fn socket_calls(&self, socket: usize) -> Vec<CallInfo> {
+        let told = |(&id, &call): (&u64, &usize)| {
+            let entry = self.calls.get(call)?;
+            let Owner::Socket(owner) = &entry.owner else { return None };
+            let response = owner.result.as_ref().map(|result| result.as_ref().map_or(0, Bytes::len));
+            Some(CallInfo {
+                id,
+                cookie: owner.cookie,
+                to: entry.to,
+                private: owner.private,
+                request_bytes: entry.request_bytes,
+                over: response,
+            })
+        };
+        self.sockets[socket].calls.iter().filter_map(told).collect()
     }
 
     /// Gives up the sockets' calls whose deadline has passed; whether there were any. The caller flushes.
@@ -296,7 +323,8 @@ impl Core {
 
     /// The bytes of an answer are not read any more: tells whoever lent them.
     pub(crate) fn return_lent(&mut self, rpc: RpcKey, reason: DoneReason) {
-        let Some(LentReply { socket, id, cookie, client, client_port }) = self.lent_replies.remove(&rpc) else {
+        let Some(LentReply { socket, id, cookie, client, client_port }) = self.lent_replies.remove(&rpc)
+        else {
             return;
         };
         let result = match reason {
