@@ -112,6 +112,8 @@ pub(crate) struct Peer {
     pub life_end: LifeEnd,
     /// When a packet last came from it; its creation before that.
     pub last_heard: Time,
+    /// Its silence counts from here on at the earliest: before, this host itself stood still, and asked it nothing (PEER-5).
+    pub awake_since: Time,
     /// Whether any packet ever came from it.
     pub heard: bool,
     /// The peer's own cutoffs, for our unscheduled packets to it.
@@ -161,6 +163,7 @@ impl Peer {
             restarts: 0,
             life_end: LifeEnd::Restarted,
             last_heard: now,
+            awake_since: Time::ZERO,
             heard: false,
             cutoffs: [0; PRIORITIES],
             cutoff_version: 0,
@@ -192,6 +195,11 @@ impl Peer {
     /// Bytes of a message that would go unasked to it, or come from it, if neither side set a limit (RTT-3).
     pub(crate) fn unsched_bytes(&self, config: &Config) -> u32 {
         rtt::unsched_bytes(config, self.rtt.min_ns())
+    }
+
+    /// From when on it has been silent, as far as that counts against it (PEER-5).
+    pub(crate) fn silent_since(&self) -> Time {
+        self.last_heard.max(self.awake_since)
     }
 
     /// Whether nothing would be lost with it (PEER-11).

@@ -103,12 +103,12 @@ impl Endpoint {
             }
             *budget -= 1;
             let known = &self.peers[peer];
-            let silent = now.since(known.last_heard) >= self.config.client_silence_ns;
+            let silent = now.since(known.silent_since()) >= self.config.client_silence_ns;
             let cursor = self.reaper.silent_cursor.take();
             // An RPC that ended meanwhile has left the list: begin again.
             let cursor = cursor.filter(|&slot| self.peer_rpcs.list_of(slot) == Some(peer));
             let Some(slot) = cursor.or(known.rpcs.head()).filter(|_| silent && known.server_rpcs > 0) else {
-                let next = known.last_heard + self.config.client_silence_ns;
+                let next = known.silent_since() + self.config.client_silence_ns;
                 if known.server_rpcs > 0 {
                     self.peer_timers.arm_by(peer, next);
                 }

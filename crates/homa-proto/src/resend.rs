@@ -12,12 +12,15 @@ use crate::peer::peer_number;
 use crate::reclaim::Unasked;
 use crate::rpc::State;
 use crate::stats::{Drop, drop_as};
-use crate::time::Time;
+use crate::time::{MS, Time};
 use crate::wire::{Body, Common, Resend, UnknownReason};
 
 /// A silent client is probed in the second half of the silence that ends its RPCs, this many times in a whole one: often
 /// enough that losses do not end them.
 const PROBES_PER_SILENCE: u64 = 12;
+
+/// A silence shorter than this ends where it ends, also for who stood still: its parts would be shorter than the timers' steps.
+const LEAST_PATIENCE_NS: u64 = 100 * MS;
 
 /// RPCs looked at to find one to probe with.
 const PROBE_LOOKS: usize = 16;
@@ -181,25 +184,32 @@ impl Endpoint {
             return;
         }
         let silence = self.config.client_silence_ns;
-        let silent = now.since(known.last_heard);
-        if silent >= silence {
-            if !std::mem::replace(&mut self.peers[peer].ends_silent, true) {
-                self.reaper.end_silent(peer); // PEER-5
+        let (half, probe_every) = (silence / 2, silence / PROBES_PER_SILENCE);
+        if now.since(known.silent_since()) >= silence {
+            let stood_still = silence >= LEAST_PATIENCE_NS
+                && now.since(known.probe_at) >= probe_every
+                && known.awake_since <= known.last_heard
+                && !known.ends_silent;
+            if !stood_still {
+                if !std::mem::replace(&mut self.peers[peer].ends_silent, true) {
+                    self.reaper.end_silent(peer); // PEER-5
+                }
+                return;
             }
-            return;
+            // Nobody asked it meanwhile, and what it said may lie here unread: once in a silence it is asked after all.
+            self.peers[peer].awake_since = Time::from_ns(now.as_ns() - half);
         }
-        let half = silence / 2;
-        if silent < half {
-            self.peer_timers.arm_by(peer, known.last_heard + half);
+        let since = self.peers[peer].silent_since();
+        if now.since(since) < half {
+            self.peer_timers.arm_by(peer, since + half);
             return;
         }
         // The timer also fires for RESENDs that are due, much more often.
-        if now >= known.probe_at {
+        if now >= self.peers[peer].probe_at {
             self.probe_client(peer);
-            self.peers[peer].probe_at = now + silence / PROBES_PER_SILENCE;
+            self.peers[peer].probe_at = now + probe_every;
         }
-        let known = &self.peers[peer];
-        self.peer_timers.arm_by(peer, known.probe_at.min(known.last_heard + silence));
+        self.peer_timers.arm_by(peer, self.peers[peer].probe_at.min(since + silence));
     }
 
     /// Asks a silent client for a sign of life by a NEED_ACK: one that waits for its own grants has nothing to say (ACK-6).

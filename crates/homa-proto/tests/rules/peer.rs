@@ -84,6 +84,33 @@ fn a_server_asks_a_silent_client_several_times_and_then_frees_its_rpcs() {
     assert!(server.endpoint.is_idle());
 }
 
+/// PEER-5.
+#[test]
+fn a_server_that_stood_still_itself_asks_its_clients_before_it_frees_their_rpcs() {
+    let mut server = Side::new(1, Config::default());
+    let (lives, gone) = (kernel(2), kernel(3));
+    server.hear(lives.addr, &lives.whole(2, 10));
+    server.hear(gone.addr, &gone.whole(4, 10));
+    server.requests();
+    for _ in 0..2 {
+        server.take();
+        // Nobody drives it for longer than clients may be silent.
+        server.now = server.now + 5 * SEC;
+        let now = server.now;
+        server.endpoint.handle_timeout(now);
+        let asked = server.pass(500 * MS).iter().filter(|sent| sent.is(PacketType::NeedAck)).count();
+        assert!(asked >= 3, "{asked}");
+        assert_eq!(ends(&mut server).1, []);
+        server.hear(lives.addr, &lives.packet(77, Body::Freeze));
+        server.hear(gone.addr, &gone.packet(77, Body::Freeze));
+    }
+    for _ in 0..3 {
+        server.hear(lives.addr, &lives.packet(77, Body::Freeze));
+        server.pass(SEC);
+    }
+    assert_eq!(ends(&mut server).1, [DoneReason::ClientSilent]);
+}
+
 /// PEER-5, PEER-12: the RESENDs of calls the other way bring no NEED_ACKs with them.
 #[test]
 fn a_silent_peer_is_probed_no_more_often_when_it_is_asked_for_responses_too() {
