@@ -87,6 +87,45 @@ fn programs_that_preload_nothing_are_refused() {
     refused(&program, "Go");
 }
 
+/// Compiles a C program; `None`, with the reason on standard error, where that cannot be done here.
+fn compiled(scratch: &Scratch, name: &str, source: &str, options: &[&str]) -> Option<PathBuf> {
+    let (text, program) = (scratch.path(&format!("{name}.c")), PathBuf::from(scratch.path(name)));
+    fs::write(&text, source).unwrap();
+    let output = Command::new("cc").args(options).arg("-o").arg(&program).arg(&text).output();
+    match output {
+        Ok(output) if output.status.success() => Some(program),
+        Ok(output) => {
+            eprintln!("skipped: cc {options:?} fails here: {}", stderr(&output));
+            None
+        }
+        Err(error) => {
+            eprintln!("skipped: there is no C compiler (cc): {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn what_a_linker_makes_is_told_apart() {
+    let scratch = Scratch::new("run-linked");
+    let main = "int main(void) { return 9; }";
+    // As Go has it: no libc at all, and the kernel asked directly.
+    let bare = "void _start(void) { for (;;) ; }";
+    let all: [(&str, &str, &[&str]); 3] = [
+        ("static", main, &["-static"]),
+        ("static-pie", main, &["-static-pie"]),
+        ("bare", bare, &["-static", "-nostdlib", "-ffreestanding"]),
+    ];
+    for (name, source, options) in all {
+        let Some(program) = compiled(&scratch, name, source, options) else { continue };
+        let words = ["--driver", "udp", program.to_str().unwrap()];
+        assert_output_refused(&words, &run(&scratch, &words), "linked statically");
+    }
+    let Some(program) = compiled(&scratch, "dynamic", main, &[]) else { return };
+    let output = run(&scratch, &["--driver", "udp", program.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
+}
+
 #[test]
 fn what_is_missing_is_named() {
     let scratch = Scratch::new("run-missing");
