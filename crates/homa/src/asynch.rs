@@ -155,7 +155,7 @@ async fn run(task: DriverTask) {
 
 /// One turn of the task.
 fn turn(shared: &Shared, quiet_since: &mut Time) -> Next {
-    let (at, begin) = (shared.stamp(), shared.now());
+    let (at, begin) = shared.clock.look();
     let mut core = shared.lock();
     if core.life == Life::Closed {
         return Next::Exit;

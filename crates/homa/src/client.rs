@@ -101,8 +101,8 @@ impl Client {
     fn begin(&self, to: ServerAddr, request: Bytes, step: u32) -> Result<(Locked<'_>, Pending), CallError> {
         let place = self.place(to);
         let PortAt { shared, client, .. } = &self.port.ports[place];
-        let (at, length) = (shared.stamp(), request.len());
-        let now = shared.now();
+        let length = request.len();
+        let (at, now) = shared.clock.look();
         let mut core = shared.lock_since(at);
         let owner = Owner::Ticket(Ticket::default());
         let call = core.start_call(now, *client, to, request, owner, step)?;
@@ -180,9 +180,9 @@ impl Client {
     /// See [`CallError`]; what happens after the start is in the completion. The limit `max_completions` counts calls whose
     /// completion nobody has taken.
     pub fn submit(&self, to: ServerAddr, request: impl Into<Bytes>, cookie: u64) -> Result<(), CallError> {
-        let (at, request) = (self.shared().stamp(), request.into());
+        let (at, now) = self.shared().clock.look();
+        let request = request.into();
         let length = request.len();
-        let now = self.shared().now();
         let mut core = self.shared().lock_since(at);
         let owner = Owner::Queue { client: self.home().client, cookie };
         let call = core.start_call(now, self.home().client, to, request, owner, 0)?;
@@ -203,8 +203,7 @@ impl Client {
         if calls.is_empty() {
             return;
         }
-        let at = self.shared().stamp();
-        let now = self.shared().now();
+        let (at, now) = self.shared().clock.look();
         let mut errors = Vec::new();
         let mut core = self.shared().lock_since(at);
         for (to, request, cookie) in calls.drain(..) {

@@ -17,6 +17,7 @@ use crate::asynch::AsyncDriver;
 use crate::buffers::{Buffers, Role};
 use crate::call_times::CallTimes;
 use crate::client::Completion;
+use crate::clock::HostClock;
 use crate::copying::Outgoing;
 use crate::error::{CallError, HostError, ReplyError};
 use crate::freeze::Freezer;
@@ -161,8 +162,10 @@ pub(crate) struct Core {
     pub(crate) limits: Limits,
     pub(crate) counts: HostCounts,
     pub(crate) call_times: Box<CallTimes>,
-    /// The monotonic clock at [`Time::ZERO`], in nanoseconds; `None` where time is made up, as in tests.
-    pub(crate) zero_ns: Option<u64>,
+    /// `None` where time is made up, as in tests.
+    pub(crate) clock: Option<HostClock>,
+    /// When the clock was last looked at for the trace, where nothing that takes long was done since.
+    pub(crate) just_now: Option<Time>,
     pub(crate) freezer: Freezer,
     /// The trace's clock, where the times at which the kernel received packets go into the trace.
     pub(crate) device_clock: Option<Ticks>,
@@ -217,7 +220,8 @@ impl Core {
             limits,
             counts: HostCounts::default(),
             call_times: Box::default(),
-            zero_ns: None,
+            clock: None,
+            just_now: None,
             freezer: Freezer::default(),
             device_clock: None,
             share: None,

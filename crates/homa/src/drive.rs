@@ -12,7 +12,7 @@ use crate::core::{Core, Owner};
 use crate::error::CallError;
 use crate::in_place::InPlace;
 use crate::progress::Progress;
-use crate::share::{Share, monotonic_ns};
+use crate::share::Share;
 use crate::stake::Stake;
 use crate::wait::WaitOn;
 
@@ -56,7 +56,7 @@ impl Core {
         self.endpoint.trace().begin_stage();
         self.share_tick(now);
         self.stake_tick(now);
-        let received = self.receive(now);
+        let (received, now) = self.receive(now);
         self.tend_endpoint(now, received);
         self.stake_after(now);
         if self.driver.poll_timeout() == Some(0) {
@@ -145,7 +145,9 @@ impl Core {
         [driver, backlog, share, stake, deadline].into_iter().fold(self.endpoint.poll_timeout(), earlier)
     }
 
-    fn receive(&mut self, now: Time) -> bool {
+    /// Takes what has come; whether there was anything, and what the time is since then.
+    fn receive(&mut self, now: Time) -> (bool, Time) {
+        self.just_now = None;
         // Where packets may be others' business, they are judged before they are put anywhere.
         let alone = self.share.is_none() && self.kin.is_none();
         let expected = if alone { self.buffers.take_expected() } else { None };
@@ -157,15 +159,13 @@ impl Core {
             Some(in_place) => self.receive_in_place(in_place),
         };
         let count = match received {
-            Ok(count) => {
-                self.note_burst_in(count);
-                count
-            }
+            Ok(count) => count,
             Err(error) => {
                 self.note_broken("receive", &error);
-                return false;
+                return (false, now);
             }
         };
+        let now = self.note_burst_in(count, now);
         if count > 0 {
             self.note_device_times();
         }
@@ -212,7 +212,7 @@ impl Core {
             self.tell_unreachable(peer, report);
             told = true;
         }
-        self.take_mail(now) || count > 0 || told
+        (self.take_mail(now) || count > 0 || told, now)
     }
 
     /// Receives what has come, the next packet of a message into its place, if that is what comes. The burst then has its header,
@@ -409,12 +409,11 @@ impl Core {
         any
     }
 
-    /// Notes how long a call took whose response is whole. The clock is read once for all that a round brought, since the round's own
-    /// time is from before it looked for packets: a tenth of a short call.
+    /// Notes how long a call took whose response is whole. The clock is read once for all that a round brought.
     fn time_call(&mut self, told_at: &mut Option<Time>, call: usize, response_bytes: u32) {
-        let Some(zero_ns) = self.zero_ns else { return };
+        let Some(clock) = self.clock else { return };
         let Some(call) = self.calls.get(call) else { return };
-        let now = told_at.get_or_insert_with(|| Time::from_ns(monotonic_ns().saturating_sub(zero_ns)));
+        let now = told_at.get_or_insert_with(|| self.just_now.unwrap_or_else(|| clock.now()));
         let bytes = call.request_bytes.max(response_bytes) as usize;
         self.call_times.record(bytes, now.since(call.started));
     }
@@ -428,11 +427,12 @@ fn tx_packet<'a>(first: &Transmit, header: &'a [u8], payload: &'a [u8]) -> TxPac
 pub(crate) mod tests {
     use bytes::Bytes;
     use homa_driver::udp::{UdpConfig, UdpDriver};
-    use homa_proto::{Config, Endpoint, MS};
-    use homa_trace::Trace;
+    use homa_proto::{Config, Endpoint, MS, SEC};
+    use homa_trace::{MonotonicClock, Trace};
 
     use super::*;
     use crate::address::ServerAddr;
+    use crate::clock::HostClock;
     use crate::core::{Limits, Ticket};
 
     /// One endpoint over loopback, whose time is the test's.
@@ -460,6 +460,26 @@ pub(crate) mod tests {
         while client.drive(late) {}
         assert_eq!(client.endpoint.stats().unknowns_received, 20);
         assert_eq!(client.endpoint.stats().resends_sent, 0);
+    }
+
+    #[test]
+    fn what_has_come_is_no_older_than_the_look_that_found_it() {
+        let (mut client, mut server) = (core(), core());
+        // It counts from before this test, whose own times are made up.
+        const BEFORE_NS: u64 = 5 * SEC;
+        let zero_ns = MonotonicClock::new().now().ns.saturating_sub(BEFORE_NS);
+        server.clock = Some(HostClock::new(zero_ns, None));
+        let to = ServerAddr { host: server.driver.local_addr(), port: 99 };
+        let port = client.open_client(Time::ZERO, None).unwrap();
+        assert!(!server.drive(Time::ZERO));
+        assert_eq!(server.last_activity, Time::ZERO);
+        let owner = Owner::Ticket(Ticket::default());
+        assert!(client.start_call(Time::ZERO, port, to, Bytes::from_static(b"?"), owner, 0).is_ok());
+        client.flush(Time::ZERO);
+        assert!(server.drive(Time::ZERO));
+        assert!(server.last_activity > Time::ZERO, "{:?}", server.last_activity);
+        // Who was asked later than the clock says keeps that.
+        assert_eq!(server.note_burst_in(1, Time::NEVER), Time::NEVER);
     }
 
     #[test]

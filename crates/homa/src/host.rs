@@ -16,7 +16,7 @@ use homa_driver::{BufferSizes, Driver};
 use homa_proto::{Config, Endpoint, MAX_ENDPOINTS, PeerInfo, PortError};
 use homa_steer::PolicyName;
 use homa_steer::wake::WakeOrder;
-use homa_trace::{Clock, Trace};
+use homa_trace::{Clock, MonotonicClock, Trace};
 
 use crate::client::Client;
 use crate::core::{Core, Life, Limits};
@@ -31,7 +31,7 @@ use crate::reading::{EarlyServer, ReadEarly};
 use crate::segment::siblings::SiblingPool;
 use crate::segment::{self, FIRST_CLIENT_PORT, Family, Founding, Segment, SegmentError};
 use crate::server::Server;
-use crate::share::{self, Share};
+use crate::share::Share;
 use crate::shared::Shared;
 use crate::siblings::{Kin, Siblings};
 use crate::sleep::Bell;
@@ -477,7 +477,7 @@ impl<'a> Maker<'a> {
             let (cutoffs, budget) = (protocol.unsched_cutoffs, protocol.max_incoming.into());
             pool = Some(Arc::new(SiblingPool::new(count, cutoffs, budget)));
         }
-        let start_ns = share::monotonic_ns();
+        let start_ns = MonotonicClock::new().now().ns;
         Ok(Maker { config, protocol, segment, siblings, pool, freezing: Arc::default(), start_ns })
     }
 

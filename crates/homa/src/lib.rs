@@ -87,6 +87,7 @@ mod asynch;
 mod buffers;
 mod call_times;
 mod client;
+mod clock;
 mod copying;
 mod core;
 mod drive;

@@ -386,8 +386,8 @@ impl Rpc {
     ) -> Result<(), ReplyError> {
         self.answered = true;
         let shared = self.port.shared(self.endpoint);
-        let (at, length) = (shared.stamp(), response.len());
-        let now = shared.now();
+        let length = response.len();
+        let (at, now) = shared.clock.look();
         let mut core = shared.lock_since(at);
         let result = answer(&mut core, now, (self.rpc, self.peer), response);
         if result.is_ok() {
@@ -402,8 +402,7 @@ impl Rpc {
     pub(crate) fn reply_while_copying(mut self, pieces: &[&[u8]]) -> Result<(), ReplyError> {
         self.answered = true;
         let shared = self.shared();
-        let at = shared.stamp();
-        let now = shared.now();
+        let (at, now) = shared.clock.look();
         let mut core = shared.lock_since(at);
         let result = copying::copy_and_send(shared, &mut core, pieces, |core, response| {
             let length = response.len();
@@ -424,8 +423,7 @@ impl Rpc {
         for of_one in replies.chunk_by_mut(|(one, _), (next, _)| Arc::ptr_eq(one.shared(), next.shared())) {
             let Some((first, _)) = of_one.first() else { continue };
             let shared = Arc::clone(first.shared());
-            let at = shared.stamp();
-            let now = shared.now();
+            let (at, now) = shared.clock.look();
             let mut core = shared.lock_since(at);
             for (rpc, response) in of_one {
                 rpc.answered = true;

@@ -306,14 +306,6 @@ fn forget_queued(driver: &mut dyn Driver) {
     }
 }
 
-/// The monotonic clock, the same for all processes of a machine, in nanoseconds.
-pub(crate) fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` lives through the call. The clock exists on every Linux, so the call cannot fail.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;

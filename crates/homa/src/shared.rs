@@ -10,11 +10,10 @@ use std::{hint, mem};
 
 use bytes::Bytes;
 use homa_proto::Time;
-use homa_trace::Ticks;
 use tokio::sync::Notify;
 
+use crate::clock::HostClock;
 use crate::core::Core;
-use crate::share;
 use crate::siblings::Siblings;
 use crate::siblings::mailbox::Mailbox;
 use crate::sleep::Bell;
@@ -36,8 +35,7 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     /// Threads that want the lock now, so that a thread that polls in rounds lets them in.
     wanted: AtomicU32,
-    /// The monotonic clock at [`Time::ZERO`], in nanoseconds.
-    start_ns: u64,
+    pub(crate) clock: HostClock,
     /// A duplicate of the driver's descriptor, to sleep on without the lock.
     fd: Option<OwnedFd>,
     /// Ends the sleep of the leader.
@@ -53,8 +51,6 @@ pub(crate) struct Shared {
     siblings: Option<(Arc<Siblings>, usize)>,
     /// How long whoever waits polls before it sleeps, in nanoseconds.
     pub(crate) poll_ns: u64,
-    /// The clock of the time trace, where there is one.
-    pub(crate) ticks: Option<Ticks>,
     /// RPCs open in this endpoint when its lock was last given back, where there are others to compare it with.
     open_rpcs: AtomicU32,
 }
@@ -70,12 +66,12 @@ impl Shared {
     ) -> Shared {
         let siblings = core.kin.as_ref().map(|kin| (Arc::clone(&kin.siblings), kin.index));
         let async_bell = siblings.as_ref().map(|(all, me)| Arc::clone(&all.mailbox(*me).task_bell));
-        core.zero_ns = Some(start_ns);
-        let ticks = core.endpoint.trace().ticks();
+        let clock = HostClock::new(start_ns, core.endpoint.trace().ticks());
+        core.clock = Some(clock);
         Shared {
             core: Mutex::new(core),
             wanted: AtomicU32::new(0),
-            start_ns,
+            clock,
             fd,
             leader_bell: bells.0,
             progress_bell: bells.1,
@@ -83,7 +79,6 @@ impl Shared {
             async_bell: async_bell.unwrap_or_default(),
             siblings,
             poll_ns: u64::try_from(poll.as_nanos()).unwrap_or(u64::MAX),
-            ticks,
             open_rpcs: AtomicU32::new(0),
         }
     }
@@ -100,7 +95,7 @@ impl Shared {
 
     /// Nanoseconds since the host was made.
     pub(crate) fn now(&self) -> Time {
-        Time::from_ns(share::monotonic_ns().saturating_sub(self.start_ns))
+        self.clock.now()
     }
 
     /// The moment `wait` from now.
@@ -132,8 +127,8 @@ impl Shared {
         self.locked(guard)
     }
 
-    /// As [`Shared::lock`], for a caller with something to record who took the [stamp](Shared::stamp) `at` a moment ago: where nobody has
-    /// the lock, what he records first shares that.
+    /// As [`Shared::lock`], for a caller with something to record who [looked](HostClock::look) at the clock a moment ago: where nobody has
+    /// the lock, what he records first shares that time.
     pub(crate) fn lock_since(&self, at: u64) -> Locked<'_> {
         let Some(mut locked) = self.lock_if_free() else { return self.lock() };
         locked.endpoint.trace().begin_stage_at(at);
@@ -178,6 +173,7 @@ impl Shared {
     fn locked<'a>(&'a self, mut guard: MutexGuard<'a, Core>) -> Locked<'a> {
         guard.counts.lock_acquisitions += 1;
         guard.heed_freeze();
+        guard.just_now = None;
         guard.endpoint.trace().begin_turn();
         Locked { guard: Some(guard), shared: self }
     }

@@ -1,14 +1,14 @@
 //! What the runtime adds to the time trace: when the application sends and receives, what bursts come and go, who sleeps and who wakes.
 //!
 //! There is one trace for each endpoint, behind the endpoint's lock: whoever has something to record mostly has the lock anyway. What
-//! happens without it, before it is had, has a [stamp](Shared::stamp) of the same clock that is recorded later.
+//! happens without it, before it is had, has a time of the same clock ([`HostClock::look`](crate::clock::HostClock::look)) that is
+//! recorded later.
 
 use homa_proto::wire::{self, Body};
 use homa_proto::{RpcKey, Time};
 use homa_trace::{EventKind, packet_word};
 
 use crate::core::Core;
-use crate::shared::Shared;
 use crate::wait::WaitOn;
 
 /// A round that begins so much later than the one before ended, although its thread did not sleep, is recorded as one that could not run. Threads
@@ -32,14 +32,6 @@ pub(crate) struct Traced {
 pub(crate) enum Message {
     Request = 0,
     Response = 1,
-}
-
-impl Shared {
-    /// The time of the trace's clock, for what is recorded once the lock is had; 0 where there is no trace.
-    #[inline]
-    pub(crate) fn stamp(&self) -> u64 {
-        self.ticks.map_or(0, |ticks| ticks.now())
-    }
 }
 
 /// What names a packet in a trace, where it is readable: its `sender_id`, packet word and offset.
@@ -93,11 +85,12 @@ impl Core {
 
     /// The driver took so many packets of the burst. Where it has no room, the message at its head waits for that.
     pub(crate) fn note_burst_taken(&mut self, taken: usize) {
-        self.endpoint.trace().begin_stage();
+        if !self.endpoint.trace().is_recording() {
+            return;
+        }
+        self.just_now = self.look();
         self.endpoint.trace().record(EventKind::BurstTaken, 0, u32::try_from(taken).unwrap_or(u32::MAX), 0);
-        if let Some(run) = self.unsent.first()
-            && self.endpoint.trace().is_recording()
-        {
+        if let Some(run) = self.unsent.first() {
             let traced = run.first.payload.map_or(Traced::default(), |range| self.traced(range.rpc));
             let priority = run.first.priority;
             let wanted = self.unsent.iter().map(homa_proto::TransmitRun::bytes).sum();
@@ -109,21 +102,32 @@ impl Core {
         self.endpoint.trace().begin_stage();
     }
 
-    /// The driver was asked, and gave so many packets.
-    pub(crate) fn note_burst_in(&mut self, packets: usize) {
+    /// The driver was asked at `now`, and gave so many packets. Returns what the time is since it did: packets may have come meanwhile,
+    /// and to take them from it is a tenth of a short round trip.
+    pub(crate) fn note_burst_in(&mut self, packets: usize, now: Time) -> Time {
         if packets == 0 {
             self.empty_polls = self.empty_polls.saturating_add(1);
-            return;
+            return now;
         }
         let empty = std::mem::take(&mut self.empty_polls);
-        self.endpoint.trace().begin_stage();
+        let since = self.look().unwrap_or(now);
         self.endpoint.trace().record(EventKind::BurstIn, 0, packets as u32, empty);
+        since.max(now)
     }
 
     /// The packets of the burst that was read are processed.
     pub(crate) fn note_burst_processed(&mut self, packets: usize) {
-        self.endpoint.trace().begin_stage();
-        self.endpoint.trace().record(EventKind::BurstProcessed, 0, packets as u32, 0);
+        if self.endpoint.trace().is_recording() {
+            self.just_now = self.look();
+            self.endpoint.trace().record(EventKind::BurstProcessed, 0, packets as u32, 0);
+        }
+    }
+
+    /// Looks at the clock, which begins a stage of the trace; `None` where time is made up.
+    fn look(&mut self) -> Option<Time> {
+        let (at, now) = self.clock?.look();
+        self.endpoint.trace().begin_stage_at(at);
+        Some(now)
     }
 
     /// When the kernel took the packets of the burst from the device, as far as it says.

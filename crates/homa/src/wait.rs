@@ -457,7 +457,8 @@ pub(crate) fn wait<'a, T>(
 ) -> Option<T> {
     loop {
         let taken = take(&mut core);
-        let now = if taken.is_some() { Time::ZERO } else { shared.now() };
+        let just_now = core.just_now.take();
+        let now = if taken.is_some() { Time::ZERO } else { just_now.unwrap_or_else(|| shared.now()) };
         if taken.is_some() || deadline.is_some_and(|deadline| deadline <= now) {
             // A moment ago is now: who leads has done a round just before, and who follows need not be exact.
             let now = core.last_driven;
@@ -491,7 +492,7 @@ fn follow<'a>(shared: &'a Shared, mut core: Locked<'a>, on: WaitOn, deadline: Op
     drop(core);
     let since = shared.now();
     sleeper.sleep(deadline.map(|deadline| deadline.since(since)));
-    let (at, now) = (shared.stamp(), shared.now());
+    let (at, now) = shared.clock.look();
     let mut core = shared.lock();
     let called = !core.waiting.forget_follower(sleeper);
     if called {
@@ -588,7 +589,7 @@ fn leader_sleep<'a>(
         Interest { fd: shared.fd(), room, mail: shared.mailbox() },
         until.map(|until| until.since(now)),
     );
-    let (at, woken) = (shared.stamp(), shared.now());
+    let (at, woken) = shared.clock.look();
     let mut core = shared.lock();
     core.waiting.leader_sleeps_until = None;
     let called = std::mem::take(&mut core.waiting.leader_rung);

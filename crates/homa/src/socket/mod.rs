@@ -227,8 +227,7 @@ impl Socket {
         deadline: Option<Duration>,
     ) -> Result<u64, CallError> {
         let Member { shared, index: socket } = &self.members[self.home()];
-        let at = shared.stamp();
-        let now = shared.now();
+        let (at, now) = shared.clock.look();
         let mut core = shared.lock_since(at);
         if core.sockets[*socket].closed {
             return Err(CallError::Closed);
@@ -256,8 +255,7 @@ impl Socket {
         if !copying::is_worth_it(shared, pieces) {
             return self.start(to, self.message(pieces), cookie, private);
         }
-        let at = shared.stamp();
-        let now = shared.now();
+        let (at, now) = shared.clock.look();
         let mut core = shared.lock_since(at);
         if core.sockets[*socket].closed {
             return Err(CallError::Closed);
