@@ -576,7 +576,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Serve what the Homa hosts of the clients count, over HTTP at /metrics, in the format of Prometheus, for `homa top` too: IP:PORT,
-    /// port 0 for any free one, or the path of a socket to make
+    /// port 0 for any free one, or the path of a socket to make. The server of this machine serves its own beside it: at a free port of the
+    /// same address, or the same path with `.server` behind it. Both say where on standard error
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<MetricsAddr>,
     /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]

@@ -2,29 +2,11 @@
 
 mod common;
 
-use std::fs;
 use std::process::Output;
 use std::sync::OnceLock;
 
 use common::{Scratch, assert_output_refused, run, stderr};
 use serde_json::Value;
-
-/// Every command that answers from traces.
-const COMMANDS: [&str; 13] = [
-    "copy",
-    "cores",
-    "decompose",
-    "delays",
-    "first-grant",
-    "grants",
-    "incoming",
-    "lost",
-    "pacer",
-    "polls",
-    "priorities",
-    "rtt-bytes",
-    "throughput",
-];
 
 fn trace(words: &[&str]) -> Output {
     run(["trace"].iter().chain(words).copied())
@@ -57,16 +39,7 @@ fn found(words: &[&str]) -> Value {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_in_one_line() {
-    let scratch = Scratch::new("trace-refused");
-    let nowhere = scratch.path("nowhere.trace");
-    let text = scratch.path("text.trace");
-    fs::write(&text, "#!/bin/sh\n").expect("written");
-    for command in COMMANDS {
-        assert_output_refused(&[command], &trace(&[command, &nowhere]), "nowhere.trace");
-        let words = [command, &text];
-        assert_output_refused(&words, &trace(&words), "text.trace: not a Homa trace");
-    }
+fn a_node_that_is_not_there_is_named() {
     let words = ["delays", simulated(), "--node", "nobody"];
     assert_output_refused(&words, &trace(&words), "no trace is of `nobody`; there are host-0");
 }

@@ -300,7 +300,7 @@ fn what_cannot_be_is_refused_in_one_line() {
 }
 
 #[test]
-fn the_clients_of_a_bench_have_times_of_calls() {
+fn the_clients_of_a_bench_have_times_of_calls_and_its_server_has_requests() {
     let scratch = Scratch::new("watch-bench");
     let out = scratch.path("out");
     fs::create_dir_all(&out).expect("a directory");
@@ -320,18 +320,26 @@ fn the_clients_of_a_bench_have_times_of_calls() {
         "127.0.0.1:0",
     ]);
     let mut bench = bench.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let mut line = String::new();
-    BufReader::new(bench.stderr.take().expect("piped")).read_line(&mut line).expect("text");
-    let url = line.trim().strip_prefix("metrics ").expect("where the metrics are").to_owned();
+    let mut said = BufReader::new(bench.stderr.take().expect("piped")).lines();
+    let mut url = |before: &str| {
+        let line = said.next().expect("a line").expect("text");
+        line.strip_prefix(before).unwrap_or_else(|| panic!("not `{before}`: {line}")).to_owned()
+    };
+    let (url, of_server) = (url("metrics "), url("metrics of the server "));
+    let look = |url: &str| {
+        let look = json(&clean(&["top", url, "--once", "--interval", "100ms", "--json"]));
+        look["endpoints"][0]["hosts"].as_array().expect("an array").clone()
+    };
     let counted = |_| {
-        let look = json(&clean(&["top", &url, "--once", "--interval", "100ms", "--json"]));
-        let hosts = look["endpoints"][0]["hosts"].as_array().expect("an array").clone();
         let calls = |host: &Value| host["calls"]["count"].as_f64().is_some_and(|count| count > 0.0);
-        hosts.into_iter().find(calls)
+        look(&url).into_iter().find(calls)
     };
     // At first there is no host yet; the bench ends long after these many looks.
     let host = (0..100).find_map(counted).expect("calls");
     assert!(host["calls"]["p99_s"].as_f64().expect("a time") > 0.0, "{host}");
     assert_eq!(host["calls_by_bytes"][0]["bytes"], "0-1000");
+    let server = &look(&of_server)[0];
+    assert!(server["requests_per_s"].as_f64().expect("a rate") > 0.0, "{server}");
+    assert_eq!(server["calls"]["count"], 0.0, "a server calls nobody: {server}");
     bench.kill().and_then(|()| bench.wait()).expect("ours");
 }

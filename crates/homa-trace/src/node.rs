@@ -129,9 +129,10 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 
 fn take_name(rest: &mut &[u8]) -> Option<String> {
     let length = usize::from(u16::from_le_bytes(take(rest)?));
-    let (name, left) = rest.split_at_checked(length)?;
+    let (name, left) = rest.split_at_checked(length).filter(|_| length <= NAME_MAX_BYTES)?;
     *rest = left;
-    String::from_utf8(name.to_vec()).ok()
+    // It is shown on terminals, which obey some of these.
+    Some(str::from_utf8(name).ok()?.replace(char::is_control, "\u{fffd}"))
 }
 
 #[cfg(test)]
@@ -157,10 +158,26 @@ mod tests {
     }
 
     #[test]
+    fn what_a_terminal_would_obey_is_replaced() {
+        let mut node = Node::host("a\x1b[2Jb\n");
+        node.others.insert(1, "\u{9b}31m\t".to_owned());
+        let read = Node::from_words(&node.to_words()).expect("a node");
+        assert_eq!((&*read.name, &*read.others[&1]), ("a\u{fffd}[2Jb\u{fffd}", "\u{fffd}31m\u{fffd}"));
+    }
+
+    #[test]
     fn other_words_are_no_node() {
         let words = Node::switch("tor", ["veth1".into()]).to_words();
         assert_eq!(Node::from_words(&words[..words.len() - 1]), None, "cut short");
         assert_eq!(Node::from_words(&[&words[..], &[0]].concat()), None, "more than there is");
         assert_eq!(Node::from_words(&[u64::MAX; 4]), None);
+        // A name that is longer than any that is written.
+        let words = Node::host("n".repeat(NAME_MAX_BYTES)).to_words();
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert!(Node::from_words(&words).is_some());
+        bytes[14..16].copy_from_slice(&(NAME_MAX_BYTES as u16 + 1).to_le_bytes());
+        let longer: Vec<u64> =
+            bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        assert_eq!(Node::from_words(&longer), None);
     }
 }

@@ -56,6 +56,9 @@ impl<'a> Rig<'a> {
         let exporter = export(plan, &watched)?;
         progress.step("starting the servers", Duration::from_millis(100));
         let servers = Servers::start(plan)?;
+        if let Some(url) = &servers.metrics {
+            eprintln!("metrics of the server {url}");
+        }
         let pattern = Pattern::new(plan.workload.max_bytes(), plan.seed, plan.args.one_way);
         let homa_sent = Arc::new(AtomicU64::new(0));
         let unloaded = measure_unloaded(plan, &servers, &pattern, &homa_sent, &watched, &mut progress)?;

@@ -17,6 +17,7 @@ use crate::addr;
 use crate::args::{Driver, Protocol};
 use crate::recording::file_in;
 use crate::serve::{FIRST_HOMA_PORT, Report, bind_at, offset};
+use crate::watch::address::MetricsAddr;
 
 /// Where requests go, and the processes that were started for it. Dropping it ends them.
 pub struct Servers {
@@ -24,6 +25,8 @@ pub struct Servers {
     pub homa: Vec<ServerAddr>,
     /// Every server port of the others, of every server.
     others: Vec<(Protocol, SocketAddr)>,
+    /// Where Homa's server of this machine tells its metrics, if it was asked to.
+    pub metrics: Option<String>,
     children: Vec<ServerProcess>,
 }
 
@@ -35,7 +38,8 @@ impl Servers {
             fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         }
-        let mut servers = Servers { homa: Vec::new(), others: Vec::new(), children: Vec::new() };
+        let (homa, others, children) = (Vec::new(), Vec::new(), Vec::new());
+        let mut servers = Servers { homa, others, metrics: None, children };
         if !plan.args.servers.is_empty() {
             servers.name_remote(plan)?;
             return Ok(servers);
@@ -55,7 +59,8 @@ impl Servers {
                     match port {
                         Report::Homa(addr) => servers.homa.push(addr),
                         Report::Socket(protocol, addr) => servers.others.push((protocol, addr)),
-                        Report::Metrics(_) | Report::Ready | Report::Served(..) => {}
+                        Report::Metrics(url) => servers.metrics = Some(url),
+                        Report::Ready | Report::Served(..) => {}
                     }
                 }
             }
@@ -117,6 +122,7 @@ fn options(plan: &Plan, protocol: Protocol) -> ServerOptions {
         one_way: args.one_way,
         no_offload: false,
         low_latency: false,
+        metrics: args.metrics.as_ref().filter(|_| protocol == Protocol::Homa).map(MetricsAddr::beside),
         recording: args.recording.as_args(),
         trace: args.trace.as_deref().filter(|_| protocol == Protocol::Homa).map(|dir| file_in(dir, "server")),
     }
@@ -151,6 +157,8 @@ pub struct ServerOptions {
     pub no_offload: bool,
     /// Homa keeps the processors out of deep sleep while RPCs are in flight.
     pub low_latency: bool,
+    /// Where Homa tells its metrics.
+    pub metrics: Option<MetricsAddr>,
     /// How Homa records its time trace, as arguments.
     pub recording: Vec<String>,
     /// The file for it; `None`: it is not written.
@@ -180,6 +188,9 @@ impl ServerProcess {
         command.arg(format!("--max-message={}", options.max_message));
         if let Some(mbps) = options.link_mbps {
             command.arg(format!("--link-mbps={mbps}"));
+        }
+        if let Some(addr) = &options.metrics {
+            command.arg(format!("--metrics={addr}"));
         }
         command.args(&options.recording);
         if let Some(path) = &options.trace {

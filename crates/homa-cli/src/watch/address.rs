@@ -49,6 +49,23 @@ impl FromStr for MetricsAddr {
     }
 }
 
+impl MetricsAddr {
+    /// A place beside this one for another process: any free port of the address, or a path with `.server` behind it.
+    pub fn beside(&self) -> MetricsAddr {
+        match self {
+            MetricsAddr::Tcp(addr) => {
+                let host = addr.rsplit_once(':').map_or(addr.as_str(), |(host, _)| host);
+                MetricsAddr::Tcp(format!("{host}:0"))
+            }
+            MetricsAddr::Unix(path) => {
+                let mut path = path.clone().into_os_string();
+                path.push(".server");
+                MetricsAddr::Unix(path.into())
+            }
+        }
+    }
+}
+
 impl fmt::Display for MetricsAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -186,5 +203,12 @@ mod tests {
         for text in ["", "9100", ":9100", "10.0.0.1", "10.0.0.1:70000", "unix:", "http://10.0.0.1"] {
             assert!(text.parse::<MetricsAddr>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn another_process_is_beside_the_first_one() {
+        let beside = |text: &str| text.parse::<MetricsAddr>().expect("an address").beside().to_string();
+        let places = ["10.0.0.1:9100", "[::1]:9100", "unix:/run/homa.sock"].map(beside);
+        assert_eq!(places, ["10.0.0.1:0", "[::1]:0", "unix:/run/homa.sock.server"]);
     }
 }

@@ -295,6 +295,7 @@ impl Bench {
             endpoints: 1,
             no_offload: !subject.offload,
             low_latency: phase == Phase::LowLatency,
+            metrics: None,
             recording: Vec::new(),
             trace: None,
         };

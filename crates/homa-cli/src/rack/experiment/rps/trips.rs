@@ -113,6 +113,7 @@ fn measure(
         one_way: false,
         no_offload: false,
         low_latency: false,
+        metrics: None,
         recording: Vec::new(),
         trace: None,
     };
