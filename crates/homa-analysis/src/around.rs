@@ -1,5 +1,8 @@
 //! What went on around a packet: before it at its sender, in front of it in the switch, and at its receiver while it waited.
 
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
 use homa_trace::{EventKind, packet_word_parts};
 
 use crate::model::{At, Model, NO_NODE, Packet};
@@ -76,11 +79,14 @@ fn ns(at: At) -> u64 {
 struct Crowds {
     own: u64,
     crowds: Vec<Crowd>,
+    /// Where each RPC is among them: behind a long queue there may be as many as packets.
+    places: HashMap<u64, usize, FixedState>,
 }
 
 impl Crowds {
     fn new(packet: &Packet, model: &Model) -> Crowds {
-        Crowds { own: model.rpcs[packet.rpc as usize].id, crowds: Vec::new() }
+        let own = model.rpcs[packet.rpc as usize].id;
+        Crowds { own, crowds: Vec::new(), places: HashMap::default() }
     }
 
     fn add(&mut self, id: u64, word: u32, priority: u8, inverted: bool) {
@@ -88,14 +94,12 @@ impl Crowds {
         if rpc == self.own {
             return;
         }
-        let crowd = match self.crowds.iter_mut().find(|crowd| crowd.rpc == rpc) {
-            Some(crowd) => crowd,
-            None => {
-                let priorities = (priority, priority);
-                self.crowds.push(Crowd { rpc, packets: 0, bytes: 0, priorities, inversions: 0 });
-                self.crowds.last_mut().expect("one was pushed")
-            }
-        };
+        let place = *self.places.entry(rpc).or_insert_with(|| {
+            let priorities = (priority, priority);
+            self.crowds.push(Crowd { rpc, packets: 0, bytes: 0, priorities, inversions: 0 });
+            self.crowds.len() - 1
+        });
+        let crowd = &mut self.crowds[place];
         crowd.packets += 1;
         crowd.bytes += u64::from(packet_word_parts(word).1);
         crowd.priorities = (crowd.priorities.0.min(priority), crowd.priorities.1.max(priority));

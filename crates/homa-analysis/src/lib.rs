@@ -13,6 +13,7 @@ pub mod critical_path;
 pub mod link;
 pub mod model;
 pub mod packets;
+mod parallel;
 mod replay;
 pub mod summary;
 pub mod tail;

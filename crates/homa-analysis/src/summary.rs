@@ -5,6 +5,7 @@ use homa_trace::{EventKind, NodeKind, packet_word_parts};
 use crate::cause::Amounts;
 use crate::critical_path::{Explainer, Path};
 use crate::model::{DATA, Fate, Model, Rpc};
+use crate::parallel::in_parts;
 use crate::tail::{Cost, Costs};
 
 /// Largest sizes of the classes in bytes, inclusive; the last class has no largest.
@@ -144,8 +145,7 @@ fn sizes(explainer: &Explainer<'_>, costs: &Costs, chosen: &[Cost]) -> Vec<SizeS
     for cost in chosen {
         classes[size_class(&explainer.model.rpcs[cost.rpc as usize])].push(*cost);
     }
-    let mut path = Path::default();
-    let mut summary = |(class, costs_of): (usize, Vec<Cost>)| {
+    let summary = |(class, costs_of): (usize, Vec<Cost>)| {
         let mut of =
             SizeSummary { up_to: SIZES.get(class).copied(), rpcs: costs_of.len(), ..SizeSummary::default() };
         let mut durations: Vec<u64> = costs_of.iter().map(|cost| cost.duration_ns).collect();
@@ -156,14 +156,25 @@ fn sizes(explainer: &Explainer<'_>, costs: &Costs, chosen: &[Cost]) -> Vec<SizeS
             let index = (costs_of.len() * percent).div_ceil(100).max(1) - 1;
             (of.duration_ns[place], of.slowdown[place]) = (durations[index], slowdowns[index]);
         }
-        for cost in &costs_of {
-            let rpc = &explainer.model.rpcs[cost.rpc as usize];
-            explainer.explain(rpc, &mut path);
-            let extra = costs.extra(rpc, &path.amounts);
-            of.amounts.add(&path.amounts);
+        for (amounts, extra) in in_parts(costs_of.len(), |part| amounts_of(explainer, costs, &costs_of[part]))
+        {
+            of.amounts.add(&amounts);
             of.extra.add(&extra);
         }
         of
     };
-    classes.into_iter().enumerate().filter(|(_, costs)| !costs.is_empty()).map(&mut summary).collect()
+    classes.into_iter().enumerate().filter(|(_, costs)| !costs.is_empty()).map(summary).collect()
+}
+
+/// What these RPCs took together, and what of it need not have been.
+fn amounts_of(explainer: &Explainer<'_>, costs: &Costs, chosen: &[Cost]) -> (Amounts, Amounts) {
+    let (mut amounts, mut extra) = (Amounts::default(), Amounts::default());
+    let mut path = Path::default();
+    for cost in chosen {
+        let rpc = &explainer.model.rpcs[cost.rpc as usize];
+        explainer.explain(rpc, &mut path);
+        amounts.add(&path.amounts);
+        extra.add(&costs.extra(rpc, &path.amounts));
+    }
+    (amounts, extra)
 }

@@ -8,6 +8,7 @@ use homa_trace::{EventKind, NodeKind};
 use crate::cause::{Amounts, Cause, Kind};
 use crate::critical_path::{Explainer, Path, Span};
 use crate::model::{NO_NODE, NodeId, Rpc};
+use crate::parallel::in_parts;
 
 /// RPCs of a size of which the usual amounts are learnt.
 const SAMPLES: usize = 512;
@@ -50,6 +51,15 @@ pub struct Base {
     pub rate_bps: u64,
 }
 
+impl Base {
+    /// What this RPC takes there, in nanoseconds.
+    fn best_ns(&self, rpc: &Rpc) -> u64 {
+        let bits = 8 * (u128::from(rpc.request.length) + u128::from(rpc.response.length));
+        let on_link_ns = (bits * 1_000_000_000).checked_div(u128::from(self.rate_bps)).unwrap_or(0);
+        self.rpc_ns.saturating_add(u64::try_from(on_link_ns).unwrap_or(u64::MAX))
+    }
+}
+
 /// The costs of all whole RPCs, and the usual amounts against which an RPC is held.
 pub struct Costs {
     /// Of each RPC whose start and end are known, in the order of the model.
@@ -62,26 +72,35 @@ impl Costs {
     /// says what it is.
     #[must_use]
     pub fn of(explainer: &Explainer<'_>, base: Option<Base>) -> Costs {
-        let usual = usual(explainer);
-        let mut costs = Costs { costs: Vec::new(), usual };
-        let mut path = Path::default();
-        for (rpc, number) in explainer.model.rpcs.iter().zip(0..) {
-            let Some(duration_ns) = rpc.duration_ns() else { continue };
-            if !explainer.explain(rpc, &mut path) {
-                continue;
-            }
-            let best_ns = match base {
-                None => duration_ns.saturating_sub(costs.extra(rpc, &path.amounts).total()),
-                Some(base) => {
-                    let bits = 8 * (u128::from(rpc.request.length) + u128::from(rpc.response.length));
-                    base.rpc_ns
-                        + (bits * 1_000_000_000 / u128::from(base.rate_bps.max(1))) as u64
-                            * u64::from(base.rate_bps > 0)
-                }
-            };
-            costs.costs.push(Cost { rpc: number, duration_ns, best_ns: best_ns.max(1) });
-        }
+        let mut costs = Costs { costs: Vec::new(), usual: usual(explainer) };
+        let rpcs = &explainer.model.rpcs;
+        let parts = in_parts(rpcs.len(), |numbers| {
+            let mut path = Path::default();
+            let mut cost = |number| costs.cost(explainer, number, base, &mut path);
+            numbers.filter_map(|number| cost(number as u32)).collect::<Vec<Cost>>()
+        });
+        costs.costs = parts.into_iter().flatten().collect();
         costs
+    }
+
+    /// What the RPC of this number took, if it is whole. `path` is scratch.
+    fn cost(
+        &self,
+        explainer: &Explainer<'_>,
+        number: u32,
+        base: Option<Base>,
+        path: &mut Path,
+    ) -> Option<Cost> {
+        let rpc = &explainer.model.rpcs[number as usize];
+        let duration_ns = rpc.duration_ns()?;
+        if !explainer.explain(rpc, path) {
+            return None;
+        }
+        let best_ns = match base {
+            None => duration_ns.saturating_sub(self.extra(rpc, &path.amounts).total()),
+            Some(base) => base.best_ns(rpc),
+        };
+        Some(Cost { rpc: number, duration_ns, best_ns: best_ns.max(1) })
     }
 
     /// What of these amounts need not have been: all that was avoidable, and of the rest what is more than usual for the size.

@@ -1,7 +1,8 @@
 //! What hosts do with their time: polling, the pacer, cores.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind, packet_word_parts};
 use serde::Serialize;
 
@@ -244,6 +245,8 @@ pub struct SharedCore {
 pub fn cores(model: &Model, select: &Select) -> Cores {
     let mut found = Cores::default();
     let mut drivers: BTreeMap<u16, BTreeSet<(NodeId, u8)>> = BTreeMap::new();
+    // How often, and for how long together, who drives had not run, by core and host.
+    let mut stopped: HashMap<(u16, NodeId), (u64, u64), FixedState> = HashMap::default();
     for (number, node) in hosts(model, select) {
         let mut cores: BTreeMap<u16, (CoreUse, BTreeSet<u8>)> = BTreeMap::new();
         let mut last = [None::<u16>; 256];
@@ -272,6 +275,9 @@ pub fn cores(model: &Model, select: &Select) -> Cores {
                 _ => {}
             }
         }
+        stopped.extend(
+            cores.iter().map(|(core, (used, _))| ((*core, number), (used.not_running, used.not_running_ns))),
+        );
         found.cores.extend(cores.into_iter().map(|(core, (used, endpoints))| CoreUse {
             node: node.name.clone(),
             core,
@@ -282,13 +288,11 @@ pub fn cores(model: &Model, select: &Select) -> Cores {
     }
     for (core, by) in drivers.into_iter().filter(|(_, by)| by.len() > 1) {
         let nodes: BTreeSet<NodeId> = by.iter().map(|(node, _)| *node).collect();
-        let names: Vec<String> = nodes.iter().map(|node| model.name(*node).to_owned()).collect();
-        let of = found.cores.iter().filter(|used| used.core == core && names.contains(&used.node));
-        let (not_running, not_running_ns) =
-            of.fold((0, 0), |sum, used| (sum.0 + used.not_running, sum.1 + used.not_running_ns));
+        let of = nodes.iter().filter_map(|node| stopped.get(&(core, *node)));
+        let (not_running, not_running_ns) = of.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         found.shared.push(SharedCore {
             core,
-            nodes: names,
+            nodes: nodes.iter().map(|node| model.name(*node).to_owned()).collect(),
             endpoints: by.len() as u64,
             not_running,
             not_running_ns,

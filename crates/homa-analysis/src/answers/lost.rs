@@ -1,6 +1,7 @@
 //! Packets that were lost: where, how it was found, and what it cost.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind, drop_reason_name};
@@ -8,7 +9,7 @@ use serde::Serialize;
 
 use super::percentiles::median;
 use super::{DATA, Percentiles, Select, ends, way_ns};
-use crate::model::{At, Direction, Fate, Model, NO_NODE, NodeId, Packet};
+use crate::model::{At, Direction, Fate, Model, NO_NODE, NodeId, Packet, Rpc};
 
 /// Where a packet was lost.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -124,6 +125,7 @@ pub fn lost(model: &Model, select: &Select) -> Losses {
     let usual = Usual::of(model);
     for rpc in &model.rpcs {
         let packets = model.packets_of(rpc);
+        let mut messages = None;
         for (index, packet) in packets.iter().enumerate() {
             if !select.packet(model, packet) {
                 continue;
@@ -138,7 +140,9 @@ pub fn lost(model: &Model, select: &Select) -> Losses {
                 }
             };
             if let Some(reason) = lost {
-                found.losses.push(loss(model, packets, index, reason, &queues, &usual));
+                let messages = messages.get_or_insert_with(|| Messages::of(model, rpc));
+                let place = place(model, packet, reason, &queues);
+                found.losses.push(loss(model, packets, index, place, messages, &usual));
             }
         }
     }
@@ -168,18 +172,20 @@ fn places(losses: &[Loss]) -> Vec<LossPlace> {
     places
 }
 
-/// The RPCs of which hosts dropped packets, with the packets' words and times, and the number of the reason.
-type Dropped = HashMap<u64, Vec<(u32, u64, u32)>, FixedState>;
+/// When hosts dropped packets of an RPC, by its id and the packets' word, and the number of the reason.
+type Dropped = HashMap<(u64, u32), Vec<(u64, u32)>, FixedState>;
 
 fn dropped_by_hosts(model: &Model) -> Dropped {
     let mut dropped = Dropped::default();
     for node in model.nodes.iter().filter(|node| node.kind == NodeKind::Host) {
         for record in &node.records {
             if record.event() == Some(EventKind::PacketDropped) && record.id > 1 {
-                dropped.entry(record.id & !1).or_default().push((record.a, record.time, record.b));
+                dropped.entry((record.id & !1, record.a)).or_default().push((record.time, record.b));
             }
         }
     }
+    // Of two hosts, one behind the other.
+    dropped.values_mut().for_each(|drops| drops.sort_by_key(|(time, _)| *time));
     dropped
 }
 
@@ -190,12 +196,11 @@ const DROP_WITHIN_NS: u64 = 100_000;
 /// already is no loss.
 fn dropped_by_host(packets: &[Packet], index: usize, dropped: &Dropped, rpc: u64) -> Option<u32> {
     let packet = &packets[index];
-    let (of_rpc, received) = (dropped.get(&rpc)?, packet.received.ns()?);
     let word = homa_trace::packet_word(packet.packet_type, packet.length);
-    let again = repair(packets, index).is_some();
-    let window = received..=received.saturating_add(DROP_WITHIN_NS);
-    let found = of_rpc.iter().find(|(of, time, _)| again && *of == word && window.contains(time));
-    found.map(|&(_, _, reason)| reason)
+    let (drops, received) = (dropped.get(&(rpc, word))?, packet.received.ns()?);
+    let &(time, reason) = drops.get(drops.partition_point(|(time, _)| *time < received))?;
+    let is_it = time <= received.saturating_add(DROP_WITHIN_NS) && repair(packets, index).is_some();
+    is_it.then_some(reason)
 }
 
 /// The packet with the same payload that was sent next.
@@ -236,20 +241,60 @@ fn queues_of_drops(model: &Model) -> Queues {
     queues
 }
 
-/// `reason`: the number that a host has for dropping it.
+/// What all losses of an RPC are held against. Found out once: a message of millions of packets may have lost thousands of them.
+struct Messages {
+    /// What was asked for again: by whom, when, and which bytes, by time.
+    asked: Vec<(NodeId, At, Range<u32>)>,
+    /// When all of the request, and of the response, had come that was not sent again.
+    others: [At; 2],
+}
+
+impl Messages {
+    fn of(model: &Model, rpc: &Rpc) -> Messages {
+        let resends =
+            model.events_of(rpc).filter(|(_, record)| record.event() == Some(EventKind::ResendSent));
+        let asked = resends
+            .map(|(node, record)| (node, At::new(record.time), record.b..record.b.saturating_add(record.a)));
+        let others = [Direction::ToServer, Direction::ToClient].map(|direction| {
+            let data = model.data_of(rpc.message(direction)).iter().filter(|packet| !packet.again);
+            data.filter_map(|packet| packet.received.ns()).max().map_or(At::NONE, At::new)
+        });
+        Messages { asked: asked.collect(), others }
+    }
+
+    /// When the receiver of a DATA packet first asked for what was in it.
+    fn asked(&self, packet: &Packet, receiver: NodeId) -> At {
+        if packet.packet_type != DATA {
+            return At::NONE;
+        }
+        let seen = packet.first_seen();
+        let later = &self.asked[self.asked.partition_point(|(_, at, _)| *at <= seen)..];
+        let first = later.iter().find(|(node, _, bytes)| *node == receiver && bytes.contains(&packet.offset));
+        first.map_or(At::NONE, |(_, at, _)| *at)
+    }
+
+    /// When the packet's message would have been there without the loss: all else of it had come that was not sent again, and the packet
+    /// itself had had its usual time.
+    fn without(&self, packet: &Packet, usual: &Usual) -> At {
+        let own = packet.first_seen().ns().map(|ns| ns.saturating_add(usual.way_ns));
+        let others = self.others[packet.direction as usize].ns();
+        others.into_iter().chain(own).max().map_or(At::NONE, At::new)
+    }
+}
+
 fn loss(
     model: &Model,
     packets: &[Packet],
     index: usize,
-    reason: u32,
-    queues: &Queues,
+    place: Where,
+    messages: &Messages,
     usual: &Usual,
 ) -> Loss {
     let packet = &packets[index];
     let rpc = &model.rpcs[packet.rpc as usize];
     let (from, to) = ends(model, packet);
     let seen = packet.first_seen();
-    let asked = asked(model, packet, to);
+    let asked = messages.asked(packet, to);
     let next = next_try(packets, index).map(|next| next.first_seen());
     let repaired = repair(packets, index).map_or(At::NONE, |repair| repair.received);
     let (found, found_at) = match (asked.is_some(), next) {
@@ -266,14 +311,15 @@ fn loss(
         from: model.name(from).to_owned(),
         to: model.name(to).to_owned(),
         at_ns: seen.ns().unwrap_or(0),
-        place: place(model, packet, reason, queues),
+        place,
         found,
         found_after_ns: found_at.since(seen),
         repaired_after_ns: repaired.since(seen),
-        cost_ns: repaired.since(without(model, packet, usual)).map(|cost| cost.max(0)),
+        cost_ns: repaired.since(messages.without(packet, usual)).map(|cost| cost.max(0)),
     }
 }
 
+/// `reason`: the number that a host has for dropping it.
 fn place(model: &Model, packet: &Packet, reason: u32, queues: &Queues) -> Where {
     let (from, to) = ends(model, packet);
     let name = |node| model.name(node).to_owned();
@@ -300,33 +346,6 @@ fn place(model: &Model, packet: &Packet, reason: u32, queues: &Queues) -> Where 
             Where::Between { after: name(after), before: name(to) }
         }
     }
-}
-
-/// When the receiver of a DATA packet first asked for what was in it.
-fn asked(model: &Model, packet: &Packet, receiver: NodeId) -> At {
-    let seen = packet.first_seen();
-    if packet.packet_type != DATA {
-        return At::NONE;
-    }
-    let rpc = &model.rpcs[packet.rpc as usize];
-    let asked = model.events_of(rpc).find(|(node, record)| {
-        let begin = record.b;
-        *node == receiver
-            && record.event() == Some(EventKind::ResendSent)
-            && At::new(record.time) > seen
-            && (begin..begin.saturating_add(record.a)).contains(&packet.offset)
-    });
-    asked.map_or(At::NONE, |(_, record)| At::new(record.time))
-}
-
-/// When the packet's message would have been there without the loss: all else of it had come that was not sent again, and the packet
-/// itself had had its usual time.
-fn without(model: &Model, packet: &Packet, usual: &Usual) -> At {
-    let rpc = &model.rpcs[packet.rpc as usize];
-    let data = model.data_of(rpc.message(packet.direction));
-    let others = data.iter().filter(|other| !other.again).filter_map(|other| other.received.ns());
-    let own = packet.first_seen().ns().map(|ns| ns.saturating_add(usual.way_ns));
-    others.chain(own).max().map_or(At::NONE, At::new)
 }
 
 /// The median way of DATA packets.

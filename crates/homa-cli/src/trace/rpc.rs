@@ -1,5 +1,7 @@
 //! `homa trace rpc`: everything about one RPC.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, bail};
 use clap::Args;
 use homa_analysis::around::{self, Crowd};
@@ -152,16 +154,14 @@ fn longest<'m>(model: &'m Model, rpc: &Rpc, path: &Path) -> Vec<&'m Packet> {
                 | Cause::SenderLate
         )
     };
-    let mut sums: Vec<(u64, u32)> = Vec::new();
+    let mut waited: BTreeMap<u32, u64> = BTreeMap::new();
     for span in path.spans.iter().filter(waits) {
         let Some(packet) = span.packet else { continue };
-        match sums.iter_mut().find(|(_, known)| *known == packet) {
-            Some((sum, _)) => *sum += span.to_ns - span.from_ns,
-            None => sums.push((span.to_ns - span.from_ns, packet)),
-        }
+        *waited.entry(packet).or_default() += span.to_ns - span.from_ns;
     }
-    sums.sort_by_key(|(ns, packet)| (std::cmp::Reverse(*ns), *packet));
-    let packets = sums.iter().take(PACKETS).map(|(_, packet)| &model.packets[*packet as usize]);
+    let mut waited: Vec<(u32, u64)> = waited.into_iter().collect();
+    waited.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let packets = waited.iter().take(PACKETS).map(|(packet, _)| &model.packets[*packet as usize]);
     packets.filter(|packet| model.rpcs[packet.rpc as usize].id == rpc.id).collect()
 }
 

@@ -1,5 +1,6 @@
 //! `homa trace export`: traces for viewers and for readers.
 
+mod digits;
 mod perfetto;
 mod text;
 mod words;

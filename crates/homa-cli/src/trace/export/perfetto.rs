@@ -4,7 +4,7 @@
 //! kept. The viewer sorts them.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
 
 use homa_analysis::Model;
@@ -12,17 +12,19 @@ use homa_analysis::model::{At, Message, NO_NODE, Node, NodeId, Packet, Rpc};
 use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 
 use super::Filter;
+use super::digits::{push_escaped, push_number, push_us};
 use super::words::Words;
 use crate::trace::shown::packet_type;
 
 /// Writes the whole document.
 pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
-    let mut list = List { out, empty: true };
+    let mut list = List { out, empty: true, line: String::new() };
+    let mut words = String::new();
     for (id, node) in (0..NO_NODE).zip(&model.nodes).filter(|(id, _)| filter.has_node(*id)) {
         threads(&mut list, id, node)?;
         for record in node.records.iter().filter(|record| filter.has(record)) {
-            instant(&mut list, id, node, record)?;
+            instant(&mut list, id, node, record, &mut words)?;
         }
         if node.kind == NodeKind::Switch {
             queues(&mut list, id, node, filter)?;
@@ -39,6 +41,8 @@ pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result
 struct List<'a, W> {
     out: &'a mut W,
     empty: bool,
+    /// One line's memory for all of them.
+    line: String,
 }
 
 impl<W: Write> List<'_, W> {
@@ -51,12 +55,29 @@ impl<W: Write> List<'_, W> {
         ns: u64,
         rest: impl Display,
     ) -> io::Result<()> {
-        let comma = if std::mem::take(&mut self.empty) { "" } else { ",\n" };
-        let (us, part, process) = (ns / 1_000, ns % 1_000, u32::from(node) + 1);
-        write!(
-            self.out,
-            "{comma}{{\"ph\":\"{phase}\",\"pid\":{process},\"tid\":{thread},\"ts\":{us}.{part:03}{rest}}}"
-        )
+        self.begin(phase, node, thread, ns);
+        // Writing to a string cannot fail.
+        let _ = write!(self.line, "{rest}");
+        self.end()
+    }
+
+    /// The first members of an event.
+    fn begin(&mut self, phase: char, node: NodeId, thread: u32, ns: u64) {
+        self.line.clear();
+        self.line.push_str(if std::mem::take(&mut self.empty) { "" } else { ",\n" });
+        self.line.push_str("{\"ph\":\"");
+        self.line.push(phase);
+        self.line.push_str("\",\"pid\":");
+        push_number(&mut self.line, u64::from(node) + 1);
+        self.line.push_str(",\"tid\":");
+        push_number(&mut self.line, thread.into());
+        self.line.push_str(",\"ts\":");
+        push_us(&mut self.line, ns, 0);
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.line.push('}');
+        self.out.write_all(self.line.as_bytes())
     }
 }
 
@@ -94,23 +115,47 @@ fn threads<W: Write>(list: &mut List<'_, W>, id: NodeId, node: &Node) -> io::Res
     Ok(())
 }
 
-fn instant<W: Write>(list: &mut List<'_, W>, id: NodeId, node: &Node, record: &Record) -> io::Result<()> {
-    let name = match record.event() {
-        // What an arrow begins or ends at has to be a slice.
-        Some(kind @ (EventKind::PacketSent | EventKind::PacketReceived)) => {
-            let (code, _) = packet_word_parts(record.a);
-            let way = if kind == EventKind::PacketSent { "sent" } else { "received" };
-            format!(",\"dur\":0.001,\"name\":\"{} {way}\"", packet_type(code))
-        }
-        Some(kind) => format!(",\"s\":\"t\",\"name\":\"{kind}\""),
-        None => format!(",\"s\":\"t\",\"name\":\"kind_{}\"", record.kind),
+fn instant<W: Write>(
+    list: &mut List<'_, W>,
+    id: NodeId,
+    node: &Node,
+    record: &Record,
+    words: &mut String,
+) -> io::Result<()> {
+    // What an arrow begins or ends at has to be a slice.
+    let way = match record.event() {
+        Some(EventKind::PacketSent) => Some("sent"),
+        Some(EventKind::PacketReceived) => Some("received"),
+        _ => None,
     };
-    let phase = if name.starts_with(",\"dur\"") { 'X' } else { 'i' };
-    let words = quoted(Words { node, record }.to_string().trim());
-    let rest =
-        format_args!("{name},\"cat\":\"event\",\"args\":{{\"rpc\":\"{}\",\"what\":{words}}}", record.id)
-            .to_string();
-    list.event(phase, id, thread(node, record), record.time, rest)
+    let phase = if way.is_some() { 'X' } else { 'i' };
+    list.begin(phase, id, thread(node, record), record.time);
+    words.clear();
+    // Writing to a string cannot fail.
+    let _ = write!(words, "{}", Words { node, record });
+    let line = &mut list.line;
+    match (way, record.event()) {
+        (Some(way), _) => {
+            line.push_str(",\"dur\":0.001,\"name\":\"");
+            line.push_str(packet_type(packet_word_parts(record.a).0));
+            line.push(' ');
+            line.push_str(way);
+        }
+        (None, Some(kind)) => {
+            line.push_str(",\"s\":\"t\",\"name\":\"");
+            line.push_str(kind.name());
+        }
+        (None, None) => {
+            line.push_str(",\"s\":\"t\",\"name\":\"kind_");
+            push_number(line, record.kind.into());
+        }
+    }
+    line.push_str("\",\"cat\":\"event\",\"args\":{\"rpc\":\"");
+    push_number(line, record.id);
+    line.push_str("\",\"what\":\"");
+    push_escaped(line, words.trim());
+    line.push_str("\"}");
+    list.end()
 }
 
 /// The bytes in each queue of a switch, as far as the trace tells: what was in it before the first event is not known.

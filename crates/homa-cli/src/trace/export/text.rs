@@ -1,44 +1,95 @@
 //! A line for each event, in the order of time.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use homa_analysis::Model;
 use homa_analysis::model::{EventRef, NodeId};
+use homa_trace::NodeKind;
 
 use super::Filter;
+use super::digits::{pad, push_us};
 use super::words::Words;
+
+/// Characters of a time, of the time since the line before, and of an event's name.
+const TIME: usize = 14;
+const SINCE: usize = 9;
+const EVENT: usize = 16;
 
 /// Time and time since the line before, both in microseconds, node, core, event, RPC, arguments.
 pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result<()> {
-    let mut events: Vec<(u64, EventRef)> = Vec::new();
-    for (node, of_node) in (0..=NodeId::MAX).zip(&model.nodes).filter(|(node, _)| filter.has_node(*node)) {
-        let wanted = (0..=u32::MAX).zip(&of_node.records).filter(|(_, record)| filter.has(record));
-        events.extend(wanted.map(|(index, record)| (record.time, EventRef { node, index })));
-    }
-    // Stable, so that events of one moment stay in the order in which their node recorded them.
-    events.sort_by_key(|(time, _)| *time);
     let width = model.nodes.iter().map(|node| node.name.chars().count()).max().unwrap_or(0);
-    let mut before = events.first().map_or(0, |(time, _)| *time);
-    for (time, event) in events {
-        let (node, record) = (&model.nodes[usize::from(event.node)], model.record(event));
-        write!(out, "{:>14.3} us (+{:>9.3} us) {:<width$} ", us(time), us(time - before), node.name)?;
-        match record.place.core() {
-            Some(core) if node.kind == homa_trace::NodeKind::Host => write!(out, "[C{core:02}] ")?,
-            _ => write!(out, "[C--] ")?,
-        }
+    let mut before = None;
+    // One line's memory for all of them.
+    let mut line = String::new();
+    for (time, EventRef { node, index }) in InOrder::new(model, filter) {
+        let node = &model.nodes[usize::from(node)];
+        let record = &node.records[index as usize];
+        line.clear();
+        push_us(&mut line, time, TIME);
+        line.push_str(" us (+");
+        push_us(&mut line, time - before.unwrap_or(time), SINCE);
+        line.push_str(" us) ");
+        pad(&mut line, &node.name, width);
+        // Writing to a string cannot fail.
+        let _ = match record.place.core() {
+            Some(core) if node.kind == NodeKind::Host => write!(line, " [C{core:02}] "),
+            _ => write!(line, " [C--] "),
+        };
         match record.event() {
-            Some(kind) => write!(out, "{kind:<16}")?,
-            None => write!(out, "kind_{:<11}", record.kind)?,
+            Some(kind) => pad(&mut line, kind.name(), EVENT),
+            None => pad(&mut line, &format!("kind_{}", record.kind), EVENT),
         }
         if record.id != 0 {
-            write!(out, " rpc {}", record.id)?;
+            let _ = write!(line, " rpc {}", record.id);
         }
-        writeln!(out, " {}", Words { node, record })?;
-        before = time;
+        let _ = writeln!(line, " {}", Words { node, record });
+        out.write_all(line.as_bytes())?;
+        before = Some(time);
     }
     Ok(())
 }
 
-fn us(ns: u64) -> f64 {
-    ns as f64 / 1e3
+/// The events that are wanted by time, those of one moment in the order of their nodes and as these recorded them. Nothing is sorted, since
+/// each node's are in order.
+struct InOrder<'a> {
+    model: &'a Model,
+    filter: &'a Filter,
+    /// The next event of each node that has one.
+    next: BinaryHeap<Reverse<(u64, NodeId, u32)>>,
+}
+
+impl<'a> InOrder<'a> {
+    fn new(model: &'a Model, filter: &'a Filter) -> InOrder<'a> {
+        let mut all = InOrder { model, filter, next: BinaryHeap::new() };
+        for node in (0..=NodeId::MAX).take(model.nodes.len()).filter(|node| filter.has_node(*node)) {
+            all.next.extend(all.first_from(node, 0));
+        }
+        all
+    }
+
+    /// The first event of a node that is wanted, at this place of its events or behind it.
+    fn first_from(&self, node: NodeId, index: u32) -> Option<Reverse<(u64, NodeId, u32)>> {
+        let records = self.model.nodes[usize::from(node)].records.get(index as usize..)?;
+        let (ahead, record) = (0..).zip(records).find(|(_, record)| self.filter.has(record))?;
+        Some(Reverse((record.time, node, index + ahead)))
+    }
+}
+
+impl Iterator for InOrder<'_> {
+    type Item = (u64, EventRef);
+
+    fn next(&mut self) -> Option<(u64, EventRef)> {
+        let Reverse((time, node, index)) = *self.next.peek()?;
+        let following = self.first_from(node, index.saturating_add(1));
+        let mut place = self.next.peek_mut()?;
+        match following {
+            // Changed in place: most often it stays near the top.
+            Some(following) => *place = following,
+            None => drop(std::collections::binary_heap::PeekMut::pop(place)),
+        }
+        Some((time, EventRef { node, index }))
+    }
 }
