@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use homa::HostConfig;
+use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 use serde::{Deserialize, Serialize};
 
@@ -247,6 +249,9 @@ pub struct ServeArgs {
     /// activity for longest)
     #[arg(long, value_name = "ORDER", default_value_t, value_parser = wake_order)]
     pub wake_order: WakeOrder,
+    /// Most datagrams, or frames of a device, that a thread of Homa takes at a time, 1 to 32: what came together is answered together
+    #[arg(long, value_name = "PACKETS", default_value_t = HostConfig::default().batch_cap, value_parser = batch_cap)]
+    pub batch_cap: BatchCap,
     /// Endpoints of the Homa host, each with a packet path, a lock and its part of the RPCs: about one per core that the network
     /// may fill
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -561,6 +566,9 @@ pub struct BenchArgs {
     /// activity for longest)
     #[arg(long, value_name = "ORDER", default_value_t, value_parser = wake_order)]
     pub wake_order: WakeOrder,
+    /// Most datagrams, or frames of a device, that a thread of Homa takes at a time, 1 to 32: what came together is answered together
+    #[arg(long, value_name = "PACKETS", default_value_t = HostConfig::default().batch_cap, value_parser = batch_cap)]
+    pub batch_cap: BatchCap,
     /// Speed of the link as Homa takes it, Mbit/s; remote servers have an option of their own [default: what the network
     /// device tells; loopback tells none]. Without it nothing is paced, and unscheduled bytes follow no round-trip time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -620,6 +628,14 @@ pub fn message_bytes(text: &str) -> Result<u32, String> {
         Ok(bytes) if (1..=u64::from(MAX_MESSAGE)).contains(&bytes) => Ok(bytes as u32),
         _ => Err(format!("a message has 1 to {MAX_MESSAGE} bytes")),
     }
+}
+
+/// What drivers can do, of the caps that there are.
+pub fn batch_cap(text: &str) -> Result<BatchCap, String> {
+    let most = homa_driver::BURST_PACKETS as u32;
+    let cap =
+        text.parse().ok().filter(|&packets| packets <= most).and_then(|packets| BatchCap::new(packets).ok());
+    cap.ok_or_else(|| format!("use 1 to {most} packets"))
 }
 
 pub fn wake_order(text: &str) -> Result<WakeOrder, String> {

@@ -364,6 +364,7 @@ impl HomaServer {
         config.protocol.link_mbps = args.link_mbps;
         config.endpoints = args.endpoints.into();
         config.wake_order = args.wake_order;
+        config.batch_cap = args.batch_cap;
         on_device(&mut config, args.interface.as_deref(), args.queues.as_ref(), args.xdp_mode);
         args.recording.settings.apply(&mut config);
         let host = Host::bind(config).with_context(|| match args.driver {

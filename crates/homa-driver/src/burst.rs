@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use homa_steer::batch::BatchCap;
+
 /// Most datagrams in a burst, and most packets unless a datagram carries several.
 ///
 /// The cost of a system call is shared by enough packets at 32 (the gain from there to 64 is lost in noise), and a burst stays
@@ -72,6 +74,7 @@ pub struct RxBurst {
     frames: Vec<u32>,
     /// When packets were received beneath the driver: the end of those that a time is of, exclusive, and the time.
     times: Vec<(usize, u64)>,
+    cap: BatchCap,
 }
 
 /// A packet that outlives its burst, in the frame that it arrived in; the frame goes back to its driver with it.
@@ -125,7 +128,26 @@ impl RxBurst {
             source: None,
             frames: Vec::with_capacity(BURST_PACKETS),
             times: Vec::new(),
+            cap: BatchCap::new(BURST_PACKETS as u32).expect("a cap that there is"),
         }
+    }
+
+    /// Has drivers that receive into it take no more datagrams at a time than the cap says, and than [`BURST_PACKETS`], which is how it begins.
+    /// What came together is handled together, and answered, with grants for one, afterwards: with 1 each is answered before the next
+    /// is looked at. A run of packets that the kernel has merged counts as one.
+    pub fn set_cap(&mut self, cap: BatchCap) {
+        self.cap = cap;
+    }
+
+    /// What [`RxBurst::set_cap`] set.
+    #[must_use]
+    pub fn cap(&self) -> BatchCap {
+        self.cap
+    }
+
+    /// Most datagrams that a driver takes at a time.
+    pub(crate) fn most(&self) -> usize {
+        self.cap.take(BURST_PACKETS as u32) as usize
     }
 
     /// Forgets all packets and gives their frames back.

@@ -112,8 +112,9 @@ pub trait Driver: Send {
     /// The path is broken for all peers.
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize>;
 
-    /// Clears the burst, fills it with packets that have come, in their order, and returns how many; 0 when there are none. A driver that has
-    /// a queue for each IP version asks them in turn, beginning behind the one that gave the last burst.
+    /// Clears the burst, fills it with packets that have come, in their order and no more than its cap says
+    /// ([`RxBurst::set_cap`]), and returns how many; 0 when there are none. A driver that has a queue for each IP version asks them in turn,
+    /// beginning behind the one that gave the last burst.
     ///
     /// # Errors
     /// The path is broken for all peers. The burst is then empty.

@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use crate::burst::{BURST_PACKETS, RxBurst};
+use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
 pub use crate::socket::{BindError, MAX_SEGMENTED_BYTES};
 use crate::socket::{Carrier, PacketSocket, SocketConfig};
@@ -39,10 +39,6 @@ pub struct UdpConfig {
     /// default. Longer runs cost less for each packet; shorter ones let another message's packet in between sooner. A packet that is
     /// longer travels alone.
     pub max_segmented_bytes: usize,
-    /// Most datagrams received at a time, 1 to [`BURST_PACKETS`], and all of these by default. What came together is handled together,
-    /// and answered, with grants for one, afterwards: 1 answers each before the next is looked at. A run that the kernel has
-    /// merged counts as one.
-    pub receive_batch: usize,
 }
 
 impl Default for UdpConfig {
@@ -54,7 +50,6 @@ impl Default for UdpConfig {
             receive_buffer_bytes: 8 << 20,
             segmentation: true,
             max_segmented_bytes: MAX_SEGMENTED_BYTES,
-            receive_batch: BURST_PACKETS,
         }
     }
 }
@@ -112,7 +107,6 @@ fn socket_config(config: &UdpConfig) -> SocketConfig {
         receive_buffer_bytes: config.receive_buffer_bytes,
         segmentation: config.segmentation,
         max_segmented_bytes: config.max_segmented_bytes,
-        receive_batch: config.receive_batch,
         joins: false,
     }
 }

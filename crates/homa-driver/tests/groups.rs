@@ -13,6 +13,7 @@ use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::xdp::{XdpConfig, XdpDriver, XdpMode};
 use homa_driver::{Carrier, Driver, RxBurst, TxPacket};
+use homa_steer::batch::BatchCap;
 use namespace::{Namespace, V4, V6, pair, pair_with};
 
 const CARRIERS: [Carrier; 2] = [Carrier::Udp, Carrier::Ip];
@@ -249,5 +250,32 @@ fn packets_in_ip_come_to_the_socket_of_their_rpc_and_to_no_other() {
             let mut sender = namespaces[1].run(move || peer(Carrier::Ip, ips[1]));
             check_steering_to(at(ips[0]), &format!("{ips:?} {bind}"), &mut group, &mut *sender);
         }
+    }
+}
+
+#[test]
+fn no_driver_takes_more_at_a_time_than_the_cap_of_the_burst() {
+    let Some([namespace, there]) = pair(1_500) else { return };
+    let bytes: Vec<Vec<u8>> = (0..12).map(|i| message(60 + i, i as u8)).collect();
+    type Open = fn() -> Box<dyn Driver>;
+    let paths: [(&str, Open); 3] = [
+        ("packet", || packet_group(Carrier::Ip, V4[0], 1).remove(0)),
+        ("xdp", || Box::new(xdp_group(Carrier::Ip, XdpMode::Generic, V4[0], 1).remove(0))),
+        ("raw", || {
+            Box::new(RawDriver::bind(&RawConfig { bind: at(V4[0]), ..RawConfig::default() }).unwrap())
+        }),
+    ];
+    let mut from = there.run(|| peer(Carrier::Ip, V4[1]));
+    for (what, open) in paths {
+        let mut driver = namespace.run(open);
+        assert_eq!(from.send(&common::packets(at(V4[0]), 0, &bytes)).unwrap(), bytes.len());
+        let (mut burst, mut got, mut most) = (RxBurst::new(), Vec::new(), 0);
+        burst.set_cap(BatchCap::new(3).unwrap());
+        while got.len() < bytes.len() {
+            common::poll_readable(driver.poll_fd().unwrap());
+            most = most.max(driver.receive(&mut burst).unwrap());
+            got.extend(burst.iter().map(|(_, packet)| packet.to_vec()));
+        }
+        assert_eq!((most, got), (3, bytes.clone()), "{what}");
     }
 }

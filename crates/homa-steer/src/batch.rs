@@ -1,5 +1,7 @@
 //! Batches: packets that a core takes from a device together, and how many they may be.
 
+use std::fmt;
+
 use crate::cores::{CORE_NUMBERS, Core};
 use crate::error::SteerError;
 
@@ -51,7 +53,7 @@ impl BatchCap {
 
     /// In packets.
     #[must_use]
-    pub fn packets(self) -> u32 {
+    pub const fn packets(self) -> u32 {
         self.0
     }
 
@@ -59,6 +61,12 @@ impl BatchCap {
     #[must_use]
     pub fn take(self, waiting: u32) -> u32 {
         waiting.min(self.0)
+    }
+}
+
+impl fmt::Display for BatchCap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -167,6 +175,7 @@ mod tests {
     fn a_cap_bounds_what_is_taken() {
         let cap = BatchCap::new(3).unwrap();
         assert_eq!([0, 2, 3, 100].map(|waiting| cap.take(waiting)), [0, 2, 3, 3]);
+        assert_eq!(cap.to_string(), "3");
         assert!(BatchCap::new(0).is_err() && BatchCap::new(BatchCap::MAX + 1).is_err());
     }
 

@@ -12,9 +12,10 @@ use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::xdp::{XdpConfig, XdpDriver};
-use homa_driver::{BufferSizes, Driver};
+use homa_driver::{BufferSizes, Driver, RxBurst};
 use homa_proto::{Config, Endpoint, MAX_ENDPOINTS, PeerInfo, PortError};
 use homa_steer::PolicyName;
+use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 use homa_trace::{Clock, MonotonicClock, Trace};
 
@@ -100,6 +101,10 @@ pub struct HostConfig {
     /// the warmest, and at low load few threads do all the work. What an order needs to know of the cores is what the host itself sees:
     /// where its threads received packets, were woken, and fell asleep.
     pub wake_order: WakeOrder,
+    /// Most datagrams, or frames of a device, that a thread takes at a time, up to [`BURST_PACKETS`](homa_driver::BURST_PACKETS), which is
+    /// also what larger caps come to. What came together is handled together, and what answers it, grants for one, goes out
+    /// afterwards: 1 answers each before the next is looked at.
+    pub batch_cap: BatchCap,
     /// Keep the processors out of deep sleep while RPCs are in flight, and a tenth of a second longer: for hosts whose threads
     /// sleep and must wake up at once. It holds `/dev/cpu_dma_latency`, which takes root or write access to it, is the
     /// whole machine's business, and costs power; where it cannot be had, that is said once (by `tracing`) and the host
@@ -148,6 +153,7 @@ impl Default for HostConfig {
             xdp: XdpConfig::default(),
             poll: Duration::from_micros(50),
             wake_order: WakeOrder::default(),
+            batch_cap: RxBurst::new().cap(),
             low_latency: false,
             trace_records: 1 << 14,
             trace_freeze_slower_than: None,
@@ -510,6 +516,7 @@ impl<'a> Maker<'a> {
         (core.share, core.stake) = (share, stake);
         core.low_latency = self.config.low_latency;
         core.waiting.wake_by = WakeBy::new(self.config.wake_order);
+        core.rx.set_cap(self.config.batch_cap);
         if self.config.trace_device_times {
             // A path that tells the one and not the other is of use, too.
             let tells = core.driver.stamp_received() | core.driver.stamp_sent();
@@ -547,5 +554,63 @@ fn join_segment(dir: &Path, protocol: &mut Config) -> Result<Family, SegmentErro
 impl Drop for Host {
     fn drop(&mut self) {
         self.close(self.linger, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::os::fd::BorrowedFd;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use homa_driver::{DriverStats, TxPacket, Unreachable};
+
+    use super::*;
+
+    /// A path by which nothing comes, and that notes the cap of the burst that it was to fill.
+    #[derive(Debug)]
+    struct Silent(Arc<AtomicU32>);
+
+    impl Driver for Silent {
+        fn local_addr(&self) -> SocketAddr {
+            ([127, 0, 0, 1], 4_000).into()
+        }
+        fn max_packet(&self, _: SocketAddr) -> usize {
+            1_472
+        }
+        fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
+            Ok(packets.len())
+        }
+        fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
+            self.0.store(burst.cap().packets(), Ordering::Relaxed);
+            Ok(0)
+        }
+        fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn poll_unreachable(&mut self) -> Option<Unreachable> {
+            None
+        }
+        fn link_mbps(&self) -> Option<u32> {
+            None
+        }
+        fn buffer_sizes(&self) -> Option<BufferSizes> {
+            None
+        }
+        fn stats(&self) -> DriverStats {
+            DriverStats::default()
+        }
+    }
+
+    #[test]
+    fn a_path_is_asked_for_no_more_than_the_batch_cap() {
+        for batch_cap in [1, 7].map(|packets| BatchCap::new(packets).unwrap()) {
+            let asked = Arc::default();
+            let config = HostConfig { batch_cap, ..HostConfig::default() };
+            let host = Host::with_driver(Box::new(Silent(Arc::clone(&asked))), config).unwrap();
+            let server = host.server(1).unwrap();
+            assert!(server.recv_timeout(Duration::from_millis(1)).is_err(), "nothing comes");
+            assert_eq!(asked.load(Ordering::Relaxed), batch_cap.packets());
+        }
     }
 }

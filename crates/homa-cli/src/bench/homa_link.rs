@@ -77,6 +77,7 @@ fn bind(plan: &Plan, servers: &[ServerAddr], number: u16, name: &str) -> Result<
     config.protocol.link_mbps = plan.args.link_mbps;
     config.endpoints = plan.args.endpoints.into();
     config.wake_order = plan.args.wake_order;
+    config.batch_cap = plan.args.batch_cap;
     plan.args.recording.apply(&mut config);
     let host = Host::bind(config).context("cannot make a Homa client")?;
     Recorded::new(host, plan.args.trace.as_deref(), name)

@@ -180,6 +180,7 @@ impl Plan {
             server_threads: args.server_threads,
             poll_us: args.poll_us,
             wake_order: args.wake_order.to_string(),
+            batch_cap: args.batch_cap.packets(),
             link_mbps: args.link_mbps,
             placement: args.placement.name(),
             duration_s: (self.slice * self.slices).as_secs_f64(),

@@ -76,6 +76,8 @@ pub struct Config {
     pub poll_us: u64,
     /// Which of Homa's sleeping threads is woken, on both sides.
     pub wake_order: String,
+    /// Most packets that Homa takes at a time, on both sides.
+    pub batch_cap: u32,
     /// Speed of the link in Mbit/s, as asked for; `None`: what the network device tells.
     pub link_mbps: Option<u32>,
     /// `apart`: the local servers had half of the processors to themselves and the clients the others; `free`: not.

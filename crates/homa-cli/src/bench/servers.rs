@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use homa::ServerAddr;
+use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 
 use super::placement::Placement;
@@ -117,6 +118,7 @@ fn options(plan: &Plan, protocol: Protocol) -> ServerOptions {
         endpoints: args.endpoints,
         poll: plan.poll(),
         wake_order: args.wake_order,
+        batch_cap: args.batch_cap,
         max_message: plan.workload.max_bytes(),
         link_mbps: args.link_mbps,
         one_way: args.one_way,
@@ -147,6 +149,8 @@ pub struct ServerOptions {
     pub poll: Duration,
     /// Which of its sleeping threads is woken.
     pub wake_order: WakeOrder,
+    /// Most packets that Homa takes at a time.
+    pub batch_cap: BatchCap,
     /// Largest request in bytes.
     pub max_message: u32,
     /// Speed of the link as Homa takes it.
@@ -185,6 +189,7 @@ impl ServerProcess {
         command.arg(format!("--endpoints={}", options.endpoints));
         command.arg(format!("--poll-us={}", options.poll.as_micros()));
         command.arg(format!("--wake-order={}", options.wake_order));
+        command.arg(format!("--batch-cap={}", options.batch_cap));
         command.arg(format!("--max-message={}", options.max_message));
         if let Some(mbps) = options.link_mbps {
             command.arg(format!("--link-mbps={mbps}"));

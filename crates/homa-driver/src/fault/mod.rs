@@ -163,6 +163,7 @@ impl<D: Driver> Driver for FaultDriver<D> {
         }
         let Some(line) = &mut self.receive else { return self.inner.receive(burst) };
         burst.clear();
+        self.arrived.set_cap(burst.cap());
         let mut room = release_into(burst, line, now_ns);
         match self.inner.receive(&mut self.arrived) {
             Err(error) if burst.is_empty() => return Err(error),

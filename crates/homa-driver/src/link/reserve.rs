@@ -46,7 +46,6 @@ impl Reservation {
             // Merged datagrams would else be cut for it before its filter drops them.
             segmentation: carrier == Carrier::Udp,
             max_segmented_bytes: crate::socket::MAX_SEGMENTED_BYTES,
-            receive_batch: crate::burst::BURST_PACKETS,
             joins,
         };
         let socket = PacketSocket::open(&config)?;

@@ -32,7 +32,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use socket2::{Domain, SockFilter, Socket, Type};
 
-use crate::burst::{BURST_PACKETS, RxBurst};
+use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
 use crate::filter::ReceiveFilter;
 pub use crate::link::LinkError;
@@ -354,7 +354,7 @@ impl Driver for PacketDriver {
     fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
         burst.clear();
         let mut bytes = 0;
-        for _ in 0..BURST_PACKETS {
+        for _ in 0..burst.most() {
             let Some(frame) = self.ring.take() else { break };
             bytes += self.take_frame(frame, burst);
             if bytes >= BURST_BYTES {

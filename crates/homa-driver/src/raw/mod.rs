@@ -100,7 +100,6 @@ impl RawDriver {
                 receive_buffer_bytes: config.receive_buffer_bytes,
                 segmentation: false,
                 max_segmented_bytes: crate::socket::MAX_SEGMENTED_BYTES,
-                receive_batch: crate::burst::BURST_PACKETS,
                 joins: false,
             })
         };

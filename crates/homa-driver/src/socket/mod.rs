@@ -85,8 +85,6 @@ pub(crate) struct SocketConfig {
     pub(crate) segmentation: bool,
     /// Most bytes of such a run.
     pub(crate) max_segmented_bytes: usize,
-    /// Most datagrams received at a time.
-    pub(crate) receive_batch: usize,
     /// Another socket of this process has the address, and shares it.
     pub(crate) joins: bool,
 }
@@ -151,7 +149,7 @@ impl PacketSocket {
             max_packet_bytes: config.max_packet_bytes,
             segmentation: config.segmentation,
             tx: TxRing::new(carrier, family, config.max_segmented_bytes),
-            rx: RxRing::new(carrier == Carrier::Ip && family == Family::V4, config.receive_batch),
+            rx: RxRing::new(carrier == Carrier::Ip && family == Family::V4),
             paths: RefCell::new(PathMtus::new(carrier, local.ip())),
             unreachable: VecDeque::new(),
             sent_times: SentTimes::default(),

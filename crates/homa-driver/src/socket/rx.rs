@@ -18,8 +18,6 @@ pub(crate) struct RxRing {
     messages: Box<[libc::mmsghdr]>,
     /// Datagrams to ask for next, at most [`BURST_PACKETS`].
     count: usize,
-    /// Most datagrams of a call.
-    most: usize,
     /// Calls in a row that received something.
     streak: Streak,
     /// Whether each begins with its IPv4 header, as raw sockets of that family give them.
@@ -108,8 +106,7 @@ impl Streak {
 }
 
 impl RxRing {
-    pub(crate) fn new(ip_header: bool, most: usize) -> RxRing {
-        let most = most.clamp(1, BURST_PACKETS);
+    pub(crate) fn new(ip_header: bool) -> RxRing {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
         let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
@@ -118,8 +115,7 @@ impl RxRing {
             parts: vec![part; BURST_PACKETS].into_boxed_slice(),
             controls: vec![Control::empty(); BURST_PACKETS].into_boxed_slice(),
             messages: vec![message; BURST_PACKETS].into_boxed_slice(),
-            count: most,
-            most,
+            count: BURST_PACKETS,
             streak: Streak::default(),
             ip_header,
             timed: false,
@@ -128,7 +124,7 @@ impl RxRing {
 
     /// Adds what has come to an empty burst.
     pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<Received> {
-        let several = self.most > 1 && self.streak.is_long();
+        let several = burst.most() > 1 && self.streak.is_long();
         let result = if several { self.receive_burst(fd, burst) } else { self.receive_one(fd, burst) };
         self.streak.note(several, *result.as_ref().unwrap_or(&0));
         Ok(self.take(result?, burst))
@@ -161,9 +157,8 @@ impl RxRing {
     }
 
     fn receive_burst(&mut self, fd: BorrowedFd<'_>, burst: &mut RxBurst) -> io::Result<usize> {
-        for (i, buffer) in
-            burst.memory_mut().chunks_exact_mut(PACKET_BUFFER_BYTES).take(self.count).enumerate()
-        {
+        let count = self.count.min(burst.most());
+        for (i, buffer) in burst.memory_mut().chunks_exact_mut(PACKET_BUFFER_BYTES).take(count).enumerate() {
             self.prepare(i, buffer);
         }
         // SAFETY: the descriptor is open while it is borrowed. The burst's memory is BURST_PACKETS buffers long, `count` is not
@@ -173,7 +168,7 @@ impl RxRing {
             libc::recvmmsg(
                 fd.as_raw_fd(),
                 self.messages.as_mut_ptr(),
-                self.count as libc::c_uint,
+                count as libc::c_uint,
                 libc::MSG_DONTWAIT as _,
                 std::ptr::null_mut(),
             )
@@ -183,7 +178,7 @@ impl RxRing {
         }
         let datagrams = result as usize;
         let bytes = self.messages[..datagrams].iter().map(|message| message.msg_len as usize).sum();
-        self.count = next_count(datagrams, bytes).min(self.most);
+        self.count = next_count(datagrams, bytes);
         Ok(datagrams)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::held::Held;
 use super::queue::Queue;
 use super::umem::Umem;
-use crate::burst::{BURST_PACKETS, RxBurst};
+use crate::burst::RxBurst;
 use crate::driver::DriverStats;
 use crate::link::frame::{ETHERNET_BYTES, Found, View, checksums_fit, parse};
 
@@ -76,7 +76,7 @@ impl Receiver {
 
     fn take_from(&mut self, queue: &mut Queue, burst: &mut RxBurst, stats: &mut DriverStats) {
         let before = queue.missing;
-        while burst.len() < BURST_PACKETS {
+        while burst.len() < burst.most() {
             let Some(part) = queue.socket.receive.pop() else { break };
             queue.missing += 1;
             let is_last = part.options & libc::XDP_PKT_CONTD == 0;

@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use homa::HostConfig;
 use homa_steer::wake::WakeOrder;
 
 use super::homa_link;
@@ -288,6 +289,7 @@ impl Bench {
             ports: 1,
             threads: 1,
             wake_order: WakeOrder::default(),
+            batch_cap: HostConfig::default().batch_cap,
             poll,
             max_message,
             link_mbps: None,

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use homa::{Host, HostConfig, ServerAddr};
 use homa_proto::wire::DATA_HEADER_LEN;
+use homa_steer::batch::BatchCap;
 use homa_workload::Workload;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -309,7 +310,7 @@ pub fn homa_config(setup: &Setup, bind: SocketAddr, longest: u32) -> Result<Host
     config.wake_order = setup.wake_order.as_deref().map_or(Ok(config.wake_order), str::parse)?;
     config.endpoint_policy = setup.endpoint_policy.as_deref().map(str::parse).transpose()?;
     config.udp.max_segmented_bytes = setup.max_segmented_bytes.unwrap_or(config.udp.max_segmented_bytes);
-    config.udp.receive_batch = setup.receive_batch.unwrap_or(config.udp.receive_batch);
+    config.batch_cap = setup.batch_cap.map_or(Ok(config.batch_cap), BatchCap::new)?;
     on_device(&mut config, Some(HOST_DEVICE), None, setup.xdp_mode);
     for (name, value) in &setup.settings {
         set_field(&mut config.protocol, name, value).map_err(|error| anyhow!("{error}"))?;

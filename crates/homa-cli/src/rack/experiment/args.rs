@@ -325,7 +325,7 @@ pub struct BothArgs {
 Examples:
   homa rack run config --setting max_overcommit --values 1,2,4,8
   homa rack run config --setting link_margin --values 0,10,50      thousandths of the link's rate that Homa leaves unused
-  homa rack run config --setting receive_batch --values 1,5,10,32  1: a grant for each packet, else for each burst
+  homa rack run config --setting batch_cap --values 1,5,10,32      1: a grant for each packet, else for each burst
   homa rack run config --list                                      all settings, and what was published about them
 
 Beside the results stand the findings of those who varied the same setting on real networks. A setting that only Homa has leaves

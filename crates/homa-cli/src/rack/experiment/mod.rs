@@ -173,7 +173,7 @@ fn setup(lab: &Lab, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol
         port_receivers: 0,
         endpoints: 1,
         max_segmented_bytes: None,
-        receive_batch: None,
+        batch_cap: None,
         wake_order: None,
         endpoint_policy: None,
         poll_us: common.poll_us,

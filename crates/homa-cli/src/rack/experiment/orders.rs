@@ -53,8 +53,8 @@ pub struct Setup {
     pub endpoints: u16,
     /// Largest run that the kernel cuts; `None`: as the driver has it.
     pub max_segmented_bytes: Option<usize>,
-    /// Datagrams received at a time; `None`: as the driver has it.
-    pub receive_batch: Option<usize>,
+    /// Most packets that are taken at a time; `None`: as the library has it.
+    pub batch_cap: Option<u32>,
     /// Which of its sleeping threads is woken, by name; `None`: as the library has it.
     pub wake_order: Option<String>,
     /// The policy that chooses endpoints, by name; `None`: in turn.

@@ -114,18 +114,18 @@ pub const NOTES: &[Note] = &[
         found: "cutting 64 KB into jumbo frames in software took 17 us on an AMD processor, most of it for the memory of packets",
     },
     Note {
-        about: &["receive_batch"],
+        about: &["batch_cap"],
         source: SWEEP,
         found: "larger is better: at 5 packets a batch the P99 of short messages was 10 to 15 % worse. Very large batches seemed to hold up \
                 grants, so 10 was thought best",
     },
     Note {
-        about: &["receive_batch", "min_grant_increment"],
+        about: &["batch_cap", "min_grant_increment"],
         source: "Linux Homa's notes, November 2019",
         found: "the kernel gathers packets before it hands them over, and grants are late by that; a limit on it did not change throughput",
     },
     Note {
-        about: &["receive_batch", "min_grant_increment"],
+        about: &["batch_cap", "min_grant_increment"],
         source: RAMCLOUD,
         found: "grants sent at the end of a batch of packets, not after each one, made the transport faster",
     },
@@ -223,7 +223,7 @@ mod tests {
             "wake_order",
             "endpoints",
             "max_segmented_bytes",
-            "receive_batch",
+            "batch_cap",
             "link_margin",
         ] {
             assert!(about(setting).next().is_some(), "{setting}");

@@ -8,10 +8,11 @@ use homa::ENDPOINT_POLICIES;
 use homa_proto::Config;
 use homa_proto::wire::PRIORITIES;
 use homa_steer::PolicyName;
+use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 
 use super::orders::Setup;
-use crate::args::Driver;
+use crate::args::{Driver, batch_cap};
 use crate::rack::args::BuildArgs;
 use crate::sim::homa::{FIELDS, set_field};
 
@@ -52,9 +53,8 @@ pub const OWN: &[(&str, &str)] = &[
         "1 to 65487: the largest batch for the kernel to cut, bytes; 1: none. With --driver udp",
     ),
     (
-        "receive_batch",
-        "1 to 32: datagrams received at a time. What grants answer is what came together: 1 is a grant per packet. \
-                       With --driver udp",
+        "batch_cap",
+        "1 to 32: datagrams, or frames of a device, taken at a time. What grants answer is what came together: 1 is a grant per packet",
     ),
 ];
 
@@ -85,7 +85,7 @@ pub enum Change {
     EndpointPolicy(PolicyName),
     PollUs(u64),
     MaxSegmentedBytes(usize),
-    ReceiveBatch(usize),
+    BatchCap(BatchCap),
 }
 
 impl Change {
@@ -114,7 +114,7 @@ impl Change {
                 let most = homa_driver::udp::MAX_SEGMENTED_BYTES;
                 Change::MaxSegmentedBytes(number(name, value, 1..=most)?)
             }
-            "receive_batch" => Change::ReceiveBatch(number(name, value, 1..=homa_driver::BURST_PACKETS)?),
+            "batch_cap" => Change::BatchCap(batch_cap(value).map_err(|error| format!("{name}: {error}"))?),
             "unsched_bytes" => unscheduled(number(name, value, 1..=u32::MAX)?),
             _ => field(name, value)?,
         })
@@ -139,7 +139,7 @@ impl Change {
             Change::EndpointPolicy(policy) => setup.endpoint_policy = Some(policy.to_string()),
             Change::PollUs(us) => setup.poll_us = us,
             Change::MaxSegmentedBytes(bytes) => setup.max_segmented_bytes = Some(bytes),
-            Change::ReceiveBatch(datagrams) => setup.receive_batch = Some(datagrams),
+            Change::BatchCap(cap) => setup.batch_cap = Some(cap.packets()),
         }
     }
 
@@ -157,9 +157,8 @@ impl Change {
     /// It has not.
     pub fn check(&self, driver: Driver) -> Result<(), String> {
         match self {
-            Change::MaxSegmentedBytes(_) | Change::ReceiveBatch(_) if driver != Driver::Udp => {
-                Err("max_segmented_bytes and receive_batch are settings of a UDP socket: use --driver udp"
-                    .to_owned())
+            Change::MaxSegmentedBytes(_) if driver != Driver::Udp => {
+                Err("max_segmented_bytes is a setting of a UDP socket: use --driver udp".to_owned())
             }
             _ => Ok(()),
         }
@@ -283,7 +282,7 @@ mod tests {
             ("fifo_share", "50"),
             ("duty_cycle", "0"),
             ("endpoints", "65"),
-            ("receive_batch", "33"),
+            ("batch_cap", "33"),
             ("wake_order", "random"),
             ("endpoint_policy", "gen3"),
             ("max_segmented_bytes", "65488"),
@@ -295,8 +294,12 @@ mod tests {
         }
         let error = Change::read("overcommitment", "4").expect_err("no setting");
         assert!(error.contains("max_overcommit") && error.contains("duty_cycle"), "{error}");
-        let batch = Change::read("receive_batch", "4").expect("a setting");
-        assert!(batch.check(Driver::Udp).is_ok() && batch.check(Driver::Raw).is_err());
+        let check = |name, driver| Change::read(name, "4").expect("a setting").check(driver);
+        assert!(
+            check("max_segmented_bytes", Driver::Udp).is_ok()
+                && check("max_segmented_bytes", Driver::Raw).is_err()
+        );
+        assert!(check("batch_cap", Driver::Raw).is_ok());
     }
 
     #[test]

@@ -108,6 +108,7 @@ fn measure(
         endpoints: 1,
         poll,
         wake_order: WakeOrder::default(),
+        batch_cap: HostConfig::default().batch_cap,
         max_message: BYTES,
         link_mbps: None,
         one_way: false,
