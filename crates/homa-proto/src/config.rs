@@ -221,6 +221,9 @@ const PACKETS_PER_RESEND: u64 = 8;
 /// slowdown is 11 and not 4.5; with 32 and more what is lost comes later than it must, where ports hold four packets.
 const PACKETS_BEFORE_RESEND: u64 = 24;
 
+/// However slow the link is, silence is asked about so often, at least, before a server gives its client up ([`Config::on_link`]).
+const LEAST_ASKED_A_SILENCE: u64 = 8;
+
 /// Packets that a sender may need for a round trip on any link ([`Config::on_link`]).
 const LEAST_PACKETS_A_TRIP: u32 = 8;
 
@@ -248,7 +251,7 @@ impl Config {
     /// unasked, and sixteen may be granted, because a sender that several grant to sends to one of them at a time. Where the port
     /// before the host has no room for that, say so with [`through_port`](Config::through_port).
     /// The NIC may have one packet's time to send, lest it runs dry while the next one is on its way to it. Grants are of two packets, so
-    /// that there is no packet back for each one. (Unscaled, 400,000 bytes granted had a switch of 12.5 KB a port at 100 Mbit/s drop
+    /// that there is no packet back for each one. Silence is asked about no sooner than 24 packets could have come. (Unscaled, 400,000 bytes granted had a switch of 12.5 KB a port at 100 Mbit/s drop
     /// a twentieth of all packets.)
     #[must_use]
     pub fn on_link(self, mbps: u32) -> Config {
@@ -260,7 +263,9 @@ impl Config {
         };
         let trip = LEAST_PACKETS_A_TRIP * packet;
         let packet_ns = u64::from(packet + self.link_overhead) * 8_000 / u64::from(mbps);
-        let resend_interval_ns = self.resend_interval_ns.max(PACKETS_BEFORE_RESEND * packet_ns);
+        let patience_ns =
+            (PACKETS_BEFORE_RESEND * packet_ns).min(self.client_silence_ns / LEAST_ASKED_A_SILENCE);
+        let resend_interval_ns = self.resend_interval_ns.max(patience_ns);
         Config {
             link_mbps: Some(mbps),
             unsched_bytes: scaled(self.unsched_bytes, trip / 2),
@@ -380,7 +385,9 @@ mod tests {
         };
         assert_eq!(interval(100), (base.resend_interval_ns, base.resend_interval_max_ns));
         assert_eq!(interval(10), (240 * packet_ns, base.resend_interval_max_ns));
-        assert_eq!(interval(1), (2_400 * packet_ns, 2_400 * packet_ns));
+        let longest = base.client_silence_ns / LEAST_ASKED_A_SILENCE;
+        assert!(2_400 * packet_ns > longest);
+        assert_eq!(interval(1), (longest, longest));
         assert_eq!(of(0), of(1));
         assert_eq!(Config { max_resends: 7, ..base }.on_link(100).max_resends, 7);
     }

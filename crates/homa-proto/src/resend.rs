@@ -185,19 +185,19 @@ impl Endpoint {
         }
         let silence = self.config.client_silence_ns;
         let (half, probe_every) = (silence / 2, silence / PROBES_PER_SILENCE);
-        if now.since(known.silent_since()) >= silence {
-            let stood_still = silence >= LEAST_PATIENCE_NS
-                && now.since(known.probe_at) >= probe_every
-                && known.awake_since <= known.last_heard
-                && !known.ends_silent;
-            if !stood_still {
-                if !std::mem::replace(&mut self.peers[peer].ends_silent, true) {
-                    self.reaper.end_silent(peer); // PEER-5
-                }
-                return;
-            }
+        let probe_due = known.probe_at.max(known.silent_since() + half);
+        let stood_still = silence >= LEAST_PATIENCE_NS
+            && now.since(probe_due) >= probe_every
+            && known.awake_since <= known.last_heard
+            && !known.ends_silent;
+        if stood_still {
             // Nobody asked it meanwhile, and what it said may lie here unread: once in a silence it is asked after all.
             self.peers[peer].awake_since = Time::from_ns(now.as_ns() - half);
+        } else if now.since(known.silent_since()) >= silence {
+            if !std::mem::replace(&mut self.peers[peer].ends_silent, true) {
+                self.reaper.end_silent(peer); // PEER-5
+            }
+            return;
         }
         let since = self.peers[peer].silent_since();
         if now.since(since) < half {

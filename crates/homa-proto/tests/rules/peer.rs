@@ -92,10 +92,10 @@ fn a_server_that_stood_still_itself_asks_its_clients_before_it_frees_their_rpcs(
     server.hear(lives.addr, &lives.whole(2, 10));
     server.hear(gone.addr, &gone.whole(4, 10));
     server.requests();
-    for _ in 0..2 {
+    // For longer than clients may be silent, and for nearly as long.
+    for stall_ns in [5 * SEC, 1_950 * MS, 5 * SEC] {
         server.take();
-        // Nobody drives it for longer than clients may be silent.
-        server.now = server.now + 5 * SEC;
+        server.now = server.now + stall_ns;
         let now = server.now;
         server.endpoint.handle_timeout(now);
         let asked = server.pass(500 * MS).iter().filter(|sent| sent.is(PacketType::NeedAck)).count();
