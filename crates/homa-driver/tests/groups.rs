@@ -276,6 +276,7 @@ fn no_driver_takes_more_at_a_time_than_the_cap_of_the_burst() {
             most = most.max(driver.receive(&mut burst).unwrap());
             got.extend(burst.iter().map(|(_, packet)| packet.to_vec()));
         }
-        assert_eq!((most, got), (3, bytes.clone()), "{what}");
+        assert!((1..=3).contains(&most), "{what}: {most}");
+        assert_eq!(got, bytes, "{what}");
     }
 }

@@ -4,7 +4,7 @@ use std::iter::once;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ptr;
 
-use homa_driver::{Refusal, TxPacket, Unreachable};
+use homa_driver::{BURST_PACKETS, Refusal, TxPacket, Unreachable};
 use homa_proto::wire::{self, Body, Packet};
 use homa_proto::{Event, RxPacket, Time, Transmit, TransmitRun};
 
@@ -32,9 +32,12 @@ const FULL_BYTES: u32 = 56_000;
 /// Most bursts sent before packets are received again.
 const BURSTS_PER_ROUND: usize = 2;
 
-/// Rounds that what is due may wait for packets to be read, where it is late by `late_ns` already.
-fn most_put_off(late_ns: u64) -> u32 {
-    if late_ns >= Progress::TICK_NS { 32 } else { 1 }
+/// Packets that are read before what is late, at most.
+const LATE_PACKETS: u32 = 32 * BURST_PACKETS as u32;
+
+/// Rounds, each of `batch` packets at most, that what is due may wait for packets to be read, where it is late by `late_ns` already.
+fn most_put_off(late_ns: u64, batch: u32) -> u32 {
+    if late_ns >= Progress::TICK_NS { LATE_PACKETS / batch.max(1) } else { 1 }
 }
 
 /// What a burst came to.
@@ -92,7 +95,7 @@ impl Core {
             self.put_off = 0;
             return;
         };
-        if received && self.put_off < most_put_off(now.since(due)) {
+        if received && self.put_off < most_put_off(now.since(due), self.rx.cap().take(BURST_PACKETS as u32)) {
             self.put_off += 1;
             return;
         }
@@ -484,6 +487,12 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_due_waits_for_packets_once_and_longer_only_where_it_is_late() {
-        assert_eq!([0, Progress::TICK_NS - 1, Progress::TICK_NS].map(most_put_off), [1, 1, 32]);
+        let rounds = |late_ns| most_put_off(late_ns, BURST_PACKETS as u32);
+        assert_eq!([0, Progress::TICK_NS - 1, Progress::TICK_NS].map(rounds), [1, 1, 32]);
+        assert_eq!(
+            most_put_off(Progress::TICK_NS, 1),
+            LATE_PACKETS,
+            "as many packets, whatever a round takes"
+        );
     }
 }

@@ -68,6 +68,10 @@ impl Receiver {
     /// Fills the burst from all queues, the next queue's packets first.
     pub(super) fn receive(&mut self, queues: &mut [Queue], burst: &mut RxBurst, stats: &mut DriverStats) {
         for _ in 0..queues.len() {
+            // Who was not asked is the first the next time.
+            if burst.len() >= burst.most() {
+                break;
+            }
             self.take_from(&mut queues[self.next], burst, stats);
             self.next = (self.next + 1) % queues.len();
         }
