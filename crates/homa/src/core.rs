@@ -125,6 +125,8 @@ pub(crate) struct ServerPort {
     pub(crate) closed: bool,
     /// Which requests are given out before they are whole; `None`: none.
     pub(crate) early: Option<ReadEarly>,
+    /// The socket that took its requests is gone, and some of them are still in hand.
+    pub(crate) abandoned: bool,
     /// The socket that takes its requests; `None`: a [`Server`](crate::Server) does.
     pub(crate) socket: Option<usize>,
 }
@@ -481,6 +483,7 @@ impl Core {
             // Its last handle is gone, and it only waits for acknowledgements.
             if self.servers[server].closed {
                 self.servers[server].closed = false;
+                self.servers[server].abandoned = false;
                 return Ok(server);
             }
         }

@@ -498,6 +498,7 @@ impl Drop for Socket {
             let state = core.sockets.remove(*index);
             if let Some(server) = state.server.and_then(|server| core.servers.get_mut(server)) {
                 server.socket = None;
+                server.abandoned = true;
             }
             drop(core);
             drop(state);

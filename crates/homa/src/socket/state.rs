@@ -130,14 +130,16 @@ impl Core {
     pub(crate) fn has_arrival(&self, socket: usize) -> bool {
         self.sockets.get(socket).is_some_and(|state| {
             let server = state.server.and_then(|server| self.servers.get(server));
-            !state.over.is_empty() || server.is_some_and(|server| Core::queue_len(server) > 0)
+            !state.closed && !state.over.is_empty()
+                || server.is_some_and(|server| Core::queue_len(server) > 0)
         })
     }
 
     /// Whether a server port is a socket's that wants no requests.
     pub(crate) fn refuses_requests(&self, server: usize) -> bool {
-        let socket = self.servers[server].socket.and_then(|socket| self.sockets.get(socket));
-        socket.is_some_and(|socket| socket.refuses)
+        let port = &self.servers[server];
+        let socket = port.socket.and_then(|socket| self.sockets.get(socket));
+        port.abandoned || socket.is_some_and(|socket| socket.refuses || socket.closed)
     }
 
     /// Takes what comes next, requests and outcomes in turn where there are both.
@@ -164,9 +166,14 @@ impl Core {
     }
 
     fn take_socket_request(&mut self, server: Option<&Server>, endpoint: usize) -> Option<Arrival> {
-        let rpc = server?.take(self, endpoint)?;
-        let RpcInfo { id, peer_port: client_port, .. } = self.endpoint.rpc_info(rpc.key())?;
-        Some(Arrival::Request { rpc, id, client_port })
+        loop {
+            let rpc = server?.take(self, endpoint)?;
+            if let Some(RpcInfo { id, peer_port: client_port, .. }) = self.endpoint.rpc_info(rpc.key()) {
+                return Some(Arrival::Request { rpc, id, client_port });
+            }
+            // Its client has given it up, which the endpoint knows and has not told yet.
+            rpc.let_go();
+        }
     }
 
     /// Takes the outcome of a private call, if it is over.
