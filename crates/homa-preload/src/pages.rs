@@ -136,11 +136,15 @@ impl Pages {
         Some(first * PAGE_BYTES as u32)
     }
 
-    /// Makes what was lent at `offset` for `length` bytes the program's, and tells whether it is [spoilt](Pages::spoil); `None` where nothing was
-    /// lent.
-    pub(crate) fn hand_over(&mut self, offset: u32, length: usize) -> Option<(Place, bool)> {
-        let spoilt = self.lent.remove(&offset)?;
-        Some((self.place_at(offset, length), spoilt))
+    /// Makes what was lent at `offset` for `length` bytes the program's; `None` where nothing was lent.
+    pub(crate) fn hand_over(&mut self, offset: u32, length: usize) -> Option<Place> {
+        self.lent.remove(&offset)?;
+        Some(self.place_at(offset, length))
+    }
+
+    /// Whether what was lent at `offset` is [spoilt](Pages::spoil); `None` where nothing was lent.
+    pub(crate) fn is_spoilt(&self, offset: u32) -> Option<bool> {
+        self.lent.get(&offset).copied()
     }
 
     /// What was lent at `offset` lacks some of what came.
@@ -152,7 +156,7 @@ impl Pages {
 
     /// What was lent is not needed any more, unless the program has it.
     pub(crate) fn end_loan(&mut self, offset: u32, length: usize) {
-        if let Some((place, _)) = self.hand_over(offset, length) {
+        if let Some(place) = self.hand_over(offset, length) {
             // They were taken, so that they can be given back.
             let _ = self.give_back(&place.offsets[..place.count as usize]);
         }
@@ -298,7 +302,7 @@ mod tests {
         assert_eq!(short, offset + 1_000_000, "in what was left of the last page");
         assert_eq!(pages.lend(PAGE_BYTES), Some(PAGE_BYTES as u32), "in the page between");
         pages.end_loan(PAGE_BYTES as u32, PAGE_BYTES);
-        let (place, _) = pages.hand_over(offset, 1_000_000).unwrap();
+        let place = pages.hand_over(offset, 1_000_000).unwrap();
         assert_eq!((place.count, place.offsets[15]), (16, offset + 15 * PAGE_BYTES as u32));
         assert_eq!(pages.hand_over(offset, 1_000_000), None);
         pages.end_loan(offset, 1_000_000);

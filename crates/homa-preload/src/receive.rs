@@ -202,8 +202,9 @@ impl Socket {
     fn show_held(&self) {
         let state = self.state();
         let ready = state.held.iter().any(|held| !held.private && held.has_room(self.region()));
-        drop(state);
+        // Under the lock, lest an older answer comes after a newer one.
         self.signal.force(ready || self.is_shut());
+        drop(state);
     }
 
     /// The next message that is not private, with room for it.

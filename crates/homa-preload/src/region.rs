@@ -85,12 +85,15 @@ impl Region {
     pub(crate) fn hand_over(&self, message: &[u8]) -> Option<Result<Place, Refusal>> {
         let offset =
             (message.as_ptr() as usize).checked_sub(self.start).filter(|offset| *offset < self.length)?;
-        let (place, spoilt) = self.pages().hand_over(offset as u32, message.len())?;
-        if !spoilt && self.has_no_hole(offset as u32, message.len()) {
-            return Some(Ok(place));
+        let spoilt = self.pages().is_spoilt(offset as u32)?;
+        if spoilt || !self.has_no_hole(offset as u32, message.len()) {
+            // Its pages stay lent for as long as the message is there: another one that got them now would share them with its end.
+            return Some(Err(Refusal::new(
+                libc::EFAULT,
+                "the buffers of a message were taken away while it came",
+            )));
         }
-        self.free(&place);
-        Some(Err(Refusal::new(libc::EFAULT, "the buffers of a message were taken away while it came")))
+        self.pages().hand_over(offset as u32, message.len()).map(Ok)
     }
 
     /// Copies a message that lies elsewhere to its place.

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use crate::border::Refusal;
 use crate::hosts::Hosts;
@@ -27,6 +27,8 @@ pub(crate) struct World {
     pub(crate) hosts: Hosts,
     process: u32,
     sockets: RwLock<Vec<Option<Arc<Socket>>>>,
+    /// Sockets without a descriptor: a thread that is in a call of one may still have messages put in its buffers.
+    closed: Mutex<Vec<Weak<Socket>>>,
 }
 
 impl World {
@@ -40,6 +42,7 @@ impl World {
             hosts: Hosts::new(Settings::from_environment()),
             process: std::process::id(),
             sockets: RwLock::default(),
+            closed: Mutex::default(),
         }));
         match WORLD.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
             Ok(_) => {
@@ -97,6 +100,11 @@ impl World {
             }
             removed = sockets.get_mut(at)?.take()?;
             is_last = !sockets.iter().flatten().any(|other| Arc::ptr_eq(other, &removed));
+            if is_last {
+                let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+                closed.retain(|socket| socket.strong_count() > 0);
+                closed.push(Arc::downgrade(&removed));
+            }
         }
         // A thread that is in a call of it may keep it for long.
         if is_last {
@@ -126,7 +134,8 @@ impl World {
     /// Every Homa socket.
     pub(crate) fn all(&self) -> Vec<Arc<Socket>> {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
-        sockets.iter().flatten().map(Arc::clone).collect()
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        sockets.iter().flatten().map(Arc::clone).chain(closed.iter().filter_map(Weak::upgrade)).collect()
     }
 }
 
