@@ -24,6 +24,9 @@ const BURST: usize = 32;
 /// Longest sleep, so that who stops the switch is heard.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
+/// Longest nap between looks; longer ones are as long as this.
+pub const LONGEST_NAP: Duration = LONGEST_SLEEP;
+
 /// How to set up a [`Bridge`].
 #[derive(Clone, Debug)]
 pub struct BridgeConfig {
@@ -34,7 +37,8 @@ pub struct BridgeConfig {
     /// How long it polls without finding anything before it sleeps: a sleep makes the next frame some 50 us late.
     pub poll: Duration,
     /// How long it rests after each look that found nothing, and leaves its processor to others: a frame is late by up to that and what a
-    /// timer takes, some 20 us on a virtual machine. Rates are kept none the less: what left meanwhile is sent at the next look. Zero: never.
+    /// timer takes, some 20 us on a virtual machine. Rates are kept none the less: what left meanwhile is sent at the next look. Zero: never;
+    /// [`LONGEST_NAP`] at most.
     pub nap: Duration,
     /// How much longer each frame takes than it must: to see what an overloaded switch does.
     pub planted_work: Duration,
@@ -110,7 +114,7 @@ impl Bridge {
             names: config.frames.devices.clone(),
             start_ns,
             poll: config.poll,
-            nap: config.nap,
+            nap: config.nap.min(LONGEST_NAP),
             planted_work: config.planted_work,
             burst: Vec::with_capacity(BURST),
             malformed: 0,
@@ -151,7 +155,8 @@ impl Bridge {
         let mut quiet_since = Instant::now();
         let mut asked = quiet_since;
         loop {
-            if self.round() {
+            let busy = self.round();
+            if busy {
                 quiet_since = Instant::now();
                 // Whoever is asked may have work to do, such as to say how it is going.
                 if quiet_since.duration_since(asked) < LONGEST_SLEEP {
@@ -168,7 +173,7 @@ impl Bridge {
             if now.duration_since(quiet_since) >= self.poll && self.switch.poll_timeout().is_none() {
                 self.sleep();
                 quiet_since = Instant::now();
-            } else if !self.nap.is_zero() {
+            } else if !busy && !self.nap.is_zero() {
                 thread::sleep(self.nap);
             }
         }

@@ -24,7 +24,7 @@ mod stats;
 mod switch;
 mod table;
 
-pub use bridge::{Bridge, BridgeConfig, BridgeError, Left};
+pub use bridge::{Bridge, BridgeConfig, BridgeError, LONGEST_NAP, Left};
 pub use buffer::QUEUE_ALPHA;
 pub use config::{
     Buffer, ConfigError, ETHERNET_OVERHEAD_BYTES, Forwarding, MAX_RATE_BPS, MIN_RATE_BPS, SwitchConfig,

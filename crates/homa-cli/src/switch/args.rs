@@ -157,7 +157,7 @@ pub struct RunArgs {
     pub poll: u64,
     /// How long to rest after each look that found nothing, so that others have the processor: frames are late by up to that and some 20 us;
     /// a quarter of a frame's time is hardly seen where hosts share processors with the switch. 0: never
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration_ns, overrides_with = "nap")]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = nap_ns, overrides_with = "nap")]
     pub nap: u64,
     /// Make each frame take so much longer to handle: to see what overload does
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration_ns)]
@@ -249,4 +249,15 @@ pub struct TopArgs {
     /// Each look as a line of JSON
     #[arg(long)]
     pub json: bool,
+}
+
+fn nap_ns(text: &str) -> Result<u64, String> {
+    let ns = duration_ns(text)?;
+    if ns > homa_switch::LONGEST_NAP.as_nanos() as u64 {
+        return Err(format!(
+            "a switch that rests longer than {:?} hears nobody who stops it",
+            homa_switch::LONGEST_NAP
+        ));
+    }
+    Ok(ns)
 }
