@@ -59,7 +59,7 @@ const XDP_MODES: [(&str, XdpMode); 3] =
 
 const FLAGS: [(&str, bool); 2] = [("true", true), ("false", false)];
 
-const SETTINGS: [Setting; 17] = [
+const SETTINGS: [Setting; 19] = [
     Setting {
         name: "bind",
         meaning: "The IP address of the host, and its UDP port where the driver has any, as in 10.0.0.7:14600 or [::]:0. Port 0: any free one.",
@@ -134,6 +134,27 @@ const SETTINGS: [Setting; 17] = [
         get: |config| config.poll.as_micros().to_string(),
         set: |config, text| {
             config.poll = Duration::from_micros(number(text, 0, 1_000_000)?);
+            Ok(())
+        },
+    },
+    Setting {
+        name: "wake-order",
+        meaning: "Which of the sleeping threads that could do the same is woken: lifo, the last to fall asleep; fifo, the first; least-recent, one \
+                  whose core has had the least to do lately.",
+        get: |config| config.wake_order.to_string(),
+        set: |config, text| {
+            config.wake_order = text.parse().map_err(|error: homa::steer::SteerError| error.to_string())?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "batch-cap",
+        meaning: "Most packets that a thread takes at a time, 1 to 32; what answers them goes out afterwards.",
+        get: |config| config.batch_cap.to_string(),
+        set: |config, text| {
+            let packets = number(text, 1, homa::driver::BURST_PACKETS as u64)? as u32;
+            config.batch_cap =
+                homa::steer::batch::BatchCap::new(packets).map_err(|error| error.to_string())?;
             Ok(())
         },
     },
@@ -377,6 +398,8 @@ mod tests {
             ("segment-dir", "/run"),
             ("endpoints", "3"),
             ("poll-us", "7"),
+            ("wake-order", "least-recent"),
+            ("batch-cap", "4"),
             ("low-latency", "true"),
             ("link-mbps", "25000"),
             ("max-message", "100000000"),
@@ -408,6 +431,8 @@ mod tests {
             ("queues", "3-1", "0-3,6"),
             ("endpoints", "65", "1 to 64"),
             ("poll-us", "-1", "0 to 1000000"),
+            ("batch-cap", "33", "1 to 32"),
+            ("wake-order", "random", "lifo"),
             ("max-message", "2147483648", "1 to 2147483647"),
             ("low-latency", "yes", "true or false"),
             ("trace-slower-than", "soon", "1ms"),

@@ -248,14 +248,14 @@ fn what_cannot_be_reported_is_not_attached() {
 fn cores_that_are_switched_off_are_named_while_the_process_stays() {
     let script = "
         cd $scratch
-        cat /sys/devices/system/cpu/online > online
+        cat /sys/devices/system/cpu/online > online # written over in one go below: a look in between must not find it empty
         unshare --mount sh -ec '
             mount --bind online /sys/devices/system/cpu/online
             $homa steer attach a0 --policy rss-hash --cpus 0-1 --until-exit 2>warnings & pid=$!
             until $homa steer status a0 >/dev/null 2>&1; do kill -0 $pid; done
-            echo 0 > online
+            printf %-8s 0 1<>online
             until grep -q off warnings; do kill -0 $pid; done
-            echo 3-63 > online
+            printf %-8s 3-63 1<>online
             until [ $(grep -c off warnings) = 2 ]; do kill -0 $pid; done
             $homa steer status a0 --json | grep -c online.:.false
             kill -INT $pid

@@ -1,5 +1,6 @@
 //! The bench set up: servers, client ports and what slowdown is measured against.
 
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,7 +58,7 @@ impl<'a> Rig<'a> {
         progress.step("starting the servers", Duration::from_millis(100));
         let servers = Servers::start(plan)?;
         if let Some(url) = &servers.metrics {
-            eprintln!("metrics of the server {url}");
+            tell(&format!("metrics of the server {url}"));
         }
         let pattern = Pattern::new(plan.workload.max_bytes(), plan.seed, plan.args.one_way);
         let homa_sent = Arc::new(AtomicU64::new(0));
@@ -149,9 +150,13 @@ fn export(plan: &Plan, watched: &Hosts) -> Result<Option<Exporter>> {
     let Some(addr) = &plan.args.metrics else { return Ok(None) };
     let hosts = watched.clone();
     let exporter = Exporter::start(addr, move || Ok(hosts.text()))?;
-    // Standard output has the results and nothing else.
-    eprintln!("metrics {}", exporter.url());
+    tell(&format!("metrics {}", exporter.url()));
     Ok(Some(exporter))
+}
+
+/// Says something beside the results, which standard output has alone. Who reads one line of it and closes it does not end the bench.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn unloaded_budget(plan: &Plan) -> Duration {
