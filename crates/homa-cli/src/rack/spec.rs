@@ -68,7 +68,10 @@ impl Spec {
     /// processors for all.
     pub fn nap(&self, processors: usize) -> Duration {
         let nap = Duration::from_nanos((self.packet_us() * 250.0) as u64);
-        if processors > usize::from(self.hosts) || nap < *NAPS.start() {
+        // To a time trace a nap is a delay of the network that nobody accounts for: it hid windows that were too small in 9 runs of 9.
+        let is_traced =
+            self.switch_options.iter().any(|word| word == "--trace" || word.starts_with("--trace="));
+        if is_traced || processors > usize::from(self.hosts) || nap < *NAPS.start() {
             return Duration::ZERO;
         }
         nap.min(*NAPS.end())
@@ -166,6 +169,9 @@ mod tests {
             "neither longer nor shorter is worth it"
         );
         assert_eq!([nap_us(8, 40, 9), nap_us(2, 40, 3)], [0.0, 0.0], "a processor for each");
+        let traced =
+            Spec { switch_options: vec!["--trace".to_owned(), "file".to_owned()], ..spec(8, 40_000_000) };
+        assert_eq!(traced.nap(2), Duration::ZERO);
     }
 
     #[test]
