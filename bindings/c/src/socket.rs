@@ -89,6 +89,27 @@ impl Socket {
         })
     }
 
+    /// Starts a call, tells its id and has the network attended to.
+    ///
+    /// # Safety
+    /// `id` is NULL or has room for a number.
+    unsafe fn begin(
+        &self,
+        to: ServerAddr,
+        request: Bytes,
+        timeout_ns: u64,
+        cookie: u64,
+        id: *mut u64,
+    ) -> Result<(), Failure> {
+        let started = self.start(to, request, timeout_ns, cookie)?;
+        if !id.is_null() {
+            // SAFETY: the caller's.
+            unsafe { id.write(started) };
+        }
+        self.attend();
+        Ok(())
+    }
+
     /// What answers a request that came by this socket, and those of its bytes that are at `data`, if they are its own.
     fn to_answer(
         &self,
@@ -305,13 +326,8 @@ pub unsafe extern "C" fn homa_start(
         let to = unsafe { socket.server(to, length) }?;
         // SAFETY: C gives so many bytes, or NULL.
         let request = socket.socket.message(&[unsafe { bytes(data, length) }?]);
-        let started = socket.start(to, request, timeout_ns, cookie)?;
-        if !id.is_null() {
-            // SAFETY: C gives room for a number.
-            unsafe { id.write(started) };
-        }
-        socket.attend();
-        Ok(())
+        // SAFETY: C gives room for a number, or NULL.
+        unsafe { socket.begin(to, request, timeout_ns, cookie, id) }
     })
 }
 
@@ -342,13 +358,8 @@ pub unsafe extern "C" fn homa_start_lent(
         let to = unsafe { socket.server(to, length) }?;
         // SAFETY: C keeps so many bytes until it has the outcome, and nobody reads them then.
         let request = unsafe { lent(data, length) }?;
-        let started = socket.start(to, request, timeout_ns, cookie)?;
-        if !id.is_null() {
-            // SAFETY: C gives room for a number.
-            unsafe { id.write(started) };
-        }
-        socket.attend();
-        Ok(())
+        // SAFETY: C gives room for a number, or NULL.
+        unsafe { socket.begin(to, request, timeout_ns, cookie, id) }
     })
 }
 

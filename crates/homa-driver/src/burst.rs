@@ -128,7 +128,7 @@ impl RxBurst {
             source: None,
             frames: Vec::with_capacity(BURST_PACKETS),
             times: Vec::new(),
-            cap: BatchCap::new(BURST_PACKETS as u32).expect("a cap that there is"),
+            cap: RxBurst::full_cap(),
         }
     }
 
@@ -137,6 +137,12 @@ impl RxBurst {
     /// is looked at. A run of packets that the kernel has merged counts as one.
     pub fn set_cap(&mut self, cap: BatchCap) {
         self.cap = cap;
+    }
+
+    /// The cap of a new burst: what drivers can do.
+    #[must_use]
+    pub fn full_cap() -> BatchCap {
+        BatchCap::new(BURST_PACKETS as u32).expect("a cap that there is")
     }
 
     /// What [`RxBurst::set_cap`] set.

@@ -153,7 +153,7 @@ impl Default for HostConfig {
             xdp: XdpConfig::default(),
             poll: Duration::from_micros(50),
             wake_order: WakeOrder::default(),
-            batch_cap: RxBurst::new().cap(),
+            batch_cap: RxBurst::full_cap(),
             low_latency: false,
             trace_records: 1 << 14,
             trace_freeze_slower_than: None,
