@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use foldhash::fast::FixedState;
-use homa_proto::{PayloadRange, Reassembly, RpcKey};
+use homa_proto::{PayloadRange, Reassembly, RpcKey, Time};
 
 use crate::copying::{Copying, Outgoing};
 use crate::in_place::InPlace;
@@ -68,6 +68,8 @@ struct Held {
     call: usize,
     outgoing: Bytes,
     incoming: Incoming,
+    /// When a request was whole, and its bytes: for [`Metrics::answer_times`](crate::Metrics::answer_times).
+    whole: (Time, u32),
 }
 
 #[derive(Debug, Default)]
@@ -236,6 +238,18 @@ impl Buffers {
         if let Some(held) = self.held_mut(rpc) {
             held.role = role;
         }
+    }
+
+    /// Notes that a request of so many bytes is whole.
+    pub(crate) fn note_whole(&mut self, rpc: RpcKey, now: Time, length: u32) {
+        if let Some(held) = self.held_mut(rpc) {
+            held.whole = (now, length);
+        }
+    }
+
+    /// Since when a request is whole, and its bytes.
+    pub(crate) fn whole(&self, rpc: RpcKey) -> (Time, u32) {
+        self.held(rpc).map_or((Time::ZERO, 0), |held| held.whole)
     }
 
     /// Takes the response to a request.

@@ -15,7 +15,6 @@ use slab::Slab;
 use crate::address::ServerAddr;
 use crate::asynch::AsyncDriver;
 use crate::buffers::{Buffers, Role};
-use crate::call_times::CallTimes;
 use crate::client::Completion;
 use crate::clock::HostClock;
 use crate::copying::Outgoing;
@@ -31,6 +30,7 @@ use crate::siblings::board::Offers;
 use crate::socket::state::{LentReply, SocketCall, SocketState};
 use crate::stages::{Message, Traced};
 use crate::stake::Stake;
+use crate::times::TimesBySize;
 use crate::wait::{TaskQueue, WaitOn, Waiting};
 
 /// How far a host's life has come.
@@ -57,7 +57,7 @@ pub(crate) struct Call {
     pub(crate) rpc: RpcKey,
     pub(crate) traced: Traced,
     pub(crate) owner: Owner,
-    /// When it began, and the bytes of its request: for [`CallTimes`].
+    /// When it began, and the bytes of its request: for [`Metrics::call_times`](crate::Metrics::call_times).
     pub(crate) started: Time,
     pub(crate) request_bytes: u32,
 }
@@ -163,7 +163,8 @@ pub(crate) struct Core {
     pub(crate) life: Life,
     pub(crate) limits: Limits,
     pub(crate) counts: HostCounts,
-    pub(crate) call_times: Box<CallTimes>,
+    pub(crate) call_times: Box<TimesBySize>,
+    pub(crate) answer_times: Box<TimesBySize>,
     /// `None` where time is made up, as in tests.
     pub(crate) clock: Option<HostClock>,
     /// When the clock was last looked at for the trace, where nothing that takes long was done since.
@@ -222,6 +223,7 @@ impl Core {
             limits,
             counts: HostCounts::default(),
             call_times: Box::default(),
+            answer_times: Box::default(),
             clock: None,
             just_now: None,
             freezer: Freezer::default(),
@@ -498,7 +500,7 @@ impl Core {
 
     /// Takes in a request that has arrived whole.
     pub(crate) fn queue_request(&mut self, now: Time, rpc: RpcKey, peer: SocketAddr, port: u16) {
-        if self.complete_early(rpc) {
+        if self.complete_early(now, rpc) {
             return;
         }
         let length = self.buffers.incoming_len(rpc) as u64;
@@ -515,6 +517,7 @@ impl Core {
         }
         self.queued_bytes += length;
         self.buffers.set_role(rpc, Role::Queued { server });
+        self.buffers.note_whole(rpc, now, length as u32);
         let port = &mut self.servers[server];
         port.queue.push_back(Queued { rpc, peer });
         let on = port.socket.map_or(WaitOn::Requests(server), WaitOn::Socket);
@@ -568,6 +571,8 @@ impl Core {
         self.buffers.set_role(rpc, Role::Answered { server });
         self.servers[server].in_hand -= 1;
         self.servers[server].answered += 1;
+        let (whole_at, request_bytes) = self.buffers.whole(rpc);
+        self.answer_times.record(length.max(request_bytes) as usize, now.since(whole_at));
         self.note_peer(now, peer);
         self.buffers.set_outgoing(rpc, response);
         Ok(())

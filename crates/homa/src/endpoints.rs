@@ -175,7 +175,12 @@ impl Core {
             host.shared_grant_budget_bytes = budget;
             (host.shared_grant_lease_bytes, host.shared_grant_leased_bytes) = (lease, leased);
         }
-        let call_times = self.call_times.as_ref().clone();
-        Metrics { endpoint: self.endpoint.stats().clone(), driver: self.driver.stats(), host, call_times }
+        Metrics {
+            endpoint: self.endpoint.stats().clone(),
+            driver: self.driver.stats(),
+            host,
+            call_times: self.call_times.as_ref().clone(),
+            answer_times: self.answer_times.as_ref().clone(),
+        }
     }
 }

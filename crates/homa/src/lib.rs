@@ -85,7 +85,6 @@
 mod address;
 mod asynch;
 mod buffers;
-mod call_times;
 mod client;
 mod clock;
 mod copying;
@@ -116,12 +115,12 @@ mod sleep;
 mod socket;
 mod stages;
 mod stake;
+mod times;
 mod wait;
 mod wake_by;
 
 pub use address::{DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, ParseServerAddrError, ServerAddr};
 pub use bytes::Bytes;
-pub use call_times::{CallTimes, Times};
 pub use client::{Client, Completion, Pending, ResponseReader};
 pub use error::{CallError, HostError, ReadError, RecvError, ReplyError};
 pub use homa_driver as driver;
@@ -138,3 +137,4 @@ pub use segment::{MAX_PROCESSES, SegmentError};
 pub use server::{Rpc, Server};
 pub use signal::Signal;
 pub use socket::{Arrival, CallInfo, Outcome, Returned, Socket};
+pub use times::{Times, TimesBySize};

@@ -3,8 +3,8 @@
 use homa_driver::DriverStats;
 use homa_proto::Stats;
 
-use crate::call_times::CallTimes;
 use crate::prometheus::Kind;
+use crate::times::TimesBySize;
 
 /// Defines [`HostCounts`] with one documented `u64` per number, and its list of names and values.
 macro_rules! counts {
@@ -134,8 +134,12 @@ pub struct Metrics {
     pub driver: DriverStats,
     /// Of the runtime.
     pub host: HostCounts,
-    /// How long calls took, which is not among the [entries](Metrics::entries).
-    pub call_times: CallTimes,
+    /// How long calls took, from their start until the response was whole; those that failed or were given up are left out. Not among
+    /// the [entries](Metrics::entries).
+    pub call_times: TimesBySize,
+    /// How long answers took, from when the request was whole here until the application handed its answer over: the request waited for a
+    /// thread, and was handled. The network has no part in it. Requests that were not answered are left out. Not among the entries.
+    pub answer_times: TimesBySize,
 }
 
 impl Metrics {
@@ -147,6 +151,7 @@ impl Metrics {
             sum.driver = sum.driver.plus(other.driver);
             sum.host.add(&other.host);
             sum.call_times.add(&other.call_times);
+            sum.answer_times.add(&other.answer_times);
         }
         let (host, first) = (&mut sum.host, &endpoints[0].host);
         host.link_mbps = first.link_mbps;

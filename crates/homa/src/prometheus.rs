@@ -20,6 +20,7 @@ use homa_proto::PeerInfo;
 
 use crate::host::Host;
 use crate::metrics::Metrics;
+use crate::times::TimesBySize;
 
 /// Most peers of a host that have lines of their own: those with the most open RPCs, and of equals those with the lowest addresses.
 pub const PEERS_LISTED: usize = 64;
@@ -89,7 +90,7 @@ impl Text {
 
 /// Everything that these hosts count, and what they know of their peers; each host's samples have its address as the label `host`.
 ///
-/// It takes the hosts' locks for as long as their numbers are copied, some microseconds, and then writes some 70 KB for each. Of the peers
+/// It takes the hosts' locks for as long as their numbers are copied, some microseconds, and then writes some 130 KB for each. Of the peers
 /// of a host at most [`PEERS_LISTED`] are listed, and none where it knows more than [`PEERS_READ`]; `homa_peers_listed` says how many.
 #[must_use]
 pub fn text(hosts: &[&Host]) -> String {
@@ -140,7 +141,7 @@ fn write(hosts: &[Seen]) -> String {
         text.sample("homa_uptime_seconds", &[("host", &seen.host)], seen.uptime_ns as f64 / 1e9);
     }
     write_entries(&mut text, hosts);
-    write_call_times(&mut text, hosts);
+    write_times(&mut text, hosts);
     write_peers(&mut text, hosts);
     text.into_string()
 }
@@ -196,26 +197,45 @@ fn name_and_unit(entry: &str, kind: Kind) -> (String, Unit) {
     (format!("homa_{stem}{end}"), unit)
 }
 
-fn write_call_times(text: &mut Text, hosts: &[Seen]) {
-    text.family(
+/// The times of a host, their name and their meaning.
+type OfTimes = (&'static str, &'static str, fn(&Metrics) -> &TimesBySize);
+
+const TIMES: [OfTimes; 2] = [
+    (
         "homa_call_seconds",
-        Kind::Histogram,
         "Time of calls until their response was whole, by the bytes of the longer of request and response; without calls that failed.",
-    );
-    for seen in hosts {
-        let host = seen.host.as_str();
-        for (bytes, times) in seen.metrics.call_times.classes() {
-            let mut so_far = 0;
-            for (end, count) in times.buckets() {
-                so_far += count;
-                let end = end.map_or_else(|| "+Inf".to_owned(), |end| end.as_secs_f64().to_string());
-                let labels = [("host", host), ("bytes", bytes), ("le", &end)];
-                text.sample("homa_call_seconds_bucket", &labels, so_far);
-            }
-            let labels = [("host", host), ("bytes", bytes)];
-            text.sample("homa_call_seconds_sum", &labels, times.sum().as_secs_f64());
-            text.sample("homa_call_seconds_count", &labels, so_far);
+        |metrics| &metrics.call_times,
+    ),
+    (
+        "homa_answer_seconds",
+        "Time from a request's being whole at this server until its answer was handed over, waiting and handling without the network, \
+         by the bytes of the longer of the two.",
+        |metrics| &metrics.answer_times,
+    ),
+];
+
+fn write_times(text: &mut Text, hosts: &[Seen]) {
+    for (name, help, times) in TIMES {
+        text.family(name, Kind::Histogram, help);
+        let names = ["bucket", "sum", "count"].map(|part| format!("{name}_{part}"));
+        for seen in hosts {
+            write_classes(text, &names, &seen.host, times(&seen.metrics));
         }
+    }
+}
+
+fn write_classes(text: &mut Text, [bucket, sum, of_all]: &[String; 3], host: &str, times: &TimesBySize) {
+    for (bytes, times) in times.classes() {
+        let mut so_far = 0;
+        for (end, count) in times.buckets() {
+            so_far += count;
+            let end = end.map_or_else(|| "+Inf".to_owned(), |end| end.as_secs_f64().to_string());
+            let labels = [("host", host), ("bytes", bytes), ("le", &end)];
+            text.sample(bucket, &labels, so_far);
+        }
+        let labels = [("host", host), ("bytes", bytes)];
+        text.sample(sum, &labels, times.sum().as_secs_f64());
+        text.sample(of_all, &labels, so_far);
     }
 }
 
@@ -286,6 +306,7 @@ mod tests {
         metrics.host.open_rpcs = 3;
         metrics.call_times.record(100, 5_000);
         metrics.call_times.record(100, 1 << 40);
+        metrics.answer_times.record(2_000, 3_000_000);
         let mut peers = vec![peer(1, 2), peer(2, 0)];
         peers[0].rtt_ns = Some(12_500);
         Seen { host: host.to_owned(), uptime_ns: 2_500_000_000, metrics, peers }
@@ -311,6 +332,9 @@ mod tests {
             "homa_call_seconds_bucket{host=\"10.0.0.9:14600\",bytes=\"0-1000\",le=\"17.179869184\"} 1",
             "homa_call_seconds_bucket{host=\"10.0.0.9:14600\",bytes=\"0-1000\",le=\"+Inf\"} 2",
             "homa_call_seconds_count{host=\"10.0.0.9:14600\",bytes=\"0-1000\"} 2",
+            "# TYPE homa_answer_seconds histogram",
+            "homa_answer_seconds_sum{host=\"10.0.0.9:14600\",bytes=\"1001-10000\"} 0.003",
+            "homa_answer_seconds_count{host=\"10.0.0.9:14600\",bytes=\"0-1000\"} 0",
             "homa_peers_listed{host=\"10.0.0.9:14600\"} 2",
             "homa_peer_open_rpcs{host=\"10.0.0.9:14600\",peer=\"10.0.0.1:14600\"} 2",
             "homa_peer_rtt_seconds{host=\"10.0.0.9:14600\",peer=\"10.0.0.1:14600\"} 0.0000125",

@@ -325,13 +325,18 @@ impl Core {
     }
 
     /// A request is whole; whether it had been given out, or queued, before.
-    pub(crate) fn complete_early(&mut self, rpc: RpcKey) -> bool {
+    pub(crate) fn complete_early(&mut self, now: Time, rpc: RpcKey) -> bool {
         match self.buffers.role(rpc) {
-            Role::QueuedEarly { server } => self.buffers.set_role(rpc, Role::Queued { server }),
+            Role::QueuedEarly { server } => {
+                let length = self.buffers.incoming_len(rpc) as u32;
+                self.buffers.set_role(rpc, Role::Queued { server });
+                self.buffers.note_whole(rpc, now, length);
+            }
             Role::Reading { server } => {
                 let index = self.buffers.index_of(rpc);
                 let request = self.buffers.take_incoming(rpc);
                 self.buffers.set_role(rpc, Role::InHand { server });
+                self.buffers.note_whole(rpc, now, request.len() as u32);
                 self.end_reading(index, Ok(request));
             }
             _ => return false,

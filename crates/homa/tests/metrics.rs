@@ -124,7 +124,7 @@ fn processors_are_kept_awake_while_rpcs_are_in_flight_and_no_longer() {
 }
 
 #[test]
-fn calls_that_got_their_response_have_a_time_in_the_class_of_their_size() {
+fn calls_and_answers_have_a_time_in_the_class_of_their_size() {
     let (echo, host) = (Echo::with(config(), 1), Host::bind(config()).unwrap());
     let client = host.client().unwrap();
     for (tag, bytes) in [100, 5_000, 100, LONG].into_iter().enumerate() {
@@ -138,6 +138,15 @@ fn calls_that_got_their_response_have_a_time_in_the_class_of_their_size() {
     assert_eq!(counts, [2, 1, 0, 1, 0]);
     let (_, short) = metrics.call_times.classes().next().unwrap();
     assert!(short.sum() <= host.uptime() && short.quantile(1.0).is_some());
+    // The server has the times of its own part, and none of calls.
+    let served = echo.metrics();
+    let counts =
+        |times: &homa::TimesBySize| times.classes().map(|(_, times)| times.count()).collect::<Vec<_>>();
+    assert_eq!((counts(&served.answer_times), counts(&served.call_times)), (vec![2, 1, 0, 1, 0], vec![0; 5]));
+    assert_eq!(counts(&metrics.answer_times), [0; 5]);
+    for ((_, call), (_, answer)) in metrics.call_times.classes().zip(served.answer_times.classes()) {
+        assert!(answer.sum() <= call.sum(), "a server's part is within the call: {answer:?} {call:?}");
+    }
     let text = host.prometheus_text();
     let count = format!("homa_call_seconds_count{{host=\"{}\",bytes=\"0-1000\"}} 2\n", host.local_addr());
     assert!(

@@ -10,8 +10,9 @@ use super::text::Snapshot;
 /// The label of a sample that says whose it is.
 const HOST: &str = "host";
 
-/// The family with the times of calls, and the label of their sizes.
+/// The families with the times of calls and of answers, and the label of their sizes.
 const CALLS: &str = "homa_call_seconds";
+const ANSWERS: &str = "homa_answer_seconds";
 const BYTES: &str = "bytes";
 
 /// One host's numbers.
@@ -19,9 +20,12 @@ const BYTES: &str = "bytes";
 pub struct Numbers {
     /// Values by name, of all that no peer or bucket has.
     values: HashMap<String, f64>,
-    /// Times of calls by size.
-    calls: Vec<(String, Histogram)>,
+    calls: BySize,
+    answers: BySize,
 }
+
+/// Times by the bytes of their RPCs.
+type BySize = Vec<(String, Histogram)>;
 
 impl Numbers {
     /// Those of each host in a text, in its order, and those of the process.
@@ -29,13 +33,18 @@ impl Numbers {
         let mut hosts: Vec<(String, Numbers)> = Vec::new();
         let mut process = Numbers::default();
         for family in &snapshot.families {
-            if family.name == CALLS {
+            let of_family: Option<fn(&mut Numbers) -> &mut BySize> = match family.name.as_str() {
+                CALLS => Some(|numbers| &mut numbers.calls),
+                ANSWERS => Some(|numbers| &mut numbers.answers),
+                _ => None,
+            };
+            if let Some(times) = of_family {
                 for (labels, histogram) in Histogram::all(family) {
                     let of = |label: &str| {
                         labels.iter().find(|(name, _)| name == label).map(|(_, value)| value.clone())
                     };
                     if let (Some(host), Some(bytes)) = (of(HOST), of(BYTES)) {
-                        entry(&mut hosts, &host).calls.push((bytes, histogram));
+                        times(entry(&mut hosts, &host)).push((bytes, histogram));
                     }
                 }
                 continue;
@@ -126,6 +135,11 @@ pub struct Figures {
     pub calls: Tail,
     /// The same of each class of sizes that has any.
     pub calls_by_bytes: Vec<Tail>,
+    /// Times of the requests answered in between, from when they were whole at this server until the answer was handed over: no round
+    /// trips, since the network has no part in them.
+    pub answers: Tail,
+    /// The same of each class of sizes that has any.
+    pub answers_by_bytes: Vec<Tail>,
 }
 
 /// The distribution of some times.
@@ -171,16 +185,8 @@ pub fn between(before: Option<(&Numbers, &Numbers)>, now: (&Numbers, &Numbers), 
     let busy = (process.value(cpu) - then_process.value(cpu)).max(0.0) / cpu_elapsed.max(f64::MIN_POSITIVE);
     let dropped: Vec<&String> = numbers.values.keys().filter(|name| is_drop(name)).collect();
     let taken = grown("homa_host_lock_acquisitions_total");
-    let mut calls = Histogram::default();
-    let mut calls_by_bytes = Vec::new();
-    for (bytes, times) in &numbers.calls {
-        let earlier = then.calls.iter().find(|(other, _)| other == bytes);
-        let since = earlier.and_then(|(_, earlier)| times.since(earlier)).unwrap_or_else(|| times.clone());
-        if since.count() > 0.0 {
-            calls_by_bytes.push(Tail::of(Some(bytes.clone()), &since));
-            calls.add(&since);
-        }
-    }
+    let (calls, calls_by_bytes) = tails(&then.calls, &numbers.calls);
+    let (answers, answers_by_bytes) = tails(&then.answers, &numbers.answers);
     Figures {
         seconds,
         restarted,
@@ -206,9 +212,26 @@ pub fn between(before: Option<(&Numbers, &Numbers)>, now: (&Numbers, &Numbers), 
         lock_missed: if taken > 0.0 { grown("homa_host_lock_misses_total") / taken } else { 0.0 },
         lock_waiting: rate("homa_host_lock_wait_seconds_total"),
         processors_busy: process.values.contains_key(cpu).then_some(busy),
-        calls: Tail::of(None, &calls),
+        calls,
         calls_by_bytes,
+        answers,
+        answers_by_bytes,
     }
+}
+
+/// What came between two looks, of all sizes and of each that has any.
+fn tails(then: &BySize, now: &BySize) -> (Tail, Vec<Tail>) {
+    let mut all = Histogram::default();
+    let mut by_bytes = Vec::new();
+    for (bytes, times) in now {
+        let earlier = then.iter().find(|(other, _)| other == bytes);
+        let since = earlier.and_then(|(_, earlier)| times.since(earlier)).unwrap_or_else(|| times.clone());
+        if since.count() > 0.0 {
+            by_bytes.push(Tail::of(Some(bytes.clone()), &since));
+            all.add(&since);
+        }
+    }
+    (Tail::of(None, &all), by_bytes)
 }
 
 /// Whether the process has begun anew between the two.
@@ -240,6 +263,10 @@ mod tests {
              # TYPE homa_call_seconds histogram\n\
              homa_call_seconds_bucket{{host=\"a\",bytes=\"0-1000\",le=\"0.001\"}} {short}\n\
              homa_call_seconds_bucket{{host=\"a\",bytes=\"0-1000\",le=\"+Inf\"}} {short}\n\
+             # TYPE homa_answer_seconds histogram\n\
+             homa_answer_seconds_bucket{{host=\"a\",bytes=\"0-1000\",le=\"0.002\"}} {delivered}\n\
+             homa_answer_seconds_bucket{{host=\"a\",bytes=\"0-1000\",le=\"+Inf\"}} {delivered}\n\
+             # TYPE homa_peer_open_rpcs gauge\n\
              homa_peer_open_rpcs{{host=\"a\",peer=\"b\"}} 3\n\
              process_cpu_seconds_total {cpu}\n"
         );
@@ -257,6 +284,8 @@ mod tests {
         assert_eq!((figures.lock_missed, figures.processors_busy), (0.05, Some(0.5)));
         assert_eq!((figures.calls.count, figures.calls.p99_s), (10.0, Some(0.001)));
         assert_eq!(figures.calls_by_bytes[0].bytes.as_deref(), Some("0-1000"));
+        assert_eq!((figures.answers.count, figures.answers.p50_s), (200.0, Some(0.002)));
+        assert_eq!(figures.answers_by_bytes.len(), 1);
     }
 
     #[test]

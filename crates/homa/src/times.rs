@@ -1,4 +1,4 @@
-//! How long calls took, by size: a table of fixed size, so that an RPC costs the same however many there were.
+//! How long calls and answers took, by size: tables of fixed size, so that an RPC costs the same however many there were.
 
 use std::time::Duration;
 
@@ -21,27 +21,26 @@ const STEP_BITS: u32 = 2;
 
 const BUCKETS: usize = 2 + ((LAST_BITS - FIRST_BITS) << STEP_BITS) as usize;
 
-/// The times of the calls that got their response, from the start of the call until the response is whole, by the length of the request
-/// or of the response, whichever is longer. Calls that failed or were given up are not in it.
+/// The times of RPCs by the length of the request or of the response, whichever is longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CallTimes {
+pub struct TimesBySize {
     classes: [Times; CLASSES],
 }
 
-impl CallTimes {
+impl TimesBySize {
     /// Each class of sizes, the shortest first: its name, as in "1001-10000" (bytes, both included), and its times.
     pub fn classes(&self) -> impl Iterator<Item = (&'static str, &Times)> {
         CLASS_NAMES.into_iter().zip(&self.classes)
     }
 
-    /// Notes a call.
+    /// Notes an RPC.
     pub(crate) fn record(&mut self, bytes: usize, ns: u64) {
         let class = CLASS_ENDS.iter().take_while(|&&end| bytes > end).count();
         self.classes[class].record(ns);
     }
 
     /// Adds the times of another endpoint.
-    pub(crate) fn add(&mut self, other: &CallTimes) {
+    pub(crate) fn add(&mut self, other: &TimesBySize) {
         for (times, other) in self.classes.iter_mut().zip(&other.classes) {
             times.add(other);
         }
@@ -153,9 +152,9 @@ mod tests {
 
     #[test]
     fn sizes_have_their_class_and_endpoints_add_up() {
-        let mut all = CallTimes::default();
+        let mut all = TimesBySize::default();
         for bytes in [0, 1_000, 1_001, 1_000_000, 1_000_001, usize::MAX] {
-            let mut one = CallTimes::default();
+            let mut one = TimesBySize::default();
             one.record(bytes, 5_000);
             all.add(&one);
         }
