@@ -64,7 +64,7 @@ impl Socket {
     fn shut_down(&self) {
         self.socket.close();
         if let Some(signal) = self.signal.get() {
-            signal.force(true);
+            signal.force(true, true);
         }
     }
 

@@ -55,8 +55,10 @@ fn check_page(at: usize, write: bool) -> Result<(), Refusal> {
     let good = page << 1 | usize::from(write);
     let known = GOOD.try_with(|Good { since, pages }| {
         let taken_away = TAKEN_AWAY.load(Acquire);
-        if since.replace(taken_away) != taken_away {
+        if since.get() != taken_away {
             pages.iter().for_each(|page| page.set(0));
+            // Last, so that a signal handler in between forgets them, too.
+            since.set(taken_away);
         }
         let known = pages[page % REMEMBERED].get();
         known == good || known == page << 1 | 1

@@ -15,23 +15,59 @@ fn find(name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
+/// A function of libc's, once it was looked for.
+struct Function {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Function {
+    const fn new(name: &'static str) -> Function {
+        let name = match CStr::from_bytes_with_nul(name.as_bytes()) {
+            Ok(name) => name,
+            Err(_) => panic!("a name ends with its only 0"),
+        };
+        Function { name, found: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Null where libc lacks it.
+    fn get(&self) -> *mut c_void {
+        let mut found = self.found.load(Relaxed);
+        if found.is_null() {
+            found = find(self.name);
+            self.found.store(found, Relaxed);
+        }
+        found
+    }
+}
+
+/// Runs when the library is loaded: a signal handler must not be the first that looks for a function.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK_FOR_ALL: extern "C" fn() = look_for_all;
+
 /// Declares functions of libc by their type. Where libc lacks one, its error is ENOSYS.
 macro_rules! next {
     ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
+        #[allow(non_upper_case_globals, reason = "they are named for the functions")]
+        mod functions {
+            use super::Function;
+
+            $(pub(super) static $name: Function = Function::new(concat!(stringify!($name), "\0"));)*
+        }
+
+        extern "C" fn look_for_all() {
+            $(functions::$name.get();)*
+        }
+
         $(
             /// # Safety
             /// As that of libc.
             pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
-                static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-                let mut found = FOUND.load(Relaxed);
+                let found = functions::$name.get();
                 if found.is_null() {
-                    const NAME: &str = concat!(stringify!($name), "\0");
-                    found = find(CStr::from_bytes_with_nul(NAME.as_bytes()).unwrap_or_default());
-                    if found.is_null() {
-                        crate::border::set_errno(libc::ENOSYS);
-                        return -1_isize as $ret;
-                    }
-                    FOUND.store(found, Relaxed);
+                    crate::border::set_errno(libc::ENOSYS);
+                    return -1_isize as $ret;
                 }
                 // SAFETY: the symbol of this name is a function of this type.
                 let function: unsafe extern "C" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(found) };

@@ -32,6 +32,8 @@ pub(crate) struct Held {
     message: Result<Bytes, CallError>,
     /// For a request: what answers it.
     rpc: Option<Rpc>,
+    /// It was found to have room, and has been shown since.
+    shown: bool,
 }
 
 /// What is known of a call that is over for the transport.
@@ -73,7 +75,7 @@ impl Held {
                 let from =
                     Name { ip: rpc.peer().ip().to_canonical(), scope: scope(&rpc.peer()), port: client_port };
                 let message = Ok(rpc.take_request());
-                Held { id, cookie: 0, private: false, from, message, rpc: Some(rpc) }
+                Held { id, cookie: 0, private: false, from, message, rpc: Some(rpc), shown: false }
             }
             Arrival::Outcome(outcome) => Held::of_outcome(outcome, false),
             Arrival::Returned(_) => unreachable!("no answer is lent here"),
@@ -83,7 +85,7 @@ impl Held {
     fn of_outcome(outcome: Outcome, private: bool) -> Held {
         let Outcome { id, cookie, to, result } = outcome;
         let from = Name { ip: to.host.ip().to_canonical(), scope: scope(&to.host), port: to.port };
-        Held { id, cookie, private, from, message: result, rpc: None }
+        Held { id, cookie, private, from, message: result, rpc: None, shown: false }
     }
 
     /// The RPC that it is of.
@@ -200,10 +202,17 @@ impl Socket {
     /// Has the descriptor readable while there is room for a message that is held: a poll must not miss what has room by now, nor find what
     /// has none.
     fn show_held(&self) {
-        let state = self.state();
-        let ready = state.held.iter().any(|held| !held.private && held.has_room(self.region()));
+        let mut state = self.state();
+        let (mut ready, mut anew) = (false, false);
+        for held in state.held.iter_mut().filter(|held| !held.private) {
+            let has_room = held.has_room(self.region());
+            // To the kernel it arrives when it has room.
+            anew |= has_room && !held.shown;
+            held.shown = has_room;
+            ready |= has_room;
+        }
         // Under the lock, lest an older answer comes after a newer one.
-        self.signal.force(ready || self.is_shut());
+        self.signal.force(ready || self.is_shut(), anew);
         drop(state);
     }
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError};
 
 use homa::{Rpc, Signal};
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
@@ -95,6 +95,16 @@ impl Socket {
     /// The transport's socket.
     pub(crate) fn side(&self) -> Arc<homa::Socket> {
         Arc::clone(&self.side.read().unwrap_or_else(PoisonError::into_inner).socket)
+    }
+
+    /// Has the network driven while the program sleeps on the descriptor, unless the socket is being bound at this moment. It waits for
+    /// no lock, since it is called in signal handlers.
+    pub(crate) fn attend(&self) {
+        match self.side.try_read() {
+            Ok(side) => side.socket.attend(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.get_ref().socket.attend(),
+            Err(TryLockError::WouldBlock) => {}
+        }
     }
 
     /// Stops the recording of the time trace.
@@ -215,7 +225,7 @@ impl Socket {
         side.close();
         let state = std::mem::take(&mut *self.state());
         drop(state);
-        self.signal.force(true);
+        self.signal.force(true, true);
     }
 
     /// The name of this socket, for getsockname.

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak};
 
 use crate::border::Refusal;
 use crate::hosts::Hosts;
@@ -125,10 +125,29 @@ impl World {
         socket.ok_or(Refusal::plain(libc::ENOTCONN))
     }
 
-    /// Does something with each Homa socket, without memory of its own: a signal handler may poll, while its thread allocates.
-    pub(crate) fn each(&self, body: impl Fn(&Socket)) {
-        let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
-        sockets.iter().flatten().for_each(|socket| body(socket));
+    /// Does something with the Homa socket that `fd` is, if the table can be read at this moment: for a signal handler, whose thread may
+    /// be changing it. No handle is made, which could turn out to be the last.
+    pub(crate) fn glance_at(&self, fd: RawFd, body: impl Fn(&Socket)) {
+        if let Some(sockets) = self.glance()
+            && let Some(socket) = sockets.get(fd as usize).and_then(Option::as_deref)
+        {
+            body(socket);
+        }
+    }
+
+    /// The same with each Homa socket.
+    pub(crate) fn glance_at_each(&self, body: impl Fn(&Socket)) {
+        if let Some(sockets) = self.glance() {
+            sockets.iter().flatten().for_each(|socket| body(socket));
+        }
+    }
+
+    fn glance(&self) -> Option<RwLockReadGuard<'_, Vec<Option<Arc<Socket>>>>> {
+        match self.sockets.try_read() {
+            Ok(sockets) => Some(sockets),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Every Homa socket.

@@ -73,6 +73,14 @@ fn a_signal_ends_a_call_that_waits() {
 }
 
 #[test]
+fn a_signal_handler_may_poll_whatever_its_thread_was_doing() {
+    let Some((program, waits)) = program("program").zip(program("waits")) else { return };
+    let port = ports(1);
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    run(client(&waits, "polls-in-handlers", FAMILIES[0], port, &[]));
+}
+
+#[test]
 fn poll_speaks_all_words_and_rpcs_that_wait_are_told() {
     let Some((program, waits)) = program("program").zip(program("waits")) else { return };
     for host in FAMILIES {

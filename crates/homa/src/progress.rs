@@ -41,8 +41,6 @@ enum State {
 pub(crate) struct Progress {
     state: State,
     rung: bool,
-    /// Somebody is about to sleep where only this thread reaches them.
-    demanded: bool,
     /// When it last did a drive round.
     drove_at: Time,
     /// Times that it took over.
@@ -83,13 +81,9 @@ impl Core {
         }
     }
 
-    /// Has the progress thread drive at once where nobody else does, for somebody who does not wait here and yet wants to hear of what comes.
-    pub(crate) fn progress_must_attend(&mut self) {
-        if self.waiting.has_leader() || self.progress_drives_now() {
-            return;
-        }
-        self.progress.demanded = true;
-        self.ring_progress();
+    /// Whether somebody drives from whom those hear of what comes who do not wait here.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.waiting.has_leader() || self.progress_drives_now()
     }
 
     /// Whether the progress thread drives, and nobody else has since it last did.
@@ -119,9 +113,8 @@ impl Core {
     }
 
     /// Does what is to be done now, and decides how to sleep: until when, and whether on the driver's descriptor.
-    fn progress_round(&mut self, now: Time, descriptor_ready: bool) -> (Option<Time>, bool) {
+    fn progress_round(&mut self, now: Time, descriptor_ready: bool, demanded: bool) -> (Option<Time>, bool) {
         self.progress.rung = false;
-        let demanded = std::mem::take(&mut self.progress.demanded);
         let active = now.since(self.last_activity) < Progress::WATCH_NS;
         let neglected = now.since(self.last_driven) >= Progress::TICK_NS;
         let led = self.waiting.has_leader();
@@ -202,7 +195,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         if let Some(due) = due.take().filter(|&due| core.last_driven <= due) {
             core.note_not_running(due, woken);
         }
-        let (mut until, on_descriptor) = core.progress_round(now, descriptor_ready);
+        let (mut until, on_descriptor) = core.progress_round(now, descriptor_ready, shared.take_demand());
         drives = matches!(core.progress.state, State::Driving { .. });
         let looks = core.async_driver.is_running();
         let (fd, mail) = if on_descriptor { (shared.fd(), shared.mailbox()) } else { (None, None) };

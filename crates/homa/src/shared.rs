@@ -53,6 +53,10 @@ pub(crate) struct Shared {
     pub(crate) poll_ns: u64,
     /// RPCs open in this endpoint when its lock was last given back, where there are others to compare it with.
     open_rpcs: AtomicU32,
+    /// Somebody drove when the lock was last given back.
+    attended: AtomicBool,
+    /// Somebody is about to sleep where only the progress thread reaches them.
+    demanded: AtomicBool,
 }
 
 impl Shared {
@@ -80,7 +84,22 @@ impl Shared {
             siblings,
             poll_ns: u64::try_from(poll.as_nanos()).unwrap_or(u64::MAX),
             open_rpcs: AtomicU32::new(0),
+            attended: AtomicBool::new(false),
+            demanded: AtomicBool::new(false),
         }
+    }
+
+    /// Has the progress thread drive at once where nobody else does, for somebody who does not wait here and yet wants to hear of what
+    /// comes. Takes neither a lock nor memory, either of which the thread may have in its hands that a signal has interrupted.
+    pub(crate) fn attend(&self) {
+        if !self.attended.load(Ordering::Relaxed) && !self.demanded.swap(true, Ordering::Relaxed) {
+            self.progress_bell.ring();
+        }
+    }
+
+    /// Whether it was asked for [`attend`](Shared::attend) since the last look, which is the progress thread's.
+    pub(crate) fn take_demand(&self) -> bool {
+        self.demanded.swap(false, Ordering::Relaxed)
     }
 
     /// The number of this endpoint among those of its host.
@@ -203,6 +222,10 @@ impl DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let Some(mut core) = self.guard.take() else { return };
+        let attended = core.is_attended();
+        if self.shared.attended.load(Ordering::Relaxed) != attended {
+            self.shared.attended.store(attended, Ordering::Relaxed);
+        }
         if self.shared.siblings.is_some() {
             // Written only where it changed: others read it.
             let open = core.endpoint.open_rpcs() as u32;

@@ -59,10 +59,11 @@ impl Signal {
         self.refresh(false);
     }
 
-    /// Has the descriptor readable from now on, or as the socket has it.
-    pub fn force(&self, forced: bool) {
-        if self.forced.swap(forced, Relaxed) != forced {
-            self.refresh(false);
+    /// Has the descriptor readable from now on, or as the socket has it. `anew`: it is forced for one reason more than before, of which
+    /// who is [told of each](Signal::tell_each) arrival wants to be told as well.
+    pub fn force(&self, forced: bool, anew: bool) {
+        if self.forced.swap(forced, Relaxed) != forced || anew {
+            self.refresh(anew);
         }
     }
 

@@ -1,7 +1,11 @@
 //! poll, select and epoll. They work on a Homa socket's descriptor by themselves; all that is done here is to have the network driven while the program
 //! sleeps in them, from the moment at which it does and not only a tick later.
+//!
+//! A signal handler may poll, whatever its thread was doing: nothing here waits for a lock or asks for memory that the thread may have in
+//! its hands. Where somebody changes the table of sockets at this moment, the network is driven a tick later.
 
 use std::ffi::{c_int, c_short};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
@@ -22,8 +26,8 @@ fn attend_to(fds: impl Iterator<Item = c_int>) {
         for fd in fds {
             if !is_homa(fd) {
                 others = true;
-            } else if let Ok(socket) = World::get().socket(fd) {
-                attend(&socket);
+            } else if let Some(world) = World::existing() {
+                world.glance_at(fd, Socket::attend);
             }
         }
         if others {
@@ -42,17 +46,15 @@ fn attend_to_epoll() {
 }
 
 fn attend_in_epoll() {
-    if IN_EPOLL.load(Relaxed) {
-        World::get().each(|socket| {
+    if IN_EPOLL.load(Relaxed)
+        && let Some(world) = World::existing()
+    {
+        world.glance_at_each(|socket| {
             if socket.in_epoll.load(Relaxed) {
-                attend(socket);
+                socket.attend();
             }
         });
     }
-}
-
-fn attend(socket: &Socket) {
-    socket.side().attend();
 }
 
 fn polled(fds: *const pollfd, count: nfds_t) -> impl Iterator<Item = c_int> {
@@ -70,31 +72,70 @@ fn selected(count: c_int, read: *const fd_set) -> impl Iterator<Item = c_int> {
 /// What an eventfd has no word for, and what it says instead.
 const NAMES: [(c_short, c_short); 2] = [(libc::POLLRDNORM, libc::POLLIN), (libc::POLLWRNORM, libc::POLLOUT)];
 
+/// Entries that are asked about in other words without memory from the kernel: more than most programs poll.
+const FEW: usize = 128;
+
+/// Memory for entries that the program's are translated to: the stack's, or pages of the kernel's, since a signal handler's thread may be
+/// allocating.
+struct Translated {
+    few: [pollfd; FEW],
+    many: *mut pollfd,
+    bytes: usize,
+}
+
+impl Translated {
+    fn new(count: usize) -> Option<Translated> {
+        let few = [pollfd { fd: -1, events: 0, revents: 0 }; FEW];
+        if count <= FEW {
+            return Some(Translated { few, many: ptr::null_mut(), bytes: 0 });
+        }
+        let bytes = count.checked_mul(size_of::<pollfd>())?;
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new memory, wherever the kernel has room for it.
+        let many = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind, -1, 0) };
+        (many != libc::MAP_FAILED).then_some(Translated { few, many: many.cast(), bytes })
+    }
+
+    fn start(&mut self) -> *mut pollfd {
+        if self.bytes == 0 { self.few.as_mut_ptr() } else { self.many }
+    }
+}
+
+impl Drop for Translated {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: it was mapped by `new`, and nobody has it any more.
+            unsafe { real::munmap(self.many.cast(), self.bytes) };
+        }
+    }
+}
+
 /// Polls where a Homa socket is asked for in words that its descriptor does not know: by `poll` of descriptors that were asked in others.
 fn poll_in_other_words(fds: *mut pollfd, count: nfds_t, poll: impl FnOnce(*mut pollfd) -> c_int) -> c_int {
     let unknown = NAMES.iter().fold(0, |all, (name, _)| all | name);
+    let count = count as usize;
     let entry = |at| memory::read(fds.wrapping_add(at)).ok();
     let is_meant = |of: pollfd| of.events & unknown != 0 && is_homa(of.fd);
-    // A signal handler may poll, while its thread allocates: memory is for those who need the words.
-    if !(0..count as usize).map_while(entry).any(is_meant) {
-        return poll(fds);
-    }
-    let asked: Option<Vec<pollfd>> = (0..count as usize).map(entry).collect();
-    let Some(asked) = asked else { return poll(fds) };
-    let mut others = asked.clone();
-    for other in others.iter_mut().filter(|other| is_homa(other.fd)) {
+    // What cannot be read is the kernel's to refuse.
+    let meant = (0..count).map_while(entry).any(is_meant) && (0..count).all(|at| entry(at).is_some());
+    let Some(mut translated) = Translated::new(count).filter(|_| meant) else { return poll(fds) };
+    // SAFETY: it has room for so many, and pages of the kernel's are zeros, which are good entries.
+    let others = unsafe { std::slice::from_raw_parts_mut(translated.start(), count) };
+    for (at, other) in others.iter_mut().enumerate() {
+        *other = entry(at).unwrap_or(pollfd { fd: -1, events: 0, revents: 0 });
         for (name, said) in NAMES {
-            other.events |= if other.events & name != 0 { said } else { 0 };
+            other.events |= if is_homa(other.fd) && other.events & name != 0 { said } else { 0 };
         }
     }
     let result = poll(others.as_mut_ptr());
     let mut ready = 0;
-    for (at, (asked, other)) in asked.iter().zip(others).enumerate() {
+    for (at, other) in others.iter().enumerate() {
         let mut told = other.revents;
-        if is_homa(asked.fd) {
+        if is_homa(other.fd) {
+            let asked = entry(at).map_or(0, |entry| entry.events);
             for (name, said) in NAMES {
-                told |= if other.revents & said != 0 { asked.events & name } else { 0 };
-                told &= asked.events | !said;
+                told |= if other.revents & said != 0 { asked & name } else { 0 };
+                told &= asked | !said;
             }
         }
         ready += c_int::from(told != 0);

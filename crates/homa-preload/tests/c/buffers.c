@@ -2,6 +2,7 @@
 #include "rpc.h"
 
 #include <pthread.h>
+#include <sys/epoll.h>
 
 /* Buffers for two long messages: a third waits until one is given back, a short one passes it, and poll knows. */
 static void starves(const union address *to)
@@ -41,10 +42,27 @@ static void starves(const union address *to)
 	args.id = 0;
 	CHECK(receive(port.fd, &args, &from, 0) == HOMA_MAX_MESSAGE_LENGTH && args.id == large);
 	CHECK(!readable(port.fd));
+	/* To who watches by edges, it comes when it has room: also where the descriptor was readable for another. */
+	int edges = epoll_create1(0);
+	struct epoll_event edge = {EPOLLIN | EPOLLET, {.fd = port.fd}}, got;
+	CHECK(epoll_ctl(edges, EPOLL_CTL_ADD, port.fd, &edge) == 0 && epoll_wait(edges, &got, 1, 0) == 0);
+	large = send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, 95, 0);
+	CHECK(epoll_wait(edges, &got, 1, 60000) == 1);
+	struct homa_recvmsg_args none;
+	memset(&none, 0, sizeof(none));
+	FAILS(receive(port.fd, &none, &from, MSG_DONTWAIT), EAGAIN);
+	small = send_request(port.fd, to, data, 100, 94, 0);
+	CHECK(epoll_wait(edges, &got, 1, 60000) == 1 && epoll_wait(edges, &got, 1, 0) == 0);
+	args.id = private;
+	FAILS(receive(port.fd, &args, &from, 0), EINVAL);
+	CHECK(epoll_wait(edges, &got, 1, 0) == 1 && epoll_wait(edges, &got, 1, 0) == 0);
+	args.id = 0;
+	CHECK(receive(port.fd, &args, &from, 0) == HOMA_MAX_MESSAGE_LENGTH && args.id == large);
+	struct homa_recvmsg_args last;
+	memset(&last, 0, sizeof(last));
+	CHECK(receive(port.fd, &last, &from, 0) == 100 && last.id == small && !readable(port.fd));
 	/* One that waits for room can be given up as any. */
 	for (int tell = 0; tell < 2; tell++) {
-		struct homa_recvmsg_args none;
-
 		memset(&none, 0, sizeof(none));
 		large = send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, 97, 0);
 		await_message(port.fd);

@@ -310,6 +310,65 @@ static void masks(const union address *silent)
 	}
 }
 
+static int polled[3];
+static volatile sig_atomic_t polls_done;
+
+/* Polls, in each of the ways that a signal handler may. */
+static void poll_in_handler(int number)
+{
+	struct pollfd entries[2] = {{polled[0], POLLIN, 0}, {polled[1], POLLIN | POLLRDNORM, 0}};
+	struct epoll_event event;
+	struct timeval none = {0, 0};
+	int error = errno;
+	fd_set set;
+
+	(void)number;
+	FD_ZERO(&set);
+	FD_SET(polled[0], &set);
+	FD_SET(polled[1], &set);
+	CHECK(poll(entries, 2, 0) >= 0 && epoll_wait(polled[2], &event, 1, 0) >= 0);
+	CHECK(select(FD_SETSIZE, &set, NULL, NULL, &none) >= 0);
+	polls_done++;
+	errno = error;
+}
+
+/* A handler that polls, at any moment of a thread that calls, allocates, and makes, binds and closes sockets. */
+static void polls_in_handlers(const union address *to)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args;
+	struct epoll_event event = {EPOLLIN, {.fd = port.fd}};
+	struct sigaction action = {.sa_handler = poll_in_handler, .sa_flags = SA_RESTART};
+	struct itimerval often = {{0, 50}, {0, 50}};
+	int pipes[2];
+
+	/* A thread that waits for itself does so for ever. */
+	alarm(100);
+	CHECK(pipe(pipes) == 0);
+	polled[0] = pipes[0], polled[1] = port.fd, polled[2] = epoll_create1(0);
+	CHECK(epoll_ctl(polled[2], EPOLL_CTL_ADD, port.fd, &event) == 0);
+	memset(&args, 0, sizeof(args));
+	CHECK(sigaction(SIGPROF, &action, NULL) == 0);
+	CHECK(setitimer(ITIMER_PROF, &often, NULL) == 0);
+	for (unsigned i = 0; i < 20000 || polls_done < 200; i++) {
+		union address from;
+		long length;
+
+		free(malloc(100 + i % 3000 * 100));
+		send_request(port.fd, to, data, 100, i, 0);
+		do {
+			args.id = 0;
+			length = receive(port.fd, &args, &from, 0);
+			CHECK(length == 100 || errno == EINTR);
+		} while (length < 0);
+		if (i % 200 == 0) {
+			struct port other = open_client(to->any.sa_family);
+
+			CHECK(close(other.fd) == 0 && munmap(other.region, REGION_BYTES) == 0);
+		}
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "", *host = argc > 2 ? argv[2] : "127.0.0.1";
@@ -323,6 +382,8 @@ int main(int argc, char **argv)
 		words(&to);
 	else if (!strcmp(what, "sets"))
 		sets(&to);
+	else if (!strcmp(what, "polls-in-handlers"))
+		polls_in_handlers(&to);
 	else if (!strcmp(what, "masks"))
 		masks(&silent);
 	else

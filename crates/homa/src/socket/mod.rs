@@ -411,11 +411,9 @@ impl Socket {
     }
 
     /// Has the host's background thread drive the network from now on, until somebody waits in [`recv`](Socket::recv): for a thread that is
-    /// about to sleep where only the waker reaches it.
+    /// about to sleep where only the waker reaches it. It takes neither locks nor memory, so that a signal handler may call it.
     pub fn attend(&self) {
-        for member in &self.members {
-            member.shared.lock().progress_must_attend();
-        }
+        self.members.iter().for_each(|member| member.shared.attend());
     }
 
     /// Gives up a call: it has no outcome, or with `tell` that it was [aborted](CallError::Aborted). Whether there was such a call. Nobody
