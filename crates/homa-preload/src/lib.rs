@@ -16,6 +16,8 @@
 //!   processes of a machine, and takes them back from the dead. Over raw IP the processes share a segment of memory, as all
 //!   processes of this transport do.
 //! - After `fork` the Homa sockets remain the parent's. In the child each call on one but `close` and `dup` is ENOTCONN; it can open its own.
+//!   What is underneath the parent's sockets (UDP sockets, and over raw IP the locks of the segment) a child keeps open until `exec` or its
+//!   end: a parent's ports are free when its children have ended as well.
 //!   After `exec` a descriptor that was inherited is a bare eventfd.
 //!
 //! Settings are in the environment: `HOMA_DRIVER` (`udp`, `raw`), `HOMA_SEGMENT_DIR` (where the processes' segment lies over raw IP), and `HOMA_` with

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -117,6 +117,18 @@ fn scope(address: &SocketAddr) -> u32 {
     }
 }
 
+/// Signals that a thread holds back while it waits in recvmsg.
+struct HeldBack<'a> {
+    signals: signals::Held,
+    socket: &'a Socket,
+}
+
+impl Drop for HeldBack<'_> {
+    fn drop(&mut self) {
+        self.socket.holding.fetch_sub(1, SeqCst);
+    }
+}
+
 /// What recvmsg returns: a length or an error, and whose it is.
 struct Received {
     result: Result<isize, Refusal>,
@@ -124,6 +136,28 @@ struct Received {
 }
 
 impl Socket {
+    /// Holds the thread's signals back where the program could notice. From then on it need not be [recalled](Socket::recall).
+    fn hold_back(&self) -> Option<HeldBack<'_>> {
+        let signals = signals::Held::if_handled()?;
+        self.holding.fetch_add(1, SeqCst);
+        Some(HeldBack { signals, socket: self })
+    }
+
+    /// Has those who wait look anew whether the program handles signals; whether there may be some who have not.
+    pub(crate) fn recall(&self) -> bool {
+        let unaware = self.receivers.load(SeqCst) > self.holding.load(SeqCst);
+        if unaware {
+            self.look_anew();
+        }
+        unaware
+    }
+
+    /// Has those who wait look anew for what is held, and how they wait.
+    fn look_anew(&self) {
+        self.recalls.fetch_add(1, SeqCst);
+        self.side().recall();
+    }
+
     /// Receives a message.
     pub(crate) fn receive(&self, message: *mut msghdr, flags: c_int) -> Result<isize, Refusal> {
         let mut header = memory::read(message)?;
@@ -214,12 +248,18 @@ impl Socket {
         // Under the lock, lest an older answer comes after a newer one.
         self.signal.force(ready || self.is_shut(), anew);
         drop(state);
+        if anew {
+            // Threads that waited before it was held look for nothing but what arrives.
+            self.look_anew();
+        }
     }
 
     /// The next message that is not private, with room for it.
     fn next_shared(&self, waits: bool) -> Result<(Held, Found), Refusal> {
         let mut signals = None;
         loop {
+            let recalls = self.recalls.load(SeqCst);
+            let wanted = || self.recalls.load(SeqCst) == recalls;
             if let Some(found) = self.take_held(|held| !held.private) {
                 self.signal.taken();
                 return Ok(found);
@@ -227,7 +267,7 @@ impl Socket {
             let side = self.side();
             let full = self.state().held.len() >= MOST_HELD;
             if waits && signals.is_none() {
-                signals = signals::Held::if_handled();
+                signals = self.hold_back();
             }
             if full {
                 self.wait_for_room(waits, signals.as_ref())?;
@@ -236,7 +276,7 @@ impl Socket {
             let longest = self.starves().then_some(Duration::from_millis(LOOK_AGAIN_MS));
             let taken = match &signals {
                 _ if !waits => side.recv(Some(Duration::ZERO)),
-                None => side.recv(longest),
+                None => side.recv_while(longest, wanted),
                 // Most answers come within it, at no more cost than without a handler; a signal waits no longer.
                 Some(_) => side.recv(Some(Duration::from_millis(LOOK_AGAIN_MS))),
             };
@@ -252,7 +292,7 @@ impl Socket {
                     if let Some(held) = &signals {
                         // Where only the descriptor tells of what comes, somebody else drives.
                         side.attend();
-                        held.sleep(self.signal.as_fd().as_raw_fd(), longest)?;
+                        held.signals.sleep(self.signal.as_fd().as_raw_fd(), longest)?;
                     }
                 }
                 Err(_) => self.check_open(&side)?,
@@ -262,12 +302,17 @@ impl Socket {
 
     /// The outcome of a private call, with room for it.
     fn private(&self, id: u64, waits: bool) -> Result<(Held, Found), Refusal> {
-        let signals = if waits { signals::Held::if_handled() } else { None };
+        let mut signals = None;
         loop {
+            let recalls = self.recalls.load(SeqCst);
+            let wanted = || self.recalls.load(SeqCst) == recalls;
+            if waits && signals.is_none() {
+                signals = self.hold_back();
+            }
             if let Some(found) = self.take_held(|held| held.private && held.id == id) {
                 return Ok(found);
             }
-            if self.state().held.iter().any(|held| held.private && held.id == id) {
+            if self.holds_private(id) {
                 self.wait_for_room(waits, signals.as_ref())?;
                 continue;
             }
@@ -278,14 +323,20 @@ impl Socket {
                 // No descriptor tells of it.
                 Some(_) => Some(Duration::from_millis(LOOK_AGAIN_MS)),
             };
-            match side.recv_private(id, timeout) {
+            match side.recv_private_while(id, timeout, wanted) {
                 Ok(outcome) => {
                     if let Some(found) = self.place_or_hold(Held::of_outcome(outcome, true)) {
                         return Ok(found);
                     }
                 }
                 Err(RecvError::TimedOut) if !waits => return Err(Refusal::plain(libc::EAGAIN)),
-                Err(RecvError::TimedOut) => signals::pause(signals.as_ref(), Duration::ZERO)?,
+                Err(RecvError::TimedOut) => {
+                    if let Some(held) = &signals {
+                        signals::pause(Some(&held.signals), Duration::ZERO)?;
+                    }
+                }
+                // Another thread got it, and had no room for it.
+                Err(RecvError::NoSuchCall { .. }) if self.holds_private(id) => {}
                 Err(RecvError::NoSuchCall { .. }) => {
                     return Err(Refusal::new(
                         libc::EINVAL,
@@ -306,14 +357,19 @@ impl Socket {
     }
 
     /// Waits a moment for another thread to give pages back.
-    fn wait_for_room(&self, waits: bool, signals: Option<&signals::Held>) -> Result<(), Refusal> {
+    fn wait_for_room(&self, waits: bool, signals: Option<&HeldBack<'_>>) -> Result<(), Refusal> {
         if self.is_shut() {
             return Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down"));
         }
         if !waits {
             return Err(Refusal::plain(libc::EAGAIN));
         }
-        signals::pause(signals, Duration::from_millis(LOOK_AGAIN_MS))
+        signals::pause(signals.map(|held| &held.signals), Duration::from_millis(LOOK_AGAIN_MS))
+    }
+
+    /// Whether the outcome of this private call is held for want of room.
+    fn holds_private(&self, id: u64) -> bool {
+        self.state().held.iter().any(|held| held.private && held.id == id)
     }
 
     /// Whether messages are held for want of room.

@@ -7,23 +7,45 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::border::{Refusal, errno};
 use crate::real;
+use crate::table::World;
 
 /// The program has a handler for some signal.
 static HANDLED: AtomicBool = AtomicBool::new(false);
+
+/// How often threads are told that there is a handler now, and how long they have to notice.
+const RECALLS: u32 = 100;
+const BETWEEN_RECALLS: Duration = Duration::from_micros(100);
 
 /// Signals of a thread's own mistakes, which cannot wait.
 const OWN_FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT];
 
-/// The program has said what is to become of a signal.
+/// The program is about to say what is to become of a signal. The first handler is made known to threads that wait already.
 pub(crate) fn note(signal: c_int, action: libc::sighandler_t) {
-    if action != libc::SIG_DFL && action != libc::SIG_IGN && !OWN_FAULTS.contains(&signal) {
-        HANDLED.store(true, Relaxed);
+    let handled = action != libc::SIG_DFL && action != libc::SIG_IGN && !OWN_FAULTS.contains(&signal);
+    if !handled || HANDLED.swap(true, SeqCst) {
+        return;
+    }
+    let world = World::existing().filter(|world| world.is_mine());
+    crate::border::answer(|| {
+        world.inspect(|world| recall(world));
+        Ok(0)
+    });
+}
+
+/// Has all threads that receive hold their signals back. A thread may be about to wait, or never to, so that this is not tried for ever.
+fn recall(world: &World) {
+    for _ in 0..RECALLS {
+        let unaware = world.all().iter().filter(|socket| socket.recall()).count();
+        if unaware == 0 {
+            return;
+        }
+        std::thread::sleep(BETWEEN_RECALLS);
     }
 }
 
@@ -51,7 +73,7 @@ impl Held {
 
     /// The same where the program could notice.
     pub(crate) fn if_handled() -> Option<Held> {
-        HANDLED.load(Relaxed).then(Held::all)
+        HANDLED.load(SeqCst).then(Held::all)
     }
 
     /// Sleeps until the descriptor is readable, or for `timeout`, with the signals that the thread lets through.

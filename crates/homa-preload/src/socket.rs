@@ -37,7 +37,11 @@ pub(crate) struct Socket {
     /// The program has no descriptor of it any more.
     closed: AtomicBool,
     /// Threads that receive.
-    receivers: AtomicUsize,
+    pub(crate) receivers: AtomicUsize,
+    /// Times that they were told to look anew.
+    pub(crate) recalls: AtomicUsize,
+    /// Those of them that hold their signals back.
+    pub(crate) holding: AtomicUsize,
     side: RwLock<Side>,
     region: OnceLock<Arc<Region>>,
     /// What was set of the options that any socket has, by their numbers.
@@ -83,6 +87,8 @@ impl Socket {
             shut: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             receivers: AtomicUsize::new(0),
+            recalls: AtomicUsize::new(0),
+            holding: AtomicUsize::new(0),
             side: RwLock::new(side),
             region: OnceLock::new(),
             options: Mutex::default(),
@@ -147,9 +153,9 @@ impl Socket {
         Some(Arc::clone(region))
     }
 
-    /// Whoever of the transport writes to the program's buffers has the lock that this takes.
+    /// Waits until nobody of the transport writes to what is denied of the program's buffers.
     fn await_writers(&self) {
-        let _ = self.side().has_arrival();
+        self.side().await_writers();
     }
 
     /// The program's last descriptor is gone, and its buffers may be as soon as close returns, unless a thread still receives: what that waits for

@@ -73,6 +73,16 @@ fn a_signal_ends_a_call_that_waits() {
 }
 
 #[test]
+fn a_signal_ends_calls_that_waited_before_there_was_a_handler() {
+    let Some((program, waits)) = program("program").zip(program("waits")) else { return };
+    let silent = ports(1);
+    let _silent = Running::server(preloaded(&program, &["swallow", FAMILIES[0], &silent.to_string()]));
+    for _ in 0..10 {
+        run(client(&waits, "first-handler", FAMILIES[0], 1, &[&silent.to_string()]));
+    }
+}
+
+#[test]
 fn a_signal_handler_may_poll_whatever_its_thread_was_doing() {
     let Some((program, waits)) = program("program").zip(program("waits")) else { return };
     let port = ports(1);
@@ -122,6 +132,7 @@ fn messages_wait_for_buffers() {
     let port = ports(1);
     let _echo = echo(&program, FAMILIES[0], port, "1");
     run(client(&buffers, "starves", FAMILIES[0], port, &[]));
+    run(client(&buffers, "starves-another", FAMILIES[0], port, &[]));
 }
 
 #[test]
@@ -149,6 +160,14 @@ fn calls_are_aborted_and_sockets_shut_down() {
         let _silent = Running::server(preloaded(&program, &["swallow", host, &port.to_string()]));
         run(client(&program, "aborts", host, port, &[]));
     }
+}
+
+#[test]
+fn several_messages_are_received_at_once() {
+    let Some(program) = program("program") else { return };
+    let port = ports(1);
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    run(client(&program, "at-once", FAMILIES[0], port, &[]));
 }
 
 #[test]

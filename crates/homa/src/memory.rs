@@ -18,8 +18,8 @@ pub trait MessageMemory: Send + Sync {
 /// Who lends memory. It has it back when this is dropped, with the message or with the RPC that never had all of it.
 pub trait Lender: Send + Sync {
     /// Whether the memory is still there to be written to, which is asked before each write. Who takes it away says so here, and then calls
-    /// anything of the socket, such as [`Socket::has_arrival`](crate::Socket::has_arrival): behind that no write is under way. The
-    /// message comes all the same, with what it has.
+    /// [`Socket::await_writers`](crate::Socket::await_writers): behind that no write is under way. The message comes all the same,
+    /// with what it has.
     fn is_there(&self) -> bool;
 }
 

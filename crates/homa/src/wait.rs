@@ -313,6 +313,18 @@ impl Waiting {
         self.summoned.contains(&on)
     }
 
+    /// Wakes every thread that waits for this, which is over: what comes next may have the same name.
+    pub(crate) fn wake_all_on(&mut self, on: WaitOn) {
+        let woken = self.followers.extract_if(.., |follower| follower.on == on);
+        for follower in woken {
+            self.summoned.push(follower.on);
+            self.wakes.push(Wake::Thread(follower.sleeper));
+        }
+        if self.leader == Some(on) {
+            self.ring_leader();
+        }
+    }
+
     /// Wakes every thread that waits.
     pub(crate) fn wake_all(&mut self) {
         for follower in self.followers.drain(..) {

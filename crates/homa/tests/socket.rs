@@ -221,6 +221,87 @@ fn what_is_told_of_rpcs_is_what_they_are() {
 }
 
 #[test]
+fn of_several_who_wait_for_one_call_all_come_back() {
+    const WAITERS: usize = 3;
+    let (echo, host) = (Echo::new(1), host());
+    let socket = host.socket(None).unwrap();
+    for tag in 0..200 {
+        let id = socket.start(echo.to, message(100, tag), tag, true).unwrap();
+        let wait = || socket.recv_private(id, Some(PATIENCE)).map(|outcome| outcome.cookie);
+        let ends = thread::scope(|scope| {
+            let waiters: Vec<_> = (0..WAITERS).map(|_| scope.spawn(wait)).collect();
+            waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect::<Vec<_>>()
+        });
+        let got = ends.iter().filter(|end| **end == Ok(tag)).count();
+        let missed = ends.iter().filter(|end| **end == Err(RecvError::NoSuchCall { id })).count();
+        assert_eq!((got, missed), (1, WAITERS - 1), "{ends:?}");
+    }
+}
+
+#[test]
+fn nobody_sleeps_while_there_is_something_for_him() {
+    const THREADS: u64 = 4;
+    for endpoints in [1, 2] {
+        let (server, client) = (Host::bind(HostConfig { endpoints, ..config() }).unwrap(), host());
+        let socket = Arc::new(server.socket(Some(9)).unwrap());
+        let to = ServerAddr::new(server.local_addr(), 9);
+        let caller = client.socket(None).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    // One for each of a round's requests.
+                    for _ in 0..500 {
+                        let Ok(Arrival::Request { mut rpc, .. }) = socket.recv(Some(PATIENCE)) else {
+                            panic!("a request lay there, or a thread was left asleep");
+                        };
+                        rpc.take_request();
+                        rpc.reply("well").unwrap();
+                    }
+                });
+            }
+            for round in 0..500 {
+                for tag in 0..THREADS {
+                    caller.start(to, message(100, tag), round, false).unwrap();
+                }
+                for _ in 0..THREADS {
+                    assert!(outcome(&caller).result.is_ok());
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn who_waits_while_it_is_wanted_is_recalled_and_takes_what_there_is() {
+    let (silent, host) = (host(), host());
+    let server = silent.server(9).unwrap();
+    let to = ServerAddr::new(silent.local_addr(), 9);
+    let socket = host.socket(None).unwrap();
+    let private = socket.start(to, message(100, 0), 0, true).unwrap();
+    let ended = Some(RecvError::TimedOut);
+    for _ in 0..50 {
+        let (wanted, waiting) = (AtomicBool::new(true), AtomicUsize::new(0));
+        let is_wanted = || {
+            waiting.fetch_add(1, Relaxed);
+            wanted.load(Relaxed)
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(socket.recv_while(None, is_wanted).err(), ended));
+            scope.spawn(|| assert_eq!(socket.recv_private_while(private, None, is_wanted).err(), ended));
+            eventually("both wait", || waiting.load(Relaxed) >= 2);
+            wanted.store(false, Relaxed);
+            socket.recall();
+        });
+    }
+    let told = socket.start(to, message(100, 1), 5, false).unwrap();
+    assert!(socket.abort(told, true));
+    assert!(
+        matches!(socket.recv_while(None, || false), Ok(Arrival::Outcome(outcome)) if outcome.cookie == 5)
+    );
+    drop(server);
+}
+
+#[test]
 fn a_call_ends_at_its_own_deadline() {
     let (silent, host, echo) = (host(), host(), Echo::new(1));
     let server = silent.server(9).unwrap();
@@ -486,7 +567,7 @@ fn memory_that_is_taken_away_is_not_written_to() {
     socket.set_memory(Some(Arc::new(Shelves(Arc::clone(&shelf)))));
     socket.start(echo.to, message(500_000, 1), 1, false).unwrap();
     shelf.gone.store(true, Relaxed);
-    let _ = socket.has_arrival();
+    socket.await_writers();
     let before: Vec<u8> = shelf.memory.iter().map(|byte| byte.load(Relaxed)).collect();
     assert_eq!(outcome(&socket).result.unwrap().len(), 500_000);
     assert!(shelf.memory.iter().map(|byte| byte.load(Relaxed)).eq(before));

@@ -90,14 +90,20 @@ pub unsafe extern "C" fn recvmmsg(
         let socket = World::get().socket(fd)?;
         let longest = if timeout.is_null() { None } else { Some(time(memory::read(timeout)?)?) };
         let since = Instant::now();
-        each(messages, count, |message, some| {
+        let done = each(messages, count, |message, some| {
             // As the kernel has it, the time is looked at between messages, and a wait for one goes on beyond it.
             if some && longest.is_some_and(|longest| since.elapsed() >= longest) {
                 return Err(Refusal::plain(libc::EAGAIN));
             }
             let dontwait = if some && flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
             socket.noting(socket.receive(message, flags | dontwait))
-        })
+        })?;
+        if let Some(longest) = longest.filter(|_| done > 0) {
+            let left = longest.saturating_sub(since.elapsed());
+            let (seconds, nanos) = (left.as_secs() as i64, left.subsec_nanos().into());
+            memory::write(timeout, timespec { tv_sec: seconds, tv_nsec: nanos })?;
+        }
+        Ok(done)
     })
 }
 

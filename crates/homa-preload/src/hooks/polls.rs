@@ -118,7 +118,10 @@ fn poll_in_other_words(fds: *mut pollfd, count: nfds_t, poll: impl FnOnce(*mut p
     let is_meant = |of: pollfd| of.events & unknown != 0 && is_homa(of.fd);
     // What cannot be read is the kernel's to refuse.
     let meant = (0..count).map_while(entry).any(is_meant) && (0..count).all(|at| entry(at).is_some());
-    let Some(mut translated) = Translated::new(count).filter(|_| meant) else { return poll(fds) };
+    if !meant {
+        return poll(fds);
+    }
+    let Some(mut translated) = Translated::new(count) else { return poll(fds) };
     // SAFETY: it has room for so many, and pages of the kernel's are zeros, which are good entries.
     let others = unsafe { std::slice::from_raw_parts_mut(translated.start(), count) };
     for (at, other) in others.iter_mut().enumerate() {

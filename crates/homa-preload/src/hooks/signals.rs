@@ -14,15 +14,14 @@ pub unsafe extern "C" fn sigaction(
     action: *const libc::sigaction,
     before: *mut libc::sigaction,
 ) -> c_int {
-    // SAFETY: the caller's.
-    let result = unsafe { real::sigaction(signal, action, before) };
-    if result == 0
-        && !action.is_null()
+    // Before a signal can come.
+    if !action.is_null()
         && let Ok(action) = memory::read(action)
     {
         signals::note(signal, action.sa_sigaction);
     }
-    result
+    // SAFETY: the caller's.
+    unsafe { real::sigaction(signal, action, before) }
 }
 
 /// Defines the functions of libc that set a handler by its address alone.

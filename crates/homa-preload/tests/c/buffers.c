@@ -76,6 +76,58 @@ static void starves(const union address *to)
 	}
 }
 
+static void *receive_large(void *argument)
+{
+	struct port *port = argument;
+	struct homa_recvmsg_args *args = calloc(1, sizeof(*args));
+	union address from;
+
+	CHECK(args && receive(port->fd, args, &from, 0) == HOMA_MAX_MESSAGE_LENGTH);
+	return args;
+}
+
+/* A thread waits while another finds no room for a message: it gets that when there is room. */
+static void starves_another(const union address *to)
+{
+	struct port port = {socket(to->any.sa_family, SOCK_DGRAM, IPPROTO_HOMA), NULL};
+	size_t least = sysconf(_SC_NPROCESSORS_CONF) * HOMA_BPAGE_SIZE + 2 * HOMA_MAX_MESSAGE_LENGTH;
+	size_t most = least / HOMA_BPAGE_SIZE / 16;
+	struct homa_recvmsg_args taken[64], args;
+	struct homa_rpc_info rpc;
+	struct homa_info info = {.rpc_info = (uint64_t)(uintptr_t)&rpc, .rpc_info_length = sizeof(rpc)};
+	union address from;
+
+	alarm(100);
+	CHECK(most >= 2 && most < 64);
+	port.region = mmap(NULL, least, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct homa_rcvbuf_args region = {(uint64_t)(uintptr_t)port.region, least};
+	CHECK(setsockopt(port.fd, IPPROTO_HOMA, SO_HOMA_RCVBUF, &region, sizeof(region)) == 0);
+	memset(&args, 0, sizeof(args));
+	memset(taken, 0, sizeof(taken));
+	for (size_t i = 0; i < most; i++) {
+		send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, i, 0);
+		CHECK(receive(port.fd, &taken[i], &from, 0) == HOMA_MAX_MESSAGE_LENGTH);
+	}
+	for (int round = 0; round < 50; round++) {
+		pthread_t waits;
+		void *came;
+
+		CHECK(pthread_create(&waits, NULL, receive_large, &port) == 0);
+		usleep(round % 2 * 1000);
+		send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, 1, 0);
+		do {
+			args.id = 0;
+			FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
+			CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0);
+		} while (info.num_rpcs != 1 || rpc.flags != HOMA_RPC_BUF_STALL);
+		taken[0].id = 1 << 20;
+		FAILS(receive(port.fd, &taken[0], &from, MSG_DONTWAIT), EINVAL);
+		CHECK(pthread_join(waits, &came) == 0);
+		taken[0] = *(struct homa_recvmsg_args *)came;
+		free(came);
+	}
+}
+
 /* Buffers that the program takes away while messages are on their way: the messages come, and nothing is written where they were to be. */
 static void unmaps(const union address *to)
 {
@@ -218,6 +270,8 @@ int main(int argc, char **argv)
 
 	if (!strcmp(what, "starves"))
 		starves(&to);
+	else if (!strcmp(what, "starves-another"))
+		starves_another(&to);
 	else if (!strcmp(what, "unmaps"))
 		unmaps(&to);
 	else if (!strcmp(what, "unmaps-in-part"))

@@ -296,6 +296,35 @@ static void fails(const union address *to)
 	puts(strerrorname_np(error));
 }
 
+/* Several messages at once, for a time of which is told what is left of it. */
+static void at_once(const union address *to)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args[2];
+	union address from[2];
+	struct mmsghdr several[2];
+	struct timespec time = {60, 5}, soon = {0, 1};
+
+	memset(args, 0, sizeof(args));
+	memset(several, 0, sizeof(several));
+	for (int i = 0; i < 2; i++)
+		several[i].msg_hdr = (struct msghdr){
+			.msg_name = &from[i], .msg_namelen = sizeof(from[i]), .msg_control = &args[i], .msg_controllen = sizeof(args[i])};
+	send_request(port.fd, to, "one", 3, 1, 0);
+	send_request(port.fd, to, "two", 3, 2, 0);
+	CHECK(recvmmsg(port.fd, several, 2, 0, &time) == 2 && several[0].msg_len == 3 && several[1].msg_len == 3);
+	CHECK(args[0].completion_cookie + args[1].completion_cookie == 3);
+	CHECK(time.tv_sec < 60 && time.tv_sec >= 0 && time.tv_nsec >= 0 && time.tv_nsec < 1000000000);
+	for (int i = 0; i < 2; i++) {
+		args[i].id = 0;
+		several[i].msg_hdr.msg_controllen = sizeof(args[i]);
+	}
+	/* The time is looked at behind each. */
+	FAILS(recvmmsg(port.fd, several, 2, MSG_DONTWAIT, &time), EAGAIN);
+	send_request(port.fd, to, "one", 3, 1, 0);
+	CHECK(recvmmsg(port.fd, several, 2, 0, &soon) == 1 && soon.tv_sec == 0 && soon.tv_nsec == 0);
+}
+
 /* Copies of a descriptor are the same socket, which ends with the last; a child has none of its parent's. */
 static void copies(const union address *to)
 {
@@ -500,6 +529,8 @@ int main(int argc, char **argv)
 		aborts(&to);
 	else if (!strcmp(what, "fails"))
 		fails(&to);
+	else if (!strcmp(what, "at-once"))
+		at_once(&to);
 	else if (!strcmp(what, "copies"))
 		copies(&to);
 	else if (!strcmp(what, "execs"))

@@ -178,6 +178,44 @@ static void signals(const union address *to, const union address *silent)
 		call(&port, to, 3000, i, &args);
 }
 
+struct waits {
+	struct port *port;
+	uint64_t private;
+};
+
+/* Waits for what never comes, until a signal does. */
+static void *wait_for_signal(void *argument)
+{
+	struct waits *waits = argument;
+	struct homa_recvmsg_args args;
+	union address from;
+
+	memset(&args, 0, sizeof(args));
+	args.id = waits->private;
+	FAILS(receive(waits->port->fd, &args, &from, 0), EINTR);
+	return NULL;
+}
+
+/* Two threads wait already when the program gets its first handler, and then one signal each. */
+static void first_handler(const union address *silent)
+{
+	struct port port = open_client(silent->any.sa_family);
+	struct waits waits[2] = {{&port, 0}, {&port, send_request(port.fd, silent, "x", 1, 0, HOMA_SENDMSG_PRIVATE)}};
+	struct sigaction action = {.sa_handler = handle};
+	pthread_t threads[2];
+
+	alarm(100);
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_create(&threads[i], NULL, wait_for_signal, &waits[i]) == 0);
+	/* They need some time to be there; a test that gives too little proves less, and fails no more. */
+	usleep(20000);
+	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_kill(threads[i], SIGUSR1) == 0);
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
 /* poll in all its words, and what is told of RPCs that wait. */
 static void words(const union address *to)
 {
@@ -378,6 +416,8 @@ int main(int argc, char **argv)
 		polls(&to);
 	else if (!strcmp(what, "signals"))
 		signals(&to, &silent);
+	else if (!strcmp(what, "first-handler"))
+		first_handler(&silent);
 	else if (!strcmp(what, "words"))
 		words(&to);
 	else if (!strcmp(what, "sets"))

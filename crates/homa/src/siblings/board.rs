@@ -225,6 +225,8 @@ impl Core {
         let marked = board.look(shared.index(), &mut offers.roused);
         offers.takes = offers.takes.wrapping_add(u32::from(marked != 0));
         if marked != 0 && offers.takes.is_multiple_of(LOOK_ELSEWHERE) {
+            // The caller may have been woken for what lies here.
+            self.waiting.taken = Some(on);
             return Some(Found::Elsewhere(marked));
         }
         if let Some(taken) = take(self) {

@@ -303,11 +303,24 @@ impl Socket {
     /// # Errors
     /// None came, or the socket or the host was shut down.
     pub fn recv(&self, timeout: Option<Duration>) -> Result<Arrival, RecvError> {
+        self.recv_while(timeout, || true)
+    }
+
+    /// As [`recv`](Socket::recv), but no longer than `wanted` says, which is asked under a lock of the host's: before the thread sleeps,
+    /// whenever it is woken, and after each [`recall`](Socket::recall). What has come is received also where it is not wanted any more.
+    ///
+    /// # Errors
+    /// As those of `recv`; `TimedOut` also where it is not wanted any more.
+    pub fn recv_while(
+        &self,
+        timeout: Option<Duration>,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Arrival, RecvError> {
         let home = self.home();
         let member = &self.members[home];
         let until = timeout.map(|timeout| (member.shared.after(timeout), timeout.is_zero()));
         loop {
-            let found = self.wait(member, member.on(), until, |core| self.find(core, home));
+            let found = self.wait(member, member.on(), until, &wanted, |core| self.find(core, home));
             match found.ok_or(RecvError::TimedOut)? {
                 Found::Here(taken) => return taken,
                 Found::Elsewhere(marked) => {
@@ -343,34 +356,61 @@ impl Socket {
     /// # Errors
     /// It did not come, or there is no such call (any more), or the socket or the host was shut down.
     pub fn recv_private(&self, id: u64, timeout: Option<Duration>) -> Result<Outcome, RecvError> {
+        self.recv_private_while(id, timeout, || true)
+    }
+
+    /// As [`recv_private`](Socket::recv_private), but no longer than `wanted` says, as in [`recv_while`](Socket::recv_while).
+    ///
+    /// # Errors
+    /// As those of `recv_private`; `TimedOut` also where it is not wanted any more.
+    pub fn recv_private_while(
+        &self,
+        id: u64,
+        timeout: Option<Duration>,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Outcome, RecvError> {
         let member = self.member_of(id);
         let call = member.shared.lock().sockets[member.index].calls.get(&id).copied();
         let on = WaitOn::Call(call.ok_or(RecvError::NoSuchCall { id })?);
         let until = timeout.map(|timeout| (member.shared.after(timeout), timeout.is_zero()));
-        let outcome = self.wait(member, on, until, |core| core.take_private(member.index, id));
+        let outcome = self.wait(member, on, until, wanted, |core| core.take_private(member.index, id));
         outcome.unwrap_or(Err(RecvError::TimedOut))
     }
 
-    /// Waits until the moment `until`, or only looks where that says so.
+    /// Waits until the moment `until` while that is `wanted`, or only looks where `until` says so.
     fn wait<T>(
         &self,
         member: &Member,
         on: WaitOn,
         until: Option<(Time, bool)>,
+        wanted: impl Fn() -> bool,
         mut take: impl FnMut(&mut Core) -> Option<T>,
     ) -> Option<T> {
         let shared = &member.shared;
         let mut core = shared.lock();
+        // What there is comes first: somebody may have been woken for it.
+        let mut take = |core: &mut Core| match take(core) {
+            None => (!wanted()).then_some(None),
+            taken => Some(taken),
+        };
         if until.is_some_and(|(_, looks)| looks) && !core.progress_drives_now() {
             if let Some(taken) = take(&mut core) {
                 let now = core.last_driven;
                 core.leave(now);
-                return Some(taken);
+                return taken;
             }
             // Otherwise a caller that only ever looks would never drive.
             core.drive(shared.now());
         }
-        wait::wait(shared, core, on, until.map(|(until, _)| until), take)
+        wait::wait(shared, core, on, until.map(|(until, _)| until), take).flatten()
+    }
+
+    /// Has everybody who waits in [`recv_while`](Socket::recv_while) or [`recv_private_while`](Socket::recv_private_while) look whether he
+    /// is still to wait.
+    pub fn recall(&self) {
+        for Member { shared, .. } in &self.members {
+            shared.lock().waiting.wake_all();
+        }
     }
 
     /// Whether [`recv`](Socket::recv) would find something, or that the socket is closed.
@@ -408,6 +448,12 @@ impl Socket {
             drop(core);
             drop(unused);
         }
+    }
+
+    /// Waits for those who write to [memory that was lent](MessageMemory) and have found that it
+    /// [is there](crate::Lender::is_there) before this is called.
+    pub fn await_writers(&self) {
+        self.members.iter().for_each(|member| drop(member.shared.lock()));
     }
 
     /// Has the host's background thread drive the network from now on, until somebody waits in [`recv`](Socket::recv): for a thread that is

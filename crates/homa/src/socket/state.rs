@@ -195,10 +195,14 @@ impl Core {
     /// Takes the outcome of a call that is over.
     fn take_outcome(&mut self, call: usize) -> Option<Outcome> {
         let entry = self.calls.try_remove(call)?;
-        let Owner::Socket(SocketCall { socket, id, cookie, result: Some(result), .. }) = entry.owner else {
+        let Owner::Socket(SocketCall { socket, id, cookie, private, result: Some(result), .. }) = entry.owner
+        else {
             unreachable!("what is over has a result, and stays its socket's until it is taken");
         };
         self.sockets[socket].calls.remove(&id);
+        if private {
+            self.waiting.wake_all_on(WaitOn::Call(call));
+        }
         if let Ok(response) = &result {
             self.note_app_receive(entry.traced, Message::Response, response.len());
         }
@@ -302,7 +306,7 @@ impl Core {
             }
         }
         if private {
-            self.waiting.note_ready(WaitOn::Call(call));
+            self.waiting.wake_all_on(WaitOn::Call(call));
         }
     }
 
