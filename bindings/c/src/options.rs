@@ -236,7 +236,8 @@ const SETTINGS: [Setting; 19] = [
     },
     Setting {
         name: "trace-device-times",
-        meaning: "true: record also when the kernel took each packet from its device, and gave each to it; not with the driver xdp.",
+        meaning: "true: record also when the kernel took each packet from its device, and gave each to it, not with the driver xdp; and with which \
+                  priority packets came, which drivers that see the IP header record anyway.",
         get: |config| name_of(&FLAGS, config.trace_device_times),
         set: |config, text| choose(&FLAGS, text).map(|flag| config.trace_device_times = flag),
     },

@@ -47,7 +47,8 @@ pub struct TraceSettings {
     /// When it freezes by that, or by SIGUSR1, have all peers freeze theirs at the same moment
     #[arg(long)]
     pub trace_freeze_peers: bool,
-    /// Record also when the kernel took each packet from its device, and gave each to it; not over --driver xdp
+    /// Record also when the kernel took each packet from its device, and gave each to it, not over --driver xdp; and with which priority
+    /// packets came, which drivers that see the IP header (raw over IPv4, packet, xdp) record anyway
     #[arg(long)]
     pub trace_device_times: bool,
 }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use homa_steer::batch::BatchCap;
 
+use crate::driver::priority_of;
+
 /// Most datagrams in a burst, and most packets unless a datagram carries several.
 ///
 /// The cost of a system call is shared by enough packets at 32 (the gain from there to 64 is lost in noise), and a burst stays
@@ -47,6 +49,9 @@ pub(crate) unsafe trait FrameSource: fmt::Debug + Send + Sync {
 /// The frame of slots whose bytes lie in the burst's own memory.
 const NO_FRAME: u32 = u32::MAX;
 
+/// The priority of slots of which it is not known.
+const NO_PRIORITY: u8 = u8::MAX;
+
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     from: SocketAddr,
@@ -54,6 +59,7 @@ struct Slot {
     start: u32,
     length: u32,
     frame: u32,
+    priority: u8,
 }
 
 /// Received packets in memory that is allocated once and used again, or in frames that a driver lends.
@@ -204,6 +210,25 @@ impl RxBurst {
         self.times.get(after).map(|(_, time_ns)| *time_ns).filter(|&time_ns| time_ns != 0)
     }
 
+    /// The priority that the packet at this index came with, 0 to 7: the class selector in its IP header, as the network left it. `None`
+    /// where the driver does not say, as sockets do not without [`Driver::tell_priorities`](crate::Driver::tell_priorities).
+    #[must_use]
+    pub fn priority(&self, index: usize) -> Option<u8> {
+        self.slots.get(index).map(|slot| slot.priority).filter(|&priority| priority != NO_PRIORITY)
+    }
+
+    /// Notes the priority of the packets from this index on; `None`: not known.
+    pub(crate) fn note_priority(&mut self, first: usize, priority: Option<u8>) {
+        for slot in &mut self.slots[first..] {
+            slot.priority = priority.unwrap_or(NO_PRIORITY);
+        }
+    }
+
+    /// As [`RxBurst::note_priority`], by the byte of the IP header that carries it.
+    pub(crate) fn note_dscp_byte(&mut self, first: usize, byte: u8) {
+        self.note_priority(first, Some(priority_of(byte)));
+    }
+
     /// Notes when the packets were received that were added since the last one noted; 0: not known.
     pub(crate) fn note_time(&mut self, time_ns: u64) {
         self.times.push((self.slots.len(), time_ns));
@@ -244,7 +269,7 @@ impl RxBurst {
             return false;
         }
         self.memory[start..start + packet.len()].copy_from_slice(packet);
-        self.note(Slot { from, start: start as u32, length: packet.len() as u32, frame: NO_FRAME });
+        self.note((from, NO_FRAME), start, packet.len());
         self.end = start + packet.len();
         true
     }
@@ -298,19 +323,20 @@ impl RxBurst {
 
     fn note_packets(&mut self, from: SocketAddr, start: usize, length: usize, segment: usize, frame: u32) {
         if length == 0 {
-            self.note(Slot { from, start: start as u32, length: 0, frame });
+            self.note((from, frame), start, 0);
         }
         let mut offset = 0;
         while offset < length {
             let packet = segment.max(1).min(length - offset);
-            self.note(Slot { from, start: (start + offset) as u32, length: packet as u32, frame });
+            self.note((from, frame), start + offset, packet);
             offset += packet;
         }
     }
 
-    fn note(&mut self, slot: Slot) {
+    fn note(&mut self, (from, frame): (SocketAddr, u32), start: usize, length: usize) {
         debug_assert!(self.slots.len() < RxBurst::MAX_PACKETS);
-        self.slots.push(slot);
+        let (start, length) = (start as u32, length as u32);
+        self.slots.push(Slot { from, start, length, frame, priority: NO_PRIORITY });
     }
 }
 
@@ -419,6 +445,21 @@ mod tests {
         assert!(burst.push(sender(3), b"behind"));
         assert_eq!(burst.get(4).unwrap().1, b"");
         assert_eq!(burst.get(0).unwrap().1, b"aa");
+    }
+
+    #[test]
+    fn packets_have_the_priority_that_was_noted_and_others_none() {
+        let mut burst = RxBurst::new();
+        assert!(burst.push(sender(1), b"unknown"));
+        burst.note_datagram(sender(1), PACKET_BUFFER_BYTES, 4, 2);
+        // Class selector 5, and what ECN makes of it on the way.
+        burst.note_dscp_byte(1, 0b1010_0011);
+        assert_eq!([0, 1, 2, 3].map(|index| burst.priority(index)), [None, Some(5), Some(5), None]);
+        burst.note_priority(2, None);
+        assert_eq!(burst.priority(2), None);
+        burst.clear();
+        assert!(burst.push(sender(1), b"another"));
+        assert_eq!(burst.priority(0), None);
     }
 
     /// Frames of four bytes, with the uses that each has.

@@ -62,6 +62,11 @@ pub(crate) fn dscp_byte(priority: u8) -> u8 {
     priority.min(7) << 5
 }
 
+/// The priority that such a byte carries; of a byte that is no class selector, that of the switches that map it by its top three bits.
+pub(crate) fn priority_of(dscp_byte: u8) -> u8 {
+    dscp_byte >> 5
+}
+
 /// A report of the network that a peer's host refuses packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreachable {
@@ -144,6 +149,12 @@ pub trait Driver: Send {
         false
     }
 
+    /// Has packets received from here on carry their priority ([`RxBurst::priority`]); whether this path can. Those that get to see the IP
+    /// header tell it unasked; others have the kernel say it beside each packet. By default it cannot.
+    fn tell_priorities(&mut self) -> bool {
+        false
+    }
+
     /// Has the kernel tell when it gives each packet that is sent from here on to the device ([`Driver::poll_sent`]); whether this
     /// path can. Who sleeps on [`Driver::poll_fd`] may be woken by each, and a packet costs a microsecond or so. By default it cannot.
     fn stamp_sent(&mut self) -> bool {
@@ -221,6 +232,10 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
     }
     fn stamp_received(&mut self) -> bool {
         (**self).stamp_received()
+    }
+
+    fn tell_priorities(&mut self) -> bool {
+        (**self).tell_priorities()
     }
     fn stamp_sent(&mut self) -> bool {
         (**self).stamp_sent()
@@ -355,5 +370,6 @@ mod tests {
     #[test]
     fn priorities_are_class_selectors() {
         assert_eq!([0, 1, 7, 200].map(dscp_byte), [0x00, 0x20, 0xe0, 0xe0]);
+        assert!((0..8).all(|priority| priority_of(dscp_byte(priority)) == priority));
     }
 }

@@ -140,6 +140,10 @@ impl Driver for UdpDriver {
         self.socket.stamp_received()
     }
 
+    fn tell_priorities(&mut self) -> bool {
+        self.socket.tell_priorities()
+    }
+
     fn stamp_sent(&mut self) -> bool {
         self.socket.stamp_sent()
     }

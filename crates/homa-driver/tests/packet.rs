@@ -6,7 +6,7 @@ mod namespace;
 
 use std::net::SocketAddr;
 
-use common::{is_readable, message, packets, poll_readable, receive_packets};
+use common::{is_readable, message, packets, poll_readable, receive_packets, receive_priorities};
 use homa_driver::packet::{Carrier, LinkError, PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
@@ -85,6 +85,8 @@ fn packets_go_both_ways_in_both_carriers_and_versions() {
             assert_eq!((a.stats().packets_out, a.stats().packets_in), (201, 3));
             assert!(a.stats().send_calls <= 5, "{:?}", a.stats());
             assert_eq!((b.stats().damaged, b.stats().queue_drops, b.stats().truncated), (0, 0, 0));
+            send(&mut a, at_b, &bytes[..3]);
+            assert_eq!(receive_priorities(&mut b, 3), [Some(3); 3], "as `send` sends them");
         }
     }
 }

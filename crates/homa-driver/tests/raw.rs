@@ -6,7 +6,7 @@ mod namespace;
 
 use std::net::{IpAddr, SocketAddr};
 
-use common::{message, packets, poll_readable, receive_packets};
+use common::{message, packets, poll_readable, receive_packets, receive_priorities};
 use homa_driver::raw::{BindError, RawConfig, RawDriver};
 use homa_driver::{Driver, ReceiveFilter, Refusal, RxBurst, Unreachable};
 use namespace::{Namespace, V4, V6, pair};
@@ -78,7 +78,7 @@ fn packets_fill_the_mtu_and_carry_their_priority() {
         let Some(namespaces) = pair(mtu) else { return };
         let [mut a, mut b] = open_in(&namespaces, ips);
         let wire = namespaces[1].run(move || Wire::open(ether_type));
-        let (a, fits) = namespaces[0].run(move || {
+        let (mut a, fits) = namespaces[0].run(move || {
             let fits = a.max_packet(host(ips[1]));
             for priority in 0..8 {
                 let bytes = [message(fits, priority)];
@@ -106,6 +106,13 @@ fn packets_fill_the_mtu_and_carry_their_priority() {
             assert_eq!(*packet, message(fits, priority as u8));
         }
         assert_eq!(b.stats().bytes_in, 8 * fits as u64, "IP headers do not count");
+        // IPv4 sockets are given the header.
+        for (asked, priority, told) in [(false, 4, (ips == V4).then_some(4)), (true, 5, Some(5))] {
+            assert!(!asked || b.tell_priorities());
+            let bytes = [message(fits, priority)];
+            assert_eq!(a.send(&packets(host(ips[1]), priority, &bytes)).unwrap(), 1);
+            assert_eq!(receive_priorities(&mut b, 1), [told]);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 
-use common::{hosts, message, packets, poll_readable, receive_packets};
+use common::{hosts, message, packets, poll_readable, receive_packets, receive_priorities};
 use homa_driver::udp::{BindError, MAX_PACKET_BYTES, UdpConfig, UdpDriver};
 use homa_driver::{Driver, Refusal, RxBurst, TxPacket, Unreachable};
 use homa_steer::batch::BatchCap;
@@ -27,6 +27,28 @@ fn a_packet_arrives_whole_and_shows_its_sender() {
         assert_eq!(receive_packets(&mut b, 1), [(a.local_addr(), b"headpayload".to_vec())]);
         assert_eq!((a.stats().packets_out, a.stats().bytes_out, a.stats().send_calls), (1, 11, 1));
         assert_eq!((b.stats().packets_in, b.stats().bytes_in), (1, 11));
+    }
+}
+
+#[test]
+fn packets_show_their_priority_where_that_is_asked_for_merged_ones_too() {
+    let mut ways: Vec<(&str, &str)> = hosts().into_iter().map(|host| (host, host)).collect();
+    if ways.len() == 2 {
+        ways.push(("127.0.0.1:0", "[::]:0"));
+    }
+    for (from, at) in ways {
+        let (mut a, mut b) = (bind(from), bind(at));
+        let mut to = b.local_addr();
+        to.set_ip(a.local_addr().ip());
+        let bytes: Vec<Vec<u8>> = (0..3).map(|i| message(1_000, i)).collect();
+        let mut send = |priority| assert_eq!(a.send(&packets(to, priority, &bytes)).unwrap(), 3);
+        send(6);
+        assert_eq!(receive_priorities(&mut b, 3), [None; 3], "{from} to {at}");
+        assert!(b.tell_priorities());
+        for priority in [6, 0, 3] {
+            send(priority);
+            assert_eq!(receive_priorities(&mut b, 3), [Some(priority); 3], "{from} to {at}");
+        }
     }
 }
 

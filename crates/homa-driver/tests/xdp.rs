@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 
-use common::{message, packets, poll_readable, receive_packets};
+use common::{message, packets, poll_readable, receive_packets, receive_priorities};
 use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
@@ -66,6 +66,17 @@ fn kernel_driver_that_cuts(ip: &str, carrier: Carrier, segmentation: bool) -> Bo
     driver
 }
 
+/// Packets that are copied out of their frames and packets that are lent have their priority.
+fn check_priorities(from: &mut dyn Driver, to: &mut dyn Driver) {
+    let there = to.local_addr();
+    assert!(to.tell_priorities());
+    for priority in [0, 7, 2] {
+        let bytes = [message(60, priority), message(1_000, priority)];
+        assert_eq!(from.send(&packets(there, priority, &bytes)).unwrap(), 2);
+        assert_eq!(receive_priorities(to, 2), [Some(priority); 2]);
+    }
+}
+
 /// Sends packets of many lengths, in bursts that the receiver has room for, and checks that they come in order and unchanged.
 fn check_way(from: &mut dyn Driver, to: &mut dyn Driver) {
     let there = to.local_addr();
@@ -98,6 +109,8 @@ fn sockets_of_the_kernel_and_frames_exchange_packets() {
                 assert_eq!(frames.max_packet(kernel.local_addr()), kernel.max_packet(frames.local_addr()));
                 check_way(&mut frames, &mut *kernel);
                 check_way(&mut *kernel, &mut frames);
+                check_priorities(&mut *kernel, &mut frames);
+                check_priorities(&mut frames, &mut *kernel);
                 assert_eq!(frames.held_frames(), 0, "bursts have given back what they held");
             }
         }

@@ -59,7 +59,7 @@ impl Side {
         let burst = other.out.iter().map(|transmit| {
             let bytes = transmit.header.as_slice();
             let payload = transmit.payload.map_or(0, |range| range.len as usize);
-            RxPacket { from, bytes, wire_len: bytes.len() + payload }
+            RxPacket { from, bytes, wire_len: bytes.len() + payload, priority: None }
         });
         let received = !other.out.is_empty();
         if received {

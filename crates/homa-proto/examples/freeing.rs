@@ -155,7 +155,8 @@ impl Rig {
     fn packet(&mut self, from: u32, common: Common, body: Body, payload: u32) {
         let header = wire::encode(&common, &body);
         let bytes = header.as_slice();
-        let packet = RxPacket { from: peer(from), bytes, wire_len: bytes.len() + payload as usize };
+        let packet =
+            RxPacket { from: peer(from), bytes, wire_len: bytes.len() + payload as usize, priority: None };
         self.call(|endpoint, now, keys| endpoint.handle_packets(now, [packet], keys));
     }
 

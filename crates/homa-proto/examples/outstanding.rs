@@ -164,7 +164,12 @@ impl Bench {
         }
         let header = wire::encode(&common(id), &body);
         let bytes = header.as_slice();
-        let packet = RxPacket { from: peer(remote.peer), bytes, wire_len: bytes.len() + payload as usize };
+        let packet = RxPacket {
+            from: peer(remote.peer),
+            bytes,
+            wire_len: bytes.len() + payload as usize,
+            priority: None,
+        };
         self.endpoint.handle_packets(now, [packet], &mut Nowhere);
         while let Some(event) = self.endpoint.poll_event() {
             assert!(!matches!(event, Event::Failed { .. } | Event::Done { .. }), "{event:?}");

@@ -25,12 +25,14 @@ pub struct RxPacket<'a> {
     pub bytes: &'a [u8],
     /// Length of the Homa packet, header and payload; equals `bytes.len()` when the payload is there.
     pub wire_len: usize,
+    /// The priority that it came with, 0 to 7; `None`: the path does not say. For the time trace: nothing depends on it.
+    pub priority: Option<u8>,
 }
 
 impl<'a> RxPacket<'a> {
-    /// A packet whose payload is all there.
+    /// A packet whose payload is all there, and of which no priority is known.
     pub fn new(from: SocketAddr, bytes: &'a [u8]) -> RxPacket<'a> {
-        RxPacket { from, bytes, wire_len: bytes.len() }
+        RxPacket { from, bytes, wire_len: bytes.len(), priority: None }
     }
 }
 

@@ -46,7 +46,7 @@ fn hear(endpoint: &mut Endpoint, n: u32, id: u64, length: u32, offset: u32) {
         response_limit: None,
     };
     let header = encode(&common, &Body::Data(data));
-    let packet = RxPacket { from: addr(n), bytes: &header, wire_len: header.len() + 500 };
+    let packet = RxPacket { from: addr(n), bytes: &header, wire_len: header.len() + 500, priority: None };
     endpoint.handle_packets(Time::from_ns(1), [packet], &mut Nowhere);
 }
 

@@ -4,7 +4,7 @@
 //! An endpoint that has its address to itself needs none of this. One that has not is given its part of what there is only
 //! once: RPC ids, grant budget, uplink, cutoffs, ports. The caller finds out what that part is, and with what means.
 
-use homa_trace::{EventKind, packet_word};
+use homa_trace::{EventKind, Place, packet_word};
 
 use crate::config::Config;
 use crate::contract::{PortError, RxPacket};
@@ -196,7 +196,8 @@ impl Endpoint {
         let word = packet_word(decoded.body.packet_type() as u8, packet.wire_len as u32);
         let (sender_id, sighted) = (decoded.common.sender_id, self.sight_peer(now, &rx, &decoded));
         let number = sighted.as_ref().ok().copied().flatten().map_or(0, peer_number);
-        self.trace.record_with(EventKind::PacketReceived, sender_id ^ 1, word, 0, number, 0);
+        let priority = Place::priority_received(packet.priority);
+        self.trace.record_with(EventKind::PacketReceived, sender_id ^ 1, word, 0, number, priority);
         let Ok(peer) = sighted else { return };
         // Nothing is lost with these results: an acknowledgement that finds no RPC is another endpoint's.
         match &decoded.body {

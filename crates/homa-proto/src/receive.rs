@@ -1,6 +1,6 @@
 //! Packets coming in: whose they are, and what each type does.
 
-use homa_trace::{EventKind, packet_word};
+use homa_trace::{EventKind, Place, packet_word};
 
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
 use crate::endpoint::Endpoint;
@@ -45,7 +45,8 @@ impl Endpoint {
                 let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
                 let sighted = self.sight_peer(now, rx, &packet);
                 let number = sighted.as_ref().ok().copied().flatten().map_or(0, peer_number);
-                self.trace.record_with(EventKind::PacketReceived, id, word, offset, number, 0); // TRACE-1
+                let priority = Place::priority_received(rx.priority);
+                self.trace.record_with(EventKind::PacketReceived, id, word, offset, number, priority); // TRACE-1
                 sighted.and_then(|peer| self.dispatch(now, rx, peer, &packet, sink))
             }
             Err(_) => Err(drop_as!(drop_invalid)),

@@ -1,7 +1,7 @@
 //! Runs of packets that arrive: the next packets of one message, one behind the other. The first tells whose they are; the others only
 //! bring bytes.
 
-use homa_trace::{EventKind, packet_word};
+use homa_trace::{EventKind, Place, packet_word};
 
 use crate::contract::{Reassembly, RxPacket};
 use crate::endpoint::Endpoint;
@@ -68,7 +68,8 @@ impl Endpoint {
         self.stats.data_bytes_received += u64::from(len);
         let word = packet_word(wire::PacketType::Data as u8, packet.wire_len as u32);
         let (id, length, readable_step) = (rpc.id, rpc.incoming.length, rpc.options.readable_step);
-        self.trace.record_with(EventKind::PacketReceived, id, word, start, peer_number(rpc.peer), 0); // TRACE-1
+        let (number, priority) = (peer_number(rpc.peer), Place::priority_received(packet.priority));
+        self.trace.record_with(EventKind::PacketReceived, id, word, start, number, priority); // TRACE-1
         let slot = taken.slot;
         (taken.end, *last, run.untold) = (end, *packet, true);
         sink.write(self.key(slot), length, start, len, data); // RECV-2

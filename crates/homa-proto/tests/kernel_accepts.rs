@@ -123,7 +123,7 @@ impl Pair {
         let host = 1 - packet.from;
         let from = address(packet.from);
         self.validators[host].received(from, &packet.header);
-        let rx = RxPacket { from, bytes: &packet.header, wire_len: packet.wire_len };
+        let rx = RxPacket { from, bytes: &packet.header, wire_len: packet.wire_len, priority: None };
         self.hosts[host].handle_packets(self.now, [rx], &mut Nowhere);
         self.drain(host);
     }

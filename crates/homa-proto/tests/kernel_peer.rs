@@ -37,7 +37,7 @@ impl Server {
     fn feed(&mut self, incarnation: Incarnation, id: u64, body: &Body, payload: usize) -> Vec<PacketType> {
         let common = Common { source_port: CLIENT_PORT, dest_port: PORT, sender_id: id, incarnation };
         let header = wire::encode(&common, body);
-        let rx = RxPacket { from: peer(), bytes: &header, wire_len: header.len() + payload };
+        let rx = RxPacket { from: peer(), bytes: &header, wire_len: header.len() + payload, priority: None };
         self.endpoint.handle_packets(self.now, [rx], &mut Nowhere);
         self.transmits()
     }

@@ -245,6 +245,7 @@ impl<A: App> Host<A> {
                 from: host_address(packet.info.from as usize),
                 bytes: &packet.body,
                 wire_len: packet.info.wire_len as usize,
+                priority: Some(packet.info.priority),
             };
             current.set(Some(packet));
             packet

@@ -4,7 +4,7 @@ use std::iter::once;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ptr;
 
-use homa_driver::{BURST_PACKETS, Refusal, TxPacket, Unreachable};
+use homa_driver::{BURST_PACKETS, Refusal, RxBurst, TxPacket, Unreachable};
 use homa_proto::wire::{self, Body, Packet};
 use homa_proto::{Event, RxPacket, Time, Transmit, TransmitRun};
 
@@ -49,6 +49,13 @@ enum Sent {
     All,
     /// As much as a burst may hold; there may be more.
     FullBurst,
+}
+
+/// The packets of a burst, as the endpoint takes them.
+pub(crate) fn packets_of(burst: &RxBurst) -> impl Iterator<Item = RxPacket<'_>> {
+    let packet =
+        |(index, (from, bytes))| RxPacket { priority: burst.priority(index), ..RxPacket::new(from, bytes) };
+    burst.iter().enumerate().map(packet)
 }
 
 impl Core {
@@ -189,10 +196,8 @@ impl Core {
             self.take_steered_burst(now);
         } else if count > 0 {
             let payload = self.buffers.payload_in_place();
-            let burst = self.rx.iter().map(|(from, bytes)| RxPacket {
-                wire_len: bytes.len() + payload,
-                ..RxPacket::new(from, bytes)
-            });
+            let burst = packets_of(&self.rx);
+            let burst = burst.map(|packet| RxPacket { wire_len: packet.wire_len + payload, ..packet });
             self.endpoint.handle_packets(now, burst, &mut self.buffers);
             self.buffers.give_back_held();
         }

@@ -124,7 +124,8 @@ pub struct HostConfig {
     /// Have all peers freeze their traces at the same moment when this host's is frozen by a slow call or by hand; false by default.
     pub trace_freeze_peers: bool,
     /// Record also when the kernel took each packet from its device, and when it gave each to it, where the packet path tells: what lies
-    /// between that and the bursts that they are in. UDP, raw IP and packet rings do, AF_XDP does not. False by default: it costs some
+    /// between that and the bursts that they are in. UDP, raw IP and packet rings do, AF_XDP does not. UDP and raw IPv6 then also
+    /// record the priority with which packets came, which the other paths record anyway. False by default: it costs some
     /// hundred nanoseconds for a packet received and more for one sent, which ends a thread's sleep, too; and packets that the kernel
     /// merged, or cuts from one datagram, have one time.
     pub trace_device_times: bool,
@@ -518,6 +519,8 @@ impl<'a> Maker<'a> {
         core.waiting.wake_by = WakeBy::new(self.config.wake_order);
         core.rx.set_cap(self.config.batch_cap);
         if self.config.trace_device_times {
+            // Not without being asked for: where the kernel says it, it costs more than the whole trace may.
+            core.driver.tell_priorities();
             // A path that tells the one and not the other is of use, too.
             let tells = core.driver.stamp_received() | core.driver.stamp_sent();
             core.device_clock = core.endpoint.trace().ticks().filter(|_| tells);

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use homa_driver::{Driver, ReceiveFilter, RxBurst};
 use homa_proto::wire::Route;
-use homa_proto::{Endpoint, MS, RxPacket, Time};
+use homa_proto::{Endpoint, MS, Time};
 
 use crate::core::Core;
+use crate::drive::packets_of;
 use crate::error::HostError;
 use crate::metrics::HostCounts;
 use crate::segment::{self, Bound, Business, Family, Segment, Watch};
@@ -244,11 +245,11 @@ impl Core {
             }
             foreign.push(business == Business::Foreign);
         }
-        let own = self.rx.iter().zip(&foreign).filter(|(_, foreign)| !**foreign);
-        let own = own.map(|((from, bytes), _)| RxPacket::new(from, bytes));
+        let packets = || packets_of(&self.rx).zip(&foreign);
+        let own = packets().filter_map(|(packet, foreign)| (!foreign).then_some(packet));
         self.endpoint.handle_packets(now, own, &mut self.buffers);
-        for ((from, bytes), _) in self.rx.iter().zip(&foreign).filter(|(_, foreign)| **foreign) {
-            self.endpoint.handle_foreign(now, &RxPacket::new(from, bytes));
+        for (packet, _) in packets().filter(|(_, foreign)| **foreign) {
+            self.endpoint.handle_foreign(now, &packet);
         }
         share.foreign = foreign;
     }

@@ -6,7 +6,7 @@
 
 use homa_proto::wire::{self, Body};
 use homa_proto::{RpcKey, Time};
-use homa_trace::{EventKind, packet_word};
+use homa_trace::{EventKind, Place, packet_word};
 
 use crate::core::Core;
 use crate::wait::WaitOn;
@@ -138,8 +138,9 @@ impl Core {
         for (index, (_, bytes)) in self.rx.iter().enumerate() {
             let Some(at) = self.rx.received_at(index) else { continue };
             let Some((sender_id, word, offset)) = described(bytes, bytes.len() + in_place) else { continue };
+            let priority = Place::priority_received(self.rx.priority(index));
             let trace = self.endpoint.trace();
-            let (at, id, place) = (real_time.ticks(at), sender_id ^ 1, trace.place(0, 0));
+            let (at, id, place) = (real_time.ticks(at), sender_id ^ 1, trace.place(0, priority));
             trace.record_stamped(at, EventKind::DeviceReceived, id, word, offset, place);
         }
     }

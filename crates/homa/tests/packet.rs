@@ -11,6 +11,7 @@ use common::{Echo, PATIENCE, all_data_sent_has_a_time, message, until_idle};
 use homa::driver::Carrier;
 use homa::driver::packet::PacketConfig;
 use homa::driver::xdp::{XdpConfig, XdpMode};
+use homa::trace::EventKind;
 use homa::{CallError, DriverChoice, Host, HostConfig, HostError, Metrics, ServerAddr};
 use namespace::{Namespace, V4, V6, pair, pair_with};
 
@@ -52,6 +53,9 @@ fn the_kernel_tells_when_it_gave_each_packet_to_the_device() {
             host.trace_dump()
         });
         all_data_sent_has_a_time(&dump);
+        let mut received =
+            dump.records.iter().filter(|record| record.event() == Some(EventKind::PacketReceived));
+        assert!(received.all(|record| record.place.received_priority().is_some()), "{driver:?} {ips:?}");
     }
 }
 

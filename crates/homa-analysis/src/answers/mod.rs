@@ -32,7 +32,9 @@ pub use lost::{Found, Loss, LossPlace, Losses, Where, lost};
 pub use messages::{Copies, CopyStep, FirstGrants, copy, first_grant};
 pub use path::{Line, Minima};
 pub use percentiles::{PERCENTILES, Percentiles};
-pub use priorities::{Inversion, InversionAt, NodePriorities, Priorities, PriorityUse, priorities};
+pub use priorities::{
+    Inversion, InversionAt, NodePriorities, Priorities, PriorityChange, PriorityUse, SeenAs, priorities,
+};
 pub use rtt_bytes::{PathBytes, RttBytes, rtt_bytes};
 pub use select::Select;
 pub use throughput::{NodeThroughput, Throughput, throughput};

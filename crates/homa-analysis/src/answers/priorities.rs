@@ -7,7 +7,7 @@ use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 use serde::Serialize;
 
 use super::{DATA, Select};
-use crate::model::{Direction, Model, NodeId};
+use crate::model::{Direction, Model, Node, NodeId};
 
 /// Most inversions that are kept with their details.
 const KEPT: usize = 1_000;
@@ -25,13 +25,27 @@ pub struct PriorityUse {
     pub other_bytes: u64,
 }
 
-/// What a host sent, or what left a port of a switch, by priority.
+/// Where packets of a node were seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SeenAs {
+    /// Made by a host, with the priority that they were given.
+    Sent,
+    /// Taken by a host, with the priority that they came with.
+    Received,
+    /// By a switch as they left, with the queue that they were in.
+    Left,
+}
+
+/// What a host sent or received, or what left a port of a switch, by priority.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodePriorities {
     /// Which host or switch.
     pub node: String,
     /// The port of a switch.
     pub port: Option<String>,
+    /// Which of its packets.
+    pub seen_as: SeenAs,
     /// By priority, of a switch by queue: larger goes first.
     pub priorities: BTreeMap<u16, PriorityUse>,
 }
@@ -73,11 +87,28 @@ pub struct Inversion {
     pub packets: u64,
 }
 
+/// Packets that came with another priority than they were sent with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PriorityChange {
+    /// Given by the sender.
+    pub sent: u8,
+    /// Seen by the receiver.
+    pub received: u8,
+    /// How many.
+    pub packets: u64,
+}
+
 /// See [`priorities`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Priorities {
     /// Of each host and each port of a switch.
     pub nodes: Vec<NodePriorities>,
+    /// Packets received of which the receiver's driver does not say the priority.
+    pub received_unknown: u64,
+    /// Packets of which both are known: the priority at the sender and at the receiver.
+    pub compared: u64,
+    /// Those of them in which they differ, the most frequent first: something on the way rewrites the DSCP.
+    pub changes: Vec<PriorityChange>,
     /// Packets that left switches and were looked at for inversions.
     pub switched: u64,
     /// Those of them that went before a higher priority that had waited for longer than a packet's time.
@@ -103,27 +134,54 @@ pub fn priorities(model: &Model, select: &Select) -> Priorities {
             continue;
         }
         match node.kind {
-            NodeKind::Host => {
-                let mut uses = BTreeMap::new();
-                let sent = node.records.iter().filter(|record| record.event() == Some(EventKind::PacketSent));
-                for record in sent.filter(|record| select.time(record.time)) {
-                    count(&mut uses, record.place.priority().into(), record.a);
-                }
-                if !uses.is_empty() {
-                    found.nodes.push(NodePriorities {
-                        node: node.name.clone(),
-                        port: None,
-                        priorities: uses,
-                    });
-                }
-            }
+            NodeKind::Host => host(&model.nodes[number], select, &mut found),
             NodeKind::Switch => switch(model, number as NodeId, select, &mut found),
         }
     }
+    changes(model, select, &mut found);
     senders(model, select, &mut found);
     found.inversions.sort_by_key(|inversion| std::cmp::Reverse(inversion.waited_ns));
     found.inversions.truncate(KEPT);
     found
+}
+
+fn host(node: &Node, select: &Select, found: &mut Priorities) {
+    let (mut sent, mut received) = (BTreeMap::new(), BTreeMap::new());
+    for record in node.records.iter().filter(|record| select.time(record.time)) {
+        match (record.event(), record.place.received_priority()) {
+            (Some(EventKind::PacketSent), _) => count(&mut sent, record.place.priority().into(), record.a),
+            (Some(EventKind::PacketReceived), Some(priority)) => {
+                count(&mut received, priority.into(), record.a)
+            }
+            (Some(EventKind::PacketReceived), None) => found.received_unknown += 1,
+            _ => {}
+        }
+    }
+    for (seen_as, priorities) in [(SeenAs::Sent, sent), (SeenAs::Received, received)] {
+        if !priorities.is_empty() {
+            found.nodes.push(NodePriorities { node: node.name.clone(), port: None, seen_as, priorities });
+        }
+    }
+}
+
+/// Compares what packets were sent with to what they came with.
+fn changes(model: &Model, select: &Select, found: &mut Priorities) {
+    let mut packets = [[0_u64; 8]; 8];
+    for packet in &model.packets {
+        let (Some(sent), Some(received)) = (packet.sent.ns(), packet.received_priority) else { continue };
+        let receiver = model.rpcs[packet.rpc as usize].receiver(packet.direction);
+        if select.time(sent) && select.node(receiver) {
+            found.compared += 1;
+            packets[usize::from(packet.priority & 7)][usize::from(received & 7)] += 1;
+        }
+    }
+    for (sent, received) in (0..8_u8).flat_map(|sent| (0..8_u8).map(move |received| (sent, received))) {
+        let packets = packets[usize::from(sent)][usize::from(received)];
+        if sent != received && packets > 0 {
+            found.changes.push(PriorityChange { sent, received, packets });
+        }
+    }
+    found.changes.sort_by_key(|change| std::cmp::Reverse(change.packets));
 }
 
 fn count(uses: &mut BTreeMap<u16, PriorityUse>, priority: u16, word: u32) {
@@ -225,6 +283,7 @@ fn switch(model: &Model, number: NodeId, select: &Select, found: &mut Priorities
     found.nodes.extend(ports.into_iter().map(|(number, port)| NodePriorities {
         node: node.name.clone(),
         port: Some(port_name(number)),
+        seen_as: SeenAs::Left,
         priorities: port.uses,
     }));
 }
@@ -293,9 +352,10 @@ fn packet_time_ns(records: &[Record]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{CLIENT, ID, SWITCH, WORD, Writer};
+    use super::super::testing::{CLIENT, ID, SERVER, SWITCH, WORD, Writer};
     use super::*;
-    use EventKind::{AppSend, PacketSent, SwitchEntered, SwitchLeft};
+    use EventKind::{AppSend, PacketReceived, PacketSent, SwitchEntered, SwitchLeft};
+    use homa_trace::Place;
 
     #[test]
     fn a_lower_packet_that_leaves_before_a_higher_one_that_waited_is_an_inversion() {
@@ -320,6 +380,26 @@ mod tests {
         assert_eq!(found.nodes[0].port.as_deref(), Some("p1"));
         let used = found.nodes[0].priorities[&1];
         assert_eq!((used.data_packets, used.data_bytes, used.other_packets), (2, 2_000, 0));
+    }
+
+    #[test]
+    fn what_came_with_another_priority_than_it_was_sent_with_is_told() {
+        let mut writer = Writer::new();
+        for (number, (sent, received)) in
+            [(5, Some(5)), (5, Some(0)), (7, Some(0)), (5, Some(0)), (5, None)].into_iter().enumerate()
+        {
+            let (ns, offset) = (1_000 + 100 * number as u64, 944 * number as u32);
+            writer.priority(sent).at(CLIENT, ns, PacketSent, WORD, offset);
+            writer.priority(Place::priority_received(received));
+            writer.at(SERVER, ns + 50, PacketReceived, WORD, offset);
+        }
+        let found = priorities(&writer.model(), &Select::default());
+        assert_eq!((found.compared, found.received_unknown), (4, 1));
+        let change = |sent, received, packets| PriorityChange { sent, received, packets };
+        assert_eq!(found.changes, [change(5, 0, 2), change(7, 0, 1)]);
+        let server = found.nodes.iter().find(|node| node.seen_as == SeenAs::Received).expect("packets came");
+        let packets: Vec<_> = server.priorities.iter().map(|(of, used)| (*of, used.data_packets)).collect();
+        assert_eq!((server.node.as_str(), packets), ("s", vec![(0, 3), (5, 1)]));
     }
 
     #[test]

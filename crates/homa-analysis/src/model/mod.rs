@@ -269,6 +269,8 @@ pub struct Packet {
     pub packet_type: u8,
     /// Its priority, 0 to 7.
     pub priority: u8,
+    /// The priority with which its receiver got it; `None`: not received, or the driver does not say.
+    pub received_priority: Option<u8>,
     /// Which way it goes.
     pub direction: Direction,
     /// Whether a DATA packet of the same offset had been sent before.
@@ -316,6 +318,7 @@ impl Packet {
             offset,
             packet_type,
             priority: 0,
+            received_priority: None,
             direction,
             again: false,
             fate: Fate::Unknown,

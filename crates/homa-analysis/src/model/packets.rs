@@ -282,6 +282,7 @@ fn set(packet: &mut Packet, sight: &Sight) {
         Stage::Received => {
             packet.received = At::new(time);
             packet.received_endpoint = place.endpoint();
+            packet.received_priority = place.received_priority();
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use homa_analysis::answers::{InversionAt, Priorities, priorities};
+use homa_analysis::answers::{InversionAt, Priorities, SeenAs, priorities};
 
 use super::answer::{Question, Text, share};
 use super::columns::Table;
@@ -17,7 +17,8 @@ Examples:
 
 An inversion in a switch: a packet went while one of a higher queue had been waiting for longer than a packet takes. At a sender:
 DATA of a lower priority was sent while a message waited to begin. Homa keeps a share for the oldest message on purpose, which
-shows as the latter.")]
+shows as the latter. A priority that changed on the way: something in the network rewrites the DSCP, and queues behind it do not
+know short messages from long ones.")]
 pub struct PrioritiesArgs {
     /// What is asked about.
     #[command(flatten)]
@@ -39,11 +40,36 @@ pub fn run(args: &PrioritiesArgs) -> Result<()> {
         "Inversions: {} of {} packets in switches, {} of {} messages at their senders",
         found.switch_inversions, found.switched, found.sender_inversions, found.messages
     ));
-    text.table("What hosts sent, and what left the ports of switches", &uses(&found));
+    for line in received(&found) {
+        text.line(line);
+    }
+    text.table("What hosts sent and received, and what left the ports of switches", &uses(&found));
     if !found.inversions.is_empty() && args.list > 0 {
         text.table("The longest waits", &list(&found, args.list));
     }
     opened.answer(&text, &found)
+}
+
+/// What there is to say of the priorities with which packets came.
+fn received(found: &Priorities) -> Vec<String> {
+    let mut lines = Vec::new();
+    if found.compared > 0 {
+        let changed: u64 = found.changes.iter().map(|change| change.packets).sum();
+        let each = found.changes.iter().map(|of| format!("{} to {}: {}", of.sent, of.received, of.packets));
+        let each: Vec<String> = each.collect();
+        let each = if each.is_empty() { String::new() } else { format!(" ({})", each.join(", ")) };
+        lines.push(format!(
+            "Priorities changed on the way: {changed} of {} packets of which both ends are known{each}",
+            found.compared
+        ));
+    }
+    if found.received_unknown > 0 {
+        lines.push(format!(
+            "Received without a priority: {} packets; over UDP and raw IPv6 hosts with --trace-device-times record it",
+            found.received_unknown
+        ));
+    }
+    lines
 }
 
 fn uses(found: &Priorities) -> Table {
@@ -56,7 +82,11 @@ fn uses(found: &Priorities) -> Table {
         let bytes = sum(|used| used.data_bytes + used.other_bytes);
         for (priority, used) in node.priorities.iter().rev() {
             table.row([
-                node.port.as_ref().map_or(node.node.clone(), |port| format!("{} port {port}", node.node)),
+                match (&node.port, node.seen_as) {
+                    (Some(port), _) => format!("{} port {port}", node.node),
+                    (None, SeenAs::Received) => format!("{} received", node.node),
+                    (None, _) => format!("{} sent", node.node),
+                },
                 priority.to_string(),
                 used.data_packets.to_string(),
                 used.data_bytes.to_string(),

@@ -81,6 +81,9 @@ impl<D: Driver> FaultDriver<D> {
     }
 }
 
+/// The priority of a received packet whose driver does not say it.
+const UNKNOWN_PRIORITY: u8 = u8::MAX;
+
 /// Sends the packets that are due, each by itself, and returns whether there was room for all.
 fn release_to(inner: &mut impl Driver, line: &mut Line, now_ns: u64) -> io::Result<bool> {
     line.release(now_ns, |held| {
@@ -91,8 +94,19 @@ fn release_to(inner: &mut impl Driver, line: &mut Line, now_ns: u64) -> io::Resu
 
 /// Adds the packets that are due to the burst and returns whether there was room for all.
 fn release_into(burst: &mut RxBurst, line: &mut Line, now_ns: u64) -> bool {
-    let result = line.release(now_ns, |held| Ok::<_, Infallible>(burst.push(held.peer, &held.bytes)));
+    let result = line.release(now_ns, |held| {
+        let priority = Some(held.priority).filter(|priority| *priority != UNKNOWN_PRIORITY);
+        Ok::<_, Infallible>(push(burst, (held.peer, priority), &held.bytes))
+    });
     result.unwrap_or_else(|never| match never {})
+}
+
+/// Adds a packet of this priority, where it is known, to the burst and returns whether there was room.
+fn push(burst: &mut RxBurst, (peer, priority): (SocketAddr, Option<u8>), bytes: &[u8]) -> bool {
+    let first = burst.len();
+    let taken = burst.push(peer, bytes);
+    burst.note_priority(first, priority);
+    taken
 }
 
 /// Sends packets through the line and returns how many were taken.
@@ -171,19 +185,25 @@ impl<D: Driver> Driver for FaultDriver<D> {
             Err(_) => return Ok(burst.len()),
             Ok(_) => (),
         }
-        for (peer, bytes) in &self.arrived {
+        for (index, (peer, bytes)) in self.arrived.iter().enumerate() {
+            let known = self.arrived.priority(index);
+            let held = || Packet { peer, priority: known.unwrap_or(UNKNOWN_PRIORITY), bytes: bytes.to_vec() };
             let action = line.decide(bytes.len());
             if action != FaultAction::NONE {
-                line.admit(now_ns, action, Packet { peer, priority: 0, bytes: bytes.to_vec() });
-            } else if room && burst.push(peer, bytes) {
+                line.admit(now_ns, action, held());
+            } else if room && push(burst, (peer, known), bytes) {
                 line.passed_untouched(1);
             } else {
                 room = false;
-                line.queue_untouched(now_ns, Packet { peer, priority: 0, bytes: bytes.to_vec() });
+                line.queue_untouched(now_ns, held());
             }
             room = room && release_into(burst, line, now_ns);
         }
         Ok(burst.len())
+    }
+
+    fn tell_priorities(&mut self) -> bool {
+        self.inner.tell_priorities()
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -172,6 +172,8 @@ pub(crate) struct Found {
     pub(crate) start: usize,
     /// Its length, as far as it is in the frame.
     pub(crate) length: usize,
+    /// The byte of the IP header that carries its priority.
+    pub(crate) dscp_byte: u8,
 }
 
 /// Why a frame carries no packet.
@@ -231,6 +233,7 @@ pub(crate) fn parse(frame: &[u8], view: &View) -> Result<Found, NoPacket> {
         to: end(ip.to, ports.1),
         start: start.min(frame.len()),
         length: length.min(there),
+        dscp_byte: ip.dscp_byte,
     })
 }
 
@@ -241,6 +244,7 @@ struct IpPart {
     /// Offset in the frame and length on the wire of what follows the header.
     start: usize,
     length: usize,
+    dscp_byte: u8,
 }
 
 fn parse_ipv4(frame: &[u8], at: usize, view: &View) -> Result<IpPart, NoPacket> {
@@ -260,7 +264,13 @@ fn parse_ipv4(frame: &[u8], at: usize, view: &View) -> Result<IpPart, NoPacket> 
         return Err(NoPacket::Foreign);
     }
     let address = |at: usize| Ipv4Addr::new(fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]).into();
-    Ok(IpPart { from: address(12), to: address(16), start: at + header_bytes, length: total - header_bytes })
+    Ok(IpPart {
+        from: address(12),
+        to: address(16),
+        start: at + header_bytes,
+        length: total - header_bytes,
+        dscp_byte: fixed[1],
+    })
 }
 
 /// Headers of extension are not looked behind: nobody puts them in front of Homa.
@@ -283,6 +293,7 @@ fn parse_ipv6(frame: &[u8], at: usize, view: &View) -> Result<IpPart, NoPacket> 
         to: address(&header[24..40]),
         start: at + header.len(),
         length,
+        dscp_byte: header[0] << 4 | header[1] >> 4,
     })
 }
 

@@ -244,9 +244,11 @@ impl PacketDriver {
         let verify = frame.status & (libc::TP_STATUS_CSUM_VALID | libc::TP_STATUS_CSUMNOTREADY) == 0;
         let view = self.view(frame.wire_length, frame.length, verify);
         match parse(self.ring.bytes_of(&frame), &view) {
-            Ok(Found { from, start, length, .. }) => {
+            Ok(Found { from, start, length, dscp_byte, .. }) => {
+                let first = burst.len();
                 let segment = self.ring.offload_of(&frame).segment.unwrap_or(length);
                 self.ring.lend(frame, burst, from, (start, length), segment);
+                burst.note_dscp_byte(first, dscp_byte);
                 if self.timed {
                     burst.note_time(frame.time_ns);
                 }
@@ -294,13 +296,11 @@ impl PacketDriver {
             self.view(frame_length, frame_length, offload.segment.is_none() && offload.partial.is_none());
         let room = &burst.memory_mut()[first..];
         match parse(&room[VNET_BYTES..length], &view) {
-            Ok(Found { from, start, length, .. }) => {
-                burst.note_datagram(
-                    from,
-                    first + VNET_BYTES + start,
-                    length,
-                    offload.segment.unwrap_or(length),
-                );
+            Ok(Found { from, start, length, dscp_byte, .. }) => {
+                let (at, segment) = (first + VNET_BYTES + start, offload.segment.unwrap_or(length));
+                let packets = burst.len();
+                burst.note_datagram(from, at, length, segment);
+                burst.note_dscp_byte(packets, dscp_byte);
                 if self.timed {
                     // The ring had it when it had no room for the frame itself.
                     burst.note_time(time_ns);
@@ -367,6 +367,10 @@ impl Driver for PacketDriver {
             self.look_for_errors(coarse_ms())?;
         }
         Ok(burst.len())
+    }
+
+    fn tell_priorities(&mut self) -> bool {
+        true
     }
 
     fn stamp_received(&mut self) -> bool {

@@ -245,16 +245,21 @@ impl<D: Driver> Driver for PcapDriver<D> {
             return Ok(0);
         }
         let time_ns = wall_ns();
-        for (from, bytes) in &*burst {
+        for (index, (from, bytes)) in burst.iter().enumerate() {
             let to = self.local_for(from);
             let udp = to.port() != 0;
-            self.capture.add(&Captured { time_ns, from, to, dscp_byte: 0, udp, parts: [bytes, &[]] });
+            let dscp_byte = burst.priority(index).map_or(0, dscp_byte);
+            self.capture.add(&Captured { time_ns, from, to, dscp_byte, udp, parts: [bytes, &[]] });
         }
         Ok(count)
     }
 
     fn stamp_received(&mut self) -> bool {
         self.inner.stamp_received()
+    }
+
+    fn tell_priorities(&mut self) -> bool {
+        self.inner.tell_priorities()
     }
 
     fn stamp_sent(&mut self) -> bool {

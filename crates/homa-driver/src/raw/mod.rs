@@ -214,6 +214,10 @@ impl Driver for RawDriver {
         self.sockets.iter_mut().all(PacketSocket::stamp_received)
     }
 
+    fn tell_priorities(&mut self) -> bool {
+        self.sockets.iter_mut().all(PacketSocket::tell_priorities)
+    }
+
     fn stamp_sent(&mut self) -> bool {
         self.sockets.iter_mut().all(PacketSocket::stamp_sent)
     }

@@ -93,6 +93,7 @@ pub(crate) struct SocketConfig {
 pub(crate) struct PacketSocket {
     socket: Socket,
     carrier: Carrier,
+    family: Family,
     local: SocketAddr,
     max_packet_bytes: usize,
     segmentation: bool,
@@ -145,6 +146,7 @@ impl PacketSocket {
         Ok(PacketSocket {
             socket,
             carrier,
+            family,
             local,
             max_packet_bytes: config.max_packet_bytes,
             segmentation: config.segmentation,
@@ -285,6 +287,18 @@ impl PacketSocket {
             self.rx.expect_times();
         }
         set.is_ok()
+    }
+
+    /// As [`Driver::tell_priorities`](crate::Driver::tell_priorities).
+    pub(crate) fn tell_priorities(&mut self) -> bool {
+        let fd = self.socket.as_fd();
+        // Raw sockets of IPv4 are given the header itself.
+        let v4 = self.carrier == Carrier::Ip
+            || self.family == Family::V6
+            || option::set(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1).is_ok();
+        let v6 = self.family == Family::V4
+            || option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1).is_ok();
+        v4 && v6
     }
 
     /// As [`Driver::stamp_sent`](crate::Driver::stamp_sent).

@@ -40,7 +40,18 @@ pub(crate) struct Received {
     pub(crate) queue_drops: Option<u32>,
 }
 
-/// Room for what the kernel says of a datagram: two integers, and the three times of SO_TIMESTAMPING.
+/// What the kernel said of a datagram.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    /// Bytes of each packet in it but the last, which may be shorter.
+    segment: usize,
+    /// When it was received; 0: it was not said.
+    time_ns: u64,
+    /// The byte of its IP header that carries the priority; `None`: it was not said.
+    dscp_byte: Option<u8>,
+}
+
+/// Room for what the kernel says of a datagram: three integers, and the three times of SO_TIMESTAMPING.
 const CONTROL_BYTES: usize = 128;
 
 /// Payload that one burst should not exceed by much: what waits behind it, a short message among it, waits until all of it
@@ -212,7 +223,7 @@ impl RxRing {
         self.messages[0].msg_len = length as libc::c_uint;
         let payload = length.saturating_sub(IN_PLACE_HEADER_BYTES);
         let mut received = Received::default();
-        let (segment, time_ns) = self.read_controls(0, &mut received);
+        let said = self.read_controls(0, &mut received);
         let from = self.names[0].get(self.messages[0].msg_hdr.msg_namelen);
         let whole = self.messages[0].msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
         let (Some(from), true) = (from, whole) else {
@@ -220,17 +231,17 @@ impl RxRing {
             return Ok((received, 0));
         };
         received.bytes += length as u64;
-        if segment >= length && (LEAST_IN_PLACE..=room).contains(&payload) {
+        if said.segment >= length && (LEAST_IN_PLACE..=room).contains(&payload) {
             burst.note_datagram(from, 0, IN_PLACE_HEADER_BYTES, IN_PLACE_HEADER_BYTES);
-            self.note_time(burst, time_ns);
+            self.note_said(burst, 0, &said);
             return Ok((received, payload));
         }
         let strayed = payload.min(room);
         // SAFETY: the kernel has filled the parts in their order: the header, then so many bytes of `place`.
         let bytes = unsafe { std::slice::from_raw_parts(place.as_ptr().cast::<u8>(), strayed) };
         burst.memory_mut()[IN_PLACE_HEADER_BYTES..IN_PLACE_HEADER_BYTES + strayed].copy_from_slice(bytes);
-        burst.note_datagram(from, 0, length, segment);
-        self.note_time(burst, time_ns);
+        burst.note_datagram(from, 0, length, said.segment);
+        self.note_said(burst, 0, &said);
         Ok((received, 0))
     }
 
@@ -239,23 +250,29 @@ impl RxRing {
         self.timed = true;
     }
 
-    fn note_time(&self, burst: &mut RxBurst, time_ns: u64) {
+    /// Notes what was said of the packets from this index on.
+    fn note_said(&self, burst: &mut RxBurst, first: usize, said: &Said) {
         if self.timed {
-            burst.note_time(time_ns);
+            burst.note_time(said.time_ns);
+        }
+        if let Some(byte) = said.dscp_byte {
+            burst.note_dscp_byte(first, byte);
         }
     }
 
-    /// Reads what the kernel said about datagram `i`, and returns the length of the packets in it, and when it was received, 0 where
-    /// that was not said.
-    fn read_controls(&self, i: usize, received: &mut Received) -> (usize, u64) {
-        let mut time_ns = 0;
+    /// Reads what the kernel said about datagram `i`.
+    fn read_controls(&self, i: usize, received: &mut Received) -> Said {
         let message = &self.messages[i];
-        let mut segment = message.msg_len as usize;
+        let mut said = Said { segment: message.msg_len as usize, time_ns: 0, dscp_byte: None };
         #[allow(clippy::unnecessary_cast, reason = "the field's type differs between C libraries")]
         let control_length = message.msg_hdr.msg_controllen as usize;
         for (level, kind, data) in self.controls[i].messages(control_length) {
             if (level, kind) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) {
-                time_ns = software_time_ns(data);
+                said.time_ns = software_time_ns(data);
+                continue;
+            }
+            if (level, kind) == (libc::IPPROTO_IP, libc::IP_TOS) {
+                said.dscp_byte = data.first().copied();
                 continue;
             }
             let Some(Ok(number)) = data.get(..4).map(<[u8; 4]>::try_from) else { continue };
@@ -263,17 +280,20 @@ impl RxRing {
                 (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
                     received.queue_drops = Some(u32::from_ne_bytes(number))
                 }
-                (libc::SOL_UDP, libc::UDP_GRO) => segment = i32::from_ne_bytes(number).max(1) as usize,
+                (libc::SOL_UDP, libc::UDP_GRO) => said.segment = i32::from_ne_bytes(number).max(1) as usize,
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    said.dscp_byte = Some(i32::from_ne_bytes(number) as u8)
+                }
                 _ => (),
             }
         }
-        (segment, time_ns)
+        said
     }
 
     fn take(&mut self, datagrams: usize, burst: &mut RxBurst) -> Received {
         let mut received = Received::default();
         for i in 0..datagrams {
-            let (segment, time_ns) = self.read_controls(i, &mut received);
+            let mut said = self.read_controls(i, &mut received);
             let message = &self.messages[i];
             let length = message.msg_len as usize;
             if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
@@ -282,13 +302,14 @@ impl RxRing {
             }
             let Some(from) = self.names[i].get(message.msg_hdr.msg_namelen) else { continue };
             let start = i * PACKET_BUFFER_BYTES;
-            let skip = if self.ip_header {
-                ipv4_header_bytes(&burst.memory_mut()[start..start + length])
-            } else {
-                0
-            };
-            burst.note_datagram(from, start + skip, length - skip, segment);
-            self.note_time(burst, time_ns);
+            let mut skip = 0;
+            if self.ip_header {
+                let datagram = &burst.memory_mut()[start..start + length];
+                (skip, said.dscp_byte) = (ipv4_header_bytes(datagram), datagram.get(1).copied());
+            }
+            let first = burst.len();
+            burst.note_datagram(from, start + skip, length - skip, said.segment);
+            self.note_said(burst, first, &said);
             received.bytes += (length - skip) as u64;
         }
         received

@@ -251,6 +251,10 @@ impl Driver for XdpDriver {
         self.sender.send(&mut self.device, &mut self.queues, packets, &mut self.stats, now_ms)
     }
 
+    fn tell_priorities(&mut self) -> bool {
+        true
+    }
+
     fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
         burst.clear();
         self.receiver.receive(&mut self.queues, burst, &mut self.stats);

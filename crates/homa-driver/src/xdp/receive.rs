@@ -106,10 +106,12 @@ impl Receiver {
         let bytes = unsafe { self.umem.received(part.addr, part.len) };
         if let Some(found) = self.sight.look(bytes, stats) {
             let packet = &bytes[found.start..found.start + found.length];
+            let first = burst.len();
             if packet.len() >= LEND_MIN_BYTES && self.umem.lend(frame) {
                 let start = part.addr as usize + found.start;
                 // SAFETY: the burst gets the one use with which the frame was just lent, and the bytes are the kernel's.
                 unsafe { burst.lend(&self.umem, frame, found.from, (start, packet.len()), packet.len()) };
+                burst.note_dscp_byte(first, found.dscp_byte);
                 return;
             }
             copy(found, packet, burst);
@@ -203,6 +205,8 @@ fn longest(mtu: usize) -> usize {
 }
 
 fn copy(found: Found, packet: &[u8], burst: &mut RxBurst) {
+    let first = burst.len();
     let taken = burst.push(found.from, packet);
     assert!(taken, "a burst has room for its number of packets of any length");
+    burst.note_dscp_byte(first, found.dscp_byte);
 }

@@ -53,6 +53,18 @@ pub fn poll_readable(fd: BorrowedFd<'_>) {
     assert!(poll(fd, PATIENCE_MS), "nothing came within {PATIENCE_MS} ms");
 }
 
+/// Receives packets until there are so many, and returns the priority of each.
+pub fn receive_priorities(driver: &mut (impl Driver + ?Sized), count: usize) -> Vec<Option<u8>> {
+    let mut burst = RxBurst::new();
+    let mut got = Vec::new();
+    while got.len() < count {
+        poll_readable(driver.poll_fd().expect("a driver with a descriptor"));
+        driver.receive(&mut burst).unwrap();
+        got.extend((0..burst.len()).map(|index| burst.priority(index)));
+    }
+    got
+}
+
 /// Receives exactly this many packets.
 pub fn receive_packets(driver: &mut (impl Driver + ?Sized), count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut burst = RxBurst::new();

@@ -128,7 +128,7 @@ impl Side {
     }
 
     pub fn hear_bytes(&mut self, from: SocketAddr, bytes: &[u8], wire_len: usize) {
-        let packet = RxPacket { from, bytes, wire_len };
+        let packet = RxPacket { from, bytes, wire_len, priority: None };
         self.endpoint.handle_packets(self.now, [packet], &mut self.sink);
         self.endpoint.check();
     }

@@ -207,6 +207,7 @@ impl Transport for Homa {
             from: host_address(packet.info.from as usize),
             bytes: &packet.body.header,
             wire_len: packet.info.wire_len as usize,
+            priority: Some(packet.info.priority),
         };
         let mut sink = Sink { incoming: &mut self.incoming, message: packet.body.message };
         self.endpoint.handle_packets(ctx.now, [received], &mut sink);

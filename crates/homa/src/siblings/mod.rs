@@ -21,6 +21,7 @@ use homa_proto::wire::{self, DATA_HEADER_LEN, Route};
 use homa_proto::{RxPacket, Time, Unreachable};
 
 use crate::core::Core;
+use crate::drive::packets_of;
 use crate::share::NOBODY;
 use crate::shared::Shared;
 use mailbox::{Kind, Mail, MailCounts, Mailbox};
@@ -110,14 +111,15 @@ impl Core {
             routes.push(route);
         }
         let restarts = self.endpoint.stats().peer_restarts;
-        let own = self.rx.iter().zip(&routes).filter(|(_, route)| route.owner == me);
-        let own = own.map(|((from, bytes), _)| RxPacket::new(from, bytes));
+        let own = packets_of(&self.rx).zip(&routes).filter(|(_, route)| route.owner == me);
+        let own = own.map(|(packet, _)| packet);
         self.endpoint.handle_packets(now, own, &mut self.buffers);
         let mut addressees = 0;
-        for ((from, bytes), route) in self.rx.iter().zip(&routes) {
+        for (packet, route) in packets_of(&self.rx).zip(&routes) {
             addressees |= route.others | if route.owner == NOBODY { 0 } else { 1 << route.owner };
             if route.others & 1 << me != 0 {
-                self.endpoint.handle_foreign(now, &RxPacket::new(from, header_of(bytes)));
+                let header = RxPacket::new(packet.from, header_of(packet.bytes));
+                self.endpoint.handle_foreign(now, &RxPacket { priority: packet.priority, ..header });
             }
         }
         addressees &= !(1 << me);

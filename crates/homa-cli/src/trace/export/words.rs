@@ -24,9 +24,16 @@ impl fmt::Display for Words<'_> {
             write!(f, " port {} queue {}", Port(self.node, place.port()), place.queue())?;
             return if place.reason() == 0 { Ok(()) } else { write!(f, " reason {}", place.reason()) };
         }
-        match place.peer() {
-            Some(peer) => write!(f, " peer {} priority {}", Port(self.node, peer), place.priority()),
-            None => Ok(()),
+        if let Some(peer) = place.peer() {
+            write!(f, " peer {}", Port(self.node, peer))?;
+        }
+        match (self.record.event(), place.received_priority()) {
+            (Some(EventKind::PacketReceived | EventKind::DeviceReceived), Some(priority)) => {
+                write!(f, " priority {priority}")
+            }
+            (Some(EventKind::PacketReceived | EventKind::DeviceReceived), None) => Ok(()),
+            _ if place.peer().is_some() => write!(f, " priority {}", place.priority()),
+            _ => Ok(()),
         }
     }
 }

@@ -187,6 +187,7 @@ impl Host {
             from: packet.from,
             bytes: &packet.bytes,
             wire_len: packet.wire_len,
+            priority: None,
         });
         self.now = self.now.max(now);
         self.endpoint.handle_packets(now, packets, &mut self.book);
