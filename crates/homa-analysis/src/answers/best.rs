@@ -10,8 +10,12 @@ use crate::model::{Model, NodeId, Packet};
 
 type Pair = (NodeId, NodeId);
 
-/// The best case of each pair of hosts, one way.
-pub(super) struct Best(HashMap<Pair, Line, FixedState>);
+/// Packets that must have come as fast as the fastest, to their length, for a path's best case to be what the path takes: any number of
+/// packets that were all delayed have a fastest one, but not several of the same delay.
+const ALIKE: u32 = 3;
+
+/// The best case of each pair of hosts, one way, and how many packets had it.
+pub(super) struct Best(HashMap<Pair, (Line, u32), FixedState>);
 
 impl Best {
     /// Of this delay of packets: a lower line for each pair; those whose packets give no slope have that of all pairs.
@@ -25,8 +29,32 @@ impl Best {
         let mut all = Minima::default();
         pairs.values().for_each(|minima| all.join(minima));
         let whole = all.lower_line(None);
-        let line = |(pair, minima): (Pair, Minima)| Some((pair, minima.lower_line(whole)?));
+        let line = |(pair, minima): (Pair, Minima)| Some((pair, (minima.lower_line(whole)?, 0)));
         Best(pairs.into_iter().filter_map(line).collect())
+    }
+
+    /// The same, with a count of the packets that took no more than `within_ns` longer than the best case.
+    pub(super) fn counted(model: &Model, delay: fn(&Packet) -> Option<i64>, within_ns: f64) -> Best {
+        let mut best = Best::of(model, delay);
+        for packet in &model.packets {
+            let of = delay(packet).and_then(|ns| Some((ns, best.0.get_mut(&ends(model, packet))?)));
+            if let Some((ns, (line, alike))) = of
+                && ns as f64 <= line.ns(packet.length) + within_ns
+            {
+                *alike = alike.saturating_add(1);
+            }
+        }
+        best
+    }
+
+    /// Whether some packets between these hosts went undelayed, as far as is known: several took the same, and none less.
+    pub(super) fn is_sure(&self, pair: Pair) -> bool {
+        self.0.get(&pair).is_some_and(|(_, alike)| *alike >= ALIKE)
+    }
+
+    /// Paths on which no packet may have gone undelayed.
+    pub(super) fn unsure(&self) -> usize {
+        self.0.values().filter(|(_, alike)| *alike < ALIKE).count()
     }
 
     /// Whether there is none.
@@ -36,6 +64,6 @@ impl Best {
 
     /// Nanoseconds of such a packet between these hosts, rounded down.
     pub(super) fn ns(&self, pair: Pair, length: u32) -> Option<i64> {
-        Some(self.0.get(&pair)?.ns(length).floor() as i64)
+        Some(self.0.get(&pair)?.0.ns(length).floor() as i64)
     }
 }

@@ -1,6 +1,7 @@
 //! Each packet's extra delay, split into who caused it.
 //!
-//! The extra is what a packet took over the best case for its length on its path. Of it
+//! The extra is what a packet took over the best case for its length on its path, of which at least some packets must be in the traces: where
+//! no few of them took the same, all may have been delayed, and nothing is said of that path. Of the extra
 //! - the sender's transmit queue has what passed beyond the least until its device sent the packet, where the kernel told when that was;
 //!   else what was queued there when the packet was sent, over the link's rate;
 //! - receive overhead has what the packet waited in its burst beyond the least;
@@ -88,6 +89,10 @@ pub struct Decomposition {
     pub rate: LinkRate,
     /// Packets that were looked at.
     pub packets: u64,
+    /// Packets that were left out, since the traces do not tell what their path takes at best: no three packets on it took the same.
+    pub left_out: u64,
+    /// Paths, from one host to another, of which that is so.
+    pub paths_left_out: u64,
     /// All extra delays.
     pub extra_ns: Option<Percentiles>,
     /// Parts of the sender.
@@ -118,8 +123,12 @@ pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) ->
     let seen = |packet: &&Packet| way_ns(packet).is_some() && select.packet(model, packet);
     let mut parts: Vec<(u32, Short)> = Vec::new();
     let mut sums = Parts::default();
-    let mut unequal = 0;
+    let (mut unequal, mut left_out) = (0, 0);
     for (index, packet) in model.packets.iter().enumerate().filter(|(_, packet)| seen(packet)) {
+        if !split.best.is_sure(ends(model, packet)) {
+            left_out += 1;
+            continue;
+        }
         let Some(of) = split.parts(packet) else { continue };
         let sum = of.sender_ns + of.switch_ns + of.poll_ns + of.receive_ns;
         unequal += u64::from(sum != of.extra_ns);
@@ -130,7 +139,7 @@ pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) ->
         sums.receive_ns += of.receive_ns;
         parts.push((index as u32, Short::of(&of)));
     }
-    if parts.is_empty() {
+    if parts.is_empty() && left_out == 0 {
         return None;
     }
     let mut values = Vec::with_capacity(parts.len());
@@ -158,6 +167,8 @@ pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) ->
     Some(Decomposition {
         rate,
         packets: count,
+        left_out,
+        paths_left_out: split.best.unsure() as u64,
         extra_ns,
         sender_ns,
         switch_ns,
@@ -184,6 +195,14 @@ impl Short {
     fn extra(&self) -> u32 {
         self.0.iter().fold(0, |sum, part| sum.saturating_add(*part))
     }
+}
+
+/// Part of a full packet's time on the link by which packets may differ that were delayed alike.
+const ALIKE_PART: f64 = 0.1;
+
+/// Bytes of the longest packet.
+fn longest(model: &Model) -> u32 {
+    model.packets.iter().map(|packet| packet.length).max().unwrap_or(0)
 }
 
 /// Everything that the parts are found from.
@@ -249,7 +268,7 @@ impl<'a> Splitter<'a> {
         Splitter {
             model,
             rate,
-            best: Best::of(model, way_ns),
+            best: Best::counted(model, way_ns, rate.ns(Load::packet(longest(model))) * ALIKE_PART),
             switches: Best::of(model, |packet| packet.left.since(packet.entered)),
             queues: model.nodes.iter().map(|node| Replay::new(node.host_records(), queue.clone())).collect(),
             switches_since_ns: model.switches_remember_since_ns(),
@@ -321,8 +340,7 @@ impl<'a> Splitter<'a> {
     }
 
     fn check(&self, parts: &[(u32, Short)]) -> Option<SwitchCheck> {
-        let full = self.model.packets.iter().map(|packet| packet.length).max()?;
-        let enough = self.rate.ns(Load::packet(full)) as i64;
+        let enough = self.rate.ns(Load::packet(longest(self.model))) as i64;
         let (mut truths, mut founds, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         for (index, short) in parts {
             let truth = self.true_switch_ns(&self.model.packets[*index as usize]);
@@ -474,6 +492,22 @@ mod tests {
         assert_eq!(parts_of(&writer, 0).extra_ns, 0);
         let parts = parts_of(&writer, 944);
         assert_eq!((parts.extra_ns, parts.sender_ns, parts.switch_ns), (1_300, 1_000, 300));
+    }
+
+    #[test]
+    fn of_a_path_without_packets_that_nothing_delayed_nothing_is_said() {
+        let mut writer = Writer::new();
+        for (index, delay) in [1_500_u64, 2_900, 4_700, 1_800].into_iter().enumerate() {
+            let sent = 10_000 * (1 + index as u64);
+            writer.data(944 * index as u32, sent, sent + delay);
+        }
+        let found = decompose(&writer.model(), &Select::default(), RATE, 100).expect("packets");
+        assert_eq!((found.packets, found.left_out, found.paths_left_out), (0, 4, 1));
+        assert!(found.extra_ns.is_none() && found.worst.is_empty() && found.check.is_none());
+        // Three alike, within a tenth of a packet's time, are undelayed.
+        writer.data(9_440, 100_000, 101_500).data(10_384, 110_000, 111_590);
+        let found = decompose(&writer.model(), &Select::default(), RATE, 100).expect("packets");
+        assert_eq!((found.packets, found.left_out, found.paths_left_out), (6, 0, 0));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use foldhash::fast::FixedState;
-use homa_trace::{EventKind, NodeKind, drop_reason_name};
+use homa_trace::{EventKind, NodeKind, Record, drop_reason_name};
 use serde::Serialize;
 
 use super::percentiles::median;
@@ -125,7 +125,8 @@ pub fn lost(model: &Model, select: &Select) -> Losses {
     let usual = Usual::of(model);
     for rpc in &model.rpcs {
         let packets = model.packets_of(rpc);
-        let mut messages = None;
+        let mut repairs = None;
+        let mut lost_here: Vec<(usize, u32)> = Vec::new();
         for (index, packet) in packets.iter().enumerate() {
             if !select.packet(model, packet) {
                 continue;
@@ -133,17 +134,26 @@ pub fn lost(model: &Model, select: &Select) -> Losses {
             found.packets += 1;
             let lost = match packet.fate {
                 Fate::Dropped(_) | Fate::Lost => Some(0),
-                Fate::Received => dropped_by_host(packets, index, &dropped, rpc.id),
+                Fate::Received => dropped_by_host(packet, &dropped, rpc.id).filter(|_| {
+                    // What a host dropped because it had it already is no loss: it had to come again.
+                    repairs.get_or_insert_with(|| Repairs::of(packets)).of_packet(packets, index).is_some()
+                }),
                 Fate::Unknown => {
                     found.unknown += 1;
                     None
                 }
             };
-            if let Some(reason) = lost {
-                let messages = messages.get_or_insert_with(|| Messages::of(model, rpc));
-                let place = place(model, packet, reason, &queues);
-                found.losses.push(loss(model, packets, index, place, messages, &usual));
-            }
+            lost_here.extend(lost.map(|reason| (index, reason)));
+        }
+        if lost_here.is_empty() {
+            continue;
+        }
+        let repairs = repairs.unwrap_or_else(|| Repairs::of(packets));
+        let messages = Messages::of(model, rpc, &lost_here);
+        for ((index, reason), asked) in lost_here.iter().zip(&messages.asked) {
+            let place = place(model, &packets[*index], *reason, &queues);
+            let repaired = repairs.of_packet(packets, *index).map_or(At::NONE, |repair| repair.received);
+            found.losses.push(loss(model, packets, *index, place, (*asked, repaired), &messages, &usual));
         }
     }
     found.losses.sort_by_key(|loss| (loss.at_ns, loss.rpc, loss.offset));
@@ -192,15 +202,12 @@ fn dropped_by_hosts(model: &Model) -> Dropped {
 /// How long after a packet is recorded as received its endpoint may record that it drops it, in nanoseconds: the work on one packet.
 const DROP_WITHIN_NS: u64 = 100_000;
 
-/// The number of the reason for which the receiver's endpoint dropped DATA that had to come again: what it dropped because it had it
-/// already is no loss.
-fn dropped_by_host(packets: &[Packet], index: usize, dropped: &Dropped, rpc: u64) -> Option<u32> {
-    let packet = &packets[index];
+/// The number of the reason for which the receiver's endpoint dropped this packet.
+fn dropped_by_host(packet: &Packet, dropped: &Dropped, rpc: u64) -> Option<u32> {
     let word = homa_trace::packet_word(packet.packet_type, packet.length);
     let (drops, received) = (dropped.get(&(rpc, word))?, packet.received.ns()?);
     let &(time, reason) = drops.get(drops.partition_point(|(time, _)| *time < received))?;
-    let is_it = time <= received.saturating_add(DROP_WITHIN_NS) && repair(packets, index).is_some();
-    is_it.then_some(reason)
+    (time <= received.saturating_add(DROP_WITHIN_NS)).then_some(reason)
 }
 
 /// The packet with the same payload that was sent next.
@@ -213,16 +220,24 @@ fn next_try(packets: &[Packet], index: usize) -> Option<&Packet> {
     same.then_some(next)
 }
 
-/// The packet with the same payload that came afterwards.
-fn repair(packets: &[Packet], index: usize) -> Option<&Packet> {
-    let mut at = index;
-    while let Some(next) = next_try(packets, at) {
-        if next.fate == Fate::Received {
-            return Some(next);
+/// By packet of an RPC, the one with the same payload that came afterwards. Found from the last to the first: there may be any number of tries.
+struct Repairs(Vec<Option<u32>>);
+
+impl Repairs {
+    fn of(packets: &[Packet]) -> Repairs {
+        let mut repairs = vec![None; packets.len()];
+        for index in (0..packets.len()).rev() {
+            if let Some(next) = next_try(packets, index) {
+                let came = next.fate == Fate::Received;
+                repairs[index] = if came { Some(index as u32 + 1) } else { repairs[index + 1] };
+            }
         }
-        at += 1;
+        Repairs(repairs)
     }
-    None
+
+    fn of_packet<'a>(&self, packets: &'a [Packet], index: usize) -> Option<&'a Packet> {
+        self.0[index].map(|repair| &packets[repair as usize])
+    }
 }
 
 /// The queues in which switches dropped packets, by the packet's id, word and offset and the time.
@@ -238,39 +253,26 @@ fn queues_of_drops(model: &Model) -> Queues {
             }
         }
     }
+    // Of several switches, one behind the other.
+    queues.values_mut().for_each(|drops| drops.sort_by_key(|(time, _)| *time));
     queues
 }
 
 /// What all losses of an RPC are held against. Found out once: a message of millions of packets may have lost thousands of them.
 struct Messages {
-    /// What was asked for again: by whom, when, and which bytes, by time.
-    asked: Vec<(NodeId, At, Range<u32>)>,
+    /// By loss, when its receiver first asked for what was in it.
+    asked: Vec<At>,
     /// When all of the request, and of the response, had come that was not sent again.
     others: [At; 2],
 }
 
 impl Messages {
-    fn of(model: &Model, rpc: &Rpc) -> Messages {
-        let resends =
-            model.events_of(rpc).filter(|(_, record)| record.event() == Some(EventKind::ResendSent));
-        let asked = resends
-            .map(|(node, record)| (node, At::new(record.time), record.b..record.b.saturating_add(record.a)));
+    fn of(model: &Model, rpc: &Rpc, lost: &[(usize, u32)]) -> Messages {
         let others = [Direction::ToServer, Direction::ToClient].map(|direction| {
             let data = model.data_of(rpc.message(direction)).iter().filter(|packet| !packet.again);
             data.filter_map(|packet| packet.received.ns()).max().map_or(At::NONE, At::new)
         });
-        Messages { asked: asked.collect(), others }
-    }
-
-    /// When the receiver of a DATA packet first asked for what was in it.
-    fn asked(&self, packet: &Packet, receiver: NodeId) -> At {
-        if packet.packet_type != DATA {
-            return At::NONE;
-        }
-        let seen = packet.first_seen();
-        let later = &self.asked[self.asked.partition_point(|(_, at, _)| *at <= seen)..];
-        let first = later.iter().find(|(node, _, bytes)| *node == receiver && bytes.contains(&packet.offset));
-        first.map_or(At::NONE, |(_, at, _)| *at)
+        Messages { asked: asked(model, rpc, lost), others }
     }
 
     /// When the packet's message would have been there without the loss: all else of it had come that was not sent again, and the packet
@@ -282,11 +284,71 @@ impl Messages {
     }
 }
 
+/// By loss, when the receiver of a DATA packet first asked for what was in it; in the order of `lost`.
+///
+/// Packets and RESENDs are gone through from the last to the first, with what was asked for from there on by bytes: each byte has the earliest
+/// RESEND for it that is later than the packet. To look through all RESENDs for each loss took their product.
+fn asked(model: &Model, rpc: &Rpc, lost: &[(usize, u32)]) -> Vec<At> {
+    let packets = model.packets_of(rpc);
+    let is_resend = |record: &Record| record.event() == Some(EventKind::ResendSent);
+    let resends: Vec<(NodeId, &Record)> =
+        model.events_of(rpc).filter(|(_, record)| is_resend(record)).collect();
+    let mut asked = vec![At::NONE; lost.len()];
+    let mut latest_first: Vec<usize> = (0..lost.len()).collect();
+    latest_first.sort_by_key(|&number| std::cmp::Reverse(packets[lost[number].0].first_seen()));
+    let mut ranges: HashMap<NodeId, Ranges, FixedState> = HashMap::default();
+    let mut resends = resends.into_iter().rev().peekable();
+    for number in latest_first {
+        let packet = &packets[lost[number].0];
+        let seen = packet.first_seen();
+        while let Some((node, record)) = resends.next_if(|(_, record)| At::new(record.time) > seen) {
+            let bytes = record.b..record.b.saturating_add(record.a);
+            ranges.entry(node).or_default().set(bytes, At::new(record.time));
+        }
+        if packet.packet_type == DATA {
+            let of_receiver = ranges.get(&ends(model, packet).1);
+            asked[number] = of_receiver.map_or(At::NONE, |ranges| ranges.get(packet.offset));
+        }
+    }
+    asked
+}
+
+/// A time for ranges of bytes, by where they begin; they do not overlap.
+#[derive(Default)]
+struct Ranges(BTreeMap<u32, (u32, At)>);
+
+impl Ranges {
+    /// Gives all of these bytes this time, whatever they had.
+    fn set(&mut self, bytes: Range<u32>, at: At) {
+        if bytes.is_empty() {
+            return;
+        }
+        for boundary in [bytes.start, bytes.end] {
+            if let Some((_, (end, of))) = self.0.range_mut(..boundary).next_back()
+                && *end > boundary
+            {
+                let rest = (std::mem::replace(end, boundary), *of);
+                self.0.insert(boundary, rest);
+            }
+        }
+        while let Some(start) = self.0.range(bytes.clone()).next().map(|(start, _)| *start) {
+            self.0.remove(&start);
+        }
+        self.0.insert(bytes.start, (bytes.end, at));
+    }
+
+    fn get(&self, offset: u32) -> At {
+        let last = self.0.range(..=offset).next_back();
+        last.filter(|(_, (end, _))| *end > offset).map_or(At::NONE, |(_, (_, at))| *at)
+    }
+}
+
 fn loss(
     model: &Model,
     packets: &[Packet],
     index: usize,
     place: Where,
+    (asked, repaired): (At, At),
     messages: &Messages,
     usual: &Usual,
 ) -> Loss {
@@ -294,9 +356,7 @@ fn loss(
     let rpc = &model.rpcs[packet.rpc as usize];
     let (from, to) = ends(model, packet);
     let seen = packet.first_seen();
-    let asked = messages.asked(packet, to);
     let next = next_try(packets, index).map(|next| next.first_seen());
-    let repaired = repair(packets, index).map_or(At::NONE, |repair| repair.received);
     let (found, found_at) = match (asked.is_some(), next) {
         (true, next) if next.is_none_or(|next| asked <= next) => (Found::Resend, asked),
         (_, Some(next)) => (Found::Sender, next),
@@ -329,8 +389,9 @@ fn place(model: &Model, packet: &Packet, reason: u32, queues: &Queues) -> Where 
             let word = homa_trace::packet_word(packet.packet_type, packet.length);
             let seen = packet.first_seen().ns().unwrap_or(0);
             let drops = queues.get(&(id, word, packet.offset));
-            let queue =
-                drops.and_then(|drops| drops.iter().find(|(time, _)| *time >= seen).or(drops.first()));
+            let queue = drops.and_then(|drops| {
+                drops.get(drops.partition_point(|(time, _)| *time < seen)).or(drops.first())
+            });
             let others = model.nodes.get(usize::from(packet.switch)).map(|node| &node.others);
             let port = others.and_then(|others| others.get(&packet.port)).cloned();
             Where::Switch {
@@ -399,6 +460,30 @@ mod tests {
         let [loss] = &found.losses[..] else { panic!("{found:?}") };
         assert_eq!(loss.place, Where::Between { after: "c".into(), before: "s".into() });
         assert_eq!((loss.found, loss.found_after_ns, loss.cost_ns), (Found::Sender, Some(1_000), Some(0)));
+    }
+
+    #[test]
+    fn of_several_resends_the_first_behind_the_loss_counts() {
+        let mut ranges = Ranges::default();
+        for (bytes, ns) in [(0..100, 9), (20..30, 8), (25..60, 7), (90..200, 6), (40..40, 5)] {
+            ranges.set(bytes, At::new(ns));
+        }
+        let times = [0, 19, 20, 24, 25, 59, 60, 89, 90, 199, 200].map(|offset| ranges.get(offset).ns());
+        let some = [9, 9, 8, 8, 7, 7, 9, 9, 6, 6].map(Some);
+        assert_eq!(times, [&some[..], &[None]].concat()[..]);
+
+        let mut writer = Writer::new();
+        writer.at(SERVER, 500, EventKind::ResendSent, 5_000, 0);
+        for sent in [1_000, 3_000] {
+            writer.at(CLIENT, sent, EventKind::PacketSent, WORD, 944);
+            writer.at(SWITCH, sent + 50, EventKind::SwitchDropped, WORD, 944);
+            writer.at(SERVER, sent + 700, EventKind::ResendSent, 500, 0);
+            writer.at(SERVER, sent + 900, EventKind::ResendSent, 500, 900);
+        }
+        writer.data(944, 6_000, 6_200);
+        let found = lost(&writer.model(), &Select::default());
+        let times: Vec<_> = found.losses.iter().map(|of| (of.found_after_ns, of.repaired_after_ns)).collect();
+        assert_eq!(times, [(Some(900), Some(5_200)), (Some(900), Some(3_200))]);
     }
 
     #[test]

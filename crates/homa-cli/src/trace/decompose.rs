@@ -15,7 +15,8 @@ Examples:
   homa trace decompose traces/
   homa trace decompose --rate 25gbit --list 50 --json - traces/
 
-The extra delay is what a packet took over the best case for its length on its path. Of it the sender has what was queued there over
+The extra delay is what a packet took over the best case for its length on its path, where packets that nothing delayed show that: three
+and more that took the same, and none less. Of it the sender has what was queued there over
 the link's rate; `receive` what the packet waited in its burst beyond the least; `poll` what its receiver's link did not bring meanwhile, up
 to the time since its queue was last seen empty; the switch has the rest. Where switches recorded, the switch's part is checked.")]
 pub struct DecomposeArgs {
@@ -46,6 +47,13 @@ pub fn run(args: &DecomposeArgs) -> Result<()> {
         of(sums.receive_ns),
         found.unequal
     ));
+    if found.left_out > 0 {
+        text.line(format!(
+            "{} packets of {} paths are left out: no three packets there took the same, so that the traces may have none that nothing delayed; \
+             record more (--trace-records), or of a time with less load",
+            found.left_out, found.paths_left_out
+        ));
+    }
     let columns = [
         ("extra", found.extra_ns),
         ("sender", found.sender_ns),
