@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(UNCLEAN),
-        Err(error) => fail(&format!("{error:#}")),
+        Err(error) => fail(&output::in_words(&error)),
     }
 }
 
@@ -79,7 +79,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             match output::print(error.to_string().as_bytes()) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(error) => fail(&format!("{error:#}")),
+                Err(error) => fail(&output::in_words(&error)),
             }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => fail(

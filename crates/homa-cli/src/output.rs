@@ -7,6 +7,20 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
+/// An error and what it comes from, in one line. Libraries differ in whether an error's own text has that of its source; none is said twice.
+pub fn in_words(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        if words.is_empty() {
+            words = text;
+        } else if ![format!(": {text}"), format!("({text})")].iter().any(|told| words.contains(told)) {
+            words = format!("{words}: {text}");
+        }
+    }
+    words
+}
+
 /// A file that will be written later.
 #[derive(Debug)]
 pub struct Output {
@@ -116,6 +130,28 @@ pub fn redraw(text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_says_each_of_its_causes_once() {
+        #[derive(Debug)]
+        struct Both(io::Error);
+        impl std::fmt::Display for Both {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "cannot open a: {}", self.0)
+            }
+        }
+        impl std::error::Error for Both {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let error = anyhow::Error::from(Both(io::Error::other("no")));
+        assert_eq!(in_words(&error.context("a rack")), "a rack: cannot open a: no");
+        let within = anyhow::anyhow!("no").context("device a is taken (no)");
+        assert_eq!(in_words(&within), "device a is taken (no)");
+        let apart = anyhow::Error::from(io::Error::other("no")).context("cannot read b");
+        assert_eq!(in_words(&apart), "cannot read b: no");
+    }
 
     fn directory(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("homa-cli-{name}-{}", std::process::id()));

@@ -37,6 +37,21 @@ const COMMANDS: [&str; 23] = [
 /// What takes traces as they are, one by one, and need not put their events together.
 const ONE_BY_ONE: [&str; 2] = ["merge", "clocks"];
 
+/// The commands as `homa trace --help` lists them: one that is new must be tried here, too.
+#[test]
+fn every_command_there_is_is_tried() {
+    let help = run(["trace", "--help"]);
+    let text = String::from_utf8_lossy(&help.stdout).into_owned();
+    let list = text.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("a list");
+    let is_name = |line: &&str| line.starts_with("  ") && !line.starts_with("   ");
+    let names = list.lines().filter(is_name).filter_map(|line| line.split_whitespace().next());
+    let mut there: Vec<&str> = names.filter(|name| *name != "help").collect();
+    let mut tried: Vec<&str> = COMMANDS.iter().filter_map(|words| words.split(' ').next()).collect();
+    there.sort_unstable();
+    tried.sort_unstable();
+    assert_eq!(there, tried);
+}
+
 /// A host's trace of an RPC.
 fn dump(name: &str) -> Dump {
     let mut trace = Trace::new(64, Clock::Virtual);

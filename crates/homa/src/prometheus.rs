@@ -66,19 +66,38 @@ impl Text {
 
     /// Begins the samples of a name, which must follow, all of them, before the next name begins. `help` is one sentence.
     pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
-        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        // A string takes whatever is written to it.
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
+        self.words(&["# HELP ", name, " "]);
+        self.escaped(help, false);
+        self.words(&["\n# TYPE ", name, " ", kind.name(), "\n"]);
     }
 
     /// One sample: its name is that of its family, or with `_bucket`, `_sum` or `_count` behind it in a histogram.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(name);
         for (index, (label, value)) in labels.iter().enumerate() {
-            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let _ = write!(self.text, "{}{label}=\"{value}\"", if index == 0 { '{' } else { ',' });
+            self.words(&[if index == 0 { "{" } else { "," }, label, "=\""]);
+            self.escaped(value, true);
+            self.text.push('"');
         }
+        // A string takes whatever is written to it.
         let _ = writeln!(self.text, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    fn words(&mut self, words: &[&str]) {
+        words.iter().for_each(|word| self.text.push_str(word));
+    }
+
+    /// Adds what stands in `quotes` or at the end of a line. Of some thousand values hardly one has anything to escape, and whoever takes the
+    /// metrics has a processor that the host wants.
+    fn escaped(&mut self, text: &str, quotes: bool) {
+        let is_special = |letter: char| matches!(letter, '\\' | '\n') || quotes && letter == '"';
+        for piece in text.split_inclusive(is_special) {
+            match piece.char_indices().next_back() {
+                Some((at, '\n')) => self.words(&[&piece[..at], "\\n"]),
+                Some((at, last)) if is_special(last) => self.words(&[&piece[..at], "\\", &piece[at..]]),
+                _ => self.text.push_str(piece),
+            }
+        }
     }
 
     /// What has been written.

@@ -49,7 +49,9 @@ impl Keeper {
     pub fn start(spec: &Spec, bound: bool) -> Result<Keeper> {
         let root = rustix::process::geteuid().is_root();
         match Keeper::start_as(spec, bound, !root) {
-            Err(error) if root && format!("{error:#}").contains("cannot make a network namespace") => {
+            Err(error)
+                if root && crate::output::in_words(&error).contains("cannot make a network namespace") =>
+            {
                 // Root without the capability, as in a container.
                 Keeper::start_as(spec, bound, true).map_err(|_| error)
             }
@@ -166,7 +168,7 @@ fn serve(state: &mut State, directory: &Directory, end: &mpsc::Receiver<()>) -> 
                 Ok(started) => switch = started,
                 Err(error) => {
                     failed += 1;
-                    state.switch_ended = Some(format!("{error:#}"));
+                    state.switch_ended = Some(crate::output::in_words(&error));
                     state.switch_given_up = failed == STARTS;
                 }
             }

@@ -109,7 +109,7 @@ impl Watched {
             }
             Err(error) => {
                 let since = self.away.take().map_or_else(Instant::now, |(since, _)| since);
-                self.away = Some((since, format!("{error:#}")));
+                self.away = Some((since, output::in_words(&error)));
                 Err(error)
             }
         }

@@ -74,7 +74,7 @@ fn measure(args: &BridgeBenchArgs) -> Result<Findings> {
             // One that cannot be measured does not keep the others from it.
             match seen {
                 Ok(seen) => row.add(&seen),
-                Err(error) => row.skipped = Some(format!("{error:#}")),
+                Err(error) => row.skipped = Some(crate::output::in_words(&error)),
             }
         }
     }

@@ -189,7 +189,9 @@ impl Bench {
         config.low_latency = args.low_latency
             && low_latency().map_or_else(
                 |error| {
-                    config.notes.push(format!("no figures with low latency: {error:#}"));
+                    config
+                        .notes
+                        .push(format!("no figures with low latency: {}", crate::output::in_words(&error)));
                     false
                 },
                 |_| true,
@@ -221,7 +223,7 @@ impl Bench {
                 progress.step(&text, each);
                 // One that cannot be measured does not keep the others from it.
                 if let Err(error) = self.repetition(subject, row) {
-                    row.skipped = Some(format!("{error:#}"));
+                    row.skipped = Some(crate::output::in_words(&error));
                 }
             }
         }
@@ -366,7 +368,10 @@ fn place(args: &LimitsArgs, notes: &mut Vec<String>) -> Result<Place> {
             Place::loopback()
         }
         PathChoice::Auto => Place::veth(args.mtu, args.wire).or_else(|error| {
-            notes.push(format!("over loopback, since there is no veth pair: {error:#}"));
+            notes.push(format!(
+                "over loopback, since there is no veth pair: {}",
+                crate::output::in_words(&error)
+            ));
             Place::loopback()
         }),
     }

@@ -77,7 +77,7 @@ fn measure(args: &SwitchBenchArgs) -> Result<Results> {
                 // One that cannot be measured does not keep the others from it.
                 part(&mut bench, way, what, |result| match result {
                     Ok(values) => values.into_iter().for_each(|value| path.add(value)),
-                    Err(error) => path.skipped = Some(format!("{error:#}")),
+                    Err(error) => path.skipped = Some(crate::output::in_words(&error)),
                 });
             }
         }

@@ -92,9 +92,11 @@ impl Disturbed {
 fn confine(process: Pid, processors: &CpuSet) -> Result<()> {
     let threads = format!("/proc/{}/task", process.as_raw_nonzero());
     for entry in fs::read_dir(&threads).with_context(|| format!("cannot read {threads}"))? {
-        let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
-        let thread = number.and_then(Pid::from_raw);
-        sched_setaffinity(thread, processors)
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.parse().ok());
+        // None would be the thread that asks.
+        let Some(thread) = number.and_then(Pid::from_raw) else { continue };
+        sched_setaffinity(Some(thread), processors)
             .with_context(|| format!("cannot confine the threads of {threads}"))?;
     }
     Ok(())

@@ -145,7 +145,7 @@ impl Failed {
         Failed {
             workload: cell.args.messages.workload.clone(),
             buffer: build.buffer.clone(),
-            error: format!("{error:#}"),
+            error: crate::output::in_words(error),
         }
     }
 }
