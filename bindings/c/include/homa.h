@@ -51,7 +51,8 @@ enum homa_result
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * It was done.
+   * It was done. Of bytes that came back (HOMA_RETURNED): the client has acknowledged the answer, as it does as well where it had given
+   * the call up.
    */
   HOMA_OK = 0,
   /**
@@ -95,7 +96,7 @@ enum homa_result
    */
   HOMA_NO_PORT = 10,
   /**
-   * The peer ended, restarted, or gave the RPC up. The request may have run.
+   * The peer ended, restarted, gave the RPC up, or knows nothing of it any more. A request may have run, and an answer have arrived.
    */
   HOMA_PEER_GONE = 11,
   /**

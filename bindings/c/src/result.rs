@@ -11,7 +11,8 @@ use crate::border::Failure;
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum homa_result {
-    /// It was done.
+    /// It was done. Of bytes that came back (HOMA_RETURNED): the client has acknowledged the answer, as it does as well where it had given
+    /// the call up.
     HOMA_OK = 0,
     /// An argument is wrong: NULL where something is needed, out of its range, or used up. Nothing was done.
     HOMA_ARGUMENT = 1,
@@ -33,7 +34,7 @@ pub enum homa_result {
     HOMA_SILENT = 9,
     /// The peer has no server on the Homa port.
     HOMA_NO_PORT = 10,
-    /// The peer ended, restarted, or gave the RPC up. The request may have run.
+    /// The peer ended, restarted, gave the RPC up, or knows nothing of it any more. A request may have run, and an answer have arrived.
     HOMA_PEER_GONE = 11,
     /// The call was cancelled on this side. The request may have run.
     HOMA_CANCELLED = 12,

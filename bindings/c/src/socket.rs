@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -153,6 +154,17 @@ impl Drop for GiveUp<'_> {
     }
 }
 
+/// Has nobody read bytes of C's any more where a panic ends the call that lent them: C is told that it failed, and has them back.
+struct TakeBack<'a>(&'a homa::Socket, &'a [u8]);
+
+impl Drop for TakeBack<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.copy_messages_of(self.1);
+        }
+    }
+}
+
 /// Ids of sockets; 0 is none.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -288,6 +300,8 @@ pub unsafe extern "C" fn homa_call(
         let to = unsafe { socket.server(to, length) }?;
         // SAFETY: C gives so many bytes, or NULL. Where the call ends well nobody reads them any more, and otherwise it is given up here.
         let request = unsafe { lent(data, length) }?;
+        let lent = request.clone();
+        let _take_back = TakeBack(&socket.socket, &lent);
         let deadline = timeout(timeout_ns);
         let id = socket.socket.start(to, request, 0, true)?;
         let give_up = GiveUp(&socket.socket, id);
@@ -358,6 +372,8 @@ pub unsafe extern "C" fn homa_start_lent(
         let to = unsafe { socket.server(to, length) }?;
         // SAFETY: C keeps so many bytes until it has the outcome, and nobody reads them then.
         let request = unsafe { lent(data, length) }?;
+        let lent = request.clone();
+        let _take_back = TakeBack(&socket.socket, &lent);
         // SAFETY: C gives room for a number, or NULL.
         unsafe { socket.begin(to, request, timeout_ns, cookie, id) }
     })
@@ -465,8 +481,34 @@ pub unsafe extern "C" fn homa_reply_lent(
             // SAFETY: C keeps so many bytes until it is told that they came back, and nobody reads them then.
             None => unsafe { lent(data, length) }?,
         };
+        let lent = answer.clone();
+        let _take_back = TakeBack(&socket.socket, &lent);
         socket.socket.reply_lent(rpc, answer, cookie)?;
         socket.attend();
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use homa::HostConfig;
+
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_call_that_panics_are_not_read_any_more() {
+        let bind =
+            || Host::bind(HostConfig { bind: ([127, 0, 0, 1], 0).into(), ..HostConfig::default() }).unwrap();
+        let (silent, host) = (bind(), bind());
+        let _server = silent.server(9).unwrap();
+        let socket = host.socket(None).unwrap();
+        let memory = Bytes::from(vec![1; 300_000]);
+        let result = answer(|| {
+            let _take_back = TakeBack(&socket, &memory);
+            socket.start(ServerAddr::new(silent.local_addr(), 9), memory.clone(), 0, false)?;
+            panic!("on purpose")
+        });
+        assert_eq!(result, homa_result::HOMA_INTERNAL);
+        assert!(memory.is_unique());
+    }
 }

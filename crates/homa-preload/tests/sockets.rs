@@ -150,6 +150,7 @@ fn a_call_has_its_socket_until_it_returns_also_when_that_is_closed() {
     let port = ports(1);
     let _echo = echo(&program, FAMILIES[0], port, "1");
     run(client(&buffers, "closes", FAMILIES[0], port, &[]));
+    run(client(&buffers, "closes-and-unmaps", FAMILIES[0], port, &[]));
 }
 
 #[test]

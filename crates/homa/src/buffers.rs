@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -269,6 +270,16 @@ impl Buffers {
             let lent = mem::take(&mut held.outgoing);
             held.outgoing = Bytes::copy_from_slice(&lent);
             self.bury(lent);
+        }
+    }
+
+    /// The same of every one whose bytes lie in this memory.
+    pub(crate) fn copy_outgoing_of(&mut self, memory: &Range<usize>) {
+        let all = self.slots.iter_mut().map(|slot| &mut slot.held);
+        for held in all.chain(self.displaced.iter_mut().map(|(_, held)| held)) {
+            if !held.outgoing.is_empty() && memory.contains(&(held.outgoing.as_ptr() as usize)) {
+                held.outgoing = Bytes::copy_from_slice(&held.outgoing);
+            }
         }
     }
 

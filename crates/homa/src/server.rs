@@ -49,9 +49,12 @@ pub(crate) struct Homes {
     next: AtomicUsize,
 }
 
+/// Things that a thread waits for in turn without being dealt out anew each time.
+const REMEMBERED: usize = 16;
+
 thread_local! {
-    /// What this thread last waited for, and at which endpoint.
-    static HOME: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
+    /// What this thread waited for, and at which endpoint, each at the place that its id says.
+    static HOMES: [Cell<(u64, usize)>; REMEMBERED] = const { [const { Cell::new((0, 0)) }; REMEMBERED] };
 }
 
 /// Ids of [`Homes`]; 0 is none.
@@ -67,7 +70,8 @@ impl Homes {
         if endpoints == 1 {
             return 0;
         }
-        let own = HOME.try_with(|home| {
+        let own = HOMES.try_with(|all| {
+            let home = &all[self.id as usize % REMEMBERED];
             if home.get().0 != self.id {
                 home.set((self.id, self.deal(endpoints)));
             }
@@ -477,5 +481,20 @@ impl Drop for Rpc {
         if let Some(arriving) = self.arriving {
             core.forget_reading(arriving.index);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_its_endpoint_of_each_thing_it_waits_for() {
+        let all: Vec<Homes> = (0..REMEMBERED).map(|_| Homes::new()).collect();
+        let endpoints = || all.iter().map(|homes| homes.of_thread(4)).collect::<Vec<_>>();
+        let own = endpoints();
+        assert!((0..5).all(|_| endpoints() == own));
+        let others: Vec<_> = std::thread::scope(|scope| scope.spawn(endpoints).join().unwrap());
+        assert!(own.iter().zip(others).all(|(own, other)| (own + 1) % 4 == other));
     }
 }

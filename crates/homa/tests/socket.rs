@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::{Echo, PATIENCE, config, eventually, host, message, until_idle};
 use homa::{
     Arrival, CallError, Host, HostConfig, HostError, Lender, Lent, MessageMemory, Outcome, RecvError,
-    ServerAddr, Signal, Socket,
+    ReplyError, ServerAddr, Signal, Socket,
 };
 
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
@@ -299,6 +299,60 @@ fn who_waits_while_it_is_wanted_is_recalled_and_takes_what_there_is() {
         matches!(socket.recv_while(None, || false), Ok(Arrival::Outcome(outcome)) if outcome.cookie == 5)
     );
     drop(server);
+}
+
+/// Lends an answer to one request, and returns what that comes to. The client does something once it was sent.
+fn lend(server: &Socket, then: impl FnOnce()) -> (u64, Result<(), ReplyError>) {
+    let Ok(Arrival::Request { rpc, .. }) = server.recv(Some(PATIENCE)) else { panic!("there is a request") };
+    server.reply_lent(rpc, message(400_000, 1), 7).unwrap();
+    then();
+    match server.recv(Some(PATIENCE)) {
+        Ok(Arrival::Returned(returned)) => (returned.cookie, returned.result),
+        Ok(_) => panic!("an answer was lent"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn answers_to_clients_that_give_up_or_end_come_back() {
+    let server_host = host();
+    let server = server_host.socket(Some(9)).unwrap();
+    let to = ServerAddr::new(server_host.local_addr(), 9);
+    let one = host();
+    let client = one.socket(None).unwrap();
+    let id = client.start(to, message(100, 0), 0, false).unwrap();
+    // It acknowledges what it does not want, or says that it knows nothing of it.
+    let (cookie, result) = lend(&server, || assert!(client.abort(id, false)));
+    assert!(cookie == 7 && matches!(result, Ok(()) | Err(ReplyError::ClientGone { .. })), "{result:?}");
+
+    // As does a host that ends.
+    client.start(to, message(100, 0), 0, false).unwrap();
+    let (cookie, result) = lend(&server, || drop((client, one)));
+    assert!(cookie == 7 && matches!(result, Ok(()) | Err(ReplyError::ClientGone { .. })), "{result:?}");
+}
+
+#[test]
+fn a_port_whose_socket_is_gone_refuses_until_its_last_answer_is_delivered() {
+    let (server_host, client_host) = (host(), host());
+    let to = ServerAddr::new(server_host.local_addr(), 9);
+    let socket = server_host.socket(Some(9)).unwrap();
+    let client = client_host.socket(None).unwrap();
+    client.start(to, message(100, 0), 1, false).unwrap();
+    let Ok(Arrival::Request { rpc, .. }) = socket.recv(Some(PATIENCE)) else { panic!("there is a request") };
+    drop(socket);
+    assert!(matches!(server_host.socket(Some(9)).err(), Some(HostError::Port(_))));
+    client.start(to, message(100, 0), 2, false).unwrap();
+    let refused = outcome(&client);
+    assert!(refused.cookie == 2 && refused.result.is_err(), "{refused:?}");
+    rpc.reply(message(300_000, 3)).unwrap();
+    assert!(outcome(&client).result == Ok(message(300_000, 3)));
+    let mut again = None;
+    eventually("the port is free", || {
+        again = server_host.socket(Some(9)).ok();
+        again.is_some()
+    });
+    client.start(to, message(100, 0), 3, false).unwrap();
+    assert!(matches!(again.unwrap().recv(Some(PATIENCE)), Ok(Arrival::Request { .. })));
 }
 
 #[test]

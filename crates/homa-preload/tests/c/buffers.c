@@ -263,6 +263,41 @@ static void closes(const union address *to)
 	CHECK(late < 40);
 }
 
+static void *receive_somehow(void *argument)
+{
+	struct port *port = argument;
+	struct homa_recvmsg_args args;
+	union address from;
+
+	memset(&args, 0, sizeof(args));
+	long length = receive(port->fd, &args, &from, 0);
+	/* It may have come too late to its call, and its message to its buffers. */
+	CHECK(length == HOMA_MAX_MESSAGE_LENGTH || (length < 0 && (errno == EBADF || errno == EFAULT)));
+	return length > 0 || errno == EFAULT ? NULL : port;
+}
+
+/* The same, and the buffers are taken away while the call goes on: nothing is written there. */
+static void closes_and_unmaps(const union address *to)
+{
+	int late = 0;
+
+	alarm(100);
+	for (int round = 0; round < 40; round++) {
+		struct port port = open_client(to->any.sa_family);
+		pthread_t waits;
+		void *came_late;
+
+		CHECK(pthread_create(&waits, NULL, receive_somehow, &port) == 0);
+		usleep(2000);
+		send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, 3, 0);
+		usleep(round * 50);
+		CHECK(close(port.fd) == 0 && munmap(port.region, REGION_BYTES) == 0);
+		CHECK(pthread_join(waits, &came_late) == 0);
+		late += came_late != NULL;
+	}
+	CHECK(late < 40);
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "", *host = argc > 2 ? argv[2] : "127.0.0.1";
@@ -276,6 +311,8 @@ int main(int argc, char **argv)
 		unmaps(&to);
 	else if (!strcmp(what, "unmaps-in-part"))
 		unmaps_in_part(&to);
+	else if (!strcmp(what, "closes-and-unmaps"))
+		closes_and_unmaps(&to);
 	else if (!strcmp(what, "closes"))
 		closes(&to);
 	else

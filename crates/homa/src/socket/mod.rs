@@ -86,7 +86,7 @@ pub struct Returned {
     pub client: SocketAddr,
     /// The Homa port of the client.
     pub client_port: u16,
-    /// The client has the answer or has said that it wants it no more; else why neither is known.
+    /// The client has acknowledged the answer, as it does as well where it had given the call up; else why it has not.
     pub result: Result<(), ReplyError>,
 }
 
@@ -235,9 +235,9 @@ impl Socket {
         let deadline = deadline.map(|deadline| (shared.after(deadline), deadline));
         let owner = SocketCall { socket: *socket, id: 0, cookie, private, deadline, result: None };
         let from = (self.number, private);
-        let id = core.start_socket_call((at, now), from, to, Outgoing::Whole(request), owner)?;
+        let id = core.start_socket_call((at, now), from, to, Outgoing::Whole(request), owner);
         core.after_work(now);
-        Ok(id)
+        id
     }
 
     /// As [`start`](Socket::start), with a copy of these pieces, one behind the other, which are the caller's again when this returns.
@@ -450,6 +450,14 @@ impl Socket {
         }
     }
 
+    /// Has nobody read this memory any more when it returns: what lies there of requests and answers that are to be sent is copied. For a
+    /// caller whose call a panic has ended, of which nobody can say how far it came.
+    pub fn copy_messages_of(&self, memory: &[u8]) {
+        let memory = memory.as_ptr_range();
+        let memory = memory.start as usize..memory.end as usize;
+        self.members.iter().for_each(|member| member.shared.lock().buffers.copy_outgoing_of(&memory));
+    }
+
     /// Waits for those who write to [memory that was lent](MessageMemory) and have found that it
     /// [is there](crate::Lender::is_there) before this is called.
     pub fn await_writers(&self) {
@@ -526,10 +534,15 @@ impl Socket {
         for Member { shared, index } in &self.members {
             let now = shared.now();
             let mut core = shared.lock();
-            let memory = core.close_socket(now, *index);
+            let (memory, lent) = core.close_socket(now, *index);
             core.after_work(now);
             drop(core);
             drop(memory);
+            for rpc in lent {
+                // Each by itself: other threads need not wait for all of them.
+                let mut core = shared.lock();
+                core.copy_lent_reply(rpc);
+            }
         }
     }
 }
@@ -654,5 +667,49 @@ mod tests {
             assert_eq!(outcome.result, expected);
             assert_eq!(outcome.result.is_ok(), outcome.cookie == 2);
         }
+    }
+
+    #[test]
+    fn messages_whose_memory_is_taken_back_are_sent_from_a_copy() {
+        let (there, host) = (host(), host());
+        let server = there.socket(Some(9)).unwrap();
+        let to = ServerAddr::new(there.local_addr(), 9);
+        let client = host.socket(None).unwrap();
+        let memory = Bytes::from(vec![3; 2 * LENGTH]);
+        let other = Bytes::from(vec![4; LENGTH]);
+        // Nothing more than the first packets goes out while the server's host is locked.
+        let core = server.members[0].shared.lock();
+        client.start(to, memory.slice(LENGTH..), 1, false).unwrap();
+        client.start(to, other.clone(), 2, false).unwrap();
+        client.copy_messages_of(&memory);
+        assert!(memory.is_unique() && !other.is_unique());
+        drop(core);
+        for _ in 0..2 {
+            let Ok(Arrival::Request { mut rpc, .. }) = server.recv(None) else {
+                panic!("there is a request")
+            };
+            let request = rpc.take_request();
+            assert!(request == other || request == memory.slice(..LENGTH));
+            rpc.reply("well").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_given_up_a_moment_ago_is_passed_over() {
+        let (there, host) = (host(), host());
+        let server = there.socket(Some(9)).unwrap();
+        let to = ServerAddr::new(there.local_addr(), 9);
+        let client = host.socket(None).unwrap();
+        client.start(to, Bytes::from_static(b"?"), 1, false).unwrap();
+        while !server.has_arrival() {
+            std::thread::yield_now();
+        }
+        // The endpoint knows, and the host has not been told.
+        let Member { shared, .. } = &server.members[0];
+        let mut core = shared.lock();
+        let rpc = core.servers.iter().find_map(|(_, port)| port.queue.front()).unwrap().rpc;
+        core.endpoint.abort(shared.now(), rpc);
+        assert!(core.endpoint.rpc_info(rpc).is_none());
+        assert!(server.take(&mut core, 0).is_none(), "and the lock is not asked for again");
     }
 }

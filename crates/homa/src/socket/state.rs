@@ -346,26 +346,34 @@ impl Core {
             DoneReason::Aborted => Err(ReplyError::Closed),
         };
         let returned = Returned { id, cookie, client, client_port, result };
+        if self.sockets[socket].closed {
+            // Whoever closes it knows that all is back.
+            return;
+        }
         self.sockets[socket].over.push_back(Over::Returned(returned));
         self.waiting.note_ready(WaitOn::Socket(socket));
     }
 
-    /// Has the answers of a socket sent from copies from now on: what was lent goes back to who closes it.
-    fn copy_lent_replies(&mut self, socket: usize) {
-        let buffers = &mut self.buffers;
-        self.lent_replies.retain(|&rpc, lent| {
-            if lent.socket == socket {
-                buffers.copy_outgoing(rpc);
-            }
-            lent.socket != socket
-        });
+    /// Has an answer sent from a copy from now on, if it is still lent: it goes back to who closes its socket.
+    pub(super) fn copy_lent_reply(&mut self, rpc: RpcKey) {
+        if self.lent_replies.remove(&rpc).is_some() {
+            self.buffers.copy_outgoing(rpc);
+        }
     }
 
-    /// Closes a socket; returns who lent it memory, which is the application's own code.
-    pub(super) fn close_socket(&mut self, now: Time, socket: usize) -> Option<Arc<dyn MessageMemory>> {
+    /// Closes a socket; returns who lent it memory, which is the application's own code, and the answers that are lent and
+    /// [to be copied](Core::copy_lent_reply).
+    pub(super) fn close_socket(
+        &mut self,
+        now: Time,
+        socket: usize,
+    ) -> (Option<Arc<dyn MessageMemory>>, Vec<RpcKey>) {
+        let lent = self.lent_replies.iter().filter(|(_, lent)| lent.socket == socket);
+        let lent = lent.map(|(&rpc, _)| rpc).collect();
         let state = &mut self.sockets[socket];
         if std::mem::replace(&mut state.closed, true) {
-            return None;
+            // Whoever closes it now may have copied some of them only.
+            return (None, lent);
         }
         state.refuses = true;
         let (port, server, waker) = (state.port, state.server, state.waker.take());
@@ -374,7 +382,6 @@ impl Core {
         for call in calls {
             self.forget_socket_call(now, call);
         }
-        self.copy_lent_replies(socket);
         match server {
             // Its last handle closes the port itself.
             Some(server) => self.refuse_queued(now, server),
@@ -389,7 +396,7 @@ impl Core {
         self.flush(now);
         self.waiting.wake_all();
         self.waiting.wakes.extend(waker.map(wait::Wake::Task));
-        memory
+        (memory, lent)
     }
 }
 
