@@ -20,10 +20,6 @@ const EVICT_STEPS: usize = 16;
 /// RESENDs that may go to a peer at once after a pause: a lossy moment is repaired without waiting for each other.
 const BURST: u64 = 16;
 
-/// The space between RESENDs to a peer that is slow and loses nothing doubles so often at most (RESEND-22): to 6.4 ms by default, so that
-/// many RPCs that wait for it add little to its work, and one loss among them is still repaired soon.
-const MOST_VAIN: u8 = 5;
-
 /// Packets of a kind to one peer that have a least space between them on average, [`BURST`] of them none after a pause.
 #[derive(Clone, Copy, Debug)]
 struct Spaced {
@@ -53,6 +49,12 @@ impl Spaced {
         }
         is_due
     }
+}
+
+/// The space between rounds of RESENDs that were so often in vain, less often with reason (RESEND-22).
+fn spacing(config: &Config, vain: u8) -> u64 {
+    let doubled = config.resend_spacing_ns.saturating_mul(1_u64.checked_shl(vain.into()).unwrap_or(u64::MAX));
+    doubled.min(config.resend_spacing_max_ns.max(config.resend_spacing_ns))
 }
 
 /// The number by which a trace calls a peer: that of its slot, from 1 on, as far as a record has room for it.
@@ -261,13 +263,15 @@ impl Peer {
     }
 
     fn resend_spacing(&self, config: &Config) -> u64 {
-        config.resend_spacing_ns << self.vain
+        spacing(config, self.vain)
     }
 
     /// A RESEND to it was in vain: it had nothing to repeat, as a host that gets too little of its processor. To ask more would make
     /// that worse. (That one stays unanswered says less: grants of silent senders are taken back by asking each.)
-    pub(crate) fn asked_in_vain(&mut self) {
-        self.vain = (self.vain + 1).min(MOST_VAIN);
+    pub(crate) fn asked_in_vain(&mut self, config: &Config) {
+        if spacing(config, self.vain + 1) > spacing(config, self.vain) {
+            self.vain += 1;
+        }
     }
 
     /// A RESEND to it brought bytes that were missing.
@@ -427,7 +431,7 @@ mod tests {
     #[test]
     fn a_peer_that_is_only_slow_is_asked_more_rarely_until_something_was_lost() {
         // RESEND-22
-        let config = Config { resend_spacing_ns: 100, ..Config::default() };
+        let config = Config { resend_spacing_ns: 100, resend_spacing_max_ns: 3_000, ..Config::default() };
         let mut peer = Peer::new(addr(1), Time::ZERO, 1_480);
         let space = |peer: &mut Peer| {
             let before = peer.next_resend(Time::ZERO, &config);
@@ -436,13 +440,16 @@ mod tests {
         };
         let mut spaces = Vec::new();
         for _ in 0..7 {
-            peer.asked_in_vain();
+            peer.asked_in_vain(&config);
             spaces.push(space(&mut peer));
         }
-        assert_eq!(spaces, [200, 400, 800, 1_600, 3_200, 3_200, 3_200]);
+        assert_eq!(spaces, [200, 400, 800, 1_600, 3_000, 3_000, 3_000]);
         peer.asked_with_reason();
         assert_eq!(space(&mut peer), 1_600);
         (0..9).for_each(|_| peer.asked_with_reason());
         assert_eq!(space(&mut peer), 100);
+        let none = Config { resend_spacing_ns: 0, ..config };
+        (0..1_000).for_each(|_| peer.asked_in_vain(&none));
+        assert_eq!((peer.resend_spacing(&none), peer.resend_spacing(&config)), (0, 100));
     }
 }

@@ -149,7 +149,7 @@ impl Endpoint {
                 let rpc = &mut self.rpcs[rpc? as usize];
                 self.trace.record_with(EventKind::BusyReceived, rpc.id, 0, 0, peer_number(rpc.peer), 0);
                 rpc.quiet_since = now; // RESEND-18: it lives, and need not be asked more often than before.
-                self.peers[rpc.peer].asked_in_vain(); // RESEND-22
+                self.peers[rpc.peer].asked_in_vain(&self.config); // RESEND-22
                 Ok(())
             }
             Body::Cutoffs(cutoffs) => {
@@ -376,7 +376,7 @@ impl Endpoint {
             incoming.gaps.insert(start, end, max_gaps, write).map_err(|_| drop_as!(drop_gap_limit))?;
         if fresh == 0 {
             if data.retransmit {
-                self.peers[rpc.peer].asked_in_vain(); // RESEND-22
+                self.peers[rpc.peer].asked_in_vain(&self.config); // RESEND-22
             }
             return Err(drop_as!(drop_duplicate));
         }
