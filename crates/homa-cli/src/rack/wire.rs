@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use super::spec::{ETHERNET, HOST_DEVICE, Spec, SwitchKind, ipv4, ipv6, mac, port_name};
 use crate::netns::{enter, fresh, ip, tool};
 
-/// Time of tokens that a host's link may send at once: a timer of this kernel is late by some tens of microseconds, and what it missed
-/// would be lost rate.
+/// Time of tokens that a host's link may have left when it sends a full frame: a timer of this kernel is late by some tens of microseconds,
+/// and what it missed would be lost rate.
 const BURST_NS: u64 = 100_000;
 
 /// Packets that wait in a host for its link, as many as Linux has for a network card.
@@ -87,11 +87,16 @@ fn furnish(spec: &Spec, number: u16) -> Result<()> {
     Ok(())
 }
 
+/// Bytes that may leave at once for a link of this rate. On a slow one these are no two full frames, as there are none on a wire: they would
+/// find less room at the switch than one after the other. What is to be cut late is cut to that size, too.
+fn burst(rate_bps: u64, frame: u64) -> u64 {
+    frame + ON_THE_WIRE + (rate_bps / 8).saturating_mul(BURST_NS) / 1_000_000_000
+}
+
 /// A host sends no faster than its link: the switch sees to the other direction.
 fn uplink(spec: &Spec) -> Result<()> {
     let frame = u64::from(spec.mtu) + ETHERNET;
-    let burst = (spec.rate_bps / 8).saturating_mul(BURST_NS) / 1_000_000_000;
-    let (burst, limit, rate) = (burst.max(2 * frame), QUEUE_PACKETS * frame, spec.rate_bps);
+    let (burst, limit, rate) = (burst(spec.rate_bps, frame), QUEUE_PACKETS * frame, spec.rate_bps);
     tool(
         "tc",
         &format!(
@@ -108,4 +113,19 @@ fn bridge(spec: &Spec) -> Result<()> {
         ip(&format!("link set {} master bridge0", port_name(number)))?;
     }
     ip("link set bridge0 up")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_frames_leave_a_slow_link_one_by_one_and_late_timers_cost_no_rate() {
+        for (rate_bps, frame) in [(10_000_000, 1_294), (20_000_000, 1_514), (100_000_000, 1_514), (100_000_000, 9_014)] {
+            let burst = burst(rate_bps, frame);
+            assert!((frame + ON_THE_WIRE..2 * frame).contains(&burst), "{rate_bps}: {burst}");
+            assert!((burst - frame - ON_THE_WIRE) * 8_000_000_000 >= rate_bps * 50_000, "{rate_bps}: {burst}");
+        }
+        assert_eq!(burst(5_000_000_000, 1_514), 1_538 + 62_500);
+    }
 }
