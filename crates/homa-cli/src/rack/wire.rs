@@ -121,10 +121,15 @@ mod tests {
 
     #[test]
     fn full_frames_leave_a_slow_link_one_by_one_and_late_timers_cost_no_rate() {
-        for (rate_bps, frame) in [(10_000_000, 1_294), (20_000_000, 1_514), (100_000_000, 1_514), (100_000_000, 9_014)] {
+        for (rate_bps, frame) in
+            [(10_000_000, 1_294), (20_000_000, 1_514), (100_000_000, 1_514), (100_000_000, 9_014)]
+        {
             let burst = burst(rate_bps, frame);
             assert!((frame + ON_THE_WIRE..2 * frame).contains(&burst), "{rate_bps}: {burst}");
-            assert!((burst - frame - ON_THE_WIRE) * 8_000_000_000 >= rate_bps * 50_000, "{rate_bps}: {burst}");
+            assert!(
+                (burst - frame - ON_THE_WIRE) * 8_000_000_000 >= rate_bps * 50_000,
+                "{rate_bps}: {burst}"
+            );
         }
         assert_eq!(burst(5_000_000_000, 1_514), 1_538 + 62_500);
     }

@@ -16,6 +16,7 @@ use homa_steer::batch::BatchCap;
 use homa_workload::Workload;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::one_thread::{OneThread, Turn};
 use super::orders::{Order, Reply, Setup, put_samples};
 use crate::args::{Protocol, Truncation};
 use crate::bench::cpu::Scheduled;
@@ -89,7 +90,11 @@ struct Agent {
 
 /// The server, and what clients are made on.
 enum Side {
-    Homa(Arc<Host>),
+    Homa {
+        host: Arc<Host>,
+        /// Where the thread that sends also answers.
+        one_thread: Option<OneThread>,
+    },
     /// Its threads live as long as the process.
     Tcp(TcpServer),
 }
@@ -126,13 +131,15 @@ impl Agent {
                 let link = self.links.first_mut().context("no server was named")?;
                 let sizes = if sizes.is_empty() { rtt::sizes(&self.workload) } else { sizes };
                 let budget = Duration::from_millis(budget_ms);
+                let turn = self.side.turn();
                 let table = rtt::measure(link.as_mut(), &self.pattern, &sizes, budget, || ())?;
+                turn.map_or(Ok(()), Turn::end)?;
                 say(&Reply::Unloaded { points: table.points().to_vec() }, &[])
             }
             Order::Load { .. } => self.load(&order),
             Order::Metrics => {
                 let seen = match &self.side {
-                    Side::Homa(host) => serde_json::to_value(Seen::of(host))?,
+                    Side::Homa { host, .. } => serde_json::to_value(Seen::of(host))?,
                     Side::Tcp(server) => serde_json::json!({ "served": server.served() }),
                 };
                 say(&Reply::Metrics { seen }, &[])
@@ -152,13 +159,16 @@ impl Agent {
         let setup = &self.setup;
         let servers = servers.iter();
         match &self.side {
-            Side::Homa(host) => {
+            Side::Homa { host, one_thread } => {
                 let at = |&(peer, port)| ServerAddr {
                     host: SocketAddr::new(peer, setup.port_at_peer()),
                     port: FIRST_HOMA_PORT + port,
                 };
-                let receivers = setup.port_receivers.into();
-                homa_link::open_on(host, 1, &servers.map(at).collect::<Vec<_>>(), receivers, self.poll())
+                let servers: Vec<ServerAddr> = servers.map(at).collect();
+                if let Some(one_thread) = one_thread {
+                    return Ok(one_thread.link(servers));
+                }
+                homa_link::open_on(host, 1, &servers, setup.port_receivers.into(), self.poll())
             }
             Side::Tcp(_) => {
                 let link = TcpLink::connect(TcpLinkConfig {
@@ -204,15 +214,17 @@ impl Agent {
                 idle: Idle::Sleep,
                 keep_samples: true,
             };
+            let turn = side.turn();
             tally = Some(load::run(&spec, &mut self.links, |window| {
                 (usage, received) = side.watch(payload, window.from, window.to);
                 Ok(usage.ran)
             })?);
+            turn.map_or(Ok(()), Turn::end)?;
         } else {
             let from = instant_at(start_ns)? + Duration::from_nanos(warmup_ns);
             (usage, received) = side.watch(payload, from, from + Duration::from_nanos(measured_ns));
         }
-        if let (Some((path, name)), Side::Homa(host)) = (trace, &self.side) {
+        if let (Some((path, name)), Side::Homa { host, .. }) = (trace, &self.side) {
             let mut dump = host.trace_dump();
             dump.node.name.clone_from(name);
             Output::check(path)?.write(&dump.to_bytes())?;
@@ -248,22 +260,34 @@ impl Side {
             Protocol::Homa => {
                 let host = Host::bind(homa_config(setup, bind, longest)?)
                     .with_context(|| format!("cannot make a Homa host at {bind}"))?;
+                if setup.is_one_thread() {
+                    let one_thread = Some(OneThread::start(&host, setup.one_way)?);
+                    return Ok(Side::Homa { host: Arc::new(host), one_thread });
+                }
                 let served = Arc::new(AtomicU64::new(0));
                 for port in 0..setup.server_ports {
-                    serve_homa(&host, port, setup.server_threads, setup.one_way, &served)?;
+                    serve_homa(&host, port, setup.server_threads.max(1), setup.one_way, &served)?;
                 }
-                Ok(Side::Homa(Arc::new(host)))
+                Ok(Side::Homa { host: Arc::new(host), one_thread: None })
             }
             Protocol::Tcp => Ok(Side::Tcp(TcpServer::start(TcpServerConfig {
                 bind,
                 ports: setup.server_ports,
-                threads: setup.server_threads * setup.server_ports,
+                threads: setup.server_threads.max(1) * setup.server_ports,
                 poll: Duration::from_micros(setup.poll_us),
                 max_message: longest.max(100),
                 one_way: setup.one_way,
                 congestion: setup.congestion,
             })?)),
             _ => bail!("hosts of a rack speak homa or tcp"),
+        }
+    }
+
+    /// Has the links receive what comes, where only one thread does.
+    fn turn(&self) -> Option<Turn<'_>> {
+        match self {
+            Side::Homa { one_thread, .. } => one_thread.as_ref().map(OneThread::turn),
+            Side::Tcp(_) => None,
         }
     }
 
@@ -281,7 +305,7 @@ impl Side {
     /// Bytes of messages that came so far. Of Homa's packets those that were duplicates do not count, each taken for a full one.
     fn received(&self, payload: u64) -> u64 {
         match self {
-            Side::Homa(host) => {
+            Side::Homa { host, .. } => {
                 let seen = host.metrics().endpoint;
                 seen.data_bytes_received.saturating_sub(seen.drop_duplicate * payload)
             }

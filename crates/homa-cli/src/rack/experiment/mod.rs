@@ -15,6 +15,7 @@ mod framing;
 mod incast;
 mod lab;
 mod mtu;
+mod one_thread;
 mod orders;
 mod published;
 mod rps;

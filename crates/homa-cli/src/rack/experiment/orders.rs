@@ -41,7 +41,7 @@ pub struct Setup {
     pub longest: u32,
     /// TCP connections to each peer.
     pub connections: u16,
-    /// Threads that answer, for each server port.
+    /// Threads that answer, for each server port; 0: see [`is_one_thread`](Setup::is_one_thread).
     pub server_threads: u16,
     /// Server ports.
     pub server_ports: u16,
@@ -74,6 +74,12 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Whether the thread that sends over Homa also answers: where there is one such thread and one server port, and no thread of its own
+    /// was asked for. TCP's threads share nothing, so that it would gain nothing.
+    pub fn is_one_thread(&self) -> bool {
+        (self.server_threads, self.client_threads, self.port_receivers, self.server_ports) == (0, 1, 0, 1)
+    }
+
     /// The UDP port of its peers, as Homa takes it: raw IP has none.
     pub fn port_at_peer(&self) -> u16 {
         if self.driver == Driver::Raw { 0 } else { self.udp_port }

@@ -41,7 +41,10 @@ pub const OWN: &[(&str, &str)] = &[
         "0 to 64: threads that take the answers at each client port; 0: the one that sends does",
     ),
     ("server_ports", "1 to 64: server ports of a host"),
-    ("server_threads", "1 to 64: threads that answer, for each server port"),
+    (
+        "server_threads",
+        "0 to 64: threads that answer, for each server port; 0: over Homa the one that sends does, where there are one and one port",
+    ),
     ("wake_order", "lifo, fifo, least-recent: which of the sleeping threads that could do the same is woken"),
     (
         "endpoint_policy",
@@ -104,7 +107,7 @@ impl Change {
             "client_threads" => Change::ClientThreads(threads()?),
             "port_receivers" => Change::PortReceivers(number(name, value, 0..=64)?),
             "server_ports" => Change::ServerPorts(threads()?),
-            "server_threads" => Change::ServerThreads(threads()?),
+            "server_threads" => Change::ServerThreads(number(name, value, 0..=64)?),
             "wake_order" => Change::WakeOrder(
                 value.parse().map_err(|error: homa_steer::SteerError| format!("{name}: {error}"))?,
             ),
