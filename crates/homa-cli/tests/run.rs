@@ -126,6 +126,41 @@ fn what_a_linker_makes_is_told_apart() {
     assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
 }
 
+/// A program in Go that opens a Homa socket; `None`, with the reason on standard error, where there is no Go.
+fn go_program(scratch: &Scratch) -> Option<PathBuf> {
+    let (source, program) = (scratch.path("opens.go"), PathBuf::from(scratch.path("opens")));
+    let text = "package main\n\nimport \"syscall\"\n\nfunc main() {\n\
+        \tif _, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 146); err != nil {\n\
+        \t\tsyscall.Exit(3)\n\t}\n}\n";
+    fs::write(&source, text).unwrap();
+    let mut go = Command::new("go");
+    // Nothing is to be downloaded, and no module is around.
+    go.env("GO111MODULE", "off").env("GOTOOLCHAIN", "local").env("GOFLAGS", "");
+    match go.arg("build").arg("-o").arg(&program).arg(&source).output() {
+        Ok(output) if output.status.success() => Some(program),
+        Ok(output) => {
+            eprintln!("skipped: go build fails here: {}", stderr(&output));
+            None
+        }
+        Err(error) => {
+            eprintln!("skipped: there is no Go (go): {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_program_in_go_is_told_that_it_cannot_be_preloaded() {
+    let scratch = Scratch::new("run-go");
+    let Some(program) = go_program(&scratch) else { return };
+    let words = ["--driver", "udp", program.to_str().unwrap()];
+    assert_output_refused(&words, &run(&scratch, &words), "is written in Go");
+    // What it would have said otherwise: the library does not reach it.
+    let alone = Command::new(&program).status().unwrap();
+    let kernel = run(&scratch, &["--dry-run", program.to_str().unwrap()]).status.success();
+    assert_eq!(alone.code(), Some(if kernel { 0 } else { 3 }));
+}
+
 #[test]
 fn what_is_missing_is_named() {
     let scratch = Scratch::new("run-missing");
