@@ -40,6 +40,7 @@ macro_rules! event_kinds {
             pub const ALL: &'static [EventKind] = &[$(EventKind::$name),+];
 
             /// The kind with this number, or `None` for a number that this version does not know.
+            #[inline]
             #[must_use]
             pub const fn from_u16(value: u16) -> Option<EventKind> {
                 match value {

@@ -37,6 +37,7 @@ impl Record {
     pub const BYTES: usize = 32;
 
     /// The kind, or `None` when a newer version recorded one that this version does not know.
+    #[inline]
     #[must_use]
     pub fn event(&self) -> Option<EventKind> {
         EventKind::from_u16(self.kind)

@@ -15,12 +15,13 @@
 //! name says. Counters end in `_total` and begin with 0 when their host is made; everything else is a gauge, or a histogram.
 
 use std::fmt::{Display, Write};
+use std::time::Duration;
 
 use homa_proto::PeerInfo;
 
 use crate::host::Host;
 use crate::metrics::Metrics;
-use crate::times::TimesBySize;
+use crate::times::{Times, TimesBySize};
 
 /// Most peers of a host that have lines of their own: those with the most open RPCs, and of equals those with the lowest addresses.
 pub const PEERS_LISTED: usize = 64;
@@ -234,22 +235,30 @@ const TIMES: [OfTimes; 2] = [
 ];
 
 fn write_times(text: &mut Text, hosts: &[Seen]) {
+    // Written once for all: to write a fraction takes as long as all else of its line.
+    let of_end = |end: Option<Duration>| end.map_or("+Inf".to_owned(), |end| end.as_secs_f64().to_string());
+    let ends: Vec<String> = Times::default().buckets().map(|(end, _)| of_end(end)).collect();
     for (name, help, times) in TIMES {
         text.family(name, Kind::Histogram, help);
         let names = ["bucket", "sum", "count"].map(|part| format!("{name}_{part}"));
         for seen in hosts {
-            write_classes(text, &names, &seen.host, times(&seen.metrics));
+            write_classes(text, &names, &ends, &seen.host, times(&seen.metrics));
         }
     }
 }
 
-fn write_classes(text: &mut Text, [bucket, sum, of_all]: &[String; 3], host: &str, times: &TimesBySize) {
+fn write_classes(
+    text: &mut Text,
+    [bucket, sum, of_all]: &[String; 3],
+    ends: &[String],
+    host: &str,
+    times: &TimesBySize,
+) {
     for (bytes, times) in times.classes() {
         let mut so_far = 0;
-        for (end, count) in times.buckets() {
+        for ((_, count), end) in times.buckets().zip(ends) {
             so_far += count;
-            let end = end.map_or_else(|| "+Inf".to_owned(), |end| end.as_secs_f64().to_string());
-            let labels = [("host", host), ("bytes", bytes), ("le", &end)];
+            let labels = [("host", host), ("bytes", bytes), ("le", end)];
             text.sample(bucket, &labels, so_far);
         }
         let labels = [("host", host), ("bytes", bytes)];

@@ -33,13 +33,20 @@ impl Best {
         Best(pairs.into_iter().filter_map(line).collect())
     }
 
-    /// The same, with a count of the packets that took no more than `within_ns` longer than the best case.
-    pub(super) fn counted(model: &Model, delay: fn(&Packet) -> Option<i64>, within_ns: f64) -> Best {
+    /// The same, with a count of the packets that took no more than `within_ns` longer than the best case, and may have gone undelayed by all
+    /// else that is known of them.
+    pub(super) fn counted(
+        model: &Model,
+        delay: fn(&Packet) -> Option<i64>,
+        within_ns: f64,
+        may_be: impl Fn(&Packet) -> bool,
+    ) -> Best {
         let mut best = Best::of(model, delay);
         for packet in &model.packets {
             let of = delay(packet).and_then(|ns| Some((ns, best.0.get_mut(&ends(model, packet))?)));
             if let Some((ns, (line, alike))) = of
                 && ns as f64 <= line.ns(packet.length) + within_ns
+                && may_be(packet)
             {
                 *alike = alike.saturating_add(1);
             }

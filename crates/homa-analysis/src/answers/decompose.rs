@@ -205,6 +205,13 @@ fn longest(model: &Model) -> u32 {
     model.packets.iter().map(|packet| packet.length).max().unwrap_or(0)
 }
 
+/// What switches really had of the packet's delay beyond the best case, as far as all of them know, which they do since that moment.
+fn in_switches_ns(model: &Model, (switches, since_ns): (&Best, u64), packet: &Packet) -> Option<i64> {
+    packet.sent.ns().filter(|ns| *ns >= since_ns)?;
+    let best = switches.ns(ends(model, packet), packet.length)?;
+    Some((packet.left.since(packet.entered)? - best).max(0))
+}
+
 /// Everything that the parts are found from.
 struct Splitter<'a> {
     model: &'a Model,
@@ -265,13 +272,22 @@ impl<'a> Splitter<'a> {
                 of.least_batch_ns = of.least_batch_ns.min(batch.max(0));
             }
         }
+        let switches = Best::of(model, |packet| packet.left.since(packet.entered));
+        let switches_since_ns = model.switches_remember_since_ns();
+        let alike_ns = rate.ns(Load::packet(longest(model))) * ALIKE_PART;
+        // A queue that never was empty delays the fastest packets, too, and its switch may tell.
+        let may_be_undelayed = |packet: &Packet| {
+            let in_switches = in_switches_ns(model, (&switches, switches_since_ns), packet);
+            in_switches.is_none_or(|ns| ns as f64 <= alike_ns)
+        };
+        let best = Best::counted(model, way_ns, alike_ns, may_be_undelayed);
         Splitter {
             model,
             rate,
-            best: Best::counted(model, way_ns, rate.ns(Load::packet(longest(model))) * ALIKE_PART),
-            switches: Best::of(model, |packet| packet.left.since(packet.entered)),
+            best,
+            switches,
             queues: model.nodes.iter().map(|node| Replay::new(node.host_records(), queue.clone())).collect(),
-            switches_since_ns: model.switches_remember_since_ns(),
+            switches_since_ns,
             arrivals: Arrivals::new(model),
             looks,
             least_out_ns,
@@ -334,9 +350,7 @@ impl<'a> Splitter<'a> {
 
     /// What switches really had of the packet's delay, as far as all of them know.
     fn true_switch_ns(&self, packet: &Packet) -> Option<i64> {
-        packet.sent.ns().filter(|ns| *ns >= self.switches_since_ns)?;
-        let best = self.switches.ns(ends(self.model, packet), packet.length)?;
-        Some((packet.left.since(packet.entered)? - best).max(0))
+        in_switches_ns(self.model, (&self.switches, self.switches_since_ns), packet)
     }
 
     fn check(&self, parts: &[(u32, Short)]) -> Option<SwitchCheck> {
@@ -508,6 +522,20 @@ mod tests {
         writer.data(9_440, 100_000, 101_500).data(10_384, 110_000, 111_590);
         let found = decompose(&writer.model(), &Select::default(), RATE, 100).expect("packets");
         assert_eq!((found.packets, found.left_out, found.paths_left_out), (6, 0, 0));
+    }
+
+    #[test]
+    fn packets_that_a_switch_delayed_are_no_best_case_however_alike() {
+        let mut writer = Writer::new();
+        for index in 0..4_u64 {
+            let sent = 100_000 * (index + 1);
+            writer.data(944 * index as u32, sent, sent + 3_500);
+            writer.switch(944 * index as u32, sent + 100, sent + 3_100);
+        }
+        // Whose receiver's trace does not have it: what the switch takes at best.
+        writer.at(CLIENT, 600_000, EventKind::PacketSent, WORD, 9_440).switch(9_440, 600_100, 601_100);
+        let found = decompose(&writer.model(), &Select::default(), RATE, 0).expect("packets");
+        assert_eq!((found.packets, found.left_out, found.paths_left_out), (0, 4, 1));
     }
 
     #[test]
