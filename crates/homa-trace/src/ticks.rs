@@ -81,8 +81,11 @@ impl Ticks {
         if self.clock != Clock::Tsc {
             return TickRate { hz: NS_PER_S };
         }
-        let passed_ns = u128::from(monotonic_raw_ns().saturating_sub(self.start.monotonic_ns)).max(1);
-        let passed = u128::from(self.now().saturating_sub(self.start.time)).max(1);
+        // A thread that lost its processor between two single looks had a rate by which a time some milliseconds ago was off by tens of
+        // microseconds.
+        let now = Anchor::of_tsc();
+        let passed_ns = u128::from(now.monotonic_ns.saturating_sub(self.start.monotonic_ns)).max(1);
+        let passed = u128::from(now.time.saturating_sub(self.start.time)).max(1);
         let hz = u64::try_from(passed * u128::from(NS_PER_S) / passed_ns).unwrap_or(NS_PER_S);
         TickRate { hz: hz.max(1) }
     }
