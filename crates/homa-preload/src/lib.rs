@@ -28,7 +28,8 @@
 //! - epoll tells of EPOLLRDNORM and EPOLLWRNORM as EPOLLIN and EPOLLOUT.
 //! - A handler that was set by a system call of the program's own ends no call.
 //! - A signal handler may poll and use other descriptors. One that sends or receives on a Homa socket, or makes, binds or closes one, may
-//!   wait for ever for the thread that it interrupts.
+//!   wait for ever for the thread that it interrupts. So may a handler of a fault (SIGSEGV, SIGABRT) that sets the program's first handler of
+//!   another signal.
 //! - Programs that make system calls themselves: static ones, and those of Go. `homa run` tells them.
 //! - `SO_HOMA_SERVER` turns a bound socket's requests off and on. A socket that is not bound accepts none.
 //! - A message is copied out of the program's memory, beside what the sockets underneath copy, since the program may change it as soon as it has
