@@ -491,7 +491,8 @@ mod tests {
     #[test]
     fn a_thread_keeps_its_endpoint_of_each_thing_it_waits_for() {
         // Ids of this test's own: others may take some of the common ones meanwhile.
-        let all: Vec<Homes> = (0..REMEMBERED as u64).map(|id| Homes { id: u64::MAX / 2 + id, ..Homes::new() }).collect();
+        let all: Vec<Homes> =
+            (0..REMEMBERED as u64).map(|id| Homes { id: u64::MAX / 2 + id, ..Homes::new() }).collect();
         let endpoints = || all.iter().map(|homes| homes.of_thread(4)).collect::<Vec<_>>();
         let own = endpoints();
         assert!((0..5).all(|_| endpoints() == own));
