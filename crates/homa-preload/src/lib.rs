@@ -11,6 +11,8 @@
 //!   their like do as the kernel's Homa does, down to error numbers. `send`, `recv`, `read` and `write` are EINVAL, as there.
 //! - A signal with a handler ends a `recvmsg` or `sendmsg` that waits: EINTR, also with SA_RESTART, as in the kernel. `SO_SNDTIMEO` bounds how long
 //!   `sendmsg` waits for memory; the other options of `SOL_SOCKET` are kept and told, `SO_RCVTIMEO` among them, and do nothing.
+//! - Messages that find no room in the program's buffers wait for it, the shortest first, and are shown by poll when they have it. While
+//!   64 wait, what comes behind them waits with the transport, also where it had room.
 //! - Requests that the program never answers are kept as in the kernel, but those whose clients have vanished are dropped when they are many.
 //! - Over UDP (the default) a socket has a UDP port that follows from its Homa port, so that the kernel shares out the ports among all
 //!   processes of a machine, and takes them back from the dead. Over raw IP the processes share a segment of memory, as all
@@ -27,6 +29,9 @@
 //!
 //! - epoll tells of EPOLLRDNORM and EPOLLWRNORM as EPOLLIN and EPOLLOUT.
 //! - A handler that was set by a system call of the program's own ends no call.
+//! - Memory that a handler, or another thread, takes away after a call was given it and before it returns: the kernel says EFAULT, and here the
+//!   program may end. Calls look at it before they use it, and at what they have found good before only once it was taken away (`munmap`).
+//! - A message that comes and finds no room in the program's buffers is seen by poll until a recvmsg has found so: one EAGAIN for each.
 //! - A signal handler may poll and use other descriptors. One that sends or receives on a Homa socket, or makes, binds or closes one, may
 //!   wait for ever for the thread that it interrupts. So may a handler of a fault (SIGSEGV, SIGABRT) that sets the program's first handler of
 //!   another signal.
@@ -55,6 +60,7 @@ mod receive;
 mod region;
 mod send;
 mod settings;
+mod shelf;
 mod signal;
 mod signals;
 mod socket;

@@ -125,7 +125,7 @@ impl Socket {
         let unwritable = |_| Refusal::new(libc::EFAULT, "the region of SO_HOMA_RCVBUF cannot be written to");
         memory::check(region, size_of::<RcvbufArgs>(), true).map_err(unwritable)?;
         let new = Pages::new(args.start, args.length)?;
-        match self.set_region(Region::new(new)) {
+        match self.set_region(Region::new(new, &self.shelf)) {
             true => Ok(()),
             false => Err(Refusal::new(libc::EINVAL, "the socket has its buffers already")),
         }

@@ -154,12 +154,14 @@ impl Pages {
         }
     }
 
-    /// What was lent is not needed any more, unless the program has it.
-    pub(crate) fn end_loan(&mut self, offset: u32, length: usize) {
-        if let Some(place) = self.hand_over(offset, length) {
+    /// What was lent is not needed any more, unless the program has it, which it returns `false` for.
+    pub(crate) fn end_loan(&mut self, offset: u32, length: usize) -> bool {
+        let place = self.hand_over(offset, length);
+        if let Some(place) = &place {
             // They were taken, so that they can be given back.
             let _ = self.give_back(&place.offsets[..place.count as usize]);
         }
+        place.is_some()
     }
 
     fn place_at(&self, offset: u32, length: usize) -> Place {
@@ -275,7 +277,7 @@ mod tests {
         let lent: Vec<u32> = std::iter::from_fn(|| pages.lend(1_000_000)).collect();
         assert!(lent.len() > 20 && pages.available() >= all / 2, "{}", lent.len());
         assert_eq!(pages.lend(10_000), None);
-        lent.iter().for_each(|offset| pages.end_loan(*offset, 1_000_000));
+        assert!(lent.iter().all(|offset| pages.end_loan(*offset, 1_000_000)));
         assert!(pages.available() >= all - PAGE_BYTES as u64, "the page that is shared stays begun");
     }
 

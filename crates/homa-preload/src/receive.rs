@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,12 +16,8 @@ use crate::abi::{MAX_PAGES, RecvArgs};
 use crate::border::Refusal;
 use crate::memory;
 use crate::pages::Place;
-use crate::region::Region;
 use crate::signals;
 use crate::socket::{LOOK_AGAIN_MS, Name, Socket};
-
-/// Messages that are held at most because they have no room: what comes beyond stays with the transport.
-const MOST_HELD: usize = 64;
 
 /// A message on its way to the program.
 pub(crate) struct Held {
@@ -33,7 +30,7 @@ pub(crate) struct Held {
     /// For a request: what answers it.
     rpc: Option<Rpc>,
     /// It was found to have room, and has been shown since.
-    shown: bool,
+    pub(crate) shown: bool,
 }
 
 /// What is known of a call that is over for the transport.
@@ -88,6 +85,13 @@ impl Held {
         Held { id, cookie, private, from, message: result, rpc: None, shown: false }
     }
 
+    /// The response to a call that is not private.
+    #[cfg(test)]
+    pub(crate) fn response(id: u64, length: usize) -> Held {
+        let to = ServerAddr::new(SocketAddr::from(([127, 0, 0, 1], 0)), 99);
+        Held::of_outcome(Outcome { id, cookie: 0, to, result: Ok(vec![0; length].into()) }, false)
+    }
+
     /// The RPC that it is of.
     pub(crate) fn id(&self) -> u64 {
         self.id
@@ -101,12 +105,13 @@ impl Held {
         self.rpc.is_none().then_some(call)
     }
 
-    fn length(&self) -> usize {
-        self.message.as_ref().map_or(0, Bytes::len)
+    /// It is for who names it.
+    pub(crate) fn is_private(&self) -> bool {
+        self.private
     }
 
-    fn has_room(&self, region: Option<&Arc<Region>>) -> bool {
-        region.is_some_and(|region| region.pages().has_room(self.length()))
+    pub(crate) fn length(&self) -> usize {
+        self.message.as_ref().map_or(0, Bytes::len)
     }
 }
 
@@ -233,23 +238,10 @@ impl Socket {
         Ok(())
     }
 
-    /// Has the descriptor readable while there is room for a message that is held: a poll must not miss what has room by now, nor find what
-    /// has none.
+    /// Shows what is held and has room by now.
     fn show_held(&self) {
-        let mut state = self.state();
-        let (mut ready, mut anew) = (false, false);
-        for held in state.held.iter_mut().filter(|held| !held.private) {
-            let has_room = held.has_room(self.region());
-            // To the kernel it arrives when it has room.
-            anew |= has_room && !held.shown;
-            held.shown = has_room;
-            ready |= has_room;
-        }
-        // Under the lock, lest an older answer comes after a newer one.
-        self.signal.force(ready || self.is_shut(), anew);
-        drop(state);
-        if anew {
-            // Threads that waited before it was held look for nothing but what arrives.
+        if self.region().is_some_and(|region| self.shelf.show(region)) {
+            // Threads that wait look once in a while, and need not wait for that.
             self.look_anew();
         }
     }
@@ -265,7 +257,7 @@ impl Socket {
                 return Ok(found);
             }
             let side = self.side();
-            let full = self.state().held.len() >= MOST_HELD;
+            let full = self.shelf.is_full();
             if waits && signals.is_none() {
                 signals = self.hold_back();
             }
@@ -312,7 +304,7 @@ impl Socket {
             if let Some(found) = self.take_held(|held| held.private && held.id == id) {
                 return Ok(found);
             }
-            if self.holds_private(id) {
+            if self.state().holds_private(id) {
                 self.wait_for_room(waits, signals.as_ref())?;
                 continue;
             }
@@ -323,27 +315,31 @@ impl Socket {
                 // No descriptor tells of it.
                 Some(_) => Some(Duration::from_millis(LOOK_AGAIN_MS)),
             };
-            match side.recv_private_while(id, timeout, wanted) {
-                Ok(outcome) => {
-                    if let Some(found) = self.place_or_hold(Held::of_outcome(outcome, true)) {
-                        return Ok(found);
-                    }
-                }
-                Err(RecvError::TimedOut) if !waits => return Err(Refusal::plain(libc::EAGAIN)),
-                Err(RecvError::TimedOut) => {
+            let placing = self.shelf.placing(id);
+            let error = match side.recv_private_while(id, timeout, wanted) {
+                Ok(outcome) => match self.place_or_hold(Held::of_outcome(outcome, true)) {
+                    Some(found) => return Ok(found),
+                    None => continue,
+                },
+                Err(error) => error,
+            };
+            drop(placing);
+            match error {
+                RecvError::TimedOut if !waits => return Err(Refusal::plain(libc::EAGAIN)),
+                RecvError::TimedOut => {
                     if let Some(held) = &signals {
                         signals::pause(Some(&held.signals), Duration::ZERO)?;
                     }
                 }
-                // Another thread got it, and had no room for it.
-                Err(RecvError::NoSuchCall { .. }) if self.holds_private(id) => {}
-                Err(RecvError::NoSuchCall { .. }) => {
+                // Another thread has it, and no room for it, or has not looked.
+                RecvError::NoSuchCall { .. } if self.shelf.may_hold_private(id) => thread::yield_now(),
+                RecvError::NoSuchCall { .. } => {
                     return Err(Refusal::new(
                         libc::EINVAL,
                         "there is no private call with the id that recvmsg got",
                     ));
                 }
-                Err(_) => self.check_open(&side)?,
+                _ => self.check_open(&side)?,
             }
         }
     }
@@ -365,11 +361,6 @@ impl Socket {
             return Err(Refusal::plain(libc::EAGAIN));
         }
         signals::pause(signals.map(|held| &held.signals), Duration::from_millis(LOOK_AGAIN_MS))
-    }
-
-    /// Whether the outcome of this private call is held for want of room.
-    fn holds_private(&self, id: u64) -> bool {
-        self.state().held.iter().any(|held| held.private && held.id == id)
     }
 
     /// Whether messages are held for want of room.
@@ -407,9 +398,11 @@ impl Socket {
         if let Some(found) = self.room_for(&message) {
             return Some((message, found));
         }
-        let mut state = self.state();
-        let at = state.held.partition_point(|held| held.length() <= message.length());
-        state.held.insert(at, message);
+        if self.shelf.hold(message) {
+            // Threads that waited before look for nothing but what arrives. From now on they look for what has room, too, since nobody tells
+            // them of pages that come back from the transport.
+            self.look_anew();
+        }
         None
     }
 

@@ -4,12 +4,13 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use homa::{Lender, Lent, MessageMemory};
 
 use crate::border::Refusal;
 use crate::pages::{Pages, Place};
+use crate::shelf::Shelf;
 
 /// The region of a socket.
 pub(crate) struct Region {
@@ -22,6 +23,8 @@ pub(crate) struct Region {
     holes: RwLock<Vec<Range<usize>>>,
     /// There are some.
     has_holes: AtomicBool,
+    /// What waits for room.
+    shelf: Weak<Shelf>,
 }
 
 /// A region as the transport sees it.
@@ -53,7 +56,7 @@ fn meet(one: &Range<usize>, other: &Range<usize>) -> bool {
 }
 
 impl Region {
-    pub(crate) fn new(pages: Pages) -> Arc<Region> {
+    pub(crate) fn new(pages: Pages, shelf: &Arc<Shelf>) -> Arc<Region> {
         let (start, length) = pages.region();
         let (start, length) = (start as usize, length as usize);
         LOWEST.fetch_min(start, Relaxed);
@@ -65,6 +68,7 @@ impl Region {
             gone: AtomicBool::new(false),
             holes: RwLock::default(),
             has_holes: AtomicBool::new(false),
+            shelf: Arc::downgrade(shelf),
         })
     }
 
@@ -114,6 +118,14 @@ impl Region {
     fn free(&self, place: &Place) {
         // They were taken just now, so that they can be given back.
         let _ = self.pages().give_back(&place.offsets[..place.count as usize]);
+        self.show();
+    }
+
+    /// Pages have come back by other ways than the program: shows what has room for that.
+    fn show(&self) {
+        if let Some(shelf) = self.shelf.upgrade() {
+            shelf.show(self);
+        }
     }
 
     /// Whether any of this memory is the region's.
@@ -198,20 +210,38 @@ impl Lender for Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        self.region.pages().end_loan(self.offset, self.length);
+        let came_back = self.region.pages().end_loan(self.offset, self.length);
+        if came_back {
+            self.region.show();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsFd, AsRawFd};
+
+    use homa::Signal;
+
     use super::*;
     use crate::abi::PAGE_BYTES;
+    use crate::receive::Held;
 
     /// A region of the test's own, and its memory.
     fn region() -> (Arc<Region>, Vec<u8>) {
+        region_of(&Shelf::new(Signal::open().unwrap()))
+    }
+
+    fn region_of(shelf: &Arc<Shelf>) -> (Arc<Region>, Vec<u8>) {
         let memory = vec![0_u8; (64 << 20) + 4096];
         let start = (memory.as_ptr() as u64).next_multiple_of(4096);
-        (Region::new(Pages::new(start, 64 << 20).unwrap()), memory)
+        (Region::new(Pages::new(start, 64 << 20).unwrap(), shelf), memory)
+    }
+
+    fn is_shown(signal: &Signal) -> bool {
+        let mut entry = libc::pollfd { fd: signal.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: there is one entry.
+        unsafe { libc::poll(&mut entry, 1, 0) == 1 }
     }
 
     fn bytes(region: &Region, offset: u32, length: usize) -> &[u8] {
@@ -257,6 +287,27 @@ mod tests {
         assert!(asked.is_there() && unasked.is_there());
         assert_eq!(errno(region.hand_over(bytes(&region, asked.offset, 100_000))), Some(libc::EFAULT));
         assert_eq!(errno(region.hand_over(bytes(&region, unasked.offset, 100_000))), None);
+    }
+
+    #[test]
+    fn what_waits_for_room_is_shown_when_the_transport_or_a_failed_copy_gives_some_back() {
+        let signal = Signal::open().unwrap();
+        let shelf = Shelf::new(Arc::clone(&signal));
+        let (region, _memory) = region_of(&shelf);
+        let loans = [loan(&region, 1_000_000), loan(&region, 1_000_000)];
+        let rest: Vec<Place> = std::iter::from_fn(|| region.pages().take(PAGE_BYTES)).collect();
+        shelf.hold(Held::response(7, 900_000));
+        assert!(!shelf.show(&region) && !is_shown(&signal));
+        // An RPC whose message was not whole is over.
+        drop(loans);
+        assert!(is_shown(&signal));
+        let place = region.pages().take(1_000_000).unwrap();
+        let other = region.pages().take(1_000_000 / PAGE_BYTES * PAGE_BYTES).unwrap();
+        assert!(!shelf.show(&region) && !is_shown(&signal));
+        region.take_away(region.start, region.length);
+        assert!(region.fill(&place, &[1; 1_000_000]).is_err());
+        assert!(is_shown(&signal), "what finds no memory there is told so, as by the kernel");
+        drop((rest, other));
     }
 
     #[test]

@@ -17,6 +17,9 @@ use crate::table::World;
 /// The program has a handler for some signal.
 static HANDLED: AtomicBool = AtomicBool::new(false);
 
+/// Threads that had begun to wait before were told so.
+static RECALLED: AtomicBool = AtomicBool::new(false);
+
 /// How often threads are told that there is a handler now, and how long they have to notice.
 const RECALLS: u32 = 100;
 const BETWEEN_RECALLS: Duration = Duration::from_micros(100);
@@ -28,10 +31,19 @@ const OWN_FAULTS: [c_int; 6] =
 /// The program is about to say what is to become of a signal. The first handler is made known to threads that wait already.
 pub(crate) fn note(signal: c_int, action: libc::sighandler_t) {
     let handled = action != libc::SIG_DFL && action != libc::SIG_IGN && !OWN_FAULTS.contains(&signal);
-    if !handled || HANDLED.swap(true, SeqCst) {
+    if !handled {
         return;
     }
-    let world = World::existing().filter(|world| world.is_mine());
+    HANDLED.store(true, SeqCst);
+    if RECALLED.load(SeqCst) {
+        return;
+    }
+    let world = World::existing();
+    // The handlers of a child that shares this memory for a moment (vfork) are its own. The parent's threads hold their signals back from
+    // now on for nothing, and are still to be told when it has a handler. A child that has memory of its own (fork) has no world.
+    if world.is_some_and(|world| !world.is_mine()) || RECALLED.swap(true, SeqCst) {
+        return;
+    }
     crate::border::answer(|| {
         world.inspect(|world| recall(world));
         Ok(0)

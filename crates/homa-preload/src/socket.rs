@@ -8,16 +8,15 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError};
 
-use homa::{Rpc, Signal};
+use homa::Signal;
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
 use crate::abi::FIRST_CLIENT_PORT;
 use crate::border::Refusal;
 use crate::hosts::Side;
-use crate::in_hand::InHand;
 use crate::memory;
-use crate::receive::Held;
 use crate::region::Region;
+use crate::shelf::{Shelf, State};
 use crate::signal;
 use crate::table::World;
 
@@ -33,7 +32,6 @@ pub(crate) struct Socket {
     pub(crate) in_epoll: AtomicBool,
     /// Requests are accepted.
     pub(crate) serves: AtomicBool,
-    pub(crate) shut: AtomicBool,
     /// The program has no descriptor of it any more.
     closed: AtomicBool,
     /// Threads that receive.
@@ -46,19 +44,8 @@ pub(crate) struct Socket {
     region: OnceLock<Arc<Region>>,
     /// What was set of the options that any socket has, by their numbers.
     pub(crate) options: Mutex<HashMap<c_int, Vec<u8>>>,
-    state: Mutex<State>,
+    pub(crate) shelf: Arc<Shelf>,
     error_text: Mutex<&'static str>,
-}
-
-/// What the program has in hand, or is about to have.
-#[derive(Default)]
-pub(crate) struct State {
-    /// Requests to be answered.
-    pub(crate) in_hand: InHand<Rpc>,
-    /// With which error calls were aborted.
-    pub(crate) aborted: HashMap<u64, i32>,
-    /// Messages for which the program's buffers had no room, the shortest first.
-    pub(crate) held: Vec<Held>,
 }
 
 /// An address as a program passes it.
@@ -78,13 +65,13 @@ impl Socket {
         let (signal, fd) =
             opened.map_err(|error| Refusal::plain(error.raw_os_error().unwrap_or(libc::ENFILE)))?;
         signal.follow(&side.socket);
+        let shelf = Shelf::new(Arc::clone(&signal));
         let socket = Socket {
             family,
             signal,
             nonblocking: AtomicBool::new(nonblocking),
             in_epoll: AtomicBool::new(false),
             serves: AtomicBool::new(false),
-            shut: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             receivers: AtomicUsize::new(0),
             recalls: AtomicUsize::new(0),
@@ -92,7 +79,7 @@ impl Socket {
             side: RwLock::new(side),
             region: OnceLock::new(),
             options: Mutex::default(),
-            state: Mutex::default(),
+            shelf,
             error_text: Mutex::new(""),
         };
         Ok((Arc::new(socket), fd))
@@ -119,7 +106,7 @@ impl Socket {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.state()
     }
 
     /// The program's buffers, where it has given some.
@@ -174,7 +161,7 @@ impl Socket {
     }
 
     pub(crate) fn is_shut(&self) -> bool {
-        self.shut.load(Relaxed)
+        self.shelf.is_shut()
     }
 
     /// Keeps the text of what went wrong, for who asks.
@@ -224,13 +211,12 @@ impl Socket {
 
     /// Ends everything.
     pub(crate) fn shut_down(&self) {
-        if self.shut.swap(true, Relaxed) {
+        if !self.shelf.shut() {
             return;
         }
         let side = self.side();
         side.close();
-        let state = std::mem::take(&mut *self.state());
-        drop(state);
+        self.shelf.clear();
         self.signal.force(true, true);
     }
 
@@ -265,6 +251,7 @@ impl Drop for Socket {
         let side = self.side();
         side.set_waker(None);
         side.close();
+        self.shelf.clear();
     }
 }
 

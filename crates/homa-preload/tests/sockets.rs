@@ -79,15 +79,16 @@ fn a_signal_ends_calls_that_waited_before_there_was_a_handler() {
     let _silent = Running::server(preloaded(&program, &["swallow", FAMILIES[0], &silent.to_string()]));
     for _ in 0..10 {
         run(client(&waits, "first-handler", FAMILIES[0], 1, &[&silent.to_string()]));
+        run(client(&waits, "first-handler-after-child", FAMILIES[0], 1, &[&silent.to_string()]));
     }
 }
 
 #[test]
 fn a_signal_handler_may_poll_whatever_its_thread_was_doing() {
     let Some((program, waits)) = program("program").zip(program("waits")) else { return };
-    let port = ports(1);
+    let port = ports(2);
     let _echo = echo(&program, FAMILIES[0], port, "1");
-    run(client(&waits, "polls-in-handlers", FAMILIES[0], port, &[]));
+    run(client(&waits, "polls-in-handlers", FAMILIES[0], port, &[&(port + 1).to_string()]));
 }
 
 #[test]
@@ -133,6 +134,8 @@ fn messages_wait_for_buffers() {
     let _echo = echo(&program, FAMILIES[0], port, "1");
     run(client(&buffers, "starves", FAMILIES[0], port, &[]));
     run(client(&buffers, "starves-another", FAMILIES[0], port, &[]));
+    run(client(&buffers, "holds-many", FAMILIES[0], port, &[]));
+    run(client(&buffers, "private-for-two", FAMILIES[0], port, &[]));
 }
 
 #[test]

@@ -276,11 +276,14 @@ impl Buffers {
     /// The same of every one whose bytes lie in this memory.
     pub(crate) fn copy_outgoing_of(&mut self, memory: &Range<usize>) {
         let all = self.slots.iter_mut().map(|slot| &mut slot.held);
+        let mut taken_back = Vec::new();
         for held in all.chain(self.displaced.iter_mut().map(|(_, held)| held)) {
             if !held.outgoing.is_empty() && memory.contains(&(held.outgoing.as_ptr() as usize)) {
-                held.outgoing = Bytes::copy_from_slice(&held.outgoing);
+                let copy = Bytes::copy_from_slice(&held.outgoing);
+                taken_back.push(mem::replace(&mut held.outgoing, copy));
             }
         }
+        taken_back.into_iter().for_each(|bytes| self.bury(bytes));
     }
 
     /// The bytes of an outgoing message that a packet carries; `None` when the RPC is over.

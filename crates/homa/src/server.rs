@@ -253,6 +253,11 @@ impl Server {
         &self.port.servers
     }
 
+    /// The endpoint at which the calling thread waits.
+    pub(crate) fn home(&self) -> usize {
+        self.port.home()
+    }
+
     /// Takes a request that waits at this endpoint, which is locked.
     pub(crate) fn take(&self, core: &mut Core, endpoint: usize) -> Option<Rpc> {
         take(core, &self.port, endpoint)?.ok()
@@ -365,10 +370,11 @@ impl Rpc {
     }
 
     /// Whether the client still waits for the answer, as far as this host knows. One that has vanished is noticed after
-    /// [`client_silence_ns`](homa_proto::Config::client_silence_ns).
+    /// [`client_silence_ns`](homa_proto::Config::client_silence_ns). It runs none of the application's code.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        matches!(self.shared().lock().buffers.role(self.rpc), Role::InHand { .. })
+        let role = self.shared().lock().glance(|core| core.buffers.role(self.rpc));
+        matches!(role, Role::InHand { .. })
     }
 
     /// Answers. What may be sent of the answer at once is sent before this returns; the rest, and its repetition where the

@@ -245,6 +245,15 @@ impl Drop for Locked<'_> {
 }
 
 impl Locked<'_> {
+    /// Looks at the core and gives the lock back, and leaves to whoever has it next what is to be freed: for a caller who has a lock in
+    /// his hands that the application's code may want, too.
+    pub(crate) fn glance<T>(mut self, look: impl FnOnce(&Core) -> T) -> T {
+        let seen = look(&self);
+        // Whoever wakes somebody does so before he gives the lock back, so that nothing of that is lost.
+        self.guard = None;
+        seen
+    }
+
     /// Gives the lock back, then wakes and frees.
     #[inline(never)]
     fn say_last_words(&self, mut core: MutexGuard<'_, Core>) {

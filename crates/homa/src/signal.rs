@@ -21,6 +21,8 @@ pub struct Signal {
     up: AtomicBool,
     /// It is to be readable whatever the socket has.
     forced: AtomicBool,
+    /// What the socket has is not to be shown.
+    muted: AtomicBool,
     /// It becomes readable with each arrival, also where it was.
     edges: AtomicBool,
 }
@@ -49,7 +51,14 @@ impl Signal {
 
     fn with(bell: Bell) -> Arc<Signal> {
         let flag = || AtomicBool::new(false);
-        Arc::new(Signal { bell, state: Mutex::default(), up: flag(), forced: flag(), edges: flag() })
+        Arc::new(Signal {
+            bell,
+            state: Mutex::default(),
+            up: flag(),
+            forced: flag(),
+            muted: flag(),
+            edges: flag(),
+        })
     }
 
     /// Shows what comes to this socket from now on. It is the socket's one [waker](Socket::set_waker).
@@ -64,6 +73,13 @@ impl Signal {
     pub fn force(&self, forced: bool, anew: bool) {
         if self.forced.swap(forced, Relaxed) != forced || anew {
             self.refresh(anew);
+        }
+    }
+
+    /// Has what comes to the socket not shown from now on, or shown again: for somebody who does not receive for the moment.
+    pub fn mute(&self, muted: bool) {
+        if self.muted.swap(muted, Relaxed) != muted {
+            self.refresh(false);
         }
     }
 
@@ -85,7 +101,8 @@ impl Signal {
         let mut state = self.lock();
         let socket = state.socket.upgrade();
         self.up.store(true, Relaxed);
-        let ready = self.forced.load(Relaxed) || socket.as_ref().is_some_and(|socket| socket.has_arrival());
+        let has_arrival = || socket.as_ref().is_some_and(|socket| socket.has_arrival());
+        let ready = self.forced.load(Relaxed) || !self.muted.load(Relaxed) && has_arrival();
         if ready != state.shown {
             // Neither blocks, whatever the eventfd's flags: it is 0 before the one and 1 before the other.
             match ready {

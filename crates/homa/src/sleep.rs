@@ -78,14 +78,17 @@ fn poll(bell: &Bell, interest: Interest<'_>, timeout_ns: Option<u64>) -> bool {
     let mail = interest.mail.map_or(-1, |mailbox| mailbox.bell.0.as_raw_fd());
     let mut fds = [entry(bell.0.as_raw_fd(), libc::POLLIN), entry(fd, events), entry(mail, libc::POLLIN)];
     let used = if interest.mail.is_some() { fds.len() } else { fds.len() - 1 };
-    let timeout = timeout_ns.map(|ns| libc::timespec {
+    let mut timeout = timeout_ns.map(|ns| libc::timespec {
         tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
         tv_nsec: (ns % 1_000_000_000) as libc::c_long,
     });
-    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: `fds` and what `timeout` points at live through the call, the length is at most that of `fds`, and a null signal mask
-    // leaves the mask alone.
-    let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), used as libc::nfds_t, timeout, ptr::null()) };
+    let timeout = timeout.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+    let no_mask = ptr::null::<libc::sigset_t>();
+    // The kernel's own, since libc's may be one that homa-preload has put before it: that would take this for the program's sleep, and have
+    // the network driven for it, by this very thread among others.
+    // SAFETY: `fds` and what `timeout` points at live through the call, which may write to both, the length is at most that of `fds`, and
+    // a null signal mask leaves the mask alone, whatever its size.
+    let ready = unsafe { libc::syscall(libc::SYS_ppoll, fds.as_mut_ptr(), used, timeout, no_mask, 0_usize) };
     if ready > 0 && fds[0].revents != 0 {
         bell.hush();
     }

@@ -3,10 +3,10 @@
 mod common;
 
 use std::collections::HashSet;
-use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
+use common::hand::Hand;
 use common::{PATIENCE, config, eventually, host, message, until_idle};
 use homa::proto::{MS, SEC, wire};
 use homa::{
@@ -36,58 +36,11 @@ fn early(config: HostConfig) -> (Host, EarlyServer) {
     (host, server)
 }
 
-/// A client whose packets are sent one by one, by the test.
-struct Hand {
-    socket: UdpSocket,
-    to: SocketAddr,
-    incarnation: u64,
-}
-
-impl Hand {
-    fn new(host: &Host) -> Hand {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        Hand { socket, to: host.local_addr(), incarnation: 5 }
-    }
-
-    fn send(&self, id: u64, port: u16, body: &wire::Body, payload: &[u8]) {
-        let common = wire::Common {
-            source_port: 40_000,
-            dest_port: port,
-            sender_id: id,
-            incarnation: wire::Incarnation::new(self.incarnation),
-        };
-        let header = wire::encode(&common, body);
-        self.socket.send_to(&[&header[..], payload].concat(), self.to).unwrap();
-    }
-
-    /// Sends bytes `[from, to)` of the request with this id, whose bytes the id tells.
-    fn data(&self, id: u64, port: u16, from: u32, to: u32) {
-        let all = message(LENGTH as usize, id);
-        for offset in (from..to).step_by(PACKET as usize) {
-            let data = wire::Data {
-                message_length: LENGTH,
-                incoming: LENGTH,
-                ack: None,
-                cutoff_version: 0,
-                retransmit: false,
-                offset,
-                response_limit: None,
-            };
-            self.send(id, port, &wire::Body::Data(data), &all[offset as usize..][..PACKET as usize]);
-        }
-    }
-
-    /// Waits for a packet about this request.
-    fn hear(&self, id: u64, mut is: impl FnMut(&wire::Body) -> bool) {
-        let mut bytes = [0; 65_536];
-        loop {
-            let (length, _) = self.socket.recv_from(&mut bytes).expect("the packet comes");
-            let packet = wire::decode(&bytes[..length], length).unwrap();
-            if packet.common.sender_id == id | 1 && is(&packet.body) {
-                return;
-            }
-        }
+/// Sends bytes `[from, to)` of the request with this id, whose bytes the id tells.
+fn data(hand: &Hand, id: u64, port: u16, from: u32, to: u32) {
+    let all = message(LENGTH as usize, id);
+    for offset in (from..to).step_by(PACKET as usize) {
+        hand.data(id, port, &all, offset..offset + PACKET);
     }
 }
 
@@ -103,7 +56,7 @@ fn read_to(reader: &mut RequestReader, id: u64, end: u32) {
 
 /// A request of which three packets were sent, and two or three are read.
 fn half_read(hand: &Hand, server: &EarlyServer, id: u64) -> RequestReader {
-    hand.data(id, PORT, 0, FIRST);
+    data(hand, id, PORT, 0, FIRST);
     let mut reader = server.recv().unwrap();
     assert_eq!((reader.length(), reader.port(), reader.position()), (LENGTH, PORT, 0));
     assert_eq!(reader.peer(), hand.socket.local_addr().unwrap());
@@ -129,7 +82,7 @@ fn the_first_bytes_are_read_before_the_last_were_sent() {
         }
         assert!(reader.position() <= FIRST);
         assert_eq!(reader.next_part_timeout(Duration::ZERO), Err(ReadError::TimedOut));
-        hand.data(id, PORT, FIRST, LENGTH);
+        data(&hand, id, PORT, FIRST, LENGTH);
         read_to(&mut reader, id, LENGTH);
         assert_eq!((reader.next_part(), reader.next_part()), (Ok(None), Ok(None)));
         let rpc = reader.whole().unwrap();
@@ -147,7 +100,7 @@ fn the_first_bytes_are_read_before_the_last_were_sent() {
 fn what_nobody_took_before_it_was_whole_is_whole_when_it_is_taken() {
     let (host, server) = early(patient());
     let hand = Hand::new(&host);
-    hand.data(2, PORT, 0, LENGTH);
+    data(&hand, 2, PORT, 0, LENGTH);
     eventually("the request is whole", || host.metrics().endpoint.requests_delivered == 1);
     let mut reader = server.recv().unwrap();
     assert!(
@@ -176,8 +129,8 @@ fn a_client_that_gives_up_half_way_ends_the_reader() {
     assert_eq!(reader.next_part(), Err(gone), "again and again");
     until_idle(&host);
     // It does not run again, however late its packets come.
-    hand.data(2, PORT, 0, LENGTH);
-    hand.data(6, PORT, 0, LENGTH);
+    data(&hand, 2, PORT, 0, LENGTH);
+    data(&hand, 6, PORT, 0, LENGTH);
     let next = server.recv().unwrap().whole().unwrap();
     assert!(*next.request() == message(LENGTH as usize, 6));
     assert_eq!(server.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
@@ -192,10 +145,10 @@ fn a_client_that_restarts_half_way_ends_the_reader() {
     let reader = half_read(&hand, &server, 2);
     hand.incarnation += 1;
     // Of the same endpoint: another one, which did not know this client, learns of no restart.
-    hand.data(6, PORT, 0, PACKET);
+    data(&hand, 6, PORT, 0, PACKET);
     let peer = hand.socket.local_addr().unwrap();
     assert_eq!(reader.whole().map(|_| ()), Err(ReadError::ClientRestarted { peer }));
-    hand.data(2, PORT, 0, FIRST);
+    data(&hand, 2, PORT, 0, FIRST);
     assert_eq!(server.recv().unwrap().length(), LENGTH, "the new life's request of the same id");
 }
 
@@ -206,7 +159,7 @@ fn a_client_that_falls_silent_half_way_ends_the_reader() {
     config.protocol.resend_interval_ns = 10 * MS;
     let (host, server) = early(config);
     let hand = Hand::new(&host);
-    hand.data(2, PORT, 0, FIRST);
+    data(&hand, 2, PORT, 0, FIRST);
     let error = server.recv().unwrap().whole().map(|_| ()).unwrap_err();
     assert_eq!(error, ReadError::ClientSilent { peer: hand.socket.local_addr().unwrap() });
     until_idle(&host);
@@ -219,12 +172,12 @@ fn a_reader_that_is_dropped_half_way_leaves_nothing_and_tells_its_client() {
     drop(half_read(&hand, &server, 2));
     until_idle(&host);
     assert_eq!(host.metrics().host.open_readings, 0);
-    hand.data(2, PORT, FIRST, LENGTH);
+    data(&hand, 2, PORT, FIRST, LENGTH);
     hand.send(2, PORT, &wire::Body::Resend(wire::Resend { offset: 0, length: None, priority: 5 }), &[]);
     hand.hear(2, |body| *body == wire::Body::RpcUnknown(wire::UnknownReason::Finished));
     assert_eq!(server.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
     // Nor where nobody has taken it from the queue.
-    hand.data(6, PORT, 0, FIRST);
+    data(&hand, 6, PORT, 0, FIRST);
     eventually("it is in the queue", || host.metrics().host.queued_requests == 1);
     assert_eq!(host.metrics().host.queued_request_bytes, u64::from(LENGTH));
     hand.send(6, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
@@ -271,7 +224,7 @@ fn a_slow_reader_holds_up_nobody() {
         assert!(client.call(to, request.clone()).unwrap() == request);
     }
     for (id, mut reader) in slow {
-        hand.data(id, PORT, FIRST, LENGTH);
+        data(&hand, id, PORT, FIRST, LENGTH);
         read_to(&mut reader, id, LENGTH);
     }
     drop(server_host);
@@ -285,15 +238,15 @@ fn requests_that_are_short_or_for_other_servers_are_handed_out_whole() {
     let longer = ReadEarly { least_bytes: LENGTH + 1, ..EARLY };
     let longer = host.early_server(PORT + 2, longer).unwrap();
     let hand = Hand::new(&host);
-    hand.data(2, PORT + 1, 0, FIRST);
-    hand.data(6, PORT + 2, 0, FIRST);
-    hand.data(10, PORT, 0, FIRST);
+    data(&hand, 2, PORT + 1, 0, FIRST);
+    data(&hand, 6, PORT + 2, 0, FIRST);
+    data(&hand, 10, PORT, 0, FIRST);
     // All are of one endpoint, so that the others have come when the last has.
     let reader = server.recv().unwrap();
     assert_eq!(plain.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
     assert_eq!(longer.recv_timeout(Duration::ZERO).map(|_| ()), Err(RecvError::TimedOut));
-    hand.data(2, PORT + 1, FIRST, LENGTH);
-    hand.data(6, PORT + 2, FIRST, LENGTH);
+    data(&hand, 2, PORT + 1, FIRST, LENGTH);
+    data(&hand, 6, PORT + 2, FIRST, LENGTH);
     assert!(*plain.recv().unwrap().request() == message(LENGTH as usize, 2));
     assert!(*longer.recv().unwrap().whole().unwrap().request() == message(LENGTH as usize, 6));
     drop(reader);
@@ -304,12 +257,12 @@ fn requests_that_are_short_or_for_other_servers_are_handed_out_whole() {
 fn the_limit_of_queued_bytes_holds_for_what_is_queued_early() {
     let (host, server) = early(HostConfig { max_queued_request_bytes: u64::from(LENGTH), ..patient() });
     let hand = Hand::new(&host);
-    hand.data(2, PORT, 0, FIRST);
+    data(&hand, 2, PORT, 0, FIRST);
     eventually("the first is queued", || host.metrics().host.queued_requests == 1);
-    hand.data(6, PORT, 0, FIRST);
+    data(&hand, 6, PORT, 0, FIRST);
     eventually("the other has come", || host.metrics().endpoint.data_received == 6);
     assert_eq!(host.metrics().host.queued_requests, 1);
-    hand.data(6, PORT, FIRST, LENGTH);
+    data(&hand, 6, PORT, FIRST, LENGTH);
     eventually("the other is refused", || host.metrics().host.requests_refused == 1);
     let mut reader = server.recv().unwrap();
     read_to(&mut reader, 2, FIRST - PACKET);
@@ -344,7 +297,7 @@ fn a_host_that_shuts_down_lets_its_readers_read_on() {
     while server.recv_timeout(Duration::ZERO).map(|_| ()) != Err(RecvError::Closed) {
         thread::yield_now();
     }
-    hand.data(2, PORT, FIRST, LENGTH);
+    data(&hand, 2, PORT, FIRST, LENGTH);
     reader.whole().unwrap().reply("whole").unwrap();
     hand.hear(2, |body| matches!(body, wire::Body::Data(_)));
     hand.send(2, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
@@ -358,14 +311,14 @@ fn tasks_read_what_arrives() {
         let (host, server) = early(patient());
         let hand = Hand::new(&host);
         for id in [2, 4] {
-            hand.data(id, PORT, 0, FIRST);
+            data(&hand, id, PORT, 0, FIRST);
             let mut reader = server.recv_async().await.unwrap();
             let first = reader.next_part_async().await.unwrap().unwrap();
             assert!(first.len() < LENGTH as usize && first == message(LENGTH as usize, id)[..first.len()]);
             // A future that is dropped loses nothing.
             let nothing = tokio::time::timeout(Duration::from_millis(1), reader.next_part_async());
             let more = nothing.await.map_or(0, |part| part.unwrap().unwrap().len());
-            hand.data(id, PORT, FIRST, LENGTH);
+            data(&hand, id, PORT, FIRST, LENGTH);
             let mut read = first.len() + more;
             while let Some(part) = reader.next_part_async().await.unwrap() {
                 assert!(part == message(LENGTH as usize, id)[read..][..part.len()]);

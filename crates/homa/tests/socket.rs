@@ -10,10 +10,11 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 use std::{iter, thread};
 
+use common::hand::Hand;
 use common::{Echo, PATIENCE, config, eventually, host, message, until_idle};
 use homa::{
     Arrival, CallError, Host, HostConfig, HostError, Lender, Lent, MessageMemory, Outcome, RecvError,
-    ReplyError, ServerAddr, Signal, Socket,
+    ReplyError, Returned, ServerAddr, Signal, Socket,
 };
 
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
@@ -280,15 +281,18 @@ fn who_waits_while_it_is_wanted_is_recalled_and_takes_what_there_is() {
     let private = socket.start(to, message(100, 0), 0, true).unwrap();
     let ended = Some(RecvError::TimedOut);
     for _ in 0..50 {
-        let (wanted, waiting) = (AtomicBool::new(true), AtomicUsize::new(0));
-        let is_wanted = || {
-            waiting.fetch_add(1, Relaxed);
+        let (wanted, waiting) = (AtomicBool::new(true), [AtomicBool::new(false), AtomicBool::new(false)]);
+        let is_wanted = |by: usize| {
+            waiting[by].store(true, Relaxed);
             wanted.load(Relaxed)
         };
         thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(socket.recv_while(None, is_wanted).err(), ended));
-            scope.spawn(|| assert_eq!(socket.recv_private_while(private, None, is_wanted).err(), ended));
-            eventually("both wait", || waiting.load(Relaxed) >= 2);
+            scope.spawn(|| assert_eq!(socket.recv_while(None, || is_wanted(0)).err(), ended));
+            scope.spawn(|| {
+                let named = socket.recv_private_while(private, None, || is_wanted(1));
+                assert_eq!(named.err(), ended);
+            });
+            eventually("both wait", || waiting.iter().all(|one| one.load(Relaxed)));
             wanted.store(false, Relaxed);
             socket.recall();
         });
@@ -329,6 +333,35 @@ fn answers_to_clients_that_give_up_or_end_come_back() {
     client.start(to, message(100, 0), 0, false).unwrap();
     let (cookie, result) = lend(&server, || drop((client, one)));
     assert!(cookie == 7 && matches!(result, Ok(()) | Err(ReplyError::ClientGone { .. })), "{result:?}");
+}
+
+#[test]
+fn an_answer_to_a_client_that_has_restarted_comes_back() {
+    let server_host = host();
+    let server = server_host.socket(Some(9)).unwrap();
+    let mut hand = Hand::new(&server_host);
+    hand.data(2, 9, b"?", 0..1);
+    let Ok(Arrival::Request { rpc, id, .. }) = server.recv(Some(PATIENCE)) else { panic!("it is sent") };
+    let answer = message(400_000, 1);
+    server.reply_lent(rpc, answer.clone(), 7).unwrap();
+    hand.incarnation += 1;
+    // Of the same endpoint: another one would not know of the first life.
+    hand.data(6, 9, b"!", 0..1);
+    let (mut returned, mut requests) = (None, 0);
+    while returned.is_none() || requests == 0 {
+        match server.recv(Some(PATIENCE)).unwrap() {
+            Arrival::Returned(this) => returned = Some(this),
+            Arrival::Request { rpc, .. } => {
+                assert_eq!(rpc.request()[..], b"!"[..]);
+                requests += 1;
+            }
+            Arrival::Outcome(_) => panic!("nobody calls by this socket"),
+        }
+    }
+    let client = hand.socket.local_addr().unwrap();
+    let result = Err(ReplyError::ClientGone { peer: client });
+    assert_eq!(returned, Some(Returned { id, cookie: 7, client, client_port: 40_000, result }));
+    assert!(answer.is_unique(), "nobody reads it any more");
 }
 
 #[test]
@@ -447,6 +480,32 @@ fn sleep_on(signal: &Signal) {
     // SAFETY: there is one entry.
     let ready = unsafe { libc::poll(&raw mut entry, 1, PATIENCE.as_millis() as i32) };
     assert_eq!(ready, 1, "nothing came");
+}
+
+/// Whether the descriptor is readable.
+fn is_shown(signal: &Signal) -> bool {
+    let mut entry = libc::pollfd { fd: signal.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: there is one entry.
+    unsafe { libc::poll(&raw mut entry, 1, 0) == 1 }
+}
+
+#[test]
+fn what_is_muted_is_not_shown_and_shown_again_later() {
+    let (server_host, client_host) = (host(), host());
+    let server = Arc::new(server_host.socket(Some(9)).unwrap());
+    let client = client_host.socket(None).unwrap();
+    let signal = Signal::open().unwrap();
+    signal.follow(&server);
+    signal.mute(true);
+    client.start(ServerAddr::new(server_host.local_addr(), 9), message(100, 0), 0, false).unwrap();
+    eventually("it has come", || server.has_arrival());
+    assert!(!is_shown(&signal));
+    signal.force(true, false);
+    assert!(is_shown(&signal), "that is another's word");
+    signal.force(false, false);
+    assert!(!is_shown(&signal));
+    signal.mute(false);
+    assert!(is_shown(&signal));
 }
 
 #[test]

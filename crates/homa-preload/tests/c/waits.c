@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 
 /* Waits for POLLIN alone, by each of the calls that there are. */
@@ -190,6 +191,7 @@ static void signals(const union address *to, const union address *silent)
 struct waits {
 	struct port *port;
 	uint64_t private;
+	volatile int ended;
 };
 
 /* Waits for what never comes, until a signal does. */
@@ -202,27 +204,46 @@ static void *wait_for_signal(void *argument)
 	memset(&args, 0, sizeof(args));
 	args.id = waits->private;
 	FAILS(receive(waits->port->fd, &args, &from, 0), EINTR);
+	waits->ended = 1;
 	return NULL;
 }
 
-/* Two threads wait already when the program gets its first handler, and then one signal each. */
-static void first_handler(const union address *silent)
+/* A child that has the parent's memory for a moment sets a handler of its own. */
+static void handle_in_child(void)
+{
+	struct sigaction action = {.sa_handler = handle};
+	int status;
+	pid_t child = vfork();
+
+	if (child == 0)
+		_exit(sigaction(SIGUSR2, &action, NULL) != 0);
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* Two threads wait already when the program gets its first handler, and then signals until their calls have ended: a thread may not have been
+   told yet when the first one comes. */
+static void first_handler(const union address *silent, int after_child)
 {
 	struct port port = open_client(silent->any.sa_family);
-	struct waits waits[2] = {{&port, 0}, {&port, send_request(port.fd, silent, "x", 1, 0, HOMA_SENDMSG_PRIVATE)}};
+	struct waits waits[2] = {{&port, 0, 0}, {&port, send_request(port.fd, silent, "x", 1, 0, HOMA_SENDMSG_PRIVATE), 0}};
 	struct sigaction action = {.sa_handler = handle};
 	pthread_t threads[2];
 
-	alarm(100);
+	end_if_it_hangs();
 	for (int i = 0; i < 2; i++)
 		CHECK(pthread_create(&threads[i], NULL, wait_for_signal, &waits[i]) == 0);
 	/* They need some time to be there; a test that gives too little proves less, and fails no more. */
 	usleep(20000);
+	if (after_child)
+		handle_in_child();
 	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
-	for (int i = 0; i < 2; i++)
-		CHECK(pthread_kill(threads[i], SIGUSR1) == 0);
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++) {
+		while (!waits[i].ended) {
+			CHECK(pthread_kill(threads[i], SIGUSR1) == 0);
+			usleep(1000);
+		}
 		CHECK(pthread_join(threads[i], NULL) == 0);
+	}
 }
 
 /* poll in all its words, and what is told of RPCs that wait. */
@@ -357,13 +378,13 @@ static void masks(const union address *silent)
 	}
 }
 
-static int polled[3];
+static volatile int polled[4];
 static volatile sig_atomic_t polls_done;
 
 /* Polls, in each of the ways that a signal handler may. */
 static void poll_in_handler(int number)
 {
-	struct pollfd entries[2] = {{polled[0], POLLIN, 0}, {polled[1], POLLIN | POLLRDNORM, 0}};
+	struct pollfd entries[3] = {{polled[0], POLLIN, 0}, {polled[1], POLLIN | POLLRDNORM, 0}, {polled[3], POLLIN, 0}};
 	struct epoll_event event;
 	struct timeval none = {0, 0};
 	int error = errno;
@@ -373,26 +394,27 @@ static void poll_in_handler(int number)
 	FD_ZERO(&set);
 	FD_SET(polled[0], &set);
 	FD_SET(polled[1], &set);
-	CHECK(poll(entries, 2, 0) >= 0 && epoll_wait(polled[2], &event, 1, 0) >= 0);
+	CHECK(poll(entries, 3, 0) >= 0 && epoll_wait(polled[2], &event, 1, 0) >= 0);
 	CHECK(select(FD_SETSIZE, &set, NULL, NULL, &none) >= 0);
 	polls_done++;
 	errno = error;
 }
 
 /* A handler that polls, at any moment of a thread that calls, allocates, and makes, binds and closes sockets. */
-static void polls_in_handlers(const union address *to)
+static void polls_in_handlers(const union address *to, int free_port)
 {
 	struct port port = open_client(to->any.sa_family);
 	struct homa_recvmsg_args args;
 	struct epoll_event event = {EPOLLIN, {.fd = port.fd}};
 	struct sigaction action = {.sa_handler = poll_in_handler, .sa_flags = SA_RESTART};
 	struct itimerval often = {{0, 50}, {0, 50}};
+	union address own = address_of("0.0.0.0", free_port);
 	int pipes[2];
 
 	/* A thread that waits for itself does so for ever. */
-	alarm(100);
+	end_if_it_hangs();
 	CHECK(pipe(pipes) == 0);
-	polled[0] = pipes[0], polled[1] = port.fd, polled[2] = epoll_create1(0);
+	polled[0] = pipes[0], polled[1] = port.fd, polled[2] = epoll_create1(0), polled[3] = -1;
 	CHECK(epoll_ctl(polled[2], EPOLL_CTL_ADD, port.fd, &event) == 0);
 	memset(&args, 0, sizeof(args));
 	CHECK(sigaction(SIGPROF, &action, NULL) == 0);
@@ -409,8 +431,11 @@ static void polls_in_handlers(const union address *to)
 			CHECK(length == 100 || errno == EINTR);
 		} while (length < 0);
 		if (i % 200 == 0) {
-			struct port other = open_client(to->any.sa_family);
+			struct port other = open_client(AF_INET);
 
+			polled[3] = other.fd;
+			CHECK(bind(other.fd, &own.any, length_of(&own)) == 0);
+			polled[3] = -1;
 			CHECK(close(other.fd) == 0 && munmap(other.region, REGION_BYTES) == 0);
 		}
 	}
@@ -426,13 +451,15 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "signals"))
 		signals(&to, &silent);
 	else if (!strcmp(what, "first-handler"))
-		first_handler(&silent);
+		first_handler(&silent, 0);
+	else if (!strcmp(what, "first-handler-after-child"))
+		first_handler(&silent, 1);
 	else if (!strcmp(what, "words"))
 		words(&to);
 	else if (!strcmp(what, "sets"))
 		sets(&to);
 	else if (!strcmp(what, "polls-in-handlers"))
-		polls_in_handlers(&to);
+		polls_in_handlers(&to, argc > 4 ? atoi(argv[4]) : 98);
 	else if (!strcmp(what, "masks"))
 		masks(&silent);
 	else

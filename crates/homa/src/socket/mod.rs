@@ -22,7 +22,7 @@ use crate::host::Host;
 use crate::memory::MessageMemory;
 use crate::pool::{self, Pool};
 use crate::segment::FIRST_CLIENT_PORT;
-use crate::server::{Homes, Rpc, Server};
+use crate::server::{Rpc, Server};
 use crate::shared::Shared;
 use crate::siblings::board::{self, Board, Found};
 use crate::wait::{self, WaitOn};
@@ -99,7 +99,6 @@ pub struct Socket {
     server: Option<Server>,
     /// Where what comes is offered to threads at other endpoints, if it lives in several.
     board: Option<Arc<Board>>,
-    homes: Homes,
     /// Memory for outgoing messages.
     pool: Mutex<Pool>,
 }
@@ -150,12 +149,12 @@ impl Host {
 
 impl Socket {
     fn new(members: Vec<Member>, number: u16, server: Option<Server>) -> Socket {
-        Socket { members, number, server, board: None, homes: Homes::new(), pool: Mutex::default() }
+        Socket { members, number, server, board: None, pool: Mutex::default() }
     }
 
-    /// The endpoint at which the calling thread calls and waits.
+    /// The endpoint at which the calling thread calls and waits. One without a server lives in one alone.
     fn home(&self) -> usize {
-        self.homes.of_thread(self.members.len())
+        self.server.as_ref().map_or(0, Server::home)
     }
 
     /// The part in the endpoint that has the call with this id, if there is such a call.
@@ -413,13 +412,14 @@ impl Socket {
         }
     }
 
-    /// Whether [`recv`](Socket::recv) would find something, or that the socket is closed.
+    /// Whether [`recv`](Socket::recv) would find something, or that the socket is closed. It runs none of the application's code.
     #[must_use]
     pub fn has_arrival(&self) -> bool {
-        self.members.iter().any(|member| {
-            let core = member.shared.lock();
-            core.sockets[member.index].closed || core.life != Life::Open || core.has_arrival(member.index)
-        })
+        let has_arrival = |core: &Core, index: usize| {
+            core.sockets[index].closed || core.life != Life::Open || core.has_arrival(index)
+        };
+        let mut members = self.members.iter();
+        members.any(|member| member.shared.lock().glance(|core| has_arrival(core, member.index)))
     }
 
     /// Has `waker` called, from any thread, when something comes that nobody waits for in [`recv`](Socket::recv). It may be called too
@@ -465,7 +465,9 @@ impl Socket {
     }
 
     /// Has the host's background thread drive the network from now on, until somebody waits in [`recv`](Socket::recv): for a thread that is
-    /// about to sleep where only the waker reaches it. It takes neither locks nor memory, so that a signal handler may call it.
+    /// about to sleep where only the waker reaches it. It takes neither locks nor memory, so that a signal handler may call it. A thread
+    /// that is just about to leave `recv` with what it waited for counts as one that waits there: behind it the background thread drives a
+    /// millisecond later.
     pub fn attend(&self) {
         self.members.iter().for_each(|member| member.shared.attend());
     }
@@ -692,6 +694,50 @@ mod tests {
             assert!(request == other || request == memory.slice(..LENGTH));
             rpc.reply("well").unwrap();
         }
+    }
+
+    /// Notes when it is dropped whether its host's lock can be had.
+    struct Owner {
+        shared: Arc<Shared>,
+        free: Arc<Mutex<Option<bool>>>,
+    }
+
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            &[7; LENGTH]
+        }
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            // Others have it for a moment.
+            let mut tries = 0..5_000;
+            let is_free = tries.any(|_| {
+                let is_free = self.shared.lock_if_free().is_some();
+                if !is_free {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                is_free
+            });
+            *self.free.lock().unwrap() = Some(is_free);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_taken_back_end_where_nothing_is_locked() {
+        let (there, host) = (host(), host());
+        let _server = there.socket(Some(9)).unwrap();
+        let to = ServerAddr::new(there.local_addr(), 9);
+        let client = host.socket(None).unwrap();
+        let free = Arc::default();
+        let shared = Arc::clone(&client.members[0].shared);
+        let request = Bytes::from_owner(Owner { shared, free: Arc::clone(&free) });
+        let memory = request.as_ptr_range();
+        client.start(to, request, 1, false).unwrap();
+        let length = memory.end as usize - memory.start as usize;
+        // SAFETY: it is constant.
+        client.copy_messages_of(unsafe { std::slice::from_raw_parts(memory.start, length) });
+        assert_eq!(*free.lock().unwrap(), Some(true));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What the tests of this crate share: hosts on loopback, servers in threads, and messages that can be checked to the byte.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod hand;
+
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};

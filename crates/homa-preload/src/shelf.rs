@@ -1,0 +1,140 @@
+//! What a socket of the program's has in hand or on the shelf: requests to be answered, and messages for which the program's buffers had no
+//! room. The descriptor shows what of the latter has room by now, whoever has made it: pages come back from the program, and from messages
+//! that never became whole, by threads of the transport.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use homa::{Rpc, Signal};
+
+use crate::in_hand::InHand;
+use crate::receive::Held;
+use crate::region::Region;
+
+/// Messages that are held at most because they have no room: what comes beyond stays with the transport.
+const MOST_HELD: usize = 64;
+
+/// See the [module](self). It has no handle of the transport's, so that any of the transport's threads may be the last to let it go.
+pub(crate) struct Shelf {
+    state: Mutex<State>,
+    signal: Arc<Signal>,
+    shut: AtomicBool,
+}
+
+/// What the program has in hand, or is about to have.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Requests to be answered.
+    pub(crate) in_hand: InHand<Rpc>,
+    /// With which error calls were aborted.
+    pub(crate) aborted: HashMap<u64, i32>,
+    /// Messages for which the program's buffers had no room, the shortest first.
+    pub(crate) held: Vec<Held>,
+    /// Private calls whose outcome a thread may have taken that has found no place for it yet.
+    placing: Vec<u64>,
+}
+
+impl Shelf {
+    pub(crate) fn new(signal: Arc<Signal>) -> Arc<Shelf> {
+        Arc::new(Shelf { state: Mutex::default(), signal, shut: AtomicBool::new(false) })
+    }
+
+    /// Nothing of the transport is called with it in hand but what runs none of its lenders' code, which asks for it.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The socket was shut down.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.shut.load(SeqCst)
+    }
+
+    /// The socket is shut down: the descriptor says so from now on. `false` where it was.
+    pub(crate) fn shut(&self) -> bool {
+        !self.shut.swap(true, SeqCst)
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        let state = std::mem::take(&mut *self.state());
+        // Requests are given up, which takes the transport's lock, and buffers go back.
+        drop(state);
+    }
+
+    /// Holds a message that has no room; whether it is the first one that is not private.
+    pub(crate) fn hold(&self, message: Held) -> bool {
+        let mut state = self.state();
+        let is_first = !message.is_private() && state.held.iter().all(Held::is_private);
+        let at = state.held.partition_point(|held| held.length() <= message.length());
+        state.held.insert(at, message);
+        self.mute(&state);
+        is_first
+    }
+
+    /// Whether as many are held as may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.state().is_full()
+    }
+
+    /// What lies with the transport cannot be received while as many are held as may be, and to the kernel's poll only what can be is there.
+    fn mute(&self, state: &State) {
+        self.signal.mute(state.is_full());
+    }
+
+    /// Has the descriptor readable while there is room for a message that is held: a poll must not miss what has room by now, nor find what
+    /// has none. Whether there is one that had none.
+    pub(crate) fn show(&self, region: &Region) -> bool {
+        let mut state = self.state();
+        let (mut ready, mut anew) = (false, false);
+        for held in state.held.iter_mut().filter(|held| !held.is_private()) {
+            let has_room = region.pages().has_room(held.length());
+            // To the kernel it arrives when it has room.
+            anew |= has_room && !held.shown;
+            held.shown = has_room;
+            ready |= has_room;
+        }
+        // Under the lock, lest an older answer comes after a newer one.
+        self.signal.force(ready || self.is_shut(), anew);
+        self.mute(&state);
+        anew
+    }
+
+    /// To be kept by a thread from before it takes the outcome of a private call until that has a place.
+    pub(crate) fn placing(&self, id: u64) -> Placing<'_> {
+        self.state().placing.push(id);
+        Placing { shelf: self, id }
+    }
+
+    /// Whether the outcome of this private call is held for want of room, or may be in a moment.
+    pub(crate) fn may_hold_private(&self, id: u64) -> bool {
+        let state = self.state();
+        state.placing.contains(&id) || state.holds_private(id)
+    }
+}
+
+impl State {
+    fn is_full(&self) -> bool {
+        self.held.len() >= MOST_HELD
+    }
+
+    /// Whether the outcome of this private call is held for want of room.
+    pub(crate) fn holds_private(&self, id: u64) -> bool {
+        self.held.iter().any(|held| held.is_private() && held.id() == id)
+    }
+}
+
+/// A thread that may have the outcome of a private call.
+pub(crate) struct Placing<'a> {
+    shelf: &'a Shelf,
+    id: u64,
+}
+
+impl Drop for Placing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shelf.state();
+        if let Some(at) = state.placing.iter().position(|id| *id == self.id) {
+            state.placing.swap_remove(at);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A client whose packets the test sends, one by one.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
+
+use homa::Host;
+use homa::proto::wire;
+
+use super::PATIENCE;
+
+/// See the [module](self).
+pub struct Hand {
+    pub socket: UdpSocket,
+    to: SocketAddr,
+    pub incarnation: u64,
+}
+
+impl Hand {
+    /// A client of this host.
+    pub fn new(host: &Host) -> Hand {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Hand { socket, to: host.local_addr(), incarnation: 5 }
+    }
+
+    pub fn send(&self, id: u64, port: u16, body: &wire::Body, payload: &[u8]) {
+        let common = wire::Common {
+            source_port: 40_000,
+            dest_port: port,
+            sender_id: id,
+            incarnation: wire::Incarnation::new(self.incarnation),
+        };
+        let header = wire::encode(&common, body);
+        self.socket.send_to(&[&header[..], payload].concat(), self.to).unwrap();
+    }
+
+    /// Sends a packet with this part of a request.
+    pub fn data(&self, id: u64, port: u16, request: &[u8], part: Range<u32>) {
+        let message_length = request.len() as u32;
+        let data = wire::Data {
+            message_length,
+            incoming: message_length,
+            ack: None,
+            cutoff_version: 0,
+            retransmit: false,
+            offset: part.start,
+            response_limit: None,
+        };
+        let payload = &request[part.start as usize..part.end as usize];
+        self.send(id, port, &wire::Body::Data(data), payload);
+    }
+
+    /// Waits for a packet about this request.
+    pub fn hear(&self, id: u64, mut is: impl FnMut(&wire::Body) -> bool) {
+        let mut bytes = [0; 65_536];
+        loop {
+            let (length, _) = self.socket.recv_from(&mut bytes).expect("the packet comes");
+            let packet = wire::decode(&bytes[..length], length).unwrap();
+            if packet.common.sender_id == id | 1 && is(&packet.body) {
+                return;
+            }
+        }
+    }
+}
