@@ -1,5 +1,6 @@
 //! The border to C: errors as numbers, and no panic that crosses it.
 
+use crate::own::Working;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Why a call failed: the number that the program sees, and a text that HOMAIOCINFO shows, empty where the number says it all.
@@ -35,6 +36,7 @@ pub(crate) fn errno() -> i32 {
 /// What C gets of a result. A panic is a mistake of this library: it is EIO to the program, which lives on.
 pub(crate) fn answer(body: impl FnOnce() -> Result<isize, Refusal>) -> isize {
     let before = errno();
+    let _working = Working::begin();
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Refusal::plain(libc::EIO)));
     match result {
         Ok(value) => {

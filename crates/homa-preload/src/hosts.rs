@@ -22,6 +22,7 @@ use homa::{
 
 use crate::abi::FIRST_CLIENT_PORT;
 use crate::border::Refusal;
+use crate::own::Making;
 use crate::settings::Settings;
 use crate::signals;
 use crate::socket::LOOK_AGAIN_MS;
@@ -76,6 +77,7 @@ impl Hosts {
     pub(crate) fn open(&self, port: Option<u16>, v6: bool) -> Result<Side, Refusal> {
         // The program's signals are for the program's threads: those that begin here hold them back for ever.
         let _signals = signals::Held::all();
+        let _making = Making::begin();
         if self.config.driver == DriverChoice::Raw {
             let host = self.shared_host()?;
             let socket = Arc::new(open_at(&host, port).map_err(|error| refusal(&error))?);

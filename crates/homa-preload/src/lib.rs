@@ -17,6 +17,8 @@
 //! - Over UDP (the default) a socket has a UDP port that follows from its Homa port, so that the kernel shares out the ports among all
 //!   processes of a machine, and takes them back from the dead. Over raw IP the processes share a segment of memory, as all
 //!   processes of this transport do.
+//! - Descriptors that the library has for itself are not the program's to close: `close` says EBADF, as of one that is not there, `dup2` to such a
+//!   number EBUSY, and `close_range` and `closefrom` pass over them. A child may close its copies.
 //! - After `fork` the Homa sockets remain the parent's. In the child each call on one but `close` and `dup` is ENOTCONN; it can open its own.
 //!   What is underneath the parent's sockets (UDP sockets, and over raw IP the locks of the segment) a child keeps open until `exec` or its
 //!   end: a parent's ports are free when its children have ended as well.
@@ -29,6 +31,8 @@
 //!
 //! - epoll tells of EPOLLRDNORM and EPOLLWRNORM as EPOLLIN and EPOLLOUT.
 //! - A handler that was set by a system call of the program's own ends no call.
+//! - A Homa socket that is closed past this library (fclose, a system call of the program's own) is ended when its number is opened again by
+//!   `open64`, `socket`, `accept` or `dup` or is read from or written to, and not before. fstat says that it is no socket.
 //! - Memory that a handler, or another thread, takes away after a call was given it and before it returns: the kernel says EFAULT, and here the
 //!   program may end. Calls look at it before they use it, and at what they have found good before only once it was taken away (`munmap`).
 //! - A message that comes and finds no room in the program's buffers is seen by poll until a recvmsg has found so: one EAGAIN for each.
@@ -54,6 +58,7 @@ mod hosts;
 mod in_hand;
 mod memory;
 mod options;
+mod own;
 mod pages;
 mod real;
 mod receive;

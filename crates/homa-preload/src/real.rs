@@ -1,6 +1,6 @@
 //! The functions behind this library's: libc's, or those of whoever else was preloaded.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
@@ -80,6 +80,9 @@ macro_rules! next {
 
 next! {
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    eventfd(count: c_uint, flags: c_int) -> c_int;
+    epoll_create1(flags: c_int) -> c_int;
+    open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
     bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
     connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
     listen(fd: c_int, backlog: c_int) -> c_int;

@@ -166,6 +166,7 @@ impl Socket {
     /// Receives a message.
     pub(crate) fn receive(&self, message: *mut msghdr, flags: c_int) -> Result<isize, Refusal> {
         let mut header = memory::read(message)?;
+        crate::send::check_header(&header)?;
         if header.msg_control.is_null() {
             return Err(Refusal::new(libc::EINVAL, "recvmsg got no arguments (msg_control)"));
         }

@@ -24,12 +24,20 @@ struct Pieces {
     length: usize,
 }
 
+/// What the kernel looks at before Homa does: the length of the name, which has a sign, and how many pieces there are.
+pub(crate) fn check_header(header: &msghdr) -> Result<(), Refusal> {
+    if !header.msg_name.is_null() && i32::try_from(header.msg_namelen).is_err() {
+        return Err(Refusal::plain(libc::EINVAL));
+    }
+    if header.msg_iovlen > MAX_PIECES {
+        return Err(Refusal::plain(libc::EMSGSIZE));
+    }
+    Ok(())
+}
+
 impl Pieces {
     fn read(header: &msghdr) -> Result<Pieces, Refusal> {
         let count = header.msg_iovlen;
-        if count > MAX_PIECES {
-            return Err(Refusal::plain(libc::EMSGSIZE));
-        }
         let mut pieces = Pieces {
             first: iovec { iov_base: std::ptr::null_mut(), iov_len: 0 },
             more: Vec::new(),
@@ -81,6 +89,7 @@ impl Socket {
     /// Sends a request, or the answer to one.
     pub(crate) fn send(&self, message: *const msghdr, flags: c_int) -> Result<isize, Refusal> {
         let header = memory::read(message)?;
+        check_header(&header)?;
         if header.msg_name.is_null() {
             return Err(Refusal::new(libc::EINVAL, "sendmsg got no address (msg_name)"));
         }

@@ -2,9 +2,13 @@
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::ptr;
 use std::sync::Arc;
 
 use homa::Signal;
+
+use crate::own::{self, Making};
+use crate::real;
 
 /// Makes the eventfd; returns what shows a socket by it, with a second descriptor, since the program may close its own at any time; and
 /// the program's.
@@ -12,18 +16,21 @@ pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<Si
     let flags = if nonblocking { libc::EFD_NONBLOCK } else { 0 };
     let close_on_exec = if close_on_exec { libc::EFD_CLOEXEC } else { 0 };
     // SAFETY: eventfd takes two numbers.
-    let program = unsafe { libc::eventfd(0, flags | close_on_exec) };
+    let program = unsafe { real::eventfd(0, flags | close_on_exec) };
     if program < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is open; the command takes a number.
-    let own = unsafe { libc::fcntl(program, libc::F_DUPFD_CLOEXEC, 0) };
+    let own = unsafe { real::fcntl(program, libc::F_DUPFD_CLOEXEC, ptr::null_mut()) };
     if own < 0 {
         let error = io::Error::last_os_error();
         // SAFETY: nobody else has it yet.
-        unsafe { libc::close(program) };
+        unsafe { real::close(program) };
         return Err(error);
     }
+    own::opened(program);
+    let _making = Making::begin();
+    own::opened(own);
     // SAFETY: the descriptor is new and nobody else's.
     Ok((Signal::of(unsafe { OwnedFd::from_raw_fd(own) }), program))
 }

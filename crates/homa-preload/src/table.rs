@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError, 
 
 use crate::border::Refusal;
 use crate::hosts::Hosts;
+use crate::own;
 use crate::settings::Settings;
 use crate::socket::Socket;
 
 /// Descriptors that can be Homa sockets: the kernel's own limit for a process, unless somebody has raised it.
-const MOST: usize = 1 << 20;
+pub(crate) const MOST: usize = 1 << 20;
 
 /// A bit for each descriptor that is a Homa socket, this process's or one that its parent had when it forked.
 static MARKS: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
@@ -38,6 +39,8 @@ impl World {
         if let Some(world) = unsafe { WORLD.load(Acquire).as_ref() } {
             return world;
         }
+        // A parent's.
+        own::forget_all();
         let new = Box::into_raw(Box::new(World {
             hosts: Hosts::new(Settings::from_environment()),
             process: std::process::id(),

@@ -183,6 +183,15 @@ fn copies_of_descriptors_and_children_do_as_they_should() {
 }
 
 #[test]
+fn a_program_may_close_what_it_does_not_know() {
+    let Some((program, descriptors)) = program("program").zip(program("descriptors")) else { return };
+    let port = ports(1);
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    run(client(&descriptors, "closes-all", FAMILIES[0], port, &[]));
+    run(client(&descriptors, "closes-past", FAMILIES[0], port, &[]));
+}
+
+#[test]
 fn nobody_at_a_port_is_an_error_and_so_is_a_server_that_is_killed() {
     let Some(program) = program("program") else { return };
     let port = ports(1);

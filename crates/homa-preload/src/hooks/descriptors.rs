@@ -1,10 +1,12 @@
 //! Descriptors: ioctl and fcntl, copies, and their ends.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::on_socket_int;
+use crate::border::{errno, set_errno};
+use crate::own;
 use crate::real;
 use crate::socket::Socket;
 use crate::table::{World, any, is_homa, marked};
@@ -26,8 +28,65 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: u64, argument: *mut c_void) -
     unsafe { real::ioctl(fd, request, argument) }
 }
 
+/// A number that the kernel has given away anew is not what it was: a Homa socket may have been closed past this library, as fclose closes.
+pub(super) fn opened(fd: c_int) -> c_int {
+    if fd >= 0 {
+        own::opened(fd);
+        if is_homa(fd) {
+            end(closing(fd));
+        }
+    }
+    fd
+}
+
+/// Whether a number that was a Homa socket's is another file's by now, which was opened past this library as well; it is noted then. To be asked
+/// before a call fails for good: the question is a system call.
+pub(super) fn is_stale(fd: c_int) -> bool {
+    use std::io::Write;
+
+    let (mut path, mut name) = ([0_u8; 32], [0_u8; EVENTFD.len()]);
+    let before = errno();
+    // It fits, with a 0 behind it.
+    let _ = write!(&mut path[..], "/proc/self/fd/{fd}");
+    // SAFETY: the path ends with a 0, and the room is as long as it says.
+    let length = unsafe { libc::readlink(path.as_ptr().cast(), name.as_mut_ptr().cast(), name.len()) };
+    set_errno(before);
+    let is_stale = length > 0 && name != *EVENTFD;
+    if is_stale {
+        end(closing(fd));
+    }
+    is_stale
+}
+
+/// What a Homa socket's descriptor is to the kernel.
+const EVENTFD: &[u8; 20] = b"anon_inode:[eventfd]";
+
+/// Defines functions of libc that open descriptors.
+macro_rules! opens {
+    ($($name:ident($($arg:ident: $ty:ty),*);)*) => {
+        $(
+            /// # Safety
+            /// As in libc.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+                // SAFETY: the caller's.
+                opened(unsafe { real::$name($($arg),*) })
+            }
+        )*
+    };
+}
+
+opens! {
+    eventfd(count: c_uint, flags: c_int);
+    epoll_create1(flags: c_int);
+    open64(path: *const c_char, flags: c_int, mode: c_uint);
+}
+
 /// What follows from an fcntl that went well.
 fn note_fcntl(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) {
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        opened(result);
+    }
     match command {
         _ if result < 0 || !is_homa(fd) => {}
         libc::F_SETFL => {
@@ -85,6 +144,10 @@ fn closing(fd: c_int) -> Option<Arc<Socket>> {
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if !own::may_close(fd) {
+        set_errno(libc::EBADF);
+        return -1;
+    }
     // Before the number is free for others.
     let socket = closing(fd);
     // SAFETY: the caller's.
@@ -112,8 +175,19 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
         true => marked(first as usize, last as usize).into_iter().filter_map(closing).collect(),
         false => Vec::new(),
     };
-    // SAFETY: the caller's.
-    let result = unsafe { real::close_range(first, last, flags) };
+    let mut result = 0;
+    let mut from = Some(first);
+    for kept in own::marked(first, last).filter(|fd| !own::may_close(*fd as c_int)) {
+        if let Some(from) = from.filter(|from| *from < kept) {
+            // SAFETY: the caller's.
+            result = unsafe { real::close_range(from, kept - 1, flags) };
+        }
+        from = kept.checked_add(1);
+    }
+    if let Some(from) = from.filter(|from| *from <= last || *from == first) {
+        // SAFETY: the caller's.
+        result = unsafe { real::close_range(from, last, flags) };
+    }
     sockets.into_iter().for_each(|socket| end(Some(socket)));
     result
 }
@@ -131,7 +205,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     // SAFETY: the caller's.
-    let result = unsafe { real::dup(fd) };
+    let result = opened(unsafe { real::dup(fd) });
     if is_homa(fd) {
         copied(fd, result);
     }
@@ -140,6 +214,11 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 
 /// A copy to a number that may have been a Homa socket.
 fn copy_over(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
+    if fd != to && !own::may_close(to) {
+        // As where somebody else is about to open it.
+        set_errno(libc::EBUSY);
+        return -1;
+    }
     let before = if fd == to { None } else { closing(to) };
     let result = copy();
     match before {

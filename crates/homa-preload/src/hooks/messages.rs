@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
+use super::descriptors::is_stale;
 use super::on_socket;
 use crate::border::{Refusal, answer_int};
 use crate::memory;
@@ -128,7 +129,7 @@ macro_rules! no_place {
             /// As in libc.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $name(fd: c_int, $($arg: $ty),*) -> ssize_t {
-                if !is_homa(fd) {
+                if !is_homa(fd) || is_stale(fd) {
                     // SAFETY: the caller's.
                     return unsafe { real::$name(fd, $($arg),*) };
                 }

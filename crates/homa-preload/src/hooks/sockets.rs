@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{sockaddr, socklen_t};
 
+use super::descriptors::opened;
 use super::on_socket_int;
 use crate::abi::IPPROTO_HOMA;
 use crate::border::{Refusal, answer_int};
@@ -24,7 +25,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     if protocol != IPPROTO_HOMA || (domain != libc::AF_INET && domain != libc::AF_INET6) || !ours {
         // A raw socket of this protocol is one as any; the transport's own may be.
         // SAFETY: the caller's.
-        return unsafe { real::socket(domain, kind, protocol) };
+        return opened(unsafe { real::socket(domain, kind, protocol) });
     }
     answer_int(|| {
         if kind_alone == libc::SOCK_STREAM {
@@ -84,7 +85,7 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     if !is_homa(fd) {
         // SAFETY: the caller's.
-        return unsafe { real::accept(fd, address, length) };
+        return opened(unsafe { real::accept(fd, address, length) });
     }
     on_socket_int(fd, |_| Err(Refusal::plain(libc::EOPNOTSUPP)))
 }
@@ -100,7 +101,7 @@ pub unsafe extern "C" fn accept4(
 ) -> c_int {
     if !is_homa(fd) {
         // SAFETY: the caller's.
-        return unsafe { real::accept4(fd, address, length, flags) };
+        return opened(unsafe { real::accept4(fd, address, length, flags) });
     }
     let errno = if flags & !KIND_FLAGS == 0 { libc::EOPNOTSUPP } else { libc::EINVAL };
     on_socket_int(fd, |_| Err(Refusal::plain(errno)))

@@ -169,6 +169,8 @@ static void sending(int family, const char *loopback)
 	message = (struct msghdr){.msg_iov = pieces, .msg_iovlen = 1, .msg_control = ARGS(0)};
 	FAILS(sendmsg(port.fd, &message, 0), EINVAL);
 	FAILS(sendmsg(port.fd, NULL, 0), EFAULT);
+	message = (struct msghdr){.msg_name = &to, .msg_namelen = -1, .msg_iov = pieces, .msg_iovlen = 1, .msg_control = ARGS(0)};
+	FAILS(sendmsg(port.fd, &message, 0), EINVAL);
 	/* Nobody knows the id: the client may have given up. */
 	CHECK(send_pieces(port.fd, &to, pieces, 1, ARGS(.id = 12345)) == 0);
 	FAILS(send_pieces(port.fd, &to, pieces, 1, ARGS(.id = 12345, .completion_cookie = 1)), EINVAL);
@@ -212,6 +214,13 @@ static void receiving(int family)
 	message.msg_control = (void *)8;
 	FAILS(recvmsg(port.fd, &message, MSG_DONTWAIT), EFAULT);
 	FAILS(recvmsg(port.fd, NULL, MSG_DONTWAIT), EFAULT);
+	message.msg_control = &args;
+	message.msg_namelen = -1;
+	FAILS(recvmsg(port.fd, &message, MSG_DONTWAIT), EINVAL);
+	message.msg_namelen = sizeof(from);
+	message.msg_iovlen = 1025;
+	FAILS(recvmsg(port.fd, &message, MSG_DONTWAIT), EMSGSIZE);
+	message.msg_iovlen = 0;
 	args.num_bpages = HOMA_MAX_BPAGES + 1;
 	FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EINVAL);
 	args.num_bpages = 1;

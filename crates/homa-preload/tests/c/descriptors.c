@@ -1,0 +1,104 @@
+/* A program that closes what it does not know, and descriptors that are closed past the library. */
+#include "rpc.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+/* Closes all descriptors but one, one by one, and puts another in the place of each that is not its own. */
+static void close_others(int kept)
+{
+	for (int fd = 3; fd < 400; fd++)
+		if (fd != kept)
+			close(fd);
+	for (int fd = 3; fd < 60; fd++)
+		if (fd != kept)
+			CHECK(dup2(0, fd) == fd || errno == EBUSY);
+	for (int fd = 3; fd < 60; fd++)
+		if (fd != kept)
+			close(fd);
+}
+
+/* As daemons do: the sockets that it has go, and new ones are as ever. */
+static void closes_all(const union address *to)
+{
+	struct port port = open_client(to->any.sa_family);
+	struct homa_recvmsg_args args;
+	union address from;
+	int status;
+
+	end_if_it_hangs();
+	memset(&args, 0, sizeof(args));
+	call(&port, to, 3000, 1, &args);
+	close_others(port.fd);
+	call(&port, to, 3000, 2, &args);
+	/* The numbers above and below its own. */
+	CHECK(port.fd == 3 || close_range(3, port.fd - 1, 0) == 0);
+	CHECK(close_range(port.fd + 1, ~0U, 0) == 0);
+	call(&port, to, 200000, 3, &args);
+	pid_t child = fork();
+	if (child == 0) {
+		end_if_it_hangs();
+		closefrom(3);
+		CHECK(open("/dev/null", O_RDONLY) == 3 && open("/dev/null", O_RDONLY) == 4 && close(3) == 0 && close(4) == 0);
+		port = open_client(to->any.sa_family);
+		memset(&args, 0, sizeof(args));
+		call(&port, to, 3000, 4, &args);
+		CHECK(close(port.fd) == 0);
+		exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	child = vfork();
+	if (child == 0) {
+		close_range(3, ~0U, 0);
+		_exit(fcntl(3, F_GETFD) != -1 || fcntl(4, F_GETFD) != -1 || fcntl(5, F_GETFD) != -1);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	call(&port, to, 200000, 5, &args);
+	for (int round = 0; round < 3; round++) {
+		if (round == 0)
+			CHECK(close_range(3, ~0U, 0) == 0);
+		else if (round == 1)
+			closefrom(3);
+		else
+			close_others(-1);
+		FAILS(receive(port.fd, &args, &from, 0), EBADF);
+		port = open_client(to->any.sa_family);
+		memset(&args, 0, sizeof(args));
+		call(&port, to, 3000, 6, &args);
+	}
+	CHECK(close(port.fd) == 0);
+}
+
+/* stdio closes by itself: the number is another file's then, or another socket's. */
+static void closes_past(const union address *to)
+{
+	struct port port = open_client(to->any.sa_family);
+	FILE *file = fdopen(port.fd, "r+");
+	char byte = 1;
+
+	CHECK(file && fclose(file) == 0);
+	int other = open("/dev/zero", O_RDWR);
+	CHECK(other == port.fd && write(other, "x", 1) == 1 && read(other, &byte, 1) == 1 && byte == 0 && close(other) == 0);
+
+	port = open_client(to->any.sa_family);
+	file = fdopen(port.fd, "r+");
+	CHECK(file && fclose(file) == 0);
+	other = socket(AF_UNIX, SOCK_DGRAM, 0);
+	int type;
+	socklen_t length = sizeof(type);
+	CHECK(other == port.fd && getsockopt(other, SOL_SOCKET, SO_DOMAIN, &type, &length) == 0 && type == AF_UNIX && close(other) == 0);
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "", *host = argc > 2 ? argv[2] : "127.0.0.1";
+	union address to = address_of(host, argc > 3 ? atoi(argv[3]) : 99);
+
+	if (!strcmp(what, "closes-all"))
+		closes_all(&to);
+	else if (!strcmp(what, "closes-past"))
+		closes_past(&to);
+	else
+		return 2;
+	return 0;
+}
