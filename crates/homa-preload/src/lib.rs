@@ -41,9 +41,9 @@
 //!   another signal.
 //! - Programs that make system calls themselves: static ones, and those of Go. `homa run` tells them.
 //! - `SO_HOMA_SERVER` turns a bound socket's requests off and on. A socket that is not bound accepts none.
-//! - A message is copied out of the program's memory, beside what the sockets underneath copy, since the program may change it as soon as it has
-//!   been sent. The Rust API leaves that out and is faster for messages of a megabyte (`cargo bench -p homa-preload`). What comes is received in the
-//!   program's pages, where it finds room in one piece, and copied there otherwise.
+//! - A message is sent from the program's memory while sendmsg lasts, and copied, since the program may change it afterwards and packets may be
+//!   lost. What comes is received in the program's pages, where it finds room in one piece, and copied there otherwise. A megabyte takes
+//!   about as long as by the Rust API (`cargo bench -p homa-preload`).
 //! - Pages that the program takes away by other means than `munmap` and `close` (`mremap`, `mprotect`, a new mapping in their place) are
 //!   still written to.
 //! - A socket that calls before it is bound loses the calls in flight when it is bound.

@@ -50,6 +50,11 @@ pub(crate) fn check(address: usize, length: usize, write: bool) -> Result<(), Re
     Ok(())
 }
 
+/// Where a thread remembers a page. The ends of a message's pages of 64 KiB in a row are all in places of their own.
+fn place_of(page: usize) -> usize {
+    page.wrapping_add(page >> 4) % REMEMBERED
+}
+
 fn check_page(at: usize, write: bool) -> Result<(), Refusal> {
     check_page_by(at, write, look)
 }
@@ -66,7 +71,7 @@ fn check_page_by(at: usize, write: bool, look: impl FnOnce(usize, bool) -> bool)
             // Last, so that a signal handler in between forgets them, too.
             since.set(taken_away);
         }
-        let known = pages[page % REMEMBERED].get();
+        let known = pages[place_of(page)].get();
         (known == good || known == page << 1 | 1, taken_away)
     });
     if page != 0 && known.is_ok_and(|(known, _)| known) {
@@ -76,10 +81,10 @@ fn check_page_by(at: usize, write: bool, look: impl FnOnce(usize, bool) -> bool)
         return Err(Refusal::plain(libc::EFAULT));
     }
     let _ = GOOD.try_with(|Good { since, pages }| {
-        pages[page % REMEMBERED].set(good);
+        pages[place_of(page)].set(good);
         // A handler that has taken it away since the look, and has passed other memory behind that, has begun anew.
         if known != Ok((false, since.get())) {
-            pages[page % REMEMBERED].set(0);
+            pages[place_of(page)].set(0);
         }
     });
     Ok(())
@@ -162,5 +167,14 @@ mod tests {
         check_page_by(at, false, &mut counted).unwrap();
         // Other tests may take memory away.
         assert!(looks >= 1);
+    }
+
+    #[test]
+    fn the_ends_of_a_messages_pages_are_remembered_together() {
+        for first in [0, 16, 160, 0x7_f001_2340] {
+            let ends = (0..16).flat_map(|page| [first + 16 * page, first + 16 * page + 15]);
+            let places: std::collections::HashSet<usize> = ends.map(place_of).collect();
+            assert_eq!(places.len(), 32);
+        }
     }
 }

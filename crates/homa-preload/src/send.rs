@@ -63,24 +63,33 @@ impl Pieces {
         Ok(pieces)
     }
 
-    /// Hands them to `copy`.
+    /// Hands them to `copy`. What follows in memory what was before is one piece with it: a message in pages of 64 KiB in a row, as it was
+    /// received, is one.
     fn with<T>(&self, copy: impl FnOnce(&[&[u8]]) -> T) -> Result<T, Refusal> {
-        let slice = |piece: &iovec| -> Result<&[u8], Refusal> {
-            if piece.iov_len == 0 {
-                return Ok(&[]);
+        let check = |piece: &iovec| memory::check(piece.iov_base as usize, piece.iov_len, false);
+        // SAFETY: it was looked at, and the program leaves alone what it has the kernel, or this library, send.
+        let slice =
+            |piece: &iovec| unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) };
+        let mut last = self.first;
+        check(&last)?;
+        let mut all: Vec<&[u8]> = Vec::new();
+        for piece in self.more.iter().filter(|piece| piece.iov_len > 0) {
+            check(piece)?;
+            if last.iov_base.wrapping_byte_add(last.iov_len) == piece.iov_base {
+                last.iov_len += piece.iov_len;
+            } else {
+                if last.iov_len > 0 {
+                    all.push(slice(&last));
+                }
+                last = *piece;
             }
-            memory::check(piece.iov_base as usize, piece.iov_len, false)?;
-            // SAFETY: it was looked at, and the program leaves alone what it has the kernel, or this library, send.
-            Ok(unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) })
-        };
-        let first = slice(&self.first)?;
-        if self.more.is_empty() {
-            return Ok(copy(&[first]));
         }
-        let mut all = vec![first];
-        for piece in &self.more {
-            all.push(slice(piece)?);
+        // There is one: a message has at least one byte.
+        let last = slice(&last);
+        if all.is_empty() {
+            return Ok(copy(&[last]));
         }
+        all.push(last);
         Ok(copy(&all))
     }
 }
@@ -169,5 +178,51 @@ impl Socket {
             }
             Err(_) => Err(Refusal::new(libc::EINVAL, "the transport does not take the answer")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long the pieces are as which these are passed on.
+    fn lengths(pieces: &[&[u8]]) -> Vec<usize> {
+        let mut list: Vec<iovec> = pieces
+            .iter()
+            .map(|piece| iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() })
+            .collect();
+        // SAFETY: all bytes zero are a header of nothing.
+        let mut header: msghdr = unsafe { std::mem::zeroed() };
+        (header.msg_iov, header.msg_iovlen) = (list.as_mut_ptr(), list.len());
+        let passed = Pieces::read(&header).unwrap().with(|passed| {
+            assert_eq!(passed.concat(), pieces.concat());
+            passed.iter().map(|piece| piece.len()).collect()
+        });
+        passed.unwrap()
+    }
+
+    #[test]
+    fn pieces_that_lie_in_a_row_are_one() {
+        let memory: Vec<u8> = (0..100).collect();
+        assert_eq!(lengths(&[&memory]), [100]);
+        assert_eq!(lengths(&[&memory[..10], &memory[10..30], &memory[30..]]), [100]);
+        assert_eq!(lengths(&[&[], &memory[..10], &memory[10..10], &memory[10..30], &[]]), [30]);
+        assert_eq!(lengths(&[&memory[20..30], &memory[10..20], &memory[20..30]]), [10, 20]);
+        assert_eq!(lengths(&[&memory[..10], &memory[11..12], &memory[..0]]), [10, 1]);
+    }
+
+    #[test]
+    fn each_piece_is_looked_at_also_between_others() {
+        let memory = [1_u8; 4];
+        let good = iovec { iov_base: memory.as_ptr().cast_mut().cast(), iov_len: 4 };
+        let bad = iovec { iov_base: std::ptr::without_provenance_mut(64), iov_len: 1 };
+        let fault = |first, more: [iovec; 2]| {
+            let pieces = Pieces { first, more: more.to_vec(), length: 9 };
+            pieces.with(|_| ()).err().map(|refusal| refusal.errno)
+        };
+        assert_eq!(fault(good, [bad, good]), Some(libc::EFAULT));
+        assert_eq!(fault(bad, [good, good]), Some(libc::EFAULT));
+        assert_eq!(fault(good, [good, bad]), Some(libc::EFAULT));
+        assert_eq!(fault(good, [good, good]), None);
     }
 }

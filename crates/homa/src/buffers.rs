@@ -205,10 +205,18 @@ impl Buffers {
         }
     }
 
-    /// Sees that the bytes of an outgoing message are here that a packet carries.
+    /// Ends the copying of a message of which nothing will be sent any more.
+    pub(crate) fn drop_copying(&mut self) {
+        let Some(copying) = self.copying.take() else { return };
+        self.outgoing_bytes -= copying.len() as u64;
+        let evicted = self.pool.give_back(copying.into_buffer());
+        self.bury_evicted(evicted);
+    }
+
+    /// Sees that the bytes of an outgoing message that a packet carries lie in one piece.
     pub(crate) fn provide(&mut self, range: &PayloadRange) {
         if let Some(copying) = self.copying.as_mut().filter(|copying| copying.rpc == range.rpc) {
-            copying.provide((range.offset + range.len) as usize);
+            copying.provide(range.offset as usize, (range.offset + range.len) as usize);
         }
     }
 
@@ -364,8 +372,8 @@ impl Buffers {
                 held
             }
         };
-        if let Some(copying) = self.copying.take_if(|copying| copying.rpc == rpc) {
-            self.outgoing_bytes -= copying.len() as u64;
+        if self.copying.as_ref().is_some_and(|copying| copying.rpc == rpc) {
+            self.drop_copying();
         }
         self.outgoing_bytes -= held.outgoing.len() as u64;
         self.incoming_bytes -= held.incoming.len() as u64;

@@ -1,9 +1,11 @@
-//! Outgoing messages that are copied while they are sent.
+//! Outgoing messages that are sent from where they lie, and copied when there is nothing better to do.
 //!
-//! Who must have the application's bytes back when a call returns copies them. Done before anything is sent, that is time in which nobody
-//! works but one processor; a megabyte takes it longer than to send. So a part is copied when its packets are due, and the rest
-//! between drive rounds, while the peer receives what went before. All of it happens under the host's lock, which the caller holds until
-//! the last byte is copied: nobody else sees a message that is not whole. Where others wait for the lock it is copied before.
+//! Who must have the application's bytes back when a call returns copies them: packets may be lost, and are sent again later. Done before
+//! anything is sent, that is time in which nobody works but one processor; a megabyte takes it longer than to send. So packets go out of
+//! the application's memory for as long as the call lasts, and the copy is made where nothing can be sent. Where the peer turns out to
+//! have the whole message meanwhile, as the first byte of a response says, the rest of the copy is not made at all. All of it happens
+//! under the host's lock, which the caller holds until the end: nobody else sees a message that is not whole. Where others wait for the
+//! lock it is copied before.
 
 use bytes::{Bytes, BytesMut};
 use homa_proto::RpcKey;
@@ -12,14 +14,14 @@ use crate::buffers::Buffers;
 use crate::core::Core;
 use crate::shared::Shared;
 
-/// Least message that is copied while it is sent: what is shorter is sent at once, or nearly so.
-const LEAST_BYTES: usize = 128 << 10;
+/// Least message that is copied while it is sent: the copy of a shorter one takes as long as a look for packets.
+const LEAST_BYTES: usize = 16 << 10;
 
 /// Largest such message: the lock of the host is held for all of it.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Bytes copied between two drive rounds: about what goes in a burst.
-const CHUNK_BYTES: usize = 64 << 10;
+/// Bytes copied between two drive rounds: a packet that comes meanwhile waits for as long as a few rounds take.
+const CHUNK_BYTES: usize = 16 << 10;
 
 /// A message as its sender hands it over.
 pub(crate) enum Outgoing {
@@ -29,9 +31,17 @@ pub(crate) enum Outgoing {
     Pieces(Pieces),
 }
 
-/// The pieces of a message in memory of the caller's, one behind the other.
+/// A piece of a message in memory of the caller's.
+struct Piece {
+    /// Its place in the message.
+    offset: usize,
+    start: *const u8,
+    length: usize,
+}
+
+/// The pieces of a message, one behind the other.
 pub(crate) struct Pieces {
-    left: Vec<(*const u8, usize)>,
+    all: Vec<Piece>,
     length: usize,
 }
 
@@ -42,30 +52,37 @@ impl Pieces {
     /// # Safety
     /// The pieces outlive what is made here, and what that becomes in [`Buffers`], which [`copy_and_send`] ends.
     unsafe fn new(pieces: &[&[u8]]) -> Pieces {
-        let left = pieces.iter().rev().filter(|piece| !piece.is_empty());
-        Pieces {
-            left: left.map(|piece| (piece.as_ptr(), piece.len())).collect(),
-            length: pieces.iter().map(|piece| piece.len()).sum(),
-        }
+        let mut length = 0;
+        let present = pieces.iter().filter(|piece| !piece.is_empty()).map(|piece| {
+            let offset = length;
+            length += piece.len();
+            Piece { offset, start: piece.as_ptr(), length: piece.len() }
+        });
+        Pieces { all: present.collect(), length }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    /// Appends up to `bytes` more of the message.
-    fn copy_to(&mut self, buffer: &mut BytesMut, mut bytes: usize) {
-        while bytes > 0
-            && let Some((start, length)) = self.left.pop()
-        {
-            let part = length.min(bytes);
-            // SAFETY: the caller of `new` has promised that the piece is there, and this is its beginning.
-            buffer.extend_from_slice(unsafe { std::slice::from_raw_parts(start, part) });
-            if part < length {
-                // SAFETY: within the piece.
-                self.left.push((unsafe { start.add(part) }, length - part));
+    /// The bytes of a piece from place `start` of the message on; none behind the message's end.
+    fn from(&self, start: usize) -> &[u8] {
+        let at = self.all.partition_point(|piece| piece.offset <= start).wrapping_sub(1);
+        let Some(piece) = self.all.get(at).filter(|_| start < self.length) else { return &[] };
+        let within = start - piece.offset;
+        // SAFETY: the caller of `new` has promised that the piece is there, and this is a part of it.
+        unsafe { std::slice::from_raw_parts(piece.start.add(within), piece.length - within) }
+    }
+
+    /// Appends what follows what `buffer` has of the message, up to place `end` of it.
+    fn copy_to(&self, buffer: &mut BytesMut, end: usize) {
+        while buffer.len() < end {
+            let piece = self.from(buffer.len());
+            if piece.is_empty() {
+                return;
             }
-            bytes -= part;
+            let part = piece.len().min(end - buffer.len());
+            buffer.extend_from_slice(&piece[..part]);
         }
     }
 }
@@ -79,7 +96,7 @@ impl Outgoing {
     }
 }
 
-/// A message of which a part is copied.
+/// A message that lies in its sender's memory, and of which a part is copied.
 pub(crate) struct Copying {
     pub(crate) rpc: RpcKey,
     pieces: Pieces,
@@ -96,25 +113,33 @@ impl Copying {
         self.pieces.length
     }
 
-    /// Sees that everything before `end` is there.
-    pub(crate) fn provide(&mut self, end: usize) {
-        let missing = end.saturating_sub(self.buffer.len());
-        self.pieces.copy_to(&mut self.buffer, missing);
+    /// Sees that these bytes lie in one piece.
+    pub(crate) fn provide(&mut self, start: usize, end: usize) {
+        if self.get(start, end).is_none() {
+            self.pieces.copy_to(&mut self.buffer, end);
+        }
     }
 
     /// Copies a part more; whether there is another.
     fn copy_more(&mut self) -> bool {
-        self.pieces.copy_to(&mut self.buffer, CHUNK_BYTES);
+        let end = self.buffer.len() + CHUNK_BYTES;
+        self.pieces.copy_to(&mut self.buffer, end);
         self.buffer.len() < self.pieces.length
     }
 
+    /// Bytes that lie in one piece, the sender's or what was copied.
     pub(crate) fn get(&self, start: usize, end: usize) -> Option<&[u8]> {
-        self.buffer.get(start..end)
+        self.pieces.from(start).get(..end - start).or_else(|| self.buffer.get(start..end))
     }
 
     /// Copies what is left.
     pub(crate) fn into_whole(mut self) -> BytesMut {
-        self.provide(self.pieces.length);
+        self.pieces.copy_to(&mut self.buffer, self.pieces.length);
+        self.buffer
+    }
+
+    /// What was copied for nothing.
+    pub(crate) fn into_buffer(self) -> BytesMut {
         self.buffer
     }
 }
@@ -134,8 +159,8 @@ pub(crate) fn is_worth_it(shared: &Shared, pieces: &[&[u8]]) -> bool {
     (LEAST_BYTES..=MOST_BYTES).contains(&length) && shared.lock().waiting.is_idle()
 }
 
-/// Hands pieces to `begin`, which begins to send them, and copies them while the network is driven. Nothing of them is used any more when this
-/// returns.
+/// Hands pieces to `begin`, which begins to send them, and drives the network while packets may be taken out of them. Nothing of them is
+/// used any more when this returns.
 pub(crate) fn copy_and_send<T>(
     shared: &Shared,
     core: &mut Core,
@@ -145,14 +170,138 @@ pub(crate) fn copy_and_send<T>(
     let finish = Finish(core);
     // SAFETY: `finish` ends the use of the pieces before they can end.
     let begun = begin(finish.0, Outgoing::Pieces(unsafe { Pieces::new(pieces) }));
-    while finish.0.buffers.copy_more() {
+    let mut sent = 0;
+    while let Some(before) = finish.0.sent_of_copying() {
+        // What a round has sent may be followed by more; the copy is for when it is not.
+        let goes_on = std::mem::replace(&mut sent, before) < before;
+        if !goes_on && !finish.0.buffers.copy_more() {
+            break;
+        }
         finish.0.drive(shared.now());
     }
     begun
 }
 
+impl Core {
+    /// Bytes that have been sent of the message that is being copied; `None` where there is none any more, since the peer has all of
+    /// it, or the RPC is over.
+    fn sent_of_copying(&mut self) -> Option<u32> {
+        let rpc = self.buffers.copying.as_ref()?.rpc;
+        let info = self.endpoint.rpc_info(rpc)?;
+        let answered = info.in_missing < info.in_length && self.buffers.call_of(rpc).is_some();
+        if answered {
+            // RECV-8: nothing of the request is asked for again.
+            self.buffers.drop_copying();
+            return None;
+        }
+        Some(info.out_sent)
+    }
+}
+
 impl Buffers {
     fn copy_more(&mut self) -> bool {
         self.copying.as_mut().is_some_and(Copying::copy_more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homa_proto::{PayloadRange, Time};
+
+    use super::*;
+    use crate::address::ServerAddr;
+    use crate::core::{Owner, Ticket};
+    use crate::drive::tests::core;
+
+    const RPC: RpcKey = RpcKey { slot: 0, generation: 0 };
+
+    fn copying(pieces: &[&[u8]]) -> Copying {
+        let length = pieces.iter().map(|piece| piece.len()).sum();
+        // SAFETY: the tests' pieces are constants.
+        Copying::new(RPC, unsafe { Pieces::new(pieces) }, BytesMut::with_capacity(length))
+    }
+
+    #[test]
+    fn bytes_are_read_where_they_lie_and_copied_where_they_lie_apart() {
+        let (first, rest): (&[u8], &[u8]) = (b"abcd", b"efgh");
+        let mut copying = copying(&[&[], first, &[], rest]);
+        assert_eq!(copying.get(1, 4).map(<[u8]>::as_ptr), Some(&raw const first[1]));
+        assert_eq!(copying.get(4, 8).map(<[u8]>::as_ptr), Some(rest.as_ptr()));
+        assert_eq!(copying.get(3, 5), None);
+        assert_eq!(copying.get(7, 9), None);
+        copying.provide(0, 4);
+        assert!(copying.buffer.is_empty(), "nothing was to be copied for it");
+        copying.provide(3, 5);
+        assert_eq!((copying.get(3, 5), copying.buffer.len()), (Some(&b"de"[..]), 5));
+        assert_eq!(copying.get(8, 8), Some(&[][..]));
+        assert!(!copying.copy_more());
+        assert_eq!(copying.into_whole(), b"abcdefgh"[..]);
+    }
+
+    #[test]
+    fn a_copy_is_made_in_parts() {
+        let bytes = vec![7; 2 * CHUNK_BYTES];
+        let mut copying = copying(&[&bytes[..CHUNK_BYTES + 1], &bytes[CHUNK_BYTES + 1..]]);
+        assert!(copying.copy_more());
+        assert_eq!(copying.buffer.len(), CHUNK_BYTES);
+        assert_eq!(copying.into_whole(), bytes, "what is left is copied in the end");
+    }
+
+    /// Half a megabyte to a host that has not looked yet, of which a part is copied.
+    fn begun(client: &mut Core, server: &Core, bytes: &'static [u8]) -> RpcKey {
+        let to = ServerAddr::new(server.driver.local_addr(), 9);
+        let port = client.open_client(Time::ZERO, None).unwrap();
+        let port = (client.clients[port].port, true);
+        // SAFETY: they are there for ever.
+        let request = Outgoing::Pieces(unsafe { Pieces::new(&[bytes]) });
+        let owner = Owner::Ticket(Ticket::default());
+        let call = client.start_call_from(Time::ZERO, port, to, request, owner, 0).unwrap();
+        client.flush(Time::ZERO);
+        assert!(client.buffers.copy_more());
+        client.calls[call].rpc
+    }
+
+    #[test]
+    fn what_the_peer_has_is_not_copied_to_the_end() {
+        static BYTES: [u8; 500_000] = [3; 500_000];
+        let (mut client, mut server) = (core(), core());
+        server.endpoint.open_port(9).unwrap();
+        let rpc = begun(&mut client, &server, &BYTES);
+        assert!(client.sent_of_copying().is_some_and(|sent| 0 < sent && sent < 500_000));
+        let answer = Bytes::from_static(&BYTES);
+        let request = loop {
+            client.drive(Time::ZERO);
+            server.receive(Time::ZERO);
+            server.transmit_round(Time::ZERO);
+            if let Some(homa_proto::Event::Request { rpc, .. }) = server.endpoint.poll_event() {
+                break rpc;
+            }
+        };
+        assert_eq!(client.sent_of_copying(), Some(500_000), "it may have to be sent again");
+        server.endpoint.send_response(Time::ZERO, request, answer.len() as u32).unwrap();
+        server.buffers.set_outgoing(request, Outgoing::Whole(answer));
+        server.flush(Time::ZERO);
+        while client.endpoint.rpc_info(rpc).is_some_and(|info| info.in_length == 0) {
+            client.drive(Time::ZERO);
+        }
+        assert_eq!(client.sent_of_copying(), None);
+        assert!(client.buffers.copying.is_none());
+        let range = PayloadRange { rpc, offset: 0, len: 1 };
+        assert_eq!((client.buffers.outgoing(&range), client.buffers.outgoing_bytes()), (None, 0));
+        client.buffers.finish_copying();
+        client.buffers.release(rpc);
+        assert_eq!(client.buffers.outgoing_bytes(), 0);
+    }
+
+    #[test]
+    fn a_call_that_ends_takes_its_copy_along() {
+        static BYTES: [u8; 500_000] = [4; 500_000];
+        let (mut client, server) = (core(), core());
+        let rpc = begun(&mut client, &server, &BYTES);
+        client.endpoint.abort(Time::ZERO, rpc);
+        assert_eq!(client.sent_of_copying(), None);
+        client.flush(Time::ZERO);
+        assert!(client.buffers.copying.is_none());
+        assert_eq!(client.buffers.outgoing_bytes(), 0);
     }
 }

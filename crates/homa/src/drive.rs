@@ -156,7 +156,7 @@ impl Core {
     }
 
     /// Takes what has come; whether there was anything, and what the time is since then.
-    fn receive(&mut self, now: Time) -> (bool, Time) {
+    pub(crate) fn receive(&mut self, now: Time) -> (bool, Time) {
         self.just_now = None;
         // Where packets may be others' business, they are judged before they are put anywhere.
         let alone = self.share.is_none() && self.kin.is_none();

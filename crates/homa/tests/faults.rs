@@ -9,7 +9,7 @@ use std::thread;
 use common::{PATIENCE, config, message, until_idle};
 use homa::driver::fault::{FaultConfig, FaultDriver, FaultRates};
 use homa::driver::udp::{UdpConfig, UdpDriver};
-use homa::{Host, ReadEarly, RecvError, ServerAddr};
+use homa::{Arrival, Host, ReadEarly, RecvError, ServerAddr};
 
 fn bad_host(seed: u64) -> Host {
     let rates = FaultRates {
@@ -110,4 +110,43 @@ fn requests_read_while_they_arrive_run_once_and_are_right() {
     until_idle(&server_host);
     drop(server_host);
     assert!(echo.join().unwrap() > CALLS);
+}
+
+/// What is sent again comes from the copy: the sender has other things in its memory by then.
+#[test]
+fn what_is_lost_of_a_message_that_was_sent_from_where_it_lay_is_sent_again() {
+    const CALLS: u64 = 40;
+    let seed = 11;
+    println!("seed {seed}");
+    let (one, other) = (bad_host(seed), bad_host(seed + 1));
+    let (client, server) = (one.socket(None).unwrap(), other.socket(Some(99)).unwrap());
+    let to = ServerAddr::new(other.local_addr(), 99);
+    let length = |tag: u64| 16_000 + (tag as usize * 97_711) % 984_000;
+    let pass = |length: usize, tag: u64, send: &mut dyn FnMut(&[&[u8]])| {
+        let mut bytes = message(length, tag).to_vec();
+        let (first, rest) = bytes.split_at(length / 2);
+        send(&[first, rest]);
+        bytes.fill(0);
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while let Ok(Arrival::Request { mut rpc, .. }) = server.recv(Some(PATIENCE)) {
+                let (request, mut rpc) = (rpc.take_request(), Some(rpc));
+                let tag = (0..CALLS).find(|tag| request == message(length(*tag), *tag)).unwrap();
+                pass(length(tag + 1), tag + 1, &mut |pieces| {
+                    server.reply_pieces(rpc.take().unwrap(), pieces).unwrap();
+                });
+            }
+        });
+        for tag in 0..CALLS {
+            pass(length(tag), tag, &mut |pieces| _ = client.start_pieces(to, pieces, tag, false).unwrap());
+            let Ok(Arrival::Outcome(outcome)) = client.recv(Some(PATIENCE)) else { panic!("it has an end") };
+            assert!(outcome.result.unwrap() == message(length(tag + 1), tag + 1), "{tag} came back changed");
+        }
+        server.close();
+    });
+    assert!(one.metrics().endpoint.retransmits > 0, "nothing of the requests was lost");
+    assert!(other.metrics().endpoint.retransmits > 0, "nothing of the answers was lost");
+    until_idle(&one);
+    until_idle(&other);
 }
