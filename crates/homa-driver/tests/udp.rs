@@ -53,6 +53,30 @@ fn packets_show_their_priority_where_that_is_asked_for_merged_ones_too() {
 }
 
 #[test]
+fn after_a_loss_merged_packets_have_their_priority_and_their_time() {
+    for host in hosts() {
+        let mut a = bind(host);
+        let mut b = UdpDriver::bind(&UdpConfig { receive_buffer_bytes: 64 << 10, ..config(host) }).unwrap();
+        assert!(b.tell_priorities() && b.stamp_received());
+        let to = b.local_addr();
+        let bytes: Vec<Vec<u8>> = (0..32).map(|i| message(1_000, i)).collect();
+        let mut burst = RxBurst::new();
+        for _ in 0..32 {
+            a.send(&packets(to, 0, &bytes)).unwrap();
+        }
+        while b.receive(&mut burst).unwrap() > 0 {}
+        assert_eq!(a.send(&packets(to, 6, &bytes[..3])).unwrap(), 3);
+        poll_readable(b.poll_fd().unwrap());
+        assert_eq!(b.receive(&mut burst).unwrap(), 3, "they came as one datagram");
+        assert!(b.stats().queue_drops > 0, "the kernel says that, too");
+        for index in 0..3 {
+            assert_eq!(burst.priority(index), Some(6), "{host}");
+            assert!(burst.received_at(index).is_some(), "{host}");
+        }
+    }
+}
+
+#[test]
 fn nothing_there_is_no_error_and_does_not_wait() {
     let mut driver = bind("127.0.0.1:0");
     let mut burst = RxBurst::new();

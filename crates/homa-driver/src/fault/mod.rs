@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use homa_steer::batch::BatchCap;
+
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
 use crate::filter::ReceiveFilter;
@@ -92,11 +94,11 @@ fn release_to(inner: &mut impl Driver, line: &mut Line, now_ns: u64) -> io::Resu
     })
 }
 
-/// Adds the packets that are due to the burst and returns whether there was room for all.
+/// Adds the packets that are due to the burst, up to its cap, and returns whether there was room for all.
 fn release_into(burst: &mut RxBurst, line: &mut Line, now_ns: u64) -> bool {
     let result = line.release(now_ns, |held| {
         let priority = Some(held.priority).filter(|priority| *priority != UNKNOWN_PRIORITY);
-        Ok::<_, Infallible>(push(burst, (held.peer, priority), &held.bytes))
+        Ok::<_, Infallible>(burst.len() < burst.most() && push(burst, (held.peer, priority), &held.bytes))
     });
     result.unwrap_or_else(|never| match never {})
 }
@@ -177,8 +179,11 @@ impl<D: Driver> Driver for FaultDriver<D> {
         }
         let Some(line) = &mut self.receive else { return self.inner.receive(burst) };
         burst.clear();
-        self.arrived.set_cap(burst.cap());
         let mut room = release_into(burst, line, now_ns);
+        // Where there is no room for what is held there is none for more: the line must not grow.
+        let left = burst.most().saturating_sub(burst.len());
+        let (true, Ok(cap)) = (room, BatchCap::new(left as u32)) else { return Ok(burst.len()) };
+        self.arrived.set_cap(cap);
         match self.inner.receive(&mut self.arrived) {
             Err(error) if burst.is_empty() => return Err(error),
             // The error comes again with the next call; what is there must be told now.
@@ -369,6 +374,24 @@ mod tests {
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers, (0..count).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_held_comes_in_bursts_no_longer_than_their_cap() {
+        let rates = FaultRates { duplication: 1.0, ..FaultRates::default() };
+        let mut inner = MemoryDriver::default();
+        let from = ([127, 0, 0, 1], 7).into();
+        inner.arriving.extend(numbered(9).iter().map(|bytes| (from, bytes.to_vec())));
+        let mut driver = FaultDriver::new(inner, &config(FaultRates::default(), rates)).unwrap();
+        let mut burst = RxBurst::new();
+        burst.set_cap(BatchCap::new(2).unwrap());
+        let mut all = Vec::new();
+        while all.len() < 18 {
+            driver.receive(&mut burst).unwrap();
+            assert!(burst.len() <= 2, "{}", burst.len());
+            all.extend(burst.iter().map(|(_, packet)| u32::from_le_bytes(packet.try_into().unwrap())));
+        }
+        assert_eq!(all, (0..18).map(|copy| copy / 2).collect::<Vec<_>>());
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! A path that writes down what passes: a capture that Wireshark opens.
 //!
 //! The capture shows Homa packets in UDP in IP, or in IP itself where they travel so, with headers made up from what the driver
-//! knows: the addresses, and the DSCP of packets sent. It has what the driver took and gave, which is not always what the wire carried: a packet that the kernel
-//! refused is in it, one that the kernel dropped before it was received is not.
+//! knows: the addresses and the DSCP. It has what the driver took and gave, which is not always what the wire carried: a packet that the
+//! kernel refused is in it, one that the kernel dropped before it was received is not. Where a driver cannot tell the DSCP of what it
+//! received, it is 0.
 
 mod format;
 pub mod frame;
@@ -76,7 +77,7 @@ impl<D: Driver> PcapDriver<D> {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("cannot capture to {}: {error}", path.display()))
         };
-        Ok(PcapDriver { inner, capture: begin().map_err(named)?, sources: HashMap::new() })
+        Ok(PcapDriver::with(inner, begin().map_err(named)?))
     }
 
     /// Captures to any writer: a pipe to a viewer, for instance. It should not block for long, for packets wait on it.
@@ -85,7 +86,13 @@ impl<D: Driver> PcapDriver<D> {
     /// The file's header cannot be written.
     pub fn new(inner: D, writer: impl Write + Send + 'static) -> io::Result<PcapDriver<D>> {
         let capture = Capture::begin(Sink::Writer(Box::new(writer)))?;
-        Ok(PcapDriver { inner, capture, sources: HashMap::new() })
+        Ok(PcapDriver::with(inner, capture))
+    }
+
+    fn with(mut inner: D, capture: Capture) -> PcapDriver<D> {
+        // What the kernel takes for that is little beside a capture. Of one that cannot tell, packets have none.
+        inner.tell_priorities();
+        PcapDriver { inner, capture, sources: HashMap::new() }
     }
 
     /// Writes what waits. A failure stops the capture and shows in the [report](PcapDriver::report).

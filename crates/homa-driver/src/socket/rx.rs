@@ -51,8 +51,20 @@ struct Said {
     dscp_byte: Option<u8>,
 }
 
-/// Room for what the kernel says of a datagram: three integers, and the three times of SO_TIMESTAMPING.
-const CONTROL_BYTES: usize = 128;
+/// Room for what the kernel says of a datagram. Where it is too little, the kernel leaves out what would come last, which is the priority.
+const CONTROL_BYTES: usize = 160;
+
+const _: () = {
+    // SAFETY: computes with lengths only.
+    let (integer, times) = unsafe {
+        (
+            libc::CMSG_SPACE(size_of::<libc::c_int>() as u32),
+            libc::CMSG_SPACE(3 * size_of::<libc::timespec>() as u32),
+        )
+    };
+    // SO_RXQ_OVFL, UDP_GRO and either IP_TOS or IPV6_TCLASS, or both on a socket of both families; the three times of SO_TIMESTAMPING.
+    assert!(4 * integer + times <= CONTROL_BYTES as u32, "what the kernel says has room");
+};
 
 /// Payload that one burst should not exceed by much: what waits behind it, a short message among it, waits until all of it
 /// is copied and handled. 32 datagrams of 64 KB would be 2 MB, or about a millisecond.
