@@ -52,7 +52,7 @@ enum Sent {
 }
 
 /// The packets of a burst, as the endpoint takes them.
-pub(crate) fn packets_of(burst: &RxBurst) -> impl Iterator<Item = RxPacket<'_>> {
+pub(crate) fn packets_of(burst: &RxBurst) -> impl Iterator<Item = RxPacket<'_>> + Clone {
     let packet =
         |(index, (from, bytes))| RxPacket { priority: burst.priority(index), ..RxPacket::new(from, bytes) };
     burst.iter().enumerate().map(packet)

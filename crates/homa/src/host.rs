@@ -519,11 +519,14 @@ impl<'a> Maker<'a> {
         core.waiting.wake_by = WakeBy::new(self.config.wake_order);
         core.rx.set_cap(self.config.batch_cap);
         if self.config.trace_device_times {
-            // Not without being asked for: where the kernel says it, it costs more than the whole trace may.
-            core.driver.tell_priorities();
-            // A path that tells the one and not the other is of use, too.
-            let tells = core.driver.stamp_received() | core.driver.stamp_sent();
-            core.device_clock = core.endpoint.trace().ticks().filter(|_| tells);
+            // Not without being asked for, nor without a trace to keep it: where the kernel says it, it costs more than the whole trace
+            // may.
+            if let Some(clock) = core.endpoint.trace().ticks() {
+                core.driver.tell_priorities();
+                // A path that tells the one and not the other is of use, too.
+                let tells = core.driver.stamp_received() | core.driver.stamp_sent();
+                core.device_clock = tells.then_some(clock);
+            }
             if core.device_clock.is_none() {
                 tracing::warn!("this packet path tells no times of its device, or there is no time trace");
             }
@@ -570,9 +573,19 @@ mod tests {
 
     use super::*;
 
-    /// A path by which nothing comes, and that notes the cap of the burst that it was to fill.
+    /// A path by which nothing comes, and that notes the cap of the burst that it was to fill, and what it was asked to tell.
     #[derive(Debug)]
-    struct Silent(Arc<AtomicU32>);
+    struct Silent {
+        cap: Arc<AtomicU32>,
+        told: Arc<AtomicU32>,
+    }
+
+    impl Silent {
+        fn tell(&self) -> bool {
+            self.told.fetch_add(1, Ordering::Relaxed);
+            true
+        }
+    }
 
     impl Driver for Silent {
         fn local_addr(&self) -> SocketAddr {
@@ -585,8 +598,17 @@ mod tests {
             Ok(packets.len())
         }
         fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
-            self.0.store(burst.cap().packets(), Ordering::Relaxed);
+            self.cap.store(burst.cap().packets(), Ordering::Relaxed);
             Ok(0)
+        }
+        fn stamp_received(&mut self) -> bool {
+            self.tell()
+        }
+        fn stamp_sent(&mut self) -> bool {
+            self.tell()
+        }
+        fn tell_priorities(&mut self) -> bool {
+            self.tell()
         }
         fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
             None
@@ -610,10 +632,22 @@ mod tests {
         for batch_cap in [1, 7].map(|packets| BatchCap::new(packets).unwrap()) {
             let asked = Arc::default();
             let config = HostConfig { batch_cap, ..HostConfig::default() };
-            let host = Host::with_driver(Box::new(Silent(Arc::clone(&asked))), config).unwrap();
+            let path = Silent { cap: Arc::clone(&asked), told: Arc::default() };
+            let host = Host::with_driver(Box::new(path), config).unwrap();
             let server = host.server(1).unwrap();
             assert!(server.recv_timeout(Duration::from_millis(1)).is_err(), "nothing comes");
             assert_eq!(asked.load(Ordering::Relaxed), batch_cap.packets());
+        }
+    }
+
+    #[test]
+    fn a_path_tells_what_only_a_trace_has_where_there_is_one() {
+        for (trace_records, trace_device_times, questions) in [(0, true, 0), (64, false, 0), (64, true, 3)] {
+            let told = Arc::default();
+            let path = Silent { cap: Arc::default(), told: Arc::clone(&told) };
+            let config = HostConfig { trace_records, trace_device_times, ..HostConfig::default() };
+            let _host = Host::with_driver(Box::new(path), config).unwrap();
+            assert_eq!(told.load(Ordering::Relaxed), questions, "{trace_records} {trace_device_times}");
         }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 use std::{io, mem};
 
-use homa_proto::Unreachable;
+use homa_proto::{RxPacket, Unreachable};
 use tokio::sync::Notify;
 
 use crate::sleep::Bell;
@@ -42,6 +42,7 @@ pub(crate) enum Kind {
 struct Item {
     from: SocketAddr,
     kind: Kind,
+    priority: Option<u8>,
     start: usize,
     end: usize,
 }
@@ -67,8 +68,9 @@ pub(crate) struct MailCounts {
 }
 
 impl Mail {
-    /// Adds a piece, if there is room for it.
-    pub(crate) fn push(&mut self, from: SocketAddr, kind: Kind, bytes: &[u8]) {
+    /// Adds a piece, if there is room for it: of a packet what is there, with its sender and priority.
+    pub(crate) fn push(&mut self, kind: Kind, packet: &RxPacket<'_>) {
+        let &RxPacket { from, bytes, priority, .. } = packet;
         if self.items.len() >= MAX_ITEMS || self.bytes.len() + bytes.len() > MAX_BYTES {
             self.counts.dropped += 1;
             return;
@@ -76,12 +78,15 @@ impl Mail {
         self.counts.packets += u64::from(kind == Kind::Own);
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
-        self.items.push(Item { from, kind, start, end: self.bytes.len() });
+        self.items.push(Item { from, kind, priority, start, end: self.bytes.len() });
     }
 
-    /// What there is: sender, kind and bytes.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (SocketAddr, Kind, &[u8])> + Clone {
-        self.items.iter().map(|item| (item.from, item.kind, &self.bytes[item.start..item.end]))
+    /// What there is.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Kind, RxPacket<'_>)> + Clone {
+        self.items.iter().map(|item| {
+            let packet = RxPacket::new(item.from, &self.bytes[item.start..item.end]);
+            (item.kind, RxPacket { priority: item.priority, ..packet })
+        })
     }
 
     fn clear(&mut self) {
@@ -214,8 +219,8 @@ impl Mailbox {
 mod tests {
     use super::*;
 
-    fn peer() -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, 1], 7))
+    fn packet(bytes: &[u8]) -> RxPacket<'_> {
+        RxPacket::new(SocketAddr::from(([10, 0, 0, 1], 7)), bytes)
     }
 
     #[test]
@@ -223,19 +228,24 @@ mod tests {
         let mailbox = Mailbox::new().unwrap();
         let mut mail = Mail::default();
         assert!(!mailbox.take(&mut mail));
-        mailbox.post(false, |mail| mail.push(peer(), Kind::Foreign, b"ab"));
+        mailbox.post(false, |mail| mail.push(Kind::Foreign, &packet(b"ab")));
         assert!(!mailbox.is_urgent());
         mailbox.post(true, |mail| {
-            mail.push(peer(), Kind::Unreachable(Unreachable::Peer), b"");
-            mail.push(peer(), Kind::Own, b"cde");
+            mail.push(Kind::Unreachable(Unreachable::Peer), &packet(b""));
+            mail.push(Kind::Own, &RxPacket { priority: Some(5), ..packet(b"cde") });
         });
         assert!(mailbox.is_urgent() && !mailbox.begin_sleep() && !mailbox.begin_task_sleep());
         assert!(mailbox.take(&mut mail));
-        let got: Vec<_> = mail.iter().map(|(_, kind, bytes)| (kind, bytes.to_vec())).collect();
+        let got: Vec<_> =
+            mail.iter().map(|(kind, packet)| (kind, packet.bytes.to_vec(), packet.priority)).collect();
         let unreachable = Kind::Unreachable(Unreachable::Peer);
         assert_eq!(
             got,
-            [(Kind::Foreign, b"ab".to_vec()), (unreachable, vec![]), (Kind::Own, b"cde".to_vec())]
+            [
+                (Kind::Foreign, b"ab".to_vec(), None),
+                (unreachable, vec![], None),
+                (Kind::Own, b"cde".to_vec(), Some(5))
+            ]
         );
         assert!(!mailbox.take(&mut mail) && !mailbox.is_urgent() && mailbox.begin_sleep());
         assert_eq!((mailbox.counts().packets, mailbox.counts().dropped), (1, 0));
@@ -244,13 +254,13 @@ mod tests {
     #[test]
     fn a_full_box_drops_and_counts() {
         let mailbox = Mailbox::new().unwrap();
-        let packet = vec![0; 64 << 10];
-        for _ in 0..MAX_BYTES / packet.len() + 3 {
-            mailbox.post(true, |mail| mail.push(peer(), Kind::Own, &packet));
+        let bytes = vec![0; 64 << 10];
+        for _ in 0..MAX_BYTES / bytes.len() + 3 {
+            mailbox.post(true, |mail| mail.push(Kind::Own, &packet(&bytes)));
         }
         assert_eq!(mailbox.counts().dropped, 3);
         for _ in 0..MAX_ITEMS {
-            mailbox.post(true, |mail| mail.push(peer(), Kind::Unreachable(Unreachable::Peer), b""));
+            mailbox.post(true, |mail| mail.push(Kind::Unreachable(Unreachable::Peer), &packet(b"")));
         }
         assert!(mailbox.counts().dropped > 3);
         let mut mail = Mail::default();
@@ -272,8 +282,8 @@ mod tests {
                 if hurry {
                     poster.hurry();
                 } else {
-                    poster.post(false, |mail| mail.push(peer(), Kind::Foreign, b""));
-                    poster.post(true, |mail| mail.push(peer(), Kind::Own, b""));
+                    poster.post(false, |mail| mail.push(Kind::Foreign, &packet(b"")));
+                    poster.post(true, |mail| mail.push(Kind::Own, &packet(b"")));
                 }
             });
             sleep(&other, Interest { mail: Some(&mailbox), ..Interest::default() }, None);

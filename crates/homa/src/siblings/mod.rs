@@ -86,8 +86,11 @@ impl Kin {
 }
 
 /// As much of a packet as an endpoint needs that does not own it.
-fn header_of(packet: &[u8]) -> &[u8] {
-    if packet.get(TYPE_AT) == Some(&DATA) { &packet[..packet.len().min(DATA_HEADER_LEN)] } else { packet }
+fn header_of<'a>(packet: &RxPacket<'a>) -> RxPacket<'a> {
+    let bytes = packet.bytes;
+    let is_data = bytes.get(TYPE_AT) == Some(&DATA);
+    let bytes = if is_data { &bytes[..bytes.len().min(DATA_HEADER_LEN)] } else { bytes };
+    RxPacket { bytes, wire_len: bytes.len(), ..*packet }
 }
 
 impl Core {
@@ -118,8 +121,7 @@ impl Core {
         for (packet, route) in packets_of(&self.rx).zip(&routes) {
             addressees |= route.others | if route.owner == NOBODY { 0 } else { 1 << route.owner };
             if route.others & 1 << me != 0 {
-                let header = RxPacket::new(packet.from, header_of(packet.bytes));
-                self.endpoint.handle_foreign(now, &RxPacket { priority: packet.priority, ..header });
+                self.endpoint.handle_foreign(now, &header_of(&packet));
             }
         }
         addressees &= !(1 << me);
@@ -127,7 +129,7 @@ impl Core {
             self.hand_over_burst(&routes, addressees);
         }
         if self.endpoint.stats().peer_restarts != restarts {
-            self.tell_restarts(self.rx.iter());
+            self.tell_restarts(packets_of(&self.rx));
         }
         if let Some(kin) = &mut self.kin {
             kin.routes = routes;
@@ -143,11 +145,11 @@ impl Core {
             }
             let urgent = routes.iter().any(|route| route.owner as usize == endpoint);
             mailbox.post(urgent, |mail| {
-                for ((from, bytes), route) in self.rx.iter().zip(routes) {
+                for (packet, route) in packets_of(&self.rx).zip(routes) {
                     if route.owner as usize == endpoint {
-                        mail.push(from, Kind::Own, bytes);
+                        mail.push(Kind::Own, &packet);
                     } else if route.others & 1 << endpoint != 0 {
-                        mail.push(from, Kind::Foreign, header_of(bytes));
+                        mail.push(Kind::Foreign, &header_of(&packet));
                     }
                 }
             });
@@ -155,14 +157,14 @@ impl Core {
     }
 
     /// Shows the others by what packets this endpoint has seen a peer restart.
-    fn tell_restarts<'a>(&self, packets: impl Iterator<Item = (SocketAddr, &'a [u8])> + Clone) {
+    fn tell_restarts<'a>(&self, packets: impl Iterator<Item = RxPacket<'a>> + Clone) {
         let Some(kin) = &self.kin else { return };
         kin.siblings.post_to_others(kin.index, true, |mail| {
             let mut last = None;
-            for (from, bytes) in packets.clone() {
+            for packet in packets.clone() {
                 // Mostly runs of packets of one peer. Who knows of the restart learns nothing from the others.
-                if last.replace(from) != Some(from) {
-                    mail.push(from, Kind::Foreign, header_of(bytes));
+                if last.replace(packet.from) != Some(packet.from) {
+                    mail.push(Kind::Foreign, &header_of(&packet));
                 }
             }
         });
@@ -172,7 +174,7 @@ impl Core {
     pub(crate) fn tell_unreachable(&self, peer: SocketAddr, report: Unreachable) {
         if let Some(kin) = self.kin.as_ref().filter(|_| self.share.is_none()) {
             let report = Kind::Unreachable(report);
-            kin.siblings.post_to_others(kin.index, true, |mail| mail.push(peer, report, &[]));
+            kin.siblings.post_to_others(kin.index, true, |mail| mail.push(report, &RxPacket::new(peer, &[])));
         }
     }
 
@@ -184,21 +186,19 @@ impl Core {
         }
         let mail = std::mem::take(&mut kin.mail);
         let restarts = self.endpoint.stats().peer_restarts;
+        let own = || mail.iter().filter(|(kind, _)| *kind == Kind::Own).map(|(_, packet)| packet);
         if let Some(share) = &self.share {
-            let own = mail.iter().filter(|(_, kind, _)| *kind == Kind::Own);
-            own.for_each(|(_, _, bytes)| share.note_owner_of(bytes, &mut self.endpoint));
+            own().for_each(|packet| share.note_owner_of(packet.bytes, &mut self.endpoint));
         }
-        let own = || mail.iter().filter(|(_, kind, _)| *kind == Kind::Own);
-        let packets = own().map(|(from, _, bytes)| RxPacket::new(from, bytes));
-        self.endpoint.handle_packets(now, packets, &mut self.buffers);
+        self.endpoint.handle_packets(now, own(), &mut self.buffers);
         if self.endpoint.stats().peer_restarts != restarts {
-            self.tell_restarts(own().map(|(from, _, bytes)| (from, bytes)));
+            self.tell_restarts(own());
         }
-        for (from, kind, bytes) in mail.iter() {
+        for (kind, packet) in mail.iter() {
             match kind {
                 Kind::Own => {}
-                Kind::Foreign => self.endpoint.handle_foreign(now, &RxPacket::new(from, bytes)),
-                Kind::Unreachable(report) => self.endpoint.peer_unreachable(now, from, report),
+                Kind::Foreign => self.endpoint.handle_foreign(now, &packet),
+                Kind::Unreachable(report) => self.endpoint.peer_unreachable(now, packet.from, report),
             }
         }
         if let Some(kin) = &mut self.kin {
