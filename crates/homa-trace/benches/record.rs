@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
-use homa_trace::{Clock, EventKind, Trace, packet_word};
+use homa_trace::{Clock, EventKind, Ticks, Trace, packet_word};
 
 /// Events per measured turn: criterion then prints the time of one as the inverse of its throughput, free of loop overhead.
 const EVENTS: u64 = 1_000;
@@ -34,8 +34,15 @@ fn record(c: &mut Criterion) {
     group.finish();
 }
 
+/// What a burst costs, beside its events, of which the kernel says when it came.
+fn beside_real_time(c: &mut Criterion) {
+    let ticks = Ticks::start();
+    c.bench_function("beside real time", |bencher| bencher.iter(|| black_box(ticks).beside_real_time()));
+}
+
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     record(&mut criterion);
+    beside_real_time(&mut criterion);
     criterion.final_summary();
 }

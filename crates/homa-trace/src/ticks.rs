@@ -53,8 +53,9 @@ impl Ticks {
         if self.clock == Clock::Tsc { tsc() } else { monotonic_raw_ns() }
     }
 
-    /// This clock and the system's real-time clock at one moment, for times near it that somebody else took from that. A system call or
-    /// none, and two looks at this clock.
+    /// This clock and the system's real-time clock at one moment, for times near it that somebody else took from that. Looks at two of the
+    /// system's clocks, with or without system calls, and at this one before and after each; again at one of them where something came
+    /// between.
     #[must_use]
     pub fn beside_real_time(&self) -> RealTime {
         let mut best = RealTime { ticks: 0, real_ns: 0, hz: NS_PER_S, error_ticks: u64::MAX };
@@ -66,7 +67,7 @@ impl Ticks {
                 best = RealTime { ticks: before + gap / 2, real_ns, error_ticks: gap / 2, ..best };
             }
             // An interrupted pair is taken again; most are not.
-            if best.error_ticks < GOOD_PAIR_TICKS {
+            if best.error_ticks <= GOOD_PAIR_TICKS {
                 break;
             }
         }
@@ -83,7 +84,7 @@ impl Ticks {
         }
         // A thread that lost its processor between two single looks had a rate by which a time some milliseconds ago was off by tens of
         // microseconds.
-        let now = Anchor::of_tsc();
+        let now = Anchor::within(2 * GOOD_PAIR_TICKS);
         let passed_ns = u128::from(now.monotonic_ns.saturating_sub(self.start.monotonic_ns)).max(1);
         let passed = u128::from(now.time.saturating_sub(self.start.time)).max(1);
         let hz = u64::try_from(passed * u128::from(NS_PER_S) / passed_ns).unwrap_or(NS_PER_S);
