@@ -59,11 +59,6 @@ impl Best {
         self.0.get(&pair).is_some_and(|(_, alike)| *alike >= ALIKE)
     }
 
-    /// Paths on which no packet may have gone undelayed.
-    pub(super) fn unsure(&self) -> usize {
-        self.0.values().filter(|(_, alike)| *alike < ALIKE).count()
-    }
-
     /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -9,7 +9,7 @@
 //!   receiver's queue was last seen empty;
 //! - the switch has the rest.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::FixedState;
 use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
@@ -124,9 +124,12 @@ pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) ->
     let mut parts: Vec<(u32, Short)> = Vec::new();
     let mut sums = Parts::default();
     let (mut unequal, mut left_out) = (0, 0);
+    let mut paths_left_out = HashSet::new();
     for (index, packet) in model.packets.iter().enumerate().filter(|(_, packet)| seen(packet)) {
-        if !split.best.is_sure(ends(model, packet)) {
+        let path = ends(model, packet);
+        if !split.best.is_sure(path) {
             left_out += 1;
+            paths_left_out.insert(path);
             continue;
         }
         let Some(of) = split.parts(packet) else { continue };
@@ -168,7 +171,7 @@ pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) ->
         rate,
         packets: count,
         left_out,
-        paths_left_out: split.best.unsure() as u64,
+        paths_left_out: paths_left_out.len() as u64,
         extra_ns,
         sender_ns,
         switch_ns,
@@ -515,13 +518,17 @@ mod tests {
             let sent = 10_000 * (1 + index as u64);
             writer.data(944 * index as u32, sent, sent + delay);
         }
-        let found = decompose(&writer.model(), &Select::default(), RATE, 100).expect("packets");
+        // A path whose packets nobody asked for is not left out.
+        writer.at(SERVER, 60_000, EventKind::PacketSent, WORD, 0);
+        writer.at(CLIENT, 61_000, EventKind::PacketReceived, WORD, 0);
+        let before = Select { until_ns: Some(50_000), ..Select::default() };
+        let found = decompose(&writer.model(), &before, RATE, 100).expect("packets");
         assert_eq!((found.packets, found.left_out, found.paths_left_out), (0, 4, 1));
         assert!(found.extra_ns.is_none() && found.worst.is_empty() && found.check.is_none());
         // Three alike, within a tenth of a packet's time, are undelayed.
         writer.data(9_440, 100_000, 101_500).data(10_384, 110_000, 111_590);
         let found = decompose(&writer.model(), &Select::default(), RATE, 100).expect("packets");
-        assert_eq!((found.packets, found.left_out, found.paths_left_out), (6, 0, 0));
+        assert_eq!((found.packets, found.left_out, found.paths_left_out), (6, 1, 1));
     }
 
     #[test]
