@@ -52,7 +52,10 @@ pub fn config(input: &mut Input<'_>) -> Config {
         max_packet: input.one_of(&[1_480, 57, 58, 1_000, 9_000, 65_535]),
         ..Config::default()
     };
-    let config = Config { max_packet: config.max_packet.max(least_packet(&config)), ..config };
+    // By a byte that is read already: programs that are kept mean the same.
+    let resend_spacing_max_ns = [6_400 * US, 0, 300 * US, 100 * MS][config.seed as usize % 4];
+    let max_packet = config.max_packet.max(least_packet(&config));
+    let config = Config { max_packet, resend_spacing_max_ns, ..config };
     match config.validate() {
         Ok(()) => config,
         // A relation between settings may be made stricter: what such a program would have shown is then of no interest.
