@@ -15,8 +15,14 @@ pub const HOST_DEVICE: &str = "eth0";
 /// What stands for a host where the switch's namespace is meant.
 pub const SWITCH: &str = "switch";
 
-/// Bytes of Ethernet around a packet: header, check sequence, preamble and gap.
-pub const ETHERNET: u64 = 14 + 4 + 8 + 12;
+/// Bytes of Ethernet before a packet, which devices count.
+pub const ETHERNET_HEADER: u64 = 14;
+
+/// Bytes of a frame on a wire that no device counts: check sequence, preamble and gap.
+pub const ON_THE_WIRE: u64 = 4 + 8 + 12;
+
+/// Bytes of Ethernet around a packet.
+pub const ETHERNET: u64 = ETHERNET_HEADER + ON_THE_WIRE;
 
 /// Shortest and longest nap of a switch that shares its processor. A timer wakes some 20 us late on a virtual machine; with 4 hosts of 100
 /// Mbit/s, and 8 of 40 and 50, naps of a quarter of a frame halved the switch's share of two processors and took a quarter to a half off

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Context, Result};
 
-use super::spec::{ETHERNET, HOST_DEVICE, Spec, SwitchKind, ipv4, ipv6, mac, port_name};
+use super::spec::{ETHERNET_HEADER, HOST_DEVICE, ON_THE_WIRE, Spec, SwitchKind, ipv4, ipv6, mac, port_name};
 use crate::netns::{enter, fresh, ip, tool};
 
 /// Time of tokens that a host's link may have left when it sends a full frame: a timer of this kernel is late by some tens of microseconds,
@@ -17,9 +17,6 @@ const BURST_NS: u64 = 100_000;
 
 /// Packets that wait in a host for its link, as many as Linux has for a network card.
 const QUEUE_PACKETS: u64 = 1_000;
-
-/// Bytes of a frame on a wire that no device counts: check sequence, preamble and gap.
-const ON_THE_WIRE: u64 = 24;
 
 /// The namespaces of a rack. They are gone when this, and whatever runs in them, is.
 pub struct Wires {
@@ -87,23 +84,21 @@ fn furnish(spec: &Spec, number: u16) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that may leave at once for a link of this rate. On a slow one these are no two full frames, as there are none on a wire: they would
-/// find less room at the switch than one after the other. What is to be cut late is cut to that size, too.
-fn burst(rate_bps: u64, frame: u64) -> u64 {
-    frame + ON_THE_WIRE + (rate_bps / 8).saturating_mul(BURST_NS) / 1_000_000_000
-}
-
 /// A host sends no faster than its link: the switch sees to the other direction.
 fn uplink(spec: &Spec) -> Result<()> {
-    let frame = u64::from(spec.mtu) + ETHERNET;
-    let (burst, limit, rate) = (burst(spec.rate_bps, frame), QUEUE_PACKETS * frame, spec.rate_bps);
-    tool(
-        "tc",
-        &format!(
-            "qdisc replace dev {HOST_DEVICE} root tbf rate {rate}bit burst {burst} limit {limit} overhead {ON_THE_WIRE}"
-        ),
+    tool("tc", &uplink_words(spec)).map(drop)
+}
+
+/// The words for `tc`. A full frame may leave at once and what [`BURST_NS`] missed, which are no two full frames on a slow link, as there
+/// are none on a wire: they would find less room at the switch than one after the other. What is to be cut late is cut to that size, too. Sizes
+/// are as the device counts: the kernel adds the overhead to a burst as to each frame.
+fn uplink_words(spec: &Spec) -> String {
+    let (rate, frame) = (spec.rate_bps, u64::from(spec.mtu) + ETHERNET_HEADER);
+    let burst = frame + (rate / 8).saturating_mul(BURST_NS) / 1_000_000_000;
+    let limit = QUEUE_PACKETS * frame;
+    format!(
+        "qdisc replace dev {HOST_DEVICE} root tbf rate {rate}bit burst {burst} limit {limit} overhead {ON_THE_WIRE}"
     )
-    .map(drop)
 }
 
 fn bridge(spec: &Spec) -> Result<()> {
@@ -121,16 +116,26 @@ mod tests {
 
     #[test]
     fn full_frames_leave_a_slow_link_one_by_one_and_late_timers_cost_no_rate() {
-        for (rate_bps, frame) in
-            [(10_000_000, 1_294), (20_000_000, 1_514), (100_000_000, 1_514), (100_000_000, 9_014)]
-        {
-            let burst = burst(rate_bps, frame);
-            assert!((frame + ON_THE_WIRE..2 * frame).contains(&burst), "{rate_bps}: {burst}");
-            assert!(
-                (burst - frame - ON_THE_WIRE) * 8_000_000_000 >= rate_bps * 50_000,
-                "{rate_bps}: {burst}"
-            );
+        for (mbps, mtu) in [(10, 1_280), (20, 1_500), (100, 1_500), (100, 9_000), (5_000, 1_500)] {
+            let spec = Spec {
+                name: "a".to_owned(),
+                hosts: 2,
+                rate_bps: mbps * 1_000_000,
+                mtu,
+                switch: SwitchKind::Homa,
+                buffer: "1ms".to_owned(),
+                switch_options: Vec::new(),
+            };
+            let words = uplink_words(&spec);
+            let number = |name: &str| -> u64 {
+                let mut words = words.split_whitespace().skip_while(|word| *word != name);
+                words.nth(1).and_then(|word| word.trim_end_matches("bit").parse().ok()).expect(name)
+            };
+            // What the kernel makes of it, in bytes of the wire.
+            let bucket = number("burst") + number("overhead");
+            let frame = u64::from(mtu) + 14 + 4 + 8 + 12;
+            assert_eq!((number("rate"), bucket - frame), (mbps * 1_000_000, mbps * 100 / 8), "{words}");
+            assert_eq!(bucket < 2 * frame, mbps <= 100, "{words}");
         }
-        assert_eq!(burst(5_000_000_000, 1_514), 1_538 + 62_500);
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -94,6 +94,8 @@ enum Side {
         host: Arc<Host>,
         /// Where the thread that sends also answers.
         one_thread: Option<OneThread>,
+        /// Requests that came to its server ports.
+        served: Arc<AtomicU64>,
     },
     /// Its threads live as long as the process.
     Tcp(TcpServer),
@@ -139,7 +141,11 @@ impl Agent {
             Order::Load { .. } => self.load(&order),
             Order::Metrics => {
                 let seen = match &self.side {
-                    Side::Homa { host, .. } => serde_json::to_value(Seen::of(host))?,
+                    Side::Homa { host, served, .. } => {
+                        let mut seen = serde_json::to_value(Seen::of(host))?;
+                        seen["served"] = served.load(Ordering::Relaxed).into();
+                        seen
+                    }
                     Side::Tcp(server) => serde_json::json!({ "served": server.served() }),
                 };
                 say(&Reply::Metrics { seen }, &[])
@@ -159,7 +165,7 @@ impl Agent {
         let setup = &self.setup;
         let servers = servers.iter();
         match &self.side {
-            Side::Homa { host, one_thread } => {
+            Side::Homa { host, one_thread, .. } => {
                 let at = |&(peer, port)| ServerAddr {
                     host: SocketAddr::new(peer, setup.port_at_peer()),
                     port: FIRST_HOMA_PORT + port,
@@ -260,20 +266,20 @@ impl Side {
             Protocol::Homa => {
                 let host = Host::bind(homa_config(setup, bind, longest)?)
                     .with_context(|| format!("cannot make a Homa host at {bind}"))?;
-                if setup.is_one_thread() {
-                    let one_thread = Some(OneThread::start(&host, setup.one_way)?);
-                    return Ok(Side::Homa { host: Arc::new(host), one_thread });
-                }
                 let served = Arc::new(AtomicU64::new(0));
-                for port in 0..setup.server_ports {
-                    serve_homa(&host, port, setup.server_threads.max(1), setup.one_way, &served)?;
+                if setup.is_one_thread() {
+                    let one_thread = Some(OneThread::start(&host, setup.one_way, &served)?);
+                    return Ok(Side::Homa { host: Arc::new(host), one_thread, served });
                 }
-                Ok(Side::Homa { host: Arc::new(host), one_thread: None })
+                for port in 0..setup.server_ports {
+                    serve_homa(&host, port, setup.answering_threads(), setup.one_way, &served)?;
+                }
+                Ok(Side::Homa { host: Arc::new(host), one_thread: None, served })
             }
             Protocol::Tcp => Ok(Side::Tcp(TcpServer::start(TcpServerConfig {
                 bind,
                 ports: setup.server_ports,
-                threads: setup.server_threads.max(1) * setup.server_ports,
+                threads: setup.answering_threads() * setup.server_ports,
                 poll: Duration::from_micros(setup.poll_us),
                 max_message: longest.max(100),
                 one_way: setup.one_way,

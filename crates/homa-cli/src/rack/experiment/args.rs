@@ -83,8 +83,9 @@ pub struct CommonArgs {
     /// TCP connections from each host to each other host, between which its messages are spread
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub connections: u16,
-    /// Threads that answer requests, for each server port of a host; 0: over Homa the thread that sends answers, too, where a host has one
-    /// and one server port. Client and server of a Homa host wait at the same endpoint, and two threads would take packets for each other
+    /// Threads that answer requests, for each server port of a host; 0: one, but over Homa the thread that sends answers, too, where a host
+    /// has one, one server port and one endpoint, and none of these is what varies. Client and server of a Homa host wait at the same
+    /// endpoint, and two threads would take packets for each other
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
     pub server_threads: u16,
     /// How long an idle thread polls before it sleeps in the kernel, microseconds. Where hosts share processors, one that polls keeps

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::{Error, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::agent::homa_config;
 use super::args::{CommonArgs, ConfigArgs};
@@ -49,20 +49,28 @@ pub fn run(lab: &mut Lab, args: &ConfigArgs, varied: &Varied) -> Result<Findings
     let mut stand = Stand::new(lab, &args.common, &args.messages)?;
     stand.measure_unloaded()?;
     let mut scores: Vec<Named> = Vec::new();
+    let mut results: Vec<Value> = Vec::new();
     for (index, (value, change)) in varied.values.iter().zip(&varied.changes).enumerate() {
         let name = format!("{} = {value}", varied.name);
         check(&stand, &args.common, args, change).map_err(|error| error.context(name.clone()))?;
         if let Some(build) = change.rack(&args.common.build) {
             stand.lab.rebuild(&build)?;
         }
-        let mut crew = stand.crew(Protocol::Homa, |setup| change.apply(setup))?;
+        let mut answering = 0;
+        let mut crew = stand.crew(Protocol::Homa, |setup| {
+            change.apply(setup);
+            if change.divides_hosts() {
+                setup.have_servers();
+            }
+            answering = setup.answering_threads();
+        })?;
         let plan = stand.everywhere(stand.rate_of_load(args.offered.load), 1);
-        scores.push((name.clone(), index as f64, stand.run(&mut crew, &plan, &name)?.0));
+        let score = stand.run(&mut crew, &plan, &name)?.0;
+        results.push(json!({
+            "setting": varied.name, "value": value, "answering_threads": answering, "score": score
+        }));
+        scores.push((name, index as f64, score));
     }
-    let results = varied.values.iter().zip(&scores);
-    let results: Vec<_> = results
-        .map(|(value, (_, _, score))| json!({ "setting": varied.name, "value": value, "score": score }))
-        .collect();
     let chart = |title, value| chart_of_values(&varied.name, title, &varied.values, &scores, value);
     let charts = vec![
         chart("P99 of short messages, us", |score| score.short.p99_us),
@@ -77,7 +85,7 @@ pub fn run(lab: &mut Lab, args: &ConfigArgs, varied: &Varied) -> Result<Findings
 
 /// Whether a host can have it: its own words would come after processes have been started.
 fn check(stand: &Stand<'_>, common: &CommonArgs, args: &ConfigArgs, change: &Change) -> Result<()> {
-    let mut setup = super::setup(stand.lab, common, &args.messages, Protocol::Homa);
+    let mut setup = super::setup(stand.lab.spec(), common, &args.messages, Protocol::Homa);
     change.apply(&mut setup);
     homa_config(&setup, (setup.address, setup.udp_port).into(), stand.workload.max_bytes()).map(drop)
 }

@@ -151,16 +151,16 @@ const PORT: u16 = homa::DEFAULT_UDP_PORT;
 const TRACE_RECORDS: u32 = 1 << 18;
 
 /// What the processes of a protocol are to be.
-fn setup(lab: &Lab, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol) -> Setup {
+fn setup(spec: &Spec, common: &CommonArgs, messages: &LoadArgs, protocol: Protocol) -> Setup {
     let mut setup = Setup {
         protocol,
         driver: common.driver,
         xdp_mode: common.xdp_mode,
         address: crate::rack::spec::ipv4(0),
         udp_port: PORT,
-        link_mbps: lab.spec().rate_mbps(),
-        port_bytes: port_bytes(lab.spec()),
-        mtu: lab.spec().mtu,
+        link_mbps: spec.rate_mbps(),
+        port_bytes: port_bytes(spec),
+        mtu: spec.mtu,
         workload: messages.workload.clone(),
         max_message: match messages.max_message {
             Truncation::At(bytes) => Some(bytes),

@@ -10,16 +10,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use homa::{Arrival, Host, Outcome, RecvError, ServerAddr, Socket};
+use homa::{Arrival, Host, RecvError, ServerAddr, Socket};
 
 use crate::bench::link::{Answer, Link};
 use crate::serve::FIRST_HOMA_PORT;
 use crate::tcp::server::one_way_answer;
 
-/// How often the thread that only answers looks whether another is to do so.
-const RELIEF_CHECK: Duration = Duration::from_millis(10);
-
-/// Answers that are taken before the generator has its turn to send.
+/// Requests and answers that are taken before the generator has its turn to send. Requests count, too: where they come as fast as they
+/// are answered, what is due would otherwise wait for their end.
 const BATCH: usize = 64;
 
 /// The host's socket, and who receives from it: a thread that only answers, or a [link](OneThread::link) whose load runs.
@@ -31,30 +29,22 @@ pub struct OneThread {
 struct Shared {
     socket: Socket,
     one_way: bool,
-    served: AtomicU64,
+    served: Arc<AtomicU64>,
     relieved: AtomicBool,
-    /// Outcomes that came while nobody's load ran: of RPCs that their load gave up.
-    late: Mutex<Vec<Answer>>,
 }
 
 /// While it lives, a link receives what comes to the host, and nobody else does.
 pub struct Turn<'a>(&'a OneThread);
 
 impl OneThread {
-    /// Opens the server port of a host and answers there.
+    /// Opens the server port of a host and answers there. Requests taken are counted in `served`.
     ///
     /// # Errors
     /// The port cannot be opened, or there is no thread to be had.
-    pub fn start(host: &Host, one_way: bool) -> Result<OneThread> {
+    pub fn start(host: &Host, one_way: bool, served: &Arc<AtomicU64>) -> Result<OneThread> {
         let port = FIRST_HOMA_PORT;
         let socket = host.socket(Some(port)).with_context(|| format!("cannot open Homa port {port}"))?;
-        let shared = Shared {
-            socket,
-            one_way,
-            served: AtomicU64::new(0),
-            relieved: AtomicBool::new(false),
-            late: Mutex::default(),
-        };
+        let shared = Shared { socket, one_way, served: Arc::clone(served), relieved: AtomicBool::new(false) };
         let one = OneThread { shared: Arc::new(shared), answering: Mutex::default() };
         one.answer()?;
         Ok(one)
@@ -68,6 +58,7 @@ impl OneThread {
     /// Waits until the thread that only answers has left the socket.
     pub fn turn(&self) -> Turn<'_> {
         self.shared.relieved.store(true, Ordering::Relaxed);
+        self.shared.socket.recall();
         if let Some(thread) = self.answering().take() {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
@@ -97,20 +88,25 @@ impl Drop for OneThread {
 }
 
 impl Turn<'_> {
-    /// Hands the socket back.
+    /// Hands the socket back. Calls that have no answer by now were given up by whoever made them, and end: a later turn would take an
+    /// answer for one of its own.
     ///
     /// # Errors
     /// There is no thread to be had.
     pub fn end(self) -> Result<()> {
+        let socket = &self.0.shared.socket;
+        for call in socket.open_calls() {
+            socket.abort(call, false);
+        }
         self.0.answer()
     }
 }
 
 impl Shared {
     fn answer_until_relieved(&self) {
-        while !self.relieved.load(Ordering::Relaxed) {
-            match self.socket.recv(Some(RELIEF_CHECK)) {
-                Ok(Arrival::Outcome(outcome)) => self.late().push(answer(outcome)),
+        let wanted = || !self.relieved.load(Ordering::Relaxed);
+        while wanted() {
+            match self.socket.recv_while(None, wanted) {
                 Ok(arrival) => self.reply(arrival),
                 Err(RecvError::TimedOut) => {}
                 Err(_) => return,
@@ -118,11 +114,8 @@ impl Shared {
         }
     }
 
-    fn late(&self) -> std::sync::MutexGuard<'_, Vec<Answer>> {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Answers a request. What else there may be are ends of answers that were lent, and none is.
+    /// Answers a request. What else there may be are ends of answers that were lent, and none is, and of calls, which are aborted before
+    /// anybody but a link receives.
     fn reply(&self, arrival: Arrival) {
         let Arrival::Request { mut rpc, .. } = arrival else { return };
         self.served.fetch_add(1, Ordering::Relaxed);
@@ -131,11 +124,6 @@ impl Shared {
         // An error means that the client gave up, or that we are at a limit: in both cases it learns by itself.
         let _ = rpc.reply(response);
     }
-}
-
-fn answer(outcome: Outcome) -> Answer {
-    let result = outcome.result.map_err(|error| error.to_string());
-    Answer { cookie: outcome.cookie, at: Instant::now(), result }
 }
 
 struct SocketLink {
@@ -150,25 +138,23 @@ impl Link for SocketLink {
     }
 
     fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
-        answers.append(&mut self.shared.late());
-        let (before, begin) = (answers.len(), Instant::now());
-        let mut left = if answers.is_empty() { wait } else { Duration::ZERO };
-        loop {
-            match self.shared.socket.recv(Some(left)) {
-                Ok(Arrival::Outcome(outcome)) => answers.push(answer(outcome)),
+        let mut wait = wait;
+        for _ in 0..BATCH {
+            match self.shared.socket.recv(Some(wait)) {
+                Ok(Arrival::Outcome(outcome)) => {
+                    let result = outcome.result.map_err(|error| error.to_string());
+                    answers.push(Answer { cookie: outcome.cookie, at: Instant::now(), result });
+                }
                 Ok(arrival) => self.shared.reply(arrival),
-                Err(RecvError::TimedOut) => return Ok(()),
+                Err(RecvError::TimedOut) => break,
                 Err(error) => bail!("{error}"),
             }
-            left = Duration::ZERO;
-            if answers.len() - before < BATCH && self.shared.socket.has_arrival() {
-                continue;
+            if !self.shared.socket.has_arrival() {
+                break;
             }
-            left = wait.saturating_sub(begin.elapsed());
-            if answers.len() > before || left.is_zero() {
-                return Ok(());
-            }
+            wait = Duration::ZERO;
         }
+        Ok(())
     }
 }
 
@@ -184,13 +170,37 @@ mod tests {
         Host::bind(HostConfig { bind, ..HostConfig::default() }).expect("a host")
     }
 
+    fn start(host: &Host, one_way: bool) -> OneThread {
+        OneThread::start(host, one_way, &Arc::default()).expect("a port")
+    }
+
+    fn to(host: &Host) -> ServerAddr {
+        ServerAddr { host: host.local_addr(), port: FIRST_HOMA_PORT }
+    }
+
+    fn served(side: &OneThread) -> u64 {
+        side.shared.served.load(Ordering::Relaxed)
+    }
+
+    /// Waits until something is so that the network brings, and sees to it that it is brought.
+    ///
+    /// # Panics
+    /// It is not so within half a minute.
+    fn wait_until(side: &OneThread, what: &str, mut is_so: impl FnMut(&OneThread) -> bool) {
+        let begin = Instant::now();
+        while !is_so(side) {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{what}");
+            side.shared.socket.attend();
+            thread::yield_now();
+        }
+    }
+
     #[test]
     fn two_hosts_of_one_thread_each_answer_each_other() {
         for one_way in [false, true] {
             let hosts = [host(), host()];
-            let sides = hosts.each_ref().map(|host| OneThread::start(host, one_way).expect("a port"));
-            let to =
-                hosts.each_ref().map(|host| ServerAddr { host: host.local_addr(), port: FIRST_HOMA_PORT });
+            let sides = hosts.each_ref().map(|host| start(host, one_way));
+            let to = hosts.each_ref().map(to);
             thread::scope(|scope| {
                 for (side, other) in [(&sides[0], to[1]), (&sides[1], to[0])] {
                     scope.spawn(move || {
@@ -200,27 +210,54 @@ mod tests {
                     });
                 }
             });
-            let served = sides.each_ref().map(|side| side.shared.served.load(Ordering::Relaxed));
-            assert_eq!(served, [40; 2]);
+            assert_eq!(sides.each_ref().map(served), [40; 2]);
         }
     }
 
     #[test]
-    fn what_came_after_its_load_is_there_in_the_next() {
+    fn requests_leave_the_generator_its_turn() {
         let (near, far) = (host(), host());
-        let (side, other) =
-            (OneThread::start(&near, false).expect("a port"), OneThread::start(&far, false).expect("a port"));
-        let to = ServerAddr { host: far.local_addr(), port: FIRST_HOMA_PORT };
-        let mut link = side.link(vec![to]);
-        link.submit(0, 0, 7, Bytes::from_static(b"late")).expect("taken");
-        while side.shared.late().is_empty() {
-            thread::yield_now();
+        let (side, other) = (start(&near, false), start(&far, false));
+        let _turns = (side.turn(), other.turn());
+        let mut from = other.link(vec![to(&near)]);
+        let count = 3 * BATCH as u64;
+        for cookie in 0..count {
+            from.submit(0, 0, cookie, Bytes::from_static(b"request")).expect("taken");
+        }
+        wait_until(&side, "the requests came", |side| side.shared.socket.rpcs().len() as u64 == count);
+        let mut link = side.link(vec![to(&far)]);
+        let mut answers = Vec::new();
+        wait_until(&side, "the requests are answered", |side| {
+            let before = served(side);
+            link.receive(Duration::from_secs(1), &mut answers).expect("the link holds");
+            assert!(served(side) - before <= BATCH as u64, "{} at once", served(side) - before);
+            served(side) == count
+        });
+        assert!(answers.is_empty());
+    }
+
+    #[test]
+    fn what_a_turn_gave_up_is_in_no_later_one() {
+        let (near, far) = (host(), host());
+        let (side, other) = (start(&near, false), start(&far, false));
+        let mut link = side.link(vec![to(&far)]);
+        for is_there in [true, false] {
+            let turn = side.turn();
+            link.submit(0, 0, 7, Bytes::from_static(b"late")).expect("taken");
+            if is_there {
+                wait_until(&side, "the answer came", |side| side.shared.socket.has_arrival());
+            }
+            turn.end().expect("a thread");
         }
         let turn = side.turn();
+        link.submit(0, 0, 8, Bytes::from_static(b"own")).expect("taken");
         let mut answers = Vec::new();
-        link.receive(Duration::from_secs(30), &mut answers).expect("the link holds");
-        assert_eq!(answers.iter().map(|answer| answer.cookie).collect::<Vec<_>>(), [7]);
+        wait_until(&side, "the answer came", |_| {
+            link.receive(Duration::from_secs(1), &mut answers).expect("the link holds");
+            !answers.is_empty()
+        });
+        assert_eq!(answers.iter().map(|answer| answer.cookie).collect::<Vec<_>>(), [8]);
         turn.end().expect("a thread");
-        assert_eq!(other.shared.served.load(Ordering::Relaxed), 1);
+        assert!(served(&other) >= 2);
     }
 }

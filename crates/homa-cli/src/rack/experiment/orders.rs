@@ -75,9 +75,23 @@ pub struct Setup {
 
 impl Setup {
     /// Whether the thread that sends over Homa also answers: where there is one such thread and one server port, and no thread of its own
-    /// was asked for. TCP's threads share nothing, so that it would gain nothing.
+    /// was asked for. With several endpoints there is work for several threads, and a socket would attend only one of them. TCP's threads
+    /// share nothing, so that it would gain nothing.
     pub fn is_one_thread(&self) -> bool {
-        (self.server_threads, self.client_threads, self.port_receivers, self.server_ports) == (0, 1, 0, 1)
+        let alone =
+            (self.client_threads, self.port_receivers, self.server_ports, self.endpoints) == (1, 0, 1, 1);
+        self.protocol == Protocol::Homa && self.server_threads == 0 && alone
+    }
+
+    /// Threads that only answer, at each server port.
+    pub fn answering_threads(&self) -> u16 {
+        if self.is_one_thread() { 0 } else { self.server_threads.max(1) }
+    }
+
+    /// Has threads that only answer, as hosts with more than one thread, port or endpoint have: where some values of what is varied are
+    /// such hosts, all are.
+    pub fn have_servers(&mut self) {
+        self.server_threads = self.server_threads.max(1);
     }
 
     /// The UDP port of its peers, as Homa takes it: raw IP has none.
@@ -240,6 +254,51 @@ mod tests {
         assert_eq!(take_samples(&bytes), samples);
         bytes.pop();
         assert_eq!(take_samples(&bytes), samples[..1]);
+    }
+
+    #[test]
+    fn a_host_has_one_thread_where_nothing_wants_another() {
+        let one = Setup {
+            protocol: Protocol::Homa,
+            driver: Driver::Udp,
+            xdp_mode: XdpMode::Generic,
+            address: IpAddr::from([10, 146, 0, 1]),
+            udp_port: 1,
+            link_mbps: 10,
+            port_bytes: None,
+            mtu: 1_500,
+            workload: "100".to_owned(),
+            max_message: None,
+            longest: 0,
+            connections: 1,
+            server_threads: 0,
+            server_ports: 1,
+            client_threads: 1,
+            port_receivers: 0,
+            endpoints: 1,
+            max_segmented_bytes: None,
+            batch_cap: None,
+            wake_order: None,
+            endpoint_policy: None,
+            poll_us: 0,
+            one_way: false,
+            congestion: None,
+            seed: 0,
+            settings: Vec::new(),
+            recording: TraceSettings::default(),
+        };
+        assert!(one.is_one_thread());
+        let with = |change: fn(&mut Setup)| {
+            let mut setup = one.clone();
+            change(&mut setup);
+            setup.is_one_thread()
+        };
+        assert!(!with(|setup| setup.client_threads = 2) && !with(|setup| setup.port_receivers = 1));
+        assert!(!with(|setup| setup.server_ports = 2) && !with(|setup| setup.endpoints = 2));
+        assert!(!with(|setup| setup.protocol = Protocol::Tcp) && !with(Setup::have_servers));
+        let tcp = Setup { protocol: Protocol::Tcp, ..one.clone() };
+        let three = Setup { server_threads: 3, ..one.clone() };
+        assert_eq!([&one, &tcp, &three].map(Setup::answering_threads), [0, 1, 3]);
     }
 
     #[test]

@@ -43,12 +43,12 @@ pub const OWN: &[(&str, &str)] = &[
     ("server_ports", "1 to 64: server ports of a host"),
     (
         "server_threads",
-        "0 to 64: threads that answer, for each server port; 0: over Homa the one that sends does, where there are one and one port",
+        "0 to 64: threads that answer, for each server port; 0: over Homa the one that sends does, where there are one, one port, one endpoint",
     ),
     ("wake_order", "lifo, fifo, least-recent: which of the sleeping threads that could do the same is woken"),
     (
         "endpoint_policy",
-        "same-core, rss-hash, sparse, idle, least-loaded: how the endpoint of each call is chosen; without it each client port has its own, dealt out in turn",
+        "same-core, rss-hash, sparse, idle, least-loaded: the endpoint in which a client port lives; without it they are dealt out in turn",
     ),
     ("poll_us", "0 to 10000: how long an idle thread polls before it sleeps, microseconds"),
     (
@@ -144,6 +144,17 @@ impl Change {
             Change::MaxSegmentedBytes(bytes) => setup.max_segmented_bytes = Some(bytes),
             Change::BatchCap(cap) => setup.batch_cap = Some(cap.packets()),
         }
+    }
+
+    /// Whether its values are what decides, beside threads that only answer, if [one thread](Setup::is_one_thread) of a host does all.
+    pub fn divides_hosts(&self) -> bool {
+        matches!(
+            self,
+            Change::ClientThreads(_)
+                | Change::PortReceivers(_)
+                | Change::ServerPorts(_)
+                | Change::Endpoints(_)
+        )
     }
 
     /// What a rack for it is built of; `None`: any will do.
@@ -303,6 +314,15 @@ mod tests {
                 && check("max_segmented_bytes", Driver::Raw).is_err()
         );
         assert!(check("batch_cap", Driver::Raw).is_ok());
+    }
+
+    #[test]
+    fn what_decides_whether_one_thread_does_all_is_compared_with_threads_that_answer() {
+        let divides = |name, value| Change::read(name, value).expect("a setting").divides_hosts();
+        for name in ["client_threads", "port_receivers", "server_ports", "endpoints"] {
+            assert!(divides(name, "1"), "{name}");
+        }
+        assert!(!divides("server_threads", "0") && !divides("poll_us", "0") && !divides("window", "1"));
     }
 
     #[test]

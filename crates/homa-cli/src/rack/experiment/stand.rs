@@ -87,7 +87,7 @@ impl<'a> Stand<'a> {
     /// # Errors
     /// A host's, in its words.
     pub fn crew(&self, protocol: Protocol, change: impl FnOnce(&mut Setup)) -> Result<Crew> {
-        let mut setup = setup(self.lab, self.common, self.messages, protocol);
+        let mut setup = setup(self.lab.spec(), self.common, self.messages, protocol);
         change(&mut setup);
         let mut crew = Crew::start(self.lab, &setup)?;
         crew.open_all(self.lab)?;
@@ -218,8 +218,13 @@ impl<'a> Stand<'a> {
             common.seed,
             common.duration
         );
-        findings.json =
-            header(experiment, spec, common, config(common, self.messages, &self.workload), &self.unloaded);
+        findings.json = header(
+            experiment,
+            spec,
+            common,
+            config(spec, common, self.messages, &self.workload),
+            &self.unloaded,
+        );
         findings.json["results"] = results;
         findings.json["switch"] = json!(self.lab.switch_stats());
     }
@@ -257,8 +262,10 @@ pub fn points(table: &RttTable) -> Value {
     table.points().iter().map(|&(bytes, ns)| json!({ "bytes": bytes, "rtt_us": ns as f64 / 1e3 })).collect()
 }
 
-/// The options as results show them.
-pub fn config(common: &CommonArgs, messages: &LoadArgs, workload: &Workload) -> Value {
+/// The options as results show them, and for each protocol the threads that only answer, at each server port of a host, where results
+/// have none of their own.
+pub fn config(spec: &Spec, common: &CommonArgs, messages: &LoadArgs, workload: &Workload) -> Value {
+    let answering = |protocol| setup(spec, common, messages, protocol).answering_threads();
     json!({
         "workload": workload.name(),
         "truncated_at": workload.truncated_at(),
@@ -269,6 +276,7 @@ pub fn config(common: &CommonArgs, messages: &LoadArgs, workload: &Workload) -> 
         "congestion": common.cc_json(),
         "connections": common.connections,
         "server_threads": common.server_threads,
+        "answering_threads": { "homa": answering(Protocol::Homa), "tcp": answering(Protocol::Tcp) },
         "poll_us": common.poll_us,
         "settings": common.set.iter().map(|(text, _)| text).collect::<Vec<_>>(),
         "duration_s": common.duration,

@@ -29,6 +29,7 @@ pub fn client_threads(lab: &mut Lab, args: &ClientThreadsArgs) -> Result<Finding
         plots: ("receivers each", &args.receivers),
         change: |setup, threads, receivers| {
             (setup.client_threads, setup.port_receivers) = (threads, receivers);
+            setup.have_servers();
         },
     };
     run(lab, &args.common, &args.messages, args.offered.load, &grid)
@@ -64,9 +65,15 @@ fn run(
         for protocol in PROTOCOLS {
             for (index, &value) in values.iter().enumerate() {
                 let name = format!("{}: {value} {along}, {other} {plots}", protocol.title());
-                let mut crew = stand.crew(protocol, |setup| (grid.change)(setup, value, other))?;
+                let mut answering = 0;
+                let mut crew = stand.crew(protocol, |setup| {
+                    (grid.change)(setup, value, other);
+                    answering = setup.answering_threads();
+                })?;
                 let score = stand.run(&mut crew, &plan, &name)?.0;
-                results.push(json!({ key(along): value, key(plots): other, "score": score }));
+                results.push(json!({
+                    key(along): value, key(plots): other, "answering_threads": answering, "score": score
+                }));
                 scores.push((name, index as f64, score));
             }
         }

@@ -1,5 +1,6 @@
 //! What is planted while a load runs, and ends with it.
 
+use std::collections::HashSet;
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -91,15 +93,35 @@ impl Disturbed {
 /// Has all threads of a process, and those that they start, run on these processors.
 fn confine(process: Pid, processors: &CpuSet) -> Result<()> {
     let threads = format!("/proc/{}/task", process.as_raw_nonzero());
-    for entry in fs::read_dir(&threads).with_context(|| format!("cannot read {threads}"))? {
-        let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| name.parse().ok());
-        // None would be the thread that asks.
-        let Some(thread) = number.and_then(Pid::from_raw) else { continue };
-        sched_setaffinity(Some(thread), processors)
-            .with_context(|| format!("cannot confine the threads of {threads}"))?;
+    confine_all(processors, || {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&threads).with_context(|| format!("cannot read {threads}"))? {
+            let name = entry?.file_name();
+            // None would be the thread that asks.
+            all.extend(name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw));
+        }
+        Ok(all)
+    })
+    .with_context(|| format!("cannot confine the threads of {threads}"))
+}
+
+/// Has the threads that `list` names run on these processors. One may have been started meanwhile by one that was not confined yet: when
+/// there is no new one in the list, those that come are confined from their beginning.
+fn confine_all(processors: &CpuSet, mut list: impl FnMut() -> Result<Vec<Pid>>) -> Result<()> {
+    let mut confined = HashSet::new();
+    loop {
+        let new: Vec<Pid> = list()?.into_iter().filter(|thread| confined.insert(*thread)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        for thread in new {
+            match sched_setaffinity(Some(thread), processors) {
+                // It has ended since.
+                Err(Errno::SRCH) => (),
+                result => result?,
+            }
+        }
     }
-    Ok(())
 }
 
 /// Has the switch run before the hosts that are on the same processor: a real one shares none. Who may not do that, or has no `chrt`, has a
@@ -132,5 +154,36 @@ impl Drop for Disturbed {
             end.store(true, Ordering::Relaxed);
             let _ = stopper.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use rustix::thread::gettid;
+
+    use super::*;
+
+    #[test]
+    fn threads_that_ended_are_passed_over_and_those_that_began_are_confined() {
+        let gone = thread::spawn(gettid).join().expect("a number");
+        let (numbers, number) = mpsc::channel();
+        let (done, end) = mpsc::channel::<()>();
+        let late = thread::spawn(move || {
+            numbers.send(gettid()).expect("somebody listens");
+            let _ = end.recv();
+        });
+        let late_number = number.recv().expect("a number");
+        let allowed = sched_getaffinity(None).expect("the processors of this process");
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::MAX_CPU).find(|&processor| allowed.is_set(processor)).expect("a processor"));
+        let mut passes =
+            [vec![gone], vec![gone, late_number]].into_iter().chain(std::iter::repeat(vec![late_number]));
+        confine_all(&one, || Ok(passes.next().unwrap_or_default())).expect("nothing is wrong");
+        let confined = sched_getaffinity(Some(late_number)).expect("its processors");
+        assert_eq!(confined.count(), 1);
+        drop(done);
+        late.join().expect("it ends");
     }
 }

@@ -191,7 +191,7 @@ fn of_cell(lab: &mut Lab, cell: &Cell) -> Result<Found> {
 /// The processes of all contenders. Each TCP has ports of its own.
 fn start(lab: &Lab, args: &VsTcpArgs, contenders: &[Contender]) -> Result<Vec<Crew>> {
     let start = |(index, contender): (u16, &Contender)| {
-        let mut setup = setup(lab, &args.common, &args.messages, contender.protocol);
+        let mut setup = setup(lab.spec(), &args.common, &args.messages, contender.protocol);
         if contender.congestion.is_some() {
             setup.congestion = contender.congestion;
             setup.udp_port = PORT + (index - 1) * PORT_STEP;
@@ -246,7 +246,7 @@ fn in_the_simulator(
         spec: &plan.spec,
         common: &args.common,
         workload: &plan.workload,
-        setup: &setup(lab, &args.common, &args.messages, Protocol::Homa),
+        setup: &setup(&plan.spec, &args.common, &args.messages, Protocol::Homa),
         load: args.offered.load,
         unloaded,
     };
@@ -256,7 +256,7 @@ fn in_the_simulator(
 /// The options as results show them.
 fn config(plan: &Plan<'_>) -> Value {
     let args = &plan.cell.args;
-    let mut config = stand::config(&args.common, &args.messages, &plan.workload);
+    let mut config = stand::config(&plan.spec, &args.common, &args.messages, &plan.workload);
     config["load"] = json!(args.offered.load);
     config["gbps_per_host"] = json!(plan.gbps);
     config
