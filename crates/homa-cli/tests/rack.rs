@@ -21,6 +21,24 @@ fn run(words: &str) -> Output {
     homa(words).output().expect("the binary runs")
 }
 
+/// The same of an experiment, and again where it could not be had: hosts begin a load at one moment, and on a machine that builds beside the
+/// tests one of them may get no processor before that, or none for as long as a load lasts.
+fn run_on_time(words: &str) -> Output {
+    let is_late = |output: &Output| stderr(output).contains("the processors are too busy");
+    let is_idle = |output: &Output| {
+        let results: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+        let all = results.as_ref().and_then(|results| results["results"].as_array());
+        all.is_some_and(|all| all.iter().any(|one| one["score"]["rpcs_per_s"] == 0.0))
+    };
+    for _ in 0..20 {
+        let output = run(words);
+        if !is_late(&output) && !is_idle(&output) {
+            return output;
+        }
+    }
+    run(words)
+}
+
 /// A rack that goes with the test.
 struct Rack(String);
 
@@ -490,7 +508,7 @@ fn every_experiment_ends_with_results() {
         ("starve --workload w3 --max-message 20000 --shares 0,5", 2),
     ] {
         let options = format!("--name {} --duration 0.2 --warmup 0.05 --json -", rack.0);
-        let output = run(&format!("rack run {words} {options}"));
+        let output = run_on_time(&format!("rack run {words} {options}"));
         assert_eq!(output.status.code(), Some(0), "{words}: {}", stderr(&output));
         let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(results["experiment"], *words.split(' ').next().expect("a name"));

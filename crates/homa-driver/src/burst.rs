@@ -81,6 +81,8 @@ pub struct RxBurst {
     /// When packets were received beneath the driver: the end of those that a time is of, exclusive, and the time.
     times: Vec<(usize, u64)>,
     cap: BatchCap,
+    /// See [`RxBurst::note_more`].
+    more: bool,
 }
 
 /// A packet that outlives its burst, in the frame that it arrived in; the frame goes back to its driver with it.
@@ -135,6 +137,7 @@ impl RxBurst {
             frames: Vec::with_capacity(BURST_PACKETS),
             times: Vec::new(),
             cap: RxBurst::full_cap(),
+            more: false,
         }
     }
 
@@ -149,6 +152,18 @@ impl RxBurst {
     #[must_use]
     pub fn full_cap() -> BatchCap {
         BatchCap::new(BURST_PACKETS as u32).expect("a cap that there is")
+    }
+
+    /// A driver's word that a queue which gave nothing to this burst may hold packets all the same: it read only what is no packet, or reports of
+    /// errors, or holds packets back itself.
+    pub fn note_more(&mut self) {
+        self.more = true;
+    }
+
+    /// Whether a queue that gave nothing may hold packets all the same.
+    #[must_use]
+    pub fn may_have_more(&self) -> bool {
+        self.more
     }
 
     /// What [`RxBurst::set_cap`] set.
@@ -167,6 +182,7 @@ impl RxBurst {
         self.slots.clear();
         self.times.clear();
         self.end = 0;
+        self.more = false;
         if let (false, Some(source)) = (self.frames.is_empty(), &self.source) {
             source.release(&self.frames);
             self.frames.clear();

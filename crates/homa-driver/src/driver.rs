@@ -118,8 +118,9 @@ pub trait Driver: Send {
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize>;
 
     /// Clears the burst, fills it with packets that have come, in their order and no more than its cap says
-    /// ([`RxBurst::set_cap`]), and returns how many; 0 when there are none. A driver that has a queue for each IP version asks them in turn,
-    /// beginning behind the one that gave the last burst.
+    /// ([`RxBurst::set_cap`]), and returns how many; 0 when there are none, or where it says that there
+    /// [may be more](RxBurst::note_more). A driver that has a queue for each IP version asks them in turn, beginning behind the one that gave
+    /// the last burst.
     ///
     /// # Errors
     /// The path is broken for all peers. The burst is then empty.

@@ -44,7 +44,7 @@ impl Settling {
 
     /// What the look found.
     pub(crate) fn note(&mut self, burst: &RxBurst) {
-        if burst.is_empty() {
+        if burst.is_empty() && !burst.may_have_more() {
             self.old_bytes = [0; QUEUES];
             return;
         }
@@ -58,7 +58,7 @@ impl Settling {
             }
         }
         let only = if from == [true; QUEUES] { None } else { from.iter().position(|some| *some) };
-        if let Some(queue) = only.filter(|_| only == self.last) {
+        if let Some(queue) = only.filter(|_| only == self.last && !burst.may_have_more()) {
             // Queues are asked in turn: the other one was empty.
             self.old_bytes[1 - queue] = 0;
         }
@@ -130,6 +130,30 @@ mod tests {
         assert!(!look(&mut settling, 1, false, 10));
         assert!(!look(&mut settling, 1, false, 1));
         assert!(look(&mut settling, 1, false, 1));
+    }
+
+    #[test]
+    fn a_queue_that_gave_nothing_and_may_have_more_was_not_empty() {
+        let mut settling = settling(Some(QUEUE_BYTES));
+        let mut burst = RxBurst::new();
+        burst.note_more();
+        for _ in 0..3 {
+            settling.begin(1);
+            settling.note(&burst);
+            assert!(!settling.has_settled(1));
+        }
+        // Nor the one that was passed over.
+        assert!(burst.push((Ipv4Addr::new(10, 0, 0, 2), 0).into(), &[0; 1_000]));
+        for _ in 0..100 {
+            settling.begin(1);
+            settling.note(&burst);
+        }
+        settling.begin(1);
+        assert!(!settling.has_settled(1));
+        burst.clear();
+        settling.note(&burst);
+        settling.begin(1);
+        assert!(settling.has_settled(1), "they were empty");
     }
 
     #[test]

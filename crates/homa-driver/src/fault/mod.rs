@@ -204,6 +204,9 @@ impl<D: Driver> Driver for FaultDriver<D> {
             }
             room = room && release_into(burst, line, now_ns);
         }
+        if self.arrived.may_have_more() || line.next_due_ns().is_some() {
+            burst.note_more();
+        }
         Ok(burst.len())
     }
 
@@ -305,6 +308,21 @@ mod tests {
         assert_eq!(numbers.len() as u64, 5_000 - counts.lost + counts.duplicated);
         assert!(numbers.is_sorted(), "neither loss nor doubling reorders");
         assert!(driver.inner.sent.iter().all(|(priority, _)| *priority == 4));
+    }
+
+    #[test]
+    fn who_holds_packets_back_says_that_there_may_be_more() {
+        let rates = FaultRates { delay: 1.0, delay_max_ns: 1_000_000_000_000, ..FaultRates::default() };
+        let mut driver =
+            FaultDriver::new(MemoryDriver::default(), &config(FaultRates::default(), rates)).unwrap();
+        let mut burst = RxBurst::new();
+        assert!(driver.receive(&mut burst).unwrap() == 0 && !burst.may_have_more());
+        driver.inner.arriving.extend((0..20).map(|byte| (([127, 0, 0, 1], 9).into(), vec![byte])));
+        for _ in 0..2 {
+            // A few may be due already.
+            driver.receive(&mut burst).unwrap();
+            assert!(burst.may_have_more());
+        }
     }
 
     #[test]

@@ -353,9 +353,12 @@ impl Driver for PacketDriver {
 
     fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
         burst.clear();
-        let mut bytes = 0;
+        let (mut bytes, mut is_drained) = (0, false);
         for _ in 0..burst.most() {
-            let Some(frame) = self.ring.take() else { break };
+            let Some(frame) = self.ring.take() else {
+                is_drained = true;
+                break;
+            };
             bytes += self.take_frame(frame, burst);
             if bytes >= BURST_BYTES {
                 break;
@@ -364,6 +367,10 @@ impl Driver for PacketDriver {
         self.stats.packets_in += burst.len() as u64;
         self.stats.bytes_in += bytes as u64;
         if burst.is_empty() {
+            if !is_drained {
+                // They were others'.
+                burst.note_more();
+            }
             self.look_for_errors(coarse_ms())?;
         }
         Ok(burst.len())

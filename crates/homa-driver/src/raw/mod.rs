@@ -200,12 +200,17 @@ impl Driver for RawDriver {
     }
 
     fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
+        let mut more = false;
         for _ in 0..self.sockets.len() {
             let socket = self.next;
             self.next = (socket + 1) % self.sockets.len();
             if self.sockets[socket].receive(burst)? > 0 {
                 break;
             }
+            more |= burst.may_have_more();
+        }
+        if more {
+            burst.note_more();
         }
         Ok(burst.len())
     }

@@ -348,6 +348,10 @@ impl PacketSocket {
                         self.stats.queue_drops += u64::from(drops.wrapping_sub(self.queue_drops));
                         self.queue_drops = drops;
                     }
+                    if burst.is_empty() {
+                        // What came was none.
+                        burst.note_more();
+                    }
                     return Ok(value);
                 }
                 Err(error) => match verdict(&error) {
@@ -360,6 +364,7 @@ impl PacketSocket {
                 },
             }
         }
+        burst.note_more();
         Ok(0)
     }
 }

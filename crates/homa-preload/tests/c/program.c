@@ -135,7 +135,7 @@ static void threads(const union address *to, unsigned count, unsigned in_flight,
 		CHECK(pthread_join(all[i], NULL) == 0);
 }
 
-static volatile int storm_over;
+static _Atomic int storm_over;
 
 /* Gives up all calls of a socket, again and again. */
 static void *give_up(void *argument)
