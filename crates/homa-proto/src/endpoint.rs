@@ -19,7 +19,7 @@ use crate::grant::Grants;
 use crate::host::own_id_from;
 use crate::incast::{Demand, Promises};
 use crate::lists::Links;
-use crate::message_out::MessageOut;
+use crate::message_out::{MessageOut, whole_packets};
 use crate::pacer::Pacer;
 use crate::peer::{Peers, peer_number};
 use crate::ports::Ports;
@@ -228,7 +228,7 @@ impl Endpoint {
         let limit = self.promises.next(now, &self.config, unlimited);
         self.stats.requests_limited += u64::from(limit.is_some_and(|limit| limit < unlimited));
         let slot = self.insert_rpc(Rpc {
-            outgoing: MessageOut::new(length, self.unscheduled_to(peer)),
+            outgoing: MessageOut::new(length, self.unscheduled_to(peer, u32::MAX)),
             response_limit: limit.unwrap_or(u32::MAX),
             options,
             ..Rpc::new(now, id, (peer, life), State::Requesting, (from_port, to_port))
@@ -280,14 +280,14 @@ impl Endpoint {
         self.make_room_to_send(now, length);
         let slot = self.slot(rpc).ok_or(SendError::UnknownRpc)?; // ABORT-6
         self.check_length(length)?;
-        let peer = self.rpcs[slot as usize].peer;
-        let unscheduled = self.unscheduled_to(peer);
+        let &Rpc { peer, response_limit, .. } = &self.rpcs[slot as usize];
+        let unscheduled = self.unscheduled_to(peer, response_limit);
         let rpc = &mut self.rpcs[slot as usize];
         if length > KERNEL_MAX_MESSAGE && !self.peers[rpc.peer].is_ours() {
             return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
         }
         rpc.state = rpc.state.after(Input::Respond).ok_or(SendError::UnknownRpc)?;
-        rpc.outgoing = MessageOut::new(length, unscheduled.min(rpc.response_limit));
+        rpc.outgoing = MessageOut::new(length, unscheduled);
         (rpc.tries, rpc.backoff) = (0, 0);
         self.outgoing_bytes += u64::from(length);
         self.stats.responses_started += 1;
@@ -423,7 +423,7 @@ impl Endpoint {
             is_ours: known.is_ours(),
             rpcs: known.rpc_count,
             rtt_ns: known.rtt.min_ns(),
-            unsched_bytes: self.unscheduled_to(peer),
+            unsched_bytes: self.unscheduled_to(peer, u32::MAX),
             unsched_limit: (known.unsched_limit != u32::MAX).then_some(known.unsched_limit),
             max_packet: known.max_packet,
         })
@@ -489,10 +489,11 @@ impl Endpoint {
         self.now
     }
 
-    /// Bytes of a message to `peer` that may be sent unasked (SEND-1).
-    pub(crate) fn unscheduled_to(&self, peer: u32) -> u32 {
+    /// Bytes of a message to `peer` that may be sent unasked (SEND-1), no more than `limit`.
+    pub(crate) fn unscheduled_to(&self, peer: u32, limit: u32) -> u32 {
         let known = &self.peers[peer];
-        known.unsched_bytes(&self.config).min(known.unsched_limit)
+        let limit = whole_packets(limit.min(known.unsched_limit), self.max_payload(peer));
+        known.unsched_bytes(&self.config).min(limit)
     }
 
     fn check_length(&self, length: u32) -> Result<(), SendError> {

@@ -7,6 +7,7 @@ use crate::endpoint::Endpoint;
 use crate::incast;
 use crate::lists::{Links, List};
 use crate::message_in::MessageIn;
+use crate::message_out::whole_packets;
 use crate::peer::peer_number;
 use crate::priority;
 use crate::srpt::{SrptQueue, bucket_start};
@@ -219,18 +220,26 @@ impl Grants {
     }
 }
 
-/// The new granted end of an active message, if a grant is worth a packet (GRANT-4, GRANT-5, GRANT-8).
-fn next_grant(
-    received: u32,
-    granted: u32,
-    length: u32,
+/// What a grant to an active message is chosen by.
+#[derive(Clone, Copy)]
+struct Room {
+    /// Bytes that the message may have outstanding.
     window: u32,
+    /// Bytes that may still be granted, over all messages.
     budget: u64,
+    /// A grant extends the last one by so much, if it can.
     min_increment: u32,
-) -> Option<u32> {
+    /// Of a full packet.
+    payload: u32,
+}
+
+/// The new granted end of an active message, if a grant is worth a packet (GRANT-4, GRANT-5, GRANT-8, GRANT-15).
+fn next_grant(received: u32, granted: u32, length: u32, room: Room) -> Option<u32> {
+    let Room { window, budget, min_increment, payload } = room;
     let wanted = received.saturating_add(window).min(length);
     let increment = wanted.checked_sub(granted)?.min(budget.min(u64::from(u32::MAX)) as u32);
-    let end = granted + increment;
+    let end =
+        granted + if granted + increment == length { increment } else { whole_packets(increment, payload) };
     // A planted fault that the swarm must find: the grant reaches a byte too far.
     #[cfg(homa_canary = "grant_off_by_one")]
     let end = end.saturating_add(1).min(length);
@@ -307,8 +316,10 @@ impl Endpoint {
             let budget = most.saturating_sub(counted);
             let (received, granted, length) = (incoming.received, incoming.granted, incoming.length);
             // GRANT-8: more than the budget would never be there to give.
-            let min = u64::from(self.config.min_grant_increment).min(most / 2) as u32;
-            if let Some(end) = next_grant(received, granted, length, window, budget, min) {
+            let min_increment = u64::from(self.config.min_grant_increment).min(most / 2) as u32;
+            let payload = self.max_payload(self.rpcs[slot as usize].peer);
+            let room = Room { window, budget, min_increment, payload };
+            if let Some(end) = next_grant(received, granted, length, room) {
                 let priority = priority::scheduled(rank, active.len(), self.config.max_sched_prio);
                 self.grant(now, slot, end, priority);
                 let share = u64::from(self.config.grant_fifo_fraction);
@@ -333,7 +344,8 @@ impl Endpoint {
         if incoming.outstanding() >= increment || incoming.set_aside() > 0 {
             return; // What the last one gave is still on its way, or its sender is silent.
         }
-        let end = incoming.granted.saturating_add(increment).min(incoming.length);
+        let whole = whole_packets(increment, self.max_payload(self.rpcs[slot as usize].peer));
+        let end = incoming.granted.saturating_add(whole).min(incoming.length);
         // What it is given is a part of all that is granted, and may be less than the increment at the end of the message.
         let given = u64::from(end - incoming.granted);
         self.grants.fifo_credit -= given * (1000 - u64::from(self.config.grant_fifo_fraction));
@@ -368,28 +380,38 @@ impl Endpoint {
 mod tests {
     use super::*;
 
+    fn room(window: u32, budget: u64, min_increment: u32) -> Room {
+        Room { window, budget, min_increment, payload: 1_000 }
+    }
+
     #[test]
     fn a_grant_reaches_a_window_beyond_what_was_received() {
-        assert_eq!(next_grant(10_000, 40_000, 1_000_000, 200_000, 400_000, 10_000), Some(210_000));
-        assert_eq!(
-            next_grant(0, 40_000, 60_000, 200_000, 400_000, 10_000),
-            Some(60_000),
-            "not beyond the end"
-        );
+        let room = room(200_000, 400_000, 10_000);
+        assert_eq!(next_grant(10_000, 40_000, 1_000_000, room), Some(210_000));
+        assert_eq!(next_grant(0, 40_000, 60_000, room), Some(60_000), "not beyond the end");
     }
 
     #[test]
     fn a_grant_stays_within_the_budget_and_is_worth_a_packet() {
-        assert_eq!(next_grant(0, 40_000, 1_000_000, 200_000, 15_000, 10_000), Some(55_000));
-        assert_eq!(next_grant(0, 40_000, 1_000_000, 200_000, 9_999, 10_000), None);
-        assert_eq!(next_grant(0, 40_000, 1_000_000, 45_000, 400_000, 10_000), None);
-        assert_eq!(
-            next_grant(0, 40_000, 45_000, 45_000, 400_000, 10_000),
-            Some(45_000),
-            "the end is worth it"
-        );
-        assert_eq!(next_grant(0, 0, 1_000_000, 1_500, 400_000, 10_000), Some(1_500), "a small window moves");
-        assert_eq!(next_grant(0, 40_000, 1_000_000, 40_000, 400_000, 0), None, "nothing to add");
+        let long = |window, budget, min| next_grant(0, 40_000, 1_000_000, room(window, budget, min));
+        assert_eq!(long(200_000, 15_000, 10_000), Some(55_000));
+        assert_eq!(long(200_000, 9_999, 10_000), None);
+        assert_eq!(long(45_000, 400_000, 10_000), None);
+        assert_eq!(long(40_000, 400_000, 0), None, "nothing to add");
+        let end = next_grant(0, 40_000, 45_000, room(45_000, 400_000, 10_000));
+        assert_eq!(end, Some(45_000), "the end is worth it");
+        let small = next_grant(0, 0, 1_000_000, room(1_500, 400_000, 10_000));
+        assert_eq!(small, Some(1_000), "a small window moves");
+    }
+
+    // GRANT-15
+    #[test]
+    fn a_grant_is_of_whole_packets_or_less_than_one_or_to_the_end() {
+        let granted = |length, window, budget| next_grant(0, 500, length, room(window, budget, 1));
+        assert_eq!(granted(90_000, 3_499, 9_000), Some(2_500));
+        assert_eq!(granted(90_000, 9_000, 2_999), Some(2_500));
+        assert_eq!(granted(90_000, 9_000, 999), Some(1_499), "there is no room for more");
+        assert_eq!(granted(3_200, 9_000, 9_000), Some(3_200));
     }
 
     #[test]

@@ -17,6 +17,12 @@ pub(crate) struct MessageOut {
     pub sent_before: u32,
 }
 
+/// As many of `bytes` as fill packets of `payload` bytes, or all of them where they fill none. Less than a packet at the end of what may
+/// be sent costs the link another packet's headers, and both hosts another packet's work.
+pub(crate) fn whole_packets(bytes: u32, payload: u32) -> u32 {
+    if bytes < payload { bytes } else { bytes - bytes % payload.max(1) }
+}
+
 impl MessageOut {
     pub(crate) fn new(length: u32, unsched_bytes: u32) -> MessageOut {
         let unscheduled = length.min(unsched_bytes);
@@ -79,6 +85,13 @@ impl MessageOut {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_be_sent_is_whole_packets_or_less_than_one() {
+        let of = [0, 1, 1_415, 1_416, 1_417, 5_888].map(|bytes| whole_packets(bytes, 1_416));
+        assert_eq!(of, [0, 1, 1_415, 1_416, 1_416, 5_664]);
+        assert_eq!(whole_packets(7, 0), 7);
+    }
 
     #[test]
     fn packets_are_cut_at_the_unscheduled_limit() {

@@ -524,7 +524,7 @@ impl Endpoint {
                 // While the request still goes out, the server's answer is older than what is on its way.
                 if !rpc.outgoing.is_ready() && rpc.outgoing.next > 0 {
                     let peer = rpc.peer;
-                    let unscheduled = self.unscheduled_to(peer);
+                    let unscheduled = self.unscheduled_to(peer, u32::MAX);
                     let rpc = &mut self.rpcs[slot as usize];
                     rpc.outgoing.restart(unscheduled); // RESEND-14
                     self.peers[peer].rtt.spoil(rpc.id);

@@ -6,6 +6,7 @@
 //! counts, and load does not feed back into the choice.
 
 use crate::config::Config;
+use crate::message_out::whole_packets;
 use crate::time::Time;
 use crate::wire::DATA_HEADER_LEN;
 
@@ -75,9 +76,10 @@ pub(crate) fn unsched_bytes(config: &Config, rtt_ns: Option<u64>) -> u32 {
     let Some((rtt_ns, link_mbps)) = measured else { return config.unsched_bytes };
     let bridge = rtt_ns.saturating_mul(link_mbps.into()) / 8_000;
     // Grants come late more often than not; so many packets ahead, one late grant leaves no gap on the link.
-    let packet = u64::from(config.max_packet) - DATA_HEADER_LEN as u64;
-    let wanted = bridge + packet * u64::from(config.rtt_slack_packets);
-    wanted.clamp(config.min_unsched_bytes.into(), config.max_unsched_bytes.into()) as u32
+    let packet = config.max_packet - DATA_HEADER_LEN as u32;
+    let wanted = bridge + u64::from(packet) * u64::from(config.rtt_slack_packets);
+    let wanted = wanted.min(config.max_unsched_bytes.into()) as u32;
+    whole_packets(wanted, packet).max(config.min_unsched_bytes)
 }
 
 #[cfg(test)]
@@ -128,8 +130,12 @@ mod tests {
     fn unscheduled_bytes_bridge_the_round_trip() {
         let config = Config { link_mbps: Some(10_000), rtt_slack_packets: 2, ..Config::default() };
         assert_eq!(unsched_bytes(&config, None), config.unsched_bytes);
-        assert_eq!(unsched_bytes(&config, Some(8_000)), 10_000 + 2 * 1_424);
-        assert_eq!(unsched_bytes(&config, Some(u64::MAX)), config.max_unsched_bytes);
+        assert_eq!(
+            unsched_bytes(&config, Some(8_000)),
+            (10_000 + 2 * 1_424) / 1_424 * 1_424,
+            "whole packets"
+        );
+        assert_eq!(unsched_bytes(&config, Some(u64::MAX)), config.max_unsched_bytes / 1_424 * 1_424);
         let config = Config { rtt_slack_packets: 0, ..config };
         assert_eq!(unsched_bytes(&config, Some(1)), config.min_unsched_bytes);
         let unknown = Config { link_mbps: None, ..config.clone() };

@@ -266,7 +266,8 @@ fn grants_stay_within_the_budget_given_and_go_on_when_it_grows() {
     assert!(unscheduled > 35_000 && grants(&mut server) == 0, "5,000 bytes more are not worth a packet");
     assert!(server.grant_demand() > 190_000 && server.grant_demand() < 400_000);
     server.set_grant_budget(NOW, 100_000);
-    assert_eq!((server.granted_bytes(), grants(&mut server)), (100_000, 1));
+    assert!((100_001 - 1_424..=100_000).contains(&server.granted_bytes()), "but for less than a packet");
+    assert_eq!(grants(&mut server), 1);
     server.set_grant_budget(NOW, 10_000);
     give(&mut server, NOW, peer(), &sent[1..]);
     assert_eq!(grants(&mut server), 0, "what was granted stays granted, and no more comes to it");

@@ -85,14 +85,17 @@ fn the_shortest_messages_are_granted_to_one_of_each_peer() {
     assert_eq!(begin(&mut server, 3, 300_000).len(), 1, "the other active message is of another peer");
 }
 
-/// GRANT-4.
+/// GRANT-4, GRANT-15.
 #[test]
 fn a_grant_reaches_a_window_beyond_what_was_received_and_not_beyond_the_message() {
+    let payload = Config::default().max_packet - 56;
+    // What came unasked, and as many full packets as the window has room for.
+    let within = |window: u32| 10_000 + (1_000 + window - 10_000) / payload * payload;
     let mut server = receiver(plain());
-    assert_eq!(begin(&mut server, 2, 400_000), [(2, 1_000 + 100_000 / 2, 0)], "one active message");
-    assert_eq!(begin(&mut server, 3, 300_000)[0].1, 1_000 + 100_000 / 3, "two");
+    assert_eq!(begin(&mut server, 2, 400_000), [(2, within(100_000 / 2), 0)], "one active message");
+    assert_eq!(begin(&mut server, 3, 300_000)[0].1, within(100_000 / 3), "two");
     let mut server = receiver(Config { window: 20_000, ..plain() });
-    assert_eq!(begin(&mut server, 2, 400_000), [(2, 21_000, 0)]);
+    assert_eq!(begin(&mut server, 2, 400_000), [(2, within(20_000), 0)]);
     assert_eq!(begin(&mut server, 3, 12_000), [(3, 12_000, 1)]);
 }
 
