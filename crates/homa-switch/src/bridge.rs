@@ -37,8 +37,8 @@ pub struct BridgeConfig {
     /// How long it polls without finding anything before it sleeps: a sleep makes the next frame some 50 us late.
     pub poll: Duration,
     /// How long it rests after each look that found nothing, and leaves its processor to others: a frame is late by up to that and what a
-    /// timer takes, some 20 us on a virtual machine. Rates are kept none the less: what left meanwhile is sent at the next look. Zero: never;
-    /// [`LONGEST_NAP`] at most.
+    /// timer takes, some 20 us on a virtual machine. Rates are kept none the less: what left meanwhile is sent at the next look, and what came
+    /// counts as come in the middle of the nap, lest links idle which on a wire would not. Zero: never; [`LONGEST_NAP`] at most.
     pub nap: Duration,
     /// How much longer each frame takes than it must: to see what an overloaded switch does.
     pub planted_work: Duration,
@@ -73,6 +73,14 @@ fn raw_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// When a frame came that was found at `now_ns`: after a nap since `since_ns` in its middle, which is right on average, and no more than
+/// half a nap ago, since a switch that was kept from its processor longer than that must not make up for it by a burst.
+fn come_during_nap(now_ns: u64, since_ns: Option<u64>, nap: Duration) -> u64 {
+    let slept_ns = now_ns.saturating_sub(since_ns.unwrap_or(now_ns));
+    let most_ns = nap.as_nanos().min(u128::from(u64::MAX)) as u64;
+    now_ns - slept_ns.min(most_ns) / 2
+}
+
 /// The switch and its devices.
 #[derive(Debug)]
 pub struct Bridge {
@@ -83,6 +91,8 @@ pub struct Bridge {
     start_ns: u64,
     poll: Duration,
     nap: Duration,
+    /// When the last look was, if a nap has followed it.
+    napped_since_ns: Option<u64>,
     planted_work: Duration,
     /// Frames of a burst.
     burst: Vec<Frame>,
@@ -115,6 +125,7 @@ impl Bridge {
             start_ns,
             poll: config.poll,
             nap: config.nap.min(LONGEST_NAP),
+            napped_since_ns: None,
             planted_work: config.planted_work,
             burst: Vec::with_capacity(BURST),
             malformed: 0,
@@ -141,6 +152,7 @@ impl Bridge {
         for port in 0..self.names.len() {
             busy |= self.give(now_ns, port);
         }
+        self.napped_since_ns = None;
         self.rounds += 1;
         self.busy_rounds += u64::from(busy);
         busy
@@ -174,6 +186,7 @@ impl Bridge {
                 self.sleep();
                 quiet_since = Instant::now();
             } else if !busy && !self.nap.is_zero() {
+                self.napped_since_ns = Some(self.now_ns());
                 thread::sleep(self.nap);
             }
         }
@@ -198,15 +211,18 @@ impl Bridge {
             return None;
         }
         let now_ns = self.now_ns();
+        // A time trace has what was seen: no frame may come before it was sent.
+        let napped_since_ns = self.napped_since_ns.filter(|_| !self.switch.is_traced());
+        let came_ns = come_during_nap(now_ns, napped_since_ns, self.nap);
         for frame in burst.drain(..) {
             self.work();
-            self.forward(now_ns, port, frame);
+            self.forward(now_ns, came_ns, port, frame);
         }
         self.burst = burst;
         Some(now_ns)
     }
 
-    fn forward(&mut self, now_ns: u64, from: usize, frame: Frame) {
+    fn forward(&mut self, now_ns: u64, came_ns: u64, from: usize, frame: Frame) {
         let Some(head) = parse(self.frames.bytes(&frame)) else {
             self.malformed += 1;
             return self.frames.drop_frame(frame);
@@ -221,7 +237,7 @@ impl Bridge {
                 if admitted.mark {
                     mark_congestion(bridge.frames.bytes_mut(&mut frame));
                 }
-                bridge.switch.push(now_ns, admitted, frame);
+                bridge.switch.push(now_ns, came_ns, admitted, frame);
             }
             Err(_) => bridge.frames.drop_frame(frame),
         };
@@ -309,5 +325,20 @@ impl Bridge {
         snapshot.rounds = self.rounds;
         snapshot.busy_rounds = self.busy_rounds;
         snapshot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_found_after_a_nap_came_in_its_middle() {
+        let nap = Duration::from_nanos(1_000);
+        let came = |since_ns| come_during_nap(10_000, since_ns, nap);
+        assert_eq!([None, Some(10_000), Some(9_200)].map(came), [10_000, 10_000, 9_600]);
+        assert_eq!(came(Some(9_000)), 9_500);
+        assert_eq!(came(Some(2_000)), 9_500, "the rest of the time the switch was not napping");
+        assert_eq!(came(Some(11_000)), 10_000, "clocks that two processors read");
     }
 }

@@ -74,10 +74,10 @@ impl<F> Port<F> {
     }
 
     /// Adds a frame to a queue.
-    pub(crate) fn push(&mut self, now_ns: u64, queue: usize, bytes: u32, packet: Packet, frame: F) {
-        self.depths[queue].grow(now_ns, bytes.into());
-        self.depth.grow(now_ns, bytes.into());
-        self.queues.push(queue, Queued { frame, bytes, packet, came_ps: now_ns * PS });
+    pub(crate) fn push(&mut self, now_ns: u64, queue: usize, queued: Queued<F>) {
+        self.depths[queue].grow(now_ns, queued.bytes.into());
+        self.depth.grow(now_ns, queued.bytes.into());
+        self.queues.push(queue, queued);
     }
 
     /// The next frame that has left by now, if there is one.
@@ -182,9 +182,15 @@ mod tests {
 
         /// A frame that takes one microsecond for each 125 bytes.
         fn push(&mut self, now_ns: u64, queue: usize, wire_bytes: u32, name: u32) {
+            self.push_late(now_ns, now_ns, queue, wire_bytes, name);
+        }
+
+        /// One that came before it was looked for.
+        fn push_late(&mut self, now_ns: u64, came_ns: u64, queue: usize, wire_bytes: u32, name: u32) {
             let bytes = wire_bytes - self.config.overhead_bytes;
             self.pool.take(bytes.into());
-            self.port.push(now_ns, queue, bytes, Packet::default(), name);
+            let came_ps = came_ns * PS;
+            self.port.push(now_ns, queue, Queued { frame: name, bytes, packet: Packet::default(), came_ps });
         }
 
         /// When each frame leaves, looked for every 100 ns from 0 on.
@@ -244,6 +250,16 @@ mod tests {
                 .count()
         };
         assert_eq!((late(55_000), late(59_999), late(60_000), late(99_999), late(100_000)), (5, 0, 1, 3, 1));
+    }
+
+    #[test]
+    fn a_link_is_busy_since_a_frame_came_and_not_since_it_was_found() {
+        let mut link = Link::new(|_| ());
+        link.push_late(6_000, 1_000, 0, 1_250, 1);
+        link.push_late(6_000, 5_000, 0, 1_250, 2);
+        assert_eq!(link.leave(50_000), [(11_000, 1), (21_000, 2)]);
+        link.push_late(60_000, 55_000, 0, 125, 3);
+        assert_eq!(link.port.poll(60_000, &link.config, &mut link.pool, &mut link.trace), Some(3));
     }
 
     #[test]

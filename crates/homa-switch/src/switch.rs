@@ -9,6 +9,7 @@ use crate::config::{ConfigError, SwitchConfig};
 use crate::ethernet::Head;
 use crate::packet::Packet;
 use crate::port::{PS, Port, record};
+use crate::queues::Queued;
 use crate::stats::{PortSnapshot, QueueSnapshot, Snapshot};
 use crate::table::Table;
 
@@ -185,14 +186,19 @@ impl<F> Switch<F> {
         Ok(Admitted { port, queue, bytes, packet, mark })
     }
 
-    /// Has a frame take the place that it was given.
-    pub fn push(&mut self, now_ns: u64, admitted: Admitted, frame: F) {
+    /// Has a frame take the place that it was given. It came at `came_ns`, not after `now_ns`: the link has been busy with it since then, if
+    /// it was free.
+    pub fn push(&mut self, now_ns: u64, came_ns: u64, admitted: Admitted, frame: F) {
         let Admitted { port, queue, bytes, packet, .. } = admitted;
         if self.trace.is_recording() {
             let place = Place::in_switch(port as u16, queue as u16, 0);
             record(&mut self.trace, now_ns, EventKind::SwitchEntered, packet, place);
         }
-        self.ports[port].push(now_ns, queue, bytes, packet, frame);
+        self.ports[port].push(
+            now_ns,
+            queue,
+            Queued { frame, bytes, packet, came_ps: came_ns.min(now_ns) * PS },
+        );
     }
 
     /// The next frame that has left by a port by now, if there is one.
@@ -300,7 +306,7 @@ mod tests {
         let packet = Packet { id: name.into(), word: FRAME as u32, offset: 7 };
         let admitted = switch.admit(now_ns, port, &head, FRAME, packet)?;
         let mark = admitted.mark;
-        switch.push(now_ns, admitted, name);
+        switch.push(now_ns, now_ns, admitted, name);
         Ok(mark)
     }
 
