@@ -19,6 +19,7 @@ use super::agent::monotonic_ns;
 use super::args::CommonArgs;
 use super::cables::{Cables, LinkEvent, told};
 use super::findings::Findings;
+use super::links::Links;
 use super::orders::{Order, Rate, Reply, Setup, take_samples};
 use crate::args::Protocol;
 use crate::bench::cpu::{Scheduled, machine_busy};
@@ -241,15 +242,18 @@ impl Lab {
     fn watch(&self, window: &Window) -> Result<Machine> {
         self.wait(window.start, window.from)?;
         let switch = || self.state.switch_pid.map(Scheduled::of).unwrap_or_default();
+        let links = self.switch_stats();
         let (busy, before, begin) = (machine_busy(), switch(), Instant::now());
         self.wait(window.start, window.to)?;
         let time = begin.elapsed().as_secs_f64().max(1e-9);
         let switch = switch().since(before);
+        let busy = machine_busy().saturating_sub(busy);
         Ok(Machine {
             cpus: thread::available_parallelism().map_or(1, usize::from),
-            cores_busy: machine_busy().saturating_sub(busy).as_secs_f64() / time,
+            cores_busy: busy.as_secs_f64() / time,
             switch_busy: switch.ran.as_secs_f64() / time,
             switch_waited_us: mean_wait_us(switch),
+            links: Links::between(links.as_ref(), self.switch_stats().as_ref()),
             ..Machine::default()
         })
     }
@@ -326,7 +330,7 @@ pub struct Loaded {
     hosts: Scheduled,
 }
 
-/// What the processors did in the measured time.
+/// What the processors and the links did in the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Machine {
     /// Processors there are.
@@ -341,6 +345,8 @@ pub struct Machine {
     pub hosts_waited_us: f64,
     /// The same for the switch.
     pub switch_waited_us: f64,
+    /// What the links did, where the switch counts it.
+    pub links: Option<Links>,
 }
 
 fn mean_wait_us(scheduled: Scheduled) -> f64 {

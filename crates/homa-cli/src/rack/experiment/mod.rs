@@ -14,6 +14,7 @@ pub mod findings;
 mod framing;
 mod incast;
 mod lab;
+mod links;
 mod mtu;
 mod one_thread;
 mod orders;

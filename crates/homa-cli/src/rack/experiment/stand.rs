@@ -11,6 +11,7 @@ use super::args::{CommonArgs, LoadArgs};
 use super::findings::Findings;
 use super::framing;
 use super::lab::{Crew, Lab, Load, Loaded, Machine};
+use super::links::Links;
 use super::orders::{Rate, Setup};
 use super::{seconds, setup};
 use crate::args::Protocol;
@@ -299,6 +300,9 @@ pub fn workload_of(messages: &LoadArgs) -> Result<Workload> {
 /// Cells of a score, under [`SCORE_HEAD`].
 pub fn score_cells(name: String, score: &Score) -> Vec<String> {
     let mbps = |gbps: f64| format!("{:.1}", gbps * 1e3);
+    let of_links = |share: fn(Links) -> f64| {
+        score.machine.links.map_or("-".to_owned(), |links| format!("{:.1}", share(links) * 100.0))
+    };
     vec![
         name,
         format!("{:.1}", score.short.p50_us),
@@ -309,11 +313,13 @@ pub fn score_cells(name: String, score: &Score) -> Vec<String> {
         mbps(score.achieved_gbps),
         format!("{}", score.errors + score.lost),
         format!("{:.2}", score.machine.cores_busy),
+        of_links(|links| links.busy),
+        of_links(|links| links.dropped),
     ]
 }
 
 /// See [`score_cells`]; the first column's name is the experiment's.
-pub const SCORE_HEAD: [&str; 8] = [
+pub const SCORE_HEAD: [&str; 10] = [
     "short P50, us",
     "short P99, us",
     "mean slowdown",
@@ -322,4 +328,6 @@ pub const SCORE_HEAD: [&str; 8] = [
     "answered",
     "failed",
     "cores busy",
+    "links busy, %",
+    "dropped, %",
 ];

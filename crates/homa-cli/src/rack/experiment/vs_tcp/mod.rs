@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use super::args::{CommonArgs, VsTcpArgs};
 use super::findings::Findings;
 use super::lab::{Crew, Lab, Load, Loaded, Machine};
+use super::links::Links;
 use super::orders::Rate;
 use super::stand::{self, UNLOADED, workload_of};
 use super::{PORT, framing, simulated};
@@ -319,6 +320,7 @@ impl Total {
             switch_busy: mean(|machine| machine.switch_busy),
             hosts_waited_us: mean(|machine| machine.hosts_waited_us),
             switch_waited_us: mean(|machine| machine.switch_waited_us),
+            links: Links::mean(self.machines.iter().map(|machine| machine.links)),
         }
     }
 }

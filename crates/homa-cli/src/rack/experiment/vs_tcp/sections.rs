@@ -9,6 +9,7 @@ use crate::bench::table::{ratio, short_number};
 use crate::rack::experiment::by_size;
 use crate::rack::experiment::findings::{Section, Table};
 use crate::rack::experiment::lab::Machine;
+use crate::rack::experiment::links::Links;
 use crate::sim::plot::{Chart, Curve, Point, Scale};
 
 /// Over Homa's, a column for each TCP: `TCP` alone stands for the only one.
@@ -155,6 +156,10 @@ pub fn conditions(runs: &[Ran], totals: &[Total]) -> Section {
     });
     row("wait for a processor, us: hosts / switch", &|_, machine| {
         format!("{:.0} / {:.0}", machine.hosts_waited_us, machine.switch_waited_us)
+    });
+    row("links to the hosts busy / frames dropped, %", &|_, machine| {
+        let percent = |links: Links| format!("{:.1} / {:.2}", links.busy * 100.0, links.dropped * 100.0);
+        machine.links.map_or("-".to_owned(), percent)
     });
     Section { heading: "Conditions".to_owned(), table, ..Section::default() }
 }
