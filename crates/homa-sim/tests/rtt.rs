@@ -35,8 +35,10 @@ fn each_link_has_its_own_unscheduled_bytes() {
         let rtt_ns = peer.rtt_ns.expect("a message of 400 KB needs grants");
         // A full packet on two links and its grant back, twice the propagation each, the switch twice, and two hosts.
         assert!((least_rtt_ns..2 * least_rtt_ns).contains(&rtt_ns), "{link_mbps} Mbit/s: {rtt_ns} ns");
-        let slack = config.rtt_slack_packets * (config.max_packet - DATA_HEADER_LEN as u32);
-        let bridge = u64::from(link_mbps) * rtt_ns / 8_000 + u64::from(slack);
-        assert_eq!(u64::from(peer.unsched_bytes), bridge.min(config.max_unsched_bytes.into()));
+        let packet = u64::from(config.max_packet) - DATA_HEADER_LEN as u64;
+        let slack = u64::from(config.rtt_slack_packets) * packet;
+        let bridge = u64::from(link_mbps) * rtt_ns / 8_000 + slack;
+        let packets = bridge.min(config.max_unsched_bytes.into()) / packet;
+        assert_eq!(u64::from(peer.unsched_bytes), packets * packet);
     }
 }
