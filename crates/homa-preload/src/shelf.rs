@@ -12,7 +12,7 @@ use crate::in_hand::InHand;
 use crate::receive::Held;
 use crate::region::Region;
 
-/// Messages that are held at most because they have no room: what comes beyond stays with the transport.
+/// Messages that are held at most because they have no room, but for outcomes of private calls: what comes beyond stays with the transport.
 const MOST_HELD: usize = 64;
 
 /// See the [module](self). It has no handle of the transport's, so that any of the transport's threads may be the last to let it go.
@@ -68,7 +68,11 @@ impl Shelf {
         let is_first = !message.is_private() && state.held.iter().all(Held::is_private);
         let at = state.held.partition_point(|held| held.length() <= message.length());
         state.held.insert(at, message);
-        self.mute(&state);
+        let changed = self.note(&state);
+        drop(state);
+        if changed {
+            self.signal.show(false);
+        }
         is_first
     }
 
@@ -77,26 +81,30 @@ impl Shelf {
         self.state().is_full()
     }
 
-    /// What lies with the transport cannot be received while as many are held as may be, and to the kernel's poll only what can be is there.
-    fn mute(&self, state: &State) {
-        self.signal.mute(state.is_full());
+    /// Notes what the descriptor is to show; whether that is something else than before. What lies with the transport cannot be received while
+    /// as many are held as may be, and to the kernel's poll only what can be is there. Noted under the lock, lest an older answer comes
+    /// after a newer one; to be shown without it, since the socket may end by that, which takes it.
+    fn note(&self, state: &State) -> bool {
+        let has_room = state.held.iter().any(|held| held.shown && !held.is_private());
+        self.signal.note(has_room || self.is_shut(), state.is_full())
     }
 
     /// Has the descriptor readable while there is room for a message that is held: a poll must not miss what has room by now, nor find what
     /// has none. Whether there is one that had none.
     pub(crate) fn show(&self, region: &Region) -> bool {
         let mut state = self.state();
-        let (mut ready, mut anew) = (false, false);
+        let mut anew = false;
         for held in state.held.iter_mut().filter(|held| !held.is_private()) {
             let has_room = region.pages().has_room(held.length());
             // To the kernel it arrives when it has room.
             anew |= has_room && !held.shown;
             held.shown = has_room;
-            ready |= has_room;
         }
-        // Under the lock, lest an older answer comes after a newer one.
-        self.signal.force(ready || self.is_shut(), anew);
-        self.mute(&state);
+        let changed = self.note(&state);
+        drop(state);
+        if changed || anew {
+            self.signal.show(anew);
+        }
         anew
     }
 
@@ -114,8 +122,9 @@ impl Shelf {
 }
 
 impl State {
+    /// Of private calls there are no more than the program has begun, and they keep nobody from receiving others.
     fn is_full(&self) -> bool {
-        self.held.len() >= MOST_HELD
+        self.held.iter().filter(|held| !held.is_private()).count() >= MOST_HELD
     }
 
     /// Whether the outcome of this private call is held for want of room.

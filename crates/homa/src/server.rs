@@ -13,7 +13,7 @@ use bytes::Bytes;
 use homa_proto::{RpcKey, Time};
 
 use crate::asynch;
-use crate::buffers::Role;
+use crate::buffers::{Buffers, Role};
 use crate::copying::{self, Outgoing};
 use crate::core::{Core, Life};
 use crate::endpoints::Endpoints;
@@ -466,9 +466,10 @@ impl Rpc {
 }
 
 impl Rpc {
-    /// Forgets an RPC that is over, under the lock of its endpoint, which dropping it would take.
-    pub(crate) fn let_go(mut self) {
+    /// Forgets an RPC that is over, under the lock of its endpoint, which dropping it would take, and so may what was lent for its request.
+    pub(crate) fn let_go(mut self, buffers: &mut Buffers) {
         self.answered = true;
+        buffers.bury(std::mem::take(&mut self.request));
     }
 }
 

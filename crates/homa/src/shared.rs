@@ -154,6 +154,11 @@ impl Shared {
         locked
     }
 
+    /// Whether threads wait for the lock.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) > 0
+    }
+
     /// Takes the lock if nobody has it.
     pub(crate) fn lock_if_free(&self) -> Option<Locked<'_>> {
         self.try_lock().map(|guard| self.locked(guard))
@@ -162,7 +167,7 @@ impl Shared {
     /// Takes the lock again between two rounds of polling, behind threads that want it, too.
     pub(crate) fn lock_giving_way(&self) -> Locked<'_> {
         for _ in 0..GIVE_WAY_TRIES {
-            if self.wanted.load(Ordering::Relaxed) == 0 {
+            if !self.is_wanted() {
                 break;
             }
             hint::spin_loop();

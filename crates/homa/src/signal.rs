@@ -76,11 +76,19 @@ impl Signal {
         }
     }
 
-    /// Has what comes to the socket not shown from now on, or shown again: for somebody who does not receive for the moment.
-    pub fn mute(&self, muted: bool) {
-        if self.muted.swap(muted, Relaxed) != muted {
-            self.refresh(false);
-        }
+    /// The same, and whether what comes to the socket is not shown from now on: for somebody who does not receive for the moment. The
+    /// descriptor shows it after the next [`show`](Signal::show), to be called if this says so: this may be called with locks held that the
+    /// end of a socket takes, too, and that may not.
+    #[must_use]
+    pub fn note(&self, forced: bool, muted: bool) -> bool {
+        let was_forced = self.forced.swap(forced, Relaxed);
+        let was_muted = self.muted.swap(muted, Relaxed);
+        (was_forced, was_muted) != (forced, muted)
+    }
+
+    /// Makes the descriptor show what was [noted](Signal::note). `anew` as in [`force`](Signal::force).
+    pub fn show(&self, anew: bool) {
+        self.refresh(anew);
     }
 
     /// Has the descriptor become readable anew with each arrival from now on, also while it is: for who watches it by EPOLLET. It costs a system call

@@ -496,7 +496,8 @@ fn what_is_muted_is_not_shown_and_shown_again_later() {
     let client = client_host.socket(None).unwrap();
     let signal = Signal::open().unwrap();
     signal.follow(&server);
-    signal.mute(true);
+    assert!(signal.note(false, true));
+    signal.show(false);
     client.start(ServerAddr::new(server_host.local_addr(), 9), message(100, 0), 0, false).unwrap();
     eventually("it has come", || server.has_arrival());
     assert!(!is_shown(&signal));
@@ -504,7 +505,8 @@ fn what_is_muted_is_not_shown_and_shown_again_later() {
     assert!(is_shown(&signal), "that is another's word");
     signal.force(false, false);
     assert!(!is_shown(&signal));
-    signal.mute(false);
+    assert!(signal.note(false, false));
+    signal.show(false);
     assert!(is_shown(&signal));
 }
 

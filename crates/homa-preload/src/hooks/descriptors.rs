@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::on_socket_int;
 use crate::border::{errno, set_errno};
-use crate::own;
+use crate::own::{self, Working};
 use crate::real;
 use crate::socket::Socket;
 use crate::table::{World, any, is_homa, marked};
@@ -90,6 +90,7 @@ fn note_fcntl(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) {
     match command {
         _ if result < 0 || !is_homa(fd) => {}
         libc::F_SETFL => {
+            let _working = Working::begin();
             if let Ok(socket) = World::get().socket(fd) {
                 socket.nonblocking.store(argument as c_int & libc::O_NONBLOCK != 0, Relaxed);
             }
@@ -121,6 +122,8 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_voi
 
 /// `to` is a copy of `fd`, which is a Homa socket.
 fn copied(fd: c_int, to: c_int) {
+    // The handle may be the last one by now, whose end closes what is the library's own.
+    let _working = Working::begin();
     let world = World::get();
     if to >= 0
         && world.is_mine()

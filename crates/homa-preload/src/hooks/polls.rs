@@ -12,6 +12,7 @@ use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use crate::border::{answer, set_errno};
 use crate::memory;
+use crate::own::Working;
 use crate::real;
 use crate::socket::Socket;
 use crate::table::{World, any, is_homa};
@@ -222,6 +223,7 @@ pub unsafe extern "C" fn pselect(
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn epoll_ctl(epoll: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    let _working = Working::begin();
     if is_homa(fd)
         && what != libc::EPOLL_CTL_DEL
         && let Ok(socket) = World::get().socket(fd)

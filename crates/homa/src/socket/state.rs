@@ -172,7 +172,7 @@ impl Core {
                 return Some(Arrival::Request { rpc, id, client_port });
             }
             // Its client has given it up, which the endpoint knows and has not told yet.
-            rpc.let_go();
+            rpc.let_go(&mut self.buffers);
         }
     }
 
