@@ -238,8 +238,8 @@ fn next_grant(received: u32, granted: u32, length: u32, room: Room) -> Option<u3
     let Room { window, budget, min_increment, payload } = room;
     let wanted = received.saturating_add(window).min(length);
     let increment = wanted.checked_sub(granted)?.min(budget.min(u64::from(u32::MAX)) as u32);
-    let end =
-        granted + if granted + increment == length { increment } else { whole_packets(increment, payload) };
+    let increment = if granted + increment == length { increment } else { whole_packets(increment, payload) };
+    let end = granted + increment;
     // A planted fault that the swarm must find: the grant reaches a byte too far.
     #[cfg(homa_canary = "grant_off_by_one")]
     let end = end.saturating_add(1).min(length);
@@ -405,6 +405,17 @@ mod tests {
     }
 
     // GRANT-15
+    // GRANT-8
+    #[test]
+    fn a_grant_of_whole_packets_is_still_worth_a_packet() {
+        let after = |received| {
+            next_grant(received, 40_000, 1_000_000, Room { payload: 1_424, ..room(40_000, 400_000, 10_000) })
+        };
+        assert_eq!(after(10_000), None, "7 packets are less");
+        assert_eq!(after(11_391), None);
+        assert_eq!(after(11_392), Some(40_000 + 8 * 1_424));
+    }
+
     #[test]
     fn a_grant_is_of_whole_packets_or_less_than_one_or_to_the_end() {
         let granted = |length, window, budget| next_grant(0, 500, length, room(window, budget, 1));

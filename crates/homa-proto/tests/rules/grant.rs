@@ -94,8 +94,8 @@ fn a_grant_reaches_a_window_beyond_what_was_received_and_not_beyond_the_message(
     let mut server = receiver(plain());
     assert_eq!(begin(&mut server, 2, 400_000), [(2, within(100_000 / 2), 0)], "one active message");
     assert_eq!(begin(&mut server, 3, 300_000)[0].1, within(100_000 / 3), "two");
-    let mut server = receiver(Config { window: 20_000, ..plain() });
-    assert_eq!(begin(&mut server, 2, 400_000), [(2, within(20_000), 0)]);
+    let mut server = receiver(Config { window: 22_000, ..plain() });
+    assert_eq!(begin(&mut server, 2, 400_000), [(2, within(22_000), 0)]);
     assert_eq!(begin(&mut server, 3, 12_000), [(3, 12_000, 1)]);
 }
 
@@ -149,7 +149,7 @@ fn a_granted_end_never_goes_back() {
             }
         }
     }
-    assert!(count > 30, "{count} grants");
+    assert!(count > 20, "{count} grants");
 }
 
 /// GRANT-8: a window or budget that is smaller than a grant's least size still lets the message go on.
