@@ -1,7 +1,6 @@
 //! `homa rack status`, `link` and `down`.
 
 use std::fmt::Write;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -101,11 +100,8 @@ fn hosts(state: &State) -> Result<Vec<Host>> {
 /// What the switch has counted; `None` where it does not answer.
 pub fn switch_stats(state: &State, directory: &Directory) -> Option<Value> {
     state.switch_pid?;
-    let program = std::env::current_exe().ok()?;
-    let mut command = Command::new(program);
-    command.args(["switch", "stats", "--json", "--control"]).arg(switch::control(directory));
-    let output = command.output().ok().filter(|output| output.status.success())?;
-    serde_json::from_slice(&output.stdout).ok()
+    let snapshot = crate::switch::ask(&switch::control(directory)).ok()?;
+    serde_json::to_value(snapshot).ok()
 }
 
 fn text(status: &Status) -> String {

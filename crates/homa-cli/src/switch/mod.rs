@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::output;
 use args::{StatsArgs, SwitchArgs, SwitchCommand};
+pub use control::ask;
 
 /// Does what the command line says.
 pub fn run(args: &SwitchArgs) -> Result<()> {
@@ -22,7 +23,7 @@ pub fn run(args: &SwitchArgs) -> Result<()> {
 }
 
 fn stats(args: &StatsArgs) -> Result<()> {
-    let snapshot = control::ask(&args.control)?;
+    let snapshot = ask(&args.control)?;
     let text = if args.json {
         let mut json =
             serde_json::to_string_pretty(&snapshot).context("cannot write the counters as JSON")?;
