@@ -1,7 +1,8 @@
 //! The border to C: errors as numbers, and no panic that crosses it.
 
-use crate::own::Working;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::own::Working;
 
 /// Why a call failed: the number that the program sees, and a text that HOMAIOCINFO shows, empty where the number says it all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

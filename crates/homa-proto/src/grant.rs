@@ -404,7 +404,6 @@ mod tests {
         assert_eq!(small, Some(1_000), "a small window moves");
     }
 
-    // GRANT-15
     // GRANT-8
     #[test]
     fn a_grant_of_whole_packets_is_still_worth_a_packet() {
@@ -416,6 +415,7 @@ mod tests {
         assert_eq!(after(11_392), Some(40_000 + 8 * 1_424));
     }
 
+    // GRANT-15
     #[test]
     fn a_grant_is_of_whole_packets_or_less_than_one_or_to_the_end() {
         let granted = |length, window, budget| next_grant(0, 500, length, room(window, budget, 1));

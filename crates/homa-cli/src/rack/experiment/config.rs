@@ -56,18 +56,16 @@ pub fn run(lab: &mut Lab, args: &ConfigArgs, varied: &Varied) -> Result<Findings
         if let Some(build) = change.rack(&args.common.build) {
             stand.lab.rebuild(&build)?;
         }
-        let mut answering = 0;
         let mut crew = stand.crew(Protocol::Homa, |setup| {
             change.apply(setup);
             if change.divides_hosts() {
                 setup.have_servers();
             }
-            answering = setup.answering_threads();
         })?;
         let plan = stand.everywhere(stand.rate_of_load(args.offered.load), 1);
         let score = stand.run(&mut crew, &plan, &name)?.0;
         results.push(json!({
-            "setting": varied.name, "value": value, "answering_threads": answering, "score": score
+            "setting": varied.name, "value": value, "answering_threads": crew.answering_threads, "score": score
         }));
         scores.push((name, index as f64, score));
     }

@@ -399,6 +399,8 @@ impl Loaded {
 pub struct Crew {
     /// What they speak.
     pub protocol: Protocol,
+    /// [`Setup::answering_threads`] of each.
+    pub answering_threads: u16,
     agents: Vec<Agent>,
 }
 
@@ -413,7 +415,8 @@ impl Crew {
             let setup = Setup { address: ipv4(number), ..setup.clone() };
             agents.push(Agent::start(lab, &place.name, setup.protocol, &setup)?);
         }
-        let mut crew = Crew { protocol: setup.protocol, agents };
+        let answering_threads = setup.answering_threads();
+        let mut crew = Crew { protocol: setup.protocol, answering_threads, agents };
         for agent in &mut crew.agents {
             agent.reply(lab, PATIENCE)?;
         }

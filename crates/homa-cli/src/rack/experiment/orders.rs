@@ -244,7 +244,18 @@ pub fn take_samples(bytes: &[u8]) -> Vec<Sample> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::rack::experiment::args::LoadsArgs;
+    use crate::rack::experiment::setup;
+
+    /// Options of an experiment.
+    #[derive(Parser)]
+    struct LoadsOptions {
+        #[command(flatten)]
+        args: LoadsArgs,
+    }
 
     #[test]
     fn samples_survive_their_bytes() {
@@ -258,35 +269,9 @@ mod tests {
 
     #[test]
     fn a_host_has_one_thread_where_nothing_wants_another() {
-        let one = Setup {
-            protocol: Protocol::Homa,
-            driver: Driver::Udp,
-            xdp_mode: XdpMode::Generic,
-            address: IpAddr::from([10, 146, 0, 1]),
-            udp_port: 1,
-            link_mbps: 10,
-            port_bytes: None,
-            mtu: 1_500,
-            workload: "100".to_owned(),
-            max_message: None,
-            longest: 0,
-            connections: 1,
-            server_threads: 0,
-            server_ports: 1,
-            client_threads: 1,
-            port_receivers: 0,
-            endpoints: 1,
-            max_segmented_bytes: None,
-            batch_cap: None,
-            wake_order: None,
-            endpoint_policy: None,
-            poll_us: 0,
-            one_way: false,
-            congestion: None,
-            seed: 0,
-            settings: Vec::new(),
-            recording: TraceSettings::default(),
-        };
+        let args = LoadsOptions::parse_from(["x"]).args;
+        let spec = args.common.build.spec("x");
+        let one = setup(&spec, &args.common, &args.messages, Protocol::Homa);
         assert!(one.is_one_thread());
         let with = |change: fn(&mut Setup)| {
             let mut setup = one.clone();

@@ -65,14 +65,10 @@ fn run(
         for protocol in PROTOCOLS {
             for (index, &value) in values.iter().enumerate() {
                 let name = format!("{}: {value} {along}, {other} {plots}", protocol.title());
-                let mut answering = 0;
-                let mut crew = stand.crew(protocol, |setup| {
-                    (grid.change)(setup, value, other);
-                    answering = setup.answering_threads();
-                })?;
+                let mut crew = stand.crew(protocol, |setup| (grid.change)(setup, value, other))?;
                 let score = stand.run(&mut crew, &plan, &name)?.0;
                 results.push(json!({
-                    key(along): value, key(plots): other, "answering_threads": answering, "score": score
+                    key(along): value, key(plots): other, "answering_threads": crew.answering_threads, "score": score
                 }));
                 scores.push((name, index as f64, score));
             }
