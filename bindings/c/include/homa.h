@@ -32,7 +32,7 @@
 #define HOMA_ADDRESS_TEXT_BYTES 80
 
 /**
- * Server ports are 1 to this; what is above belongs to clients.
+ * A socket's own choice of a port is 1 to this; what is above is given to those that choose none.
  */
 #define HOMA_MAX_SERVER_PORT 32767
 

@@ -11,7 +11,7 @@ use crate::result::homa_result;
 /// Bytes that the text of any address takes, with its zero byte.
 pub const HOMA_ADDRESS_TEXT_BYTES: usize = 80;
 
-/// Server ports are 1 to this; what is above belongs to clients.
+/// A socket's own choice of a port is 1 to this; what is above is given to those that choose none.
 pub const HOMA_MAX_SERVER_PORT: u16 = 32_767;
 
 /// Where a server or a client is. A value: copy it as you like.
@@ -48,11 +48,9 @@ impl homa_address {
     /// What can be called by a host of raw IP (`without_udp`), where a UDP port means nothing, or of another.
     pub(crate) fn server(&self, without_udp: bool) -> Result<ServerAddr, Failure> {
         match self.port {
-            1..=HOMA_MAX_SERVER_PORT if self.udp_port > 0 || without_udp => Ok(self.shown()),
-            1..=HOMA_MAX_SERVER_PORT => Err(Failure::argument("the address has no UDP port: give it one")),
-            port => Err(Failure::argument(format!(
-                "the Homa port {port} is no server's: choose 1 to {HOMA_MAX_SERVER_PORT}"
-            ))),
+            0 => Err(Failure::argument("the Homa port 0 is nobody's: choose 1 to 65535")),
+            _ if self.udp_port > 0 || without_udp => Ok(self.shown()),
+            _ => Err(Failure::argument("the address has no UDP port: give it one")),
         }
     }
 }
@@ -102,7 +100,7 @@ mod tests {
 
     #[test]
     fn addresses_come_back_as_they_were_written() {
-        for text in ["10.0.0.7:14600/99", "[fe80::1%2]:7/32767"] {
+        for text in ["10.0.0.7:14600/99", "[fe80::1%2]:7/65535"] {
             let read: ServerAddr = text.parse().unwrap();
             let address = homa_address::new(read.host, read.port);
             assert!(matches!(address.server(false), Ok(same) if same == read));
@@ -114,12 +112,12 @@ mod tests {
         let address = homa_address { ip: [0xff; 16], scope: 0, udp_port: 0, port: 99 };
         assert!(address.server(false).is_err());
         assert!(matches!(address.server(true), Ok(server) if server.host.port() == 0));
+        assert!(homa_address { port: 0, ..address }.server(true).is_err());
     }
 
     #[test]
     fn the_longest_text_has_room() {
         let longest = homa_address { ip: [0xff; 16], scope: u32::MAX, udp_port: u16::MAX, port: u16::MAX };
         assert!(longest.shown().to_string().len() < HOMA_ADDRESS_TEXT_BYTES);
-        assert!(longest.server(false).is_err(), "it is a client's");
     }
 }

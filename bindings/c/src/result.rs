@@ -52,7 +52,8 @@ impl From<HostError> for Failure {
             HostError::Bind(BindError::InUse(_)) | HostError::Port(PortError::InUse(_)) => HOMA_IN_USE,
             HostError::Port(PortError::OutOfRange(_))
             | HostError::Config(_)
-            | HostError::SeveralEndpoints { .. } => HOMA_ARGUMENT,
+            | HostError::SeveralEndpoints { .. }
+            | HostError::ClientPortOfSeveral { .. } => HOMA_ARGUMENT,
             HostError::Port(PortError::NoneFree) => HOMA_LIMIT,
             HostError::Closed => HOMA_CLOSED,
             _ => HOMA_SYSTEM,

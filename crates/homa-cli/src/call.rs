@@ -104,8 +104,8 @@ pub fn run(args: &CallArgs) -> Result<()> {
 fn server(text: &str) -> Result<ServerAddr> {
     let (host, port) = match text.split_once('/') {
         Some((host, port)) => {
-            let port = port.parse().ok().filter(|port| (1..=32_767).contains(port));
-            (host, port.with_context(|| format!("`{text}`: the Homa port of a server is 1 to 32767"))?)
+            let port = port.parse().ok().filter(|port| *port > 0);
+            (host, port.with_context(|| format!("`{text}`: a Homa port is 1 to 65535"))?)
         }
         None => (text, homa::DEFAULT_SERVER_PORT),
     };

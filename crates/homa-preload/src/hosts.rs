@@ -133,7 +133,7 @@ fn udp_port(port: u16) -> u16 {
 }
 
 /// What the kernel says where this transport has many words. They go to standard error, but for what any program expects.
-fn refusal(error: &HostError) -> Refusal {
+pub(crate) fn refusal(error: &HostError) -> Refusal {
     let errno = match error {
         HostError::Bind(BindError::InUse(_))
         | HostError::Port(PortError::InUse(_))

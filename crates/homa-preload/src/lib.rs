@@ -9,6 +9,8 @@
 //!
 //! - `socket`, `bind`, `getsockname`, `setsockopt`, `getsockopt`, `sendmsg`, `recvmsg`, `sendmmsg`, `recvmmsg`, `ioctl`, `shutdown`, `close`, `dup` and
 //!   their like do as the kernel's Homa does, down to error numbers. `send`, `recv`, `read` and `write` are EINVAL, as there.
+//! - `SO_HOMA_SERVER` turns requests off and on, also those to the port that a socket has without being bound (getsockname tells it). While they
+//!   are off they end in ENOTCONN. What has arrived by then can be received and answered.
 //! - A signal with a handler ends a `recvmsg` or `sendmsg` that waits: EINTR, also with SA_RESTART, as in the kernel. `SO_SNDTIMEO` bounds how long
 //!   `sendmsg` waits for memory; the other options of `SOL_SOCKET` are kept and told, `SO_RCVTIMEO` among them, and do nothing.
 //! - Messages that find no room in the program's buffers wait for it, the shortest first, and are shown by poll when they have it. While
@@ -40,7 +42,6 @@
 //!   wait for ever for the thread that it interrupts. So may a handler of a fault (SIGSEGV, SIGABRT) that sets the program's first handler of
 //!   another signal.
 //! - Programs that make system calls themselves: static ones, and those of Go. `homa run` tells them.
-//! - `SO_HOMA_SERVER` turns a bound socket's requests off and on. A socket that is not bound accepts none.
 //! - A message is sent from the program's memory while sendmsg lasts, and copied, since the program may change it afterwards and packets may be
 //!   lost. What comes is received in the program's pages, where it finds room in one piece, and copied there otherwise. A megabyte takes
 //!   about as long as by the Rust API (`cargo bench -p homa-preload`).

@@ -65,10 +65,7 @@ impl Socket {
                 if length as usize != size_of::<c_int>() {
                     return Err(bad_length());
                 }
-                let serves = memory::read(value.cast::<c_int>())? != 0;
-                self.serves.store(serves, Relaxed);
-                self.side().accept_requests(serves);
-                Ok(())
+                self.accept_requests(memory::read(value.cast::<c_int>())? != 0)
             }
             _ => Err(unknown()),
         }

@@ -8,12 +8,12 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError};
 
-use homa::Signal;
+use homa::{HostError, Signal};
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
 use crate::abi::FIRST_CLIENT_PORT;
 use crate::border::Refusal;
-use crate::hosts::Side;
+use crate::hosts::{self, Side};
 use crate::memory;
 use crate::region::Region;
 use crate::shelf::{Shelf, State};
@@ -201,6 +201,18 @@ impl Socket {
         // Whoever waits at it goes on at the new one.
         old.socket.set_waker(None);
         old.socket.close();
+        Ok(())
+    }
+
+    /// Has it accept requests at the port that it has, or no more. Bind has it accept them anew.
+    pub(crate) fn accept_requests(&self, accept: bool) -> Result<(), Refusal> {
+        // It is not bound meanwhile.
+        let side = self.side.read().unwrap_or_else(PoisonError::into_inner);
+        match side.socket.accept_requests(accept) {
+            // A socket that was shut down takes the option and does nothing with it.
+            Ok(()) | Err(HostError::Closed) => self.serves.store(accept, Relaxed),
+            Err(error) => return Err(hosts::refusal(&error)),
+        }
         Ok(())
     }
 

@@ -78,6 +78,21 @@ fn processes_share_the_ports_of_a_machine_and_the_dead_give_theirs_back() {
 }
 
 #[test]
+fn sockets_accept_requests_while_they_are_told_to_bound_or_not() {
+    let Some(([here, there], program)) = setting() else { return };
+    for ips in [V4, V6] {
+        run_in(&there, &program, &["serves", ips[1], "4000"]);
+        let mut server = server_in(&there, &program, &["echo-unbound", ips[1]]);
+        // One more process, for the ports that nobody has.
+        let _other = server_in(&there, &program, &["swallow", ips[1], "4002"]);
+        let port = server.line();
+        run_in(&here, &program, &["sizes", ips[1], &port]);
+        server.kill();
+        assert_eq!(run_in(&here, &program, &["fails", ips[1], &port]), "sent\nENOTCONN\n");
+    }
+}
+
+#[test]
 fn wrong_arguments_get_the_kernels_errors() {
     let Some(([here, _], errors)) = pair(1_500).zip(program("errors")) else { return };
     run_in(&here, &errors, &[]);

@@ -208,6 +208,20 @@ fn nobody_at_a_port_is_an_error_and_so_is_a_server_that_is_killed() {
 }
 
 #[test]
+fn sockets_accept_requests_while_they_are_told_to_bound_or_not() {
+    let Some(program) = program("program") else { return };
+    for host in FAMILIES {
+        run(client(&program, "serves", host, ports(2), &[]));
+        let mut server = Running::server(preloaded(&program, &["echo-unbound", host]));
+        let port = server.line().parse().unwrap();
+        run(client(&program, "sizes", host, port, &[]));
+        run(client(&program, "threads", host, port, &["4", "20", "50"]));
+        server.kill();
+        assert_eq!(run(client(&program, "fails", host, port, &[])), "sent\nENOTCONN\n");
+    }
+}
+
+#[test]
 fn a_server_that_stands_still_is_a_timeout() {
     let Some(program) = program("program") else { return };
     let port = ports(1);

@@ -14,6 +14,7 @@ impl Endpoint {
         self.timers.check();
         self.peer_timers.check();
         self.finished.check();
+        self.ports.check();
         self.check_rpcs();
         self.check_peers();
         self.check_queues();

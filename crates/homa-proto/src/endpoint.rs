@@ -166,7 +166,7 @@ impl Endpoint {
         })
     }
 
-    /// Opens a server port, 1 to 32767.
+    /// Opens a server port, 1 to 32767. It accepts requests.
     ///
     /// # Errors
     /// The port is out of range or taken.
@@ -174,12 +174,23 @@ impl Endpoint {
         self.ports.bind(port)
     }
 
-    /// Opens a client port, 32768 to 65535.
+    /// Opens a client port, 32768 to 65535. It [accepts](Endpoint::accept_requests) none yet.
     ///
     /// # Errors
     /// All are open.
     pub fn open_client_port(&mut self) -> Result<u16, PortError> {
         self.ports.open_client()
+    }
+
+    /// Has an open port accept requests from now on, or accept none that have not begun to arrive: it is to their clients as if it were
+    /// not open (ID-15). On a port that is not open it does nothing.
+    pub fn accept_requests(&mut self, port: u16, accept: bool) {
+        self.ports.accept(port, accept);
+    }
+
+    /// Whether a port is open and accepts requests.
+    pub fn accepts_requests(&self, port: u16) -> bool {
+        self.ports.accepts(port)
     }
 
     /// Closes a port. Its RPCs are aborted, a few per drive call; until then the port is not given out again.
@@ -190,7 +201,7 @@ impl Endpoint {
         }
     }
 
-    /// Starts an RPC with a request of `length` bytes from the client port `from_port` to the server port `to_port` of `to`.
+    /// Starts an RPC with a request of `length` bytes from the port `from_port`, which is open, to the port `to_port` of `to`.
     ///
     /// # Errors
     /// Nothing was sent: the message is empty or too large, the port is not open, or a limit is reached.

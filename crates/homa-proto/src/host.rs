@@ -59,7 +59,8 @@ impl Endpoint {
         self.ids_left
     }
 
-    /// Opens a port that was chosen elsewhere, client or server.
+    /// Opens a port that was chosen elsewhere, client or server. A server's, 1 to 32767, accepts requests, and a client's
+    /// [none yet](Endpoint::accept_requests).
     ///
     /// # Errors
     /// The port is 0, or open.

@@ -1,4 +1,4 @@
-//! The Homa ports that are open on this host.
+//! The Homa ports that are open on this host, and those of them that accept requests.
 
 use crate::config::Config;
 use crate::contract::PortError;
@@ -6,10 +6,31 @@ use crate::contract::PortError;
 /// First port that is given to clients; servers bind those below (ID-6).
 pub(crate) const FIRST_CLIENT_PORT: u16 = 0x8000;
 
-/// One bit per port.
+/// Some of all ports: one bit for each.
+#[derive(Debug)]
+struct PortSet(Box<[u64]>);
+
+impl PortSet {
+    fn new() -> PortSet {
+        PortSet(vec![0; 1 << 10].into_boxed_slice())
+    }
+
+    fn contains(&self, port: u16) -> bool {
+        self.0[usize::from(port / 64)] >> (port % 64) & 1 == 1
+    }
+
+    fn set(&mut self, port: u16, is_in: bool) {
+        let (word, bit) = (&mut self.0[usize::from(port / 64)], 1 << (port % 64));
+        *word = if is_in { *word | bit } else { *word & !bit };
+    }
+}
+
+/// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Ports {
-    open: Box<[u64]>,
+    open: PortSet,
+    /// Those that accept requests, all of them open.
+    accepting: PortSet,
     /// Client ports are given from here on, so many apart, that no two endpoints of a host give the same.
     first_client: u16,
     step: u16,
@@ -19,16 +40,21 @@ pub(crate) struct Ports {
 impl Ports {
     pub(crate) fn new(config: &Config) -> Ports {
         let first_client = FIRST_CLIENT_PORT + config.endpoint as u16;
-        let open = vec![0; 1 << 10].into_boxed_slice();
-        Ports { open, first_client, step: config.endpoints as u16, next_client: first_client }
+        let (open, accepting) = (PortSet::new(), PortSet::new());
+        Ports { open, accepting, first_client, step: config.endpoints as u16, next_client: first_client }
     }
 
     pub(crate) fn is_open(&self, port: u16) -> bool {
-        self.open[usize::from(port / 64)] >> (port % 64) & 1 == 1
+        self.open.contains(port)
     }
 
-    pub(crate) fn is_server(&self, port: u16) -> bool {
-        port < FIRST_CLIENT_PORT && self.is_open(port)
+    pub(crate) fn accepts(&self, port: u16) -> bool {
+        self.accepting.contains(port)
+    }
+
+    /// Has an open port accept requests, or accept none (ID-15).
+    pub(crate) fn accept(&mut self, port: u16, accept: bool) {
+        self.accepting.set(port, accept && self.is_open(port));
     }
 
     pub(crate) fn bind(&mut self, port: u16) -> Result<(), PortError> {
@@ -38,7 +64,7 @@ impl Ports {
         self.open(port)
     }
 
-    /// Opens a port of any kind that was chosen elsewhere.
+    /// Opens a port of any kind that was chosen elsewhere. A server's accepts requests.
     pub(crate) fn open(&mut self, port: u16) -> Result<(), PortError> {
         if port == 0 {
             return Err(PortError::OutOfRange(port));
@@ -46,7 +72,8 @@ impl Ports {
         if self.is_open(port) {
             return Err(PortError::InUse(port));
         }
-        self.set(port);
+        self.open.set(port, true);
+        self.accept(port, port < FIRST_CLIENT_PORT);
         Ok(())
     }
 
@@ -56,7 +83,7 @@ impl Ports {
             let port = self.next_client;
             self.next_client = port.checked_add(self.step).unwrap_or(self.first_client);
             if !self.is_open(port) {
-                self.set(port);
+                self.open.set(port, true);
                 return Ok(port);
             }
         }
@@ -64,11 +91,13 @@ impl Ports {
     }
 
     pub(crate) fn close(&mut self, port: u16) {
-        self.open[usize::from(port / 64)] &= !(1 << (port % 64));
+        self.open.set(port, false);
+        self.accepting.set(port, false);
     }
 
-    fn set(&mut self, port: u16) {
-        self.open[usize::from(port / 64)] |= 1 << (port % 64);
+    pub(crate) fn check(&self) {
+        let mut both = self.open.0.iter().zip(&self.accepting.0);
+        assert!(both.all(|(open, accepting)| accepting & !open == 0), "a closed port accepts requests");
     }
 }
 
@@ -83,9 +112,32 @@ mod tests {
         assert_eq!(ports.bind(99), Err(PortError::InUse(99)));
         assert_eq!(ports.bind(0), Err(PortError::OutOfRange(0)));
         assert_eq!(ports.bind(32_768), Err(PortError::OutOfRange(32_768)));
-        assert!(ports.is_server(99) && !ports.is_server(98));
+        assert!(ports.accepts(99) && !ports.accepts(98));
         ports.close(99);
+        assert!(!ports.accepts(99));
         assert_eq!(ports.bind(99), Ok(()));
+    }
+
+    #[test]
+    fn open_ports_accept_requests_as_they_are_told() {
+        let mut ports = Ports::new(&Config::default());
+        ports.bind(99).unwrap();
+        ports.open(98).unwrap();
+        ports.open(40_000).unwrap();
+        assert_eq!(ports.open_client(), Ok(32_768));
+        assert_eq!([99, 98, 40_000, 32_768].map(|port| ports.accepts(port)), [true, true, false, false]);
+        for port in [99, 98, 40_000, 32_768] {
+            for accept in [true, false, true] {
+                ports.accept(port, accept);
+                assert_eq!((ports.accepts(port), ports.is_open(port)), (accept, true));
+            }
+            ports.close(port);
+            ports.accept(port, true);
+            assert!(!ports.accepts(port), "it is closed");
+            ports.check();
+        }
+        ports.open(40_000).unwrap();
+        assert!(!ports.accepts(40_000), "what its last owner wanted is forgotten");
     }
 
     #[test]

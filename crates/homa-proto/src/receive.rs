@@ -238,9 +238,9 @@ impl Endpoint {
             self.send_unknown(rx.from, common, UnknownReason::OwnerGone); // HOST-10
             return Err(drop_as!(drop_owner_gone));
         }
-        if !self.ports.is_server(common.dest_port) || self.reaper.is_closing(common.dest_port) {
+        if !self.ports.accepts(common.dest_port) || self.reaper.is_closing(common.dest_port) {
             if is_ours {
-                self.send_unknown(rx.from, common, UnknownReason::NoSuchPort); // LIMIT-8
+                self.send_unknown(rx.from, common, UnknownReason::NoSuchPort); // LIMIT-8, ID-15
             }
             return Err(drop_as!(drop_no_port));
         }

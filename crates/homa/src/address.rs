@@ -18,7 +18,8 @@ pub const DEFAULT_UDP_PORT: u16 = 14_600;
 pub struct ServerAddr {
     /// Address of the server's host, with its UDP port; 0, or any number, over raw IP.
     pub host: SocketAddr,
-    /// Homa port of the server, 1 to 32767.
+    /// Homa port of the server: 1 to 32767 where it is one's own choice, and from 32768 on that of a
+    /// [`Socket`](crate::Socket) without one that [accepts requests](crate::Socket::accept_requests).
     pub port: u16,
 }
 
@@ -64,8 +65,8 @@ impl FromStr for ServerAddr {
             Some((host, port)) => (host, port.parse().map_err(|_| error("the Homa port is not a number"))?),
             None => (text, DEFAULT_SERVER_PORT),
         };
-        if !(1..=32_767).contains(&port) {
-            return Err(error("the Homa port of a server is 1 to 32767"));
+        if port == 0 {
+            return Err(error("a Homa port is 1 to 65535"));
         }
         let host = match host.parse::<SocketAddr>() {
             Ok(host) => host,
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn whole_addresses_come_back_as_written() {
-        for text in ["127.0.0.1:14600/99", "10.0.0.7:1/1", "[::1]:14600/32767"] {
+        for text in ["127.0.0.1:14600/99", "10.0.0.7:1/1", "[::1]:14600/65535"] {
             assert_eq!(read(text).as_deref(), Ok(text));
         }
     }
@@ -131,8 +132,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_named() {
-        assert!(read("127.0.0.1:1/0").unwrap_err().contains("1 to 32767"));
-        assert!(read("127.0.0.1:1/32768").unwrap_err().contains("1 to 32767"));
+        assert!(read("127.0.0.1:1/0").unwrap_err().contains("1 to 65535"));
+        assert!(read("127.0.0.1:1/65536").unwrap_err().contains("not a number"));
         assert!(read("127.0.0.1:1/x").unwrap_err().contains("not a number"));
         assert!(read("elsewhere:1").unwrap_err().contains("IP address"));
         assert!(read("").unwrap_err().contains("IP address"));

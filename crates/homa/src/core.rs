@@ -131,6 +131,12 @@ pub(crate) struct ServerPort {
     pub(crate) socket: Option<usize>,
 }
 
+impl ServerPort {
+    pub(crate) fn new(port: u16, socket: Option<usize>) -> ServerPort {
+        ServerPort { port, socket, ..ServerPort::default() }
+    }
+}
+
 /// See the [module](self).
 pub(crate) struct Core {
     pub(crate) endpoint: Endpoint,
@@ -486,6 +492,7 @@ impl Core {
             if self.servers[server].closed {
                 self.servers[server].closed = false;
                 self.servers[server].abandoned = false;
+                self.endpoint.accept_requests(port, true);
                 return Ok(server);
             }
         }
@@ -493,7 +500,7 @@ impl Core {
             Some(_) => self.open_shared_port(now, port, bound)?,
             None => self.endpoint.bind(port)?,
         }
-        let server = self.servers.insert(ServerPort { port, ..ServerPort::default() });
+        let server = self.servers.insert(ServerPort::new(port, None));
         self.server_of_port.insert(port, server);
         Ok(server)
     }
@@ -631,6 +638,7 @@ impl Core {
     /// Notes that the last handle of a server port is gone. Requests that nobody took are given up; answers are still sent.
     pub(crate) fn close_server(&mut self, now: Time, server: usize) {
         self.servers[server].closed = true;
+        self.endpoint.accept_requests(self.servers[server].port, false);
         self.refuse_queued(now, server);
         self.close_when_done(now, server);
     }

@@ -65,6 +65,14 @@ pub enum HostError {
         /// How many it has.
         count: usize,
     },
+    /// Requests come to any endpoint, and a client port is in one.
+    #[error(
+        "a socket with a client port accepts requests where its host has one endpoint, and this one has {count}: set `endpoints` to 1, or open the socket at a server port"
+    )]
+    ClientPortOfSeveral {
+        /// How many it has.
+        count: usize,
+    },
     /// The host was shut down.
     #[error("the host is shut down: bind a new one")]
     Closed,

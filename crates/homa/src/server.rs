@@ -139,7 +139,17 @@ impl Server {
         early: Option<ReadEarly>,
     ) -> Result<Server, HostError> {
         let (servers, board) = endpoints.open_server(number, bound, early)?;
-        Ok(Server { port: Arc::new(PortHandle { endpoints, servers, board, number, homes: Homes::new() }) })
+        Ok(Server::at(endpoints, number, servers, board))
+    }
+
+    /// The handle of what is open in all endpoints, with these indices.
+    pub(crate) fn at(
+        endpoints: Arc<Endpoints>,
+        number: u16,
+        servers: Vec<usize>,
+        board: Option<Arc<Board>>,
+    ) -> Server {
+        Server { port: Arc::new(PortHandle { endpoints, servers, board, number, homes: Homes::new() }) }
     }
 
     /// The Homa port.

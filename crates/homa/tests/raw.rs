@@ -177,6 +177,29 @@ fn a_stranger_that_asks_for_a_port_without_a_server_is_told_by_icmp() {
 }
 
 #[test]
+fn a_stranger_that_asks_for_a_port_that_accepts_no_requests_is_told_by_icmp() {
+    // ID-15.
+    let Some(namespaces) = pair(1_500) else { return };
+    let (host, refusing) = namespaces[1].run(move || {
+        let host = Host::bind(config(V4[1])).unwrap();
+        let refusing = [Some(97), None].map(|port| host.socket(port).unwrap());
+        refusing[0].accept_requests(false).unwrap();
+        (host, refusing)
+    });
+    namespaces[0].run(move || {
+        let (mut client, peer) = (raw_driver(V4[0]), server(V4[1], 0).host);
+        for (port, id) in refusing.each_ref().map(|socket| socket.port()).into_iter().zip([2, 4]) {
+            let bytes = strangers_request(port, id);
+            let packet = TxPacket { to: peer, priority: 6, header: &bytes[..56], payload: &bytes[56..] };
+            assert_eq!(client.send(&[packet]).unwrap(), 1);
+            let what = Refusal::Port { port, sender_id: Some(id) };
+            assert_eq!(next_report(&mut client), Unreachable { peer, what });
+        }
+        drop((refusing, host));
+    });
+}
+
+#[test]
 fn a_port_that_a_stranger_reports_ends_its_call_and_no_other() {
     // PEER-4: a kernel says ENOTCONN.
     let Some(namespaces) = pair(1_500) else { return };

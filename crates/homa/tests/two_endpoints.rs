@@ -2,6 +2,8 @@
 
 #![allow(clippy::duplicate_mod, reason = "each of them brings what they share along")]
 
+#[path = "accepting.rs"]
+mod accepting;
 #[path = "asynch.rs"]
 mod asynch;
 #[path = "calls.rs"]

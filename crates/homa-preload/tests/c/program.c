@@ -44,6 +44,26 @@ static void echo(const char *host, int number, int threads)
 	serve(&port);
 }
 
+static void set_server(int fd, int value)
+{
+	socklen_t length = sizeof(value);
+	int told = -1;
+
+	CHECK(setsockopt(fd, IPPROTO_HOMA, SO_HOMA_SERVER, &value, sizeof(value)) == 0);
+	CHECK(getsockopt(fd, IPPROTO_HOMA, SO_HOMA_SERVER, &told, &length) == 0 && told == (value != 0));
+}
+
+/* The same by a socket that is not bound: tells its port. */
+static void echo_unbound(const char *host)
+{
+	struct port port = open_client(address_of(host, 1).any.sa_family);
+
+	set_server(port.fd, 1);
+	printf("ready\n%d\n", port_of(port.fd));
+	fflush(stdout);
+	serve(&port);
+}
+
 /* Takes requests and answers none. */
 static void swallow(const char *host, int number)
 {
@@ -277,6 +297,99 @@ static void aborts(const union address *silent)
 	FAILS(send_pieces(port.fd, silent, &piece, 1, &send_args), ESHUTDOWN);
 	FAILS(ioctl(port.fd, HOMAIOCINFO, &info), ESHUTDOWN);
 	CHECK(shutdown(port.fd, SHUT_RDWR) == 0);
+}
+
+/* A call that is refused. */
+static void is_refused(struct port *port, const union address *to)
+{
+	struct homa_recvmsg_args args;
+	union address from;
+
+	memset(&args, 0, sizeof(args));
+	uint64_t id = send_request(port->fd, to, data, 100, 5, 0);
+	FAILS(receive(port->fd, &args, &from, 0), ENOTCONN);
+	CHECK(args.id == id && args.completion_cookie == 5);
+}
+
+static void *serve_one(void *argument)
+{
+	struct port *port = argument;
+	struct homa_recvmsg_args args;
+	struct iovec pieces[HOMA_MAX_BPAGES];
+	union address from;
+
+	memset(&args, 0, sizeof(args));
+	long length = receive(port->fd, &args, &from, 0);
+	CHECK(length > 0 && args.id % 2 == 1);
+	struct homa_sendmsg_args answer = {args.id, 0, 0, 0};
+	CHECK(send_pieces(port->fd, &from, pieces, pieces_of(port, &args, length, pieces), &answer) == 0);
+	give_back(port, &args);
+	return NULL;
+}
+
+static void is_served(struct port *port, struct port *server, const union address *to, size_t length)
+{
+	struct homa_recvmsg_args args;
+	pthread_t thread;
+
+	memset(&args, 0, sizeof(args));
+	CHECK(pthread_create(&thread, NULL, serve_one, server) == 0);
+	call(port, to, length, 3, &args);
+	give_back(port, &args);
+	CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* Who accepts requests: a socket that says so, at any port that it has, and no longer. */
+static void serves(const char *host, int number)
+{
+	int family = address_of(host, 1).any.sa_family;
+	struct port server = open_client(family), port = open_client(family);
+	struct homa_recvmsg_args args;
+	union address at = address_of(host, port_of(server.fd)), bound = address_of(host, number), from;
+
+	CHECK(port_of(server.fd) >= 32768);
+	is_refused(&port, &at);
+	for (int i = 0; i < 3; i++) {
+		set_server(server.fd, 7 + i);
+		is_served(&port, &server, &at, i == 1 ? 300000 : 100);
+		set_server(server.fd, 0);
+		is_refused(&port, &at);
+	}
+	/* It calls meanwhile, its peer being what it is itself. */
+	set_server(server.fd, 1);
+	set_server(port.fd, 1);
+	union address back = address_of(host, port_of(port.fd));
+	is_served(&server, &port, &back, 1000);
+	is_served(&port, &server, &at, 1000);
+	set_server(port.fd, 0);
+	is_refused(&server, &back);
+	/* What has arrived is received and answered all the same. */
+	memset(&args, 0, sizeof(args));
+	uint64_t id = send_request(port.fd, &at, data, 100, 9, 0);
+	await_message(server.fd);
+	set_server(server.fd, 0);
+	serve_one(&server);
+	CHECK(receive(port.fd, &args, &from, 0) == 100 && args.id == id && args.completion_cookie == 9);
+	give_back(&port, &args);
+	/* Bind makes it a server anew, at another port. */
+	for (int i = 0; i < 2; i++) {
+		set_server(server.fd, i);
+		CHECK(bind(server.fd, &bound.any, length_of(&bound)) == 0 && port_of(server.fd) == number + i);
+		is_served(&port, &server, &bound, 1000);
+		is_refused(&port, &at);
+		set_server(server.fd, 0);
+		is_refused(&port, &bound);
+		set_server(server.fd, 1);
+		is_served(&port, &server, &bound, 1000);
+		at = bound;
+		bound = address_of(host, number + 1);
+	}
+	/* Its end. */
+	CHECK(shutdown(server.fd, SHUT_RDWR) == 0);
+	set_server(server.fd, 0);
+	set_server(server.fd, 1);
+	is_refused(&port, &at);
+	CHECK(close(server.fd) == 0 && close(port.fd) == 0);
 }
 
 /* A call that ends in an error: says which. */
@@ -517,6 +630,10 @@ int main(int argc, char **argv)
 
 	if (!strcmp(what, "echo"))
 		echo(host, number, first);
+	else if (!strcmp(what, "echo-unbound"))
+		echo_unbound(host);
+	else if (!strcmp(what, "serves"))
+		serves(host, number);
 	else if (!strcmp(what, "swallow"))
 		swallow(host, number);
 	else if (!strcmp(what, "sizes"))

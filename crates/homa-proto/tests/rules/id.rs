@@ -109,6 +109,45 @@ fn ports_out_of_their_range_are_refused_by_number() {
     assert_eq!(side.endpoint.bind(32_767), Ok(()));
 }
 
+/// ID-15, LIMIT-8.
+#[test]
+fn a_port_accepts_requests_while_its_owner_wants_it_to() {
+    let (mut side, _) = pair(Config::default());
+    let high = side.client_port;
+    let client = ours(3, 7);
+    let mut id = 0;
+    let mut is_accepted = |side: &mut Side, port: u16| {
+        id += 2;
+        let mut packet = client.whole(id, 10);
+        packet.common.dest_port = port;
+        side.hear(client.addr, &packet);
+        let told: Vec<Body> = side.take().iter().map(|sent| sent.packet.body).collect();
+        let accepted = side.requests().len() == 1;
+        assert_eq!(told, vec![Body::RpcUnknown(UnknownReason::NoSuchPort); usize::from(!accepted)]);
+        side.endpoint.check();
+        accepted
+    };
+    assert!(!is_accepted(&mut side, high) && is_accepted(&mut side, PORT));
+    for accept in [true, false, true] {
+        for port in [high, PORT] {
+            side.endpoint.accept_requests(port, accept);
+            assert_eq!(side.endpoint.accepts_requests(port), accept);
+            assert_eq!(is_accepted(&mut side, port), accept);
+        }
+    }
+    // What has begun to arrive goes on.
+    side.hear(client.addr, &client.data(2_000, 2_000, 1_000, (0, 1_000)));
+    side.endpoint.accept_requests(PORT, false);
+    side.hear(client.addr, &client.data(2_000, 2_000, 1_000, (1_000, 1_000)));
+    assert_eq!(side.requests().len(), 1);
+    let now = side.now;
+    side.endpoint.close_port(now, high);
+    side.pass(MS);
+    assert!(!side.endpoint.is_port_open(high));
+    side.endpoint.accept_requests(high, true);
+    assert!(!is_accepted(&mut side, high), "it is closed");
+}
+
 /// ID-8.
 #[test]
 fn packets_of_another_peer_about_an_rpc_are_for_an_unknown_one() {

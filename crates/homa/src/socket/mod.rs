@@ -4,10 +4,11 @@
 //! the call is private, by who names it. A [`Waker`] tells of what nobody waits for in [`Socket::recv`], so that a descriptor can
 //! be made readable for it.
 
+mod accepting;
 pub(crate) mod state;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use homa_proto::{RpcInfo, Time, wire};
 use crate::address::ServerAddr;
 use crate::copying::{self, Outgoing};
 use crate::core::{Core, Life, Owner};
+use crate::endpoints::Endpoints;
 use crate::error::{CallError, HostError, RecvError, ReplyError};
 use crate::host::Host;
 use crate::memory::MessageMemory;
@@ -96,7 +98,9 @@ pub struct Socket {
     /// Where it lives: in one endpoint, or with a server port in all of several.
     members: Vec<Member>,
     number: u16,
-    server: Option<Server>,
+    endpoints: Arc<Endpoints>,
+    /// What takes its requests, once it has accepted any.
+    server: OnceLock<Server>,
     /// Where what comes is offered to threads at other endpoints, if it lives in several.
     board: Option<Arc<Board>>,
     /// Memory for outgoing messages.
@@ -117,7 +121,7 @@ impl Member {
 
 impl Host {
     /// Opens a socket on a port: a client port that is free where it is `None`; else 1 to 32767, for which requests are accepted, or a
-    /// higher one, for calls alone. Of several endpoints a free client port lives in one, dealt out in turn, and a server port in all:
+    /// higher one, for calls, which [accepts requests](Socket::accept_requests) once it is told to. Of several endpoints a free client port lives in one, dealt out in turn, and a server port in all:
     /// each thread that waits does so at one of them, and receives what comes to any. A client port of the caller's choice they cannot
     /// have.
     ///
@@ -134,10 +138,11 @@ impl Host {
             let chosen = self.choose_client_port()?.or(port);
             let shared = Arc::clone(endpoints.deal_client());
             let (index, number) = shared.lock().open_socket(shared.now(), chosen, None)?;
-            return Ok(Socket::new(vec![Member { shared, index }], number, None));
+            return Ok(Socket::new(endpoints, vec![Member { shared, index }], number, OnceLock::new()));
         };
         let server = self.server(number)?;
-        let mut socket = Socket::new(Vec::with_capacity(count), number, Some(server.clone()));
+        let members = Vec::with_capacity(count);
+        let mut socket = Socket::new(endpoints, members, number, OnceLock::from(server.clone()));
         for (shared, &server) in endpoints.members.iter().zip(server.indices()) {
             let (index, _) = shared.lock().open_socket(shared.now(), Some(number), Some(server))?;
             socket.members.push(Member { shared: Arc::clone(shared), index });
@@ -148,13 +153,19 @@ impl Host {
 }
 
 impl Socket {
-    fn new(members: Vec<Member>, number: u16, server: Option<Server>) -> Socket {
-        Socket { members, number, server, board: None, pool: Mutex::default() }
+    fn new(
+        endpoints: &Arc<Endpoints>,
+        members: Vec<Member>,
+        number: u16,
+        server: OnceLock<Server>,
+    ) -> Socket {
+        let endpoints = Arc::clone(endpoints);
+        Socket { members, number, endpoints, server, board: None, pool: Mutex::default() }
     }
 
     /// The endpoint at which the calling thread calls and waits. One without a server lives in one alone.
     fn home(&self) -> usize {
-        self.server.as_ref().map_or(0, Server::home)
+        self.server.get().map_or(0, Server::home)
     }
 
     /// The part in the endpoint that has the call with this id, if there is such a call.
@@ -332,7 +343,7 @@ impl Socket {
     }
 
     fn take(&self, core: &mut Core, endpoint: usize) -> Option<Result<Arrival, RecvError>> {
-        core.take_arrival(self.members[endpoint].index, self.server.as_ref(), endpoint)
+        core.take_arrival(self.members[endpoint].index, self.server.get(), endpoint)
     }
 
     /// Looks at the endpoint `home`, which is locked, and whether others have something.
@@ -521,13 +532,6 @@ impl Socket {
             member.shared.lock().endpoint.rpcs_at(self.number).collect()
         };
         self.members.iter().flat_map(rpcs).collect()
-    }
-
-    /// Whether requests are accepted, on a port that can have any: what comes from now on while they are not is given up.
-    pub fn accept_requests(&self, accept: bool) {
-        for member in &self.members {
-            member.shared.lock().sockets[member.index].refuses = !accept;
-        }
     }
 
     /// Gives up its calls and the requests that nobody took. Whoever waits here, and all later calls, get an error. Answers in flight are

@@ -14,9 +14,10 @@ use super::{Arrival, CallInfo, Outcome, Returned};
 use crate::address::ServerAddr;
 use crate::buffers::Role;
 use crate::copying::Outgoing;
-use crate::core::{Core, Life, Owner};
+use crate::core::{Core, Life, Owner, ServerPort};
 use crate::error::{CallError, HostError, RecvError, ReplyError};
 use crate::memory::MessageMemory;
+use crate::segment::FIRST_CLIENT_PORT;
 use crate::server::Server;
 use crate::siblings::board::Offers;
 use crate::stages::Message;
@@ -102,6 +103,18 @@ impl Core {
             self.servers[server].socket = Some(index);
         }
         Ok((index, port))
+    }
+
+    /// Has a socket with a client port take requests as one with a server's does. Returns the index of what takes them.
+    pub(super) fn open_socket_server(&mut self, socket: usize) -> Result<usize, HostError> {
+        let state = &mut self.sockets[socket];
+        if state.closed || self.life != Life::Open {
+            return Err(HostError::Closed);
+        }
+        let server = self.servers.insert(ServerPort::new(state.port, Some(socket)));
+        self.server_of_port.insert(state.port, server);
+        state.server = Some(server);
+        Ok(server)
     }
 
     /// Starts a call of a socket, and sends what may be sent at once.
@@ -376,17 +389,20 @@ impl Core {
             return (None, lent);
         }
         state.refuses = true;
+        self.endpoint.accept_requests(state.port, false);
         let (port, server, waker) = (state.port, state.server, state.waker.take());
         let memory = self.buffers.set_memory(port, None);
         let calls: Vec<usize> = state.calls.values().copied().collect();
         for call in calls {
             self.forget_socket_call(now, call);
         }
+        if port >= FIRST_CLIENT_PORT {
+            self.endpoint.flush_acks(port); // ACK-13
+        }
         match server {
             // Its last handle closes the port itself.
             Some(server) => self.refuse_queued(now, server),
             None => {
-                self.endpoint.flush_acks(port); // ACK-13
                 self.flush(now);
                 if self.life != Life::Closed {
                     self.close_port(now, port);

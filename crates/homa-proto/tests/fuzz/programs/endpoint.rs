@@ -127,7 +127,7 @@ impl World {
     fn rare(&mut self, input: &mut Input<'_>, at: usize) {
         let now = self.time();
         let host = &mut self.hosts[at];
-        match input.below(8) {
+        match input.below(9) {
             0..=2 => {
                 if let Some(rpc) = key(input, &host.keys, &[]) {
                     host.tell(now).abort(now, rpc);
@@ -148,6 +148,10 @@ impl World {
                 let ports = Unreachable::Port { port, rpc_id: rpc_id.filter(|_| input.flag()) };
                 let report = input.one_of(&[Unreachable::Peer, Unreachable::Protocol, ports]);
                 host.tell(now).peer_unreachable(now, addr(input.below(4)), report);
+            }
+            7 => {
+                let port = host.ports[input.below(host.ports.len())];
+                host.endpoint.accept_requests(port, input.flag());
             }
             _ => {
                 let least = settings::least_packet(host.endpoint.config());

@@ -1,0 +1,124 @@
+//! Sockets that accept requests, and that do not.
+
+mod common;
+
+use std::thread;
+
+use common::hand::Hand;
+use common::{PATIENCE, config, eventually, host, message, until_idle};
+use homa::{Arrival, CallError, Host, HostConfig, HostError, Outcome, ServerAddr, Socket};
+
+fn outcome(socket: &Socket) -> Outcome {
+    match socket.recv(Some(PATIENCE)) {
+        Ok(Arrival::Outcome(outcome)) => outcome,
+        Ok(_) => panic!("nobody calls this socket"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn requests_are_refused_where_they_are_not_wanted() {
+    let (server, client) = (host(), host());
+    let socket = server.socket(Some(7)).unwrap();
+    let to = ServerAddr::new(server.local_addr(), 7);
+    socket.accept_requests(false).unwrap();
+    let refused = client.client().unwrap().call_deadline(to, "?", PATIENCE);
+    assert_eq!(refused, Err(CallError::NoSuchPort { to }));
+    assert!(!socket.has_arrival());
+    socket.accept_requests(true).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| match socket.recv(Some(PATIENCE)) {
+            Ok(Arrival::Request { rpc, .. }) => rpc.reply("!").unwrap(),
+            _ => panic!("a request was sent"),
+        });
+        assert_eq!(client.client().unwrap().call_deadline(to, "?", PATIENCE).unwrap(), "!");
+    });
+}
+
+#[test]
+fn a_socket_with_a_client_port_accepts_requests_once_it_is_told_to() {
+    let (here, there) = (Host::bind(HostConfig { endpoints: 1, ..config() }).unwrap(), host());
+    let (socket, caller) = (here.socket(None).unwrap(), there.socket(None).unwrap());
+    let to = ServerAddr::new(here.local_addr(), socket.port());
+    let call = |tag| {
+        caller.start(to, message(20_000, tag), tag, false).unwrap();
+    };
+    let refused = Err(CallError::NoSuchPort { to });
+    call(0);
+    assert_eq!(outcome(&caller).result, refused);
+    for _ in 0..2 {
+        socket.accept_requests(true).unwrap();
+        call(1);
+        // It calls as before, and both come to the same place.
+        let own = ServerAddr::new(there.local_addr(), caller.port());
+        socket.start(own, message(100, 2), 2, false).unwrap();
+        let (mut requests, mut outcomes) = (0, 0);
+        while requests + outcomes < 2 {
+            match socket.recv(Some(PATIENCE)).unwrap() {
+                Arrival::Request { mut rpc, client_port, .. } => {
+                    assert_eq!((rpc.port(), client_port), (socket.port(), caller.port()));
+                    let request = rpc.take_request();
+                    rpc.reply(request).unwrap();
+                    requests += 1;
+                }
+                Arrival::Outcome(outcome) => {
+                    assert_eq!(outcome.result, Err(CallError::NoSuchPort { to: own }));
+                    outcomes += 1;
+                }
+                Arrival::Returned(_) => panic!("nothing was lent"),
+            }
+        }
+        let answered = outcome(&caller);
+        assert_eq!((requests, answered.result), (1, Ok(message(20_000, 1))));
+        socket.accept_requests(false).unwrap();
+        call(3);
+        assert_eq!(outcome(&caller).result, refused);
+        assert!(!socket.has_arrival());
+    }
+    // Its end is a server's: what is answered is delivered, and then the port is nobody's.
+    socket.accept_requests(true).unwrap();
+    call(4);
+    let Ok(Arrival::Request { rpc, .. }) = socket.recv(Some(PATIENCE)) else { panic!("a request was sent") };
+    socket.close();
+    assert!(matches!(socket.accept_requests(true), Err(HostError::Closed)));
+    drop(socket);
+    rpc.reply("!").unwrap();
+    assert_eq!(outcome(&caller).result, Ok("!".into()));
+    until_idle(&here);
+    call(5);
+    assert_eq!(outcome(&caller).result, refused);
+}
+
+#[test]
+fn where_there_are_several_endpoints_only_server_ports_accept_requests() {
+    let host = Host::bind(HostConfig { endpoints: 2, ..config() }).unwrap();
+    let socket = host.socket(None).unwrap();
+    assert!(matches!(socket.accept_requests(true), Err(HostError::ClientPortOfSeveral { count: 2 })));
+    socket.accept_requests(false).unwrap();
+    let socket = host.socket(Some(7)).unwrap();
+    socket.accept_requests(false).unwrap();
+    let (other, to) = (self::host(), ServerAddr::new(host.local_addr(), 7));
+    for _ in 0..8 {
+        let refused = other.client().unwrap().call_deadline(to, "?", PATIENCE);
+        assert_eq!(refused, Err(CallError::NoSuchPort { to }));
+    }
+    drop(socket);
+    eventually("the port is free", || host.server(7).is_ok());
+}
+
+#[test]
+fn a_port_that_is_taken_over_accepts_requests_whatever_its_last_owner_wanted() {
+    // Of several endpoints only one would have it still.
+    let host = Host::bind(HostConfig { endpoints: 1, ..config() }).unwrap();
+    let hand = Hand::new(&host);
+    let socket = host.socket(Some(9)).unwrap();
+    hand.data(2, 9, b"?", 0..1);
+    let Ok(Arrival::Request { rpc, .. }) = socket.recv(Some(PATIENCE)) else { panic!("there is a request") };
+    socket.accept_requests(false).unwrap();
+    drop(socket);
+    // Nobody acknowledges it, so that the port stays.
+    rpc.reply("!").unwrap();
+    let server = host.server(9).unwrap();
+    hand.data(4, 9, b"?", 0..1);
+    assert!(server.recv_timeout(PATIENCE).is_ok());
+}
