@@ -3,12 +3,15 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::table::{MOST, World};
 
 /// A bit for each descriptor that is.
 static OWN: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
+
+/// So many words of it, from the first on, have ever had one.
+static USED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// What the thread opens is the library's own.
@@ -63,12 +66,24 @@ fn is_marked(fd: c_int) -> bool {
 /// A descriptor was opened: it is the library's own, or the program's.
 pub(crate) fn opened(fd: c_int) {
     if MAKES.try_with(Cell::get).unwrap_or(false) {
-        if let Some((word, bit)) = word(fd) {
-            word.fetch_or(bit, Relaxed);
-        }
-    } else if is_marked(fd) {
+        keep(fd);
+    } else if is_marked(fd) && World::existing().is_none_or(World::is_mine) {
+        // A number of the program's by now. What a child opens that has this memory, and descriptors of its own (vfork), is nothing here.
         forget(fd);
     }
+}
+
+/// A descriptor is the library's own.
+pub(crate) fn keep(fd: c_int) {
+    if let Some((word, bit)) = word(fd) {
+        USED.fetch_max(fd as usize / 64 + 1, Relaxed);
+        word.fetch_or(bit, Relaxed);
+    }
+}
+
+/// The words that may have one.
+fn used() -> &'static [AtomicU64] {
+    &OWN[..USED.load(Relaxed)]
 }
 
 /// A descriptor is about to be closed, or another is about to get its number; `false` where it is the library's own and the program has no business
@@ -97,14 +112,14 @@ fn forget(fd: c_int) {
     }
 }
 
-/// Forgets all: they are the parent's.
+/// Forgets all: they are the parent's. For a child that was just made.
 pub(crate) fn forget_all() {
-    OWN.iter().for_each(|word| word.store(0, Relaxed));
+    used().iter().for_each(|word| word.store(0, Relaxed));
 }
 
 /// The library's own descriptors from `first` to `last`, in their order.
 pub(crate) fn marked(first: u32, last: u32) -> impl Iterator<Item = u32> {
-    let some = OWN.iter().zip((0..).step_by(64)).filter(|(word, _)| word.load(Relaxed) != 0);
+    let some = used().iter().zip((0..).step_by(64)).filter(|(word, _)| word.load(Relaxed) != 0);
     let each = some.flat_map(|(_, start)| start..start + 64).filter(|fd| is_marked(*fd as c_int));
     each.filter(move |fd| (first..=last).contains(fd))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use homa::Signal;
 
-use crate::own::{self, Making};
+use crate::own;
 use crate::real;
 
 /// Makes the eventfd; returns what shows a socket by it, with a second descriptor, since the program may close its own at any time; and
@@ -29,8 +29,26 @@ pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<Si
         return Err(error);
     }
     own::opened(program);
-    let _making = Making::begin();
-    own::opened(own);
+    own::keep(own);
     // SAFETY: the descriptor is new and nobody else's.
     Ok((Signal::of(unsafe { OwnedFd::from_raw_fd(own) }), program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_programs_descriptor_is_the_programs() {
+        let (_signal, program) = open(true, true).unwrap();
+        let is_own = |fd: RawFd| own::marked(fd as u32, fd as u32).next().is_some();
+        // SAFETY: it is this test's.
+        let copy = unsafe { libc::dup(program) };
+        own::opened(copy);
+        assert!(!is_own(program) && !is_own(copy), "nor is what the thread opens from now on");
+        let own = (0..copy).find(|fd| *fd != program && is_own(*fd));
+        assert!(own.is_some(), "what shows the socket");
+        // SAFETY: as above.
+        unsafe { (real::close(program), real::close(copy)) };
+    }
 }

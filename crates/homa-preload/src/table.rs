@@ -39,21 +39,18 @@ impl World {
         if let Some(world) = unsafe { WORLD.load(Acquire).as_ref() } {
             return world;
         }
-        // A parent's.
-        own::forget_all();
         let new = Box::into_raw(Box::new(World {
             hosts: Hosts::new(Settings::from_environment()),
             process: std::process::id(),
             sockets: RwLock::default(),
             closed: Mutex::default(),
         }));
+        // Before somebody who finds it can fork; of several who are here at once each says so, which does no harm.
+        // SAFETY: the function touches atomics alone, which is good in any child.
+        unsafe { libc::pthread_atfork(None, None, Some(forget_parent)) };
         match WORLD.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
-            Ok(_) => {
-                // SAFETY: the function touches an atomic alone, which is good in any child.
-                unsafe { libc::pthread_atfork(None, None, Some(forget_world)) };
-                // SAFETY: it was just made, and is never freed.
-                unsafe { &*new }
-            }
+            // SAFETY: it was just made, and is never freed.
+            Ok(_) => unsafe { &*new },
             Err(other) => {
                 // SAFETY: nobody else has seen it.
                 drop(unsafe { Box::from_raw(new) });
@@ -161,8 +158,9 @@ impl World {
     }
 }
 
-extern "C" fn forget_world() {
+extern "C" fn forget_parent() {
     WORLD.store(ptr::null_mut(), Release);
+    own::forget_all();
 }
 
 /// Whether `fd` is a Homa socket.
@@ -181,4 +179,32 @@ pub(crate) fn any() -> bool {
 /// The marked descriptors from `first` to `last`.
 pub(crate) fn marked(first: usize, last: usize) -> Vec<RawFd> {
     (first..=last.min(MOST - 1)).filter(|fd| is_homa(*fd as RawFd)).map(|fd| fd as RawFd).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_child_forgets_what_is_the_librarys_own() {
+        const OWN: u32 = 900_000;
+        let is_own = || own::marked(OWN, OWN).next().is_some();
+        // Another thread has made the world a moment ago, and opened its first socket.
+        own::keep(OWN as RawFd);
+        WORLD.store(ptr::null_mut(), Release);
+        World::get();
+        assert!(is_own());
+        // SAFETY: the child makes no call but those that any child may make.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let forgotten = World::existing().is_none() && !is_own();
+            // SAFETY: it ends the process.
+            unsafe { libc::_exit(forgotten.into()) };
+        }
+        let mut status = 0;
+        // SAFETY: the status is written to.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(libc::WEXITSTATUS(status), 1);
+        assert!(is_own());
+    }
 }
