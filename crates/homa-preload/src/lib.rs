@@ -31,7 +31,8 @@
 //!
 //! # What does not
 //!
-//! - epoll tells of EPOLLRDNORM and EPOLLWRNORM as EPOLLIN and EPOLLOUT.
+//! - epoll tells of EPOLLRDNORM and EPOLLWRNORM as EPOLLIN and EPOLLOUT where another descriptor of the set has the same epoll_data, and to who waits by a
+//!   copy of the set's descriptor or in a child.
 //! - A handler that was set by a system call of the program's own ends no call.
 //! - A Homa socket that is closed past this library (fclose, a system call of the program's own) is ended when its number is opened again by
 //!   `open64`, `socket`, `accept` or `dup` or is read from or written to, and not before. fstat says that it is no socket.
@@ -51,6 +52,7 @@
 //! - Of a response that waits for room in the program's buffers HOMAIOCINFO does not tell how long its request was.
 
 mod abi;
+mod asked;
 mod border;
 mod control;
 mod free_pages;

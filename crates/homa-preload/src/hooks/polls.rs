@@ -4,12 +4,13 @@
 //! A signal handler may poll, whatever its thread was doing: nothing here waits for a lock or asks for memory that the thread may have in
 //! its hands. Where somebody changes the table of sockets at this moment, the network is driven a tick later.
 
-use std::ffi::{c_int, c_short};
+use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use libc::{c_short, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
+use crate::asked;
 use crate::border::{answer, set_errno};
 use crate::memory;
 use crate::own::Working;
@@ -70,9 +71,6 @@ fn selected(count: c_int, read: *const fd_set) -> impl Iterator<Item = c_int> {
     (0..count).filter(move |fd| set.as_ref().is_some_and(|set| unsafe { libc::FD_ISSET(*fd, set) }))
 }
 
-/// What an eventfd has no word for, and what it says instead.
-const NAMES: [(c_short, c_short); 2] = [(libc::POLLRDNORM, libc::POLLIN), (libc::POLLWRNORM, libc::POLLOUT)];
-
 /// Entries that are asked about in other words without memory from the kernel: more than most programs poll.
 const FEW: usize = 128;
 
@@ -113,10 +111,9 @@ impl Drop for Translated {
 
 /// Polls where a Homa socket is asked for in words that its descriptor does not know: by `poll` of descriptors that were asked in others.
 fn poll_in_other_words(fds: *mut pollfd, count: nfds_t, poll: impl FnOnce(*mut pollfd) -> c_int) -> c_int {
-    let unknown = NAMES.iter().fold(0, |all, (name, _)| all | name);
     let count = count as usize;
     let entry = |at| memory::read(fds.wrapping_add(at)).ok();
-    let is_meant = |of: pollfd| of.events & unknown != 0 && is_homa(of.fd);
+    let is_meant = |of: pollfd| asked::has_names(of.events) && is_homa(of.fd);
     // What cannot be read is the kernel's to refuse.
     let meant = (0..count).map_while(entry).any(is_meant) && (0..count).all(|at| entry(at).is_some());
     if !meant {
@@ -127,8 +124,8 @@ fn poll_in_other_words(fds: *mut pollfd, count: nfds_t, poll: impl FnOnce(*mut p
     let others = unsafe { std::slice::from_raw_parts_mut(translated.start(), count) };
     for (at, other) in others.iter_mut().enumerate() {
         *other = entry(at).unwrap_or(pollfd { fd: -1, events: 0, revents: 0 });
-        for (name, said) in NAMES {
-            other.events |= if is_homa(other.fd) && other.events & name != 0 { said } else { 0 };
+        if is_homa(other.fd) {
+            other.events = asked::as_an_eventfd_knows(other.events);
         }
     }
     let result = poll(others.as_mut_ptr());
@@ -136,11 +133,7 @@ fn poll_in_other_words(fds: *mut pollfd, count: nfds_t, poll: impl FnOnce(*mut p
     for (at, other) in others.iter().enumerate() {
         let mut told = other.revents;
         if is_homa(other.fd) {
-            let asked = entry(at).map_or(0, |entry| entry.events);
-            for (name, said) in NAMES {
-                told |= if other.revents & said != 0 { asked & name } else { 0 };
-                told &= asked | !said;
-            }
+            told = asked::in_words_of(entry(at).map_or(0, |entry| entry.events), told);
         }
         ready += c_int::from(told != 0);
         // SAFETY: only the address of a field is computed.
@@ -224,26 +217,44 @@ pub unsafe extern "C" fn pselect(
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn epoll_ctl(epoll: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     let _working = Working::begin();
+    let concerns = what != libc::EPOLL_CTL_DEL && (is_homa(fd) || asked::any());
+    let given = if concerns { memory::read(event).ok() } else { None };
+    let mut is_named = false;
     if is_homa(fd)
-        && what != libc::EPOLL_CTL_DEL
+        && let Some(given) = given
         && let Ok(socket) = World::get().socket(fd)
     {
         socket.in_epoll.store(true, Relaxed);
         IN_EPOLL.store(true, Relaxed);
-        if let Ok(mut event) = memory::read(event) {
-            if event.events & libc::EPOLLET as u32 != 0 {
-                socket.signal.tell_each();
-            }
-            // An event has no descriptor in it: what is asked for in words that an eventfd does not know is told in its own.
-            for (name, said) in NAMES.map(|(name, said)| (name as u32, said as u32)) {
-                event.events |= if event.events & name != 0 { said } else { 0 };
-            }
-            // SAFETY: the caller's, but for the event, which is a copy of his.
-            return unsafe { real::epoll_ctl(epoll, what, fd, &mut event) };
+        if given.events & libc::EPOLLET as u32 != 0 {
+            socket.signal.tell_each();
         }
+        is_named = asked::has_names(given.events as c_short);
     }
-    // SAFETY: the caller's.
-    unsafe { real::epoll_ctl(epoll, what, fd, event) }
+    let Some(world) = World::existing().filter(|_| is_named || asked::any()) else {
+        // SAFETY: the caller's.
+        return unsafe { real::epoll_ctl(epoll, what, fd, event) };
+    };
+    world.asked.change((epoll, fd), given, || match given {
+        Some(mut event) if is_named => {
+            event.events |= u32::from(asked::as_an_eventfd_knows(event.events as c_short) as u16);
+            // SAFETY: the caller's, but for the event, which is a copy of his.
+            unsafe { real::epoll_ctl(epoll, what, fd, &mut event) }
+        }
+        // SAFETY: the caller's.
+        _ => unsafe { real::epoll_ctl(epoll, what, fd, event) },
+    })
+}
+
+/// Has events put in the words in which they were asked for.
+fn told(epoll: c_int, events: *mut epoll_event, count: c_int) -> c_int {
+    if count > 0
+        && asked::any()
+        && let Some(world) = World::existing()
+    {
+        world.asked.tell(epoll, events, count as usize);
+    }
+    count
 }
 
 /// # Safety
@@ -259,7 +270,7 @@ pub unsafe extern "C" fn epoll_wait(
         attend_to_epoll();
     }
     // SAFETY: the caller's.
-    unsafe { real::epoll_wait(epoll, events, room, timeout) }
+    told(epoll, events, unsafe { real::epoll_wait(epoll, events, room, timeout) })
 }
 
 /// # Safety
@@ -276,5 +287,22 @@ pub unsafe extern "C" fn epoll_pwait(
         attend_to_epoll();
     }
     // SAFETY: the caller's.
-    unsafe { real::epoll_pwait(epoll, events, room, timeout, mask) }
+    told(epoll, events, unsafe { real::epoll_pwait(epoll, events, room, timeout, mask) })
+}
+
+/// # Safety
+/// As in libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn epoll_pwait2(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    if any() {
+        attend_to_epoll();
+    }
+    // SAFETY: the caller's.
+    told(epoll, events, unsafe { real::epoll_pwait2(epoll, events, room, timeout, mask) })
 }
