@@ -10,7 +10,8 @@
 //! - `socket`, `bind`, `getsockname`, `setsockopt`, `getsockopt`, `sendmsg`, `recvmsg`, `sendmmsg`, `recvmmsg`, `ioctl`, `shutdown`, `close`, `dup` and
 //!   their like do as the kernel's Homa does, down to error numbers. `send`, `recv`, `read` and `write` are EINVAL, as there.
 //! - `SO_HOMA_SERVER` turns requests off and on, also those to the port that a socket has without being bound (getsockname tells it). While they
-//!   are off they end in ENOTCONN. What has arrived by then can be received and answered.
+//!   are off they end in ENOTCONN. What has arrived by then can be received and answered, also at length, for which the kernel's socket would have
+//!   to take the client's grants.
 //! - A signal with a handler ends a `recvmsg` or `sendmsg` that waits: EINTR, also with SA_RESTART, as in the kernel. `SO_SNDTIMEO` bounds how long
 //!   `sendmsg` waits for memory; the other options of `SOL_SOCKET` are kept and told, `SO_RCVTIMEO` among them, and do nothing.
 //! - Messages that find no room in the program's buffers wait for it, the shortest first, and are shown by poll when they have it. While
@@ -32,7 +33,9 @@
 //! # What does not
 //!
 //! - epoll tells of EPOLLRDNORM and EPOLLWRNORM as EPOLLIN and EPOLLOUT where another descriptor of the set has the same epoll_data, and to who waits by a
-//!   copy of the set's descriptor or in a child.
+//!   copy of the set's descriptor or in a child. What is registered with that datum by such a copy, or by a system call of the program's own, is not
+//!   told from the socket.
+//! - A socket that was shut down is shown by POLLRDNORM, too, where the kernel shows it by POLLIN alone.
 //! - A handler that was set by a system call of the program's own ends no call.
 //! - A Homa socket that is closed past this library (fclose, a system call of the program's own) is ended when its number is opened again by
 //!   `open64`, `socket`, `accept` or `dup` or is read from or written to, and not before. fstat says that it is no socket.
