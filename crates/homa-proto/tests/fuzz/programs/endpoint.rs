@@ -127,7 +127,7 @@ impl World {
     fn rare(&mut self, input: &mut Input<'_>, at: usize) {
         let now = self.time();
         let host = &mut self.hosts[at];
-        match input.below(9) {
+        match input.below(8) {
             0..=2 => {
                 if let Some(rpc) = key(input, &host.keys, &[]) {
                     host.tell(now).abort(now, rpc);
@@ -139,7 +139,11 @@ impl World {
             }
             4 => {
                 let port = input.one_of(&[99, 98, 0, 32_768]);
-                host.ports.extend(host.endpoint.bind(port).is_ok().then_some(port));
+                match host.endpoint.bind(port) {
+                    Ok(()) => host.ports.push(port),
+                    // One that is open, maybe a client's. The inputs that are kept have no words for this.
+                    Err(_) => host.endpoint.accept_requests(port, !host.endpoint.accepts_requests(port)),
+                }
             }
             5 => host.ports.extend(host.endpoint.open_client_port()),
             6 => {
@@ -148,10 +152,6 @@ impl World {
                 let ports = Unreachable::Port { port, rpc_id: rpc_id.filter(|_| input.flag()) };
                 let report = input.one_of(&[Unreachable::Peer, Unreachable::Protocol, ports]);
                 host.tell(now).peer_unreachable(now, addr(input.below(4)), report);
-            }
-            7 => {
-                let port = host.ports[input.below(host.ports.len())];
-                host.endpoint.accept_requests(port, input.flag());
             }
             _ => {
                 let least = settings::least_packet(host.endpoint.config());
