@@ -222,16 +222,15 @@ impl Endpoint {
         self.receive_bytes(now, slot, data, payload, sink)
     }
 
-    /// Makes the state of a request of which this is the first packet to arrive, wherever in the message it belongs (RECV-1). Only
-    /// DATA comes here (RECV-10).
-    fn open_server_rpc(
+    /// What a request is refused for without a look at its RPC: of one that has run nothing is said but that (AMO-1).
+    fn look_at_request(
         &mut self,
         now: Time,
         rx: &RxPacket<'_>,
         peer: Option<u32>,
         common: &Common,
         data: &Data,
-    ) -> Result<u32, Drop> {
+    ) -> Result<(), Drop> {
         // Only a host that shows its incarnation can tell a reason, and without one the client would begin anew at once.
         let is_ours = !common.incarnation.is_none() && !self.incarnation.is_none();
         if data.retransmit && is_ours && self.lost_its_owner(now, common) {
@@ -239,6 +238,9 @@ impl Endpoint {
             return Err(drop_as!(drop_owner_gone));
         }
         if !self.ports.accepts(common.dest_port) || self.reaper.is_closing(common.dest_port) {
+            if self.has_run(now, peer, common.sender_id | 1) {
+                return Err(drop_as!(drop_finished));
+            }
             if is_ours {
                 self.send_unknown(rx.from, common, UnknownReason::NoSuchPort); // LIMIT-8, ID-15
             }
@@ -250,12 +252,31 @@ impl Endpoint {
             }
             return Err(drop_as!(drop_too_large));
         }
+        Ok(())
+    }
+
+    /// Whether the peer's request with this id is over, as far as that is remembered.
+    pub(crate) fn has_run(&self, now: Time, peer: Option<u32>, id: u64) -> bool {
+        peer.is_some_and(|peer| self.finished.contains(now, peer, self.peers[peer].restarts, id))
+    }
+
+    /// Makes the state of a request of which this is the first packet to arrive, wherever in the message it belongs (RECV-1). Only
+    /// DATA comes here (RECV-10).
+    fn open_server_rpc(
+        &mut self,
+        now: Time,
+        rx: &RxPacket<'_>,
+        peer: Option<u32>,
+        common: &Common,
+        data: &Data,
+    ) -> Result<u32, Drop> {
+        self.look_at_request(now, rx, peer, common, data)?;
         let id = common.sender_id | 1;
         let earlier = peer.and_then(|peer| self.server_ids.get(&(peer, id)).copied());
         if let Some(slot) = earlier {
             self.end_of_life(now, slot); // Only an RPC of the peer's earlier life can still stand here.
         }
-        if peer.is_some_and(|peer| self.finished.contains(now, peer, self.peers[peer].restarts, id)) {
+        if self.has_run(now, peer, id) {
             return Err(drop_as!(drop_finished)); // AMO-1, AMO-3
         }
         if self.finished.must_refuse() {

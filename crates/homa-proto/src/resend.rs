@@ -304,9 +304,7 @@ impl Endpoint {
         resend: &Resend,
     ) -> Result<(), Drop> {
         let Ok(slot) = rpc else {
-            let id = common.sender_id | 1;
-            let finished = |peer| self.finished.contains(now, peer, self.peers[peer].restarts, id);
-            let ran = common.sender_id & 1 == 0 && peer.is_some_and(finished);
+            let ran = common.sender_id & 1 == 0 && self.has_run(now, peer, common.sender_id | 1);
             let tells_reason = !common.incarnation.is_none() && !self.incarnation.is_none();
             let reason = match (ran, tells_reason) {
                 (false, true) if self.lost_its_owner(now, common) => UnknownReason::OwnerGone, // HOST-10

@@ -135,6 +135,16 @@ fn a_port_accepts_requests_while_its_owner_wants_it_to() {
             assert_eq!(is_accepted(&mut side, port), accept);
         }
     }
+    // What has run has, also where its answer is gone.
+    side.hear(client.addr, &client.whole(4_000, 10));
+    let rpc = side.requests()[0];
+    side.respond(rpc, 10);
+    side.hear(client.addr, &client.ack(4_000, &[]));
+    side.endpoint.accept_requests(PORT, false);
+    side.take();
+    side.hear(client.addr, &client.whole(4_000, 10));
+    assert_eq!((side.take().len(), side.stats().drop_finished), (0, 1));
+    side.endpoint.accept_requests(PORT, true);
     // What has begun to arrive goes on.
     side.hear(client.addr, &client.data(2_000, 2_000, 1_000, (0, 1_000)));
     side.endpoint.accept_requests(PORT, false);
