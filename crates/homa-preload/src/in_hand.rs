@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use foldhash::fast::FixedState;
+
 /// An RPC's id and its client.
 pub(crate) type RequestId = (u64, IpAddr);
 
@@ -11,14 +13,14 @@ const MANY: usize = 1024;
 
 /// See the [module](self). `R` answers one.
 pub(crate) struct InHand<R> {
-    requests: HashMap<RequestId, R>,
+    requests: HashMap<RequestId, R, FixedState>,
     /// From so many on it is looked whether their clients are there.
     look_at: usize,
 }
 
 impl<R> Default for InHand<R> {
     fn default() -> InHand<R> {
-        InHand { requests: HashMap::new(), look_at: MANY }
+        InHand { requests: HashMap::default(), look_at: MANY }
     }
 }
 

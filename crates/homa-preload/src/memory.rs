@@ -41,13 +41,11 @@ pub(crate) fn check(address: usize, length: usize, write: bool) -> Result<(), Re
         return Ok(());
     }
     let end = address.checked_add(length - 1).ok_or(Refusal::plain(libc::EFAULT))?;
-    for at in [address, end] {
-        check_page(at, write)?;
-        if at / PAGE == end / PAGE {
-            break;
-        }
+    check_page(address, write)?;
+    if address / PAGE == end / PAGE {
+        return Ok(());
     }
-    Ok(())
+    check_page(end, write)
 }
 
 /// Where a thread remembers a page. The ends of a message's pages of 64 KiB in a row are all in places of their own.
@@ -55,35 +53,53 @@ fn place_of(page: usize) -> usize {
     page.wrapping_add(page >> 4) % REMEMBERED
 }
 
+/// Whether a thread remembers a page.
+#[inline(always)]
+fn is_known(page: usize, write: bool) -> bool {
+    let known = GOOD.try_with(|Good { since, pages }| {
+        // First, so that what a signal handler does in between shows in the others.
+        let taken_away = TAKEN_AWAY.load(Acquire);
+        let known = pages[place_of(page)].get();
+        since.get() == taken_away && (known == page << 1 | 1 || !write && known == page << 1)
+    });
+    page != 0 && known == Ok(true)
+}
+
+#[inline(always)]
 fn check_page(at: usize, write: bool) -> Result<(), Refusal> {
     check_page_by(at, write, look)
 }
 
 /// Checks a page by a look at it, where it is not remembered. A signal handler may take it away at any moment: before it returns from here
 /// that is noticed. Behind that it is the program that takes away what it has passed.
+#[inline(always)]
 fn check_page_by(at: usize, write: bool, look: impl FnOnce(usize, bool) -> bool) -> Result<(), Refusal> {
+    match is_known(at / PAGE, write) {
+        true => Ok(()),
+        false => look_and_remember(at, write, look),
+    }
+}
+
+/// Looks at a page, and remembers it where it is good.
+#[cold]
+fn look_and_remember(at: usize, write: bool, look: impl FnOnce(usize, bool) -> bool) -> Result<(), Refusal> {
     let page = at / PAGE;
-    let good = page << 1 | usize::from(write);
-    let known = GOOD.try_with(|Good { since, pages }| {
+    let since_look = GOOD.try_with(|Good { since, pages }| {
         let taken_away = TAKEN_AWAY.load(Acquire);
         if since.get() != taken_away {
             pages.iter().for_each(|page| page.set(0));
             // Last, so that a signal handler in between forgets them, too.
             since.set(taken_away);
         }
-        let known = pages[place_of(page)].get();
-        (known == good || known == page << 1 | 1, taken_away)
+        taken_away
     });
-    if page != 0 && known.is_ok_and(|(known, _)| known) {
-        return Ok(());
-    }
     if page == 0 || !look(at, write) {
         return Err(Refusal::plain(libc::EFAULT));
     }
     let _ = GOOD.try_with(|Good { since, pages }| {
-        pages[place_of(page)].set(good);
+        pages[place_of(page)].set(page << 1 | usize::from(write));
         // A handler that has taken it away since the look, and has passed other memory behind that, has begun anew.
-        if known != Ok((false, since.get())) {
+        if since_look != Ok(since.get()) {
             pages[place_of(page)].set(0);
         }
     });

@@ -204,11 +204,12 @@ impl Socket {
             return Err(Refusal::new(libc::EINVAL, "reserved fields of recvmsg's arguments are not 0"));
         }
         self.take_back(args)?;
-        let message = match args.id {
-            0 => self.next_shared(waits)?,
-            id => self.private(id, waits).inspect_err(|_| args.id = 0)?,
+        let mut message = None;
+        let found = match args.id {
+            0 => self.next_shared(waits, &mut message)?,
+            id => self.private(id, waits, &mut message).inspect_err(|_| args.id = 0)?,
         };
-        let (message, found) = message;
+        let Some(message) = &mut message else { return Err(Refusal::plain(libc::EIO)) };
         (args.id, args.completion_cookie) = (message.id, message.cookie);
         let from = message.from;
         let result = match &message.message {
@@ -219,7 +220,7 @@ impl Socket {
             }
             Err(error) => Err(self.errno_of(message.id, error)),
         };
-        if let Some(rpc) = message.rpc {
+        if let Some(rpc) = message.rpc.take() {
             let vanished = self.state().in_hand.insert((message.id, from.ip), rpc, Rpc::is_wanted);
             drop(vanished);
         }
@@ -247,13 +248,14 @@ impl Socket {
         }
     }
 
-    /// The next message that is not private, with room for it.
-    fn next_shared(&self, waits: bool) -> Result<(Held, Found), Refusal> {
+    /// The next message that is not private, with room for it. It is put into `message`, and not passed on from hand to hand: it is large, and a
+    /// round trip short.
+    fn next_shared(&self, waits: bool, message: &mut Option<Held>) -> Result<Found, Refusal> {
         let mut signals = None;
         loop {
             let recalls = self.recalls.load(SeqCst);
             let wanted = || self.recalls.load(SeqCst) == recalls;
-            if let Some(found) = self.take_held(|held| !held.private) {
+            if let Some(found) = self.take_held(message, |held| !held.private) {
                 self.signal.taken();
                 return Ok(found);
             }
@@ -276,7 +278,8 @@ impl Socket {
             self.signal.taken();
             match taken {
                 Ok(arrival) => {
-                    if let Some(found) = self.place_or_hold(Held::of(arrival)) {
+                    *message = Some(Held::of(arrival));
+                    if let Some(found) = self.place_or_hold(message) {
                         return Ok(found);
                     }
                 }
@@ -293,8 +296,8 @@ impl Socket {
         }
     }
 
-    /// The outcome of a private call, with room for it.
-    fn private(&self, id: u64, waits: bool) -> Result<(Held, Found), Refusal> {
+    /// The outcome of a private call, with room for it, which is put into `message`.
+    fn private(&self, id: u64, waits: bool, message: &mut Option<Held>) -> Result<Found, Refusal> {
         let mut signals = None;
         loop {
             let recalls = self.recalls.load(SeqCst);
@@ -302,7 +305,7 @@ impl Socket {
             if waits && signals.is_none() {
                 signals = self.hold_back();
             }
-            if let Some(found) = self.take_held(|held| held.private && held.id == id) {
+            if let Some(found) = self.take_held(message, |held| held.private && held.id == id) {
                 return Ok(found);
             }
             if self.state().holds_private(id) {
@@ -318,10 +321,13 @@ impl Socket {
             };
             let placing = self.shelf.placing(id);
             let error = match side.recv_private_while(id, timeout, wanted) {
-                Ok(outcome) => match self.place_or_hold(Held::of_outcome(outcome, true)) {
-                    Some(found) => return Ok(found),
-                    None => continue,
-                },
+                Ok(outcome) => {
+                    *message = Some(Held::of_outcome(outcome, true));
+                    match self.place_or_hold(message) {
+                        Some(found) => return Ok(found),
+                        None => continue,
+                    }
+                }
                 Err(error) => error,
             };
             drop(placing);
@@ -366,7 +372,7 @@ impl Socket {
 
     /// Whether messages are held for want of room.
     fn starves(&self) -> bool {
-        !self.state().held.is_empty()
+        self.shelf.holds()
     }
 
     /// The calls whose outcomes are held.
@@ -395,11 +401,11 @@ impl Socket {
     }
 
     /// Finds room for a message; where there is none it is held.
-    fn place_or_hold(&self, message: Held) -> Option<(Held, Found)> {
-        if let Some(found) = self.room_for(&message) {
-            return Some((message, found));
+    fn place_or_hold(&self, message: &mut Option<Held>) -> Option<Found> {
+        if let Some(found) = self.room_for(message.as_ref()?) {
+            return Some(found);
         }
-        if self.shelf.hold(message) {
+        if self.shelf.hold(message.take()?) {
             // Threads that waited before look for nothing but what arrives. From now on they look for what has room, too, since nobody tells
             // them of pages that come back from the transport.
             self.look_anew();
@@ -428,15 +434,18 @@ impl Socket {
         }
     }
 
-    /// Takes the shortest message that is held, if there is room for it by now.
-    fn take_held(&self, wanted: impl Fn(&Held) -> bool) -> Option<(Held, Found)> {
+    /// Takes the shortest message that is held, if there is room for it by now, into `message`.
+    fn take_held(&self, message: &mut Option<Held>, wanted: impl Fn(&Held) -> bool) -> Option<Found> {
+        if !self.shelf.holds() {
+            return None;
+        }
         let mut state = self.state();
         let at = state.held.iter().position(wanted)?;
         let found = self.room_for(&state.held[at])?;
-        let message = state.held.remove(at);
+        *message = Some(state.held.remove(at));
         drop(state);
         self.show_held();
-        Some((message, found))
+        Some(found)
     }
 
     /// The number that the kernel has for how a call ended.

@@ -130,7 +130,6 @@ impl Socket {
     fn send_request(&self, pieces: &Pieces, args: &SendArgs, to: Name, waits: bool) -> Result<u64, Refusal> {
         let private = args.flags & SEND_PRIVATE != 0;
         let to = World::get().hosts.address(to.ip, to.scope, to.port);
-        let longest = self.send_timeout();
         let (mut signals, mut since) = (None, None);
         loop {
             let side = self.side();
@@ -139,7 +138,8 @@ impl Socket {
                 Ok(id) => return Ok(id),
                 // Its memory is that of messages under way, and comes back with their ends.
                 Err(CallError::LimitReached { .. }) if waits => {
-                    let since = *since.get_or_insert_with(Instant::now);
+                    let (since, longest) =
+                        *since.get_or_insert_with(|| (Instant::now(), self.send_timeout()));
                     if longest.is_some_and(|longest| since.elapsed() >= longest) {
                         return Err(Refusal::plain(libc::EAGAIN));
                     }

@@ -3,7 +3,8 @@
 //! that never became whole, by threads of the transport.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use homa::{Rpc, Signal};
@@ -18,6 +19,8 @@ const MOST_HELD: usize = 64;
 /// See the [module](self). It has no handle of the transport's, so that any of the transport's threads may be the last to let it go.
 pub(crate) struct Shelf {
     state: Mutex<State>,
+    /// Messages are held. Most programs always have room, and need not take the lock to see that nothing is.
+    holds: AtomicBool,
     signal: Arc<Signal>,
     shut: AtomicBool,
 }
@@ -37,12 +40,22 @@ pub(crate) struct State {
 
 impl Shelf {
     pub(crate) fn new(signal: Arc<Signal>) -> Arc<Shelf> {
-        Arc::new(Shelf { state: Mutex::default(), signal, shut: AtomicBool::new(false) })
+        Arc::new(Shelf {
+            state: Mutex::default(),
+            holds: AtomicBool::new(false),
+            signal,
+            shut: AtomicBool::new(false),
+        })
     }
 
     /// Nothing of the transport is called with it in hand but what runs none of its lenders' code, which asks for it.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> Locked<'_> {
+        Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), holds: &self.holds }
+    }
+
+    /// Whether messages are held, or were a moment ago.
+    pub(crate) fn holds(&self) -> bool {
+        self.holds.load(SeqCst)
     }
 
     /// The socket was shut down.
@@ -78,7 +91,7 @@ impl Shelf {
 
     /// Whether as many are held as may be.
     pub(crate) fn is_full(&self) -> bool {
-        self.state().is_full()
+        self.holds() && self.state().is_full()
     }
 
     /// Notes what the descriptor is to show; whether that is something else than before. What lies with the transport cannot be received while
@@ -121,6 +134,36 @@ impl Shelf {
     }
 }
 
+/// The state, locked.
+pub(crate) struct Locked<'a> {
+    state: MutexGuard<'a, State>,
+    holds: &'a AtomicBool,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let holds = !self.state.held.is_empty();
+        // Written only where it changed: others read it.
+        if self.holds.load(Relaxed) != holds {
+            self.holds.store(holds, SeqCst);
+        }
+    }
+}
+
 impl State {
     /// Of private calls there are no more than the program has begun, and they keep nobody from receiving others.
     fn is_full(&self) -> bool {
@@ -145,5 +188,23 @@ impl Drop for Placing<'_> {
         if let Some(at) = state.placing.iter().position(|id| *id == self.id) {
             state.placing.swap_remove(at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_without_its_lock_whether_it_holds_messages() {
+        let shelf = Shelf::new(Signal::open().unwrap());
+        assert!(!shelf.holds());
+        shelf.hold(Held::response(2, 100));
+        shelf.hold(Held::response(4, 100));
+        assert!(shelf.holds());
+        let first = shelf.state().held.remove(0);
+        assert!(shelf.holds(), "{} is still there", first.id());
+        shelf.clear();
+        assert!(!shelf.holds() && !shelf.is_full());
     }
 }

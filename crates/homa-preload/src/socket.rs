@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
 
 use homa::{HostError, Signal};
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
@@ -16,7 +16,7 @@ use crate::border::Refusal;
 use crate::hosts::{self, Side};
 use crate::memory;
 use crate::region::Region;
-use crate::shelf::{Shelf, State};
+use crate::shelf::{Locked, Shelf};
 use crate::signal;
 use crate::table::World;
 
@@ -105,7 +105,7 @@ impl Socket {
         self.side.read().unwrap_or_else(PoisonError::into_inner).host.freeze_trace();
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> Locked<'_> {
         self.shelf.state()
     }
 

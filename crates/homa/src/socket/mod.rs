@@ -330,7 +330,14 @@ impl Socket {
         let member = &self.members[home];
         let until = timeout.map(|timeout| (member.shared.after(timeout), timeout.is_zero()));
         loop {
-            let found = self.wait(member, member.on(), until, &wanted, |core| self.find(core, home));
+            // Here, and not in what is passed on at each of its returns: it is large, and a round trip short.
+            let mut found = None;
+            self.wait(member, member.on(), until, &wanted, |core| {
+                // Most looks find nothing, which is not worth a move either.
+                let some @ Some(_) = self.find(core, home) else { return None };
+                found = some;
+                Some(())
+            });
             match found.ok_or(RecvError::TimedOut)? {
                 Found::Here(taken) => return taken,
                 Found::Elsewhere(marked) => {

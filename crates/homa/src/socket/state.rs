@@ -166,6 +166,9 @@ impl Core {
         if state.closed || self.life != Life::Open {
             return Some(Err(RecvError::Closed));
         }
+        if state.over.is_empty() && server.is_none() {
+            return None;
+        }
         state.requests_first = !state.requests_first;
         let requests_first = state.requests_first;
         if requests_first && let Some(request) = self.take_socket_request(server, endpoint) {
