@@ -140,6 +140,25 @@ fn hosts_reach_each_other_and_nothing_is_left() {
 }
 
 #[test]
+fn links_too_narrow_for_ipv6_carry_calls_by_ipv4_alone() {
+    for (mtu, addresses) in [(576, 1), (1_279, 1), (1_280, 2)] {
+        let Some(rack) = Rack::up(&format!("mtu-{mtu}"), &format!("--hosts 2 --mtu {mtu}")) else { return };
+        let status = rack.status();
+        let hosts = status["hosts_up"].as_array().expect("hosts");
+        assert!(
+            hosts.iter().all(|host| host["addresses"].as_array().map(Vec::len) == Some(addresses)),
+            "{status}"
+        );
+        let mut server = serve(&rack, "h2");
+        let words = format!("h1 {} call 10.146.0.2 --size 5000", env!("CARGO_BIN_EXE_homa"));
+        let output = rack.exec(&words).output().expect("it runs");
+        assert!(stderr(&output).starts_with("5000 bytes, the same as sent"), "{}", stderr(&output));
+        rack.down();
+        assert!(server.wait().is_ok());
+    }
+}
+
+#[test]
 fn a_pulled_cable_stops_calls_and_a_plugged_one_lets_them_go_on() {
     let Some(rack) = Rack::up("link", "--hosts 2 --switch linux-bridge") else { return };
     let mut server = serve(&rack, "h2");
@@ -710,7 +729,7 @@ fn bad_input_is_refused_in_one_line() {
         ("rack up --rate 6gbit", "10mbit to 5gbit"),
         ("rack up --buffer 0", "without a buffer"),
         ("rack up --buffer much", "1ms"),
-        ("rack up --mtu 100", "1280..=9000"),
+        ("rack up --mtu 100", "576..=9000"),
         ("rack up --name ../x", "a-z"),
         ("rack up --switch carrier-pigeon", "linux-bridge"),
         ("rack status --name nobody", "homa rack up"),
@@ -745,7 +764,7 @@ fn bad_input_is_refused_in_one_line() {
         ("rack run config --setting switch_priorities --values 1 --name all --json -", "leave out --name"),
         ("rack run vs-tcp --set switch_priorities=1", "--switch-option"),
         ("rack run mtu --name nobody --json -", "leave out --name"),
-        ("rack run mtu --mtus 100", "1280..=9000"),
+        ("rack run mtu --mtus 100", "576..=9000"),
         ("rack run starve --shares 50 --name nobody --json -", "homa rack up"),
         ("rack run client-threads --threads 0", "1..=64"),
         ("rack run rps --policies least-loaded --json -", "--policies"),

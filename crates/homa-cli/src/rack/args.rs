@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::spec::{self, MAX_HOSTS, SwitchKind};
+use super::spec::{self, MAX_HOSTS, MTUS, SwitchKind};
 use crate::units;
 
 /// `homa rack`.
@@ -58,8 +58,9 @@ pub struct BuildArgs {
     /// Rate of each host's link, each way: 10mbit to 5gbit. Two processors carry eight hosts at some 100 Mbit/s
     #[arg(long, value_name = "RATE", default_value = "100mbit", value_parser = rate)]
     pub rate: u64,
-    /// MTU of the links, bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=9000))]
+    /// MTU of the links, bytes: 576 to 9000; below 1280 hosts have no IPv6 addresses. A slow link has more packets in its buffer where they
+    /// are smaller
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(MTUS))]
     pub mtu: u32,
     /// What a port of the switch may queue: a time at its rate, or a number of bytes
     #[arg(long, value_name = "TIME|BYTES", default_value = "1ms", value_parser = buffer)]

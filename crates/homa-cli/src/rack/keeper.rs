@@ -132,7 +132,8 @@ fn keep(args: &KeepArgs, spec: Spec, directory: &Directory) -> Result<()> {
         });
     }
     let wires = Wires::lay(&spec)?;
-    let hosts = spec.numbers().zip(&wires.hosts).map(|(number, host)| Place::host(number, host.as_raw_fd()));
+    let hosts =
+        spec.numbers().zip(&wires.hosts).map(|(number, host)| Place::host(&spec, number, host.as_raw_fd()));
     let place =
         Place { name: SWITCH.to_owned(), descriptor: wires.switch.as_raw_fd(), addresses: Vec::new() };
     let mut state = State::new(spec.clone(), token(), hosts.collect(), place);

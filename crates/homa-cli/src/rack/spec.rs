@@ -12,6 +12,12 @@ pub const MAX_HOSTS: u16 = 250;
 /// The device of a host, under the same name in each.
 pub const HOST_DEVICE: &str = "eth0";
 
+/// MTUs a rack can have, bytes. IPv4 has every host take 576 (RFC 791, 3.1); devices take more than 9000, switches seldom do.
+pub const MTUS: RangeInclusive<i64> = 576..=9_000;
+
+/// Below this MTU, in bytes, a link has no IPv6 (RFC 8200, 5).
+const LEAST_IPV6_MTU: u32 = 1_280;
+
 /// What stands for a host where the switch's namespace is meant.
 pub const SWITCH: &str = "switch";
 
@@ -69,6 +75,17 @@ impl Spec {
         self.numbers().find(|&number| host_name(number) == host)
     }
 
+    /// Whether links of this MTU have IPv6.
+    pub fn has_ipv6(&self) -> bool {
+        self.mtu >= LEAST_IPV6_MTU
+    }
+
+    /// A host's addresses: by IPv4, and by IPv6 where links have it.
+    pub fn addresses(&self, number: u16) -> Vec<IpAddr> {
+        let ipv6 = self.has_ipv6().then(|| ipv6(number));
+        [ipv4(number)].into_iter().chain(ipv6).collect()
+    }
+
     /// How long the switch rests between looks on a machine with so many processors: where each host cannot have one beside the switch's, a
     /// quarter of the time that a full frame takes, within [`NAPS`]; nothing where that is too short to be worth a timer, or where there are
     /// processors for all.
@@ -110,7 +127,7 @@ pub fn ipv4(number: u16) -> IpAddr {
 }
 
 /// A host's IPv6 address; the network has 64 bits.
-pub fn ipv6(number: u16) -> IpAddr {
+fn ipv6(number: u16) -> IpAddr {
     Ipv6Addr::new(0xfd00, 0x146, 0, 0, 0, 0, 0, number).into()
 }
 
@@ -147,7 +164,9 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         for number in spec.numbers() {
             assert_eq!(spec.number(&host_name(number)), Some(number));
-            assert!(seen.insert((ipv4(number), ipv6(number), mac(number))));
+            assert!(seen.insert((spec.addresses(number), mac(number))));
+            assert_eq!(spec.addresses(number), [ipv4(number), ipv6(number)]);
+            assert_eq!(Spec { mtu: 1_279, ..spec.clone() }.addresses(number), [ipv4(number)]);
         }
         assert_eq!((spec.number("h0"), spec.number("h251"), spec.number("h1 ")), (None, None, None));
         assert_eq!((seen.len(), spec.rate_mbps()), (250, 10));

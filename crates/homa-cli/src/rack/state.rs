@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::spec::{Spec, host_name, ipv4, ipv6};
+use super::spec::{Spec, host_name};
 
 /// The environment of whatever runs in a rack says in which one, so that it can be found after a crash.
 pub const RACK_VARIABLE: &str = "HOMA_RACK";
@@ -58,8 +58,8 @@ pub struct Place {
 
 impl Place {
     /// A host's.
-    pub fn host(number: u16, descriptor: i32) -> Place {
-        Place { name: host_name(number), descriptor, addresses: vec![ipv4(number), ipv6(number)] }
+    pub fn host(spec: &Spec, number: u16, descriptor: i32) -> Place {
+        Place { name: host_name(number), descriptor, addresses: spec.addresses(number) }
     }
 }
 
@@ -265,7 +265,8 @@ mod tests {
             switch_options: Vec::new(),
         };
         let switch = Place { name: "switch".to_owned(), descriptor: 9, addresses: Vec::new() };
-        State::new(spec, "x".to_owned(), vec![Place::host(1, 7), Place::host(2, 8)], switch)
+        let hosts = vec![Place::host(&spec, 1, 7), Place::host(&spec, 2, 8)];
+        State::new(spec, "x".to_owned(), hosts, switch)
     }
 
     #[test]

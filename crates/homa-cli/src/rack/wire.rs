@@ -4,11 +4,12 @@
 //! question that is lost in a full queue would stall a host for a second: an effect of neither protocol, and one that hosts of a rack,
 //! which know each other, do not show.
 
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Context, Result};
 
-use super::spec::{ETHERNET_HEADER, HOST_DEVICE, ON_THE_WIRE, Spec, SwitchKind, ipv4, ipv6, mac, port_name};
+use super::spec::{ETHERNET_HEADER, HOST_DEVICE, ON_THE_WIRE, Spec, SwitchKind, mac, port_name};
 use crate::netns::{enter, fresh, ip, tool};
 
 /// Time of tokens that a host's link may have left when it sends a full frame: a timer of this kernel is late by some tens of microseconds,
@@ -58,9 +59,16 @@ fn cable(spec: &Spec, number: u16, host: &OwnedFd) -> Result<()> {
     ip(&format!(
         "link add {port} mtu {mtu} type veth peer name {HOST_DEVICE} mtu {mtu} address {mac} netns {there}"
     ))?;
-    // A port says nothing of its own.
-    ip(&format!("link set {port} addrgenmode none"))?;
+    say_nothing(spec, &port)?;
     ip(&format!("link set {port} up"))
+}
+
+/// A device that takes no IPv6 address by itself, and so says nothing of its own. Where there is no IPv6 the kernel does not know the word.
+fn say_nothing(spec: &Spec, device: &str) -> Result<()> {
+    if spec.has_ipv6() {
+        ip(&format!("link set {device} addrgenmode none"))?;
+    }
+    Ok(())
 }
 
 /// A host's end, in whose namespace this thread is: whole packets one by one at the link's rate, addresses, neighbours.
@@ -69,15 +77,20 @@ fn furnish(spec: &Spec, number: u16) -> Result<()> {
     ip("link set lo up")?;
     homa_driver::put_offloads_off(device).context("cannot put the offloads of a veth off")?;
     // What is left to be cut late is cut before the device.
-    ip(&format!("link set {device} gso_max_segs 1 addrgenmode none"))?;
-    ip(&format!("addr add {}/24 dev {device}", ipv4(number)))?;
-    ip(&format!("-6 addr add {}/64 dev {device} nodad", ipv6(number)))?;
+    ip(&format!("link set {device} gso_max_segs 1"))?;
+    say_nothing(spec, device)?;
+    for address in spec.addresses(number) {
+        ip(&match address {
+            IpAddr::V4(_) => format!("addr add {address}/24 dev {device}"),
+            IpAddr::V6(_) => format!("-6 addr add {address}/64 dev {device} nodad"),
+        })?;
+    }
     ip(&format!("link set {device} up"))?;
     if spec.switch == SwitchKind::Homa {
         uplink(spec)?;
     }
     for other in spec.numbers().filter(|&other| other != number) {
-        for address in [ipv4(other), ipv6(other)] {
+        for address in spec.addresses(other) {
             ip(&format!("neigh replace {address} lladdr {} dev {device} nud permanent", mac(other)))?;
         }
     }
@@ -102,8 +115,8 @@ fn uplink_words(spec: &Spec) -> String {
 }
 
 fn bridge(spec: &Spec) -> Result<()> {
-    ip("link add bridge0 type bridge mcast_snooping 0")?;
-    ip("link set bridge0 addrgenmode none")?;
+    ip(&format!("link add bridge0 mtu {} type bridge mcast_snooping 0", spec.mtu))?;
+    say_nothing(spec, "bridge0")?;
     for number in spec.numbers() {
         ip(&format!("link set {} master bridge0", port_name(number)))?;
     }
@@ -116,7 +129,7 @@ mod tests {
 
     #[test]
     fn full_frames_leave_a_slow_link_one_by_one_and_late_timers_cost_no_rate() {
-        for (mbps, mtu) in [(10, 1_280), (20, 1_500), (100, 1_500), (100, 9_000), (5_000, 1_500)] {
+        for (mbps, mtu) in [(10, 576), (10, 1_280), (20, 1_500), (100, 1_500), (100, 9_000), (5_000, 1_500)] {
             let spec = Spec {
                 name: "a".to_owned(),
                 hosts: 2,

@@ -10,7 +10,7 @@ use super::causes::Planted;
 use super::settings::Change;
 use crate::args::{Driver, Truncation, XdpMode, positive, truncation};
 use crate::rack::args::{self as rack_args, BuildArgs};
-use crate::rack::spec;
+use crate::rack::spec::{self, MTUS};
 use crate::recording::TraceSettings;
 use crate::tcp::Congestion;
 use crate::trace::tail::percentile;
@@ -376,9 +376,9 @@ pub struct MtuArgs {
     /// How many of them.
     #[command(flatten)]
     pub offered: OfferedArgs,
-    /// MTUs of the links, bytes
+    /// MTUs of the links, bytes, each 576 to 9000
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1500,3000,9000",
-          value_parser = clap::value_parser!(u32).range(1280..=9000))]
+          value_parser = clap::value_parser!(u32).range(MTUS))]
     pub mtus: Vec<u32>,
 }
 
