@@ -385,11 +385,12 @@ fn a_future_that_goes_leaves_its_request_to_others() {
 /// HOST-5.
 #[test]
 fn all_endpoints_together_grant_no_more_than_the_host_may() {
-    let mut server = with(4);
+    // Where one is asked again its grants go to others, and count again when it is heard (GRANT-5).
+    let mut server = patient(4);
     server.protocol.max_incoming = 60_000;
     server.protocol.unsched_bytes = 2_000;
     server.protocol.grant_fifo_fraction = 0;
-    let mut ours = with(4);
+    let mut ours = patient(4);
     ours.protocol.unsched_bytes = 2_000;
     let echo = Echo::with(server, 4);
     let host = Host::bind(ours).unwrap();

@@ -121,9 +121,9 @@ impl Member {
 
 impl Host {
     /// Opens a socket on a port: a client port that is free where it is `None`; else 1 to 32767, for which requests are accepted, or a
-    /// higher one, for calls, which [accepts requests](Socket::accept_requests) once it is told to. Of several endpoints a free client port lives in one, dealt out in turn, and a server port in all:
-    /// each thread that waits does so at one of them, and receives what comes to any. A client port of the caller's choice they cannot
-    /// have.
+    /// higher one, for calls, which [accepts requests](Socket::accept_requests) once it is told to. Of several endpoints a free client
+    /// port lives in one, dealt out in turn, and a server port in all: each thread that waits does so at one of them, and receives what
+    /// comes to any. A client port of the caller's choice they cannot have.
     ///
     /// # Errors
     /// See [`HostError`].
