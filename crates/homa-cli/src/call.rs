@@ -173,7 +173,8 @@ mod tests {
         assert_eq!(server("127.0.0.1").expect("valid").to_string(), "127.0.0.1:14600/99");
         assert_eq!(server("127.0.0.1:7/8").expect("valid").to_string(), "127.0.0.1:7/8");
         assert!(server("127.0.0.1/0").is_err());
-        assert!(server("127.0.0.1/40000").is_err());
+        assert_eq!(server("[::1]/40000").expect("valid").port, 40_000);
+        assert!(server("127.0.0.1/65536").is_err());
     }
 
     #[test]
