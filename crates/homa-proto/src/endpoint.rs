@@ -183,9 +183,9 @@ impl Endpoint {
     }
 
     /// Has an open port accept requests from now on, or accept none that have not begun to arrive: it is to their clients as if it were
-    /// not open (ID-15). On a port that is not open it does nothing.
+    /// not open (ID-15). On a port that is not open, or is being closed, it does nothing.
     pub fn accept_requests(&mut self, port: u16, accept: bool) {
-        self.ports.accept(port, accept);
+        self.ports.accept(port, accept && !self.reaper.is_closing(port));
     }
 
     /// Whether a port is open and accepts requests.
@@ -197,6 +197,7 @@ impl Endpoint {
     pub fn close_port(&mut self, now: Time, port: u16) {
         self.advance(now);
         if self.ports.is_open(port) {
+            self.ports.accept(port, false);
             self.reaper.close_port(port);
         }
     }

@@ -1,5 +1,7 @@
 //! Packets coming in: whose they are, and what each type does.
 
+use std::net::SocketAddr;
+
 use homa_trace::{EventKind, Place, packet_word};
 
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
@@ -222,7 +224,7 @@ impl Endpoint {
         self.receive_bytes(now, slot, data, payload, sink)
     }
 
-    /// What a request is refused for without a look at its RPC: of one that has run nothing is said but that (AMO-1).
+    /// What a request is refused for, whatever room there is: of one that has run nothing is said but that (AMO-1).
     fn look_at_request(
         &mut self,
         now: Time,
@@ -237,10 +239,15 @@ impl Endpoint {
             self.send_unknown(rx.from, common, UnknownReason::OwnerGone); // HOST-10
             return Err(drop_as!(drop_owner_gone));
         }
-        if !self.ports.accepts(common.dest_port) || self.reaper.is_closing(common.dest_port) {
-            if self.has_run(now, peer, common.sender_id | 1) {
-                return Err(drop_as!(drop_finished));
-            }
+        let id = common.sender_id | 1;
+        let earlier = peer.and_then(|peer| self.server_ids.get(&(peer, id)).copied());
+        if let Some(slot) = earlier {
+            self.end_of_life(now, slot); // Only an RPC of the peer's earlier life can still stand here.
+        }
+        if self.has_run(now, peer, id) {
+            return Err(drop_as!(drop_finished)); // AMO-1, AMO-3
+        }
+        if !self.ports.accepts(common.dest_port) {
             if is_ours {
                 self.send_unknown(rx.from, common, UnknownReason::NoSuchPort); // LIMIT-8, ID-15
             }
@@ -260,6 +267,15 @@ impl Endpoint {
         peer.is_some_and(|peer| self.finished.contains(now, peer, self.peers[peer].restarts, id))
     }
 
+    /// Whether nobody is there for a packet of a request from `from`: its port accepts none, and the request neither goes on nor has run
+    /// (LIMIT-8, ID-15).
+    pub fn has_nobody_for(&self, from: SocketAddr, common: &Common) -> bool {
+        let peer = self.peers.find(&from);
+        !self.ports.accepts(common.dest_port)
+            && self.find_rpc(peer, common.sender_id).is_err()
+            && !self.has_run(self.now, peer, common.sender_id | 1)
+    }
+
     /// Makes the state of a request of which this is the first packet to arrive, wherever in the message it belongs (RECV-1). Only
     /// DATA comes here (RECV-10).
     fn open_server_rpc(
@@ -272,13 +288,6 @@ impl Endpoint {
     ) -> Result<u32, Drop> {
         self.look_at_request(now, rx, peer, common, data)?;
         let id = common.sender_id | 1;
-        let earlier = peer.and_then(|peer| self.server_ids.get(&(peer, id)).copied());
-        if let Some(slot) = earlier {
-            self.end_of_life(now, slot); // Only an RPC of the peer's earlier life can still stand here.
-        }
-        if self.has_run(now, peer, id) {
-            return Err(drop_as!(drop_finished)); // AMO-1, AMO-3
-        }
         if self.finished.must_refuse() {
             self.expire_finished(now);
             if self.finished.must_refuse() {

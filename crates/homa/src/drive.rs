@@ -256,7 +256,7 @@ impl Core {
             let is_request = matches!(packet.body, Body::Data(_)) && common.sender_id & 1 == 0;
             let is_ours = !common.incarnation.is_none();
             let foreign = self.share.as_ref().is_some_and(|share| share.is_foreign(bytes));
-            if is_request && !is_ours && !foreign && !self.endpoint.accepts_requests(common.dest_port) {
+            if is_request && !is_ours && !foreign && self.endpoint.has_nobody_for(from, common) {
                 self.driver.refuse(from, bytes);
             }
         }

@@ -107,6 +107,19 @@ fn where_there_are_several_endpoints_only_server_ports_accept_requests() {
 }
 
 #[test]
+fn a_request_that_has_begun_to_arrive_is_received_though_no_more_are_wanted() {
+    let host = Host::bind(HostConfig { endpoints: 1, ..config() }).unwrap();
+    let (hand, socket) = (Hand::new(&host), host.socket(Some(9)).unwrap());
+    let request = message(2_000, 1);
+    hand.data(2, 9, &request, 0..1_000);
+    eventually("it has begun", || host.metrics().host.open_rpcs > 0);
+    socket.accept_requests(false).unwrap();
+    hand.data(2, 9, &request, 1_000..2_000);
+    let Ok(Arrival::Request { mut rpc, .. }) = socket.recv(Some(PATIENCE)) else { panic!("it came") };
+    assert_eq!(rpc.take_request(), request);
+}
+
+#[test]
 fn a_port_that_is_taken_over_accepts_requests_whatever_its_last_owner_wanted() {
     // Of several endpoints only one would have it still.
     let host = Host::bind(HostConfig { endpoints: 1, ..config() }).unwrap();

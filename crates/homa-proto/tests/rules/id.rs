@@ -1,6 +1,6 @@
 //! ID: whose a packet is.
 
-use homa_proto::wire::{Body, Incarnation, PacketType, UnknownReason, owner_of};
+use homa_proto::wire::{Body, Incarnation, Packet, PacketType, UnknownReason, owner_of};
 use homa_proto::{Config, Event, MS, PortError};
 
 use crate::kit::{PORT, Side, addr, exchange, kernel, ours, pair};
@@ -144,10 +144,14 @@ fn a_port_accepts_requests_while_its_owner_wants_it_to() {
     side.take();
     side.hear(client.addr, &client.whole(4_000, 10));
     assert_eq!((side.take().len(), side.stats().drop_finished), (0, 1));
+    let is_refused = |side: &Side, packet: &Packet| side.endpoint.has_nobody_for(client.addr, &packet.common);
+    assert!(!is_refused(&side, &client.whole(4_000, 10)) && is_refused(&side, &client.whole(4_002, 10)));
     side.endpoint.accept_requests(PORT, true);
+    assert!(!is_refused(&side, &client.whole(4_002, 10)));
     // What has begun to arrive goes on.
     side.hear(client.addr, &client.data(2_000, 2_000, 1_000, (0, 1_000)));
     side.endpoint.accept_requests(PORT, false);
+    assert!(!is_refused(&side, &client.data(2_000, 2_000, 1_000, (1_000, 1_000))));
     side.hear(client.addr, &client.data(2_000, 2_000, 1_000, (1_000, 1_000)));
     assert_eq!(side.requests().len(), 1);
     let now = side.now;

@@ -8,7 +8,7 @@ use crate::server::Server;
 
 impl Socket {
     /// Whether requests are accepted, as they are on a server port from the start and on a client port from when this says so. While they
-    /// are not, it is to clients as if nobody had the port, and what is arriving is given up. What has arrived is received.
+    /// are not, it is to clients as if nobody had the port. What has begun to arrive is received all the same.
     ///
     /// Processes that share an address remember the end of one that had a server port, and clients are told that what they asked for may
     /// have run. That it had a client port is not remembered: calls that were open are told that nobody has it.
@@ -24,7 +24,6 @@ impl Socket {
             if core.sockets[*index].closed {
                 return Err(HostError::Closed);
             }
-            core.sockets[*index].refuses = !accept;
             core.endpoint.accept_requests(self.number, accept);
         }
         Ok(())

@@ -34,8 +34,6 @@ pub(crate) struct SocketState {
     pub(super) server: Option<usize>,
     /// Requests were looked at first the last time.
     requests_first: bool,
-    /// Requests are turned away.
-    pub(super) refuses: bool,
     pub(super) closed: bool,
     /// Told of what comes while nobody waits for it.
     pub(crate) waker: Option<Waker>,
@@ -94,7 +92,6 @@ impl Core {
             over: VecDeque::new(),
             server,
             requests_first: false,
-            refuses: false,
             closed: false,
             waker: None,
             offers: Offers::default(),
@@ -148,11 +145,11 @@ impl Core {
         })
     }
 
-    /// Whether a server port is a socket's that wants no requests.
+    /// Whether a server port is a socket's that takes no more requests, those included that had begun to arrive.
     pub(crate) fn refuses_requests(&self, server: usize) -> bool {
         let port = &self.servers[server];
         let socket = port.socket.and_then(|socket| self.sockets.get(socket));
-        port.abandoned || socket.is_some_and(|socket| socket.refuses || socket.closed)
+        port.abandoned || socket.is_some_and(|socket| socket.closed)
     }
 
     /// Takes what comes next, requests and outcomes in turn where there are both.
@@ -391,7 +388,6 @@ impl Core {
             // Whoever closes it now may have copied some of them only.
             return (None, lent);
         }
-        state.refuses = true;
         self.endpoint.accept_requests(state.port, false);
         let (port, server, waker) = (state.port, state.server, state.waker.take());
         let memory = self.buffers.set_memory(port, None);
