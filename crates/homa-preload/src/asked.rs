@@ -101,9 +101,12 @@ impl Asked {
                 && known.is_alone
                 && is_homa(known.fd)
             {
-                let told = event.events as c_short;
-                event.events = event.events & !0xffff | u32::from(in_words_of(known.asked, told) as u16);
-                let _ = memory::write(at, event);
+                let said = in_words_of(known.asked, event.events as c_short);
+                // None is left where the set was asked something else since the event came.
+                if said != 0 {
+                    event.events = event.events & !0xffff | u32::from(said as u16);
+                    let _ = memory::write(at, event);
+                }
             }
         }
     }

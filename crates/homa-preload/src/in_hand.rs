@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use foldhash::fast::FixedState;
+use foldhash::fast::RandomState;
 
 /// An RPC's id and its client.
 pub(crate) type RequestId = (u64, IpAddr);
@@ -13,7 +13,7 @@ const MANY: usize = 1024;
 
 /// See the [module](self). `R` answers one.
 pub(crate) struct InHand<R> {
-    requests: HashMap<RequestId, R, FixedState>,
+    requests: HashMap<RequestId, R, RandomState>,
     /// From so many on it is looked whether their clients are there.
     look_at: usize,
 }

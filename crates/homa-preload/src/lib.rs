@@ -33,8 +33,8 @@
 //! # What does not
 //!
 //! - epoll tells of EPOLLRDNORM and EPOLLWRNORM as EPOLLIN and EPOLLOUT where another descriptor of the set has the same epoll_data, and to who waits by a
-//!   copy of the set's descriptor or in a child. What is registered with that datum by such a copy, or by a system call of the program's own, is not
-//!   told from the socket.
+//!   copy of the set's descriptor or in a child. What is registered with that datum by such a copy, by a system call of the program's own, or at a set
+//!   that was copied to the number of one that was closed, is not told from the socket.
 //! - A socket that was shut down is shown by POLLRDNORM, too, where the kernel shows it by POLLIN alone.
 //! - A handler that was set by a system call of the program's own ends no call.
 //! - A Homa socket that is closed past this library (fclose, a system call of the program's own) is ended when its number is opened again by
@@ -51,7 +51,10 @@
 //!   about as long as by the Rust API (`cargo bench -p homa-preload`).
 //! - Pages that the program takes away by other means than `munmap` and `close` (`mremap`, `mprotect`, a new mapping in their place) are
 //!   still written to.
-//! - A socket that calls before it is bound loses the calls in flight when it is bound.
+//! - A socket that calls, or accepts requests, before it is bound loses the calls in flight when it is bound, and the requests that it has not
+//!   answered.
+//! - Over raw IP, a client whose request was with a process that died, at a port that was not bound, is told that nobody has the port, though the
+//!   request may have run.
 //! - Of a response that waits for room in the program's buffers HOMAIOCINFO does not tell how long its request was.
 
 mod abi;
