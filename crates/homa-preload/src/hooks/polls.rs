@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use libc::{c_short, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use crate::asked;
-use crate::border::{answer, set_errno};
+use crate::border::{Refusal, answer, answer_int, errno, set_errno};
 use crate::memory;
 use crate::own::Working;
 use crate::real;
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn epoll_ctl(epoll: c_int, what: c_int, fd: c_int, event: 
         // SAFETY: the caller's.
         return unsafe { real::epoll_ctl(epoll, what, fd, event) };
     };
-    world.asked.change((epoll, fd), given, || match given {
+    let change = || match given {
         Some(mut event) if is_named => {
             event.events |= u32::from(asked::as_an_eventfd_knows(event.events as c_short) as u16);
             // SAFETY: the caller's, but for the event, which is a copy of his.
@@ -244,6 +244,10 @@ pub unsafe extern "C" fn epoll_ctl(epoll: c_int, what: c_int, fd: c_int, event: 
         }
         // SAFETY: the caller's.
         _ => unsafe { real::epoll_ctl(epoll, what, fd, event) },
+    };
+    answer_int(|| match world.asked.change((epoll, fd), given, change) {
+        0 => Ok(0),
+        _ => Err(Refusal::plain(errno())),
     })
 }
 
@@ -253,7 +257,10 @@ fn told(epoll: c_int, events: *mut epoll_event, count: c_int) -> c_int {
         && asked::any()
         && let Some(world) = World::existing()
     {
-        world.asked.tell(epoll, events, count as usize);
+        answer(|| {
+            world.asked.tell(epoll, events, count as usize);
+            Ok(0)
+        });
     }
     count
 }
