@@ -3,7 +3,7 @@
 //!
 //! A signal handler may poll, whatever its thread was doing: nothing here waits for a lock or asks for memory that the thread may have in
 //! its hands. Where somebody changes the table of sockets at this moment, the network is driven a tick later. In a program that has asked an epoll set
-//! for EPOLLRDNORM or EPOLLWRNORM on a Homa socket, epoll waits for a lock that is held with signals blocked ([`asked`]).
+//! for EPOLLRDNORM or EPOLLWRNORM on a Homa socket, epoll waits for a lock that is held with signals blocked (`asked`).
 
 use std::ffi::c_int;
 use std::ptr;
