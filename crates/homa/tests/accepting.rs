@@ -5,16 +5,8 @@ mod common;
 use std::thread;
 
 use common::hand::Hand;
-use common::{PATIENCE, config, eventually, host, message, until_idle};
-use homa::{Arrival, CallError, Host, HostConfig, HostError, Outcome, ServerAddr, Socket};
-
-fn outcome(socket: &Socket) -> Outcome {
-    match socket.recv(Some(PATIENCE)) {
-        Ok(Arrival::Outcome(outcome)) => outcome,
-        Ok(_) => panic!("nobody calls this socket"),
-        Err(error) => panic!("{error}"),
-    }
-}
+use common::{PATIENCE, config, eventually, host, message, outcome, until_idle};
+use homa::{Arrival, CallError, Host, HostConfig, HostError, ServerAddr};
 
 #[test]
 fn requests_are_refused_where_they_are_not_wanted() {

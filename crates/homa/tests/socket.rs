@@ -11,21 +11,13 @@ use std::time::Duration;
 use std::{iter, thread};
 
 use common::hand::Hand;
-use common::{Echo, PATIENCE, config, eventually, host, message, until_idle};
+use common::{Echo, PATIENCE, config, eventually, host, message, outcome, until_idle};
 use homa::{
-    Arrival, CallError, Host, HostConfig, HostError, Lender, Lent, MessageMemory, Outcome, RecvError,
-    ReplyError, Returned, ServerAddr, Signal, Socket,
+    Arrival, CallError, Host, HostConfig, HostError, Lender, Lent, MessageMemory, RecvError, ReplyError,
+    Returned, ServerAddr, Signal, Socket,
 };
 
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
-
-fn outcome(socket: &Socket) -> Outcome {
-    match socket.recv(Some(PATIENCE)) {
-        Ok(Arrival::Outcome(outcome)) => outcome,
-        Ok(_) => panic!("nobody calls this socket"),
-        Err(error) => panic!("{error}"),
-    }
-}
 
 #[test]
 fn two_sockets_call_and_answer_each_other() {

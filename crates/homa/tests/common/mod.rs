@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use homa::trace::{Dump, EventKind, Record, packet_word_parts};
-use homa::{Bytes, Host, HostConfig, Metrics, RecvError, Server, ServerAddr};
+use homa::{Arrival, Bytes, Host, HostConfig, Metrics, Outcome, RecvError, Server, ServerAddr, Socket};
 
 /// Long enough for anything that comes at all, on a machine that does much else.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,6 +28,15 @@ pub fn message(length: usize, tag: u64) -> Bytes {
     let word =
         |i: usize| (i as u64 / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(tag).to_le_bytes();
     (0..length).map(|i| word(i)[i % 8]).collect::<Vec<u8>>().into()
+}
+
+/// How the next call of a socket ends that nobody calls.
+pub fn outcome(socket: &Socket) -> Outcome {
+    match socket.recv(Some(PATIENCE)) {
+        Ok(Arrival::Outcome(outcome)) => outcome,
+        Ok(_) => panic!("nobody calls this socket"),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// A host with an echo server, answering in `threads` threads until dropped.
