@@ -17,8 +17,7 @@ use crate::signals::Held;
 use crate::table::is_homa;
 
 /// What an eventfd has no word for, and what it says instead.
-pub(crate) const NAMES: [(c_short, c_short); 2] =
-    [(libc::POLLRDNORM, libc::POLLIN), (libc::POLLWRNORM, libc::POLLOUT)];
+const NAMES: [(c_short, c_short); 2] = [(libc::POLLRDNORM, libc::POLLIN), (libc::POLLWRNORM, libc::POLLOUT)];
 
 /// What a Homa socket says to who asked for `asked`, where its eventfd says `told`.
 pub(crate) fn in_words_of(asked: c_short, told: c_short) -> c_short {
@@ -68,8 +67,8 @@ impl Asked {
         event: Option<epoll_event>,
         change: impl FnOnce() -> c_int,
     ) -> c_int {
-        let names = event.filter(|event| is_homa(fd) && has_names(event.events as c_short));
-        ANY.fetch_or(names.is_some(), Relaxed);
+        let is_named = event.is_some_and(|event| is_homa(fd) && has_names(event.events as c_short));
+        ANY.fetch_or(is_named, Relaxed);
         // A handler of this thread's that waits at a set needs the lock.
         let _signals = Held::all();
         let mut all = self.lock();
@@ -81,9 +80,9 @@ impl Asked {
         let Some(event) = event else { return result };
         let has_datum = |known: &Registration| (known.epoll, known.datum) == (epoll, event.u64);
         all.iter_mut().filter(|known| has_datum(known)).for_each(|known| known.is_alone = false);
-        if names.is_some() {
+        if is_named {
             let (datum, asked) = (event.u64, event.events as c_short);
-            let is_alone = others_with(datum, epoll, fd) == Some(0);
+            let is_alone = is_alone(datum, epoll, fd);
             all.push(Registration { epoll, fd, datum, asked, is_alone });
         }
         result
@@ -116,13 +115,13 @@ impl Asked {
     }
 }
 
-/// How many descriptors of a set have this datum, but for `fd`; `None` where the system does not tell.
-fn others_with(datum: u64, epoll: c_int, fd: c_int) -> Option<usize> {
-    let list = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}")).ok()?;
-    let entries = || list.lines().filter_map(entry);
+/// Whether `fd` alone of a set has this datum, as far as the system tells.
+fn is_alone(datum: u64, epoll: c_int, fd: c_int) -> bool {
+    let list = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}")).unwrap_or_default();
+    let mut with_it =
+        list.lines().filter_map(entry).filter(|(_, its)| *its == datum).map(|(other, _)| other).peekable();
     // What does not tell of the one that is known to be there tells of nothing.
-    entries().any(|entry| entry == (fd, datum)).then_some(())?;
-    Some(entries().filter(|(other, its)| *other != fd && *its == datum).count())
+    with_it.peek().is_some() && with_it.all(|other| other == fd)
 }
 
 /// The descriptor and the datum in a line such as "tfd:        5 events:       19 data:                3  pos:0 ino:9 sdev:f".

@@ -251,8 +251,12 @@ pub unsafe extern "C" fn epoll_ctl(epoll: c_int, what: c_int, fd: c_int, event: 
     })
 }
 
-/// Has events put in the words in which they were asked for.
-fn told(epoll: c_int, events: *mut epoll_event, count: c_int) -> c_int {
+/// Waits at a set by `wait`: the network is driven meanwhile, and events are put in the words in which they were asked for.
+fn wait_at(epoll: c_int, events: *mut epoll_event, wait: impl FnOnce() -> c_int) -> c_int {
+    if any() {
+        attend_to_epoll();
+    }
+    let count = wait();
     if count > 0
         && asked::any()
         && let Some(world) = World::existing()
@@ -274,11 +278,8 @@ pub unsafe extern "C" fn epoll_wait(
     room: c_int,
     timeout: c_int,
 ) -> c_int {
-    if any() {
-        attend_to_epoll();
-    }
     // SAFETY: the caller's.
-    told(epoll, events, unsafe { real::epoll_wait(epoll, events, room, timeout) })
+    wait_at(epoll, events, || unsafe { real::epoll_wait(epoll, events, room, timeout) })
 }
 
 /// # Safety
@@ -291,11 +292,8 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    if any() {
-        attend_to_epoll();
-    }
     // SAFETY: the caller's.
-    told(epoll, events, unsafe { real::epoll_pwait(epoll, events, room, timeout, mask) })
+    wait_at(epoll, events, || unsafe { real::epoll_pwait(epoll, events, room, timeout, mask) })
 }
 
 /// # Safety
@@ -308,9 +306,6 @@ pub unsafe extern "C" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    if any() {
-        attend_to_epoll();
-    }
     // SAFETY: the caller's.
-    told(epoll, events, unsafe { real::epoll_pwait2(epoll, events, room, timeout, mask) })
+    wait_at(epoll, events, || unsafe { real::epoll_pwait2(epoll, events, room, timeout, mask) })
 }
