@@ -248,8 +248,8 @@ impl Socket {
         }
     }
 
-    /// The next message that is not private, with room for it. It is put into `message`, and not passed on from hand to hand: it is large, and a
-    /// round trip short.
+    /// The next message that is not private, with room for it. It is put into `message`: it has hundreds of bytes, and each function that
+    /// returned it would copy them.
     fn next_shared(&self, waits: bool, message: &mut Option<Held>) -> Result<Found, Refusal> {
         let mut signals = None;
         loop {

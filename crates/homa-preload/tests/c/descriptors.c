@@ -18,7 +18,7 @@ static void close_others(int kept)
 			close(fd);
 }
 
-/* The library's own descriptors: those that are open and that nothing can take the place of. Returns how many of the first 60; but one is known. */
+/* The library's own descriptors: those that are open and that nothing can take the place of. Returns how many of the first 60 are, without `kept`. */
 static int own_descriptors(int *own, int kept)
 {
 	int count = 0;

@@ -330,7 +330,7 @@ impl Socket {
         let member = &self.members[home];
         let until = timeout.map(|timeout| (member.shared.after(timeout), timeout.is_zero()));
         loop {
-            // Here, and not in what is passed on at each of its returns: it is large, and a round trip short.
+            // It has hundreds of bytes, and each function that returned it would copy them.
             let mut found = None;
             self.wait(member, member.on(), until, &wanted, |core| {
                 // Most looks find nothing, which is not worth a move either.
