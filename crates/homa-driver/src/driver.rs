@@ -145,7 +145,8 @@ pub trait Driver: Send {
     }
 
     /// Has packets received from here on carry the time at which the kernel took them from the device, or the device received them
-    /// ([`RxBurst::received_at`]); whether this path can. It costs some hundred nanoseconds a packet. By default it cannot.
+    /// ([`RxBurst::received_at`]); whether this path can. The kernel begins soon after, not at once: the first packets may come without.
+    /// It costs some hundred nanoseconds a packet. By default it cannot.
     fn stamp_received(&mut self) -> bool {
         false
     }

@@ -61,6 +61,13 @@ fn after_a_loss_merged_packets_have_their_priority_and_their_time() {
         let to = b.local_addr();
         let bytes: Vec<Vec<u8>> = (0..32).map(|i| message(1_000, i)).collect();
         let mut burst = RxBurst::new();
+        let is_stamped = (0..10_000).any(|_| {
+            a.send(&packets(to, 0, &bytes[..1])).unwrap();
+            poll_readable(b.poll_fd().unwrap());
+            b.receive(&mut burst).unwrap();
+            burst.received_at(0).is_some()
+        });
+        assert!(is_stamped, "{host}");
         for _ in 0..32 {
             a.send(&packets(to, 0, &bytes)).unwrap();
         }
