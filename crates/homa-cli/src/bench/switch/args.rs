@@ -60,7 +60,9 @@ Examples:
 
 The switch runs in a thread on one processor; a thread on the other is source and sink of all frames, by AF_XDP where there is, so that all
 times are of one clock. Both have network namespaces of their own, joined by two veth pairs. The work that a veth does for its
-receiver counts for the sender: what brings frames to the switch is the source's, and what brings them to the sink the switch's. Needs root.")]
+receiver counts for the sender: what brings frames to the switch is the source's, and what brings them to the sink the switch's. The
+capacity is therefore measured with a socket that receives at the sink and without: there the kernel counts the frames that come to the
+sink's device and drops them, as if the port led to a wire. Needs root.")]
 pub struct SwitchBenchArgs {
     /// How frames come to the switch and leave it [default: all]; what cannot be had is skipped, with the reason
     #[arg(long, value_name = "LIST", value_delimiter = ',')]

@@ -34,9 +34,25 @@ const MACS: [Mac; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
 /// See the module.
 pub struct Load {
-    frames: Frames,
+    source: Frames,
+    /// `None` while nobody receives there.
+    sink: Option<Frames>,
     batch: Vec<Frame>,
     epoch: Instant,
+    /// As [`missed`](Load::missed), of sinks that were closed.
+    missed_before: u64,
+}
+
+/// What sends and receives by a device of this thread's namespace.
+fn open(device: usize) -> Result<Frames> {
+    let config = |path| FramesConfig {
+        path,
+        receive_frames: 1_024,
+        ..FramesConfig::new(vec![HOST_DEVICES[device].to_owned()])
+    };
+    Frames::open(&config(FramePath::Xdp(XdpMode::Generic)))
+        .or_else(|_| Frames::open(&config(FramePath::Ring)))
+        .with_context(|| ["source", "sink"][device])
 }
 
 /// A frame of this length and priority from one device to the other. Its header is one that the kernel's bridge takes, too: where the
@@ -78,20 +94,25 @@ impl Load {
     /// # Errors
     /// They cannot be had.
     pub fn open() -> Result<Load> {
-        let config = |path| FramesConfig {
-            path,
-            receive_frames: 1_024,
-            ..FramesConfig::new(HOST_DEVICES.map(str::to_owned).into())
-        };
-        let frames = Frames::open(&config(FramePath::Xdp(XdpMode::Generic)))
-            .or_else(|_| Frames::open(&config(FramePath::Ring)))
-            .context("source and sink")?;
-        Ok(Load { frames, batch: Vec::with_capacity(BATCH), epoch: Instant::now() })
+        let (source, sink) = (open(SOURCE)?, Some(open(SINK)?));
+        Ok(Load { source, sink, batch: Vec::with_capacity(BATCH), epoch: Instant::now(), missed_before: 0 })
+    }
+
+    /// Has nobody receive at the sink while `work` is done: the kernel drops what comes, which is for nobody of its own.
+    ///
+    /// # Errors
+    /// Those of `work`, or the sink cannot be opened again.
+    pub fn without_sink<T>(&mut self, work: impl FnOnce(&mut Load) -> Result<T>) -> Result<T> {
+        self.missed_before = self.missed();
+        self.sink = None;
+        let result = work(self);
+        self.sink = Some(open(SINK)?);
+        result
     }
 
     /// How frames are sent and received.
     pub fn path(&self) -> &'static str {
-        self.frames.path(SINK)
+        self.source.path(0)
     }
 
     /// Since when all times count.
@@ -130,16 +151,9 @@ impl Load {
     }
 
     fn send(&mut self, from: usize, bytes: &[u8], count: usize) -> usize {
-        let mut sent = 0;
-        while sent < count {
-            let Some(frame) = self.frames.frame(bytes) else { break };
-            if let Err(frame) = self.frames.send(from, frame) {
-                self.frames.drop_frame(frame);
-                break;
-            }
-            sent += 1;
-        }
-        self.frames.flush(from);
+        let Some(frames) = end(&mut self.source, &mut self.sink, from) else { return 0 };
+        let sent = (0..count).take_while(|_| put(frames, bytes)).count();
+        frames.flush(0);
         sent
     }
 
@@ -155,16 +169,12 @@ impl Load {
 
     /// Has a frame sent with the next [`flush`](Load::flush), if there is room.
     pub fn offer_later(&mut self, bytes: &[u8]) {
-        if let Some(frame) = self.frames.frame(bytes)
-            && let Err(frame) = self.frames.send(SOURCE, frame)
-        {
-            self.frames.drop_frame(frame);
-        }
+        put(&mut self.source, bytes);
     }
 
     /// Sends what was to be sent later.
     pub fn flush(&mut self) {
-        self.frames.flush(SOURCE);
+        self.source.flush(0);
     }
 
     /// Sends a probe of the highest priority, which carries the time.
@@ -187,23 +197,34 @@ impl Load {
     }
 
     fn receive(&mut self, device: usize, mut seen: impl FnMut(&[u8])) -> usize {
-        self.frames.receive(device, BATCH, &mut self.batch);
+        let Some(frames) = end(&mut self.source, &mut self.sink, device) else { return 0 };
+        frames.receive(0, BATCH, &mut self.batch);
         let mut count = 0;
         for frame in self.batch.drain(..) {
-            let bytes = self.frames.bytes(&frame);
+            let bytes = frames.bytes(&frame);
             if is_ours(1 - device, bytes) {
                 seen(bytes);
                 count += 1;
             }
-            self.frames.drop_frame(frame);
+            frames.drop_frame(frame);
         }
         count
     }
 
     /// Frames that arrived at the sink and found no room there.
     pub fn missed(&self) -> u64 {
-        self.frames.stats(SINK).receive_drops
+        self.missed_before + self.sink.as_ref().map_or(0, |sink| sink.stats(0).receive_drops)
     }
+}
+
+fn end<'a>(source: &'a mut Frames, sink: &'a mut Option<Frames>, device: usize) -> Option<&'a mut Frames> {
+    if device == SOURCE { Some(source) } else { sink.as_mut() }
+}
+
+/// Has a frame sent with the next flush; whether there was room.
+fn put(frames: &mut Frames, bytes: &[u8]) -> bool {
+    let Some(frame) = frames.frame(bytes) else { return false };
+    frames.send(0, frame).map_err(|frame| frames.drop_frame(frame)).is_ok()
 }
 
 /// When a frame was sent, if it is a probe.

@@ -106,8 +106,39 @@ impl Drop for Place {
     }
 }
 
+/// Frames that came to a device of this thread's namespace since it was made, whoever took them.
+///
+/// # Errors
+/// The kernel's list cannot be read, or has no such device.
+pub fn came_to(device: &str) -> Result<u64> {
+    let list = "/proc/thread-self/net/dev";
+    let text = std::fs::read_to_string(list).with_context(|| format!("cannot read {list}"))?;
+    came_to_in(&text, device).with_context(|| format!("{list} has no {device}"))
+}
+
+fn came_to_in(text: &str, device: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (name, counts) = line.split_once(':')?;
+        // The bytes come first.
+        (name.trim() == device).then(|| counts.split_whitespace().nth(1)?.parse().ok()).flatten()
+    })
+}
+
 fn up(device: &str) -> Result<()> {
     homa_driver::put_offloads_off(device).context("cannot put the offloads of a veth off")?;
     ip(&format!("link set {device} gso_max_segs 1 addrgenmode none"))?;
     ip(&format!("link set {device} up"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_came_are_the_second_count_of_their_device() {
+        let text = "Inter-|   Receive  |  Transmit\n face |bytes    packets errs |bytes    packets errs\n    \
+                    h0:  1300      13    0     600       6    0\n   h10:70 7 0 80 8 0\n";
+        assert_eq!(["h0", "h10", "h1"].map(|name| came_to_in(text, name)), [Some(13), Some(7), None]);
+        assert!(came_to("lo").is_ok() && came_to("no device").is_err());
+    }
 }

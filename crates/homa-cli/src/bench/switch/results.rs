@@ -53,13 +53,17 @@ const fn at_most(value: f64) -> Option<Asked> {
 }
 
 /// All of them, in the order of the table.
-pub const MEASURES: [Measure; 46] = [
+pub const MEASURES: [Measure; 50] = [
     measure("small_mpps", "frames of 64 B, one core, M/s", at_least(1.5)),
     measure("small_bare_mpps", "  without a switch", None),
+    measure("small_unreceived_mpps", "  without a receiver", at_least(1.5)),
+    measure("small_unreceived_bare_mpps", "  without both", None),
     measure("small_flow_mpps", "  with the source at work", None),
     measure("small_flow_offered_mpps", "    offered", None),
     measure("full_mpps", "frames of 1514 B, one core, M/s", at_least(1.0)),
     measure("full_bare_mpps", "  without a switch", None),
+    measure("full_unreceived_mpps", "  without a receiver", at_least(1.0)),
+    measure("full_unreceived_bare_mpps", "  without both", None),
     measure("full_flow_mpps", "  with the source at work", None),
     measure("full_flow_offered_mpps", "    offered", None),
     measure("rate_100m_worst", "100 Mbit/s, any 10 ms: farthest off, %", at_most(1.0)),
