@@ -204,6 +204,7 @@ const PEER_REFRESH_NS: u64 = 10_000_000;
 impl Core {
     pub(crate) fn new(endpoint: Endpoint, driver: Box<dyn Driver>, limits: Limits) -> Core {
         Core {
+            progress: Progress::new(endpoint.config()),
             endpoint,
             ip_only: driver.local_addr().port() == 0,
             driver,
@@ -223,7 +224,6 @@ impl Core {
             lent_replies: HashMap::default(),
             server_of_port: HashMap::default(),
             waiting: Waiting::default(),
-            progress: Progress::default(),
             async_driver: AsyncDriver::default(),
             life: Life::Open,
             limits,

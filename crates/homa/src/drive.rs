@@ -11,7 +11,7 @@ use homa_proto::{Event, RxPacket, Time, Transmit, TransmitRun};
 use crate::core::{Core, Owner};
 use crate::error::CallError;
 use crate::in_place::InPlace;
-use crate::progress::Progress;
+use crate::progress::LEAST_TICK_NS;
 use crate::share::Share;
 use crate::stake::Stake;
 use crate::wait::WaitOn;
@@ -37,7 +37,7 @@ const LATE_PACKETS: u32 = 32 * BURST_PACKETS as u32;
 
 /// Rounds, each of `batch` packets at most, that what is due may wait for packets to be read, where it is late by `late_ns` already.
 fn most_put_off(late_ns: u64, batch: u32) -> u32 {
-    if late_ns >= Progress::TICK_NS { LATE_PACKETS / batch.max(1) } else { 1 }
+    if late_ns >= LEAST_TICK_NS { LATE_PACKETS / batch.max(1) } else { 1 }
 }
 
 /// What a burst came to.
@@ -493,11 +493,7 @@ pub(crate) mod tests {
     #[test]
     fn what_is_due_waits_for_packets_once_and_longer_only_where_it_is_late() {
         let rounds = |late_ns| most_put_off(late_ns, BURST_PACKETS as u32);
-        assert_eq!([0, Progress::TICK_NS - 1, Progress::TICK_NS].map(rounds), [1, 1, 32]);
-        assert_eq!(
-            most_put_off(Progress::TICK_NS, 1),
-            LATE_PACKETS,
-            "as many packets, whatever a round takes"
-        );
+        assert_eq!([0, LEAST_TICK_NS - 1, LEAST_TICK_NS].map(rounds), [1, 1, 32]);
+        assert_eq!(most_put_off(LEAST_TICK_NS, 1), LATE_PACKETS, "as many packets, whatever a round takes");
     }
 }

@@ -1,20 +1,21 @@
 //! The progress thread: drives the network while nobody else does.
 //!
-//! It never competes with a thread that waits. While the host is busy it looks once in [`Progress::TICK_NS`] whether somebody
+//! It never competes with a thread that waits. While the host is busy it looks once a tick ([`tick_ns`]) whether somebody
 //! drives; if nobody has for that long, it takes the lead and sleeps on the driver's descriptor. A thread that comes to wait
 //! takes the lead from it, and tells it so only when it has nothing better to do. When threads of the application have led for
 //! [`Progress::WATCH_NS`] without anything happening, the progress thread sleeps without a timer, and costs nothing.
 //!
 //! A tick takes some 20 us from whatever runs on its core (it was measured: at 1000 a second, the P99 of a polling host's RPCs
 //! went from 22 to 50 us on a busy machine). Looking less often after a quiet second was tried and given up: the first
-//! absence after it went unnoticed for 4 ms, and a peer must not wait longer than one.
+//! absence after it went unnoticed for 4 ms, and a peer must not wait longer than one. On a slow link everything takes its time: there
+//! the tick is that of some packets, and the ticks of eight hosts that share two processors take 2 % of these instead of 12.
 //!
-//! A bound server's requests are therefore taken in within about a millisecond even if nobody is in `recv` and no RPC is open,
+//! A bound server's requests are therefore taken in within about a tick even if nobody is in `recv` and no RPC is open,
 //! and so are NEED_ACK packets for a client that has gone quiet.
 
 use std::sync::Arc;
 
-use homa_proto::{MS, Time};
+use homa_proto::{Config, MS, Time};
 
 use crate::core::{Core, Life};
 use crate::latency::LowLatency;
@@ -23,10 +24,26 @@ use crate::siblings::mailbox::Mailbox;
 use crate::sleep::{self, Interest};
 use crate::wait::{BLIND_SLEEP_NS, Wake};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The shortest tick, and that where the link's rate is not known.
+pub(crate) const LEAST_TICK_NS: u64 = MS;
+
+/// The longest, that of the slowest link that is of any use.
+const MOST_TICK_NS: u64 = 10 * MS;
+
+/// Full packets that a link carries in a tick, at least: a third of those after which peers ask about silence
+/// ([`Config::on_link`]). From 100 Mbit/s on a tick is the shortest.
+const PACKETS_A_TICK: u64 = 8;
+
+/// How long nobody drives before the progress thread does.
+pub(crate) fn tick_ns(config: &Config) -> u64 {
+    let Some(mbps) = config.link_mbps else { return LEAST_TICK_NS };
+    let bits = u64::from(config.max_packet + config.link_overhead) * 8;
+    (PACKETS_A_TICK * bits * 1_000 / u64::from(mbps)).clamp(LEAST_TICK_NS, MOST_TICK_NS)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Not started, or exited.
-    #[default]
     Absent,
     /// Sleeps until it is told that it may be needed.
     Parked,
@@ -37,9 +54,11 @@ enum State {
 }
 
 /// What the others need to know of the progress thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Progress {
     state: State,
+    /// See [`tick_ns`].
+    pub(crate) tick_ns: u64,
     rung: bool,
     /// When it last did a drive round.
     drove_at: Time,
@@ -50,8 +69,16 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// How long nobody drives before this thread does.
-    pub(crate) const TICK_NS: u64 = MS;
+    pub(crate) fn new(config: &Config) -> Progress {
+        Progress {
+            state: State::Absent,
+            tick_ns: tick_ns(config),
+            rung: false,
+            drove_at: Time::ZERO,
+            takeovers: 0,
+            low_latency_held: false,
+        }
+    }
 
     /// For how long after the last packet it goes on looking. Waking it costs the waker some 13 us: rare enough at ten times
     /// a second; and its ticks cost about a percent of a core while they last.
@@ -116,7 +143,8 @@ impl Core {
     fn progress_round(&mut self, now: Time, descriptor_ready: bool, demanded: bool) -> (Option<Time>, bool) {
         self.progress.rung = false;
         let active = now.since(self.last_activity) < Progress::WATCH_NS;
-        let neglected = now.since(self.last_driven) >= Progress::TICK_NS;
+        let tick_ns = self.progress.tick_ns;
+        let neglected = now.since(self.last_driven) >= tick_ns;
         let led = self.waiting.has_leader();
         let cared_for = led || self.async_driver.is_running();
         // When others have driven since it slept on the descriptor, their packets shall not go on waking it.
@@ -141,11 +169,11 @@ impl Core {
         if active || unserved || !cared_for {
             self.progress.state = State::Watching;
             // A tick after the last round, and no more often than eight times a tick.
-            let next = (self.last_driven + Progress::TICK_NS).max(now + Progress::TICK_NS / 8);
+            let next = (self.last_driven + tick_ns).max(now + tick_ns / 8);
             return (Some(next), false);
         }
         self.progress.state = State::Parked;
-        let due = self.next_wake(now).map(|due| due.max(now) + Progress::TICK_NS);
+        let due = self.next_wake(now).map(|due| due.max(now) + tick_ns);
         // Nothing tells this thread that a runtime is busy, so the first packet wakes it as well.
         (due, !led)
     }
@@ -177,6 +205,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     let mut drives = false;
     let mut latency = LowLatency::new();
     let mut due = None;
+    let tick_ns = shared.lock().progress.tick_ns;
     loop {
         let woken = shared.now();
         // Whoever has the lock drives, most likely, and may be the thread that this one has just displaced from its
@@ -184,7 +213,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         let locked = if drives { Some(shared.lock()) } else { shared.lock_if_free() };
         let Some(mut core) = locked else {
             due = None;
-            sleep::sleep(&shared.progress_bell, Interest::default(), Some(Progress::TICK_NS));
+            sleep::sleep(&shared.progress_bell, Interest::default(), Some(tick_ns));
             continue;
         };
         if core.life == Life::Closed {
@@ -227,5 +256,18 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         let look = Interest { fd: shared.fd(), ..Interest::default() };
         let mail = shared.mailbox().is_some_and(Mailbox::is_urgent);
         descriptor_ready = looks && (mail || sleep::sleep(&shared.progress_bell, look, Some(0)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_a_millisecond_but_for_slow_links() {
+        let of = |link_mbps| tick_ns(&Config { link_mbps, ..Config::default() });
+        assert_eq!([None, Some(25_000), Some(100)].map(of), [MS; 3]);
+        // 1,480 bytes and 66 on the wire.
+        assert_eq!([Some(20), Some(10), Some(1)].map(of), [4_947_200, 9_894_400, MOST_TICK_NS]);
     }
 }

@@ -13,7 +13,6 @@ use std::time::Duration;
 use homa_proto::Time;
 
 use crate::core::Core;
-use crate::progress::Progress;
 use crate::shared::{Locked, Shared};
 use crate::siblings::board::Board;
 use crate::sleep::{self, Interest};
@@ -432,12 +431,12 @@ impl Core {
         }
         let due = self.next_wake(now);
         if let Some(until) = self.waiting.leader_sleeps_until {
-            if self.is_blocked() || due.is_some_and(|due| due < until && due < now + Progress::TICK_NS) {
+            if self.is_blocked() || due.is_some_and(|due| due < until && due < now + self.progress.tick_ns) {
                 if self.waiting.ring_leader() {
                     self.note_wake(WaitOn::Drained, WAKE_TO_LEAD);
                 }
             } else if due.is_some_and(|due| due < until) {
-                // Not worth a wake-up: the progress thread looks once a millisecond.
+                // Not worth a wake-up: the progress thread looks once a tick.
                 self.progress_must_watch();
             }
             return;
@@ -579,7 +578,7 @@ fn leader_sleep<'a>(
     // The progress thread need not be woken by this thread's packets. Telling it costs something, and now is the time.
     core.progress_must_not_drive();
     let mut due = core.next_wake(now);
-    if due.is_some_and(|due| due >= now + Progress::TICK_NS) {
+    if due.is_some_and(|due| due >= now + core.progress.tick_ns) {
         // A timer of its own would cost every sleep several microseconds. The progress thread looks once in that time anyway.
         core.progress_must_watch();
         due = None;

@@ -7,7 +7,7 @@
 //!
 //! Most busy threads are soon back, and a wake-up costs more than they take. So a mark alone calls nobody, as long as experience
 //! says so: threads that poll at other endpoints see it at once, and the endpoint's own come back. The call is then made by the
-//! endpoint's progress thread, within a millisecond, and for a while at once ([`Patience`](crate::wait::Patience)). With a call
+//! endpoint's progress thread, within a tick of it, and for a while at once ([`Patience`](crate::wait::Patience)). With a call
 //! for each request that found all threads of its endpoint busy, a loaded server made more than one per RPC, each of
 //! which takes the lock of another endpoint.
 //!
