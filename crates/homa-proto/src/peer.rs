@@ -127,6 +127,8 @@ pub(crate) struct Peer {
     pub rtt: Rtt,
     /// When it was last sent ours, and their version.
     pub cutoffs_sent: Option<(Time, u16)>,
+    /// The version of ours that its last DATA was sent by (PRIO-5); 0: none.
+    pub cutoffs_kept: u16,
     /// Acknowledgements for it that wait for a packet.
     pub acks: VecDeque<Ack>,
     /// RPCs for which a RESEND is due, in the order of their becoming so.
@@ -172,6 +174,7 @@ impl Peer {
             unsched_limit: u32::MAX,
             rtt: Rtt::UNKNOWN,
             cutoffs_sent: None,
+            cutoffs_kept: 0,
             acks: VecDeque::new(),
             resends: List::EMPTY,
             asked: Spaced::default(),
@@ -240,6 +243,7 @@ impl Peer {
             self.cutoff_version = 0;
             self.unsched_limit = u32::MAX;
             self.cutoffs_sent = None;
+            self.cutoffs_kept = 0;
         }
         self.acks.clear();
     }

@@ -218,6 +218,7 @@ impl Endpoint {
             Err(counter) => return Err(counter), // RECV-11
         };
         let peer = self.rpcs[slot as usize].peer;
+        self.peers[peer].cutoffs_kept = data.cutoff_version;
         if data.cutoff_version != self.cutoffs.version() {
             self.send_cutoffs(now, slot, peer); // PRIO-8
         }

@@ -365,11 +365,17 @@ impl Endpoint {
         self.stats.unknowns_sent += 1;
         let common = self.common(heard.dest_port, heard.source_port, heard.sender_id ^ 1);
         // INCAST-6: a request of which nothing arrived begins again, and must not fill the same queue again.
-        if reason == UnknownReason::Unknown && heard.sender_id & 1 == 0 && self.demand.limit().is_some() {
+        if reason == UnknownReason::Unknown && heard.sender_id & 1 == 0 && !self.knows_limit(&to) {
             let cutoffs = self.present_cutoffs();
             self.queue_control((to, None), &common, &cutoffs);
         }
         self.queue_control((to, None), &common, &Body::RpcUnknown(reason));
+    }
+
+    /// Whether there is no limit, or what came from there last was sent by it.
+    fn knows_limit(&self, from: &SocketAddr) -> bool {
+        let kept = || self.peers.find(from).map(|peer| self.peers[peer].cutoffs_kept);
+        self.demand.limit().is_none() || kept() == Some(self.cutoffs.version())
     }
 
     /// Tells a peer our cutoffs, unless it was told a moment ago.

@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, Cutoffs, PacketType};
 use homa_proto::{Config, MS};
 
-use crate::kit::{Forger, Sent, Side, addr, exchange, kernel, pair};
+use crate::kit::{Forger, Sent, Side, addr, exchange, kernel, ours, pair};
 
 fn cutoffs(from: &Forger, sender_id: u64, cutoffs: [u32; 8], version: u16) -> homa_proto::wire::Packet {
     from.packet(sender_id, Body::Cutoffs(Cutoffs { cutoffs, version, unsched_limit: None }))
@@ -126,5 +126,31 @@ fn what_a_resend_asks_for_travels_at_the_priority_that_it_names() {
         let sent = client.take();
         assert_eq!(sent.len(), 3);
         assert!(sent.iter().all(|sent| sent.priority == used), "{named}: {sent:?}");
+    }
+}
+
+/// INCAST-6.
+#[test]
+fn a_limit_goes_before_the_request_that_begins_again_unless_its_sender_keeps_it() {
+    let mut server = Side::new(1, Config::for_link(1_000));
+    for crowd in 10..60 {
+        server.hear(addr(crowd), &ours(crowd, 5).data(2, 100_000, 100_000, (0, 1_000)));
+    }
+    server.take();
+    let (_, version) = server.endpoint.cutoffs();
+    assert_ne!(version, 1, "it has a limit");
+    let client = ours(2, 5);
+    let both = &[PacketType::Cutoffs, PacketType::RpcUnknown][..];
+    for (kept, expected) in [(None, both), (Some(1), both), (Some(version), &both[1..])] {
+        if let Some(cutoff_version) = kept {
+            let mut request = client.whole(2 * u64::from(cutoff_version), 100);
+            let Body::Data(data) = &mut request.body else { unreachable!("it is a request") };
+            data.cutoff_version = cutoff_version;
+            server.hear(client.addr, &request);
+            server.take();
+        }
+        server.hear(client.addr, &client.resend(100, 0, None));
+        let told: Vec<_> = server.take().iter().map(|sent| sent.packet.body.packet_type()).collect();
+        assert_eq!(told, expected, "one whose DATA has version {kept:?}");
     }
 }
