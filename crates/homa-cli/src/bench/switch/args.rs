@@ -62,7 +62,8 @@ The switch runs in a thread on one processor; a thread on the other is source an
 times are of one clock. Both have network namespaces of their own, joined by two veth pairs. The work that a veth does for its
 receiver counts for the sender: what brings frames to the switch is the source's, and what brings them to the sink the switch's. The
 capacity is therefore measured with a socket that receives at the sink and without: there the kernel counts the frames that come to the
-sink's device and drops them, as if the port led to a wire. Needs root.")]
+sink's device and drops them, as if the port led to a wire. What the machine takes is what is lost to a thread in the switch's place that
+only reads the clock: no switch is more exact than that, but by making up for it. Needs root.")]
 pub struct SwitchBenchArgs {
     /// How frames come to the switch and leave it [default: all]; what cannot be had is skipped, with the reason
     #[arg(long, value_name = "LIST", value_delimiter = ',')]

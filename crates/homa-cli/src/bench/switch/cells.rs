@@ -13,7 +13,7 @@ use super::args::Way;
 use super::gate::Gate;
 use super::load::{FULL, Load, SINK, SMALL, bulk, probe_sent};
 use super::place::{HOST_DEVICES, Place, SWITCH_DEVICES, came_to};
-use super::running::{Mode, Running};
+use super::running::{Mode, Running, idle_course};
 use super::windows::{Course, Deviation};
 
 /// Rates of links: their names in metrics, and bits per second.
@@ -205,6 +205,17 @@ impl Bench<'_> {
             values.push((format!("rate_{name}_clear_worst"), clear.worst));
         }
         Ok(values)
+    }
+
+    /// What no switch can make up for: how much of the time a thread in its place is not run.
+    pub fn machine(&mut self) -> Result<Vec<Value>> {
+        let (course, length) = idle_course(self.place, self.slice)?;
+        let lost = [course.most_missing(WINDOW), course.gap_share((Duration::ZERO, length))];
+        Ok(["machine_lost_worst", "machine_lost"]
+            .map(str::to_owned)
+            .into_iter()
+            .zip(lost.map(|share| share * 100.0))
+            .collect())
     }
 
     /// What a high-priority probe meets at a saturated port.

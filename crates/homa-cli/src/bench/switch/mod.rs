@@ -100,8 +100,8 @@ fn measure(args: &SwitchBenchArgs) -> Result<Results> {
 /// About how long it takes.
 fn length(what: What, slice: Duration) -> Duration {
     let (switches, slices) = match what {
-        What::Capacity => (6, 6),
-        What::Rate => (3, 3),
+        What::Capacity => (10, 10),
+        What::Rate => (3, 4),
         What::Probe => (6, 6),
         What::Overload => (2, 7),
     };
@@ -112,7 +112,10 @@ fn length(what: What, slice: Duration) -> Duration {
 fn part(bench: &mut Bench<'_>, way: Way, what: What, mut say: impl FnMut(Result<Vec<Value>>)) {
     match what {
         What::Capacity => say(bench.capacity(way)),
-        What::Rate => RATES.into_iter().for_each(|rate| say(bench.rate(way, rate))),
+        What::Rate => {
+            RATES.into_iter().for_each(|rate| say(bench.rate(way, rate)));
+            say(bench.machine());
+        }
         What::Probe => {
             for rate in RATES {
                 for forwarding in [Forwarding::CutThrough, Forwarding::StoreAndForward] {

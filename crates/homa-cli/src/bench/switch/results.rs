@@ -53,7 +53,7 @@ const fn at_most(value: f64) -> Option<Asked> {
 }
 
 /// All of them, in the order of the table.
-pub const MEASURES: [Measure; 50] = [
+pub const MEASURES: [Measure; 52] = [
     measure("small_mpps", "frames of 64 B, one core, M/s", at_least(1.5)),
     measure("small_bare_mpps", "  without a switch", None),
     measure("small_unreceived_mpps", "  without a receiver", at_least(1.5)),
@@ -87,6 +87,8 @@ pub const MEASURES: [Measure; 50] = [
     measure("rate_5g_mean", "  of the mean", None),
     measure("rate_5g_sink_worst", "  at the sink: farthest", None),
     measure("rate_5g_sink_p99", "  at the sink: of 99 %", None),
+    measure("machine_lost_worst", "the machine takes of 10 ms at most, %", None),
+    measure("machine_lost", "  of all time, %", None),
     measure("probe_100m_p50_us", "probe at 100 Mbit/s, cut-through: P50 us", at_most(70.0)),
     measure("probe_100m_p99_us", "  P99", None),
     measure("probe_100m_store_p50_us", "  store and forward: P50", None),

@@ -108,6 +108,9 @@ impl Running {
 const ROUND: Duration = Duration::from_micros(40);
 const EACH_FRAME: Duration = Duration::from_micros(4);
 
+/// What it takes to read the clock, at most: a hundred times what it takes here.
+const READING: Duration = Duration::from_micros(5);
+
 fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> Course {
     let mut course = Course::new();
     let mut frames = 0;
@@ -127,6 +130,30 @@ fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> Course {
         }
     }
     course
+}
+
+/// What is taken from a thread at the switch's place that only reads the clock for so long.
+///
+/// # Errors
+/// There is no such thread.
+pub fn idle_course(place: &Place, length: Duration) -> Result<(Course, Duration)> {
+    let way = place.way_to_switch()?;
+    let work = move || -> Result<_> {
+        way()?;
+        let mut course = Course::new();
+        let began = Instant::now();
+        let mut before = Duration::ZERO;
+        while before < length {
+            let now = began.elapsed();
+            if now - before > READING {
+                course.gap(before, now);
+            }
+            before = now;
+        }
+        Ok((course, before))
+    };
+    let thread = thread::Builder::new().name("clock".to_owned()).spawn(work);
+    thread.context("cannot start a thread")?.join().map_err(|_| anyhow!("the clock's reader panicked"))?
 }
 
 /// What any switch does at least, in bursts as the switch has them.

@@ -39,6 +39,21 @@ impl Course {
         self.gaps_ns.iter().map(within).sum::<u64>() as f64 / (to - from).max(1) as f64
     }
 
+    /// The largest share of any time of this length that lies in gaps.
+    pub fn most_missing(&self, length: Duration) -> f64 {
+        let length = length.as_nanos() as u64;
+        // The time with the most of them begins with one or ends with one.
+        let times = self.gaps_ns.iter().flat_map(|&(begin, end)| {
+            [(begin, begin + length), (end.saturating_sub(length), end.max(length))]
+        });
+        let missing = times.map(|(from, to)| {
+            let first = self.gaps_ns.partition_point(|&(_, end)| end <= from);
+            let within = self.gaps_ns[first..].iter().take_while(|&&(begin, _)| begin < to);
+            within.map(|&(begin, end)| end.min(to) - begin.max(from)).sum::<u64>()
+        });
+        missing.max().unwrap_or(0) as f64 / length as f64
+    }
+
     /// Whether no gap reaches into this time.
     fn is_clear(&self, from_ns: u64, to_ns: u64) -> bool {
         let next = self.gaps_ns.partition_point(|&(_, end)| end <= from_ns);
@@ -145,6 +160,19 @@ mod tests {
         assert_eq!(before.worst, 0.0);
         let after = Deviation::of(&course.rates((3 * MS, 5 * MS), MS), 1_000_000_000).expect("rates");
         assert_eq!(after.worst, 0.0);
+    }
+
+    #[test]
+    fn the_time_that_misses_most_is_found_wherever_it_begins() {
+        let us = Duration::from_micros;
+        let mut course = Course::new();
+        assert_eq!(course.most_missing(MS), 0.0);
+        for (from, to) in [(100, 150), (1_090, 1_160), (5_000, 5_100), (8_000, 9_500)] {
+            course.gap(us(from), us(to));
+        }
+        let early = Course { gaps_ns: course.gaps_ns[..3].to_vec(), ..Course::new() };
+        assert_eq!((early.most_missing(MS), early.most_missing(2 * MS)), (0.1, 0.06));
+        assert_eq!(course.most_missing(MS), 1.0, "no more than all");
     }
 
     #[test]
