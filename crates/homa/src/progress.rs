@@ -154,8 +154,9 @@ impl Core {
         if alone && !self.hand_over_late(now) {
             return self.progress_drives(now);
         }
-        // A leader sleeps until what was due when it fell asleep; an async task may not get to run.
-        let overdue = self.next_wake(now).is_some_and(|due| due <= now);
+        // A leader sleeps until what was due when it fell asleep; an async task may not get to run. And while this thread still slept on
+        // the mailbox as well, it may have been the only one that heard the bell.
+        let overdue = self.has_urgent_mail() || self.next_wake(now).is_some_and(|due| due <= now);
         let asleep = self.waiting.leader_sleeps_until().is_some();
         if (asleep && overdue) || (!led && neglected && (overdue || descriptor_ready)) {
             self.progress.takeovers += 1;
@@ -261,7 +262,29 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 
 #[cfg(test)]
 mod tests {
+    use homa_proto::{RxPacket, Unreachable};
+
     use super::*;
+    use crate::siblings::mailbox::Kind;
+    use crate::siblings::{Kin, Siblings};
+    use crate::wait::{WaitOn, Waiting};
+
+    /// Two threads that sleep on a mailbox are both woken, and only one of them may find its bell ringing.
+    #[test]
+    fn urgent_mail_is_taken_although_a_leader_sleeps() {
+        let mut core = crate::drive::tests::core();
+        let siblings = Arc::new(Siblings::new(2).unwrap());
+        core.kin = Some(Kin::new(Arc::clone(&siblings), 1));
+        core.waiting = Waiting::with_sleeping_leader(WaitOn::Drained);
+        assert!(core.start_progress());
+        let now = Time::ZERO;
+        core.progress_round(now, false, false);
+        let stranger = RxPacket::new("127.0.0.1:1".parse().unwrap(), &[]);
+        siblings.mailbox(1).post(true, |mail| mail.push(Kind::Unreachable(Unreachable::Peer), &stranger));
+        assert!(core.has_urgent_mail());
+        core.progress_round(now, false, false);
+        assert!(!core.has_urgent_mail());
+    }
 
     #[test]
     fn a_tick_is_a_millisecond_but_for_slow_links() {

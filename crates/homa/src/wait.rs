@@ -240,6 +240,12 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
+    /// With a leader that sleeps until it is rung.
+    #[cfg(test)]
+    pub(crate) fn with_sleeping_leader(on: WaitOn) -> Waiting {
+        Waiting { leader: Some(on), leader_sleeps_until: Some(Time::NEVER), ..Waiting::default() }
+    }
+
     pub(crate) fn has_leader(&self) -> bool {
         self.leader.is_some()
     }

@@ -178,6 +178,11 @@ impl Core {
         }
     }
 
+    /// Whether other endpoints have something for this one that must not wait.
+    pub(crate) fn has_urgent_mail(&self) -> bool {
+        self.kin.as_ref().is_some_and(|kin| kin.siblings.mailbox(kin.index).is_urgent())
+    }
+
     /// Takes what other endpoints have for this one; whether there was anything.
     pub(crate) fn take_mail(&mut self, now: Time) -> bool {
         let Some(kin) = &mut self.kin else { return false };
