@@ -62,9 +62,9 @@
 //! [`HostConfig::wake_order`]. A thread that sends while another waits sends its packets itself
 //! too. Async callers get the same from a task on their own runtime, which must have its I/O and time drivers on.
 //!
-//! When nobody waits, because all threads of the application compute, a background thread notices within a millisecond and
-//! takes the network's part: peers are told that their request is in work, requests for a bound server are taken in, and
-//! acknowledgements are given. It sleeps in the kernel while there is nothing to do.
+//! When nobody waits, because all threads of the application compute, a background thread notices within a millisecond, below
+//! 100 Mbit/s within the time of eight full packets, 10 ms at most, and takes the network's part: peers are told that their request is in work,
+//! requests for a bound server are taken in, and acknowledgements are given. It sleeps in the kernel while there is nothing to do.
 //!
 //! # What is bounded
 //!
