@@ -250,7 +250,7 @@ fn next_grant(received: u32, granted: u32, length: u32, room: Room) -> Option<u3
 
 /// Bytes that one active message may have outstanding (GRANT-4).
 fn window(config: &Config, active: usize) -> u32 {
-    if config.window != 0 { config.window } else { (config.max_incoming / (active as u32 + 1)).max(1) }
+    if config.window != 0 { config.window } else { (config.windows() / (active as u32 + 1)).max(1) }
 }
 
 impl Endpoint {

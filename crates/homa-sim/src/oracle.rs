@@ -206,7 +206,7 @@ fn check_window(endpoint: &Endpoint, store: &mut Store, to: u32, packet: &Packet
     let Some(key) = find(endpoint, store, to, id & !1, id & 1 == 0) else { return };
     let Some(entry) = store.get(key) else { return };
     let (received, length) = (entry.received(), entry.incoming);
-    let window = if config.window != 0 { config.window } else { (config.max_incoming / 2).max(1) };
+    let window = if config.window != 0 { config.window } else { (config.windows() / 2).max(1) };
     let reaches_too_far =
         grant.offset > received.saturating_add(window) && !(shares && grant.priority == fifo);
     if reaches_too_far || grant.offset > length {

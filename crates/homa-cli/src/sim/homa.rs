@@ -258,7 +258,7 @@ macro_rules! fields {
 
 fields! {
     unsched_bytes unsched_from_rtt min_unsched_bytes max_unsched_bytes rtt_slack_packets rtt_window_ns incast_memory_ns
-    incast_quiet_ns window max_incoming max_overcommit min_grant_increment fifo_grant_increment grant_fifo_fraction
+    incast_quiet_ns window window_total max_incoming max_overcommit min_grant_increment fifo_grant_increment grant_fifo_fraction
     pacer_fifo_fraction num_priorities max_sched_prio unsched_cutoffs cutoff_interval_ns cutoff_min_bytes link_mbps link_margin
     max_nic_backlog_ns defer_min_bytes link_overhead resend_interval_ns resend_interval_max_ns max_resends resend_spacing_ns
     resend_spacing_max_ns client_silence_ns need_ack_interval_ns need_ack_interval_max_ns max_need_acks max_packet_lifetime_ns max_finished_blocks

@@ -274,6 +274,7 @@ fn tighten_one(rng: &mut Pcg64, config: &mut Config) {
             config.max_finished_blocks = pick(rng, &[1, 4]);
             config.finished_policy = FinishedPolicy::ForgetOldest;
         }
+        11 => config.window_total = pick(rng, &[(max_message / 50).max(3_000), 50_000, 1_000_000]),
         _ => {}
     }
 }
