@@ -31,7 +31,7 @@ pub(crate) const LEAST_TICK_NS: u64 = MS;
 const MOST_TICK_NS: u64 = 10 * MS;
 
 /// Full packets that a link carries in a tick, at least: a third of those after which peers ask about silence
-/// ([`Config::on_link`]). From 100 Mbit/s on a tick is the shortest.
+/// ([`Config::on_link`]). From 100 Mbit/s on a tick is the shortest for packets of 1,480 bytes, and from 580 on for those of 9,000.
 const PACKETS_A_TICK: u64 = 8;
 
 /// How long nobody drives before the progress thread does.
@@ -94,9 +94,11 @@ impl Progress {
 }
 
 impl Core {
-    /// Has the progress thread look after the network a tick from now.
+    /// Has the progress thread look after the network a tick from now. Where somebody has driven since it fell asleep on the descriptor, it
+    /// does not know what has become due.
     pub(crate) fn progress_must_watch(&mut self) {
-        if self.progress.state == State::Parked {
+        let outdated = matches!(self.progress.state, State::Driving { .. }) && !self.progress_drives_now();
+        if self.progress.state == State::Parked || outdated {
             self.ring_progress();
         }
     }
@@ -156,7 +158,9 @@ impl Core {
         }
         // A leader sleeps until what was due when it fell asleep; an async task may not get to run. And while this thread still slept on
         // the mailbox as well, it may have been the only one that heard the bell.
-        let overdue = self.has_urgent_mail() || self.next_wake(now).is_some_and(|due| due <= now);
+        let due = self.next_wake(now).is_some_and(|due| due <= now);
+        // Nothing is due that has no room, and this thread may be the only one that can see that there is some.
+        let overdue = due || self.has_urgent_mail() || self.is_blocked();
         let asleep = self.waiting.leader_sleeps_until().is_some();
         if (asleep && overdue) || (!led && neglected && (overdue || descriptor_ready)) {
             self.progress.takeovers += 1;
@@ -167,7 +171,8 @@ impl Core {
             }
             self.summon();
         }
-        if active || unserved || !cared_for {
+        // Mail that others are to take would end a sleep on the mailbox at once.
+        if active || unserved || !cared_for || self.has_urgent_mail() {
             self.progress.state = State::Watching;
             // A tick after the last round, and no more often than eight times a tick.
             let next = (self.last_driven + tick_ns).max(now + tick_ns / 8);
@@ -210,8 +215,8 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     loop {
         let woken = shared.now();
         // Whoever has the lock drives, most likely, and may be the thread that this one has just displaced from its
-        // processor: to wait for it would be to wait for oneself. A tick later is soon enough.
-        let locked = if drives { Some(shared.lock()) } else { shared.lock_if_free() };
+        // processor: to wait for it would be to wait for oneself. A tick later is soon enough, but for who has asked for this thread.
+        let locked = if drives || shared.is_demanded() { Some(shared.lock()) } else { shared.lock_if_free() };
         let Some(mut core) = locked else {
             due = None;
             sleep::sleep(&shared.progress_bell, Interest::default(), Some(tick_ns));
@@ -284,6 +289,25 @@ mod tests {
         assert!(core.has_urgent_mail());
         core.progress_round(now, false, false);
         assert!(!core.has_urgent_mail());
+    }
+
+    /// What a leader that polls and leaves has begun, nobody knows of who slept all the while.
+    #[test]
+    fn who_sleeps_on_the_descriptor_is_told_when_others_have_driven() {
+        for leads_between in [false, true] {
+            let mut core = crate::drive::tests::core();
+            assert!(core.start_progress());
+            let (slept, left) = (Time::from_ns(10 * MS), Time::from_ns(11 * MS));
+            core.progress_drives(slept);
+            assert!(core.progress_drives_now());
+            if leads_between {
+                core.leave(left);
+            } else {
+                core.progress_must_watch();
+            }
+            let rung = core.waiting.wakes.iter().any(|wake| matches!(wake, Wake::Progress));
+            assert_eq!(rung, leads_between);
+        }
     }
 
     #[test]

@@ -97,6 +97,11 @@ impl Shared {
         }
     }
 
+    /// Whether somebody has asked for the progress thread, and it has not heard of it.
+    pub(crate) fn is_demanded(&self) -> bool {
+        self.demanded.load(Ordering::Relaxed)
+    }
+
     /// Whether it was asked for [`attend`](Shared::attend) since the last look, which is the progress thread's.
     pub(crate) fn take_demand(&self) -> bool {
         self.demanded.swap(false, Ordering::Relaxed)

@@ -148,8 +148,8 @@ impl TaskQueue {
 /// Whether to wake a sleeping thread for what a busy one may soon do. The example is the lead; the same is asked of a request at an
 /// endpoint whose threads are all busy ([`Board`]). Whether a thread that stops leading should wake another to lead: that costs some 13 us, and is wasted where the thread is
 /// soon back, as that of a server with short handlers is. So the lead is left empty as long as experience says that somebody
-/// comes back sooner than a wake-up takes. Where that proves wrong, the progress thread finds the lead empty within a
-/// millisecond, and the lead is handed over for a while; each time it proves wrong, twice as long.
+/// comes back sooner than a wake-up takes. Where that proves wrong, the progress thread finds the lead empty within
+/// a tick, and the lead is handed over for a while; each time it proves wrong, twice as long.
 #[derive(Debug)]
 pub(crate) struct Patience {
     /// When the lead was left empty although followers wait.
@@ -393,6 +393,7 @@ impl Core {
             self.pass_on(on);
         }
         if self.waiting.leader.is_some() {
+            self.tell_sleeping_leader(now);
             return;
         }
         self.last_driven = now;
@@ -435,18 +436,10 @@ impl Core {
             // It looks for itself.
             return;
         }
-        let due = self.next_wake(now);
-        if let Some(until) = self.waiting.leader_sleeps_until {
-            if self.is_blocked() || due.is_some_and(|due| due < until && due < now + self.progress.tick_ns) {
-                if self.waiting.ring_leader() {
-                    self.note_wake(WaitOn::Drained, WAKE_TO_LEAD);
-                }
-            } else if due.is_some_and(|due| due < until) {
-                // Not worth a wake-up: the progress thread looks once a tick.
-                self.progress_must_watch();
-            }
+        if self.tell_sleeping_leader(now) {
             return;
         }
+        let due = self.next_wake(now);
         if let Some(until) = self.async_driver.sleeps_until()
             && (self.is_blocked() || due.is_some_and(|due| due < until))
         {
@@ -459,6 +452,21 @@ impl Core {
                 self.ring_progress();
             }
         }
+    }
+
+    /// Sees that a leader that sleeps does not sleep too long; whether there is one.
+    fn tell_sleeping_leader(&mut self, now: Time) -> bool {
+        let Some(until) = self.waiting.leader_sleeps_until else { return false };
+        let due = self.next_wake(now);
+        if self.is_blocked() || due.is_some_and(|due| due < until && due < now + self.progress.tick_ns) {
+            if self.waiting.ring_leader() {
+                self.note_wake(WaitOn::Drained, WAKE_TO_LEAD);
+            }
+        } else if due.is_some_and(|due| due < until) {
+            // Not worth a wake-up: the progress thread looks once a tick.
+            self.progress_must_watch();
+        }
+        true
     }
 }
 

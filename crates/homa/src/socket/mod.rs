@@ -213,8 +213,8 @@ impl Socket {
         self.start_until(to, request, cookie, private, None)
     }
 
-    /// Starts a call that is not private, as [`start`](Socket::start) does, and gives it up `deadline` from now, or up to a millisecond
-    /// later: its outcome is [`CallError::DeadlineExceeded`] then.
+    /// Starts a call that is not private, as [`start`](Socket::start) does, and gives it up `deadline` from now, or up to a tick of the
+    /// background thread later: its outcome is [`CallError::DeadlineExceeded`] then.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -485,7 +485,7 @@ impl Socket {
     /// Has the host's background thread drive the network from now on, until somebody waits in [`recv`](Socket::recv): for a thread that is
     /// about to sleep where only the waker reaches it. It takes neither locks nor memory, so that a signal handler may call it. A thread
     /// that is just about to leave `recv` with what it waited for counts as one that waits there: behind it the background thread drives a
-    /// millisecond later.
+    /// tick later, which is a millisecond, and on links below 100 Mbit/s up to ten.
     pub fn attend(&self) {
         self.members.iter().for_each(|member| member.shared.attend());
     }
