@@ -164,7 +164,10 @@ impl Bench<'_> {
             Ok(came_to(HOST_DEVICES[SINK])? - before)
         };
         let came = match receiver {
-            Receiver::Socket => heaps(self.load)?,
+            Receiver::Socket => {
+                ensure!(self.load.has_sink(), "the sink could not be opened again: nobody receives");
+                heaps(self.load)?
+            }
             Receiver::Nobody => self.load.without_sink(heaps)?,
         };
         let drained = running.end()?.drained;

@@ -110,6 +110,11 @@ impl Load {
         result
     }
 
+    /// Whether somebody receives at the sink: after [`Load::without_sink`] has failed nobody does.
+    pub fn has_sink(&self) -> bool {
+        self.sink.is_some()
+    }
+
     /// How frames are sent and received.
     pub fn path(&self) -> &'static str {
         self.source.path(0)
