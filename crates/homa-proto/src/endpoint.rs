@@ -193,6 +193,11 @@ impl Endpoint {
         self.ports.accepts(port)
     }
 
+    /// Whether a port is being closed, and RPCs of it may be left.
+    pub fn is_port_closing(&self, port: u16) -> bool {
+        self.reaper.is_closing(port)
+    }
+
     /// Closes a port. Its RPCs are aborted, a few per drive call; until then the port is not given out again.
     pub fn close_port(&mut self, now: Time, port: u16) {
         self.advance(now);

@@ -496,6 +496,10 @@ impl Core {
                 return Ok(server);
             }
         }
+        // Nobody has it any more who could be told that it is taken.
+        while self.endpoint.is_port_closing(port) {
+            self.drive(now);
+        }
         match bound {
             Some(_) => self.open_shared_port(now, port, bound)?,
             None => self.endpoint.bind(port)?,

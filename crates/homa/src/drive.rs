@@ -453,6 +453,17 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_server_port_that_was_closed_a_moment_ago_is_opened_again() {
+        let mut core = core();
+        for _ in 0..2 {
+            let server = core.open_server(Time::ZERO, 99, None).unwrap();
+            assert!(core.endpoint.accepts_requests(99));
+            core.close_server(Time::ZERO, server);
+            assert!(core.endpoint.is_port_closing(99) && !core.endpoint.accepts_requests(99));
+        }
+    }
+
+    #[test]
     fn a_host_that_was_away_reads_what_came_before_it_asks_again() {
         let (mut client, mut server) = (core(), core());
         let to = ServerAddr { host: server.driver.local_addr(), port: 99 };
