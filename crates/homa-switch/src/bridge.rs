@@ -308,6 +308,12 @@ impl Bridge {
         self.left[port]
     }
 
+    /// Bytes that wait at a port, without those that its link is busy with.
+    #[must_use]
+    pub fn waiting_bytes(&self, port: usize) -> u64 {
+        self.switch.waiting_bytes_at(port)
+    }
+
     /// Everything that is counted.
     #[must_use]
     pub fn snapshot(&mut self) -> Snapshot {

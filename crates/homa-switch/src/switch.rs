@@ -218,6 +218,12 @@ impl<F> Switch<F> {
         self.pool.used()
     }
 
+    /// Bytes that wait at a port, without those that its link is busy with.
+    #[must_use]
+    pub fn waiting_bytes_at(&self, port: usize) -> u64 {
+        self.ports[port].depth.bytes()
+    }
+
     /// How it is set up.
     #[must_use]
     pub fn config(&self) -> &SwitchConfig {

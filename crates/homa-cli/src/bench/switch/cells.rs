@@ -192,7 +192,9 @@ impl Bench<'_> {
             ended.snapshot.ports.iter().flat_map(|port| &port.queues).map(|q| q.dropped_frames).sum();
         ensure!(dropped > 0, "the source offered less than {bps} bit/s");
         let of = |course: &Course| {
-            Deviation::of(&course.rates((from, to), WINDOW), bps).context("too few frames came")
+            let rates = course.rates((from, to), WINDOW);
+            Deviation::of(&rates, bps)
+                .with_context(|| format!("no backlog at {bps} bit/s lasted for {WINDOW:?}"))
         };
         let (switch, sink) = (of(&ended.course)?, of(&sink)?);
         let mut values = vec![
@@ -201,7 +203,8 @@ impl Bench<'_> {
             (format!("rate_{name}_mean"), switch.mean),
             (format!("rate_{name}_sink_worst"), sink.worst),
             (format!("rate_{name}_sink_p99"), sink.p99),
-            (format!("rate_{name}_gaps"), ended.course.gap_share((from, to)) * 100.0),
+            (format!("rate_{name}_gaps"), ended.course.gaps.share((from, to)) * 100.0),
+            (format!("rate_{name}_dry"), ended.course.dry.share((from, to)) * 100.0),
         ];
         // On a busy machine there may be none.
         if let Some(clear) = Deviation::of(&ended.course.clear_rates((from, to), WINDOW), bps) {
@@ -213,7 +216,7 @@ impl Bench<'_> {
     /// What no switch can make up for: how much of the time a thread in its place is not run.
     pub fn machine(&mut self) -> Result<Vec<Value>> {
         let (course, length) = idle_course(self.place, self.slice)?;
-        let lost = [course.most_missing(WINDOW), course.gap_share((Duration::ZERO, length))];
+        let lost = [course.gaps.most(WINDOW), course.gaps.share((Duration::ZERO, length))];
         Ok(["machine_lost_worst", "machine_lost"]
             .map(str::to_owned)
             .into_iter()

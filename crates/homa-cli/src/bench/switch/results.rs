@@ -53,7 +53,7 @@ const fn at_most(value: f64) -> Option<Asked> {
 }
 
 /// All of them, in the order of the table.
-pub const MEASURES: [Measure; 52] = [
+pub const MEASURES: [Measure; 55] = [
     measure("small_mpps", "frames of 64 B, one core, M/s", at_least(1.5)),
     measure("small_bare_mpps", "  without a switch", None),
     measure("small_unreceived_mpps", "  without a receiver", at_least(1.5)),
@@ -69,6 +69,7 @@ pub const MEASURES: [Measure; 52] = [
     measure("rate_100m_worst", "100 Mbit/s, any 10 ms: farthest off, %", at_most(1.0)),
     measure("rate_100m_clear_worst", "  where the switch ran all 10 ms", None),
     measure("rate_100m_gaps", "  time that it did not run, %", None),
+    measure("rate_100m_dry", "  time without a backlog, left out, %", None),
     measure("rate_100m_p99", "  of 99 %", None),
     measure("rate_100m_mean", "  of the mean", None),
     measure("rate_100m_sink_worst", "  at the sink: farthest", None),
@@ -76,6 +77,7 @@ pub const MEASURES: [Measure; 52] = [
     measure("rate_1g_worst", "1 Gbit/s, any 10 ms: farthest off, %", at_most(1.0)),
     measure("rate_1g_clear_worst", "  where the switch ran all 10 ms", None),
     measure("rate_1g_gaps", "  time that it did not run, %", None),
+    measure("rate_1g_dry", "  time without a backlog, left out, %", None),
     measure("rate_1g_p99", "  of 99 %", None),
     measure("rate_1g_mean", "  of the mean", None),
     measure("rate_1g_sink_worst", "  at the sink: farthest", None),
@@ -83,6 +85,7 @@ pub const MEASURES: [Measure; 52] = [
     measure("rate_5g_worst", "5 Gbit/s, any 10 ms: farthest off, %", at_most(3.0)),
     measure("rate_5g_clear_worst", "  where the switch ran all 10 ms", None),
     measure("rate_5g_gaps", "  time that it did not run, %", None),
+    measure("rate_5g_dry", "  time without a backlog, left out, %", None),
     measure("rate_5g_p99", "  of 99 %", None),
     measure("rate_5g_mean", "  of the mean", None),
     measure("rate_5g_sink_worst", "  at the sink: farthest", None),

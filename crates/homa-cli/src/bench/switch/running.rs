@@ -104,9 +104,12 @@ impl Running {
     }
 }
 
-/// What a round and each frame that leaves in it take at most where the thread runs: several times what they do here.
+/// What a round takes at most where the thread runs: several times what it does here.
 const ROUND: Duration = Duration::from_micros(40);
-const EACH_FRAME: Duration = Duration::from_micros(4);
+
+/// What each frame that leaves in a round takes at most besides: twice what it does here, and less than a full frame is on a link of 5
+/// Gbit/s. With more, whoever had not run for a millisecond, and sends all at once what was due meanwhile, would seem to have run.
+const EACH_FRAME: Duration = Duration::from_nanos(1_600);
 
 /// What it takes to read the clock, at most: a hundred times what it takes here.
 const READING: Duration = Duration::from_micros(5);
@@ -115,13 +118,20 @@ fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> Course {
     let mut course = Course::new();
     let mut frames = 0;
     let mut before = epoch.elapsed();
+    let mut was_late = false;
     while !stop.load(Ordering::Relaxed) {
         bridge.round();
         let left = bridge.left(SINK);
         let now = epoch.elapsed();
-        // Longer than its work: the thread was not run, or its processor was given to somebody else.
-        if now - before > ROUND + EACH_FRAME * (left.frames - frames) as u32 {
-            course.gap(before, now);
+        // Longer than its work: the thread was not run, or its processor was given to somebody else. What was due meanwhile leaves with
+        // the next round, if this one had read the clock before.
+        let is_late = now - before > ROUND + EACH_FRAME * (left.frames - frames) as u32;
+        if is_late || was_late {
+            course.gaps.add(before, now);
+        }
+        was_late = is_late;
+        if bridge.waiting_bytes(SINK) == 0 {
+            course.dry.add(before, now);
         }
         before = now;
         if left.frames != frames {
@@ -146,7 +156,7 @@ pub fn idle_course(place: &Place, length: Duration) -> Result<(Course, Duration)
         while before < length {
             let now = began.elapsed();
             if now - before > READING {
-                course.gap(before, now);
+                course.gaps.add(before, now);
             }
             before = now;
         }

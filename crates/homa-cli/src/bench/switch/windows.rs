@@ -2,13 +2,65 @@
 
 use std::time::Duration;
 
+/// Stretches of time, in order.
+#[derive(Debug, Default)]
+pub struct Stretches {
+    ns: Vec<(u64, u64)>,
+}
+
+impl Stretches {
+    /// None yet.
+    fn new() -> Stretches {
+        Stretches { ns: Vec::with_capacity(ROOM / 16) }
+    }
+
+    /// One more, or more of the last one.
+    pub fn add(&mut self, from: Duration, to: Duration) {
+        let (from, to) = (from.as_nanos() as u64, to.as_nanos() as u64);
+        match self.ns.last_mut() {
+            Some((_, end)) if *end == from => *end = to,
+            _ => self.ns.push((from, to)),
+        }
+    }
+
+    /// Share of the time between these that they take.
+    pub fn share(&self, (from, to): (Duration, Duration)) -> f64 {
+        let (from, to) = (from.as_nanos() as u64, to.as_nanos() as u64);
+        let within = |&(begin, end): &(u64, u64)| end.min(to).saturating_sub(begin.max(from));
+        self.ns.iter().map(within).sum::<u64>() as f64 / (to - from).max(1) as f64
+    }
+
+    /// The largest share of any time of this length that they take.
+    pub fn most(&self, length: Duration) -> f64 {
+        let length = length.as_nanos() as u64;
+        // The time with the most of them begins with one or ends with one.
+        let times = self.ns.iter().flat_map(|&(begin, end)| {
+            [(begin, begin + length), (end.saturating_sub(length), end.max(length))]
+        });
+        let taken = times.map(|(from, to)| {
+            let first = self.ns.partition_point(|&(_, end)| end <= from);
+            let within = self.ns[first..].iter().take_while(|&&(begin, _)| begin < to);
+            within.map(|&(begin, end)| end.min(to) - begin.max(from)).sum::<u64>()
+        });
+        taken.max().unwrap_or(0) as f64 / length as f64
+    }
+
+    /// Whether none of them reaches into this time.
+    fn spare(&self, from_ns: u64, to_ns: u64) -> bool {
+        let next = self.ns.partition_point(|&(_, end)| end <= from_ns);
+        self.ns.get(next).is_none_or(|&(begin, _)| begin >= to_ns)
+    }
+}
+
 /// Bytes on the wire so far, at moments.
 #[derive(Debug, Default)]
 pub struct Course {
     times_ns: Vec<u64>,
     bytes: Vec<u64>,
-    /// When whoever should have sent did not run, in order.
-    gaps_ns: Vec<(u64, u64)>,
+    /// When whoever should have sent did not run.
+    pub gaps: Stretches,
+    /// When nothing waited to be sent.
+    pub dry: Stretches,
 }
 
 /// Moments that there is room for without asking for memory: a second of full frames at 5 Gbit/s.
@@ -18,7 +70,7 @@ impl Course {
     /// Of nothing yet.
     pub fn new() -> Course {
         let (times_ns, bytes) = (Vec::with_capacity(ROOM), Vec::with_capacity(ROOM));
-        Course { times_ns, bytes, gaps_ns: Vec::with_capacity(ROOM / 16) }
+        Course { times_ns, bytes, gaps: Stretches::new(), dry: Stretches::new() }
     }
 
     /// So many bytes have gone by since the beginning.
@@ -27,53 +79,21 @@ impl Course {
         self.bytes.push(bytes);
     }
 
-    /// Between these times whoever should have sent did not run.
-    pub fn gap(&mut self, from: Duration, to: Duration) {
-        self.gaps_ns.push((from.as_nanos() as u64, to.as_nanos() as u64));
-    }
-
-    /// Share of the time between these that lies in gaps.
-    pub fn gap_share(&self, (from, to): (Duration, Duration)) -> f64 {
-        let (from, to) = (from.as_nanos() as u64, to.as_nanos() as u64);
-        let within = |&(begin, end): &(u64, u64)| end.min(to).saturating_sub(begin.max(from));
-        self.gaps_ns.iter().map(within).sum::<u64>() as f64 / (to - from).max(1) as f64
-    }
-
-    /// The largest share of any time of this length that lies in gaps.
-    pub fn most_missing(&self, length: Duration) -> f64 {
-        let length = length.as_nanos() as u64;
-        // The time with the most of them begins with one or ends with one.
-        let times = self.gaps_ns.iter().flat_map(|&(begin, end)| {
-            [(begin, begin + length), (end.saturating_sub(length), end.max(length))]
-        });
-        let missing = times.map(|(from, to)| {
-            let first = self.gaps_ns.partition_point(|&(_, end)| end <= from);
-            let within = self.gaps_ns[first..].iter().take_while(|&&(begin, _)| begin < to);
-            within.map(|&(begin, end)| end.min(to) - begin.max(from)).sum::<u64>()
-        });
-        missing.max().unwrap_or(0) as f64 / length as f64
-    }
-
-    /// Whether no gap reaches into this time.
-    fn is_clear(&self, from_ns: u64, to_ns: u64) -> bool {
-        let next = self.gaps_ns.partition_point(|&(_, end)| end <= from_ns);
-        self.gaps_ns.get(next).is_none_or(|&(begin, _)| begin >= to_ns)
-    }
-
     /// Bytes gone by last.
     pub fn bytes(&self) -> u64 {
         self.bytes.last().copied().unwrap_or(0)
     }
 
-    /// The rates between each moment within these times and the first that is at least so much later, bits per second. A time that
-    /// begins and ends with a frame holds whole frames: there is nothing to round.
+    /// The rates between each moment within these times and the first that is at least so much later, bits per second, where something
+    /// waited all the while. A time that begins and ends with a frame holds whole frames: there is nothing to round.
     pub fn rates(&self, within: (Duration, Duration), length: Duration) -> Vec<f64> {
-        self.rates_where(within, length, |_, _| true)
+        self.rates_where(within, length, |from_ns, to_ns| self.dry.spare(from_ns, to_ns))
     }
 
-    /// The same of those times into which no gap reaches.
+    /// The same of those times into which no gap reaches, either.
     pub fn clear_rates(&self, within: (Duration, Duration), length: Duration) -> Vec<f64> {
-        self.rates_where(within, length, |from_ns, to_ns| self.is_clear(from_ns, to_ns))
+        let clear = |from_ns, to_ns| self.dry.spare(from_ns, to_ns) && self.gaps.spare(from_ns, to_ns);
+        self.rates_where(within, length, clear)
     }
 
     fn rates_where(
@@ -166,13 +186,13 @@ mod tests {
     fn the_time_that_misses_most_is_found_wherever_it_begins() {
         let us = Duration::from_micros;
         let mut course = Course::new();
-        assert_eq!(course.most_missing(MS), 0.0);
+        assert_eq!(course.gaps.most(MS), 0.0);
         for (from, to) in [(100, 150), (1_090, 1_160), (5_000, 5_100), (8_000, 9_500)] {
-            course.gap(us(from), us(to));
+            course.gaps.add(us(from), us(to));
         }
-        let early = Course { gaps_ns: course.gaps_ns[..3].to_vec(), ..Course::new() };
-        assert_eq!((early.most_missing(MS), early.most_missing(2 * MS)), (0.1, 0.06));
-        assert_eq!(course.most_missing(MS), 1.0, "no more than all");
+        let early = Stretches { ns: course.gaps.ns[..3].to_vec() };
+        assert_eq!((early.most(MS), early.most(2 * MS)), (0.1, 0.06));
+        assert_eq!(course.gaps.most(MS), 1.0, "no more than all");
     }
 
     #[test]
@@ -189,11 +209,31 @@ mod tests {
             Deviation::of(&course.clear_rates(all, MS), 1_000_000_000).expect("rates").worst
         };
         assert!(worst(&course) > 4.0);
-        course.gap(us(1_999), us(2_050));
+        course.gaps.add(us(1_999), us(2_050));
         let rates = course.clear_rates(all, MS);
         assert_eq!(rates.len(), 1_000 + 1_950);
         assert_eq!(worst(&course), 0.0);
-        assert!((course.gap_share(all) - 0.0102).abs() < 1e-9);
-        assert!((course.gap_share((us(2_025), us(2_125))) - 0.25).abs() < 1e-9);
+        assert!((course.gaps.share(all) - 0.0102).abs() < 1e-9);
+        assert!((course.gaps.share((us(2_025), us(2_125))) - 0.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_time_in_which_nothing_waited_has_no_rate() {
+        let us = Duration::from_micros;
+        let mut course = Course::new();
+        for frame in 0..5_000_u64 {
+            // What was not there to be sent came 50 us later.
+            course.note(us(frame + if frame < 2_000 { 0 } else { 50 }), frame * 125);
+        }
+        let all = (Duration::ZERO, 5 * MS);
+        let rates = |course: &Course| course.rates(all, MS);
+        assert!(Deviation::of(&rates(&course), 1_000_000_000).expect("rates").worst > 4.0);
+        // Stretches that meet are one.
+        course.dry.add(us(1_999), us(2_010));
+        course.dry.add(us(2_010), us(2_050));
+        assert_eq!(course.dry.ns.len(), 1);
+        assert_eq!(rates(&course).len(), 1_000 + 1_950);
+        assert_eq!(Deviation::of(&rates(&course), 1_000_000_000).expect("rates").worst, 0.0);
+        assert_eq!(course.clear_rates(all, MS).len(), rates(&course).len());
     }
 }
