@@ -257,17 +257,21 @@ impl Core {
 
     /// Whether there is something for whoever waits on this.
     pub(crate) fn has_item(&self, on: WaitOn) -> bool {
+        self.items(on) > 0
+    }
+
+    /// How many can take something of those who wait on this.
+    pub(crate) fn items(&self, on: WaitOn) -> usize {
         match on {
-            WaitOn::Call(_) | WaitOn::Reading(_) | WaitOn::Drained => true,
+            WaitOn::Call(_) | WaitOn::Reading(_) | WaitOn::Drained => 1,
             WaitOn::Completions(client) => {
-                self.clients.get(client).is_some_and(|client| !client.completions.is_empty())
+                self.clients.get(client).map_or(0, |client| client.completions.len())
             }
             // What a socket takes is the socket's.
-            WaitOn::Requests(server) => self
-                .servers
-                .get(server)
-                .is_some_and(|server| server.socket.is_none() && Core::queue_len(server) > 0),
-            WaitOn::Socket(socket) => self.has_arrival(socket),
+            WaitOn::Requests(server) => {
+                self.servers.get(server).filter(|server| server.socket.is_none()).map_or(0, Core::queue_len)
+            }
+            WaitOn::Socket(socket) => self.arrivals(socket),
         }
     }
 

@@ -353,18 +353,28 @@ impl Core {
             } else if self.waiting.leader == Some(on) {
                 if self.waiting.ring_leader() {
                     self.note_wake(on, WAKE_FOR_MESSAGE);
+                } else if self.has_more_than_threads_take(on) {
+                    self.wake_task(on);
                 }
-            } else if let Some(waker) = self.pop_task(on) {
-                self.waiting.wakes.push(Wake::Task(waker));
-                self.note_wake(on, WAKE_FOR_MESSAGE);
-                if matches!(on, WaitOn::Socket(_)) {
-                    // Who is told so need not be one who waits.
-                    self.offer(on);
-                }
-            } else {
+            } else if !self.wake_task(on) || matches!(on, WaitOn::Socket(_)) {
+                // Who is told of what a socket has need not be one who waits.
                 self.offer(on);
             }
         }
+    }
+
+    /// Wakes a task that waits for this; whether there is one.
+    fn wake_task(&mut self, on: WaitOn) -> bool {
+        let Some(waker) = self.pop_task(on) else { return false };
+        self.waiting.wakes.push(Wake::Task(waker));
+        self.note_wake(on, WAKE_FOR_MESSAGE);
+        true
+    }
+
+    /// Whether there are more items than threads that lead, or were woken, to take one.
+    fn has_more_than_threads_take(&self, on: WaitOn) -> bool {
+        let threads = self.waiting.leader.iter().chain(&self.waiting.summoned);
+        self.items(on) > threads.filter(|thread| **thread == on).count()
     }
 
     /// Wakes one thread or task that waits for this, to look for it at another endpoint; whether there is one.
@@ -627,9 +637,42 @@ fn leader_sleep<'a>(
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use homa_steer::wake::WakeOrder;
 
     use super::*;
+    use crate::address::ServerAddr;
+    use crate::core::{Owner, Ticket};
+    use crate::drive::tests::core;
+
+    /// A leader takes one of the requests that come while it sleeps, or before it has looked.
+    #[test]
+    fn a_task_beside_the_leader_is_woken_for_what_the_leader_does_not_take() {
+        for (requests, tasks_woken) in [(1, 0), (2, 1), (3, 2)] {
+            let (mut client, mut core) = (core(), core());
+            let server = core.open_server(Time::ZERO, 99, None).unwrap();
+            let on = WaitOn::Requests(server);
+            core.waiting = Waiting::with_sleeping_leader(on);
+            for _ in 0..3 {
+                core.servers[server].tasks.register(None, Waker::noop().clone());
+            }
+            let to = ServerAddr { host: core.driver.local_addr(), port: 99 };
+            let port = client.open_client(Time::ZERO, None).unwrap();
+            for come in 1..=requests {
+                let owner = Owner::Ticket(Ticket::default());
+                client.start_call(Time::ZERO, port, to, Bytes::from_static(b"?"), owner, 0).unwrap();
+                client.flush(Time::ZERO);
+                while core.items(on) < come {
+                    core.drive(Time::ZERO);
+                }
+            }
+            core.summon();
+            let woken = |is: fn(&Wake) -> bool| core.waiting.wakes.iter().filter(|wake| is(wake)).count();
+            let leader = woken(|wake| matches!(wake, Wake::Leader));
+            let tasks = woken(|wake| matches!(wake, Wake::Task(_)));
+            assert_eq!((leader, tasks), (1, tasks_woken), "{requests} requests");
+        }
+    }
 
     fn empty_for(patience: &mut Patience, ns: u64) -> bool {
         let start = Time::from_ns(1_000_000);

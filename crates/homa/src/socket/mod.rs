@@ -434,7 +434,7 @@ impl Socket {
     #[must_use]
     pub fn has_arrival(&self) -> bool {
         let has_arrival = |core: &Core, index: usize| {
-            core.sockets[index].closed || core.life != Life::Open || core.has_arrival(index)
+            core.sockets[index].closed || core.life != Life::Open || core.arrivals(index) > 0
         };
         let mut members = self.members.iter();
         members.any(|member| member.shared.lock().glance(|core| has_arrival(core, member.index)))

@@ -136,12 +136,12 @@ impl Core {
         Ok(id)
     }
 
-    /// Whether a socket has a request, or the outcome of a call that is not private.
-    pub(crate) fn has_arrival(&self, socket: usize) -> bool {
-        self.sockets.get(socket).is_some_and(|state| {
+    /// Requests of a socket, and outcomes of its calls that are not private, that can be taken.
+    pub(crate) fn arrivals(&self, socket: usize) -> usize {
+        self.sockets.get(socket).map_or(0, |state| {
             let server = state.server.and_then(|server| self.servers.get(server));
-            !state.closed && !state.over.is_empty()
-                || server.is_some_and(|server| Core::queue_len(server) > 0)
+            let over = if state.closed { 0 } else { state.over.len() };
+            over + server.map_or(0, Core::queue_len)
         })
     }
 
@@ -435,9 +435,9 @@ mod tests {
         client.flush(Time::ZERO);
         assert_eq!(client.next_wake(Time::ZERO), Some(until));
         client.drive(Time::from_ns(999));
-        assert!(!client.has_arrival(socket));
+        assert_eq!(client.arrivals(socket), 0);
         client.drive(until);
-        assert!(client.has_arrival(socket) && client.deadlines.is_empty());
+        assert!(client.arrivals(socket) == 1 && client.deadlines.is_empty());
         assert_ne!(client.next_wake(until), Some(until));
     }
 }
