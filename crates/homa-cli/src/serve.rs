@@ -20,9 +20,9 @@ use crate::args::{Driver, Protocol, Queues, ServeArgs, XdpMode};
 use crate::bare::server::{BareServer, BareServerConfig};
 use crate::metrics::Seen;
 use crate::output::print;
-use crate::peers::{self, PeerServer, PeerServerConfig};
+use crate::peers::{self, PeerServer};
 use crate::recording::Recorder;
-use crate::tcp::server::{TcpServer, TcpServerConfig, one_way_answer};
+use crate::tcp::server::{EchoServerConfig, TcpServer, one_way_answer};
 use crate::watch::exporter::{Exporter, Hosts};
 
 /// The Homa port of the first server port; the next ones follow.
@@ -176,22 +176,12 @@ impl Other {
     fn start(protocol: Protocol, bind: SocketAddr, args: &ServeArgs) -> Result<Option<Other>> {
         let (ports, max_message, one_way) = (args.server_ports, args.max_message, args.one_way);
         let poll = Duration::from_micros(args.poll_us);
+        let config =
+            EchoServerConfig { bind, ports, threads: args.server_threads, poll, max_message, one_way };
         Ok(Some(match protocol {
             Protocol::Homa => return Ok(None),
-            Protocol::Tcp => Other::Tcp(TcpServer::start(TcpServerConfig {
-                bind,
-                ports,
-                threads: args.server_threads,
-                poll,
-                max_message,
-                one_way,
-                congestion: None,
-            })?),
-            Protocol::Grpc | Protocol::Quic => {
-                let threads = args.server_threads;
-                let config = PeerServerConfig { bind, ports, threads, poll, max_message, one_way };
-                Other::Peer(peers::start(protocol, config)?)
-            }
+            Protocol::Tcp => Other::Tcp(TcpServer::start(config, None)?),
+            Protocol::Grpc | Protocol::Quic => Other::Peer(peers::start(protocol, config)?),
             Protocol::Udp => {
                 ensure!(
                     args.driver != Driver::Raw || !args.protocol.contains(&Protocol::Homa),

@@ -18,9 +18,10 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
+use super::PeerLinkConfig;
 use super::link::Connection;
 use super::server::{Echo, Listener};
-use super::{PeerLinkConfig, PeerServerConfig};
+use crate::tcp::server::EchoServerConfig;
 
 /// Of a stream, in bytes: two messages of 1 MB.
 const STREAM_WINDOW: u32 = 2 << 20;
@@ -41,13 +42,13 @@ pub struct Grpc {
 impl Listener for Grpc {
     const NAME: &str = "gRPC";
 
-    fn bind(addr: SocketAddr, _: &PeerServerConfig) -> Result<(Grpc, SocketAddr)> {
+    fn bind(addr: SocketAddr, _: &EchoServerConfig) -> Result<(Grpc, SocketAddr)> {
         let incoming = TcpIncoming::bind(addr)?.with_nodelay(Some(true));
         let addr = incoming.local_addr()?;
         Ok((Grpc { incoming }, addr))
     }
 
-    async fn serve(self, config: PeerServerConfig, echo: Echo) -> Result<()> {
+    async fn serve(self, config: EchoServerConfig, echo: Echo) -> Result<()> {
         let service = EchoService { echo, max_message: config.max_message as usize };
         Server::builder()
             .initial_stream_window_size(STREAM_WINDOW)

@@ -24,24 +24,7 @@ use anyhow::{Result, bail};
 
 use crate::args::Protocol;
 use crate::bench::link::Link;
-
-/// What a server does.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "nobody is there to read it"))]
-pub struct PeerServerConfig {
-    /// The first port's address; the next server port has the next number, unless this is 0.
-    pub bind: SocketAddr,
-    /// Number of ports.
-    pub ports: u16,
-    /// Number of threads.
-    pub threads: u16,
-    /// How long an idle thread polls before it sleeps.
-    pub poll: Duration,
-    /// Largest request in bytes.
-    pub max_message: u32,
-    /// Answer every request with 100 bytes.
-    pub one_way: bool,
-}
+use crate::tcp::server::EchoServerConfig;
 
 /// How the client ports of a thread reach their servers.
 #[derive(Clone, Debug)]
@@ -82,7 +65,7 @@ pub fn check(protocol: Protocol) -> Result<()> {
 
 /// Starts a server of gRPC or QUIC.
 #[cfg(feature = "peers")]
-pub fn start(protocol: Protocol, config: PeerServerConfig) -> Result<Box<dyn PeerServer>> {
+pub fn start(protocol: Protocol, config: EchoServerConfig) -> Result<Box<dyn PeerServer>> {
     check(protocol)?;
     match protocol {
         Protocol::Grpc => server::start::<grpc::Grpc>(config),
@@ -102,7 +85,7 @@ pub fn connect(protocol: Protocol, config: &PeerLinkConfig) -> Result<Box<dyn Li
 
 /// Starts nothing: see [`check`].
 #[cfg(not(feature = "peers"))]
-pub fn start(protocol: Protocol, _: PeerServerConfig) -> Result<Box<dyn PeerServer>> {
+pub fn start(protocol: Protocol, _: EchoServerConfig) -> Result<Box<dyn PeerServer>> {
     check(protocol)?;
     bail!("{} is no peer", protocol.title())
 }

@@ -19,9 +19,10 @@ use quinn::{
 };
 use socket2::{Domain, SockRef, Socket, Type};
 
+use super::PeerLinkConfig;
 use super::link;
 use super::server::{Echo, Listener};
-use super::{PeerLinkConfig, PeerServerConfig};
+use crate::tcp::server::EchoServerConfig;
 
 /// A certificate that every server of a bench has, with its key: it secures nothing, and costs what any other does. Made
 /// by `openssl ca -selfsign` for `DNS:homa-bench`, `CA:FALSE`, valid from 2020 to 2099.
@@ -79,7 +80,7 @@ pub struct Quic {
 impl Listener for Quic {
     const NAME: &str = "QUIC";
 
-    fn bind(addr: SocketAddr, _: &PeerServerConfig) -> Result<(Quic, SocketAddr)> {
+    fn bind(addr: SocketAddr, _: &EchoServerConfig) -> Result<(Quic, SocketAddr)> {
         let key = PrivatePkcs8KeyDer::from(KEY).into();
         let mut config = ServerConfig::with_single_cert(vec![CertificateDer::from(CERTIFICATE)], key)?;
         config.transport_config(transport());
@@ -88,7 +89,7 @@ impl Listener for Quic {
         Ok((Quic { endpoint }, addr))
     }
 
-    async fn serve(self, config: PeerServerConfig, echo: Echo) -> Result<()> {
+    async fn serve(self, config: EchoServerConfig, echo: Echo) -> Result<()> {
         while let Some(incoming) = self.endpoint.accept().await {
             tokio::spawn(serve_connection(incoming, config.max_message as usize, echo.clone()));
         }

@@ -13,9 +13,9 @@ use tokio::runtime::Builder;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-use super::{PeerServer, PeerServerConfig};
+use super::PeerServer;
 use crate::serve::bind_at;
-use crate::tcp::server::one_way_answer;
+use crate::tcp::server::{EchoServerConfig, one_way_answer};
 use crate::tcp::spin::LOOKS_BETWEEN_YIELDS;
 
 /// A server port.
@@ -24,10 +24,10 @@ pub trait Listener: Send + Sized + 'static {
     const NAME: &str;
 
     /// Binds; called within the runtime. Returns the address too.
-    fn bind(addr: SocketAddr, config: &PeerServerConfig) -> Result<(Self, SocketAddr)>;
+    fn bind(addr: SocketAddr, config: &EchoServerConfig) -> Result<(Self, SocketAddr)>;
 
     /// Serves for ever.
-    fn serve(self, config: PeerServerConfig, echo: Echo) -> impl Future<Output = Result<()>> + Send;
+    fn serve(self, config: EchoServerConfig, echo: Echo) -> impl Future<Output = Result<()>> + Send;
 }
 
 /// What a server answers.
@@ -94,7 +94,7 @@ impl PeerServer for Running {
 }
 
 /// Binds all ports and starts the threads.
-pub fn start<L: Listener>(config: PeerServerConfig) -> Result<Box<dyn PeerServer>> {
+pub fn start<L: Listener>(config: EchoServerConfig) -> Result<Box<dyn PeerServer>> {
     let runtime = match config.threads {
         1 => Builder::new_current_thread().enable_all().build(),
         threads => Builder::new_multi_thread().worker_threads(threads.into()).enable_all().build(),

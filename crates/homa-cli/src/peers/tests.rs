@@ -9,7 +9,7 @@ use super::*;
 fn link(protocol: Protocol, threads: u16, one_way: bool, poll: Duration) -> Box<dyn Link> {
     let server = start(
         protocol,
-        PeerServerConfig {
+        EchoServerConfig {
             bind: "127.0.0.1:0".parse().expect("an address"),
             ports: 2,
             threads,

@@ -331,19 +331,18 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::server::{TcpServer, TcpServerConfig};
+    use crate::tcp::server::{EchoServerConfig, TcpServer};
 
     fn link(receivers: usize, one_way: bool, precise: bool) -> TcpLink {
-        let server = TcpServer::start(TcpServerConfig {
+        let config = EchoServerConfig {
             bind: "127.0.0.1:0".parse().expect("an address"),
             ports: 2,
             threads: 1,
             poll: Duration::ZERO,
             max_message: 1 << 20,
             one_way: false,
-            congestion: None,
-        })
-        .expect("a server on any port");
+        };
+        let server = TcpServer::start(config, None).expect("a server on any port");
         TcpLink::connect(TcpLinkConfig {
             servers: server.addrs().to_vec(),
             ports: 2,

@@ -27,9 +27,9 @@ const MAX_CONNECTIONS: usize = 4096;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 256;
 
-/// What the server does.
+/// What a server does of a protocol that Homa is compared with.
 #[derive(Clone, Copy, Debug)]
-pub struct TcpServerConfig {
+pub struct EchoServerConfig {
     /// The first port's address; the next server port has the next number, unless this is 0.
     pub bind: SocketAddr,
     /// Number of ports.
@@ -42,8 +42,6 @@ pub struct TcpServerConfig {
     pub max_message: u32,
     /// Answer every request with [`ONE_WAY_BYTES`] bytes.
     pub one_way: bool,
-    /// How the answers' rate is found; `None`: as the kernel is set.
-    pub congestion: Option<Congestion>,
 }
 
 /// A running server. Its threads end with the process.
@@ -54,11 +52,11 @@ pub struct TcpServer {
 }
 
 impl TcpServer {
-    /// Binds all ports and starts the threads.
-    pub fn start(config: TcpServerConfig) -> Result<TcpServer> {
+    /// Binds all ports and starts the threads. `congestion` is how the answers' rate is found; `None`: as the kernel is set.
+    pub fn start(config: EchoServerConfig, congestion: Option<Congestion>) -> Result<TcpServer> {
         let listeners =
             (0..config.ports).map(|index| listen(config.bind, index)).collect::<Result<Vec<_>>>()?;
-        listeners.iter().try_for_each(|listener| choose(listener, config.congestion))?;
+        listeners.iter().try_for_each(|listener| choose(listener, congestion))?;
         let addrs = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
         let served = Arc::new(AtomicU64::new(0));
         let mut polls = Vec::new();
@@ -142,7 +140,7 @@ struct Worker {
     /// Connections that may have more to read although no event says so.
     unfinished: Vec<usize>,
     served: Arc<AtomicU64>,
-    config: TcpServerConfig,
+    config: EchoServerConfig,
 }
 
 struct Connection {
@@ -273,16 +271,15 @@ mod tests {
     use super::*;
 
     fn server(one_way: bool) -> TcpServer {
-        TcpServer::start(TcpServerConfig {
+        let config = EchoServerConfig {
             bind: "127.0.0.1:0".parse().expect("an address"),
             ports: 2,
             threads: 2,
             poll: Duration::ZERO,
             max_message: 100_000,
             one_way,
-            congestion: None,
-        })
-        .expect("a server on any port")
+        };
+        TcpServer::start(config, None).expect("a server on any port")
     }
 
     fn exchange(stream: &mut std::net::TcpStream, header: Header, payload: &[u8]) -> Vec<u8> {
@@ -337,16 +334,15 @@ mod tests {
     fn a_busy_port_is_an_error_that_names_it() {
         let server = server(false);
         let addr = server.addrs()[0];
-        let config = TcpServerConfig {
+        let config = EchoServerConfig {
             bind: addr,
             ports: 1,
             threads: 1,
             poll: Duration::ZERO,
             max_message: 1,
             one_way: false,
-            congestion: None,
         };
-        let error = TcpServer::start(config).expect_err("the port is taken");
+        let error = TcpServer::start(config, None).expect_err("the port is taken");
         assert!(format!("{error:#}").contains(&addr.to_string()), "{error:#}");
     }
 }

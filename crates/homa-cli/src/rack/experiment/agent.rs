@@ -34,7 +34,7 @@ use crate::serve::{FIRST_HOMA_PORT, host_config, on_device, serve_homa};
 use crate::sim::homa::set_field;
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
 use crate::tcp::frame;
-use crate::tcp::server::{TcpServer, TcpServerConfig};
+use crate::tcp::server::{EchoServerConfig, TcpServer};
 
 /// A sleep that ends later than asked for by the kernel's usual slack would count as latency.
 const TIMER_SLACK_NS: u64 = 1_000;
@@ -276,15 +276,17 @@ impl Side {
                 }
                 Ok(Side::Homa { host: Arc::new(host), one_thread: None, served })
             }
-            Protocol::Tcp => Ok(Side::Tcp(TcpServer::start(TcpServerConfig {
-                bind,
-                ports: setup.server_ports,
-                threads: setup.answering_threads() * setup.server_ports,
-                poll: Duration::from_micros(setup.poll_us),
-                max_message: longest.max(100),
-                one_way: setup.one_way,
-                congestion: setup.congestion,
-            })?)),
+            Protocol::Tcp => {
+                let config = EchoServerConfig {
+                    bind,
+                    ports: setup.server_ports,
+                    threads: setup.answering_threads() * setup.server_ports,
+                    poll: Duration::from_micros(setup.poll_us),
+                    max_message: longest.max(100),
+                    one_way: setup.one_way,
+                };
+                Ok(Side::Tcp(TcpServer::start(config, setup.congestion)?))
+            }
             _ => bail!("hosts of a rack speak homa or tcp"),
         }
     }
