@@ -27,13 +27,17 @@ fn attach(namespace: &Namespace, config: SteerConfig, hold: Hold) -> Result<Stee
     namespace.run(move || steer::attach(&["v1".to_owned()], &config, hold))
 }
 
+/// Where the senders' ports begin, below those that the kernel chooses.
+const FIRST_PORT: u16 = 20_000;
+
 /// Sends so many datagrams, each from a port of its own, one after the other, and sees all of them arrive.
 fn send(pair: &[Namespace; 2], count: usize) {
     let to = pair[1].run(|| UdpSocket::bind((V4[1], 0)).unwrap());
     to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let there = to.local_addr().unwrap();
     for number in 0..count as u32 {
-        let from = pair[0].run(|| UdpSocket::bind((V4[0], 0)).unwrap());
+        // One that the kernel chose might be one that it had chosen before.
+        let from = pair[0].run(move || UdpSocket::bind((V4[0], FIRST_PORT + number as u16)).unwrap());
         from.send_to(&number.to_be_bytes(), there).unwrap();
         let mut bytes = [0; 4];
         to.recv(&mut bytes).unwrap_or_else(|error| panic!("datagram {number} did not arrive: {error}"));
