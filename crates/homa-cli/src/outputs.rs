@@ -1,8 +1,9 @@
 //! What a command that measures leaves behind: text, JSON and a page.
 
+use std::fs;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::output::{Output, json, print};
@@ -16,7 +17,7 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Checks that all of it can be written: a long run must not end in what could be known before.
+    /// Checks that all of it can be written: a long run must not end in what could be known before. A directory that is not there is made.
     ///
     /// # Errors
     /// Names the file or directory.
@@ -33,6 +34,10 @@ impl Outputs {
         };
         let mut report = None;
         if let Some(directory) = directory {
+            if !directory.as_os_str().is_empty() {
+                fs::create_dir_all(directory)
+                    .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+            }
             outputs.push(Output::check(&directory.join("results.json"))?);
             report = Some(Output::check(&directory.join("report.html"))?);
         }
@@ -82,5 +87,25 @@ impl Outputs {
             eprintln!("\nwritten: {}", written.join(", "));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::in_words;
+
+    #[test]
+    fn a_directory_that_is_not_there_is_made_and_one_that_cannot_be_is_named() {
+        let scratch = std::env::temp_dir().join(format!("homa-outputs-{}", std::process::id()));
+        let directory = scratch.join("of/results");
+        let outputs = Outputs::check(Some(&directory), None).expect("a new directory");
+        outputs.write("", &7, || "page".to_owned()).expect("results");
+        let read = |name| fs::read_to_string(directory.join(name)).expect("written");
+        assert_eq!((read("results.json").trim(), read("report.html").as_str()), ("7", "page"));
+        let below_a_file = directory.join("report.html/more");
+        let error = Outputs::check(Some(&below_a_file), None).err().expect("no directory");
+        assert!(in_words(&error).contains(&format!("cannot make the directory {}", below_a_file.display())));
+        fs::remove_dir_all(&scratch).expect("removed");
     }
 }
