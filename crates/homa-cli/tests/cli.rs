@@ -204,7 +204,7 @@ fn a_wrong_command_line_is_one_line() {
 fn a_missing_file_is_one_line() {
     assert_refused(&["call", "127.0.0.1", "--file", "/no/such/file"], "/no/such/file");
     assert_refused(&["bench", "--workload", "/no/such/file.csv"], "/no/such/file.csv");
-    assert_refused(&["bench", "--out", "/no/such/directory"], "/no/such/directory");
+    assert_refused(&["bench", "--out", "/dev/null/directory"], "/dev/null/directory");
     assert_refused(&["bench", "--json", "/no/such/directory/a.json"], "/no/such/directory");
 }
 

@@ -196,7 +196,7 @@ fn names_and_numbers_that_make_no_run_are_refused() {
         (&["--set", "max_overcommit"], "use NAME=VALUE"),
         (&["--set", "max_overcommit=0"], "homa.max_overcommit: must be at least 1"),
         (&["--jobs", "0"], "--jobs"),
-        (&["--out", "/nonexistent/directory"], "/nonexistent/directory"),
+        (&["--out", "/dev/null/directory"], "/dev/null/directory"),
     ] {
         assert_refused(&[&["run"], words].concat(), part);
     }
