@@ -21,6 +21,14 @@ pub fn in_words(error: &anyhow::Error) -> String {
     words
 }
 
+/// Makes a directory, and those above it, where they are missing. The empty path is this directory, which is there.
+///
+/// # Errors
+/// Names it.
+pub fn make_directory(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).with_context(|| format!("cannot make the directory {}", path.display()))
+}
+
 /// A file that will be written later.
 #[derive(Debug)]
 pub struct Output {
@@ -128,7 +136,7 @@ pub fn redraw(text: &str) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     #[test]
@@ -153,7 +161,8 @@ mod tests {
         assert_eq!(in_words(&apart), "cannot read b: no");
     }
 
-    fn directory(name: &str) -> PathBuf {
+    /// A directory for a test.
+    pub fn directory(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("homa-cli-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a temporary directory");
         path

@@ -1,12 +1,11 @@
 //! What a command that measures leaves behind: text, JSON and a page.
 
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 
-use crate::output::{Output, json, print};
+use crate::output::{Output, json, make_directory, print};
 
 /// What is written at the end, and where.
 pub struct Outputs {
@@ -34,10 +33,7 @@ impl Outputs {
         };
         let mut report = None;
         if let Some(directory) = directory {
-            if !directory.as_os_str().is_empty() {
-                fs::create_dir_all(directory)
-                    .with_context(|| format!("cannot make the directory {}", directory.display()))?;
-            }
+            make_directory(directory)?;
             outputs.push(Output::check(&directory.join("results.json"))?);
             report = Some(Output::check(&directory.join("report.html"))?);
         }
@@ -92,12 +88,14 @@ impl Outputs {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
-    use crate::output::in_words;
+    use crate::output::{in_words, tests};
 
     #[test]
     fn a_directory_that_is_not_there_is_made_and_one_that_cannot_be_is_named() {
-        let scratch = std::env::temp_dir().join(format!("homa-outputs-{}", std::process::id()));
+        let scratch = tests::directory("outputs");
         let directory = scratch.join("of/results");
         let outputs = Outputs::check(Some(&directory), None).expect("a new directory");
         outputs.write("", &7, || "page".to_owned()).expect("results");

@@ -1,6 +1,5 @@
 //! The servers of a bench: processes of its own on this machine, or remote ones.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -16,6 +15,7 @@ use super::placement::Placement;
 use super::plan::Plan;
 use crate::addr;
 use crate::args::{Driver, Protocol};
+use crate::output::make_directory;
 use crate::recording::file_in;
 use crate::serve::{FIRST_HOMA_PORT, Report, bind_at, offset};
 use crate::watch::address::MetricsAddr;
@@ -36,8 +36,7 @@ impl Servers {
     /// Homa is always among them: slowdown is measured against it.
     pub fn start(plan: &Plan) -> Result<Servers> {
         if let Some(directory) = &plan.args.trace {
-            fs::create_dir_all(directory)
-                .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+            make_directory(directory)?;
         }
         let (homa, others, children) = (Vec::new(), Vec::new(), Vec::new());
         let mut servers = Servers { homa, others, metrics: None, children };

@@ -1,13 +1,12 @@
 //! The time traces of a run's hosts and switches, a file each.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use homa_sim::ClusterReport;
 
 use super::draft::Plan;
-use crate::output::Output;
+use crate::output::{Output, make_directory};
 
 /// The transport whose hosts have traces.
 const TRACED: &str = "homa";
@@ -26,8 +25,7 @@ pub fn files(directory: &Path, transports: &[String], plan: &Plan) -> Result<Fil
     if !transports.iter().any(|name| name == TRACED) {
         bail!("--trace: only {TRACED} has time traces; name it in --transport");
     }
-    fs::create_dir_all(directory)
-        .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+    make_directory(directory)?;
     let width = plan.cluster.hosts.saturating_sub(1).to_string().len();
     let file = |host| Output::check(&directory.join(format!("host-{host:0width$}.trace")));
     let hosts = (0..plan.cluster.hosts).map(file).collect::<Result<_>>()?;
