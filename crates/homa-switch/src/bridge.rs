@@ -310,7 +310,7 @@ impl Bridge {
 
     /// Bytes that wait at a port, without those that its link is busy with.
     #[must_use]
-    pub fn waiting_bytes(&self, port: usize) -> u64 {
+    pub fn waiting_bytes_at(&self, port: usize) -> u64 {
         self.switch.waiting_bytes_at(port)
     }
 

@@ -193,8 +193,9 @@ impl Bench<'_> {
         ensure!(dropped > 0, "the source offered less than {bps} bit/s");
         let of = |course: &Course| {
             let rates = course.rates((from, to), WINDOW);
-            Deviation::of(&rates, bps)
-                .with_context(|| format!("no backlog at {bps} bit/s lasted for {WINDOW:?}"))
+            Deviation::of(&rates, bps).with_context(|| {
+                format!("too few frames came at {bps} bit/s, or no backlog lasted for {WINDOW:?}")
+            })
         };
         let (switch, sink) = (of(&ended.course)?, of(&sink)?);
         let mut values = vec![

@@ -130,7 +130,7 @@ fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> Course {
             course.gaps.add(before, now);
         }
         was_late = is_late;
-        if bridge.waiting_bytes(SINK) == 0 {
+        if bridge.waiting_bytes_at(SINK) == 0 {
             course.dry.add(before, now);
         }
         before = now;
