@@ -339,7 +339,7 @@ fn the_floor_runs_beside_the_others_here_and_elsewhere() {
 
 #[cfg(feature = "peers")]
 #[test]
-fn every_protocol_in_one_run_here_and_elsewhere() {
+fn peers_beside_homa_and_tcp_in_one_run_here_and_elsewhere() {
     let all = "udp,quic,grpc,tcp,homa";
     let words = ["bench", "--duration", "0.2", "--json", "-", "--protocol", all];
     let output = run(&[&words[..], &["--workload", "w3", "--outstanding", "4"]].concat());

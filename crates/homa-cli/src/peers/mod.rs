@@ -58,7 +58,10 @@ pub fn check(protocol: Protocol) -> Result<()> {
         Protocol::Homa | Protocol::Tcp | Protocol::Udp => Ok(()),
         Protocol::Grpc | Protocol::Quic if cfg!(feature = "peers") => Ok(()),
         Protocol::Grpc | Protocol::Quic => {
-            bail!("--protocol {}: this program was built without the feature `peers`", protocol.name())
+            bail!(
+                "--protocol {}: this program was built without the feature `peers`: build it by `cargo build --release --features peers`",
+                protocol.name()
+            )
         }
     }
 }
