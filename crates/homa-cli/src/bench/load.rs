@@ -266,17 +266,24 @@ impl<'a> Worker<'a> {
         let due = if port.gaps.is_some() { port.due } else { Instant::now() };
         let size = port.size;
         port.draw();
+        self.count_offered(due, size);
         let number = self.tally.counted.started;
         self.tally.counted.started += 1;
         let cookie = self.in_flight.insert(Rpc { due, size, port: index, number });
         let server = self.choice.random_range(0..self.spec.servers);
         let request = self.spec.pattern.request(number, size);
         match self.link.submit(index, server, cookie, request) {
-            Ok(()) => port.open += 1,
+            Ok(()) => self.ports[index].open += 1,
             Err(error) => {
                 self.in_flight.remove(cookie);
                 self.tally.error(|| error);
             }
+        }
+    }
+
+    fn count_offered(&mut self, due: Instant, size: u32) {
+        if (self.window.from..self.window.to).contains(&due) {
+            self.tally.counted.offered_bytes += u64::from(size);
         }
     }
 
@@ -328,10 +335,11 @@ impl<'a> Worker<'a> {
 
     /// Waits for the RPCs that are still open, and counts what was left over.
     fn finish(&mut self, answers: &mut Vec<Answer>) -> Result<()> {
-        for port in &mut self.ports {
-            while port.gaps.is_some() && port.due < self.window.to {
+        for index in 0..self.ports.len() {
+            while self.ports[index].gaps.is_some() && self.ports[index].due < self.window.to {
                 self.tally.counted.unsent += 1;
-                port.draw();
+                self.count_offered(self.ports[index].due, self.ports[index].size);
+                self.ports[index].draw();
             }
         }
         let ended = Instant::now();

@@ -119,6 +119,8 @@ pub struct Run {
     pub offered_gbps: Option<f64>,
     /// Payload of the requests answered within the measured time.
     pub achieved_gbps: f64,
+    /// Bytes answered within the measured time over the bytes due in it: 1 in steady state; `null` in a closed loop.
+    pub completed_fraction: Option<f64>,
     /// RPCs measured: due within the measured time, and answered.
     pub rpcs: u64,
     /// RPCs that ended in an error or with a wrong answer, the warm-up included; so are the next two.
@@ -161,6 +163,7 @@ impl Run {
             workload: workload.to_owned(),
             offered_gbps,
             achieved_gbps: tally.achieved_gbps(),
+            completed_fraction: offered_gbps.and_then(|_| tally.counted.completed_fraction()),
             rpcs: tally.recorder.count(),
             errors: tally.counted.errors,
             lost: tally.counted.lost,

@@ -32,6 +32,8 @@ pub struct Counted {
     pub capped: u64,
     /// Arrivals that were due but still waiting when the time was over.
     pub unsent: u64,
+    /// Payload of the requests that were due within the measured time, sent or not.
+    pub offered_bytes: u64,
     /// Payload of the requests whose answers came within the measured time.
     pub goodput_bytes: u64,
     /// The first thing that went wrong.
@@ -48,6 +50,7 @@ impl Counted {
         self.duplicated += other.duplicated;
         self.capped += other.capped;
         self.unsent += other.unsent;
+        self.offered_bytes += other.offered_bytes;
         self.goodput_bytes += other.goodput_bytes;
         if self.first_error.is_none() {
             self.first_error = other.first_error;
@@ -57,6 +60,12 @@ impl Counted {
     /// Whether so many arrivals had to wait that the load was no longer open-loop: more than 1 %.
     pub fn closed_loop(&self) -> bool {
         (self.capped + self.unsent) * 100 > self.started + self.unsent
+    }
+
+    /// Bytes completed in the measured time over the bytes due in it. It is 1 in steady state, give or take what was in flight at both
+    /// ends, and below 1 while a backlog grows. `None`: nothing was due.
+    pub fn completed_fraction(&self) -> Option<f64> {
+        (self.offered_bytes > 0).then(|| self.goodput_bytes as f64 / self.offered_bytes as f64)
     }
 }
 

@@ -93,6 +93,8 @@ struct Repetition {
     /// The largest 1 % of the messages.
     largest: Option<BinSummary>,
     achieved_gbps: f64,
+    /// See [`Run::completed_fraction`].
+    completed_fraction: Option<f64>,
     machine: Machine,
 }
 
@@ -283,6 +285,7 @@ impl Total {
         let short = loaded.samples.iter().filter(|sample| sample.bytes <= short_bytes);
         self.short_ns.extend(short.map(|sample| sample.rtt_ns));
         let achieved_gbps = loaded.gbps();
+        let completed_fraction = loaded.counted.completed_fraction();
         one.counted = loaded.counted;
         let largest = one.recorder.has_largest_row().then(|| one.recorder.bins().pop()).flatten();
         let (short, slowdown_mean) = (one.recorder.short(), one.recorder.slowdown_mean());
@@ -299,6 +302,7 @@ impl Total {
             slowdown_mean,
             largest,
             achieved_gbps,
+            completed_fraction,
             machine,
         })
     }

@@ -145,6 +145,9 @@ pub fn conditions(runs: &[Ran], totals: &[Total]) -> Section {
     row("RPCs measured", &|run, _| run.rpcs.to_string());
     row("offered, Mbit/s of requests", &|run, _| format!("{:.1}", run.offered_gbps.unwrap_or(0.0) * 1e3));
     row("answered, Mbit/s of requests", &|run, _| format!("{:.1}", run.achieved_gbps * 1e3));
+    row("completed / due in the measured time, bytes", &|run, _| {
+        run.completed_fraction.map_or("-".to_owned(), |fraction| format!("{fraction:.3}"))
+    });
     row("mean slowdown", &|run, _| format!("{:.2}", run.slowdown_mean));
     row("errors / lost / duplicated", &|run, _| {
         format!("{} / {} / {}", run.errors, run.lost, run.duplicated)

@@ -32,7 +32,7 @@ pub struct Numbers {
     pub slowdown_mean: f64,
     /// The largest 1 % of the messages, where the workload has such.
     pub largest: Option<BinSummary>,
-    /// What was answered of what was offered, in bytes.
+    /// See [`Run::completed_fraction`](crate::bench::results::Run::completed_fraction).
     pub answered_share: Option<f64>,
     /// Processors busy, whoever kept them so.
     pub cores_busy: f64,
@@ -116,11 +116,10 @@ impl Spread {
 impl Numbers {
     fn of(ran: &Ran, total: &Total) -> Numbers {
         let run = &ran.run;
-        let offered = run.offered_gbps.filter(|&gbps| gbps > 0.0);
         Numbers {
             slowdown_mean: run.slowdown_mean,
             largest: run.bins.last().filter(|_| run.largest_row).cloned(),
-            answered_share: offered.map(|gbps| run.achieved_gbps / gbps),
+            answered_share: run.completed_fraction,
             cores_busy: total.machine().cores_busy,
         }
     }
