@@ -2,8 +2,8 @@
 //!
 //! A handle is a number in the form of a pointer, made of a place in a table, how often that place was used before, and a kind. So nothing
 //! that C passes is ever followed: what was closed, was closed twice, belongs to a parent process, is of another kind or never was a
-//! handle is an error that says so. It was a pointer at first, and a message freed twice ended the process or, worse, did not. PERF.md
-//! says what it costs.
+//! handle is an error that says so. It was a pointer at first, and a message freed twice ended the process or, worse, did not.
+//! docs/perf/2026-11-22-c-interface.md says what it costs.
 //!
 //! No handle comes twice in a process. A place whose uses are all counted is never used again: it stays behind empty, some bytes for each
 //! 67 million objects. A table has places for 2^50 objects of each shard, one after the other, which at a million a second takes 35 years.

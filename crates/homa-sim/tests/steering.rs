@@ -1,4 +1,5 @@
-//! What was published about receive steering, in the simulator: the findings that come out. PERF.md lists all, with those that do not.
+//! What was published about receive steering, in the simulator: the findings that come out.
+//! docs/perf/2026-11-22-steering-simulated.md lists all, with those that do not.
 //!
 //! The costs are those of `costs/`, which stood before the first comparison.
 

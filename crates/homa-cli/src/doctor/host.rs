@@ -11,8 +11,8 @@ use crate::machine::Root;
 pub const NOTES_2020: &str = "notes of Linux Homa, July 2020";
 pub const NOTES_2021: &str = "notes of Linux Homa, January 2021";
 pub const NOTES_RAMCLOUD: &str = "notes of RAMCloud's Homa";
-pub const PERF_20: &str = "PERF.md, 2026-11-20";
-pub const PERF_21: &str = "PERF.md, 2026-11-21";
+pub const PERF_20: &str = "docs/perf/2026-11-20-first-figures.md";
+pub const PERF_21: &str = "docs/perf/2026-11-21-speed.md";
 pub const NOT_MEASURED: &str = "as Linux documents it; not measured here";
 
 /// The host that is looked at, or a tree of files in its place.

@@ -32,7 +32,7 @@ pub const ETHERNET: u64 = ETHERNET_HEADER + ON_THE_WIRE;
 
 /// Shortest and longest nap of a switch that shares its processor. A timer wakes some 20 us late on a virtual machine; with 4 hosts of 100
 /// Mbit/s, and 8 of 40 and 50, naps of a quarter of a frame halved the switch's share of two processors and took a quarter to a half off
-/// the mean slowdown of W3 and W4 (PERF.md); longer ones were not measured.
+/// the mean slowdown of W3 and W4 (docs/perf/2026-11-22-rack-switch-naps.md); longer ones were not measured.
 pub const NAPS: RangeInclusive<Duration> = Duration::from_micros(20)..=Duration::from_micros(100);
 
 /// What forwards between the hosts.

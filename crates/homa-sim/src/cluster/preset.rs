@@ -163,8 +163,8 @@ const TUNED_WINDOW_HALVES: u32 = 3;
 const TUNED_INCOMING: u32 = 16;
 
 impl HomaConfig {
-    /// What came out best of sweeps of what we added to the paper's protocol, and of how it is set (PERF.md, "Beyond the paper"): the
-    /// default of `homa sim`. [`HomaConfig::sigcomm18`] with wider windows, more levels for unscheduled bytes, and senders that are
+    /// What came out best of sweeps of what we added to the paper's protocol, and of how it is set
+    /// (docs/perf/2026-11-22-beyond-paper.md): the default of `homa sim`. [`HomaConfig::sigcomm18`] with wider windows, more levels for unscheduled bytes, and senders that are
     /// told what they may send unasked in an incast (which needs the rate of the link).
     ///
     /// Unscheduled bytes by the measured round trip are left out: where all hosts are about equally far they are the same.
