@@ -1,8 +1,11 @@
 //! The command line: every option with its default, its unit and an example.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use homa::HostConfig;
 use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
@@ -14,6 +17,7 @@ use crate::decode::PacketKind;
 use crate::doctor::args::DoctorArgs;
 use crate::jitter::args::JitterArgs;
 use crate::rack::args::RackArgs;
+use crate::rack::experiment::comparison::args::ComparisonArgs;
 use crate::recording::{TraceArgs, TraceSettings};
 use crate::sim::args::SimArgs;
 use crate::switch::args::SwitchArgs;
@@ -158,7 +162,7 @@ pub enum Command {
     Serve(ServeArgs),
     /// Send one request, print or save the answer and its time
     Call(CallArgs),
-    /// Measure the tail latency of a workload over Homa and over TCP
+    /// Measure the tail latency of a workload over Homa and over TCP, on an emulated rack, over loopback or between machines
     Bench(Box<BenchArgs>),
     /// Print the Homa packets of a capture, one line each
     Decode(DecodeArgs),
@@ -477,13 +481,18 @@ pub struct LimitsArgs {
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
 Examples:
+  homa bench                                        Homa and TCP on a rack of hosts that this machine emulates; one minute
+  homa bench --quick --workload w4 --load 0.5       the same for 10 s, with other messages
   homa bench limits                                 what each protocol and driver can do at best: see its own --help
   homa bench switch                                 what the switch between devices can do: see its own --help
-  homa bench                                        both protocols on this machine, half of what it holds
-  homa bench --workload w3 --load 0.8               at 80 % of the slower protocol's measured maximum
+  homa bench --loopback                             without a network: both protocols at half of what this machine holds
+  homa bench --loopback --workload w3 --load 0.8    at 80 % of the slower protocol's measured maximum
   homa bench --size 100 --outstanding 1 --json -    round trips of 100 bytes, one at a time
   homa bench --servers 10.0.0.2,10.0.0.3 --gbps 5   against `homa serve` on two other hosts
   homa bench --driver raw --servers 10.0.0.2        Homa in IP protocol 146, against `homa serve --driver raw`; as root
+
+The rack needs no privileges where users may have namespaces of their own. Options that only loopback or other machines have, such as
+--servers, --outstanding or --driver, imply --loopback.
 
 Every latency counts from the moment the message was due, not from when it could be sent: a stall also counts for
 those that waited behind it (no coordinated omission). Gbps are 10^9 bits of request payload per second, all clients
@@ -492,6 +501,15 @@ pub struct BenchArgs {
     /// Something else than the comparison under a workload.
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
+    /// Compare between processes of this machine over its loopback device, where nothing congests, instead of on a rack
+    #[arg(long)]
+    pub loopback: bool,
+    /// An option that only the rack has was given.
+    #[arg(skip)]
+    pub is_rack_wanted: bool,
+    /// Of the rack.
+    #[command(flatten)]
+    pub rack: ComparisonArgs,
     /// Write the time traces of Homa to this directory at the end, server.trace and one for each client; and on SIGUSR1, or when one
     /// froze, as `homa serve` does
     #[arg(long, value_name = "DIR", help_heading = "Time traces")]
@@ -506,7 +524,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub servers: Vec<String>,
     /// Message sizes: w1 to w8, short-long, one-medium, starve, a number of bytes, or a CSV file of
-    /// `size,cumulative_fraction` lines [default: w4]
+    /// `size,cumulative_fraction` lines [default: w3, over loopback w4]
     #[arg(long, value_name = "NAME|FILE", conflicts_with = "size")]
     pub workload: Option<String>,
     /// All messages have this many bytes
@@ -522,8 +540,8 @@ pub struct BenchArgs {
     /// Offered load of all clients, Gbps of request payload (open loop, Poisson arrivals)
     #[arg(long, value_name = "GBPS", group = "pace", value_parser = positive)]
     pub gbps: Option<f64>,
-    /// Offered load as a fraction of the slower protocol's maximum, which is measured first (open loop, Poisson)
-    /// [default: 0.5]
+    /// Offered load (open loop, Poisson) as a fraction of each link's rate, headers included [default: 0.7]; over loopback of the slower
+    /// protocol's maximum, which is measured first [default: 0.5]
     #[arg(long, value_name = "FRACTION", group = "pace", value_parser = positive)]
     pub load: Option<f64>,
     /// Closed loop: this many RPCs open per client port, each answer starts the next
@@ -594,6 +612,56 @@ pub struct BenchArgs {
     /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
+}
+
+/// Options of `homa bench` that both the rack and loopback have.
+const SHARED_BENCH_OPTIONS: [&str; 9] =
+    ["workload", "size", "max_message", "load", "one_way", "seed", "out", "json", "loopback"];
+
+/// Options that only the rack has.
+const RACK_BENCH_OPTIONS: [&str; 6] = ["seconds", "quick", "hosts", "rate", "connections", "cc"];
+
+impl Cli {
+    /// What the words of a command line mean.
+    ///
+    /// # Errors
+    /// Clap's, help and version included.
+    pub fn of_words<W: Into<OsString> + Clone>(
+        words: impl IntoIterator<Item = W>,
+    ) -> Result<Cli, clap::Error> {
+        let mut command = Cli::command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        if let (Command::Bench(args), Some(("bench", matches))) = (&mut cli.command, matches.subcommand()) {
+            let options = command.find_subcommand("bench").into_iter().flat_map(clap::Command::get_arguments);
+            let given = options
+                .map(|option| option.get_id().as_str())
+                .filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine));
+            let given: Vec<String> = given.map(str::to_owned).collect();
+            args.choose_place(&given).map_err(|text| command.error(ErrorKind::ArgumentConflict, text))?;
+        }
+        Ok(cli)
+    }
+}
+
+impl BenchArgs {
+    /// Options that only loopback and other machines have imply it. `given`: ids of the options on the command line.
+    fn choose_place(&mut self, given: &[String]) -> Result<(), String> {
+        let is_of_rack = |id: &&String| RACK_BENCH_OPTIONS.contains(&id.as_str());
+        let is_shared = |id: &&String| SHARED_BENCH_OPTIONS.contains(&id.as_str());
+        let of_rack = given.iter().find(is_of_rack);
+        let of_loopback = given.iter().find(|id| !is_of_rack(id) && !is_shared(id));
+        self.is_rack_wanted = of_rack.is_some();
+        self.loopback |= of_loopback.is_some();
+        match of_rack.filter(|_| self.loopback) {
+            None => Ok(()),
+            Some(rack) => {
+                let option = |id: &str| format!("--{}", id.replace('_', "-"));
+                let other = of_loopback.map_or("--loopback".to_owned(), |id| option(id));
+                Err(format!("{} is for the rack, and {other} for loopback or other machines", option(rack)))
+            }
+        }
+    }
 }
 
 /// Long enough that a short RPC between two busy hosts rarely sleeps, short enough that an idle host costs little.

@@ -33,7 +33,6 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 
 use args::{Cli, Command};
@@ -45,7 +44,7 @@ const UNCLEAN: u8 = 1;
 pub const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::of_words(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };

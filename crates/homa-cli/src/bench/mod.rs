@@ -30,7 +30,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::args::{BenchArgs, BenchCommand, Protocol};
+use crate::output::in_words;
 use crate::outputs::Outputs;
+use crate::rack::experiment::comparison;
 use load::Pace;
 use plan::{Load, Plan};
 use progress::Progress;
@@ -46,6 +48,19 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
         Some(BenchCommand::Bridge(args)) => return bridge::run(args),
         None => (),
     }
+    if !args.loopback {
+        match comparison::run(args) {
+            Err(error) if comparison::is_refusal(&error) && !args.is_rack_wanted => {
+                eprintln!("homa: {}", comparison::refusal(&in_words(&error)));
+            }
+            result => return result,
+        }
+    }
+    over_loopback(args)
+}
+
+/// Between processes of this machine over its loopback device, or from here to other machines.
+fn over_loopback(args: &BenchArgs) -> Result<bool> {
     let plan = Plan::new(args)?;
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let results = measure(&plan)?;

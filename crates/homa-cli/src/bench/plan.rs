@@ -132,21 +132,9 @@ impl Plan {
         Duration::from_micros(self.args.poll_us)
     }
 
-    /// The workload in words, for people.
+    /// The workload in words.
     pub fn workload_text(&self) -> String {
-        let name = self.workload.name();
-        if name.bytes().all(|byte| byte.is_ascii_digit()) {
-            return format!("messages of {name} bytes");
-        }
-        let name = match name.strip_prefix('w') {
-            Some(digit) if digit.len() == 1 => format!("W{digit}"),
-            _ => name.to_owned(),
-        };
-        let mean = format!("mean {:.0} bytes", self.workload.mean_bytes());
-        match self.workload.truncated_at() {
-            Some(bytes) => format!("{name} truncated to {bytes} bytes ({mean})"),
-            None => format!("{name} ({mean})"),
-        }
+        workload_text(&self.workload)
     }
 
     /// The settings as they go into the results.
@@ -186,6 +174,23 @@ impl Plan {
             duration_s: (self.slice * self.slices).as_secs_f64(),
             slices: self.slices,
         }
+    }
+}
+
+/// A workload in words.
+pub fn workload_text(workload: &Workload) -> String {
+    let name = workload.name();
+    if name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return format!("messages of {name} bytes");
+    }
+    let name = match name.strip_prefix('w') {
+        Some(digit) if digit.len() == 1 => format!("W{digit}"),
+        _ => name.to_owned(),
+    };
+    let mean = format!("mean {:.0} bytes", workload.mean_bytes());
+    match workload.truncated_at() {
+        Some(bytes) => format!("{name} truncated to {bytes} bytes ({mean})"),
+        None => format!("{name} ({mean})"),
     }
 }
 

@@ -1,8 +1,9 @@
 //! A progress bar on a terminal; on anything else nothing, so that errors stand alone.
 
+use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 /// Shows on standard error how far the bench is.
 pub struct Progress {
@@ -17,9 +18,14 @@ impl Progress {
     /// A bench that takes about `total`.
     pub fn new(total: Duration) -> Progress {
         let bar = ProgressBar::new(total.as_millis() as u64);
-        let style = ProgressStyle::with_template("{msg:40} [{bar:40}] {percent:>3} %");
+        let style = ProgressStyle::with_template("{msg:48} [{bar:30}] {left:>5} s left");
         if let Ok(style) = style {
-            bar.set_style(style.progress_chars("=> "));
+            let left = |state: &ProgressState, out: &mut dyn Write| {
+                let left = state.len().unwrap_or_default().saturating_sub(state.pos());
+                // What cannot be shown is not worth an error.
+                let _ = write!(out, "{}", left.div_ceil(1_000));
+            };
+            bar.set_style(style.with_key("left", left).progress_chars("=> "));
         }
         Progress { bar, done: Duration::ZERO, next: Duration::ZERO }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::results::{Results, Run};
 use super::svg;
-use super::table::{load, ratio, short_number};
+use super::table::{LOOPBACK, load, ratio, short_number};
 
 /// The whole page.
 pub fn render(results: &Results, workload: &str) -> String {
@@ -31,6 +31,9 @@ fn head(out: &mut String, results: &Results, workload: &str) -> std::fmt::Result
         include_str!("report.css")
     )?;
     writeln!(out, "<h1>{title}</h1>")?;
+    if results.config.servers.is_empty() {
+        writeln!(out, "<p class=\"warn\">{}</p>", escape(LOOPBACK))?;
+    }
     writeln!(
         out,
         "<p class=\"quiet\">Workload: {}; {}; {}.</p>",

@@ -4,6 +4,10 @@ use std::fmt::Write;
 
 use super::results::{Results, Run};
 
+/// What to know about a comparison over loopback.
+pub const LOOPBACK: &str = "Over loopback nothing congests: no link is shared, and the only queue is the one for the processors. \
+                            `homa bench` without --loopback compares in a network.";
+
 /// The table of slowdown by size, the short messages, and what each protocol did in all.
 pub fn render(results: &Results, workload: &str) -> String {
     let mut text = String::new();
@@ -17,7 +21,11 @@ pub fn render(results: &Results, workload: &str) -> String {
 }
 
 fn head(out: &mut String, results: &Results, workload: &str) -> std::fmt::Result {
-    writeln!(out, "\n{workload}, {}", load(results))?;
+    writeln!(out)?;
+    if results.config.servers.is_empty() {
+        writeln!(out, "{LOOPBACK}\n")?;
+    }
+    writeln!(out, "{workload}, {}", load(results))?;
     writeln!(
         out,
         "Slowdown: a message's round trip divided by the median round trip of Homa for that size when it is alone.\n"

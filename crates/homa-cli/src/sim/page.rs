@@ -62,7 +62,7 @@ pub fn render(page: &RunPage<'_>) -> String {
         ("Median slowdown", |bin| bin.slowdown_p50, |point| point.p50),
     ];
     for (title, ours, theirs) in percentiles {
-        let _ = writeln!(out, "<figure>\n{}</figure>", by_size(page, title, ours, theirs).svg());
+        let _ = writeln!(out, "<figure>\n{}</figure>", by_size(page, title, ours, theirs).figure());
     }
     let dashed = if page.published.is_empty() { "" } else { " Dashed: the published values." };
     let _ = writeln!(

@@ -4,15 +4,57 @@ use std::fmt::Write;
 
 use crate::labels::{self, Label};
 
-const WIDTH: f64 = 960.0;
-const HEIGHT: f64 = 430.0;
-const LEFT: f64 = 76.0;
-/// Room for the longest name of a published curve.
-const RIGHT: f64 = 196.0;
-const TOP: f64 = 16.0;
-const BOTTOM: f64 = 62.0;
+/// Sizes of a chart and its margins, in pixels where the page has room for it.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    /// Class of the page's style sheet.
+    class: &'static str,
+    width: f64,
+    height: f64,
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+    /// The least distance between two ticks of the x axis, as a share of the chart.
+    x_tick_apart: f64,
+    /// Names of the curves stand above the chart, and not at the curves' ends.
+    has_legend: bool,
+}
+
+/// For screens. The right margin has room for the longest name of a published curve.
+const WIDE: Layout = Layout {
+    class: "wide",
+    width: 960.0,
+    height: 430.0,
+    left: 76.0,
+    right: 196.0,
+    top: 16.0,
+    bottom: 62.0,
+    x_tick_apart: 0.0,
+    has_legend: false,
+};
+
+/// For telephones, where a wide chart's text would be too small to read.
+const NARROW: Layout = Layout {
+    class: "narrow",
+    width: 400.0,
+    height: 400.0,
+    left: 62.0,
+    right: 14.0,
+    top: 12.0,
+    bottom: 58.0,
+    x_tick_apart: 0.17,
+    has_legend: true,
+};
+
 /// The least distance between two labels at the end of the curves.
 const LABEL_HEIGHT: f64 = 16.0;
+
+/// A line of the legend.
+const LEGEND_HEIGHT: f64 = 18.0;
+
+/// More points of a curve than these would run into each other, and are not drawn.
+const MAX_POINTS: usize = 80;
 
 /// How values become heights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +111,18 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// Draws it; empty where there is nothing to draw.
+    /// Draws it for wide and for narrow pages, of which the style sheet shows one; empty where there is nothing to draw.
+    pub fn figure(&self) -> String {
+        self.svg_as(WIDE) + &self.svg_as(NARROW)
+    }
+
+    /// Draws it for wide pages; empty where there is nothing to draw.
+    #[cfg(test)]
     pub fn svg(&self) -> String {
+        self.svg_as(WIDE)
+    }
+
+    fn svg_as(&self, mut layout: Layout) -> String {
         let values = || self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.y);
         let drawn: Vec<f64> = values().filter(|value| self.is_drawn(*value)).collect();
         if drawn.is_empty() {
@@ -78,10 +130,13 @@ impl Chart {
         }
         let low = drawn.iter().copied().fold(f64::INFINITY, f64::min);
         let high = drawn.iter().copied().fold(0.0, f64::max);
+        if layout.has_legend {
+            layout.top += LEGEND_HEIGHT * self.curves.len() as f64;
+        }
         let frame = match self.scale {
-            Scale::Log => Frame { chart: self, low: low.min(1.0) * 0.95, high: high.max(2.0) * 1.1 },
+            Scale::Log => Frame { chart: self, layout, low: low.min(1.0) * 0.95, high: high.max(2.0) * 1.1 },
             Scale::Linear => {
-                Frame { chart: self, low: 0.0, high: if high > 0.0 { high * 1.08 } else { 1.0 } }
+                Frame { chart: self, layout, low: 0.0, high: if high > 0.0 { high * 1.08 } else { 1.0 } }
             }
         };
         let mut out = String::new();
@@ -97,13 +152,15 @@ impl Chart {
 
 struct Frame<'a> {
     chart: &'a Chart,
+    layout: Layout,
     low: f64,
     high: f64,
 }
 
 impl Frame<'_> {
     fn x(&self, share: f64) -> f64 {
-        LEFT + (WIDTH - LEFT - RIGHT) * share
+        let Layout { width, left, right, .. } = self.layout;
+        left + (width - left - right) * share
     }
 
     fn y(&self, value: f64) -> f64 {
@@ -111,19 +168,25 @@ impl Frame<'_> {
             Scale::Log => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
             Scale::Linear => value / self.high,
         };
-        TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - share)
+        let Layout { height, top, bottom, .. } = self.layout;
+        top + (height - top - bottom) * (1.0 - share)
     }
 
     fn draw(&self, out: &mut String) -> std::fmt::Result {
         let (x_title, y_title) = (escape(&self.chart.x_title), escape(&self.chart.y_title));
+        let Layout { class, width, height, right, bottom, has_legend, .. } = self.layout;
         writeln!(
             out,
-            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{y_title} by {x_title}\">"
+            "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{y_title} by {x_title}\">"
         )?;
         self.axes(out)?;
         let mut labels = Vec::new();
-        for curve in &self.chart.curves {
+        for (index, curve) in self.chart.curves.iter().enumerate() {
             self.curve(out, curve)?;
+            if has_legend {
+                self.legend(out, curve, index)?;
+                continue;
+            }
             let last = curve.points.iter().rev().find(|point| self.chart.is_drawn(point.y));
             labels.extend(last.map(|last| Label {
                 end: (self.x(last.x), self.y(last.y)),
@@ -131,12 +194,25 @@ impl Frame<'_> {
                 class: escape(&curve.class),
             }));
         }
-        labels::draw(out, labels, (WIDTH - RIGHT, HEIGHT - BOTTOM), LABEL_HEIGHT)?;
+        labels::draw(out, labels, (width - right, height - bottom), LABEL_HEIGHT)?;
         writeln!(out, "</svg>")
     }
 
+    fn legend(&self, out: &mut String, curve: &Curve, line: usize) -> std::fmt::Result {
+        let (class, text) = (escape(&curve.class), escape(&curve.label));
+        let (begin, base) = (self.layout.left, LEGEND_HEIGHT * (line as f64 + 1.0));
+        let (end, middle, x) = (begin + 24.0, base - 5.0, begin + 32.0);
+        writeln!(
+            out,
+            "<line class=\"curve {class}\" x1=\"{begin}\" x2=\"{end}\" y1=\"{middle}\" y2=\"{middle}\"/>\
+             <text class=\"label {class}\" x=\"{x}\" y=\"{base}\">{text}</text>"
+        )
+    }
+
     fn axes(&self, out: &mut String) -> std::fmt::Result {
-        let (left, right, bottom) = (LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM);
+        let Layout { width, height, top, x_tick_apart, .. } = self.layout;
+        let (left, right, bottom) =
+            (self.layout.left, width - self.layout.right, height - self.layout.bottom);
         for value in ticks(self.chart.scale, self.low, self.high) {
             let y = self.y(value);
             let class = if value == 1.0 && self.chart.scale == Scale::Log { "grid one" } else { "grid" };
@@ -147,7 +223,12 @@ impl Frame<'_> {
             let (x, base) = (left - 8.0, y + 4.0);
             writeln!(out, "<text class=\"tick end\" x=\"{x}\" y=\"{base:.1}\">{}</text>", plain(value))?;
         }
+        let mut last = f64::NEG_INFINITY;
         for (share, text) in &self.chart.x_ticks {
+            if share - last < x_tick_apart {
+                continue;
+            }
+            last = *share;
             let x = self.x(*share);
             let (end, base) = (bottom + 5.0, bottom + 20.0);
             writeln!(out, "<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom}\" y2=\"{end}\"/>")?;
@@ -160,10 +241,10 @@ impl Frame<'_> {
             "<text class=\"axis mid\" x=\"{middle:.1}\" y=\"{base}\">{}</text>",
             escape(&self.chart.x_title)
         )?;
-        let middle = TOP + (HEIGHT - TOP - BOTTOM) / 2.0;
+        let middle = (top + bottom) / 2.0;
         writeln!(
             out,
-            "<text class=\"axis mid\" transform=\"translate(18 {middle}) rotate(-90)\">{}</text>",
+            "<text class=\"axis mid\" transform=\"translate(16 {middle}) rotate(-90)\">{}</text>",
             escape(&self.chart.y_title)
         )
     }
@@ -175,7 +256,7 @@ impl Frame<'_> {
         let class = escape(&curve.class);
         let reference = if curve.is_reference { " reference" } else { "" };
         writeln!(out, "<polyline class=\"curve {class}{reference}\" points=\"{}\"/>", points.join(" "))?;
-        if curve.is_reference {
+        if curve.is_reference || points.len() > MAX_POINTS {
             return Ok(());
         }
         for point in shown() {

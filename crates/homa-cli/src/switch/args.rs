@@ -123,7 +123,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "AMOUNT", default_value = "1ms", value_parser = amount)]
     pub buffer: Amount,
     /// What may wait at all ports together, shared between them as they need it, instead of --buffer
-    #[arg(long, value_name = "AMOUNT", value_parser = amount, conflicts_with = "buffer")]
+    #[arg(long, value_name = "AMOUNT", value_parser = amount, overrides_with = "buffer")]
     pub shared_buffer: Option<Amount>,
     /// With --shared-buffer: how much a port may have, as a multiple of what is free
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "shared_buffer")]

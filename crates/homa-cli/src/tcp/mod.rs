@@ -8,6 +8,7 @@ pub mod spin;
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 pub use spin::Spin;
 
 /// How a sender finds its rate: the kernel's algorithms by their names there.
@@ -34,6 +35,23 @@ impl Congestion {
             Congestion::Dctcp => "dctcp",
         }
     }
+
+    /// The kernel's default, and DCTCP where the kernel has it. Cubic where the default cannot be read or is none of these.
+    pub fn of_the_kernel() -> Vec<Congestion> {
+        let read = |name: &str| {
+            std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).unwrap_or_default()
+        };
+        let (default, available) = (read("congestion_control"), read("available_congestion_control"));
+        Congestion::among(default.trim(), available.split_whitespace())
+    }
+
+    fn among<'a>(default: &str, mut available: impl Iterator<Item = &'a str>) -> Vec<Congestion> {
+        let named = |name: &str| Congestion::value_variants().iter().copied().find(|one| one.name() == name);
+        let default = named(default).unwrap_or(Congestion::Cubic);
+        let has_dctcp =
+            default != Congestion::Dctcp && available.any(|name| name == Congestion::Dctcp.name());
+        [default].into_iter().chain(has_dctcp.then_some(Congestion::Dctcp)).collect()
+    }
 }
 
 /// Has a socket, and those that a listener accepts, use this algorithm; `None`: what the kernel is set to.
@@ -52,3 +70,17 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Bytes read from one connection before the others get their turn: a few of the kernel's larger segments.
 const READ_BUDGET: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_default_and_dctcp_where_it_is_available() {
+        let among = |default, available: &'static str| Congestion::among(default, available.split(' '));
+        assert_eq!(among("cubic", "reno cubic"), [Congestion::Cubic]);
+        assert_eq!(among("bbr", "reno cubic dctcp"), [Congestion::Bbr, Congestion::Dctcp]);
+        assert_eq!(among("dctcp", "dctcp"), [Congestion::Dctcp]);
+        assert_eq!(among("vegas", ""), [Congestion::Cubic]);
+    }
+}

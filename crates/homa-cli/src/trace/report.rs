@@ -77,7 +77,7 @@ fn render(held: &Held<'_>, slow: &Tail, args: &ReportArgs) -> String {
         let _ = writeln!(out, "<p class=\"quiet\">Note: {}</p>", escape(&note));
     }
     let _ =
-        writeln!(out, "<h2>Durations by size</h2>\n<figure>\n{}</figure>", durations(model, chosen).svg());
+        writeln!(out, "<h2>Durations by size</h2>\n<figure>\n{}</figure>", durations(model, chosen).figure());
     out.push_str("<p class=\"quiet\">Each curve has the RPCs whose longer message is up to that long.</p>\n");
     out.push_str(&summary::sizes(&summary.sizes).html());
     causes(&mut out, model, &summary, slow);

@@ -74,7 +74,8 @@ impl Table {
         }
     }
 
-    fn html(&self, out: &mut String) {
+    /// For a page.
+    pub fn html(&self, out: &mut String) {
         out.push_str("<div class=\"scroll\"><table>\n");
         for (tag, line) in [("th", &self.head)].into_iter().chain(self.rows.iter().map(|row| ("td", row))) {
             let cells: String = line.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
@@ -117,7 +118,7 @@ impl Findings {
         for Section { heading, text, table, charts } in &self.sections {
             let _ = writeln!(out, "<h2>{}</h2>\n<p>{}</p>", escape(heading), escape(text));
             for chart in charts {
-                let _ = writeln!(out, "<figure>\n{}</figure>", chart.svg());
+                let _ = writeln!(out, "<figure>\n{}</figure>", chart.figure());
             }
             if !table.head.is_empty() {
                 table.html(&mut out);
@@ -132,10 +133,12 @@ impl Findings {
 
     /// Says so where the processors and not the links decided what was measured. `packet_us`: what the longest packet takes on a link.
     pub fn doubt(&mut self, what: &str, machine: &Machine, packet_us: f64) {
-        let Machine { cpus, cores_busy, hosts_waited_us, .. } = machine;
-        if *cores_busy > MOSTLY_BUSY * *cpus as f64 {
+        let Machine { cpus, hosts_busy, switch_busy, hosts_waited_us, .. } = machine;
+        // Other programs count by how long they keep the rack's threads waiting.
+        let busy = hosts_busy + switch_busy;
+        if busy > MOSTLY_BUSY * *cpus as f64 {
             self.warnings.push(format!(
-                "{what}: {cores_busy:.2} of {cpus} processors were busy: the result is about them and not about the network; \
+                "{what}: the rack kept {busy:.2} of {cpus} processors busy: the result is about them and not about the network; \
                  use a lower --rate or fewer --hosts"
             ));
         }
@@ -148,7 +151,7 @@ impl Findings {
     }
 }
 
-/// The share of all processors beyond which they are what limits.
+/// Share of all processors above which they limit a rack.
 const MOSTLY_BUSY: f64 = 0.9;
 
 /// A wait for a processor that is worth a word, in times of a full packet on a link.
@@ -176,10 +179,18 @@ mod tests {
     #[test]
     fn a_busy_machine_and_a_long_wait_are_said() {
         let mut findings = findings();
-        let machine = Machine { cpus: 2, cores_busy: 1.7, hosts_waited_us: 50.0, ..Machine::default() };
+        // Other programs keep both processors busy.
+        let machine = Machine {
+            cpus: 2,
+            cores_busy: 2.0,
+            hosts_busy: 1.3,
+            switch_busy: 0.4,
+            hosts_waited_us: 50.0,
+            ..Machine::default()
+        };
         findings.doubt("Homa", &machine, 120.0);
         assert!(findings.warnings.is_empty(), "{:?}", findings.warnings);
-        findings.doubt("Homa", &Machine { cores_busy: 1.9, ..machine.clone() }, 120.0);
+        findings.doubt("Homa", &Machine { hosts_busy: 1.5, ..machine.clone() }, 120.0);
         findings.doubt("TCP", &machine, 12.0);
         assert_eq!(findings.warnings.len(), 2);
         assert!(findings.text().contains("WARNING: TCP: a thread"), "{}", findings.text());

@@ -21,6 +21,7 @@ use super::cables::{Cables, LinkEvent, told};
 use super::findings::Findings;
 use super::links::Links;
 use super::orders::{Order, Rate, Reply, Setup, take_samples};
+use super::queue::{QueueRecorder, QueueSample};
 use crate::args::Protocol;
 use crate::bench::cpu::{Scheduled, machine_busy};
 use crate::bench::load::DRAIN;
@@ -31,7 +32,7 @@ use crate::rack::args::BuildArgs;
 use crate::rack::keeper::Keeper;
 use crate::rack::spec::{Spec, SwitchKind, ipv4};
 use crate::rack::state::{Directory, State};
-use crate::rack::{interruption, status};
+use crate::rack::{interruption, status, switch};
 
 /// How long an order may take beside the time that it is for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,6 +56,8 @@ pub struct Lab {
     notes: Vec<String>,
     /// Where time traces go.
     trace: Option<PathBuf>,
+    /// The port of the switch whose queue is recorded under each load, counted from 0.
+    pub recorded_port: Option<usize>,
     /// Loads so far.
     loads: u32,
     /// The rack was built for the experiment.
@@ -101,6 +104,7 @@ impl Lab {
             link_events,
             notes,
             trace,
+            recorded_port: None,
             loads: 0,
             is_own: keeper.is_some(),
             keeper,
@@ -225,9 +229,12 @@ impl Lab {
             })?;
         }
         self.loads += 1;
+        let control = switch::control(&self.directory);
+        let recorder = self.recorded_port.map(|port| QueueRecorder::start(control, port));
         let machine = self.watch(&window)?;
+        let queue = recorder.map(|recorder| recorder.end(window.from, window.to)).unwrap_or_default();
         let all = crews.iter_mut().map(|(crew, load)| {
-            let mut loaded = Loaded::new(load.measured, machine.clone());
+            let mut loaded = Loaded { queue: queue.clone(), ..Loaded::new(load.measured, machine.clone()) };
             for agent in &mut crew.agents {
                 loaded.add(agent.reply(self, DRAIN + PATIENCE)?)?;
             }
@@ -326,6 +333,8 @@ pub struct Loaded {
     pub host_gbps: Vec<f64>,
     /// Bytes of messages, requests and answers, that came to all hosts in the measured time, of complete messages or not.
     pub received: u64,
+    /// The queue at the recorded port of the switch.
+    pub queue: Vec<QueueSample>,
     measured: Duration,
     hosts: Scheduled,
 }
@@ -361,6 +370,7 @@ impl Loaded {
             machine,
             host_gbps: Vec::new(),
             received: 0,
+            queue: Vec::new(),
             measured,
             hosts: Scheduled::default(),
         }

@@ -118,7 +118,7 @@ fn page(summary: &str, rows: &[Row]) -> String {
     out.push_str(&format!(
         "<p class=\"quiet\">{}</p>\n<figure>\n{}</figure>\n",
         escape(summary),
-        chart(rows).svg()
+        chart(rows).figure()
     ));
     out.push_str("<h2>In numbers</h2>\n");
     let (head, lines) = cells(rows);

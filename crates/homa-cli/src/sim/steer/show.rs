@@ -69,7 +69,7 @@ pub fn page(summary: &str, reports: &[SteerReport]) -> String {
     out.push_str(&format!("<p class=\"quiet\">{}</p>\n", escape(summary)));
     for figure in &FIGURES {
         let Some(scale) = figure.scale else { continue };
-        let svg = chart(reports, figure, scale).svg();
+        let svg = chart(reports, figure, scale).figure();
         if !svg.is_empty() {
             out.push_str(&format!("<h2>{}</h2>\n<figure>\n{svg}</figure>\n", escape(figure.title)));
         }

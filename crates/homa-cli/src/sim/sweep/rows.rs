@@ -227,7 +227,7 @@ pub fn page(sweep: &Sweep, rows: &[Row], setup: &serde_json::Map<String, serde_j
                   the last row of the table of a run. Point at a dot for its range.</p>\n");
     for metric in shown(sweep) {
         let Some(scale) = metric.scale else { continue };
-        let svg = chart(sweep, rows, metric, scale).svg();
+        let svg = chart(sweep, rows, metric, scale).figure();
         if !svg.is_empty() {
             out.push_str(&format!("<h2>{}</h2>\n<figure>\n{svg}</figure>\n", escape(metric.title)));
         }

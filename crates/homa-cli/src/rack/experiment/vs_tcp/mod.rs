@@ -2,6 +2,7 @@
 
 mod cells;
 mod sections;
+mod session;
 mod table;
 
 use std::time::Duration;
@@ -10,15 +11,18 @@ use anyhow::Result;
 pub use cells::{Cell, cells, run};
 use homa_workload::{BinSummary, ShortSummary, Workload};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+pub use session::{Measured, Session};
+pub use table::Spread;
 
 use super::args::{CommonArgs, VsTcpArgs};
 use super::findings::Findings;
-use super::lab::{Crew, Lab, Load, Loaded, Machine};
+use super::lab::{Lab, Load, Loaded, Machine};
 use super::links::Links;
 use super::orders::Rate;
+use super::queue::QueueSample;
 use super::stand::{self, UNLOADED, workload_of};
-use super::{PORT, framing, simulated};
+use super::{framing, simulated};
 use super::{seconds, setup};
 use crate::args::Protocol;
 use crate::bench::results::Run;
@@ -84,18 +88,23 @@ pub struct Ran {
 
 /// What a contender did in one repetition.
 #[derive(Serialize)]
-struct Repetition {
+pub struct Repetition {
     protocol: Protocol,
     congestion: Option<Congestion>,
     repetition: u32,
-    short: ShortSummary,
+    /// Round trips of the short messages.
+    pub short: ShortSummary,
     slowdown_mean: f64,
     /// The largest 1 % of the messages.
     largest: Option<BinSummary>,
     achieved_gbps: f64,
     /// See [`Run::completed_fraction`].
-    completed_fraction: Option<f64>,
-    machine: Machine,
+    pub completed_fraction: Option<f64>,
+    /// What the processors and the links did.
+    pub machine: Machine,
+    /// See [`Loaded::queue`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub queue: Vec<QueueSample>,
 }
 
 /// What a contender does, while it grows.
@@ -114,18 +123,56 @@ struct Found {
 }
 
 /// What a cell is measured with.
-struct Plan<'a> {
+pub struct Plan<'a> {
     cell: &'a Cell,
-    workload: Workload,
+    /// Message sizes.
+    pub workload: Workload,
     spec: Spec,
-    measured: Duration,
-    warmup: Duration,
+    /// The measured time of a contender in a repetition.
+    pub measured: Duration,
+    /// Load before the measured time.
+    pub warmup: Duration,
+    /// Share of each link's rate, headers included.
+    pub load: f64,
     /// Request payload of each host, 10^9 bits per second.
     gbps: f64,
 }
 
-impl Plan<'_> {
-    fn load(&self, repetition: u32) -> Load {
+impl<'a> Plan<'a> {
+    /// Follows the options of the cell.
+    ///
+    /// # Errors
+    /// A workload that does not exist, or a time out of range.
+    pub fn new(spec: &Spec, cell: &'a Cell) -> Result<Plan<'a>> {
+        let args = &cell.args;
+        let workload = workload_of(&args.messages)?;
+        let (measured, warmup) =
+            (seconds("duration", args.common.duration)?, seconds("warmup", args.common.warmup)?);
+        let mut plan = Plan { cell, workload, spec: spec.clone(), measured, warmup, load: 0.0, gbps: 0.0 };
+        plan.set_load(args.offered.load);
+        Ok(plan)
+    }
+
+    /// The rack.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The options that it follows.
+    pub fn options(&self) -> &VsTcpArgs {
+        &self.cell.args
+    }
+
+    /// Offers this share of each link's rate from now on.
+    pub fn set_load(&mut self, load: f64) {
+        let Spec { rate_bps, mtu, .. } = self.spec;
+        self.load = load;
+        self.gbps =
+            framing::gbps_of_load(load, rate_bps, &self.workload, mtu, self.cell.args.messages.one_way);
+    }
+
+    /// The load of a repetition, counted from 1.
+    pub fn load(&self, repetition: u32) -> Load {
         let rate = Rate::Open { gbps: self.gbps, max_outstanding: self.cell.args.messages.max_outstanding };
         Load {
             rates: vec![Some(rate); self.spec.hosts.into()],
@@ -139,102 +186,30 @@ impl Plan<'_> {
 /// The experiment with one workload on one rack.
 fn of_cell(lab: &mut Lab, cell: &Cell) -> Result<Found> {
     let args = &cell.args;
-    let workload = workload_of(&args.messages)?;
-    let spec = lab.spec().clone();
-    let wants_sim = simulated::is_wanted(args.sim, &spec, &args.common, &args.messages)?;
-    let gbps =
-        framing::gbps_of_load(args.offered.load, spec.rate_bps, &workload, spec.mtu, args.messages.one_way);
-    let (measured, warmup) =
-        (seconds("duration", args.common.duration)?, seconds("warmup", args.common.warmup)?);
-    let plan = Plan { cell, workload, spec, measured, warmup, gbps };
-    let contenders = Contender::all(&args.common.cc);
-    let mut crews = start(lab, args, &contenders)?;
-    let step = format!("{}Homa: round trips without load, by size", cell.prefix());
-    lab.progress.step(&step, UNLOADED);
-    let unloaded = crews[0].unloaded(lab, &[], UNLOADED.min(2 * measured))?;
-    crews.iter_mut().try_for_each(|crew| crew.open_all(lab))?;
-    let mut totals: Vec<Total> =
-        contenders.into_iter().map(|contender| Total::new(contender, &plan.workload)).collect();
-    let repetitions = measure(lab, &plan, &mut crews, &mut totals, &unloaded)?;
-    let switch = lab.switch_stats();
-    let hosts = crews
-        .iter_mut()
-        .zip(&totals)
-        .map(|(crew, total)| Ok((total.contender.key.clone(), crew.metrics(lab)?.into())));
-    let hosts: Map<String, Value> = hosts.collect::<Result<_>>()?;
-    drop(crews);
-    let pace = framing::open(gbps * f64::from(plan.spec.hosts), args.messages.max_outstanding);
-    let runs: Vec<Ran> = totals.iter().map(|total| total.ran(plan.workload.name(), pace)).collect();
+    let wants_sim = simulated::is_wanted(args.sim, lab.spec(), &args.common, &args.messages)?;
+    let count = args.common.repetitions;
+    let mut session = Session::start(lab, Plan::new(lab.spec(), cell)?, UNLOADED)?;
+    for repetition in 1..=count {
+        session.repeat(lab, &format!("repetition {repetition} of {count}"))?;
+    }
+    let measured = session.finish(lab)?;
+    let Measured { plan, runs, repetitions, totals, unloaded, .. } = &measured;
     let mut findings = Findings {
         title: "Homa and TCP in one rack".to_owned(),
-        summary: summary(&plan),
-        sections: vec![
-            sections::slowdowns(&runs, &plan.workload),
-            sections::shorts(&runs, &totals, &repetitions),
-            sections::conditions(&runs, &totals),
-        ],
-        clean: runs.iter().all(|ran| ran.run.clean()),
+        summary: summary(plan),
+        sections: measured.sections(),
+        clean: measured.is_clean(),
         ..Findings::default()
     };
-    let simulated = if wants_sim { Some(in_the_simulator(lab, &plan, &unloaded, &runs)?) } else { None };
+    let simulated = if wants_sim { Some(in_the_simulator(lab, plan, unloaded, runs)?) } else { None };
     if let Some(simulated) = &simulated {
-        findings.sections.extend(simulated.sections(&runs, &plan.workload));
+        findings.sections.extend(simulated.sections(runs, &plan.workload));
     }
-    warn(&mut findings, &runs, &totals, plan.spec.packet_us());
-    findings.json = stand::header("vs-tcp", &plan.spec, &args.common, config(&plan), &unloaded);
-    findings.json["runs"] = json!(runs);
-    findings.json["repetitions"] = json!(repetitions);
-    findings.json["hosts"] = hosts.into();
-    findings.json["switch"] = json!(switch);
+    findings.warnings = measured.warnings();
+    findings.json = measured.json("vs-tcp");
     findings.json["sim"] = json!(simulated);
-    let entry = table::Entry::of(cell, &plan, &runs, &totals, &repetitions);
+    let entry = table::Entry::of(cell, plan, runs, totals, repetitions);
     Ok(Found { findings, entry })
-}
-
-/// The processes of all contenders. Each TCP has ports of its own.
-fn start(lab: &Lab, args: &VsTcpArgs, contenders: &[Contender]) -> Result<Vec<Crew>> {
-    let start = |(index, contender): (u16, &Contender)| {
-        let mut setup = setup(lab.spec(), &args.common, &args.messages, contender.protocol);
-        if contender.congestion.is_some() {
-            setup.congestion = contender.congestion;
-            setup.udp_port = PORT + (index - 1) * PORT_STEP;
-        }
-        Crew::start(lab, &setup)
-    };
-    (0..).zip(contenders).map(start).collect()
-}
-
-/// All repetitions, in the order of the contenders in each.
-fn measure(
-    lab: &mut Lab,
-    plan: &Plan<'_>,
-    crews: &mut [Crew],
-    totals: &mut [Total],
-    unloaded: &RttTable,
-) -> Result<Vec<Repetition>> {
-    let mut all = Vec::new();
-    let count = plan.cell.args.common.repetitions;
-    for repetition in 1..=count {
-        let load = plan.load(repetition);
-        let mut these: Vec<(usize, Repetition)> = Vec::new();
-        for index in turns(repetition, crews.len()) {
-            let (crew, total) = (&mut crews[index], &mut totals[index]);
-            let title = &total.contender.title;
-            let text = format!("{}{title}: repetition {repetition} of {count}", plan.cell.prefix());
-            for loaded in lab.load(&mut [(crew, &load)], &text)? {
-                these.push((index, total.take(loaded, repetition, plan, unloaded)?));
-            }
-        }
-        these.sort_by_key(|(index, _)| *index);
-        all.extend(these.into_iter().map(|(_, one)| one));
-    }
-    Ok(all)
-}
-
-/// Who comes when in a repetition: every other one is the other way round, so that nobody always comes after the same.
-fn turns(repetition: u32, contenders: usize) -> Vec<usize> {
-    let forward = 0..contenders;
-    if repetition % 2 == 1 { forward.collect() } else { forward.rev().collect() }
 }
 
 fn in_the_simulator(
@@ -260,7 +235,7 @@ fn in_the_simulator(
 fn config(plan: &Plan<'_>) -> Value {
     let args = &plan.cell.args;
     let mut config = stand::config(&plan.spec, &args.common, &args.messages, &plan.workload);
-    config["load"] = json!(args.offered.load);
+    config["load"] = json!(plan.load);
     config["gbps_per_host"] = json!(plan.gbps);
     config
 }
@@ -304,6 +279,7 @@ impl Total {
             achieved_gbps,
             completed_fraction,
             machine,
+            queue: loaded.queue,
         })
     }
 
@@ -337,7 +313,7 @@ fn summary(plan: &Plan<'_>) -> String {
         "{workload} (mean {:.0} bytes, {answers}) at {:.0} % of every link: {} hosts at {} Mbit/s, each client and server, {:.1} Mbit/s of \
          requests each; buffer {}; {}",
         workload.mean_bytes(),
-        args.offered.load * 100.0,
+        plan.load * 100.0,
         spec.hosts,
         spec.rate_mbps(),
         gbps * 1e3,
@@ -378,13 +354,6 @@ fn warn(findings: &mut Findings, runs: &[Ran], totals: &[Total], packet_us: f64)
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_other_repetition_goes_the_other_way_round() {
-        assert_eq!(turns(1, 3), [0, 1, 2]);
-        assert_eq!(turns(2, 3), [2, 1, 0]);
-        assert_eq!(turns(3, 2), [0, 1]);
-    }
 
     #[test]
     fn one_tcp_is_tcp_and_several_are_told_apart() {

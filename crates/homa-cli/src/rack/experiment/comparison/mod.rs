@@ -1,0 +1,222 @@
+//! What `homa bench` does without further options: Homa and TCP on a rack that this machine carries, the same messages at the same
+//! moments, within a minute.
+
+mod answer;
+pub mod args;
+mod page;
+mod refusal;
+mod schedule;
+mod size;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use self::answer::Answer;
+pub use self::refusal::refusal;
+use self::schedule::Schedule;
+use self::size::Size;
+use super::args::VsTcpArgs;
+use super::lab::{Crew, Lab, Load};
+use super::vs_tcp::{Cell, Plan, Session};
+use super::{findings::Findings, setup};
+use crate::args::{BenchArgs, Protocol};
+use crate::outputs::Outputs;
+use crate::rack::spec::Spec;
+use crate::tcp::Congestion;
+
+/// The messages without an option: W3, what all applications of a datacentre at Google sent together. A rack of a minute answers enough of
+/// them for a 99th percentile in every row of the table; of W4 it would be thirty times fewer.
+const WORKLOAD: &str = "w3";
+
+/// The load without an option, as a share of each link's rate: a busy network in which TCP still completes what is offered.
+const LOAD: f64 = 0.7;
+
+/// By how much the load is lowered where a protocol does not complete it.
+const LOAD_STEP: f64 = 0.15;
+
+/// The lowest load that is tried.
+const MIN_LOAD: f64 = 0.2;
+
+/// A repetition whose completed share of the offered bytes is less than this is no accident of what was in flight at its ends.
+const CLEARLY_BEHIND: f64 = 0.85;
+
+/// The switch's buffer as a multiple of what one port may have: see [`BUFFER`].
+const SHARED_BUFFER: &str = "--shared-buffer=10ms";
+
+/// That buffer in words. The 32 MB of a Trident 3 are 10.2 ms of one of its 25 Gbit/s ports; with the usual threshold of alpha 1 a single
+/// congested port may take half of that, two a third each.
+pub const BUFFER: &str = "a buffer of 10 ms of a link's rate shared by all ports, of which one congested port gets half, as Broadcom's \
+                          Trident 3 has at 25 Gbit/s (32 MB, alpha 1)";
+
+/// Full packets that wait at a port when DCTCP's marks begin, as its authors advise for 1 Gbit/s (SIGCOMM 2010, section 3.5).
+const MARK_PACKETS: u64 = 20;
+
+/// A trial of a rack: warm-up and measured time.
+const TRIAL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_millis(750));
+
+/// Racks that are tried at most.
+const TRIALS: usize = 4;
+
+/// Options of the experiment, with their defaults.
+#[derive(Parser)]
+struct Defaults {
+    #[command(flatten)]
+    args: VsTcpArgs,
+}
+
+/// Compares. False if not every RPC was answered once, and right.
+///
+/// # Errors
+/// Options that make no sense, Ctrl-C, or why no rack can be built: then nothing has been written, and [`refusal`] explains it.
+pub fn run(args: &BenchArgs) -> Result<bool> {
+    let began = Instant::now();
+    let total = Duration::from_secs_f64(args.rack.total_seconds());
+    let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
+    let mut cell = Cell { args: options(args), is_only: true };
+    let mut size = Size::of_processors(processors());
+    size.hosts = args.rack.hosts.unwrap_or(size.hosts);
+    build(&mut cell, args, size);
+    let answer = {
+        let mut lab = Lab::open(&cell.args.common, total).context(CANNOT_BUILD)?;
+        let trials = choose(&mut lab, &mut cell, args, size)?;
+        let contenders = 1 + cell.args.common.cc.len();
+        let schedule = Schedule::of(total.saturating_sub(began.elapsed()), contenders);
+        schedule_into(&mut cell, schedule);
+        lab.recorded_port = Some(0);
+        let plan = Plan::new(lab.spec(), &cell)?;
+        let mut session = Session::start(&mut lab, plan, schedule.unloaded)?;
+        let lowered = repeat(&mut lab, &mut session, schedule, began + total)?;
+        let measured = session.finish(&lab)?;
+        let mut findings = Findings { clean: measured.is_clean(), ..Findings::default() };
+        lab.report(&mut findings);
+        Answer::new(measured, trials, lowered, findings.warnings)
+    };
+    outputs.write(&answer.text(), &answer.json(), || answer.page())?;
+    Ok(answer.is_clean())
+}
+
+/// What the error of a machine that has no rack begins with.
+const CANNOT_BUILD: &str = "cannot build a rack of hosts";
+
+/// Whether an error is that of a machine that has no rack, and not of its options or of what happened later.
+pub fn is_refusal(error: &anyhow::Error) -> bool {
+    error.to_string() == CANNOT_BUILD
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn options(args: &BenchArgs) -> VsTcpArgs {
+    let mut options = Defaults::parse_from(["bench"]).args;
+    let workload = args.size.map(|bytes| bytes.to_string()).or_else(|| args.workload.clone());
+    options.messages.workload = workload.unwrap_or_else(|| WORKLOAD.to_owned());
+    options.messages.max_message = args.max_message;
+    options.messages.one_way = args.one_way;
+    options.offered.load = args.load.unwrap_or(LOAD);
+    let common = &mut options.common;
+    common.connections = args.rack.connections;
+    common.cc = if args.rack.cc.is_empty() { Congestion::of_the_kernel() } else { args.rack.cc.clone() };
+    common.seed = args.seed;
+    options
+}
+
+/// Makes the cell one of a rack of this size.
+fn build(cell: &mut Cell, args: &BenchArgs, size: Size) {
+    let common = &mut cell.args.common;
+    common.build.hosts = size.hosts;
+    common.build.rate = args.rack.rate.unwrap_or(u64::from(size.rate_mbps) * 1_000_000);
+    common.build.switch_option = vec![SHARED_BUFFER.to_owned()];
+    if common.cc.contains(&Congestion::Dctcp) {
+        let packet = u64::from(common.build.mtu);
+        // Links so slow that half of what a port may have is less.
+        let half = common.build.rate / 8 * 5 / 1_000 / 2;
+        common.build.switch_option.push(format!("--ecn={}", (MARK_PACKETS * packet).min(half)));
+    }
+}
+
+fn schedule_into(cell: &mut Cell, schedule: Schedule) {
+    let common = &mut cell.args.common;
+    common.repetitions = schedule.repetitions;
+    common.duration = schedule.measured.as_secs_f64();
+    common.warmup = schedule.warmup.as_secs_f64();
+}
+
+/// A rack that was tried, and whether its processors had room to spare.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial {
+    /// The rack.
+    pub size: Size,
+    /// Processors that hosts and switch kept busy under Homa's load.
+    pub busy: f64,
+    /// Mean wait of a host's thread for a processor, microseconds.
+    pub waited_us: f64,
+}
+
+/// Puts Homa's load on the rack for a moment, and builds smaller ones until the processors have room to spare.
+fn choose(lab: &mut Lab, cell: &mut Cell, args: &BenchArgs, mut size: Size) -> Result<Vec<Trial>> {
+    let mut trials = Vec::new();
+    if args.rack.rate.is_some() {
+        return Ok(trials);
+    }
+    while trials.len() < TRIALS {
+        let spec = lab.spec().clone();
+        let loaded = {
+            let mut plan = Plan::new(&spec, cell)?;
+            (plan.warmup, plan.measured) = TRIAL;
+            let load: Load = plan.load(0);
+            let setup = setup(&spec, &cell.args.common, &cell.args.messages, Protocol::Homa);
+            let mut crew = Crew::start(lab, &setup)?;
+            crew.open_all(lab)?;
+            let text = format!("trying {} hosts with links of {} Mbit/s", spec.hosts, spec.rate_mbps());
+            lab.load(&mut [(&mut crew, &load)], &text)?.pop().unwrap_or_default()
+        };
+        let machine = loaded.machine;
+        let (busy, waited_us) = (machine.hosts_busy + machine.switch_busy, machine.hosts_waited_us);
+        trials.push(Trial { size, busy, waited_us });
+        let next = size.smaller(&machine, spec.packet_us());
+        let Some(next) = next.filter(|next| args.rack.hosts.is_none_or(|hosts| hosts == next.hosts)) else {
+            break;
+        };
+        size = next;
+        build(cell, args, size);
+        lab.rebuild(&cell.args.common.build)?;
+    }
+    Ok(trials)
+}
+
+/// All repetitions, until `end`. Where the first one shows that a protocol does not complete what is offered, everything begins again with
+/// less. The load that was too much, if one was.
+fn repeat(
+    lab: &mut Lab,
+    session: &mut Session<'_>,
+    mut schedule: Schedule,
+    end: Instant,
+) -> Result<Option<f64>> {
+    let first_load = session.plan.load;
+    let mut done = 0;
+    while done < schedule.repetitions {
+        let text = format!("repetition {} of {}", done + 1, schedule.repetitions);
+        let repetitions = session.repeat(lab, &text)?;
+        let is_behind =
+            repetitions.iter().any(|one| one.completed_fraction.is_some_and(|done| done < CLEARLY_BEHIND));
+        done += 1;
+        let lower = session.plan.load - LOAD_STEP;
+        if done == 1 && is_behind && lower >= MIN_LOAD {
+            session.restart();
+            session.plan.set_load(lower);
+            schedule =
+                Schedule::of_loads(end.saturating_duration_since(Instant::now()), session.contenders());
+            (session.plan.warmup, session.plan.measured) = (schedule.warmup, schedule.measured);
+            done = 0;
+        }
+    }
+    Ok((session.plan.load < first_load).then_some(first_load))
+}
+
+/// The rack in words.
+pub fn rack_in_words(spec: &Spec) -> String {
+    format!("{} hosts with links of {} Mbit/s to one switch", spec.hosts, spec.rate_mbps())
+}

@@ -1,0 +1,156 @@
+//! Why this machine lets nobody build a rack, and the command that allows it.
+
+use std::fs;
+use std::path::Path;
+
+/// Settings of the system that decide who may have namespaces.
+#[derive(Clone, Debug, Default)]
+struct Settings {
+    is_root: bool,
+    /// In a container of Docker, Podman or the like.
+    is_container: bool,
+    /// System calls are filtered.
+    is_filtered: bool,
+    max_user_namespaces: Option<u64>,
+    max_net_namespaces: Option<u64>,
+    /// Debian's.
+    unprivileged_userns_clone: Option<u64>,
+    /// Ubuntu's.
+    apparmor_restrict_unprivileged_userns: Option<u64>,
+}
+
+impl Settings {
+    fn read() -> Settings {
+        let number = |name: &str| {
+            let text = fs::read_to_string(Path::new("/proc/sys").join(name)).ok()?;
+            text.trim().parse().ok()
+        };
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let container = fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
+        Settings {
+            is_root: rustix::process::geteuid().is_root(),
+            is_container: ["/.dockerenv", "/run/.containerenv"].iter().any(|path| Path::new(path).exists())
+                || ["docker", "kubepods", "containerd"].iter().any(|name| container.contains(name)),
+            is_filtered: status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"])),
+            max_user_namespaces: number("user/max_user_namespaces"),
+            max_net_namespaces: number("user/max_net_namespaces"),
+            unprivileged_userns_clone: number("kernel/unprivileged_userns_clone"),
+            apparmor_restrict_unprivileged_userns: number("kernel/apparmor_restrict_unprivileged_userns"),
+        }
+    }
+
+    /// The setting that forbids namespaces, and the command that allows them.
+    fn culprit(&self) -> Option<(&'static str, &'static str)> {
+        if self.max_user_namespaces == Some(0) {
+            return Some(("user.max_user_namespaces is 0", "sudo sysctl user.max_user_namespaces=10000"));
+        }
+        if self.max_net_namespaces == Some(0) {
+            return Some(("user.max_net_namespaces is 0", "sudo sysctl user.max_net_namespaces=10000"));
+        }
+        if self.unprivileged_userns_clone == Some(0) && !self.is_root {
+            return Some((
+                "kernel.unprivileged_userns_clone is 0",
+                "sudo sysctl kernel.unprivileged_userns_clone=1",
+            ));
+        }
+        if self.apparmor_restrict_unprivileged_userns == Some(1) && !self.is_root {
+            return Some((
+                "AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)",
+                "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+            ));
+        }
+        if self.is_filtered {
+            return Some((
+                if self.is_container {
+                    "the container's seccomp profile forbids namespaces"
+                } else {
+                    "a seccomp filter forbids namespaces"
+                },
+                if self.is_container {
+                    "docker run --security-opt seccomp=unconfined --cap-add SYS_ADMIN --cap-add NET_ADMIN IMAGE"
+                } else {
+                    "run it where system calls are not filtered"
+                },
+            ));
+        }
+        None
+    }
+}
+
+/// One line on why there is no rack, with the setting and the command. `error`: what building one ended with, in words.
+pub fn refusal(error: &str) -> String {
+    in_words(&Settings::read(), error)
+}
+
+fn in_words(settings: &Settings, error: &str) -> String {
+    // What building a rack says itself is more precise.
+    let is_forbidden = error.contains("namespace");
+    let (why, remedy) = match settings.culprit().filter(|_| is_forbidden) {
+        Some((why, command)) => (why.to_owned(), format!("allow it by `{command}`")),
+        None if is_forbidden => (error.to_owned(), "try it as root".to_owned()),
+        None => {
+            return format!(
+                "no rack of hosts: {error}; comparing over loopback instead, where nothing congests"
+            );
+        }
+    };
+    format!("no rack of hosts: {why}; {remedy}; comparing over loopback instead, where nothing congests")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_and_the_command_are_named() {
+        let error = "cannot build a rack of hosts: cannot make a user namespace: Operation not permitted";
+        let base =
+            Settings { max_user_namespaces: Some(10), max_net_namespaces: Some(10), ..Settings::default() };
+        let cases = [
+            (
+                Settings { max_user_namespaces: Some(0), ..base.clone() },
+                "sysctl user.max_user_namespaces=10000",
+            ),
+            (
+                Settings { max_net_namespaces: Some(0), ..base.clone() },
+                "sysctl user.max_net_namespaces=10000",
+            ),
+            (
+                Settings { unprivileged_userns_clone: Some(0), ..base.clone() },
+                "kernel.unprivileged_userns_clone=1",
+            ),
+            (
+                Settings { apparmor_restrict_unprivileged_userns: Some(1), ..base.clone() },
+                "kernel.apparmor_restrict_unprivileged_userns=0",
+            ),
+            (
+                Settings { is_filtered: true, is_container: true, ..base.clone() },
+                "docker run --security-opt seccomp",
+            ),
+            (Settings { is_filtered: true, ..base.clone() }, "system calls are not filtered"),
+            (base.clone(), "as root"),
+        ];
+        for (settings, command) in cases {
+            let line = in_words(&settings, error);
+            assert!(line.contains(command) && line.contains("loopback") && !line.contains('\n'), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_only_users_are_denied_is_no_reason_for_root() {
+        let settings = Settings {
+            is_root: true,
+            unprivileged_userns_clone: Some(0),
+            apparmor_restrict_unprivileged_userns: Some(1),
+            ..Settings::default()
+        };
+        assert_eq!(settings.culprit(), None);
+    }
+
+    #[test]
+    fn an_error_about_something_else_is_told_as_it_is() {
+        let settings = Settings { max_user_namespaces: Some(0), ..Settings::default() };
+        let line = in_words(&settings, "cannot run `ip`: install iproute2");
+        assert!(line.contains("install iproute2") && !line.contains("sysctl"), "{line}");
+    }
+}

@@ -1,0 +1,121 @@
+//! The length of the queue at a port of the switch while a load is on the rack.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use homa_switch::Snapshot;
+use serde::Serialize;
+
+/// From one look at the switch to the next: the switch answers fifty times a second.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// The queue of a port over one interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct QueueSample {
+    /// End of the interval, milliseconds after the beginning of the measured time.
+    pub at_ms: f64,
+    /// Mean number of bytes in the queue.
+    pub bytes: f64,
+}
+
+/// A thread that reads the switch's counters at regular intervals.
+pub struct QueueRecorder {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Look>>,
+}
+
+/// The counters of a port at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    at: Instant,
+    time_ns: f64,
+    /// Bytes in the queue times nanoseconds, since the switch was made.
+    area: f64,
+}
+
+impl QueueRecorder {
+    /// Reads the port with this number, counted from 0, of the switch that answers at `control`.
+    pub fn start(control: PathBuf, port: usize) -> QueueRecorder {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut looks = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                let next = Instant::now() + INTERVAL;
+                let snapshot = crate::switch::ask(&control);
+                looks.extend(snapshot.ok().and_then(|snapshot| Look::of(&snapshot, port)));
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+            looks
+        });
+        QueueRecorder { stop, thread }
+    }
+
+    /// Ends the thread. The intervals within `from` and `to`.
+    pub fn end(self, from: Instant, to: Instant) -> Vec<QueueSample> {
+        self.stop.store(true, Ordering::Relaxed);
+        // A thread that panicked has recorded nothing.
+        let looks = self.thread.join().unwrap_or_default();
+        samples(&looks, from, to)
+    }
+}
+
+impl Look {
+    fn of(snapshot: &Snapshot, port: usize) -> Option<Look> {
+        let time_ns = snapshot.time_ns as f64;
+        let depth = snapshot.ports.get(port)?.depth;
+        Some(Look { at: Instant::now(), time_ns, area: depth.mean_bytes * time_ns })
+    }
+}
+
+fn samples(looks: &[Look], from: Instant, to: Instant) -> Vec<QueueSample> {
+    let within = looks.windows(2).filter(|pair| pair[0].at >= from && pair[1].at <= to);
+    within
+        .filter_map(|pair| {
+            let time_ns = pair[1].time_ns - pair[0].time_ns;
+            let at_ms = pair[1].at.duration_since(from).as_secs_f64() * 1e3;
+            // Another switch has begun to count anew.
+            (time_ns > 0.0)
+                .then(|| QueueSample { at_ms, bytes: ((pair[1].area - pair[0].area) / time_ns).max(0.0) })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_the_mean_between_two_looks_within_the_measured_time() {
+        let from = Instant::now();
+        let look = |ms: u64, mean_bytes: f64| {
+            let time_ns = (ms as f64 + 1_000.0) * 1e6;
+            Look { at: from + Duration::from_millis(ms), time_ns, area: mean_bytes * time_ns }
+        };
+        // 1,000 bytes on average up to 20 ms; then 500 for 20 ms, and nothing for another 20.
+        let bytes_ms = 1_000.0 * 1_020.0;
+        let looks = [
+            look(0, 1_000.0),
+            look(20, 1_000.0),
+            look(40, (bytes_ms + 500.0 * 20.0) / 1_040.0),
+            look(60, (bytes_ms + 500.0 * 20.0) / 1_060.0),
+        ];
+        let all = samples(&looks, from, from + Duration::from_millis(60));
+        let rounded: Vec<(f64, f64)> = all.iter().map(|one| (one.at_ms.round(), one.bytes.round())).collect();
+        assert_eq!(rounded, [(20.0, 1_000.0), (40.0, 500.0), (60.0, 0.0)]);
+        assert_eq!(
+            samples(&looks, from + Duration::from_millis(10), from + Duration::from_millis(45)).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_switch_that_began_anew_has_no_sample() {
+        let from = Instant::now();
+        let looks = [Look { at: from, time_ns: 9e9, area: 1.0 }, Look { at: from, time_ns: 1e9, area: 0.0 }];
+        assert_eq!(samples(&looks, from, from), []);
+    }
+}
