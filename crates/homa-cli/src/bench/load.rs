@@ -138,11 +138,46 @@ pub fn run(
     Ok(tally)
 }
 
-/// A client port.
-struct Port {
+/// The messages of a client port, drawn from its seed: for an open loop, all that decides when which message is due.
+pub struct Arrivals {
     sizes: SizeSampler,
     /// Gaps between arrivals; `None` in a closed loop.
     gaps: Option<Poisson>,
+}
+
+impl Arrivals {
+    /// Those of the client port with this number among all of a load.
+    ///
+    /// # Errors
+    /// A load of nothing.
+    pub fn new(workload: &Workload, pace: Pace, ports: usize, index: usize, seed: u64) -> Result<Arrivals> {
+        let seed = seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let gaps = match pace {
+            Pace::Closed { .. } => None,
+            Pace::Open { gbps, .. } => {
+                Some(Poisson::for_gbps(gbps / ports as f64, workload.mean_bytes(), seed)?)
+            }
+        };
+        Ok(Arrivals { sizes: workload.sampler(seed), gaps })
+    }
+
+    /// Time from the message before, and the size of the next one in bytes.
+    pub fn draw(&mut self) -> (Duration, u32) {
+        let gap_ns = self.gaps.as_mut().and_then(Iterator::next).unwrap_or(0);
+        (Duration::from_nanos(gap_ns), self.sizes.next().unwrap_or(1))
+    }
+}
+
+/// What a thread chooses the server of each message by: a number below that of the servers for each.
+pub fn server_choice(seed: u64, first_port: usize) -> Pcg64 {
+    Pcg64::seed_from_u64(seed ^ (first_port as u64) << 32)
+}
+
+/// A client port.
+struct Port {
+    arrivals: Arrivals,
+    /// Messages are due at moments of their own.
+    is_open_loop: bool,
     /// The next message: when it is due, and its size.
     due: Instant,
     size: u32,
@@ -154,27 +189,21 @@ struct Port {
 
 impl Port {
     fn new(spec: &LoadSpec<'_>, index: usize, start: Instant) -> Result<Port> {
-        let seed = spec.seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let ports: usize = spec.ports.iter().sum();
-        let (gaps, limit) = match spec.pace {
-            Pace::Closed { outstanding } => (None, outstanding),
-            Pace::Open { gbps, max_outstanding } => {
-                let share = gbps / ports as f64;
-                (Some(Poisson::for_gbps(share, spec.workload.mean_bytes(), seed)?), max_outstanding)
-            }
+        let arrivals = Arrivals::new(spec.workload, spec.pace, spec.ports.iter().sum(), index, spec.seed)?;
+        let (is_open_loop, limit) = match spec.pace {
+            Pace::Closed { outstanding } => (false, outstanding),
+            Pace::Open { max_outstanding, .. } => (true, max_outstanding),
         };
-        let sizes = spec.workload.sampler(seed);
-        let mut port = Port { sizes, gaps, due: start, size: 0, open: 0, limit, held: false };
+        let mut port = Port { arrivals, is_open_loop, due: start, size: 0, open: 0, limit, held: false };
         port.draw();
         Ok(port)
     }
 
     /// Draws the next message.
     fn draw(&mut self) {
-        if let Some(gap_ns) = self.gaps.as_mut().and_then(Iterator::next) {
-            self.due += Duration::from_nanos(gap_ns);
-        }
-        self.size = self.sizes.next().unwrap_or(1);
+        let (gap, size) = self.arrivals.draw();
+        self.due += gap;
+        self.size = size;
         self.held = false;
     }
 
@@ -203,7 +232,7 @@ impl<'a> Worker<'a> {
         window: Window,
         load: u8,
     ) -> Result<Worker<'a>> {
-        let choice = Pcg64::seed_from_u64(spec.seed ^ (first_port as u64) << 32);
+        let choice = server_choice(spec.seed, first_port);
         let ports = (first_port..first_port + ports)
             .map(|index| Port::new(spec, index, window.start))
             .collect::<Result<Vec<_>>>()?;
@@ -238,7 +267,7 @@ impl<'a> Worker<'a> {
     fn send_due(&mut self, now: Instant) -> bool {
         let mut sends = 0;
         for index in 0..self.ports.len() {
-            while self.ports[index].gaps.is_none() || self.ports[index].due <= now {
+            while !self.ports[index].is_open_loop || self.ports[index].due <= now {
                 if self.ports[index].full() {
                     self.count_held(index);
                     break;
@@ -255,7 +284,7 @@ impl<'a> Worker<'a> {
 
     fn count_held(&mut self, index: usize) {
         let port = &mut self.ports[index];
-        if port.gaps.is_some() && !port.held {
+        if port.is_open_loop && !port.held {
             port.held = true;
             self.tally.counted.capped += 1;
         }
@@ -263,7 +292,7 @@ impl<'a> Worker<'a> {
 
     fn send(&mut self, index: usize) {
         let port = &mut self.ports[index];
-        let due = if port.gaps.is_some() { port.due } else { Instant::now() };
+        let due = if port.is_open_loop { port.due } else { Instant::now() };
         let size = port.size;
         port.draw();
         self.count_offered(due, size);
@@ -296,7 +325,7 @@ impl<'a> Worker<'a> {
             Idle::Sleep => Duration::ZERO,
         };
         let mut until = self.window.to;
-        for port in self.ports.iter().filter(|port| port.gaps.is_some() && !port.full()) {
+        for port in self.ports.iter().filter(|port| port.is_open_loop && !port.full()) {
             until = until.min(port.due);
         }
         until.saturating_duration_since(now).saturating_sub(margin)
@@ -336,7 +365,7 @@ impl<'a> Worker<'a> {
     /// Waits for the RPCs that are still open, and counts what was left over.
     fn finish(&mut self, answers: &mut Vec<Answer>) -> Result<()> {
         for index in 0..self.ports.len() {
-            while self.ports[index].gaps.is_some() && self.ports[index].due < self.window.to {
+            while self.ports[index].is_open_loop && self.ports[index].due < self.window.to {
                 self.tally.counted.unsent += 1;
                 self.count_offered(self.ports[index].due, self.ports[index].size);
                 self.ports[index].draw();

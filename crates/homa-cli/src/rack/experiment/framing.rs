@@ -12,7 +12,7 @@ use crate::tcp::frame::HEADER_LEN;
 const UDP_IP: u64 = 8 + 20;
 
 /// Bytes of an answer to a one-way request.
-const ONE_WAY_ANSWER: u32 = 100;
+pub const ONE_WAY_ANSWER: u32 = 100;
 
 /// Places in the distribution of sizes at which it is summed up.
 const QUANTILES: u32 = 20_000;

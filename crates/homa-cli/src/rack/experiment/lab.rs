@@ -320,6 +320,13 @@ pub struct Load {
     pub seed: u64,
 }
 
+impl Load {
+    /// The seed of the host with this index, counted from 0.
+    pub fn seed_of_host(&self, index: usize) -> u64 {
+        self.seed ^ (index as u64 + 1).wrapping_mul(0xd134_2543_de82_ef95)
+    }
+}
+
 /// What came of a load, all hosts together.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
@@ -514,7 +521,7 @@ impl Crew {
         };
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         for (index, agent) in self.agents.iter_mut().enumerate() {
-            let seed = load.seed ^ (index as u64 + 1).wrapping_mul(0xd134_2543_de82_ef95);
+            let seed = load.seed_of_host(index);
             let trace = trace(&agent.host);
             agent.order(&Order::Load {
                 pace: load.rates.get(index).copied().flatten(),

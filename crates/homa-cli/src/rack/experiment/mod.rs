@@ -26,6 +26,7 @@ mod settings;
 mod simulated;
 mod stand;
 mod starve;
+mod steady;
 mod sweep;
 mod threads;
 mod vs_tcp;

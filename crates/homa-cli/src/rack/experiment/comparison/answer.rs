@@ -180,7 +180,9 @@ impl<'a> Answer<'a> {
             "All hosts are clients and servers; the same messages are due at the same moments over every protocol, and each latency counts \
              from then. The load is a share of each link's rate, headers included. Switch: {BUFFER}, with 8 priorities, which TCP's packets \
              do not use. Homa: UDP, default settings. TCP: {} congestion control, {} warm connections between each pair of hosts, NODELAY. \
-             Completed / due counts request bytes within the measured time. Measured for {:.1} s a protocol in each repetition, after {:.1} s of load.{trials}",
+             Completed / due counts request bytes within the measured time, \
+             which begins and ends when the same messages would leave ideal links nearly empty, for all protocols alike. Measured for up to {:.1} s \
+             a protocol in each repetition, after at least {:.1} s of load.{trials}",
             common.cc_names(),
             common.connections,
             common.duration,

@@ -18,7 +18,7 @@ pub use self::refusal::refusal;
 use self::schedule::Schedule;
 use self::size::Size;
 use super::args::VsTcpArgs;
-use super::lab::{Crew, Lab, Load};
+use super::lab::{Crew, Lab};
 use super::vs_tcp::{Cell, Plan, Session};
 use super::{findings::Findings, setup};
 use crate::args::{BenchArgs, Protocol};
@@ -33,14 +33,20 @@ const WORKLOAD: &str = "w3";
 /// The load without an option, as a share of each link's rate: a busy network in which TCP still completes what is offered.
 const LOAD: f64 = 0.7;
 
+/// The load where there is time for one short repetition: at 70 % a few long messages decide whether it looks level.
+const SHORT_LOAD: f64 = 0.5;
+
+/// Less time than this is short, seconds.
+const SHORT_SECONDS: f64 = 20.0;
+
 /// By how much the load is lowered where a protocol does not complete it.
 const LOAD_STEP: f64 = 0.15;
 
 /// The lowest load that is tried.
 const MIN_LOAD: f64 = 0.2;
 
-/// A repetition whose completed share of the offered bytes is less than this is no accident of what was in flight at its ends.
-const CLEARLY_BEHIND: f64 = 0.85;
+/// A repetition whose completed share of the bytes due is less than this has fallen behind: quiet ends leave less to chance.
+const CLEARLY_BEHIND: f64 = 0.93;
 
 /// The switch's buffer as a multiple of what one port may have: see [`BUFFER`].
 const SHARED_BUFFER: &str = "--shared-buffer=10ms";
@@ -85,7 +91,8 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
         let schedule = Schedule::of(total.saturating_sub(began.elapsed()), contenders);
         schedule_into(&mut cell, schedule);
         lab.recorded_port = Some(0);
-        let plan = Plan::new(lab.spec(), &cell)?;
+        let mut plan = Plan::new(lab.spec(), &cell)?;
+        plan.is_between_quiet_moments = true;
         let mut session = Session::start(&mut lab, plan, schedule.unloaded)?;
         let lowered = repeat(&mut lab, &mut session, schedule, began + total)?;
         let measured = session.finish(&lab)?;
@@ -115,7 +122,8 @@ fn options(args: &BenchArgs) -> VsTcpArgs {
     options.messages.workload = workload.unwrap_or_else(|| WORKLOAD.to_owned());
     options.messages.max_message = args.max_message;
     options.messages.one_way = args.one_way;
-    options.offered.load = args.load.unwrap_or(LOAD);
+    let is_short = args.rack.total_seconds() < SHORT_SECONDS;
+    options.offered.load = args.load.unwrap_or(if is_short { SHORT_LOAD } else { LOAD });
     let common = &mut options.common;
     common.connections = args.rack.connections;
     common.cc = if args.rack.cc.is_empty() { Congestion::of_the_kernel() } else { args.rack.cc.clone() };
@@ -166,7 +174,7 @@ fn choose(lab: &mut Lab, cell: &mut Cell, args: &BenchArgs, mut size: Size) -> R
         let loaded = {
             let mut plan = Plan::new(&spec, cell)?;
             (plan.warmup, plan.measured) = TRIAL;
-            let load: Load = plan.load(0);
+            let load = plan.load(0)?;
             let setup = setup(&spec, &cell.args.common, &cell.args.messages, Protocol::Homa);
             let mut crew = Crew::start(lab, &setup)?;
             crew.open_all(lab)?;
@@ -187,8 +195,8 @@ fn choose(lab: &mut Lab, cell: &mut Cell, args: &BenchArgs, mut size: Size) -> R
     Ok(trials)
 }
 
-/// All repetitions, until `end`. Where the first one shows that a protocol does not complete what is offered, everything begins again with
-/// less. The load that was too much, if one was.
+/// All repetitions, until `end`. Where the first of several shows that a protocol does not complete what is offered, everything begins again
+/// with less. The load that was too much, if one was.
 fn repeat(
     lab: &mut Lab,
     session: &mut Session<'_>,
@@ -204,7 +212,7 @@ fn repeat(
             repetitions.iter().any(|one| one.completed_fraction.is_some_and(|done| done < CLEARLY_BEHIND));
         done += 1;
         let lower = session.plan.load - LOAD_STEP;
-        if done == 1 && is_behind && lower >= MIN_LOAD {
+        if done == 1 && schedule.repetitions > 1 && is_behind && lower >= MIN_LOAD {
             session.restart();
             session.plan.set_load(lower);
             schedule =

@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn the_time_is_used_and_not_exceeded() {
         for (seconds, contenders, repetitions) in
-            [(56, 2, 3), (56, 3, 3), (20, 2, 3), (14, 2, 2), (8, 2, 1), (600, 2, 3)]
+            [(56, 2, 3), (56, 3, 3), (22, 2, 3), (14, 2, 2), (8, 2, 1), (600, 2, 3)]
         {
             let left = Duration::from_secs(seconds);
             let schedule = Schedule::of(left, contenders as usize);

@@ -22,7 +22,7 @@ use super::links::Links;
 use super::orders::Rate;
 use super::queue::QueueSample;
 use super::stand::{self, UNLOADED, workload_of};
-use super::{framing, simulated};
+use super::{framing, simulated, steady};
 use super::{seconds, setup};
 use crate::args::Protocol;
 use crate::bench::results::Run;
@@ -92,6 +92,8 @@ pub struct Repetition {
     protocol: Protocol,
     congestion: Option<Congestion>,
     repetition: u32,
+    /// The measured time, in seconds.
+    measured_s: f64,
     /// Round trips of the short messages.
     pub short: ShortSummary,
     slowdown_mean: f64,
@@ -136,6 +138,8 @@ pub struct Plan<'a> {
     pub load: f64,
     /// Request payload of each host, 10^9 bits per second.
     gbps: f64,
+    /// The measured time begins and ends when ideal links would be nearly empty: see [`steady`].
+    pub is_between_quiet_moments: bool,
 }
 
 impl<'a> Plan<'a> {
@@ -148,7 +152,16 @@ impl<'a> Plan<'a> {
         let workload = workload_of(&args.messages)?;
         let (measured, warmup) =
             (seconds("duration", args.common.duration)?, seconds("warmup", args.common.warmup)?);
-        let mut plan = Plan { cell, workload, spec: spec.clone(), measured, warmup, load: 0.0, gbps: 0.0 };
+        let mut plan = Plan {
+            cell,
+            workload,
+            spec: spec.clone(),
+            measured,
+            warmup,
+            load: 0.0,
+            gbps: 0.0,
+            is_between_quiet_moments: false,
+        };
         plan.set_load(args.offered.load);
         Ok(plan)
     }
@@ -172,14 +185,23 @@ impl<'a> Plan<'a> {
     }
 
     /// The load of a repetition, counted from 1.
-    pub fn load(&self, repetition: u32) -> Load {
-        let rate = Rate::Open { gbps: self.gbps, max_outstanding: self.cell.args.messages.max_outstanding };
-        Load {
+    ///
+    /// # Errors
+    /// A load of nothing.
+    pub fn load(&self, repetition: u32) -> Result<Load> {
+        let args = &self.cell.args;
+        let rate = Rate::Open { gbps: self.gbps, max_outstanding: args.messages.max_outstanding };
+        let load = Load {
             rates: vec![Some(rate); self.spec.hosts.into()],
             warmup: self.warmup,
             measured: self.measured,
-            seed: self.cell.args.common.seed.wrapping_add(u64::from(repetition) << 32),
+            seed: args.common.seed.wrapping_add(u64::from(repetition) << 32),
+        };
+        if !self.is_between_quiet_moments {
+            return Ok(load);
         }
+        let (connections, one_way) = (args.common.connections, args.messages.one_way);
+        steady::between_quiet_moments(load, &self.spec, &self.workload, connections, one_way)
     }
 }
 
@@ -248,7 +270,7 @@ impl Total {
     fn take(
         &mut self,
         loaded: Loaded,
-        repetition: u32,
+        (repetition, measured): (u32, Duration),
         plan: &Plan<'_>,
         unloaded: &RttTable,
     ) -> Result<Repetition> {
@@ -264,8 +286,8 @@ impl Total {
         one.counted = loaded.counted;
         let largest = one.recorder.has_largest_row().then(|| one.recorder.bins().pop()).flatten();
         let (short, slowdown_mean) = (one.recorder.short(), one.recorder.slowdown_mean());
-        self.tally.measured += plan.measured;
-        self.tally.cpu += plan.measured.mul_f64(loaded.machine.cores_busy);
+        self.tally.measured += measured;
+        self.tally.cpu += measured.mul_f64(loaded.machine.cores_busy);
         self.tally.add(one)?;
         self.machines.push(loaded.machine.clone());
         let (&Contender { protocol, congestion, .. }, machine) = (&self.contender, loaded.machine);
@@ -273,6 +295,7 @@ impl Total {
             protocol,
             congestion,
             repetition,
+            measured_s: measured.as_secs_f64(),
             short,
             slowdown_mean,
             largest,

@@ -65,13 +65,13 @@ impl<'a> Session<'a> {
     /// Ctrl-C, or what ended a process or the rack.
     pub fn repeat(&mut self, lab: &mut Lab, text: &str) -> Result<&[Repetition]> {
         let number = (self.repetitions.len() / self.crews.len()) as u32 + 1;
-        let load = self.plan.load(number);
+        let load = self.plan.load(number)?;
         let mut these: Vec<(usize, Repetition)> = Vec::new();
         for index in turns(number, self.crews.len()) {
             let (crew, total) = (&mut self.crews[index], &mut self.totals[index]);
             let text = format!("{}{}: {text}", self.plan.cell.prefix(), total.contender.title);
             for loaded in lab.load(&mut [(crew, &load)], &text)? {
-                these.push((index, total.take(loaded, number, &self.plan, &self.unloaded)?));
+                these.push((index, total.take(loaded, (number, load.measured), &self.plan, &self.unloaded)?));
             }
         }
         these.sort_by_key(|(index, _)| *index);
