@@ -118,8 +118,10 @@ mod tests {
         assert!(machine_busy() > machine);
         let (cores, machine) = (cores_busy().iter().sum::<Duration>(), machine_busy());
         assert!(cores > Duration::ZERO && cores <= machine + 10 * TICK, "{cores:?} of {machine:?}");
-        let since = Scheduled::of(std::process::id()).since(ours);
-        assert!(since.ran > TICK, "{since:?}");
+        // Threads of other tests take their time with them when they end; ours makes up for it.
+        let since = || Scheduled::of(std::process::id()).since(ours);
+        while since().ran <= TICK {}
+        let since = since();
         assert_eq!(since.plus(Scheduled::default()), since);
     }
 }

@@ -5,8 +5,7 @@ use std::fmt::Write;
 use super::results::{Results, Run};
 
 /// What to know about a comparison over loopback.
-pub const LOOPBACK: &str = "Over loopback nothing congests: no link is shared, and the only queue is the one for the processors. \
-                            `homa bench` without --loopback compares in a network.";
+pub const LOOPBACK: &str = "Loopback: nothing congests here, processors are the only queue. `homa bench` alone compares in a network.";
 
 /// The table of slowdown by size, the short messages, and what each protocol did in all.
 pub fn render(results: &Results, workload: &str) -> String {

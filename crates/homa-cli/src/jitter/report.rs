@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(json["counted"]["steal_ms"]["unreadable"], "there is no /proc/stat");
         assert!(json["system"]["governor"]["unreadable"].is_string());
         let page = findings.page();
-        assert_eq!(page.matches("<svg").count(), 2);
+        assert_eq!(page.matches("<svg class=\"wide\"").count(), 2);
         assert!(!page.contains("NaN") && page.contains("processor 3"), "{page}");
     }
 }

@@ -40,7 +40,7 @@ const NARROW: Layout = Layout {
     width: 400.0,
     height: 400.0,
     left: 62.0,
-    right: 14.0,
+    right: 24.0,
     top: 12.0,
     bottom: 58.0,
     x_tick_apart: 0.17,
@@ -236,11 +236,10 @@ impl Frame<'_> {
         }
         writeln!(out, "<line class=\"mark\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>")?;
         let (middle, base) = (self.x(0.5), bottom + 46.0);
-        writeln!(
-            out,
-            "<text class=\"axis mid\" x=\"{middle:.1}\" y=\"{base}\">{}</text>",
-            escape(&self.chart.x_title)
-        )?;
+        // What follows a semicolon explains, and a narrow page has no room for it.
+        let whole = self.chart.x_title.as_str();
+        let title = if self.layout.has_legend { whole.split(';').next().unwrap_or(whole) } else { whole };
+        writeln!(out, "<text class=\"axis mid\" x=\"{middle:.1}\" y=\"{base}\">{}</text>", escape(title))?;
         let middle = (top + bottom) / 2.0;
         writeln!(
             out,

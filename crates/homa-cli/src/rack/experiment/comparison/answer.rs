@@ -81,22 +81,19 @@ impl<'a> Answer<'a> {
         }
         let bytes = size(homa.short.max_bytes);
         let compare = |homa: f64, other: f64| {
-            let words = if other >= homa { "times as long as Homa" } else { "of Homa's time" };
-            format!("{} over Homa, {} over {title}, {} {words}", us(homa), us(other), ratio(other, homa))
+            format!("{} over Homa, {} over {title} ({} x)", us(homa), us(other), ratio(other, homa))
         };
+        let (ours, theirs) = (&homa.short, &run.short);
         let mut lines = vec![
             format!(
-                "Short messages (up to {bytes}), round trip, P50: {}",
-                compare(homa.short.p50_us, run.short.p50_us)
+                "Short messages (up to {bytes}), median round trip: {}",
+                compare(ours.p50_us, theirs.p50_us)
             ),
-            format!(
-                "Short messages (up to {bytes}), round trip, P99: {}",
-                compare(homa.short.p99_us, run.short.p99_us)
-            ),
+            format!("Short messages (up to {bytes}), P99: {}", compare(ours.p99_us, theirs.p99_us)),
         ];
         if let [Some(ours), Some(theirs)] = [homa, run].map(shortest) {
             lines.push(format!(
-                "Short messages, slowdown: P50 {} over Homa, {} over {title}; P99 {} and {}",
+                "Short messages, slowdown: median {} over Homa, {} over {title}; P99 {} and {}",
                 short_number(ours.slowdown_p50),
                 short_number(theirs.slowdown_p50),
                 short_number(ours.slowdown_p99),
@@ -122,7 +119,7 @@ impl<'a> Answer<'a> {
                 })
             };
             let (p50, p99) = (range(of(|short| short.p50_us)), range(of(|short| short.p99_us)));
-            format!("{} / Homa {p50} (P50) and {p99} (P99)", runs[index].contender.title)
+            format!("{} / Homa {p50} (median) and {p99} (P99)", runs[index].contender.title)
         };
         let spreads: Vec<String> = (1..runs.len()).map(spread).collect();
         let completed: Vec<String> = runs
@@ -232,7 +229,7 @@ fn largest(homa: &Run, other: &Ran) -> Option<String> {
     let (ours, theirs): (BinSummary, BinSummary) = (bin(homa)?, bin(&other.run)?);
     let title = &other.contender.title;
     Some(format!(
-        "Largest 1 % of messages, slowdown: P50 {} over Homa, {} over {title}; P99 {} and {}",
+        "Largest 1 % of messages, slowdown: median {} over Homa, {} over {title}; P99 {} and {}",
         short_number(ours.slowdown_p50),
         short_number(theirs.slowdown_p50),
         short_number(ours.slowdown_p99),
