@@ -67,7 +67,7 @@ fn a_run_prints_tables_and_writes_a_page_that_needs_nothing_else() {
     }
     assert_eq!(scratch.files("."), ["report.html", "results.json"]);
     let page = scratch.read("report.html");
-    assert_eq!(page.matches("<svg").count(), 2);
+    assert_eq!(page.matches("<svg class=\"wide\"").count(), 2);
     for outside in ["http:", "https:", "src=", "@import", "url(", "NaN"] {
         assert!(!page.contains(outside), "{outside}");
     }
@@ -150,7 +150,11 @@ fn published_values_are_drawn_where_they_belong() {
     ];
     stdout(&[&base[..], &["--workload", &csv]].concat());
     let page = scratch.read("report.html");
-    assert_eq!(page.matches("curve homa reference").count(), 2);
+    assert_eq!(
+        page.matches("curve homa reference").count(),
+        4,
+        "P50 and P99, each for wide and for narrow pages"
+    );
     assert!(page.contains("Homa, published"));
     assert_refused(&[&base[..], &["--workload", "w1"]].concat(), "it is not about w1");
     assert_refused(&[&base[..], &["--preset", "atc21"]].concat(), "those of preset sigcomm18");
