@@ -1,9 +1,9 @@
 //! What the protocol alone costs: a DATA packet of a large message, sent and received, and an echo RPC of 100 bytes.
 //!
 //! ```text
-//! cargo run --release -p homa-proto --example costs
-//! cargo run --release -p homa-proto --example costs -- --check crates/homa-proto/instructions.txt
-//! cargo run --release -p homa-proto --example costs -- --write crates/homa-proto/instructions.txt
+//! cargo run --profile dist -p homa-proto --example costs
+//! cargo run --profile dist -p homa-proto --example costs -- --check crates/homa-proto/instructions.txt
+//! cargo run --profile dist -p homa-proto --example costs -- --write crates/homa-proto/instructions.txt
 //! ```
 //!
 //! Two endpoints hand each other their packets. After each burst the drive contract's polls are made, as a runtime makes them.

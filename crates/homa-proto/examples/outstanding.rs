@@ -1,8 +1,8 @@
 //! What a packet costs while 10 to 1,000,000 RPCs are outstanding.
 //!
 //! ```text
-//! cargo run --release -p homa-proto --example outstanding
-//! cargo run --release -p homa-proto --example outstanding -- --check crates/homa-proto/instructions.txt
+//! cargo run --profile dist -p homa-proto --example outstanding
+//! cargo run --profile dist -p homa-proto --example outstanding -- --check crates/homa-proto/instructions.txt
 //! ```
 //!
 //! Each packet is for a uniformly random RPC: a third are throttled by the pacer (their packets are GRANTs), a third are
