@@ -292,8 +292,12 @@ fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
     }
 }
 
-/// A tick's value without needless digits.
+/// A tick's value without needless digits. Narrow charts have room for five characters.
 fn plain(value: f64) -> String {
+    let unit = [(1e9_f64, "G"), (1e6, "M"), (1e3, "k")].into_iter().find(|(unit, _)| value >= unit.max(1e4));
+    if let Some((unit, suffix)) = unit {
+        return plain(value / unit) + suffix;
+    }
     let text = format!("{value:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text.is_empty() { "0".to_owned() } else { text.to_owned() }
@@ -361,6 +365,7 @@ mod tests {
     fn ticks_are_round() {
         assert_eq!(ticks(Scale::Log, 0.9, 12.0), [1.0, 2.0, 5.0, 10.0]);
         assert_eq!(ticks(Scale::Linear, 0.0, 0.55).len(), 6);
-        assert_eq!([0.0, 0.1, 20.0, 100.0].map(plain), ["0", "0.1", "20", "100"]);
+        assert_eq!([0.0, 0.1, 20.0, 5e3].map(plain), ["0", "0.1", "20", "5000"]);
+        assert_eq!([1e4, 2.5e5, 1e6, 5e6, 1e9].map(plain), ["10k", "250k", "1M", "5M", "1G"]);
     }
 }
