@@ -62,8 +62,8 @@ pub fn slowdowns(runs: &[Ran], workload: &Workload) -> Section {
     ];
     Section {
         heading: "Slowdown by message size".to_owned(),
-        text: "Time from when a message was due until its answer was there, over the median round trip of Homa for that size when \
-               it is alone; the ratios are TCP's over Homa's"
+        text: "Slowdown: the round trip of a message, counted from when it was due, over Homa's median round trip for that size on \
+               an idle rack. The ratios are TCP's over Homa's."
             .to_owned(),
         table,
         charts,
@@ -152,15 +152,13 @@ pub fn conditions(runs: &[Ran], totals: &[Total]) -> Section {
     row("errors / lost / duplicated", &|run, _| {
         format!("{} / {} / {}", run.errors, run.lost, run.duplicated)
     });
-    row("arrivals that had to wait", &|run, _| (run.capped + run.unsent).to_string());
+    row("arrivals delayed by the limit of open RPCs", &|run, _| (run.capped + run.unsent).to_string());
     row("processors busy, of all", &|_, machine| format!("{:.2} of {}", machine.cores_busy, machine.cpus));
-    row("by the hosts / by the switch", &|_, machine| {
-        format!("{:.2} / {:.2}", machine.hosts_busy, machine.switch_busy)
-    });
+    row("  hosts / switch", &|_, machine| format!("{:.2} / {:.2}", machine.hosts_busy, machine.switch_busy));
     row("wait for a processor, us: hosts / switch", &|_, machine| {
         format!("{:.0} / {:.0}", machine.hosts_waited_us, machine.switch_waited_us)
     });
-    row("links to the hosts busy / frames dropped, %", &|_, machine| {
+    row("downlinks busy / frames dropped, %", &|_, machine| {
         let percent = |links: Links| format!("{:.1} / {:.2}", links.busy * 100.0, links.dropped * 100.0);
         machine.links.map_or("-".to_owned(), percent)
     });
