@@ -93,6 +93,16 @@ fn lives(pid: u32) -> bool {
     !stat.is_empty() && !stat.contains(") Z ")
 }
 
+/// Whether a child of this process has these words in its command line.
+fn has_child(pid: u32, words: &str) -> bool {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let children = std::fs::read_to_string(path).unwrap_or_default();
+    children.split_whitespace().any(|child| {
+        let command = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&command).replace('\0', " ").contains(words)
+    })
+}
+
 /// A server in a host, ready to be called.
 fn serve(rack: &Rack, host: &str) -> Child {
     let program = env!("CARGO_BIN_EXE_homa");
@@ -708,12 +718,15 @@ fn a_switch_that_always_ends_ends_the_experiment_in_one_line() {
 #[test]
 fn an_interrupted_experiment_leaves_nothing() {
     let Some(mut command) = experiment("--switch linux-bridge --json - --duration 60") else { return };
+    command.process_group(0);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let pid = child.id();
-    while !run(&format!("rack status --name run-{pid}")).status.success() {
+    while !has_child(pid, "rack agent") {
         assert!(child.try_wait().expect("a child").is_none(), "it ended early");
     }
-    assert!(Command::new("kill").args(["-INT", &pid.to_string()]).status().expect("kill runs").success());
+    // As a terminal does: the whole foreground group, agents included.
+    let group = format!("-{pid}");
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().expect("kill runs").success());
     let output = child.wait_with_output().expect("it ends");
     assert_output_refused(&["rack", "run"], &output, "interrupted");
     assert!(!left_by(pid));

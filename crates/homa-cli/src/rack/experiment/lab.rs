@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
@@ -223,7 +224,7 @@ impl Lab {
         self.progress.step(text, first.warmup + first.measured);
         let begin = window.start;
         for (crew, load) in crews.iter_mut() {
-            crew.begin(load, window.start_ns, |crew, host| {
+            crew.begin(self, load, window.start_ns, |crew, host| {
                 let name = format!("load{}-{}-{host}.trace", self.loads + 1, crew.name());
                 self.trace.as_ref().map(|directory| directory.join(name))
             })?;
@@ -447,7 +448,7 @@ impl Crew {
     pub fn open(&mut self, lab: &Lab, peers: impl Fn(u16) -> Vec<u16>) -> Result<()> {
         for (number, agent) in lab.spec().numbers().zip(&mut self.agents) {
             let peers: Vec<IpAddr> = peers(number).into_iter().map(ipv4).collect();
-            agent.order(&Order::Open { peers })?;
+            agent.order(lab, &Order::Open { peers })?;
         }
         self.agents.iter_mut().try_for_each(|agent| agent.reply(lab, PATIENCE).map(drop))
     }
@@ -480,7 +481,7 @@ impl Crew {
         self.open(lab, |number| if number == 1 { vec![2] } else { Vec::new() })?;
         let agent = self.agents.first_mut().context("there is no host")?;
         let budget_ms = u64::try_from(budget.as_millis()).unwrap_or(u64::MAX);
-        agent.order(&Order::Unloaded { sizes: sizes.to_vec(), budget_ms })?;
+        agent.order(lab, &Order::Unloaded { sizes: sizes.to_vec(), budget_ms })?;
         match agent.reply(lab, budget + PATIENCE)?.reply {
             Reply::Unloaded { points } => Ok(RttTable::new(points)),
             _ => bail!("a host said something else than its round trips"),
@@ -500,7 +501,7 @@ impl Crew {
     pub fn metrics(&mut self, lab: &Lab) -> Result<Vec<Value>> {
         let mut all = Vec::new();
         for agent in &mut self.agents {
-            agent.order(&Order::Metrics)?;
+            agent.order(lab, &Order::Metrics)?;
             if let Reply::Metrics { seen } = agent.reply(lab, PATIENCE)?.reply {
                 all.push(seen);
             }
@@ -510,6 +511,7 @@ impl Crew {
 
     fn begin(
         &mut self,
+        lab: &Lab,
         load: &Load,
         start_ns: u64,
         trace: impl Fn(Protocol, &str) -> Option<PathBuf>,
@@ -523,14 +525,17 @@ impl Crew {
         for (index, agent) in self.agents.iter_mut().enumerate() {
             let seed = load.seed_of_host(index);
             let trace = trace(&agent.host);
-            agent.order(&Order::Load {
-                pace: load.rates.get(index).copied().flatten(),
-                start_ns,
-                warmup_ns: ns(load.warmup),
-                measured_ns: ns(load.measured),
-                seed,
-                trace,
-            })?;
+            agent.order(
+                lab,
+                &Order::Load {
+                    pace: load.rates.get(index).copied().flatten(),
+                    start_ns,
+                    warmup_ns: ns(load.warmup),
+                    measured_ns: ns(load.measured),
+                    seed,
+                    trace,
+                },
+            )?;
         }
         Ok(())
     }
@@ -558,29 +563,34 @@ impl Agent {
         command.args(["rack", "exec", "--die-with-parent", "--name", &lab.spec().name, host, "--"]);
         command.arg(&program).args(["rack", "agent"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A terminal sends Ctrl-C to its whole foreground group. An agent that died of it would look like a failure.
+        command.process_group(0);
         let mut process = command.spawn().with_context(|| format!("cannot start a process in {host}"))?;
         let pipes = (process.stdout.take(), process.stderr.take());
         let (Some(out), Some(err)) = pipes else { bail!("the process in {host} has no output") };
         let (sender, said) = mpsc::channel();
         thread::spawn(move || listen(BufReader::new(out), err, &sender));
         let mut agent = Agent { host: host.to_owned(), protocol, stdin: process.stdin.take(), process, said };
-        agent.tell(&serde_json::to_string(setup)?)?;
+        agent.tell(lab, &serde_json::to_string(setup)?)?;
         Ok(agent)
     }
 
-    fn order(&mut self, order: &Order) -> Result<()> {
-        self.tell(&serde_json::to_string(order)?)
+    fn order(&mut self, lab: &Lab, order: &Order) -> Result<()> {
+        self.tell(lab, &serde_json::to_string(order)?)
     }
 
-    fn tell(&mut self, line: &str) -> Result<()> {
+    fn tell(&mut self, lab: &Lab, line: &str) -> Result<()> {
         let told = self.stdin.as_mut().map(|stdin| writeln!(stdin, "{line}").and_then(|()| stdin.flush()));
         match told {
             Some(Ok(())) => Ok(()),
-            // Why it is gone, it has said before.
-            _ => Err(self.said.recv_timeout(PATIENCE).ok().and_then(Result::err).map_or_else(
-                || anyhow!("{} does not listen", self.name()),
-                |error| error.context(format!("{} ended", self.name())),
-            )),
+            // An agent says why it ends before it stops reading.
+            _ => {
+                let why = self.said.recv_timeout(PATIENCE).ok().and_then(Result::err);
+                Err(why.map_or_else(
+                    || anyhow!("{} does not listen", self.name()),
+                    |error| self.ended(lab, error),
+                ))
+            }
         }
     }
 
@@ -589,12 +599,17 @@ impl Agent {
         let begin = Instant::now();
         loop {
             match self.said.recv_timeout(LOOK) {
-                Ok(said) => return said.with_context(|| format!("{} ended", self.name())),
+                Ok(said) => return said.map_err(|error| self.ended(lab, error)),
                 Err(RecvTimeoutError::Disconnected) => bail!("{} is gone", self.name()),
                 Err(RecvTimeoutError::Timeout) => lab.check()?,
             }
             ensure!(begin.elapsed() < patience, "{} said nothing for {} s", self.name(), patience.as_secs());
         }
+    }
+
+    /// Why this agent ended. A Ctrl-C that it did not survive counts as the experiment's interruption.
+    fn ended(&self, lab: &Lab, error: anyhow::Error) -> anyhow::Error {
+        lab.check().err().unwrap_or_else(|| error.context(format!("{} ended", self.name())))
     }
 
     fn name(&self) -> String {
