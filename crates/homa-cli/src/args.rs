@@ -504,7 +504,7 @@ pub struct BenchArgs {
     /// Compare between processes of this machine over its loopback device, where nothing congests, instead of on a rack
     #[arg(long)]
     pub loopback: bool,
-    /// An option that only the rack has was given.
+    /// An option that describes the rack was given: a comparison over loopback would not answer the question.
     #[arg(skip)]
     pub is_rack_wanted: bool,
     /// Of the rack.
@@ -621,6 +621,9 @@ const SHARED_BENCH_OPTIONS: [&str; 9] =
 /// Options that only the rack has.
 const RACK_BENCH_OPTIONS: [&str; 6] = ["seconds", "quick", "hosts", "rate", "connections", "cc"];
 
+/// Those of them that only say how long the comparison may take, which holds over loopback, too.
+const RACK_TIMES: [&str; 2] = ["seconds", "quick"];
+
 impl Cli {
     /// What the words of a command line mean.
     ///
@@ -651,7 +654,7 @@ impl BenchArgs {
         let is_shared = |id: &&String| SHARED_BENCH_OPTIONS.contains(&id.as_str());
         let of_rack = given.iter().find(is_of_rack);
         let of_loopback = given.iter().find(|id| !is_of_rack(id) && !is_shared(id));
-        self.is_rack_wanted = of_rack.is_some();
+        self.is_rack_wanted = given.iter().any(|id| is_of_rack(&id) && !RACK_TIMES.contains(&id.as_str()));
         self.loopback |= of_loopback.is_some();
         match of_rack.filter(|_| self.loopback) {
             None => Ok(()),
@@ -774,6 +777,18 @@ mod tests {
         assert_eq!(args.protocol, [Protocol::Homa, Protocol::Tcp]);
         assert_eq!(args.max_message, Truncation::At(1_000_000));
         assert_eq!(args.max_outstanding, 200);
+    }
+
+    #[test]
+    fn only_a_described_rack_rules_out_loopback() {
+        for (words, is_rack_wanted) in
+            [("", false), (" --quick", false), (" --seconds 20", false), (" --hosts 3", true)]
+        {
+            let words = format!("homa bench{words}");
+            let cli = Cli::of_words(words.split(' ').map(OsString::from)).expect("valid");
+            let Command::Bench(args) = cli.command else { panic!("{words}") };
+            assert_eq!((args.is_rack_wanted, args.loopback), (is_rack_wanted, false), "{words}");
+        }
     }
 
     #[test]

@@ -733,6 +733,28 @@ fn an_interrupted_experiment_leaves_nothing() {
 }
 
 #[test]
+fn bench_goes_on_over_loopback_where_namespaces_are_forbidden() {
+    // Root of a user namespace that allows no further ones, as in a container.
+    let forbid = "for kind in user net; do echo 0 > /proc/sys/user/max_${kind}_namespaces || exit 77; done; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "sh", "-c", forbid, "sh", env!("CARGO_BIN_EXE_homa")]);
+    let output = command.args("bench --seconds 8 --json -".split(' ')).stdin(Stdio::null()).output();
+    let output = match output {
+        Ok(output) if output.status.code() != Some(77) && !stderr(&output).starts_with("unshare:") => output,
+        Ok(output) => return println!("skipped: {}", stderr(&output)),
+        Err(error) => return println!("skipped: there is no unshare: {error}"),
+    };
+    let said = stderr(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("namespaces is 0; allow it by `sudo sysctl") && said.contains("loopback"),
+        "{said}"
+    );
+    let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(results["runs"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
 fn bad_input_is_refused_in_one_line() {
     for (words, part) in [
         ("rack", "say what to do"),

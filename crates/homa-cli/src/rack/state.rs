@@ -236,7 +236,8 @@ fn base() -> PathBuf {
         return PathBuf::from(directory);
     }
     let uid = rustix::process::geteuid().as_raw();
-    if uid == 0 {
+    // Root in a user namespace of its own, as in a rootless container, may not write there.
+    if uid == 0 && rustix::fs::access("/run", rustix::fs::Access::WRITE_OK).is_ok() {
         return PathBuf::from("/run/homa-rack");
     }
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| Path::new(directory).is_dir()) {
