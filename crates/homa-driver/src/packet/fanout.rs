@@ -59,11 +59,11 @@ pub(super) fn join(group: &[PacketDriver]) -> Result<(), LinkError> {
 }
 
 fn attach(fd: BorrowedFd<'_>, program: &[SockFilter]) -> io::Result<()> {
-    let filter = libc::sock_fprog {
-        len: program.len() as libc::c_ushort,
-        // SockFilter is the kernel's structure under another name: it is `repr(transparent)`. The kernel does not write to it.
-        filter: program.as_ptr().cast_mut().cast(),
-    };
+    // SAFETY: all-zero bytes are a value of the structure. So its padding, which the kernel copies, has a value too.
+    let mut filter: libc::sock_fprog = unsafe { std::mem::zeroed() };
+    filter.len = program.len() as libc::c_ushort;
+    // SockFilter is the kernel's structure under another name: it is `repr(transparent)`. The kernel does not write to it.
+    filter.filter = program.as_ptr().cast_mut().cast();
     let length = size_of::<libc::sock_fprog>() as libc::socklen_t;
     // SAFETY: the descriptor is open while it is borrowed; the kernel reads `length` bytes of `filter`, which is as long, and
     // through it `len` instructions of `program`; both live through the call, and the kernel keeps a copy.

@@ -27,11 +27,11 @@ fn program(sockets: u32) -> [SockFilter; 4] {
 /// Has the kernel choose among the `sockets` sockets at this one's address. They are bound, and it is one of them.
 pub(super) fn attach(fd: BorrowedFd<'_>, sockets: u32) -> io::Result<()> {
     let mut program = program(sockets);
-    let filter = libc::sock_fprog {
-        len: program.len() as libc::c_ushort,
-        // SockFilter is the kernel's structure under another name: it is `repr(transparent)`.
-        filter: program.as_mut_ptr().cast(),
-    };
+    // SAFETY: all-zero bytes are a value of the structure. So its padding, which the kernel copies, has a value too.
+    let mut filter: libc::sock_fprog = unsafe { std::mem::zeroed() };
+    filter.len = program.len() as libc::c_ushort;
+    // SockFilter is the kernel's structure under another name: it is `repr(transparent)`.
+    filter.filter = program.as_mut_ptr().cast();
     let length = size_of::<libc::sock_fprog>() as libc::socklen_t;
     // SAFETY: the descriptor is open while it is borrowed; the kernel reads `length` bytes of `filter`, which is as long, and
     // through it `len` instructions of `program`; both live through the call, and the kernel keeps a copy.
