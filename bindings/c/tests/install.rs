@@ -1,8 +1,6 @@
 //! What `make install` installs: where a distributor, pkg-config, CMake and the loader look for it.
 
 mod common;
-#[path = "../../../crates/homa-driver/tests/common/namespace.rs"]
-mod namespace;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,7 +8,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use common::{Server, VALGRIND, are_there, command, directory, make, prefix, root, run};
-use namespace::{V4, V6, pair};
+use homa_testkit::namespace::{V4, V6, pair};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

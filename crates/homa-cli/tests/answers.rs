@@ -1,11 +1,9 @@
 //! `homa trace` as a user meets it.
 
-mod common;
-
 use std::process::Output;
 use std::sync::OnceLock;
 
-use common::{Scratch, assert_output_refused, run, stderr};
+use super::common::{Scratch, assert_output_refused, run, stderr};
 use serde_json::Value;
 
 fn trace(words: &[&str]) -> Output {

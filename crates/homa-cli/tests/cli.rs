@@ -1,7 +1,5 @@
 //! The binary as a user meets it: what it prints, what it writes, and how it fails.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, UdpSocket};
@@ -10,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Scratch, assert_output_refused, stderr};
+use super::common::{Scratch, assert_output_refused, stderr};
 use serde_json::Value;
 
 fn homa(words: &[&str]) -> Command {
@@ -404,7 +402,7 @@ fn limits_without_root_say_what_they_leave_out() {
     command.args(["--reuid=65534", "--clear-groups", program]).args(words).stdin(Stdio::null());
     let output = command.output().ok().filter(|output| output.status.code() != Some(127));
     let Some(output) = output.filter(|output| !stderr(output).starts_with("setpriv")) else {
-        return println!("skipped: no setpriv that may become another user");
+        return homa_testkit::skip("no setpriv that may become another user");
     };
     assert_clean(&output);
     let table = String::from_utf8_lossy(&output.stdout).into_owned();

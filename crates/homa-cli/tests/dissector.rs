@@ -1,13 +1,11 @@
 //! The Wireshark dissector, by tshark, against `homa decode`: the same packets, the same values in the same fields.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::{Scratch, run, stderr};
+use super::common::{Scratch, run, stderr};
 use serde_json::Value;
 
 const DISSECTOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/wireshark/homa.lua");
@@ -30,11 +28,11 @@ fn tshark(capture: &Path, words: &[&str]) -> Output {
 /// The captures of Linux Homa; none, with the reason printed, where they or tshark are missing.
 fn captures() -> Vec<PathBuf> {
     if Command::new("tshark").arg("--version").output().is_err() {
-        println!("skipped: there is no tshark");
+        homa_testkit::skip("there is no tshark");
         return Vec::new();
     }
     let Ok(entries) = fs::read_dir(CAPTURES) else {
-        println!("skipped: there are no captures of Linux Homa at {CAPTURES}");
+        homa_testkit::skip(format_args!("there are no captures of Linux Homa at {CAPTURES}"));
         return Vec::new();
     };
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();

@@ -1,11 +1,9 @@
 //! `homa doctor` as a user meets it.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Output, Stdio};
 
-use common::{assert_output_refused, homa, run, stderr};
+use super::common::{assert_output_refused, homa, run, stderr};
 use serde_json::Value;
 
 fn doctor(words: &[&str]) -> Output {

@@ -1,11 +1,9 @@
 //! `homa jitter` as a user meets it.
 
-mod common;
-
 use std::fs;
 use std::process::Output;
 
-use common::{Scratch, assert_output_refused, run, stderr};
+use super::common::{Scratch, assert_output_refused, run, stderr};
 use serde_json::Value;
 
 fn jitter(words: &[&str]) -> Output {

@@ -1,13 +1,11 @@
 //! `homa run`: what it makes of a program, and which programs it refuses.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::{Scratch, assert_output_refused, stderr};
+use super::common::{Scratch, assert_output_refused, stderr};
 use serde_json::Value;
 
 /// `homa run` with a library that is an empty file: whoever loads it says so on standard error, and goes on.
@@ -95,11 +93,11 @@ fn compiled(scratch: &Scratch, name: &str, source: &str, options: &[&str]) -> Op
     match output {
         Ok(output) if output.status.success() => Some(program),
         Ok(output) => {
-            eprintln!("skipped: cc {options:?} fails here: {}", stderr(&output));
+            homa_testkit::skip(format_args!("cc {options:?} fails here: {}", stderr(&output)));
             None
         }
         Err(error) => {
-            eprintln!("skipped: there is no C compiler (cc): {error}");
+            homa_testkit::skip(format_args!("there is no C compiler (cc): {error}"));
             None
         }
     }
@@ -139,11 +137,11 @@ fn go_program(scratch: &Scratch) -> Option<PathBuf> {
     match go.arg("build").arg("-o").arg(&program).arg(&source).output() {
         Ok(output) if output.status.success() => Some(program),
         Ok(output) => {
-            eprintln!("skipped: go build fails here: {}", stderr(&output));
+            homa_testkit::skip(format_args!("go build fails here: {}", stderr(&output)));
             None
         }
         Err(error) => {
-            eprintln!("skipped: there is no Go (go): {error}");
+            homa_testkit::skip(format_args!("there is no Go (go): {error}"));
             None
         }
     }

@@ -1,11 +1,9 @@
 //! `homa sim` as a user meets it: tables, JSON, files, and how it fails.
 
-mod common;
-
 use std::fs;
 use std::process::{Command, Output, Stdio};
 
-use common::{Scratch, assert_output_refused, stderr};
+use super::common::{Scratch, assert_output_refused, stderr};
 use serde_json::{Value, json};
 
 fn homa(words: &[&str]) -> Command {
@@ -27,17 +25,6 @@ fn stdout(words: &[&str]) -> String {
 /// As [`assert_output_refused`].
 fn assert_refused(words: &[&str], part: &str) {
     assert_output_refused(words, &run(words), part);
-}
-
-impl Scratch {
-    fn write(&self, name: &str, text: &str) -> String {
-        fs::write(self.0.join(name), text).expect("writable");
-        self.path(name)
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
 }
 
 /// A network and a time that take a moment.

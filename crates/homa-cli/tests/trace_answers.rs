@@ -1,10 +1,8 @@
 //! `homa trace` as a user meets it: traces of the simulator in, tables and JSON out, and how it fails.
 
-mod common;
-
 use std::fs;
 
-use common::{Scratch, assert_output_refused, run, stderr};
+use super::common::{Scratch, assert_output_refused, run, stderr};
 use serde_json::Value;
 
 /// A run of the simulator with traces, in `scratch`; returns their directory.

@@ -1,10 +1,8 @@
 //! Every command of `homa trace` with every file that does not do: one line that names it, and exit code 2.
 
-mod common;
-
 use std::fs;
 
-use common::{Scratch, assert_output_refused, run, stderr};
+use super::common::{Scratch, assert_output_refused, run, stderr};
 use homa_trace::{Clock, DUMP_HEADER_BYTES, DUMP_VERSION, Dump, EventKind, Node, Trace, packet_word};
 
 /// Every command that reads traces: its words, of which `FILE` is where the traces go.

@@ -1,13 +1,11 @@
 //! Watching as a user does it: a server that tells its metrics, and the commands that ask for them.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use common::{Scratch, assert_output_refused, homa, run, stderr};
+use super::common::{Scratch, assert_output_refused, homa, run, stderr};
 use serde_json::Value;
 
 /// A running `homa serve` that tells its metrics.

@@ -20,10 +20,7 @@ use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::xdp::{XdpConfig, XdpDriver, XdpMode};
 use homa_driver::{BufferSizes, Carrier, Driver, DriverStats, RxBurst, TxPacket, Unreachable};
 
-#[path = "../tests/common/namespace.rs"]
-mod namespace;
-
-use namespace::{Namespace, V4};
+use homa_testkit::namespace::{Namespace, V4};
 
 type AnyError = Box<dyn std::error::Error>;
 
@@ -257,7 +254,7 @@ fn spread(mut values: Vec<f64>) -> [f64; 3] {
 
 fn main() -> Result<(), AnyError> {
     let options = options()?;
-    let Some(namespaces) = namespace::pair(1_500) else { return Ok(()) };
+    let Some(namespaces) = homa_testkit::namespace::pair(1_500) else { return Ok(()) };
     let mut runs: Vec<Vec<Run>> = options.drivers.iter().map(|_| Vec::new()).collect();
     for _ in 0..options.rounds {
         for (name, runs) in options.drivers.iter().zip(&mut runs) {

@@ -1,11 +1,9 @@
 //! The UDP path over real sockets on loopback.
 
-mod common;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 
-use common::{hosts, message, packets, poll_readable, receive_packets, receive_priorities};
+use super::common::{self, hosts, message, packets, poll_readable, receive_packets, receive_priorities};
 use homa_driver::udp::{BindError, MAX_PACKET_BYTES, UdpConfig, UdpDriver};
 use homa_driver::{Driver, Refusal, RxBurst, TxPacket, Unreachable};
 use homa_steer::batch::BatchCap;

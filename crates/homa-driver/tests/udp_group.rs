@@ -1,10 +1,8 @@
 //! Several UDP sockets at one address, and the steering between them.
 
-mod common;
-
 use std::net::{SocketAddr, UdpSocket};
 
-use common::{hosts, message, receive_packets};
+use super::common::{hosts, message, receive_packets};
 use homa_driver::udp::{BindError, UdpConfig, UdpDriver};
 use homa_driver::{Driver, RxBurst, TxPacket};
 

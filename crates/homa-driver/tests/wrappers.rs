@@ -1,10 +1,8 @@
 //! The wrappers around the UDP path, over real sockets on loopback.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::{hosts, message, packets, receive_packets};
+use super::common::{hosts, message, packets, receive_packets};
 use homa_driver::fault::{FaultConfig, FaultDriver, FaultRates};
 use homa_driver::pcap::PcapDriver;
 use homa_driver::udp::{UdpConfig, UdpDriver};
@@ -37,7 +35,7 @@ fn a_capture_of_real_traffic_has_every_packet_of_both_ends() {
 fn a_capture_that_cannot_begin_names_its_file() {
     let device = "/dev/full";
     if !std::path::Path::new(device).exists() {
-        println!("skipped: no {device} on this machine");
+        homa_testkit::skip(format_args!("no {device} on this machine"));
         return;
     }
     // The header is written at once: a device that is full by then is an error of the caller and not a capture that stops.

@@ -1,11 +1,9 @@
 //! C programs that were written for Linux Homa, with the library preloaded, over UDP.
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::{Running, library, ports, preloaded, program, run};
+use super::common::{Running, library, ports, preloaded, program, run};
 use homa::{Host, HostConfig, ServerAddr};
 
 const FAMILIES: [&str; 2] = ["127.0.0.1", "::1"];

@@ -32,20 +32,17 @@
 //! kernel did, and nobody reacts. An RPC that the capture leaves open ends by our timers after it, and then the endpoint
 //! is idle.
 
-mod capture;
-mod validator;
-
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use capture::{Seen, What, be16};
+use super::capture::{self, Seen, What, be16};
+use super::validator::Validator;
 use homa_proto::wire::{self, Body, PacketType};
 use homa_proto::{
     CallOptions, Config, DoneReason, Endpoint, Event, Reassembly, RpcError, RpcKey, RxPacket, SEC, Time,
     Transmit, Unreachable,
 };
 use homa_trace::Trace;
-use validator::Validator;
 
 /// The capture begins a second after the endpoint's origin of time.
 const START_NS: u64 = SEC;

@@ -7,11 +7,9 @@
 //! type, doff, flags, window, checksum, urgent, sender id. Flags 06 and urgent b97d are what Linux Homa always has there. Its
 //! servers have port 4000 (0fa0) or 4002 (0fa2) here, its clients ports from 8000 (32768) on.
 
-mod capture;
-
 use std::net::IpAddr;
 
-use capture::What;
+use super::capture::{self, What};
 use homa_proto::wire::*;
 
 /// What the checksum field has: that of TCP over a pseudo-header with TCP's protocol number.

@@ -1,12 +1,10 @@
 //! Captures of Linux Homa decode without an error and encode to the same meaning, and no byte of their headers is left
 //! unexplained.
 
-mod capture;
-
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use capture::{Seen, What, be16};
+use super::capture::{self, Seen, What, be16};
 use homa_proto::wire::*;
 
 /// Header bytes that may change when a packet of Linux Homa is decoded and encoded: flags, window, checksum

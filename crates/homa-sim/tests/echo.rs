@@ -1,8 +1,6 @@
 //! RPCs over a faultless network.
 
-mod common;
-
-use common::{PORT, call, config, network, sent, settle};
+use super::common::{PORT, call, config, network, sent, settle};
 use homa_proto::wire::PacketType;
 use homa_proto::{CallOptions, MS, SEC, SendError};
 use homa_sim::{Load, NetworkConfig, PayloadMode, Simulation, SimulationConfig};

@@ -1,8 +1,6 @@
 //! What the swarm found, each as a test of its own.
 
-mod common;
-
-use common::{Answer, PORT, Peer, call, config, network, settle};
+use super::common::{self, Answer, PORT, Peer, call, config, network, settle};
 use homa_proto::wire::{self, Body, Common, Incarnation, PacketType, UnknownReason};
 use homa_proto::{CallOptions, Config, MS, RpcError, SEC, SendError, US};
 use homa_sim::{Network, NetworkConfig, Reply};

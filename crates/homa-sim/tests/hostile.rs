@@ -1,9 +1,7 @@
 //! A hostile peer: forged ids, ports, lengths and addresses, grants beyond the message, acknowledgements for others' RPCs, and
 //! first packets from many addresses. Memory stays within the configured bounds, and everybody else's RPCs go on.
 
-mod common;
-
-use common::{Answer, PORT, Peer, call, network};
+use super::common::{Answer, PORT, Peer, call, network};
 use homa_proto::wire::{self, Ack, AckList, Body, Common, Data, Grant, Incarnation, Resend, UnknownReason};
 use homa_proto::{Config, RpcKey, SEC, Stats, US};
 use homa_sim::{Network, NetworkConfig};

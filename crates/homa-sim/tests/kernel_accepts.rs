@@ -4,13 +4,10 @@
 //! A capture here has packets decoded, and they are encoded again for the checks: what the bytes are before that is for the
 //! other test.
 
-#[path = "../../homa-proto/tests/validator/mod.rs"]
-mod validator;
-
+use super::validator::Validator;
 use homa_proto::wire;
 use homa_sim::{Fate, FaultProfile, Load, NetworkConfig, Simulation, SimulationConfig, host_address};
 use homa_workload::Workload;
-use validator::Validator;
 
 const HOSTS: usize = 4;
 

@@ -1,8 +1,6 @@
 //! Messages beyond the kernel's limit, and messages read while they arrive.
 
-mod common;
-
-use common::{Answer, Peer, call, config, network, settle};
+use super::common::{self, Answer, Peer, call, config, network, settle};
 use homa_proto::{CallOptions, SEC};
 use homa_sim::{FaultProfile, Network, Reply};
 

@@ -1,8 +1,6 @@
 //! Peers that restart, vanish, compute for long, or give up.
 
-mod common;
-
-use common::{Answer, PORT, Peer, call, config, network, rpc_id, sent, settle};
+use super::common::{self, Answer, PORT, Peer, call, config, network, rpc_id, sent, settle};
 use homa_proto::wire::{self, Body, Common, Data, Incarnation, PacketType, UnknownReason};
 use homa_proto::{CallOptions, DoneReason, MS, RpcError, SEC, Time, US, Unreachable};
 use homa_sim::{Fate, FaultProfile, Network, NetworkConfig, PayloadMode, Reply};

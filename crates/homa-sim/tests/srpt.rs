@@ -1,10 +1,8 @@
 //! Short messages do not wait behind long ones, and receivers do not grant to more messages than they should.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Answer, Peer, call, config, data_end, network, rpc_id, sent, settle};
+use super::common::{Answer, Peer, call, config, data_end, network, rpc_id, sent, settle};
 use homa_proto::wire::{Body, PacketType};
 use homa_proto::{MS, SEC, Time, US};
 use homa_sim::{Fate, Network, Reply};

@@ -1,11 +1,9 @@
 //! Virtual time drives the trace recorder.
 
-mod common;
-
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 
-use common::{call, config, settle};
+use super::common::{self, call, config, settle};
 use homa_proto::{MS, SEC};
 use homa_sim::{ClusterConfig, ClusterReport, Exchange, Topology, TransportConfig};
 use homa_trace::{Dump, EventKind, Node, NodeKind, Record, packet_word_parts, read_dump};

@@ -327,7 +327,7 @@ mod tests {
         let after_ns = crate::clock::monotonic_raw_ns();
         let dump = read_dump(&dumped(&trace)).unwrap();
         if dump.clock != Clock::Tsc {
-            println!("skipped: no invariant time stamp counter on this machine");
+            homa_testkit::skip("no invariant time stamp counter on this machine");
             return;
         }
         assert!(dump.calibration_span_ns >= 10_000_000);

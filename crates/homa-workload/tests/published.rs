@@ -24,7 +24,7 @@ fn parse(text: &str) -> Published {
 fn with_published(check: impl Fn(&Workload, &Published)) {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/reference/workloads"));
     if !folder.is_dir() {
-        println!("skipped: the published points are not beside this checkout");
+        homa_testkit::skip("the published points are not beside this checkout");
         return;
     }
     for number in 1..=8 {

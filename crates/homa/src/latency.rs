@@ -60,7 +60,7 @@ mod tests {
         let mut latency = LowLatency::new();
         assert!(!latency.hold(false));
         if !latency.hold(true) {
-            println!("skipped: {DEVICE} cannot be opened here");
+            homa_testkit::skip(format_args!("{DEVICE} cannot be opened here"));
             assert!(!latency.possible, "it is not tried again");
             return;
         }

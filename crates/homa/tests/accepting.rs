@@ -1,11 +1,9 @@
 //! Sockets that accept requests, and that do not.
 
-mod common;
-
 use std::thread;
 
-use common::hand::Hand;
-use common::{PATIENCE, config, eventually, host, message, outcome, until_idle};
+use super::common::hand::Hand;
+use super::common::{PATIENCE, config, eventually, host, message, outcome, until_idle};
 use homa::{Arrival, CallError, Host, HostConfig, HostError, ServerAddr};
 
 #[test]

@@ -1,7 +1,5 @@
 //! The async side: on tokio's runtimes, on none, and cancelled.
 
-mod common;
-
 use std::future::Future;
 use std::net::UdpSocket;
 use std::pin::pin;
@@ -10,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use common::{Echo, PATIENCE, host, message, until_idle};
+use super::common::{Echo, PATIENCE, host, message, until_idle};
 use homa::{Bytes, Host, RecvError, Server, ServerAddr};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;

@@ -1,10 +1,8 @@
 //! Calls that succeed: sizes, threads, many at a time, and the state they leave, which is none.
 
-mod common;
-
 use std::thread;
 
-use common::{Echo, PATIENCE, config, host, message, until_idle};
+use super::common::{Echo, PATIENCE, config, host, message, until_idle};
 use homa::{Bytes, CallError, Host, HostConfig, Rpc, ServerAddr};
 
 const SIZES: [usize; 8] = [1, 8, 100, 1_400, 1_425, 40_001, 100_000, 1_000_000];

@@ -1,13 +1,11 @@
 //! Requests that are read while they arrive: their bytes, their ends half way, and what becomes of everybody else meanwhile.
 
-mod common;
-
 use std::collections::HashSet;
 use std::thread;
 use std::time::Duration;
 
-use common::hand::Hand;
-use common::{PATIENCE, config, eventually, host, message, until_idle};
+use super::common::hand::Hand;
+use super::common::{PATIENCE, config, eventually, host, message, until_idle};
 use homa::proto::{MS, SEC, wire};
 use homa::{
     CallError, EarlyServer, Host, HostConfig, ReadEarly, ReadError, RecvError, RequestReader, ServerAddr,

@@ -1,11 +1,9 @@
 //! Calls that fail: each error names the culprit, and nothing is left of the call.
 
-mod common;
-
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use common::{Echo, PATIENCE, config, eventually, host, until_idle};
+use super::common::{self, Echo, PATIENCE, config, eventually, host, until_idle};
 use homa::{CallError, Host, HostConfig, HostError, ServerAddr};
 
 #[test]

@@ -1,12 +1,10 @@
 //! Calls over a network that loses, repeats, delays and reorders: every request runs once, and every answer is right.
 
-mod common;
-
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use common::{PATIENCE, config, message, until_idle};
+use super::common::{PATIENCE, config, message, until_idle};
 use homa::driver::fault::{FaultConfig, FaultDriver, FaultRates};
 use homa::driver::udp::{UdpConfig, UdpDriver};
 use homa::{Arrival, Host, ReadEarly, RecvError, ServerAddr};

@@ -1,10 +1,8 @@
 //! Freezing time traces: by hand, by a slow call, and those of peers.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Echo, PATIENCE, config, eventually, message};
+use super::common::{Echo, PATIENCE, config, eventually, message};
 use homa::trace::{Dump, EventKind, Record};
 use homa::{Host, HostConfig};
 

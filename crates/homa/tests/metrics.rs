@@ -1,10 +1,8 @@
 //! What a host tells of its peers: what was measured, and what follows from it.
 
-mod common;
-
 use std::time::Instant;
 
-use common::{Echo, PATIENCE, config, message, until_idle};
+use super::common::{self, Echo, PATIENCE, config, message, until_idle};
 use homa::{Host, HostConfig, PeerInfo};
 
 /// Far more than goes unasked, so that every message needs a grant.
@@ -101,7 +99,7 @@ fn peers_are_listed_by_address() {
 #[test]
 fn processors_are_kept_awake_while_rpcs_are_in_flight_and_no_longer() {
     if std::fs::OpenOptions::new().write(true).open("/dev/cpu_dma_latency").is_err() {
-        println!("skipped: /dev/cpu_dma_latency cannot be opened here");
+        homa_testkit::skip("/dev/cpu_dma_latency cannot be opened here");
         return;
     }
     let echo = Echo::new(1);

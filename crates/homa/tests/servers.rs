@@ -1,14 +1,12 @@
 //! Servers: replies from any thread in any order, ports, shutting down, and handlers that take their time.
 
-mod common;
-
 use std::hint;
 use std::net::UdpSocket;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Echo, PATIENCE, config, eventually, host, message, until_idle};
+use super::common::{Echo, PATIENCE, config, eventually, host, message, until_idle};
 use homa::proto::{PortError, wire};
 use homa::{CallError, HostConfig, HostError, RecvError, ReplyError, ServerAddr};
 

@@ -1,14 +1,12 @@
 //! Hosts of several endpoints: packets steered to the owner of the RPC, requests to whoever waits, and what belongs to the host.
 
-mod common;
-
 use std::collections::HashMap;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Echo, PATIENCE, config, eventually, message, until_idle};
+use super::common::{self, Echo, PATIENCE, config, eventually, message, until_idle};
 use homa::driver::udp::{UdpConfig, UdpDriver};
 use homa::driver::{Driver, TxPacket};
 use homa::proto::wire::{Body, Common, Data, Incarnation, encode, owner_of};

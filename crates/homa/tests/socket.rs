@@ -1,7 +1,5 @@
 //! Sockets: ports that call and answer, and whose messages wait in one place.
 
-mod common;
-
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -10,8 +8,8 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 use std::{iter, thread};
 
-use common::hand::Hand;
-use common::{Echo, PATIENCE, config, eventually, host, message, outcome, until_idle};
+use super::common::hand::Hand;
+use super::common::{Echo, PATIENCE, config, eventually, host, message, outcome, until_idle};
 use homa::{
     Arrival, CallError, Host, HostConfig, HostError, Lender, Lent, MessageMemory, RecvError, ReplyError,
     Returned, ServerAddr, Signal, Socket,

@@ -1,6 +1,7 @@
-//! The tests of calls, servers, futures, early requests and sockets again, with hosts of two endpoints: `common` sees where it is and sets them up so.
+//! The tests of calls, servers, futures, early requests and sockets again, with hosts of two endpoints. The module `common` of this
+//! file knows where it is and configures them so.
 
-#![allow(clippy::duplicate_mod, reason = "each of them brings what they share along")]
+#![allow(clippy::duplicate_mod, reason = "the same tests with another configuration")]
 
 #[path = "accepting.rs"]
 mod accepting;
@@ -8,6 +9,8 @@ mod accepting;
 mod asynch;
 #[path = "calls.rs"]
 mod calls;
+#[path = "common/mod.rs"]
+mod common;
 #[path = "early.rs"]
 mod early;
 #[path = "servers.rs"]

@@ -22,7 +22,7 @@ pub fn are_there(tools: &[&str]) -> bool {
     tools.iter().all(|tool| {
         let there = Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok();
         if !there {
-            eprintln!("skipped: {tool} is not installed");
+            homa_testkit::skip(format_args!("{tool} is not installed"));
         }
         there
     })

@@ -58,7 +58,7 @@ mod tests {
     fn the_two_sides_share_no_processor_and_miss_none() {
         let allowed = sched_getaffinity(None).unwrap();
         let Some(placement) = Placement::apart().unwrap() else {
-            println!("skipped: this machine has one processor");
+            homa_testkit::skip("this machine has one processor");
             return;
         };
         for cpu in 0..CpuSet::MAX_CPU {

@@ -1,9 +1,11 @@
 //! What tests of the binary have in common.
 #![allow(dead_code, reason = "each test program uses its part")]
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+
+pub use homa_testkit::Scratch;
+
+pub mod traces;
 
 /// The binary with these words, and nothing to read.
 pub fn homa<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
@@ -28,34 +30,4 @@ pub fn assert_output_refused(words: &[&str], output: &Output, part: &str) {
     assert!(text.starts_with("homa: ") && text.trim_end().lines().count() == 1, "{words:?}: {text}");
     assert!(text.contains(part), "{words:?}: `{part}` is missing: {text}");
     assert!(output.stdout.is_empty(), "{words:?}: {:?}", String::from_utf8_lossy(&output.stdout));
-}
-
-/// A directory that goes with the test.
-pub struct Scratch(pub PathBuf);
-
-impl Scratch {
-    pub fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("homa-cli-test-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a temporary directory");
-        Scratch(path)
-    }
-
-    pub fn path(&self, name: &str) -> String {
-        self.0.join(name).to_string_lossy().into_owned()
-    }
-
-    /// The names in the directory `name` of it, in order.
-    pub fn files(&self, name: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.0.join(name)).expect("readable");
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -26,7 +26,7 @@ const NAME: Name = Name::new("homa_test");
 fn allowed<T>(result: std::io::Result<T>) -> Option<T> {
     match result {
         Err(error) if is_no_permission(&error) => {
-            println!("skipped: loading a program: {error}");
+            homa_testkit::skip(format_args!("loading a program: {error}"));
             None
         }
         result => Some(result.unwrap()),

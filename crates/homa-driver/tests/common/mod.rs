@@ -14,7 +14,7 @@ pub fn hosts() -> Vec<&'static str> {
     if UdpSocket::bind("[::1]:0").is_ok() {
         return vec!["127.0.0.1:0", "[::1]:0"];
     }
-    println!("skipped: the IPv6 part, this machine has no ::1");
+    homa_testkit::skip("the IPv6 part, this machine has no ::1");
     vec!["127.0.0.1:0"]
 }
 

@@ -30,7 +30,7 @@ pub fn program(name: &str) -> Option<PathBuf> {
     match cc.arg(&path).arg(&source).status() {
         Ok(status) => assert!(status.success(), "{} does not compile", source.display()),
         Err(error) => {
-            eprintln!("skipped: there is no C compiler (cc): {error}");
+            homa_testkit::skip(format_args!("there is no C compiler (cc): {error}"));
             return None;
         }
     }

@@ -37,7 +37,7 @@ pub enum What {
 /// The capture files with their names, in order, or nothing when they are not there, with the reason printed.
 pub fn files() -> Vec<PathBuf> {
     if !Path::new(CAPTURES).is_dir() {
-        println!("skipped: there are no captures at {CAPTURES}");
+        homa_testkit::skip(format_args!("there are no captures at {CAPTURES}"));
         return Vec::new();
     }
     let mut files: Vec<_> = fs::read_dir(CAPTURES).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, PacketType, UnknownReason};
 use homa_proto::{Config, DoneReason, Event, MS, RpcError, SEC, SendError};
 
-use crate::kit::{PORT, Side, addr, exchange, kernel, ours, pair};
+use super::kit::{PORT, Side, addr, exchange, kernel, ours, pair};
 
 /// ABORT-1, ABORT-2.
 #[test]

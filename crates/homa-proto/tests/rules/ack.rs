@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, PacketType};
 use homa_proto::{Config, DoneReason, Event, MS, SEC};
 
-use crate::kit::{PORT, Sent, Side, addr, exchange, kernel, pair};
+use super::kit::{PORT, Sent, Side, addr, exchange, kernel, pair};
 
 fn done(side: &mut Side) -> Vec<DoneReason> {
     let reason = |event| if let Event::Done { reason, .. } = event { Some(reason) } else { None };

@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, UnknownReason};
 use homa_proto::{Config, DoneReason, Event, FinishedPolicy, MS, RpcError, RpcKey, SEC, SendError};
 
-use crate::kit::{Forger, Side, addr, kernel, ours};
+use super::kit::{Forger, Side, addr, kernel, ours};
 
 /// The request with this id runs and is acknowledged.
 fn run(server: &mut Side, client: &Forger, id: u64) {

@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, Grant, PacketType};
 use homa_proto::{Config, MS};
 
-use crate::kit::{Sent, Side, addr, exchange, kernel, pair, serve_once};
+use super::kit::{Sent, Side, addr, exchange, kernel, pair, serve_once};
 
 /// A receiver without FIFO grants.
 fn plain() -> Config {

@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, Incarnation, Packet, PacketType, UnknownReason, owner_of};
 use homa_proto::{Config, Event, MS, PortError};
 
-use crate::kit::{PORT, Side, addr, exchange, kernel, ours, pair};
+use super::kit::{PORT, Side, addr, exchange, kernel, ours, pair};
 
 /// ID-1, ID-2, ID-7.
 #[test]

@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, PacketType, UnknownReason};
 use homa_proto::{Config, Event, RpcError, SendError};
 
-use crate::kit::{PORT, Side, addr, exchange, kernel, ours, pair, serve_once};
+use super::kit::{PORT, Side, addr, exchange, kernel, ours, pair, serve_once};
 
 /// LIMIT-1, LIMIT-2.
 #[test]

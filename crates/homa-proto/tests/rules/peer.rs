@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, Cutoffs, PacketType};
 use homa_proto::{Config, DoneReason, Event, MS, RpcError, SEC, Time, Unreachable};
 
-use crate::kit::{Forger, Side, addr, kernel, ours};
+use super::kit::{Forger, Side, addr, kernel, ours};
 
 fn ends(side: &mut Side) -> (Vec<RpcError>, Vec<DoneReason>) {
     let (mut errors, mut reasons) = (Vec::new(), Vec::new());

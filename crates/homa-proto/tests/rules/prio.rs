@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, Cutoffs, PacketType};
 use homa_proto::{Config, MS};
 
-use crate::kit::{Forger, Sent, Side, addr, exchange, kernel, ours, pair};
+use super::kit::{Forger, Sent, Side, addr, exchange, kernel, ours, pair};
 
 fn cutoffs(from: &Forger, sender_id: u64, cutoffs: [u32; 8], version: u16) -> homa_proto::wire::Packet {
     from.packet(sender_id, Body::Cutoffs(Cutoffs { cutoffs, version, unsched_limit: None }))

@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, UnknownReason};
 use homa_proto::{CallOptions, Config, Event};
 
-use crate::kit::{PORT, Side, addr, kernel, serve_once};
+use super::kit::{PORT, Side, addr, kernel, serve_once};
 
 /// RECV-1, RECV-2, RECV-5.
 #[test]

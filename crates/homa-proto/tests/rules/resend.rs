@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, PacketType, Resend, UnknownReason};
 use homa_proto::{Config, Event, MS, RpcError, SEC};
 
-use crate::kit::{Sent, Side, addr, exchange, kernel, ours, pair};
+use super::kit::{Sent, Side, addr, exchange, kernel, ours, pair};
 
 /// The RESENDs among the packets.
 fn resends(sent: &[Sent]) -> Vec<(u64, u32, Option<u32>)> {

@@ -3,7 +3,7 @@
 use homa_proto::{CallOptions, Config, RpcKey, RxPacket, Time, Transmit};
 use proptest::prelude::*;
 
-use crate::kit::{Forger, PORT, Side, addr, ours, pair};
+use super::kit::{Forger, PORT, Side, addr, ours, pair};
 
 /// Everything that a caller sees of an endpoint, but times of its traces.
 fn seen(side: &mut Side) -> String {

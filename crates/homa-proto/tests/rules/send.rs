@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use homa_proto::wire::{PacketType, UnknownReason};
 use homa_proto::{Config, SEC, SendError, US};
 
-use crate::kit::{Sent, Side, addr, exchange, kernel, pair};
+use super::kit::{Sent, Side, addr, exchange, kernel, pair};
 
 fn end_of(sent: &[Sent]) -> u32 {
     sent.iter().filter_map(Sent::range).map(|(_, end)| end).max().unwrap_or(0)

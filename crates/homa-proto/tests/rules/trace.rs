@@ -6,7 +6,7 @@ use homa_proto::wire::{Body, PacketType};
 use homa_proto::{Config, Event, MAX_FREEZE_PEERS};
 use homa_trace::{Clock, EventKind, Record, Trace, drop_reason};
 
-use crate::kit::{Side, addr, exchange, kernel, ours};
+use super::kit::{Side, addr, exchange, kernel, ours};
 
 fn run(trace: impl Fn() -> Trace) -> (Side, Vec<String>) {
     let config = |n: u8| Config {

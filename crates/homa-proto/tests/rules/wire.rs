@@ -3,7 +3,7 @@
 use homa_proto::wire::{Body, PacketType, encode};
 use homa_proto::{Config, Event, MS};
 
-use crate::kit::{PORT, Side, addr, exchange, kernel, pair};
+use super::kit::{PORT, Side, addr, exchange, kernel, pair};
 
 /// A valid request of 1,000 bytes as bytes, and one change to it.
 fn broken(change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {

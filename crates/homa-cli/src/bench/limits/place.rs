@@ -146,7 +146,7 @@ mod tests {
         let before = std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace");
         let place = match Place::veth(1500, false) {
             Ok(place) => place,
-            Err(why) => return println!("skipped: {why:#}"),
+            Err(why) => return homa_testkit::skip(format_args!("{why:#}")),
         };
         assert_eq!(place.name(), "veth");
         assert_ne!(std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace"), before);
@@ -164,7 +164,9 @@ mod tests {
     #[test]
     fn packets_cross_one_by_one_where_that_is_asked_for() {
         let crossed = [false, true].map(|one_by_one| {
-            let place = Place::veth(1500, one_by_one).map_err(|why| println!("skipped: {why:#}")).ok()?;
+            let place = Place::veth(1500, one_by_one)
+                .map_err(|why| homa_testkit::skip(format_args!("{why:#}")))
+                .ok()?;
             let bind = place.client_bind(Driver::Udp, false).expect("an address");
             let config = homa_driver::udp::UdpConfig { bind, ..Default::default() };
             let mut driver = homa_driver::udp::UdpDriver::bind(&config).expect("a socket");

@@ -62,7 +62,7 @@ fn what_a_decision_costs() {
 fn in_namespace() -> Option<()> {
     // SAFETY: it takes a number.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        println!("skipped: a network namespace: {}", std::io::Error::last_os_error());
+        homa_testkit::skip(format_args!("a network namespace: {}", std::io::Error::last_os_error()));
         return None;
     }
     for words in [
@@ -75,7 +75,7 @@ fn in_namespace() -> Option<()> {
     ] {
         let done = Command::new("ip").args(words.split(' ')).status();
         if !done.is_ok_and(|status| status.success()) {
-            println!("skipped: ip {words}");
+            homa_testkit::skip(format_args!("ip {words}"));
             return None;
         }
     }

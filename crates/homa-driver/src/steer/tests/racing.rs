@@ -191,7 +191,7 @@ fn gen2_collisions(frames: [&Frame; 2], count: usize, order: Order) -> Option<(u
 fn has_two_cores() -> bool {
     let two = thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
     if !two {
-        println!("skipped: one core races with nobody");
+        homa_testkit::skip("one core races with nobody");
     }
     two
 }

@@ -41,7 +41,7 @@ impl Classifier {
         let program = assemble(ours, |program| program.set(R0, XDP_DROP));
         match load(&program) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                println!("skipped: loading a program: {error}");
+                homa_testkit::skip(format_args!("loading a program: {error}"));
                 None
             }
             loaded => Some(Classifier(loaded.unwrap())),
@@ -102,7 +102,7 @@ fn of_several_sockets_the_one_is_chosen_that_owns_the_rpc() {
             });
             let program = match load(&program) {
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                    return println!("skipped: {error}");
+                    return homa_testkit::skip(error);
                 }
                 loaded => loaded.unwrap(),
             };
@@ -176,7 +176,7 @@ fn a_host_of_one_ip_version_leaves_the_other_to_the_kernel() {
 #[test]
 fn a_queue_without_a_socket_leaves_its_frames_to_the_kernel() {
     let map = match sockets(8) {
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => return println!("skipped: {error}"),
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => return homa_testkit::skip(error),
         map => map.unwrap(),
     };
     let descriptor = std::os::fd::AsRawFd::as_raw_fd(&map);
@@ -195,7 +195,7 @@ fn a_refused_program_is_reported_with_the_verifiers_words() {
     program.exit();
     let error = load(&program.finish()).unwrap_err();
     if error.raw_os_error() == Some(libc::EPERM) {
-        return println!("skipped: {error}");
+        return homa_testkit::skip(error);
     }
     assert!(error.to_string().contains("the verifier says: invalid"), "{error}");
 }

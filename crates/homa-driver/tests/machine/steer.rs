@@ -1,8 +1,5 @@
 //! Steering at devices, in network namespaces (as root).
 
-#[path = "common/namespace.rs"]
-mod namespace;
-
 use std::ffi::CString;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -12,7 +9,7 @@ use std::time::Duration;
 use homa_driver::steer::{self, Filter, Hold, IN_KERNEL, SteerConfig, Steering, SteeringError};
 use homa_driver::xdp::XdpMode;
 use homa_steer::{Cores, PolicyName, Reason};
-use namespace::{Namespace, V4, pair};
+use homa_testkit::namespace::{Namespace, V4, pair};
 
 /// Cores that the machine has, two at most.
 fn cores() -> Cores {

@@ -1,10 +1,8 @@
 //! `homa bench bridge` as a user meets it: how it fails, and, as root, that every variant gives values or says why not.
 
-mod common;
-
 use std::process::Output;
 
-use common::{Scratch, assert_output_refused, run, stderr};
+use super::common::{Scratch, assert_output_refused, run, stderr};
 use serde_json::Value;
 
 fn bench(words: &str) -> Output {
@@ -33,7 +31,7 @@ fn every_variant_gives_values_or_says_why_not() {
     if !output.status.success() {
         // Without root, without `ip`, or where there are no namespaces.
         assert_output_refused(&[&words], &output, "");
-        return println!("skipped: {}", stderr(&output).trim());
+        return homa_testkit::skip(stderr(&output).trim());
     }
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(table.contains("bursts of 64") && table.contains("What was found before"), "{table}");
@@ -45,7 +43,10 @@ fn every_variant_gives_values_or_says_why_not() {
     let mut measured = 0;
     for row in rows {
         if row["skipped"].is_string() {
-            println!("skipped: {}: {}", row["name"], row["skipped"]);
+            // What was measured before, if anything, stays.
+            if row["mpps"]["samples"].as_array().is_none_or(Vec::is_empty) {
+                homa_testkit::skip(format_args!("{}: {}", row["name"], row["skipped"]));
+            }
             continue;
         }
         measured += 1;

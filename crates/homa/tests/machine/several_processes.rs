@@ -1,10 +1,6 @@
 //! Several processes that share one host's address over raw IP, against one peer. Each process is this test program again, told
 //! by its environment what to do.
 
-mod common;
-#[path = "../../homa-driver/tests/common/namespace.rs"]
-mod namespace;
-
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use common::{PATIENCE, eventually, message, until_idle};
+use super::common::{PATIENCE, eventually, message, until_idle};
 use homa::{Bytes, CallError, DriverChoice, Host, HostConfig, RecvError, Server, ServerAddr};
-use namespace::{Namespace, V4, pair};
+use homa_testkit::namespace::{Namespace, V4, pair};
 
 const PORT: &str = "HOMA_TEST_PORT";
 const DIR: &str = "HOMA_TEST_SEGMENT_DIR";
@@ -148,7 +144,7 @@ impl Process {
         let dir = dir.to_owned();
         namespace.run(move || {
             let mut child = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "child", "--nocapture"])
+                .args(["--exact", "several_processes::child", "--nocapture"])
                 .envs([(PORT, port.to_string().as_ref()), (DIR, dir.as_os_str())])
                 .envs(more.iter().copied())
                 .stdin(Stdio::piped())

@@ -1,8 +1,6 @@
 //! The UDP path over a link whose MTU the test sets: loopback of a network namespace of its own.
 
-mod common;
-
-use common::{message, packets, receive_packets};
+use super::common::{message, packets, receive_packets};
 use homa_driver::Driver;
 use homa_driver::udp::{UdpConfig, UdpDriver};
 
@@ -11,7 +9,7 @@ use homa_driver::udp::{UdpConfig, UdpDriver};
 fn enter_namespace() -> bool {
     // SAFETY: concerns this thread only, which makes its sockets afterwards.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        println!("skipped: no network namespace: {}", std::io::Error::last_os_error());
+        homa_testkit::skip(format_args!("no network namespace: {}", std::io::Error::last_os_error()));
         return false;
     }
     change_loopback(libc::SIOCSIFFLAGS, |request| {

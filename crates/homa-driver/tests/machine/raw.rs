@@ -1,15 +1,11 @@
 //! Raw IP sockets between two network namespaces.
 
-mod common;
-#[path = "common/namespace.rs"]
-mod namespace;
-
 use std::net::{IpAddr, SocketAddr};
 
-use common::{message, packets, poll_readable, receive_packets, receive_priorities};
+use super::common::{message, packets, poll_readable, receive_packets, receive_priorities};
 use homa_driver::raw::{BindError, RawConfig, RawDriver};
 use homa_driver::{Driver, ReceiveFilter, Refusal, RxBurst, Unreachable};
-use namespace::{Namespace, V4, V6, pair};
+use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 fn host(ip: &str) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), 0)
@@ -302,7 +298,7 @@ fn both_ip_versions_at_the_unspecified_ipv6_address() {
 fn two_addresses_of_one_machine_are_two_hosts() {
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
-        Err(why) => return println!("skipped: {why}"),
+        Err(why) => return homa_testkit::skip(why),
     };
     namespace.run(|| {
         let (mut a, mut b) = (open("127.0.0.1"), open("127.0.0.2"));
@@ -337,6 +333,6 @@ fn without_the_capability_the_error_says_what_to_do() {
             assert!(text.contains("CAP_NET_RAW") && text.contains("setcap"), "{text}");
             assert!(text.contains("--driver udp"), "{text}");
         }
-        Ok(()) => println!("skipped: this user has the capability without being root"),
+        Ok(()) => homa_testkit::skip("this user has the capability without being root"),
     }
 }

@@ -1,17 +1,13 @@
 //! Packet sockets on the ends of a veth between two network namespaces.
 
-mod common;
-#[path = "common/namespace.rs"]
-mod namespace;
-
 use std::net::SocketAddr;
 
-use common::{is_readable, message, packets, poll_readable, receive_packets, receive_priorities};
+use super::common::{is_readable, message, packets, poll_readable, receive_packets, receive_priorities};
 use homa_driver::packet::{Carrier, LinkError, PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::{Driver, ReceiveFilter, Refusal, RxBurst, TxPacket, Unreachable};
-use namespace::{Namespace, V4, V6, pair};
+use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 const PORT: u16 = 4_000;
 const CARRIERS: [Carrier; 2] = [Carrier::Udp, Carrier::Ip];
@@ -464,7 +460,7 @@ fn over_ip_a_filter_by_homa_port_leaves_each_process_its_own() {
 fn loopback_reaches_this_machine() {
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
-        Err(why) => return println!("skipped: {why}"),
+        Err(why) => return homa_testkit::skip(why),
     };
     namespace.run(|| {
         let (mut a, mut b) = (open(Carrier::Udp, "127.0.0.1"), open(Carrier::Udp, "127.0.0.2"));

@@ -1,14 +1,10 @@
 //! C programs that were written for Linux Homa, with the library preloaded, over raw IP: in two network namespaces joined by a veth.
 
-mod common;
-#[path = "../../homa-driver/tests/common/namespace.rs"]
-mod namespace;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Running, preloaded, program, run};
-use namespace::{Namespace, V4, V6, pair};
+use super::common::{Running, preloaded, program, run};
+use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 fn raw(program: &Path, args: &[&str]) -> Command {
     let mut command = preloaded(program, args);

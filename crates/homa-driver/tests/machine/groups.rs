@@ -1,20 +1,16 @@
 //! Several drivers of a device at one address, and the steering between them.
 
-mod common;
-#[path = "common/namespace.rs"]
-mod namespace;
-
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use common::{message, receive_packets};
+use super::common::{self, message, receive_packets};
 use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::xdp::{XdpConfig, XdpDriver, XdpMode};
 use homa_driver::{Carrier, Driver, RxBurst, TxPacket};
 use homa_steer::batch::BatchCap;
-use namespace::{Namespace, V4, V6, pair, pair_with};
+use homa_testkit::namespace::{Namespace, V4, V6, pair, pair_with};
 
 const CARRIERS: [Carrier; 2] = [Carrier::Udp, Carrier::Ip];
 
@@ -181,7 +177,7 @@ fn groups_on_one_device_are_apart_and_each_has_its_port() {
 fn rings_of_loopback_are_steered_as_well() {
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
-        Err(why) => return println!("skipped: {why}"),
+        Err(why) => return homa_testkit::skip(why),
     };
     namespace.run(|| {
         let mut group = packet_group(Carrier::Udp, "127.0.0.1", 3);

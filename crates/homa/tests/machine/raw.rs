@@ -1,18 +1,14 @@
 //! Hosts over raw IP, in two network namespaces joined by a veth.
 
-mod common;
-#[path = "../../homa-driver/tests/common/namespace.rs"]
-mod namespace;
-
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::Instant;
 
-use common::{Echo, PATIENCE, message};
+use super::common::{Echo, PATIENCE, message};
 use homa::driver::raw::{RawConfig, RawDriver};
 use homa::driver::{Driver, Refusal, RxBurst, TxPacket, Unreachable};
 use homa::{CallError, DriverChoice, Host, HostConfig, ServerAddr};
-use namespace::{Namespace, V4, V6, pair};
+use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 fn config(ip: &str) -> HostConfig {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
@@ -242,7 +238,7 @@ fn a_port_that_a_stranger_reports_ends_its_call_and_no_other() {
 fn two_hosts_of_one_machine_have_two_addresses() {
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
-        Err(why) => return println!("skipped: {why}"),
+        Err(why) => return homa_testkit::skip(why),
     };
     namespace.run(|| {
         let echo = Echo::with(config("127.0.0.1"), 1);

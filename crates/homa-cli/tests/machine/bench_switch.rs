@@ -1,10 +1,8 @@
 //! `homa bench switch` as a user meets it: how it fails, and, as root, that every path gives every metric or says why not.
 
-mod common;
-
 use std::process::Output;
 
-use common::{assert_output_refused, run, stderr};
+use super::common::{assert_output_refused, run, stderr};
 use serde_json::Value;
 
 fn bench(words: &str) -> Output {
@@ -30,7 +28,7 @@ fn every_path_gives_every_metric_or_says_why_not() {
     if !output.status.success() {
         // Without root, without `ip`, or where there are no namespaces.
         assert_output_refused(&["--quick"], &output, "");
-        println!("skipped: {}", stderr(&output).trim());
+        homa_testkit::skip(stderr(&output).trim());
         return;
     }
     let table = stderr(&output);
@@ -40,8 +38,11 @@ fn every_path_gives_every_metric_or_says_why_not() {
     let paths = results["paths"].as_array().expect("paths");
     assert_eq!(paths.len(), 3);
     for path in paths {
-        if path["skipped"].is_string() {
-            println!("skipped: {path}");
+        if let Some(why) = path["skipped"].as_str() {
+            // What was measured before, if anything, stays: on a busy machine the source may be too slow for the rest.
+            if path["metrics"].as_object().is_none_or(serde_json::Map::is_empty) {
+                homa_testkit::skip(format_args!("{}: {why}", path["name"]));
+            }
             continue;
         }
         for measure in measures {

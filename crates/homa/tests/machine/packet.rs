@@ -1,19 +1,15 @@
 //! Hosts on a network device, in two network namespaces joined by a veth.
 
-mod common;
-#[path = "../../homa-driver/tests/common/namespace.rs"]
-mod namespace;
-
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
-use common::{Echo, PATIENCE, all_data_sent_has_a_time, message, until_idle};
+use super::common::{Echo, PATIENCE, all_data_sent_has_a_time, message, until_idle};
 use homa::driver::Carrier;
 use homa::driver::packet::PacketConfig;
 use homa::driver::xdp::{XdpConfig, XdpMode};
 use homa::trace::EventKind;
 use homa::{CallError, DriverChoice, Host, HostConfig, HostError, Metrics, ServerAddr};
-use namespace::{Namespace, V4, V6, pair, pair_with};
+use homa_testkit::namespace::{Namespace, V4, V6, pair, pair_with};
 
 fn config(driver: DriverChoice, carrier: Carrier, ip: &str) -> HostConfig {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);

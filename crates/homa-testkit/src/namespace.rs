@@ -1,5 +1,4 @@
 //! Network namespaces for tests: each with a loopback device and a thread that lives in it, two of them joined by a veth.
-#![allow(dead_code, reason = "each test program uses its part")]
 
 use std::net::UdpSocket;
 use std::process::Command;
@@ -126,7 +125,7 @@ pub fn pair_with(mtu: u32, queues: u32) -> Option<[Namespace; 2]> {
             Some(pair)
         }
         Err::<_, String>(why) => {
-            println!("skipped: {why}");
+            crate::skip(why);
             None
         }
     }

@@ -1,12 +1,9 @@
 //! The binary over raw IP, between two network namespaces.
 
-#[path = "../../homa-driver/tests/common/namespace.rs"]
-mod namespace;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
-use namespace::{Namespace, V4, V6, pair};
+use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 fn homa(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
@@ -102,7 +99,7 @@ fn a_call_reaches_its_server_and_says_where_there_is_none() {
 fn a_bench_alone_has_its_clients_at_other_addresses_than_its_servers() {
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
-        Err(why) => return println!("skipped: {why}"),
+        Err(why) => return homa_testkit::skip(why),
     };
     let bench = "bench --driver raw --clients 2 --size 2000 --outstanding 2 --duration 0.3 --json -";
     assert_clean(&run(&namespace, bench));
@@ -123,10 +120,10 @@ fn without_the_capability_one_line_says_what_to_do() {
     let privileged = unsafe { libc::geteuid() } == 0;
     let [plain, without] = commands;
     let mut command = if privileged { without } else { plain };
-    let Ok(output) = command.output() else { return println!("skipped: no setpriv on this machine") };
+    let Ok(output) = command.output() else { return homa_testkit::skip("no setpriv on this machine") };
     let said = String::from_utf8_lossy(&output.stderr);
     if said.contains("Permission denied") {
-        return println!("skipped: another user cannot run {program}");
+        return homa_testkit::skip(format_args!("another user cannot run {program}"));
     }
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");

@@ -1,20 +1,16 @@
 //! AF_XDP between two network namespaces.
 
-mod common;
-#[path = "common/namespace.rs"]
-mod namespace;
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 
-use common::{message, packets, poll_readable, receive_packets, receive_priorities};
+use super::common::{message, packets, poll_readable, receive_packets, receive_priorities};
 use homa_driver::packet::{PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::xdp::{LinkError, XdpConfig, XdpDriver, XdpMode};
 use homa_driver::{Carrier, Driver, KeptFrame, RxBurst};
-use namespace::{Namespace, V4, V6, pair, pair_with};
+use homa_testkit::namespace::{Namespace, V4, V6, pair, pair_with};
 
 const MODES: [XdpMode; 2] = [XdpMode::Native, XdpMode::Generic];
 
@@ -213,7 +209,7 @@ fn the_kernel_serves_the_device_as_before() {
                 namespaces[1].run(move || Command::new("ping").args(["-c", "1", "-W", "5", ips[0]]).output());
             match ping {
                 Ok(ping) => assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stdout)),
-                Err(error) => println!("skipped: the part with ping: {error}"),
+                Err(error) => homa_testkit::skip(format_args!("the part with ping: {error}")),
             }
         }
         assert_eq!(frames.stats().packets_in, 0);
@@ -262,7 +258,7 @@ fn the_program_goes_with_a_process_that_is_killed() {
     let Some(namespaces) = pair(1_500) else { return };
     let mut child = namespaces[0].run(|| {
         Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_process_that_is_to_be_killed", "--nocapture"])
+            .args(["--exact", "xdp::a_process_that_is_to_be_killed", "--nocapture"])
             .env("HOMA_TEST_HOLD_XDP", V4[0])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,13 +1,11 @@
 //! A rack on this machine, as a user builds, uses and ends it.
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use common::{Scratch, assert_output_refused, stderr};
+use super::common::{Scratch, assert_output_refused, stderr};
 use homa_trace::{EventKind, Record};
 use serde_json::Value;
 
@@ -19,24 +17,6 @@ fn homa(words: &str) -> Command {
 
 fn run(words: &str) -> Output {
     homa(words).output().expect("the binary runs")
-}
-
-/// The same of an experiment, and again where it could not be had: hosts begin a load at one moment, and on a machine that builds beside the
-/// tests one of them may get no processor before that, or none for as long as a load lasts.
-fn run_on_time(words: &str) -> Output {
-    let is_late = |output: &Output| stderr(output).contains("the processors are too busy");
-    let is_idle = |output: &Output| {
-        let results: Option<Value> = serde_json::from_slice(&output.stdout).ok();
-        let all = results.as_ref().and_then(|results| results["results"].as_array());
-        all.is_some_and(|all| all.iter().any(|one| one["score"]["rpcs_per_s"] == 0.0))
-    };
-    for _ in 0..20 {
-        let output = run(words);
-        if !is_late(&output) && !is_idle(&output) {
-            return output;
-        }
-    }
-    run(words)
 }
 
 /// A rack that goes with the test.
@@ -57,7 +37,7 @@ impl Rack {
                 || said.contains("cannot run `tc`"),
             "{said}"
         );
-        println!("skipped: {said}");
+        homa_testkit::skip(said);
         None
     }
 
@@ -255,7 +235,7 @@ fn a_user_without_privileges_has_racks_too() {
     let own = scratch.path("own");
     std::fs::create_dir(&own).expect("a directory");
     if let Err(error) = std::os::unix::fs::chown(&own, Some(NOBODY), Some(NOBODY)) {
-        return println!("skipped: only root can be somebody else: {error}");
+        return homa_testkit::skip(format_args!("only root can be somebody else: {error}"));
     }
     let as_nobody = |words: &str| {
         let mut command = Command::new(&program);
@@ -271,7 +251,7 @@ fn a_user_without_privileges_has_racks_too() {
     if !up.status.success() {
         let said = stderr(&up);
         assert!(said.contains("namespace"), "{said}");
-        return println!("skipped: {said}");
+        return homa_testkit::skip(said);
     }
     let load = "--workload w3 --max-message 20000 --load 0.1 --shares 1 --duration 0.3 --warmup 0.1 --json -";
     let experiment = as_nobody(&format!("rack run both --name rack {load}"));
@@ -298,7 +278,7 @@ fn a_rack_in_the_foreground_ends_with_ctrl_c() {
     let mut line = String::new();
     BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut line).expect("readable");
     if line.is_empty() {
-        return println!("skipped: {}", stderr(&process.wait_with_output().expect("it ends")));
+        return homa_testkit::skip(stderr(&process.wait_with_output().expect("it ends")));
     }
     let pid = process.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill runs").success());
@@ -537,7 +517,7 @@ fn every_experiment_ends_with_results() {
         ("starve --workload w3 --max-message 20000 --shares 0,5", 2),
     ] {
         let options = format!("--name {} --duration 0.2 --warmup 0.05 --json -", rack.0);
-        let output = run_on_time(&format!("rack run {words} {options}"));
+        let output = run(&format!("rack run {words} {options}"));
         assert_eq!(output.status.code(), Some(0), "{words}: {}", stderr(&output));
         let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(results["experiment"], *words.split(' ').next().expect("a name"));
@@ -621,7 +601,7 @@ fn flows_cross_a_router_under_each_policy_and_nothing_is_left() {
     let output = run(&words);
     let said = stderr(&output);
     if output.status.code() != Some(0) && (said.contains("namespace") || said.contains("cannot run `ip`")) {
-        return println!("skipped: {said}");
+        return homa_testkit::skip(said);
     }
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("Published"), "{said}");

@@ -1,11 +1,9 @@
 //! `homa switch` as a user meets it: how it fails, and what it tells of itself while it runs (as root, in namespaces).
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
-use common::{Scratch, assert_output_refused, stderr};
+use super::common::{self, Scratch, assert_output_refused, stderr};
 use serde_json::Value;
 
 fn homa(words: &[&str]) -> Command {
@@ -62,6 +60,7 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
+            .map_err(|error| homa_testkit::skip(format_args!("cannot run `unshare`: {error}")))
             .ok()?;
         let said = BufReader::new(child.stdout.as_mut().expect("it is piped"));
         let lines: Vec<String> = said.lines().map(|line| line.expect("text")).take(2).collect();
@@ -69,7 +68,7 @@ impl Running {
             return Some(Running(child));
         }
         let output = child.wait_with_output().expect("it has ended");
-        println!("skipped: {}", stderr(&output).trim());
+        homa_testkit::skip(stderr(&output).trim());
         None
     }
 

@@ -1,11 +1,9 @@
 //! `homa steer` as a user meets it: how it fails, and what it does at a device (as root, in a namespace).
 
-mod common;
-
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
-use common::{assert_output_refused, stderr};
+use super::common::{self, assert_output_refused, stderr};
 use serde_json::Value;
 
 fn run(words: &[&str]) -> Output {
@@ -59,11 +57,17 @@ fn in_namespace_after(script: &str, prepare: impl FnOnce(&mut Command)) -> Optio
         .env("homa", env!("CARGO_BIN_EXE_homa"))
         .stdin(Stdio::null());
     prepare(&mut command);
-    let output = command.output().ok()?;
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => {
+            homa_testkit::skip(format_args!("cannot run `timeout`: {error}"));
+            return None;
+        }
+    };
     if output.stdout.starts_with(b"ready") {
         return Some(output);
     }
-    println!("skipped: {}", stderr(&output).trim());
+    homa_testkit::skip(stderr(&output).trim());
     None
 }
 
@@ -166,7 +170,7 @@ fn where_the_kernel_steers_too_there_is_a_warning() {
             $homa steer attach a0 --policy rss-hash --cpus 0 2>/dev/full'";
     let Some(output) = in_namespace(script) else { return };
     if !output.status.success() && stderr(&output).contains("sysfs") {
-        return println!("skipped: {}", stderr(&output).trim());
+        return homa_testkit::skip(stderr(&output).trim());
     }
     let printed = printed(&output);
     assert!(printed.starts_with("a0, b0: rss-hash") && printed.contains("\na0: rss-hash"), "{printed}");
@@ -205,7 +209,7 @@ fn packets_pass_while_programs_come_and_go_and_are_refused() {
     let Some(output) = in_namespace(&format!("out={out}\n{script}")) else { return };
     let said = printed(&output);
     if said.contains("no ping") {
-        return println!("skipped: no ping");
+        return homa_testkit::skip("no ping");
     }
     assert_eq!(said.matches("refused\n").count(), 12, "{said}");
     assert!(said.contains(", 0% packet loss"), "{said}");
@@ -262,7 +266,7 @@ fn cores_that_are_switched_off_are_named_while_the_process_stays() {
             wait $pid
             cat warnings'";
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
-        return println!("skipped: one core is never switched off");
+        return homa_testkit::skip("one core is never switched off");
     }
     let scratch = common::Scratch::new("steer-online");
     let Some(output) = in_namespace(&format!("scratch={}\n{script}", scratch.0.display())) else { return };
@@ -293,7 +297,7 @@ fn a_user_without_rights_is_told_which_are_missing() {
         $homa steer status a0 | grep -c 'steers all until it is detached'";
     let Some(output) = in_namespace(&format!("without='{WITHOUT_RIGHTS}'\n{script}")) else { return };
     if printed(&output).contains("no setpriv") {
-        return println!("skipped: {}", stderr(&output).trim());
+        return homa_testkit::skip(stderr(&output).trim());
     }
     let errors = refusals(&output);
     assert_eq!(errors.len(), 7, "{errors:?}");
@@ -318,7 +322,7 @@ fn root_of_a_user_namespace_is_told_what_it_lacks() {
             done'";
     let Some(output) = in_namespace(script) else { return };
     if printed(&output).contains("no namespace") {
-        return println!("skipped: {}", stderr(&output).trim());
+        return homa_testkit::skip(stderr(&output).trim());
     }
     let errors = refusals(&output);
     assert_eq!(errors.len(), 2, "{errors:?}");

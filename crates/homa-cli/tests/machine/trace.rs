@@ -1,0 +1,56 @@
+//! Time traces of a rack, as a user merges them.
+
+use std::fs::{self, File};
+
+use super::common::traces::{dump_of, merged, planted, write};
+use super::common::{Scratch, run, stderr};
+use homa_trace::{Dump, read_dumps};
+use serde_json::Value;
+
+/// Moves the clock of a live dump: at its start it is ahead by the offset, and from there on it is fast. Nobody knows its machine any more.
+fn plant_live(dump: &mut Dump, (offset_ns, ppm): (i64, f64)) {
+    assert_ne!(dump.node.machine, 0, "live traces know their machine");
+    dump.node.machine = 0;
+    dump.start_ns = dump.start_ns.wrapping_add_signed(offset_ns);
+    dump.frequency_hz = (dump.frequency_hz as f64 / (1.0 + ppm / 1e6)).round() as u64;
+}
+
+/// Namespaces share a clock, so that what was planted is all that there is to find.
+#[test]
+fn planted_offsets_and_drifts_of_a_racks_hosts_are_found() {
+    let scratch = Scratch::new("trace-rack");
+    let (out, traces) = (scratch.path("out"), scratch.path("traces"));
+    fs::create_dir(&out).expect("a directory");
+    let words = "rack run load --hosts 4 --rate 100mbit --workload w3 --loads 0.3 --duration 2";
+    let output = run(words.split(' ').chain(["--out", &out, "--trace", &traces]));
+    if !output.status.success() {
+        let said = stderr(&output);
+        let no_rack = ["namespace", "cannot run `ip`", "cannot run `tc`"];
+        assert!(no_rack.iter().any(|part| said.contains(part)), "{said}");
+        return homa_testkit::skip(said);
+    }
+    let names = scratch.files("traces");
+    assert_eq!(names.len(), 5, "four hosts and the switch: {names:?}");
+    let mut truths = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        let name = format!("traces/{name}");
+        let mut dump = dump_of(&scratch, &name);
+        truths.push(dump.clone());
+        plant_live(&mut dump, planted(number));
+        write(&scratch, &name, &dump);
+    }
+    let out = scratch.path("merged.trace");
+    let found = merged(&[&scratch.path("traces"), "--out", &out]);
+    assert_eq!(found["warnings"], Value::Array(Vec::new()));
+    let dumps = read_dumps(&mut File::open(&out).expect("written")).expect("traces");
+    for (number, (dump, truth)) in dumps.iter().zip(&truths).enumerate() {
+        let node = &found["nodes"][number];
+        let of = |name: &str| node[name].as_f64().expect("a number");
+        // How near it comes hangs on how busy the machine is; what it says of that must be true. The first node has its own time.
+        let middle = dump.records.len() / 2;
+        let error = dump.time_ns(&dump.records[middle]).abs_diff(truth.time_ns(&truth.records[middle]));
+        assert!(error as f64 <= of("max_error_ns") + 1.0, "{error} ns off: {node}");
+        let ppm = of("drift_ppm") + planted(number).1;
+        assert!(ppm.abs() <= of("likely_error_ppm").max(1.0), "{ppm} ppm off: {node}");
+    }
+}

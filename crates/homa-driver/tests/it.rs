@@ -1,0 +1,6 @@
+//! All tests of this crate that need no other program of their own: one program links once.
+
+mod common;
+mod udp;
+mod udp_group;
+mod wrappers;

@@ -1,0 +1,168 @@
+//! What the tests of all crates share. A dev-dependency only.
+
+use std::fmt::Display;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+pub mod namespace;
+
+/// The environment variable that names the file to which [`skip`] appends.
+pub const SKIPS: &str = "TEST_SKIPS";
+
+/// Reports that the calling test skips itself, or a part of itself, and why.
+///
+/// Prints `skipped: <package> <test>: <why>`. Cargo hides that line when the test passes, so the same text without
+/// `skipped: ` is also appended to the file that [`SKIPS`] names, if it is set: `.ci/run test` counts those lines.
+/// The call does not end the test.
+///
+/// # Panics
+/// The file that [`SKIPS`] names cannot be appended to: an uncounted skip would go unnoticed.
+pub fn skip(why: impl Display) {
+    // Cargo sets the package for every test that it runs, and the test harness names the thread for the test.
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "unknown".to_owned());
+    let thread = std::thread::current();
+    let line = skip_line(&package, thread.name().unwrap_or("unknown"), &why.to_string());
+    println!("skipped: {line}");
+    if let Some(path) = std::env::var_os(SKIPS) {
+        append(Path::new(&path), &line).unwrap_or_else(|error| {
+            panic!("cannot append to {SKIPS}={}: {error}", path.display());
+        });
+    }
+}
+
+/// One line, whatever the reason holds.
+fn skip_line(package: &str, test: &str, why: &str) -> String {
+    let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("{package} {test}: {why}")
+}
+
+/// Appends a line with a single write, because tests skip at the same time.
+fn append(path: &Path, line: &str) -> io::Result<()> {
+    OpenOptions::new().create(true).append(true).open(path)?.write_all(format!("{line}\n").as_bytes())
+}
+
+/// A temporary directory that is removed when this value is dropped.
+#[derive(Debug)]
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    /// A new, empty directory with `name` in its name.
+    ///
+    /// # Panics
+    /// The directory cannot be made.
+    pub fn new(name: &str) -> Scratch {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Relaxed);
+        let path = std::env::temp_dir().join(format!("homa-test-{name}-{}-{number}", std::process::id()));
+        // An earlier process with this id may have been killed before it could remove its directory.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a temporary directory");
+        Scratch(path)
+    }
+
+    /// The path of an entry as text, for the arguments of a command.
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+
+    /// Writes a file and returns its path.
+    ///
+    /// # Panics
+    /// The file cannot be written.
+    pub fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.0.join(name), text).expect("writable");
+        self.path(name)
+    }
+
+    /// The text of a file.
+    ///
+    /// # Panics
+    /// The file cannot be read.
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// The sorted names of the entries of the directory `name` within this one; an empty `name` is this one.
+    ///
+    /// # Panics
+    /// The directory cannot be read.
+    pub fn files(&self, name: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.0.join(name)).expect("readable");
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_of_several_lines_becomes_one_line() {
+        let line = skip_line("homa-cli", "rack::up", "no namespace:\n  not permitted\n");
+        assert_eq!(line, "homa-cli rack::up: no namespace: not permitted");
+    }
+
+    #[test]
+    fn each_skip_is_one_line_of_the_file() {
+        let scratch = Scratch::new("skips");
+        let path = PathBuf::from(scratch.path("skips"));
+        append(&path, "a b: first").unwrap();
+        append(&path, "a c: second").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a b: first\na c: second\n");
+        assert_eq!(scratch.files(""), ["skips"]);
+    }
+
+    #[test]
+    fn directories_of_one_name_are_two() {
+        let [a, b] = [Scratch::new("twin"), Scratch::new("twin")];
+        assert_ne!(a.0, b.0);
+    }
+
+    /// Cargo finds no tests by itself where a manifest says `autotests = false`: a file that no target names would not even be compiled.
+    #[test]
+    fn every_file_of_tests_is_part_of_a_target() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+        for directory in fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path()) {
+            let (manifest, tests) = (read(&directory.join("Cargo.toml")), directory.join("tests"));
+            for (inside, root) in [(tests.clone(), "it.rs"), (tests.join("machine"), "main.rs")] {
+                let declared = read(&inside.join(root));
+                let Ok(entries) = fs::read_dir(&inside) else { continue };
+                for path in entries.map(|entry| entry.unwrap().path()) {
+                    let (name, stem) =
+                        (path.file_name().unwrap(), path.file_stem().unwrap().to_str().unwrap());
+                    if path.extension().is_none_or(|extension| extension != "rs") || name == root {
+                        continue;
+                    }
+                    assert!(
+                        declared.contains(&format!("mod {stem};"))
+                            || manifest.contains(&format!("name = \"{stem}\"")),
+                        "{} belongs to no test target: declare it in {root}",
+                        path.display()
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_scratch_directory_goes_with_its_value() {
+        let scratch = Scratch::new("gone");
+        let path = PathBuf::from(scratch.path(""));
+        assert!(path.is_dir());
+        drop(scratch);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,7 @@
+//! All tests of this crate that need no other program of their own: one program links once.
+
+mod arrivals;
+mod csv;
+mod dist;
+mod published;
+mod slowdown;

@@ -1,0 +1,16 @@
+//! All tests of this crate that need no other program of their own: one program links once.
+
+mod accepting;
+mod asynch;
+mod calls;
+mod common;
+mod early;
+mod errors;
+mod faults;
+mod freeze;
+mod metrics;
+mod servers;
+mod several_endpoints;
+mod socket;
+mod stages;
+mod two_endpoints;
