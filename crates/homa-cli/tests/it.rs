@@ -7,6 +7,7 @@ mod decode;
 mod dissector;
 mod doctor;
 mod jitter;
+mod rack_agent;
 mod run;
 mod sim;
 mod trace;

@@ -38,6 +38,11 @@ impl Progress {
         self.bar.set_position(self.done.as_millis() as u64);
     }
 
+    /// Prints a line above the bar.
+    pub fn say(&self, line: &str) {
+        self.bar.println(line);
+    }
+
     /// This much of the current step is over.
     pub fn within(&self, elapsed: Duration) {
         self.bar.set_position((self.done + elapsed).min(self.next).as_millis() as u64);

@@ -198,6 +198,7 @@ impl Agent {
         let Order::Load { pace, start_ns, warmup_ns, measured_ns, seed, ref trace } = *order else {
             bail!("no load")
         };
+        let Some(start) = instant_at(start_ns) else { return say(&Reply::Late, &[]) };
         let unloaded = RttTable::new(vec![(1, 1)]);
         let mut tally = None;
         let mut usage = Scheduled::default();
@@ -216,7 +217,7 @@ impl Agent {
                 seed,
                 pattern: &self.pattern,
                 unloaded: &unloaded,
-                start: Some(instant_at(start_ns)?),
+                start: Some(start),
                 idle: Idle::Sleep,
                 keep_samples: true,
             };
@@ -227,7 +228,7 @@ impl Agent {
             })?);
             turn.map_or(Ok(()), Turn::end)?;
         } else {
-            let from = instant_at(start_ns)? + Duration::from_nanos(warmup_ns);
+            let from = start + Duration::from_nanos(warmup_ns);
             (usage, received) = side.watch(payload, from, from + Duration::from_nanos(measured_ns));
         }
         if let (Some((path, name)), Side::Homa { host, .. }) = (trace, &self.side) {
@@ -252,11 +253,10 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-fn instant_at(ns: u64) -> Result<Instant> {
-    let left = ns.checked_sub(monotonic_ns()).map(Duration::from_nanos);
-    left.map(|left| Instant::now() + left).ok_or_else(|| {
-        anyhow!("an order came after the moment it was for: the processors are too busy, try fewer --hosts")
-    })
+/// `None` where that time has passed.
+fn instant_at(ns: u64) -> Option<Instant> {
+    let left = ns.checked_sub(monotonic_ns()).map(Duration::from_nanos)?;
+    Some(Instant::now() + left)
 }
 
 impl Side {

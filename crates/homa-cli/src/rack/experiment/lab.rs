@@ -38,8 +38,11 @@ use crate::rack::{interruption, status, switch};
 /// How long an order may take beside the time that it is for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// From an order to the moment when all hosts begin, for each host.
+/// From an order to the moment when all hosts begin, for each host, at the first attempt.
 const HEAD_START: Duration = Duration::from_millis(10);
+
+/// Attempts at a load whose start some host missed. The head start of the last one is 64 times that of the first.
+const START_ATTEMPTS: u32 = 7;
 
 /// How often the experiment looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -215,13 +218,33 @@ impl Lab {
 
     /// A load on the hosts of some crews at once, each with its own.
     ///
+    /// All hosts start at the same time. Where the processors are so busy that a host reads the order after that time, the
+    /// load is repeated with twice the head start.
+    ///
     /// # Errors
-    /// A process or the switch ended, or an order failed.
+    /// A process or the switch ended, an order failed, or a host missed every start.
     pub fn load(&mut self, crews: &mut [(&mut Crew, &Load)], text: &str) -> Result<Vec<Loaded>> {
-        let hosts = self.spec().hosts;
         let Some(first) = crews.first().map(|(_, load)| *load) else { return Ok(Vec::new()) };
-        let window = Window::after(HEAD_START * (2 + u32::from(hosts)), first);
         self.progress.step(text, first.warmup + first.measured);
+        let mut missed = String::new();
+        for head_start in head_starts(self.spec().hosts) {
+            match self.attempt(crews, text, Window::after(head_start, first))? {
+                Attempt::Done(all) => return Ok(all),
+                Attempt::Late { host } => {
+                    self.progress.say(&format!(
+                        "{text}: the processors are busy, and {host} missed the start: again with a longer head start"
+                    ));
+                    missed = host;
+                }
+            }
+        }
+        bail!(
+            "{missed} missed the start of {text} {START_ATTEMPTS} times: the processors are too busy, try fewer --hosts"
+        )
+    }
+
+    /// A load that begins at the start of the window, unless some host gets the order later.
+    fn attempt(&mut self, crews: &mut [(&mut Crew, &Load)], text: &str, window: Window) -> Result<Attempt> {
         let begin = window.start;
         for (crew, load) in crews.iter_mut() {
             crew.begin(self, load, window.start_ns, |crew, host| {
@@ -229,21 +252,27 @@ impl Lab {
                 self.trace.as_ref().map(|directory| directory.join(name))
             })?;
         }
-        self.loads += 1;
         let control = switch::control(&self.directory);
         let recorder = self.recorded_port.map(|port| QueueRecorder::start(control, port));
         let machine = self.watch(&window)?;
         let queue = recorder.map(|recorder| recorder.end(window.from, window.to)).unwrap_or_default();
-        let all = crews.iter_mut().map(|(crew, load)| {
+        let (mut all, mut late) = (Vec::new(), None);
+        for (crew, load) in crews.iter_mut() {
             let mut loaded = Loaded { queue: queue.clone(), ..Loaded::new(load.measured, machine.clone()) };
             for agent in &mut crew.agents {
-                loaded.add(agent.reply(self, DRAIN + PATIENCE)?)?;
+                match agent.reply(self, DRAIN + PATIENCE)? {
+                    Said { reply: Reply::Late, .. } => late = Some(agent.host.clone()),
+                    said => loaded.add(said)?,
+                }
             }
-            Ok(loaded)
-        });
-        let all = all.collect::<Result<_>>()?;
+            all.push(loaded);
+        }
         self.note(text, begin)?;
-        Ok(all)
+        if let Some(host) = late {
+            return Ok(Attempt::Late { host });
+        }
+        self.loads += 1;
+        Ok(Attempt::Done(all))
     }
 
     /// Waits until the measured time is over and says what the machine did in it.
@@ -289,6 +318,19 @@ fn traced(mut spec: Spec, directory: Option<&Path>, name: &str) -> Spec {
         spec.switch_options.extend(["--trace".to_owned(), file.display().to_string()]);
     }
     spec
+}
+
+/// What came of one attempt at a load.
+enum Attempt {
+    /// All hosts began in time.
+    Done(Vec<Loaded>),
+    /// This host read the order after the start, and did nothing; what the other hosts did is discarded.
+    Late { host: String },
+}
+
+/// How long before the common start the hosts get their orders, attempt by attempt.
+fn head_starts(hosts: u16) -> impl Iterator<Item = Duration> {
+    (0..START_ATTEMPTS).map(move |attempt| HEAD_START * (2 + u32::from(hosts)) * (1 << attempt))
 }
 
 /// The moments of a load.
@@ -667,4 +709,16 @@ fn next(out: &mut BufReader<impl Read>) -> Result<Option<Said>> {
         }
     }
     Ok(Some(Said { reply, samples: take_samples(&bytes) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_attempt_has_twice_the_head_start_of_the_one_before() {
+        let all: Vec<Duration> = head_starts(4).collect();
+        assert_eq!((all.len(), all[0]), (7, Duration::from_millis(60)));
+        assert!(all.windows(2).all(|two| two[1] == two[0] * 2));
+    }
 }

@@ -175,6 +175,8 @@ pub enum Reply {
         /// Bytes and nanoseconds.
         points: Vec<(u32, u64)>,
     },
+    /// The load was to begin before the order was read: nothing was sent.
+    Late,
     /// The load is over.
     Loaded {
         /// What was counted.
