@@ -6,7 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::SockFilter;
 
@@ -59,22 +59,5 @@ pub(super) fn join(group: &[PacketDriver]) -> Result<(), LinkError> {
 }
 
 fn attach(fd: BorrowedFd<'_>, program: &[SockFilter]) -> io::Result<()> {
-    // SAFETY: all-zero bytes are a value of the structure. So its padding, which the kernel copies, has a value too.
-    let mut filter: libc::sock_fprog = unsafe { std::mem::zeroed() };
-    filter.len = program.len() as libc::c_ushort;
-    // SockFilter is the kernel's structure under another name: it is `repr(transparent)`. The kernel does not write to it.
-    filter.filter = program.as_ptr().cast_mut().cast();
-    let length = size_of::<libc::sock_fprog>() as libc::socklen_t;
-    // SAFETY: the descriptor is open while it is borrowed; the kernel reads `length` bytes of `filter`, which is as long, and
-    // through it `len` instructions of `program`; both live through the call, and the kernel keeps a copy.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_FANOUT_DATA,
-            (&raw const filter).cast(),
-            length,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    option::set_program(fd, libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, program)
 }

@@ -5,9 +5,11 @@
 //! bound, and a program that reads beyond a short packet returns 0, which is a socket as good as any for what is no packet.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use socket2::SockFilter;
+
+use super::option;
 
 /// Offset of the lower half of `sender_id` in a Homa packet, four bytes in network order.
 const ID_LOW_AT: u32 = 24;
@@ -26,23 +28,5 @@ fn program(sockets: u32) -> [SockFilter; 4] {
 
 /// Has the kernel choose among the `sockets` sockets at this one's address. They are bound, and it is one of them.
 pub(super) fn attach(fd: BorrowedFd<'_>, sockets: u32) -> io::Result<()> {
-    let mut program = program(sockets);
-    // SAFETY: all-zero bytes are a value of the structure. So its padding, which the kernel copies, has a value too.
-    let mut filter: libc::sock_fprog = unsafe { std::mem::zeroed() };
-    filter.len = program.len() as libc::c_ushort;
-    // SockFilter is the kernel's structure under another name: it is `repr(transparent)`.
-    filter.filter = program.as_mut_ptr().cast();
-    let length = size_of::<libc::sock_fprog>() as libc::socklen_t;
-    // SAFETY: the descriptor is open while it is borrowed; the kernel reads `length` bytes of `filter`, which is as long, and
-    // through it `len` instructions of `program`; both live through the call, and the kernel keeps a copy.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
-            (&raw const filter).cast(),
-            length,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    option::set_program(fd, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program(sockets))
 }
