@@ -428,5 +428,7 @@ impl Drop for Segment {
         if let Ok(registry) = self.registry() {
             registry.leave();
         }
+        // Closing the file frees the slot only if no child shares it, as each does between fork and exec.
+        lock::unlock(&self.file, lock::slot(self.slot));
     }
 }

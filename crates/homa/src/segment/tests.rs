@@ -350,6 +350,18 @@ fn a_host_too_many_is_told_so() {
     assert_eq!(open().unwrap().slot, MAX_PROCESSES - 1);
 }
 
+/// A child shares the open file, and with it the locks, until it executes another program.
+#[test]
+fn a_dropped_host_frees_its_slot_while_a_forked_child_has_its_file() {
+    let dir = Dir::new();
+    let (_stays, goes) = (dir.open(), dir.open());
+    let slot = goes.slot;
+    let file_of_child = goes.file.try_clone().unwrap();
+    drop(goes);
+    assert_eq!(dir.open().slot, slot);
+    drop(file_of_child);
+}
+
 #[test]
 fn cutoffs_are_the_leaders_to_change() {
     let dir = Dir::new();
