@@ -130,7 +130,8 @@ mod tests {
         assert_ne!(a.0, b.0);
     }
 
-    /// Cargo finds no tests by itself where a manifest says `autotests = false`: a file that no target names would not even be compiled.
+    /// Cargo finds no tests by itself where a manifest says `autotests = false`: a file that no target names
+    /// would not even be compiled.
     #[test]
     fn every_file_of_tests_is_part_of_a_target() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

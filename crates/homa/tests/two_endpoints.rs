@@ -1,5 +1,5 @@
-//! The tests of calls, servers, futures, early requests and sockets again, with hosts of two endpoints. The module `common` of this
-//! file knows where it is and configures them so.
+//! The tests of calls, servers, futures, early requests and sockets again, with hosts of two endpoints. The
+//! module `common` of this file knows where it is and configures them so.
 
 #![allow(clippy::duplicate_mod, reason = "the same tests with another configuration")]
 

@@ -12,7 +12,8 @@ pub(crate) fn set(
     value: libc::c_int,
 ) -> io::Result<()> {
     let length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the descriptor is open while it is borrowed, and the kernel reads `length` bytes of `value`, which is as long.
+    // SAFETY: the descriptor is open while it is borrowed, and the kernel reads `length` bytes of `value`,
+    // which is as long.
     let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -20,15 +21,15 @@ pub(crate) fn set(
 pub(crate) fn get(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the descriptor is open while it is borrowed, and the kernel writes at most `length` bytes to `value`, which is
-    // as long.
+    // SAFETY: the descriptor is open while it is borrowed, and the kernel writes at most `length` bytes to
+    // `value`, which is as long.
     let result =
         unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length) };
     if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The kernel's `sock_fprog`. Its padding is a field, because the kernel copies it with the rest: bytes without a value are an error
-/// to valgrind.
+/// The kernel's `sock_fprog`. Its padding is a field, because the kernel copies it with the rest: bytes
+/// without a value are an error to valgrind.
 #[repr(C)]
 struct Program {
     len: libc::c_ushort,
@@ -52,8 +53,9 @@ pub(crate) fn set_program(
         filter: program.as_ptr(),
     };
     let length = size_of::<Program>() as libc::socklen_t;
-    // SAFETY: the descriptor is open while it is borrowed; the kernel reads `length` bytes of `value`, which is as long, and
-    // through it `len` instructions of `program`, which lives through the call; the kernel keeps a copy and writes to neither.
+    // SAFETY: the descriptor is open while it is borrowed; the kernel reads `length` bytes of `value`, which
+    // is as long, and through it `len` instructions of `program`, which lives through the call; the kernel
+    // keeps a copy and writes to neither.
     let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,4 +1,5 @@
-//! Tests that need machine-wide things: network namespaces, devices, privileges. They are a program of their own because cargo
-//! runs one test program at a time. A test that lacks something says so by `homa_testkit::skip`.
+//! Tests that need machine-wide things: network namespaces, devices, privileges. They are a program of their
+//! own because cargo runs one test program at a time. A test that lacks something says so by
+//! `homa_testkit::skip`.
 
 mod bridge;
