@@ -143,7 +143,8 @@ impl From<Driver> for homa::DriverChoice {
 #[derive(Debug, Parser)]
 #[command(
     name = "homa",
-    version,
+    // Of build/main.rs: the version of the package, and the commit.
+    version = env!("HOMA_VERSION"),
     max_term_width = 110,
     after_help = "Example: `homa bench` compares Homa and TCP on this machine and writes report.html.\n\
                   Exit codes: 0 success; 1 the bench ran, but not every RPC was answered exactly once and right; \

@@ -1,0 +1,68 @@
+//! The commit that the command is built from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Digits of a commit's hash; git adds more where these are ambiguous.
+const DIGITS: usize = 7;
+
+/// What git says about a crate's directory.
+#[derive(Debug)]
+pub struct GitState {
+    /// The short hash, with `-dirty` behind it if tracked files differ from the commit.
+    pub commit: String,
+    /// Files of git, one of which changes whenever the checked-out commit does. Uncommitted edits change none of
+    /// them, so that an edit costs no run of the build script: `-dirty` is as old as the last run.
+    pub watched: Vec<PathBuf>,
+}
+
+/// The commit that `HOMA_COMMIT` names; `None` if the variable is empty.
+///
+/// # Errors
+/// The text is more than one printable word, which would spoil the output of `homa --version`.
+pub fn of_variable(text: &str) -> Result<Option<String>, String> {
+    match text.trim() {
+        "" => Ok(None),
+        word if word.chars().all(|letter| letter.is_ascii_graphic()) => Ok(Some(word.to_owned())),
+        other => Err(format!("HOMA_COMMIT is {other:?}: set it to a commit hash, or unset it")),
+    }
+}
+
+/// The commit in a crate from a registry: `cargo package` writes it into `.cargo_vcs_info.json`.
+pub fn of_package(directory: &Path) -> Option<String> {
+    let text = fs::read_to_string(directory.join(".cargo_vcs_info.json")).ok()?;
+    let compact: String = text.split_whitespace().collect();
+    let hash = compact.split_once("\"sha1\":\"")?.1;
+    let short: String = hash.chars().take_while(char::is_ascii_hexdigit).take(DIGITS).collect();
+    let dirty = if compact.contains("\"dirty\":true") { "-dirty" } else { "" };
+    (!short.is_empty()).then(|| short + dirty)
+}
+
+/// The checked-out commit of the git repository that tracks the crate; `None` outside one, and where git is missing
+/// or refuses to read a repository of another user.
+pub fn of_git(directory: &Path) -> Option<GitState> {
+    // A tarball may lie inside a repository of something else, whose commit says nothing about this source.
+    git(directory, &["ls-files", "--error-unmatch", "Cargo.toml"])?;
+    let abbreviation = format!("--abbrev={DIGITS}");
+    // No tag matches, so that the name is the hash alone.
+    let commit = git(directory, &["describe", "--always", "--dirty", "--exclude=*", &abbreviation])?;
+    // The log of HEAD grows with each change of HEAD. Where it is turned off, the branch's file or the packed
+    // references change.
+    let mut names = vec!["HEAD".to_owned(), "logs/HEAD".to_owned(), "packed-refs".to_owned()];
+    names.extend(git(directory, &["symbolic-ref", "-q", "HEAD"]));
+    let paths = names.iter().filter_map(|name| git(directory, &["rev-parse", "--git-path", name]));
+    // Cargo runs the script in every build if a file is missing.
+    let watched = paths.map(|path| directory.join(path)).filter(|path| path.is_file()).collect();
+    Some(GitState { commit, watched })
+}
+
+/// The output of a git command without its line end; `None` if the command fails.
+fn git(directory: &Path, words: &[&str]) -> Option<String> {
+    // A build must not write git's index, which another command may hold.
+    let mut command = Command::new("git");
+    command.current_dir(directory).env("GIT_OPTIONAL_LOCKS", "0").args(words);
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}
