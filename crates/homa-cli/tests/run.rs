@@ -50,6 +50,26 @@ fn a_dry_run_says_how_it_would_be() {
 }
 
 #[test]
+fn the_library_is_found_where_packages_install_it() {
+    let scratch = Scratch::new("run-installed");
+    let (bin, lib) = (scratch.0.join("bin"), scratch.0.join("lib/homa"));
+    fs::create_dir_all(&bin).unwrap();
+    fs::create_dir_all(&lib).unwrap();
+    // A link to the program would be followed.
+    let program = bin.join("homa");
+    fs::hard_link(env!("CARGO_BIN_EXE_homa"), &program)
+        .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_homa"), &program).map(drop))
+        .unwrap();
+    let library = lib.join("libhoma_preload.so");
+    fs::write(&library, "").unwrap();
+    let words = ["run", "--driver", "udp", "--dry-run", "--json", "sh"];
+    let output = Command::new(&program).args(words).env_remove("HOMA_PRELOAD").output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(plan["library"].as_str(), library.canonicalize().unwrap().to_str());
+}
+
+#[test]
 fn programs_that_preload_nothing_are_refused() {
     let scratch = Scratch::new("run-refused");
     let refused = |program: &Path, part: &str| {

@@ -21,6 +21,10 @@ use crate::output;
 /// The library's file.
 const LIBRARY: &str = "libhoma_preload.so";
 
+/// Directories of the library, relative to this program's: a build or `cargo install`, `make install`-like prefixes, and
+/// packages, which keep it out of the directory of libraries to link.
+const PLACES: [&str; 3] = ["", "../lib", "../lib/homa"];
+
 /// Says where the library is.
 const LIBRARY_VARIABLE: &str = "HOMA_PRELOAD";
 
@@ -113,8 +117,7 @@ fn find_library() -> Result<PathBuf> {
     }
     let own = env::current_exe().context("cannot tell where this program is")?;
     let beside = own.parent().unwrap_or(Path::new("/"));
-    let places = [beside.join(LIBRARY), beside.join("../lib").join(LIBRARY)];
-    let found = places.into_iter().find(|place| place.is_file());
+    let found = PLACES.iter().map(|place| beside.join(place).join(LIBRARY)).find(|file| file.is_file());
     found.map(absolute).transpose()?.with_context(|| {
         format!(
             "there is no {LIBRARY} in {}: `cargo build --release -p homa-preload` makes it; put it there, or say where it is \
