@@ -187,6 +187,10 @@ pub enum Command {
     Metrics(MetricsArgs),
     /// Show what happens in processes that run with --metrics, again and again
     Top(TopArgs),
+    /// Write the man pages and the shell completions of a package
+    #[cfg(feature = "packaging")]
+    #[command(hide = true)]
+    Packaging(crate::packaging::PackagingArgs),
 }
 
 /// Which processors the bench uses.

@@ -17,6 +17,8 @@ mod metrics;
 mod netns;
 mod output;
 mod outputs;
+#[cfg(feature = "packaging")]
+mod packaging;
 mod peers;
 mod rack;
 mod recording;
@@ -64,6 +66,8 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args).map(|()| true),
         Command::Metrics(args) => watch::metrics(args).map(|()| true),
         Command::Top(args) => watch::top(args).map(|()| true),
+        #[cfg(feature = "packaging")]
+        Command::Packaging(args) => packaging::run(args).map(|()| true),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
