@@ -3,6 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+/// One flag is enough, without capabilities: the rack is built in a user namespace, also for a root without CAP_SYS_ADMIN.
+/// docs/guide/install.md and the Dockerfile give the same command.
+const CONTAINER_REMEDY: &str = "docker run --security-opt seccomp=unconfined IMAGE";
+
 /// Settings of the system that decide who may have namespaces.
 #[derive(Clone, Debug, Default)]
 struct Settings {
@@ -67,7 +71,7 @@ impl Settings {
                     "a seccomp filter forbids namespaces"
                 },
                 if self.is_container {
-                    "docker run --security-opt seccomp=unconfined --cap-add SYS_ADMIN --cap-add NET_ADMIN IMAGE"
+                    CONTAINER_REMEDY
                 } else {
                     "run it where system calls are not filtered"
                 },
@@ -125,7 +129,7 @@ mod tests {
             ),
             (
                 Settings { is_filtered: true, is_container: true, ..base.clone() },
-                "docker run --security-opt seccomp",
+                "docker run --security-opt seccomp=unconfined IMAGE",
             ),
             (Settings { is_filtered: true, ..base.clone() }, "system calls are not filtered"),
             (base.clone(), "as root"),
@@ -152,5 +156,15 @@ mod tests {
         let settings = Settings { max_user_namespaces: Some(0), ..Settings::default() };
         let line = in_words(&settings, "cannot run `ip`: install iproute2");
         assert!(line.contains("install iproute2") && !line.contains("sysctl"), "{line}");
+    }
+
+    #[test]
+    fn the_documents_of_the_image_give_the_same_flag() {
+        let flags = CONTAINER_REMEDY.trim_start_matches("docker run ").trim_end_matches(" IMAGE");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for name in ["Dockerfile", "docs/guide/install.md"] {
+            let text = fs::read_to_string(root.join(name)).expect(name);
+            assert!(text.contains(flags), "{flags} is not in {name}");
+        }
     }
 }
