@@ -49,7 +49,9 @@ fn write_pages(command: &Command, directory: &Path) -> Result<()> {
     for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
         write_pages(subcommand, directory)?;
     }
+    // clap writes an empty date without quotes, so that the next field would take its place.
     let man = Man::new(command.clone())
+        .date(" ")
         .source(concat!("homa ", env!("CARGO_PKG_VERSION")))
         .manual("Homa in user space");
     let file = Output::check(&directory.join(man.get_filename()))?;
@@ -157,7 +159,7 @@ mod tests {
             let page = page(&format!("homa-{}.1", command.get_name()));
             assert!(page.contains(".SH OPTIONS") && page.contains(".SH EXAMPLES\n"), "{page}");
         }
-        assert!(page("homa-rack-run.1").contains(".TH homa-rack-run 1"));
+        assert!(page("homa-rack-run.1").contains(".TH homa-rack-run 1 \" \" \"homa "));
         assert!(page("homa-run.1").contains(".SH EXAMPLES\n.nf\n  homa run"), "{}", page("homa-run.1"));
     }
 
