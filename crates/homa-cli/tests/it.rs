@@ -13,4 +13,5 @@ mod sim;
 mod trace;
 mod trace_answers;
 mod trace_files;
+mod version;
 mod watch;

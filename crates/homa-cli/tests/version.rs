@@ -2,14 +2,15 @@
 
 #[path = "../build/commit.rs"]
 mod commit;
-mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use commit::{of_git, of_package, of_variable};
-use common::Scratch;
+use homa_testkit::Scratch;
+
+use super::common;
 
 #[test]
 fn version_and_commit_are_one_line() {
@@ -55,7 +56,7 @@ fn git(directory: &Path, words: &[&str]) -> Option<String> {
             Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
         }
         Err(error) => {
-            eprintln!("skipped: there is no git: {error}");
+            homa_testkit::skip(format_args!("there is no git: {error}"));
             None
         }
     }
