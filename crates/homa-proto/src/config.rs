@@ -19,10 +19,14 @@ pub enum FinishedPolicy {
     ForgetOldest,
 }
 
+/// The longest interval that a setting may ask for: a year. Sums and small multiples of such intervals stay far below the 584 years that 64
+/// bits of nanoseconds hold, so that no deadline can wrap into the past.
+const LONGEST_INTERVAL_NS: u64 = 365 * 86_400 * SEC;
+
 /// RPCs count their unanswered packets in a byte.
 const MAX_TRIES: u32 = u8::MAX as u32;
 
-/// The settings of one endpoint. Times are in nanoseconds, sizes in bytes.
+/// The settings of one endpoint. Times are in nanoseconds, at most a year each, sizes in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Seeds the first RPC id and the hash tables: the only randomness.
@@ -313,7 +317,9 @@ impl Config {
             fifo_grant_increment: scaled(self.fifo_grant_increment, packet),
             max_nic_backlog_ns: self.max_nic_backlog_ns.max(packet_ns),
             resend_spacing_ns,
-            resend_spacing_max_ns: self.resend_spacing_max_ns.max(resend_spacing_ns << MOST_DOUBLED_SPACING),
+            resend_spacing_max_ns: self
+                .resend_spacing_max_ns
+                .max(resend_spacing_ns.saturating_mul(1 << MOST_DOUBLED_SPACING)),
             resend_interval_ns,
             resend_interval_max_ns: self.resend_interval_max_ns.max(longest_ns),
             need_ack_interval_ns: self.need_ack_interval_ns.max(ack_patience_ns),
@@ -379,6 +385,7 @@ impl Config {
     /// # Errors
     /// Names the first field that breaks a rule, and the rule.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        self.validate_intervals()?;
         let rules: [(bool, &'static str, &'static str); 20] = [
             ((1..=MAX_ENDPOINTS).contains(&self.endpoints), "endpoints", "must be 1 to 64"),
             (self.endpoint < self.endpoints, "endpoint", "must be below endpoints"),
@@ -431,6 +438,28 @@ impl Config {
         ];
         match rules.iter().find(|(holds, _, _)| !holds) {
             Some(&(_, field, rule)) => Err(ConfigError { field, rule }),
+            None => Ok(()),
+        }
+    }
+
+    /// Every interval but `max_nic_backlog_ns`, of which no multiple is formed: its largest values mean no bound.
+    fn validate_intervals(&self) -> Result<(), ConfigError> {
+        let intervals = [
+            ("rtt_window_ns", self.rtt_window_ns),
+            ("incast_memory_ns", self.incast_memory_ns),
+            ("incast_quiet_ns", self.incast_quiet_ns),
+            ("cutoff_interval_ns", self.cutoff_interval_ns),
+            ("resend_interval_ns", self.resend_interval_ns),
+            ("resend_interval_max_ns", self.resend_interval_max_ns),
+            ("resend_spacing_ns", self.resend_spacing_ns),
+            ("resend_spacing_max_ns", self.resend_spacing_max_ns),
+            ("client_silence_ns", self.client_silence_ns),
+            ("need_ack_interval_ns", self.need_ack_interval_ns),
+            ("need_ack_interval_max_ns", self.need_ack_interval_max_ns),
+            ("max_packet_lifetime_ns", self.max_packet_lifetime_ns),
+        ];
+        match intervals.iter().find(|(_, ns)| *ns > LONGEST_INTERVAL_NS) {
+            Some(&(field, _)) => Err(ConfigError { field, rule: "must be at most a year (31536000 s)" }),
             None => Ok(()),
         }
     }
@@ -504,6 +533,44 @@ mod tests {
         let fast = Config::for_link(25_000);
         let of = [40, 325, 10_000].map(|packets| through(&fast, packets * on_link));
         assert_eq!(of, [56, 312, 312], "no more than the queue and two trips");
+    }
+
+    /// The space between RESENDs is multiplied by the burst that a pause allows, which wrapped for settings near 2^60.
+    #[test]
+    fn intervals_longer_than_a_year_are_refused_by_name() {
+        const YEAR_NS: u64 = 365 * 86_400 * SEC;
+        type Set = fn(&mut Config, u64);
+        let settings: [(&str, Set); 12] = [
+            ("rtt_window_ns", |config, ns| config.rtt_window_ns = ns),
+            ("incast_memory_ns", |config, ns| config.incast_memory_ns = ns),
+            ("incast_quiet_ns", |config, ns| config.incast_quiet_ns = ns),
+            ("cutoff_interval_ns", |config, ns| config.cutoff_interval_ns = ns),
+            ("resend_interval_ns", |config, ns| config.resend_interval_ns = ns),
+            ("resend_interval_max_ns", |config, ns| config.resend_interval_max_ns = ns),
+            ("resend_spacing_ns", |config, ns| config.resend_spacing_ns = ns),
+            ("resend_spacing_max_ns", |config, ns| config.resend_spacing_max_ns = ns),
+            ("client_silence_ns", |config, ns| config.client_silence_ns = ns),
+            ("need_ack_interval_ns", |config, ns| config.need_ack_interval_ns = ns),
+            ("need_ack_interval_max_ns", |config, ns| config.need_ack_interval_max_ns = ns),
+            ("max_packet_lifetime_ns", |config, ns| config.max_packet_lifetime_ns = ns),
+        ];
+        for (field, set) in settings {
+            for ns in [YEAR_NS + 1, 1 << 60, u64::MAX] {
+                let mut config = Config::default();
+                set(&mut config, ns);
+                assert_eq!(config.validate().map_err(|error| error.field), Err(field), "{ns}");
+            }
+        }
+        let longest = Config {
+            resend_interval_ns: YEAR_NS,
+            resend_interval_max_ns: YEAR_NS,
+            resend_spacing_ns: YEAR_NS,
+            client_silence_ns: YEAR_NS,
+            ..Config::default()
+        };
+        assert_eq!(longest.validate(), Ok(()));
+        let slow = Config { resend_spacing_ns: 1 << 63, ..Config::default() }.on_link(1);
+        assert_eq!(slow.resend_spacing_max_ns, u64::MAX);
     }
 
     /// RPCs count in a byte: a limit beyond it was never reached, and a lost peer was asked for ever.
