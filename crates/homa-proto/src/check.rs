@@ -32,6 +32,7 @@ impl Endpoint {
                 self.server_ids.get(&(rpc.peer, rpc.id))
             };
             assert_eq!(entry, Some(&slot), "the id of {rpc:?} leads to it");
+            assert!(self.port_rpcs.contains(rpc.port, slot), "{rpc:?} is found by its port");
             let waits =
                 self.waits_for_peer(slot) || rpc.state == State::Responding && rpc.outgoing.all_sent();
             let watched = self.timers.is_armed(slot) || self.resend_links.list_of(slot).is_some();
@@ -55,6 +56,7 @@ impl Endpoint {
             counted += u64::from(rpc.incoming.counted);
         }
         assert_eq!(self.client_ids.len() + self.server_ids.len(), self.rpcs.len(), "ids");
+        assert_eq!(self.port_rpcs.check(), self.rpcs.len(), "RPCs by port");
         assert!(self.timers.armed() <= self.rpcs.len(), "timers of RPCs that are gone");
         assert_eq!((outgoing, incoming), (self.outgoing_bytes, self.incoming_bytes), "counted bytes");
         let strangers = |slot: &usize| self.strangers.contains(*slot as u32);

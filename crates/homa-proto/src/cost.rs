@@ -101,3 +101,31 @@ fn a_packet_that_arrives_costs_the_same_with_many_rpcs() {
         assert!(few > 0 && many <= few.max(FEW), "{few} steps with 10 RPCs, {many} with {peers} x {each}");
     }
 }
+
+/// Drive calls until a port with one RPC is closed, where `peak` RPCs of another port have been open before and `open` still are.
+fn rounds_to_close_a_port(peak: u32, open: u32) -> u32 {
+    let mut endpoint = endpoint();
+    let now = Time::from_ns(1);
+    let options = CallOptions::default();
+    let rpcs: Vec<_> = (0..peak)
+        .map(|n| endpoint.send_request(now, 32_768, addr(n % 50), PORT, 100, options).unwrap())
+        .collect();
+    rpcs.into_iter().skip(open as usize).for_each(|rpc| endpoint.abort(now, rpc));
+    let port = endpoint.open_client_port().unwrap();
+    endpoint.send_request(now, port, addr(0), PORT, 100, options).unwrap();
+    endpoint.close_port(now, port);
+    let mut rounds = 0;
+    while endpoint.is_port_closing(port) {
+        endpoint.handle_timeout(now);
+        rounds += 1;
+    }
+    rounds
+}
+
+/// ABORT-8. The table of RPCs was looked through, which stays as long as it once was: after a peak of a million RPCs 32 client ports a
+/// second were closed, for the life of the host.
+#[test]
+fn closing_a_port_costs_as_much_as_it_has_rpcs_and_no_more_after_a_peak() {
+    assert_eq!(rounds_to_close_a_port(20_000, 0), 1, "after a peak");
+    assert_eq!(rounds_to_close_a_port(20_000, 20_000), 1, "while another port has many");
+}

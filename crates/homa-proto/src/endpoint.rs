@@ -22,6 +22,7 @@ use crate::lists::Links;
 use crate::message_out::{MessageOut, whole_packets};
 use crate::pacer::Pacer;
 use crate::peer::{Peers, peer_number};
+use crate::port_rpcs::PortRpcs;
 use crate::ports::Ports;
 use crate::priority::Cutoffs;
 use crate::reap::Reaper;
@@ -70,6 +71,7 @@ pub struct Endpoint {
     /// Links of RPC slots in their peer's list.
     pub(crate) peer_rpcs: Links,
     pub(crate) ports: Ports,
+    pub(crate) port_rpcs: PortRpcs,
     /// Server ports whose last owner is gone with its memory, and until when that matters.
     pub(crate) lost_owners: BTreeMap<u16, Time>,
     pub(crate) next_id: u64,
@@ -133,6 +135,7 @@ impl Endpoint {
             peers: Peers::new(seed),
             peer_rpcs: Links::with_capacity(reserve),
             ports: Ports::new(&config),
+            port_rpcs: PortRpcs::with_capacity(reserve),
             lost_owners: BTreeMap::new(),
             next_id: own_id_from(first_id(seed), &config),
             ids_left: u64::MAX,
@@ -198,12 +201,16 @@ impl Endpoint {
         self.reaper.is_closing(port)
     }
 
-    /// Closes a port. Its RPCs are aborted, a few per drive call; until then the port is not given out again.
+    /// Closes a port, at once where it has no RPCs. Its RPCs are aborted, a few per drive call; until then the port is not given out
+    /// again.
     pub fn close_port(&mut self, now: Time, port: u16) {
         self.advance(now);
         if self.ports.is_open(port) {
             self.ports.accept(port, false);
-            self.reaper.close_port(port);
+            match self.port_rpcs.oldest(port) {
+                Some(_) => self.reaper.close_port(port),
+                None => self.ports.close(port),
+            }
         }
     }
 
@@ -556,11 +563,12 @@ impl Endpoint {
 
     /// Puts a new RPC into the table, with room for it in every structure that is indexed by slot.
     pub(crate) fn insert_rpc(&mut self, rpc: Rpc) -> u32 {
-        let peer = rpc.peer;
+        let (peer, port) = (rpc.peer, rpc.port);
         let slot = self.rpcs.insert(rpc) as u32;
         if slot as usize >= self.generations.len() {
             self.grow(slot);
         }
+        self.port_rpcs.add(port, slot);
         let known = &mut self.peers[peer];
         self.peer_rpcs.push_back(&mut known.rpcs, peer, slot);
         known.rpc_count += 1;
@@ -580,6 +588,7 @@ impl Endpoint {
         self.reclaim.ensure(slot);
         self.ready.ensure(slot);
         self.peer_rpcs.ensure(slot);
+        self.port_rpcs.ensure(slot);
         self.resend_links.ensure(slot);
     }
 
@@ -591,6 +600,7 @@ impl Endpoint {
         self.place_unasked(slot, Unasked::Settled);
         self.strangers.remove(slot);
         let mut rpc = self.rpcs.remove(slot as usize);
+        self.port_rpcs.remove(rpc.port, slot);
         // ABORT-3: the key names nothing from here on.
         self.generations[slot as usize] = self.generations[slot as usize].wrapping_add(1);
         self.grants.remove(slot, rpc.peer);

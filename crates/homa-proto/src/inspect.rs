@@ -41,9 +41,9 @@ impl Endpoint {
         self.slot(rpc).map(|slot| self.info_of(&self.rpcs[slot as usize]))
     }
 
-    /// The same for each RPC of one of this host's ports. Takes time in proportion to all that are open.
+    /// The same for each RPC of one of this host's ports, oldest first. Takes time in proportion to their number.
     pub fn rpcs_at(&self, port: u16) -> impl Iterator<Item = RpcInfo> + '_ {
-        self.rpcs.iter().map(|(_, rpc)| rpc).filter(move |rpc| rpc.port == port).map(|rpc| self.info_of(rpc))
+        self.port_rpcs.iter(port).map(|slot| self.info_of(&self.rpcs[slot as usize]))
     }
 
     fn info_of(&self, rpc: &Rpc) -> RpcInfo {

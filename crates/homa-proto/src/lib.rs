@@ -26,6 +26,7 @@ mod message_in;
 mod message_out;
 mod pacer;
 mod peer;
+mod port_rpcs;
 mod ports;
 mod priority;
 mod reap;

@@ -11,9 +11,6 @@ use crate::peer::{LifeEnd, peer_number};
 use crate::rpc::Rpc;
 use crate::time::Time;
 
-/// Slots of the RPC table looked at per drive call while a port closes.
-const SWEEP: usize = 64;
-
 /// Ends that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
@@ -22,9 +19,8 @@ pub(crate) struct Reaper {
     /// Clients that have been silent for too long, and the RPC from which their list is looked at.
     silent: VecDeque<u32>,
     silent_cursor: Option<u32>,
-    /// Ports being closed, and how far the table has been swept for the first.
+    /// Ports being closed.
     ports: VecDeque<u16>,
-    cursor: usize,
 }
 
 impl Reaper {
@@ -92,7 +88,7 @@ impl Endpoint {
         }
         self.end_silent_clients(now, &mut budget);
         self.end_refused_clients(&mut budget);
-        self.sweep_closing_port(now, budget);
+        self.empty_closing_ports(now, budget);
     }
 
     /// Frees the server RPCs of peers that are still silent (PEER-5). Each RPC looked at costs budget, freed or not.
@@ -141,24 +137,20 @@ impl Endpoint {
         }
     }
 
-    fn sweep_closing_port(&mut self, now: Time, mut budget: u32) {
-        let Some(&port) = self.reaper.ports.front() else { return };
-        let end = self.generations.len();
-        for _ in 0..SWEEP {
-            if self.reaper.cursor >= end {
-                self.ports.close(port);
-                self.reaper.ports.pop_front();
-                self.reaper.cursor = 0;
+    /// ABORT-8: aborts RPCs of the ports being closed, the oldest first, and no others are looked at.
+    fn empty_closing_ports(&mut self, now: Time, mut budget: u32) {
+        while let Some(&port) = self.reaper.ports.front() {
+            if budget == 0 {
                 return;
             }
-            if self.rpcs.get(self.reaper.cursor).is_some_and(|rpc| rpc.port == port) {
-                if budget == 0 {
-                    return;
+            budget -= 1;
+            match self.port_rpcs.oldest(port) {
+                Some(slot) => self.abort_slot(now, slot),
+                None => {
+                    self.ports.close(port);
+                    self.reaper.ports.pop_front();
                 }
-                budget -= 1;
-                self.abort_slot(now, self.reaper.cursor as u32);
             }
-            self.reaper.cursor += 1;
         }
     }
 
