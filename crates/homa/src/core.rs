@@ -481,13 +481,14 @@ impl Core {
 
 /// Requests.
 impl Core {
-    /// Binds a server port and returns its index. `bound` says how the processes of this host have agreed on it.
+    /// Binds a server port and returns its index. `bound` says how the processes of this host have agreed on it. `None`: the port's old
+    /// requests are being ended, of which this call has ended some; call again after giving back the lock.
     pub(crate) fn open_server(
         &mut self,
         now: Time,
         port: u16,
         bound: Option<Bound>,
-    ) -> Result<usize, HostError> {
+    ) -> Result<Option<usize>, HostError> {
         if self.life != Life::Open {
             return Err(HostError::Closed);
         }
@@ -497,12 +498,15 @@ impl Core {
                 self.servers[server].closed = false;
                 self.servers[server].abandoned = false;
                 self.endpoint.accept_requests(port, true);
-                return Ok(server);
+                return Ok(Some(server));
             }
         }
         // Nobody has it any more who could be told that it is taken.
-        while self.endpoint.is_port_closing(port) {
+        if self.endpoint.is_port_closing(port) {
             self.drive(now);
+            if self.endpoint.is_port_closing(port) {
+                return Ok(None);
+            }
         }
         match bound {
             Some(_) => self.open_shared_port(now, port, bound)?,
@@ -510,7 +514,7 @@ impl Core {
         }
         let server = self.servers.insert(ServerPort::new(port, None));
         self.server_of_port.insert(port, server);
-        Ok(server)
+        Ok(Some(server))
     }
 
     /// Takes in a request that has arrived whole.

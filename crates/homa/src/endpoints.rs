@@ -93,20 +93,30 @@ impl Endpoints {
         let _ports = self.lock_ports();
         let mut servers = Vec::with_capacity(self.members.len());
         for shared in &self.members {
-            let now = shared.now();
-            let mut core = shared.lock();
-            match core.open_server(now, port, bound) {
-                Ok(server) => {
+            let opened = loop {
+                let now = shared.now();
+                let mut core = shared.lock();
+                let opened = core.open_server(now, port, bound);
+                if let Ok(Some(server)) = opened {
                     core.read_early(server, early);
-                    servers.push(server);
                 }
+                core.leave(now);
+                match opened {
+                    Ok(Some(server)) => break Ok(server),
+                    Ok(None) => {}
+                    Err(error) => break Err(error),
+                }
+                // Old requests of the port are still being ended: others of this host get the lock meanwhile.
+                drop(core);
+                std::thread::yield_now();
+            };
+            match opened {
+                Ok(server) => servers.push(server),
                 Err(error) => {
-                    drop(core);
                     self.close_servers(&servers);
                     return Err(error);
                 }
             }
-            core.leave(now);
         }
         let board = self.set_board(servers.iter().copied().map(WaitOn::Requests).collect());
         Ok((servers, board))

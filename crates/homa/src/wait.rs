@@ -650,7 +650,7 @@ mod tests {
     fn a_task_beside_the_leader_is_woken_for_what_the_leader_does_not_take() {
         for (requests, tasks_woken) in [(1, 0), (2, 1), (3, 2)] {
             let (mut client, mut core) = (core(), core());
-            let server = core.open_server(Time::ZERO, 99, None).unwrap();
+            let server = core.open_server(Time::ZERO, 99, None).unwrap().unwrap();
             let on = WaitOn::Requests(server);
             core.waiting = Waiting::with_sleeping_leader(on);
             for _ in 0..3 {
