@@ -304,6 +304,8 @@ pub struct DriverStats {
     pub would_block: u64,
     /// Packets received that were longer than a buffer, and dropped.
     pub truncated: u64,
+    /// Merged packets received that could not be divided into the packets that were sent, and dropped.
+    pub undivided: u64,
     /// Frames received with wrong checksums or lengths, and dropped, where this driver and not the kernel looks at them.
     pub damaged: u64,
     /// Packets that the kernel dropped before this driver could receive them, because the receive buffer was full.
@@ -328,6 +330,7 @@ impl DriverStats {
             receive_calls: self.receive_calls + other.receive_calls,
             would_block: self.would_block + other.would_block,
             truncated: self.truncated + other.truncated,
+            undivided: self.undivided + other.undivided,
             damaged: self.damaged + other.damaged,
             queue_drops: self.queue_drops + other.queue_drops,
             network_errors: self.network_errors + other.network_errors,

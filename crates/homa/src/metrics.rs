@@ -188,7 +188,7 @@ impl Metrics {
     }
 }
 
-fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 16] {
+fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 17] {
     let errors = &stats.send_errors;
     [
         ("packets_out", stats.packets_out, "Packets sent."),
@@ -199,6 +199,7 @@ fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 16
         ("receive_calls", stats.receive_calls, "System calls that received, or found nothing."),
         ("would_block", stats.would_block, "Times that there was no room for a packet to send."),
         ("truncated", stats.truncated, "Packets dropped because they were longer than a buffer."),
+        ("undivided", stats.undivided, "Merged packets dropped because they could not be divided."),
         ("damaged", stats.damaged, "Frames dropped because their checksum or lengths were wrong."),
         (
             "queue_drops",

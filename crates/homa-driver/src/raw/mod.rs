@@ -10,8 +10,8 @@
 //! is what `[::]` means over UDP as well; one bound to `0.0.0.0` has IPv4.
 //!
 //! Packets are never fragmented, and each travels by itself: raw sockets have no segmentation offload, so that a burst is a
-//! `sendmmsg`. What the kernel's own offload makes of its packets is received like any other. Homa that Linux hides in TCP
-//! (`hijack_tcp`) arrives as IP protocol 6 and never at these sockets.
+//! `sendmmsg`. Packets that the kernel's own offload has merged, and nobody has divided, are divided here (WIRE-20). Homa that
+//! Linux hides in TCP (`hijack_tcp`) arrives as IP protocol 6 and never at these sockets.
 
 pub(crate) mod program;
 pub(crate) mod refuse;

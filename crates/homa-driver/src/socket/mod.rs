@@ -6,6 +6,7 @@ mod control;
 mod error;
 mod error_queue;
 mod link;
+mod merged;
 pub(crate) mod option;
 mod path_mtu;
 mod rx;
@@ -128,6 +129,9 @@ impl PacketSocket {
             SocketAddr::V6(_) => Family::V6,
         };
         set_options(&socket, family).map_err(fail("setting its options"))?;
+        if carrier == Carrier::Ip {
+            tell_devices(&socket, family).map_err(fail("setting its options"))?;
+        }
         let buffers = size_buffers(&socket, config).map_err(fail("sizing its buffers"))?;
         // Kernels without it (before 5.0) hand over every packet by itself: nothing is lost.
         let _ = config.segmentation && option::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
@@ -344,6 +348,7 @@ impl PacketSocket {
                     self.stats.packets_in += burst.len() as u64;
                     self.stats.bytes_in += received.bytes;
                     self.stats.truncated += received.truncated;
+                    self.stats.undivided += received.undivided;
                     if let Some(drops) = received.queue_drops {
                         self.stats.queue_drops += u64::from(drops.wrapping_sub(self.queue_drops));
                         self.queue_drops = drops;
@@ -513,6 +518,15 @@ fn set_options(socket: &Socket, family: Family) -> io::Result<()> {
         option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
     }
     option::set(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
+}
+
+/// Has the kernel tell by which device each packet came: packets that a sender has merged are longer than that takes (WIRE-20).
+fn tell_devices(socket: &Socket, family: Family) -> io::Result<()> {
+    let fd = socket.as_fd();
+    match family {
+        Family::V4 => option::set(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
+        Family::V6 | Family::Dual => option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
+    }
 }
 
 /// Asks for the buffers' sizes, beyond the system's limits where this process may, and reports what it got.

@@ -7,8 +7,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::address::RawAddress;
 use super::call;
 use super::control::{Control, software_time_ns};
+use super::merged::{self, Merged};
 use crate::burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst};
 use crate::driver::IN_PLACE_HEADER_BYTES;
+use crate::link::interface;
 
 /// The kernel's structures for one `recvmmsg`. The pointers in them mean something only within [`RxRing::receive`].
 pub(crate) struct RxRing {
@@ -36,6 +38,8 @@ pub(crate) struct Received {
     pub(crate) bytes: u64,
     /// Datagrams that did not fit their buffer.
     pub(crate) truncated: u64,
+    /// Merged packets that could not be divided.
+    pub(crate) undivided: u64,
     /// Packets that the socket has ever dropped for want of room (modulo 2^32), when it said.
     pub(crate) queue_drops: Option<u32>,
 }
@@ -49,21 +53,25 @@ struct Said {
     time_ns: u64,
     /// The byte of its IP header that carries the priority; `None`: it was not said.
     dscp_byte: Option<u8>,
+    /// Index of the device that it came by; `None`: it was not said.
+    device: Option<u32>,
 }
 
 /// Room for what the kernel says of a datagram. Where it is too little, the kernel leaves out what would come last, which is the priority.
-const CONTROL_BYTES: usize = 160;
+const CONTROL_BYTES: usize = 200;
 
 const _: () = {
     // SAFETY: computes with lengths only.
-    let (integer, times) = unsafe {
+    let (integer, times, device) = unsafe {
         (
             libc::CMSG_SPACE(size_of::<libc::c_int>() as u32),
             libc::CMSG_SPACE(3 * size_of::<libc::timespec>() as u32),
+            libc::CMSG_SPACE(size_of::<libc::in6_pktinfo>() as u32),
         )
     };
-    // SO_RXQ_OVFL, UDP_GRO and either IP_TOS or IPV6_TCLASS, or both on a socket of both families; the three times of SO_TIMESTAMPING.
-    assert!(4 * integer + times <= CONTROL_BYTES as u32, "what the kernel says has room");
+    // SO_RXQ_OVFL, UDP_GRO and either IP_TOS or IPV6_TCLASS, or both on a socket of both families; the three times of SO_TIMESTAMPING;
+    // the device, of either family.
+    assert!(4 * integer + times + device <= CONTROL_BYTES as u32, "what the kernel says has room");
 };
 
 /// Payload that one burst should not exceed by much: what waits behind it, a short message among it, waits until all of it
@@ -150,7 +158,7 @@ impl RxRing {
         let several = burst.most() > 1 && self.streak.is_long();
         let result = if several { self.receive_burst(fd, burst) } else { self.receive_one(fd, burst) };
         self.streak.note(several, *result.as_ref().unwrap_or(&0));
-        Ok(self.take(result?, burst))
+        Ok(self.take(fd, result?, burst))
     }
 
     /// Points header `i` to where datagram `i` is received.
@@ -275,12 +283,16 @@ impl RxRing {
     /// Reads what the kernel said about datagram `i`.
     fn read_controls(&self, i: usize, received: &mut Received) -> Said {
         let message = &self.messages[i];
-        let mut said = Said { segment: message.msg_len as usize, time_ns: 0, dscp_byte: None };
+        let mut said = Said { segment: message.msg_len as usize, time_ns: 0, dscp_byte: None, device: None };
         #[allow(clippy::unnecessary_cast, reason = "the field's type differs between C libraries")]
         let control_length = message.msg_hdr.msg_controllen as usize;
         for (level, kind, data) in self.controls[i].messages(control_length) {
             if (level, kind) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) {
                 said.time_ns = software_time_ns(data);
+                continue;
+            }
+            if let Some(index) = device_index(level, kind, data) {
+                said.device = Some(index);
                 continue;
             }
             if (level, kind) == (libc::IPPROTO_IP, libc::IP_TOS) {
@@ -302,7 +314,7 @@ impl RxRing {
         said
     }
 
-    fn take(&mut self, datagrams: usize, burst: &mut RxBurst) -> Received {
+    fn take(&mut self, fd: BorrowedFd<'_>, datagrams: usize, burst: &mut RxBurst) -> Received {
         let mut received = Received::default();
         for i in 0..datagrams {
             let mut said = self.read_controls(i, &mut received);
@@ -319,12 +331,49 @@ impl RxRing {
                 let datagram = &burst.memory_mut()[start..start + length];
                 (skip, said.dscp_byte) = (ipv4_header_bytes(datagram), datagram.get(1).copied());
             }
+            let (start, length, room) = (start + skip, length - skip, PACKET_BUFFER_BYTES - skip);
+            let memory = &mut burst.memory_mut()[start..start + room];
+            let Some((segment, end)) = divided(fd, memory, (length, skip), &said) else {
+                received.undivided += 1;
+                continue;
+            };
             let first = burst.len();
-            burst.note_datagram(from, start + skip, length - skip, said.segment);
+            burst.note_datagram(from, start, end, segment);
             self.note_said(burst, first, &said);
-            received.bytes += (length - skip) as u64;
+            received.bytes += length as u64;
         }
         received
+    }
+}
+
+/// The device that a control message of IP_PKTINFO or IPV6_RECVPKTINFO names.
+fn device_index(level: libc::c_int, kind: libc::c_int, data: &[u8]) -> Option<u32> {
+    // The index is first in the one, and behind an address in the other.
+    let at = match (level, kind) {
+        (libc::IPPROTO_IP, libc::IP_PKTINFO) => 0,
+        (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => size_of::<libc::in6_addr>(),
+        _ => return None,
+    };
+    let bytes = data.get(at..at + 4)?;
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+/// Divides a datagram at the start of `memory`, of so many bytes and behind an IP header of as many as is said, if it is a merged packet.
+/// Returns the bytes of each packet but the last, and those of all. `None`: it is merged and cannot be divided.
+fn divided(
+    fd: BorrowedFd<'_>,
+    memory: &mut [u8],
+    (length, ip_header): (usize, usize),
+    said: &Said,
+) -> Option<(usize, usize)> {
+    let Some(device) = said.device else { return Some((said.segment, length)) };
+    // The IP header of IPv6 is not received.
+    let ip_header = if ip_header == 0 { 40 } else { ip_header };
+    let longest = || interface::state(fd, device).ok()?.mtu.checked_sub(ip_header);
+    match merged::look(&memory[..length], longest) {
+        Merged::No => Some((said.segment, length)),
+        Merged::Every(segment) => merged::divide(memory, length, segment),
+        Merged::Unknown => None,
     }
 }
 

@@ -130,6 +130,91 @@ fn a_burst_of_any_sizes_arrives_in_order() {
     }
 }
 
+/// A device whose other end is this test: what is written to it arrives there, however long. `None`, and why: there is none.
+fn open_tun() -> Result<std::fs::File, String> {
+    let path = "/dev/net/tun";
+    let file = std::fs::File::options().read(true).write(true).open(path);
+    let file = file.map_err(|error| format!("{path}: {error}"))?;
+    // SAFETY: all-zero bytes are a value of the structure.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[..2].copy_from_slice(&[b't' as libc::c_char, b'0' as libc::c_char]);
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: the kernel reads and writes the structure, which lives through the call.
+    let made = unsafe {
+        libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&file), libc::TUNSETIFF as _, &raw mut request)
+    };
+    if made < 0 { Err(format!("{path}: {}", std::io::Error::last_os_error())) } else { Ok(file) }
+}
+
+/// An IPv4 packet of protocol 146 from 10.147.0.1 to 10.147.0.2.
+fn over_ipv4(packet: &[u8]) -> Vec<u8> {
+    let length = (20 + packet.len()) as u16;
+    let mut bytes = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 146, 0, 0, 10, 147, 0, 1, 10, 147, 0, 2];
+    bytes[2..4].copy_from_slice(&length.to_be_bytes());
+    let words = bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let sum = words.sum::<u32>();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    bytes.extend_from_slice(packet);
+    bytes
+}
+
+/// DATA as Linux Homa's segmentation offload has it before anybody divides it: 52 bytes of header, and then each segment behind its offset.
+fn merged(segments: u32, part: u32) -> Vec<u8> {
+    let mut packet = homa(99, DATA, 0, 52);
+    packet[12] = 0xd0;
+    for number in 0..segments {
+        packet.extend_from_slice(&(number * part).to_be_bytes());
+        packet.extend((0..part).map(|at| ((number * part + at) % 251) as u8));
+    }
+    packet
+}
+
+#[test]
+fn a_merged_packet_arrives_as_the_packets_that_were_sent() {
+    // WIRE-20
+    use std::io::Write;
+
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let mut tun = match namespace.run(open_tun) {
+        Ok(tun) => tun,
+        Err(why) => return println!("skipped: no device to write packets to: {why}"),
+    };
+    for words in ["link set t0 mtu 1500 up", "addr add 10.147.0.2/24 dev t0"] {
+        namespace.ip(words).unwrap();
+    }
+    namespace.run(move || {
+        let mut driver = open("10.147.0.2");
+        let mut burst = RxBurst::new();
+        let packet = merged(13, 1_424);
+        assert_eq!(packet.len(), 18_616);
+        tun.write_all(&over_ipv4(&packet)).unwrap();
+        poll_readable(driver.poll_fd().unwrap());
+        driver.receive(&mut burst).unwrap();
+        assert_eq!(burst.len(), 13, "packets");
+        for (number, (from, one)) in burst.iter().enumerate() {
+            let offset = number as u32 * 1_424;
+            assert_eq!((from, &one[..52]), (host("10.147.0.1"), &packet[..52]));
+            assert_eq!(one[52..56], offset.to_be_bytes());
+            assert!(
+                one[56..].iter().copied().eq((offset..offset + 1_424).map(|at| (at % 251) as u8)),
+                "{number}"
+            );
+        }
+        // One that cannot be divided is dropped: what comes behind it is received next.
+        let mut damaged = packet.clone();
+        damaged[52 + 1_428] ^= 1;
+        tun.write_all(&over_ipv4(&damaged)).unwrap();
+        let single = homa(99, DATA, 0, 1_480);
+        tun.write_all(&over_ipv4(&single)).unwrap();
+        assert_eq!(receive_packets(&mut driver, 1), [(host("10.147.0.1"), single)]);
+        assert_eq!(driver.stats().undivided, 1);
+    });
+}
+
 #[test]
 fn a_narrower_path_is_learnt() {
     let Some(namespaces) = pair(1_500) else { return };

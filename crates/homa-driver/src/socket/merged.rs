@@ -1,0 +1,166 @@
+//! DATA packets that a sender's kernel has merged for segmentation offload, and that nobody divided: where
+//! both machines are guests of one host, they reach a raw socket whole. Linux Homa lays them out for its
+//! device to divide: the header without the segment's offset, and then for each segment its offset, four
+//! bytes, and its part of the message (WIRE-20). Parts are equally long but the last.
+//!
+//! The length of the parts is not in the packet. A packet that is no longer than its device takes is never
+//! looked at, whatever it holds: a part of a message may look like an offset.
+
+/// The header of DATA up to the segment's offset.
+const HEADER_BYTES: usize = 52;
+/// A segment's offset in its message.
+const OFFSET_BYTES: usize = 4;
+/// Where the type of a packet is, and that of DATA.
+const TYPE: (usize, u8) = (11, 0x10);
+/// Where `doff` is, and the one of DATA whose offset is that of its first segment.
+const DOFF: (usize, u8) = (12, 0xd0);
+
+/// Packets up to so long fit any device that carries IPv6 and IPv4, and are never looked at.
+const ORDINARY_BYTES: usize = 1_280 - 40;
+
+/// What a received packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Merged {
+    /// As it was sent.
+    No,
+    /// Segments of so many bytes each, their offsets included, behind one header.
+    Every(usize),
+    /// Merged in a way that is not known, or that cannot be told.
+    Unknown,
+}
+
+/// Looks at a packet, without its IP header, that a device has received which takes `max_packet()` bytes.
+pub(super) fn look(packet: &[u8], max_packet: impl FnOnce() -> Option<usize>) -> Merged {
+    let has = |(at, value): (usize, u8)| packet.get(at) == Some(&value);
+    if packet.len() <= ORDINARY_BYTES || !has(TYPE) || !has(DOFF) {
+        return Merged::No;
+    }
+    let Some(longest) = max_packet().filter(|longest| packet.len() > *longest) else { return Merged::No };
+    let mut fitting = (OFFSET_BYTES + 1..=longest.saturating_sub(HEADER_BYTES))
+        .filter(|segment| is_divided_by(packet, *segment));
+    match (fitting.next(), fitting.next()) {
+        (Some(segment), None) => Merged::Every(segment),
+        _ => Merged::Unknown,
+    }
+}
+
+/// Whether offsets that follow from the first one lie at every `segment` bytes.
+fn is_divided_by(packet: &[u8], segment: usize) -> bool {
+    let offset = |at: usize| {
+        let bytes = packet.get(at..at + OFFSET_BYTES)?;
+        Some(u32::from_be_bytes(bytes.try_into().ok()?))
+    };
+    let Some(first) = offset(HEADER_BYTES) else { return false };
+    let part = (segment - OFFSET_BYTES) as u32;
+    let begins = (HEADER_BYTES + segment..packet.len()).step_by(segment);
+    let mut expected = first;
+    for begin in begins {
+        expected = expected.wrapping_add(part);
+        // The last one has at least a byte of the message, too.
+        if packet.len() <= begin + OFFSET_BYTES || offset(begin) != Some(expected) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Makes packets of the segments of a merged packet, which is the first `length` bytes of `memory`: each has
+/// the header in front. Returns the distance from one to the next; the last ends at `returned.1`. `None`:
+/// there is no room.
+pub(super) fn divide(memory: &mut [u8], length: usize, segment: usize) -> Option<(usize, usize)> {
+    let count = (length - HEADER_BYTES).div_ceil(segment);
+    let end = length + (count - 1) * HEADER_BYTES;
+    if end > memory.len() {
+        return None;
+    }
+    // From the last on: each moves back, to where none lies that has not moved.
+    for number in (1..count).rev() {
+        let from = HEADER_BYTES + number * segment;
+        let to = from + number * HEADER_BYTES;
+        memory.copy_within(from..(from + segment).min(length), to);
+        memory.copy_within(..HEADER_BYTES, to - HEADER_BYTES);
+    }
+    Some((HEADER_BYTES + segment, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Longest Homa packet of a device with MTU 1500, over IPv4.
+    const LONGEST: usize = 1_480;
+
+    /// A merged packet of `bytes` bytes of a message from `offset` on, in parts of `part`.
+    fn merged(offset: u32, bytes: usize, part: usize) -> Vec<u8> {
+        let mut packet = vec![0; HEADER_BYTES];
+        (packet[TYPE.0], packet[DOFF.0]) = (TYPE.1, DOFF.1);
+        packet[7] = 99;
+        for (number, begin) in (0..bytes).step_by(part).enumerate() {
+            packet.extend_from_slice(&(offset + (number * part) as u32).to_be_bytes());
+            packet.extend((begin..(begin + part).min(bytes)).map(|at| (at % 251) as u8));
+        }
+        packet
+    }
+
+    fn looked(packet: &[u8]) -> Merged {
+        look(packet, || Some(LONGEST))
+    }
+
+    #[test]
+    fn a_merged_packet_of_linux_homa_is_divided() {
+        // WIRE-20: 13 full segments, as max_gso_size = 20000 makes them.
+        let packet = merged(0, 13 * 1_424, 1_424);
+        assert_eq!((packet.len(), looked(&packet)), (18_616, Merged::Every(1_428)));
+        let mut memory = packet.clone();
+        memory.resize(65_536, 0);
+        let (step, end) = divide(&mut memory, packet.len(), 1_428).unwrap();
+        assert_eq!((step, end), (1_480, 13 * 1_480));
+        for (number, one) in memory[..end].chunks(step).enumerate() {
+            assert_eq!(one[..HEADER_BYTES], packet[..HEADER_BYTES]);
+            assert_eq!(one[HEADER_BYTES..56], ((number * 1_424) as u32).to_be_bytes());
+            let expected = (number * 1_424..).map(|at| (at % 251) as u8);
+            assert!(one[56..].iter().copied().eq(expected.take(1_424)), "{number}");
+        }
+    }
+
+    #[test]
+    fn the_last_segment_may_be_short() {
+        for bytes in [1_425, 2_848, 2_849, 5_000] {
+            let packet = merged(40_000, bytes, 1_424);
+            assert_eq!(looked(&packet), Merged::Every(1_428), "{bytes}");
+            let mut memory = packet.clone();
+            memory.resize(packet.len() + 3 * HEADER_BYTES, 0);
+            let (step, end) = divide(&mut memory, packet.len(), 1_428).unwrap();
+            let parts: Vec<&[u8]> = memory[..end].chunks(step).map(|one| &one[56..]).collect();
+            assert!(parts.concat().iter().copied().eq((0..bytes).map(|at| (at % 251) as u8)), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_one_packet_is_left_alone() {
+        let packet = merged(0, 2_000, 1_000);
+        assert_eq!(look(&packet, || Some(packet.len())), Merged::No, "the device takes it");
+        assert_eq!(look(&packet, || None), Merged::No, "the device is gone");
+        let short = merged(0, 1_000, 500);
+        assert_eq!(look(&short, || unreachable!("it fits any device")), Merged::No);
+        let mut other = packet.clone();
+        other[DOFF.0] = 0xe0;
+        assert_eq!(looked(&other), Merged::No, "a header with the offset in `sequence`");
+        other[TYPE.0] = 0x11;
+        assert_eq!(looked(&other), Merged::No, "no DATA");
+    }
+
+    #[test]
+    fn what_cannot_be_divided_is_not_taken_for_one_packet() {
+        let mut packet = merged(0, 13 * 1_424, 1_424);
+        packet[HEADER_BYTES + 5 * 1_428] ^= 1;
+        assert_eq!(looked(&packet), Merged::Unknown, "an offset that is wrong");
+        let packet = merged(0, 20_000, 9_000);
+        assert_eq!(looked(&packet), Merged::Unknown, "parts that its device does not take");
+        let mut packet = merged(0, 1_424, 1_424);
+        packet.extend([0; 5]);
+        assert_eq!(looked(&packet), Merged::Unknown, "a few bytes too many");
+        let whole = merged(0, 13 * 1_424, 1_424);
+        assert_eq!(divide(&mut whole.clone(), whole.len(), 1_428), None, "no room for headers");
+    }
+}
