@@ -23,12 +23,13 @@ pub(crate) const SO_HOMA_SERVER: i32 = 11;
 /// Flag of [`SendArgs`]: the response is for who names its id.
 pub(crate) const SEND_PRIVATE: u32 = 1;
 
-/// What is known of a socket and its RPCs.
-pub(crate) const HOMAIOCINFO: u64 = 0xc088_6890;
-/// Gives up calls.
-pub(crate) const HOMAIOCABORT: u64 = 0xc020_6891;
-/// Stops the time trace.
-pub(crate) const HOMAIOCFREEZE: u64 = 0x6892;
+/// What is known of a socket and its RPCs: the number that programs have by the module's header since April 2026, and the one from October 2025
+/// on. The numbers of all generations are different, and mean the same here.
+pub(crate) const HOMAIOCINFO: [u64; 2] = [0xc088_6890, 0xc088_6801];
+/// Gives up calls: the same, and the number before October 2025.
+pub(crate) const HOMAIOCABORT: [u64; 3] = [0xc020_6891, 0xc020_6802, 0xc020_89e3];
+/// Stops the time trace: the same.
+pub(crate) const HOMAIOCFREEZE: [u64; 3] = [0x6892, 0x6803, 0x89ef];
 
 /// What `msg_control` points at in sendmsg.
 #[repr(C)]
@@ -76,6 +77,9 @@ pub(crate) struct AbortArgs {
 
 /// Bytes of [`Info::error_msg`].
 pub(crate) const ERROR_TEXT_BYTES: usize = 104;
+
+/// Those of it that hold text and the 0 at its end: headers before May 2026 have no more.
+pub(crate) const OLD_ERROR_TEXT_BYTES: usize = 100;
 
 /// The argument of [`HOMAIOCINFO`].
 #[repr(C)]

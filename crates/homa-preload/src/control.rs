@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use homa::{CallInfo, proto};
 
 use crate::abi::{
-    AbortArgs, ERROR_TEXT_BYTES, HOMAIOCABORT, HOMAIOCFREEZE, HOMAIOCINFO, Info, RPC_BUF_STALL, RPC_PRIVATE,
-    RPC_RX_READY, RpcInfo,
+    AbortArgs, ERROR_TEXT_BYTES, HOMAIOCABORT, HOMAIOCFREEZE, HOMAIOCINFO, Info, OLD_ERROR_TEXT_BYTES,
+    RPC_BUF_STALL, RPC_PRIVATE, RPC_RX_READY, RpcInfo,
 };
 use crate::border::Refusal;
 use crate::memory;
@@ -20,9 +20,9 @@ impl Socket {
     pub(crate) fn control(&self, request: u64, argument: *mut c_void) -> Result<(), Refusal> {
         // Programs pass the number as an int, whose sign goes into the upper half.
         match request & u64::from(u32::MAX) {
-            HOMAIOCINFO => self.info(argument.cast()),
-            HOMAIOCABORT => self.abort(argument.cast()),
-            HOMAIOCFREEZE => {
+            number if HOMAIOCINFO.contains(&number) => self.info(argument.cast()),
+            number if HOMAIOCABORT.contains(&number) => self.abort(argument.cast()),
+            number if HOMAIOCFREEZE.contains(&number) => {
                 self.freeze();
                 Ok(())
             }
@@ -80,7 +80,7 @@ impl Socket {
         }
         let text = self.error_text().as_bytes();
         // The last byte ends the string.
-        let length = text.len().min(ERROR_TEXT_BYTES - 1);
+        let length = text.len().min(OLD_ERROR_TEXT_BYTES - 1);
         info.error_msg = [0; ERROR_TEXT_BYTES];
         info.error_msg[..length].copy_from_slice(&text[..length]);
         memory::write(argument, info)

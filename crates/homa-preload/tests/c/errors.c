@@ -256,6 +256,15 @@ static void controlling(int family, const char *loopback)
 	CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
 	FAILS(ioctl(port.fd, HOMAIOCINFO, NULL), EFAULT);
 	FAILS(ioctl(port.fd, _IO('h', 0x93)), EINVAL);
+	/* Programs of older headers have other numbers for the same. */
+	CHECK(ioctl(port.fd, HOMAIOCABORT_FIRST, &abort) == 0 && ioctl(port.fd, HOMAIOCABORT_OF_2025, &abort) == 0);
+	CHECK(ioctl(port.fd, HOMAIOCFREEZE_FIRST) == 0 && ioctl(port.fd, HOMAIOCFREEZE_OF_2025) == 0);
+	FAILS(ioctl(port.fd, HOMAIOCABORT_FIRST, NULL), EFAULT);
+	memset(&info, 0, sizeof(info));
+	CHECK(ioctl(port.fd, HOMAIOCINFO_OF_2025, &info) == 0 && info.port == (uint32_t)port_of(port.fd));
+	/* Their text ends earlier. */
+	CHECK(strnlen(info.error_msg, 100) < 100);
+	FAILS(ioctl(port.fd, _IO('h', 4)), EINVAL);
 	memset(&info, 0xff, sizeof(info));
 	info.rpc_info = 0;
 	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 0 && info.error_msg[sizeof(info.error_msg) - 1] == 0);

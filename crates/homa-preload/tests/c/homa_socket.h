@@ -77,6 +77,13 @@ struct homa_info {
 #define HOMAIOCABORT _IOWR('h', 0x91, struct homa_abort_args)
 #define HOMAIOCFREEZE _IO('h', 0x92)
 
+/* The same of older headers. */
+#define HOMAIOCINFO_OF_2025 _IOWR('h', 1, struct homa_info)
+#define HOMAIOCABORT_OF_2025 _IOWR('h', 2, struct homa_abort_args)
+#define HOMAIOCFREEZE_OF_2025 _IO('h', 3)
+#define HOMAIOCABORT_FIRST _IOWR(0x89, 0xe3, struct homa_abort_args)
+#define HOMAIOCFREEZE_FIRST _IO(0x89, 0xef)
+
 _Static_assert(sizeof(struct homa_sendmsg_args) == 24, "as the kernel has it");
 _Static_assert(sizeof(struct homa_recvmsg_args) == 88, "as the kernel has it");
 _Static_assert(HOMAIOCINFO == 0xc0886890 && HOMAIOCABORT == 0xc0206891 && HOMAIOCFREEZE == 0x6892, "as the kernel has it");
