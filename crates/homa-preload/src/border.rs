@@ -1,6 +1,8 @@
 //! The border to C: errors as numbers, and no panic that crosses it.
 
+use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 
 use crate::own::Working;
 
@@ -34,9 +36,37 @@ pub(crate) fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE`, which glibc and musl have alike.
+const CANCEL_DISABLE: c_int = 1;
+
+/// While it lives, a program that cancels this thread waits: to end a thread the C library unwinds its stack, through frames of ours that
+/// hold locks.
+struct NotCancelled(c_int);
+
+impl NotCancelled {
+    fn new() -> NotCancelled {
+        let mut before = 0;
+        // SAFETY: the state is one that there is, and there is room for the one before.
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
+        NotCancelled(before)
+    }
+}
+
+impl Drop for NotCancelled {
+    fn drop(&mut self) {
+        // SAFETY: the state is the one that the thread had.
+        unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
+    }
+}
+
 /// What C gets of a result. A panic is a mistake of this library: it is EIO to the program, which lives on.
 pub(crate) fn answer(body: impl FnOnce() -> Result<isize, Refusal>) -> isize {
     let before = errno();
+    let _not_cancelled = NotCancelled::new();
     let _working = Working::begin();
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Refusal::plain(libc::EIO)));
     match result {

@@ -14,6 +14,8 @@
 //!   to take the client's grants.
 //! - A signal with a handler ends a `recvmsg` or `sendmsg` that waits: EINTR, also with SA_RESTART, as in the kernel. `SO_SNDTIMEO` bounds how long
 //!   `sendmsg` waits for memory; the other options of `SOL_SOCKET` are kept and told, `SO_RCVTIMEO` among them, and do nothing.
+//! - `recvmsg` and `sendmsg` are cancellation points, and a handler that runs while they wait may end the thread (`pthread_exit`). A thread that is
+//!   cancelled while it waits ends within 100 ms.
 //! - Messages that find no room in the program's buffers wait for it, the shortest first, and are shown by poll when they have it. While
 //!   64 wait, what comes behind them waits with the transport, also where it had room.
 //! - Requests that the program never answers are kept as in the kernel, but those whose clients have vanished are dropped when they are many.
@@ -79,3 +81,4 @@ mod signal;
 mod signals;
 mod socket;
 mod table;
+mod turns;

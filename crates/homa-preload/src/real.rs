@@ -70,7 +70,7 @@ macro_rules! next {
                     return -1_isize as $ret;
                 }
                 // SAFETY: the symbol of this name is a function of this type.
-                let function: unsafe extern "C" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(found) };
+                let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(found) };
                 // SAFETY: the caller's.
                 unsafe { function($($arg),*) }
             }

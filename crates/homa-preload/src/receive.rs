@@ -18,6 +18,7 @@ use crate::memory;
 use crate::pages::Place;
 use crate::signals;
 use crate::socket::{LOOK_AGAIN_MS, Name, Socket};
+use crate::turns::{Nap, Step, Stop};
 
 /// A message on its way to the program.
 pub(crate) struct Held {
@@ -122,15 +123,43 @@ fn scope(address: &SocketAddr) -> u32 {
     }
 }
 
-/// Signals that a thread holds back while it waits in recvmsg.
-struct HeldBack<'a> {
-    signals: signals::Held,
-    socket: &'a Socket,
+/// Longest time in milliseconds for which a thread that waits does not look whether it was cancelled. Nothing wakes it for that.
+const CANCEL_LOOK_MS: u64 = 100;
+
+/// A recvmsg that has begun.
+pub(crate) struct Receiving {
+    pub(crate) socket: Arc<Socket>,
+    /// Held back while it waits, where the program could notice.
+    signals: Option<signals::Held>,
+    /// What the program passed, once that was found good.
+    asked: Option<(msghdr, RecvArgs)>,
 }
 
-impl Drop for HeldBack<'_> {
+impl Receiving {
+    /// Counts the thread among those that receive by this socket, until it is dropped.
+    pub(crate) fn begin(socket: Arc<Socket>) -> Receiving {
+        socket.receivers.fetch_add(1, SeqCst);
+        Receiving { socket, signals: None, asked: None }
+    }
+
+    /// Holds the thread's signals back where the program could notice. From then on it need not be [recalled](Socket::recall).
+    fn hold_back(&mut self) {
+        if self.signals.is_none() {
+            self.signals = signals::Held::if_handled();
+            self.socket.holding.fetch_add(usize::from(self.signals.is_some()), SeqCst);
+        }
+    }
+
+    /// Sleep as long as nothing is readable at `fd`.
+    fn nap(&self, fd: c_int, timeout: Option<Duration>) -> Stop {
+        Stop::Nap(Nap::new(fd, timeout, self.signals.as_ref()))
+    }
+}
+
+impl Drop for Receiving {
     fn drop(&mut self) {
-        self.socket.holding.fetch_sub(1, SeqCst);
+        self.socket.holding.fetch_sub(usize::from(self.signals.is_some()), SeqCst);
+        self.socket.end_receiving();
     }
 }
 
@@ -141,13 +170,6 @@ struct Received {
 }
 
 impl Socket {
-    /// Holds the thread's signals back where the program could notice. From then on it need not be [recalled](Socket::recall).
-    fn hold_back(&self) -> Option<HeldBack<'_>> {
-        let signals = signals::Held::if_handled()?;
-        self.holding.fetch_add(1, SeqCst);
-        Some(HeldBack { signals, socket: self })
-    }
-
     /// Has those who wait look anew whether the program handles signals; whether there may be some who have not.
     pub(crate) fn recall(&self) -> bool {
         let unaware = self.receivers.load(SeqCst) > self.holding.load(SeqCst);
@@ -163,9 +185,9 @@ impl Socket {
         self.side().recall();
     }
 
-    /// Receives a message.
-    pub(crate) fn receive(&self, message: *mut msghdr, flags: c_int) -> Result<isize, Refusal> {
-        let mut header = memory::read(message)?;
+    /// What the program asks of recvmsg.
+    fn read_asked(message: *mut msghdr) -> Result<(msghdr, RecvArgs), Refusal> {
+        let header = memory::read(message)?;
         crate::send::check_header(&header)?;
         if header.msg_control.is_null() {
             return Err(Refusal::new(libc::EINVAL, "recvmsg got no arguments (msg_control)"));
@@ -180,36 +202,80 @@ impl Socket {
         let mut args = memory::read(control)?;
         memory::check(control as usize, size_of::<RecvArgs>(), true)?;
         args.completion_cookie = 0;
-        let waits = flags & libc::MSG_DONTWAIT == 0 && !self.nonblocking.load(Relaxed);
-        let receiving = self.receiving();
-        let received = self.receive_for(&mut args, waits);
-        drop(receiving);
+        Ok((header, args))
+    }
+
+    /// A turn of recvmsg: receives a message, or says how to wait for one. `interrupted`: a handler ran in the nap before.
+    pub(crate) fn receive(
+        receiving: &mut Receiving,
+        message: *mut msghdr,
+        flags: c_int,
+        interrupted: bool,
+    ) -> Result<Step, Refusal> {
+        let socket = Arc::clone(&receiving.socket);
+        let begins = receiving.asked.is_none();
+        let (mut header, mut args) = match receiving.asked {
+            Some(asked) => asked,
+            None => Socket::read_asked(message)?,
+        };
+        let control: *mut RecvArgs = header.msg_control.cast();
+        let waits = flags & libc::MSG_DONTWAIT == 0 && !socket.nonblocking.load(Relaxed);
+        let begun = if begins { socket.begin_receive(&mut args) } else { Ok(()) };
+        let received = match begun {
+            Ok(()) if interrupted => {
+                args.id = 0;
+                Err(Refusal::plain(libc::EINTR).into())
+            }
+            Ok(()) => socket.receive_for(receiving, &mut args, waits),
+            Err(refusal) => Err(refusal.into()),
+        };
+        let received = match received {
+            Err(Stop::Nap(nap)) => {
+                receiving.asked = Some((header, args));
+                return Ok(Step::Nap(nap));
+            }
+            Err(Stop::Refused(refusal)) => Err(refusal),
+            Ok(received) => Ok(received),
+        };
         memory::write(control, args)?;
         let Received { result, from } = received?;
         let length = result?;
         if !header.msg_name.is_null() {
-            let written = from.write(self.family, header.msg_name.cast(), header.msg_namelen as usize)?;
+            let written = from.write(socket.family, header.msg_name.cast(), header.msg_namelen as usize)?;
             header.msg_namelen = written as libc::socklen_t;
         }
         (header.msg_controllen, header.msg_flags) = (0, 0);
         memory::write(message, header)?;
-        Ok(length)
+        Ok(Step::Over(length))
     }
 
-    fn receive_for(&self, args: &mut RecvArgs, waits: bool) -> Result<Received, Refusal> {
+    /// Looks at the arguments and takes the pages back that they name.
+    fn begin_receive(&self, args: &mut RecvArgs) -> Result<(), Refusal> {
         if args.num_bpages as usize > MAX_PAGES {
             return Err(Refusal::new(libc::EINVAL, "more pages are given back than a message has"));
         }
         if args.reserved != 0 {
             return Err(Refusal::new(libc::EINVAL, "reserved fields of recvmsg's arguments are not 0"));
         }
-        self.take_back(args)?;
+        self.take_back(args)
+    }
+
+    fn receive_for(
+        &self,
+        receiving: &mut Receiving,
+        args: &mut RecvArgs,
+        waits: bool,
+    ) -> Result<Received, Stop> {
         let mut message = None;
         let found = match args.id {
-            0 => self.next_shared(waits, &mut message)?,
-            id => self.private(id, waits, &mut message).inspect_err(|_| args.id = 0)?,
+            0 => self.next_shared(receiving, waits, &mut message)?,
+            id => {
+                let found = self.private(receiving, id, waits, &mut message);
+                args.id = if matches!(found, Err(Stop::Refused(_))) { 0 } else { args.id };
+                found?
+            }
         };
-        let Some(message) = &mut message else { return Err(Refusal::plain(libc::EIO)) };
+        let Some(message) = &mut message else { return Err(Refusal::plain(libc::EIO).into()) };
         (args.id, args.completion_cookie) = (message.id, message.cookie);
         let from = message.from;
         let result = match &message.message {
@@ -250,8 +316,12 @@ impl Socket {
 
     /// The next message that is not private, with room for it. It is put into `message`: it has hundreds of bytes, and each function that
     /// returned it would copy them.
-    fn next_shared(&self, waits: bool, message: &mut Option<Held>) -> Result<Found, Refusal> {
-        let mut signals = None;
+    fn next_shared(
+        &self,
+        receiving: &mut Receiving,
+        waits: bool,
+        message: &mut Option<Held>,
+    ) -> Result<Found, Stop> {
         loop {
             let recalls = self.recalls.load(SeqCst);
             let wanted = || self.recalls.load(SeqCst) == recalls;
@@ -261,17 +331,19 @@ impl Socket {
             }
             let side = self.side();
             let full = self.shelf.is_full();
-            if waits && signals.is_none() {
-                signals = self.hold_back();
+            if waits {
+                receiving.hold_back();
             }
             if full {
-                self.wait_for_room(waits, signals.as_ref())?;
-                continue;
+                return Err(self.wait_for_room(waits, receiving));
             }
             let longest = self.starves().then_some(Duration::from_millis(LOOK_AGAIN_MS));
-            let taken = match &signals {
+            let taken = match &receiving.signals {
                 _ if !waits => side.recv(Some(Duration::ZERO)),
-                None => side.recv_while(longest, wanted),
+                None => {
+                    let longest = longest.unwrap_or(Duration::from_millis(CANCEL_LOOK_MS));
+                    side.recv_while(Some(longest), wanted)
+                }
                 // Most answers come within it, at no more cost than without a handler; a signal waits no longer.
                 Some(_) => side.recv(Some(Duration::from_millis(LOOK_AGAIN_MS))),
             };
@@ -283,44 +355,47 @@ impl Socket {
                         return Ok(found);
                     }
                 }
-                Err(RecvError::TimedOut) if !waits => return Err(Refusal::plain(libc::EAGAIN)),
-                Err(RecvError::TimedOut) => {
-                    if let Some(held) = &signals {
-                        // Where only the descriptor tells of what comes, somebody else drives.
-                        side.attend();
-                        held.signals.sleep(self.signal.as_fd().as_raw_fd(), longest)?;
-                    }
+                Err(RecvError::TimedOut) if !waits => return Err(Refusal::plain(libc::EAGAIN).into()),
+                Err(RecvError::TimedOut) if receiving.signals.is_some() => {
+                    // Where only the descriptor tells of what comes, somebody else drives.
+                    side.attend();
+                    return Err(receiving.nap(self.signal.as_fd().as_raw_fd(), longest));
                 }
+                Err(RecvError::TimedOut) => return Err(receiving.nap(-1, Some(Duration::ZERO))),
                 Err(_) => self.check_open(&side)?,
             }
         }
     }
 
     /// The outcome of a private call, with room for it, which is put into `message`.
-    fn private(&self, id: u64, waits: bool, message: &mut Option<Held>) -> Result<Found, Refusal> {
-        let mut signals = None;
+    fn private(
+        &self,
+        receiving: &mut Receiving,
+        id: u64,
+        waits: bool,
+        message: &mut Option<Held>,
+    ) -> Result<Found, Stop> {
         loop {
             let recalls = self.recalls.load(SeqCst);
             let wanted = || self.recalls.load(SeqCst) == recalls;
-            if waits && signals.is_none() {
-                signals = self.hold_back();
+            if waits {
+                receiving.hold_back();
             }
             if let Some(found) = self.take_held(message, |held| held.private && held.id == id) {
                 return Ok(found);
             }
             if self.state().holds_private(id) {
-                self.wait_for_room(waits, signals.as_ref())?;
-                continue;
+                return Err(self.wait_for_room(waits, receiving));
             }
             let side = self.side();
-            let timeout = match &signals {
-                _ if !waits => Some(Duration::ZERO),
-                None => None,
+            let timeout = Duration::from_millis(match &receiving.signals {
+                _ if !waits => 0,
+                None => CANCEL_LOOK_MS,
                 // No descriptor tells of it.
-                Some(_) => Some(Duration::from_millis(LOOK_AGAIN_MS)),
-            };
+                Some(_) => LOOK_AGAIN_MS,
+            });
             let placing = self.shelf.placing(id);
-            let error = match side.recv_private_while(id, timeout, wanted) {
+            let error = match side.recv_private_while(id, Some(timeout), wanted) {
                 Ok(outcome) => {
                     *message = Some(Held::of_outcome(outcome, true));
                     match self.place_or_hold(message) {
@@ -332,19 +407,16 @@ impl Socket {
             };
             drop(placing);
             match error {
-                RecvError::TimedOut if !waits => return Err(Refusal::plain(libc::EAGAIN)),
-                RecvError::TimedOut => {
-                    if let Some(held) = &signals {
-                        signals::pause(Some(&held.signals), Duration::ZERO)?;
-                    }
-                }
+                RecvError::TimedOut if !waits => return Err(Refusal::plain(libc::EAGAIN).into()),
+                RecvError::TimedOut => return Err(receiving.nap(-1, Some(Duration::ZERO))),
                 // Another thread has it, and no room for it, or has not looked.
                 RecvError::NoSuchCall { .. } if self.shelf.may_hold_private(id) => thread::yield_now(),
                 RecvError::NoSuchCall { .. } => {
                     return Err(Refusal::new(
                         libc::EINVAL,
                         "there is no private call with the id that recvmsg got",
-                    ));
+                    )
+                    .into());
                 }
                 _ => self.check_open(&side)?,
             }
@@ -359,15 +431,15 @@ impl Socket {
         Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down"))
     }
 
-    /// Waits a moment for another thread to give pages back.
-    fn wait_for_room(&self, waits: bool, signals: Option<&HeldBack<'_>>) -> Result<(), Refusal> {
+    /// How to wait a moment for another thread to give pages back, or why not.
+    fn wait_for_room(&self, waits: bool, receiving: &Receiving) -> Stop {
         if self.is_shut() {
-            return Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down"));
+            return Refusal::new(libc::ESHUTDOWN, "the socket was shut down").into();
         }
         if !waits {
-            return Err(Refusal::plain(libc::EAGAIN));
+            return Refusal::plain(libc::EAGAIN).into();
         }
-        signals::pause(signals.map(|held| &held.signals), Duration::from_millis(LOOK_AGAIN_MS))
+        receiving.nap(-1, Some(Duration::from_millis(LOOK_AGAIN_MS)))
     }
 
     /// Whether messages are held for want of room.

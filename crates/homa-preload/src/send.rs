@@ -1,6 +1,7 @@
 //! sendmsg: requests and answers.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use crate::memory;
 use crate::signals;
 use crate::socket::{LOOK_AGAIN_MS, Name, Socket};
 use crate::table::World;
+use crate::turns::{Nap, Step, Stop};
 
 /// Most pieces that a message may be passed in.
 const MAX_PIECES: usize = 1024;
@@ -94,69 +96,109 @@ impl Pieces {
     }
 }
 
+/// A sendmsg that has begun.
+pub(crate) struct Sending {
+    pub(crate) socket: Arc<Socket>,
+    /// Held back while it waits, where the program could notice.
+    signals: Option<signals::Held>,
+    /// Since when it waits, and how long it may.
+    waits: Option<(Instant, Option<Duration>)>,
+}
+
+impl Sending {
+    pub(crate) fn begin(socket: Arc<Socket>) -> Sending {
+        Sending { socket, signals: None, waits: None }
+    }
+
+    /// Waits a moment for memory: that of messages under way, which comes back with their ends.
+    fn wait(&mut self) -> Stop {
+        let socket = &self.socket;
+        let (since, longest) = *self.waits.get_or_insert_with(|| (Instant::now(), socket.send_timeout()));
+        if longest.is_some_and(|longest| since.elapsed() >= longest) {
+            return Refusal::plain(libc::EAGAIN).into();
+        }
+        if self.signals.is_none() {
+            self.signals = signals::Held::if_handled();
+        }
+        Stop::Nap(Nap::new(-1, Some(Duration::from_millis(LOOK_AGAIN_MS)), self.signals.as_ref()))
+    }
+}
+
 impl Socket {
-    /// Sends a request, or the answer to one.
-    pub(crate) fn send(&self, message: *const msghdr, flags: c_int) -> Result<isize, Refusal> {
+    /// A turn of sendmsg: sends a request, or the answer to one, or says how to wait for memory. `interrupted`: a handler ran in the nap
+    /// before.
+    pub(crate) fn send(
+        sending: &mut Sending,
+        message: *const msghdr,
+        flags: c_int,
+        interrupted: bool,
+    ) -> Result<Step, Refusal> {
+        if interrupted {
+            return Err(Refusal::plain(libc::EINTR));
+        }
+        let socket = Arc::clone(&sending.socket);
+        match socket.send_for(sending, message, flags) {
+            Ok(value) => Ok(Step::Over(value)),
+            Err(Stop::Nap(nap)) => Ok(Step::Nap(nap)),
+            Err(Stop::Refused(refusal)) => Err(refusal),
+        }
+    }
+
+    fn send_for(&self, sending: &mut Sending, message: *const msghdr, flags: c_int) -> Result<isize, Stop> {
         let header = memory::read(message)?;
         check_header(&header)?;
         if header.msg_name.is_null() {
-            return Err(Refusal::new(libc::EINVAL, "sendmsg got no address (msg_name)"));
+            return Err(Refusal::new(libc::EINVAL, "sendmsg got no address (msg_name)").into());
         }
         if header.msg_controllen != 0 {
-            return Err(Refusal::new(libc::EINVAL, "msg_controllen is not 0 in sendmsg"));
+            return Err(Refusal::new(libc::EINVAL, "msg_controllen is not 0 in sendmsg").into());
         }
         let control: *mut SendArgs = header.msg_control.cast();
         let bad_control =
             |_| Refusal::new(libc::EFAULT, "msg_control of sendmsg is no address of its arguments");
         let args = memory::read(control).map_err(bad_control)?;
         if args.flags & !SEND_PRIVATE != 0 || args.reserved != 0 {
-            return Err(Refusal::new(libc::EINVAL, "reserved fields of sendmsg's arguments are not 0"));
+            let text = "reserved fields of sendmsg's arguments are not 0";
+            return Err(Refusal::new(libc::EINVAL, text).into());
         }
         let to = Name::read(self.family, header.msg_name.cast(), header.msg_namelen)?;
         if args.id != 0 {
-            return self.send_answer(&header, &args, to).map(|()| 0);
+            return Ok(self.send_answer(&header, &args, to).map(|()| 0)?);
         }
         if self.is_shut() {
-            return Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down"));
+            return Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down").into());
         }
         let pieces = Pieces::read(&header)?;
         memory::check(control as usize, size_of::<SendArgs>(), true).map_err(bad_control)?;
         let waits = flags & libc::MSG_DONTWAIT == 0 && !self.nonblocking.load(Relaxed);
-        let id = self.send_request(&pieces, &args, to, waits)?;
+        let id = self.send_request(sending, &pieces, (&args, to), waits)?;
         memory::write(control, SendArgs { id, ..args })?;
         Ok(0)
     }
 
-    fn send_request(&self, pieces: &Pieces, args: &SendArgs, to: Name, waits: bool) -> Result<u64, Refusal> {
+    fn send_request(
+        &self,
+        sending: &mut Sending,
+        pieces: &Pieces,
+        (args, to): (&SendArgs, Name),
+        waits: bool,
+    ) -> Result<u64, Stop> {
         let private = args.flags & SEND_PRIVATE != 0;
         let to = World::get().hosts.address(to.ip, to.scope, to.port);
-        let (mut signals, mut since) = (None, None);
         loop {
             let side = self.side();
             let cookie = args.completion_cookie;
             let text = match pieces.with(|pieces| side.start_pieces(to, pieces, cookie, private))? {
                 Ok(id) => return Ok(id),
-                // Its memory is that of messages under way, and comes back with their ends.
-                Err(CallError::LimitReached { .. }) if waits => {
-                    let (since, longest) =
-                        *since.get_or_insert_with(|| (Instant::now(), self.send_timeout()));
-                    if longest.is_some_and(|longest| since.elapsed() >= longest) {
-                        return Err(Refusal::plain(libc::EAGAIN));
-                    }
-                    if signals.is_none() {
-                        signals = signals::Held::if_handled();
-                    }
-                    signals::pause(signals.as_ref(), Duration::from_millis(LOOK_AGAIN_MS))?;
-                    continue;
-                }
-                Err(CallError::LimitReached { .. }) => return Err(Refusal::plain(libc::EAGAIN)),
+                Err(CallError::LimitReached { .. }) if waits => return Err(sending.wait()),
+                Err(CallError::LimitReached { .. }) => return Err(Refusal::plain(libc::EAGAIN).into()),
                 Err(CallError::Closed) if !self.is_shut() && self.has_moved_from(&side) => continue,
                 Err(CallError::Closed) => {
-                    return Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down"));
+                    return Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down").into());
                 }
                 Err(_) => "the transport does not take the request",
             };
-            return Err(Refusal::new(libc::EINVAL, text));
+            return Err(Refusal::new(libc::EINVAL, text).into());
         }
     }
 

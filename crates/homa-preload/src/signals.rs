@@ -10,8 +10,6 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::border::{Refusal, errno};
-use crate::real;
 use crate::table::World;
 
 /// The program has a handler for some signal.
@@ -88,12 +86,9 @@ impl Held {
         HANDLED.load(SeqCst).then(Held::all)
     }
 
-    /// Sleeps until the descriptor is readable, or for `timeout`, with the signals that the thread lets through.
-    ///
-    /// # Errors
-    /// A handler ran: EINTR.
-    pub(crate) fn sleep(&self, fd: c_int, timeout: Option<Duration>) -> Result<(), Refusal> {
-        sleep(fd, timeout, &self.before)
+    /// The mask that the thread had before, with which it sleeps.
+    pub(crate) fn before(&self) -> libc::sigset_t {
+        self.before
     }
 }
 
@@ -102,33 +97,4 @@ impl Drop for Held {
         // SAFETY: the set lives through the call, and no other is asked for.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
     }
-}
-
-/// Sleeps for `timeout`, or until a handler has run where signals are held back.
-///
-/// # Errors
-/// A handler ran: EINTR.
-pub(crate) fn pause(held: Option<&Held>, timeout: Duration) -> Result<(), Refusal> {
-    match held {
-        Some(held) => held.sleep(-1, Some(timeout)),
-        None => {
-            std::thread::sleep(timeout);
-            Ok(())
-        }
-    }
-}
-
-fn sleep(fd: c_int, timeout: Option<Duration>, mask: &libc::sigset_t) -> Result<(), Refusal> {
-    let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let timeout = timeout.map(|timeout| libc::timespec {
-        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    });
-    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: what is pointed to lives through the call.
-    let result = unsafe { real::ppoll(&mut entry, 1, timeout, mask) };
-    if result < 0 && errno() == libc::EINTR {
-        return Err(Refusal::plain(libc::EINTR));
-    }
-    Ok(())
 }

@@ -154,10 +154,11 @@ impl Socket {
         }
     }
 
-    /// To be kept by a thread while it receives.
-    pub(crate) fn receiving(&self) -> Receiving<'_> {
-        self.receivers.fetch_add(1, SeqCst);
-        Receiving { socket: self }
+    /// A thread receives no more.
+    pub(crate) fn end_receiving(&self) {
+        if self.receivers.fetch_sub(1, SeqCst) == 1 && self.closed.load(SeqCst) {
+            self.abandon_region();
+        }
     }
 
     pub(crate) fn is_shut(&self) -> bool {
@@ -239,20 +240,6 @@ impl Socket {
             _ => Ipv4Addr::UNSPECIFIED.into(),
         };
         Name { ip, scope: 0, port: self.side().port() }
-    }
-}
-
-/// A thread that receives.
-pub(crate) struct Receiving<'a> {
-    socket: &'a Socket,
-}
-
-impl Drop for Receiving<'_> {
-    fn drop(&mut self) {
-        let Receiving { socket } = self;
-        if socket.receivers.fetch_sub(1, SeqCst) == 1 && socket.closed.load(SeqCst) {
-            socket.abandon_region();
-        }
     }
 }
 

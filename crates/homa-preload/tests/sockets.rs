@@ -82,6 +82,24 @@ fn a_signal_ends_calls_that_waited_before_there_was_a_handler() {
 }
 
 #[test]
+fn a_thread_that_is_cancelled_in_a_call_ends_and_leaves_its_socket_well() {
+    let Some((program, ends)) = program("program").zip(program("ends")) else { return };
+    let (port, silent) = (ports(1), ports(1));
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    let _silent = Running::server(preloaded(&program, &["swallow", FAMILIES[0], &silent.to_string()]));
+    run(client(&ends, "cancels", FAMILIES[0], port, &[&silent.to_string()]));
+}
+
+#[test]
+fn a_handler_may_end_a_thread_that_waits() {
+    let Some((program, ends)) = program("program").zip(program("ends")) else { return };
+    let (port, silent) = (ports(1), ports(1));
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    let _silent = Running::server(preloaded(&program, &["swallow", FAMILIES[0], &silent.to_string()]));
+    run(client(&ends, "exits", FAMILIES[0], port, &[&silent.to_string()]));
+}
+
+#[test]
 fn a_signal_handler_may_poll_whatever_its_thread_was_doing() {
     let Some((program, waits)) = program("program").zip(program("waits")) else { return };
     let port = ports(2);

@@ -17,7 +17,7 @@ const CLOSE_RANGE_CLOEXEC: c_int = 4;
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn ioctl(fd: c_int, request: u64, argument: *mut c_void) -> c_int {
+pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: u64, argument: *mut c_void) -> c_int {
     if is_homa(fd) && request != libc::FIOCLEX && request != libc::FIONCLEX {
         let result = on_socket_int(fd, |socket| socket.control(request, argument));
         if request != libc::FIONBIO || result != 0 {
@@ -68,7 +68,7 @@ macro_rules! opens {
             /// # Safety
             /// As in libc.
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> c_int {
                 // SAFETY: the caller's.
                 opened(unsafe { real::$name($($arg),*) })
             }
@@ -103,7 +103,7 @@ fn note_fcntl(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) {
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     // SAFETY: the caller's.
     let result = unsafe { real::fcntl(fd, command, argument) };
     note_fcntl(fd, command, argument, result);
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void)
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     // SAFETY: the caller's.
     let result = unsafe { real::fcntl64(fd, command, argument) };
     note_fcntl(fd, command, argument, result);
@@ -146,7 +146,7 @@ fn closing(fd: c_int) -> Option<Arc<Socket>> {
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if !own::may_close(fd) {
         set_errno(libc::EBADF);
         return -1;
@@ -172,7 +172,7 @@ fn end(socket: Option<Arc<Socket>>) {
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let closes = any() && flags & CLOSE_RANGE_CLOEXEC == 0;
     let sockets: Vec<Arc<Socket>> = match closes {
         true => marked(first as usize, last as usize).into_iter().filter_map(closing).collect(),
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn closefrom(first: c_int) {
+pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     // SAFETY: the caller's.
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     // SAFETY: the caller's.
     let result = opened(unsafe { real::dup(fd) });
     if is_homa(fd) {
@@ -240,7 +240,7 @@ fn copy_over(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
     // SAFETY: the caller's.
     copy_over(fd, to, || unsafe { real::dup2(fd, to) })
 }
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: the caller's.
     copy_over(fd, to, || unsafe { real::dup3(fd, to, flags) })
 }

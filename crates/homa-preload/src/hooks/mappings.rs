@@ -12,7 +12,7 @@ use crate::table::World;
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn munmap(start: *mut c_void, length: size_t) -> c_int {
+pub unsafe extern "C-unwind" fn munmap(start: *mut c_void, length: size_t) -> c_int {
     // The kernel takes away whole pages, and refuses none and to begin within one.
     let (from, bytes) = (start as usize, length.checked_next_multiple_of(PAGE).unwrap_or(length));
     if length == 0 || !from.is_multiple_of(PAGE) || !may_have_regions(from, bytes) {

@@ -7,10 +7,14 @@ use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespe
 
 use super::descriptors::is_stale;
 use super::on_socket;
-use crate::border::{Refusal, answer_int};
+use crate::border::{Refusal, answer_int, errno, set_errno};
 use crate::memory;
 use crate::real;
+use crate::receive::Receiving;
+use crate::send::Sending;
+use crate::socket::Socket;
 use crate::table::{World, is_homa};
+use crate::turns::{self, Parked};
 
 /// Most messages of one sendmmsg or recvmmsg.
 const MOST_AT_ONCE: c_uint = 1024;
@@ -18,65 +22,105 @@ const MOST_AT_ONCE: c_uint = 1024;
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     if !is_homa(fd) {
         // SAFETY: the caller's.
         return unsafe { real::sendmsg(fd, message, flags) };
     }
-    on_socket(fd, |socket| socket.send(message, flags))
+    send_in_turns(fd, message, flags)
 }
 
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     if !is_homa(fd) {
         // SAFETY: the caller's.
         return unsafe { real::recvmsg(fd, message, flags) };
     }
-    on_socket(fd, |socket| socket.receive(message, flags))
+    receive_in_turns(fd, message, flags)
 }
 
-/// Does something with each of several messages; an error counts only where it is the first.
+/// sendmsg on a Homa socket; a cancellation point.
+fn send_in_turns(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    turns::call(|call, interrupted| {
+        let mut sending = match call {
+            Some(Parked::Sending(sending)) => sending,
+            _ => Sending::begin(World::get().socket(fd)?),
+        };
+        let step = Socket::send(&mut sending, message, flags, interrupted);
+        let step = sending.socket.noting(step)?;
+        Ok((Parked::Sending(sending), step))
+    })
+}
+
+/// recvmsg on a Homa socket; a cancellation point.
+fn receive_in_turns(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    turns::call(|call, interrupted| {
+        let mut receiving = match call {
+            Some(Parked::Receiving(receiving)) => receiving,
+            _ => Receiving::begin(World::get().socket(fd)?),
+        };
+        let step = Socket::receive(&mut receiving, message, flags, interrupted);
+        let step = receiving.socket.noting(step)?;
+        Ok((Parked::Receiving(receiving), step))
+    })
+}
+
+/// Does something with each of several messages; an error counts only where it is the first. Nothing here is to be dropped: `body` may
+/// end the thread.
 fn each(
+    fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,
-    mut body: impl FnMut(*mut msghdr, bool) -> Result<isize, Refusal>,
-) -> Result<i32, Refusal> {
+    mut body: impl FnMut(*mut msghdr, bool) -> ssize_t,
+) -> c_int {
+    if answer_int(|| World::get().socket(fd).map(|_| 0)) < 0 {
+        return -1;
+    }
+    let before = errno();
     let mut done = 0;
     for at in 0..count.min(MOST_AT_ONCE) as usize {
         let message = messages.wrapping_add(at);
         // The header is the structure's first field.
-        let length = match body(message.cast(), done > 0) {
-            Ok(length) => length as c_uint,
-            Err(refusal) if done == 0 => return Err(refusal),
-            Err(_) => break,
-        };
+        let length = body(message.cast(), done > 0);
+        if length < 0 {
+            break;
+        }
         // SAFETY: only the address of a field is computed.
-        memory::write(unsafe { &raw mut (*message).msg_len }, length)?;
+        let place = unsafe { &raw mut (*message).msg_len };
+        if answer_int(|| memory::write(place, length as c_uint).map(|()| 0)) < 0 {
+            return -1;
+        }
         done += 1;
     }
-    Ok(done)
+    if done == 0 && count > 0 {
+        return -1;
+    }
+    set_errno(before);
+    done
 }
 
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
     if !is_homa(fd) {
         // SAFETY: the caller's.
         return unsafe { real::sendmmsg(fd, messages, count, flags) };
     }
-    answer_int(|| {
-        let socket = World::get().socket(fd)?;
-        each(messages, count, |message, _| socket.noting(socket.send(message, flags)))
-    })
+    each(fd, messages, count, |message, _| send_in_turns(fd, message, flags))
 }
 
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn recvmmsg(
+pub unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,
@@ -87,25 +131,30 @@ pub unsafe extern "C" fn recvmmsg(
         // SAFETY: the caller's.
         return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
     }
-    answer_int(|| {
-        let socket = World::get().socket(fd)?;
-        let longest = if timeout.is_null() { None } else { Some(time(memory::read(timeout)?)?) };
-        let since = Instant::now();
-        let done = each(messages, count, |message, some| {
-            // As the kernel has it, the time is looked at between messages, and a wait for one goes on beyond it.
-            if some && longest.is_some_and(|longest| since.elapsed() >= longest) {
-                return Err(Refusal::plain(libc::EAGAIN));
-            }
-            let dontwait = if some && flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
-            socket.noting(socket.receive(message, flags | dontwait))
-        })?;
-        if let Some(longest) = longest.filter(|_| done > 0) {
-            let left = longest.saturating_sub(since.elapsed());
-            let (seconds, nanos) = (left.as_secs() as i64, left.subsec_nanos().into());
-            memory::write(timeout, timespec { tv_sec: seconds, tv_nsec: nanos })?;
+    let mut longest = None;
+    let read = answer_int(|| {
+        World::get().socket(fd)?;
+        longest = if timeout.is_null() { None } else { Some(time(memory::read(timeout)?)?) };
+        Ok(0)
+    });
+    if read < 0 {
+        return -1;
+    }
+    let since = Instant::now();
+    let done = each(fd, messages, count, |message, some| {
+        // As the kernel has it, the time is looked at between messages, and a wait for one goes on beyond it.
+        if some && longest.is_some_and(|longest| since.elapsed() >= longest) {
+            return -1;
         }
-        Ok(done)
-    })
+        let dontwait = if some && flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
+        receive_in_turns(fd, message, flags | dontwait)
+    });
+    let Some(longest) = longest.filter(|_| done > 0) else { return done };
+    let left = longest.saturating_sub(since.elapsed());
+    let (seconds, nanos) = (left.as_secs() as i64, left.subsec_nanos().into());
+    let written =
+        answer_int(|| memory::write(timeout, timespec { tv_sec: seconds, tv_nsec: nanos }).map(|()| 0));
+    if written < 0 { -1 } else { done }
 }
 
 fn time(time: timespec) -> Result<Duration, Refusal> {
@@ -128,7 +177,7 @@ macro_rules! no_place {
             /// # Safety
             /// As in libc.
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C" fn $name(fd: c_int, $($arg: $ty),*) -> ssize_t {
+            pub unsafe extern "C-unwind" fn $name(fd: c_int, $($arg: $ty),*) -> ssize_t {
                 if !is_homa(fd) || is_stale(fd) {
                     // SAFETY: the caller's.
                     return unsafe { real::$name(fd, $($arg),*) };

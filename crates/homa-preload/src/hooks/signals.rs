@@ -9,7 +9,7 @@ use crate::{memory, real, signals};
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sigaction(
+pub unsafe extern "C-unwind" fn sigaction(
     signal: c_int,
     action: *const libc::sigaction,
     before: *mut libc::sigaction,
@@ -31,7 +31,7 @@ macro_rules! by_address {
             /// # Safety
             /// As in libc.
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C" fn $name(signal: c_int, action: sighandler_t) -> sighandler_t {
+            pub unsafe extern "C-unwind" fn $name(signal: c_int, action: sighandler_t) -> sighandler_t {
                 signals::note(signal, action);
                 // SAFETY: the caller's.
                 unsafe { real::$name(signal, action) }

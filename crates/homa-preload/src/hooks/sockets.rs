@@ -19,7 +19,7 @@ const KIND_FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let kind_alone = kind & !KIND_FLAGS;
     let ours = kind_alone == libc::SOCK_DGRAM || kind_alone == libc::SOCK_STREAM;
     if protocol != IPPROTO_HOMA || (domain != libc::AF_INET && domain != libc::AF_INET6) || !ours {
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
     if !is_homa(fd) {
         // SAFETY: the caller's.
         return unsafe { real::bind(fd, address, length) };
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, length: sockl
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
     if !is_homa(fd) {
         // SAFETY: the caller's.
         return unsafe { real::connect(fd, address, length) };
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: so
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if !is_homa(fd) {
         // SAFETY: the caller's.
         return unsafe { real::listen(fd, backlog) };
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     if !is_homa(fd) {
         // SAFETY: the caller's.
         return opened(unsafe { real::accept(fd, address, length) });
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, length: *mut 
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn accept4(
+pub unsafe extern "C-unwind" fn accept4(
     fd: c_int,
     address: *mut sockaddr,
     length: *mut socklen_t,
@@ -110,7 +110,11 @@ pub unsafe extern "C" fn accept4(
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn getsockname(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
     if !is_homa(fd) {
         // SAFETY: the caller's.
         return unsafe { real::getsockname(fd, address, length) };
@@ -128,7 +132,11 @@ pub unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, length: 
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn getpeername(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
     if !is_homa(fd) {
         // SAFETY: the caller's.
         return unsafe { real::getpeername(fd, address, length) };
@@ -139,7 +147,7 @@ pub unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, length: 
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn setsockopt(
+pub unsafe extern "C-unwind" fn setsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -156,7 +164,7 @@ pub unsafe extern "C" fn setsockopt(
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn getsockopt(
+pub unsafe extern "C-unwind" fn getsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -173,7 +181,7 @@ pub unsafe extern "C" fn getsockopt(
 /// # Safety
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if !is_homa(fd) {
         // SAFETY: the caller's.
         return unsafe { real::shutdown(fd, how) };

@@ -1,0 +1,174 @@
+//! Calls that wait, in turns. Between two turns the thread sleeps at the border to C, where nothing of this
+//! library's is on its stack: there the program may end the thread, by `pthread_cancel` or by `pthread_exit`
+//! in a signal handler. Both unwind the stack by force, which frames of Rust with something to drop do not
+//! survive. So a call that is not over lies in the thread's own store meanwhile, which the end of the thread
+//! drops.
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+use std::ptr;
+use std::time::Duration;
+
+use libc::sigset_t;
+
+use crate::border::{Refusal, answer, errno, set_errno};
+use crate::own::Working;
+use crate::real;
+use crate::receive::Receiving;
+use crate::send::Sending;
+use crate::signals::Held;
+
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+}
+
+/// How a thread sleeps between two turns.
+#[derive(Clone, Copy)]
+pub(crate) struct Nap {
+    /// Ends the sleep when it is readable; -1: none.
+    fd: c_int,
+    /// `None`: as long as nothing ends it.
+    timeout: Option<Duration>,
+    /// The thread's own mask, where its signals are held back in turns.
+    mask: Option<sigset_t>,
+}
+
+/// What a turn comes to.
+pub(crate) enum Step {
+    /// The call is over, and returns this.
+    Over(isize),
+    /// It waits.
+    Nap(Nap),
+}
+
+/// Why a turn has no result.
+pub(crate) enum Stop {
+    Refused(Refusal),
+    Nap(Nap),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Refused(refusal)
+    }
+}
+
+impl Nap {
+    /// With `signals` held back in turns, a handler that runs meanwhile ends the call.
+    pub(crate) fn new(fd: c_int, timeout: Option<Duration>, signals: Option<&Held>) -> Nap {
+        Nap { fd, timeout, mask: signals.map(Held::before) }
+    }
+
+    /// Sleeps; whether a handler ran that ends the call. The thread may end here.
+    fn sleep(&self) -> bool {
+        if self.mask.is_none() && self.timeout == Some(Duration::ZERO) {
+            // SAFETY: the stack has nothing that is to be dropped, up to the program's frames.
+            unsafe { pthread_testcancel() };
+            return false;
+        }
+        let mut entry = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
+        let timeout = self.timeout.map(|timeout| libc::timespec {
+            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let mask = self.mask.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let before = errno();
+        // SAFETY: what is pointed to lives through the call.
+        let result = unsafe { real::ppoll(&mut entry, 1, timeout, mask) };
+        let interrupted = result < 0 && errno() == libc::EINTR && self.mask.is_some();
+        set_errno(before);
+        interrupted
+    }
+}
+
+/// A call of this thread's that sleeps.
+pub(crate) enum Parked {
+    Receiving(Receiving),
+    Sending(Sending),
+}
+
+/// Calls of a thread that sleep, the latest last: a signal handler may call within the nap of another call.
+struct Store(Vec<Parked>);
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // What the last hand on a socket closes is the library's to close.
+        let _working = Working::begin();
+        self.0.clear();
+    }
+}
+
+thread_local! {
+    static STORE: RefCell<Store> = const { RefCell::new(Store(Vec::new())) };
+}
+
+/// Where a call lies that sleeps.
+#[derive(Clone, Copy)]
+pub(crate) struct Place(usize);
+
+/// Takes a call up again. Those behind it are of handlers that never returned.
+fn take(place: Place) -> Option<Parked> {
+    STORE.with(|store| {
+        let store = &mut store.borrow_mut().0;
+        store.truncate(place.0 + 1);
+        store.pop()
+    })
+}
+
+fn park(call: Parked) -> Place {
+    STORE.with(|store| {
+        let store = &mut store.borrow_mut().0;
+        store.push(call);
+        Place(store.len() - 1)
+    })
+}
+
+/// What a turn was, in numbers.
+#[derive(Clone, Copy)]
+enum Turned {
+    Over(isize),
+    Sleeps(Place, Nap),
+}
+
+/// Makes a call in turns until it is over. `turn` gets the call as it was left, `None` at first, and whether
+/// a handler has ended its nap; it returns the call with what the turn came to.
+///
+/// This is a cancellation point: `turn` must hold nothing that is to be dropped.
+pub(crate) fn call(turn: impl Fn(Option<Parked>, bool) -> Result<(Parked, Step), Refusal>) -> isize {
+    // SAFETY: the stack has nothing that is to be dropped, up to the program's frames.
+    unsafe { pthread_testcancel() };
+    let (mut place, mut interrupted) = (None, false);
+    loop {
+        match one_turn(&turn, place, interrupted) {
+            Turned::Over(value) => return value,
+            Turned::Sleeps(at, nap) => {
+                place = Some(at);
+                interrupted = nap.sleep();
+            }
+        }
+    }
+}
+
+#[inline(never)]
+fn one_turn(
+    turn: impl Fn(Option<Parked>, bool) -> Result<(Parked, Step), Refusal>,
+    place: Option<Place>,
+    interrupted: bool,
+) -> Turned {
+    let mut sleeps = None;
+    let value = answer(|| {
+        let (call, step) = turn(place.and_then(take), interrupted)?;
+        match step {
+            Step::Over(value) => Ok(value),
+            Step::Nap(nap) => {
+                sleeps = Some((park(call), nap));
+                Ok(0)
+            }
+        }
+    });
+    match sleeps {
+        Some((place, nap)) => Turned::Sleeps(place, nap),
+        None => Turned::Over(value),
+    }
+}
