@@ -10,8 +10,8 @@
  * what they are said to; that they are not NULL is checked where they must not be.
  *
  * Every function may be called by any thread, for which 128 KiB of stack are enough, and none in a signal handler. None is left by
- * longjmp(), and none is a cancellation point: a thread that pthread_cancel() is to end while it waits ends behind that, so have
- * homa_socket_shutdown() end the waiting first. What errno is afterwards means nothing. After fork() a child has none of its parent's
+ * longjmp(). homa_call() and homa_receive() are cancellation points, and no other is: a thread that pthread_cancel() ends while it waits
+ * in one of them ends within 100 ms. What errno is afterwards means nothing. After fork() a child has none of its parent's
  * handles, and opens its own.
  *
  * This file is made from the source of the library.
@@ -448,6 +448,9 @@ homa_result homa_socket_fd(const struct homa_socket *socket,
  * HOMA_SIZE: the request is empty, or it or the response is longer than its receiver takes. HOMA_LIMIT: nothing was sent, or there are
  * too many messages that nobody handed back. HOMA_CLOSED: the socket was shut down. HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT,
  * HOMA_PEER_GONE: the server did not answer.
+ *
+ * This is a cancellation point: a thread that is cancelled while it waits ends within 100 ms, and its call is given up. The bytes at
+ * `data` may be freed by cleanup handlers.
  */
 homa_result homa_call(const struct homa_socket *socket,
                       const struct homa_address *to,
@@ -515,6 +518,8 @@ homa_result homa_cancel(const struct homa_socket *socket,
  *
  * HOMA_ARGUMENT: `socket` is no socket, or `message` is NULL. HOMA_TIMED_OUT: nothing came. HOMA_CLOSED: the socket was shut down.
  * HOMA_LIMIT: there are too many messages that nobody handed back, and one was dropped.
+ *
+ * This is a cancellation point: a thread that is cancelled while it waits ends within 100 ms, and has taken nothing.
  */
 homa_result homa_receive(const struct homa_socket *socket,
                          uint64_t timeout_ns,
@@ -625,6 +630,8 @@ bool homa_trace_is_frozen(const struct homa_host *host);
 size_t homa_open_handles(void);
 
 extern int pthread_setcancelstate(int state, int *before);
+
+extern void pthread_testcancel(void);
 
 /**
  * Why the last call of this thread that did not return HOMA_OK failed: one line that says what is wrong and what to do about it. Empty

@@ -43,6 +43,17 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+}
+
+/// Ends the thread where the program has cancelled it, by unwinding its stack by force. Frames of Rust with something to drop do not
+/// survive that: what a call has in hand must lie elsewhere.
+pub(crate) fn cancellation_point() {
+    // SAFETY: as said above; the C library's function has no other requirement.
+    unsafe { pthread_testcancel() }
+}
+
 /// `PTHREAD_CANCEL_DISABLE`, which glibc and musl have alike.
 const CANCEL_DISABLE: c_int = 1;
 

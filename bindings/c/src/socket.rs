@@ -1,17 +1,18 @@
 //! Calling and answering.
 
+use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use homa::{CallError, Host, RecvError, ReplyError, Rpc, ServerAddr, Signal};
 
 use crate::address::{HOMA_MAX_SERVER_PORT, homa_address};
-use crate::border::{Failure, answer, bytes, give, object, room, without_signals};
+use crate::border::{Failure, answer, bytes, cancellation_point, give, object, room, without_signals};
 use crate::handle::{self, find, take, with};
 use crate::host::homa_host;
 use crate::message::{Message, homa_message};
@@ -145,15 +146,6 @@ unsafe fn lent(data: *const c_void, length: usize) -> Result<Bytes, Failure> {
     Ok(Bytes::from_static(unsafe { bytes(data, length) }?))
 }
 
-/// Gives a call up where a panic keeps its caller from waiting for it: its bytes are the program's again.
-struct GiveUp<'a>(&'a homa::Socket, u64);
-
-impl Drop for GiveUp<'_> {
-    fn drop(&mut self) {
-        self.0.abort(self.1, false);
-    }
-}
-
 /// Has nobody read bytes of C's any more where a panic ends the call that lent them: C is told that it failed, and has them back.
 struct TakeBack<'a>(&'a homa::Socket, &'a [u8]);
 
@@ -163,6 +155,78 @@ impl Drop for TakeBack<'_> {
             self.0.copy_messages_of(self.1);
         }
     }
+}
+
+/// Longest time for which a thread that waits does not look whether it was cancelled. Nothing wakes it for that.
+const CANCEL_LOOK: Duration = Duration::from_millis(100);
+
+/// How long a call may wait, in parts between which its thread may be cancelled.
+#[derive(Clone, Copy)]
+struct Patience(Option<Instant>);
+
+impl Patience {
+    fn new(timeout_ns: u64) -> Patience {
+        // A time that the clock does not reach never passes.
+        Patience(timeout(timeout_ns).and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+
+    /// The next part, and whether there is more behind it.
+    fn part(self) -> (Duration, bool) {
+        match self.0.map(|until| until.saturating_duration_since(Instant::now())) {
+            Some(left) if left <= CANCEL_LOOK => (left, false),
+            _ => (CANCEL_LOOK, true),
+        }
+    }
+}
+
+/// A call that homa_call() waits for, between two parts of its patience. The end of the thread gives it up.
+struct Waiting {
+    socket: Arc<Socket>,
+    id: u64,
+    to: ServerAddr,
+    is_over: bool,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.socket.socket.abort(self.id, false);
+        }
+    }
+}
+
+thread_local! {
+    static WAITING: RefCell<Option<Waiting>> = const { RefCell::new(None) };
+}
+
+/// What came of a part of a call's patience.
+enum Part {
+    Over(homa_result),
+    Waits,
+}
+
+/// Waits for a call for a part of its patience; where that is not enough the call lies in the thread's own place.
+fn wait_a_part(
+    mut waiting: Waiting,
+    (part, more): (Duration, bool),
+    timeout_ns: u64,
+    response: *mut *mut homa_message,
+) -> Result<bool, Failure> {
+    let outcome = match waiting.socket.socket.recv_private(waiting.id, Some(part)) {
+        Err(RecvError::TimedOut) if more => {
+            WAITING.with(|place| place.replace(Some(waiting)));
+            return Ok(true);
+        }
+        Err(RecvError::TimedOut) => {
+            let deadline = Duration::from_nanos(timeout_ns);
+            return Err(CallError::DeadlineExceeded { to: waiting.to, deadline }.into());
+        }
+        outcome => outcome.map_err(Failure::from)?,
+    };
+    waiting.is_over = true;
+    // SAFETY: C gives room for a pointer.
+    unsafe { handle::give(response, Box::new(Message::of_response(outcome)?)) }?;
+    Ok(false)
 }
 
 /// Ids of sockets; 0 is none.
@@ -284,8 +348,11 @@ pub unsafe extern "C" fn homa_socket_fd(socket: *const homa_socket, fd: *mut c_i
 /// HOMA_SIZE: the request is empty, or it or the response is longer than its receiver takes. HOMA_LIMIT: nothing was sent, or there are
 /// too many messages that nobody handed back. HOMA_CLOSED: the socket was shut down. HOMA_UNREACHABLE, HOMA_SILENT, HOMA_NO_PORT,
 /// HOMA_PEER_GONE: the server did not answer.
+///
+/// This is a cancellation point: a thread that is cancelled while it waits ends within 100 ms, and its call is given up. The bytes at
+/// `data` may be freed by cleanup handlers.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn homa_call(
+pub unsafe extern "C-unwind" fn homa_call(
     socket: *const homa_socket,
     to: *const homa_address,
     data: *const c_void,
@@ -293,7 +360,32 @@ pub unsafe extern "C" fn homa_call(
     timeout_ns: u64,
     response: *mut *mut homa_message,
 ) -> homa_result {
-    answer(|| {
+    cancellation_point();
+    let patience = Patience::new(timeout_ns);
+    // SAFETY: the caller's.
+    let mut part = unsafe { begin_call((socket, to), (data, length), (patience, timeout_ns), response) };
+    loop {
+        if let Part::Over(result) = part {
+            return result;
+        }
+        cancellation_point();
+        part = go_on_with_call(patience, timeout_ns, response);
+    }
+}
+
+/// Starts a call and waits for the first part of its patience. Whoever waits longer has a copy of the request, since the end of the
+/// thread may free its bytes.
+///
+/// # Safety
+/// As [`homa_call`].
+unsafe fn begin_call(
+    (socket, to): (*const homa_socket, *const homa_address),
+    (data, length): (*const c_void, usize),
+    (patience, timeout_ns): (Patience, u64),
+    response: *mut *mut homa_message,
+) -> Part {
+    let mut waits = false;
+    let result = answer(|| {
         let socket = find(socket, "socket")?;
         room(response, "response")?;
         // SAFETY: C gives an address, or NULL.
@@ -302,17 +394,27 @@ pub unsafe extern "C" fn homa_call(
         let request = unsafe { lent(data, length) }?;
         let lent = request.clone();
         let _take_back = TakeBack(&socket.socket, &lent);
-        let deadline = timeout(timeout_ns);
         let id = socket.socket.start(to, request, 0, true)?;
-        let give_up = GiveUp(&socket.socket, id);
-        let outcome = socket.socket.recv_private(id, deadline).map_err(|error| match (error, deadline) {
-            (RecvError::TimedOut, Some(deadline)) => CallError::DeadlineExceeded { to, deadline }.into(),
-            (error, _) => Failure::from(error),
-        })?;
-        std::mem::forget(give_up);
-        // SAFETY: C gives room for a pointer.
-        unsafe { handle::give(response, Box::new(Message::of_response(outcome)?)) }
-    })
+        let waiting = Waiting { socket: Arc::clone(&socket), id, to, is_over: false };
+        waits = wait_a_part(waiting, patience.part(), timeout_ns, response)?;
+        if waits {
+            socket.socket.copy_messages_of(&lent);
+        }
+        Ok(())
+    });
+    if waits { Part::Waits } else { Part::Over(result) }
+}
+
+/// Waits for the next part of a call's patience.
+fn go_on_with_call(patience: Patience, timeout_ns: u64, response: *mut *mut homa_message) -> Part {
+    let mut waits = false;
+    let result = answer(|| {
+        let waiting = WAITING.with(RefCell::take);
+        let waiting = waiting.ok_or_else(|| Failure::new(homa_result::HOMA_INTERNAL, "the call was lost"))?;
+        waits = wait_a_part(waiting, patience.part(), timeout_ns, response)?;
+        Ok(())
+    });
+    if waits { Part::Waits } else { Part::Over(result) }
 }
 
 /// Starts a call; what may be sent of the request at once is sent before this returns. What it comes to is received by homa_receive(),
@@ -404,16 +506,38 @@ pub unsafe extern "C" fn homa_cancel(socket: *const homa_socket, id: u64) -> hom
 ///
 /// HOMA_ARGUMENT: `socket` is no socket, or `message` is NULL. HOMA_TIMED_OUT: nothing came. HOMA_CLOSED: the socket was shut down.
 /// HOMA_LIMIT: there are too many messages that nobody handed back, and one was dropped.
+///
+/// This is a cancellation point: a thread that is cancelled while it waits ends within 100 ms, and has taken nothing.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn homa_receive(
+pub unsafe extern "C-unwind" fn homa_receive(
     socket: *const homa_socket,
     timeout_ns: u64,
+    message: *mut *mut homa_message,
+) -> homa_result {
+    cancellation_point();
+    let patience = Patience::new(timeout_ns);
+    loop {
+        let (part, more) = patience.part();
+        // SAFETY: the caller's.
+        let result = unsafe { receive_for(socket, part, message) };
+        if result != homa_result::HOMA_TIMED_OUT || !more {
+            return result;
+        }
+        cancellation_point();
+    }
+}
+
+/// # Safety
+/// As [`homa_receive`].
+unsafe fn receive_for(
+    socket: *const homa_socket,
+    longest: Duration,
     message: *mut *mut homa_message,
 ) -> homa_result {
     answer(|| {
         let socket = find(socket, "socket")?;
         room(message, "message")?;
-        let arrival = socket.socket.recv(timeout(timeout_ns)).inspect_err(|_| socket.attend())?;
+        let arrival = socket.socket.recv(Some(longest)).inspect_err(|_| socket.attend())?;
         if let Some(signal) = socket.signal.get() {
             signal.taken();
         }

@@ -17,8 +17,8 @@ const BEGINNING: &str = "/*
  * what they are said to; that they are not NULL is checked where they must not be.
  *
  * Every function may be called by any thread, for which 128 KiB of stack are enough, and none in a signal handler. None is left by
- * longjmp(), and none is a cancellation point: a thread that pthread_cancel() is to end while it waits ends behind that, so have
- * homa_socket_shutdown() end the waiting first. What errno is afterwards means nothing. After fork() a child has none of its parent's
+ * longjmp(). homa_call() and homa_receive() are cancellation points, and no other is: a thread that pthread_cancel() ends while it waits
+ * in one of them ends within 100 ms. What errno is afterwards means nothing. After fork() a child has none of its parent's
  * handles, and opens its own.
  *
  * This file is made from the source of the library.

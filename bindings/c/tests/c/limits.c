@@ -9,6 +9,9 @@
 /* As homa.h says. */
 enum { STACK_BYTES = 128 * 1024 };
 
+/* Of a message that takes several packets. */
+enum { LONG = 100000 };
+
 static int descriptors(void) {
     int count = 0;
     for (int fd = 0; fd < 1024; fd++) count += fcntl(fd, F_GETFD) >= 0;
@@ -91,34 +94,79 @@ static void little_stack(void) {
     OK(homa_host_close(host));
 }
 
-static void *wait_for_ever(void *socket) {
+static int cleaned;
+
+static void clean(void *memory) {
+    free(memory);
+    cleaned++;
+}
+
+static void *receive_for_ever(void *socket) {
     homa_message *message = NULL;
-    FAILS(homa_receive(socket, HOMA_FOREVER, &message), HOMA_CLOSED, "shut down");
-    pthread_testcancel();
+    pthread_cleanup_push(clean, NULL);
+    homa_receive(socket, HOMA_FOREVER, &message);
+    pthread_cleanup_pop(0);
     return NULL;
 }
 
-/* Asleep in the kernel, where a cancelled thread would be unwound through the library. */
+/* The request's memory goes with the thread. */
+static void *call_for_ever(void *argument) {
+    struct echo *echo = argument;
+    homa_message *message = NULL;
+    char *request = malloc(LONG);
+    CHECK(request != NULL);
+    memset(request, 1, LONG);
+    pthread_cleanup_push(clean, request);
+    homa_call(echo->client, &echo->address, request, LONG, HOMA_FOREVER, &message);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+/* Cancels a thread after a pause, in which it is likely to fall asleep in its call. */
+static void cancel(void *(*body)(void *), void *argument, int pause_us) {
+    pthread_t thread;
+    void *end = NULL;
+    cleaned = 0;
+    CHECK(pthread_create(&thread, NULL, body, argument) == 0);
+    CHECK(pause_us == 0 || usleep(pause_us) == 0);
+    CHECK(pthread_cancel(thread) == 0);
+    CHECK(pthread_join(thread, &end) == 0 && end == PTHREAD_CANCELED && cleaned == 1);
+}
+
+/* Threads that are cancelled before they wait, and while they sleep in the kernel; the socket is as before. */
 static void cancelled(void) {
     homa_options *options = local_options();
     homa_host *host = NULL;
-    homa_socket *socket = NULL;
-    pthread_t thread;
-    void *end = NULL;
+    struct echo echo;
+    homa_message *message = NULL;
+    memset(&echo, 0, sizeof(echo));
     OK(homa_options_set(options, "poll-us", "0"));
     OK(homa_host_open(options, &host));
     OK(homa_options_free(options));
-    OK(homa_socket_open(host, 9, &socket));
-    CHECK(pthread_create(&thread, NULL, wait_for_ever, socket) == 0);
-    CHECK(pthread_cancel(thread) == 0);
-    CHECK(usleep(20000) == 0);
-    OK(homa_socket_shutdown(socket));
-    CHECK(pthread_join(thread, &end) == 0 && end == PTHREAD_CANCELED);
-    OK(homa_socket_close(socket));
+    OK(homa_socket_open(host, 9, &echo.server));
+    OK(homa_socket_open(host, 0, &echo.client));
+    OK(homa_socket_address(echo.server, &echo.address));
+    for (int pause_us = 0; pause_us <= 150000; pause_us += 150000) {
+        cancel(receive_for_ever, echo.server, pause_us);
+        cancel(call_for_ever, &echo, pause_us);
+        size_t length = 0;
+        OK(homa_start(echo.client, &echo.address, "x", 1, HOMA_FOREVER, 0, NULL));
+        /* A request of a cancelled thread may have come before. */
+        while (length != 1) {
+            OK(homa_receive(echo.server, HOMA_FOREVER, &message));
+            homa_message_data(message, &length);
+            OK(homa_message_free(message));
+        }
+        OK(homa_receive(echo.client, HOMA_FOREVER, &message));
+        OK(homa_message_free(message));
+    }
+    OK(homa_socket_close(echo.client));
+    OK(homa_socket_close(echo.server));
     OK(homa_host_close(host));
 }
 
 int main(void) {
+    alarm(300);
     few_descriptors();
     cancelled();
     little_stack();
