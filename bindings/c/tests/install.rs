@@ -136,6 +136,29 @@ fn example(program: &Path) -> Command {
     example
 }
 
+/// The compiler's lines in the guide, with the repository's root as the directory, build what they name.
+#[test]
+fn the_examples_build_by_the_lines_of_the_guide() {
+    if !are_there(&["make", "cc", "pkg-config"]) {
+        return;
+    }
+    let repository = root().parent().and_then(Path::parent).unwrap();
+    let guide = fs::read_to_string(repository.join("docs/guide/c.md")).unwrap();
+    let built = directory("guide");
+    fs::create_dir_all(&built).unwrap();
+    for example in ["client", "server"] {
+        let source = format!("bindings/c/examples/{example}.c");
+        let line = guide.lines().find(|line| line.starts_with("cc ") && line.contains(&source));
+        let line = line.unwrap_or_else(|| panic!("the guide does not say how to build {source}"));
+        let to = built.join(example);
+        let line = line.replace(&format!("-o {example}"), &format!("-o {}", to.display()));
+        let mut shell = Command::new("sh");
+        shell.arg("-ec").arg(line).current_dir(repository);
+        run(shell.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")));
+        assert!(to.exists());
+    }
+}
+
 /// A client that is interrupted cancels what it has in flight, and says what it has done.
 fn interrupt(client: &Path, server: &str) {
     let calls = ["--calls", "10000000", "--in-flight", "7", "--deadline-ms", "1000000"];
