@@ -51,6 +51,11 @@
 //! - A message is sent from the program's memory while sendmsg lasts, and copied, since the program may change it afterwards and packets may be
 //!   lost. What comes is received in the program's pages, where it finds room in one piece, and copied there otherwise. A megabyte takes
 //!   about as long as by the Rust API (`cargo bench -p homa-preload`).
+//! - A server process that is stopped (SIGSTOP) is silent, and its clients fail with ETIMEDOUT after about half a
+//!   second, where the kernel answers BUSY for it. The protocol runs in the process, and over UDP no other process
+//!   receives what comes to its port: a helper that answers in its place would have to hold every socket, and would
+//!   claim for a process that hangs that it works. `HOMA_TIMEOUT_RESENDS` and `HOMA_RESEND_INTERVAL` have clients
+//!   wait longer.
 //! - Pages that the program takes away by other means than `munmap` and `close` (`mremap`, `mprotect`, a new mapping in their place) are
 //!   still written to.
 //! - A socket that calls, or accepts requests, before it is bound loses the calls in flight when it is bound, and the requests that it has not
