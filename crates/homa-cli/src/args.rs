@@ -476,6 +476,9 @@ pub struct LimitsArgs {
     /// Only see whether it works
     #[arg(long)]
     pub quick: bool,
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
     /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,

@@ -362,13 +362,17 @@ fn a_peer_that_was_left_out_is_one_line() {
 fn the_limits_are_a_table_and_json_with_stable_names() {
     let scratch = Scratch::new("limits");
     let words = ["bench", "limits", "--quick", "--slice-ms", "5", "--path", "loopback", "--driver", "udp"];
-    let output = run(&[&words[..], &["--json", &scratch.path("limits.json")]].concat());
+    let directory = scratch.path("out");
+    let output = run(&[&words[..], &["--json", &scratch.path("limits.json"), "--out", &directory]].concat());
     assert_clean(&output);
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in ["polling us", "bare/udp-offload", "homa/udp", "tcp", "figures", "asked"] {
         assert!(table.contains(part), "{part}:\n{table}");
     }
-    assert_eq!(scratch.files("."), ["limits.json"]);
+    assert_eq!(scratch.files("."), ["limits.json", "out"]);
+    assert_eq!(scratch.files("out"), ["report.html", "results.json"]);
+    let page = fs::read_to_string(scratch.path("out/report.html")).expect("readable");
+    assert!(page.contains("rtt_polling_p50_us") && page.contains("homa/udp"), "{page}");
     let results = json(&fs::read(scratch.path("limits.json")).expect("readable"));
     assert_eq!(results["schema"], 1);
     let config = &results["config"];
@@ -397,6 +401,7 @@ fn limits_without_root_say_what_they_leave_out() {
     // A user without privileges; where the test has none itself, it is one.
     let words =
         ["bench", "limits", "--quick", "--slice-ms", "1", "--driver", "raw", "--protocol", "homa,tcp"];
+    let words = [&words[..], &["--json", "/dev/null"]].concat();
     let program = env!("CARGO_BIN_EXE_homa");
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--clear-groups", program]).args(words).stdin(Stdio::null());

@@ -23,6 +23,7 @@ pub mod summary;
 pub mod svg;
 pub mod switch;
 pub mod table;
+mod tables_page;
 pub mod tally;
 
 use std::time::Duration;

@@ -2,6 +2,8 @@
 
 use std::process::Output;
 
+use homa_testkit::Scratch;
+
 use super::common::{assert_output_refused, run, stderr};
 use serde_json::Value;
 
@@ -17,6 +19,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         ("--repetitions 0", "--repetitions"),
         ("--slice-ms 1", "--slice-ms"),
         ("--json /nowhere/at/all.json", "/nowhere/at/all.json"),
+        ("--out /dev/null/results", "/dev/null/results"),
     ] {
         assert_output_refused(&[words], &bench(words), part);
     }
@@ -24,13 +27,15 @@ fn what_cannot_be_is_refused_in_one_line() {
 
 #[test]
 fn every_path_gives_every_metric_or_says_why_not() {
-    let output = bench("--quick --json -");
+    let scratch = Scratch::new("switch-bench");
+    let output = bench(&format!("--quick --json - --out {}", scratch.path("")));
     if !output.status.success() {
         // Without root, without `ip`, or where there are no namespaces.
         assert_output_refused(&["--quick"], &output, "");
         homa_testkit::skip(stderr(&output).trim());
         return;
     }
+    assert_eq!(scratch.files(""), ["report.html", "results.json"]);
     let table = stderr(&output);
     assert!(table.contains("frames of 64 B") && table.contains("xdp-generic"), "{table}");
     let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");

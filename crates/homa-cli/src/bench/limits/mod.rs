@@ -6,6 +6,7 @@
 
 pub mod closed;
 mod figures;
+mod page;
 mod place;
 mod results;
 #[cfg(test)]
@@ -149,9 +150,9 @@ impl Cell {
 
 /// Runs the table. True if every RPC was answered exactly once, and right; bare packets may be lost.
 pub fn run(args: &LimitsArgs) -> Result<bool> {
-    let outputs = Outputs::json_only(args.json.as_deref())?;
+    let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let limits = Bench::new(args)?.measure()?;
-    outputs.answer(&table::render(&limits), &limits)?;
+    outputs.write(&table::render(&limits), &limits, || page::render(&limits))?;
     Ok(limits.rows.iter().all(Row::clean))
 }
 

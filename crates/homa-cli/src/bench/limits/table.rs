@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::results::{Limits, Metric, Row};
+use super::results::{Config, Limits, Metric, Row};
 use crate::bench::summary::Summary;
 
 /// A column: its head, its width, the factor from the metric's unit, and the metric.
@@ -35,6 +35,24 @@ const CHOSEN: [(&str, f64, Metric); 6] = [
     ("CPU ns/RPC", 1.0, Metric::CpuRpc),
 ];
 
+/// The metrics of a page, a table each.
+pub const PARTS: [(&str, &[Metric]); 4] = [
+    (
+        "Round trips of 100 bytes, microseconds",
+        &[
+            Metric::PollingP50,
+            Metric::PollingP99,
+            Metric::SleepingP50,
+            Metric::SleepingP99,
+            Metric::LowLatencyP50,
+            Metric::LowLatencyP99,
+        ],
+    ),
+    ("RPCs of 100 bytes per second", &[Metric::Rpcs1, Metric::Rpcs8, Metric::Rpcs32, Metric::Rpcs128]),
+    ("Messages of 1 MB, Gbps", &[Metric::Bulk]),
+    ("Processor time, nanoseconds", &[Metric::CpuRpc, Metric::CpuPacket, Metric::CpuBulkPacket]),
+];
+
 /// Width of the names of rows.
 const NAME: usize = 16;
 
@@ -55,13 +73,7 @@ pub fn render(limits: &Limits) -> String {
 
 fn head(out: &mut String, limits: &Limits) -> std::fmt::Result {
     let config = &limits.config;
-    let place = match config.mtu {
-        Some(mtu) => {
-            let one_by_one = if config.wire { ", packets one by one as on a wire" } else { "" };
-            format!("a veth pair between two network namespaces, MTU {mtu}{one_by_one}")
-        }
-        None => "loopback".to_owned(),
-    };
+    let place = place(config);
     writeln!(
         out,
         "\nOver {place}.\nOne client thread, one server thread, each on processors of its own. Messages of 100 bytes and \
@@ -72,6 +84,17 @@ fn head(out: &mut String, limits: &Limits) -> std::fmt::Result {
         writeln!(out, "Note: {note}.")?;
     }
     Ok(())
+}
+
+/// What clients and servers are joined by.
+pub fn place(config: &Config) -> String {
+    match config.mtu {
+        Some(mtu) => {
+            let one_by_one = if config.wire { ", packets one by one as on a wire" } else { "" };
+            format!("a veth pair between two network namespaces, MTU {mtu}{one_by_one}")
+        }
+        None => "loopback".to_owned(),
+    }
 }
 
 fn measured(limits: &Limits) -> impl Iterator<Item = &Row> {

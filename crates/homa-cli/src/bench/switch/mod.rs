@@ -12,6 +12,7 @@ pub mod args;
 mod cells;
 pub(in crate::bench) mod gate;
 pub(in crate::bench) mod load;
+mod page;
 pub(in crate::bench) mod place;
 mod results;
 mod running;
@@ -37,9 +38,9 @@ const SETUP: Duration = Duration::from_millis(150);
 
 /// Measures. True: what falls short is marked, and is no error.
 pub fn run(args: &SwitchBenchArgs) -> Result<bool> {
-    let outputs = Outputs::json_only(args.json.as_deref())?;
+    let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let results = measure(args)?;
-    outputs.answer(&table::render(&results), &results)?;
+    outputs.write(&table::render(&results), &results, || page::render(&results))?;
     Ok(true)
 }
 

@@ -44,17 +44,21 @@ fn write_all(out: &mut String, results: &Results) -> std::fmt::Result {
 }
 
 fn line(out: &mut String, results: &Results, measure: &Measure) -> std::fmt::Result {
-    let asked = match measure.asked {
-        Some(Asked::AtLeast(least)) => format!(">={least}"),
-        Some(Asked::AtMost(most)) => format!("<={most}"),
-        None => String::new(),
-    };
-    write!(out, "{:40}{asked:>7}", measure.text)?;
+    write!(out, "{:40}{:>7}", measure.text, asked(measure))?;
     for path in &results.paths {
         let cell = path.metrics.get(measure.name).map_or("-".to_owned(), |summary| cell(summary, measure));
         write!(out, "{cell:>21}")?;
     }
     writeln!(out)
+}
+
+/// The bound of a metric, empty where there is none.
+pub fn asked(measure: &Measure) -> String {
+    match measure.asked {
+        Some(Asked::AtLeast(least)) => format!(">={least}"),
+        Some(Asked::AtMost(most)) => format!("<={most}"),
+        None => String::new(),
+    }
 }
 
 fn cell(Summary { median, min, max, .. }: &Summary, measure: &Measure) -> String {
