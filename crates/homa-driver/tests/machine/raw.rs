@@ -177,11 +177,11 @@ fn a_merged_packet_arrives_as_the_packets_that_were_sent() {
 
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
-        Err(why) => return println!("skipped: {why}"),
+        Err(why) => return homa_testkit::skip(why),
     };
     let mut tun = match namespace.run(open_tun) {
         Ok(tun) => tun,
-        Err(why) => return println!("skipped: no device to write packets to: {why}"),
+        Err(why) => return homa_testkit::skip(format_args!("no device to write packets to: {why}")),
     };
     for words in ["link set t0 mtu 1500 up", "addr add 10.147.0.2/24 dev t0"] {
         namespace.ip(words).unwrap();
