@@ -569,8 +569,7 @@ fn causes_are_planted_one_at_a_time_and_each_run_has_its_verdict() {
     }
     let before = devices();
     let traces = std::env::temp_dir().join(format!("homa-planted-{}", std::process::id()));
-    // Long enough for several long messages while other programs keep the processors busy.
-    let words = "--hosts 3 --duration 1.5 --warmup 0.05 --repetitions 1";
+    let words = "--hosts 3 --duration 0.4 --warmup 0.05 --repetitions 1";
     let output = run(&format!("rack run causes {words} --trace {} --json -", traces.display()));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");

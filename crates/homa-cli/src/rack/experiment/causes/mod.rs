@@ -15,9 +15,10 @@ use super::TRACE_RECORDS;
 use super::args::{CausesArgs, LoadArgs};
 use super::findings::{Findings, Section, Table};
 use super::lab::Lab;
-use super::stand::Stand;
+use super::stand::{Score, Stand};
 use super::sweep::{Named, finish};
 use crate::args::{Protocol, Truncation};
+use crate::bench::rtt::RttTable;
 use crate::bench::summary::Summary;
 use crate::trace::load::Inputs;
 use crate::trace::select::{Against, Filter, Held};
@@ -67,6 +68,12 @@ pub fn check(args: &CausesArgs) -> Result<()> {
     Ok(())
 }
 
+/// A run whose traces have no whole RPC is repeated with twice the measured time, up to this multiple of the
+/// configured one. Busy processors may complete none of the few long messages.
+const MOST_LENGTHENED: u32 = 8;
+
+const NO_RPC: &str = "no RPC is whole in the traces, from its start to its end";
+
 /// The experiment: Homa alone.
 pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
     let traces = Traces::new(args.common.trace.as_deref());
@@ -78,34 +85,24 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
     for repetition in 1..=args.common.repetitions {
         for (index, &planted) in args.causes.iter().enumerate() {
             let name = format!("{}, {repetition}", planted.name());
-            let directory = traces.of(planted, repetition)?;
-            let mut build = args.common.build.clone();
-            build.switch_option.extend(planted.switch_options());
-            lab.rebuild_traced(&build, &directory)?;
-            let messages = messages(planted);
-            let mut stand = Stand::new(lab, &args.common, &messages)?;
-            stand.unloaded = unloaded.clone();
-            let hosts = stand.lab.spec().hosts;
-            let rate = stand.rate_of_load(LOAD);
-            let takes_part = |number| planted.takes_part(number, hosts);
-            let load = stand.on(rate, repetition, takes_part);
-            let mut crew = stand.crew(Protocol::Homa, |setup| {
-                let recording = &mut setup.recording;
-                recording.trace_records = Some(args.common.recording.trace_records.unwrap_or(TRACE_RECORDS));
-                // They tell a host that is late from a queue before it.
-                recording.trace_device_times = true;
-                planted.change(setup);
-            })?;
-            if !(1..=hosts).all(takes_part) {
-                crew.open_among(stand.lab, takes_part)?;
-            }
-            let disturbed = Disturbed::begin(planted, stand.lab, &crew)?;
-            let score = stand.run(&mut crew, &load, &name)?.0;
-            drop(disturbed);
-            drop(crew);
-            lab.take_down();
-            verdicts.push(look(planted, repetition, &directory, args)?);
-            traces.done_with(&directory);
+            let mut lengthened = 1;
+            let (verdict, score) = loop {
+                let directory = traces.of(planted, repetition)?;
+                let once = Once { planted, repetition, name: &name, lengthened, directory: &directory };
+                if let Some(found) = once.run(lab, args, &unloaded)? {
+                    traces.done_with(&directory);
+                    break found;
+                }
+                ensure!(
+                    lengthened < MOST_LENGTHENED,
+                    "{}: use more --trace-records: {NO_RPC}",
+                    planted.name()
+                );
+                lengthened *= 2;
+                lab.progress.say(&format!("{name}: {NO_RPC}: again, {lengthened} times as long"));
+                fs::remove_dir_all(&directory).with_context(|| directory.display().to_string())?;
+            };
+            verdicts.push(verdict);
             scores.push((name, index as f64, score));
         }
     }
@@ -122,6 +119,50 @@ pub fn run(lab: &mut Lab, args: &CausesArgs) -> Result<Findings> {
     Ok(findings)
 }
 
+/// One run: a rack, a load on it, and what its traces say.
+struct Once<'a> {
+    planted: Planted,
+    repetition: u32,
+    name: &'a str,
+    /// Multiple of the configured measured time.
+    lengthened: u32,
+    directory: &'a Path,
+}
+
+impl Once<'_> {
+    /// `None`: no RPC is whole in the traces.
+    fn run(&self, lab: &mut Lab, args: &CausesArgs, unloaded: &RttTable) -> Result<Option<(Verdict, Score)>> {
+        let Once { planted, repetition, name, lengthened, directory } = *self;
+        let mut build = args.common.build.clone();
+        build.switch_option.extend(planted.switch_options());
+        lab.rebuild_traced(&build, directory)?;
+        let messages = messages(planted);
+        let mut stand = Stand::new(lab, &args.common, &messages)?;
+        stand.unloaded.clone_from(unloaded);
+        let hosts = stand.lab.spec().hosts;
+        let rate = stand.rate_of_load(LOAD);
+        let takes_part = |number| planted.takes_part(number, hosts);
+        let mut load = stand.on(rate, repetition, takes_part);
+        load.measured *= lengthened;
+        let mut crew = stand.crew(Protocol::Homa, |setup| {
+            let recording = &mut setup.recording;
+            recording.trace_records = Some(args.common.recording.trace_records.unwrap_or(TRACE_RECORDS));
+            // They tell a host that is late from a queue before it.
+            recording.trace_device_times = true;
+            planted.change(setup);
+        })?;
+        if !(1..=hosts).all(takes_part) {
+            crew.open_among(stand.lab, takes_part)?;
+        }
+        let disturbed = Disturbed::begin(planted, stand.lab, &crew)?;
+        let score = stand.run(&mut crew, &load, name)?.0;
+        drop(disturbed);
+        drop(crew);
+        lab.take_down();
+        Ok(look(planted, repetition, directory, args)?.map(|verdict| (verdict, score)))
+    }
+}
+
 /// The messages of a run.
 pub fn messages(planted: Planted) -> LoadArgs {
     LoadArgs {
@@ -133,12 +174,14 @@ pub fn messages(planted: Planted) -> LoadArgs {
 }
 
 /// Asks the traces.
-fn look(planted: Planted, repetition: u32, directory: &Path, args: &CausesArgs) -> Result<Verdict> {
+fn look(planted: Planted, repetition: u32, directory: &Path, args: &CausesArgs) -> Result<Option<Verdict>> {
     let inputs = Inputs { files: vec![directory.to_owned()], ..Inputs::default() };
     let model = inputs.model()?;
     let against = Against { rate: Some(args.common.build.rate), base: None };
-    let held = Held::of(&model, &Filter::default(), &against)?.not_empty();
-    let held = held.with_context(|| format!("{}: use more --trace-records", planted.name()))?;
+    let held = Held::of(&model, &Filter::default(), &against)?;
+    if held.chosen.is_empty() {
+        return Ok(None);
+    }
     let percentile = args.percentile.unwrap_or(planted.percentile());
     let tail = Tail::of(&held.explainer, &held.costs, &held.chosen, percentile);
     let main = tail.main_cause();
@@ -148,7 +191,7 @@ fn look(planted: Planted, repetition: u32, directory: &Path, args: &CausesArgs) 
             && planted.node().is_none_or(|node| model.name(site.node) == node)
             && planted.port().is_none_or(|port| site.place == Some(port))
     };
-    Ok(Verdict {
+    Ok(Some(Verdict {
         planted,
         repetition,
         rpcs: tail.rpcs,
@@ -158,7 +201,7 @@ fn look(planted: Planted, repetition: u32, directory: &Path, args: &CausesArgs) 
         share: main.as_ref().map_or(0.0, |main| main.share),
         place: site.map_or_else(|| "-".to_owned(), |site| place(&model, site.node, site.place)),
         found: site.is_some_and(is_right),
-    })
+    }))
 }
 
 fn table(causes: &[Planted], verdicts: &[Verdict]) -> Table {
