@@ -14,7 +14,7 @@ use super::gate::Gate;
 use super::load::{FULL, Load, SINK, SMALL, bulk, probe_sent};
 use super::place::{HOST_DEVICES, Place, SWITCH_DEVICES, came_to};
 use super::running::{Mode, Running, idle_course};
-use super::windows::{Course, Deviation};
+use super::windows::{Course, Deviation, Slice};
 
 /// Rates of links: their names in metrics, and bits per second.
 pub const RATES: [(&str, u64); 3] = [("100m", 100_000_000), ("1g", 1_000_000_000), ("5g", 5_000_000_000)];
@@ -99,10 +99,9 @@ impl Bench<'_> {
     /// Offers frames per second, or as many as can be, for a slice.
     fn flow(&mut self, bytes: &[u8], rate: Option<f64>) -> Flow {
         let began = self.load.now();
-        let (warm, mut now) = (began + self.warmup(), began);
-        let end = warm + self.slice;
-        let (mut sent, mut arrived, mut before) = (0, 0, None);
-        while now < end {
+        let mut slice = Slice::after(began + self.warmup(), self.slice);
+        let (mut now, mut sent, mut arrived, mut before) = (began, 0, 0, (began, 0, 0));
+        while !slice.is_over(now) {
             let due = rate.map_or(BURST, |rate| {
                 ((rate * (now - began).as_secs_f64()) as usize).saturating_sub(sent).min(BURST)
             });
@@ -114,11 +113,11 @@ impl Bench<'_> {
             }
             arrived += self.load.arrived(|_| ());
             now = self.load.now();
-            if before.is_none() && now >= warm {
-                before = Some((now, sent, arrived));
+            if slice.begins(now) {
+                before = (now, sent, arrived);
             }
         }
-        let (since, sent_before, arrived_before) = before.unwrap_or((began, 0, 0));
+        let (since, sent_before, arrived_before) = before;
         let seconds = (now - since).as_secs_f64();
         Flow {
             offered: (sent - sent_before) as f64 / seconds,

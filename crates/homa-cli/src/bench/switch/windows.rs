@@ -143,6 +143,35 @@ impl Deviation {
     }
 }
 
+/// A measured slice of time. It begins at the first look after the warm-up, so that it has its whole length also
+/// where the measuring thread had no processor for longer than that.
+pub struct Slice {
+    warm: Duration,
+    length: Duration,
+    since: Option<Duration>,
+}
+
+impl Slice {
+    /// One of this length that begins when `warm` has passed.
+    pub fn after(warm: Duration, length: Duration) -> Slice {
+        Slice { warm, length, since: None }
+    }
+
+    /// Whether the slice begins at this look.
+    pub fn begins(&mut self, now: Duration) -> bool {
+        let begins = self.since.is_none() && now >= self.warm;
+        if begins {
+            self.since = Some(now);
+        }
+        begins
+    }
+
+    /// Whether all of the slice has passed.
+    pub fn is_over(&self, now: Duration) -> bool {
+        self.since.is_some_and(|since| now >= since + self.length)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +186,16 @@ mod tests {
             course.note(Duration::from_micros(us + late), us * 125);
         }
         course
+    }
+
+    #[test]
+    fn a_slice_has_its_length_after_a_pause_longer_than_it() {
+        let mut slice = Slice::after(5 * MS, 10 * MS);
+        assert!(!slice.begins(Duration::ZERO) && !slice.is_over(Duration::ZERO));
+        // The thread had no processor from the warm-up until after the planned end.
+        assert!(slice.begins(20 * MS) && !slice.is_over(20 * MS));
+        assert!(!slice.begins(29 * MS) && !slice.is_over(29 * MS));
+        assert!(slice.is_over(30 * MS));
     }
 
     #[test]
