@@ -130,7 +130,7 @@ const CANCEL_LOOK_MS: u64 = 100;
 pub(crate) struct Receiving {
     pub(crate) socket: Arc<Socket>,
     /// Held back while it waits, where the program could notice.
-    signals: Option<signals::Held>,
+    pub(crate) signals: Option<signals::Held>,
     /// What the program passed, once that was found good.
     asked: Option<(msghdr, RecvArgs)>,
 }
@@ -149,11 +149,11 @@ impl Receiving {
             self.socket.holding.fetch_add(usize::from(self.signals.is_some()), SeqCst);
         }
     }
+}
 
-    /// Sleep as long as nothing is readable at `fd`.
-    fn nap(&self, fd: c_int, timeout: Option<Duration>) -> Stop {
-        Stop::Nap(Nap::new(fd, timeout, self.signals.as_ref()))
-    }
+/// A turn ends, to sleep until something is readable at `fd`, or the time has passed.
+fn nap(fd: c_int, timeout: Option<Duration>) -> Stop {
+    Stop::Nap(Nap::new(fd, timeout))
 }
 
 impl Drop for Receiving {
@@ -335,7 +335,7 @@ impl Socket {
                 receiving.hold_back();
             }
             if full {
-                return Err(self.wait_for_room(waits, receiving));
+                return Err(self.wait_for_room(waits));
             }
             let longest = self.starves().then_some(Duration::from_millis(LOOK_AGAIN_MS));
             let taken = match &receiving.signals {
@@ -359,9 +359,9 @@ impl Socket {
                 Err(RecvError::TimedOut) if receiving.signals.is_some() => {
                     // Where only the descriptor tells of what comes, somebody else drives.
                     side.attend();
-                    return Err(receiving.nap(self.signal.as_fd().as_raw_fd(), longest));
+                    return Err(nap(self.signal.as_fd().as_raw_fd(), longest));
                 }
-                Err(RecvError::TimedOut) => return Err(receiving.nap(-1, Some(Duration::ZERO))),
+                Err(RecvError::TimedOut) => return Err(nap(-1, Some(Duration::ZERO))),
                 Err(_) => self.check_open(&side)?,
             }
         }
@@ -385,7 +385,7 @@ impl Socket {
                 return Ok(found);
             }
             if self.state().holds_private(id) {
-                return Err(self.wait_for_room(waits, receiving));
+                return Err(self.wait_for_room(waits));
             }
             let side = self.side();
             let timeout = Duration::from_millis(match &receiving.signals {
@@ -408,7 +408,7 @@ impl Socket {
             drop(placing);
             match error {
                 RecvError::TimedOut if !waits => return Err(Refusal::plain(libc::EAGAIN).into()),
-                RecvError::TimedOut => return Err(receiving.nap(-1, Some(Duration::ZERO))),
+                RecvError::TimedOut => return Err(nap(-1, Some(Duration::ZERO))),
                 // Another thread has it, and no room for it, or has not looked.
                 RecvError::NoSuchCall { .. } if self.shelf.may_hold_private(id) => thread::yield_now(),
                 RecvError::NoSuchCall { .. } => {
@@ -432,14 +432,14 @@ impl Socket {
     }
 
     /// How to wait a moment for another thread to give pages back, or why not.
-    fn wait_for_room(&self, waits: bool, receiving: &Receiving) -> Stop {
+    fn wait_for_room(&self, waits: bool) -> Stop {
         if self.is_shut() {
             return Refusal::new(libc::ESHUTDOWN, "the socket was shut down").into();
         }
         if !waits {
             return Refusal::plain(libc::EAGAIN).into();
         }
-        receiving.nap(-1, Some(Duration::from_millis(LOOK_AGAIN_MS)))
+        nap(-1, Some(Duration::from_millis(LOOK_AGAIN_MS)))
     }
 
     /// Whether messages are held for want of room.

@@ -100,7 +100,7 @@ impl Pieces {
 pub(crate) struct Sending {
     pub(crate) socket: Arc<Socket>,
     /// Held back while it waits, where the program could notice.
-    signals: Option<signals::Held>,
+    pub(crate) signals: Option<signals::Held>,
     /// Since when it waits, and how long it may.
     waits: Option<(Instant, Option<Duration>)>,
 }
@@ -120,7 +120,7 @@ impl Sending {
         if self.signals.is_none() {
             self.signals = signals::Held::if_handled();
         }
-        Stop::Nap(Nap::new(-1, Some(Duration::from_millis(LOOK_AGAIN_MS)), self.signals.as_ref()))
+        Stop::Nap(Nap::new(-1, Some(Duration::from_millis(LOOK_AGAIN_MS))))
     }
 }
 

@@ -29,8 +29,6 @@ pub(crate) struct Nap {
     fd: c_int,
     /// `None`: as long as nothing ends it.
     timeout: Option<Duration>,
-    /// The thread's own mask, where its signals are held back in turns.
-    mask: Option<sigset_t>,
 }
 
 /// What a turn comes to.
@@ -54,14 +52,14 @@ impl From<Refusal> for Stop {
 }
 
 impl Nap {
-    /// With `signals` held back in turns, a handler that runs meanwhile ends the call.
-    pub(crate) fn new(fd: c_int, timeout: Option<Duration>, signals: Option<&Held>) -> Nap {
-        Nap { fd, timeout, mask: signals.map(Held::before) }
+    pub(crate) fn new(fd: c_int, timeout: Option<Duration>) -> Nap {
+        Nap { fd, timeout }
     }
 
-    /// Sleeps; whether a handler ran that ends the call. The thread may end here.
-    fn sleep(&self) -> bool {
-        if self.mask.is_none() && self.timeout == Some(Duration::ZERO) {
+    /// Sleeps with the thread's own mask, where its signals are held back in turns; whether a handler ran that
+    /// ends the call then. The thread may end here.
+    fn sleep(&self, mask: Option<&sigset_t>) -> bool {
+        if mask.is_none() && self.timeout == Some(Duration::ZERO) {
             // SAFETY: the stack has nothing that is to be dropped, up to the program's frames.
             unsafe { pthread_testcancel() };
             return false;
@@ -72,11 +70,11 @@ impl Nap {
             tv_nsec: timeout.subsec_nanos().into(),
         });
         let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-        let mask = self.mask.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let place = mask.map_or(ptr::null(), ptr::from_ref);
         let before = errno();
         // SAFETY: what is pointed to lives through the call.
-        let result = unsafe { real::ppoll(&mut entry, 1, timeout, mask) };
-        let interrupted = result < 0 && errno() == libc::EINTR && self.mask.is_some();
+        let result = unsafe { real::ppoll(&mut entry, 1, timeout, place) };
+        let interrupted = result < 0 && errno() == libc::EINTR && mask.is_some();
         set_errno(before);
         interrupted
     }
@@ -86,6 +84,17 @@ impl Nap {
 pub(crate) enum Parked {
     Receiving(Receiving),
     Sending(Sending),
+}
+
+impl Parked {
+    /// The thread's own mask, where the call holds its signals back.
+    fn mask(&self) -> Option<sigset_t> {
+        match self {
+            Parked::Receiving(receiving) => receiving.signals.as_ref(),
+            Parked::Sending(sending) => sending.signals.as_ref(),
+        }
+        .map(Held::before)
+    }
 }
 
 /// Calls of a thread that sleep, the latest last: a signal handler may call within the nap of another call.
@@ -128,7 +137,7 @@ fn park(call: Parked) -> Place {
 #[derive(Clone, Copy)]
 enum Turned {
     Over(isize),
-    Sleeps(Place, Nap),
+    Sleeps(Place, Nap, Option<sigset_t>),
 }
 
 /// Makes a call in turns until it is over. `turn` gets the call as it was left, `None` at first, and whether
@@ -142,9 +151,9 @@ pub(crate) fn call(turn: impl Fn(Option<Parked>, bool) -> Result<(Parked, Step),
     loop {
         match one_turn(&turn, place, interrupted) {
             Turned::Over(value) => return value,
-            Turned::Sleeps(at, nap) => {
+            Turned::Sleeps(at, nap, mask) => {
                 place = Some(at);
-                interrupted = nap.sleep();
+                interrupted = nap.sleep(mask.as_ref());
             }
         }
     }
@@ -162,13 +171,14 @@ fn one_turn(
         match step {
             Step::Over(value) => Ok(value),
             Step::Nap(nap) => {
-                sleeps = Some((park(call), nap));
+                let mask = call.mask();
+                sleeps = Some((park(call), nap, mask));
                 Ok(0)
             }
         }
     });
     match sleeps {
-        Some((place, nap)) => Turned::Sleeps(place, nap),
+        Some((place, nap, mask)) => Turned::Sleeps(place, nap, mask),
         None => Turned::Over(value),
     }
 }
