@@ -46,6 +46,8 @@ pub(crate) struct Side {
 /// Makes the hosts of this process.
 pub(crate) struct Hosts {
     config: HostConfig,
+    /// Bytes of messages under way below which another may begin to be sent.
+    send_memory: u64,
     /// The one host of a process, where there is only one.
     shared: Mutex<Option<Arc<Host>>>,
     /// Where to look for a client port next.
@@ -57,7 +59,17 @@ impl Hosts {
         // Processes that start at the same time look at different places.
         let clients = u16::MAX - FIRST_UDP_CLIENT_PORT;
         let start = (std::process::id().wrapping_mul(0x9e37_79b1) >> 16) as u16 % clients;
-        Hosts { config: settings.config, shared: Mutex::default(), next_client: AtomicU16::new(start) }
+        Hosts {
+            config: settings.config,
+            send_memory: settings.send_memory,
+            shared: Mutex::default(),
+            next_client: AtomicU16::new(start),
+        }
+    }
+
+    /// Bytes of messages under way below which a socket sends another.
+    pub(crate) fn send_memory(&self) -> u64 {
+        self.send_memory
     }
 
     /// The server, or the client, that a program means by an IP address and a Homa port.

@@ -1,8 +1,8 @@
 //! Linux Homa's socket API over this transport, for programs that were written for the kernel module and run unchanged:
 //! `LD_PRELOAD=libhoma_preload.so program`, or `homa run -- program`.
 //!
-//! The library stands before libc's calls on descriptors. A Homa socket is an eventfd to the kernel, readable exactly when a message can be
-//! received, so that poll, select and epoll work as on any descriptor; what is done with it by name (sendmsg, setsockopt, ...) is done here. For
+//! The library stands before libc's calls on descriptors. A Homa socket is one end of a pair of sockets to the kernel, readable exactly
+//! when a message can be received and writable exactly when one can be sent, so that poll, select and epoll work as on any descriptor; what is done with it by name (sendmsg, setsockopt, ...) is done here. For
 //! every other descriptor a call costs one look into a table of bits, and goes on to libc.
 //!
 //! # What holds
@@ -12,8 +12,9 @@
 //! - `SO_HOMA_SERVER` turns requests off and on, also those to the port that a socket has without being bound (getsockname tells it). While they
 //!   are off they end in ENOTCONN. What has arrived by then can be received and answered, also at length, for which the kernel's socket would have
 //!   to take the client's grants.
-//! - A signal with a handler ends a `recvmsg` or `sendmsg` that waits: EINTR, also with SA_RESTART, as in the kernel. `SO_SNDTIMEO` bounds how long
-//!   `sendmsg` waits for memory; the other options of `SOL_SOCKET` are kept and told, `SO_RCVTIMEO` among them, and do nothing.
+//! - A signal with a handler ends a `recvmsg` or `sendmsg` that waits: EINTR, also with SA_RESTART, as in the kernel. `sendmsg` waits while the socket's
+//!   requests without an outcome and its responses without an acknowledgement have `HOMA_WMEM_MAX` bytes (100,000,000) or more; over raw IP those of all
+//!   sockets of the process count. poll shows no POLLOUT then, and MSG_DONTWAIT is EAGAIN. `SO_SNDTIMEO` bounds how long it waits; the other options of `SOL_SOCKET` are kept and told, `SO_RCVTIMEO` among them, and do nothing.
 //! - `recvmsg` and `sendmsg` are cancellation points, and a handler that runs while they wait may end the thread (`pthread_exit`). A thread that is
 //!   cancelled while it waits ends within 100 ms.
 //! - Messages that find no room in the program's buffers wait for it, the shortest first, and are shown by poll when they have it. While
@@ -27,20 +28,16 @@
 //! - After `fork` the Homa sockets remain the parent's. In the child each call on one but `close` and `dup` is ENOTCONN; it can open its own.
 //!   What is underneath the parent's sockets (UDP sockets, and over raw IP the locks of the segment) a child keeps open until `exec` or its
 //!   end: a parent's ports are free when its children have ended as well.
-//!   After `exec` a descriptor that was inherited is a bare eventfd.
+//!   After `exec` a descriptor that was inherited is a bare socket of the family AF_UNIX.
 //!
 //! Settings are in the environment: `HOMA_DRIVER` (`udp`, `raw`), `HOMA_SEGMENT_DIR` (where the processes' segment lies over raw IP), and `HOMA_` with
 //! the name of a sysctl of net.homa in capitals, such as `HOMA_MAX_INCOMING`.
 //!
 //! # What does not
 //!
-//! - epoll tells of EPOLLRDNORM and EPOLLWRNORM as EPOLLIN and EPOLLOUT where another descriptor of the set has the same epoll_data, and to who waits by a
-//!   copy of the set's descriptor or in a child. What is registered with that datum by such a copy, by a system call of the program's own, or at a set
-//!   that was copied to the number of one that was closed, is not told from the socket.
-//! - A socket that was shut down is shown by POLLRDNORM, too, where the kernel shows it by POLLIN alone.
 //! - A handler that was set by a system call of the program's own ends no call.
 //! - A Homa socket that is closed past this library (fclose, a system call of the program's own) is ended when its number is opened again by
-//!   `open64`, `socket`, `accept` or `dup` or is read from or written to, and not before. fstat says that it is no socket.
+//!   `open64`, `socket`, `accept` or `dup` or is read from or written to, and not before.
 //! - Memory that a handler, or another thread, takes away after a call was given it and before it returns: the kernel says EFAULT, and here the
 //!   program may end. Calls look at it before they use it, and at what they have found good before only once it was taken away (`munmap`).
 //! - A message that comes and finds no room in the program's buffers is seen by poll until a recvmsg has found so: one EAGAIN for each.
@@ -51,15 +48,15 @@
 //! - A message is sent from the program's memory while sendmsg lasts, and copied, since the program may change it afterwards and packets may be
 //!   lost. What comes is received in the program's pages, where it finds room in one piece, and copied there otherwise. A megabyte takes
 //!   about as long as by the Rust API (`cargo bench -p homa-preload`).
+//! - Pages that the program takes away by other means than `munmap` and `close` (`mremap`, `mprotect`, a new mapping in their place) are
+//!   still written to.
+//! - A socket that calls, or accepts requests, before it is bound loses the calls in flight when it is bound, and the requests that it has not
+//!   answered.
 //! - A server process that is stopped (SIGSTOP) is silent, and its clients fail with ETIMEDOUT after about half a
 //!   second, where the kernel answers BUSY for it. The protocol runs in the process, and over UDP no other process
 //!   receives what comes to its port: a helper that answers in its place would have to hold every socket, and would
 //!   claim for a process that hangs that it works. `HOMA_TIMEOUT_RESENDS` and `HOMA_RESEND_INTERVAL` have clients
 //!   wait longer.
-//! - Pages that the program takes away by other means than `munmap` and `close` (`mremap`, `mprotect`, a new mapping in their place) are
-//!   still written to.
-//! - A socket that calls, or accepts requests, before it is bound loses the calls in flight when it is bound, and the requests that it has not
-//!   answered.
 //! - Over raw IP, a client whose request was with a process that died, at a port that was not bound, is told that nobody has the port, though the
 //!   request may have run.
 //! - Of a response that waits for room in the program's buffers HOMAIOCINFO does not tell how long its request was.
@@ -69,7 +66,6 @@
     reason = "a call that is to sleep returns the signal mask by value: a cancelled thread would never free a box"
 )]
 mod abi;
-mod asked;
 mod border;
 mod control;
 mod free_pages;
@@ -83,6 +79,7 @@ mod pages;
 mod real;
 mod receive;
 mod region;
+mod room;
 mod send;
 mod settings;
 mod shelf;

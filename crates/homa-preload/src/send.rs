@@ -163,17 +163,35 @@ impl Socket {
         }
         let to = Name::read(self.family, header.msg_name.cast(), header.msg_namelen)?;
         if args.id != 0 {
-            return Ok(self.send_answer(&header, &args, to).map(|()| 0)?);
+            self.await_memory(sending, flags)?;
+            self.send_answer(&header, &args, to)?;
+            self.room().note_sent();
+            return Ok(0);
         }
         if self.is_shut() {
             return Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down").into());
         }
         let pieces = Pieces::read(&header)?;
         memory::check(control as usize, size_of::<SendArgs>(), true).map_err(bad_control)?;
-        let waits = flags & libc::MSG_DONTWAIT == 0 && !self.nonblocking.load(Relaxed);
+        self.await_memory(sending, flags)?;
+        let waits = self.waits_in_send(flags);
         let id = self.send_request(sending, &pieces, (&args, to), waits)?;
+        self.room().note_sent();
         memory::write(control, SendArgs { id, ..args })?;
         Ok(0)
+    }
+
+    fn waits_in_send(&self, flags: c_int) -> bool {
+        flags & libc::MSG_DONTWAIT == 0 && !self.nonblocking.load(Relaxed)
+    }
+
+    /// Whether the socket may send; where it is to wait for memory, how.
+    fn await_memory(&self, sending: &mut Sending, flags: c_int) -> Result<(), Stop> {
+        match self.room().is_full() {
+            false => Ok(()),
+            true if self.waits_in_send(flags) => Err(sending.wait()),
+            true => Err(Refusal::plain(libc::EAGAIN).into()),
+        }
     }
 
     fn send_request(

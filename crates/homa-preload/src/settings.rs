@@ -108,9 +108,16 @@ const WITHOUT_MEANING: [&str; 33] = [
     "verbose",
 ];
 
+/// `net.homa.wmem_max`, as the kernel has it where nobody says otherwise: bytes of messages under way below which a socket sends another.
+const SEND_MEMORY: u64 = 100_000_000;
+
+/// What the transport takes beyond that: messages of threads that began at the same time, of a megabyte each.
+const BEYOND: u64 = 1 << 32;
+
 /// The settings of this process.
 pub(crate) struct Settings {
     pub(crate) config: HostConfig,
+    pub(crate) send_memory: u64,
 }
 
 impl Settings {
@@ -134,6 +141,7 @@ impl Settings {
     fn from_variables(variables: impl Iterator<Item = (String, String)>) -> (Settings, Vec<String>) {
         // A close that waits for acknowledgements would be a close that waits.
         let mut config = HostConfig { linger: Duration::ZERO, ..HostConfig::default() };
+        config.protocol.max_outgoing_bytes = SEND_MEMORY;
         let mut complaints = Vec::new();
         let mut timeout_ticks: Option<u64> = None;
         for (name, value) in variables {
@@ -159,7 +167,9 @@ impl Settings {
             );
         }
         complaints.sort();
-        (Settings { config }, complaints)
+        let send_memory = config.protocol.max_outgoing_bytes;
+        config.protocol.max_outgoing_bytes = send_memory.saturating_add(BEYOND);
+        (Settings { config, send_memory }, complaints)
     }
 }
 

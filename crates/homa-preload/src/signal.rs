@@ -1,7 +1,7 @@
 //! The descriptor that the program has for a socket, and what keeps it readable while a message can be received.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
@@ -10,28 +10,56 @@ use homa::Signal;
 use crate::own;
 use crate::real;
 
-/// Makes the eventfd; returns what shows a socket by it, with a second descriptor, since the program may close its own at any time; and
-/// the program's.
+/// Makes the pair of sockets of which the program has an end; returns what shows a socket by it, with a second descriptor of that end, since the
+/// program may close its own at any time; and the program's.
 pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<Signal>, RawFd)> {
-    let flags = if nonblocking { libc::EFD_NONBLOCK } else { 0 };
-    let close_on_exec = if close_on_exec { libc::EFD_CLOEXEC } else { 0 };
-    // SAFETY: eventfd takes two numbers.
-    let program = unsafe { real::eventfd(0, flags | close_on_exec) };
-    if program < 0 {
+    let mut ends = [-1; 2];
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: the room for two descriptors lives through the call.
+    if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is open; the command takes a number.
-    let own = unsafe { real::fcntl(program, libc::F_DUPFD_CLOEXEC, ptr::null_mut()) };
-    if own < 0 {
-        let error = io::Error::last_os_error();
-        // SAFETY: nobody else has it yet.
-        unsafe { real::close(program) };
-        return Err(error);
-    }
-    own::opened(program);
-    own::keep(own);
+    let [program, other] = ends;
     // SAFETY: the descriptor is new and nobody else's.
-    Ok((Signal::of(unsafe { OwnedFd::from_raw_fd(own) }), program))
+    let other = unsafe { OwnedFd::from_raw_fd(other) };
+    let made = (|| {
+        // SAFETY: the descriptor is open, and the commands take numbers.
+        let (flags, set, own) = unsafe {
+            let status = if nonblocking { libc::O_NONBLOCK } else { 0 };
+            let descriptor = if close_on_exec { libc::FD_CLOEXEC } else { 0 };
+            (
+                real::fcntl(program, libc::F_SETFL, ptr::without_provenance_mut(status as usize)),
+                real::fcntl(program, libc::F_SETFD, ptr::without_provenance_mut(descriptor as usize)),
+                real::fcntl(program, libc::F_DUPFD_CLOEXEC, ptr::null_mut()),
+            )
+        };
+        if own < 0 || flags < 0 || set < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        own::keep(own);
+        own::keep(other.as_raw_fd());
+        // SAFETY: the descriptor is new and nobody else's.
+        Signal::of_pair(unsafe { OwnedFd::from_raw_fd(own) }, other)
+    })();
+    match made {
+        Ok(signal) => {
+            own::opened(program);
+            Ok((signal, program))
+        }
+        Err(error) => {
+            // SAFETY: nobody else has it yet.
+            unsafe { real::close(program) };
+            Err(error)
+        }
+    }
+}
+
+/// What tells the program's end from any other open file; 0: it is none.
+pub(crate) fn identity(fd: RawFd) -> u64 {
+    // SAFETY: zeros are a value of the structure.
+    let mut about: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the room lives through the call.
+    if unsafe { libc::fstat(fd, &mut about) } < 0 { 0 } else { about.st_ino }
 }
 
 #[cfg(test)]

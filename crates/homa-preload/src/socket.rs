@@ -16,6 +16,7 @@ use crate::border::Refusal;
 use crate::hosts::{self, Side};
 use crate::memory;
 use crate::region::Region;
+use crate::room::Room;
 use crate::shelf::{Locked, Shelf};
 use crate::signal;
 use crate::table::World;
@@ -41,6 +42,10 @@ pub(crate) struct Socket {
     /// Those of them that hold their signals back.
     pub(crate) holding: AtomicUsize,
     side: RwLock<Side>,
+    /// Memory of what this side sends.
+    room: RwLock<Arc<Room>>,
+    /// Tells the program's descriptor from any other.
+    pub(crate) identity: u64,
     region: OnceLock<Arc<Region>>,
     /// What was set of the options that any socket has, by their numbers.
     pub(crate) options: Mutex<HashMap<c_int, Vec<u8>>>,
@@ -65,6 +70,7 @@ impl Socket {
         let (signal, fd) =
             opened.map_err(|error| Refusal::plain(error.raw_os_error().unwrap_or(libc::ENFILE)))?;
         signal.follow(&side.socket);
+        let room = Room::new(&side.socket, &signal, World::get().hosts.send_memory());
         let shelf = Shelf::new(Arc::clone(&signal));
         let socket = Socket {
             family,
@@ -77,6 +83,8 @@ impl Socket {
             recalls: AtomicUsize::new(0),
             holding: AtomicUsize::new(0),
             side: RwLock::new(side),
+            room: RwLock::new(room),
+            identity: signal::identity(fd),
             region: OnceLock::new(),
             options: Mutex::default(),
             shelf,
@@ -88,6 +96,11 @@ impl Socket {
     /// The transport's socket.
     pub(crate) fn side(&self) -> Arc<homa::Socket> {
         Arc::clone(&self.side.read().unwrap_or_else(PoisonError::into_inner).socket)
+    }
+
+    /// Memory for what is sent.
+    pub(crate) fn room(&self) -> Arc<Room> {
+        Arc::clone(&self.room.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Has the network driven while the program sleeps on the descriptor, unless the socket is being bound at this moment. It waits for
@@ -197,6 +210,9 @@ impl Socket {
         self.serves.store(true, Relaxed);
         new.socket.set_memory(self.region().map(Region::lending));
         self.signal.follow(&new.socket);
+        let room = Room::new(&new.socket, &self.signal, World::get().hosts.send_memory());
+        room.show();
+        *self.room.write().unwrap_or_else(PoisonError::into_inner) = room;
         let old = std::mem::replace(&mut *side, new);
         drop(side);
         // Whoever waits at it goes on at the new one.

@@ -5,7 +5,6 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak};
 
-use crate::asked::Asked;
 use crate::border::Refusal;
 use crate::hosts::Hosts;
 use crate::own;
@@ -27,7 +26,6 @@ static WORLD: AtomicPtr<World> = AtomicPtr::new(ptr::null_mut());
 /// See [`WORLD`].
 pub(crate) struct World {
     pub(crate) hosts: Hosts,
-    pub(crate) asked: Asked,
     process: u32,
     sockets: RwLock<Vec<Option<Arc<Socket>>>>,
     /// Sockets without a descriptor: a thread that is in a call of one may still have messages put in its buffers.
@@ -43,7 +41,6 @@ impl World {
         }
         let new = Box::into_raw(Box::new(World {
             hosts: Hosts::new(Settings::from_environment()),
-            asked: Asked::default(),
             process: std::process::id(),
             sockets: RwLock::default(),
             closed: Mutex::default(),

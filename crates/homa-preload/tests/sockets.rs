@@ -99,6 +99,31 @@ fn a_handler_may_end_a_thread_that_waits() {
     run(client(&ends, "exits", FAMILIES[0], port, &[&silent.to_string()]));
 }
 
+/// A command of `memory`, with room for two messages of 1 MB.
+fn with_little_memory(memory: &Path, what: &str, host: &str, port: u16) -> Command {
+    let mut command = client(memory, what, host, port, &[]);
+    command.env("HOMA_WMEM_MAX", "2000000");
+    command
+}
+
+#[test]
+fn poll_tells_of_memory_for_requests() {
+    let Some((program, memory)) = program("program").zip(program("memory")) else { return };
+    for host in FAMILIES {
+        let port = ports(1);
+        let _silent = Running::server(preloaded(&program, &["swallow", host, &port.to_string()]));
+        run(with_little_memory(&memory, "requests", host, port));
+    }
+}
+
+#[test]
+fn answers_wait_for_memory_and_poll_tells_of_it() {
+    let Some(memory) = program("memory") else { return };
+    for host in FAMILIES {
+        run(with_little_memory(&memory, "answers", host, ports(1)));
+    }
+}
+
 #[test]
 fn a_signal_handler_may_poll_whatever_its_thread_was_doing() {
     let Some((program, waits)) = program("program").zip(program("waits")) else { return };

@@ -196,6 +196,8 @@ pub(crate) struct Core {
     ip_only: bool,
     /// The peer whose largest packet the endpoint was told last, and when.
     last_peer: Option<(SocketAddr, Time)>,
+    /// Whom to wake when outgoing messages take less memory than so many bytes.
+    pub(crate) rooms: Vec<(u64, Waker)>,
 }
 
 /// For how long the endpoint need not be told the same peer's largest packet again.
@@ -204,6 +206,7 @@ const PEER_REFRESH_NS: u64 = 10_000_000;
 impl Core {
     pub(crate) fn new(endpoint: Endpoint, driver: Box<dyn Driver>, limits: Limits) -> Core {
         Core {
+            rooms: Vec::new(),
             progress: Progress::new(endpoint.config()),
             endpoint,
             ip_only: driver.local_addr().port() == 0,

@@ -6,15 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Wake;
 
+use crate::pair::Pair;
 use crate::sleep::Bell;
 use crate::socket::Socket;
 
-/// An eventfd that is readable exactly while a [`Socket`] has something to be received, for poll, epoll and their like.
+/// An eventfd that is readable exactly while a [`Socket`] has something to be received, for poll, epoll and their like; or one of a
+/// [pair of sockets](Signal::of_pair), which is writable as well, but while the caller says that there is no room to send.
 ///
 /// Nothing is written to it for what a thread waits for in [`Socket::recv`], so that a program that never polls makes no system call for it.
 /// Whoever sleeps on it and nowhere else calls [`Socket::attend`] before.
 pub struct Signal {
-    bell: Bell,
+    face: Face,
     state: Mutex<State>,
     /// The eventfd is readable, or somebody is looking whether it should be. Set before the look, so that who takes a message behind that look
     /// sees it: both have the socket's lock in between.
@@ -27,11 +29,40 @@ pub struct Signal {
     edges: AtomicBool,
 }
 
+/// What is polled.
+enum Face {
+    Eventfd(Bell),
+    Pair(Pair),
+}
+
 #[derive(Default)]
 struct State {
     socket: Weak<Socket>,
-    /// The eventfd is readable.
+    /// The descriptor is readable.
     shown: bool,
+    /// There is no room to send, and the descriptor is not writable.
+    full: bool,
+}
+
+impl Face {
+    fn show(&self, ready: bool) {
+        // Neither blocks, whatever the descriptor's flags: an eventfd is 0 before the one and 1 before the other.
+        match (self, ready) {
+            (Face::Eventfd(bell), true) => bell.ring(),
+            (Face::Eventfd(bell), false) => bell.hush(),
+            (Face::Pair(pair), true) => pair.ring(),
+            (Face::Pair(pair), false) => pair.hush(),
+        }
+    }
+
+    /// Has it become readable anew.
+    fn show_anew(&self) {
+        match self {
+            // It counts to far more than can ever arrive, and is hushed at once.
+            Face::Eventfd(bell) => bell.ring(),
+            Face::Pair(pair) => pair.ring_again(),
+        }
+    }
 }
 
 impl Signal {
@@ -40,19 +71,22 @@ impl Signal {
     /// # Errors
     /// The system has no more descriptors.
     pub fn open() -> io::Result<Arc<Signal>> {
-        Bell::new().map(Signal::with)
+        Bell::new().map(|bell| Signal::with(Face::Eventfd(bell)))
     }
 
-    /// The same of an eventfd of the caller's, which is 0, and which nobody else reads or writes.
-    #[must_use]
-    pub fn of(eventfd: OwnedFd) -> Arc<Signal> {
-        Signal::with(eventfd.into())
+    /// The same of a pair of connected stream sockets of the caller's, which nobody else reads or writes: `polled` is shown, and may be
+    /// a copy of the descriptor that is polled.
+    ///
+    /// # Errors
+    /// They are no sockets.
+    pub fn of_pair(polled: OwnedFd, other: OwnedFd) -> io::Result<Arc<Signal>> {
+        Ok(Signal::with(Face::Pair(Pair::new(polled, other)?)))
     }
 
-    fn with(bell: Bell) -> Arc<Signal> {
+    fn with(face: Face) -> Arc<Signal> {
         let flag = || AtomicBool::new(false);
         Arc::new(Signal {
-            bell,
+            face,
             state: Mutex::default(),
             up: flag(),
             forced: flag(),
@@ -112,21 +146,29 @@ impl Signal {
         let has_arrival = || socket.as_ref().is_some_and(|socket| socket.has_arrival());
         let ready = self.forced.load(Relaxed) || !self.muted.load(Relaxed) && has_arrival();
         if ready != state.shown {
-            // Neither blocks, whatever the eventfd's flags: it is 0 before the one and 1 before the other.
-            match ready {
-                true => self.bell.ring(),
-                false => self.bell.hush(),
-            }
+            self.face.show(ready);
             state.shown = ready;
         } else if arrived && ready && self.edges.load(Relaxed) {
-            // The eventfd counts to far more than can ever arrive, and is hushed at once.
-            self.bell.ring();
+            self.face.show_anew();
         }
         // Who took a message since the look found this set, and waits for the lock to look again.
         self.up.store(ready, Relaxed);
         drop(state);
         // Perhaps the last handle, which calls this again.
         drop(socket);
+    }
+
+    /// Shows whether there is room to send, which is asked with the signal locked, so that the last answer is shown. An eventfd shows
+    /// nothing of it.
+    pub fn show_room(&self, has_room: impl FnOnce() -> bool) {
+        let mut state = self.lock();
+        let full = !has_room();
+        if let Face::Pair(pair) = &self.face
+            && full != state.full
+        {
+            pair.show_room(!full);
+            state.full = full;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -136,7 +178,10 @@ impl Signal {
 
 impl AsFd for Signal {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        match &self.face {
+            Face::Eventfd(bell) => bell.as_fd(),
+            Face::Pair(pair) => pair.as_fd(),
+        }
     }
 }
 

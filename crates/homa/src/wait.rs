@@ -343,6 +343,9 @@ impl Waiting {
 impl Core {
     /// Wakes whom the items that became ready are for: one for each.
     pub(crate) fn summon(&mut self) {
+        if !self.rooms.is_empty() {
+            self.tell_room();
+        }
         while let Some(on) = self.waiting.ready.pop() {
             // Whoever drives may have taken it already.
             if !self.has_item(on) {
@@ -361,6 +364,13 @@ impl Core {
                 self.offer(on);
             }
         }
+    }
+
+    /// Wakes those who wait for memory of outgoing messages, where there is enough.
+    fn tell_room(&mut self) {
+        let bytes = self.buffers.outgoing_bytes();
+        let woken = self.rooms.extract_if(.., |(below, _)| bytes < *below);
+        self.waiting.wakes.extend(woken.map(|(_, waker)| Wake::Task(waker)));
     }
 
     /// Wakes a task that waits for this; whether there is one.

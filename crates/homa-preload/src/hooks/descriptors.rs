@@ -1,5 +1,6 @@
 //! Descriptors: ioctl and fcntl, copies, and their ends.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,6 +9,7 @@ use super::on_socket_int;
 use crate::border::{errno, set_errno};
 use crate::own::{self, Working};
 use crate::real;
+use crate::signal;
 use crate::socket::Socket;
 use crate::table::{World, any, is_homa, marked};
 
@@ -42,24 +44,18 @@ pub(super) fn opened(fd: c_int) -> c_int {
 /// Whether a number that was a Homa socket's is another file's by now, which was opened past this library as well; it is noted then. To be asked
 /// before a call fails for good: the question is a system call.
 pub(super) fn is_stale(fd: c_int) -> bool {
-    use std::io::Write;
-
-    let (mut path, mut name) = ([0_u8; 32], [0_u8; EVENTFD.len()]);
     let before = errno();
-    // It fits, with a 0 behind it.
-    let _ = write!(&mut path[..], "/proc/self/fd/{fd}");
-    // SAFETY: the path ends with a 0, and the room is as long as it says.
-    let length = unsafe { libc::readlink(path.as_ptr().cast(), name.as_mut_ptr().cast(), name.len()) };
+    let is = signal::identity(fd);
     set_errno(before);
-    let is_stale = length > 0 && name != *EVENTFD;
-    if is_stale {
+    let is_stale = Cell::new(false);
+    if let Some(world) = World::existing() {
+        world.glance_at(fd, |socket| is_stale.set(is != 0 && is != socket.identity));
+    }
+    if is_stale.get() {
         end(closing(fd));
     }
-    is_stale
+    is_stale.get()
 }
-
-/// What a Homa socket's descriptor is to the kernel.
-const EVENTFD: &[u8; 20] = b"anon_inode:[eventfd]";
 
 /// Defines functions of libc that open descriptors.
 macro_rules! opens {

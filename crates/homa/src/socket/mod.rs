@@ -451,6 +451,29 @@ impl Socket {
         }
     }
 
+    /// Bytes of messages that the host keeps since it sends them or may have to send them again: of requests until their outcome, of
+    /// responses until their clients have them. Of several endpoints, those of the one with the most.
+    #[must_use]
+    pub fn outgoing_bytes(&self) -> u64 {
+        let bytes = |member: &Member| member.shared.lock().buffers.outgoing_bytes();
+        self.members.iter().map(bytes).max().unwrap_or(0)
+    }
+
+    /// Whether [`outgoing_bytes`](Socket::outgoing_bytes) are fewer than `below`. Where they are not, `waker` is called once when
+    /// they may be, from any thread.
+    #[must_use]
+    pub fn has_room_or_wakes(&self, below: u64, waker: &Waker) -> bool {
+        let full = |member: &&Member| {
+            let mut core = member.shared.lock();
+            let full = core.buffers.outgoing_bytes() >= below;
+            if full {
+                core.rooms.push((below, waker.clone()));
+            }
+            full
+        };
+        !self.members.iter().any(|member| full(&member))
+    }
+
     /// Has messages that come to this port from now on lie in memory of the application's own, where it has some for them and they are not
     /// short: the packets are then received there, and what is handed out is the memory that was [lent](MessageMemory::lend). `None`: as
     /// before.

@@ -1,0 +1,60 @@
+//! Memory for what a socket sends: a message may begin while those under way have less than a bound, as in
+//! the kernel, and the descriptor is writable exactly then.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
+
+use homa::Signal;
+
+/// See the [module](self).
+pub(crate) struct Room {
+    socket: Weak<homa::Socket>,
+    signal: Arc<Signal>,
+    /// Messages begin while those under way have fewer bytes.
+    bound: u64,
+    full: AtomicBool,
+}
+
+impl Room {
+    pub(crate) fn new(socket: &Arc<homa::Socket>, signal: &Arc<Signal>, bound: u64) -> Arc<Room> {
+        let (socket, signal) = (Arc::downgrade(socket), Arc::clone(signal));
+        Arc::new(Room { socket, signal, bound, full: AtomicBool::new(false) })
+    }
+
+    /// Shows the room of a new socket.
+    pub(crate) fn show(self: &Arc<Self>) {
+        self.look();
+    }
+
+    /// Whether a message may not begin.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(SeqCst)
+    }
+
+    /// A message has begun.
+    pub(crate) fn note_sent(self: &Arc<Self>) {
+        let bytes = self.socket.upgrade().map_or(0, |socket| socket.outgoing_bytes());
+        if bytes >= self.bound && !self.is_full() {
+            self.look();
+        }
+    }
+
+    /// Shows how things are. Where there is no room, this is done again when there may be.
+    fn look(self: &Arc<Self>) {
+        // Perhaps the last handle: to be let go where nothing is locked.
+        let socket = self.socket.upgrade();
+        let waker = Waker::from(Arc::clone(self));
+        self.signal.show_room(|| {
+            let has_room = socket.as_ref().is_none_or(|socket| socket.has_room_or_wakes(self.bound, &waker));
+            self.full.store(!has_room, SeqCst);
+            has_room
+        });
+    }
+}
+
+impl Wake for Room {
+    fn wake(self: Arc<Self>) {
+        self.look();
+    }
+}
