@@ -148,6 +148,22 @@ fn published_values_are_drawn_where_they_belong() {
 }
 
 #[test]
+fn the_marking_threshold_reaches_dctcp() {
+    let of = |threshold: &str| -> Value {
+        let words = small("run", &["--transport", "dctcp", "--ecn", threshold, "--json", "-"]);
+        serde_json::from_str(&stdout(&words)).expect("JSON")
+    };
+    let (short, long) = (of("3kB"), of("300kB"));
+    assert_eq!((&short["setup"]["ecn"], &long["setup"]["ecn"]), (&json!(3_000), &json!(300_000)));
+    assert_ne!(short["runs"][0]["bins"], long["runs"][0]["bins"]);
+    assert_refused(&small("run", &["--ecn", "3kB"]), "ecn: it changes nothing without transport dctcp");
+    assert_refused(
+        &small("run", &["--transport", "tcp", "--overcommit", "2"]),
+        "overcommit: it changes nothing without transport homa",
+    );
+}
+
+#[test]
 fn an_incast_has_senders_and_no_load() {
     let words =
         ["run", "--preset", "incast", "--hosts", "8", "--senders", "20", "--duration", "3ms", "--json", "-"];

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use clap::{Arg, ArgMatches, Command};
-use homa_sim::{Buffer, Discipline, Exchange, Forwarding, Spread, Topology, Traffic};
+use homa_sim::{Buffer, Discipline, Exchange, Forwarding, Spread, TcpConfig, Topology, Traffic};
 use serde_json::{Map, Value, json};
 
 use super::draft::{self, Draft, Kind, Plan};
@@ -18,12 +18,17 @@ pub struct Knob {
     value: &'static str,
     /// A line of help.
     help: &'static str,
-    /// Whether it concerns Homa alone.
-    pub is_homas: bool,
+    /// The one transport that it concerns; `None`: all of them.
+    transport: Option<&'static str>,
     set: fn(&mut Draft, &str) -> Result<(), String>,
     /// What it is in the end.
     show: fn(&Plan) -> Value,
 }
+
+/// The transport of Homa's settings.
+const HOMA: &str = "homa";
+/// The transport that answers marks.
+const DCTCP: &str = "dctcp";
 
 /// What Homa's settings can start from.
 const BASES: &[(&str, Base)] =
@@ -37,7 +42,7 @@ const fn net(
     set: fn(&mut Draft, &str) -> Result<(), String>,
     show: fn(&Plan) -> Value,
 ) -> Knob {
-    Knob { name, value, help, is_homas: false, set, show }
+    Knob { name, value, help, transport: None, set, show }
 }
 
 /// A setting of Homa.
@@ -48,7 +53,7 @@ const fn homas(
     set: fn(&mut Draft, &str) -> Result<(), String>,
     show: fn(&Plan) -> Value,
 ) -> Knob {
-    Knob { name, value, help, is_homas: true, set, show }
+    Knob { name, value, help, transport: Some(HOMA), set, show }
 }
 
 /// Stores a parsed value and has nothing else to say.
@@ -349,16 +354,17 @@ pub const KNOBS: &[Knob] = &[
             _ => Value::Null,
         },
     ),
-    net(
-        "ecn",
-        "BYTES|none",
-        "Queue length from which on packets are marked, at a host's link; in the core in proportion to the rate",
-        |draft, text| {
-            draft.cluster.switch.mark_above_bytes = none_or(text, bytes)?;
-            Ok(())
-        },
-        |plan| json!(plan.cluster.switch.mark_above_bytes),
-    ),
+    Knob {
+        transport: Some(DCTCP),
+        ..net(
+            "ecn",
+            "BYTES",
+            "DCTCP: queue length at a host's link from which on packets are marked; in the core in proportion to the rate \
+             [default: 65 full packets at 10 Gbit/s, in proportion at other rates]",
+            set!(cluster.switch.mark_above_bytes = bytes),
+            |plan| json!(TcpConfig::dctcp(&plan.cluster).mark_above_bytes),
+        )
+    },
     net(
         "loss",
         "FRACTION",
@@ -530,23 +536,38 @@ pub fn names() -> String {
     KNOBS.iter().map(Knob::key).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a setting concerns Homa alone.
-pub fn is_homas(name: &str) -> bool {
-    name.starts_with("homa.") || knob(name).is_some_and(|knob| knob.is_homas)
+/// Whether a setting changes what a run of this transport does.
+pub fn concerns(name: &str, transport: &str) -> bool {
+    let only =
+        if name.starts_with("homa.") { Some(HOMA) } else { knob(name).and_then(|knob| knob.transport) };
+    only.is_none_or(|only| only == transport)
 }
 
-/// What everything is in the end, by name; Homa's settings only where Homa runs.
-pub fn setup(plan: &Plan, with_homa: bool) -> Map<String, Value> {
+/// Whether a setting changes what a run of any of these transports does.
+///
+/// # Errors
+/// Names the setting and the transport that it needs.
+pub fn check_concerns(name: &str, transports: &[String]) -> Result<(), String> {
+    if transports.iter().any(|transport| concerns(name, transport)) {
+        return Ok(());
+    }
+    let only = knob(name).and_then(|knob| knob.transport).unwrap_or(HOMA);
+    Err(format!("{name}: it changes nothing without transport {only}: add that, or leave {name} out"))
+}
+
+/// What everything is in the end, by name; a transport's settings only where it runs.
+pub fn setup(plan: &Plan, transports: &[String]) -> Map<String, Value> {
+    let runs = |name: &str| transports.iter().any(|transport| transport == name);
     let mut map = Map::new();
     map.insert("preset".to_owned(), json!(plan.preset));
-    for knob in KNOBS.iter().filter(|knob| with_homa || !knob.is_homas) {
+    for knob in KNOBS.iter().filter(|knob| knob.transport.is_none_or(runs)) {
         // As a knob, `homa` is the base; the protocol's settings have a place of their own.
         let key = if knob.name == "homa" { "homa_base".to_owned() } else { knob.key() };
         map.insert(key, (knob.show)(plan));
     }
     map.insert("mean_bytes".to_owned(), json!(plan.cluster.workload.mean_bytes()));
     map.insert("rtt_bytes".to_owned(), json!(plan.cluster.rtt_bytes()));
-    if with_homa {
+    if runs(HOMA) {
         map.insert("homa".to_owned(), Value::Object(homa::fields(&plan.homa.protocol)));
     }
     map
@@ -585,7 +606,11 @@ impl clap::FromArgMatches for KnobArgs {
 impl clap::Args for KnobArgs {
     fn augment_args(command: Command) -> Command {
         KNOBS.iter().fold(command, |command, knob| {
-            let heading = if knob.is_homas { "Homa" } else { "Network and load (default: as in the preset)" };
+            let heading = if knob.transport == Some(HOMA) {
+                "Homa"
+            } else {
+                "Network and load (default: as in the preset)"
+            };
             command.arg(
                 Arg::new(knob.name)
                     .long(knob.name)
@@ -629,10 +654,14 @@ mod tests {
         Draft::new(named("sigcomm18").unwrap())
     }
 
+    fn both() -> [String; 2] {
+        [HOMA, DCTCP].map(str::to_owned)
+    }
+
     fn built(settings: &[(&str, &str)]) -> Result<Map<String, Value>, String> {
         let mut draft = draft();
         settings.iter().try_for_each(|(name, text)| set(&mut draft, name, text))?;
-        draft.build().map(|plan| setup(&plan, true))
+        draft.build().map(|plan| setup(&plan, &both()))
     }
 
     #[test]
@@ -743,10 +772,21 @@ mod tests {
     }
 
     #[test]
+    fn a_setting_of_one_transport_is_refused_and_left_out_without_it() {
+        let homa = [HOMA.to_owned()];
+        let error = check_concerns("ecn", &homa).unwrap_err();
+        assert!(error.contains("ecn: it changes nothing without transport dctcp"), "{error}");
+        assert_eq!(check_concerns("ecn", &both()), Ok(()));
+        assert!(check_concerns("overcommit", &[DCTCP.to_owned()]).unwrap_err().contains("transport homa"));
+        assert_eq!(check_concerns("hosts", &homa), Ok(()));
+        assert!(!setup(&draft().build().unwrap(), &homa).contains_key("ecn"));
+    }
+
+    #[test]
     fn presets_show_every_setting() {
         for preset in PRESETS {
             let plan = Draft::new(preset).build().unwrap();
-            assert_eq!(setup(&plan, true).len(), KNOBS.len() + 4);
+            assert_eq!(setup(&plan, &both()).len(), KNOBS.len() + 4);
         }
     }
 }

@@ -118,7 +118,7 @@ pub fn run(args: &MaxLoadArgs) -> Result<()> {
     )
     .map_err(|error| anyhow!(error))?;
     let found: Vec<Highest> = found.into_iter().flatten().collect();
-    let mut setup = knobs::setup(&plan, args.what.transport.iter().any(|name| name == "homa"));
+    let mut setup = knobs::setup(&plan, &args.what.transport);
     setup.remove("load");
     let results = Results { schema: SCHEMA, setup: &setup, transports: &found };
     outputs.answer(&text(&setup, &found), &results)

@@ -36,6 +36,9 @@ impl WhatArgs {
         for name in &self.transport {
             draft::check_transport(name).map_err(|error| anyhow!(error))?;
         }
+        for (name, _) in &self.knobs.values {
+            knobs::check_concerns(name, &self.transport).map_err(|error| anyhow!(error))?;
+        }
         self.knobs.apply(&mut draft).map_err(|error| anyhow!(error))?;
         for text in &self.set {
             let (name, value) =
@@ -75,7 +78,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     if let Some(traces) = &traces {
         trace::write(traces, &reports)?;
     }
-    let setup = knobs::setup(&plan, args.what.transport.iter().any(|name| name == "homa"));
+    let setup = knobs::setup(&plan, &args.what.transport);
     let results = Results { schema: SCHEMA, setup: &setup, runs: &reports };
     let page =
         RunPage { setup: &setup, workload: &plan.cluster.workload, reports: &reports, published: &published };

@@ -67,9 +67,11 @@ impl TcpConfig {
         }
     }
 
-    /// DCTCP: the same, with marks from 65 packets on at 10 Gbit/s, and in proportion at other rates.
+    /// DCTCP: the same, with the cluster's threshold for marks. Without one, ports mark from 65 full packets on at 10 Gbit/s, and in
+    /// proportion at other rates.
     pub fn dctcp(cluster: &ClusterConfig) -> TcpConfig {
-        let mark_above_bytes = Some(scaled_packets(cluster, MARK_PACKETS));
+        let default = scaled_packets(cluster, MARK_PACKETS);
+        let mark_above_bytes = Some(cluster.switch.mark_above_bytes.unwrap_or(default));
         TcpConfig { mark_above_bytes, ..TcpConfig::for_cluster(cluster) }
     }
 }

@@ -184,6 +184,8 @@ impl Sweep {
         if count > MAX_RUNS {
             return Err(format!("{count} runs are too many: at most {MAX_RUNS}"));
         }
+        let said = self.shared.iter().map(|(name, _)| name).chain(self.axes.iter().map(|axis| &axis.name));
+        said.into_iter().try_for_each(|name| knobs::check_concerns(name, &self.transports))?;
         let mut runs = Vec::new();
         let mut seen = std::collections::BTreeSet::new();
         for transport in &self.transports {
@@ -193,7 +195,7 @@ impl Sweep {
                     .iter()
                     .zip(values)
                     .map(|(axis, value)| {
-                        let counts = transport == "homa" || !knobs::is_homas(&axis.name);
+                        let counts = knobs::concerns(&axis.name, transport);
                         counts.then(|| value.to_owned())
                     })
                     .collect();

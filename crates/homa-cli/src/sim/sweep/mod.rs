@@ -5,6 +5,7 @@ mod rows;
 mod store;
 
 use std::path::PathBuf;
+use std::slice;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -16,9 +17,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::args::SweepArgs;
-use super::knobs;
 use super::run::SCHEMA;
 use super::work::{self, Bars};
+use super::knobs;
 use crate::outputs::Outputs;
 use file::{Run, Sweep};
 use rows::Row;
@@ -100,8 +101,10 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     drop(state);
     let runs: Vec<(Run, ClusterReport)> =
         runs.into_iter().zip(reports).filter_map(|(run, report)| Some((run, report?))).collect();
-    let setup =
-        runs.first().map(|(run, _)| knobs::setup(&run.plan, run.transport == "homa")).unwrap_or_default();
+    let setup = runs
+        .first()
+        .map(|(run, _)| knobs::setup(&run.plan, slice::from_ref(&run.transport)))
+        .unwrap_or_default();
     let rows = rows::rows(&sweep, &runs, Store::file_name);
     let results = Results { schema: SCHEMA, title: &sweep.title, setup: &setup, rows: &rows };
     outputs.write(&rows::text(&sweep, &rows), &results, || rows::page(&sweep, &rows, &setup))

@@ -170,7 +170,8 @@ impl<'a> Oracles<'a> {
 
     fn key<'b>(sweep: &Sweep, run: &'b Run) -> (u64, Vec<Option<&'b str>>) {
         let values = sweep.axes.iter().zip(&run.values);
-        let settings = values.map(|(axis, value)| value.as_deref().filter(|_| !knobs::is_homas(&axis.name)));
+        let settings =
+            values.map(|(axis, value)| value.as_deref().filter(|_| knobs::concerns(&axis.name, ORACLE)));
         (run.seed, settings.collect())
     }
 

@@ -1,6 +1,7 @@
 //! Finished runs of a sweep, a file each, so that a sweep that was stopped goes on where it was.
 
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use anyhow::{Context, Result};
 use homa_sim::ClusterReport;
@@ -95,7 +96,7 @@ fn key(run: &Run) -> (Map<String, Value>, String) {
     let workload = &run.plan.cluster.workload;
     let sizes: Vec<u8> =
         (0..=1_000u32).flat_map(|part| workload.quantile(f64::from(part) / 1e3).to_le_bytes()).collect();
-    (knobs::setup(&run.plan, run.transport == "homa"), format!("{:016x}", fnv(&sizes)))
+    (knobs::setup(&run.plan, slice::from_ref(&run.transport)), format!("{:016x}", fnv(&sizes)))
 }
 
 /// FNV-1a: file names must be the same on every machine and with every compiler.
