@@ -210,6 +210,21 @@ fn names_and_numbers_that_make_no_run_are_refused() {
 }
 
 #[test]
+fn a_network_that_is_too_large_for_the_machine_is_refused_with_the_numbers() {
+    for words in [
+        &["--hosts", "1048576"][..],
+        &["--hosts", "1048576", "--acquaint", "no"],
+        &["--hosts", "16", "--duration", "3600s"],
+    ] {
+        let words = [&["run"], words].concat();
+        let output = run(&words);
+        assert_output_refused(&words, &output, "use fewer hosts");
+    }
+    let text = stderr(&run(&["run", "--hosts", "1048576"]));
+    assert!(text.contains(" GB") && text.contains("acquaint"), "{text}");
+}
+
+#[test]
 fn a_full_disk_is_an_error() {
     let output = run(&small("run", &["--json", "/dev/full"]));
     assert_eq!(output.status.code(), Some(2));

@@ -47,8 +47,8 @@ mod transport;
 pub use app::{App, HostCtx, Reply};
 pub use capture::{Captured, Fate};
 pub use cluster::{
-    Cluster, ClusterConfig, ClusterError, ClusterReport, Exchange, Framing, Message, Messages, PriorityPlan,
-    Progress, QueueLengths, Traffic,
+    Cluster, ClusterConfig, ClusterError, ClusterReport, Demand, Exchange, Framing, Message, Messages,
+    PriorityPlan, Progress, QueueLengths, Traffic,
 };
 pub use cores::{
     ApplicationCosts, BUILT_IN_COSTS, CacheCosts, CoreCounts, CoresConfig, CoresError, Costs, CostsError,

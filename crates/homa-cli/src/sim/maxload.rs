@@ -10,7 +10,7 @@ use super::draft::Draft;
 use super::run::SCHEMA;
 use super::table::{brief, columns};
 use super::work::{self, Bars};
-use super::{knobs, page};
+use super::{fits, knobs, page};
 use crate::outputs::Outputs;
 
 /// Loads are tried in hundredths.
@@ -103,8 +103,10 @@ pub fn run(args: &MaxLoadArgs) -> Result<()> {
         let longest_ns = LONGEST_SLOWDOWN.saturating_mul(longest_ns as u64);
         draft.cluster.drain_ns = longest_ns.max(2 * plan.cluster.duration_ns).min(3_600_000_000_000);
     }
-    let outputs = Outputs::json_only(args.json.as_deref())?;
     let plan = draft.build().map_err(|error| anyhow!(error))?;
+    let at_once = args.what.jobs().min(args.what.transport.len());
+    fits::announce(&plan.cluster, at_once).map_err(|error| anyhow!(error))?;
+    let outputs = Outputs::json_only(args.json.as_deref())?;
     let bars = Bars::default();
     let mut found: Vec<Option<Highest>> = vec![None; args.what.transport.len()];
     work::each(

@@ -2,6 +2,7 @@
 
 pub mod args;
 mod draft;
+mod fits;
 pub mod homa;
 mod knobs;
 mod maxload;

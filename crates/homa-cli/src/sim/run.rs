@@ -9,7 +9,7 @@ use super::args::{RunArgs, WhatArgs};
 use super::draft::{self, Draft, Plan};
 use super::page::{self, RunPage};
 use super::work::{self, Bars};
-use super::{knobs, preset, published, table, trace};
+use super::{fits, knobs, preset, published, table, trace};
 use crate::outputs::Outputs;
 
 /// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
@@ -60,6 +60,8 @@ impl WhatArgs {
 /// In one line, what is wrong with the options or a file.
 pub fn run(args: &RunArgs) -> Result<()> {
     let mut plan = args.what.draft()?.build().map_err(|error| anyhow!(error))?;
+    let at_once = args.what.jobs().min(args.what.transport.len());
+    fits::announce(&plan.cluster, at_once).map_err(|error| anyhow!(error))?;
     let traces = args
         .trace
         .as_deref()

@@ -80,6 +80,10 @@ pub fn run(plan: &Plan, transport: &str, label: &str, bars: &Bars) -> Result<(Cl
         if !bar.is_hidden() {
             bar.set_position((progress.share.min(1.0) * STEPS as f64) as u64);
             let per_s = progress.events as f64 / began.elapsed().as_secs_f64().max(1e-9) / 1e6;
+            if progress.acquainted < 1.0 {
+                bar.set_message(format!("hosts are made acquainted, {:.0} %", progress.acquainted * 100.0));
+                return ControlFlow::Continue(());
+            }
             let drains = if progress.share > 1.0 { ", the last messages arrive" } else { "" };
             bar.set_message(format!(
                 "{:.1} ms simulated, {per_s:.1} M events/s{drains}",

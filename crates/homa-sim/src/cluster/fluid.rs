@@ -53,7 +53,12 @@ impl FluidCluster {
 
     /// As [`Cluster::progress`](crate::Cluster::progress).
     pub(crate) fn progress(&self) -> Progress {
-        Progress { share: self.account.progress(self.now), now: self.now, events: self.events }
+        Progress {
+            acquainted: 1.0,
+            share: self.account.progress(self.now),
+            now: self.now,
+            events: self.events,
+        }
     }
 
     /// As [`Cluster::advance`](crate::Cluster::advance).

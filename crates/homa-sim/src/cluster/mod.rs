@@ -7,6 +7,7 @@
 
 mod account;
 mod check;
+mod demand;
 mod fluid;
 mod ideal;
 mod messages;
@@ -29,6 +30,7 @@ use crate::topology::Topology;
 use crate::transport::{Ctx, Transport};
 
 pub use check::ClusterError;
+pub use demand::Demand;
 pub(crate) use fluid::FluidCluster;
 pub use ideal::Framing;
 pub use messages::{Message, Messages};
@@ -139,7 +141,12 @@ pub struct Cluster<T: Transport> {
     arrivals: Arrivals,
     samples: Samples,
     account: Account,
+    /// Acquaintances begun, each in one direction; `None`: all of them.
+    acquainted: Option<u64>,
 }
+
+/// Acquaintances begun between two reports of progress.
+const ACQUAINT_STEP: u64 = 20_000;
 
 impl<T: Transport> Cluster<T> {
     /// A run at time 0. Every host's transport is made with `transport`.
@@ -180,23 +187,34 @@ impl<T: Transport> Cluster<T> {
             fabric,
             hosts,
             on_cores: config.cores.as_deref().map(|cores| OnCores::new(cores, &config)),
+            acquainted: Some(0),
             config,
         };
         cluster.arrivals.start(&mut cluster.fabric.queue);
-        let measured_from = Time::from_ns(cluster.config.warm_up_ns);
-        if cluster.config.acquaint {
-            cluster.acquaint();
-            cluster.do_what_cores_ask();
-        }
-        cluster.fabric.queue.push(measured_from, Event::Host(HostEvent::Sample));
         cluster
     }
 
-    /// In turns, so that no host gets two at a time.
-    fn acquaint(&mut self) {
-        let hosts = self.hosts.len() as u32;
-        for (step, from) in (1..hosts).flat_map(|step| (0..hosts).map(move |from| (step, from))) {
-            self.start_one(from, (from + step) % hosts, 1, false);
+    /// Acquaintances of a run, each in one direction.
+    fn acquaintances(&self) -> u64 {
+        let hosts = self.hosts.len() as u64;
+        if self.config.acquaint { hosts * (hosts - 1) } else { 0 }
+    }
+
+    /// Begins some of the acquaintances, in turns, so that no host gets two at a time. They grow with the square of the hosts, and so
+    /// they are begun in portions: many hosts take minutes, in which progress is reported.
+    fn acquaint(&mut self, begun: u64) {
+        let hosts = self.hosts.len() as u64;
+        let all = self.acquaintances();
+        let until = all.min(begun + ACQUAINT_STEP);
+        for number in begun..until {
+            let (step, from) = (1 + number / hosts, number % hosts);
+            self.start_one(from as u32, ((from + step) % hosts) as u32, 1, false);
+        }
+        self.acquainted = (until < all).then_some(until);
+        if self.acquainted.is_none() {
+            self.do_what_cores_ask();
+            let measured_from = Time::from_ns(self.config.warm_up_ns);
+            self.fabric.queue.push(measured_from, Event::Host(HostEvent::Sample));
         }
     }
 
@@ -213,14 +231,21 @@ impl<T: Transport> Cluster<T> {
     /// How far the run is.
     pub fn progress(&self) -> Progress {
         Progress {
+            acquainted: self
+                .acquainted
+                .map_or(1.0, |begun| begun as f64 / self.acquaintances().max(1) as f64),
             share: self.account.progress(self.fabric.now),
             now: self.fabric.now,
             events: self.fabric.stats.events,
         }
     }
 
-    /// Advances by `ns` at most; false: the run is over.
+    /// Advances by `ns` at most; false: the run is over. While hosts are made acquainted no time passes.
     pub fn advance(&mut self, ns: u64) -> bool {
+        if let Some(begun) = self.acquainted {
+            self.acquaint(begun);
+            return true;
+        }
         let until = self.fabric.now + ns;
         let limit = self.account.limit();
         while let Some(at) = self.fabric.queue.next_at() {

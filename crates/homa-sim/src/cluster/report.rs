@@ -14,6 +14,8 @@ use crate::fabric::FabricStats;
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
+    /// Share of the hosts' acquaintances that have begun, before time begins to pass.
+    pub acquainted: f64,
     /// Share of the warm-up and the measured time that has passed; the end comes when all measured messages have arrived, some time
     /// after 1.
     pub share: f64,

@@ -19,7 +19,7 @@ use signal_hook::iterator::Signals;
 use super::args::SweepArgs;
 use super::run::SCHEMA;
 use super::work::{self, Bars};
-use super::knobs;
+use super::{fits, knobs};
 use crate::outputs::Outputs;
 use file::{Run, Sweep};
 use rows::Row;
@@ -58,6 +58,13 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         sweep.seeds.dedup();
     }
     let runs = sweep.runs().map_err(|error| anyhow!(error))?;
+    let jobs = work::jobs(args.jobs.map(usize::from));
+    // Seeds share everything that takes memory or time.
+    for alike in runs.chunk_by(|one, other| one.values == other.values) {
+        let run = &alike[0];
+        fits::check(&run.plan.cluster, jobs.min(runs.len()))
+            .map_err(|error| anyhow!("{}: {error}", label(run)))?;
+    }
     let directory = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("sim-{}", sweep.name)));
     let store = Store::open(&directory)?;
     let outputs = Outputs::check(Some(&directory), args.json.as_deref())?;
@@ -77,7 +84,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     let total = bars.total(runs.len());
     total.set_position(finished as u64);
     let result = work::each(
-        work::jobs(args.jobs.map(usize::from)),
+        jobs,
         &missing,
         |&index| {
             let run = &runs[index];

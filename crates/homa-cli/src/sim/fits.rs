@@ -1,0 +1,106 @@
+//! Whether a run fits this machine, found before it begins.
+
+use homa_sim::{ClusterConfig, Demand};
+
+/// More events are days of work: a processor handles one to two million per second.
+const MAX_EVENTS: f64 = 1e11;
+/// Runs with more events are announced, since on a pipe no bar shows that they advance.
+const LONG_EVENTS: f64 = 1e8;
+/// Events that a processor handles per second, for the announcement.
+const EVENTS_PER_S: f64 = 1.2e6;
+
+/// Checks that so many such runs at a time fit this machine.
+///
+/// # Errors
+/// Names what they take, what there is, and what takes less.
+pub fn check(cluster: &ClusterConfig, at_once: usize) -> Result<(), String> {
+    refused(cluster, at_once, available_bytes())
+}
+
+/// The same, and says on standard error what a long run takes.
+///
+/// # Errors
+/// As [`check`].
+pub fn announce(cluster: &ClusterConfig, at_once: usize) -> Result<(), String> {
+    check(cluster, at_once)?;
+    let demand = cluster.demand();
+    if demand.events > LONG_EVENTS {
+        eprintln!("{}", announcement(cluster.hosts, &demand));
+    }
+    Ok(())
+}
+
+fn announcement(hosts: usize, demand: &Demand) -> String {
+    let minutes = demand.events / EVENTS_PER_S / 60.0;
+    format!(
+        "{hosts} hosts: some {:.0} million events and {} of memory for each transport, about {minutes:.0} min each",
+        demand.events / 1e6,
+        gigabytes(demand.memory_bytes)
+    )
+}
+
+/// `available`: bytes of memory that are free; `None`: unknown.
+fn refused(cluster: &ClusterConfig, at_once: usize, available: Option<f64>) -> Result<(), String> {
+    let demand = cluster.demand();
+    let plain = ClusterConfig { acquaint: false, ..cluster.clone() }.demand();
+    let helps = plain.memory_bytes * 2.0 < demand.memory_bytes || plain.events * 2.0 < demand.events;
+    let acquaint = if helps { ", or `acquaint no`" } else { "" };
+    let hosts = cluster.hosts;
+    let memory_bytes = demand.memory_bytes * at_once as f64;
+    if let Some(available) = available.filter(|available| memory_bytes > *available) {
+        return Err(format!(
+            "hosts: {hosts} take about {} of memory (runs at a time: {at_once}), and {} are available: use fewer hosts{acquaint}",
+            gigabytes(memory_bytes),
+            gigabytes(available)
+        ));
+    }
+    if demand.events > MAX_EVENTS {
+        return Err(format!(
+            "hosts: {hosts} with this load and duration take about {:.1e} events, which is days (at most {MAX_EVENTS:.0e}): use \
+             fewer hosts, a shorter duration{acquaint}",
+            demand.events
+        ));
+    }
+    Ok(())
+}
+
+fn gigabytes(bytes: f64) -> String {
+    if bytes < 1e11 { format!("{:.1} GB", bytes / 1e9) } else { format!("{:.0} GB", bytes / 1e9) }
+}
+
+/// Memory that processes can have without swapping; `None` where the system does not say.
+fn available_bytes() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kib| kib * 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use homa_workload::Workload;
+
+    use super::*;
+
+    fn cluster(hosts: usize, acquaint: bool) -> ClusterConfig {
+        let cluster = ClusterConfig::sigcomm18(Workload::named("w4").unwrap(), 0.8, 1);
+        ClusterConfig { hosts, acquaint, ..cluster }
+    }
+
+    #[test]
+    fn memory_counts_for_all_runs_at_a_time() {
+        let fits = |at_once| refused(&cluster(1_024, true), at_once, Some(4e9));
+        assert_eq!(fits(1), Ok(()));
+        let error = fits(4).unwrap_err();
+        assert!(error.contains("runs at a time: 4") && error.contains("4.0 GB are available"), "{error}");
+        assert!(error.contains("`acquaint no`"), "{error}");
+    }
+
+    #[test]
+    fn days_of_work_are_refused_where_memory_is_unknown() {
+        let error = refused(&cluster(1 << 20, true), 1, None).unwrap_err();
+        assert!(error.contains("events") && error.contains("`acquaint no`"), "{error}");
+        let error = refused(&cluster(1 << 20, false), 1, None).unwrap_err();
+        assert!(error.contains("events") && !error.contains("acquaint"), "{error}");
+        assert_eq!(refused(&cluster(144, true), 1, None), Ok(()));
+    }
+}
