@@ -143,7 +143,10 @@ fn published_values_are_drawn_where_they_belong() {
         "P50 and P99, each for wide and for narrow pages"
     );
     assert!(page.contains("Homa, published"));
-    assert_refused(&[&base[..], &["--workload", "w1"]].concat(), "it is not about w1");
+    assert_refused(&[&base[..], &["--workload", "w1"]].concat(), "published.csv: line 2: it is not about w1");
+    let odd = PUBLISHED.replace("Homa,2000,50", "Homa,2000,20");
+    scratch.write("published.csv", &odd);
+    assert_refused(&[&base[..], &["--workload", &csv]].concat(), "published.csv: line 3: ");
     assert_refused(&[&base[..], &["--preset", "atc21"]].concat(), "those of preset sigcomm18");
 }
 
@@ -202,6 +205,12 @@ fn names_and_numbers_that_make_no_run_are_refused() {
         (&["--set", "overcommit=3"], "homa.overcommit: there is no such setting: use unsched_bytes"),
         (&["--set", "max_overcommit"], "use NAME=VALUE"),
         (&["--set", "max_overcommit=0"], "homa.max_overcommit: must be at least 1"),
+        (&["--messages", "0"], "messages: must be at least 1"),
+        (&["--transport", "homa,homa"], "transport: homa is listed twice"),
+        (&["--shared-buffer", "1MB", "--buffer-share", "200"], "buffer-share: must be 1 to 100"),
+        (&["--shared-buffer", "1MB", "--buffer-share", "0"], "buffer-share: must be 1 to 100"),
+        (&["--hosts", "100", "--racks", "3"], "racks: 100 hosts do not fill 3 racks evenly"),
+        (&["--hosts", "3", "--racks", "5"], "racks: 3 hosts do not fill 5 racks evenly"),
         (&["--jobs", "0"], "--jobs"),
         (&["--out", "/dev/null/directory"], "/dev/null/directory"),
     ] {

@@ -198,7 +198,10 @@ impl Draft {
                 cluster.hosts = racks.saturating_mul(per_rack);
                 Ok(per_rack)
             }
-            (Some(hosts), None) => Ok(hosts.div_ceil(racks)),
+            (Some(hosts), None) if hosts % racks == 0 => Ok(hosts / racks),
+            (Some(hosts), None) => Err(format!(
+                "racks: {hosts} hosts do not fill {racks} racks evenly: use a multiple of {racks}, or hosts-per-rack in place of racks"
+            )),
             (Some(hosts), Some(per_rack)) if hosts.div_ceil(per_rack.max(1)) == racks => Ok(per_rack),
             (Some(hosts), Some(per_rack)) => Err(format!(
                 "racks: {hosts} hosts, {per_rack} a rack, are not {racks} racks: leave one of the three out"
@@ -295,6 +298,20 @@ impl Plan {
 /// Names the ones that there are.
 pub fn check_transport(name: &str) -> Result<(), String> {
     if TransportConfig::NAMES.contains(&name) { Ok(()) } else { Err(unknown_transport(name)) }
+}
+
+/// Whether there are such transports, each listed once.
+///
+/// # Errors
+/// Names the one that is not, and those that there are.
+pub fn check_transports(names: &[String]) -> Result<(), String> {
+    for (index, name) in names.iter().enumerate() {
+        check_transport(name)?;
+        if names[..index].contains(name) {
+            return Err(format!("transport: {name} is listed twice"));
+        }
+    }
+    Ok(())
 }
 
 fn unknown_transport(name: &str) -> String {

@@ -152,7 +152,14 @@ pub const KNOBS: &[Knob] = &[
         "messages",
         "N",
         "Measures longer than --duration if it takes longer for about so many messages to start",
-        set!(messages = number::<u64>),
+        |draft, text| {
+            let messages = number(text)?;
+            if messages == 0 {
+                return Err("must be at least 1".to_owned());
+            }
+            draft.messages = Some(messages);
+            Ok(())
+        },
         |plan| json!(plan.messages),
     ),
     net(
@@ -348,7 +355,14 @@ pub const KNOBS: &[Knob] = &[
         "buffer-share",
         "PERCENT",
         "What a port may hold of the free part of a shared buffer",
-        set!(buffer_share = number::<u32>),
+        |draft, text| {
+            let percent = number(text)?;
+            if !(1..=100).contains(&percent) {
+                return Err("must be 1 to 100".to_owned());
+            }
+            draft.buffer_share = Some(percent);
+            Ok(())
+        },
         |plan| match plan.cluster.switch.buffer {
             Buffer::Shared { share_percent, .. } => json!(share_percent),
             _ => Value::Null,

@@ -22,6 +22,8 @@ pub struct Point {
     pub bytes: u32,
     pub p50: f64,
     pub p99: f64,
+    /// Line of the file, from 1 on.
+    line: usize,
 }
 
 /// The preset whose published values such files have.
@@ -45,7 +47,8 @@ pub fn read(path: &Path, plan: &Plan) -> Result<Vec<Curve>, String> {
         let ours = workload.cdf(point.bytes);
         if (ours - point.upto).abs() > TOLERANCE {
             return Err(format!(
-                "{name}: it is not about {workload}: up to {} bytes it has {:.1} % of the messages, and {workload} has {:.1} %",
+                "{name}: line {}: it is not about {workload}: up to {} bytes it has {:.1} % of the messages, and {workload} has {:.1} %",
+                point.line,
                 point.bytes,
                 point.upto * 100.0,
                 ours * 100.0
@@ -79,7 +82,7 @@ fn parse(text: &str) -> Result<Vec<Curve>, String> {
         let Some(points) = points else { continue };
         let before = points.last().map_or(0.0, |point| point.upto);
         let upto = before + percent / 100.0;
-        points.push(Point { middle: (before + upto) / 2.0, upto, bytes, p50, p99 });
+        points.push(Point { middle: (before + upto) / 2.0, upto, bytes, p50, p99, line: number });
     }
     if curves.is_empty() { Err("it has no values".to_owned()) } else { Ok(curves) }
 }

@@ -33,9 +33,7 @@ impl WhatArgs {
     /// Names what is unknown or does not fit.
     pub fn draft(&self) -> Result<Draft> {
         let mut draft = Draft::new(preset::named(&self.preset).map_err(|error| anyhow!(error))?);
-        for name in &self.transport {
-            draft::check_transport(name).map_err(|error| anyhow!(error))?;
-        }
+        draft::check_transports(&self.transport).map_err(|error| anyhow!(error))?;
         for (name, _) in &self.knobs.values {
             knobs::check_concerns(name, &self.transport).map_err(|error| anyhow!(error))?;
         }

@@ -91,9 +91,7 @@ impl Sweep {
         };
         sweep.base(sub_table(&table, "base")?)?;
         sweep.vary(sub_table(&table, "vary")?)?;
-        for name in &sweep.transports {
-            draft::check_transport(name)?;
-        }
+        draft::check_transports(&sweep.transports)?;
         Ok(sweep)
     }
 
@@ -158,7 +156,7 @@ impl Sweep {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         if name == "transport" {
             self.transports = value.split(',').map(str::to_owned).collect();
-            return self.transports.iter().try_for_each(|name| draft::check_transport(name));
+            return draft::check_transports(&self.transports);
         }
         if !name.starts_with("homa.") && knobs::knob(name).is_none() {
             return Err(format!(
