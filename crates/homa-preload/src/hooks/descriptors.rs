@@ -125,7 +125,7 @@ fn copied(fd: c_int, to: c_int) {
         && world.is_mine()
         && let Ok(socket) = world.socket(fd)
     {
-        // A number that no table has room for is left a bare eventfd.
+        // A number that no table has room for is left a bare socket.
         let _ = world.insert(to, socket);
     }
 }
