@@ -25,9 +25,8 @@ pub struct Knob {
     show: fn(&Plan) -> Value,
 }
 
-/// The transport of Homa's settings.
+/// The transports that have settings of their own.
 const HOMA: &str = "homa";
-/// The transport that answers marks.
 const DCTCP: &str = "dctcp";
 
 /// What Homa's settings can start from.
@@ -152,14 +151,7 @@ pub const KNOBS: &[Knob] = &[
         "messages",
         "N",
         "Measures longer than --duration if it takes longer for about so many messages to start",
-        |draft, text| {
-            let messages = number(text)?;
-            if messages == 0 {
-                return Err("must be at least 1".to_owned());
-            }
-            draft.messages = Some(messages);
-            Ok(())
-        },
+        set!(messages = at_least_one),
         |plan| json!(plan.messages),
     ),
     net(
@@ -356,11 +348,7 @@ pub const KNOBS: &[Knob] = &[
         "PERCENT",
         "What a port may hold of the free part of a shared buffer",
         |draft, text| {
-            let percent = number(text)?;
-            if !(1..=100).contains(&percent) {
-                return Err("must be 1 to 100".to_owned());
-            }
-            draft.buffer_share = Some(percent);
+            draft.buffer_share = Some(between(text, 1..=100)?);
             Ok(())
         },
         |plan| match plan.cluster.switch.buffer {
@@ -394,11 +382,7 @@ pub const KNOBS: &[Knob] = &[
         "N",
         "Rows of the table of slowdowns, each for as many messages [default: 20]",
         |draft, text| {
-            let bins = number(text)?;
-            if !(1..=1_000).contains(&bins) {
-                return Err("must be 1 to 1000".to_owned());
-            }
-            draft.bins = Some(bins);
+            draft.bins = Some(between(text, 1..=1_000)?);
             Ok(())
         },
         |plan| if plan.cluster.bins.is_empty() { json!(20) } else { json!(plan.cluster.bins.len()) },
@@ -477,6 +461,16 @@ pub const KNOBS: &[Knob] = &[
         |plan| json!(plan.homa.protocol.grant_fifo_fraction),
     ),
 ];
+
+fn at_least_one(text: &str) -> Result<u64, String> {
+    number(text).and_then(|count| if count > 0 { Ok(count) } else { Err("must be at least 1".to_owned()) })
+}
+
+fn between(text: &str, range: std::ops::RangeInclusive<u32>) -> Result<u32, String> {
+    let value = number(text)?;
+    let refusal = || format!("must be {} to {}", range.start(), range.end());
+    if range.contains(&value) { Ok(value) } else { Err(refusal()) }
+}
 
 fn none_or<T>(text: &str, parse: fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
     if text == "none" { Ok(None) } else { parse(text).map(Some) }
