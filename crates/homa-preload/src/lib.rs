@@ -61,10 +61,6 @@
 //!   request may have run.
 //! - Of a response that waits for room in the program's buffers HOMAIOCINFO does not tell how long its request was.
 
-#![allow(
-    clippy::result_large_err,
-    reason = "a call that is to sleep returns the signal mask by value: a cancelled thread would never free a box"
-)]
 mod abi;
 mod border;
 mod control;
