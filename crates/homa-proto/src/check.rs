@@ -33,15 +33,14 @@ impl Endpoint {
             };
             assert_eq!(entry, Some(&slot), "the id of {rpc:?} leads to it");
             assert!(self.port_rpcs.contains(rpc.port, slot), "{rpc:?} is found by its port");
-            let waits =
-                self.waits_for_peer(slot) || rpc.state == State::Responding && rpc.outgoing.all_sent();
             let watched = self.timers.is_armed(slot) || self.resend_links.list_of(slot).is_some();
             let ends = rpc.life != self.peers[rpc.peer].life;
             assert!(
                 !self.timers.is_armed(slot) || rpc.state != State::InService,
                 "a timer left over: {rpc:?}"
             );
-            assert!(watched || ends || !waits, "an RPC that waits unwatched can stay for ever: {rpc:?}");
+            let in_hand = rpc.state == State::InService;
+            assert!(watched || ends || in_hand, "an RPC that nobody watches can stay for ever: {rpc:?}"); // PEER-15
             rpc.incoming.check();
             rpc.outgoing.check();
             let complete = matches!(rpc.state, State::InService | State::Responding);

@@ -109,6 +109,9 @@ pub struct Config {
     /// Ceiling of the doubled time between two rounds of RESENDs to one peer, unless `resend_spacing_ns` is longer: many RPCs that wait
     /// for a slow peer add little to its work by then, and one loss among them must still be repaired soon.
     pub resend_spacing_max_ns: u64,
+    /// How long an RPC stays open without progress, whatever signs of life its peer gives; an hour leaves room for servers that compute. With
+    /// a request in its application's hands a server's RPC waits without a bound.
+    pub max_stall_ns: u64,
     /// How long a server keeps a silent client's unanswered or unacknowledged RPC. Other RPCs of a living peer prolong it.
     pub client_silence_ns: u64,
     /// Time after a sent response before NEED_ACK asks for its acknowledgement (kernel: 2 ticks).
@@ -200,6 +203,7 @@ impl Default for Config {
             max_resends: 12,
             resend_spacing_ns: 200 * US,
             resend_spacing_max_ns: 6_400 * US,
+            max_stall_ns: 3_600 * SEC,
             client_silence_ns: 2 * SEC,
             need_ack_interval_ns: 2 * MS,
             need_ack_interval_max_ns: 100 * MS,
@@ -386,7 +390,7 @@ impl Config {
     /// Names the first field that breaks a rule, and the rule.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.validate_intervals()?;
-        let rules: [(bool, &'static str, &'static str); 20] = [
+        let rules: [(bool, &'static str, &'static str); 21] = [
             ((1..=MAX_ENDPOINTS).contains(&self.endpoints), "endpoints", "must be 1 to 64"),
             (self.endpoint < self.endpoints, "endpoint", "must be below endpoints"),
             (self.unsched_bytes >= 1, "unsched_bytes", "must be at least 1"),
@@ -408,6 +412,7 @@ impl Config {
                 "resend_interval_ns",
                 "must be positive and not above resend_interval_max_ns",
             ),
+            (self.max_stall_ns >= 1, "max_stall_ns", "must be positive"),
             (
                 self.max_resends <= MAX_TRIES,
                 "max_resends",
@@ -453,6 +458,7 @@ impl Config {
             ("resend_interval_max_ns", self.resend_interval_max_ns),
             ("resend_spacing_ns", self.resend_spacing_ns),
             ("resend_spacing_max_ns", self.resend_spacing_max_ns),
+            ("max_stall_ns", self.max_stall_ns),
             ("client_silence_ns", self.client_silence_ns),
             ("need_ack_interval_ns", self.need_ack_interval_ns),
             ("need_ack_interval_max_ns", self.need_ack_interval_max_ns),
@@ -540,7 +546,7 @@ mod tests {
     fn intervals_longer_than_a_year_are_refused_by_name() {
         const YEAR_NS: u64 = 365 * 86_400 * SEC;
         type Set = fn(&mut Config, u64);
-        let settings: [(&str, Set); 12] = [
+        let settings: [(&str, Set); 13] = [
             ("rtt_window_ns", |config, ns| config.rtt_window_ns = ns),
             ("incast_memory_ns", |config, ns| config.incast_memory_ns = ns),
             ("incast_quiet_ns", |config, ns| config.incast_quiet_ns = ns),
@@ -549,6 +555,7 @@ mod tests {
             ("resend_interval_max_ns", |config, ns| config.resend_interval_max_ns = ns),
             ("resend_spacing_ns", |config, ns| config.resend_spacing_ns = ns),
             ("resend_spacing_max_ns", |config, ns| config.resend_spacing_max_ns = ns),
+            ("max_stall_ns", |config, ns| config.max_stall_ns = ns),
             ("client_silence_ns", |config, ns| config.client_silence_ns = ns),
             ("need_ack_interval_ns", |config, ns| config.need_ack_interval_ns = ns),
             ("need_ack_interval_max_ns", |config, ns| config.need_ack_interval_max_ns = ns),

@@ -103,6 +103,8 @@ pub struct Endpoint {
     pub(crate) refused_ports: RefusedPorts,
     pub(crate) outgoing_bytes: u64,
     pub(crate) incoming_bytes: u64,
+    /// When a packet was last given out to be sent.
+    pub(crate) last_sent: Time,
 }
 
 impl Endpoint {
@@ -165,6 +167,7 @@ impl Endpoint {
             refused_ports: RefusedPorts::default(),
             outgoing_bytes: 0,
             incoming_bytes: 0,
+            last_sent: Time::ZERO,
             config,
         })
     }
@@ -262,6 +265,7 @@ impl Endpoint {
         self.stats.requests_started += 1;
         self.trace.record_with(EventKind::RpcStart, id, 0, length, peer_number(peer), 0);
         self.make_ready(slot);
+        self.timers.arm(slot, now + self.config.resend_interval_ns); // PEER-15
         Ok(self.key(slot))
     }
 
@@ -312,11 +316,12 @@ impl Endpoint {
         }
         rpc.state = rpc.state.after(Input::Respond).ok_or(SendError::UnknownRpc)?;
         rpc.outgoing = MessageOut::new(length, unscheduled);
-        (rpc.tries, rpc.backoff) = (0, 0);
+        rpc.progressed(now);
         self.outgoing_bytes += u64::from(length);
         self.stats.responses_started += 1;
         self.tell_limit(now, slot, peer);
         self.make_ready(slot);
+        self.timers.arm(slot, now + self.config.need_ack_interval_ns); // PEER-15
         Ok(())
     }
 

@@ -117,12 +117,10 @@ impl Endpoint {
     ) -> Result<Option<Taken>, Drop> {
         let common = &packet.common;
         let rpc = self.find_rpc(peer, common.sender_id);
-        // PEER-3, also where the packet says nothing that is of use.
         if let Ok(slot) = rpc
             && !matches!(packet.body, Body::RpcUnknown(_))
         {
-            let rpc = &mut self.rpcs[slot as usize];
-            (rpc.answered, rpc.tries) = (true, 0);
+            self.rpcs[slot as usize].answered = true;
         }
         match &packet.body {
             Body::Data(data) => {
@@ -150,7 +148,8 @@ impl Endpoint {
                 self.stats.busys_received += 1;
                 let rpc = &mut self.rpcs[rpc? as usize];
                 self.trace.record_with(EventKind::BusyReceived, rpc.id, 0, 0, peer_number(rpc.peer), 0);
-                rpc.quiet_since = now; // RESEND-18: it lives, and need not be asked more often than before.
+                // PEER-3, RESEND-18: it lives, and need not be asked more often than before.
+                (rpc.quiet_since, rpc.tries) = (now, 0);
                 self.peers[rpc.peer].asked_in_vain(&self.config); // RESEND-22
                 Ok(())
             }
@@ -392,7 +391,6 @@ impl Endpoint {
         if begins {
             sink.begin(key, rpc.port, data.message_length);
         }
-        rpc.heard(now);
         let incoming = &mut rpc.incoming;
         if data.message_length != incoming.length {
             return Err(drop_as!(drop_length_mismatch)); // WIRE-8
@@ -414,6 +412,8 @@ impl Endpoint {
         if data.retransmit {
             self.peers[rpc.peer].asked_with_reason();
         }
+        rpc.progressed(now); // PEER-3
+        let incoming = &mut rpc.incoming;
         incoming.received += fresh;
         incoming.granted = incoming.granted.max(incoming.gaps.end());
         let is_last = incoming.gaps.end() == end && !incoming.is_complete();
@@ -454,9 +454,7 @@ impl Endpoint {
             self.grants.add(slot, peer, ungranted);
         }
         self.grants.dirty = true;
-        if outstanding > 0 {
-            self.await_peer(now, slot);
-        }
+        self.await_peer(now, slot); // PEER-15
     }
 
     /// RECV-8: the server has the whole request, so nothing of it need be sent any more.
@@ -510,7 +508,6 @@ impl Endpoint {
         if !matches!(rpc.state, State::Requesting | State::Responding) {
             return Err(drop_as!(drop_nonsense)); // GRANT-13
         }
-        rpc.heard(now);
         let (id, number, priority) = (rpc.id, peer_number(rpc.peer), grant.priority);
         self.trace.record_with(
             EventKind::GrantReceived,
@@ -523,6 +520,7 @@ impl Endpoint {
         let known = &mut self.peers[rpc.peer];
         self.stats.rtt_samples += u64::from(known.rtt.granted(now, rpc.id, self.config.rtt_window_ns));
         if rpc.outgoing.grant(grant.offset) {
+            rpc.progressed(now); // PEER-3
             rpc.outgoing.sched_priority = grant.priority.min(num_priorities - 1); // GRANT-14
             self.make_ready(slot);
         }

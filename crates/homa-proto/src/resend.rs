@@ -43,9 +43,7 @@ enum Fired {
 impl Endpoint {
     /// The RPC begins to wait for its peer: asks again when nothing has come for an interval.
     pub(crate) fn await_peer(&mut self, now: Time, slot: u32) {
-        if !self.timers.is_armed(slot) && self.resend_links.list_of(slot).is_none() {
-            self.timers.arm(slot, now + self.config.resend_interval_ns);
-        }
+        self.watch_within(now, slot, self.config.resend_interval_ns);
     }
 
     /// The timer of an RPC fired: its state says whether anything is due.
@@ -53,15 +51,23 @@ impl Endpoint {
         let rpc = &self.rpcs[slot as usize];
         if rpc.life != self.peers[rpc.peer].life {
             self.end_of_life(now, slot);
+        } else if rpc.state == State::InService {
+            // The application has it, for as long as it takes.
+        } else if now >= rpc.stalled_at(self.config.max_stall_ns) {
+            self.give_up(now, slot); // PEER-15
         } else if rpc.state == State::Responding && rpc.outgoing.all_sent() {
             self.need_ack_timer(now, slot);
+        } else if rpc.outgoing.is_ready() || self.retransmits.contains(slot) {
+            self.sender_timer(now, slot);
         } else if self.waits_for_peer(slot) {
             self.receiver_timer(now, slot);
+        } else {
+            self.watch(now, slot);
         }
     }
 
     /// Whether the peer owes us bytes, or at least a sign of life (RESEND-3). Where the next step is our own, a packet to
-    /// send or a grant to give, that step arms the timer again.
+    /// send or a grant to give, that step has the timer fire sooner.
     pub(crate) fn waits_for_peer(&self, slot: u32) -> bool {
         let rpc = &self.rpcs[slot as usize];
         match rpc.state {
@@ -109,7 +115,7 @@ impl Endpoint {
     }
 
     /// PEER-1, PEER-2: the peer may serve its other RPCs.
-    fn give_up(&mut self, now: Time, slot: u32) {
+    pub(crate) fn give_up(&mut self, now: Time, slot: u32) {
         self.note_timer(now, self.resend_due(slot), slot, Fired::GivenUp);
         let rpc = &self.rpcs[slot as usize];
         if rpc.state.is_client() {
@@ -132,6 +138,9 @@ impl Endpoint {
             self.resend_links.remove(&mut known.resends, slot);
             let due = self.resend_due(slot);
             if !self.waits_for_peer(slot) {
+                if self.rpcs[slot as usize].state != State::InService {
+                    self.watch_within(now, slot, self.config.resend_interval_ns);
+                }
                 continue;
             }
             if now < due {
@@ -317,8 +326,8 @@ impl Endpoint {
             self.send_unknown(from, common, reason); // RESEND-13
             return Ok(());
         };
+        self.note_requested(now, slot, resend.offset);
         let rpc = &mut self.rpcs[slot as usize];
-        rpc.heard(now);
         self.peers[rpc.peer].rtt.spoil(rpc.id);
         let (length, number) = (resend.length.unwrap_or(u32::MAX), peer_number(rpc.peer));
         self.trace.record_with(
@@ -355,8 +364,9 @@ impl Endpoint {
         // RESEND-9. As after a grant, the priority holds for what has not been sent.
         if resend.length.is_some() && outgoing.grant(end) {
             outgoing.sched_priority = resend.priority.min(highest);
+            rpc.progressed(self.now);
         }
-        let sent = resend.offset..end.min(outgoing.next);
+        let sent = resend.offset..end.min(rpc.outgoing.next);
         self.make_ready(slot);
         if sent.is_empty() {
             self.send_busy(slot);

@@ -40,6 +40,11 @@ impl Retransmits {
         self.pending.len()
     }
 
+    /// Whether bytes of `slot` wait to be sent again.
+    pub(crate) fn contains(&self, slot: u32) -> bool {
+        self.pending.contains_key(&slot)
+    }
+
     /// Queues `range`, which is not empty, less what is queued already (RESEND-21). Returns false at the limit (RESEND-20).
     pub(crate) fn add(&mut self, slot: u32, range: Range<u32>, priority: u8) -> bool {
         // A planted fault that the swarm must find: what is asked for while other bytes wait is forgotten.

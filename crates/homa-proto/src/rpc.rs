@@ -3,6 +3,7 @@
 use crate::contract::CallOptions;
 use crate::message_in::MessageIn;
 use crate::message_out::MessageOut;
+use crate::patience::Requested;
 use crate::time::Time;
 
 /// Where an RPC stands. A freed RPC has no state: it is not in the table.
@@ -83,6 +84,10 @@ pub(crate) struct Rpc {
     pub taken_early: bool,
     /// When something was last heard, or asked.
     pub quiet_since: Time,
+    /// When the RPC last got further; its start before that.
+    pub progress_at: Time,
+    /// What its receiver asked for again of the outgoing message.
+    pub requested: Requested,
     pub port: u16,
     pub peer_port: u16,
     /// Most bytes of the response that may be sent unasked, as its client says; `u32::MAX`: it sets no limit.
@@ -110,6 +115,8 @@ impl Rpc {
             asked: false,
             taken_early: false,
             quiet_since: now,
+            progress_at: now,
+            requested: Requested::default(),
             port,
             peer_port,
             response_limit: u32::MAX,
@@ -119,7 +126,7 @@ impl Rpc {
         }
     }
 
-    /// A packet about the RPC came.
+    /// The peer has shown that it waits for us: it is asked again only after the whole interval.
     pub(crate) fn heard(&mut self, now: Time) {
         self.answered = true;
         self.tries = 0;

@@ -1,7 +1,7 @@
 //! A hierarchical timing wheel: arming, disarming and expiring are O(1), whatever the number of timers.
 //!
-//! One timer per RPC that waits for its peer, and one per peer. A packet does not touch them: when one expires, the state
-//! says whether anything is due, and it is armed again for the remaining time. An RPC whose next step is our own has none.
+//! One timer per RPC, and one per peer. A packet does not touch them: when one expires, the state
+//! says whether anything is due, and it is armed again for the remaining time. A request that its application has has none.
 
 use crate::lists::{Links, List};
 use crate::time::Time;

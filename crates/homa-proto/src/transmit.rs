@@ -176,6 +176,7 @@ impl Endpoint {
         let packet = self.control.pop_front()?;
         let bytes = packet.header.as_slice().len() as u32;
         self.pacer.sent(now, bytes); // SEND-7
+        self.last_sent = now;
         self.stats.packets_sent += 1;
         Some(packet)
     }
@@ -265,6 +266,9 @@ impl Endpoint {
     /// `len` more bytes of the message count as sent.
     pub(crate) fn advance_message(&mut self, now: Time, slot: u32, len: u32) {
         let rpc = &mut self.rpcs[slot as usize];
+        if !rpc.outgoing.is_sent_again() {
+            rpc.progress_at = now;
+        }
         rpc.outgoing.next += len;
         rpc.quiet_since = now;
         if rpc.outgoing.is_ready() {
@@ -281,7 +285,7 @@ impl Endpoint {
             self.await_peer(now, slot);
         } else if rpc.outgoing.all_sent() {
             (rpc.tries, rpc.backoff) = (0, 0);
-            self.timers.arm(slot, now + self.config.need_ack_interval_ns); // ACK-9
+            self.watch_within(now, slot, self.config.need_ack_interval_ns); // ACK-9
         }
     }
 
@@ -315,6 +319,7 @@ impl Endpoint {
         self.stats.data_sent += 1;
         self.stats.data_bytes_sent += u64::from(part.len);
         self.pacer.sent(now, bytes);
+        self.last_sent = now;
         let word = packet_word(wire::PacketType::Data as u8, bytes);
         let priority = part.priority.min(self.config.num_priorities - 1); // PRIO-1
         let number = peer_number(rpc.peer);

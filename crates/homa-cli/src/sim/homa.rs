@@ -261,7 +261,7 @@ fields! {
     incast_quiet_ns window window_total max_incoming max_overcommit min_grant_increment fifo_grant_increment grant_fifo_fraction
     pacer_fifo_fraction num_priorities max_sched_prio unsched_cutoffs cutoff_interval_ns cutoff_min_bytes link_mbps link_margin
     max_nic_backlog_ns defer_min_bytes link_overhead resend_interval_ns resend_interval_max_ns max_resends resend_spacing_ns
-    resend_spacing_max_ns client_silence_ns need_ack_interval_ns need_ack_interval_max_ns max_need_acks max_packet_lifetime_ns max_finished_blocks
+    resend_spacing_max_ns max_stall_ns client_silence_ns need_ack_interval_ns need_ack_interval_max_ns max_need_acks max_packet_lifetime_ns max_finished_blocks
     max_message max_rpcs request_readable_step reserve_rpcs max_outgoing_bytes max_incoming_bytes max_peers max_acks_per_peer
     max_gaps max_retransmits reap_limit max_control_packets max_packet
 }

@@ -1,6 +1,6 @@
 //! PEER: silence, unreachable peers, restarts.
 
-use homa_proto::wire::{Body, Cutoffs, PacketType};
+use homa_proto::wire::{Body, Cutoffs, Packet, PacketType};
 use homa_proto::{Config, DoneReason, Event, MS, RpcError, SEC, Time, Unreachable};
 
 use super::kit::{Forger, Side, addr, kernel, ours};
@@ -17,28 +17,104 @@ fn ends(side: &mut Side) -> (Vec<RpcError>, Vec<DoneReason>) {
     (errors, reasons)
 }
 
+/// Milliseconds, 4,000 at most, that a client of `length` bytes waits for a server that says `sign` every 40 ms.
+fn patience_ms(length: u32, sign: impl Fn(&Forger, u64, u32) -> Packet) -> u64 {
+    let mut client = Side::new(1, Config { max_resends: 3, ..Config::default() });
+    let rpc = client.call(addr(2), length);
+    let id = client.id(rpc) | 1;
+    let server = kernel(2).server(client.client_port);
+    for round in 0..100 {
+        client.pass(40 * MS);
+        client.hear(addr(2), &sign(&server, id, round));
+        if !ends(&mut client).0.is_empty() {
+            return u64::from(round + 1) * 40;
+        }
+    }
+    client.pass(SEC);
+    assert_eq!(ends(&mut client).0, [RpcError::Timeout], "without it the RPC ends");
+    4_000
+}
+
 /// PEER-3.
 #[test]
-fn every_packet_about_an_rpc_keeps_it() {
-    let signs: [fn(&Forger, u64) -> homa_proto::wire::Packet; 4] = [
-        |server, id| server.packet(id, Body::Busy),
-        |server, id| server.packet(id, Body::NeedAck),
-        |server, id| server.grant(id, 50, 1),
-        |server, id| server.resend(id, 0, None),
+fn progress_and_busy_keep_an_rpc_and_no_other_packet_does() {
+    assert_eq!(patience_ms(100, |server, id, _| server.packet(id, Body::Busy)), 4_000);
+    assert_eq!(patience_ms(400_000, |server, id, round| server.grant(id, 50_000 + 1_000 * round, 1)), 4_000);
+    assert_eq!(
+        patience_ms(40_000, |server, id, round| server.resend(id, 100 * round, Some(100))),
+        4_000,
+        "further"
+    );
+    let data = |server: &Forger, id, round| server.data(id, 400_000, 400_000, (1_000 * round, 1_000));
+    assert_eq!(patience_ms(100, data), 4_000);
+    let none: [fn(&Forger, u64, u32) -> Packet; 5] = [
+        |server, id, _| server.resend(id, 0, Some(100)),
+        |server, id, round| server.resend(id, 100 * (round % 2), Some(100)),
+        |server, id, _| server.packet(id, Body::NeedAck),
+        |server, id, _| server.grant(id, 50, 1),
+        |server, id, _| server.data(id, 3_000, 3_000, (0, 1_000)),
     ];
-    for (which, sign) in signs.into_iter().enumerate() {
-        let mut client = Side::new(1, Config { max_resends: 3, ..Config::default() });
-        let rpc = client.call(addr(2), 100);
-        let id = client.id(rpc) | 1;
-        let server = kernel(2).server(client.client_port);
-        for _ in 0..100 {
-            client.pass(40 * MS);
-            client.hear(addr(2), &sign(&server, id));
-            assert_eq!(ends(&mut client).0, [], "sign {which}");
-        }
-        client.pass(SEC);
-        assert_eq!(ends(&mut client).0, [RpcError::Timeout], "sign {which}: without it the RPC ends");
+    for (which, sign) in none.into_iter().enumerate() {
+        assert!(patience_ms(100, sign) < 400, "packet {which}");
     }
+}
+
+/// PEER-15: what says BUSY for ever keeps nobody for ever.
+#[test]
+fn an_rpc_without_progress_ends_whatever_its_peer_says() {
+    let config = Config { max_stall_ns: 5 * SEC, ..Config::default() };
+    let mut client = Side::new(1, config.clone());
+    let rpc = client.call(addr(2), 100);
+    let id = client.id(rpc) | 1;
+    let busy = kernel(2).server(client.client_port).packet(id, Body::Busy);
+    let mut server = Side::new(3, config);
+    let half = kernel(4);
+    server.hear(half.addr, &half.data(2, 9_000, 8_000, (0, 1_000)));
+    for _ in 0..49 {
+        client.pass(100 * MS);
+        client.hear(addr(2), &busy);
+        server.pass(100 * MS);
+        server.hear(half.addr, &half.packet(2, Body::Busy));
+    }
+    assert_eq!((ends(&mut client).0, ends(&mut server).1), (vec![], vec![]));
+    client.pass(200 * MS);
+    server.pass(200 * MS);
+    assert_eq!(
+        (ends(&mut client).0, ends(&mut server).1),
+        (vec![RpcError::Timeout], vec![DoneReason::ClientSilent])
+    );
+    assert!(server.endpoint.is_idle());
+}
+
+/// PEER-14: 235 of 300 calls without a deadline were open for ever on a host whose driver took nothing.
+#[test]
+fn a_call_that_the_driver_never_takes_ends_as_one_to_a_silent_peer() {
+    let mut client = Side::new(1, Config::default());
+    for n in 0..300 {
+        client.call(addr(2), 100 + n);
+    }
+    let mut end = client.now + 600 * MS;
+    while let Some(at) = client.endpoint.poll_timeout().filter(|&at| at <= end) {
+        client.now = client.now.max(at);
+        client.endpoint.handle_timeout(client.now);
+        client.endpoint.check();
+        end = end.max(client.now);
+    }
+    assert_eq!(ends(&mut client).0, [RpcError::Timeout; 300]);
+}
+
+/// PEER-14.
+#[test]
+fn a_call_that_waits_its_turn_while_others_are_sent_goes_on_waiting() {
+    let mut client = Side::new(1, Config::default());
+    client.call(addr(2), 50_000);
+    for _ in 0..100 {
+        client.call(addr(3), 10);
+        client.take_one().expect("the shorter one goes first");
+        client.now = client.now + 20 * MS;
+        client.endpoint.handle_timeout(client.now);
+    }
+    assert!(client.take().iter().any(|sent| sent.to == addr(2)), "its turn comes");
 }
 
 /// PEER-4.

@@ -1,0 +1,161 @@
+//! How long an RPC waits: only progress resets its patience (PROTOCOL.md PEER-3, PEER-14, PEER-15).
+
+use std::cmp::Ordering;
+
+use crate::endpoint::Endpoint;
+use crate::resend::backed_off;
+use crate::rpc::{Rpc, State};
+use crate::time::Time;
+
+/// What a RESEND says, compared with those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// It begins further on than any before, or is the first: so often it can be only as the message has bytes.
+    Beyond,
+    /// A round of RESENDs begins further on than the round before: the first missing bytes have arrived.
+    Ahead,
+    /// A round begins where the one before did: what was sent again has not arrived.
+    Repeated,
+    /// Another range of a round that has begun.
+    Between,
+}
+
+/// Where the RESENDs for an outgoing message began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Requested {
+    any: bool,
+    /// Rounds that began where the one before did, since one that did not.
+    pub repeats: u8,
+    /// The first RESEND of the present round, the last RESEND, and the one that began furthest on.
+    first: u32,
+    last: u32,
+    most: u32,
+}
+
+impl Requested {
+    /// Notes a RESEND that begins at `offset`. Within a round offsets rise.
+    pub(crate) fn note(&mut self, offset: u32) -> Request {
+        let last = std::mem::replace(&mut self.last, offset);
+        if !self.any {
+            (self.any, self.first, self.most) = (true, offset, offset);
+            return Request::Beyond;
+        }
+        if offset > self.most {
+            (self.most, self.repeats) = (offset, 0);
+            return Request::Beyond;
+        }
+        if offset > last {
+            return Request::Between;
+        }
+        let first = std::mem::replace(&mut self.first, offset);
+        match offset.cmp(&first) {
+            Ordering::Less => Request::Between,
+            Ordering::Equal => {
+                self.repeats = self.repeats.saturating_add(1);
+                Request::Repeated
+            }
+            Ordering::Greater => {
+                self.repeats = 0;
+                Request::Ahead
+            }
+        }
+    }
+}
+
+impl Rpc {
+    /// Something about the RPC came that was not there before: the peer is asked again only after the whole interval, and all patience
+    /// begins anew.
+    pub(crate) fn progressed(&mut self, now: Time) {
+        self.answered = true;
+        self.tries = 0;
+        self.backoff = 0;
+        self.quiet_since = now;
+        self.progress_at = now;
+    }
+
+    /// When the RPC ends for want of progress, whatever signs of life its peer gives.
+    pub(crate) fn stalled_at(&self, max_stall_ns: u64) -> Time {
+        self.progress_at + max_stall_ns
+    }
+}
+
+impl Endpoint {
+    /// A RESEND for the RPC's outgoing message begins at `offset` (PEER-3): it shows progress only where it begins further on than before.
+    /// A client that asks for a response keeps its server's RPC, whose patience ends by PEER-15.
+    pub(crate) fn note_requested(&mut self, now: Time, slot: u32, offset: u32) {
+        let rpc = &mut self.rpcs[slot as usize];
+        if !matches!(rpc.state, State::Requesting | State::Responding) {
+            return;
+        }
+        // Of bytes that wait here to be sent again, or for the first time, it says nothing that they may have come by.
+        let waits_here = self.retransmits.contains(slot) || offset >= rpc.outgoing.next;
+        let request = if waits_here { Request::Between } else { rpc.requested.note(offset) };
+        // A planted fault that the swarm must find: a peer that asks for the same bytes again and again keeps an RPC.
+        #[cfg(homa_canary = "resend_keeps_rpc")]
+        let request = if request == Request::Repeated { Request::Beyond } else { request };
+        match request {
+            Request::Beyond => rpc.progressed(now),
+            _ if rpc.state == State::Responding => rpc.heard(now),
+            Request::Ahead => rpc.heard(now),
+            Request::Repeated | Request::Between => {}
+        }
+    }
+
+    /// Has the RPC looked at when `interval_ns` has passed, if not before.
+    pub(crate) fn watch_within(&mut self, now: Time, slot: u32, interval_ns: u64) {
+        if self.resend_links.list_of(slot).is_none() {
+            self.timers.arm_by(slot, now + interval_ns);
+        }
+    }
+
+    /// PEER-15: nothing is due from the peer. Looks again ever more rarely, since many RPCs may wait so for long.
+    pub(crate) fn watch(&mut self, now: Time, slot: u32) {
+        let rpc = &self.rpcs[slot as usize];
+        let pause_ns = now.since(rpc.progress_at).max(self.config.resend_interval_max_ns);
+        let at = (now + pause_ns).min(rpc.stalled_at(self.config.max_stall_ns));
+        self.timers.arm(slot, at);
+    }
+
+    /// PEER-14: bytes of the RPC wait to be sent. While others are sent it waits its turn; where nothing at all is, the driver takes
+    /// nothing, which a client bears for as long as a peer's silence.
+    pub(crate) fn sender_timer(&mut self, now: Time, slot: u32) {
+        let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
+        let rpc = &mut self.rpcs[slot as usize];
+        let due = rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff);
+        let link_is_busy = self.last_sent >= rpc.quiet_since || !self.pacer.may_send(now);
+        if rpc.state != State::Requesting || link_is_busy {
+            rpc.quiet_since = now;
+            self.watch(now, slot);
+        } else if now < due {
+            self.timers.arm(slot, due);
+        } else if u32::from(rpc.tries) >= self.config.max_resends {
+            self.give_up(now, slot);
+        } else {
+            rpc.tries = rpc.tries.saturating_add(1);
+            rpc.backoff = rpc.backoff.saturating_add(1);
+            rpc.quiet_since = now;
+            let due = now + backed_off(floor, ceiling, rpc.backoff);
+            self.timers.arm(slot, due);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests(offsets: &[u32]) -> Vec<Request> {
+        let mut requested = Requested::default();
+        offsets.iter().map(|&offset| requested.note(offset)).collect()
+    }
+
+    #[test]
+    fn rounds_that_begin_further_on_show_progress_and_those_from_the_same_place_none() {
+        use Request::{Ahead, Between, Beyond, Repeated};
+        assert_eq!(requests(&[100, 100, 100]), [Beyond, Repeated, Repeated]);
+        assert_eq!(requests(&[100, 200, 300, 100, 200]), [Beyond, Beyond, Beyond, Repeated, Between]);
+        assert_eq!(requests(&[100, 200, 300, 200, 300]), [Beyond, Beyond, Beyond, Ahead, Between]);
+        assert_eq!(requests(&[100, 200, 300, 400]), [Beyond; 4]);
+        assert_eq!(requests(&[300, 100, 100]), [Beyond, Between, Repeated]);
+    }
+}
