@@ -103,6 +103,8 @@ pub struct Endpoint {
     pub(crate) refused_ports: RefusedPorts,
     pub(crate) outgoing_bytes: u64,
     pub(crate) incoming_bytes: u64,
+    /// Peers whose paths the caller is to look at.
+    pub(crate) paths_in_question: VecDeque<u32>,
     /// When a packet was last given out to be sent.
     pub(crate) last_sent: Time,
 }
@@ -167,6 +169,7 @@ impl Endpoint {
             refused_ports: RefusedPorts::default(),
             outgoing_bytes: 0,
             incoming_bytes: 0,
+            paths_in_question: VecDeque::new(),
             last_sent: Time::ZERO,
             config,
         })
@@ -243,6 +246,7 @@ impl Endpoint {
             return Err(SendError::NoIds); // HOST-3
         }
         let peer = self.find_or_add_peer(now, to).ok_or(SendError::LimitReached { name: "max_peers" })?;
+        self.widen_path(now, peer);
         let known = &self.peers[peer];
         if length > KERNEL_MAX_MESSAGE && known.heard && !known.is_ours() {
             return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
@@ -309,6 +313,7 @@ impl Endpoint {
         let slot = self.slot(rpc).ok_or(SendError::UnknownRpc)?; // ABORT-6
         self.check_length(length)?;
         let &Rpc { peer, response_limit, .. } = &self.rpcs[slot as usize];
+        self.widen_path(now, peer);
         let unscheduled = self.unscheduled_to(peer, response_limit);
         let rpc = &mut self.rpcs[slot as usize];
         if length > KERNEL_MAX_MESSAGE && !self.peers[rpc.peer].is_ours() {
@@ -418,15 +423,6 @@ impl Endpoint {
         self.send_grants(now);
         // A caller whose driver is full cannot poll for packets: this moment of the pacer has been told.
         self.ready.waits_for_pacer &= !self.pacer.may_send(now);
-    }
-
-    /// Sets the largest Homa packet (header included) that the path to `peer` carries, 57 to 65535 bytes; other values are
-    /// brought into that range. Takes effect for a peer that is known.
-    pub fn set_peer_max_packet(&mut self, peer: SocketAddr, bytes: u32) {
-        if let Some(peer) = self.peers.find(&peer) {
-            let least = crate::wire::DATA_HEADER_LEN as u32 + 1;
-            self.peers[peer].max_packet = bytes.clamp(least, 65_535);
-        }
     }
 
     /// The id by which a living RPC goes on the wire: even for a client's, odd for a server's.

@@ -25,6 +25,7 @@ mod lists;
 mod message_in;
 mod message_out;
 mod pacer;
+mod path;
 mod patience;
 mod peer;
 mod port_rpcs;

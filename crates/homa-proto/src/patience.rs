@@ -99,6 +99,9 @@ impl Endpoint {
             Request::Ahead => rpc.heard(now),
             Request::Repeated | Request::Between => {}
         }
+        if !waits_here {
+            self.question_path(now, slot);
+        }
     }
 
     /// Has the RPC looked at when `interval_ns` has passed, if not before.

@@ -10,6 +10,7 @@ use slab::Slab;
 use crate::config::Config;
 use crate::contract::{DoneReason, RpcError};
 use crate::lists::List;
+use crate::path::Path;
 use crate::rtt::{self, Rtt};
 use crate::time::Time;
 use crate::wire::{Ack, Incarnation, PRIORITIES};
@@ -141,8 +142,9 @@ pub(crate) struct Peer {
     vain: u8,
     /// When it may next be asked for a sign of life (PEER-5).
     pub probe_at: Time,
-    /// Largest Homa packet on the path to it.
+    /// Largest Homa packet on the path to it, by what stands in `path`.
     pub max_packet: u32,
+    pub path: Path,
     /// Its RPCs, oldest first.
     pub rpcs: List,
     pub rpc_count: u32,
@@ -182,6 +184,7 @@ impl Peer {
             vain: 0,
             probe_at: Time::ZERO,
             max_packet,
+            path: Path::new(max_packet),
             rpcs: List::EMPTY,
             rpc_count: 0,
             server_rpcs: 0,

@@ -420,7 +420,7 @@ impl Endpoint {
         let before = rpc.state;
         if let Some(state) = before.after(Input::ResponseBytes).filter(|state| *state != before) {
             rpc.state = state;
-            self.response_began(slot);
+            self.response_began(now, slot);
         }
         self.bytes_came(now, slot, begins);
         Ok(is_last.then_some(Taken { slot, end }))
@@ -458,7 +458,9 @@ impl Endpoint {
     }
 
     /// RECV-8: the server has the whole request, so nothing of it need be sent any more.
-    fn response_began(&mut self, slot: u32) {
+    fn response_began(&mut self, now: Time, slot: u32) {
+        let &Rpc { peer, outgoing, .. } = &self.rpcs[slot as usize];
+        self.message_arrived(now, peer, outgoing.length);
         self.ready.remove(slot);
         self.retransmits.remove(slot);
         let outgoing = &mut self.rpcs[slot as usize].outgoing;
@@ -556,9 +558,11 @@ impl Endpoint {
                     let unscheduled = self.unscheduled_to(peer, u32::MAX);
                     let rpc = &mut self.rpcs[slot as usize];
                     rpc.outgoing.restart(unscheduled); // RESEND-14
+                    rpc.requested.repeats = rpc.requested.repeats.saturating_add(1);
                     self.peers[peer].rtt.spoil(rpc.id);
                     self.stats.requests_restarted += 1;
                     self.retransmits.remove(slot);
+                    self.question_path(now, slot);
                     self.make_ready(slot);
                 }
                 return Ok(());

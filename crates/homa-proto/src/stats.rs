@@ -48,6 +48,8 @@ counters! {
     resends_received,
     /// RESEND packets sent.
     resends_sent,
+    /// Paths to which packets became smaller, since long ones did not arrive.
+    paths_narrowed,
     /// RPC_UNKNOWN packets received.
     unknowns_received,
     /// RPC_UNKNOWN packets sent.

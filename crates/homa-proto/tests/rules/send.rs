@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use homa_proto::wire::{PacketType, UnknownReason};
-use homa_proto::{Config, SEC, SendError, US};
+use homa_proto::wire::{Body, PacketType, UnknownReason};
+use homa_proto::{Config, MS, SEC, SendError, US};
 
 use super::kit::{Sent, Side, addr, exchange, kernel, pair};
 
@@ -228,14 +228,66 @@ fn requests_and_responses_can_be_sent_again_for_as_long_as_they_may_be_asked_for
     server.hear(client.addr, &from_client.ack(id, &[]));
     server.hear(client.addr, &from_client.resend(id, 1_000, Some(500)));
     let after = server.take();
-    assert!(
-        after
-            .iter()
-            .all(|sent| sent.packet.body == homa_proto::wire::Body::RpcUnknown(UnknownReason::Unknown)
-                || sent.is(PacketType::RpcUnknown))
-    );
+    assert!(after.iter().all(|sent| sent.packet.body == Body::RpcUnknown(UnknownReason::Unknown)
+        || sent.is(PacketType::RpcUnknown)));
     client.hear_all(server.addr, &response[..1]);
     client.take();
     client.hear(server.addr, &from_server.resend(id | 1, 0, None));
     assert_eq!(client.take().len(), 0, "the server has the request: its RESEND is an old one");
+}
+
+/// SEND-15, SEND-16: lengths of the packets that a client sends, whole packets included, to a server that gets none longer than `fits` and
+/// asks for what is missing every 10 ms.
+fn lengths_until_arrived(length: u32, fits: usize) -> Vec<usize> {
+    let (mut server, mut client) = pair(Config { max_packet: 8_972, ..Config::default() });
+    client.call(server.addr, length);
+    let mut lengths = Vec::new();
+    for _ in 0..100 {
+        for sent in client.pass(10 * MS) {
+            let wire_len =
+                if let Body::Data(_) = sent.packet.body { 56 + sent.packet.payload_len as usize } else { 28 };
+            lengths.push(wire_len);
+            if wire_len <= fits {
+                server.hear(client.addr, &sent.packet);
+            }
+        }
+        let sent = server.pass(10 * MS);
+        client.hear_all(server.addr, &sent);
+        if !server.requests().is_empty() {
+            return lengths;
+        }
+    }
+    panic!("the request never arrives: {:?}, {lengths:?}", client.events());
+}
+
+#[test]
+fn packets_become_smaller_where_long_ones_do_not_arrive() {
+    for fits in [1_472, 1_452, 1_232, 600] {
+        for length in [1_500, 8_916, 30_000] {
+            let lengths = lengths_until_arrived(length, fits);
+            let longest = lengths.iter().copied().filter(|&length| length <= fits).max().unwrap();
+            assert!(longest >= 528.min(fits), "{fits}: {lengths:?}");
+        }
+    }
+    let never = lengths_until_arrived(30_000, 9_000);
+    assert_eq!(never.iter().max(), Some(&8_972));
+}
+
+/// SEND-15.
+#[test]
+fn bytes_that_are_sent_again_are_cut_by_what_the_path_takes_now() {
+    let (mut server, mut client) = pair(Config { max_packet: 8_972, ..Config::default() });
+    client.call(server.addr, 20_000);
+    let sent = client.take();
+    assert_eq!(client.endpoint.poll_path(), None);
+    server.hear(client.addr, &sent[2].packet);
+    let asks = server.pass(6 * MS);
+    client.hear_all(server.addr, &asks);
+    assert_eq!(client.endpoint.poll_path(), Some(server.addr));
+    assert_eq!(client.endpoint.poll_path(), None, "once");
+    client.endpoint.set_peer_max_packet(server.addr, 1_472);
+    let again = client.take();
+    assert!(again.iter().all(|sent| sent.packet.payload_len <= 1_416), "{again:?}");
+    server.hear_all(client.addr, &again);
+    assert_eq!(server.requests().len(), 1);
 }
