@@ -201,6 +201,11 @@ impl Core {
             self.endpoint.handle_packets(now, burst, &mut self.buffers);
             self.buffers.give_back_held();
         }
+        // SEND-15: the driver knows what the network has said of the path since.
+        while let Some(peer) = self.endpoint.poll_path() {
+            let bytes = self.driver.max_packet(peer).min(u32::MAX as usize) as u32;
+            self.endpoint.set_peer_max_packet(peer, bytes);
+        }
         // Frames of a driver's ring go back before this thread may sleep: a ring whose last frame is held shows itself readable.
         self.rx.clear();
         if count > 0 {

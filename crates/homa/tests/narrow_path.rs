@@ -1,0 +1,44 @@
+//! Paths that become narrower while hosts know them, in two network namespaces joined by a veth.
+
+mod common;
+#[path = "../../homa-driver/tests/common/namespace.rs"]
+mod namespace;
+
+use std::net::{IpAddr, SocketAddr};
+
+use common::{Echo, PATIENCE, message};
+use homa::{DriverChoice, Host, HostConfig};
+use namespace::{V4, V6, pair};
+
+fn config(driver: DriverChoice, ip: &str) -> HostConfig {
+    let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
+    // Not where the hosts of this machine have theirs.
+    let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
+    HostConfig { driver, bind, segment_dir, ..HostConfig::default() }
+}
+
+/// SEND-15: they sent packets of the old length for ever, and both sides' RESENDs kept the RPC.
+#[test]
+fn a_message_goes_on_over_a_path_that_has_become_narrower() {
+    for driver in [DriverChoice::Udp, DriverChoice::Raw] {
+        for ips in [V4, V6] {
+            let Some(namespaces) = pair(9_000) else { return };
+            let echo = namespaces[1].run(move || Echo::with(config(driver, ips[1]), 1));
+            let to = echo.to;
+            let host = namespaces[0].run(move || Host::bind(config(driver, ips[0])).unwrap());
+            for (tag, mtu) in [9_000, 1_500, 1_300].into_iter().enumerate() {
+                for (end, namespace) in namespaces.iter().enumerate() {
+                    namespace.ip(&format!("link set v{end} mtu {mtu}")).unwrap();
+                }
+                let request = message(100_000, tag as u64);
+                let (client, bytes) = (host.client().unwrap(), request.clone());
+                // In the namespace, whose routes the driver asks for.
+                let answer = namespaces[0].run(move || client.call_deadline(to, bytes, PATIENCE));
+                assert!(answer.as_ref() == Ok(&request), "{driver:?} {ips:?}, MTU {mtu}: {:?}", answer.err());
+            }
+            // By what the driver says, not by losing long packets until shorter ones are tried (SEND-16).
+            assert_eq!(host.metrics().endpoint.paths_narrowed, 0, "{driver:?} {ips:?}");
+            assert_eq!(echo.metrics().endpoint.paths_narrowed, 0, "{driver:?} {ips:?}");
+        }
+    }
+}
