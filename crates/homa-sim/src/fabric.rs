@@ -1,12 +1,12 @@
 //! Everything between the hosts, and the time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use homa_proto::Time;
 
 use crate::capture::{Capture, Fate};
-use crate::fault::{FaultProfile, Faults};
+use crate::fault::{FaultProfile, Faults, PathLimit};
 use crate::link::{Admission, Departure, Discipline, LinkConfig, Port};
 use crate::packet::{Body, Packets};
 use crate::queue::EventQueue;
@@ -168,6 +168,8 @@ pub(crate) struct Fabric<W: World> {
     pub(crate) stats: FabricStats,
     /// Ways that let nothing pass: (from, to).
     pub(crate) blocked: BTreeSet<(u32, u32)>,
+    /// Longest packets between two hosts, where they are shorter than those of the links.
+    pub(crate) path_limits: BTreeMap<(u32, u32), PathLimit>,
     pub(crate) shared: W::Shared,
     /// Free bytes of each switch, where its ports share them.
     free_bytes: Vec<u64>,
@@ -230,6 +232,7 @@ impl<W: World> Fabric<W> {
             capture: Capture { on: config.capture, packets: Vec::new() },
             stats: FabricStats::default(),
             blocked: BTreeSet::new(),
+            path_limits: BTreeMap::new(),
             shared,
             switch: config.switch,
             spread,
@@ -369,6 +372,11 @@ impl<W: World> Fabric<W> {
         self.capture.see(self.now, packet, Fate::Sent);
         if !self.blocked.is_empty() && self.blocked.contains(&(from, to)) {
             self.faults.counts.blocked += 1;
+            return self.drop_packet(number, Fate::Lost);
+        }
+        let limit = self.path_limits.get(&(from, to));
+        if limit.is_some_and(|limit| packet.info.wire_len > limit.bytes) {
+            self.faults.counts.too_long += 1;
             return self.drop_packet(number, Fate::Lost);
         }
         let verdict = self.faults.judge();

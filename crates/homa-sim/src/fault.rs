@@ -46,6 +46,15 @@ impl FaultProfile {
     }
 }
 
+/// The longest packets that pass from one host to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathLimit {
+    /// Length in bytes of the longest Homa packet that passes, its header included.
+    pub bytes: u32,
+    /// Whether the sender's host learns of it when it looks; else longer packets vanish and nobody says so.
+    pub told: bool,
+}
+
 /// What was done to packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
@@ -59,6 +68,8 @@ pub struct FaultCounts {
     pub corrupted: u64,
     /// Packets lost because the way between the two hosts is blocked.
     pub blocked: u64,
+    /// Packets lost because they were longer than the way between the two hosts takes.
+    pub too_long: u64,
 }
 
 /// What happens to one packet: the extra delay of each copy that arrives.

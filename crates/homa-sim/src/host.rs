@@ -258,6 +258,12 @@ impl<A: App> Host<A> {
         let taken =
             burst.iter().map(|(_, packet)| (packet.info.from, packet.body.as_slice(), packet.info.wire_len));
         state.oracle.after(before, endpoint, &mut state.store, taken);
+        while let Some(peer) = endpoint.poll_path() {
+            let way = (state.index, address_index(peer));
+            let limit = fabric.path_limits.get(&way).filter(|limit| limit.told);
+            let longest = limit.map_or(state.max_packet, |limit| limit.bytes.min(state.max_packet));
+            endpoint.set_peer_max_packet(peer, longest);
+        }
         self.drive(fabric);
     }
 

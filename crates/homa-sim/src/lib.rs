@@ -55,7 +55,7 @@ pub use cores::{
     HandoffCosts, PowerCosts, ProtocolCosts, ReceiveCosts, SchedulerCosts,
 };
 pub use fabric::{Buffer, FabricStats, Forwarding, SwitchConfig, host_address};
-pub use fault::{FaultCounts, FaultProfile};
+pub use fault::{FaultCounts, FaultProfile, PathLimit};
 pub use host::{Host, HostCounts};
 pub use incast::{Incast, IncastKind, IncastReport, IncastRound};
 pub use link::{Discipline, LinkConfig};

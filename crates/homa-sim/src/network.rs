@@ -8,7 +8,7 @@ use homa_proto::{Config, RpcKey, Time};
 use crate::app::{App, HostCtx};
 use crate::capture::{Captured, Fate};
 use crate::fabric::{Event, Fabric, FabricConfig, FabricStats, MAX_HOSTS, SwitchConfig, World};
-use crate::fault::{FaultCounts, FaultProfile};
+use crate::fault::{FaultCounts, FaultProfile, PathLimit};
 use crate::host::{Host, HostSetup};
 use crate::link::{Discipline, LinkConfig};
 use crate::packet::{Packet, PacketInfo};
@@ -381,6 +381,15 @@ impl<A: App> Network<A> {
             self.fabric.blocked.insert(way);
         } else {
             self.fabric.blocked.remove(&way);
+        }
+    }
+
+    /// Lets only packets of so many bytes pass from one host to another, or all that the links take.
+    pub fn set_path_limit(&mut self, from: usize, to: usize, limit: Option<PathLimit>) {
+        let way = (from as u32, to as u32);
+        match limit {
+            Some(limit) => drop(self.fabric.path_limits.insert(way, limit)),
+            None => drop(self.fabric.path_limits.remove(&way)),
         }
     }
 

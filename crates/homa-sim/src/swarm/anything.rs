@@ -139,6 +139,11 @@ impl Anything {
         }
     }
 
+    /// Many calls at once.
+    pub(super) fn peak(&mut self, host: &mut HostCtx<'_>, calls: u32) {
+        (0..calls).for_each(|_| self.call(host));
+    }
+
     fn start(
         &mut self,
         host: &mut HostCtx<'_>,

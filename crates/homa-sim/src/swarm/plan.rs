@@ -33,6 +33,9 @@ pub(super) enum Clocks {
     Leap,
 }
 
+/// What links and hosts take, at most, to do what the turmoil left to do: the network's longest delays, and RESENDs to slow peers in turn.
+const DRAIN_NS: u64 = 20 * SEC;
+
 /// How a run is, as its seed chose.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -46,6 +49,11 @@ pub(super) struct Plan {
     pub(super) max_outage_ns: u64,
     pub(super) mean_partition_gap_ns: Option<u64>,
     pub(super) mean_stall_gap_ns: Option<u64>,
+    /// Whether ways between hosts take shorter packets for a while.
+    pub(super) mean_path_gap_ns: Option<u64>,
+    /// Whether hosts start many calls at once, and how many.
+    pub(super) mean_peak_gap_ns: Option<u64>,
+    pub(super) peak_calls: u32,
     pub(super) max_stall_ns: u64,
     pub(super) clocks: Clocks,
     pub(super) mean_clock_gap_ns: Option<u64>,
@@ -71,6 +79,13 @@ impl Plan {
         let forgets = |config: &Config| config.finished_policy == FinishedPolicy::ForgetOldest;
         let hosts = &self.network.host_protocols;
         hosts.iter().any(forgets) || forgets(&self.network.protocol) || self.clocks == Clocks::Leap
+    }
+
+    /// How long a call may take to end once nothing goes wrong and nobody starts calls any more; `None`: as long as its server likes.
+    pub(super) fn call_bound_ns(&self) -> Option<u64> {
+        let config = &self.network.protocol;
+        // A step forward may come at the end of the longest stall, and the queues of the turmoil drain in less than `DRAIN_NS`.
+        (self.weather == Weather::Storm).then_some(2 * config.max_stall_ns + DRAIN_NS)
     }
 
     /// The longest that any host remembers finished ids.
@@ -132,6 +147,9 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
         max_outage_ns: pick(rng, &[2 * MS, 30 * MS, 30 * MS, 3 * SEC]),
         mean_partition_gap_ns: sometimes(rng, weather, [20 * MS * stretch, 80 * MS * stretch]),
         mean_stall_gap_ns: sometimes(rng, weather, [20 * MS * stretch, 80 * MS * stretch]),
+        mean_path_gap_ns: sometimes(rng, weather, [20 * MS * stretch, 80 * MS * stretch]),
+        mean_peak_gap_ns: sometimes(rng, weather, [100 * MS * stretch, 400 * MS * stretch]),
+        peak_calls: pick(rng, &[20, 100, 400]),
         max_stall_ns: pick(rng, &[2 * MS, 40 * MS, 4 * SEC]),
         clocks,
         mean_clock_gap_ns: (clocks != Clocks::Steady).then(|| pick(rng, &[30 * MS, 100 * MS]) * stretch),
@@ -202,7 +220,13 @@ fn settings(
     // told. The same everywhere, as in a network that one hand runs.
     let lifetime_ns = pick(rng, &[30 * SEC, 60 * SEC]);
     let incarnation = pick(rng, &[0, wall_ms, wall_ms, wall_ms]);
-    let common = Config { max_packet_lifetime_ns: lifetime_ns, incarnation, ..fit(common, rng) };
+    // Where nobody may give anybody up, answers that never come are waited for.
+    let max_stall_ns = match weather {
+        Weather::Storm => pick(rng, &[300 * MS, SEC, 3 * SEC]),
+        Weather::Fair | Weather::Drizzle => common.max_stall_ns,
+    };
+    let common =
+        Config { max_packet_lifetime_ns: lifetime_ns, incarnation, max_stall_ns, ..fit(common, rng) };
     let differ = rng.random_range(0..3) == 0;
     let kernels = pick(rng, &[0, 0, 30, 50]);
     let host = |rng: &mut Pcg64| {
@@ -210,6 +234,7 @@ fn settings(
         if differ {
             config = fit(protocol(rng, network.link.rate_bps, max_message), rng);
             config.max_packet_lifetime_ns = lifetime_ns;
+            config.max_stall_ns = common.max_stall_ns;
             // Peers that ask must be outlived by those that wait.
             (config.incarnation, config.client_silence_ns) = (common.incarnation, common.client_silence_ns);
         }

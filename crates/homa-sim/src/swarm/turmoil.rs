@@ -8,6 +8,7 @@ use rand_pcg::Pcg64;
 
 use super::anything::Anything;
 use super::plan::{Clocks, Plan, pick};
+use crate::fault::PathLimit;
 use crate::network::Network;
 use crate::payload::random_numbers;
 
@@ -33,6 +34,8 @@ enum Mishap {
     Partition,
     Stall,
     ClockStep,
+    Path,
+    Peak,
 }
 
 /// One run's mishaps.
@@ -56,7 +59,9 @@ pub(super) fn turmoil(network: &mut Network<Anything>, plan: &Plan) -> Mishaps {
         wall_ahead_ms: vec![0; plan.network.hosts],
         counts: Mishaps::default(),
     };
-    for mishap in [Mishap::Crash, Mishap::Partition, Mishap::Stall, Mishap::ClockStep] {
+    let kinds =
+        [Mishap::Crash, Mishap::Partition, Mishap::Stall, Mishap::ClockStep, Mishap::Path, Mishap::Peak];
+    for mishap in kinds {
         turmoil.schedule(Time::ZERO, mishap);
     }
     let end = Time::from_ns(plan.turmoil_ns);
@@ -85,6 +90,8 @@ impl Turmoil<'_> {
             Mishap::Partition => self.plan.mean_partition_gap_ns,
             Mishap::Stall => self.plan.mean_stall_gap_ns,
             Mishap::ClockStep => self.plan.mean_clock_gap_ns,
+            Mishap::Path => self.plan.mean_path_gap_ns,
+            Mishap::Peak => self.plan.mean_peak_gap_ns,
             Mishap::Restart(_) => None,
         };
         if let Some(mean_ns) = mean_ns {
@@ -114,6 +121,16 @@ impl Turmoil<'_> {
                 network.stall(host, ns, self.rng.random());
             }
             Mishap::ClockStep => self.step_clock(network, host),
+            Mishap::Path => {
+                let to = self.rng.random_range(0..hosts);
+                let bytes = pick(&mut self.rng, &[200, 576, 1_280, 1_500]);
+                let limit = PathLimit { bytes, told: self.rng.random() };
+                network.set_path_limit(host, to, self.rng.random::<bool>().then_some(limit));
+            }
+            Mishap::Peak => {
+                let calls = self.plan.peak_calls;
+                network.act(host, |app, host| app.peak(host, calls));
+            }
         }
     }
 
