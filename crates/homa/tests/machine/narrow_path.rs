@@ -1,14 +1,10 @@
 //! Paths that become narrower while hosts know them, in two network namespaces joined by a veth.
 
-mod common;
-#[path = "../../homa-driver/tests/common/namespace.rs"]
-mod namespace;
-
 use std::net::{IpAddr, SocketAddr};
 
-use common::{Echo, PATIENCE, message};
+use super::common::{Echo, PATIENCE, message};
 use homa::{DriverChoice, Host, HostConfig};
-use namespace::{V4, V6, pair};
+use homa_testkit::namespace::{V4, V6, pair};
 
 fn config(driver: DriverChoice, ip: &str) -> HostConfig {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
