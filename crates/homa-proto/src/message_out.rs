@@ -67,6 +67,12 @@ impl MessageOut {
         self.next < self.sent_before
     }
 
+    /// Whether bytes may be sent that were never sent before, however often the message started again: a grant for
+    /// less shows no progress (PEER-3).
+    pub(crate) fn may_send_new(&self) -> bool {
+        self.granted > self.sent_before
+    }
+
     /// Starts from the beginning (RESEND-14), with as many unscheduled bytes as the receiver wants now.
     pub(crate) fn restart(&mut self, unsched_bytes: u32) {
         self.sent_before = self.sent_before.max(self.next);

@@ -7,6 +7,10 @@ use crate::resend::backed_off;
 use crate::rpc::{Rpc, State};
 use crate::time::Time;
 
+/// Shortest pause before an RPC is looked at again whose next step is our own: a packet to send or a grant to give.
+/// A million of them may wait so, and each look takes 80 instructions; a driver that takes nothing is found as late.
+const WATCH_NS: u64 = 1_000_000_000;
+
 /// What a RESEND says, compared with those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -111,10 +115,15 @@ impl Endpoint {
         }
     }
 
+    /// PEER-15: has the RPC looked at when it waits for a step of our own, if not before.
+    pub(crate) fn watch_seldom(&mut self, now: Time, slot: u32) {
+        self.watch_within(now, slot, WATCH_NS.min(self.config.max_stall_ns));
+    }
+
     /// PEER-15: nothing is due from the peer. Looks again ever more rarely, since many RPCs may wait so for long.
     pub(crate) fn watch(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
-        let pause_ns = now.since(rpc.progress_at).max(self.config.resend_interval_max_ns);
+        let pause_ns = now.since(rpc.progress_at).max(WATCH_NS);
         let at = (now + pause_ns).min(rpc.stalled_at(self.config.max_stall_ns));
         self.timers.arm(slot, at);
     }

@@ -454,7 +454,11 @@ impl Endpoint {
             self.grants.add(slot, peer, ungranted);
         }
         self.grants.dirty = true;
-        self.await_peer(now, slot); // PEER-15
+        if outstanding > 0 {
+            self.await_peer(now, slot);
+        } else {
+            self.watch_seldom(now, slot); // PEER-15
+        }
     }
 
     /// RECV-8: the server has the whole request, so nothing of it need be sent any more.
@@ -522,7 +526,11 @@ impl Endpoint {
         let known = &mut self.peers[rpc.peer];
         self.stats.rtt_samples += u64::from(known.rtt.granted(now, rpc.id, self.config.rtt_window_ns));
         if rpc.outgoing.grant(grant.offset) {
-            rpc.progressed(now); // PEER-3
+            if rpc.outgoing.may_send_new() {
+                rpc.progressed(now); // PEER-3
+            } else {
+                rpc.heard(now);
+            }
             rpc.outgoing.sched_priority = grant.priority.min(num_priorities - 1); // GRANT-14
             self.make_ready(slot);
         }

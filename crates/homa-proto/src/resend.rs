@@ -364,7 +364,9 @@ impl Endpoint {
         // RESEND-9. As after a grant, the priority holds for what has not been sent.
         if resend.length.is_some() && outgoing.grant(end) {
             outgoing.sched_priority = resend.priority.min(highest);
-            rpc.progressed(self.now);
+            if rpc.outgoing.may_send_new() {
+                rpc.progressed(self.now);
+            }
         }
         let sent = resend.offset..end.min(rpc.outgoing.next);
         self.make_ready(slot);

@@ -33,8 +33,10 @@ pub(super) enum Clocks {
     Leap,
 }
 
-/// What links and hosts take, at most, to do what the turmoil left to do: the network's longest delays, and RESENDs to slow peers in turn.
-const DRAIN_NS: u64 = 20 * SEC;
+/// What links and hosts take, at most, to do what the turmoil left to do: the network's longest delays, RESENDs to slow
+/// peers in turn, and messages whose lost bytes take up nearly all of their window. Those go on by a few hundred bytes a
+/// round trip, and no RESEND asks for what is lost while bytes arrive.
+const DRAIN_NS: u64 = 120 * SEC;
 
 /// How a run is, as its seed chose.
 #[derive(Clone, Debug)]
