@@ -92,7 +92,8 @@ pub struct Config {
     pub link_margin: u32,
     /// Largest estimated backlog of the NIC before a packet waits (kernel: 5 us; without a bound the short P99 is 5-10 x).
     pub max_nic_backlog_ns: u64,
-    /// Packets below this size do not wait for the pacer (kernel: defer_min_bytes 1000; 100-2000 made no difference).
+    /// Packets below this size pass those that wait for the pacer (kernel: defer_min_bytes 1000; 100-2000 made no difference), until the
+    /// NIC's backlog is twice `max_nic_backlog_ns`, or that and two full packets where these take longer.
     pub defer_min_bytes: u32,
     /// Bytes that every packet costs on the link beyond the Homa packet: UDP 8, IPv4 20, Ethernet 14 + 4 + 8 + 12.
     pub link_overhead: u32,

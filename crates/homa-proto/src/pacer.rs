@@ -3,6 +3,10 @@
 use crate::config::Config;
 use crate::time::Time;
 
+/// Packets below `defer_min_bytes` pass full ones that wait, until the NIC has so many full packets more than full ones may give it: one
+/// that may just have been sent and one for the short packets themselves.
+const SHORT_PASS_PACKETS: u64 = 2;
+
 /// When the uplink will have sent everything it was given, as far as we know its rate.
 #[derive(Debug)]
 pub(crate) struct Pacer {
@@ -11,6 +15,9 @@ pub(crate) struct Pacer {
     max_backlog_ns: u64,
     /// The bound of now: that one, or 0 while others go first.
     bound_ns: u64,
+    /// The bound for packets below `defer_min_bytes`.
+    short_bound_ns: u64,
+    defer_min_bytes: u32,
     overhead: u32,
     idle_at: Time,
     /// What the link needs, or needed, for all that it was given by this endpoint.
@@ -24,10 +31,14 @@ impl Pacer {
             let usable_kbps = u64::from(mbps) * u64::from(1000 - config.link_margin);
             ((8_000_000 << 16) / usable_kbps.max(1)).max(1)
         });
+        let full_ns = (u64::from(config.max_packet + config.link_overhead) * ns_per_byte_q16) >> 16;
+        let max_backlog_ns = config.max_nic_backlog_ns;
         Pacer {
             ns_per_byte_q16,
-            max_backlog_ns: config.max_nic_backlog_ns,
-            bound_ns: config.max_nic_backlog_ns,
+            max_backlog_ns,
+            bound_ns: max_backlog_ns,
+            short_bound_ns: max_backlog_ns.saturating_add(max_backlog_ns.max(SHORT_PASS_PACKETS * full_ns)),
+            defer_min_bytes: config.defer_min_bytes,
             overhead: config.link_overhead,
             idle_at: Time::ZERO,
             sent_ns: 0,
@@ -46,6 +57,12 @@ impl Pacer {
     /// Whether a packet may go now (SEND-6).
     pub(crate) fn may_send(&self, now: Time) -> bool {
         self.backlog_ns(now) <= self.bound_ns
+    }
+
+    /// Whether a packet of `bytes` (Homa header and payload) may go now: a short one passes those that wait, but not without a bound, since
+    /// on a narrow path every packet is short (SEND-7).
+    pub(crate) fn admits(&self, now: Time, bytes: u32) -> bool {
+        self.may_send(now) || bytes < self.defer_min_bytes && self.backlog_ns(now) <= self.short_bound_ns
     }
 
     /// When `may_send` becomes true.

@@ -94,7 +94,7 @@ impl Endpoint {
         for admitted in 0..packets {
             let payload = len.min(left - admitted * len);
             let bytes = payload + DATA_HEADER_LEN as u32;
-            let may_send = self.pacer.may_send(now) || bytes < self.config.defer_min_bytes; // SEND-6, SEND-7
+            let may_send = self.pacer.admits(now, bytes); // SEND-6, SEND-7
             if !may_send || self.ready.account_run(1, payload, full, share) == 0 {
                 return admitted;
             }

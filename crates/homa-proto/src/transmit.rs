@@ -204,7 +204,7 @@ impl Endpoint {
     /// SEND-6, SEND-7.
     fn pacer_admits(&mut self, now: Time, payload: u32, slot: u32) -> bool {
         let bytes = payload + DATA_HEADER_LEN as u32;
-        if self.pacer.may_send(now) || bytes < self.config.defer_min_bytes {
+        if self.pacer.admits(now, bytes) {
             return true;
         }
         self.ready.waits_for_pacer = true;

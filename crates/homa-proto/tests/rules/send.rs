@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use homa_proto::wire::{Body, PacketType, UnknownReason};
 use homa_proto::{Config, MS, SEC, SendError, US};
+use homa_proto::{Config, Event, MS, RpcError, SEC, SendError, US};
 
 use super::kit::{Sent, Side, addr, exchange, kernel, pair};
 
@@ -290,4 +291,44 @@ fn bytes_that_are_sent_again_are_cut_by_what_the_path_takes_now() {
     assert!(again.iter().all(|sent| sent.packet.payload_len <= 1_416), "{again:?}");
     server.hear_all(client.addr, &again);
     assert_eq!(server.requests().len(), 1);
+}
+
+/// SEND-7: where every packet is short, what passes is bounded all the same.
+#[test]
+fn packets_that_are_all_short_are_paced_as_well() {
+    let config = Config {
+        link_mbps: Some(1_000),
+        link_margin: 0,
+        max_packet: 600,
+        unsched_bytes: 400_000,
+        unsched_from_rtt: false,
+        ..Config::default()
+    };
+    let mut client = Side::new(1, config);
+    client.call(addr(2), 400_000);
+    let at_once: u32 = client.take().iter().map(|sent| sent.packet.payload_len).sum();
+    assert!(at_once <= 10_000, "{at_once} bytes at once");
+    let sent: u32 = client.pass(1_000 * US).iter().map(|sent| sent.packet.payload_len).sum();
+    assert!((90_000..=125_000 + 10_000).contains(&sent), "{sent} bytes in a millisecond at 125 bytes/us");
+}
+
+/// SEND-13: more than a kernel takes ends with the reason as soon as the peer shows what it is.
+#[test]
+fn a_long_message_to_a_kernel_ends_as_too_large_with_its_first_packet() {
+    let mut client = Side::new(1, Config { max_message: 4_000_000, incarnation: 9, ..Config::default() });
+    let long = client.call(addr(2), 1_000_001);
+    let short = client.call(addr(2), 1_000_000);
+    let id = client.id(long) | 1;
+    client.take();
+    client.pass(6 * MS);
+    client.hear(addr(2), &kernel(2).server(client.client_port).unknown(id, UnknownReason::Unknown));
+    let errors: Vec<RpcError> = client
+        .events()
+        .iter()
+        .filter_map(|event| if let Event::Failed { error, .. } = event { Some(*error) } else { None })
+        .collect();
+    assert_eq!(errors, [RpcError::MessageTooLarge]);
+    assert!(client.endpoint.rpc_id(short).is_some());
+    let again = client.take().into_iter().filter(|sent| sent.packet.common.sender_id == id - 1);
+    assert!(again.filter(|sent| sent.is(PacketType::Data)).count() == 0, "and is not sent again");
 }
