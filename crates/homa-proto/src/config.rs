@@ -29,8 +29,11 @@ const MAX_TRIES: u32 = u8::MAX as u32;
 /// The settings of one endpoint. Times are in nanoseconds, at most a year each, sizes in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Seeds the first RPC id and the hash tables: the only randomness.
+    /// All secrets are derived from it: RPC ids, hash tables, challenges to peers. The only randomness, and known to nobody else.
     pub seed: u64,
+    /// In place of `seed` for the part of RPC ids that depends on the peer: the processes of a host, which share its ids, have the same. 0:
+    /// from `seed`.
+    pub id_seed: u64,
     /// Wall clock at the start of this host in milliseconds; tells our peers that we restarted. 0: not told.
     pub incarnation: u64,
     /// Endpoints behind this host's address between which packets are steered by RPC id ([`owner_of`](crate::wire::owner_of)), 1 to
@@ -170,6 +173,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             seed: 0,
+            id_seed: 0,
             incarnation: 0,
             endpoints: 1,
             endpoint: 0,

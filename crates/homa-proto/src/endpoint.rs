@@ -16,8 +16,9 @@ use crate::contract::{
 };
 use crate::finished::FinishedIds;
 use crate::grant::Grants;
-use crate::host::own_id_from;
+use crate::ids::{IdOffset, own_count_from};
 use crate::incast::{Demand, Promises};
+use crate::keys::Keys;
 use crate::lists::Links;
 use crate::message_out::{MessageOut, whole_packets};
 use crate::pacer::Pacer;
@@ -74,8 +75,11 @@ pub struct Endpoint {
     pub(crate) port_rpcs: PortRpcs,
     /// Server ports whose last owner is gone with its memory, and until when that matters.
     pub(crate) lost_owners: BTreeMap<u16, Time>,
+    /// Secrets that no packet shows.
+    pub(crate) keys: Keys,
+    /// The count of the next request, of which and of its peer its id is made.
     pub(crate) next_id: u64,
-    /// Ids from `next_id` on that may be used.
+    /// Counts from `next_id` on that may be used.
     pub(crate) ids_left: u64,
     pub(crate) grants: Grants,
     pub(crate) promises: Promises,
@@ -117,9 +121,9 @@ impl Endpoint {
     pub fn new(config: Config, mut trace: Trace) -> Result<Endpoint, ConfigError> {
         config.validate()?;
         trace.set_endpoint(u8::try_from(config.endpoint).unwrap_or(u8::MAX));
-        let seed = config.seed;
+        let keys = Keys::new(config.seed, config.id_seed);
         let reserve = config.reserve_rpcs.min(config.max_rpcs) as usize;
-        let ids = || FixedState::with_seed(seed);
+        let ids = || FixedState::with_seed(keys.tables);
         let mut stats = Stats::default();
         let pacer = Pacer::new(&config);
         stats.pacer_off = pacer.is_off().into();
@@ -136,12 +140,13 @@ impl Endpoint {
             generations: Vec::with_capacity(reserve),
             client_ids: HashMap::with_capacity_and_hasher(reserve, ids()),
             server_ids: HashMap::with_capacity_and_hasher(reserve, ids()),
-            peers: Peers::new(seed),
+            peers: Peers::new(keys.tables),
             peer_rpcs: Links::with_capacity(reserve),
             ports: Ports::new(&config),
             port_rpcs: PortRpcs::with_capacity(reserve),
             lost_owners: BTreeMap::new(),
-            next_id: own_id_from(first_id(seed), &config),
+            keys,
+            next_id: own_count_from(keys.first_id & !1, &config),
             ids_left: u64::MAX,
             grants: Grants::with_capacity(reserve, config.max_incoming.into()),
             promises: Promises::new(&config),
@@ -149,7 +154,7 @@ impl Endpoint {
             reclaim: Reclaim::with_capacity(reserve),
             active: Vec::new(),
             ready: Ready::with_capacity(reserve),
-            retransmits: Retransmits::new(config.max_retransmits, seed),
+            retransmits: Retransmits::new(config.max_retransmits, keys.tables),
             control: VecDeque::new(),
             pacer,
             cutoffs: Cutoffs::new(&config),
@@ -160,7 +165,7 @@ impl Endpoint {
                 config.max_packet_lifetime_ns,
                 config.max_finished_blocks,
                 config.finished_policy,
-                seed,
+                keys.tables,
             ),
             strangers: Strangers::new(),
             events: VecDeque::new(),
@@ -242,18 +247,13 @@ impl Endpoint {
         if self.rpcs.len() >= self.config.max_rpcs as usize {
             return Err(SendError::LimitReached { name: "max_rpcs" }); // LIMIT-2
         }
-        if self.ids_left == 0 {
-            return Err(SendError::NoIds); // HOST-3
-        }
         let peer = self.find_or_add_peer(now, to).ok_or(SendError::LimitReached { name: "max_peers" })?;
         self.widen_path(now, peer);
         let known = &self.peers[peer];
         if length > KERNEL_MAX_MESSAGE && known.heard && !known.is_ours() {
             return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
         }
-        let id = self.next_id; // ID-3: one count for all ports.
-        self.next_id = own_id_from(id.wrapping_add(2), &self.config);
-        self.ids_left -= 1;
+        let id = self.take_id(peer).ok_or(SendError::NoIds)?; // ID-3: one count for all ports.
         let life = self.peers[peer].life;
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
         let limit = self.promises.next(now, &self.config, unlimited);
@@ -547,6 +547,7 @@ impl Endpoint {
         let (peer, evicted) = self.peers.add(addr, now, &self.config)?;
         self.stats.peers_evicted += u64::from(evicted);
         self.peer_timers.ensure(peer);
+        self.peers[peer].ids = IdOffset::new(self.keys.of_addr(addr), self.config.endpoints);
         self.grants.set_served(peer, self.peers[peer].served); // A slot may have a new user.
         Some(peer)
     }
@@ -693,10 +694,4 @@ fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
         (one, None) => one,
         (None, other) => other,
     }
-}
-
-/// A random even id (ID-4): the multiplier spreads seeds that differ in few bits (Knuth's, of the 64-bit linear
-/// congruential generator).
-fn first_id(seed: u64) -> u64 {
-    (seed.wrapping_add(1).wrapping_mul(6_364_136_223_846_793_005).rotate_left(32) & !1).wrapping_add(2)
 }

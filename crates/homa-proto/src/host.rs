@@ -6,7 +6,6 @@
 
 use homa_trace::{EventKind, Place, packet_word};
 
-use crate::config::Config;
 use crate::contract::{PortError, RxPacket};
 use crate::endpoint::Endpoint;
 use crate::incast;
@@ -14,51 +13,12 @@ use crate::peer::peer_number;
 use crate::srpt::bucket_of;
 use crate::time::Time;
 use crate::transmit::SUB;
-use crate::wire::{self, Body, Common, DATA_HEADER_LEN, PRIORITIES, owner_of};
+use crate::wire::{self, Body, Common, DATA_HEADER_LEN, PRIORITIES};
 
 /// Most endpoints behind one address: more than one per core gains nothing, and so many fit one word of flags.
 pub const MAX_ENDPOINTS: u32 = 64;
 
-/// The first id from `id` on, which is even, that this endpoint may give a request: not 0, and one that steers its packets here
-/// (ID-4).
-pub(crate) fn own_id_from(id: u64, config: &Config) -> u64 {
-    let mut id = id;
-    if config.endpoints == 1 && id != 0 {
-        return id;
-    }
-    loop {
-        let owner = owner_of(id, config.endpoints);
-        if owner == config.endpoint && id != 0 {
-            return id;
-        }
-        // Where the lower half of the id wraps, the owners' turns do not go on as before, and this takes a second round.
-        let ahead = (config.endpoint + config.endpoints - owner) % config.endpoints;
-        id = id.wrapping_add(2 * u64::from(ahead.max(1)));
-    }
-}
-
 impl Endpoint {
-    /// The next requests take of the `count` ids from `first` on, two apart, those that are this endpoint's (ID-4); `first` is even.
-    /// After them none is sent until there are more ids (HOST-3). Without a call there is no end to the ids.
-    ///
-    /// # Panics
-    /// `first` is odd.
-    pub fn set_ids(&mut self, first: u64, count: u64) {
-        assert!(first.is_multiple_of(2), "a client's ids are even (ID-1)");
-        let own = own_id_from(first, &self.config);
-        let (endpoints, skipped) = (u64::from(self.config.endpoints), own.wrapping_sub(first) / 2);
-        // Where the lower half wraps, the owners' turns begin anew: what is behind is left out.
-        let before_wrap = (1 << 31) - u64::from(first as u32 >> 1);
-        let count = if endpoints > 1 { count.min(before_wrap) } else { count };
-        self.next_id = own;
-        self.ids_left = count.saturating_sub(skipped).div_ceil(endpoints);
-    }
-
-    /// Requests for which there are ids.
-    pub fn ids_left(&self) -> u64 {
-        self.ids_left
-    }
-
     /// Opens a port that was chosen elsewhere, client or server. A server's, 1 to 32767, accepts requests, and a client's
     /// [none yet](Endpoint::accept_requests).
     ///
@@ -211,34 +171,6 @@ impl Endpoint {
             Body::Cutoffs(cutoffs) => drop(self.handle_cutoffs(peer, cutoffs)),
             Body::Freeze => self.note_freeze(rx.from),
             _ => {}
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_stay_their_endpoints_own_where_the_lower_half_or_the_whole_wraps() {
-        for endpoints in [1, 2, 3, 5, 64] {
-            for around in [0, 1 << 32, 1 << 33] {
-                let mut taken = Vec::new();
-                for endpoint in 0..endpoints {
-                    let config = Config { endpoints, endpoint, ..Config::default() };
-                    let mut id = own_id_from(u64::wrapping_sub(around, 1_000), &config);
-                    for _ in 0..1_000 {
-                        assert!(id & 1 == 0 && id != 0 && owner_of(id, endpoints) == endpoint, "{id:x}");
-                        taken.push(id.wrapping_sub(around) as i64);
-                        id = own_id_from(id.wrapping_add(2), &config);
-                    }
-                }
-                let mut sorted = taken.clone();
-                sorted.sort_unstable();
-                sorted.dedup();
-                assert_eq!(sorted.len(), taken.len(), "no id is given twice");
-                assert!(taken.chunks(1_000).all(|ids| ids.is_sorted()), "ids rise");
-            }
         }
     }
 }

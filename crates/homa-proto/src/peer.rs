@@ -9,6 +9,7 @@ use slab::Slab;
 
 use crate::config::Config;
 use crate::contract::{DoneReason, RpcError};
+use crate::ids::IdOffset;
 use crate::lists::List;
 use crate::path::Path;
 use crate::rtt::{self, Rtt};
@@ -95,6 +96,8 @@ pub(crate) enum Sighting {
     /// Nothing new.
     Same,
     /// The first one told (PEER-9).
+    /// What tells the ids of our requests to it from those to others.
+    pub ids: IdOffset,
     First,
     /// The peer restarted (PEER-6).
     Restarted,
@@ -158,6 +161,7 @@ pub(crate) struct Peer {
     pub reaped: bool,
     /// It stands in the reaper's queue of silent clients.
     pub ends_silent: bool,
+            ids: IdOffset::default(),
 }
 
 impl Peer {

@@ -18,7 +18,7 @@ struct RefusedPort {
     /// By address: the peer may be forgotten meanwhile, and its slot be another's.
     peer: SocketAddr,
     port: u16,
-    /// The first id that was given out after the report: a server may have been started since.
+    /// The count of the first request after the report: a server may have been started since.
     until_id: u64,
     /// The RPC from which the peer's list is looked at next.
     cursor: Option<u32>,
@@ -98,8 +98,9 @@ impl Endpoint {
             }
             refused.cursor = self.peer_rpcs.next(slot);
             let rpc = &self.rpcs[slot as usize];
-            // Ids count up and wrap: the older one is behind by less than half of them all.
-            let began_before = refused.until_id.wrapping_sub(rpc.id) as i64 > 0;
+            let count = self.peers[peer].ids.count(rpc.id, self.config.endpoints);
+            // Requests are counted up, and around: the older one is behind by less than half of all numbers.
+            let began_before = refused.until_id.wrapping_sub(count) as i64 > 0;
             if rpc.state.is_client() && rpc.peer_port == refused.port && began_before {
                 self.end_with_error(slot, RpcError::NoSuchPort);
             }

@@ -13,7 +13,7 @@ use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::xdp::{XdpConfig, XdpDriver};
 use homa_driver::{BufferSizes, Driver, RxBurst};
-use homa_proto::{Config, Endpoint, MAX_ENDPOINTS, PeerInfo, PortError};
+use homa_proto::{Config, Endpoint, MAX_ENDPOINTS, PeerInfo, PortError, derive_seed};
 use homa_steer::PolicyName;
 use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
@@ -39,6 +39,9 @@ use crate::sleep::Bell;
 use crate::stake::{Holding, Stake};
 use crate::wait::{self, WaitOn};
 use crate::wake_by::WakeBy;
+
+/// What the choice of endpoints derives from the host's seed.
+const PLACEMENT_SEED: u64 = 0x91ac;
 
 /// What carries a host's packets. Both sides of a call need the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -251,7 +254,8 @@ impl Host {
             _ => None,
         };
         let placement = config.endpoint_policy.filter(|_| count > 1);
-        let place = |policy| Placement::new(policy, count as usize, protocol.seed);
+        let place =
+            |policy| Placement::new(policy, count as usize, derive_seed(protocol.seed, PLACEMENT_SEED));
         let placement = placement.map(place).transpose()?;
         let maker = Maker::new(&config, protocol, segment.clone())?;
         let members = drivers.drain(..).enumerate().map(|(index, driver)| maker.endpoint(index, driver));
@@ -554,7 +558,9 @@ fn join_segment(dir: &Path, protocol: &mut Config) -> Result<Family, SegmentErro
     let members = (0..protocol.endpoints).map(|_| Segment::open(&path, &founding));
     let members: Vec<Segment> = members.collect::<Result<_, _>>()?;
     protocol.incarnation = members[0].incarnation();
-    Ok(Family::new(members))
+    protocol.id_seed = members[0].id_seed();
+    let presence = members[0].announce(address)?;
+    Ok(Family::new(members).shown_by(presence))
 }
 
 impl Drop for Host {

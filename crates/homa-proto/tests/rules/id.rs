@@ -271,3 +271,39 @@ fn cookies_come_back_and_never_reach_the_wire() {
     assert!(matches!(events[..], [Event::Failed { cookie: 8, private: false, .. }]), "{events:?}");
     assert_eq!(packets, outcome(5, 10).1);
 }
+
+/// ID-4: what one server knows says nothing of ids towards another.
+#[test]
+fn ids_towards_one_server_do_not_tell_those_towards_another() {
+    let mut client = Side::new(1, Config { seed: 11, ..Config::default() });
+    let mut ids: [Vec<u64>; 8] = Default::default();
+    for round in 0..80_usize {
+        let rpc = client.call(addr(2 + round as u8 % 8), 100);
+        ids[round % 8].push(client.id(rpc));
+    }
+    for (server, own) in ids.iter().enumerate() {
+        assert!(own.windows(2).all(|pair| pair[1] > pair[0]), "ids to one server rise: {own:x?}");
+        for other in ids[..server].iter().flatten() {
+            let distance = own.iter().map(|id| id.abs_diff(*other)).min().unwrap();
+            assert!(distance > 1 << 24, "{distance} between ids to two servers");
+            assert_ne!(own[0] as u32 >> 12, *other as u32 >> 12, "nor are their lower halves near");
+        }
+    }
+}
+
+/// ID-4: the seed cannot be computed from an id, as it could where the first id was an invertible function of it.
+#[test]
+fn the_first_id_does_not_give_the_seed_away() {
+    // Of the multiplier that spread seeds, modulo 2^64 (by Newton's iteration).
+    let multiplier: u64 = 6_364_136_223_846_793_005;
+    let inverse =
+        (0..6).fold(multiplier, |x, _| x.wrapping_mul(2_u64.wrapping_sub(multiplier.wrapping_mul(x))));
+    for seed in 0..1_000_u64 {
+        let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut client = Side::new(1, Config { seed, ..Config::default() });
+        let rpc = client.call(addr(2), 100);
+        let id = client.id(rpc).wrapping_sub(2);
+        let seeds = [id, id | 1].map(|id| id.rotate_right(32).wrapping_mul(inverse).wrapping_sub(1));
+        assert!(!seeds.contains(&seed), "{seed:x} from its first id");
+    }
+}

@@ -17,7 +17,7 @@ pub const MAX_PROCESSES: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"homa-seg");
 
 /// Raised whenever anything below changes its place or meaning.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 
 /// The bytes of the file.
 pub(super) const SIZE: usize = size_of::<Layout>();
@@ -59,9 +59,11 @@ pub(super) struct Layout {
     pub found_dead: AtomicU32,
     /// Bytes that may be granted and not received, over all processes.
     pub budget: AtomicU64,
+    /// From which the ids towards each peer are made, of the counts that are leased.
+    pub id_seed: AtomicU64,
 
     // Free.
-    /// Next RPC id to be leased.
+    /// Next count of RPC ids to be leased.
     pub next_id: Line<AtomicU64>,
     pub pool: Pool,
     /// Slot of the owner plus 1; 0: none; [`ORPHAN`].

@@ -38,6 +38,7 @@ use std::time::{Duration, Instant};
 use homa_proto::wire::PRIORITIES;
 
 pub(crate) use cutoffs::Set as CutoffSet;
+use homa_proto::derive_seed;
 pub use error::SegmentError;
 pub(crate) use family::Family;
 pub use layout::MAX_PROCESSES;
@@ -67,6 +68,10 @@ pub(crate) struct Founding {
     /// Any number; the first id follows from it.
     pub(crate) seed: u64,
     pub(crate) cutoffs: [u32; PRIORITIES],
+/// What is derived from the seed of the first process.
+const FIRST_COUNT: u64 = 0x5e60;
+const ID_SEED: u64 = 0x5e61;
+
     /// Bytes that may be granted and not received.
     pub(crate) budget: u64,
 }
@@ -147,7 +152,7 @@ impl Segment {
     /// Makes the segment new for a host that nobody was. A death on the way leaves it unmade, with nobody in it.
     fn found(&self, founding: &Founding) {
         let map = &*self.map;
-        let (made, ids) = (map.made.load(Acquire) == 1, map.next_id.0.load(Relaxed));
+        let made = map.made.load(Acquire) == 1;
         map.made.store(0, Relaxed);
         for slot in &map.pool.slots {
             slot.pid.store(0, Relaxed);
@@ -168,8 +173,10 @@ impl Segment {
         map.budget.store(founding.budget.max(1), Relaxed);
         map.next_client_port.store(u32::from(FIRST_CLIENT_PORT), Relaxed);
         // HOST-3: ids go on where the last host of this file ended, whose packets may still be on their way.
-        let first = founding.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) & !(2 * IDS_PER_LEASE - 1);
-        map.next_id.0.store(if made { ids } else { first }, Relaxed);
+        if !made {
+            map.next_id.0.store(derive_seed(founding.seed, FIRST_COUNT) & !(2 * IDS_PER_LEASE - 1), Relaxed);
+            map.id_seed.store(derive_seed(founding.seed, ID_SEED).max(1), Relaxed);
+        }
         // HOST-2: newer than the last, also where the clock went back.
         let incarnation = founding.incarnation & INCARNATIONS;
         let last = map.incarnation.load(Relaxed) & INCARNATIONS;
@@ -343,7 +350,12 @@ impl Segment {
         self.map.incarnation.load(Relaxed)
     }
 
-    /// The first of [`IDS_PER_LEASE`] even ids, two apart, that nobody else gets.
+    /// What all processes make the ids towards each peer from (ID-4).
+    pub(crate) fn id_seed(&self) -> u64 {
+        self.map.id_seed.load(Relaxed)
+    }
+
+    /// The first of [`IDS_PER_LEASE`] even counts of RPC ids, two apart, that nobody else gets.
     pub(crate) fn lease_ids(&self) -> u64 {
         self.map.next_id.0.fetch_add(2 * IDS_PER_LEASE, Relaxed)
     }

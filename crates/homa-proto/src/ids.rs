@@ -1,0 +1,161 @@
+//! The ids of our requests: one count for all peers, moved for each peer by a secret of its own (ID-4).
+//!
+//! The count is what makes ids unique, also between the processes of a host, which take ranges of it (HOST-3). The move makes what one
+//! server sees say nothing of the ids that others see. It keeps the endpoint to which an id steers, and can be undone.
+
+use crate::config::Config;
+use crate::endpoint::Endpoint;
+use crate::wire::owner_of;
+
+/// By how much the ids towards one peer are ahead of the count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IdOffset {
+    high: u32,
+    /// Below `whole_turns`, and a multiple of a turn.
+    low: u32,
+}
+
+/// Numbers in which the even numbers of all endpoints come round once.
+fn turn(endpoints: u32) -> u64 {
+    2 * u64::from(endpoints)
+}
+
+/// The lower half of an id below which whole turns fit. What lies above is not moved.
+fn whole_turns(endpoints: u32) -> u64 {
+    (1 << 32) / turn(endpoints) * turn(endpoints)
+}
+
+impl IdOffset {
+    /// The offset that `random` stands for.
+    pub(crate) fn new(random: u64, endpoints: u32) -> IdOffset {
+        let low = u64::from(random as u32) % whole_turns(endpoints);
+        IdOffset { high: (random >> 32) as u32, low: (low - low % turn(endpoints)) as u32 }
+    }
+
+    /// The id towards the peer for `count`.
+    pub(crate) fn id(self, count: u64, endpoints: u32) -> u64 {
+        self.moved(count, endpoints, self.high, u64::from(self.low))
+    }
+
+    /// The count of an id towards the peer.
+    pub(crate) fn count(self, id: u64, endpoints: u32) -> u64 {
+        let low = whole_turns(endpoints) - u64::from(self.low);
+        self.moved(id, endpoints, self.high.wrapping_neg(), low)
+    }
+
+    /// The lower half goes round by itself: were there a carry, some ids would be given twice where whole turns do not fill it.
+    fn moved(self, id: u64, endpoints: u32, high: u32, low: u64) -> u64 {
+        let (whole, from) = (whole_turns(endpoints), u64::from(id as u32));
+        let low = if from < whole { (from + low) % whole } else { from };
+        u64::from(((id >> 32) as u32).wrapping_add(high)) << 32 | low
+    }
+}
+
+/// The first count from `count` on, which is even, that this endpoint may use: not 0, and one that steers its packets here (ID-4).
+pub(crate) fn own_count_from(count: u64, config: &Config) -> u64 {
+    let mut count = count;
+    if config.endpoints == 1 && count != 0 {
+        return count;
+    }
+    loop {
+        let owner = owner_of(count, config.endpoints);
+        if owner == config.endpoint && count != 0 {
+            return count;
+        }
+        // Where the lower half wraps, the owners' turns do not go on as before, and this takes a second round.
+        let ahead = (config.endpoint + config.endpoints - owner) % config.endpoints;
+        count = count.wrapping_add(2 * u64::from(ahead.max(1)));
+    }
+}
+
+impl Endpoint {
+    /// The next RPC's id towards `peer`, which no open RPC has; `None` where the endpoint has used up those it was given (HOST-3).
+    pub(crate) fn take_id(&mut self, peer: u32) -> Option<u64> {
+        while self.ids_left > 0 {
+            let id = self.peers[peer].ids.id(self.next_id, self.config.endpoints);
+            self.next_id = own_count_from(self.next_id.wrapping_add(2), &self.config);
+            self.ids_left -= 1;
+            // 0 names no RPC, and counts moved by different offsets could meet.
+            if id != 0 && !self.client_ids.contains_key(&id) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// The next requests take the `count` counts from `first` on, two apart, those that are this endpoint's (ID-4); `first` is even.
+    /// After them none is sent until there are more (HOST-3). Without a call there is no end to them.
+    ///
+    /// Ids are unique between endpoints whose counts are, as long as these have the same [`Config::id_seed`], which is not 0.
+    ///
+    /// # Panics
+    /// `first` is odd.
+    pub fn set_ids(&mut self, first: u64, count: u64) {
+        assert!(first.is_multiple_of(2), "a client's ids are even (ID-1)");
+        let own = own_count_from(first, &self.config);
+        let (endpoints, skipped) = (u64::from(self.config.endpoints), own.wrapping_sub(first) / 2);
+        // Where the lower half wraps, the owners' turns begin anew: what is behind is left out.
+        let before_wrap = (1 << 31) - u64::from(first as u32 >> 1);
+        let count = if endpoints > 1 { count.min(before_wrap) } else { count };
+        self.next_id = own;
+        self.ids_left = count.saturating_sub(skipped).div_ceil(endpoints);
+    }
+
+    /// Requests for which there are ids.
+    pub fn ids_left(&self) -> u64 {
+        self.ids_left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_stay_their_endpoints_own_where_the_lower_half_or_the_whole_wraps() {
+        for endpoints in [1, 2, 3, 5, 64] {
+            for around in [0, 1 << 32, 1 << 33] {
+                let mut taken = Vec::new();
+                for endpoint in 0..endpoints {
+                    let config = Config { endpoints, endpoint, ..Config::default() };
+                    let mut id = own_count_from(u64::wrapping_sub(around, 1_000), &config);
+                    for _ in 0..1_000 {
+                        assert!(id & 1 == 0 && id != 0 && owner_of(id, endpoints) == endpoint, "{id:x}");
+                        taken.push(id.wrapping_sub(around) as i64);
+                        id = own_count_from(id.wrapping_add(2), &config);
+                    }
+                }
+                let mut sorted = taken.clone();
+                sorted.sort_unstable();
+                sorted.dedup();
+                assert_eq!(sorted.len(), taken.len(), "no count is given twice");
+                assert!(taken.chunks(1_000).all(|ids| ids.is_sorted()), "counts rise");
+            }
+        }
+    }
+
+    #[test]
+    fn a_moved_count_keeps_its_owner_and_no_two_meet() {
+        let ends = [0, 2, 0xffff_fffe_u64, 1 << 32, (1 << 40) - 6, u64::MAX - 9];
+        for endpoints in [1, 2, 3, 5, 63, 64] {
+            for random in [0, 1, u64::MAX, 0x1234_5678_ffff_fff7, 0xdead_beef_0000_0081] {
+                let offset = IdOffset::new(random, endpoints);
+                let mut ids = Vec::new();
+                for count in ends
+                    .iter()
+                    .flat_map(|end| (0..400).map(move |n| (end & !1).wrapping_sub(400).wrapping_add(2 * n)))
+                {
+                    let id = offset.id(count, endpoints);
+                    assert_eq!(owner_of(id, endpoints), owner_of(count, endpoints));
+                    assert_eq!((id & 1, offset.count(id, endpoints)), (0, count));
+                    ids.push((count, id));
+                }
+                ids.sort_unstable();
+                ids.dedup();
+                let given = ids.len();
+                ids.dedup_by_key(|(_, id)| *id);
+                assert_eq!(ids.len(), given);
+            }
+        }
+    }
+}
