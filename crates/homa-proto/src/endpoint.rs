@@ -77,6 +77,8 @@ pub struct Endpoint {
     pub(crate) lost_owners: BTreeMap<u16, Time>,
     /// Secrets that no packet shows.
     pub(crate) keys: Keys,
+    /// Challenges made for peers, each of which has another number.
+    pub(crate) challenges: u64,
     /// The count of the next request, of which and of its peer its id is made.
     pub(crate) next_id: u64,
     /// Counts from `next_id` on that may be used.
@@ -146,6 +148,7 @@ impl Endpoint {
             port_rpcs: PortRpcs::with_capacity(reserve),
             lost_owners: BTreeMap::new(),
             keys,
+            challenges: 0,
             next_id: own_count_from(keys.first_id & !1, &config),
             ids_left: u64::MAX,
             grants: Grants::with_capacity(reserve, config.max_incoming.into()),
@@ -546,8 +549,8 @@ impl Endpoint {
         }
         let (peer, evicted) = self.peers.add(addr, now, &self.config)?;
         self.stats.peers_evicted += u64::from(evicted);
-        self.peer_timers.ensure(peer);
         self.peers[peer].ids = IdOffset::new(self.keys.of_addr(addr), self.config.endpoints);
+        self.peer_timers.ensure(peer);
         self.grants.set_served(peer, self.peers[peer].served); // A slot may have a new user.
         Some(peer)
     }

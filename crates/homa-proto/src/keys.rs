@@ -13,6 +13,7 @@ enum Purpose {
     Tables = 1,
     FirstId = 2,
     Ids = 3,
+    Challenges = 4,
     Caller = 5,
 }
 
@@ -25,6 +26,8 @@ pub(crate) struct Keys {
     pub first_id: u64,
     /// Keys the part of RPC ids that depends on the peer.
     pub ids: u64,
+    /// Keys the numbers by which peers are challenged.
+    pub challenges: u64,
 }
 
 impl Keys {
@@ -35,6 +38,7 @@ impl Keys {
             tables: derive(seed, Purpose::Tables, 0),
             first_id: derive(seed, Purpose::FirstId, 0),
             ids: derive(ids, Purpose::Ids, 0),
+            challenges: derive(seed, Purpose::Challenges, 0),
         }
     }
 
@@ -48,6 +52,10 @@ impl Keys {
         siphash([self.ids, Purpose::Ids as u64], &[ip as u64, (ip >> 64) as u64, rest])
     }
 
+    /// An unpredictable number for each `count`.
+    pub(crate) fn challenge(&self, count: u64) -> u64 {
+        siphash([self.challenges, Purpose::Challenges as u64], &[count])
+    }
 }
 
 /// A secret of the caller's own, derived from the seed of a [`Config`](crate::Config): different for each `purpose`, and neither the seed
@@ -87,8 +95,8 @@ mod tests {
     #[test]
     fn each_purpose_and_each_address_has_a_number_of_its_own() {
         let keys = Keys::new(7, 0);
-        let mut numbers = vec![7, keys.tables, keys.first_id, keys.ids, derive_seed(7, 0)];
-        numbers.extend([derive_seed(7, 1), derive_seed(8, 0)]);
+        let mut numbers = vec![7, keys.tables, keys.first_id, keys.ids, keys.challenges, derive_seed(7, 0)];
+        numbers.extend([derive_seed(7, 1), derive_seed(8, 0), keys.challenge(0), keys.challenge(1)]);
         let addrs = ["10.0.0.1:7", "10.0.0.1:8", "10.0.0.2:7", "[::1]:7", "[::10.0.0.1]:7", "[fe80::1%1]:7"];
         numbers.extend(addrs.map(|addr| keys.of_addr(addr.parse().unwrap())));
         numbers.push(Keys::new(7, 9).of_addr(addrs[0].parse().unwrap()));

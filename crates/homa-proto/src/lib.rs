@@ -37,6 +37,7 @@ mod reap;
 mod receive;
 mod reclaim;
 mod resend;
+mod restart;
 mod retransmit;
 mod rpc;
 mod rtt;

@@ -12,6 +12,7 @@ use crate::contract::{DoneReason, RpcError};
 use crate::ids::IdOffset;
 use crate::lists::List;
 use crate::path::Path;
+use crate::restart::Challenge;
 use crate::rtt::{self, Rtt};
 use crate::time::Time;
 use crate::wire::{Ack, Incarnation, PRIORITIES};
@@ -24,7 +25,7 @@ const BURST: u64 = 16;
 
 /// Packets of a kind to one peer that have a least space between them on average, [`BURST`] of them none after a pause.
 #[derive(Clone, Copy, Debug)]
-struct Spaced {
+pub(crate) struct Spaced {
     /// The next one may go then, and earlier after a pause.
     at: Time,
 }
@@ -44,7 +45,7 @@ impl Spaced {
         self.at = self.next(now, space_ns) + space_ns;
     }
 
-    fn take_if_due(&mut self, now: Time, space_ns: u64) -> bool {
+    pub(crate) fn take_if_due(&mut self, now: Time, space_ns: u64) -> bool {
         let is_due = self.next(now, space_ns) <= now;
         if is_due {
             self.take(now, space_ns);
@@ -90,26 +91,16 @@ impl LifeEnd {
     }
 }
 
-/// How to take a packet's incarnation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sighting {
-    /// Nothing new.
-    Same,
-    /// The first one told (PEER-9).
-    /// What tells the ids of our requests to it from those to others.
-    pub ids: IdOffset,
-    First,
-    /// The peer restarted (PEER-6).
-    Restarted,
-    /// A packet of an earlier life (PEER-8).
-    Stale,
-}
-
 /// One peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub addr: SocketAddr,
+    /// What tells the ids of our requests to it from those to others.
+    pub ids: IdOffset,
     pub incarnation: Incarnation,
+    /// Whether the incarnation was told by a host that gets our packets (PEER-16).
+    pub proven: bool,
+    pub challenge: Challenge,
     /// Raised when every RPC so far is over; RPCs remember the life they began in.
     pub life: u32,
     /// How often it was seen to restart: finished ids belong to one of its incarnations (AMO-8).
@@ -161,14 +152,16 @@ pub(crate) struct Peer {
     pub reaped: bool,
     /// It stands in the reaper's queue of silent clients.
     pub ends_silent: bool,
-            ids: IdOffset::default(),
 }
 
 impl Peer {
     fn new(addr: SocketAddr, now: Time, max_packet: u32) -> Peer {
         Peer {
             addr,
+            ids: IdOffset::default(),
             incarnation: Incarnation::NONE,
+            proven: false,
+            challenge: Challenge::default(),
             life: 0,
             restarts: 0,
             life_end: LifeEnd::Restarted,
@@ -223,22 +216,6 @@ impl Peer {
             && !self.ends_silent
             && (self.acks.is_empty() || unwanted)
             && self.finished_blocks == 0
-    }
-
-    /// How a packet with `incarnation` is to be taken.
-    pub(crate) fn sight(&self, now: Time, incarnation: Incarnation, max_packet_lifetime_ns: u64) -> Sighting {
-        if incarnation == self.incarnation || incarnation.is_none() {
-            return Sighting::Same; // PEER-10
-        }
-        if self.incarnation.is_none() {
-            return Sighting::First;
-        }
-        let clock_went_back = now.since(self.last_heard) > max_packet_lifetime_ns;
-        if incarnation.is_newer_than(self.incarnation) || clock_went_back {
-            Sighting::Restarted
-        } else {
-            Sighting::Stale
-        }
     }
 
     /// Ends the life in which all present RPCs began; what belongs to the old host process goes with it (PEER-7).
@@ -409,19 +386,6 @@ mod tests {
         peers[two].finished_blocks = 0;
         assert!(peers.add(addr(3), Time::ZERO, &config).is_some_and(|(_, evicted)| evicted));
         assert_eq!((peers.find(&addr(1)), peers.find(&addr(2))), (Some(one), None));
-    }
-
-    #[test]
-    fn incarnations_are_taken_by_their_order() {
-        let mut peer = Peer::new(addr(1), Time::ZERO, 1_480);
-        let sight = |peer: &Peer, now, n| peer.sight(Time::from_ns(now), Incarnation::new(n), 1_000);
-        assert_eq!(sight(&peer, 0, 5), Sighting::First);
-        peer.incarnation = Incarnation::new(5);
-        assert_eq!(sight(&peer, 0, 5), Sighting::Same);
-        assert_eq!(sight(&peer, 0, 6), Sighting::Restarted);
-        assert_eq!(sight(&peer, 1_000, 4), Sighting::Stale);
-        assert_eq!(sight(&peer, 1_001, 4), Sighting::Restarted, "its clock went back");
-        assert_eq!(peer.sight(Time::ZERO, Incarnation::NONE, 1_000), Sighting::Same);
     }
 
     #[test]

@@ -48,6 +48,12 @@ impl Ports {
         self.open.contains(port)
     }
 
+    /// One of the open ports.
+    pub(crate) fn any_open(&self) -> Option<u16> {
+        let (at, word) = self.open.0.iter().enumerate().find(|(_, word)| **word != 0)?;
+        Some(at as u16 * 64 + word.trailing_zeros() as u16)
+    }
+
     pub(crate) fn accepts(&self, port: u16) -> bool {
         self.accepting.contains(port)
     }

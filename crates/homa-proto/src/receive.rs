@@ -6,7 +6,7 @@ use homa_trace::{EventKind, Place, packet_word};
 
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
 use crate::endpoint::Endpoint;
-use crate::peer::{LifeEnd, Sighting, peer_number};
+use crate::peer::peer_number;
 use crate::reclaim::Unasked;
 use crate::rpc::{Input, Rpc, State};
 use crate::run_in::Taken;
@@ -60,53 +60,6 @@ impl Endpoint {
         })
     }
 
-    /// Finds the peer, and sees whether it is still the same life of it.
-    pub(crate) fn sight_peer(
-        &mut self,
-        now: Time,
-        rx: &RxPacket<'_>,
-        packet: &Packet,
-    ) -> Result<Option<u32>, Drop> {
-        let Some(peer) = self.peers.find(&rx.from) else { return Ok(None) };
-        let incarnation = packet.common.incarnation;
-        match self.peers[peer].sight(now, incarnation, self.config.max_packet_lifetime_ns) {
-            Sighting::Stale => return Err(drop_as!(drop_stale_incarnation)),
-            Sighting::Restarted => {
-                self.settle_acks(now);
-                let survivor = self.known_to_new_life(peer, packet);
-                self.end_peer_life(peer, LifeEnd::Restarted);
-                self.peers[peer].incarnation = incarnation;
-                if let Some(slot) = survivor {
-                    self.carry_over(slot);
-                }
-            }
-            Sighting::First => self.peers[peer].incarnation = incarnation,
-            Sighting::Same => {}
-        }
-        let known = &mut self.peers[peer];
-        known.last_heard = now;
-        known.heard = true;
-        Ok(Some(peer))
-    }
-
-    /// The RPC of a packet that shows a peer's restart, if only the new life can have answered it (PEER-6).
-    fn known_to_new_life(&self, peer: u32, packet: &Packet) -> Option<u32> {
-        // Whatever else is said about an RPC only a host says that has packets of it.
-        let answers = !matches!(packet.body, Body::RpcUnknown(_) | Body::Freeze | Body::Ack(_));
-        let slot = self.find_rpc(Some(peer), packet.common.sender_id).ok()?;
-        let rpc = &self.rpcs[slot as usize];
-        (answers && rpc.state.is_client() && !rpc.answered).then_some(slot)
-    }
-
-    /// Moves an RPC into the present life of its peer, among whose RPCs it is then the youngest.
-    fn carry_over(&mut self, slot: u32) {
-        let rpc = &mut self.rpcs[slot as usize];
-        let peer = &mut self.peers[rpc.peer];
-        rpc.life = peer.life;
-        self.peer_rpcs.remove(&mut peer.rpcs, slot);
-        self.peer_rpcs.push_back(&mut peer.rpcs, rpc.peer, slot);
-    }
-
     fn dispatch(
         &mut self,
         now: Time,
@@ -120,7 +73,12 @@ impl Endpoint {
         if let Ok(slot) = rpc
             && !matches!(packet.body, Body::RpcUnknown(_))
         {
-            self.rpcs[slot as usize].answered = true;
+            let rpc = &mut self.rpcs[slot as usize];
+            rpc.answered = true;
+            let (peer, is_client) = (rpc.peer, rpc.state.is_client());
+            if is_client {
+                self.prove_incarnation(peer, common.incarnation);
+            }
         }
         match &packet.body {
             Body::Data(data) => {
@@ -142,6 +100,9 @@ impl Endpoint {
             }
             Body::RpcUnknown(reason) => {
                 self.stats.unknowns_received += 1;
+                if rpc.is_err() && self.take_answer(peer, packet) {
+                    return Ok(None);
+                }
                 self.handle_unknown(now, rpc?, *reason)
             }
             Body::Busy => {
@@ -176,7 +137,7 @@ impl Endpoint {
 
     /// The RPC that a packet is about (ID-2, ID-5, ID-8), or how to count its absence. One that was aborted or has ended has left
     /// these tables (ABORT-2). A look-up costs the same however many RPCs are open (RECV-9).
-    fn find_rpc(&self, peer: Option<u32>, sender_id: u64) -> Result<u32, Drop> {
+    pub(crate) fn find_rpc(&self, peer: Option<u32>, sender_id: u64) -> Result<u32, Drop> {
         let Some(peer) = peer else { return Err(drop_as!(drop_unknown_rpc)) };
         let id = sender_id ^ 1;
         let slot = if id & 1 == 0 { self.client_ids.get(&id) } else { self.server_ids.get(&(peer, id)) };

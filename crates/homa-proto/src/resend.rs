@@ -313,18 +313,7 @@ impl Endpoint {
         resend: &Resend,
     ) -> Result<(), Drop> {
         let Ok(slot) = rpc else {
-            let ran = common.sender_id & 1 == 0 && self.has_run(now, peer, common.sender_id | 1);
-            let tells_reason = !common.incarnation.is_none() && !self.incarnation.is_none();
-            let reason = match (ran, tells_reason) {
-                (false, true) if self.lost_its_owner(now, common) => UnknownReason::OwnerGone, // HOST-10
-                (false, _) => UnknownReason::Unknown,
-                (true, true) => UnknownReason::Finished,
-                // AMO-4: told that it is unknown, a client that reads no reason sends the request again, for longer than we
-                // remember the id. Silence ends its RPC.
-                (true, false) => return Err(drop_as!(drop_finished)),
-            };
-            self.send_unknown(from, common, reason); // RESEND-13
-            return Ok(());
+            return self.answer_unknown_resend(now, from, peer, common);
         };
         self.note_requested(now, slot, resend.offset);
         let rpc = &mut self.rpcs[slot as usize];
@@ -356,6 +345,28 @@ impl Endpoint {
     }
 
     /// Queues the bytes asked for, and takes a RESEND beyond the granted end as a grant (RESEND-8 to RESEND-10).
+    /// A RESEND came for an RPC that is not here (RESEND-13).
+    pub(crate) fn answer_unknown_resend(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        peer: Option<u32>,
+        common: &Common,
+    ) -> Result<(), Drop> {
+        let ran = common.sender_id & 1 == 0 && self.has_run(now, peer, common.sender_id | 1);
+        let tells_reason = !common.incarnation.is_none() && !self.incarnation.is_none();
+        let reason = match (ran, tells_reason) {
+            (false, true) if self.lost_its_owner(now, common) => UnknownReason::OwnerGone, // HOST-10
+            (false, _) => UnknownReason::Unknown,
+            (true, true) => UnknownReason::Finished,
+            // AMO-4: told that it is unknown, a client that reads no reason sends the request again, for longer than we
+            // remember the id. Silence ends its RPC.
+            (true, false) => return Err(drop_as!(drop_finished)),
+        };
+        self.send_unknown(from, common, reason);
+        Ok(())
+    }
+
     fn send_again(&mut self, slot: u32, resend: &Resend) -> Result<(), Drop> {
         let highest = self.config.num_priorities - 1;
         let rpc = &mut self.rpcs[slot as usize];

@@ -100,6 +100,8 @@ counters! {
     clients_silent,
     /// Peers that were seen to restart.
     peer_restarts,
+    /// RESENDs that ask a peer who it is.
+    challenges_sent,
     /// Peers forgotten to make room.
     peers_evicted,
     /// Requests of strangers given up half-way to make room for others.
@@ -140,6 +142,8 @@ counters! {
     drop_wrong_peer,
     /// Dropped: of an earlier incarnation of the peer.
     drop_stale_incarnation,
+    /// Dropped: of a later incarnation of the peer, which has not answered yet whether that is its own.
+    drop_unproven_incarnation,
     /// Dropped: message longer than `max_message`.
     drop_too_large,
     /// Dropped: disagrees with the message's length as first told.

@@ -169,6 +169,10 @@ fn a_restart_seen_at_another_port_ends_this_ones_rpcs() {
     restarted.send_request(NOW, from, shared(), 98, 100, CallOptions::default()).unwrap();
     give_foreign(&mut one, NOW, peer(), &packets(&mut restarted, NOW));
     one.handle_timeout(NOW);
+    assert_eq!(events(&mut one), [], "the peer is asked first");
+    give(&mut restarted, NOW, shared(), &packets(&mut one, NOW));
+    give(&mut one, NOW, peer(), &packets(&mut restarted, NOW));
+    one.handle_timeout(NOW);
     assert!(matches!(events(&mut one)[..], [Event::Failed { error: RpcError::PeerRestarted, .. }]));
 }
 

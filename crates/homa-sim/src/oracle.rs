@@ -55,6 +55,7 @@ pub(crate) struct Oracle {
 fn refused(stats: &Stats) -> u64 {
     stats.unknowns_sent
         + stats.drop_stale_incarnation
+        + stats.drop_unproven_incarnation
         + stats.drop_unknown_rpc
         + stats.drop_wrong_peer
         + stats.drop_invalid

@@ -465,7 +465,7 @@ fn a_new_life_may_use_the_id_of_a_request_of_the_old_one_at_once() {
     let mut network = Network::new(config, |_| Peer::new(Answer::Fixed(Reply::Never)));
     network.crash(0);
     // No endpoint of ours does this, since ids begin at a random number; a forger may.
-    for life in [5, 6] {
+    let host_zero_says = |network: &mut Network<Peer>, life: u64| {
         let mut request = kernel_request(2, 100);
         let incarnation = Incarnation::new(life);
         let common = Common { source_port: 32_768, dest_port: PORT, sender_id: 2, incarnation };
@@ -474,7 +474,23 @@ fn a_new_life_may_use_the_id_of_a_request_of_the_old_one_at_once() {
         request[..header.len()].copy_from_slice(&header);
         network.inject(0, 1, 7, request);
         network.run_for(MS);
-    }
+    };
+    host_zero_says(&mut network, 5);
+    host_zero_says(&mut network, 6);
+    assert_eq!(network.host(1).app().requests.len(), 1, "the new life is asked first");
+    // PEER-16
+    let (_, asked) = *sent(&network, PacketType::Resend).last().unwrap();
+    let Common { source_port, dest_port, sender_id, .. } = asked.common;
+    let common = Common {
+        source_port: dest_port,
+        dest_port: source_port,
+        sender_id: sender_id ^ 1,
+        incarnation: Incarnation::new(6),
+    };
+    let answer = wire::encode(&common, &Body::RpcUnknown(UnknownReason::Unknown));
+    network.inject(0, 1, 7, answer.to_vec());
+    network.run_for(MS);
+    host_zero_says(&mut network, 6);
     assert_eq!(network.host(1).app().requests.len(), 2);
     let reasons: Vec<DoneReason> = network.host(1).app().done.iter().map(|done| done.2).collect();
     assert_eq!(reasons, [DoneReason::ClientRestarted]);

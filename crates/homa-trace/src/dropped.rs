@@ -3,7 +3,7 @@
 /// Why an endpoint dropped a packet that came: the names of its counters without `drop_`, which say what each means. The number of a
 /// reason, `b` of [`EventKind::PacketDropped`](crate::EventKind::PacketDropped), is its place in this list from 1 on. The numbers are part
 /// of the dump format: a reason keeps its number, a new one goes to the end.
-pub const DROP_REASONS: [&str; 17] = [
+pub const DROP_REASONS: [&str; 18] = [
     "invalid",
     "duplicate",
     "finished",
@@ -21,6 +21,7 @@ pub const DROP_REASONS: [&str; 17] = [
     "gap_limit",
     "retransmit_limit",
     "nonsense",
+    "unproven_incarnation",
 ];
 
 /// The number of the reason that raises this counter; 0 where there is none.
@@ -66,6 +67,6 @@ mod tests {
             assert_eq!((number, drop_reason_name(number)), (index as u32 + 1, Some(*name)));
         }
         assert_eq!(["drop_", "drop_finish", "drop_finished_fuller", "finished", ""].map(drop_reason), [0; 5]);
-        assert_eq!([0, 18, u32::MAX].map(drop_reason_name), [None; 3]);
+        assert_eq!([0, 19, u32::MAX].map(drop_reason_name), [None; 3]);
     }
 }

@@ -144,6 +144,7 @@ fn a_client_that_restarts_half_way_ends_the_reader() {
     hand.incarnation += 1;
     // Of the same endpoint: another one, which did not know this client, learns of no restart.
     data(&hand, 6, PORT, 0, PACKET);
+    hand.prove();
     let peer = hand.socket.local_addr().unwrap();
     assert_eq!(reader.whole().map(|_| ()), Err(ReadError::ClientRestarted { peer }));
     data(&hand, 2, PORT, 0, FIRST);

@@ -72,14 +72,19 @@ fn a_crowd_ends_a_few_at_a_time() {
         let mut side = Side::new(1, config.clone());
         for id in 1..=50 {
             side.hear(addr(2), &ours(2, 5).whole(2 * id, 10));
-            side.call(addr(2), 10);
+            let call = side.call(addr(2), 10);
+            // Whoever names a request is the peer (PEER-16).
+            let about_call = side.id(call) | 1;
+            side.hear(addr(2), &ours(2, 5).server(side.client_port).packet(about_call, Body::Busy));
         }
         side.take();
         side.events();
         side
     };
     let mut restarted = crowd();
+    restarted.now = restarted.now + MS;
     restarted.hear(addr(2), &ours(2, 6).packet(1, Body::Busy));
+    restarted.prove(&ours(2, 6));
     assert!(restarted.events().len() <= 4);
     let counts = per_call(&mut restarted);
     assert!(counts.len() >= 24 && counts.iter().all(|&count| count <= 4), "{counts:?}");

@@ -113,6 +113,9 @@ fn finished_ids_of_an_earlier_incarnation_hold_nothing_up() {
     let mut server = Side::new(1, Config::default());
     run(&mut server, &ours(2, 5), 2);
     assert!(!runs(&mut server, &ours(2, 5), 2));
+    server.hear(addr(2), &ours(2, 6).whole(2, 10));
+    assert_eq!(server.requests().len(), 0, "nothing is proven yet");
+    server.prove(&ours(2, 6));
     assert!(runs(&mut server, &ours(2, 6), 2));
     assert!(!runs(&mut server, &ours(2, 5), 2), "a packet of the earlier one");
     assert_eq!(server.stats().drop_stale_incarnation, 1);
@@ -225,6 +228,8 @@ fn bytes_that_were_told_and_not_taken_are_received_again() {
 fn a_client_that_restarts_ends_what_was_taken_early_and_begins_anew() {
     let (mut server, rpc) = taken_early(&ours(2, 5));
     let client = ours(2, 6);
+    server.hear(client.addr, &client.data(2, 5_000, 5_000, (0, 1_000)));
+    server.prove(&client);
     server.hear(client.addr, &client.data(2, 5_000, 5_000, (0, 1_000)));
     let events = server.events();
     assert!(events.contains(&Event::Done { rpc, reason: DoneReason::ClientRestarted }), "{events:?}");

@@ -133,6 +133,21 @@ impl Side {
         self.endpoint.check();
     }
 
+    /// The peer answers what it is asked: RESENDs for RPCs that it does not have. The other packets that were sent are returned.
+    pub fn prove(&mut self, peer: &Forger) -> Vec<Sent> {
+        let (asked, rest): (Vec<Sent>, Vec<Sent>) = self.take().into_iter().partition(|sent| {
+            sent.to == peer.addr
+                && sent.is(wire::PacketType::Resend)
+                && sent.packet.common.sender_id >= MADE_UP_IDS
+        });
+        for sent in asked {
+            let Common { source_port, dest_port, sender_id, .. } = sent.packet.common;
+            let answer = Forger { port: dest_port, dest_port: source_port, ..*peer };
+            self.hear(peer.addr, &answer.unknown(sender_id ^ 1, UnknownReason::Unknown));
+        }
+        rest
+    }
+
     pub fn hear_all(&mut self, from: SocketAddr, packets: &[Sent]) {
         for sent in packets {
             self.hear(from, &sent.packet);
@@ -190,6 +205,9 @@ pub fn serve_once(server: &mut Side, client: &Forger) {
     server.events();
     server.sink.writes.clear();
 }
+
+/// Ids of requests that tests make up lie below, and those that endpoints choose hardly ever do.
+const MADE_UP_IDS: u64 = 1 << 42;
 
 /// Packets of a peer that has no endpoint.
 #[derive(Clone, Copy)]

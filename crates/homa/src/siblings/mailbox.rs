@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Own,
     /// The header of another endpoint's packet, for what it says that concerns this one.
     Foreign,
+    /// The same, of a peer whose restart is proven to the endpoint that sends it.
+    Restart,
     /// What the network says of a peer; no bytes.
     Unreachable(Unreachable),
 }

@@ -163,8 +163,8 @@ impl Core {
             let mut last = None;
             for packet in packets.clone() {
                 // Mostly runs of packets of one peer. Who knows of the restart learns nothing from the others.
-                if last.replace(packet.from) != Some(packet.from) {
-                    mail.push(Kind::Foreign, &header_of(&packet));
+                if last.replace(packet.from) != Some(packet.from) && self.endpoint.has_proven(&packet) {
+                    mail.push(Kind::Restart, &header_of(&packet));
                 }
             }
         });
@@ -203,6 +203,7 @@ impl Core {
             match kind {
                 Kind::Own => {}
                 Kind::Foreign => self.endpoint.handle_foreign(now, &packet),
+                Kind::Restart => self.endpoint.handle_proven_foreign(now, &packet),
                 Kind::Unreachable(report) => self.endpoint.peer_unreachable(now, packet.from, report),
             }
         }

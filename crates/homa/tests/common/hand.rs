@@ -50,6 +50,22 @@ impl Hand {
         self.send(id, port, &wire::Body::Data(data), payload);
     }
 
+    /// Waits until the host asks who this is, and answers (PEER-16).
+    pub fn prove(&self) {
+        let mut bytes = [0; 65_536];
+        loop {
+            let (length, _) = self.socket.recv_from(&mut bytes).expect("the host asks");
+            let packet = wire::decode(&bytes[..length], length).unwrap();
+            let wire::Common { sender_id, dest_port, source_port, .. } = packet.common;
+            // Ids of requests that tests make up are small.
+            if matches!(packet.body, wire::Body::Resend(_)) && sender_id >= 1 << 42 {
+                assert_eq!(dest_port, 40_000);
+                let unknown = wire::Body::RpcUnknown(wire::UnknownReason::Unknown);
+                return self.send(sender_id ^ 1, source_port, &unknown, &[]);
+            }
+        }
+    }
+
     /// Waits for a packet about this request.
     pub fn hear(&self, id: u64, mut is: impl FnMut(&wire::Body) -> bool) {
         let mut bytes = [0; 65_536];

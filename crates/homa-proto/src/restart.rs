@@ -1,0 +1,250 @@
+//! Incarnations of peers: what shows that a peer restarted, and how it is asked where that is not certain (PEER-6 to PEER-9, PEER-16).
+//!
+//! A sender's address can be forged, and so can an incarnation. What an off-path attacker cannot know is an RPC id of ours: a packet that
+//! names one, or repeats a number made for the purpose, comes from a host that gets our packets.
+
+use std::net::SocketAddr;
+
+use crate::contract::RxPacket;
+use crate::endpoint::Endpoint;
+use crate::ids::own_count_from;
+use crate::peer::{LifeEnd, Spaced};
+use crate::ports::FIRST_CLIENT_PORT;
+use crate::stats::{Drop, drop_as};
+use crate::time::Time;
+use crate::wire::{self, Body, Common, DATA_HEADER_LEN, Incarnation, Packet, Resend};
+
+/// Packets under a disputed incarnation that are remembered of a peer: their requests are asked for once it is proven.
+const MAX_CLAIMS: usize = 8;
+
+/// A packet that was dropped because its incarnation is not the peer's as far as that is proven.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    common: Common,
+}
+
+/// What a peer is being asked.
+#[derive(Debug, Default)]
+pub(crate) struct Challenge {
+    /// The id that it is to repeat, as a client numbers it; 0: none.
+    id: u64,
+    spaced: Spaced,
+    claims: Vec<Claim>,
+}
+
+impl Endpoint {
+    /// Finds the peer, and sees whether it is still the same life of it.
+    pub(crate) fn sight_peer(
+        &mut self,
+        now: Time,
+        rx: &RxPacket<'_>,
+        packet: &Packet,
+    ) -> Result<Option<u32>, Drop> {
+        let Some(peer) = self.peers.find(&rx.from) else { return Ok(None) };
+        let told = packet.common.incarnation;
+        // PEER-10
+        if told != self.peers[peer].incarnation && !told.is_none() {
+            self.compare_incarnations(now, rx.from, peer, packet)?;
+        }
+        let known = &mut self.peers[peer];
+        known.last_heard = now;
+        known.heard = true;
+        Ok(Some(peer))
+    }
+
+    /// Whether a packet shows the incarnation of its peer that is proven here. Its header is enough.
+    pub fn has_proven(&self, packet: &RxPacket<'_>) -> bool {
+        let wire_len = packet.wire_len.max(DATA_HEADER_LEN + 1);
+        let known = self.peers.find(&packet.from).map(|peer| &self.peers[peer]);
+        let Ok(decoded) = wire::decode(packet.bytes, wire_len) else { return false };
+        known.is_some_and(|known| known.proven && decoded.common.incarnation == known.incarnation)
+    }
+
+    /// As [`handle_foreign`](Endpoint::handle_foreign), for a packet whose incarnation [is proven](Endpoint::has_proven) to another endpoint
+    /// of this host that is to be believed.
+    pub fn handle_proven_foreign(&mut self, now: Time, packet: &RxPacket<'_>) {
+        let now = self.advance(now);
+        let wire_len = packet.wire_len.max(DATA_HEADER_LEN + 1);
+        if let Ok(decoded) = wire::decode(packet.bytes, wire_len)
+            && let Some(peer) = self.peers.find(&packet.from)
+            && !decoded.common.incarnation.is_none()
+        {
+            let (told, known) = (decoded.common.incarnation, &mut self.peers[peer]);
+            known.proven = true;
+            if known.incarnation.is_none() {
+                known.incarnation = told;
+            } else if told != known.incarnation {
+                self.replace_incarnation(now, peer, &decoded, false);
+            }
+        }
+        self.handle_foreign(now, packet);
+    }
+
+    /// A packet tells another incarnation than is known of its peer.
+    #[cold]
+    fn compare_incarnations(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        peer: u32,
+        packet: &Packet,
+    ) -> Result<(), Drop> {
+        let common = &packet.common;
+        let (told, known) = (common.incarnation, self.peers[peer].incarnation);
+        let answers = self.answers_challenge(peer, packet);
+        let names_request = self.find_rpc(Some(peer), common.sender_id).is_ok() && common.sender_id & 1 == 1;
+        if known.is_none() {
+            // PEER-9
+            self.peers[peer].incarnation = told;
+            self.peers[peer].proven = answers || names_request;
+            return Ok(());
+        }
+        let is_newer = told.is_newer_than(known);
+        // A delayed packet of an earlier life may name an RPC that goes on in this one (PEER-8).
+        if answers || names_request && (is_newer || !self.peers[peer].proven) {
+            self.replace_incarnation(now, peer, packet, answers);
+            return Ok(());
+        }
+        let claims = &mut self.peers[peer].challenge.claims;
+        if claims.len() < MAX_CLAIMS && claims.iter().all(|claim| claim.common != *common) {
+            let is_request = matches!(packet.body, Body::Data(_)) && common.sender_id & 1 == 0;
+            claims.extend(is_request.then_some(Claim { common: *common }));
+        }
+        self.challenge(now, peer, common.dest_port, common.source_port);
+        // It may be a challenge: two hosts that each know an earlier life of the other would else drop each other's for ever.
+        if matches!(packet.body, Body::Resend(_)) && self.find_rpc(Some(peer), common.sender_id).is_err() {
+            self.answer_unknown_resend(now, from, Some(peer), common)?;
+        }
+        Err(if is_newer { drop_as!(drop_unproven_incarnation) } else { drop_as!(drop_stale_incarnation) })
+    }
+
+    /// PEER-6, PEER-7: what `packet` tells is proven.
+    fn replace_incarnation(&mut self, now: Time, peer: u32, packet: &Packet, answers: bool) {
+        self.settle_acks(now);
+        // Whoever showed the incarnation before need not have been the peer, which then still has our requests.
+        let survivors = if self.peers[peer].proven {
+            self.known_to_new_life(peer, packet).into_iter().collect()
+        } else {
+            self.requests_to(peer)
+        };
+        self.end_peer_life(peer, LifeEnd::Restarted);
+        let told = packet.common.incarnation;
+        let known = &mut self.peers[peer];
+        (known.incarnation, known.proven) = (told, true);
+        let claims = std::mem::take(&mut known.challenge.claims);
+        if !answers {
+            known.challenge.id = 0;
+        }
+        for slot in survivors {
+            self.carry_over(slot);
+        }
+        for claim in claims.iter().filter(|claim| claim.common.incarnation == told) {
+            self.ask_for_request(peer, &claim.common);
+        }
+    }
+
+    /// The RPC of a packet that shows a peer's restart, if only the new life can have answered it (PEER-6).
+    fn known_to_new_life(&self, peer: u32, packet: &Packet) -> Option<u32> {
+        // Whatever else is said about an RPC only a host says that has packets of it.
+        let answers = !matches!(packet.body, Body::RpcUnknown(_) | Body::Freeze | Body::Ack(_));
+        let slot = self.find_rpc(Some(peer), packet.common.sender_id).ok()?;
+        let rpc = &self.rpcs[slot as usize];
+        (answers && rpc.state.is_client() && !rpc.answered).then_some(slot)
+    }
+
+    /// Our open requests to a peer, of its present life.
+    fn requests_to(&self, peer: u32) -> Vec<u32> {
+        let known = &self.peers[peer];
+        if known.rpc_count == known.server_rpcs {
+            return Vec::new();
+        }
+        let is_ours = |&slot: &u32| {
+            let rpc = &self.rpcs[slot as usize];
+            rpc.state.is_client() && rpc.life == known.life
+        };
+        self.peer_rpcs.iter(&known.rpcs).filter(is_ours).collect()
+    }
+
+    /// Moves an RPC into the present life of its peer, among whose RPCs it is then the youngest.
+    fn carry_over(&mut self, slot: u32) {
+        let rpc = &mut self.rpcs[slot as usize];
+        let peer = &mut self.peers[rpc.peer];
+        rpc.life = peer.life;
+        self.peer_rpcs.remove(&mut peer.rpcs, slot);
+        self.peer_rpcs.push_back(&mut peer.rpcs, rpc.peer, slot);
+    }
+
+    /// A request whose packet was dropped while nothing was proven is asked for, so that it need not wait for its client's patience.
+    fn ask_for_request(&mut self, peer: u32, heard: &Common) {
+        if self.ports.accepts(heard.dest_port) {
+            let common = self.common(heard.dest_port, heard.source_port, heard.sender_id | 1);
+            self.queue_resend_of_all(peer, &common);
+        }
+    }
+
+    fn queue_resend_of_all(&mut self, peer: u32, common: &Common) {
+        self.stats.resends_sent += 1;
+        let priority = self.config.num_priorities - 1;
+        let to: SocketAddr = self.peers[peer].addr;
+        let resend = Resend { offset: 0, length: None, priority };
+        self.queue_control((to, Some(peer)), common, &Body::Resend(resend));
+    }
+
+    /// Asks a peer who it is: by a RESEND for an RPC that does not exist, which every Homa answers by RPC_UNKNOWN with the same id and,
+    /// where it is one of ours, its incarnation (PEER-16). `port` is ours if it is open.
+    pub(crate) fn challenge(&mut self, now: Time, peer: u32, port: u16, peer_port: u16) {
+        if !self.peers[peer].challenge.spaced.take_if_due(now, self.config.resend_spacing_ns) {
+            return;
+        }
+        if self.peers[peer].challenge.id == 0 {
+            self.peers[peer].challenge.id = self.unpredictable_id();
+        }
+        let Some(port) = self.own_port(peer, port) else { return };
+        self.stats.challenges_sent += 1;
+        // A server's packets have bit 0 set.
+        let id = self.peers[peer].challenge.id | u64::from(port < FIRST_CLIENT_PORT);
+        let common = self.common(port, peer_port, id);
+        self.queue_resend_of_all(peer, &common);
+    }
+
+    /// An id that steers its packets here and that no open RPC has.
+    fn unpredictable_id(&mut self) -> u64 {
+        loop {
+            self.challenges += 1;
+            let id = own_count_from(self.keys.challenge(self.challenges) & !1, &self.config);
+            if !self.client_ids.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// A port of this endpoint to which the peer's answer comes: `port` or, where that is another's, that of an RPC with the peer.
+    fn own_port(&self, peer: u32, port: u16) -> Option<u16> {
+        if self.ports.is_open(port) {
+            return Some(port);
+        }
+        let oldest = self.peers[peer].rpcs.head().map(|slot| self.rpcs[slot as usize].port);
+        oldest.or_else(|| self.ports.any_open())
+    }
+
+    fn answers_challenge(&self, peer: u32, packet: &Packet) -> bool {
+        let id = self.peers[peer].challenge.id;
+        id != 0 && packet.common.sender_id & !1 == id && matches!(packet.body, Body::RpcUnknown(_))
+    }
+
+    /// Takes the answer to a challenge; whether the packet is one. The incarnation that it tells is the peer's by now.
+    pub(crate) fn take_answer(&mut self, peer: Option<u32>, packet: &Packet) -> bool {
+        let Some(peer) = peer.filter(|&peer| self.answers_challenge(peer, packet)) else { return false };
+        let known = &mut self.peers[peer];
+        known.proven |= packet.common.incarnation == known.incarnation && known.is_ours();
+        known.challenge.id = 0;
+        known.challenge.claims = Vec::new();
+        true
+    }
+
+    /// The peer has named a request of ours, under the incarnation that is known.
+    pub(crate) fn prove_incarnation(&mut self, peer: u32, told: Incarnation) {
+        let known = &mut self.peers[peer];
+        known.proven |= told == known.incarnation;
+    }
+}

@@ -1,0 +1,133 @@
+//! Packets and reports whose sender is not who they say: an off-path attacker knows addresses and ports, and no RPC id.
+
+use homa_proto::wire::{AckList, Body, Cutoffs, Packet, PacketType, UnknownReason};
+use homa_proto::{Config, DoneReason, Event, MS, RpcError, RpcKey};
+
+use super::kit::{Forger, PORT, Side, addr, ours};
+
+/// How client RPCs failed and server RPCs ended.
+fn ends(side: &mut Side) -> (Vec<RpcError>, Vec<DoneReason>) {
+    let (mut errors, mut reasons) = (Vec::new(), Vec::new());
+    for event in side.events() {
+        match event {
+            Event::Failed { error, .. } => errors.push(error),
+            Event::Done { reason, .. } => reasons.push(reason),
+            _ => {}
+        }
+    }
+    (errors, reasons)
+}
+
+/// A packet of each type, about an RPC that does not exist or, where `known` names one, about that RPC of the server.
+fn every_type(from: &Forger, id: u64) -> Vec<Packet> {
+    let cutoffs = Cutoffs { cutoffs: [0; 8], version: 77, unsched_limit: Some(1) };
+    vec![
+        from.whole(id, 10),
+        from.grant(id, 10, 1),
+        from.resend(id, 0, None),
+        from.unknown(id, UnknownReason::Unknown),
+        from.packet(id, Body::Busy),
+        from.packet(id, Body::Cutoffs(cutoffs)),
+        from.packet(id, Body::Freeze),
+        from.packet(id, Body::NeedAck),
+        from.packet(id, Body::Ack(AckList::new())),
+    ]
+}
+
+/// A host that serves a request of `ours(2, 5)`, and waits for the answer of its server to a call of its own.
+fn with_rpcs_both_ways() -> (Side, RpcKey, RpcKey) {
+    let mut side = Side::new(1, Config { incarnation: 9, ..Config::default() });
+    let peer = ours(2, 5);
+    side.hear(peer.addr, &peer.whole(2_000, 10));
+    let request = side.requests()[0];
+    let call = side.call(peer.addr, 100);
+    let id = side.id(call) | 1;
+    side.take();
+    side.hear(peer.addr, &peer.server(side.client_port).packet(id, Body::Busy));
+    side.take();
+    side.events();
+    side.pass(MS);
+    (side, request, call)
+}
+
+/// PEER-6, PEER-16: nothing ends by the word of somebody who cannot answer.
+#[test]
+fn a_forged_newer_or_older_incarnation_ends_nothing_and_shuts_nobody_out() {
+    for incarnation in [4, 6, 5 + (1 << 38), 1 << 39] {
+        let (mut side, request, call) = with_rpcs_both_ways();
+        let forged = ours(2, incarnation);
+        let packets = every_type(&forged, 4_000).into_iter();
+        let odd = every_type(&forged.server(side.client_port), 4_001);
+        for packet in packets.chain(odd) {
+            side.hear(forged.addr, &packet);
+            side.take();
+            side.pass(MS);
+            assert_eq!(ends(&mut side), (vec![], vec![]), "{packet}");
+        }
+        assert!(side.endpoint.rpc_id(request).is_some() && side.endpoint.rpc_id(call).is_some());
+        let peer = ours(2, 5);
+        side.hear(peer.addr, &peer.whole(6_000, 10));
+        assert_eq!(side.requests().len(), 1, "the true peer is heard as before");
+        assert_eq!((side.stats().peer_restarts, side.endpoint.peers().count()), (0, 1));
+    }
+}
+
+/// PEER-6, PEER-7, PEER-16: a restart takes one round trip to be believed, and nothing is lost by it.
+#[test]
+fn a_client_that_restarted_is_recognised_by_its_answer_and_its_request_is_asked_for() {
+    let mut server = Side::new(1, Config { incarnation: 9, ..Config::default() });
+    let (old, new) = (ours(2, 5), ours(2, 6));
+    server.hear(old.addr, &old.whole(2_000, 10));
+    assert_eq!(server.requests().len(), 1);
+    server.take();
+    server.pass(MS);
+    server.hear(new.addr, &new.whole(4_000, 10));
+    assert_eq!((server.requests().len(), ends(&mut server)), (0, (vec![], vec![])));
+    server.prove(&new);
+    let asked = server.take();
+    let common = asked[0].packet.common;
+    assert_eq!((asked.len(), asked[0].is(PacketType::Resend), common.sender_id), (1, true, 4_001));
+    assert_eq!((common.source_port, common.dest_port), (PORT, new.port));
+    assert_eq!(ends(&mut server).1, [DoneReason::ClientRestarted]);
+    server.hear(new.addr, &new.whole(4_000, 10));
+    assert_eq!(server.requests().len(), 1);
+    server.hear(new.addr, &new.whole(4_000, 10));
+    assert_eq!(server.requests().len(), 0, "at most once");
+    server.pass(MS);
+    server.hear(old.addr, &old.whole(2_000, 10));
+    assert_eq!((server.requests().len(), server.stats().drop_stale_incarnation), (0, 1));
+}
+
+/// PEER-9, PEER-16: whoever speaks first under the address of a server shuts it out no longer than a round trip.
+#[test]
+fn a_forged_first_incarnation_costs_no_rpc() {
+    let mut client = Side::new(1, Config { incarnation: 9, ..Config::default() });
+    let (forged, server) = (ours(2, 1 << 30), ours(2, 5));
+    client.hear(forged.addr, &forged.whole(2_000, 10));
+    let calls: Vec<RpcKey> = (0..20).map(|_| client.call(server.addr, 100)).collect();
+    client.pass(MS);
+    client.hear(forged.addr, &forged.packet(77, Body::Freeze));
+    for rpc in &calls {
+        let id = client.id(*rpc) | 1;
+        client.hear(server.addr, &server.server(client.client_port).whole(id, 10));
+    }
+    client.pass(MS);
+    let answered = client.events().iter().filter(|event| matches!(event, Event::Response { .. })).count();
+    assert_eq!((answered, client.stats().rpcs_failed), (20, 0));
+}
+
+/// PEER-16: an answer that nobody asked for, or to another question, proves nothing.
+#[test]
+fn a_guessed_answer_proves_nothing() {
+    let (mut side, request, call) = with_rpcs_both_ways();
+    let forged = ours(2, 6);
+    side.hear(forged.addr, &forged.whole(4_000, 10));
+    let asked = side.take();
+    let id = asked.iter().find(|sent| sent.is(PacketType::Resend)).unwrap().packet.common.sender_id;
+    for guess in [0, 1, id.wrapping_add(2), id.wrapping_sub(2), id ^ 1 << 40, 4_001] {
+        side.hear(forged.addr, &forged.unknown(guess, UnknownReason::Unknown));
+    }
+    side.pass(MS);
+    assert_eq!((ends(&mut side), side.stats().peer_restarts), ((vec![], vec![]), 0));
+    assert!(side.endpoint.rpc_id(request).is_some() && side.endpoint.rpc_id(call).is_some());
+}
