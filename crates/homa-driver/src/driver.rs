@@ -80,9 +80,15 @@ pub struct Unreachable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Anybody at the peer's address: ICMP port unreachable for a UDP port.
-    Peer,
+    Peer {
+        /// `sender_id` of the refused packet, where the report quotes so much of it. Linux does.
+        sender_id: Option<u64>,
+    },
     /// The IP protocol, 146, at the peer's machine: ICMP protocol unreachable, or for IPv6 the unrecognized next header.
-    Protocol,
+    Protocol {
+        /// As for the peer.
+        sender_id: Option<u64>,
+    },
     /// Anybody at this Homa port: ICMP port unreachable over raw IP.
     Port {
         /// Destination port of the refused packet.

@@ -314,7 +314,11 @@ fn a_port_without_a_listener_is_reported_once_and_the_descriptor_falls_silent() 
         );
         poll_readable(driver.poll_fd().unwrap());
         assert_eq!(driver.receive(&mut RxBurst::new()).unwrap(), 0);
-        assert_eq!(driver.poll_unreachable(), Some(Unreachable { peer: to, what: Refusal::Peer }));
+        let report = driver.poll_unreachable();
+        assert!(
+            matches!(report, Some(Unreachable { peer, what: Refusal::Peer { .. } }) if peer == to),
+            "{report:?}"
+        );
         assert_eq!(driver.poll_unreachable(), None);
         assert_eq!(driver.stats().network_errors, 1);
         assert!(
@@ -338,7 +342,11 @@ fn dead_peers_do_not_stop_packets_to_the_living() {
         let got = receive_packets(&mut b, expect.len());
         assert!(got.iter().map(|(_, packet)| packet).eq(expect));
         assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0);
-        assert_eq!(a.poll_unreachable(), Some(Unreachable { peer: dead, what: Refusal::Peer }));
+        let report = a.poll_unreachable();
+        assert!(
+            matches!(report, Some(Unreachable { peer, what: Refusal::Peer { .. } }) if peer == dead),
+            "{report:?}"
+        );
         assert!(!common::is_readable(a.poll_fd().unwrap()));
     }
 }
@@ -358,7 +366,11 @@ fn a_report_about_one_packet_does_not_cost_the_next() {
             assert!(got.iter().map(|(_, packet)| packet).eq(&bytes[1..]));
             assert_eq!(a.stats().send_errors.total(), 0);
             assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0);
-            assert_eq!(a.poll_unreachable(), Some(Unreachable { peer: dead, what: Refusal::Peer }));
+            let report = a.poll_unreachable();
+            assert!(
+                matches!(report, Some(Unreachable { peer, what: Refusal::Peer { .. } }) if peer == dead),
+                "{report:?}"
+            );
             assert!(
                 !common::is_readable(a.poll_fd().unwrap()),
                 "a report left behind would make the caller spin"

@@ -277,10 +277,13 @@ fn restart_during_retransmissions() -> Rig {
 fn unreachable() -> Rig {
     let mut rig = Rig::new(settings(RPCS));
     rig.calls(RPCS / 2, 1);
+    let rpc_id = Some(rig.send_request(rig.client_port, FIRST, SMALL));
     rig.services(RPCS / 2, 1);
     rig.begin();
     rig.now_ns += 1_000;
-    rig.call(|endpoint, now, _| endpoint.peer_unreachable(now, peer(FIRST), homa_proto::Unreachable::Peer));
+    rig.call(|endpoint, now, _| {
+        endpoint.peer_unreachable(now, peer(FIRST), homa_proto::Unreachable::Peer { rpc_id })
+    });
     rig.until_over(RPCS);
     rig
 }

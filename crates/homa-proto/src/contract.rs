@@ -321,9 +321,15 @@ pub enum RpcError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreachable {
     /// Nobody is at the peer's address: over UDP, a port unreachable.
-    Peer,
+    Peer {
+        /// `sender_id` of the refused packet, as we sent it; `None` where the report quotes too little of it.
+        rpc_id: Option<u64>,
+    },
     /// The peer's machine does not know the protocol: over raw IP, a protocol unreachable.
-    Protocol,
+    Protocol {
+        /// As for the peer.
+        rpc_id: Option<u64>,
+    },
     /// The peer's machine has nobody at this Homa port: over raw IP, a port unreachable.
     Port {
         /// Where the refused packet was bound for.

@@ -15,6 +15,7 @@ use crate::path::Path;
 use crate::restart::Challenge;
 use crate::rtt::{self, Rtt};
 use crate::time::Time;
+use crate::unreachable::Doubt;
 use crate::wire::{Ack, Incarnation, PRIORITIES};
 
 /// Peers looked at when one must be forgotten to make room: bounds the work, and finds one unless nearly all are in use.
@@ -101,6 +102,8 @@ pub(crate) struct Peer {
     /// Whether the incarnation was told by a host that gets our packets (PEER-16).
     pub proven: bool,
     pub challenge: Challenge,
+    /// A report that nobody is there, which is being looked into (PEER-4).
+    pub doubt: Option<Doubt>,
     /// Raised when every RPC so far is over; RPCs remember the life they began in.
     pub life: u32,
     /// How often it was seen to restart: finished ids belong to one of its incarnations (AMO-8).
@@ -162,6 +165,7 @@ impl Peer {
             incarnation: Incarnation::NONE,
             proven: false,
             challenge: Challenge::default(),
+            doubt: None,
             life: 0,
             restarts: 0,
             life_end: LifeEnd::Restarted,

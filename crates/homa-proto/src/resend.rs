@@ -188,6 +188,7 @@ impl Endpoint {
             return;
         }
         self.serve_resends(now, peer);
+        self.weigh_doubt(now, peer);
         let known = &self.peers[peer];
         if known.server_rpcs == 0 {
             return;
@@ -344,7 +345,6 @@ impl Endpoint {
         }
     }
 
-    /// Queues the bytes asked for, and takes a RESEND beyond the granted end as a grant (RESEND-8 to RESEND-10).
     /// A RESEND came for an RPC that is not here (RESEND-13).
     pub(crate) fn answer_unknown_resend(
         &mut self,
@@ -367,6 +367,7 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Queues the bytes asked for, and takes a RESEND beyond the granted end as a grant (RESEND-8 to RESEND-10).
     fn send_again(&mut self, slot: u32, resend: &Resend) -> Result<(), Drop> {
         let highest = self.config.num_priorities - 1;
         let rpc = &mut self.rpcs[slot as usize];

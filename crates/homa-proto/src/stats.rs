@@ -164,6 +164,8 @@ counters! {
     drop_nonsense,
     /// Reports of unreachable ports dropped because too many were being worked off; a RESEND will cause another.
     reports_dropped,
+    /// Reports of unreachable peers and ports that quote no request of ours, so that the peer is asked before they are believed.
+    reports_doubted,
     /// Acknowledgements forgotten because too many waited; the server will ask.
     acks_forgotten,
 }

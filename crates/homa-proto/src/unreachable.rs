@@ -36,31 +36,105 @@ impl RefusedPorts {
     }
 }
 
+/// A report that may be forged: it quotes no request of ours, which only a receiver of our packets can.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doubt {
+    since: Time,
+    report: Reported,
+}
+
+/// What is not there.
+#[derive(Clone, Copy, Debug)]
+enum Reported {
+    Peer(LifeEnd),
+    Port(u16),
+}
+
+/// RESEND intervals for which a peer is asked before a report that may be forged is believed.
+const DOUBTED_INTERVALS: u64 = 3;
+
 impl Endpoint {
-    /// The network says that packets to `peer` are not taken there. The RPCs that this concerns end, a few per drive call
-    /// (PEER-4).
+    /// The network says that packets to `peer` are not taken there. Where the report quotes a request of ours, the RPCs that this concerns
+    /// end, a few per drive call; else the peer is asked, and they end if it is silent (PEER-4).
     pub fn peer_unreachable(&mut self, now: Time, peer: SocketAddr, report: Unreachable) {
         let now = self.advance(now);
         let Some(known) = self.peers.find(&peer) else { return };
-        match report {
-            Unreachable::Peer => self.end_peer_life(known, LifeEnd::Unreachable),
-            Unreachable::Protocol => self.end_peer_life(known, LifeEnd::NoHoma),
+        let (rpc_id, reported) = match report {
+            Unreachable::Peer { rpc_id } => (rpc_id, Reported::Peer(LifeEnd::Unreachable)),
+            Unreachable::Protocol { rpc_id } => (rpc_id, Reported::Peer(LifeEnd::NoHoma)),
             Unreachable::Port { port, rpc_id } => {
-                self.end_refused_server(now, known, port, rpc_id);
-                self.note_refused_port(known, peer, port);
+                if self.end_refused_server(now, known, port, rpc_id) {
+                    return;
+                }
+                (rpc_id, Reported::Port(port))
             }
+        };
+        if self.is_request_to(known, rpc_id, reported) {
+            self.believe(known, reported);
+        } else {
+            self.doubt(now, known, reported);
+        }
+    }
+
+    /// Whether `rpc_id` is that of an open request of ours, to the peer and the port that are reported.
+    fn is_request_to(&self, peer: u32, rpc_id: Option<u64>, reported: Reported) -> bool {
+        let Some(slot) = rpc_id.and_then(|id| self.client_ids.get(&id)) else { return false };
+        let rpc = &self.rpcs[*slot as usize];
+        rpc.peer == peer
+            && rpc.life == self.peers[peer].life
+            && !matches!(reported, Reported::Port(port) if port != rpc.peer_port)
+    }
+
+    fn believe(&mut self, peer: u32, reported: Reported) {
+        self.peers[peer].doubt = None;
+        match reported {
+            Reported::Peer(end) => self.end_peer_life(peer, end),
+            Reported::Port(port) => self.note_refused_port(peer, self.peers[peer].addr, port),
+        }
+    }
+
+    fn doubt(&mut self, now: Time, peer: u32, reported: Reported) {
+        let known = &mut self.peers[peer];
+        if known.rpc_count == 0 {
+            return;
+        }
+        self.stats.reports_doubted += 1;
+        if known.doubt.is_none() {
+            known.doubt = Some(Doubt { since: now, report: reported });
+            self.ask_doubted(now, peer);
+        }
+    }
+
+    /// Every Homa answers a challenge, also one whose servers compute.
+    fn ask_doubted(&mut self, now: Time, peer: u32) {
+        let Some(oldest) = self.peers[peer].rpcs.head() else { return };
+        let (port, peer_port) = (self.rpcs[oldest as usize].port, self.rpcs[oldest as usize].peer_port);
+        self.challenge(now, peer, port, peer_port);
+        self.peer_timers.arm_by(peer, now + self.config.resend_interval_ns);
+    }
+
+    /// The timer of a peer fired: was it heard since somebody said that it is not there?
+    pub(crate) fn weigh_doubt(&mut self, now: Time, peer: u32) {
+        let Some(doubt) = self.peers[peer].doubt else { return };
+        let interval_ns = self.config.resend_interval_ns;
+        if self.peers[peer].last_heard > doubt.since {
+            self.peers[peer].doubt = None;
+        } else if now.since(doubt.since) >= interval_ns.saturating_mul(DOUBTED_INTERVALS) {
+            self.believe(peer, doubt.report);
+        } else {
+            self.ask_doubted(now, peer);
         }
     }
 
     /// A client's port is gone: the RPC whose packet was refused has nobody to answer to. Others of that port are found out by
-    /// packets of their own.
-    fn end_refused_server(&mut self, now: Time, peer: u32, port: u16, rpc_id: Option<u64>) {
-        let Some(id) = rpc_id else { return };
-        if let Some(&slot) = self.server_ids.get(&(peer, id))
-            && self.rpcs[slot as usize].peer_port == port
-        {
+    /// packets of their own. Whether there was such an RPC.
+    fn end_refused_server(&mut self, now: Time, peer: u32, port: u16, rpc_id: Option<u64>) -> bool {
+        let Some(&slot) = rpc_id.and_then(|id| self.server_ids.get(&(peer, id))) else { return false };
+        let refused = self.rpcs[slot as usize].peer_port == port;
+        if refused {
             self.end_server(now, slot, DoneReason::ClientSilent);
         }
+        refused
     }
 
     fn note_refused_port(&mut self, known: u32, peer: SocketAddr, port: u16) {
@@ -102,7 +176,9 @@ impl Endpoint {
             // Requests are counted up, and around: the older one is behind by less than half of all numbers.
             let began_before = refused.until_id.wrapping_sub(count) as i64 > 0;
             if rpc.state.is_client() && rpc.peer_port == refused.port && began_before {
-                self.end_with_error(slot, RpcError::NoSuchPort);
+                // The port was there and has gone, and the request with it.
+                let error = if rpc.answered { RpcError::PeerRestarted } else { RpcError::NoSuchPort };
+                self.end_with_error(slot, error);
             }
         }
     }

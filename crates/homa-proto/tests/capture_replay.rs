@@ -374,7 +374,7 @@ impl<'a> Replay<'a> {
         }
         let ours = |id| if is_client { self.ours.get(&id).copied() } else { Some(id) };
         let report = match code {
-            CODE_PROTOCOL => Unreachable::Protocol,
+            CODE_PROTOCOL => Unreachable::Protocol { rpc_id: sender_id.and_then(ours) },
             _ => Unreachable::Port { port, rpc_id: sender_id.and_then(ours) },
         };
         self.endpoint.peer_unreachable(self.now, SocketAddr::new(from, 0), report);

@@ -288,7 +288,7 @@ fn an_icmp_report_ends_rpcs_and_forgets_no_finished_request() {
     // The client's host says once that nobody is at its port, or somebody forges it; then the duplicates come.
     network.act(1, |_, host| {
         let now = host.now();
-        host.endpoint().peer_unreachable(now, homa_sim::host_address(0), Unreachable::Peer);
+        host.endpoint().peer_unreachable(now, homa_sim::host_address(0), Unreachable::Peer { rpc_id: None });
     });
     settle(&mut network, 60 * SEC);
     assert!(network.host(1).endpoint().unwrap().stats().drop_finished > 0);
@@ -302,17 +302,16 @@ fn report(network: &mut Network<Peer>, host: usize, about: usize, report: Unreac
 }
 
 /// RPCs of the first host to the second, and what failed when the network reported this.
-fn failed_after(config: NetworkConfig, told: Unreachable) -> Vec<(u64, RpcError)> {
+fn failed_after(config: NetworkConfig, told: fn(Option<u64>) -> Unreachable) -> Vec<(u64, RpcError)> {
     let mut network = network(config);
     network.run_for(MS);
-    for cookie in 0..20 {
-        call(&mut network, 0, 1, cookie, 100);
-    }
+    let calls: Vec<_> = (0..20).map(|cookie| call(&mut network, 0, 1, cookie, 100)).collect();
+    let quoted = network.host(0).endpoint().unwrap().rpc_id(calls[7]);
     let other = |_: &mut Peer, host: &mut homa_sim::HostCtx<'_>| {
         host.call(1, PORT + 1, 100, CallOptions { cookie: 100, ..CallOptions::default() })
     };
     network.act(0, other).unwrap().unwrap();
-    report(&mut network, 0, 1, told);
+    report(&mut network, 0, 1, told(quoted));
     let after = |_: &mut Peer, host: &mut homa_sim::HostCtx<'_>| {
         host.call(1, PORT, 100, CallOptions { cookie: 200, ..CallOptions::default() })
     };
@@ -330,7 +329,7 @@ fn a_refused_port_ends_the_rpcs_to_it_that_were_open_and_no_others() {
     for reap_limit in [1, 7, 64] {
         let mut config = config(1, 2);
         config.protocol.reap_limit = reap_limit;
-        let failed = failed_after(config, Unreachable::Port { port: PORT, rpc_id: None });
+        let failed = failed_after(config, |rpc_id| Unreachable::Port { port: PORT, rpc_id });
         let all: Vec<_> = (0..20).map(|cookie| (cookie, RpcError::NoSuchPort)).collect();
         assert_eq!(failed, all, "reap_limit {reap_limit}");
     }
@@ -338,7 +337,7 @@ fn a_refused_port_ends_the_rpcs_to_it_that_were_open_and_no_others() {
 
 #[test]
 fn a_refused_protocol_ends_all_rpcs_to_the_host() {
-    let failed = failed_after(config(1, 2), Unreachable::Protocol);
+    let failed = failed_after(config(1, 2), |rpc_id| Unreachable::Protocol { rpc_id });
     let all: Vec<_> = (0..20).chain([100]).map(|cookie| (cookie, RpcError::ProtocolUnreachable)).collect();
     assert_eq!(failed, all);
 }

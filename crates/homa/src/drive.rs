@@ -215,8 +215,8 @@ impl Core {
         let mut told = false;
         while let Some(Unreachable { peer, what }) = self.driver.poll_unreachable() {
             let report = match what {
-                Refusal::Peer => homa_proto::Unreachable::Peer,
-                Refusal::Protocol => homa_proto::Unreachable::Protocol,
+                Refusal::Peer { sender_id } => homa_proto::Unreachable::Peer { rpc_id: sender_id },
+                Refusal::Protocol { sender_id } => homa_proto::Unreachable::Protocol { rpc_id: sender_id },
                 Refusal::Port { port, sender_id } => {
                     homa_proto::Unreachable::Port { port, rpc_id: sender_id }
                 }

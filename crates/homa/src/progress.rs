@@ -285,7 +285,9 @@ mod tests {
         let now = Time::ZERO;
         core.progress_round(now, false, false);
         let stranger = RxPacket::new("127.0.0.1:1".parse().unwrap(), &[]);
-        siblings.mailbox(1).post(true, |mail| mail.push(Kind::Unreachable(Unreachable::Peer), &stranger));
+        siblings
+            .mailbox(1)
+            .post(true, |mail| mail.push(Kind::Unreachable(Unreachable::Peer { rpc_id: None }), &stranger));
         assert!(core.has_urgent_mail());
         core.progress_round(now, false, false);
         assert!(!core.has_urgent_mail());

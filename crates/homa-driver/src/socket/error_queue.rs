@@ -32,7 +32,7 @@ pub(crate) struct NetworkError {
     /// Where the packet was bound for.
     pub(crate) to: SocketAddr,
     pub(crate) cause: Cause,
-    /// What the report quotes of the packet, from the Homa header on; read for packets in IP itself only.
+    /// What the report quotes of the packet, from the Homa header on.
     pub(crate) quoted: Quoted,
     /// This host's own report, of a packet that it did not send: the call that was to send it has failed as well.
     pub(crate) local: bool,

@@ -401,14 +401,14 @@ impl PacketSocket {
 
     fn note_unreachable(&mut self, error: &NetworkError) {
         let what = match (self.carrier, error.cause, error.quoted.port_and_id()) {
-            (Carrier::Udp, Cause::PortUnreachable, _) => Refusal::Peer,
+            (Carrier::Udp, Cause::PortUnreachable, (_, sender_id)) => Refusal::Peer { sender_id },
             (Carrier::Udp, ..) => return,
             (Carrier::Ip, Cause::PortUnreachable, (Some(port), sender_id)) => {
                 Refusal::Port { port, sender_id }
             }
             // A report that quotes no port says nothing of use.
             (Carrier::Ip, Cause::PortUnreachable, _) => return,
-            (Carrier::Ip, ..) => Refusal::Protocol,
+            (Carrier::Ip, _, (_, sender_id)) => Refusal::Protocol { sender_id },
         };
         let report = Unreachable { peer: error.to, what };
         if self.unreachable.contains(&report) {

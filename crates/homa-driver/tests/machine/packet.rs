@@ -419,15 +419,18 @@ fn mac_of(namespace: &Namespace) -> [u8; 6] {
 #[test]
 fn a_port_that_nobody_has_is_reported() {
     // PEER-4
+    let id_in = |packet: &[u8]| packet[20..28].try_into().ok().map(u64::from_be_bytes);
     let Some(namespaces) = pair(1_500) else { return };
     for ips in [V4, V6] {
         let [mut udp, mut ip] = CARRIERS.map(|carrier| namespaces[0].run(move || open(carrier, ips[0])));
         send(&mut udp, at(Carrier::Udp, ips[1]), &[message(100, 1)]);
         let peer = at(Carrier::Udp, ips[1]);
-        assert_eq!(await_report(&mut udp), Unreachable { peer, what: Refusal::Peer });
+        let what = Refusal::Peer { sender_id: id_in(&message(100, 1)) };
+        assert_eq!(await_report(&mut udp), Unreachable { peer, what });
         send(&mut ip, at(Carrier::Ip, ips[1]), &[message(100, 1)]);
         let peer = at(Carrier::Ip, ips[1]);
-        assert_eq!(await_report(&mut ip), Unreachable { peer, what: Refusal::Protocol });
+        let what = Refusal::Protocol { sender_id: id_in(&message(100, 1)) };
+        assert_eq!(await_report(&mut ip), Unreachable { peer, what });
         assert_eq!((udp.stats().network_errors, ip.stats().network_errors), (1, 1));
     }
 }

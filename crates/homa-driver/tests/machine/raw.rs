@@ -253,7 +253,9 @@ fn a_machine_without_homa_is_reported_by_its_protocol() {
                     break report;
                 }
             };
-            assert_eq!(report, Unreachable { peer: host(ips[1]), what: Refusal::Protocol });
+            let what =
+                Refusal::Protocol { sender_id: bytes[0][20..28].try_into().ok().map(u64::from_be_bytes) };
+            assert_eq!(report, Unreachable { peer: host(ips[1]), what });
             assert_eq!(a.poll_unreachable(), None);
             a
         });

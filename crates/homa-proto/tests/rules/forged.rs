@@ -1,7 +1,7 @@
 //! Packets and reports whose sender is not who they say: an off-path attacker knows addresses and ports, and no RPC id.
 
 use homa_proto::wire::{AckList, Body, Cutoffs, Packet, PacketType, UnknownReason};
-use homa_proto::{Config, DoneReason, Event, MS, RpcError, RpcKey};
+use homa_proto::{Config, DoneReason, Event, MS, RpcError, RpcKey, Unreachable};
 
 use super::kit::{Forger, PORT, Side, addr, ours};
 
@@ -130,4 +130,45 @@ fn a_guessed_answer_proves_nothing() {
     side.pass(MS);
     assert_eq!((ends(&mut side), side.stats().peer_restarts), ((vec![], vec![]), 0));
     assert!(side.endpoint.rpc_id(request).is_some() && side.endpoint.rpc_id(call).is_some());
+}
+
+/// PEER-4: a report that may be forged is believed of a peer that then answers nothing.
+#[test]
+fn a_doubted_report_ends_the_rpcs_of_a_peer_that_stays_silent() {
+    let reports = [
+        (Unreachable::Peer { rpc_id: None }, RpcError::Unreachable),
+        (Unreachable::Protocol { rpc_id: Some(12) }, RpcError::ProtocolUnreachable),
+        (Unreachable::Port { port: PORT, rpc_id: None }, RpcError::NoSuchPort),
+    ];
+    for (report, error) in reports {
+        let mut client = Side::new(1, Config::default());
+        client.call(addr(2), 100);
+        let now = client.now;
+        client.endpoint.peer_unreachable(now, addr(2), report);
+        client.pass(4 * MS);
+        assert_eq!(ends(&mut client).0, [], "{report:?}");
+        client.pass(12 * MS);
+        assert_eq!(ends(&mut client).0, [error], "{report:?}");
+    }
+}
+
+/// PEER-4: a report that quotes no packet of ours is asked about before it is believed.
+#[test]
+fn a_forged_unreachable_ends_nothing_while_the_peer_answers() {
+    for report in [
+        Unreachable::Peer { rpc_id: None },
+        Unreachable::Protocol { rpc_id: Some(4) },
+        Unreachable::Port { port: PORT, rpc_id: None },
+    ] {
+        let (mut side, request, call) = with_rpcs_both_ways();
+        for _ in 0..20 {
+            let now = side.now;
+            side.endpoint.peer_unreachable(now, addr(2), report);
+            side.pass(MS);
+            side.hear(addr(2), &ours(2, 5).packet(77, Body::Freeze));
+            side.take();
+        }
+        assert_eq!(ends(&mut side), (vec![], vec![]), "{report:?}");
+        assert!(side.endpoint.rpc_id(request).is_some() && side.endpoint.rpc_id(call).is_some());
+    }
 }

@@ -120,16 +120,17 @@ fn a_call_that_waits_its_turn_while_others_are_sent_goes_on_waiting() {
 /// PEER-4.
 #[test]
 fn a_report_ends_the_rpcs_that_it_concerns() {
-    let reports = [
-        (Unreachable::Peer, vec![RpcError::Unreachable; 2]),
-        (Unreachable::Port { port: 99, rpc_id: None }, vec![RpcError::NoSuchPort; 2]),
-        (Unreachable::Port { port: 98, rpc_id: None }, vec![]),
+    type Quoting = fn(Option<u64>) -> Unreachable;
+    let reports: [(Quoting, Vec<RpcError>); 4] = [
+        (|rpc_id| Unreachable::Peer { rpc_id }, vec![RpcError::Unreachable; 2]),
+        (|rpc_id| Unreachable::Protocol { rpc_id }, vec![RpcError::ProtocolUnreachable; 2]),
+        (|rpc_id| Unreachable::Port { port: 99, rpc_id }, vec![RpcError::NoSuchPort; 2]),
+        (|rpc_id| Unreachable::Port { port: 98, rpc_id }, vec![]),
     ];
     for (report, errors) in reports {
         let mut client = Side::new(1, Config::default());
-        for to in [2, 2, 3] {
-            client.call(addr(to), 100);
-        }
+        let calls = [2, 2, 3].map(|to| client.call(addr(to), 100));
+        let report = report(Some(client.id(calls[1])));
         client.take();
         let now = client.now;
         client.endpoint.peer_unreachable(now, addr(2), report);
@@ -244,12 +245,13 @@ fn older_and_absent_incarnations_change_nothing() {
     assert_eq!(ends(&mut server).1, [], "PEER-9: the first one told");
     server.hear(addr(2), &from((1 << 39) - 1).whole(6, 10));
     assert_eq!((server.stats().drop_stale_incarnation, server.endpoint.open_rpcs()), (1, 2), "PEER-8");
-    server.hear(addr(2), &kernel(2).whole(8, 10));
     server.prove(&from(1 << 39));
+    server.hear(addr(2), &kernel(2).whole(8, 10));
     assert_eq!(server.endpoint.open_rpcs(), 3, "PEER-10");
     server.hear(addr(2), &from(1 << 39).whole(10, 10));
     assert_eq!((ends(&mut server).1.len(), server.stats().peer_restarts), (0, 0));
     // The newest is ahead by less than half of all numbers, around their end too.
+    server.hear(addr(2), &from((1 << 40) - 1).whole(12, 10));
     server.hear(addr(2), &from((1 << 40) - 1).whole(12, 10));
     server.pass(MS);
     server.pass(MS);

@@ -201,8 +201,8 @@ impl Anything {
     fn disturb(&mut self, host: &mut HostCtx<'_>) {
         if self.icmp && self.chance(3) {
             let report = match self.rng.random_range(0..4) {
-                0 => Unreachable::Peer,
-                1 => Unreachable::Protocol,
+                0 => Unreachable::Peer { rpc_id: None },
+                1 => Unreachable::Protocol { rpc_id: None },
                 _ => self.refused_packet(host),
             };
             host.report_unreachable((self.host + self.rng.random_range(1..self.hosts)) % self.hosts, report);

@@ -233,14 +233,14 @@ mod tests {
         mailbox.post(false, |mail| mail.push(Kind::Foreign, &packet(b"ab")));
         assert!(!mailbox.is_urgent());
         mailbox.post(true, |mail| {
-            mail.push(Kind::Unreachable(Unreachable::Peer), &packet(b""));
+            mail.push(Kind::Unreachable(Unreachable::Peer { rpc_id: None }), &packet(b""));
             mail.push(Kind::Own, &RxPacket { priority: Some(5), ..packet(b"cde") });
         });
         assert!(mailbox.is_urgent() && !mailbox.begin_sleep() && !mailbox.begin_task_sleep());
         assert!(mailbox.take(&mut mail));
         let got: Vec<_> =
             mail.iter().map(|(kind, packet)| (kind, packet.bytes.to_vec(), packet.priority)).collect();
-        let unreachable = Kind::Unreachable(Unreachable::Peer);
+        let unreachable = Kind::Unreachable(Unreachable::Peer { rpc_id: None });
         assert_eq!(
             got,
             [
@@ -262,7 +262,9 @@ mod tests {
         }
         assert_eq!(mailbox.counts().dropped, 3);
         for _ in 0..MAX_ITEMS {
-            mailbox.post(true, |mail| mail.push(Kind::Unreachable(Unreachable::Peer), &packet(b"")));
+            mailbox.post(true, |mail| {
+                mail.push(Kind::Unreachable(Unreachable::Peer { rpc_id: None }), &packet(b""))
+            });
         }
         assert!(mailbox.counts().dropped > 3);
         let mut mail = Mail::default();

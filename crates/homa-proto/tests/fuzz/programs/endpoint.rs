@@ -150,7 +150,11 @@ impl World {
                 let port = host.ports[input.below(host.ports.len())];
                 let rpc_id = host.ids.get(input.below(host.ids.len())).copied();
                 let ports = Unreachable::Port { port, rpc_id: rpc_id.filter(|_| input.flag()) };
-                let report = input.one_of(&[Unreachable::Peer, Unreachable::Protocol, ports]);
+                let report = input.one_of(&[
+                    Unreachable::Peer { rpc_id },
+                    Unreachable::Protocol { rpc_id: None },
+                    ports,
+                ]);
                 host.tell(now).peer_unreachable(now, addr(input.below(4)), report);
             }
             _ => {
