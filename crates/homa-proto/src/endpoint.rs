@@ -40,7 +40,7 @@ use crate::unreachable::RefusedPorts;
 use crate::wire::Incarnation;
 
 /// Longest message that Linux Homa takes.
-const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
+pub(crate) const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
 
 /// How often expired ids are looked for when a peer must be forgotten: bounds the work, and lets go of a peer's few blocks.
 const EXPIRE_ROUNDS: usize = 16;

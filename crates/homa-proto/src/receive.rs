@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use homa_trace::{EventKind, Place, packet_word};
 
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, KERNEL_MAX_MESSAGE};
 use crate::peer::peer_number;
 use crate::reclaim::Unasked;
 use crate::rpc::{Input, Rpc, State};
@@ -80,6 +80,12 @@ impl Endpoint {
                 self.prove_incarnation(peer, common.incarnation);
             }
         }
+        if let Ok(slot) = rpc
+            && self.is_too_long_for(slot, common)
+        {
+            self.end_with_error(slot, RpcError::MessageTooLarge); // SEND-13
+            return Ok(None);
+        }
         match &packet.body {
             Body::Data(data) => {
                 self.stats.data_received += 1;
@@ -150,6 +156,15 @@ impl Endpoint {
             return Err(drop_as!(drop_unknown_rpc));
         }
         Ok(slot)
+    }
+
+    /// Whether a packet about an RPC shows that our message is longer than its receiver takes: one of Linux Homa has dropped all of it.
+    fn is_too_long_for(&self, slot: u32, common: &Common) -> bool {
+        let rpc = &self.rpcs[slot as usize];
+        rpc.outgoing.length > KERNEL_MAX_MESSAGE
+            && rpc.state == State::Requesting
+            && common.incarnation.is_none()
+            && !self.peers[rpc.peer].is_ours()
     }
 
     #[expect(clippy::too_many_arguments, reason = "one packet's parts, and where its payload goes")]

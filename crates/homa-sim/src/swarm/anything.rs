@@ -54,6 +54,8 @@ pub(super) struct OpenCall {
     port: u16,
     aborted: bool,
     readable: u32,
+    /// Longer than Linux Homa takes.
+    too_long_for_kernels: bool,
 }
 
 /// Client ports begin here (ID-6).
@@ -156,7 +158,10 @@ impl Anything {
         let rpc = host.call_from(from, to, port, length, options).ok()?;
         self.next_cookie += 1;
         self.started += 1;
-        self.open.insert(options.cookie, OpenCall { rpc, port, aborted: false, readable: 0 });
+        self.open.insert(
+            options.cookie,
+            OpenCall { rpc, port, aborted: false, readable: 0, too_long_for_kernels: length > 1_000_000 },
+        );
         Some(rpc)
     }
 
@@ -310,7 +315,7 @@ impl App for Anything {
             RpcError::Aborted => !call.aborted && !self.closes_ports,
             RpcError::NoSuchPort => call.port < self.unbound_port() && !self.closes_ports && !self.icmp,
             RpcError::Unreachable | RpcError::ProtocolUnreachable => !self.icmp,
-            RpcError::MessageTooLarge => true,
+            RpcError::MessageTooLarge => !call.too_long_for_kernels,
             RpcError::PeerRestarted => self.weather != Weather::Storm,
             _ => false,
         };
