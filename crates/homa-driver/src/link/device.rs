@@ -201,6 +201,11 @@ impl Device {
         self.neighbours.headers(to, now_ms).ok_or(NoFrame::Unreachable)
     }
 
+    /// As [`Reservation::note_sent`].
+    pub(crate) fn note_sent(&mut self, packets: &[TxPacket<'_>]) {
+        self.reservation.note_sent(packets);
+    }
+
     pub(crate) fn poll_unreachable(&mut self) -> Option<Unreachable> {
         self.reservation.poll_unreachable()
     }

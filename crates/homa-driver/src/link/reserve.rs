@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::clock::coarse_ms;
-use crate::driver::Unreachable;
+use crate::driver::{TxPacket, Unreachable};
 use crate::socket::{BindError, Carrier, PacketSocket, SocketConfig, drop_all};
 
 /// Buffers of a socket that neither sends nor receives; the kernel rounds it up to its least.
@@ -63,6 +63,11 @@ impl Reservation {
     /// paths reaches it through this socket.
     pub(crate) fn max_packet(&self, to: SocketAddr) -> usize {
         self.socket.max_packet(to)
+    }
+
+    /// These packets were sent from the port.
+    pub(crate) fn note_sent(&mut self, packets: &[TxPacket<'_>]) {
+        self.socket.note_sent(packets);
     }
 
     /// Forgets what was known of paths: the device's MTU has changed.

@@ -348,6 +348,7 @@ impl Driver for PacketDriver {
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         let now_ms = coarse_ms();
         self.device.look(now_ms, false)?;
+        self.device.note_sent(packets);
         self.tx.send(&mut self.device, packets, &mut self.stats, now_ms)
     }
 

@@ -45,7 +45,10 @@ pub(crate) enum Cause {
     /// Nobody takes the protocol there.
     ProtocolUnreachable,
     /// Too big for some link on the way, or for the first one.
-    TooBig,
+    TooBig {
+        /// What it takes, in bytes with the IP header; 0: it does not say.
+        mtu: usize,
+    },
     /// Any other: no route, filtered, hop limit.
     Other,
 }
@@ -137,7 +140,7 @@ fn cause_of(error: libc::sock_extended_err) -> Option<(Cause, bool)> {
     let cause = match (error.ee_origin, error.ee_type, error.ee_code) {
         (libc::SO_EE_ORIGIN_ICMP, 3, 3) | (libc::SO_EE_ORIGIN_ICMP6, 1, 4) => Cause::PortUnreachable,
         (libc::SO_EE_ORIGIN_ICMP, 3, 2) | (libc::SO_EE_ORIGIN_ICMP6, 4, 1) => Cause::ProtocolUnreachable,
-        _ if error.ee_errno as libc::c_int == libc::EMSGSIZE => Cause::TooBig,
+        _ if error.ee_errno as libc::c_int == libc::EMSGSIZE => Cause::TooBig { mtu: error.ee_info as usize },
         _ => Cause::Other,
     };
     Some((cause, !icmp))

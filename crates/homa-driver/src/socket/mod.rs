@@ -9,6 +9,7 @@ mod link;
 mod merged;
 pub(crate) mod option;
 mod path_mtu;
+mod recent;
 mod rx;
 mod sent_times;
 mod steer;
@@ -34,6 +35,7 @@ use error_queue::{Cause, NetworkError, Report};
 pub(crate) use link::ip_of;
 pub(crate) use option::set as set_option;
 use path_mtu::PathMtus;
+use recent::RecentIds;
 use rx::{Received, RxRing};
 pub(crate) use sent_times::SentTimes;
 pub use tx::MAX_SEGMENTED_BYTES;
@@ -101,6 +103,8 @@ pub(crate) struct PacketSocket {
     tx: TxRing,
     rx: RxRing,
     paths: RefCell<PathMtus>,
+    /// Whose packets may be quoted by what the network reports.
+    recent: RecentIds,
     unreachable: VecDeque<Unreachable>,
     sent_times: SentTimes,
     /// The flags of SO_TIMESTAMPING for what is received.
@@ -157,6 +161,7 @@ impl PacketSocket {
             tx: TxRing::new(carrier, family, config.max_segmented_bytes),
             rx: RxRing::new(carrier == Carrier::Ip && family == Family::V4),
             paths: RefCell::new(PathMtus::new(carrier, local.ip())),
+            recent: RecentIds::new(),
             unreachable: VecDeque::new(),
             sent_times: SentTimes::default(),
             receive_times: 0,
@@ -252,6 +257,7 @@ impl PacketSocket {
                 }
                 Ok(Some(sent)) => {
                     self.sent_times.sent(left, &self.tx.message_packets()[..sent.messages]);
+                    self.recent.note(&left[..sent.packets]);
                     self.stats.packets_out += sent.packets as u64;
                     self.stats.bytes_out +=
                         left[..sent.packets].iter().map(|packet| packet.len() as u64).sum::<u64>();
@@ -391,12 +397,26 @@ impl PacketSocket {
             };
             match error.cause {
                 Cause::PortUnreachable | Cause::ProtocolUnreachable => self.note_unreachable(&error),
-                Cause::TooBig => self.paths.get_mut().refused(error.to, None),
+                Cause::TooBig { .. } if error.local => self.paths.get_mut().refused(error.to, None),
+                Cause::TooBig { mtu } => self.note_narrow(&error, mtu),
                 Cause::Other => (),
             }
             self.stats.network_errors += u64::from(!error.local);
         }
         self.stats.network_errors - before
+    }
+
+    /// A router says that packets are too long for its next link. Anybody may say so, and the kernel believes it, but only who has seen
+    /// a packet of ours can quote it.
+    fn note_narrow(&mut self, error: &NetworkError, mtu: usize) {
+        if error.quoted.port_and_id().1.is_some_and(|id| self.recent.contains(id)) {
+            self.paths.get_mut().narrow(error.to, mtu);
+        }
+    }
+
+    /// These packets were sent by other means than this socket.
+    pub(crate) fn note_sent(&mut self, packets: &[TxPacket<'_>]) {
+        self.recent.note(packets);
     }
 
     fn note_unreachable(&mut self, error: &NetworkError) {
@@ -503,17 +523,18 @@ pub(crate) fn drop_all() -> SockFilter {
 }
 
 fn set_options(socket: &Socket, family: Family) -> io::Result<()> {
-    // WIRE-17: what is too long for the path is refused, here or by a router.
+    // WIRE-17: what is too long for the path is refused, by the device or by a router. What routers are said to have told is looked at here,
+    // and not believed by the kernel for this socket.
     let fd = socket.as_fd();
     if family == Family::Dual {
         socket.set_only_v6(false)?;
     }
     if family != Family::V6 {
-        option::set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        option::set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
         option::set(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
     }
     if family != Family::V4 {
-        option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+        option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
         option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
         option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
     }

@@ -15,7 +15,11 @@ const PATHS_MAX: usize = 4_096;
 /// Taken for a path that the kernel has no route for: what every IPv6 link must carry (RFC 8200), and IPv4 links do.
 const UNKNOWN_MTU_BYTES: usize = 1_280;
 
-/// Path MTUs by the peer's IP address, as the kernel knows them: that of the route's device, or less where routers said so.
+/// The least that is believed of an IPv4 path, as the kernel's `min_pmtu`: narrower links fragment beneath IP.
+const LEAST_V4_MTU_BYTES: usize = 552;
+
+/// Path MTUs by the peer's IP address, as the kernel knows them: that of the route's device, or less where routers said so of
+/// packets that were sent.
 #[derive(Debug)]
 pub(crate) struct PathMtus {
     carrier: Carrier,
@@ -55,6 +59,15 @@ impl PathMtus {
             && length <= now
         {
             self.remember(to.ip(), length - 1);
+        }
+    }
+
+    /// A router told that a link of the path takes packets of `mtu` bytes, IP header included; 0: it did not say.
+    pub(crate) fn narrow(&mut self, to: SocketAddr, mtu: usize) {
+        let least = if to.is_ipv4() { LEAST_V4_MTU_BYTES } else { UNKNOWN_MTU_BYTES };
+        let mtu = mtu.max(least);
+        if mtu < self.get(to) {
+            self.remember(to.ip(), mtu);
         }
     }
 

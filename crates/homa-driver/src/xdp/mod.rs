@@ -248,6 +248,7 @@ impl Driver for XdpDriver {
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         let now_ms = coarse_ms();
         self.device.look(now_ms, false)?;
+        self.device.note_sent(packets);
         self.sender.send(&mut self.device, &mut self.queues, packets, &mut self.stats, now_ms)
     }
 

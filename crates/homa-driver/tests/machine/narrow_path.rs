@@ -80,3 +80,53 @@ fn a_path_that_narrows_costs_the_packets_that_no_longer_fit_and_is_learnt() {
         assert_eq!(receive_packets(&mut b, 10).len(), 10);
     }
 }
+
+/// An ICMP error of a packet between two UDP ports of loopback that carried a Homa packet of the RPC `id`: too long for `mtu` bytes.
+fn report_too_long(ports: [u16; 2], id: u64, mtu: u16) {
+    let mut quoted = vec![0x45, 0, 5, 0xdc, 0, 0, 0x40, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1];
+    quoted.extend(ports.map(u16::to_be_bytes).concat());
+    quoted.extend([5, 0xc8, 0, 0]);
+    quoted.extend([0; 20]);
+    quoted.extend(id.to_be_bytes());
+    let mut packet = vec![3, 4, 0, 0, 0, 0];
+    packet.extend(mtu.to_be_bytes());
+    packet.extend(quoted);
+    let sum: u32 = packet.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    packet[2..4].copy_from_slice(&(!(((sum & 0xffff) + (sum >> 16)) as u16)).to_be_bytes());
+    let (kind, protocol) = (socket2::Type::RAW, socket2::Protocol::ICMPV4);
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, kind, Some(protocol)).unwrap();
+    let to: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    socket.send_to(&packet, &to.into()).unwrap();
+}
+
+/// Who is not on the path may forge the report, but not the id that it quotes.
+#[test]
+fn a_path_narrows_only_by_a_report_that_quotes_a_packet_of_ours() {
+    if !enter_namespace() {
+        return;
+    }
+    set_mtu(1_500);
+    let (mut a, mut b) = (bind(true), bind(true));
+    let to = b.local_addr();
+    assert_eq!(a.max_packet(to), 1_472);
+    let bytes: Vec<Vec<u8>> = (0..10).map(|i| message(1_472, i)).collect();
+    let all_arrive = |a: &mut UdpDriver, b: &mut UdpDriver| {
+        assert_eq!(a.send(&packets(to, 1, &bytes)).unwrap(), 10);
+        assert_eq!(receive_packets(b, 10).len(), 10);
+    };
+    all_arrive(&mut a, &mut b);
+    let id = u64::from_be_bytes(bytes[3][20..28].try_into().unwrap());
+    let report = |a: &mut UdpDriver, id: u64| {
+        let before = a.stats().network_errors;
+        report_too_long([a.local_addr().port(), to.port()], id, 600);
+        // Loopback delivers it before the call that sends it returns.
+        assert_eq!(a.receive(&mut homa_driver::RxBurst::new()).unwrap(), 0);
+        assert_eq!(a.stats().network_errors, before + 1);
+    };
+    report(&mut a, id ^ 0x100_0000);
+    assert_eq!(a.max_packet(to), 1_472, "nobody has sent a packet with this id");
+    all_arrive(&mut a, &mut b);
+    report(&mut a, id);
+    assert_eq!(a.max_packet(to), 600 - 28);
+}
