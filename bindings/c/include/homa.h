@@ -84,7 +84,7 @@ enum homa_result
    */
   HOMA_SIZE = 7,
   /**
-   * The network says that no host is there, or that its machine knows no Homa.
+   * The network says that no host is there, or that its machine knows no Homa. If one has just ended there, the request may have run.
    */
   HOMA_UNREACHABLE = 8,
   /**
@@ -92,7 +92,7 @@ enum homa_result
    */
   HOMA_SILENT = 9,
   /**
-   * The peer has no server on the Homa port.
+   * The peer has no server on the Homa port. The request has not run.
    */
   HOMA_NO_PORT = 10,
   /**

@@ -28,11 +28,11 @@ pub enum homa_result {
     HOMA_LIMIT = 6,
     /// The message is empty, or longer than this host or the peer takes.
     HOMA_SIZE = 7,
-    /// The network says that no host is there, or that its machine knows no Homa.
+    /// The network says that no host is there, or that its machine knows no Homa. If one has just ended there, the request may have run.
     HOMA_UNREACHABLE = 8,
     /// The peer was silent for too long. The request may have run.
     HOMA_SILENT = 9,
-    /// The peer has no server on the Homa port.
+    /// The peer has no server on the Homa port. The request has not run.
     HOMA_NO_PORT = 10,
     /// The peer ended, restarted, gave the RPC up, or knows nothing of it any more. A request may have run, and an answer have arrived.
     HOMA_PEER_GONE = 11,

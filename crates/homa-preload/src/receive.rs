@@ -527,14 +527,20 @@ impl Socket {
                 let errno = self.state().aborted.remove(&id).unwrap_or(libc::ECANCELED);
                 Refusal::new(errno, "the call was aborted")
             }
-            CallError::Unreachable { .. } => Refusal::new(libc::ENOTCONN, "no Homa host is at the address"),
-            CallError::NoSuchPort { .. } => Refusal::new(libc::ENOTCONN, "no server has the port"),
-            CallError::PeerRestarted { .. } => {
-                Refusal::new(libc::ENOTCONN, "the server or its host ended during the call")
+            CallError::Unreachable { .. } => {
+                Refusal::new(libc::ENOTCONN, "no Homa host is at the address; the request may have run")
             }
-            CallError::ProtocolUnreachable { .. } => {
-                Refusal::new(libc::EPROTONOSUPPORT, "the server's machine speaks no Homa over IP")
+            CallError::NoSuchPort { .. } => {
+                Refusal::new(libc::ENOTCONN, "no server has the port; the request has not run")
             }
+            CallError::PeerRestarted { .. } => Refusal::new(
+                libc::ENOTCONN,
+                "the server or its host ended during the call; the request may have run",
+            ),
+            CallError::ProtocolUnreachable { .. } => Refusal::new(
+                libc::EPROTONOSUPPORT,
+                "the server's machine speaks no Homa over IP; the request may have run",
+            ),
             CallError::TooLargeForReceiver { .. } | CallError::MessageTooLarge { .. } => {
                 Refusal::new(libc::EINVAL, "a message is larger than its receiver accepts")
             }
@@ -542,7 +548,9 @@ impl Socket {
             CallError::ResponseLost { .. } => {
                 Refusal::new(libc::ETIMEDOUT, "the server gave its response up before it had all arrived")
             }
-            CallError::TimedOut { .. } => Refusal::new(libc::ETIMEDOUT, "the server did not answer"),
+            CallError::TimedOut { .. } => {
+                Refusal::new(libc::ETIMEDOUT, "the server did not answer; the request may have run")
+            }
             _ => Refusal::new(libc::ETIMEDOUT, "the call failed"),
         }
     }

@@ -84,7 +84,8 @@ pub enum HostError {
 pub enum CallError {
     /// The network says that nobody listens there.
     #[error(
-        "{to} is unreachable: no Homa host listens at its address; start one there, or correct the address"
+        "{to} is unreachable: no Homa host listens at its address; start one there, or correct the address; if one has just ended, the \
+         request may have run"
     )]
     Unreachable {
         /// The server.
@@ -93,7 +94,7 @@ pub enum CallError {
     /// The server's machine knows no Homa, as the network says. (EPROTONOSUPPORT in the kernel's words.)
     #[error(
         "the machine of {to} does not speak Homa over IP protocol 146: start a host there with the raw driver (or the kernel \
-         module), or use the UDP driver on both sides"
+         module), or use the UDP driver on both sides; if a host has just ended there, the request may have run"
     )]
     ProtocolUnreachable {
         /// The server.
@@ -108,7 +109,7 @@ pub enum CallError {
         to: ServerAddr,
     },
     /// The peer is there, without such a server.
-    #[error("{to} has no server on Homa port {}: start it, or correct the port", .to.port)]
+    #[error("{to} has no server on Homa port {}: start it, or correct the port; the request has not run", .to.port)]
     NoSuchPort {
         /// The server.
         to: ServerAddr,
@@ -127,7 +128,8 @@ pub enum CallError {
     },
     /// The request is larger than the peer takes, or the response larger than this host takes.
     #[error(
-        "request or response is larger than its receiver accepts ({to} and this host must both raise max_message)"
+        "request or response is larger than its receiver accepts ({to} and this host must both raise max_message, and Linux Homa takes \
+         1,000,000 bytes): if it was the response, the request has run"
     )]
     TooLargeForReceiver {
         /// The server.
@@ -161,17 +163,38 @@ pub enum CallError {
         deadline: Duration,
     },
     /// The call was given up on this side.
-    #[error("the call to {to} was aborted on this side")]
+    #[error("the call to {to} was aborted on this side: the request may have run")]
     Aborted {
         /// The server.
         to: ServerAddr,
     },
     /// This host was shut down before the response came.
-    #[error("this host is shut down")]
+    #[error("this host is shut down: the request may have run, if the call began before")]
     Closed,
 }
 
 impl CallError {
+    /// Whether the request may have run at the server, or has. False: it has not, and can be sent again without running twice. (A port of
+    /// Linux Homa that was closed in the moment in which it ran a request, and whose answer was lost, is the one that cannot be told.)
+    #[must_use]
+    pub fn may_have_run(&self) -> bool {
+        match self {
+            CallError::Unreachable { .. }
+            | CallError::ProtocolUnreachable { .. }
+            | CallError::TimedOut { .. }
+            | CallError::PeerRestarted { .. }
+            | CallError::ResponseLost { .. }
+            | CallError::TooLargeForReceiver { .. }
+            | CallError::DeadlineExceeded { .. }
+            | CallError::Aborted { .. }
+            | CallError::Closed => true,
+            CallError::NoSuchPort { .. }
+            | CallError::EmptyMessage
+            | CallError::MessageTooLarge { .. }
+            | CallError::LimitReached { .. } => false,
+        }
+    }
+
     pub(crate) fn from_rpc(to: ServerAddr, error: RpcError) -> CallError {
         match error {
             RpcError::Timeout => CallError::TimedOut { to },
@@ -287,6 +310,39 @@ impl ReplyError {
             SendError::UnknownRpc => ReplyError::ClientGone { peer },
             SendError::PortNotOpen(_) => ReplyError::Closed,
             SendError::NoIds => ReplyError::LimitReached { name: "ids" },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// AMO-9: what the error says of that is all that is known.
+    #[test]
+    fn every_error_of_a_call_says_whether_the_request_may_have_run() {
+        let to = ServerAddr::new(SocketAddr::from(([10, 0, 0, 7], 14_600)), 99);
+        let ends = [
+            RpcError::Timeout,
+            RpcError::Unreachable,
+            RpcError::ProtocolUnreachable,
+            RpcError::NoSuchPort,
+            RpcError::PeerRestarted,
+            RpcError::ResponseLost,
+            RpcError::MessageTooLarge,
+            RpcError::Aborted,
+        ];
+        let deadline = CallError::DeadlineExceeded { to, deadline: Duration::from_secs(1) };
+        let all =
+            ends.map(|end| CallError::from_rpc(to, end)).into_iter().chain([deadline, CallError::Closed]);
+        for error in all {
+            let text = error.to_string();
+            let says = text.contains("may have run")
+                || text.contains("has run")
+                || text.contains(" ran the request");
+            assert_eq!(says, error.may_have_run(), "{text}");
+            assert!(says || text.contains("has not run"), "{text}");
+            assert!(!text.contains('\n'), "{text}");
         }
     }
 }
