@@ -91,6 +91,7 @@ pub(crate) fn of_call(error: &CallError) -> homa_result {
         CallError::TooLargeForReceiver { .. }
         | CallError::EmptyMessage
         | CallError::MessageTooLarge { .. } => HOMA_SIZE,
+        CallError::NoScope { .. } => HOMA_ARGUMENT,
         CallError::LimitReached { .. } => HOMA_LIMIT,
         CallError::DeadlineExceeded { .. } => HOMA_TIMED_OUT,
         CallError::Aborted { .. } => HOMA_CANCELLED,

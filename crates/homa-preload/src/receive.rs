@@ -541,6 +541,9 @@ impl Socket {
                 libc::EPROTONOSUPPORT,
                 "the server's machine speaks no Homa over IP; the request may have run",
             ),
+            CallError::NoScope { .. } => {
+                Refusal::new(libc::EINVAL, "a link-local address needs the scope of its device")
+            }
             CallError::TooLargeForReceiver { .. } | CallError::MessageTooLarge { .. } => {
                 Refusal::new(libc::EINVAL, "a message is larger than its receiver accepts")
             }

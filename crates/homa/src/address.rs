@@ -29,6 +29,11 @@ impl ServerAddr {
     pub const fn new(host: SocketAddr, port: u16) -> ServerAddr {
         ServerAddr { host, port }
     }
+
+    /// Whether it is a link-local IPv6 address that does not say on which device: it names nobody, and no packet goes there.
+    pub(crate) fn lacks_scope(&self) -> bool {
+        matches!(self.host, SocketAddr::V6(host) if host.scope_id() == 0 && host.ip().is_unicast_link_local())
+    }
 }
 
 impl fmt::Display for ServerAddr {

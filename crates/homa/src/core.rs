@@ -343,6 +343,9 @@ impl Core {
         if self.life != Life::Open {
             return Err(CallError::Closed);
         }
+        if to.lacks_scope() {
+            return Err(CallError::NoScope { to });
+        }
         let mut to = to;
         if self.ip_only {
             to.host.set_port(0); // ID-12

@@ -171,6 +171,12 @@ pub enum CallError {
     /// This host was shut down before the response came.
     #[error("this host is shut down: the request may have run, if the call began before")]
     Closed,
+    /// The server's address says no device. Nothing was sent.
+    #[error("{to} is a link-local address without its scope: name the device, as in [fe80::1%2]:14600/99")]
+    NoScope {
+        /// The server.
+        to: ServerAddr,
+    },
 }
 
 impl CallError {
@@ -191,7 +197,8 @@ impl CallError {
             CallError::NoSuchPort { .. }
             | CallError::EmptyMessage
             | CallError::MessageTooLarge { .. }
-            | CallError::LimitReached { .. } => false,
+            | CallError::LimitReached { .. }
+            | CallError::NoScope { .. } => false,
         }
     }
 

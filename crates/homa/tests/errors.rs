@@ -27,6 +27,16 @@ fn nobody_at_the_address() {
 }
 
 #[test]
+fn a_link_local_address_without_its_device_is_refused_at_the_call() {
+    let host = host();
+    let to = ServerAddr::new("[fe80::1]:14600".parse().unwrap(), 99);
+    let error = host.client().unwrap().call_deadline(to, "x", PATIENCE).unwrap_err();
+    assert!(error.to_string().contains("fe80::1%2"), "it shows how it is written: {error}");
+    assert_eq!((error, host.metrics().endpoint.requests_started), (CallError::NoScope { to }, 0));
+    until_idle(&host);
+}
+
+#[test]
 fn a_peer_that_says_nothing_times_out() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut config = config();
