@@ -441,7 +441,7 @@ impl Host {
             }
             let shared = Arc::clone(shared);
             let thread = thread::Builder::new().name("homa-progress".to_owned());
-            let thread = thread.spawn(move || progress::run(&shared));
+            let thread = thread.spawn(move || progress::run_or_close(&shared));
             let thread = thread.map_err(|source| HostError::System { what: "a thread", source })?;
             self.progress.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }
@@ -647,6 +647,50 @@ mod tests {
     }
 
     #[test]
+    /// A mistake in what the progress thread runs is told to those who use the host, who would else wait for ever.
+    #[test]
+    fn a_panic_of_the_progress_thread_closes_the_host() {
+        #[derive(Debug)]
+        struct Broken;
+        impl Driver for Broken {
+            fn local_addr(&self) -> SocketAddr {
+                ([127, 0, 0, 1], 4_000).into()
+            }
+            fn max_packet(&self, _: SocketAddr) -> usize {
+                1_472
+            }
+            fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
+                Ok(packets.len())
+            }
+            fn receive(&mut self, _: &mut RxBurst) -> io::Result<usize> {
+                panic!("a mistake, as this test has it")
+            }
+            fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+                None
+            }
+            fn poll_unreachable(&mut self) -> Option<Unreachable> {
+                None
+            }
+            fn link_mbps(&self) -> Option<u32> {
+                None
+            }
+            fn buffer_sizes(&self) -> Option<BufferSizes> {
+                None
+            }
+            fn stats(&self) -> DriverStats {
+                DriverStats::default()
+            }
+        }
+        let host = Host::with_driver(Box::new(Broken), HostConfig::default()).unwrap();
+        let server = host.server(1).unwrap();
+        let threads = std::mem::take(&mut *host.progress.lock().unwrap());
+        assert_eq!(threads.len(), 1);
+        threads.into_iter().for_each(|thread| thread.join().expect("its panic goes no further"));
+        assert!(matches!(host.client(), Err(HostError::Closed)));
+        // To close them in order would drive the driver once more.
+        std::mem::forget((server, host));
+    }
+
     fn a_path_tells_what_only_a_trace_has_where_there_is_one() {
         for (trace_records, trace_device_times, questions) in [(0, true, 0), (64, false, 0), (64, true, 3)] {
             let told = Arc::default();

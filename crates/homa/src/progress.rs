@@ -13,6 +13,7 @@
 //! A bound server's requests are therefore taken in within about a tick even if nobody is in `recv` and no RPC is open,
 //! and so are NEED_ACK packets for a client that has gone quiet.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use homa_proto::{Config, MS, Time};
@@ -205,8 +206,28 @@ impl Core {
     }
 }
 
+/// As [`run`]. A panic in it would leave a host whose requests nobody takes in and whose timers nobody looks at: the host is closed, so that
+/// its callers are told.
+pub(crate) fn run_or_close(shared: &Arc<Shared>) {
+    // What the panic left half done is not looked at any more, but to be ended.
+    if panic::catch_unwind(AssertUnwindSafe(|| run(shared))).is_ok() {
+        return;
+    }
+    tracing::error!("the progress thread of a Homa host panicked, and the host is closed");
+    let close = || {
+        let now = shared.now();
+        shared.lock().begin_close(now);
+    };
+    if panic::catch_unwind(AssertUnwindSafe(close)).is_err() {
+        eprintln!(
+            "homa: the progress thread of a host panicked, and the host cannot be closed: the process is aborted"
+        );
+        std::process::abort();
+    }
+}
+
 /// The thread's life, until the host is closed.
-pub(crate) fn run(shared: &Arc<Shared>) {
+fn run(shared: &Arc<Shared>) {
     let mut descriptor_ready = false;
     let mut drives = false;
     let mut latency = LowLatency::new();
