@@ -61,7 +61,7 @@ pub use endpoint::Endpoint;
 pub use freeze::MAX_FREEZE_PEERS;
 pub use host::MAX_ENDPOINTS;
 pub use inspect::RpcInfo;
-pub use priority::CUTOFF_BUCKETS;
 pub use keys::derive_seed;
+pub use priority::CUTOFF_BUCKETS;
 pub use stats::Stats;
 pub use time::{MS, SEC, Time, US};

@@ -198,12 +198,12 @@ fn cutoffs_that_come_to_another_port_are_used_by_all() {
 fn endpoints_take_each_its_own_ids_of_a_range_and_none_beyond_it() {
     for (first, count) in [(1_000, 10), (0, 4_096), (0xffff_fff8, 100), (u64::MAX - 15, 8), (6, 1), (8, 0)] {
         for endpoints in [2, 3, 64] {
+            let mut given = 0;
+            let mut ids = Vec::new();
             for endpoint in 0..endpoints {
                 let mut client = endpoint_of(endpoints, endpoint);
                 let port = client.open_client_port().unwrap();
                 client.set_ids(first, count); // HOST-3, ID-4
-            let mut given = 0;
-            let mut ids = Vec::new();
                 while client.ids_left() > 0 {
                     let rpc = call(&mut client, port, 99, 100);
                     let id = client.rpc_id(rpc).unwrap();
@@ -215,14 +215,14 @@ fn endpoints_take_each_its_own_ids_of_a_range_and_none_beyond_it() {
                 assert!(!whole || own >= (count - 1) / u64::from(endpoints), "{own} of {count}");
                 given += own;
             }
-        }
-    }
-}
-
             assert!(given <= count, "{given} ids of {count} from {first:x}");
             ids.sort_unstable();
             ids.dedup();
             assert_eq!(ids.len() as u64, given, "no id is given twice");
+        }
+    }
+}
+
 fn endpoint_of(endpoints: u32, number: u32) -> Endpoint {
     endpoint(7, |config| (config.endpoints, config.endpoint) = (endpoints, number))
 }

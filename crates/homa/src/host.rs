@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -137,7 +137,8 @@ pub struct HostConfig {
     /// Bytes of requests that wait for `recv`, over all servers of the host; beyond it requests are given up and counted.
     pub max_queued_request_bytes: u64,
     /// Where the segment lies that the processes of a host share over raw IP: a file per network namespace. All of them must
-    /// name the same directory, in memory rather than on a disk. /dev/shm by default.
+    /// name the same directory, in memory rather than on a disk, which nobody else can write to; it is made if it is not there. By default
+    /// /run/homa for root, `homa` in `XDG_RUNTIME_DIR` where that is set, else `/dev/shm/homa-UID`.
     pub segment_dir: PathBuf,
     /// How long dropping the host waits for its last answers to be acknowledged.
     pub linger: Duration,
@@ -166,7 +167,7 @@ impl Default for HostConfig {
             trace_device_times: false,
             max_completions: 1 << 16,
             max_queued_request_bytes: 1 << 30,
-            segment_dir: PathBuf::from("/dev/shm"),
+            segment_dir: segment::default_dir(),
             linger: Duration::from_secs(1),
         }
     }
@@ -250,7 +251,7 @@ impl Host {
         protocol.link_mbps = protocol.link_mbps.or(first.link_mbps());
         let segment = match local_addr.port() {
             // Packets travel in IP itself: the address is that of all processes of this network namespace.
-            0 => Some(Arc::new(join_segment(&config.segment_dir, &mut protocol)?)),
+            0 => Some(Arc::new(join_segment(&config.segment_dir, local_addr.ip(), &mut protocol)?)),
             _ => None,
         };
         let placement = config.endpoint_policy.filter(|_| count > 1);
@@ -547,7 +548,7 @@ impl<'a> Maker<'a> {
 }
 
 /// Joins the processes that share this host's address, with each endpoint. The incarnation is then theirs.
-fn join_segment(dir: &Path, protocol: &mut Config) -> Result<Family, SegmentError> {
+fn join_segment(dir: &Path, address: IpAddr, protocol: &mut Config) -> Result<Family, SegmentError> {
     let founding = Founding {
         incarnation: protocol.incarnation,
         seed: protocol.seed,
@@ -646,7 +647,6 @@ mod tests {
         }
     }
 
-    #[test]
     /// A mistake in what the progress thread runs is told to those who use the host, who would else wait for ever.
     #[test]
     fn a_panic_of_the_progress_thread_closes_the_host() {
@@ -691,6 +691,7 @@ mod tests {
         std::mem::forget((server, host));
     }
 
+    #[test]
     fn a_path_tells_what_only_a_trace_has_where_there_is_one() {
         for (trace_records, trace_device_times, questions) in [(0, true, 0), (64, false, 0), (64, true, 3)] {
             let told = Arc::default();

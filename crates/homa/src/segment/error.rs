@@ -1,6 +1,7 @@
 //! What can go wrong with the segment.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,6 +28,28 @@ pub enum SegmentError {
     Untrusted {
         /// The file.
         path: PathBuf,
+    },
+    /// Others could put a file into the directory.
+    #[error(
+        "{} is not a directory of this user or root alone, so what lies there cannot be trusted: remove it or close it to others, or set \
+         segment_dir to another", path.display()
+    )]
+    UntrustedDir {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Another host has the address, and shares no segment with this one.
+    #[error(
+        "process {pid} has a host at {address} in this network namespace that does not share {} with this one: let both see the same \
+         segment_dir, in one file system, or give each an address", path.display()
+    )]
+    Divided {
+        /// This host's file.
+        path: PathBuf,
+        /// This host's address.
+        address: IpAddr,
+        /// The other process, as this one sees its id; 0 where it does not.
+        pid: i32,
     },
     /// Processes of another version run.
     #[error(

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Bound, Business, Segment, SegmentError};
+use super::{Bound, Business, Presence, Segment, SegmentError};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct Family {
     slots: u64,
     /// A bit for each endpoint that has the port open, or RPCs of it.
     users: Mutex<HashMap<u16, u64>>,
+    /// Shows this host to others of its network namespace.
+    _presence: Option<Presence>,
 }
 
 impl Family {
@@ -21,7 +23,12 @@ impl Family {
     pub(crate) fn new(members: Vec<Segment>) -> Family {
         let slots = members.iter().fold(0, |slots, member| slots | 1 << member.slot);
         let members = members.into_iter().map(Arc::new).collect();
-        Family { members, slots, users: Mutex::default() }
+        Family { members, slots, users: Mutex::default(), _presence: None }
+    }
+
+    /// The same, shown to others as long as it lives.
+    pub(crate) fn shown_by(self, presence: Presence) -> Family {
+        Family { _presence: Some(presence), ..self }
     }
 
     pub(crate) fn member(&self, endpoint: usize) -> &Arc<Segment> {

@@ -31,7 +31,8 @@ impl Leases<'_> {
     /// unasked, and not received. Returns the lease.
     pub(super) fn adjust(&self, demand: u64, outstanding: u64) -> u64 {
         let mine = &self.slots[self.mine];
-        let held = mine.lease.load(Relaxed);
+        // A lease beyond what was ever granted is damage.
+        let held = mine.lease.load(Relaxed).min(self.budget.max(outstanding));
         let step = (self.budget / STEPS).max(1);
         let demand = demand.min(self.budget).next_multiple_of(step).min(self.budget);
         if mine.wants.load(Relaxed) != demand {

@@ -20,6 +20,8 @@ mod lease;
 mod lock;
 mod map;
 mod part;
+mod place;
+mod presence;
 mod registry;
 pub(crate) mod siblings;
 #[cfg(test)]
@@ -29,24 +31,30 @@ mod uplink;
 
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use homa_proto::derive_seed;
 use homa_proto::wire::PRIORITIES;
 
 pub(crate) use cutoffs::Set as CutoffSet;
-use homa_proto::derive_seed;
 pub use error::SegmentError;
 pub(crate) use family::Family;
 pub use layout::MAX_PROCESSES;
 use layout::ORPHAN;
 use map::{Head, Map};
 pub(crate) use part::{Part, Watch};
+pub(crate) use place::default_dir;
+pub(crate) use presence::Presence;
 pub(crate) use registry::Bound;
 use registry::Registry;
+
+/// More bytes than any host grants: what a damaged file may say beyond it would overflow sums.
+const MAX_BUDGET: u64 = 1 << 40;
 
 /// Stands for the slot of a host that has none yet.
 const NO_SLOT: usize = usize::MAX;
@@ -60,18 +68,18 @@ pub(crate) const IDS_PER_LEASE: u64 = 1 << 12;
 /// How long to wait for the registry's lock, which is held for microseconds, before somebody is told.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
+/// What is derived from the seed of the first process.
+const FIRST_COUNT: u64 = 0x5e60;
+const ID_SEED: u64 = 0x5e61;
+
 /// What the first process of a host brings along.
 #[derive(Clone, Debug)]
 pub(crate) struct Founding {
     /// 40 bits, from the wall clock.
     pub(crate) incarnation: u64,
-    /// Any number; the first id follows from it.
+    /// A secret, from which RPC ids are made.
     pub(crate) seed: u64,
     pub(crate) cutoffs: [u32; PRIORITIES],
-/// What is derived from the seed of the first process.
-const FIRST_COUNT: u64 = 0x5e60;
-const ID_SEED: u64 = 0x5e61;
-
     /// Bytes that may be granted and not received.
     pub(crate) budget: u64,
 }
@@ -100,6 +108,7 @@ pub(crate) enum Business {
 
 /// The segment's file in `dir` for the network namespace of the calling thread.
 pub(crate) fn path_in(dir: &Path) -> Result<PathBuf, SegmentError> {
+    place::prepare(dir)?;
     // A thread may be in another namespace than its process.
     let namespace = Path::new("/proc/thread-self/ns/net");
     let meta = std::fs::metadata(namespace).map_err(|source| SegmentError::System {
@@ -111,6 +120,11 @@ pub(crate) fn path_in(dir: &Path) -> Result<PathBuf, SegmentError> {
 }
 
 impl Segment {
+    /// Tells the hosts of this network namespace that this one, at `address`, shares the segment.
+    pub(crate) fn announce(&self, address: IpAddr) -> Result<Presence, SegmentError> {
+        Presence::announce(address, &self.file, self.slot, &self.path)
+    }
+
     /// Takes a slot in the segment in file `path`, which is made anew if nobody uses it.
     pub(crate) fn open(path: &Path, founding: &Founding) -> Result<Segment, SegmentError> {
         let system = |what, source| SegmentError::System { what, path: path.to_owned(), source };
@@ -221,7 +235,9 @@ impl Segment {
     }
 
     fn slots_used(&self) -> usize {
-        (self.map.slots_used.load(Acquire) as usize).min(MAX_PROCESSES)
+        // Whatever stands in the file, this process has its slot.
+        let own = if self.slot == NO_SLOT { 0 } else { self.slot + 1 };
+        (self.map.slots_used.load(Acquire) as usize).clamp(own, MAX_PROCESSES)
     }
 
     fn owner(&self, port: u16) -> Option<usize> {
@@ -363,7 +379,12 @@ impl Segment {
     /// This process's part in what all have once.
     pub(crate) fn part(&self) -> Part<'_> {
         let slots = &self.map.pool.slots[..self.slots_used()];
-        Part { pool: &self.map.pool, slots, mine: self.slot, budget: self.map.budget.load(Relaxed) }
+        Part {
+            pool: &self.map.pool,
+            slots,
+            mine: self.slot,
+            budget: self.map.budget.load(Relaxed).clamp(1, MAX_BUDGET),
+        }
     }
 
     /// The leader's new cutoffs; whether they were taken.
@@ -419,6 +440,26 @@ impl Segment {
     }
 }
 
+impl Segment {
+    /// Removes the file if no other host uses it. Who waits for its lock to open it sees that it has gone. It stays where the next host
+    /// could not tell from the clock that its incarnation is newer (HOST-2).
+    fn remove_file_of_nobody(&self) {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ahead = (since_1970.as_millis() as u64).wrapping_sub(self.incarnation()) & INCARNATIONS;
+        let is_newer = ahead != 0 && ahead <= INCARNATIONS / 2;
+        if is_newer && !lock::is_held(&self.file, lock::ANY_SLOT) && self.is_the_file_at_its_path() {
+            // It may have been removed, or lie where this process may not write any more.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    fn is_the_file_at_its_path(&self) -> bool {
+        let here = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+        let (own, at_path) = (self.file.metadata(), std::fs::symlink_metadata(&self.path));
+        matches!((own.map(here), at_path.map(here)), (Ok(own), Ok(at_path)) if own == at_path)
+    }
+}
+
 /// See [`Segment::counts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -439,6 +480,7 @@ impl Drop for Segment {
         // If the lock is not to be had, the others find this slot without its own lock, as after a death.
         if let Ok(registry) = self.registry() {
             registry.leave();
+            self.remove_file_of_nobody();
         }
         // Closing the file frees the slot only if no child shares it, as each does between fork and exec.
         lock::unlock(&self.file, lock::slot(self.slot));

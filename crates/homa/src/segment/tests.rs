@@ -145,28 +145,95 @@ impl Drop for Process {
 #[test]
 fn who_joins_a_living_host_has_its_incarnation_and_a_slot_of_its_own() {
     let dir = Dir::new();
-    let first = dir.open();
-    let second = Segment::open(&dir.file(), &founding(2_000)).unwrap();
-    assert_eq!((first.incarnation(), second.incarnation()), (1_000, 1_000));
+    // Ahead of the clock, so that the file stays.
+    let now = in_an_hour();
+    let open = |incarnation| Segment::open(&dir.file(), &founding(incarnation)).unwrap();
+    let first = open(now);
+    let second = open(now + 1_000);
+    assert_eq!((first.incarnation(), second.incarnation()), (now, now));
     assert_ne!(first.slot, second.slot);
     assert_eq!(second.counts().processes, 2);
     drop(first);
-    let third = Segment::open(&dir.file(), &founding(3_000)).unwrap();
-    assert_eq!(third.incarnation(), 1_000, "the second still lives");
+    let third = open(now + 2_000);
+    assert_eq!(third.incarnation(), now, "the second still lives");
     drop((second, third));
-    assert_eq!(Segment::open(&dir.file(), &founding(4_000)).unwrap().incarnation(), 4_000);
-    let earlier = Segment::open(&dir.file(), &founding(2_000)).unwrap();
-    assert_eq!(earlier.incarnation(), 4_001, "newer although the clock went back");
+    assert_eq!(open(now + 3_000).incarnation(), now + 3_000);
+    assert_eq!(open(now + 1_000).incarnation(), now + 3_001, "newer although the clock went back");
 }
 
 #[test]
 fn ids_go_on_after_the_last_process_ended() {
     let dir = Dir::new();
-    let first = dir.open();
-    let (one, two) = (first.lease_ids(), first.lease_ids());
+    let first = Segment::open(&dir.file(), &founding(in_an_hour())).unwrap();
+    let (one, two, seed) = (first.lease_ids(), first.lease_ids(), first.id_seed());
     assert_eq!((one % (2 * IDS_PER_LEASE), two), (0, one + 2 * IDS_PER_LEASE));
     drop(first);
-    assert_eq!(dir.open().lease_ids(), two + 2 * IDS_PER_LEASE);
+    let next = dir.open();
+    assert_eq!((next.lease_ids(), next.id_seed()), (two + 2 * IDS_PER_LEASE, seed));
+}
+
+/// Milliseconds of the wall clock, which an hour has not reached yet.
+fn in_an_hour() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    (since_1970.as_millis() as u64 + 3_600_000) & INCARNATIONS
+}
+
+#[test]
+fn the_last_process_removes_the_file() {
+    let dir = Dir::new();
+    let an_hour_ago = in_an_hour().wrapping_sub(2 * 3_600_000) & INCARNATIONS;
+    let [first, second] = [0, 1].map(|_| Segment::open(&dir.file(), &founding(an_hour_ago)).unwrap());
+    drop(first);
+    assert!(dir.file().exists(), "the second still lives");
+    drop(second);
+    assert!(!dir.file().exists());
+    let ahead = Segment::open(&dir.file(), &founding(in_an_hour())).unwrap();
+    drop(ahead);
+    assert!(dir.file().exists(), "the next incarnation is to be newer than this one");
+}
+
+/// Whatever stands in the file, a look at it neither panics nor overflows.
+#[test]
+fn a_damaged_file_ends_no_process() {
+    let dir = Dir::new();
+    let (first, second) = (dir.open(), dir.open());
+    for value in [0, 1, u64::MAX] {
+        let map = &*first.map;
+        map.slots_used.store(value as u32, Relaxed);
+        map.leader.store(value as u32, Relaxed);
+        map.next_client_port.store(value as u32, Relaxed);
+        map.incarnation.store(value, Relaxed);
+        map.budget.store(value, Relaxed);
+        map.pool.uplink_idle_at.0.store(value, Relaxed);
+        map.pool.cutoffs_published.0.store(value, Relaxed);
+        map.ports.iter().for_each(|port| port.store(value as u8, Relaxed));
+        map.pool.observed.iter().for_each(|bytes| bytes.store(value, Relaxed));
+        for slot in &map.pool.slots {
+            slot.lease.store(value, Relaxed);
+            slot.wants.store(value, Relaxed);
+            slot.waiting.store(value, Relaxed);
+            slot.pid.store(value as u32, Relaxed);
+        }
+        for segment in [&first, &second] {
+            let mut watch = Watch::default();
+            segment.tick(0, &mut watch);
+            segment.tick(1 << 40, &mut watch);
+            let part = segment.part();
+            part.lease_grants(400_000, 1_000);
+            part.lease_grants(u64::MAX, 0);
+            part.lease_grants(0, 0);
+            part.leased_bytes();
+            part.uplink_backlog_ns(5);
+            part.shortest_elsewhere(5);
+            part.cutoffs();
+            part.take_observed(|_, _| ());
+            part.add_observed(usize::MAX, 5);
+            segment.business(99);
+            segment.counts();
+            let _ = segment.bind(99);
+            let _ = segment.open_client();
+        }
+    }
 }
 
 #[test]
