@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 
 use homa_proto::wire::{Body, PacketType, UnknownReason};
-use homa_proto::{Config, MS, SEC, SendError, US};
-use homa_proto::wire::{PacketType, UnknownReason};
 use homa_proto::{Config, Event, MS, RpcError, SEC, SendError, US};
 
 use super::kit::{Sent, Side, addr, exchange, kernel, pair};
