@@ -15,7 +15,7 @@ use crate::bpf::program::{self, Runs};
 use crate::bpf::{Name, is_no_permission};
 use crate::link::interface::Named;
 use crate::link::netlink::Netlink;
-use crate::xdp::attach::{self, is_taken};
+use crate::xdp::attach::{self, Attachment, is_taken};
 
 /// Name of the map with the state.
 pub(super) const STATE: Name = Name::new("homa_steer_st");
@@ -40,7 +40,7 @@ pub enum Hold {
 #[derive(Debug)]
 pub struct Steering {
     /// A link for each device, where the process holds them.
-    links: Vec<OwnedFd>,
+    links: Vec<Attachment>,
     devices: Vec<Named>,
     cores: Cores,
     native: bool,
@@ -187,7 +187,7 @@ fn put_on(
     device: &Named,
     config: &SteerConfig,
     hold: Hold,
-) -> Result<(Option<OwnedFd>, Place), SteeringError> {
+) -> Result<(Option<Attachment>, Place), SteeringError> {
     let mut error = None;
     for &place in attach::places(config.mode) {
         let put = match hold {

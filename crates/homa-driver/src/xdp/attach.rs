@@ -22,12 +22,23 @@ pub(crate) fn places(mode: XdpMode) -> &'static [Place] {
     }
 }
 
-/// Attaches a program to a device for as long as the descriptor that this returns is open. Waits a bounded time for a program that is about
-/// to go.
+/// A program at its device, which it leaves when this is dropped: also where another process has a copy of the descriptor, as a child does
+/// between fork and exec.
+#[derive(Debug)]
+pub(crate) struct Attachment(OwnedFd);
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        // Fails where somebody has taken the program off, or the device is gone.
+        let _ = link::detach(self.0.as_fd());
+    }
+}
+
+/// Attaches a program to a device. Waits a bounded time for a program that is about to go.
 ///
 /// # Errors
 /// The kernel's; [`is_taken`] tells whether it is another program.
-pub(crate) fn attach(program: &OwnedFd, device: u32, place: Place) -> io::Result<OwnedFd> {
+pub(crate) fn attach(program: &OwnedFd, device: u32, place: Place) -> io::Result<Attachment> {
     let mut tries = 0;
     loop {
         tries += 1;
@@ -35,7 +46,7 @@ pub(crate) fn attach(program: &OwnedFd, device: u32, place: Place) -> io::Result
             Err(error) if is_taken(&error) && tries < TRIES => {
                 thread::sleep(Duration::from_millis(PAUSE_MS));
             }
-            result => return result,
+            result => return result.map(Attachment),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::XdpMode;
-use super::attach;
+use super::attach::{self, Attachment};
 use super::held::Held;
 use super::program;
 use super::queue::{Completions, Kicked, Queue};
@@ -29,8 +29,8 @@ const REFILL: u32 = 32;
 /// A device.
 #[derive(Debug)]
 pub(crate) struct XdpPort {
-    /// The program stays attached while this is open.
-    _attachment: OwnedFd,
+    /// The program stays attached while this lives.
+    _attachment: Attachment,
     queues: Vec<Queue>,
     place: Place,
     longest: usize,
@@ -185,7 +185,7 @@ fn reap(queue: &mut Queue, slots: &mut Slots) {
 }
 
 /// Attaches the program where the mode says, or where the device takes it.
-fn attach_to(program: &OwnedFd, device: &Named, mode: XdpMode) -> Result<(OwnedFd, Place), FramesError> {
+fn attach_to(program: &OwnedFd, device: &Named, mode: XdpMode) -> Result<(Attachment, Place), FramesError> {
     let mut refusal = None;
     for &place in attach::places(mode) {
         match attach::attach(program, device.index, place) {

@@ -26,6 +26,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use self::attach::Attachment;
 use crate::bpf::link::Place;
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
@@ -116,8 +117,8 @@ impl XdpConfig {
 
 /// Homa over the frames of a device. See the [module](self).
 pub struct XdpDriver {
-    /// The program stays attached while any driver of the group has this open. It goes first, so that the kernel has the frames of the last moments.
-    _attachment: Arc<OwnedFd>,
+    /// The program stays attached while any driver of the group has this. It goes first, so that the kernel has the frames of the last moments.
+    _attachment: Arc<Attachment>,
     queues: Vec<Queue>,
     /// Shows all queues, and what the network reports.
     poll: OwnedFd,

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use super::attach;
+use super::attach::{self, Attachment};
 use super::held::Held;
 use super::program::{self, Ours};
 use super::queue::{Completions, Queue};
@@ -55,8 +55,8 @@ impl Layout {
 /// What the drivers of a device are made of.
 #[derive(Debug)]
 pub(super) struct Opened {
-    /// The program is attached for as long as this is open.
-    pub(super) attachment: OwnedFd,
+    /// The program is attached for as long as this lives.
+    pub(super) attachment: Attachment,
     pub(super) place: Place,
     /// For each driver its queues.
     pub(super) queues: Vec<Vec<Queue>>,
@@ -205,7 +205,7 @@ impl Opening<'_> {
     }
 
     /// Attaches the program where the configuration says, or where the device takes it.
-    fn attach(&self, program: &OwnedFd) -> Result<(OwnedFd, Place), LinkError> {
+    fn attach(&self, program: &OwnedFd) -> Result<(Attachment, Place), LinkError> {
         let (mut native, name) = (None, self.name());
         for &place in attach::places(self.config.mode) {
             match attach::attach(program, self.index(), place) {

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 
 use super::common::{message, packets, poll_readable, receive_packets, receive_priorities};
@@ -458,4 +459,26 @@ fn datagrams_that_the_kernel_is_to_cut_come_cut_or_are_counted() {
     kernel.send(&packets(frames.local_addr(), 0, &bytes[..1])).unwrap();
     let got = receive_packets(&mut frames, 1);
     assert_eq!((got[0].1.as_slice(), frames.stats().truncated), (&bytes[0][..], 1));
+}
+
+/// A child process has copies of all descriptors until it executes its program, and may take its time.
+#[test]
+fn a_device_is_free_when_its_driver_is_closed_whoever_has_a_copy_of_its_descriptors() {
+    let Some(namespaces) = pair(1_500) else { return };
+    for mode in MODES {
+        let driver = open_in(&namespaces[0], config(V4[0], Carrier::Udp, mode));
+        let copies: Vec<OwnedFd> = std::fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .flatten()
+            .filter(|entry| {
+                std::fs::read_link(entry.path()).is_ok_and(|to| to.ends_with("anon_inode:bpf_link"))
+            })
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            // SAFETY: another test may close the descriptor meanwhile; then this one is a copy of nothing, or of something else.
+            .filter_map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().ok())
+            .collect();
+        assert!(!copies.is_empty(), "{mode:?}: the driver holds its program by a link");
+        drop(driver);
+        drop(open_in(&namespaces[0], config(V4[0], Carrier::Udp, mode)));
+    }
 }
