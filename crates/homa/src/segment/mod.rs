@@ -122,7 +122,7 @@ pub(crate) fn path_in(dir: &Path) -> Result<PathBuf, SegmentError> {
 impl Segment {
     /// Tells the hosts of this network namespace that this one, at `address`, shares the segment.
     pub(crate) fn announce(&self, address: IpAddr) -> Result<Presence, SegmentError> {
-        Presence::announce(address, &self.file, self.slot, &self.path)
+        Presence::announce(address, &self.file, &self.path)
     }
 
     /// Takes a slot in the segment in file `path`, which is made anew if nobody uses it.

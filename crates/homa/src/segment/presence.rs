@@ -13,6 +13,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::SegmentError;
 
@@ -21,8 +22,19 @@ const PREFIX: &str = "homa-host/";
 /// This host's name, for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    _listener: UnixListener,
+    listener: UnixListener,
 }
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        // A child process has a copy of the descriptor until it executes its program: the name stays until then, and nobody listens there.
+        // SAFETY: the descriptor is open, and the call takes numbers only.
+        unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
+    }
+}
+
+/// Names that this process has announced.
+static ANNOUNCED: AtomicU64 = AtomicU64::new(0);
 
 /// What a name says.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,22 +57,18 @@ fn overlap(one: IpAddr, other: IpAddr) -> bool {
 }
 
 impl Presence {
-    /// Says that the host at `address` shares the segment in `file`, of which it has the slot `slot`.
+    /// Says that the host at `address` shares the segment in `file`.
     ///
     /// # Errors
     /// Another host of this network namespace has the address and another segment, or the system refuses something.
-    pub(super) fn announce(
-        address: IpAddr,
-        file: &File,
-        slot: usize,
-        path: &Path,
-    ) -> Result<Presence, SegmentError> {
+    pub(super) fn announce(address: IpAddr, file: &File, path: &Path) -> Result<Presence, SegmentError> {
         let system =
             |source| SegmentError::System { what: "announce the host of", path: path.to_owned(), source };
         let meta = file.metadata().map_err(system)?;
         let segment = format!("{:x}-{:x}", meta.dev(), meta.ino());
-        // A process may have several hosts, and each open file of the segment one slot.
-        let name = format!("{PREFIX}{address}/{segment}/{slot}-{}", std::process::id());
+        // A process may have several hosts, one after the other or at once.
+        let number = ANNOUNCED.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}{address}/{segment}/{}-{number}", std::process::id());
         let socket = SocketAddr::from_abstract_name(&name).map_err(system)?;
         let listener = UnixListener::bind_addr(&socket).map_err(system)?;
         // HOST-11. After the own name is there: of two hosts that begin at once, one at least sees the other.
@@ -74,7 +82,7 @@ impl Presence {
                 return Err(SegmentError::Divided { path: path.to_owned(), address, pid });
             }
         }
-        Ok(Presence { _listener: listener })
+        Ok(Presence { listener })
     }
 }
 
@@ -134,8 +142,13 @@ mod tests {
             "{error}"
         );
         assert_eq!(error.to_string().lines().count(), 1);
+        // As a child process has it before it executes its program.
+        let copy = announced[0].listener.try_clone().unwrap();
         drop((announced, elsewhere));
-        divided.announce(address).unwrap();
+        let presence = divided.announce(address).unwrap();
+        drop((presence, divided.announce(address).unwrap()));
+        first.announce(address).unwrap();
+        drop(copy);
     }
 
     #[test]
