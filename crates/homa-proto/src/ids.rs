@@ -45,9 +45,14 @@ impl IdOffset {
 
     /// The lower half goes round by itself: were there a carry, some ids would be given twice where whole turns do not fill it.
     fn moved(self, id: u64, endpoints: u32, high: u32, low: u64) -> u64 {
+        let high = u64::from(((id >> 32) as u32).wrapping_add(high)) << 32;
+        // Whole turns fill it.
+        if endpoints.is_power_of_two() {
+            return high | u64::from((id as u32).wrapping_add(low as u32));
+        }
         let (whole, from) = (whole_turns(endpoints), u64::from(id as u32));
         let low = if from < whole { (from + low) % whole } else { from };
-        u64::from(((id >> 32) as u32).wrapping_add(high)) << 32 | low
+        high | low
     }
 }
 
