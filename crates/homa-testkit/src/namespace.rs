@@ -2,6 +2,7 @@
 
 use std::net::UdpSocket;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -63,7 +64,10 @@ impl Namespace {
 
     /// Joins it to another one by a veth whose ends have these names and are up.
     pub fn join(&self, name: &str, other: &Namespace, other_name: &str) -> Result<(), String> {
-        self.ip(&format!("link add {name} type veth peer name {other_name} netns {}", other.thread_id))?;
+        let (near, far, netns) = (next_index(), next_index(), other.thread_id);
+        self.ip(&format!(
+            "link add {name} index {near} type veth peer name {other_name} index {far} netns {netns}"
+        ))?;
         self.ip(&format!("link set {name} up"))?;
         other.ip(&format!("link set {other_name} up"))
     }
@@ -76,6 +80,13 @@ impl Namespace {
         let said = String::from_utf8_lossy(&output.stderr);
         if output.status.success() { Ok(()) } else { Err(format!("ip {}: {said}", words.join(" "))) }
     }
+}
+
+/// An index for a device that no other here has. The kernel puts off for up to a second what follows from a link's coming up, save where
+/// the two ends have different indices (`linkwatch_urgent_event` in net/core/link_watch.c), and in two new namespaces they have not.
+fn next_index() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(100);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Waits until packets pass: a device that has just come up loses them for up to a second, and neighbours are to be found.
@@ -106,9 +117,9 @@ pub fn pair(mtu: u32) -> Option<[Namespace; 2]> {
 pub fn pair_with(mtu: u32, queues: u32) -> Option<[Namespace; 2]> {
     let join = || {
         let pair = [Namespace::new()?, Namespace::new()?];
-        let count = format!("numtxqueues {queues} numrxqueues {queues}");
+        let end = || format!("index {} numtxqueues {queues} numrxqueues {queues}", next_index());
         let netns = pair[1].thread_id;
-        pair[0].ip(&format!("link add v0 {count} type veth peer name v1 {count} netns {netns}"))?;
+        pair[0].ip(&format!("link add v0 {} type veth peer name v1 {} netns {netns}", end(), end()))?;
         for (i, namespace) in pair.iter().enumerate() {
             namespace.ip(&format!("link set v{i} mtu {mtu}"))?;
             namespace.ip(&format!("addr add {}/24 dev v{i}", V4[i]))?;
