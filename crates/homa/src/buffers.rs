@@ -319,10 +319,7 @@ impl Buffers {
         match incoming {
             Incoming::None => Bytes::new(),
             Incoming::Single(bytes) => bytes,
-            Incoming::Partial { memory: Memory::Own(mut bytes), length } => {
-                bytes.resize(length, 0);
-                self.finish(bytes)
-            }
+            Incoming::Partial { memory: Memory::Own(bytes), length } => self.finish(bytes.into_whole(length)),
             Incoming::Partial { memory: Memory::Lent { lent, .. }, .. } => Bytes::from_owner(lent),
         }
     }
@@ -382,7 +379,7 @@ impl Buffers {
             Incoming::None => (),
             Incoming::Single(bytes) => self.bury(bytes),
             Incoming::Partial { memory: Memory::Own(bytes), .. } => {
-                let evicted = self.pool.give_back(bytes);
+                let evicted = self.pool.give_back(bytes.into_buffer());
                 self.bury_evicted(evicted);
             }
             // Its lender is the application's own code.
@@ -478,7 +475,7 @@ impl Reassembly for Buffers {
                 return;
             }
             let length = message_length as usize;
-            let memory = Memory::Own(self.pool.take(length));
+            let memory = Memory::own(self.pool.take(length));
             self.claim(rpc).incoming = Incoming::Partial { memory, length };
         }
         let start = offset as usize;
@@ -488,8 +485,8 @@ impl Reassembly for Buffers {
         // The endpoint stays within the message. A packet without its payload, as only a simulation has, leaves zeros.
         if start + data.len() <= *length {
             let in_order = start == memory.len();
-            memory.place(*length, start, data);
-            let more = memory.len() < *length;
+            memory.place(start, data);
+            let more = memory.is_open_ended() && memory.len() < *length;
             self.expect(rpc, data.len(), in_order && more);
         }
     }
@@ -530,6 +527,33 @@ mod tests {
         buffers.write(rpc, 1_000, 0, 900, &[1; 900]);
         let whole = buffers.take_incoming(rpc);
         assert_eq!((whole.len(), &whole[..900], &whole[900..]), (1_000, &[1; 900][..], &[9; 100][..]));
+    }
+
+    /// SHARE-1: a first packet from far within a message had all before it zeroed, in memory beside the pool's.
+    #[test]
+    fn a_packet_from_far_within_a_message_touches_no_memory_but_its_own() {
+        let mut buffers = Buffers::default();
+        for slot in 0..40 {
+            let rpc = RpcKey { slot, generation: 0 };
+            buffers.write(rpc, 1_000_000, 900_000, 1, &[9]);
+            let Some(Incoming::Partial { memory, .. }) = buffers.incoming_mut(rpc) else {
+                panic!("a part of the message is there");
+            };
+            assert_eq!(memory.len(), 0, "nothing before it is written");
+            buffers.release(rpc);
+        }
+        assert_eq!(buffers.allocations(), 1, "the pool's memory is used, and used again");
+    }
+
+    /// SHARE-1: a half-open message of two bytes took 4 KiB.
+    #[test]
+    fn a_short_message_in_parts_takes_little_memory() {
+        let mut buffers = Buffers::default();
+        buffers.write(A, 2, 0, 1, &[9]);
+        let Some(Incoming::Partial { memory: Memory::Own(memory), .. }) = buffers.incoming_mut(A) else {
+            panic!("a part of the message is there");
+        };
+        assert!(memory.capacity() <= 256, "{}", memory.capacity());
     }
 
     #[test]

@@ -183,7 +183,9 @@ mod tests {
         buffers.hold_in_place(in_place, (PACKET / 2) as u32, PACKET);
         buffers.write(A, LENGTH, PACKET as u32, (PACKET / 2) as u32, &[]);
         buffers.give_back_held();
-        finish(buffers, PACKET);
+        let rest = bytes(PACKET / 2 * 3, PACKET / 2);
+        buffers.write(A, LENGTH, (PACKET / 2 * 3) as u32, rest.len() as u32, &rest);
+        finish(buffers, 2 * PACKET);
 
         let (mut buffers, in_place) = expecting(&[9; PACKET]);
         buffers.hold_in_place(in_place, 0, PACKET);

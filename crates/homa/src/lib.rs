@@ -114,6 +114,7 @@ mod siblings;
 mod signal;
 mod sleep;
 mod socket;
+mod sparse;
 mod stages;
 mod stake;
 mod times;

@@ -7,6 +7,8 @@ use std::slice;
 
 use bytes::BytesMut;
 
+use crate::sparse::Sparse;
+
 /// Has memory for incoming messages, for an application whose messages must lie in a place of its own: see
 /// [`Socket::set_memory`](crate::Socket::set_memory).
 pub trait MessageMemory: Send + Sync {
@@ -70,24 +72,29 @@ impl std::fmt::Debug for Lent {
 /// What has come of a message: up to the last byte that has arrived, with room for the whole.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// Zero in the gaps. Memory is written once, by the packets, where they come in order.
-    Own(BytesMut),
+    /// Pages are touched by the packets that bring bytes for them, and by nothing else.
+    Own(Sparse),
     /// The gaps hold anything. `end`: of the last byte.
     Lent { lent: Lent, end: usize },
 }
 
 impl Default for Memory {
     fn default() -> Memory {
-        Memory::Own(BytesMut::new())
+        Memory::Own(Sparse::default())
     }
 }
 
 impl Memory {
+    /// Room for a message that fits the empty `buffer`.
+    pub(crate) fn own(buffer: BytesMut) -> Memory {
+        Memory::Own(Sparse::new(buffer))
+    }
+
     pub(crate) fn lent(lent: Lent) -> Memory {
         Memory::Lent { lent, end: 0 }
     }
 
-    /// Exclusive end of what has arrived.
+    /// Exclusive end of what has arrived; of memory of our own, of what has arrived without a gap before it.
     pub(crate) fn len(&self) -> usize {
         match self {
             Memory::Own(bytes) => bytes.len(),
@@ -104,10 +111,18 @@ impl Memory {
         }
     }
 
-    /// Puts `data` at `start` of a message of `length` bytes, past the end as well.
-    pub(crate) fn place(&mut self, length: usize, start: usize, data: &[u8]) {
+    /// Whether the next packet can be received behind the end.
+    pub(crate) fn is_open_ended(&self) -> bool {
         match self {
-            Memory::Own(bytes) => place(bytes, length, start, data),
+            Memory::Own(bytes) => !bytes.has_parts(),
+            Memory::Lent { .. } => true,
+        }
+    }
+
+    /// Puts `data` at `start`, past the end as well. There is room for it.
+    pub(crate) fn place(&mut self, start: usize, data: &[u8]) {
+        match self {
+            Memory::Own(bytes) => bytes.place(start, data),
             Memory::Lent { lent, end } => {
                 if let Some(room) = lent.from(start).get_mut(..data.len()) {
                     // SAFETY: the room is as long as the data, and nobody else's.
@@ -121,7 +136,7 @@ impl Memory {
     /// The memory behind what has arrived, which nobody has written.
     pub(crate) fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
         match self {
-            Memory::Own(bytes) => bytes.spare_capacity_mut(),
+            Memory::Own(bytes) => bytes.spare(),
             Memory::Lent { lent, end } => lent.from(*end),
         }
     }
@@ -132,8 +147,8 @@ impl Memory {
     /// They have, under the lock that is still held: who takes memory away waits for it.
     pub(crate) unsafe fn written(&self, bytes: usize) -> &[u8] {
         let end = match self {
-            // SAFETY: the spare memory begins at the end of what is there.
-            Memory::Own(own) => unsafe { own.as_ptr().add(own.len()) },
+            // The spare memory begins at the end of what is there.
+            Memory::Own(own) => own.end_ptr(),
             // SAFETY: as above.
             Memory::Lent { lent, end } => unsafe { lent.start.as_ptr().add(*end) },
         };
@@ -146,26 +161,12 @@ impl Memory {
     /// # Safety
     /// They are.
     pub(crate) unsafe fn advance(&mut self, bytes: usize) {
-        let end = self.len() + bytes;
         match self {
-            // SAFETY: the caller's.
-            Memory::Own(own) => unsafe { own.set_len(end) },
-            Memory::Lent { end: before, .. } => *before = end,
+            // SAFETY: the caller has written `bytes` bytes of the spare memory, which `advance` requires.
+            Memory::Own(own) => unsafe { own.advance(bytes) },
+            Memory::Lent { end, .. } => *end += bytes,
         }
     }
-}
-
-/// Puts `data` at `start` of a message of `length` bytes, past the end as well: zeros fill what has not arrived before it.
-fn place(bytes: &mut BytesMut, length: usize, start: usize, data: &[u8]) {
-    if bytes.is_empty() && start > 0 {
-        // Memory that is zero by itself: a first packet from far within a message must not have all before it written.
-        *bytes = BytesMut::zeroed(length);
-    } else if bytes.len() < start {
-        bytes.resize(start, 0);
-    }
-    let (within, beyond) = data.split_at(data.len().min(bytes.len() - start));
-    bytes[start..start + within.len()].copy_from_slice(within);
-    bytes.extend_from_slice(beyond);
 }
 
 #[cfg(test)]
@@ -213,9 +214,9 @@ mod tests {
     fn lent_memory_is_filled_in_any_order_and_given_back_with_the_message() {
         let place = Arc::<Place>::default();
         let mut memory = lend(&place, 6);
-        memory.place(6, 4, b"ef");
+        memory.place(4, b"ef");
         assert_eq!((memory.len(), memory.get(4..6), memory.get(5..7)), (6, Some(&b"ef"[..]), None));
-        memory.place(6, 0, b"abcd");
+        memory.place(0, b"abcd");
         let Memory::Lent { lent, .. } = memory else { panic!("it was lent") };
         let message = Bytes::from_owner(lent);
         let part = message.slice(2..4);
@@ -229,7 +230,7 @@ mod tests {
     fn what_is_received_behind_the_end_counts_when_it_is_said_to() {
         let place = Arc::<Place>::default();
         let mut memory = lend(&place, 4);
-        memory.place(4, 0, b"a");
+        memory.place(0, b"a");
         assert_eq!(memory.spare().len(), 3);
         memory.spare()[..2].iter_mut().zip(b"bc").for_each(|(room, byte)| _ = room.write(*byte));
         // SAFETY: they were written just now.
@@ -245,10 +246,10 @@ mod tests {
     fn memory_that_was_taken_away_is_not_touched() {
         let place = Arc::<Place>::default();
         let mut memory = lend(&place, 4);
-        memory.place(4, 0, b"ab");
+        memory.place(0, b"ab");
         place.gone.store(true, Relaxed);
         assert!(memory.spare().is_empty() && memory.get(0..2).is_none());
-        memory.place(4, 2, b"cd");
+        memory.place(2, b"cd");
         assert_eq!(memory.len(), 4, "the message ends as any");
         place.gone.store(false, Relaxed);
         assert_eq!(memory.get(0..4), Some(&b"ab\x09\x09"[..]));
