@@ -21,16 +21,16 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// Chunks at most. As long as the application holds fewer messages at a time than fit these, none is allocated.
 const CHUNKS: usize = 64;
 
-/// Sizes of the longer buffers: powers of two from this one on, ...
-const LEAST_CLASS_BYTES: usize = 4 << 10;
+/// Sizes of the longer buffers: powers of two from this one on (a short message that comes in parts has one as well), ...
+const LEAST_CLASS_BYTES: usize = 256;
 /// ... so many, the last of 1 MiB: longer messages (of 1,000,000 bytes on, which Linux Homa does not have) are rare, and their
 /// memory is not kept.
-const CLASSES: usize = 9;
+const CLASSES: usize = 13;
 
 /// What is kept of a class, free or not: a megabyte, ...
 const KEPT_BYTES: usize = 1 << 20;
 /// ... and so many buffers where they are larger, enough for the messages that a link has under way at a time. All classes
-/// together keep 35 MiB at most.
+/// together keep 39 MiB at most.
 const KEPT_BUFFERS: usize = 16;
 
 /// Buffers of a class that are looked at for a free one. The one that was handed out first is most likely free.
@@ -186,7 +186,7 @@ mod tests {
         let mut evictions = 0;
         for round in 0..3 {
             for class in 0..CLASSES {
-                for _ in 0..300 {
+                for _ in 0..4_200 >> class.min(4) {
                     let mut buffer = pool.take(class_bytes(class));
                     buffer.extend_from_slice(&[round]);
                     let (message, evicted) = pool.finish(buffer);
@@ -200,7 +200,7 @@ mod tests {
         }
         let kept: usize =
             pool.classes.iter().enumerate().map(|(class, kept)| kept.len() * class_bytes(class)).sum();
-        assert_eq!(kept, 35 << 20);
+        assert_eq!(kept, 39 << 20);
         assert!(evictions > 0 && pool.chunks.len() < CHUNKS, "{evictions} {}", pool.chunks.len());
     }
 
