@@ -101,7 +101,12 @@ impl Endpoint {
     /// The peer, as the client, is done with `client_id` (ACK-7).
     pub(crate) fn acknowledged(&mut self, now: Time, peer: u32, client_id: u64) {
         let Some(&slot) = self.server_ids.get(&(peer, client_id | 1)) else { return };
-        let answered = self.rpcs[slot as usize].state == State::Responding;
+        let rpc = &self.rpcs[slot as usize];
+        let answered = rpc.state == State::Responding;
+        let (peer, unscheduled) = (rpc.peer, rpc.outgoing.unscheduled);
+        if answered {
+            self.delivered(peer, unscheduled);
+        }
         let reason = if answered { DoneReason::Acknowledged } else { DoneReason::ClientGaveUp };
         self.end_server(now, slot, reason);
     }

@@ -92,7 +92,9 @@ impl Endpoint {
     fn check_queues(&self) {
         let ready = self.ready.check();
         for (slot, rpc) in &self.rpcs {
-            let sends = matches!(rpc.state, State::Requesting | State::Responding) && rpc.outgoing.is_ready();
+            let again = self.retransmits.bytes(slot as u32) > 0;
+            let may_send = rpc.outgoing.is_ready() || again;
+            let sends = matches!(rpc.state, State::Requesting | State::Responding) && may_send;
             assert_eq!(self.ready.contains(slot as u32), sends, "ready: {rpc:?}");
             let waits = rpc.incoming.length != 0
                 && rpc.incoming.ungranted() > 0

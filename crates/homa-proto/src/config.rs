@@ -84,6 +84,9 @@ pub struct Config {
     pub max_sched_prio: u8,
     /// Cutoffs until traffic was observed: level i takes unscheduled messages up to `unsched_cutoffs[i]` bytes (kernel).
     pub unsched_cutoffs: [u32; PRIORITIES],
+    /// Version of the first cutoffs; 0 counts as 1. A peer that sends it has had a packet of ours (SHARE-3), so drivers choose it at
+    /// random. All endpoints of a host have the same.
+    pub first_cutoff_version: u16,
     /// How often cutoffs are computed anew from the traffic; 0: never.
     pub cutoff_interval_ns: u64,
     /// Bytes that must have been observed before cutoffs are computed.
@@ -196,6 +199,7 @@ impl Default for Config {
             num_priorities: 8,
             max_sched_prio: 3,
             unsched_cutoffs: [0, 0, 0, 0, 1_000_000, 15_000, 2_800, 200],
+            first_cutoff_version: 1,
             cutoff_interval_ns: 100 * MS,
             cutoff_min_bytes: 1_000_000,
             link_mbps: None,

@@ -171,6 +171,8 @@ pub struct PeerInfo {
     pub unsched_limit: Option<u32>,
     /// Largest Homa packet on the path to it, in bytes, header included.
     pub max_packet: u32,
+    /// Packets of it that were refused because it had its share, since it was last added to the table of peers.
+    pub refused: u64,
 }
 
 impl PeerInfo {
@@ -184,6 +186,7 @@ impl PeerInfo {
             unsched_bytes: 0,
             unsched_limit: None,
             max_packet: 0,
+            refused: 0,
         }
     }
 
@@ -195,6 +198,7 @@ impl PeerInfo {
         self.unsched_bytes = self.unsched_bytes.min(other.unsched_bytes);
         self.unsched_limit = [self.unsched_limit, other.unsched_limit].into_iter().flatten().min();
         self.max_packet = self.max_packet.min(other.max_packet);
+        self.refused += other.refused;
     }
 }
 

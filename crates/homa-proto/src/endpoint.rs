@@ -454,6 +454,7 @@ impl Endpoint {
             unsched_bytes: self.unscheduled_to(peer, u32::MAX),
             unsched_limit: (known.unsched_limit != u32::MAX).then_some(known.unsched_limit),
             max_packet: known.max_packet,
+            refused: known.refused,
         })
     }
 

@@ -90,7 +90,7 @@ impl Endpoint {
     /// given all there is, and told to the others (HOST-6).
     pub fn waiting_for_uplink(&self) -> Option<u32> {
         let slot = self.ready.shortest_waiting()?;
-        Some(self.rpcs[slot as usize].outgoing.remaining())
+        Some(self.left_to_send(slot))
     }
 
     /// Others wait for the uplink with a message of which `shortest` bytes are left, as they have said lately; `None`: they do not.
@@ -108,9 +108,7 @@ impl Endpoint {
     /// Whether more than `bytes` are left of the message whose turn it is, by more than the precision of its order (SEND-4).
     fn is_longer(&self, bytes: u32) -> bool {
         let next = self.ready.shortest_in_turn(self.config.max_packet);
-        next.is_some_and(|slot| {
-            bucket_of(self.rpcs[slot as usize].outgoing.remaining(), SUB) > bucket_of(bytes, SUB)
-        })
+        next.is_some_and(|slot| bucket_of(self.left_to_send(slot), SUB) > bucket_of(bytes, SUB))
     }
 
     /// Takes over the host's cutoffs and their version, which is not 0 (HOST-4).

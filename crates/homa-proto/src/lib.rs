@@ -43,6 +43,7 @@ mod rpc;
 mod rtt;
 mod run_in;
 mod run_out;
+mod share;
 mod srpt;
 mod stats;
 mod strangers;

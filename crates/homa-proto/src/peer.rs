@@ -14,6 +14,7 @@ use crate::lists::List;
 use crate::path::Path;
 use crate::restart::Challenge;
 use crate::rtt::{self, Rtt};
+use crate::share::Budget;
 use crate::time::Time;
 use crate::unreachable::Doubt;
 use crate::wire::{Ack, Incarnation, PRIORITIES};
@@ -137,6 +138,8 @@ pub(crate) struct Peer {
     need_acks: Spaced,
     /// How often the space between RESENDs to it has doubled, since they were in vain.
     vain: u8,
+    /// Bytes that it may have sent again (SHARE-4).
+    pub resend_budget: Budget,
     /// When it may next be asked for a sign of life (PEER-5).
     pub probe_at: Time,
     /// Largest Homa packet on the path to it, by what stands in `path`.
@@ -149,6 +152,8 @@ pub(crate) struct Peer {
     pub server_rpcs: u32,
     /// It has acknowledged a response of ours, or answered a request.
     pub served: bool,
+    /// Packets of it that were refused because it had its share.
+    pub refused: u64,
     /// Blocks of finished ids that name it.
     pub finished_blocks: u32,
     /// It stands in the reaper's queue of ended lives.
@@ -183,6 +188,7 @@ impl Peer {
             asked: Spaced::default(),
             need_acks: Spaced::default(),
             vain: 0,
+            resend_budget: Budget::FULL,
             probe_at: Time::ZERO,
             max_packet,
             path: Path::new(max_packet),
@@ -190,6 +196,7 @@ impl Peer {
             rpc_count: 0,
             server_rpcs: 0,
             served: false,
+            refused: 0,
             finished_blocks: 0,
             reaped: false,
             ends_silent: false,

@@ -443,8 +443,11 @@ impl Endpoint {
         self.message_arrived(now, peer, outgoing.length);
         self.ready.remove(slot);
         self.retransmits.remove(slot);
-        let outgoing = &mut self.rpcs[slot as usize].outgoing;
+        let rpc = &mut self.rpcs[slot as usize];
+        let outgoing = &mut rpc.outgoing;
         (outgoing.next, outgoing.granted) = (outgoing.length, outgoing.length);
+        let (peer, unscheduled) = (rpc.peer, outgoing.unscheduled);
+        self.delivered(peer, unscheduled);
     }
 
     fn message_complete(&mut self, slot: u32) {
@@ -501,6 +504,7 @@ impl Endpoint {
         );
         let known = &mut self.peers[rpc.peer];
         self.stats.rtt_samples += u64::from(known.rtt.granted(now, rpc.id, self.config.rtt_window_ns));
+        let before = rpc.outgoing.granted;
         if rpc.outgoing.grant(grant.offset) {
             if rpc.outgoing.may_send_new() {
                 rpc.progressed(now); // PEER-3
@@ -508,6 +512,8 @@ impl Endpoint {
                 rpc.heard(now);
             }
             rpc.outgoing.sched_priority = grant.priority.min(num_priorities - 1); // GRANT-14
+            let (peer, more) = (rpc.peer, rpc.outgoing.granted - before);
+            self.delivered(peer, more); // Who grants more has as much.
             self.make_ready(slot);
         }
         Ok(())

@@ -11,6 +11,7 @@ use crate::message_in::{MAX_RANGES, RECLAIM_RANGES};
 use crate::peer::peer_number;
 use crate::reclaim::Unasked;
 use crate::rpc::State;
+use crate::share::Refill;
 use crate::stats::{Drop, drop_as};
 use crate::time::{MS, Time};
 use crate::wire::{Body, Common, Resend, UnknownReason};
@@ -21,6 +22,9 @@ const PROBES_PER_SILENCE: u64 = 12;
 
 /// A silence shorter than this ends where it ends, also for who stood still: its parts would be shorter than the timers' steps.
 const LEAST_PATIENCE_NS: u64 = 100 * MS;
+
+/// Full packets that a peer may have sent again at once, at least.
+const BURST_PACKETS: u64 = 64;
 
 /// RPCs looked at to find one to probe with.
 const PROBE_LOOKS: usize = 16;
@@ -381,16 +385,53 @@ impl Endpoint {
             }
         }
         let sent = resend.offset..end.min(rpc.outgoing.next);
-        self.make_ready(slot);
+        let sent = self.within_budget(slot, sent);
         if sent.is_empty() {
+            self.make_ready(slot);
             self.send_busy(slot);
             return Ok(());
         }
         // PRIO-13
-        if !self.retransmits.add(slot, sent, resend.priority.min(highest)) {
-            return Err(drop_as!(drop_retransmit_limit));
+        let bytes = sent.end - sent.start;
+        let added = self.retransmits.add(slot, sent, resend.priority.min(highest));
+        self.make_ready(slot);
+        let peer = self.rpcs[slot as usize].peer;
+        let refill = self.resend_refill(peer);
+        self.peers[peer].resend_budget.give(bytes - added.unwrap_or(0), refill.most);
+        added.map(|_| ()).ok_or(drop_as!(drop_retransmit_limit))
+    }
+
+    /// As much of `range`, from its start on, as its peer's budget has bytes for (SHARE-4); they are taken from it. Whole packets, or all.
+    fn within_budget(&mut self, slot: u32, range: Range<u32>) -> Range<u32> {
+        if range.is_empty() {
+            return range;
         }
-        Ok(())
+        let (now, peer) = (self.now, self.rpcs[slot as usize].peer);
+        let (refill, wanted) = (self.resend_refill(peer), range.end - range.start);
+        let budget = &mut self.peers[peer].resend_budget;
+        let taken = budget.take(now, wanted, refill);
+        if taken == wanted {
+            return range;
+        }
+        let payload = self.max_payload(peer).max(1);
+        let whole = taken - taken % payload;
+        self.peers[peer].resend_budget.give(taken - whole, refill.most);
+        self.stats.resends_over_budget += 1;
+        range.start..range.start + whole
+    }
+
+    /// What a peer may have sent again. Twice what may be on its way to a host at a time, so that a burst that was lost is repaired at
+    /// once; then a packet for each round of RESENDs that it may ask by (RESEND-7), and what is delivered to it.
+    fn resend_refill(&self, peer: u32) -> Refill {
+        let payload = self.max_payload(peer);
+        let burst = (2 * u64::from(self.config.max_incoming)).max(BURST_PACKETS * u64::from(payload));
+        Refill { most: burst, bytes: payload.into(), every_ns: self.config.resend_spacing_ns }
+    }
+
+    /// So many bytes that we sent to the peer have arrived there.
+    pub(crate) fn delivered(&mut self, peer: u32, bytes: u32) {
+        let refill = self.resend_refill(peer);
+        self.peers[peer].resend_budget.give(bytes, refill.most);
     }
 
     pub(crate) fn send_busy(&mut self, slot: u32) {

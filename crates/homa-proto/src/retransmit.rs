@@ -5,8 +5,6 @@ use std::ops::Range;
 
 use foldhash::fast::FixedState;
 
-use crate::lists::{Links, List};
-
 /// Ranges kept for one RPC: what a few rounds of RESENDs ask for.
 const MAX_RANGES_PER_RPC: usize = 16;
 
@@ -17,11 +15,15 @@ struct Pending {
     priority: u8,
 }
 
-/// The queue of retransmissions, by RPC slot in the order of the first request.
+impl Pending {
+    fn bytes(&self) -> u32 {
+        self.ranges.iter().map(|range| range.end - range.start).sum()
+    }
+}
+
+/// The bytes to be sent again, by RPC slot. Whose turn it is among them and all others is decided in `transmit`.
 #[derive(Debug)]
 pub(crate) struct Retransmits {
-    order: List,
-    links: Links,
     pending: HashMap<u32, Pending, FixedState>,
     max_rpcs: usize,
 }
@@ -29,13 +31,12 @@ pub(crate) struct Retransmits {
 impl Retransmits {
     pub(crate) fn new(max_rpcs: u32, seed: u64) -> Retransmits {
         Retransmits {
-            order: List::EMPTY,
-            links: Links::default(),
             pending: HashMap::with_capacity_and_hasher(max_rpcs as usize, FixedState::with_seed(seed)),
             max_rpcs: max_rpcs as usize,
         }
     }
 
+    /// RPCs with bytes to be sent again.
     pub(crate) fn len(&self) -> usize {
         self.pending.len()
     }
@@ -45,31 +46,39 @@ impl Retransmits {
         self.pending.contains_key(&slot)
     }
 
-    /// Queues `range`, which is not empty, less what is queued already (RESEND-21). Returns false at the limit (RESEND-20).
-    pub(crate) fn add(&mut self, slot: u32, range: Range<u32>, priority: u8) -> bool {
+    /// Bytes of the RPC that wait to be sent again.
+    pub(crate) fn bytes(&self, slot: u32) -> u32 {
+        if self.pending.is_empty() { 0 } else { self.pending.get(&slot).map_or(0, Pending::bytes) }
+    }
+
+    /// Queues `range`, which is not empty, less what is queued already (RESEND-21). Returns the bytes that were added, or `None` at the
+    /// limit (RESEND-20).
+    pub(crate) fn add(&mut self, slot: u32, range: Range<u32>, priority: u8) -> Option<u32> {
         // A planted fault that the swarm must find: what is asked for while other bytes wait is forgotten.
         #[cfg(homa_canary = "resend_lost")]
         if self.pending.contains_key(&slot) {
-            return true;
+            return Some(0);
         }
         if let Some(pending) = self.pending.get_mut(&slot) {
             pending.priority = priority;
-            return add_range(&mut pending.ranges, range);
+            let before = pending.bytes();
+            return add_range(&mut pending.ranges, range).then(|| pending.bytes() - before);
         }
         if self.pending.len() >= self.max_rpcs {
-            return false;
+            return None;
         }
+        let bytes = range.end - range.start;
         self.pending.insert(slot, Pending { ranges: vec![range], priority });
-        self.links.ensure(slot);
-        self.links.push_back(&mut self.order, 0, slot);
-        true
+        Some(bytes)
     }
 
-    /// The next bytes to send again: slot, first byte, number of bytes up to `u32::MAX`, priority.
-    pub(crate) fn first(&mut self) -> Option<(u32, Range<u32>, u8)> {
-        let slot = self.order.head()?;
+    /// The next bytes of the RPC to send again, and their priority.
+    pub(crate) fn first(&self, slot: u32) -> Option<(Range<u32>, u8)> {
+        if self.pending.is_empty() {
+            return None;
+        }
         let pending = self.pending.get(&slot)?;
-        Some((slot, pending.ranges[0].clone(), pending.priority))
+        Some((pending.ranges[0].clone(), pending.priority))
     }
 
     /// The first `bytes` of what `first` gave have been sent.
@@ -80,15 +89,13 @@ impl Retransmits {
             pending.ranges.remove(0);
         }
         if pending.ranges.is_empty() {
-            self.remove(slot);
+            self.pending.remove(&slot);
         }
     }
 
     /// Forgets what was queued for `slot`.
     pub(crate) fn remove(&mut self, slot: u32) {
-        if self.pending.remove(&slot).is_some() {
-            self.links.remove(&mut self.order, slot);
-        }
+        self.pending.remove(&slot);
     }
 }
 
@@ -119,11 +126,11 @@ mod tests {
     #[test]
     fn a_queued_range_is_not_queued_twice() {
         let mut queue = Retransmits::new(10, 1);
-        assert!(queue.add(3, 100..200, 5));
-        assert!(queue.add(3, 50..250, 6));
+        assert_eq!(queue.add(3, 100..200, 5), Some(100));
+        assert_eq!((queue.add(3, 50..250, 6), queue.bytes(3)), (Some(100), 200));
         let mut sent = Vec::new();
-        while let Some((slot, range, priority)) = queue.first() {
-            queue.sent(slot, range.end - range.start);
+        while let Some((range, priority)) = queue.first(3) {
+            queue.sent(3, range.end - range.start);
             sent.push((range, priority));
         }
         assert_eq!(sent, [(100..200, 6), (50..100, 6), (200..250, 6)]);
@@ -131,15 +138,15 @@ mod tests {
     }
 
     #[test]
-    fn limits_refuse_and_forgotten_rpcs_are_passed_over() {
+    fn limits_refuse() {
         let mut queue = Retransmits::new(2, 1);
-        assert!(queue.add(1, 0..10, 0) && queue.add(2, 0..10, 0));
-        assert!(!queue.add(3, 0..10, 0), "max_retransmits");
+        assert_eq!((queue.add(1, 0..10, 0), queue.add(2, 0..10, 0)), (Some(10), Some(10)));
+        assert_eq!(queue.add(3, 0..10, 0), None, "max_retransmits");
         queue.remove(1);
-        assert_eq!(queue.first().unwrap().0, 2);
+        assert_eq!((queue.bytes(1), queue.bytes(2)), (0, 10));
         for part in 1..MAX_RANGES_PER_RPC as u32 {
-            assert!(queue.add(2, part * 20..part * 20 + 10, 0));
+            assert_eq!(queue.add(2, part * 20..part * 20 + 10, 0), Some(10));
         }
-        assert!(!queue.add(2, 9_000..9_001, 0), "ranges of one RPC");
+        assert_eq!(queue.add(2, 9_000..9_001, 0), None, "ranges of one RPC");
     }
 }

@@ -27,8 +27,7 @@ impl Endpoint {
         let has_ack = !self.peers[peer].acks.is_empty();
         let first = self.data_packet(now, &part);
         let goes_on = self.rpcs[part.slot as usize].outgoing.is_ready();
-        // Where something is to be sent again and is held back, the next call looks at it first.
-        let more = if !goes_on || part.retransmit || has_ack || self.retransmits.len() > 0 {
+        let more = if !goes_on || part.retransmit || has_ack {
             0
         } else {
             let packet = part.len + DATA_HEADER_LEN as u32;

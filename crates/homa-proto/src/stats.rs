@@ -78,6 +78,8 @@ counters! {
     foreign_received,
     /// DATA packets sent again because a RESEND asked.
     retransmits,
+    /// RESENDs answered in part or by BUSY, because their peer's budget for bytes sent again was used up.
+    resends_over_budget,
     /// Requests begun by our clients.
     requests_started,
     /// Requests handed to our servers.
@@ -116,6 +118,8 @@ counters! {
     incast_limit_changes,
     /// Messages whose unscheduled bytes did not come and were asked for again.
     unscheduled_reclaimed,
+    /// Messages that lost their grants and their place to others, because too little of what was granted arrived.
+    messages_stalled,
     /// Packets that had to wait for the pacer.
     pacer_waits,
     /// Times that messages here began to wait because another endpoint of this host had a shorter one waiting for the uplink.
@@ -152,12 +156,16 @@ counters! {
     drop_rpc_limit,
     /// Dropped: `max_incoming_bytes` reached.
     drop_buffer_limit,
+    /// Dropped: a request of a peer that has its share of RPCs, of bytes or of finished ids; `PeerInfo::refused` says which peers.
+    drop_peer_share,
     /// Dropped: `max_peers` reached and none can be forgotten.
     drop_peer_limit,
     /// Dropped: `max_gaps` reached.
     drop_gap_limit,
     /// Dropped: a control packet of ours, `max_control_packets` reached.
     drop_control_limit,
+    /// Dropped: a control packet of ours for a peer that is not proven, and had three times as many bytes as it sent.
+    drop_unproven_limit,
     /// Dropped: a RESEND, `max_retransmits` reached.
     drop_retransmit_limit,
     /// Dropped: makes no sense in the RPC's state (a grant beyond the message, say).

@@ -1,6 +1,7 @@
-//! Packets going out: control first, then what was asked for again, then the shortest message (PROTOCOL.md SEND).
+//! Packets going out: control first, then the shortest message; of a message what was asked for again goes first (PROTOCOL.md SEND).
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use homa_trace::{EventKind, packet_word};
 
@@ -152,10 +153,7 @@ impl Endpoint {
     #[inline]
     #[must_use]
     pub fn has_transmit(&self) -> bool {
-        !self.control.is_empty()
-            || !self.ready.is_empty()
-            || self.ready.waits_for_pacer
-            || self.retransmits.len() > 0
+        !self.control.is_empty() || !self.ready.is_empty() || self.ready.waits_for_pacer
     }
 
     /// The next packet to send now, if any. It counts as sent from here on.
@@ -183,18 +181,33 @@ impl Endpoint {
 
     /// What the next DATA packet is to carry.
     pub(crate) fn next_part(&mut self, now: Time) -> Option<Part> {
-        match self.next_retransmit(now) {
-            Some(part) => Some(part),
-            None => self.next_fresh(now),
+        for _ in 0..self.config.reap_limit {
+            let slot = self.ready.choose(self.config.max_packet)?;
+            let rpc = &self.rpcs[slot as usize];
+            if rpc.life != self.peers[rpc.peer].life {
+                self.end_of_life(now, slot);
+                continue;
+            }
+            // SHARE-5, SEND-10
+            return match self.retransmits.first(slot) {
+                Some((range, priority)) => self.part_again(now, slot, &range, priority),
+                None => self.fresh_part(now, slot),
+            };
         }
+        None
     }
 
     /// Puts an RPC among the messages to send, if it may send.
     pub(crate) fn make_ready(&mut self, slot: u32) {
-        let outgoing = &self.rpcs[slot as usize].outgoing;
-        if outgoing.is_ready() {
-            self.ready.place(slot, outgoing.remaining());
+        let again = self.retransmits.bytes(slot);
+        if again > 0 || self.rpcs[slot as usize].outgoing.is_ready() {
+            self.ready.place(slot, self.left_to_send(slot));
         }
+    }
+
+    /// Bytes of the message that were not sent yet, or are to be sent again: the sender's SRPT key (SHARE-5).
+    pub(crate) fn left_to_send(&self, slot: u32) -> u32 {
+        self.rpcs[slot as usize].outgoing.remaining().saturating_add(self.retransmits.bytes(slot))
     }
 
     pub(crate) fn max_payload(&self, peer: u32) -> u32 {
@@ -215,52 +228,40 @@ impl Endpoint {
         false
     }
 
-    fn next_retransmit(&mut self, now: Time) -> Option<Part> {
-        for _ in 0..self.config.reap_limit {
-            let (slot, range, priority) = self.retransmits.first()?;
-            let rpc = &self.rpcs[slot as usize];
-            if rpc.life != self.peers[rpc.peer].life {
-                self.end_of_life(now, slot);
-                continue;
-            }
-            let len = self.max_payload(rpc.peer).min(range.end - range.start);
-            // SEND-10: it was sent before, so it lies within the grant; the pacer holds it back as any other.
-            if !self.pacer_admits(now, len, slot) {
-                return None;
-            }
-            self.retransmits.sent(slot, len);
-            self.stats.retransmits += 1;
-            return Some(Part { slot, offset: range.start, len, priority, retransmit: true });
+    /// The first bytes of `range`, which were sent before: it lies within the grant, and the pacer holds it back as any other.
+    fn part_again(&mut self, now: Time, slot: u32, range: &Range<u32>, priority: u8) -> Option<Part> {
+        let len = self.max_payload(self.rpcs[slot as usize].peer).min(range.end - range.start);
+        if !self.pacer_admits(now, len, slot) {
+            return None;
         }
-        None
+        self.ready.account(len, self.config.max_packet, self.config.pacer_fifo_fraction);
+        self.retransmits.sent(slot, len);
+        self.stats.retransmits += 1;
+        if self.retransmits.bytes(slot) > 0 || self.rpcs[slot as usize].outgoing.is_ready() {
+            self.ready.place(slot, self.left_to_send(slot));
+        } else {
+            self.ready.remove(slot);
+        }
+        Some(Part { slot, offset: range.start, len, priority, retransmit: true })
     }
 
-    fn next_fresh(&mut self, now: Time) -> Option<Part> {
-        for _ in 0..self.config.reap_limit {
-            let full = self.config.max_packet;
-            let slot = self.ready.choose(full)?;
-            let rpc = &self.rpcs[slot as usize];
-            let peer = &self.peers[rpc.peer];
-            if rpc.life != peer.life {
-                self.end_of_life(now, slot);
-                continue;
-            }
-            let (offset, len) = rpc.outgoing.next_packet(self.max_payload(rpc.peer));
-            let priority = if offset < rpc.outgoing.unscheduled {
-                let levels = self.config.num_priorities;
-                priority::unscheduled(&peer.cutoffs, peer.cutoff_version, rpc.outgoing.length, levels)
-            } else {
-                rpc.outgoing.sched_priority
-            };
-            let retransmit = rpc.outgoing.is_sent_again();
-            if !self.pacer_admits(now, len, slot) {
-                return None;
-            }
-            self.ready.account(len, full, self.config.pacer_fifo_fraction);
-            self.advance_message(now, slot, len);
-            return Some(Part { slot, offset, len, priority, retransmit });
+    fn fresh_part(&mut self, now: Time, slot: u32) -> Option<Part> {
+        let rpc = &self.rpcs[slot as usize];
+        let peer = &self.peers[rpc.peer];
+        let (offset, len) = rpc.outgoing.next_packet(self.max_payload(rpc.peer));
+        let priority = if offset < rpc.outgoing.unscheduled {
+            let levels = self.config.num_priorities;
+            priority::unscheduled(&peer.cutoffs, peer.cutoff_version, rpc.outgoing.length, levels)
+        } else {
+            rpc.outgoing.sched_priority
+        };
+        let retransmit = rpc.outgoing.is_sent_again();
+        if !self.pacer_admits(now, len, slot) {
+            return None;
         }
-        None
+        self.ready.account(len, self.config.max_packet, self.config.pacer_fifo_fraction);
+        self.advance_message(now, slot, len);
+        Some(Part { slot, offset, len, priority, retransmit })
     }
 
     /// `len` more bytes of the message count as sent.

@@ -61,6 +61,7 @@ fn refused(stats: &Stats) -> u64 {
         + stats.drop_invalid
         + stats.drop_nonsense
         + stats.drop_retransmit_limit
+        + stats.resends_over_budget
 }
 
 impl Oracle {

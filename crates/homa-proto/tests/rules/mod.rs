@@ -14,5 +14,6 @@ mod recv;
 mod resend;
 mod run;
 mod send;
+mod share;
 mod trace;
 mod wire;
