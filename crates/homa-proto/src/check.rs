@@ -1,5 +1,7 @@
 //! Proof of the whole state, for tests: everything that is kept twice agrees, every number is within its bound.
 
+use std::collections::BTreeMap;
+
 use crate::config::FinishedPolicy;
 use crate::endpoint::Endpoint;
 use crate::reclaim::Unasked;
@@ -65,6 +67,13 @@ impl Endpoint {
         assert_eq!(slots.len(), self.strangers.check(), "strangers that are gone");
         assert_eq!(counted, self.grants.total_incoming, "bytes granted and not received");
         let of_strangers = self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.of_stranger);
+        let mut by_peer = BTreeMap::new();
+        for (_, rpc) in
+            self.rpcs.iter().filter(|(_, rpc)| !rpc.incoming.of_stranger && rpc.incoming.counted > 0)
+        {
+            *by_peer.entry(rpc.peer).or_insert(0) += u64::from(rpc.incoming.counted);
+        }
+        self.grants.check_shares(&by_peer);
         let strangers: u64 = of_strangers.map(|(_, rpc)| u64::from(rpc.incoming.counted)).sum();
         assert_eq!(strangers, self.grants.strangers_incoming, "those of strangers");
     }
@@ -96,9 +105,8 @@ impl Endpoint {
             let may_send = rpc.outgoing.is_ready() || again;
             let sends = matches!(rpc.state, State::Requesting | State::Responding) && may_send;
             assert_eq!(self.ready.contains(slot as u32), sends, "ready: {rpc:?}");
-            let waits = rpc.incoming.length != 0
-                && rpc.incoming.ungranted() > 0
-                && rpc.incoming.unasked != Unasked::Aside;
+            let waits =
+                rpc.incoming.length != 0 && rpc.incoming.ungranted() > 0 && rpc.incoming.takes_grants();
             assert_eq!(self.grants.contains(slot as u32), waits, "waits for grants: {rpc:?}");
         }
         assert!(ready.iter().all(|&slot| self.rpcs.contains(slot as usize)), "ready RPCs exist");

@@ -151,7 +151,7 @@ impl Endpoint {
             challenges: 0,
             next_id: own_count_from(keys.first_id & !1, &config),
             ids_left: u64::MAX,
-            grants: Grants::with_capacity(reserve, config.max_incoming.into()),
+            grants: Grants::with_capacity(reserve, config.max_incoming.into(), config.window.into()),
             promises: Promises::new(&config),
             demand: Demand::new(&config),
             reclaim: Reclaim::with_capacity(reserve),
@@ -610,7 +610,7 @@ impl Endpoint {
         // ABORT-3: the key names nothing from here on.
         self.generations[slot as usize] = self.generations[slot as usize].wrapping_add(1);
         self.grants.remove(slot, rpc.peer);
-        self.grants.recount(&mut rpc.incoming, 0);
+        self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
         self.grants.dirty = true;
         let peer = &mut self.peers[rpc.peer];
         self.peer_rpcs.remove(&mut peer.rpcs, slot);

@@ -1,5 +1,7 @@
 //! The receiver's choice: which messages are granted how much (PROTOCOL.md GRANT).
 
+use std::collections::BTreeMap;
+
 use homa_trace::EventKind;
 
 use crate::config::Config;
@@ -43,6 +45,12 @@ pub(crate) struct Grants {
     pub total_incoming: u64,
     /// Those among them of strangers' requests.
     pub strangers_incoming: u64,
+    /// Those of the messages of each peer that are no strangers'.
+    by_peer: Vec<u64>,
+    /// What a peer may have of them before it no longer counts against the others (SHARE-6).
+    peer_share: u64,
+    /// What peers have beyond that, all together.
+    beyond_share: u64,
     /// What grants may raise these to.
     budget: u64,
     /// Thousandths of bytes that the oldest message has earned.
@@ -52,7 +60,9 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
-    pub(crate) fn with_capacity(rpcs: usize, budget: u64) -> Grants {
+    /// The share of one peer is half of `budget`, or a `window` where that is more.
+    pub(crate) fn with_capacity(rpcs: usize, budget: u64, window: u64) -> Grants {
+        let peer_share = (budget / 2).max(window);
         Grants {
             links: Links::with_capacity(rpcs),
             queues: Vec::new(),
@@ -65,6 +75,9 @@ impl Grants {
             fifo: List::EMPTY,
             total_incoming: 0,
             strangers_incoming: 0,
+            by_peer: Vec::new(),
+            peer_share,
+            beyond_share: 0,
             budget,
             fifo_credit: 0,
             dirty: false,
@@ -147,6 +160,7 @@ impl Grants {
     pub(crate) fn set_served(&mut self, peer: u32, served: bool) {
         if self.served.len() <= peer as usize {
             self.served.resize(peer as usize + 1, false);
+            self.by_peer.resize(peer as usize + 1, 0);
         }
         let before = std::mem::replace(&mut self.served[peer as usize], served);
         if before != served && self.peer_links.list_of(peer).is_some() {
@@ -185,20 +199,43 @@ impl Grants {
         first.map(|bucket| bucket_start(bucket, SUB))
     }
 
-    /// Counts so many bytes of one message from now on.
-    pub(crate) fn recount(&mut self, incoming: &mut MessageIn, now: u32) {
+    /// Counts so many bytes of one message of `peer` from now on.
+    pub(crate) fn recount(&mut self, incoming: &mut MessageIn, peer: u32, now: u32) {
         let before = std::mem::replace(&mut incoming.counted, now);
         self.total_incoming = self.total_incoming + u64::from(now) - u64::from(before);
         if incoming.of_stranger {
             self.strangers_incoming = self.strangers_incoming + u64::from(now) - u64::from(before);
+            return;
+        }
+        let own = &mut self.by_peer[peer as usize];
+        let (had, has) = (*own, *own + u64::from(now) - u64::from(before));
+        *own = has;
+        if had.max(has) > self.peer_share {
+            let beyond = |bytes: u64| bytes.saturating_sub(self.peer_share);
+            self.beyond_share = self.beyond_share + beyond(has) - beyond(had);
         }
     }
 
-    /// The bytes granted and not received as they count for others' grants out of `budget`: of strangers' at most half of it,
-    /// so that first packets which claim that more is on its way do not keep everybody waiting (LIMIT-10).
+    /// What the peer has beyond its share: others' grants do not wait for it, its own do.
+    fn beyond_share_of(&self, peer: u32) -> u64 {
+        self.by_peer[peer as usize].saturating_sub(self.peer_share)
+    }
+
+    /// The bytes granted and not received as they count for others' grants out of `budget`: of strangers' at most half of it, and
+    /// of each other peer's at most half of all, so that first packets which claim that more is on its way do not keep everybody
+    /// waiting (LIMIT-10, SHARE-6).
     pub(crate) fn counted(&self, budget: u64) -> u64 {
         let strangers = self.strangers_incoming;
-        self.total_incoming - strangers + strangers.min(budget / 2)
+        self.total_incoming - self.beyond_share - strangers + strangers.min(budget / 2)
+    }
+
+    /// Panics unless these bytes are what each peer has; `by_peer` has those of messages that are no strangers'.
+    pub(crate) fn check_shares(&self, by_peer: &BTreeMap<u32, u64>) {
+        let has = self.by_peer.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
+        let has: BTreeMap<u32, u64> = has.map(|(peer, bytes)| (peer as u32, *bytes)).collect();
+        assert_eq!(&has, by_peer, "bytes granted and not received of each peer");
+        let beyond: u64 = has.values().map(|bytes| bytes.saturating_sub(self.peer_share)).sum();
+        assert_eq!(beyond, self.beyond_share, "bytes beyond the shares");
     }
 
     /// Panics unless the queues agree; returns the waiting slots.
@@ -310,14 +347,18 @@ impl Endpoint {
         for (rank, &slot) in active.iter().enumerate() {
             let incoming = &self.rpcs[slot as usize].incoming;
             // What a silent sender still owes was set aside and counts again with the next grant (GRANT-5).
-            let by_others =
-                if incoming.of_stranger { self.grants.total_incoming } else { self.grants.counted(most) };
+            let peer = self.rpcs[slot as usize].peer;
+            let by_others = if incoming.of_stranger {
+                self.grants.total_incoming
+            } else {
+                self.grants.counted(most) + self.grants.beyond_share_of(peer)
+            };
             let counted = by_others + u64::from(incoming.set_aside());
             let budget = most.saturating_sub(counted);
             let (received, granted, length) = (incoming.received, incoming.granted, incoming.length);
             // GRANT-8: more than the budget would never be there to give.
             let min_increment = u64::from(self.config.min_grant_increment).min(most / 2) as u32;
-            let payload = self.max_payload(self.rpcs[slot as usize].peer);
+            let payload = self.max_payload(peer);
             let room = Room { window, budget, min_increment, payload };
             if let Some(end) = next_grant(received, granted, length, room) {
                 let priority = priority::scheduled(rank, active.len(), self.config.max_sched_prio);
@@ -357,9 +398,10 @@ impl Endpoint {
     /// Raises the granted end of an incoming message to `end` (GRANT-7: never lowers it) and tells its sender.
     fn grant(&mut self, now: Time, slot: u32, end: u32, priority: u8) {
         let rpc = &mut self.rpcs[slot as usize];
+        rpc.incoming.fresh |= !rpc.incoming.expects_bytes();
         rpc.incoming.granted = end;
         let outstanding = rpc.incoming.outstanding();
-        self.grants.recount(&mut rpc.incoming, outstanding);
+        self.grants.recount(&mut rpc.incoming, rpc.peer, outstanding);
         let (peer, ungranted, id) = (rpc.peer, rpc.incoming.ungranted(), rpc.id);
         self.grants.update(slot, peer, ungranted);
         self.await_peer(now, slot);
@@ -427,7 +469,7 @@ mod tests {
 
     #[test]
     fn the_shortest_message_of_each_peer_is_active() {
-        let mut grants = Grants::with_capacity(0, 400_000);
+        let mut grants = Grants::with_capacity(0, 400_000, 0);
         for (slot, peer, ungranted) in [(0, 1, 9_000), (1, 0, 50_000), (2, 0, 500), (3, 2, 100), (4, 0, 20)] {
             grants.ensure(slot);
             grants.add(slot, peer, ungranted);

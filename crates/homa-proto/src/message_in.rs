@@ -22,6 +22,14 @@ pub(crate) struct MessageIn {
     pub granted: u32,
     /// Bytes granted and not received, as counted against `max_incoming`; set aside while the sender is silent.
     pub counted: u32,
+    /// Bytes that were there when its progress was last looked at.
+    pub looked_at: u32,
+    /// It came too slowly, and is neither counted nor granted to until so many bytes are there; 0: it did not (SHARE-7).
+    pub stalled_until: u32,
+    /// All of it that may come was asked for, or granted, since the last look.
+    pub fresh: bool,
+    /// A look has passed it over for that, and the next one does not.
+    pub excused: bool,
     /// The request of a peer that had had nothing from us when it began (LIMIT-9).
     pub of_stranger: bool,
     /// Last contiguous end that was reported as readable.
@@ -49,6 +57,38 @@ impl MessageIn {
     /// Granted bytes on their way.
     pub(crate) fn outstanding(&self) -> u32 {
         self.granted.saturating_sub(self.received)
+    }
+
+    /// Whether it lost its grants to others.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled_until > 0
+    }
+
+    /// Whether more may be granted of it, as far as what was granted before says.
+    pub(crate) fn takes_grants(&self) -> bool {
+        self.unasked != Unasked::Aside && !self.is_stalled()
+    }
+
+    /// Looks at what came since the last look, which was about an interval of RESENDs ago. Where that is less than an eighth of what
+    /// might have, the message stalls until an eighth of the rest has come. Returns whether it does so from now on (SHARE-7).
+    ///
+    /// While its unscheduled bytes are set aside nothing of it is expected, and only one that trickles all the same stalls.
+    pub(crate) fn stalls(&mut self) -> bool {
+        let came = self.received - self.looked_at;
+        let outstanding = self.outstanding();
+        let fresh = std::mem::take(&mut self.fresh);
+        self.looked_at = self.received;
+        if self.is_stalled() || self.unasked == Unasked::Aside && came == 0 {
+            return false;
+        }
+        let comes = u64::from(came) * 8 >= u64::from(came) + u64::from(outstanding);
+        let excused = !comes && fresh && !self.excused;
+        self.excused = excused || self.excused && !comes;
+        if comes || excused {
+            return false;
+        }
+        self.stalled_until = self.received + (outstanding / 8).max(1);
+        true
     }
 
     /// Granted bytes on their way that are not counted, since their sender is silent.

@@ -408,7 +408,10 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         let incoming = &mut rpc.incoming;
         let outstanding = incoming.outstanding();
-        self.grants.recount(incoming, outstanding);
+        if incoming.received >= incoming.stalled_until {
+            incoming.stalled_until = 0;
+            self.grants.recount(incoming, rpc.peer, outstanding);
+        }
         let (complete, ungranted, peer) = (incoming.is_complete(), incoming.ungranted(), rpc.peer);
         if outstanding == 0 {
             self.place_unasked(slot, Unasked::Settled);
@@ -426,7 +429,7 @@ impl Endpoint {
         self.report_readable(slot);
         if ungranted == 0 {
             self.grants.remove(slot, peer);
-        } else if !self.grants.contains(slot) && self.rpcs[slot as usize].incoming.unasked != Unasked::Aside {
+        } else if !self.grants.contains(slot) && self.rpcs[slot as usize].incoming.takes_grants() {
             self.grants.add(slot, peer, ungranted);
         }
         self.grants.dirty = true;

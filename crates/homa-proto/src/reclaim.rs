@@ -107,7 +107,7 @@ impl Endpoint {
         self.reclaim.place(slot, &mut incoming.unasked, to, bytes);
         if to == Unasked::Aside {
             self.grants.remove(slot, rpc.peer);
-        } else if ungranted > 0 && !self.grants.contains(slot) {
+        } else if ungranted > 0 && !incoming.is_stalled() && !self.grants.contains(slot) {
             self.grants.add(slot, rpc.peer, ungranted);
         }
     }
@@ -115,8 +115,8 @@ impl Endpoint {
     /// The message's unscheduled bytes were lost; its turn to be asked for them comes when there is room.
     pub(crate) fn set_unasked_aside(&mut self, slot: u32) {
         self.place_unasked(slot, Unasked::Aside);
-        let incoming = &mut self.rpcs[slot as usize].incoming;
-        self.grants.recount(incoming, 0);
+        let rpc = &mut self.rpcs[slot as usize];
+        self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
         self.grants.dirty = true;
         self.stats.unscheduled_reclaimed += 1;
     }
@@ -160,9 +160,10 @@ impl Endpoint {
                 return self.grants.shortest().is_some_and(|ungranted| ungranted < outstanding);
             }
             self.place_unasked(slot, Unasked::Coming);
-            let incoming = &mut self.rpcs[slot as usize].incoming;
-            let outstanding = incoming.outstanding();
-            self.grants.recount(incoming, outstanding);
+            let rpc = &mut self.rpcs[slot as usize];
+            let outstanding = rpc.incoming.outstanding();
+            rpc.incoming.fresh = true;
+            self.grants.recount(&mut rpc.incoming, rpc.peer, outstanding);
             self.request_missing(slot, self.config.max_sched_prio, RECLAIM_RANGES);
             self.rpcs[slot as usize].quiet_since = now;
             self.await_peer(now, slot);

@@ -61,12 +61,15 @@ impl Endpoint {
             self.give_up(now, slot); // PEER-15
         } else if rpc.state == State::Responding && rpc.outgoing.all_sent() {
             self.need_ack_timer(now, slot);
-        } else if rpc.outgoing.is_ready() || self.retransmits.contains(slot) {
-            self.sender_timer(now, slot);
-        } else if self.waits_for_peer(slot) {
-            self.receiver_timer(now, slot);
         } else {
-            self.watch(now, slot);
+            self.look_at_progress(slot);
+            if self.rpcs[slot as usize].outgoing.is_ready() || self.retransmits.contains(slot) {
+                self.sender_timer(now, slot);
+            } else if self.waits_for_peer(slot) {
+                self.receiver_timer(now, slot);
+            } else {
+                self.watch(now, slot);
+            }
         }
     }
 
@@ -108,6 +111,19 @@ impl Endpoint {
             } else {
                 self.peer_timers.arm_by(peer, at);
             }
+        }
+    }
+
+    /// SHARE-7: whose bytes come too slowly keeps no others from grants.
+    fn look_at_progress(&mut self, slot: u32) {
+        let rpc = &mut self.rpcs[slot as usize];
+        if rpc.incoming.expects_bytes() && rpc.incoming.stalls() {
+            self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
+            self.grants.remove(slot, rpc.peer);
+            self.grants.dirty = true;
+            // Nothing of it is on its way any more that others would have to wait for.
+            self.place_unasked(slot, Unasked::Settled);
+            self.stats.messages_stalled += 1;
         }
     }
 
@@ -180,7 +196,7 @@ impl Endpoint {
         rpc.asked = true;
         rpc.quiet_since = now;
         // GRANT-11: a silent sender's grants are given to others until it is heard again.
-        self.grants.recount(&mut rpc.incoming, 0);
+        self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
         self.grants.dirty = true;
         let due = self.resend_due(slot);
         self.timers.arm(slot, due);

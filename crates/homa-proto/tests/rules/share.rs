@@ -3,11 +3,15 @@
 use homa_proto::wire::PacketType;
 use homa_proto::{Config, MS, RpcKey};
 
-use super::kit::{Sent, Side, addr, kernel};
+use super::kit::{Sent, Side, addr, kernel, serve_once};
 
 /// Payload bytes of the DATA packets among `sent`.
 fn payload(sent: &[Sent]) -> u64 {
     sent.iter().map(|sent| u64::from(sent.packet.payload_len)).sum()
+}
+
+fn granted_to(sent: &[Sent], n: u8) -> bool {
+    sent.iter().any(|sent| sent.to == addr(n) && sent.is(PacketType::Grant))
 }
 
 /// A request of kernel `n` with the id `id`, answered with `length` bytes, all of which have been sent.
@@ -69,4 +73,46 @@ fn bytes_sent_again_wait_for_shorter_messages() {
     let last_short = data.iter().rposition(|sent| sent.to == addr(3)).unwrap();
     assert!(last_short < first_long, "{first_long} {last_short}");
     assert_eq!(payload(&data), 320_000);
+}
+
+/// SHARE-6: four first packets of one peer kept the others from any grant.
+#[test]
+fn claims_of_one_peer_leave_half_of_the_grants_to_others() {
+    let mut server = Side::new(1, Config::default());
+    (2..4).for_each(|n| serve_once(&mut server, &kernel(n)));
+    for id in [2, 4, 6, 8] {
+        server.hear(addr(2), &kernel(2).data(id, 1_000_000, 1_000_000, (0, 1)));
+    }
+    server.take();
+    server.hear(addr(3), &kernel(3).data(2, 300_000, 40_000, (0, 1_000)));
+    assert!(granted_to(&server.take(), 3));
+}
+
+/// SHARE-7: a message held its grants and its place as long as a byte of it came now and then.
+#[test]
+fn a_message_that_trickles_loses_its_grants_and_its_place() {
+    let config = Config { max_overcommit: 2, ..Config::default() };
+    let mut server = Side::new(1, config);
+    (2..9).for_each(|n| serve_once(&mut server, &kernel(n)));
+    for n in 2..8 {
+        server.hear(addr(n), &kernel(n).data(2, 200_000, 40_000, (0, 1)));
+    }
+    for step in 1..20 {
+        for n in 2..8 {
+            server.hear(addr(n), &kernel(n).data(2, 200_000, 40_000, (step, 1)));
+        }
+        server.pass(MS);
+    }
+    let granted = server.endpoint.granted_bytes();
+    assert!(granted < 10_000, "{granted} bytes of which {} came", 6 * 20);
+    server.hear(addr(8), &kernel(8).data(2, 300_000, 40_000, (0, 1_000)));
+    assert!(granted_to(&server.take(), 8));
+    // What the last one claimed comes after all: its message has its place again.
+    server.hear(addr(8), &kernel(8).unknown(2, homa_proto::wire::UnknownReason::Unknown));
+    let mut granted = false;
+    for step in 0..40 {
+        server.hear(addr(7), &kernel(7).data(2, 200_000, 40_000, (20 + step * 1_000, 1_000)));
+        granted |= granted_to(&server.take(), 7);
+    }
+    assert!(granted);
 }
