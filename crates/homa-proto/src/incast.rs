@@ -33,8 +33,13 @@ impl Queue {
 
     /// Bytes in the queue at `now`.
     fn level(&self, now: Time) -> u64 {
-        let drained = (u128::from(now.since(self.at)) * u128::from(self.rate_q16)) >> 16;
-        self.level.saturating_sub(drained.min(u128::from(u64::MAX)) as u64)
+        self.level.saturating_sub(self.drained(now, self.at))
+    }
+
+    /// Bytes that the link carries from `since` until `now`.
+    fn drained(&self, now: Time, since: Time) -> u64 {
+        let drained = (u128::from(now.since(since)) * u128::from(self.rate_q16)) >> 16;
+        drained.min(u128::from(u64::MAX)) as u64
     }
 
     fn add(&mut self, now: Time, bytes: u32) {
@@ -77,6 +82,13 @@ impl Promises {
         let sample = u64::from(unasked) << 8;
         self.expected_q8 = self.expected_q8 - self.expected_q8 / 8 + sample / 8;
     }
+}
+
+/// What one peer would have sent unasked lately, at most its share: a queue like the one of all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Claims {
+    level: u64,
+    at: Time,
 }
 
 /// Messages by the power of two of the bytes that would come of each unasked.
@@ -151,9 +163,17 @@ impl Demand {
         }
     }
 
-    /// A message began of which `unasked` bytes would come unasked if nobody limited it.
-    pub(crate) fn observe(&mut self, now: Time, unasked: u32, config: &Config) {
+    /// A message of a peer began of which `unasked` bytes would come unasked if nobody limited it. What the peer claimed before has
+    /// drained as fast as the link; more than half of what may come at once is not believed of one (SHARE-8): its own link carries no
+    /// more at a time than ours, and so no incast is of one peer.
+    pub(crate) fn observe(&mut self, now: Time, unasked: u32, claims: &mut Claims, config: &Config) {
         if !self.queue.has_rate() {
+            return;
+        }
+        let level = claims.level.saturating_sub(self.queue.drained(now, claims.at));
+        let unasked = u64::from(unasked).min((half(config) / 2).saturating_sub(level)) as u32;
+        *claims = Claims { level: level + u64::from(unasked), at: now };
+        if unasked == 0 {
             return;
         }
         if now >= self.rotate_at {
@@ -225,6 +245,33 @@ mod tests {
         Config { max_incoming: 160_000, min_unsched_bytes: 500, link_mbps: Some(8_000), ..Config::default() }
     }
 
+    /// A message of a peer that has sent none before.
+    fn observe(demand: &mut Demand, ns: u64, unasked: u32, config: &Config) {
+        demand.observe(Time::from_ns(ns), unasked, &mut Claims::default(), config);
+    }
+
+    /// SHARE-8
+    #[test]
+    fn what_one_peer_claims_is_no_incast_and_what_three_do_is() {
+        let config = config();
+        let limit = |peers: usize| {
+            let mut demand = Demand::new(&config);
+            let mut claims = vec![Claims::default(); peers];
+            for message in 0..1_000 {
+                demand.observe(
+                    Time::from_ns(message),
+                    30_000,
+                    &mut claims[message as usize % peers],
+                    &config,
+                );
+            }
+            demand.update(&config);
+            demand.limit()
+        };
+        assert_eq!(limit(1), None);
+        assert!(limit(3).is_some());
+    }
+
     // INCAST-1
     #[test]
     fn promises_stay_within_half_of_max_incoming_save_the_least_that_each_gets() {
@@ -266,7 +313,7 @@ mod tests {
         let limit = |messages: &[(u64, u32)]| {
             let mut demand = Demand::new(&config);
             for &(count, unasked) in messages {
-                (0..count).for_each(|_| demand.observe(Time::from_ns(1_000), unasked, &config));
+                (0..count).for_each(|_| observe(&mut demand, 1_000, unasked, &config));
             }
             demand.update(&config);
             assert!(!demand.update(&config), "nothing has changed since");
@@ -284,7 +331,7 @@ mod tests {
         let config = config();
         let mut demand = Demand::new(&config);
         for message in 0..1_000 {
-            demand.observe(Time::from_ns(message * 40_100), 40_000, &config);
+            observe(&mut demand, message * 40_100, 40_000, &config);
         }
         assert!(!demand.update(&config));
         assert_eq!(demand.limit(), None);
@@ -295,9 +342,9 @@ mod tests {
         let config = config();
         let mut demand = Demand::new(&config);
         for round in 0..4 {
-            let at = Time::from_ns(round * config.incast_memory_ns);
+            let at = round * config.incast_memory_ns;
             let messages = if round == 0 { 100 } else { 1 };
-            (0..messages).for_each(|_| demand.observe(at, 40_000, &config));
+            (0..messages).for_each(|_| observe(&mut demand, at, 40_000, &config));
             demand.update(&config);
             assert_eq!(demand.limit().is_some(), round < 2, "round {round}");
         }
@@ -310,7 +357,7 @@ mod tests {
         let part = Config { endpoints: 4, ..config() };
         let limit = |config: &Config, messages| {
             let mut demand = Demand::new(config);
-            (0..messages).for_each(|_| demand.observe(Time::from_ns(1_000), 40_000, config));
+            (0..messages).for_each(|_| observe(&mut demand, 1_000, 10_000, config));
             demand.update(config);
             demand.limit()
         };
@@ -326,7 +373,7 @@ mod tests {
     fn without_a_known_rate_nobody_is_limited() {
         let config = Config { link_mbps: None, ..config() };
         let mut demand = Demand::new(&config);
-        (0..1_000).for_each(|_| demand.observe(Time::ZERO, 40_000, &config));
+        (0..1_000).for_each(|_| observe(&mut demand, 0, 40_000, &config));
         assert!(!demand.update(&config) && demand.limit().is_none());
         assert_eq!(Promises::new(&config).next(Time::ZERO, &config, 40_000), None);
     }

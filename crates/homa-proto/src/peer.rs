@@ -10,6 +10,7 @@ use slab::Slab;
 use crate::config::Config;
 use crate::contract::{DoneReason, RpcError};
 use crate::ids::IdOffset;
+use crate::incast::Claims;
 use crate::lists::List;
 use crate::path::Path;
 use crate::restart::Challenge;
@@ -138,6 +139,8 @@ pub(crate) struct Peer {
     need_acks: Spaced,
     /// How often the space between RESENDs to it has doubled, since they were in vain.
     vain: u8,
+    /// What it would have sent unasked lately (SHARE-8).
+    pub claims: Claims,
     /// Bytes that it may have sent again (SHARE-4).
     pub resend_budget: Budget,
     /// When it may next be asked for a sign of life (PEER-5).
@@ -188,6 +191,7 @@ impl Peer {
             asked: Spaced::default(),
             need_acks: Spaced::default(),
             vain: 0,
+            claims: Claims::default(),
             resend_budget: Budget::FULL,
             probe_at: Time::ZERO,
             max_packet,

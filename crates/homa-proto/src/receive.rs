@@ -344,7 +344,7 @@ impl Endpoint {
         if is_client {
             self.promises.observe(unasked);
         } else {
-            self.demand.observe(now, unasked, &self.config);
+            self.demand.observe(now, unasked, &mut self.peers[peer].claims, &self.config);
         }
         Ok(())
     }

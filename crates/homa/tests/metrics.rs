@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::common::{self, Echo, PATIENCE, config, message, until_idle};
-use homa::{Host, HostConfig, PeerInfo};
+use homa::{Client, Host, HostConfig, PeerInfo};
 
 /// Far more than goes unasked, so that every message needs a grant.
 const LONG: usize = 200_000;
@@ -68,13 +68,22 @@ fn the_round_trip_time_is_measured_and_chooses_nothing_where_the_link_is_unknown
 
 #[test]
 fn the_limit_of_a_crowded_server_shows_at_both_ends() {
-    let mut crowded = on_link(Some(10_000));
-    // One long message is a crowd to it.
+    // Slow enough that requests of three peers at a time are a crowd to it. What one peer sends is none (SHARE-8).
+    let mut crowded = on_link(Some(1));
     crowded.protocol.max_incoming = 20_000;
     let echo = Echo::with(crowded, 1);
-    let host = Host::bind(on_link(Some(10_000))).unwrap();
+    let hosts: Vec<Host> = (0..3).map(|_| Host::bind(on_link(Some(10_000))).unwrap()).collect();
+    let clients: Vec<_> = hosts.iter().map(|host| host.client().unwrap()).collect();
     let told = || u32::try_from(echo.metrics().host.unsched_limit_bytes).unwrap();
-    let peer = call_until(&host, &echo, |peer| peer.unsched_limit.is_some_and(|limit| limit == told()));
+    let limited = (0..MAX_CALLS).find_map(|tag| {
+        let start = |client: &Client| client.start(echo.to, message(6_000, tag)).unwrap();
+        let calls: Vec<_> = clients.iter().map(start).collect();
+        for call in calls {
+            assert!(call.wait_deadline(PATIENCE).unwrap() == message(6_000, tag));
+        }
+        Some(hosts[0].peers()[0]).filter(|peer| peer.unsched_limit == Some(told()))
+    });
+    let peer = limited.unwrap_or_else(|| panic!("never told in {MAX_CALLS} rounds: {:?}", hosts[0].peers()));
     assert!((1..=10_000).contains(&told()), "{}", told());
     assert!(peer.unsched_bytes <= told(), "{peer:?}");
     assert!(echo.metrics().endpoint.incast_limit_changes > 0);

@@ -116,3 +116,27 @@ fn a_message_that_trickles_loses_its_grants_and_its_place() {
     }
     assert!(granted);
 }
+
+/// SHARE-8: a peer's first packets made the host tell all peers to send 543 bytes unasked.
+#[test]
+fn first_packets_of_one_peer_are_no_incast() {
+    let begin = |peers: u8| {
+        let config = Config { link_mbps: Some(25_000), ..Config::default() };
+        let mut server = Side::new(1, config);
+        for step in 0..990 {
+            let from = kernel(2 + (step % u64::from(peers)) as u8);
+            server.hear(from.addr, &from.data(2 + 2 * step, 1_000_000, 1_000_000, (7, 1)));
+            server.pass(10_000);
+        }
+        server.endpoint.unsched_limit()
+    };
+    assert_eq!(begin(1), None);
+    let many = |server: &mut Side| {
+        for n in 2..42 {
+            server.hear(addr(n), &kernel(n).data(2, 40_000, 40_000, (0, 1_000)));
+        }
+    };
+    let mut server = Side::new(1, Config { link_mbps: Some(25_000), ..Config::default() });
+    many(&mut server);
+    assert!(server.endpoint.unsched_limit().is_some(), "many peers at once are an incast");
+}
