@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::config::FinishedPolicy;
 use crate::endpoint::Endpoint;
+use crate::message_in::charge;
 use crate::reclaim::Unasked;
 use crate::rpc::State;
 
@@ -53,7 +54,7 @@ impl Endpoint {
             );
             assert!(!rpc.taken_early || !rpc.state.is_client(), "{rpc:?}");
             outgoing += u64::from(rpc.outgoing.length);
-            incoming += u64::from(rpc.incoming.length);
+            incoming += charge(rpc.incoming.length);
             counted += u64::from(rpc.incoming.counted);
         }
         assert_eq!(self.client_ids.len() + self.server_ids.len(), self.rpcs.len(), "ids");
@@ -85,8 +86,11 @@ impl Endpoint {
             let count = self.peer_rpcs.check(&peer.rpcs, slot);
             assert_eq!(count, peer.rpc_count as usize, "RPCs of {}", peer.addr);
             rpcs += count;
-            let servers = self.peer_rpcs.iter(&peer.rpcs);
-            let servers = servers.filter(|&rpc| !self.rpcs[rpc as usize].state.is_client()).count();
+            let served = self.peer_rpcs.iter(&peer.rpcs).map(|rpc| &self.rpcs[rpc as usize]);
+            let served: Vec<_> = served.filter(|rpc| !rpc.state.is_client()).collect();
+            let servers = served.len();
+            let bytes: u64 = served.iter().map(|rpc| charge(rpc.incoming.length)).sum();
+            assert_eq!(bytes, peer.request_bytes, "bytes of requests of {}", peer.addr);
             assert_eq!(servers, peer.server_rpcs as usize, "server RPCs of {}", peer.addr);
             let watched = self.peer_timers.is_armed(slot) || peer.ends_silent;
             assert!(servers == 0 || watched, "{} is watched for silence", peer.addr);

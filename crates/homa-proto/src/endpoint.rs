@@ -20,6 +20,7 @@ use crate::ids::{IdOffset, own_count_from};
 use crate::incast::{Demand, Promises};
 use crate::keys::Keys;
 use crate::lists::Links;
+use crate::message_in::charge;
 use crate::message_out::{MessageOut, whole_packets};
 use crate::pacer::Pacer;
 use crate::peer::{Peers, peer_number};
@@ -622,10 +623,11 @@ impl Endpoint {
             self.client_ids.remove(&rpc.id);
         } else {
             peer.server_rpcs -= 1;
+            peer.request_bytes -= charge(rpc.incoming.length);
             self.server_ids.remove(&(rpc.peer, rpc.id));
         }
         self.outgoing_bytes -= u64::from(rpc.outgoing.length);
-        self.incoming_bytes -= u64::from(rpc.incoming.length);
+        self.incoming_bytes -= charge(rpc.incoming.length);
         rpc
     }
 

@@ -8,6 +8,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 
 use crate::config::FinishedPolicy;
+use crate::share::{Refusal, Share};
 use crate::time::Time;
 
 /// Blocks looked at per new block: more than one, so that expiry outruns growth, and few, so that nobody waits for it.
@@ -84,9 +85,12 @@ impl FinishedIds {
         self.len
     }
 
-    /// Whether a further request could not be remembered (AMO-6).
-    pub(crate) fn must_refuse(&self) -> bool {
-        self.policy == FinishedPolicy::Refuse && self.len >= self.max_blocks
+    /// Whether a further request of a peer that has `own` blocks could be remembered (AMO-6, SHARE-2).
+    pub(crate) fn admit(&self, own: u32) -> Result<(), Refusal> {
+        match self.policy {
+            FinishedPolicy::Refuse => Share::of(self.max_blocks as u64).admit(own.into(), self.len as u64, 1),
+            FinishedPolicy::ForgetOldest => Ok(()),
+        }
     }
 
     /// Whether `id` finished within the lifetime (AMO-7); exact to its block (AMO-5), whenever `expire` was last called.
@@ -212,11 +216,13 @@ mod tests {
             refuse.insert(Time::ZERO, 1, 0, block << 7, &mut gone);
         }
         let at = Time::ZERO;
-        assert!(refuse.must_refuse() && refuse.contains(at, 1, 0, 0) && gone == Forgotten::default());
+        assert_eq!(refuse.admit(0), Err(Refusal::Bound));
+        assert!(refuse.contains(at, 1, 0, 0) && gone == Forgotten::default());
         for block in 0..3u64 {
             forget.insert(Time::ZERO, 1, 0, block << 7, &mut gone);
         }
-        assert!(!forget.must_refuse() && !forget.contains(at, 1, 0, 0) && forget.contains(at, 1, 0, 2 << 7));
+        assert_eq!(forget.admit(0), Ok(()));
+        assert!(!forget.contains(at, 1, 0, 0) && forget.contains(at, 1, 0, 2 << 7));
         assert_eq!(gone.early, 1);
     }
 }

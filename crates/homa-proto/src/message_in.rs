@@ -11,6 +11,14 @@ pub(crate) const MAX_RANGES: usize = 4;
 /// Ranges asked for at a time when a queue has overflowed: it took what came first of all senders in turn, and so left many.
 pub(crate) const RECLAIM_RANGES: usize = 16;
 
+/// Least bytes that a message counts for: its RPC, and the smallest buffer, take as many however short it is (SHARE-1).
+const LEAST_CHARGE: u32 = 1_024;
+
+/// What a message of `length` bytes counts for among the incoming ones; 0 where none has begun.
+pub(crate) fn charge(length: u32) -> u64 {
+    if length == 0 { 0 } else { length.max(LEAST_CHARGE).into() }
+}
+
 /// A message on its way in. The default is one of which nothing has arrived.
 #[derive(Debug, Default)]
 pub(crate) struct MessageIn {

@@ -153,6 +153,8 @@ pub(crate) struct Peer {
     pub rpc_count: u32,
     /// Those among them of which we are the server.
     pub server_rpcs: u32,
+    /// What the requests of those count for among the incoming bytes.
+    pub request_bytes: u64,
     /// It has acknowledged a response of ours, or answered a request.
     pub served: bool,
     /// Packets of it that were refused because it had its share.
@@ -199,6 +201,7 @@ impl Peer {
             rpcs: List::EMPTY,
             rpc_count: 0,
             server_rpcs: 0,
+            request_bytes: 0,
             served: false,
             refused: 0,
             finished_blocks: 0,

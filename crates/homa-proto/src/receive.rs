@@ -6,10 +6,12 @@ use homa_trace::{EventKind, Place, packet_word};
 
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
 use crate::endpoint::{Endpoint, KERNEL_MAX_MESSAGE};
+use crate::message_in::charge;
 use crate::peer::peer_number;
 use crate::reclaim::Unasked;
 use crate::rpc::{Input, Rpc, State};
 use crate::run_in::Taken;
+use crate::share::{Refusal, Share};
 use crate::stats::{Drop, drop_as};
 use crate::time::Time;
 use crate::wire::{self, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Packet, UnknownReason};
@@ -264,14 +266,9 @@ impl Endpoint {
     ) -> Result<u32, Drop> {
         self.look_at_request(now, rx, peer, common, data)?;
         let id = common.sender_id | 1;
-        if self.finished.must_refuse() {
-            self.expire_finished(now);
-            if self.finished.must_refuse() {
-                return Err(drop_as!(drop_finished_full)); // AMO-6
-            }
-        }
         // LIMIT-4: a quarter is left to responses.
         let (length, limit) = (data.message_length, self.config.max_incoming_bytes / 4 * 3);
+        self.within_share(now, peer, charge(length), limit)?;
         if self.rpcs.len() >= self.config.max_rpcs as usize || !self.has_room(length, limit) {
             self.settle_acks(now);
         }
@@ -279,7 +276,7 @@ impl Endpoint {
         if !self.make_room(now, |endpoint| endpoint.rpcs.len() < endpoint.config.max_rpcs as usize) {
             return Err(drop_as!(drop_rpc_limit)); // LIMIT-3
         }
-        if u64::from(length) > limit || !self.make_room(now, |endpoint| endpoint.has_room(length, limit)) {
+        if charge(length) > limit || !self.make_room(now, |endpoint| endpoint.has_room(length, limit)) {
             self.note_full(id, peer, length, limit);
             return Err(drop_as!(drop_buffer_limit));
         }
@@ -309,6 +306,42 @@ impl Endpoint {
         Ok(slot)
     }
 
+    /// Whether a peer's new request leaves others their share of everything that it takes (SHARE-1, SHARE-2): an RPC, `bytes` of the `limit`
+    /// that requests have together, and an id to be remembered.
+    fn within_share(&mut self, now: Time, peer: Option<u32>, bytes: u64, limit: u64) -> Outcome {
+        let mut refusal = self.refusal(peer, bytes, limit);
+        if refusal.is_some() {
+            // What is known to be over keeps nobody out.
+            self.settle_acks(now);
+            self.expire_finished(now);
+            refusal = self.refusal(peer, bytes, limit);
+        }
+        match (refusal, peer) {
+            (Some(Refusal::Bound), _) => Err(drop_as!(drop_finished_full)), // AMO-6
+            (Some(Refusal::Share), Some(peer)) => {
+                self.peers[peer].refused += 1;
+                Err(drop_as!(drop_peer_share))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Why the request is refused; `Bound` is that of finished ids. For the other bounds `make_room` may find some.
+    fn refusal(&self, peer: Option<u32>, bytes: u64, limit: u64) -> Option<Refusal> {
+        let known = peer.map(|peer| &self.peers[peer]);
+        let own =
+            known.map_or((0, 0, 0), |peer| (peer.server_rpcs, peer.request_bytes, peer.finished_blocks));
+        let (rpcs, request_bytes, blocks) = own;
+        if let Err(refusal) = self.finished.admit(blocks) {
+            return Some(refusal);
+        }
+        let max_rpcs = Share::of(self.config.max_rpcs.into());
+        let rpcs = max_rpcs.admit(rpcs.into(), self.rpcs.len() as u64, 1);
+        let bytes = Share::of(limit).admit(request_bytes, self.incoming_bytes, bytes);
+        let refused = rpcs == Err(Refusal::Share) || bytes == Err(Refusal::Share);
+        refused.then_some(Refusal::Share)
+    }
+
     /// A message of this RPC has to come again later, since there is no room for it.
     fn note_full(&mut self, id: u64, peer: Option<u32>, length: u32, limit: u64) {
         let free = u32::try_from(limit.saturating_sub(self.incoming_bytes)).unwrap_or(u32::MAX);
@@ -316,7 +349,7 @@ impl Endpoint {
     }
 
     fn has_room(&self, length: u32, limit: u64) -> bool {
-        self.incoming_bytes + u64::from(length) <= limit
+        self.incoming_bytes + charge(length) <= limit
     }
 
     /// The first packet of a message fixes its length and what is granted of it.
@@ -332,7 +365,11 @@ impl Endpoint {
             return Err(drop_as!(drop_buffer_limit));
         }
         // RECV-7, LIMIT-7: what the packet claims is counted here, and memory for it may be taken from here on.
-        self.incoming_bytes += u64::from(data.message_length);
+        self.incoming_bytes += charge(data.message_length);
+        if !is_client {
+            let peer = self.rpcs[slot as usize].peer;
+            self.peers[peer].request_bytes += charge(data.message_length);
+        }
         let incoming = &mut self.rpcs[slot as usize].incoming;
         incoming.length = data.message_length;
         // GRANT-1, WIRE-10: what the sender says it sends unasked; a wrong value only changes when we first grant or ask again.

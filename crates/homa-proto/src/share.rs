@@ -1,6 +1,53 @@
 //! What one peer may take of what all use together (PROTOCOL.md SHARE).
+//!
+//! A bound alone lets whoever is first take everything. With a share for each peer, one that is alone may have nearly all, and one that
+//! takes all it can leaves room for others, however many packets it sends.
 
 use crate::time::Time;
+
+/// A peer may take so many times what it leaves free. (Dynamic thresholds, Choudhury and Hahne 1998: with 7, one that is alone can have
+/// seven eighths, and of two that are greedy each can have seven fifteenths.)
+const TIMES_FREE: u64 = 7;
+
+/// The part of the bound that a peer may have however little is free, as long as the bound allows it.
+const GUARANTEED_PART: u64 = 256;
+
+/// Why a peer gets no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Nobody would: the bound is reached.
+    Bound,
+    /// It has its share; others would get it.
+    Share,
+}
+
+/// A bound on a resource that peers use together, and with it the share of each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    bound: u64,
+}
+
+impl Share {
+    pub(crate) fn of(bound: u64) -> Share {
+        Share { bound }
+    }
+
+    /// Whether a peer that has `own` of the `used` may take `more`.
+    pub(crate) fn admit(self, own: u64, used: u64, more: u64) -> Result<(), Refusal> {
+        let free = self.bound.checked_sub(used.saturating_add(more)).ok_or(Refusal::Bound)?;
+        // A planted fault that the swarm must find: whoever is first takes everything.
+        #[cfg(homa_canary = "share_unlimited")]
+        let own = own.min(0);
+        let has = own.saturating_add(more);
+        let guaranteed = (self.bound / GUARANTEED_PART).max(1);
+        // The first of a peer is never too much for it, or a large message could not be had by anybody.
+        if own == 0 || has <= guaranteed || has <= free.saturating_mul(TIMES_FREE) {
+            Ok(())
+        } else {
+            Err(Refusal::Share)
+        }
+    }
+}
 
 /// A number of bytes that a peer may have, which refills with bytes delivered to it and slowly with time.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +94,35 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// SHARE-2
+    #[test]
+    fn who_is_alone_may_have_nearly_all_and_leaves_room() {
+        let share = Share::of(8_000);
+        let greedy = |own: &mut u64, used: &mut u64| {
+            while share.admit(*own, *used, 1).is_ok() {
+                *own += 1;
+                *used += 1;
+            }
+        };
+        let (mut first, mut second, mut used) = (0, 0, 0);
+        greedy(&mut first, &mut used);
+        assert_eq!(first, 7_000);
+        greedy(&mut second, &mut used);
+        assert_eq!(second, 875);
+        assert_eq!(share.admit(first, used, 1), Err(Refusal::Share));
+        assert_eq!(share.admit(0, used, 31), Ok(()), "whoever comes next");
+        assert_eq!(share.admit(0, used, 126), Err(Refusal::Bound));
+    }
+
+    /// SHARE-2
+    #[test]
+    fn a_small_bound_can_be_reached() {
+        assert_eq!(Share::of(1).admit(0, 0, 1), Ok(()));
+        assert_eq!(Share::of(0).admit(0, 0, 1), Err(Refusal::Bound));
+        assert_eq!(Share::of(1_000).admit(0, 0, 1_000), Ok(()), "one message of all there is");
+        assert_eq!(Share::of(u64::MAX).admit(1 << 40, 1 << 41, 1), Ok(()));
+    }
 
     /// SHARE-4
     #[test]

@@ -108,7 +108,7 @@ fn what_an_acknowledgement_ends_makes_room_at_once_where_it_is_short() {
     for config in [
         Config { max_rpcs: 1, ..Config::default() },
         Config { max_outgoing_bytes: 150, max_message: 150, ..Config::default() },
-        Config { max_incoming_bytes: 200, max_message: 150, ..Config::default() },
+        Config { max_incoming_bytes: 2_000, max_message: 150, ..Config::default() },
     ] {
         let mut server = Side::new(1, config);
         let client = kernel(2);

@@ -92,14 +92,16 @@ fn a_full_table_refuses_or_forgets_as_the_policy_says() {
     for policy in [FinishedPolicy::Refuse, FinishedPolicy::ForgetOldest] {
         let config = Config { max_finished_blocks: 3, finished_policy: policy, ..Config::default() };
         let mut server = Side::new(1, config);
-        let client = kernel(2);
+        // One peer alone would have no more than its share (SHARE-2).
+        let of_block = |block: u8| kernel(2 + block);
         for block in 0..3 {
-            run(&mut server, &client, 128 * block + 2);
+            run(&mut server, &of_block(block), 128 * u64::from(block) + 2);
         }
+        let client = of_block(0);
         let refuses = policy == FinishedPolicy::Refuse;
         assert_eq!(runs(&mut server, &client, 128 * 3 + 2), !refuses);
         assert_eq!(runs(&mut server, &client, 2), !refuses, "the oldest");
-        assert!(!runs(&mut server, &client, 128 * 2 + 2), "a younger one");
+        assert!(!runs(&mut server, &of_block(2), 128 * 2 + 2), "a younger one");
         let stats = server.stats();
         assert_eq!((stats.drop_finished_full > 0, stats.finished_forgotten > 0), (refuses, !refuses));
         server.pass(11 * SEC);

@@ -47,7 +47,7 @@ fn a_packet_at_a_limit_is_dropped_under_its_name_and_open_rpcs_go_on() {
     };
     assert_eq!(open(Config { max_rpcs: 1, ..Config::default() }), (1, 1, 0, 0));
     assert_eq!(open(Config { max_peers: 1, ..Config::default() }), (1, 0, 1, 0));
-    assert_eq!(open(Config { max_incoming_bytes: 16, ..Config::default() }), (1, 0, 0, 1));
+    assert_eq!(open(Config { max_incoming_bytes: 1_400, ..Config::default() }), (1, 0, 0, 1));
     assert_eq!(open(Config::default()), (2, 0, 0, 0));
 }
 

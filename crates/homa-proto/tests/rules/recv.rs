@@ -77,14 +77,15 @@ fn readable_bytes_are_told_in_the_steps_asked_for() {
 #[test]
 fn payload_is_held_within_its_limit_and_responses_keep_their_quarter() {
     let mut side = Side::new(1, Config { max_incoming_bytes: 100_000, ..Config::default() });
-    let client = kernel(2);
+    let (client, other) = (kernel(2), kernel(3));
     serve_once(&mut side, &client);
+    serve_once(&mut side, &other);
     let rpc = side.call(addr(9), 10);
     let id = side.id(rpc) | 1;
     side.hear(client.addr, &client.data(2, 60_000, 10_000, (0, 1_000)));
-    side.hear(client.addr, &client.data(4, 15_001, 10_000, (0, 1_000)));
+    side.hear(other.addr, &other.data(4, 15_001, 10_000, (0, 1_000)));
     assert_eq!((side.stats().drop_buffer_limit, side.endpoint.open_rpcs()), (1, 2), "75,000 for requests");
-    side.hear(client.addr, &client.data(6, 15_000, 10_000, (0, 1_000)));
+    side.hear(other.addr, &other.data(6, 15_000, 10_000, (0, 1_000)));
     assert_eq!(side.endpoint.open_rpcs(), 3);
     let server = kernel(9).server(side.client_port);
     side.hear(addr(9), &server.data(id, 25_001, 25_001, (0, 1_000)));
@@ -92,7 +93,8 @@ fn payload_is_held_within_its_limit_and_responses_keep_their_quarter() {
     side.hear(addr(9), &server.data(id, 25_000, 25_000, (0, 25_000)));
     assert_eq!(side.stats().responses_delivered, 1);
     // What the packets claimed is given back as the RPCs end.
-    side.hear(client.addr, &client.ack(2, &[6]));
+    side.hear(client.addr, &client.ack(2, &[]));
+    side.hear(other.addr, &other.ack(6, &[]));
     side.hear(client.addr, &client.data(8, 75_000, 10_000, (0, 1_000)));
     assert_eq!(side.endpoint.open_rpcs(), 1);
 }

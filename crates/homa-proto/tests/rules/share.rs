@@ -140,3 +140,55 @@ fn first_packets_of_one_peer_are_no_incast() {
     many(&mut server);
     assert!(server.endpoint.unsched_limit().is_some(), "many peers at once are an incast");
 }
+
+/// SHARE-2: one peer's ids filled the table of all.
+#[test]
+fn finished_ids_of_one_peer_leave_room_for_others() {
+    let mut server = Side::new(1, Config { max_finished_blocks: 64, ..Config::default() });
+    for block in 1..200 {
+        server.hear(addr(2), &kernel(2).whole(block * 128, 10));
+        server.hear(addr(2), &kernel(2).ack(block * 128, &[]));
+    }
+    server.events();
+    let stats = server.stats();
+    assert!(stats.drop_finished_full + stats.drop_peer_share > 0);
+    server.hear(addr(3), &kernel(3).whole(2, 10));
+    assert_eq!(server.requests().len(), 1);
+}
+
+/// SHARE-1, SHARE-2: one peer's requests took all the room there is, of RPCs and of bytes.
+#[test]
+fn half_open_requests_of_one_peer_leave_room_for_others() {
+    let served = |config: Config, length| {
+        let mut server = Side::new(1, config);
+        (2..4).for_each(|n| serve_once(&mut server, &kernel(n)));
+        for id in 1..300 {
+            server.hear(addr(2), &kernel(2).data(2 * id, length, 1_000, (1, 1)));
+        }
+        let refused = |server: &Side, n| {
+            let peer = server.endpoint.peers().find(|peer| peer.addr == addr(n)).unwrap();
+            peer.refused
+        };
+        assert!(server.stats().drop_peer_share > 0);
+        assert!(refused(&server, 2) > 0, "the counters name who was refused");
+        server.take();
+        server.hear(addr(3), &kernel(3).whole(2, 10));
+        assert_eq!(refused(&server, 3), 0);
+        (server.requests().len(), server.endpoint.open_rpcs())
+    };
+    let (requests, open) = served(Config { max_rpcs: 64, ..Config::default() }, 2);
+    assert!(requests == 1 && (48..64).contains(&open), "one alone may have nearly all: {open}");
+    let (requests, _) = served(Config { max_incoming_bytes: 16 << 20, ..Config::default() }, 1_000_000);
+    assert_eq!(requests, 1);
+}
+
+/// SHARE-1: requests of two bytes were counted as two.
+#[test]
+fn a_short_message_counts_with_what_it_takes() {
+    let mut server = Side::new(1, Config { max_incoming_bytes: 1 << 20, ..Config::default() });
+    serve_once(&mut server, &kernel(2));
+    for id in 1..10_000 {
+        server.hear(addr(2), &kernel(2).data(2 * id, 2, 2, (1, 1)));
+    }
+    assert!(server.endpoint.open_rpcs() <= 1024, "{}", server.endpoint.open_rpcs());
+}
