@@ -670,10 +670,6 @@ impl Endpoint {
     pub(crate) fn end_server(&mut self, now: Time, slot: u32, reason: DoneReason) {
         let key = self.key(slot);
         let rpc = self.remove_rpc(slot);
-        // A client that has said that it got our response is there: what it sends no longer goes first where room is short.
-        if reason == DoneReason::Acknowledged {
-            self.mark_served(rpc.peer);
-        }
         self.stats.clients_silent += u64::from(reason == DoneReason::ClientSilent);
         let cause = u32::from(reason != DoneReason::Acknowledged);
         self.trace.record_with(EventKind::RpcEnd, rpc.id, cause, 1, peer_number(rpc.peer), 0);

@@ -14,6 +14,10 @@ const SUB: u32 = 4;
 pub const CUTOFF_BUCKETS: usize = bucket_of(MAX_MESSAGE_LENGTH, SUB) as usize + 1;
 use CUTOFF_BUCKETS as BUCKETS;
 
+/// Versions of our cutoffs by which a peer is proven (SHARE-3), the present one among them: a peer that seldom calls has not been told of
+/// the last ones. Who guesses has one chance in 16,000.
+const PROVING_VERSIONS: u16 = 4;
+
 /// Priority of a message's unscheduled packets under the peer's `cutoffs`; version 0: it has sent none.
 pub(crate) fn unscheduled(cutoffs: &[u32; PRIORITIES], version: u16, length: u32, num_priorities: u8) -> u8 {
     if version == 0 {
@@ -35,6 +39,8 @@ pub(crate) fn scheduled(rank: usize, active: usize, max_sched_prio: u8) -> u8 {
 pub(crate) struct Cutoffs {
     levels: [u32; PRIORITIES],
     version: u16,
+    /// How many of the last versions, this one included, packets of ours have told, up to [`PROVING_VERSIONS`].
+    proving: u16,
     /// Unscheduled bytes by length of their message; halved at each computation, so that the past fades.
     histogram: Box<[u64]>,
     observed: u64,
@@ -47,7 +53,8 @@ impl Cutoffs {
     pub(crate) fn new(config: &Config) -> Cutoffs {
         Cutoffs {
             levels: config.unsched_cutoffs,
-            version: 1,
+            version: config.first_cutoff_version.max(1),
+            proving: 1,
             histogram: vec![0; BUCKETS].into_boxed_slice(),
             observed: 0,
             next_at: Time::ZERO,
@@ -65,7 +72,17 @@ impl Cutoffs {
 
     /// Takes over a set that was computed elsewhere.
     pub(crate) fn set(&mut self, levels: [u32; PRIORITIES], version: u16) {
-        (self.levels, self.version) = (levels, version.max(1));
+        let version = version.max(1);
+        let changes = changes(self.version, version);
+        // One that does not follow from the last is the first of the host that this endpoint joins.
+        self.proving =
+            if changes < PROVING_VERSIONS { self.proving + changes } else { 1 }.min(PROVING_VERSIONS);
+        (self.levels, self.version) = (levels, version);
+    }
+
+    /// Whether whoever knows this version has had a packet of ours lately (SHARE-3).
+    pub(crate) fn proves(&self, version: u16) -> bool {
+        version != 0 && changes(version, self.version) < self.proving
     }
 
     /// Hands out what was observed, and forgets it.
@@ -89,6 +106,7 @@ impl Cutoffs {
     /// over.
     pub(crate) fn renew_version(&mut self) {
         self.version = self.version.checked_add(1).unwrap_or(1);
+        self.proving = (self.proving + 1).min(PROVING_VERSIONS);
     }
 
     /// A message of `length` bytes began to arrive, `unscheduled` of them unasked.
@@ -119,6 +137,11 @@ impl Cutoffs {
         self.renew_version();
         true
     }
+}
+
+/// By how many changes version `to` is ahead of `from`, neither of them 0, which versions pass over.
+fn changes(from: u16, to: u16) -> u16 {
+    if to >= from { to - from } else { to.wrapping_sub(from) - 1 }
 }
 
 /// Cutoffs for the levels above `max_sched_prio` (or the highest alone) such that each carries about as many unscheduled bytes.
@@ -154,6 +177,22 @@ fn differ(old: &[u32; PRIORITIES], new: &[u32; PRIORITIES]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // SHARE-3: a peer that had been told the version before was not proven for a while.
+    #[test]
+    fn the_last_four_versions_prove_a_peer_and_none_from_before_the_first() {
+        let config = Config { first_cutoff_version: 65_534, ..Config::default() };
+        let mut cutoffs = Cutoffs::new(&config);
+        let proving =
+            |cutoffs: &Cutoffs| (0..=u16::MAX).filter(|&version| cutoffs.proves(version)).collect::<Vec<_>>();
+        assert_eq!(proving(&cutoffs), [65_534]);
+        (0..2).for_each(|_| cutoffs.renew_version());
+        assert_eq!(proving(&cutoffs), [1, 65_534, 65_535]);
+        cutoffs.set([0; PRIORITIES], 4);
+        assert_eq!(proving(&cutoffs), [1, 2, 3, 4]);
+        cutoffs.set([0; PRIORITIES], 400);
+        assert_eq!(proving(&cutoffs), [400], "the first one of a host that is joined");
+    }
 
     #[test]
     fn a_message_takes_the_highest_level_that_admits_it() {

@@ -290,6 +290,10 @@ impl Endpoint {
         if known.incarnation.is_none() {
             known.incarnation = common.incarnation;
         }
+        // SHARE-3: only who got our CUTOFFS knows their version.
+        if self.cutoffs.proves(data.cutoff_version) {
+            self.mark_served(peer);
+        }
         let life = self.peers[peer].life;
         let slot = self.insert_rpc(Rpc {
             options: CallOptions {

@@ -339,6 +339,11 @@ impl Endpoint {
         self.note_requested(now, slot, resend.offset);
         let rpc = &mut self.rpcs[slot as usize];
         self.peers[rpc.peer].rtt.spoil(rpc.id);
+        if rpc.state.is_client() {
+            let peer = rpc.peer;
+            self.mark_served(peer); // SHARE-3: it knows the id of a call of ours.
+        }
+        let rpc = &self.rpcs[slot as usize];
         let (length, number) = (resend.length.unwrap_or(u32::MAX), peer_number(rpc.peer));
         self.trace.record_with(
             EventKind::ResendReceived,

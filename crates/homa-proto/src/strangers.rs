@@ -1,4 +1,7 @@
-//! Requests that arrive from peers which have had nothing from us yet: the first to go where there is no room.
+//! Requests that arrive from peers which are not proven: the first to go where there is no room.
+//!
+//! A peer is proven by what only a receiver of our packets can know (SHARE-3): the id of a call of ours, which it answers, or the version of our
+//! cutoffs, which begins anywhere. That it acknowledges its own request says nothing.
 //!
 //! Anybody can send first packets under many addresses, each with the claim of a long message. What such a flood takes is
 //! given to whoever comes next, the longest silent first, so that it never keeps out those who go on sending (LIMIT-9).
@@ -50,7 +53,7 @@ impl Strangers {
 }
 
 impl Endpoint {
-    /// The peer has shown that it gets what we send.
+    /// The peer has shown that it gets what we send (SHARE-3).
     pub(crate) fn mark_served(&mut self, peer: u32) {
         if !std::mem::replace(&mut self.peers[peer].served, true) {
             self.grants.set_served(peer, true);

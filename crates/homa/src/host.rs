@@ -30,7 +30,7 @@ use crate::progress;
 use crate::prometheus;
 use crate::reading::{EarlyServer, ReadEarly};
 use crate::segment::siblings::SiblingPool;
-use crate::segment::{self, FIRST_CLIENT_PORT, Family, Founding, Segment, SegmentError};
+use crate::segment::{self, CutoffSet, FIRST_CLIENT_PORT, Family, Founding, Segment, SegmentError};
 use crate::server::Server;
 use crate::share::Share;
 use crate::shared::Shared;
@@ -247,6 +247,10 @@ impl Host {
         if protocol.incarnation == 0 {
             let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             protocol.incarnation = since_1970.as_millis() as u64;
+        }
+        if protocol.first_cutoff_version <= 1 {
+            // What begins at 1 everywhere proves nothing (SHARE-3).
+            protocol.first_cutoff_version = RandomState::new().build_hasher().finish() as u16;
         }
         protocol.link_mbps = protocol.link_mbps.or(first.link_mbps());
         let segment = match local_addr.port() {
@@ -486,8 +490,11 @@ impl<'a> Maker<'a> {
             siblings = Some(Arc::new(Siblings::new(count).map_err(system)?));
         }
         if count > 1 && segment.is_none() {
-            let (cutoffs, budget) = (protocol.unsched_cutoffs, protocol.max_incoming.into());
-            pool = Some(Arc::new(SiblingPool::new(count, cutoffs, budget)));
+            pool = Some(Arc::new(SiblingPool::new(
+                count,
+                first_cutoffs(&protocol),
+                protocol.max_incoming.into(),
+            )));
         }
         let start_ns = MonotonicClock::new().now().ns;
         Ok(Maker { config, protocol, segment, siblings, pool, freezing: Arc::default(), start_ns })
@@ -547,12 +554,17 @@ impl<'a> Maker<'a> {
     }
 }
 
+/// The cutoffs of a host that has computed none.
+fn first_cutoffs(protocol: &Config) -> CutoffSet {
+    CutoffSet::founding(protocol.unsched_cutoffs, protocol.first_cutoff_version)
+}
+
 /// Joins the processes that share this host's address, with each endpoint. The incarnation is then theirs.
 fn join_segment(dir: &Path, address: IpAddr, protocol: &mut Config) -> Result<Family, SegmentError> {
     let founding = Founding {
         incarnation: protocol.incarnation,
         seed: protocol.seed,
-        cutoffs: protocol.unsched_cutoffs,
+        cutoffs: first_cutoffs(protocol),
         budget: protocol.max_incoming.into(),
     };
     let path = segment::path_in(dir)?;

@@ -247,7 +247,8 @@ mod tests {
     }
 
     fn members(count: u32) -> Vec<Member> {
-        let pool = Arc::new(SiblingPool::new(count as usize, [0; PRIORITIES], 1_000_000));
+        let pool =
+            Arc::new(SiblingPool::new(count as usize, CutoffSet::founding([0; PRIORITIES], 1), 1_000_000));
         let member = |index: u32| {
             let config = Config { endpoints: count, endpoint: index, ..link() };
             let mut endpoint = Endpoint::new(config, Trace::off()).unwrap();

@@ -1,9 +1,18 @@
 //! SHARE: what one peer may take while others ask.
 
-use homa_proto::wire::PacketType;
+use homa_proto::wire::{Body, PacketType};
 use homa_proto::{Config, MS, RpcKey};
 
-use super::kit::{Sent, Side, addr, kernel, serve_once};
+use super::kit::{Forger, Sent, Side, addr, kernel, serve_once};
+
+/// A peer that has never seen a packet of ours: it does not know our cutoffs' version.
+fn unproven(forger: &Forger, id: u64, length: u32, range: (u32, u32)) -> homa_proto::wire::Packet {
+    let mut packet = forger.data(id, length, length, range);
+    if let Body::Data(data) = &mut packet.body {
+        data.cutoff_version = 0;
+    }
+    packet
+}
 
 /// Payload bytes of the DATA packets among `sent`.
 fn payload(sent: &[Sent]) -> u64 {
@@ -191,4 +200,36 @@ fn a_short_message_counts_with_what_it_takes() {
         server.hear(addr(2), &kernel(2).data(2 * id, 2, 2, (1, 1)));
     }
     assert!(server.endpoint.open_rpcs() <= 1024, "{}", server.endpoint.open_rpcs());
+}
+
+/// SHARE-3: a peer's own ACK of its own request made it one of those that make no room.
+#[test]
+fn a_peers_own_acknowledgement_proves_nothing() {
+    let left = |proves: bool| {
+        let mut server = Side::new(1, Config { max_rpcs: 4, ..Config::default() });
+        let client = kernel(2);
+        server.hear(client.addr, &unproven(&client, 2, 10, (0, 10)));
+        let rpc = server.requests()[0];
+        server.respond(rpc, 1);
+        server.hear(client.addr, &client.ack(2, &[]));
+        if proves {
+            // Only who got our CUTOFFS knows their version.
+            server.hear(client.addr, &client.whole(4, 1));
+            let rpc = server.requests()[0];
+            server.respond(rpc, 1);
+            server.hear(client.addr, &client.ack(4, &[]));
+        }
+        for id in 4..7 {
+            server.hear(client.addr, &unproven(&client, 2 * id, 1_000, (0, 10)));
+        }
+        for n in 3..7 {
+            server.hear(addr(n), &unproven(&kernel(n), 2, 1_000, (0, 10)));
+        }
+        let client = server.endpoint.peers().find(|peer| peer.addr == client.addr);
+        client.map_or(0, |client| client.rpcs)
+    };
+    assert_eq!(left(false), 0, "it makes room, the longest silent first");
+    let config = Config::default();
+    assert_eq!(config.first_cutoff_version, 1, "in simulations all hosts begin alike");
+    assert_eq!(left(true), 3, "strangers make room for one another only");
 }

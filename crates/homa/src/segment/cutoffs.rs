@@ -20,6 +20,13 @@ pub(crate) struct Set {
     pub(crate) unsched_limit: Option<u32>,
 }
 
+impl Set {
+    /// That of a host that has computed none. Its first version is secret (SHARE-3).
+    pub(crate) fn founding(levels: [u32; PRIORITIES], version: u16) -> Set {
+        Set { levels, version: version.max(1), unsched_limit: None }
+    }
+}
+
 /// Makes `set` the host's. The caller has the registry's lock.
 pub(super) fn publish(pool: &Pool, set: Set) {
     write(&pool.cutoffs_published.0, &pool.cutoff_banks, set);

@@ -39,7 +39,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use homa_proto::derive_seed;
-use homa_proto::wire::PRIORITIES;
 
 pub(crate) use cutoffs::Set as CutoffSet;
 pub use error::SegmentError;
@@ -79,7 +78,7 @@ pub(crate) struct Founding {
     pub(crate) incarnation: u64,
     /// A secret, from which RPC ids are made.
     pub(crate) seed: u64,
-    pub(crate) cutoffs: [u32; PRIORITIES],
+    pub(crate) cutoffs: CutoffSet,
     /// Bytes that may be granted and not received.
     pub(crate) budget: u64,
 }
@@ -198,7 +197,7 @@ impl Segment {
         let newer = !made || ahead != 0 && ahead <= INCARNATIONS / 2;
         let incarnation = if newer { incarnation } else { last.wrapping_add(1) & INCARNATIONS };
         map.incarnation.store(incarnation.max(1), Relaxed);
-        cutoffs::publish(&map.pool, founding_set(founding.cutoffs));
+        cutoffs::publish(&map.pool, founding.cutoffs);
         map.generation.fetch_add(1, Relaxed);
         self.map.write_head();
         map.made.store(1, Release);
@@ -264,11 +263,6 @@ impl Segment {
 /// Whether the bit of a slot is set. (What stands at a port may be no slot's number where the file is damaged.)
 fn has_slot(slots: u64, slot: usize) -> bool {
     slot < MAX_PROCESSES && slots & 1 << slot != 0
-}
-
-/// The cutoffs of a host that has computed none.
-fn founding_set(levels: [u32; PRIORITIES]) -> CutoffSet {
-    CutoffSet { levels, version: 1, unsched_limit: None }
 }
 
 const INCARNATIONS: u64 = (1 << 40) - 1;

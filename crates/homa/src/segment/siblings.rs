@@ -5,11 +5,9 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, PoisonError};
 
-use homa_proto::wire::PRIORITIES;
-
 use super::layout::Pool;
 use super::part::{Part, Watch};
-use super::{CutoffSet, cutoffs, founding_set};
+use super::{CutoffSet, cutoffs};
 
 /// See the [module](self).
 pub(crate) struct SiblingPool {
@@ -24,9 +22,9 @@ pub(crate) struct SiblingPool {
 
 impl SiblingPool {
     /// For `endpoints` endpoints, of which the first leads. `budget`: bytes that all together may have granted and not received.
-    pub(crate) fn new(endpoints: usize, cutoffs: [u32; PRIORITIES], budget: u64) -> SiblingPool {
+    pub(crate) fn new(endpoints: usize, cutoffs: CutoffSet, budget: u64) -> SiblingPool {
         let pool = Box::new(Pool::new());
-        cutoffs::publish(&pool, founding_set(cutoffs));
+        cutoffs::publish(&pool, cutoffs);
         let (leader, changes) = (AtomicU32::new(0), Mutex::new(()));
         SiblingPool { pool, endpoints, budget: budget.max(1), leader, changes }
     }
@@ -73,11 +71,13 @@ impl SiblingPool {
 
 #[cfg(test)]
 mod tests {
+    use homa_proto::wire::PRIORITIES;
+
     use super::*;
 
     #[test]
     fn the_lead_goes_from_one_that_stands_still_to_one_that_does_not() {
-        let pool = SiblingPool::new(3, [0; PRIORITIES], 1_000);
+        let pool = SiblingPool::new(3, CutoffSet::founding([0; PRIORITIES], 1), 1_000);
         let (mut one, mut two) = (Watch::default(), Watch::default());
         let second = 1_000_000_000;
         pool.tick(1, 0, &mut one);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn all_endpoints_together_lease_no_more_than_there_is_and_give_it_back() {
-        let pool = SiblingPool::new(2, [0; PRIORITIES], 1_600);
+        let pool = SiblingPool::new(2, CutoffSet::founding([0; PRIORITIES], 1), 1_600);
         assert_eq!(pool.part(0).lease_grants(1_600, 1_600), 1_600);
         assert_eq!(pool.part(1).lease_grants(800, 0), 0);
         assert_eq!(pool.part(1).leased_bytes(), 1_600);

@@ -8,6 +8,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicU32;
 
 use super::part::LEADER_PATIENCE_NS;
+use homa_proto::wire::PRIORITIES;
+
 use super::*;
 
 const ROLE: &str = "HOMA_SEGMENT_TEST_ROLE";
@@ -45,7 +47,7 @@ impl Drop for Dir {
 }
 
 fn founding(incarnation: u64) -> Founding {
-    Founding { incarnation, seed: 7, cutoffs: [9; PRIORITIES], budget: 400_000 }
+    Founding { incarnation, seed: 7, cutoffs: CutoffSet::founding([9; PRIORITIES], 77), budget: 400_000 }
 }
 
 fn cutoffs(level: u32, version: u16) -> CutoffSet {
@@ -434,7 +436,7 @@ fn cutoffs_are_the_leaders_to_change() {
     let dir = Dir::new();
     let (one, other) = (dir.open(), dir.open());
     one.tick(0, &mut Watch::default());
-    assert_eq!(other.part().cutoffs(), Some((1, cutoffs(9, 1))));
+    assert_eq!(other.part().cutoffs(), Some((1, cutoffs(9, 77))));
     assert!(!other.publish_cutoffs(cutoffs(3, 2)));
     assert!(one.publish_cutoffs(cutoffs(4, 2)));
     assert_eq!(other.part().cutoffs(), Some((2, cutoffs(4, 2))));
