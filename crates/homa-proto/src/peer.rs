@@ -26,6 +26,9 @@ const EVICT_STEPS: usize = 16;
 /// RESENDs that may go to a peer at once after a pause: a lossy moment is repaired without waiting for each other.
 const BURST: u64 = 16;
 
+/// Bytes that an unproven peer gets for each one that it sends (as QUIC, RFC 9000, 8.1).
+const UNPROVEN_TIMES: u32 = 3;
+
 /// Packets of a kind to one peer that have a least space between them on average, [`BURST`] of them none after a pause.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spaced {
@@ -139,6 +142,8 @@ pub(crate) struct Peer {
     need_acks: Spaced,
     /// How often the space between RESENDs to it has doubled, since they were in vain.
     vain: u8,
+    /// Bytes of control packets that it may get while it is not proven (SHARE-9).
+    pub credit: u32,
     /// What it would have sent unasked lately (SHARE-8).
     pub claims: Claims,
     /// Bytes that it may have sent again (SHARE-4).
@@ -193,6 +198,7 @@ impl Peer {
             asked: Spaced::default(),
             need_acks: Spaced::default(),
             vain: 0,
+            credit: 0,
             claims: Claims::default(),
             resend_budget: Budget::FULL,
             probe_at: Time::ZERO,
@@ -248,6 +254,19 @@ impl Peer {
             self.cutoffs_kept = 0;
         }
         self.acks.clear();
+    }
+
+    /// A packet of `bytes` came from it while it is not proven.
+    pub(crate) fn earn(&mut self, bytes: usize) {
+        let earned = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_mul(UNPROVEN_TIMES);
+        self.credit = self.credit.saturating_add(earned);
+    }
+
+    /// Whether a control packet of `bytes` may go to it, which it then does (SHARE-9).
+    pub(crate) fn may_have(&mut self, bytes: usize) -> bool {
+        let left = self.credit.checked_sub(bytes as u32);
+        self.credit = left.unwrap_or(self.credit);
+        left.is_some()
     }
 
     /// When the next RESEND may go; `BURST` of them may go at once after a pause.

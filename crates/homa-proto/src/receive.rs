@@ -290,6 +290,9 @@ impl Endpoint {
         if known.incarnation.is_none() {
             known.incarnation = common.incarnation;
         }
+        if known.credit == 0 {
+            known.earn(rx.wire_len); // Its first packet made it, and has earned nothing yet.
+        }
         // SHARE-3: only who got our CUTOFFS knows their version.
         if self.cutoffs.proves(data.cutoff_version) {
             self.mark_served(peer);

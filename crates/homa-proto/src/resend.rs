@@ -23,6 +23,9 @@ const PROBES_PER_SILENCE: u64 = 12;
 /// A silence shorter than this ends where it ends, also for who stood still: its parts would be shorter than the timers' steps.
 const LEAST_PATIENCE_NS: u64 = 100 * MS;
 
+/// Rounds of RESENDs for each of which a proven peer may have a packet sent again, and one that is not proven for all of them.
+const UNPROVEN_ROUNDS: u64 = 16;
+
 /// Full packets that a peer may have sent again at once, at least.
 const BURST_PACKETS: u64 = 64;
 
@@ -445,6 +448,10 @@ impl Endpoint {
     /// once; then a packet for each round of RESENDs that it may ask by (RESEND-7), and what is delivered to it.
     fn resend_refill(&self, peer: u32) -> Refill {
         let payload = self.max_payload(peer);
+        if !self.peers[peer].served {
+            let every_ns = self.config.resend_spacing_ns.saturating_mul(UNPROVEN_ROUNDS);
+            return Refill { most: BURST_PACKETS * u64::from(payload), bytes: payload.into(), every_ns };
+        }
         let burst = (2 * u64::from(self.config.max_incoming)).max(BURST_PACKETS * u64::from(payload));
         Refill { most: burst, bytes: payload.into(), every_ns: self.config.resend_spacing_ns }
     }

@@ -41,6 +41,9 @@ impl Endpoint {
         packet: &Packet,
     ) -> Result<Option<u32>, Drop> {
         let Some(peer) = self.peers.find(&rx.from) else { return Ok(None) };
+        if !self.peers[peer].served {
+            self.peers[peer].earn(rx.wire_len); // SHARE-9
+        }
         let told = packet.common.incarnation;
         // PEER-10
         if told != self.peers[peer].incarnation && !told.is_none() {

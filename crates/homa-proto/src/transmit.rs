@@ -342,7 +342,14 @@ impl Endpoint {
     pub(crate) fn send_control(&mut self, slot: u32, body: Body) {
         let rpc = &self.rpcs[slot as usize];
         let common = self.common(rpc.port, rpc.peer_port, rpc.id);
-        let peer = rpc.peer;
+        let (peer, is_client) = (rpc.peer, rpc.state.is_client());
+        if !is_client && !self.peers[peer].served {
+            let bytes = wire::encode(&common, &body).as_slice().len();
+            if !self.peers[peer].may_have(bytes) {
+                self.stats.drop_unproven_limit += 1; // SHARE-9
+                return;
+            }
+        }
         self.queue_control((self.peers[peer].addr, Some(peer)), &common, &body);
     }
 

@@ -1,7 +1,7 @@
 //! SHARE: what one peer may take while others ask.
 
 use homa_proto::wire::{Body, PacketType};
-use homa_proto::{Config, MS, RpcKey};
+use homa_proto::{Config, MS, RpcKey, SEC};
 
 use super::kit::{Forger, Sent, Side, addr, kernel, serve_once};
 
@@ -17,6 +17,11 @@ fn unproven(forger: &Forger, id: u64, length: u32, range: (u32, u32)) -> homa_pr
 /// Payload bytes of the DATA packets among `sent`.
 fn payload(sent: &[Sent]) -> u64 {
     sent.iter().map(|sent| u64::from(sent.packet.payload_len)).sum()
+}
+
+fn bytes(sent: &[Sent]) -> u64 {
+    let header = |sent: &Sent| homa_proto::wire::encode(&sent.packet.common, &sent.packet.body).len() as u64;
+    sent.iter().map(header).sum::<u64>() + payload(sent)
 }
 
 fn granted_to(sent: &[Sent], n: u8) -> bool {
@@ -232,4 +237,26 @@ fn a_peers_own_acknowledgement_proves_nothing() {
     let config = Config::default();
     assert_eq!(config.first_cutoff_version, 1, "in simulations all hosts begin alike");
     assert_eq!(left(true), 3, "strangers make room for one another only");
+}
+
+/// SHARE-9: a half-open request with a gap brought 17 times its bytes, an echo without an acknowledgement 7 times.
+#[test]
+fn an_unproven_peer_gets_no_more_than_three_times_what_it_sent() {
+    let sent_for = |request: (u32, (u32, u32)), answer: u32| {
+        let mut server = Side::new(1, Config::default());
+        let client = kernel(2);
+        let (length, range) = request;
+        server.hear(client.addr, &unproven(&client, 2, length, range));
+        let mut sent = Vec::new();
+        for rpc in server.requests() {
+            server.respond(rpc, answer);
+        }
+        sent.extend(server.pass(20 * SEC));
+        assert!(server.endpoint.is_idle());
+        bytes(&sent)
+    };
+    let gap = sent_for((10_000, (5_000, 1)), 0);
+    assert!(gap <= 3 * 57, "{gap} bytes for 57");
+    let echo = sent_for((1, (0, 1)), 1);
+    assert!(echo <= 57 + 3 * 57, "{echo} bytes for 57, of which 57 are the answer");
 }
