@@ -28,6 +28,8 @@ pub(crate) struct MessageIn {
     pub received: u32,
     /// Exclusive end of what the sender may send.
     pub granted: u32,
+    /// What the first packet said that comes unasked.
+    pub unscheduled: u32,
     /// Bytes granted and not received, as counted against `max_incoming`; set aside while the sender is silent.
     pub counted: u32,
     /// Bytes that were there when its progress was last looked at.

@@ -381,7 +381,7 @@ impl Endpoint {
         incoming.length = data.message_length;
         // GRANT-1, WIRE-10: what the sender says it sends unasked; a wrong value only changes when we first grant or ask again.
         incoming.granted = data.incoming.min(data.message_length);
-        self.cutoffs.observe(data.message_length, incoming.granted.max(1));
+        incoming.unscheduled = incoming.granted;
         let peer = self.rpcs[slot as usize].peer;
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
         let unasked = data.message_length.min(unlimited);
@@ -501,6 +501,7 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         let is_client = rpc.state.is_client();
         let (id, length, peer) = (rpc.id, rpc.incoming.length, rpc.peer);
+        self.cutoffs.observe(length, rpc.incoming.unscheduled.max(1)); // SHARE-10
         let number = peer_number(peer);
         // Complete by the packet before, which has just been taken in.
         let place = self.trace.place(number, 0);

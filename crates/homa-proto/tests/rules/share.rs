@@ -260,3 +260,21 @@ fn an_unproven_peer_gets_no_more_than_three_times_what_it_sent() {
     let echo = sent_for((1, (0, 1)), 1);
     assert!(echo <= 57 + 3 * 57, "{echo} bytes for 57, of which 57 are the answer");
 }
+
+/// SHARE-10: lengths that were only claimed moved the cutoffs of all.
+#[test]
+fn cutoffs_follow_messages_that_came_and_no_claims() {
+    let config = Config { cutoff_interval_ns: MS, cutoff_min_bytes: 10_000, ..Config::default() };
+    let mut server = Side::new(1, config);
+    let began = server.endpoint.cutoffs();
+    for id in 1..100 {
+        server.hear(addr(2), &kernel(2).data(2 * id, 1_000_000, 1_000_000, (7, 1)));
+        server.pass(MS);
+    }
+    assert_eq!(server.endpoint.cutoffs(), began);
+    for id in 200..300 {
+        server.hear(addr(3), &kernel(3).whole(2 * id, 1_000));
+        server.pass(MS);
+    }
+    assert_ne!(server.endpoint.cutoffs(), began);
+}
