@@ -80,6 +80,7 @@ impl Endpoint {
     }
 
     fn check_peers(&self) {
+        self.peers.check();
         let mut rpcs = 0;
         let mut blocks = 0;
         for (slot, peer) in self.peers.iter() {

@@ -44,7 +44,7 @@ use crate::wire::Incarnation;
 pub(crate) const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
 
 /// How often expired ids are looked for when a peer must be forgotten: bounds the work, and lets go of a peer's few blocks.
-const EXPIRE_ROUNDS: usize = 16;
+pub(crate) const EXPIRE_ROUNDS: usize = 16;
 
 /// The protocol state of one host.
 ///

@@ -316,6 +316,8 @@ impl Peer {
 pub(crate) struct Peers {
     by_addr: HashMap<SocketAddr, u32, FixedState>,
     slots: Slab<Peer>,
+    /// Those that are not proven.
+    unproven: usize,
     hand: usize,
     /// The peer that was found last: packets come in runs.
     last: Cell<Option<(SocketAddr, u32)>>,
@@ -324,7 +326,7 @@ pub(crate) struct Peers {
 impl Peers {
     pub(crate) fn new(seed: u64) -> Peers {
         let by_addr = HashMap::with_hasher(FixedState::with_seed(seed));
-        Peers { by_addr, slots: Slab::new(), hand: 0, last: Cell::new(None) }
+        Peers { by_addr, slots: Slab::new(), unproven: 0, hand: 0, last: Cell::new(None) }
     }
 
     pub(crate) fn find(&self, addr: &SocketAddr) -> Option<u32> {
@@ -343,24 +345,44 @@ impl Peers {
     pub(crate) fn add(&mut self, addr: SocketAddr, now: Time, config: &Config) -> Option<(u32, bool)> {
         debug_assert_eq!(self.find(&addr), None);
         let evicted = self.slots.len() >= config.max_peers as usize;
-        if evicted && !self.evict(now, config) {
+        if evicted && !self.evict(now, config, |_| true) {
             return None;
         }
+        self.unproven += 1;
         let slot = self.slots.insert(Peer::new(addr, now, config.max_packet)) as u32;
         self.by_addr.insert(addr, slot);
         Some((slot, evicted))
     }
 
     /// Slots are dense: with `max_peers` peers none is vacant below it.
-    fn evict(&mut self, now: Time, config: &Config) -> bool {
+    fn evict(&mut self, now: Time, config: &Config, whom: impl Fn(&Peer) -> bool) -> bool {
         for _ in 0..EVICT_STEPS {
             self.hand = (self.hand + 1) % config.max_peers as usize;
-            if self.slots.get(self.hand).is_some_and(|peer| peer.is_forgettable(now, config)) {
+            let forgets = |peer: &Peer| whom(peer) && peer.is_forgettable(now, config);
+            if self.slots.get(self.hand).is_some_and(forgets) {
                 self.remove(self.hand);
                 return true;
             }
         }
         false
+    }
+
+    /// Whether those that are not proven have three quarters of the table: the rest is for those that are, and for those that we
+    /// call (SHARE-11).
+    pub(crate) fn is_full_of_unproven(&self, config: &Config) -> bool {
+        self.unproven >= (config.max_peers - config.max_peers / 4) as usize
+    }
+
+    /// Forgets one that is not proven, if nothing would be lost with it and a few looks find it.
+    pub(crate) fn evict_unproven(&mut self, now: Time, config: &Config) -> bool {
+        self.evict(now, config, |peer| !peer.served)
+    }
+
+    /// The peer is proven from now on; whether it was not before.
+    pub(crate) fn prove(&mut self, peer: u32) -> bool {
+        let proven = !std::mem::replace(&mut self.slots[peer as usize].served, true);
+        self.unproven -= usize::from(proven);
+        proven
     }
 
     /// Forgets `peer` if nothing would be lost with it.
@@ -372,6 +394,7 @@ impl Peers {
 
     fn remove(&mut self, slot: usize) {
         let peer = self.slots.remove(slot);
+        self.unproven -= usize::from(!peer.served);
         self.by_addr.remove(&peer.addr);
         self.last.set(None);
     }
@@ -386,6 +409,12 @@ impl Peers {
 
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Panics unless the count of those that are not proven is right.
+    pub(crate) fn check(&self) {
+        let unproven = self.slots.iter().filter(|(_, peer)| !peer.served).count();
+        assert_eq!(unproven, self.unproven, "peers that are not proven");
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use homa_trace::{EventKind, Place, packet_word};
 
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
-use crate::endpoint::{Endpoint, KERNEL_MAX_MESSAGE};
+use crate::endpoint::{EXPIRE_ROUNDS, Endpoint, KERNEL_MAX_MESSAGE};
 use crate::message_in::charge;
 use crate::peer::peer_number;
 use crate::reclaim::Unasked;
@@ -280,8 +280,8 @@ impl Endpoint {
             self.note_full(id, peer, length, limit);
             return Err(drop_as!(drop_buffer_limit));
         }
-        let found = match self.find_or_add_peer(now, rx.from) {
-            None if self.displace(now) => self.find_or_add_peer(now, rx.from),
+        let found = match self.find_or_add_sender(now, rx.from) {
+            None if self.displace(now) => self.find_or_add_sender(now, rx.from),
             found => found,
         };
         let peer = found.ok_or(drop_as!(drop_peer_limit))?;
@@ -311,6 +311,19 @@ impl Endpoint {
         self.stranger_heard(slot);
         self.trace.record_with(EventKind::RpcStart, id, 1, data.message_length, peer_number(peer), 0);
         Ok(slot)
+    }
+
+    /// The peer at `addr`, which has sent a request; `None` where there is no room for it (SHARE-11).
+    fn find_or_add_sender(&mut self, now: Time, addr: SocketAddr) -> Option<u32> {
+        if self.peers.is_full_of_unproven(&self.config) && self.peers.find(&addr).is_none() {
+            self.settle_acks(now); // None of a forgotten peer must be taken for one of the next in its place.
+            (0..EXPIRE_ROUNDS).for_each(|_| self.expire_finished(now));
+            if !self.peers.evict_unproven(now, &self.config) {
+                return None;
+            }
+            self.stats.peers_evicted += 1;
+        }
+        self.find_or_add_peer(now, addr)
     }
 
     /// Whether a peer's new request leaves others their share of everything that it takes (SHARE-1, SHARE-2): an RPC, `bytes` of the `limit`

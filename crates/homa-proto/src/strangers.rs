@@ -55,7 +55,7 @@ impl Strangers {
 impl Endpoint {
     /// The peer has shown that it gets what we send (SHARE-3).
     pub(crate) fn mark_served(&mut self, peer: u32) {
-        if !std::mem::replace(&mut self.peers[peer].served, true) {
+        if self.peers.prove(peer) {
             self.grants.set_served(peer, true);
         }
     }

@@ -278,3 +278,19 @@ fn cutoffs_follow_messages_that_came_and_no_claims() {
     }
     assert_ne!(server.endpoint.cutoffs(), began);
 }
+
+/// SHARE-11: requests from many addresses took the whole table of peers, and this host could call nobody new.
+#[test]
+fn peers_that_show_nothing_leave_a_part_of_the_table() {
+    let mut server = Side::new(1, Config { max_peers: 8, ..Config::default() });
+    for n in 20..60 {
+        server.hear(addr(n), &unproven(&kernel(n), 2, 1, (0, 1)));
+        server.hear(addr(n), &kernel(n).ack(2, &[]));
+    }
+    assert_eq!((server.endpoint.known_peers(), server.stats().drop_peer_limit), (6, 34));
+    server.call(addr(2), 10);
+    // When their ids have expired they make room for one another.
+    server.pass(11 * SEC);
+    server.hear(addr(60), &unproven(&kernel(60), 2, 1, (0, 1)));
+    assert_eq!(server.stats().drop_peer_limit, 34);
+}
