@@ -59,9 +59,9 @@ pub trait App {
         let _ = (host, cookie, end, length);
     }
 
-    /// The state of a server RPC is gone.
-    fn on_done(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, reason: DoneReason) {
-        let _ = (host, rpc, reason);
+    /// The state of a server RPC is gone, whose client is `from`.
+    fn on_done(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, from: usize, reason: DoneReason) {
+        let _ = (host, rpc, from, reason);
     }
 
     /// A timer set with [`HostCtx::set_timer`] has come.

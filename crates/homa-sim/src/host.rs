@@ -370,11 +370,12 @@ impl<A: App> Host<A> {
                 self.app.on_readable(&mut HostCtx { endpoint, state, fabric }, cookie, end, length);
             }
             ProtoEvent::Done { rpc, reason } => {
-                match state.store.end(rpc) {
-                    Some(entry) if !entry.is_client => {}
-                    _ => state.store.violation(format!("Done for {rpc:?}, which is no open server RPC")),
-                }
-                self.app.on_done(&mut HostCtx { endpoint, state, fabric }, rpc, reason);
+                let Some(entry) = state.store.end(rpc).filter(|entry| !entry.is_client) else {
+                    state.store.violation(format!("Done for {rpc:?}, which is no open server RPC"));
+                    return;
+                };
+                let from = entry.peer as usize;
+                self.app.on_done(&mut HostCtx { endpoint, state, fabric }, rpc, from, reason);
             }
             ProtoEvent::Freeze { .. } => {}
         }

@@ -1,6 +1,7 @@
 //! Everything that can go wrong, chosen by a seed: the network, the hosts, the settings, and what applications do.
 
 mod anything;
+mod hostile;
 mod plan;
 mod turmoil;
 
@@ -82,6 +83,7 @@ pub fn swarm(seed: u64, options: SwarmOptions) -> SwarmReport {
     let plan = plan(seed, options);
     let mut network = Network::new(plan.network.clone(), |host| Anything::new(&plan, host));
     let mishaps = turmoil(&mut network, &plan);
+    let starved = starved(&network, &plan);
     network.set_faults(FaultProfile::default());
     let hosts = plan.network.hosts;
     for from in 0..hosts {
@@ -102,6 +104,7 @@ pub fn swarm(seed: u64, options: SwarmOptions) -> SwarmReport {
     }
     let mut report = report(&network, &plan, options, mishaps);
     report.probes = probes;
+    report.problems.extend(starved);
     report.problems.extend(problems);
     report
 }
@@ -121,6 +124,19 @@ fn await_ends(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
             .map(move |(cookie, call)| format!("host {index}: RPC {cookie} does not end: {call:?}"))
     });
     stuck.take(SHOWN_PACKETS).collect()
+}
+
+/// Calls that a hostile peer must leave an answer, by the time that it is gone: one in so many, where there are enough to tell.
+const STARVED_PART: u64 = 4;
+const ENOUGH_CALLS: u64 = 40;
+
+/// SHARE-2: in fair weather one hostile peer keeps nobody's calls from their answers.
+fn starved(network: &Network<Anything>, plan: &Plan) -> Option<String> {
+    let hostile = plan.hostile.filter(|_| plan.weather == Weather::Fair)?;
+    let sum = |of: fn(&Anything) -> u64| network.hosts().iter().map(|host| of(host.app())).sum::<u64>();
+    let (started, answered) = (sum(|app| app.started), sum(|app| app.answered));
+    let starved = started >= ENOUGH_CALLS && answered < started / STARVED_PART;
+    starved.then(|| format!("{answered} of {started} calls answered beside a hostile peer: {hostile:?}"))
 }
 
 /// Gives up what is still open until nothing is left, or for as long as that may take.

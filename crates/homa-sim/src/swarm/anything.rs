@@ -6,12 +6,13 @@ use homa_proto::{CallOptions, DoneReason, MS, RpcError, RpcKey, Unreachable};
 use rand::Rng;
 use rand_pcg::Pcg64;
 
+use super::hostile::HOSTILE;
 use super::plan::{Plan, Weather};
 use crate::app::{App, HostCtx, Reply};
 use crate::payload::{mix, random_numbers};
 
 /// The first server port of a host; its others follow, and the one after them is bound by nobody.
-const FIRST_PORT: u16 = 99;
+pub(super) const FIRST_PORT: u16 = 99;
 
 /// An application that does anything it may, whenever it likes.
 pub(super) struct Anything {
@@ -60,6 +61,8 @@ pub(super) struct OpenCall {
 
 /// Client ports begin here (ID-6).
 const FIRST_CLIENT_PORT: u16 = 32_768;
+/// Longest answer for the hostile peer.
+const MAX_HOSTILE: u32 = 20_000;
 /// Longest message of a call that looks whether all is well again.
 const MAX_PROBE: u32 = 100_000;
 const TOKEN_CALL: u64 = 0;
@@ -266,7 +269,10 @@ impl App for Anything {
         self.schedule_call(host);
     }
 
-    fn on_request(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, _: usize, port: u16, _: u32) -> Reply {
+    fn on_request(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, from: usize, port: u16, _: u32) -> Reply {
+        if from == HOSTILE {
+            return Reply::Now(self.max_message.min(MAX_HOSTILE));
+        }
         if port >= self.unbound_port() {
             self.problem(format!("a request for port {port}, which is not open"));
         }
@@ -334,7 +340,10 @@ impl App for Anything {
         }
     }
 
-    fn on_done(&mut self, _: &mut HostCtx<'_>, rpc: RpcKey, reason: DoneReason) {
+    fn on_done(&mut self, _: &mut HostCtx<'_>, rpc: RpcKey, from: usize, reason: DoneReason) {
+        if from == HOSTILE {
+            return;
+        }
         self.in_hand.remove(&rpc);
         self.given_up += u64::from(reason == DoneReason::Aborted);
         if self.weather != Weather::Storm

@@ -22,6 +22,19 @@ pub(super) enum Weather {
     Storm,
 }
 
+/// What a hostile peer takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hostile {
+    /// RPCs and memory.
+    HalfOpen,
+    /// Grants and their places.
+    Trickle,
+    /// Finished ids.
+    Ids,
+    /// Bytes sent again.
+    Asks,
+}
+
 /// What the hosts' clocks do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clocks {
@@ -73,6 +86,8 @@ pub(super) struct Plan {
     pub(super) client_ports: usize,
     /// A host whose server takes requests and never says anything.
     pub(super) mute: Option<usize>,
+    /// A peer that takes all it can get. In fair weather the honest hosts must hardly notice it.
+    pub(super) hostile: Option<Hostile>,
 }
 
 impl Plan {
@@ -140,6 +155,18 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
     let clocks = pick(rng, &[Clocks::Steady, Clocks::Steady, Clocks::Step, Clocks::Step, Clocks::Leap]);
     let clocks = if weather == Weather::Storm { clocks } else { Clocks::Steady };
     let stormy = weather == Weather::Storm;
+    let mute = (stormy && rng.random_range(0..6) == 0).then(|| rng.random_range(0..hosts));
+    // Numbers of its own, so that the rest of a run is as it was without.
+    let hostile = hostile(&mut random_numbers(seed, 0x41), weather);
+    if hostile.is_some() {
+        // Bounds that it reaches.
+        for config in network.host_protocols.iter_mut().chain([&mut network.protocol]) {
+            config.max_rpcs = config.max_rpcs.min(512);
+            config.max_finished_blocks = config.max_finished_blocks.min(256);
+            // It is remembered for as long as its ids, and takes a place that the honest hosts must not lack.
+            config.max_peers = config.max_peers.max(8);
+        }
+    }
     Plan {
         weather,
         turmoil_ns: options.turmoil_ns * stretch,
@@ -161,9 +188,21 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
         closes_ports: sometimes(rng, weather, [0, 0]).is_some() && rng.random(),
         server_ports: rng.random_range(1..=3),
         client_ports: rng.random_range(1..=3),
-        mute: (stormy && rng.random_range(0..6) == 0).then(|| rng.random_range(0..hosts)),
+        mute,
+        hostile,
         network,
     }
+}
+
+/// A run in four has a hostile peer; of those in fair weather, where it shows what it does, every second.
+fn hostile(rng: &mut Pcg64, weather: Weather) -> Option<Hostile> {
+    let has_one = match weather {
+        Weather::Fair => rng.random(),
+        Weather::Drizzle => false,
+        Weather::Storm => rng.random_range(0..4) == 0,
+    };
+    let kind = pick(rng, &[Hostile::HalfOpen, Hostile::Trickle, Hostile::Ids, Hostile::Asks]);
+    has_one.then_some(kind)
 }
 
 fn network(rng: &mut Pcg64, seed: u64) -> NetworkConfig {
@@ -289,7 +328,8 @@ fn tighten_one(rng: &mut Pcg64, config: &mut Config) {
     match rng.random_range(0..16) {
         0 => config.max_rpcs = pick(rng, &[1, 2, 20]),
         1 => config.max_outgoing_bytes = u64::from(max_message) * 2,
-        2 => config.max_incoming_bytes = u64::from(max_message) * 2,
+        // A message counts for a kilobyte at least, and requests have three quarters.
+        2 => config.max_incoming_bytes = (u64::from(max_message) * 2).max(2_000),
         3 => config.max_peers = pick(rng, &[1, 2]),
         4 => config.max_acks_per_peer = 1,
         5 => config.max_gaps = pick(rng, &[1, 3]),

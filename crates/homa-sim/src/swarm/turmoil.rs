@@ -7,6 +7,7 @@ use rand::Rng;
 use rand_pcg::Pcg64;
 
 use super::anything::Anything;
+use super::hostile::HostilePeer;
 use super::plan::{Clocks, Plan, pick};
 use crate::fault::PathLimit;
 use crate::network::Network;
@@ -65,15 +66,20 @@ pub(super) fn turmoil(network: &mut Network<Anything>, plan: &Plan) -> Mishaps {
         turmoil.schedule(Time::ZERO, mishap);
     }
     let end = Time::from_ns(plan.turmoil_ns);
+    let mut hostile = HostilePeer::new(plan);
+    let mut run_until = |network: &mut Network<Anything>, until| match &mut hostile {
+        Some(hostile) => hostile.run_until(network, until),
+        None => network.run_until(until),
+    };
     while let Some(((at, mishap), ())) = turmoil.agenda.pop_first() {
         if at >= end {
             break;
         }
-        network.run_until(at);
+        run_until(network, at);
         turmoil.happen(network, mishap);
         turmoil.schedule(at, mishap);
     }
-    network.run_until(end);
+    run_until(network, end);
     for host in 0..plan.network.hosts {
         if network.host(host).endpoint().is_none() {
             turmoil.restart(network, host);

@@ -75,7 +75,7 @@ impl App for Peer {
         self.readable.push((host.now(), cookie, end));
     }
 
-    fn on_done(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, reason: DoneReason) {
+    fn on_done(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, _: usize, reason: DoneReason) {
         self.done.push((host.now(), rpc, reason));
     }
 }
