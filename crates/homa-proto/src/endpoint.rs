@@ -43,9 +43,6 @@ use crate::wire::Incarnation;
 /// Longest message that Linux Homa takes.
 pub(crate) const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
 
-/// How often expired ids are looked for when a peer must be forgotten: bounds the work, and lets go of a peer's few blocks.
-pub(crate) const EXPIRE_ROUNDS: usize = 16;
-
 /// The protocol state of one host.
 ///
 /// # The drive contract
@@ -547,7 +544,7 @@ impl Endpoint {
         if self.peers.len() >= self.config.max_peers as usize {
             self.settle_acks(now); // None of a forgotten peer must be taken for one of the next in its place.
             // Ids whose time has passed keep nobody, whether or not anything else looked at them.
-            (0..EXPIRE_ROUNDS).for_each(|_| self.expire_finished(now));
+            self.expire_many_finished(now);
         }
         let (peer, evicted) = self.peers.add(addr, now, &self.config)?;
         self.stats.peers_evicted += u64::from(evicted);

@@ -11,6 +11,9 @@ use crate::peer::{LifeEnd, peer_number};
 use crate::rpc::Rpc;
 use crate::time::Time;
 
+/// How often expired ids are looked for where they keep something out, a peer or a request: bounds the work for one packet.
+const EXPIRE_ROUNDS: usize = 16;
+
 /// Ends that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
@@ -169,6 +172,11 @@ impl Endpoint {
         let mut forgotten = Forgotten::default();
         self.finished.expire(now, &mut forgotten);
         self.count_forgotten(&forgotten);
+    }
+
+    /// Lets go of as many of them as one packet may take the time for: they keep something out.
+    pub(crate) fn expire_many_finished(&mut self, now: Time) {
+        (0..EXPIRE_ROUNDS).for_each(|_| self.expire_finished(now));
     }
 
     fn count_forgotten(&mut self, forgotten: &Forgotten) {

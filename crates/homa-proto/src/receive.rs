@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use homa_trace::{EventKind, Place, packet_word};
 
 use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPacket};
-use crate::endpoint::{EXPIRE_ROUNDS, Endpoint, KERNEL_MAX_MESSAGE};
+use crate::endpoint::{Endpoint, KERNEL_MAX_MESSAGE};
 use crate::message_in::charge;
 use crate::peer::peer_number;
 use crate::reclaim::Unasked;
@@ -317,7 +317,7 @@ impl Endpoint {
     fn find_or_add_sender(&mut self, now: Time, addr: SocketAddr) -> Option<u32> {
         if self.peers.is_full_of_unproven(&self.config) && self.peers.find(&addr).is_none() {
             self.settle_acks(now); // None of a forgotten peer must be taken for one of the next in its place.
-            (0..EXPIRE_ROUNDS).for_each(|_| self.expire_finished(now));
+            self.expire_many_finished(now);
             if !self.peers.evict_unproven(now, &self.config) {
                 return None;
             }
@@ -333,7 +333,7 @@ impl Endpoint {
         if refusal.is_some() {
             // What is known to be over keeps nobody out.
             self.settle_acks(now);
-            self.expire_finished(now);
+            self.expire_many_finished(now);
             refusal = self.refusal(peer, bytes, limit);
         }
         match (refusal, peer) {

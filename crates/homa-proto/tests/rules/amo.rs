@@ -109,6 +109,23 @@ fn a_full_table_refuses_or_forgets_as_the_policy_says() {
     }
 }
 
+/// AMO-6: RPCs that were open when the table filled up may exceed it, and each request let go of four expired blocks only.
+#[test]
+fn the_first_request_after_a_lifetime_finds_room_in_a_table_beyond_its_bound() {
+    let mut server = Side::new(1, Config { max_finished_blocks: 8, ..Config::default() });
+    let client = kernel(2);
+    let ids: Vec<u64> = (1..=40).map(|block| 128 * block).collect();
+    ids.iter().for_each(|&id| server.hear(client.addr, &client.whole(id, 10)));
+    for rpc in server.requests() {
+        server.respond(rpc, 10);
+    }
+    server.take();
+    ids.iter().for_each(|&id| server.hear(client.addr, &client.ack(id, &[])));
+    assert!(!runs(&mut server, &client, 128 * 41));
+    server.pass(11 * SEC);
+    assert!(runs(&mut server, &client, 128 * 42));
+}
+
 /// AMO-8.
 #[test]
 fn finished_ids_of_an_earlier_incarnation_hold_nothing_up() {
