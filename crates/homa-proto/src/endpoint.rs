@@ -610,6 +610,7 @@ impl Endpoint {
         self.grants.remove(slot, rpc.peer);
         self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
         self.grants.dirty = true;
+        let charged = charge(rpc.incoming.length);
         let peer = &mut self.peers[rpc.peer];
         self.peer_rpcs.remove(&mut peer.rpcs, slot);
         peer.rpc_count -= 1;
@@ -620,11 +621,11 @@ impl Endpoint {
             self.client_ids.remove(&rpc.id);
         } else {
             peer.server_rpcs -= 1;
-            peer.request_bytes -= charge(rpc.incoming.length);
+            peer.request_bytes -= charged;
             self.server_ids.remove(&(rpc.peer, rpc.id));
         }
         self.outgoing_bytes -= u64::from(rpc.outgoing.length);
-        self.incoming_bytes -= charge(rpc.incoming.length);
+        self.incoming_bytes -= charged;
         rpc
     }
 

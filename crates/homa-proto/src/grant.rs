@@ -202,6 +202,9 @@ impl Grants {
     /// Counts so many bytes of one message of `peer` from now on.
     pub(crate) fn recount(&mut self, incoming: &mut MessageIn, peer: u32, now: u32) {
         let before = std::mem::replace(&mut incoming.counted, now);
+        if before == now {
+            return;
+        }
         self.total_incoming = self.total_incoming + u64::from(now) - u64::from(before);
         if incoming.of_stranger {
             self.strangers_incoming = self.strangers_incoming + u64::from(now) - u64::from(before);

@@ -294,7 +294,7 @@ impl Endpoint {
             known.earn(rx.wire_len); // Its first packet made it, and has earned nothing yet.
         }
         // SHARE-3: only who got our CUTOFFS knows their version.
-        if self.cutoffs.proves(data.cutoff_version) {
+        if !self.peers[peer].served && self.cutoffs.proves(data.cutoff_version) {
             self.mark_served(peer);
         }
         let life = self.peers[peer].life;
@@ -314,6 +314,7 @@ impl Endpoint {
     }
 
     /// The peer at `addr`, which has sent a request; `None` where there is no room for it (SHARE-11).
+    #[inline]
     fn find_or_add_sender(&mut self, now: Time, addr: SocketAddr) -> Option<u32> {
         if self.peers.is_full_of_unproven(&self.config) && self.peers.find(&addr).is_none() {
             self.settle_acks(now); // None of a forgotten peer must be taken for one of the next in its place.
@@ -328,7 +329,17 @@ impl Endpoint {
 
     /// Whether a peer's new request leaves others their share of everything that it takes (SHARE-1, SHARE-2): an RPC, `bytes` of the `limit`
     /// that requests have together, and an id to be remembered.
+    #[inline]
     fn within_share(&mut self, now: Time, peer: Option<u32>, bytes: u64, limit: u64) -> Outcome {
+        let max_rpcs = Share::of(self.config.max_rpcs.into());
+        let has_plenty = self.finished.has_plenty()
+            && max_rpcs.is_plenty(self.rpcs.len() as u64, 1)
+            && Share::of(limit).is_plenty(self.incoming_bytes, bytes);
+        if has_plenty { Ok(()) } else { self.within_scarce_share(now, peer, bytes, limit) }
+    }
+
+    #[cold]
+    fn within_scarce_share(&mut self, now: Time, peer: Option<u32>, bytes: u64, limit: u64) -> Outcome {
         let mut refusal = self.refusal(peer, bytes, limit);
         if refusal.is_some() {
             // What is known to be over keeps nobody out.

@@ -420,8 +420,7 @@ impl Endpoint {
         let added = self.retransmits.add(slot, sent, resend.priority.min(highest));
         self.make_ready(slot);
         let peer = self.rpcs[slot as usize].peer;
-        let refill = self.resend_refill(peer);
-        self.peers[peer].resend_budget.give(bytes - added.unwrap_or(0), refill.most);
+        self.peers[peer].resend_budget.give(bytes - added.unwrap_or(0));
         added.map(|_| ()).ok_or(drop_as!(drop_retransmit_limit))
     }
 
@@ -439,7 +438,7 @@ impl Endpoint {
         }
         let payload = self.max_payload(peer).max(1);
         let whole = taken - taken % payload;
-        self.peers[peer].resend_budget.give(taken - whole, refill.most);
+        self.peers[peer].resend_budget.give(taken - whole);
         self.stats.resends_over_budget += 1;
         range.start..range.start + whole
     }
@@ -458,8 +457,7 @@ impl Endpoint {
 
     /// So many bytes that we sent to the peer have arrived there.
     pub(crate) fn delivered(&mut self, peer: u32, bytes: u32) {
-        let refill = self.resend_refill(peer);
-        self.peers[peer].resend_budget.give(bytes, refill.most);
+        self.peers[peer].resend_budget.give(bytes); // SHARE-4
     }
 
     pub(crate) fn send_busy(&mut self, slot: u32) {

@@ -32,6 +32,11 @@ impl Share {
         Share { bound }
     }
 
+    /// Whether anybody may take `more` while `used` are: whatever of them one peer has, as much is free then. So it is nearly always.
+    pub(crate) fn is_plenty(self, used: u64, more: u64) -> bool {
+        used.saturating_add(more) <= self.bound / 2
+    }
+
     /// Whether a peer that has `own` of the `used` may take `more`.
     pub(crate) fn admit(self, own: u64, used: u64, more: u64) -> Result<(), Refusal> {
         let free = self.bound.checked_sub(used.saturating_add(more)).ok_or(Refusal::Bound)?;
@@ -85,9 +90,9 @@ impl Budget {
         taken as u32
     }
 
-    /// Adds bytes that were delivered, or taken in vain, up to `most`.
-    pub(crate) fn give(&mut self, bytes: u32, most: u64) {
-        self.left = self.left.saturating_add(bytes.into()).min(most);
+    /// Adds bytes that were delivered, or taken in vain. What is more than the most of the budget is never taken.
+    pub(crate) fn give(&mut self, bytes: u32) {
+        self.left = self.left.saturating_add(bytes.into());
     }
 }
 
@@ -132,9 +137,9 @@ mod tests {
         let at = Time::from_ns;
         assert_eq!((budget.take(at(5), 700, refill), budget.take(at(5), 700, refill)), (700, 300));
         assert_eq!((budget.take(at(14), 50, refill), budget.take(at(15), 150, refill)), (0, 100));
-        budget.give(60, refill.most);
+        budget.give(60);
         assert_eq!(budget.take(at(20), 150, refill), 60);
-        budget.give(5_000, refill.most);
+        budget.give(5_000);
         assert_eq!(budget.take(at(20), 5_000, refill), 1_000);
         assert_eq!(budget.take(at(1 << 60), 5_000, refill), 1_000);
         assert_eq!(budget.take(at(0), 5_000, Refill { every_ns: 0, ..refill }), 5_000);

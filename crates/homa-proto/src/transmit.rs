@@ -200,8 +200,9 @@ impl Endpoint {
     /// Puts an RPC among the messages to send, if it may send.
     pub(crate) fn make_ready(&mut self, slot: u32) {
         let again = self.retransmits.bytes(slot);
-        if again > 0 || self.rpcs[slot as usize].outgoing.is_ready() {
-            self.ready.place(slot, self.left_to_send(slot));
+        let outgoing = &self.rpcs[slot as usize].outgoing;
+        if again > 0 || outgoing.is_ready() {
+            self.ready.place(slot, outgoing.remaining().saturating_add(again));
         }
     }
 
@@ -229,6 +230,7 @@ impl Endpoint {
     }
 
     /// The first bytes of `range`, which were sent before: it lies within the grant, and the pacer holds it back as any other.
+    #[cold]
     fn part_again(&mut self, now: Time, slot: u32, range: &Range<u32>, priority: u8) -> Option<Part> {
         let len = self.max_payload(self.rpcs[slot as usize].peer).min(range.end - range.start);
         if !self.pacer_admits(now, len, slot) {
