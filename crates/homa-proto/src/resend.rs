@@ -421,6 +421,9 @@ impl Endpoint {
         self.make_ready(slot);
         let peer = self.rpcs[slot as usize].peer;
         self.peers[peer].resend_budget.give(bytes - added.unwrap_or(0));
+        if added == Some(0) {
+            self.send_busy(slot); // RESEND-10: they wait their turn.
+        }
         added.map(|_| ()).ok_or(drop_as!(drop_retransmit_limit))
     }
 
@@ -440,6 +443,7 @@ impl Endpoint {
         let whole = taken - taken % payload;
         self.peers[peer].resend_budget.give(taken - whole);
         self.stats.resends_over_budget += 1;
+        self.peers[peer].refused += 1;
         range.start..range.start + whole
     }
 

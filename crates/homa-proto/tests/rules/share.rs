@@ -51,6 +51,8 @@ fn a_peer_that_asks_again_and_again_gets_a_bounded_number_of_bytes() {
     assert!(again >= 400_000, "what may be on its way is sent again at once: {again}");
     assert!(again <= 900_000, "{again} bytes for 200 RESENDs of 37");
     assert!(server.stats().resends_over_budget > 0);
+    let peer = server.endpoint.peers().find(|peer| peer.addr == addr(2)).unwrap();
+    assert!(peer.refused > 0, "the counters name who was refused");
     let later = server.pass(10 * MS);
     assert_eq!(payload(&later), 0, "what was refused must be asked for again");
     server.hear(addr(2), &kernel(2).resend(2, 0, Some(5_000)));
@@ -71,6 +73,27 @@ fn bytes_delivered_refill_the_budget_for_those_sent_again() {
     server.hear(addr(2), &kernel(2).ack(2, &[]));
     answered(&mut server, 2, 4, 300_000);
     assert!(ask(&mut server, 4) >= 295_000);
+}
+
+/// RESEND-10: a peer that asks again for bytes that wait behind shorter messages was not answered, and would have given up.
+#[test]
+fn a_peer_that_asks_for_bytes_that_wait_to_be_sent_again_is_told_so() {
+    let config = Config { link_mbps: Some(10), max_nic_backlog_ns: 1, ..Config::default() };
+    let mut server = Side::new(1, config);
+    server.hear(addr(2), &kernel(2).whole(2, 100));
+    let rpc = server.requests()[0];
+    server.respond(rpc, 30_000);
+    assert_eq!(payload(&server.pass(50 * MS)), 30_000);
+    let ask = |server: &mut Side| {
+        server.hear(addr(2), &kernel(2).resend(2, 0, None));
+        server.take()
+    };
+    let first = ask(&mut server);
+    assert!(payload(&first) > 0 && payload(&first) < 30_000, "the pacer holds the rest back");
+    assert!(!first.iter().any(|sent| sent.is(PacketType::Busy)));
+    ask(&mut server); // What has gone meanwhile is queued once more.
+    let busy = ask(&mut server);
+    assert!(busy.iter().any(|sent| sent.is(PacketType::Busy)), "{busy:?}");
 }
 
 /// SHARE-5: they went before all other bytes of all peers.
