@@ -84,8 +84,8 @@ pub struct Config {
     pub max_sched_prio: u8,
     /// Cutoffs until traffic was observed: level i takes unscheduled messages up to `unsched_cutoffs[i]` bytes (kernel).
     pub unsched_cutoffs: [u32; PRIORITIES],
-    /// Version of the first cutoffs; 0 counts as 1. A peer that sends it has had a packet of ours (SHARE-3), so drivers choose it at
-    /// random. All endpoints of a host have the same.
+    /// Version of the first cutoffs; 0 counts as 1. A peer that sends it has had a packet of ours (SHARE-3),
+    /// so drivers choose it at random. All endpoints of a host have the same.
     pub first_cutoff_version: u16,
     /// How often cutoffs are computed anew from the traffic; 0: never.
     pub cutoff_interval_ns: u64,

@@ -171,7 +171,8 @@ pub struct PeerInfo {
     pub unsched_limit: Option<u32>,
     /// Largest Homa packet on the path to it, in bytes, header included.
     pub max_packet: u32,
-    /// Packets of it that were refused because it had its share, since it was last added to the table of peers.
+    /// Packets of it that were refused because it had its share, since it was last added to the table of
+    /// peers.
     pub refused: u64,
 }
 

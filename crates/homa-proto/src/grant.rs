@@ -224,15 +224,16 @@ impl Grants {
         self.by_peer[peer as usize].saturating_sub(self.peer_share)
     }
 
-    /// The bytes granted and not received as they count for others' grants out of `budget`: of strangers' at most half of it, and
-    /// of each other peer's at most half of all, so that first packets which claim that more is on its way do not keep everybody
-    /// waiting (LIMIT-10, SHARE-6).
+    /// The bytes granted and not received as they count for others' grants out of `budget`: of strangers' at
+    /// most half of it, and of each other peer's at most half of all, so that first packets which claim that
+    /// more is on its way do not keep everybody waiting (LIMIT-10, SHARE-6).
     pub(crate) fn counted(&self, budget: u64) -> u64 {
         let strangers = self.strangers_incoming;
         self.total_incoming - self.beyond_share - strangers + strangers.min(budget / 2)
     }
 
-    /// Panics unless these bytes are what each peer has; `by_peer` has those of messages that are no strangers'.
+    /// Panics unless these bytes are what each peer has; `by_peer` has those of messages that are no
+    /// strangers'.
     pub(crate) fn check_shares(&self, by_peer: &BTreeMap<u32, u64>) {
         let has = self.by_peer.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
         let has: BTreeMap<u32, u64> = has.map(|(peer, bytes)| (peer as u32, *bytes)).collect();

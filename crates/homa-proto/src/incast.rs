@@ -163,9 +163,10 @@ impl Demand {
         }
     }
 
-    /// A message of a peer began of which `unasked` bytes would come unasked if nobody limited it. What the peer claimed before has
-    /// drained as fast as the link; more than half of what may come at once is not believed of one (SHARE-8): its own link carries no
-    /// more at a time than ours, and so no incast is of one peer.
+    /// A message of a peer began of which `unasked` bytes would come unasked if nobody limited it. What the
+    /// peer claimed before has drained as fast as the link; more than half of what may come at once is not
+    /// believed of one (SHARE-8): its own link carries no more at a time than ours, and so no incast is of
+    /// one peer.
     pub(crate) fn observe(&mut self, now: Time, unasked: u32, claims: &mut Claims, config: &Config) {
         if !self.queue.has_rate() {
             return;

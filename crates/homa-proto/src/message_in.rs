@@ -11,7 +11,8 @@ pub(crate) const MAX_RANGES: usize = 4;
 /// Ranges asked for at a time when a queue has overflowed: it took what came first of all senders in turn, and so left many.
 pub(crate) const RECLAIM_RANGES: usize = 16;
 
-/// Least bytes that a message counts for: its RPC, and the smallest buffer, take as many however short it is (SHARE-1).
+/// Least bytes that a message counts for: its RPC, and the smallest buffer, take as many however short it is
+/// (SHARE-1).
 const LEAST_CHARGE: u32 = 1_024;
 
 /// What a message of `length` bytes counts for among the incoming ones; 0 where none has begun.
@@ -34,7 +35,8 @@ pub(crate) struct MessageIn {
     pub counted: u32,
     /// Bytes that were there when its progress was last looked at.
     pub looked_at: u32,
-    /// It came too slowly, and is neither counted nor granted to until so many bytes are there; 0: it did not (SHARE-7).
+    /// It came too slowly, and is neither counted nor granted to until so many bytes are there; 0: it did not
+    /// (SHARE-7).
     pub stalled_until: u32,
     /// All of it that may come was asked for, or granted, since the last look.
     pub fresh: bool,
@@ -79,10 +81,12 @@ impl MessageIn {
         self.unasked != Unasked::Aside && !self.is_stalled()
     }
 
-    /// Looks at what came since the last look, which was about an interval of RESENDs ago. Where that is less than an eighth of what
-    /// might have, the message stalls until an eighth of the rest has come. Returns whether it does so from now on (SHARE-7).
+    /// Looks at what came since the last look, which was about an interval of RESENDs ago. Where that is less
+    /// than an eighth of what might have, the message stalls until an eighth of the rest has come. Returns
+    /// whether it does so from now on (SHARE-7).
     ///
-    /// While its unscheduled bytes are set aside nothing of it is expected, and only one that trickles all the same stalls.
+    /// While its unscheduled bytes are set aside nothing of it is expected, and only one that trickles all
+    /// the same stalls.
     pub(crate) fn stalls(&mut self) -> bool {
         let came = self.received - self.looked_at;
         let outstanding = self.outstanding();

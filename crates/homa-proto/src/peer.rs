@@ -367,8 +367,8 @@ impl Peers {
         false
     }
 
-    /// Whether those that are not proven have three quarters of the table: the rest is for those that are, and for those that we
-    /// call (SHARE-11).
+    /// Whether those that are not proven have three quarters of the table: the rest is for those that are,
+    /// and for those that we call (SHARE-11).
     pub(crate) fn is_full_of_unproven(&self, config: &Config) -> bool {
         self.unproven >= (config.max_peers - config.max_peers / 4) as usize
     }

@@ -14,8 +14,8 @@ const SUB: u32 = 4;
 pub const CUTOFF_BUCKETS: usize = bucket_of(MAX_MESSAGE_LENGTH, SUB) as usize + 1;
 use CUTOFF_BUCKETS as BUCKETS;
 
-/// Versions of our cutoffs by which a peer is proven (SHARE-3), the present one among them: a peer that seldom calls has not been told of
-/// the last ones. Who guesses has one chance in 16,000.
+/// Versions of our cutoffs by which a peer is proven (SHARE-3), the present one among them: a peer that
+/// seldom calls has not been told of the last ones. Who guesses has one chance in 16,000.
 const PROVING_VERSIONS: u16 = 4;
 
 /// Priority of a message's unscheduled packets under the peer's `cutoffs`; version 0: it has sent none.
@@ -39,7 +39,8 @@ pub(crate) fn scheduled(rank: usize, active: usize, max_sched_prio: u8) -> u8 {
 pub(crate) struct Cutoffs {
     levels: [u32; PRIORITIES],
     version: u16,
-    /// How many of the last versions, this one included, packets of ours have told, up to [`PROVING_VERSIONS`].
+    /// How many of the last versions, this one included, packets of ours have told, up to
+    /// [`PROVING_VERSIONS`].
     proving: u16,
     /// Unscheduled bytes by length of their message; halved at each computation, so that the past fades.
     histogram: Box<[u64]>,

@@ -11,7 +11,8 @@ use crate::peer::{LifeEnd, peer_number};
 use crate::rpc::Rpc;
 use crate::time::Time;
 
-/// How often expired ids are looked for where they keep something out, a peer or a request: bounds the work for one packet.
+/// How often expired ids are looked for where they keep something out, a peer or a request: bounds the work
+/// for one packet.
 const EXPIRE_ROUNDS: usize = 16;
 
 /// Ends that are under way.

@@ -327,8 +327,8 @@ impl Endpoint {
         self.find_or_add_peer(now, addr)
     }
 
-    /// Whether a peer's new request leaves others their share of everything that it takes (SHARE-1, SHARE-2): an RPC, `bytes` of the `limit`
-    /// that requests have together, and an id to be remembered.
+    /// Whether a peer's new request leaves others their share of everything that it takes (SHARE-1, SHARE-2):
+    /// an RPC, `bytes` of the `limit` that requests have together, and an id to be remembered.
     #[inline]
     fn within_share(&mut self, now: Time, peer: Option<u32>, bytes: u64, limit: u64) -> Outcome {
         let max_rpcs = Share::of(self.config.max_rpcs.into());
@@ -357,7 +357,8 @@ impl Endpoint {
         }
     }
 
-    /// Why the request is refused; `Bound` is that of finished ids. For the other bounds `make_room` may find some.
+    /// Why the request is refused; `Bound` is that of finished ids. For the other bounds `make_room` may find
+    /// some.
     fn refusal(&self, peer: Option<u32>, bytes: u64, limit: u64) -> Option<Refusal> {
         let known = peer.map(|peer| &self.peers[peer]);
         let own =

@@ -23,7 +23,8 @@ const PROBES_PER_SILENCE: u64 = 12;
 /// A silence shorter than this ends where it ends, also for who stood still: its parts would be shorter than the timers' steps.
 const LEAST_PATIENCE_NS: u64 = 100 * MS;
 
-/// Rounds of RESENDs for each of which a proven peer may have a packet sent again, and one that is not proven for all of them.
+/// Rounds of RESENDs for each of which a proven peer may have a packet sent again, and one that is not proven
+/// for all of them.
 const UNPROVEN_ROUNDS: u64 = 16;
 
 /// Full packets that a peer may have sent again at once, at least.
@@ -427,7 +428,8 @@ impl Endpoint {
         added.map(|_| ()).ok_or(drop_as!(drop_retransmit_limit))
     }
 
-    /// As much of `range`, from its start on, as its peer's budget has bytes for (SHARE-4); they are taken from it. Whole packets, or all.
+    /// As much of `range`, from its start on, as its peer's budget has bytes for (SHARE-4); they are taken
+    /// from it. Whole packets, or all.
     fn within_budget(&mut self, slot: u32, range: Range<u32>) -> Range<u32> {
         if range.is_empty() {
             return range;
@@ -447,8 +449,9 @@ impl Endpoint {
         range.start..range.start + whole
     }
 
-    /// What a peer may have sent again. Twice what may be on its way to a host at a time, so that a burst that was lost is repaired at
-    /// once; then a packet for each round of RESENDs that it may ask by (RESEND-7), and what is delivered to it.
+    /// What a peer may have sent again. Twice what may be on its way to a host at a time, so that a burst
+    /// that was lost is repaired at once; then a packet for each round of RESENDs that it may ask by
+    /// (RESEND-7), and what is delivered to it.
     fn resend_refill(&self, peer: u32) -> Refill {
         let payload = self.max_payload(peer);
         if !self.peers[peer].served {

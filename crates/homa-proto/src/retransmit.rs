@@ -21,7 +21,8 @@ impl Pending {
     }
 }
 
-/// The bytes to be sent again, by RPC slot. Whose turn it is among them and all others is decided in `transmit`.
+/// The bytes to be sent again, by RPC slot. Whose turn it is among them and all others is decided in
+/// `transmit`.
 #[derive(Debug)]
 pub(crate) struct Retransmits {
     pending: HashMap<u32, Pending, FixedState>,
@@ -51,8 +52,8 @@ impl Retransmits {
         if self.pending.is_empty() { 0 } else { self.pending.get(&slot).map_or(0, Pending::bytes) }
     }
 
-    /// Queues `range`, which is not empty, less what is queued already (RESEND-21). Returns the bytes that were added, or `None` at the
-    /// limit (RESEND-20).
+    /// Queues `range`, which is not empty, less what is queued already (RESEND-21). Returns the bytes that
+    /// were added, or `None` at the limit (RESEND-20).
     pub(crate) fn add(&mut self, slot: u32, range: Range<u32>, priority: u8) -> Option<u32> {
         // A planted fault that the swarm must find: what is asked for while other bytes wait is forgotten.
         #[cfg(homa_canary = "resend_lost")]

@@ -1,12 +1,12 @@
 //! What one peer may take of what all use together (PROTOCOL.md SHARE).
 //!
-//! A bound alone lets whoever is first take everything. With a share for each peer, one that is alone may have nearly all, and one that
-//! takes all it can leaves room for others, however many packets it sends.
+//! A bound alone lets whoever is first take everything. With a share for each peer, one that is alone may
+//! have nearly all, and one that takes all it can leaves room for others, however many packets it sends.
 
 use crate::time::Time;
 
-/// A peer may take so many times what it leaves free. (Dynamic thresholds, Choudhury and Hahne 1998: with 7, one that is alone can have
-/// seven eighths, and of two that are greedy each can have seven fifteenths.)
+/// A peer may take so many times what it leaves free. (Dynamic thresholds, Choudhury and Hahne 1998: with 7,
+/// one that is alone can have seven eighths, and of two that are greedy each can have seven fifteenths.)
 const TIMES_FREE: u64 = 7;
 
 /// The part of the bound that a peer may have however little is free, as long as the bound allows it.
@@ -32,7 +32,8 @@ impl Share {
         Share { bound }
     }
 
-    /// Whether anybody may take `more` while `used` are: whatever of them one peer has, as much is free then. So it is nearly always.
+    /// Whether anybody may take `more` while `used` are: whatever of them one peer has, as much is free then.
+    /// So it is nearly always.
     pub(crate) fn is_plenty(self, used: u64, more: u64) -> bool {
         used.saturating_add(more) <= self.bound / 2
     }
@@ -67,7 +68,8 @@ pub(crate) struct Budget {
 pub(crate) struct Refill {
     /// Most bytes of a budget, and those of a new one.
     pub most: u64,
-    /// `bytes` come back in each `every_ns`, whether or not anything is delivered; 0 ns: nothing holds anything back.
+    /// `bytes` come back in each `every_ns`, whether or not anything is delivered; 0 ns: nothing holds
+    /// anything back.
     pub bytes: u64,
     pub every_ns: u64,
 }
@@ -90,7 +92,8 @@ impl Budget {
         taken as u32
     }
 
-    /// Adds bytes that were delivered, or taken in vain. What is more than the most of the budget is never taken.
+    /// Adds bytes that were delivered, or taken in vain. What is more than the most of the budget is never
+    /// taken.
     pub(crate) fn give(&mut self, bytes: u32) {
         self.left = self.left.saturating_add(bytes.into());
     }

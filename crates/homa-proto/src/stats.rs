@@ -118,7 +118,8 @@ counters! {
     incast_limit_changes,
     /// Messages whose unscheduled bytes did not come and were asked for again.
     unscheduled_reclaimed,
-    /// Messages that lost their grants and their place to others, because too little of what was granted arrived.
+    /// Messages that lost their grants and their place to others, because too little of what was granted
+    /// arrived.
     messages_stalled,
     /// Packets that had to wait for the pacer.
     pacer_waits,
@@ -156,7 +157,8 @@ counters! {
     drop_rpc_limit,
     /// Dropped: `max_incoming_bytes` reached.
     drop_buffer_limit,
-    /// Dropped: a request of a peer that has its share of RPCs, of bytes or of finished ids; `PeerInfo::refused` says which peers.
+    /// Dropped: a request of a peer that has its share of RPCs, of bytes or of finished ids;
+    /// `PeerInfo::refused` says which peers.
     drop_peer_share,
     /// Dropped: `max_peers` reached and none can be forgotten.
     drop_peer_limit,
@@ -164,7 +166,8 @@ counters! {
     drop_gap_limit,
     /// Dropped: a control packet of ours, `max_control_packets` reached.
     drop_control_limit,
-    /// Dropped: a control packet of ours for a peer that is not proven, and had three times as many bytes as it sent.
+    /// Dropped: a control packet of ours for a peer that is not proven, and had three times as many bytes as
+    /// it sent.
     drop_unproven_limit,
     /// Dropped: a RESEND, `max_retransmits` reached.
     drop_retransmit_limit,

@@ -1,7 +1,8 @@
 //! Requests that arrive from peers which are not proven: the first to go where there is no room.
 //!
-//! A peer is proven by what only a receiver of our packets can know (SHARE-3): the id of a call of ours, which it answers, or the version of our
-//! cutoffs, which begins anywhere. That it acknowledges its own request says nothing.
+//! A peer is proven by what only a receiver of our packets can know (SHARE-3): the id of a call of ours,
+//! which it answers, or the version of our cutoffs, which begins anywhere. That it acknowledges its own
+//! request says nothing.
 //!
 //! Anybody can send first packets under many addresses, each with the claim of a long message. What such a flood takes is
 //! given to whoever comes next, the longest silent first, so that it never keeps out those who go on sending (LIMIT-9).

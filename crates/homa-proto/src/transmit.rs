@@ -1,4 +1,5 @@
-//! Packets going out: control first, then the shortest message; of a message what was asked for again goes first (PROTOCOL.md SEND).
+//! Packets going out: control first, then the shortest message; of a message what was asked for again goes
+//! first (PROTOCOL.md SEND).
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -229,7 +230,8 @@ impl Endpoint {
         false
     }
 
-    /// The first bytes of `range`, which were sent before: it lies within the grant, and the pacer holds it back as any other.
+    /// The first bytes of `range`, which were sent before: it lies within the grant, and the pacer holds it
+    /// back as any other.
     #[cold]
     fn part_again(&mut self, now: Time, slot: u32, range: &Range<u32>, priority: u8) -> Option<Part> {
         let len = self.max_payload(self.rpcs[slot as usize].peer).min(range.end - range.start);

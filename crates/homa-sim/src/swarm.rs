@@ -126,7 +126,8 @@ fn await_ends(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
     stuck.take(SHOWN_PACKETS).collect()
 }
 
-/// Calls that a hostile peer must leave an answer, by the time that it is gone: one in so many, where there are enough to tell.
+/// Calls that a hostile peer must leave an answer, by the time that it is gone: one in so many, where there
+/// are enough to tell.
 const STARVED_PART: u64 = 4;
 const ENOUGH_CALLS: u64 = 40;
 

@@ -529,7 +529,8 @@ mod tests {
         assert_eq!((whole.len(), &whole[..900], &whole[900..]), (1_000, &[1; 900][..], &[9; 100][..]));
     }
 
-    /// SHARE-1: a first packet from far within a message had all before it zeroed, in memory beside the pool's.
+    /// SHARE-1: a first packet from far within a message had all before it zeroed, in memory beside the
+    /// pool's.
     #[test]
     fn a_packet_from_far_within_a_message_touches_no_memory_but_its_own() {
         let mut buffers = Buffers::default();

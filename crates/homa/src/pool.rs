@@ -21,7 +21,8 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// Chunks at most. As long as the application holds fewer messages at a time than fit these, none is allocated.
 const CHUNKS: usize = 64;
 
-/// Sizes of the longer buffers: powers of two from this one on (a short message that comes in parts has one as well), ...
+/// Sizes of the longer buffers: powers of two from this one on (a short message that comes in parts has one
+/// as well), ...
 const LEAST_CLASS_BYTES: usize = 256;
 /// ... so many, the last of 1 MiB: longer messages (of 1,000,000 bytes on, which Linux Homa does not have) are rare, and their
 /// memory is not kept.

@@ -1,7 +1,7 @@
 //! A buffer that is filled from any place, and touches no memory but that of the bytes it gets.
 //!
-//! A sender chooses which part of a message comes first. Were what lies before it zeroed, 57 bytes would have the receiver write a
-//! megabyte, under its host's lock, and the system would have to find the pages.
+//! A sender chooses which part of a message comes first. Were what lies before it zeroed, 57 bytes would have
+//! the receiver write a megabyte, under its host's lock, and the system would have to find the pages.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -14,7 +14,8 @@ use bytes::BytesMut;
 pub(crate) struct Sparse {
     /// Initialised up to its length: the bytes before the first gap.
     bytes: BytesMut,
-    /// Initialised parts of the spare capacity, apart from each other and from `bytes`, ascending; offsets count from the first byte.
+    /// Initialised parts of the spare capacity, apart from each other and from `bytes`, ascending; offsets
+    /// count from the first byte.
     parts: Vec<Range<usize>>,
 }
 
@@ -45,7 +46,8 @@ impl Sparse {
         self.bytes.get(range)
     }
 
-    /// Puts `data` at `start`, behind a gap as well. Nothing happens where it does not fit, or where bytes are there already.
+    /// Puts `data` at `start`, behind a gap as well. Nothing happens where it does not fit, or where bytes
+    /// are there already.
     pub(crate) fn place(&mut self, start: usize, data: &[u8]) {
         let end = start + data.len();
         let fits = start >= self.bytes.len() && end <= self.bytes.capacity();
@@ -89,7 +91,8 @@ impl Sparse {
     fn absorb(&mut self) {
         if self.parts.first().is_some_and(|part| part.start == self.bytes.len()) {
             let end = self.parts.remove(0).end;
-            // SAFETY: all bytes up to the length are initialised, and so is the part behind it, which ends within the capacity.
+            // SAFETY: all bytes up to the length are initialised, and so is the part behind it, which ends
+            // within the capacity.
             unsafe { self.bytes.set_len(end) };
         }
     }

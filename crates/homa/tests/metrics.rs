@@ -68,7 +68,8 @@ fn the_round_trip_time_is_measured_and_chooses_nothing_where_the_link_is_unknown
 
 #[test]
 fn the_limit_of_a_crowded_server_shows_at_both_ends() {
-    // Slow enough that requests of three peers at a time are a crowd to it. What one peer sends is none (SHARE-8).
+    // Slow enough that requests of three peers at a time are a crowd to it. What one peer sends is none
+    // (SHARE-8).
     let mut crowded = on_link(Some(1));
     crowded.protocol.max_incoming = 20_000;
     let echo = Echo::with(crowded, 1);

@@ -109,7 +109,8 @@ fn a_full_table_refuses_or_forgets_as_the_policy_says() {
     }
 }
 
-/// AMO-6: RPCs that were open when the table filled up may exceed it, and each request let go of four expired blocks only.
+/// AMO-6: RPCs that were open when the table filled up may exceed it, and each request let go of four expired
+/// blocks only.
 #[test]
 fn the_first_request_after_a_lifetime_finds_room_in_a_table_beyond_its_bound() {
     let mut server = Side::new(1, Config { max_finished_blocks: 8, ..Config::default() });

@@ -75,7 +75,8 @@ fn bytes_delivered_refill_the_budget_for_those_sent_again() {
     assert!(ask(&mut server, 4) >= 295_000);
 }
 
-/// RESEND-10: a peer that asks again for bytes that wait behind shorter messages was not answered, and would have given up.
+/// RESEND-10: a peer that asks again for bytes that wait behind shorter messages was not answered, and would
+/// have given up.
 #[test]
 fn a_peer_that_asks_for_bytes_that_wait_to_be_sent_again_is_told_so() {
     let config = Config { link_mbps: Some(10), max_nic_backlog_ns: 1, ..Config::default() };
@@ -262,7 +263,8 @@ fn a_peers_own_acknowledgement_proves_nothing() {
     assert_eq!(left(true), 3, "strangers make room for one another only");
 }
 
-/// SHARE-9: a half-open request with a gap brought 17 times its bytes, an echo without an acknowledgement 7 times.
+/// SHARE-9: a half-open request with a gap brought 17 times its bytes, an echo without an acknowledgement 7
+/// times.
 #[test]
 fn an_unproven_peer_gets_no_more_than_three_times_what_it_sent() {
     let sent_for = |request: (u32, (u32, u32)), answer: u32| {

@@ -1,4 +1,5 @@
-//! A hostile peer beside the honest hosts: it has an address of its own and forges nothing, but takes all that it can get.
+//! A hostile peer beside the honest hosts: it has an address of its own and forges nothing, but takes all
+//! that it can get.
 
 use homa_proto::Time;
 use homa_proto::wire::{self, AckList, Body, Common, Data, Grant, Incarnation, Resend};
