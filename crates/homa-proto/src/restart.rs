@@ -103,8 +103,10 @@ impl Endpoint {
             return Ok(());
         }
         let is_newer = told.is_newer_than(known);
-        // A delayed packet of an earlier life may name an RPC that goes on in this one (PEER-8).
-        if answers || names_request && (is_newer || !self.peers[peer].proven) {
+        // A delayed packet of an earlier life may name an RPC that goes on in this one, but none is so late (PEER-8).
+        let silent_ns = now.since(self.peers[peer].last_heard);
+        let none_is_late = silent_ns > self.config.max_packet_lifetime_ns;
+        if answers || names_request && (is_newer || !self.peers[peer].proven || none_is_late) {
             self.replace_incarnation(now, peer, packet, answers);
             return Ok(());
         }
@@ -242,6 +244,7 @@ impl Endpoint {
         known.proven |= packet.common.incarnation == known.incarnation && known.is_ours();
         known.challenge.id = 0;
         known.challenge.claims = Vec::new();
+        self.mark_served(peer); // SHARE-3
         true
     }
 
