@@ -74,11 +74,20 @@ impl Namespace {
 
     /// `ip` with these words, in the namespace.
     pub fn ip(&self, words: &str) -> Result<(), String> {
+        self.command("ip", words)
+    }
+
+    /// `tc` with these words, in the namespace: what its devices queue, and at what rate they send.
+    pub fn tc(&self, words: &str) -> Result<(), String> {
+        self.command("tc", words)
+    }
+
+    fn command(&self, program: &'static str, words: &str) -> Result<(), String> {
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        let output = self.run(move || Command::new("ip").args(&words).output().map(|out| (words, out)));
-        let (words, output) = output.map_err(|error| format!("cannot run `ip`: {error}"))?;
+        let output = self.run(move || Command::new(program).args(&words).output().map(|out| (words, out)));
+        let (words, output) = output.map_err(|error| format!("cannot run `{program}`: {error}"))?;
         let said = String::from_utf8_lossy(&output.stderr);
-        if output.status.success() { Ok(()) } else { Err(format!("ip {}: {said}", words.join(" "))) }
+        if output.status.success() { Ok(()) } else { Err(format!("{program} {}: {said}", words.join(" "))) }
     }
 }
 
