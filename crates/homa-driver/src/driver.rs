@@ -181,9 +181,15 @@ pub trait Driver: Send {
     fn poll_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Nanoseconds after which the driver wants another call of [`Driver::send`] (with no packets will do) and
-    /// [`Driver::receive`] although its descriptor may show nothing, 0 for at once. `None`, as it is for real paths: never.
+    /// [`Driver::receive`] although its descriptor may show nothing, 0 for at once. `None`, as it mostly is for real paths: never.
     fn poll_timeout(&self) -> Option<u64> {
         None
+    }
+
+    /// Whether poll(2) shows [`Driver::poll_fd`] writable when packets that found no room are to be offered again. Else
+    /// [`Driver::poll_timeout`] says when that is, and the descriptor may be writable all the while. By default it does.
+    fn shows_room(&self) -> bool {
+        true
     }
 
     /// What the network told this driver (ICMP) of packets that their hosts refused; `None` when there is no more. Each report
@@ -256,6 +262,9 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
     }
     fn poll_timeout(&self) -> Option<u64> {
         (**self).poll_timeout()
+    }
+    fn shows_room(&self) -> bool {
+        (**self).shows_room()
     }
     fn poll_unreachable(&mut self) -> Option<Unreachable> {
         (**self).poll_unreachable()
@@ -345,6 +354,7 @@ impl DriverStats {
                 refused: errors.refused + others.refused,
                 unreachable: errors.unreachable + others.unreachable,
                 denied: errors.denied + others.denied,
+                link_stuck: errors.link_stuck + others.link_stuck,
                 other: errors.other + others.other,
             },
         }
@@ -362,6 +372,8 @@ pub struct SendErrors {
     pub unreachable: u64,
     /// Forbidden, by a packet filter for instance.
     pub denied: u64,
+    /// The link to the peer takes nothing for longer than a moment, and this host has peers behind other links as well.
+    pub link_stuck: u64,
     /// Anything else; an address family that the socket cannot send to, for instance.
     pub other: u64,
 }
@@ -370,7 +382,7 @@ impl SendErrors {
     /// The sum over all reasons.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.too_big + self.refused + self.unreachable + self.denied + self.other
+        self.too_big + self.refused + self.unreachable + self.denied + self.link_stuck + self.other
     }
 }
 

@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
 pub use crate::socket::{BindError, MAX_SEGMENTED_BYTES};
-use crate::socket::{Carrier, PacketSocket, SocketConfig};
+use crate::socket::{Carrier, LinkedSocket, SocketConfig};
 
 /// Largest UDP payload over IPv4 in bytes: 65,535 less an IPv4 header of 20 and a UDP header of 8.
 pub const MAX_PACKET_BYTES: usize = 65_507;
@@ -56,13 +56,13 @@ impl Default for UdpConfig {
 
 /// Homa over a UDP socket. See the [module](self).
 pub struct UdpDriver {
-    socket: PacketSocket,
+    socket: LinkedSocket,
 }
 
 impl std::fmt::Debug for UdpDriver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UdpDriver")
-            .field("local", &self.socket.local_addr())
+            .field("local", &self.socket.main.local_addr())
             .field("stats", &self.socket.stats())
             .finish_non_exhaustive()
     }
@@ -74,7 +74,7 @@ impl UdpDriver {
     /// # Errors
     /// See [`BindError`]. Buffers smaller than asked for are no error: see [`Driver::buffer_sizes`].
     pub fn bind(config: &UdpConfig) -> Result<UdpDriver, BindError> {
-        let socket = PacketSocket::open(&socket_config(config))?;
+        let socket = LinkedSocket::open(&socket_config(config))?;
         Ok(UdpDriver { socket })
     }
 
@@ -93,7 +93,7 @@ impl UdpDriver {
     /// `count` is 0 or above 64.
     pub fn bind_group(config: &UdpConfig, count: u32) -> Result<Vec<UdpDriver>, BindError> {
         assert!((1..=64).contains(&count), "{count} sockets at one address");
-        let group = PacketSocket::open_group(&socket_config(config), count)?;
+        let group = LinkedSocket::open_group(&socket_config(config), count)?;
         Ok(group.into_iter().map(|socket| UdpDriver { socket }).collect())
     }
 }
@@ -108,12 +108,13 @@ fn socket_config(config: &UdpConfig) -> SocketConfig {
         segmentation: config.segmentation,
         max_segmented_bytes: config.max_segmented_bytes,
         joins: false,
+        silent: false,
     }
 }
 
 impl Driver for UdpDriver {
     fn local_addr(&self) -> SocketAddr {
-        self.socket.local_addr()
+        self.socket.main.local_addr()
     }
 
     fn max_packet(&self, to: SocketAddr) -> usize {
@@ -125,7 +126,7 @@ impl Driver for UdpDriver {
     }
 
     fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
-        self.socket.receive(burst)
+        self.socket.main.receive(burst)
     }
 
     fn receive_in_place<'a>(
@@ -133,15 +134,15 @@ impl Driver for UdpDriver {
         burst: &mut RxBurst,
         place: &'a mut [MaybeUninit<u8>],
     ) -> io::Result<&'a [u8]> {
-        self.socket.receive_in_place(burst, place)
+        self.socket.main.receive_in_place(burst, place)
     }
 
     fn stamp_received(&mut self) -> bool {
-        self.socket.stamp_received()
+        self.socket.main.stamp_received()
     }
 
     fn tell_priorities(&mut self) -> bool {
-        self.socket.tell_priorities()
+        self.socket.main.tell_priorities()
     }
 
     fn stamp_sent(&mut self) -> bool {
@@ -153,7 +154,15 @@ impl Driver for UdpDriver {
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.fd())
+        Some(self.socket.main.fd())
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        self.socket.poll_timeout()
+    }
+
+    fn shows_room(&self) -> bool {
+        self.socket.shows_room()
     }
 
     fn poll_unreachable(&mut self) -> Option<Unreachable> {
@@ -161,11 +170,11 @@ impl Driver for UdpDriver {
     }
 
     fn link_mbps(&self) -> Option<u32> {
-        self.socket.link_mbps()
+        self.socket.main.link_mbps()
     }
 
     fn buffer_sizes(&self) -> Option<BufferSizes> {
-        Some(self.socket.buffer_sizes())
+        Some(self.socket.main.buffer_sizes())
     }
 
     fn stats(&self) -> DriverStats {

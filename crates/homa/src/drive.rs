@@ -141,6 +141,11 @@ impl Core {
         !self.unsent.is_empty()
     }
 
+    /// Whether room that the driver's descriptor shows is worth waking for.
+    pub(crate) fn awaits_room(&self) -> bool {
+        self.is_blocked() && self.driver.shows_room()
+    }
+
     /// When a drive round is due although no packet comes.
     pub(crate) fn next_wake(&self, now: Time) -> Option<Time> {
         let driver = self.driver.poll_timeout().map(|wait_ns| now + wait_ns);

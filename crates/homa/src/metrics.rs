@@ -188,7 +188,7 @@ impl Metrics {
     }
 }
 
-fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 17] {
+fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 18] {
     let errors = &stats.send_errors;
     [
         ("packets_out", stats.packets_out, "Packets sent."),
@@ -211,6 +211,11 @@ fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 17
         ("send_refused", errors.refused, "Packets not sent because nobody listens at the peer."),
         ("send_unreachable", errors.unreachable, "Packets not sent because there is no route."),
         ("send_denied", errors.denied, "Packets not sent because the system forbids it."),
+        (
+            "send_link_stuck",
+            errors.link_stuck,
+            "Packets not sent because their link takes none, while others do.",
+        ),
         ("send_other", errors.other, "Packets not sent for any other reason."),
     ]
 }

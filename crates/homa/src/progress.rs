@@ -258,7 +258,7 @@ fn run(shared: &Arc<Shared>) {
         if on_descriptor && fd.is_none() {
             until = Some(until.unwrap_or(Time::NEVER).min(now + BLIND_SLEEP_NS));
         }
-        let room = core.is_blocked();
+        let room = core.awaits_room();
         let low_latency = core.wants_low_latency(now);
         let held_before = core.progress.low_latency_held;
         if low_latency {

@@ -626,7 +626,7 @@ fn leader_sleep<'a>(
     }
     core.waiting.leader_sleeps_until = Some(until.unwrap_or(Time::NEVER));
     core.waiting.leader_sleeps += 1;
-    let room = core.is_blocked();
+    let room = core.awaits_room();
     core.note_asleep();
     drop(core);
     sleep::sleep(

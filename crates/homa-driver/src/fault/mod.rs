@@ -224,6 +224,10 @@ impl<D: Driver> Driver for FaultDriver<D> {
         [own, self.inner.poll_timeout()].into_iter().flatten().min()
     }
 
+    fn shows_room(&self) -> bool {
+        self.inner.shows_room()
+    }
+
     fn poll_unreachable(&mut self) -> Option<Unreachable> {
         self.inner.poll_unreachable()
     }

@@ -83,15 +83,18 @@ impl Netlink {
     /// # Errors
     /// There is none, or none that leaves this machine or stays in it for one peer.
     pub(super) fn route(&mut self, to: IpAddr, from: IpAddr, scope: Option<u32>) -> io::Result<Route> {
-        let bits = if to.is_ipv4() { 32 } else { 128 };
-        let mut request = vec![family(to), bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        attribute(&mut request, libc::RTA_DST, &octets(to));
-        attribute(&mut request, libc::RTA_SRC, &octets(from));
-        if let Some(scope) = scope {
-            attribute(&mut request, libc::RTA_OIF, &scope.to_ne_bytes());
-        }
-        let answer = self.ask(libc::RTM_GETROUTE, 0, &request)?;
+        let answer = self.ask(libc::RTM_GETROUTE, 0, &route_request(to, Some(from), scope))?;
         parse_route(&answer).ok_or_else(|| io::Error::from_raw_os_error(libc::EHOSTUNREACH))
+    }
+
+    /// Index of the device by which packets to an address leave: from a local address, or from the one that the route has.
+    ///
+    /// # Errors
+    /// As [`Netlink::route`].
+    pub(crate) fn device_to(&mut self, to: IpAddr, from: Option<IpAddr>) -> io::Result<u32> {
+        let answer = self.ask(libc::RTM_GETROUTE, 0, &route_request(to, from, None))?;
+        let route = parse_route(&answer).ok_or_else(|| io::Error::from_raw_os_error(libc::EHOSTUNREACH))?;
+        Ok(route.interface)
     }
 
     /// What the kernel knows of the neighbour with this address on a device.
@@ -219,6 +222,20 @@ fn parse_neighbour(body: &[u8]) -> Neighbour {
         (_, Some(mac)) => Neighbour::At { mac, stale: state == libc::NUD_STALE },
         (_, None) => Neighbour::Unknown,
     }
+}
+
+fn route_request(to: IpAddr, from: Option<IpAddr>, scope: Option<u32>) -> Vec<u8> {
+    let bits = if to.is_ipv4() { 32 } else { 128 };
+    let from_bits = if from.is_some() { bits } else { 0 };
+    let mut request = vec![family(to), bits, from_bits, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    attribute(&mut request, libc::RTA_DST, &octets(to));
+    if let Some(from) = from {
+        attribute(&mut request, libc::RTA_SRC, &octets(from));
+    }
+    if let Some(scope) = scope {
+        attribute(&mut request, libc::RTA_OIF, &scope.to_ne_bytes());
+    }
+    request
 }
 
 fn link_request(interface: u32) -> Vec<u8> {

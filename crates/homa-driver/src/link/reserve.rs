@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::clock::coarse_ms;
 use crate::driver::{TxPacket, Unreachable};
-use crate::socket::{BindError, Carrier, PacketSocket, SocketConfig, drop_all};
+use crate::socket::{BindError, Carrier, PacketSocket, SocketConfig};
 
 /// Buffers of a socket that neither sends nor receives; the kernel rounds it up to its least.
 const BUFFER_BYTES: usize = 1;
@@ -47,10 +47,9 @@ impl Reservation {
             segmentation: carrier == Carrier::Udp,
             max_segmented_bytes: crate::socket::MAX_SEGMENTED_BYTES,
             joins,
+            silent: true,
         };
         let socket = PacketSocket::open(&config)?;
-        let fail = |source| BindError::Socket { address: bind, step: "setting its filter", source };
-        socket.attach_filter(&[drop_all()]).map_err(fail)?;
         Ok(Reservation { socket, asked_ms: 0 })
     }
 

@@ -285,6 +285,10 @@ impl<D: Driver> Driver for PcapDriver<D> {
         self.inner.poll_timeout()
     }
 
+    fn shows_room(&self) -> bool {
+        self.inner.shows_room()
+    }
+
     fn poll_unreachable(&mut self) -> Option<Unreachable> {
         self.inner.poll_unreachable()
     }

@@ -24,7 +24,7 @@ use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
 use crate::filter::ReceiveFilter;
 pub use crate::socket::BindError;
-use crate::socket::{Carrier, PacketSocket, SocketConfig, watch_all};
+use crate::socket::{Carrier, LinkedSocket, SocketConfig, watch_all};
 use program::Turn;
 use refuse::Refuser;
 
@@ -63,7 +63,7 @@ impl Default for RawConfig {
 /// Homa over raw IP sockets. See the [module](self).
 pub struct RawDriver {
     /// One of the bound address's version; behind it one for IPv4 where the address is `[::]`.
-    sockets: Vec<PacketSocket>,
+    sockets: Vec<LinkedSocket>,
     /// Shows both sockets of two.
     poll: Option<OwnedFd>,
     /// The socket that is asked first by the next [`Driver::receive`].
@@ -92,7 +92,7 @@ impl RawDriver {
         let mut bind = config.bind;
         bind.set_port(0);
         let open = |bind| {
-            PacketSocket::open(&SocketConfig {
+            LinkedSocket::open(&SocketConfig {
                 carrier: Carrier::Ip,
                 bind,
                 max_packet_bytes: config.max_packet_bytes.min(MAX_PACKET_BYTES),
@@ -101,13 +101,14 @@ impl RawDriver {
                 segmentation: false,
                 max_segmented_bytes: crate::socket::MAX_SEGMENTED_BYTES,
                 joins: false,
+                silent: false,
             })
         };
         let mut sockets = vec![open(bind)?];
         let mut poll = None;
         if bind.is_ipv6() && bind.ip().is_unspecified() {
             sockets.push(open(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0))?);
-            let fds: Vec<_> = sockets.iter().map(PacketSocket::fd).collect();
+            let fds: Vec<_> = sockets.iter().map(|socket| socket.main.fd()).collect();
             let watch = watch_all(&fds).map_err(|source| BindError::Socket {
                 address: bind,
                 step: "watching two sockets as one",
@@ -144,18 +145,20 @@ impl RawDriver {
 
     /// Index of the socket that reaches an address of this version; where none does, the one that will count the failure.
     fn socket_for(&self, to: IpAddr) -> usize {
-        let reaches = |socket: &PacketSocket| socket.local_addr().is_ipv4() == to.is_ipv4();
+        let reaches = |socket: &LinkedSocket| socket.main.local_addr().is_ipv4() == to.is_ipv4();
         self.sockets.iter().position(reaches).unwrap_or(0)
     }
 
     fn attach(&self, filter: &ReceiveFilter) -> io::Result<()> {
         for socket in &self.sockets {
-            let ipv4 = socket.local_addr().is_ipv4();
+            let ipv4 = socket.main.local_addr().is_ipv4();
             let program = program::build(filter, ipv4, self.turn);
-            match socket.attach_filter(&program::for_kernel(&program)) {
+            match socket.main.attach_filter(&program::for_kernel(&program)) {
                 // Longer than net.core.optmem_max allows: everything comes then, and the receiver sorts it out.
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
-                    socket.attach_filter(&program::for_kernel(&program::let_through(ipv4, self.turn)))?;
+                    socket
+                        .main
+                        .attach_filter(&program::for_kernel(&program::let_through(ipv4, self.turn)))?;
                 }
                 result => result?,
             }
@@ -166,7 +169,7 @@ impl RawDriver {
 
 impl Driver for RawDriver {
     fn local_addr(&self) -> SocketAddr {
-        let mut local = self.sockets[0].local_addr();
+        let mut local = self.sockets[0].main.local_addr();
         local.set_port(0);
         local
     }
@@ -178,6 +181,10 @@ impl Driver for RawDriver {
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         if let [socket] = &mut self.sockets[..] {
             return socket.send(packets);
+        }
+        if packets.is_empty() {
+            // Each does what is due.
+            self.sockets.iter_mut().try_for_each(|socket| socket.send(packets).map(|_| ()))?;
         }
         let mut taken = 0;
         while taken < packets.len() {
@@ -204,7 +211,7 @@ impl Driver for RawDriver {
         for _ in 0..self.sockets.len() {
             let socket = self.next;
             self.next = (socket + 1) % self.sockets.len();
-            if self.sockets[socket].receive(burst)? > 0 {
+            if self.sockets[socket].main.receive(burst)? > 0 {
                 break;
             }
             more |= burst.may_have_more();
@@ -216,27 +223,35 @@ impl Driver for RawDriver {
     }
 
     fn stamp_received(&mut self) -> bool {
-        self.sockets.iter_mut().all(PacketSocket::stamp_received)
+        self.sockets.iter_mut().all(|socket| socket.main.stamp_received())
     }
 
     fn tell_priorities(&mut self) -> bool {
-        self.sockets.iter_mut().all(PacketSocket::tell_priorities)
+        self.sockets.iter_mut().all(|socket| socket.main.tell_priorities())
     }
 
     fn stamp_sent(&mut self) -> bool {
-        self.sockets.iter_mut().all(PacketSocket::stamp_sent)
+        self.sockets.iter_mut().all(LinkedSocket::stamp_sent)
     }
 
     fn poll_sent(&mut self) -> Option<SentPacket> {
-        self.sockets.iter_mut().find_map(PacketSocket::poll_sent)
+        self.sockets.iter_mut().find_map(LinkedSocket::poll_sent)
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.poll.as_ref().map_or_else(|| self.sockets[0].fd(), OwnedFd::as_fd))
+        Some(self.poll.as_ref().map_or_else(|| self.sockets[0].main.fd(), OwnedFd::as_fd))
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        self.sockets.iter().filter_map(LinkedSocket::poll_timeout).min()
+    }
+
+    fn shows_room(&self) -> bool {
+        self.sockets.iter().all(LinkedSocket::shows_room)
     }
 
     fn poll_unreachable(&mut self) -> Option<Unreachable> {
-        self.sockets.iter_mut().find_map(PacketSocket::poll_unreachable)
+        self.sockets.iter_mut().find_map(LinkedSocket::poll_unreachable)
     }
 
     fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
@@ -255,14 +270,14 @@ impl Driver for RawDriver {
     }
 
     fn link_mbps(&self) -> Option<u32> {
-        self.sockets[0].link_mbps()
+        self.sockets[0].main.link_mbps()
     }
 
     fn buffer_sizes(&self) -> Option<BufferSizes> {
-        Some(self.sockets[0].buffer_sizes())
+        Some(self.sockets[0].main.buffer_sizes())
     }
 
     fn stats(&self) -> DriverStats {
-        self.sockets.iter().map(PacketSocket::stats).fold(DriverStats::default(), DriverStats::plus)
+        self.sockets.iter().map(LinkedSocket::stats).fold(DriverStats::default(), DriverStats::plus)
     }
 }

@@ -6,13 +6,17 @@ mod control;
 mod error;
 mod error_queue;
 mod link;
+mod linked;
+mod links;
 mod merged;
 pub(crate) mod option;
+mod outlets;
 mod path_mtu;
 mod recent;
 mod rx;
 mod sent_times;
 mod steer;
+mod stuck;
 mod tx;
 mod watch;
 
@@ -33,6 +37,7 @@ pub use error::BindError;
 use error::SOCKET_STEP;
 use error_queue::{Cause, NetworkError, Report};
 pub(crate) use link::ip_of;
+pub(crate) use linked::LinkedSocket;
 pub(crate) use option::set as set_option;
 use path_mtu::PathMtus;
 use recent::RecentIds;
@@ -90,6 +95,8 @@ pub(crate) struct SocketConfig {
     pub(crate) max_segmented_bytes: usize,
     /// Another socket of this process has the address, and shares it.
     pub(crate) joins: bool,
+    /// Nothing is received: a filter drops all that comes.
+    pub(crate) silent: bool,
 }
 
 /// A socket whose messages are Homa packets.
@@ -142,12 +149,12 @@ impl PacketSocket {
         if config.joins {
             socket.set_reuse_port(true).map_err(fail("sharing its address"))?;
         }
-        if carrier == Carrier::Ip {
+        if carrier == Carrier::Ip || config.silent {
             // A raw socket is open to packets for any address until it is bound.
             socket.attach_filter(&[drop_all()]).map_err(fail("setting its filter"))?;
         }
         socket.bind(&SockAddr::from(address)).map_err(fail("bind"))?;
-        if carrier == Carrier::Ip {
+        if carrier == Carrier::Ip && !config.silent {
             socket.detach_filter().map_err(fail("setting its filter"))?;
         }
         let local = socket.local_addr().map_err(fail("reading its address"))?.as_socket().unwrap_or(address);
@@ -222,6 +229,11 @@ impl PacketSocket {
 
     pub(crate) fn stats(&self) -> DriverStats {
         self.stats
+    }
+
+    /// The peers that it was asked about the paths to, as many as are remembered.
+    pub(crate) fn known_peers(&mut self) -> impl ExactSizeIterator<Item = SocketAddr> {
+        self.paths.get_mut().peers()
     }
 
     /// Asks the kernel again for the path to each peer.

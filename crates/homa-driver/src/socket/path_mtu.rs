@@ -71,6 +71,11 @@ impl PathMtus {
         }
     }
 
+    /// The peers whose paths are known; their ports and scopes are not.
+    pub(crate) fn peers(&self) -> impl ExactSizeIterator<Item = SocketAddr> {
+        self.mtus.keys().map(|&ip| SocketAddr::new(ip, 0))
+    }
+
     /// Forgets all paths.
     pub(crate) fn forget(&mut self) {
         self.mtus.clear();

@@ -9,4 +9,5 @@ mod narrow_path;
 mod packet;
 mod raw;
 mod steer;
+mod stuck_link;
 mod xdp;

@@ -8,3 +8,4 @@ mod narrow_path;
 mod packet;
 mod raw;
 mod several_processes;
+mod stuck_link;

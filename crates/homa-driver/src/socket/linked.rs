@@ -1,0 +1,218 @@
+//! A [`PacketSocket`] whose packets wait for no link but their own.
+//!
+//! While there is room, everything goes by the one socket, and nobody asks which link a packet takes. Where the socket takes nothing for a
+//! while and this host has peers behind several links, each link gets a socket of its own ([`Outlets`]). A link that then takes
+//! nothing loses the packets that find no room, as at any full queue, and packets by other links go on. When no link is
+//! stuck any more and all have room, the other sockets are closed.
+//!
+//! A host with peers behind one link only waits for that link, however long it takes.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use super::links::Links;
+use super::outlets::Outlets;
+use super::stuck::{LOOK_NS, RETRY_NS, Refusals};
+use super::{BindError, PacketSocket, SocketConfig};
+use crate::driver::{DriverStats, SentPacket, TxPacket, Unreachable};
+
+/// How long no further sockets are tried, where they could not be had: for want of descriptors, of a privilege that was given up, or because
+/// the thread that sends is of another network namespace than the host.
+const OPEN_AGAIN_NS: u64 = 100_000_000;
+
+/// See the [module](self).
+pub(crate) struct LinkedSocket {
+    pub(crate) main: PacketSocket,
+    config: SocketConfig,
+    /// The socket is one of several at its address, among which a program chooses.
+    grouped: bool,
+    stamp_sent: bool,
+    links: Links,
+    outlets: Option<Outlets>,
+    /// What the main socket refused.
+    refusals: Refusals,
+    /// Something was refused since the main socket last took all.
+    full: bool,
+    /// When to be called although no packet comes.
+    due_ns: Option<u64>,
+    /// Until when no further sockets are tried.
+    alone_until_ns: u64,
+    /// Times are counted from here.
+    start: Instant,
+    /// Counts that belong to no socket that is open.
+    counted: DriverStats,
+}
+
+impl LinkedSocket {
+    /// Opens and binds a socket.
+    pub(crate) fn open(config: &SocketConfig) -> Result<LinkedSocket, BindError> {
+        Ok(LinkedSocket::new(PacketSocket::open(config)?, config, false))
+    }
+
+    /// As [`PacketSocket::open_group`].
+    pub(crate) fn open_group(config: &SocketConfig, count: u32) -> Result<Vec<LinkedSocket>, BindError> {
+        let group = PacketSocket::open_group(config, count)?;
+        Ok(group.into_iter().map(|socket| LinkedSocket::new(socket, config, count > 1)).collect())
+    }
+
+    fn new(main: PacketSocket, config: &SocketConfig, grouped: bool) -> LinkedSocket {
+        LinkedSocket {
+            links: Links::new(main.local_addr().ip()),
+            main,
+            config: config.clone(),
+            grouped,
+            stamp_sent: false,
+            outlets: None,
+            refusals: Refusals::default(),
+            full: false,
+            due_ns: None,
+            alone_until_ns: 0,
+            start: Instant::now(),
+            counted: DriverStats::default(),
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// As [`Driver::send`](crate::Driver::send).
+    pub(crate) fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
+        if self.due_ns.is_some() {
+            self.tend();
+        }
+        if self.outlets.is_some() {
+            return self.send_by_link(packets);
+        }
+        let taken = self.main.send(packets)?;
+        if taken == packets.len() {
+            if self.full && taken > 0 {
+                self.full = false;
+                self.refusals.took_all();
+                self.due_ns = None;
+            }
+            return Ok(taken);
+        }
+        if !self.leave_main(&packets[taken..], taken > 0) {
+            return Ok(taken);
+        }
+        // The error comes again with the next call; what was taken must be told now.
+        Ok(taken + self.send_by_link(&packets[taken..]).unwrap_or(0))
+    }
+
+    /// The main socket has no room for these. Whether they go by sockets of their links from here on.
+    fn leave_main(&mut self, refused: &[TxPacket<'_>], taken: bool) -> bool {
+        let now_ns = self.now_ns();
+        self.full = true;
+        let stuck = self.refusals.refused(now_ns, taken);
+        if now_ns < self.alone_until_ns || !self.links.are_several(self.main.known_peers(), now_ns) {
+            self.due_ns = None;
+            return false;
+        }
+        if !stuck {
+            self.due_ns = Some(now_ns + RETRY_NS);
+            return false;
+        }
+        let link = self.links.link_of(refused[0].to, now_ns);
+        match Outlets::open(&self.main, &self.config, (self.grouped, self.stamp_sent), link) {
+            Ok(outlets) => self.outlets = Some(outlets),
+            Err(_) => self.alone_until_ns = now_ns + OPEN_AGAIN_NS,
+        }
+        self.due_ns = self.outlets.is_some().then_some(now_ns + LOOK_NS);
+        self.outlets.is_some()
+    }
+
+    /// Sends each packet by the socket of its link.
+    fn send_by_link(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
+        let now_ns = self.now_ns();
+        let Some(outlets) = &mut self.outlets else { return Ok(0) };
+        let mut taken = 0;
+        while taken < packets.len() {
+            let left = &packets[taken..];
+            let link = self.links.link_of(left[0].to, now_ns);
+            let same = |packet: &&TxPacket<'_>| {
+                packet.to == left[0].to || self.links.link_of(packet.to, now_ns) == link
+            };
+            let run = &left[..left.iter().take_while(same).count()];
+            let offered = match outlets.send(&self.main, link, run, now_ns) {
+                Ok(offered) => offered,
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => break,
+            };
+            self.main.note_sent(&run[..offered.taken]);
+            taken += offered.taken;
+            if offered.taken == run.len() {
+                continue;
+            }
+            if !offered.stuck {
+                self.due_ns = Some(now_ns + RETRY_NS);
+                break;
+            }
+            // Those behind them do not wait for a link that takes nothing. RESEND brings these back.
+            let dropped = run.len() - offered.taken;
+            self.counted.send_errors.link_stuck += dropped as u64;
+            taken += dropped;
+        }
+        Ok(taken)
+    }
+
+    /// Does what is due.
+    fn tend(&mut self) {
+        let now_ns = self.now_ns();
+        if self.due_ns.is_none_or(|due_ns| now_ns < due_ns) {
+            return;
+        }
+        self.due_ns = None;
+        let Some(outlets) = &mut self.outlets else { return };
+        if !outlets.are_over(&self.main, now_ns) {
+            self.due_ns = Some(now_ns + LOOK_NS);
+            return;
+        }
+        self.counted = self.counted.plus(outlets.close(&self.main));
+        self.outlets = None;
+        self.full = false;
+        self.refusals = Refusals::default();
+    }
+
+    /// As [`Driver::poll_timeout`](crate::Driver::poll_timeout).
+    pub(crate) fn poll_timeout(&self) -> Option<u64> {
+        self.due_ns.map(|due_ns| due_ns.saturating_sub(self.now_ns()))
+    }
+
+    /// As [`Driver::shows_room`](crate::Driver::shows_room).
+    pub(crate) fn shows_room(&self) -> bool {
+        self.outlets.is_none()
+    }
+
+    pub(crate) fn max_packet(&self, to: SocketAddr) -> usize {
+        let others = self.outlets.as_ref().map_or(usize::MAX, |outlets| outlets.max_packet(to));
+        self.main.max_packet(to).min(others)
+    }
+
+    /// As [`Driver::poll_unreachable`](crate::Driver::poll_unreachable).
+    pub(crate) fn poll_unreachable(&mut self) -> Option<Unreachable> {
+        let report = self.main.poll_unreachable();
+        report.or_else(|| self.outlets.as_mut()?.poll_unreachable())
+    }
+
+    /// As [`Driver::stamp_sent`](crate::Driver::stamp_sent).
+    pub(crate) fn stamp_sent(&mut self) -> bool {
+        self.stamp_sent = self.main.stamp_sent();
+        if let Some(outlets) = self.outlets.as_mut().filter(|_| self.stamp_sent) {
+            outlets.stamp_sent();
+        }
+        self.stamp_sent
+    }
+
+    /// As [`Driver::poll_sent`](crate::Driver::poll_sent).
+    pub(crate) fn poll_sent(&mut self) -> Option<SentPacket> {
+        let sent = self.main.poll_sent();
+        sent.or_else(|| self.outlets.as_mut()?.poll_sent())
+    }
+
+    pub(crate) fn stats(&self) -> DriverStats {
+        let others = self.outlets.as_ref().map(Outlets::stats).unwrap_or_default();
+        self.main.stats().plus(others).plus(self.counted)
+    }
+}

@@ -1,0 +1,234 @@
+//! Sockets at one address for sending only, one for each link.
+//!
+//! The kernel counts the bytes that a link has not sent yet against the socket that they came by. With a socket for each link a link that
+//! sends nothing fills its own, and packets by other links find room.
+//!
+//! Over UDP the sockets share the address of the main one (SO_REUSEPORT), and the program that chooses among the main sockets of a group
+//! never chooses one of these: the kernel numbers sockets in the order in which they were bound, and these come last. Only a lone
+//! main socket has no program yet, and gets one when the first of these is bound. What comes in between, some microseconds, may go to
+//! that one, whose filter drops it: a loss like any other. Over raw IP every socket is offered what comes, and the filter drops that, too.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::links::Link;
+use super::stuck::Refusals;
+use super::{BindError, Carrier, PacketSocket, SocketConfig, steer};
+use crate::driver::{DriverStats, SentPacket, TxPacket, Unreachable};
+
+/// Sockets beside the main one. Links beyond share the last of them.
+const OUTLETS_MAX: usize = 8;
+
+/// `SO_NETNS_COOKIE` (`asm-generic/socket.h`): a number of the network namespace that a socket is of.
+const SO_NETNS_COOKIE: libc::c_int = 71;
+
+/// The socket for one link.
+struct Outlet {
+    link: Link,
+    socket: PacketSocket,
+    refusals: Refusals,
+}
+
+/// The sockets beside a main one.
+pub(super) struct Outlets {
+    config: SocketConfig,
+    /// The main socket is one of several at its address, among which a program chooses.
+    grouped: bool,
+    /// Whether the kernel is to tell when it gave packets to the device.
+    stamp_sent: bool,
+    all: Vec<Outlet>,
+}
+
+/// What became of packets that were offered to a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offered {
+    /// Packets that its socket took, or that were refused for a reason of their own.
+    pub(super) taken: usize,
+    /// Whether the rest found no room at a link that is stuck, so that nobody is to wait for it.
+    pub(super) stuck: bool,
+}
+
+impl Outlets {
+    /// Makes the main socket one that others can join, and opens the socket for one link.
+    pub(super) fn open(
+        main: &PacketSocket,
+        config: &SocketConfig,
+        (grouped, stamp_sent): (bool, bool),
+        link: Link,
+    ) -> Result<Outlets, BindError> {
+        let mut bind = main.local;
+        if config.carrier == Carrier::Ip {
+            // The kernel has the protocol's number there.
+            bind.set_port(0);
+        }
+        let joins = config.carrier == Carrier::Udp;
+        // The receive buffer stays as large as the main socket's: reports of the network take from it.
+        let config = SocketConfig { bind, joins, silent: true, ..config.clone() };
+        let mut outlets = Outlets { config, grouped, stamp_sent, all: Vec::with_capacity(OUTLETS_MAX) };
+        let opened = outlets.open_first(main, link);
+        if opened.is_err() {
+            outlets.close(main);
+        }
+        opened.map(|()| outlets)
+    }
+
+    fn open_first(&mut self, main: &PacketSocket, link: Link) -> Result<(), BindError> {
+        let lone = self.config.joins && !self.grouped;
+        if lone {
+            main.share_address()?;
+        }
+        self.add(main, link)?;
+        if lone {
+            let fail =
+                |source| BindError::new(self.config.carrier, main.local, "steering packets to it", source);
+            steer::attach(main.fd(), 1).map_err(fail)?;
+        }
+        Ok(())
+    }
+
+    /// Opens a socket for one link more.
+    fn add(&mut self, main: &PacketSocket, link: Link) -> Result<(), BindError> {
+        let mut socket = PacketSocket::open(&self.config)?;
+        // A thread in another namespace than the host's may be the one that sends.
+        if namespace_of(socket.fd()) != namespace_of(main.fd()) {
+            return Err(BindError::NotLocal(main.local));
+        }
+        if self.stamp_sent {
+            socket.stamp_sent();
+        }
+        self.all.push(Outlet { link, socket, refusals: Refusals::default() });
+        Ok(())
+    }
+
+    /// Closes all; returns what they have counted.
+    pub(super) fn close(&mut self, main: &PacketSocket) -> DriverStats {
+        let stats = self.stats();
+        self.all.clear();
+        if self.config.joins && !self.grouped {
+            // Nobody else is to join it. It cannot fail: the option is known.
+            let _ = main.socket.set_reuse_port(false);
+        }
+        stats
+    }
+
+    /// Index of the socket for this link; one that is shared where there is none to be had.
+    fn index_of(&mut self, main: &PacketSocket, link: Link) -> usize {
+        let known = |all: &[Outlet]| all.iter().position(|outlet| outlet.link == link);
+        if let Some(index) = known(&self.all) {
+            return index;
+        }
+        if self.all.len() < OUTLETS_MAX {
+            // Descriptors or memory may be short for now.
+            let _ = self.add(main, link);
+        }
+        known(&self.all).unwrap_or(self.all.len() - 1)
+    }
+
+    /// Sends packets that leave by this link.
+    ///
+    /// # Errors
+    /// As [`PacketSocket::send`].
+    pub(super) fn send(
+        &mut self,
+        main: &PacketSocket,
+        link: Link,
+        packets: &[TxPacket<'_>],
+        now_ns: u64,
+    ) -> io::Result<Offered> {
+        let index = self.index_of(main, link);
+        let outlet = &mut self.all[index];
+        let taken = outlet.socket.send(packets)?;
+        let stuck = if taken == packets.len() {
+            outlet.refusals.took_all();
+            false
+        } else {
+            outlet.refusals.refused(now_ns, taken > 0)
+        };
+        for (other, outlet) in self.all.iter_mut().enumerate() {
+            // The kernel gives reports of the network to any of the sockets at an address.
+            if other != index {
+                outlet.socket.note_sent(&packets[..taken]);
+            }
+        }
+        Ok(Offered { taken, stuck })
+    }
+
+    /// Whether no link is stuck any more, and the main socket and all others have room.
+    pub(super) fn are_over(&mut self, main: &PacketSocket, now_ns: u64) -> bool {
+        let fds: Vec<_> =
+            [main.fd()].into_iter().chain(self.all.iter().map(|outlet| outlet.socket.fd())).collect();
+        let room = have_room(&fds);
+        let mut over = room[0];
+        for (outlet, &room) in self.all.iter_mut().zip(&room[1..]) {
+            over &= outlet.refusals.is_over(now_ns, room);
+        }
+        over
+    }
+
+    /// The longest packet to a peer by what the network has reported to one of these.
+    pub(super) fn max_packet(&self, to: std::net::SocketAddr) -> usize {
+        self.all.iter().map(|outlet| outlet.socket.max_packet(to)).min().unwrap_or(usize::MAX)
+    }
+
+    /// As [`PacketSocket::poll_unreachable`]. Over raw IP the main socket is told everything as well.
+    pub(super) fn poll_unreachable(&mut self) -> Option<Unreachable> {
+        if self.config.carrier == Carrier::Ip {
+            return None;
+        }
+        self.all.iter_mut().find_map(|outlet| {
+            outlet.socket.read_reports();
+            outlet.socket.poll_unreachable()
+        })
+    }
+
+    pub(super) fn poll_sent(&mut self) -> Option<SentPacket> {
+        self.all.iter_mut().find_map(|outlet| outlet.socket.poll_sent())
+    }
+
+    /// Has the kernel tell when it gives packets to the device, from here on.
+    pub(super) fn stamp_sent(&mut self) {
+        self.stamp_sent = true;
+        for outlet in &mut self.all {
+            outlet.socket.stamp_sent();
+        }
+    }
+
+    pub(super) fn stats(&self) -> DriverStats {
+        let mut stats = self
+            .all
+            .iter()
+            .map(|outlet| outlet.socket.stats())
+            .fold(DriverStats::default(), DriverStats::plus);
+        if self.config.carrier == Carrier::Ip {
+            // The main socket was told, too.
+            stats.network_errors = 0;
+        }
+        stats
+    }
+}
+
+/// Which network namespace a socket is of. Kernels before 5.14 do not say, and give 0.
+fn namespace_of(fd: BorrowedFd<'_>) -> u64 {
+    let mut cookie = 0_u64;
+    let mut length = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the descriptor is open while it is borrowed, and the kernel writes at most `length` bytes to `cookie`, which is as long.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { cookie } else { 0 }
+}
+
+/// Of each socket, whether less than half of its send buffer is in use.
+fn have_room(fds: &[BorrowedFd<'_>]) -> Vec<bool> {
+    let entry = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    let mut entries: Vec<_> = fds.iter().map(entry).collect();
+    // SAFETY: as many entries as the count says, which live through the call. It does not wait.
+    unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, 0) };
+    entries.iter().map(|entry| entry.revents & libc::POLLOUT != 0).collect()
+}

@@ -1,0 +1,248 @@
+//! Drivers over sockets of a host with two links, one of which takes nothing.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::common::{message, poll_readable, receive_packets};
+use homa_driver::raw::{RawConfig, RawDriver};
+use homa_driver::udp::{UdpConfig, UdpDriver};
+use homa_driver::{Driver, Refusal, RxBurst, TxPacket};
+use homa_testkit::namespace::{Namespace, V4, pair};
+use socket2::{Domain, Socket, Type};
+
+/// Addresses of the ends of the second link, `w0` and `w1`.
+const OTHER: [&str; 2] = ["10.147.0.1", "10.147.0.2"];
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Less than a burst of the tests has.
+const SEND_BUFFER_BYTES: usize = 16 << 10;
+
+type Group = Vec<Box<dyn Driver>>;
+
+/// Two namespaces joined by two links, of which `v0` sends 8 kbit/s and queues far more than a socket has.
+fn with_a_slow_link() -> Option<[Namespace; 2]> {
+    let pair = pair(1_500)?;
+    let join = || {
+        pair[0].join("w0", &pair[1], "w1")?;
+        for (i, namespace) in pair.iter().enumerate() {
+            namespace.ip(&format!("addr add {}/24 dev w{i}", OTHER[i]))?;
+        }
+        pair[0].tc("qdisc add dev v0 root tbf rate 8kbit burst 1600 limit 100000000")
+    };
+    match join() {
+        Ok(()) => Some(pair),
+        Err::<(), String>(why) => {
+            homa_testkit::skip(why);
+            None
+        }
+    }
+}
+
+fn udp(count: u32) -> Group {
+    let config = UdpConfig {
+        bind: "0.0.0.0:0".parse().unwrap(),
+        send_buffer_bytes: SEND_BUFFER_BYTES,
+        ..UdpConfig::default()
+    };
+    let group = UdpDriver::bind_group(&config, count).unwrap();
+    group.into_iter().map(|driver| Box::new(driver) as _).collect()
+}
+
+fn raw(count: u32) -> Group {
+    let config = RawConfig { send_buffer_bytes: SEND_BUFFER_BYTES, ..RawConfig::default() };
+    let group = RawDriver::bind_group(&config, count).unwrap();
+    group.into_iter().map(|driver| Box::new(driver) as _).collect()
+}
+
+/// As much of a packet as has an id.
+fn packet(id: u64) -> Vec<u8> {
+    let mut bytes = message(1_000, id as u8);
+    bytes[20..28].copy_from_slice(&id.to_be_bytes());
+    bytes
+}
+
+fn id_of(packet: &[u8]) -> u64 {
+    u64::from_be_bytes(packet[20..28].try_into().unwrap())
+}
+
+/// Offers packets until `is_enough`.
+fn offer(driver: &mut dyn Driver, to: SocketAddr, is_enough: impl Fn(&dyn Driver) -> bool) {
+    let bytes: Vec<Vec<u8>> = (0..32).map(packet).collect();
+    let burst: Vec<_> =
+        bytes.iter().map(|bytes| TxPacket { to, priority: 0, header: bytes, payload: &[] }).collect();
+    driver.max_packet(to);
+    let start = Instant::now();
+    while !is_enough(driver) {
+        assert!(start.elapsed() < PATIENCE, "{:?}", driver.stats());
+        driver.send(&burst).unwrap();
+        await_due(driver);
+    }
+}
+
+/// Sleeps for as long as the driver says, and does what is due in it.
+fn await_due(driver: &mut dyn Driver) {
+    if let Some(wait_ns) = driver.poll_timeout() {
+        thread::sleep(Duration::from_nanos(wait_ns));
+        driver.send(&[]).unwrap();
+    }
+}
+
+fn drops(driver: &dyn Driver) -> u64 {
+    driver.stats().send_errors.link_stuck
+}
+
+/// Where the driver is and where its peers are: behind the slow link, and behind the other.
+fn peers(port: u16) -> [SocketAddr; 2] {
+    [V4[1], OTHER[1]].map(|ip| SocketAddr::new(ip.parse().unwrap(), port))
+}
+
+#[test]
+fn packets_by_another_link_arrive_in_their_order_and_packets_come_to_the_sockets_they_are_for() {
+    for (open, is_udp) in [(udp as fn(u32) -> Group, true), (raw, false)] {
+        for count in [1, 2] {
+            let Some(namespaces) = with_a_slow_link() else { return };
+            let mut peer = namespaces[1].run(move || open(1).remove(0));
+            let [slow, good] = peers(peer.local_addr().port());
+            let mut group = namespaces[0].run(move || {
+                let mut group = open(count);
+                for driver in &mut group {
+                    driver.max_packet(good);
+                    offer(&mut **driver, slow, |driver| drops(driver) > 0);
+                    assert!(!driver.shows_room());
+                    let bytes: Vec<Vec<u8>> = (100..120).map(packet).collect();
+                    for bytes in &bytes {
+                        let packet = TxPacket { to: good, priority: 3, header: bytes, payload: &[] };
+                        assert_eq!(driver.send(&[packet]).unwrap(), 1);
+                    }
+                }
+                group
+            });
+            // What the slow link sends now and then comes as well.
+            let (mut ids, mut burst): (Vec<u64>, _) = (Vec::new(), RxBurst::new());
+            while ids.len() < 20 * count as usize {
+                poll_readable(peer.poll_fd().unwrap());
+                peer.receive(&mut burst).unwrap();
+                ids.extend(burst.iter().map(|(_, packet)| id_of(packet)).filter(|&id| id >= 100));
+            }
+            let expected: Vec<u64> = (0..count).flat_map(|_| 100..120).collect();
+            assert_eq!(ids, expected, "UDP: {is_udp}");
+            let port = group[0].local_addr().port();
+            let to = SocketAddr::new(OTHER[0].parse().unwrap(), port);
+            for id in 0..200 {
+                let bytes = packet(id);
+                let packet = TxPacket { to, priority: 0, header: &bytes, payload: &[] };
+                assert_eq!(peer.send(&[packet]).unwrap(), 1);
+            }
+            for (number, driver) in group.iter_mut().enumerate() {
+                let own: Vec<u64> =
+                    (0..200).filter(|id| (*id as u32 >> 1) % count == number as u32).collect();
+                let got = receive_packets(&mut **driver, own.len());
+                let got: Vec<u64> = got.iter().map(|(_, packet)| id_of(packet)).collect();
+                assert_eq!(got, own, "UDP: {is_udp}, socket {number} of {count}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_network_reports_is_told_and_the_address_is_shared_no_longer_than_needed() {
+    let Some(namespaces) = with_a_slow_link() else { return };
+    let [slow, nobody] = peers(9);
+    let driver = namespaces[0].run(move || {
+        let mut driver = udp(1).remove(0);
+        driver.max_packet(nobody);
+        offer(&mut *driver, slow, |driver| drops(driver) > 0);
+        // The kernel chooses the socket that is told by the address.
+        for port in 10..30 {
+            let bytes = packet(u64::from(port));
+            let to = SocketAddr::new(nobody.ip(), port);
+            driver.send(&[TxPacket { to, priority: 0, header: &bytes, payload: &[] }]).unwrap();
+        }
+        let (mut told, start) = (Vec::new(), Instant::now());
+        while told.len() < 20 {
+            assert!(start.elapsed() < PATIENCE, "{told:?}");
+            driver.receive(&mut RxBurst::new()).unwrap();
+            while let Some(report) = driver.poll_unreachable() {
+                if report.peer.ip() == slow.ip() {
+                    continue;
+                }
+                let Refusal::Peer { sender_id } = report.what else { panic!("{report:?}") };
+                assert_eq!(sender_id, Some(u64::from(report.peer.port())));
+                told.push(report.peer.port());
+            }
+        }
+        told.sort_unstable();
+        assert_eq!(told, (10..30).collect::<Vec<u16>>());
+        driver
+    });
+    namespaces[0].tc("qdisc del dev v0 root").unwrap();
+    namespaces[0].run(move || {
+        let (mut driver, start) = (driver, Instant::now());
+        while !driver.shows_room() {
+            assert!(start.elapsed() < PATIENCE);
+            await_due(&mut *driver);
+        }
+        assert_eq!(driver.poll_timeout(), None);
+        let thief = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        thief.set_reuse_port(true).unwrap();
+        assert!(thief.bind(&driver.local_addr().into()).is_err());
+        let counted = drops(&*driver);
+        offer(&mut *driver, slow, |driver| driver.stats().packets_out > 1_000);
+        assert_eq!(drops(&*driver), counted, "the link takes packets again");
+    });
+}
+
+#[test]
+fn a_host_with_peers_behind_one_link_waits_for_it() {
+    for open in [udp as fn(u32) -> Group, raw] {
+        let Some(namespaces) = with_a_slow_link() else { return };
+        let [slow, _] = peers(9);
+        namespaces[0].run(move || {
+            // Somebody must be there, so that no report comes.
+            let mut driver = open(1).remove(0);
+            let start = Instant::now();
+            offer(&mut *driver, slow, |driver| {
+                driver.stats().would_block > 0 && start.elapsed() > Duration::from_millis(50)
+            });
+            assert!(driver.shows_room() && driver.poll_timeout().is_none());
+            assert_eq!(drops(&*driver), 0);
+        });
+    }
+}
+
+/// So many links that some share a socket.
+#[test]
+fn more_links_than_sockets_share_one() {
+    let Some(namespaces) = with_a_slow_link() else { return };
+    for link in 0..12 {
+        namespaces[0].ip(&format!("link add d{link} type veth peer name e{link}")).unwrap();
+        namespaces[0].ip(&format!("link set e{link} up")).unwrap();
+        namespaces[0].ip(&format!("addr add 10.148.{link}.1/24 dev d{link}")).unwrap();
+        namespaces[0].ip(&format!("link set d{link} up")).unwrap();
+    }
+    namespaces[0].run(|| {
+        let [slow, good] = peers(9);
+        let mut driver = udp(1).remove(0);
+        driver.max_packet(good);
+        offer(&mut *driver, slow, |driver| drops(driver) > 0);
+        let before = std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let bytes = packet(7);
+        for link in 0..12 {
+            // Nobody answers who has this address, and the packet waits for that.
+            let to = SocketAddr::from(([10, 148, link, 2], 9));
+            assert_eq!(
+                driver.send(&[TxPacket { to, priority: 0, header: &bytes, payload: &[] }]).unwrap(),
+                1
+            );
+        }
+        let after = std::fs::read_dir("/proc/self/fd").unwrap().count();
+        assert!(after <= before + 8, "{before} descriptors before, {after} after");
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = peer.local_addr().unwrap();
+        assert_eq!(driver.send(&[TxPacket { to, priority: 0, header: &bytes, payload: &[] }]).unwrap(), 1);
+        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(peer.recv(&mut [0; 2_000]).unwrap(), bytes.len());
+    });
+}
