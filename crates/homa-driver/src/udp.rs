@@ -4,6 +4,10 @@
 //! path is dropped, counted, and lowers [`Driver::max_packet`] for that peer. Packets of equal length to one peer go to the
 //! kernel as one datagram to be cut late (UDP_SEGMENT), and may come from it merged (UDP_GRO), where it can do that: on the
 //! wire they are packets as any.
+//!
+//! A link that takes no packets for 5 ms loses those that find no room
+//! ([`SendErrors::link_stuck`](crate::SendErrors::link_stuck)), where the host has peers behind other links as well: theirs go on. A
+//! host with peers behind one link waits for it.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -84,7 +88,8 @@ impl UdpDriver {
     /// the sockets are opened, any of them may get any packet.
     ///
     /// Another process of the same user that sets SO_REUSEPORT, too, can bind the address as well. It gets no packets, unless it sets a
-    /// program of its own; with a `count` of 1 the option is not set, and nobody can.
+    /// program of its own. With a `count` of 1 the option is set only while a link of this host takes no packets, and nobody can at
+    /// other times.
     ///
     /// # Errors
     /// See [`BindError`].
