@@ -241,8 +241,12 @@ fn went_back(before: &Numbers, now: &Numbers) -> bool {
 }
 
 fn is_drop(name: &str) -> bool {
-    const OF_THE_PATH: [&str; 3] =
-        ["homa_driver_queue_drops_total", "homa_driver_truncated_total", "homa_driver_damaged_total"];
+    const OF_THE_PATH: [&str; 4] = [
+        "homa_driver_queue_drops_total",
+        "homa_driver_truncated_total",
+        "homa_driver_damaged_total",
+        "homa_driver_send_link_stuck_total",
+    ];
     name.starts_with("homa_drop_") || OF_THE_PATH.contains(&name)
 }
 
@@ -286,6 +290,12 @@ mod tests {
         assert_eq!(figures.calls_by_bytes[0].bytes.as_deref(), Some("0-1000"));
         assert_eq!((figures.answers.count, figures.answers.p50_s), (200.0, Some(0.002)));
         assert_eq!(figures.answers_by_bytes.len(), 1);
+    }
+
+    #[test]
+    fn packets_dropped_for_a_stuck_link_count_as_drops_and_others_that_were_not_sent_do_not() {
+        let names = ["homa_driver_send_link_stuck_total", "homa_driver_send_refused_total"];
+        assert_eq!(names.map(is_drop), [true, false]);
     }
 
     #[test]
