@@ -195,6 +195,39 @@ fn what_the_network_reports_is_told_and_the_address_is_shared_no_longer_than_nee
 }
 
 #[test]
+fn the_times_of_packets_by_another_link_are_told() {
+    for (open, before) in
+        [udp, raw].into_iter().flat_map(|open: fn(u32) -> Group| [(open, true), (open, false)])
+    {
+        let Some(namespaces) = with_a_slow_link() else { return };
+        let [slow, good] = peers(9);
+        namespaces[0].run(move || {
+            let mut driver = open(1).remove(0);
+            driver.max_packet(good);
+            if before {
+                assert!(driver.stamp_sent());
+            }
+            offer(&mut *driver, slow, |driver| drops(driver) > 0);
+            assert!(before || driver.stamp_sent());
+            for id in 100..120 {
+                let bytes = packet(id);
+                driver.send(&[TxPacket { to: good, priority: 0, header: &bytes, payload: &[] }]).unwrap();
+            }
+            let (mut ids, start) = (Vec::new(), Instant::now());
+            while ids.len() < 20 {
+                assert!(start.elapsed() < PATIENCE, "{ids:?}");
+                driver.receive(&mut RxBurst::new()).unwrap();
+                while let Some(sent) = driver.poll_sent() {
+                    assert!(sent.at_ns > 0);
+                    ids.extend(Some(id_of(&sent.header)).filter(|&id| id >= 100));
+                }
+            }
+            assert!(ids.iter().copied().eq(100..120), "{ids:?}");
+        });
+    }
+}
+
+#[test]
 fn a_host_with_peers_behind_one_link_waits_for_it() {
     for open in [udp as fn(u32) -> Group, raw] {
         let Some(namespaces) = with_a_slow_link() else { return };
