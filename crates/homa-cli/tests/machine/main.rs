@@ -2,12 +2,14 @@
 //! own because cargo runs one test program at a time. A test that lacks something says so by
 //! `homa_testkit::skip`.
 
+mod attack;
 mod bench_bridge;
 mod bench_switch;
 #[path = "../common/mod.rs"]
 mod common;
 mod rack;
 mod raw;
+mod serve;
 mod steer;
 mod switch;
 mod trace;

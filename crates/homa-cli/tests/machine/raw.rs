@@ -1,46 +1,15 @@
 //! The binary over raw IP, between two network namespaces.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
-fn homa(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
-    command.args(words).stdin(Stdio::null());
-    command
-}
+use super::serve::{Serve, homa};
 
 /// Runs the binary in a namespace to its end.
 fn run(namespace: &Namespace, words: &str) -> Output {
     let words = words.to_owned();
     namespace.run(move || homa(&words.split(' ').collect::<Vec<_>>()).output().expect("the binary runs"))
-}
-
-/// A running `homa serve`, ended with the test.
-struct Serve(Child);
-
-impl Serve {
-    /// Returns it with what it says before it is ready.
-    fn start(namespace: &Namespace, words: &str) -> (Serve, String) {
-        let words = words.to_owned();
-        let mut process = namespace.run(move || {
-            let mut command = homa(&words.split(' ').collect::<Vec<_>>());
-            command.stdout(Stdio::piped()).spawn().expect("the server starts")
-        });
-        let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
-        let server = Serve(process);
-        let said: Vec<String> =
-            lines.map(|line| line.expect("text")).take_while(|line| line != "ready").collect();
-        (server, said.join("\n"))
-    }
-}
-
-impl Drop for Serve {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn assert_clean(output: &Output) {

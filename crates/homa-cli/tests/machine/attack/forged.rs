@@ -1,0 +1,116 @@
+//! Attacks of somebody who sees nothing: packets and ICMP reports under others' addresses.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use homa_proto::wire::{self, Body, Common, Data, Incarnation};
+
+use super::{Attack, Place};
+
+pub struct Forger {
+    socket: rustix::fd::OwnedFd,
+    attacked: SocketAddrV4,
+    client: SocketAddrV4,
+    packet: fn(&Forger, u32),
+}
+
+pub fn attack(place: &Place, packet: fn(&Forger, u32)) -> Box<dyn Attack> {
+    use rustix::net::{AddressFamily, SocketType, ipproto, socket};
+    let v4 = |address: SocketAddr| match address {
+        SocketAddr::V4(v4) => v4,
+        SocketAddr::V6(_) => unreachable!("the namespaces' addresses are given here"),
+    };
+    // Its packets have their own IP headers.
+    let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW)).expect("a raw socket");
+    Box::new(Forger { socket, attacked: v4(place.attacked), client: v4(place.client), packet })
+}
+
+impl Attack for Forger {
+    fn send(&mut self, n: u32) {
+        (self.packet)(self, n);
+    }
+}
+
+const UDP: u8 = 17;
+const ICMP: u8 = 1;
+
+/// An IPv4 packet. The kernel writes its checksum and length.
+fn ip(protocol: u8, from: Ipv4Addr, to: Ipv4Addr, content: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
+    packet[2..4].copy_from_slice(&((20 + content.len()) as u16).to_be_bytes());
+    packet.extend(from.octets());
+    packet.extend(to.octets());
+    packet.extend(content);
+    packet
+}
+
+/// A UDP packet without a checksum.
+fn udp(from: SocketAddrV4, to: SocketAddrV4, content: &[u8]) -> Vec<u8> {
+    let length = (8 + content.len()) as u16;
+    let header = [from.port(), to.port(), length, 0].map(u16::to_be_bytes).concat();
+    ip(UDP, *from.ip(), *to.ip(), &[&header, content].concat())
+}
+
+/// The sum of RFC 1071.
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], *two.get(1).unwrap_or(&0)])));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded + (folded >> 16)) as u16)
+}
+
+fn homa(ports: (u16, u16), id: u64, incarnation: u64, body: &Body, payload: usize) -> Vec<u8> {
+    let incarnation = Incarnation::new(incarnation);
+    let common = Common { source_port: ports.0, dest_port: ports.1, sender_id: id, incarnation };
+    let mut packet = wire::encode(&common, body).as_slice().to_vec();
+    packet.resize(packet.len() + payload, 0);
+    packet
+}
+
+impl Forger {
+    fn put(&self, packet: &[u8], to: SocketAddrV4) {
+        // A full buffer loses the packet, as any queue may.
+        let _ = rustix::net::sendto(&self.socket, packet, rustix::net::SendFlags::empty(), &to);
+    }
+
+    /// An ICMP report to the client's host about a packet to the server. A forger knows the addresses and guesses the rest.
+    fn report(&self, kind: [u8; 2], rest: [u8; 4], n: u32) {
+        let guess = homa((32_768, 99), u64::from(n) * 2, 7, &Body::Busy, 0);
+        let quoted = udp(self.client, self.attacked, &guess);
+        let mut content = [&kind[..], &[0, 0], &rest, &quoted[..quoted.len().min(56)]].concat();
+        let sum = checksum(&content);
+        content[2..4].copy_from_slice(&sum.to_be_bytes());
+        self.put(&ip(ICMP, *self.attacked.ip(), *self.client.ip(), &content), self.client);
+    }
+}
+
+/// The client's host seems to have restarted, again and again.
+pub fn restart_of_client(forger: &Forger, n: u32) {
+    let data = Data {
+        message_length: 1,
+        incoming: 1,
+        ack: None,
+        cutoff_version: 0,
+        retransmit: false,
+        offset: 0,
+        response_limit: None,
+    };
+    let life = (1 << 39) + u64::from(n);
+    let request = homa((32_768, 99), u64::from(n) * 2 + 2, life, &Body::Data(data), 1);
+    forger.put(&udp(forger.client, forger.attacked, &request), forger.attacked);
+}
+
+/// The server's host seems to have restarted, again and again.
+pub fn restart_of_server(forger: &Forger, n: u32) {
+    let busy = homa((99, 32_768), u64::from(n) * 2 + 1, (1 << 39) + u64::from(n), &Body::Busy, 0);
+    forger.put(&udp(forger.attacked, forger.client, &busy), forger.client);
+}
+
+/// A router seems to take no more than 600 bytes.
+pub fn narrow_path(forger: &Forger, n: u32) {
+    forger.report([3, 4], [0, 0, 2, 88], n);
+}
+
+/// Nobody seems to be at the server's port.
+pub fn unreachable(forger: &Forger, n: u32) {
+    forger.report([3, 3], [0; 4], n);
+}

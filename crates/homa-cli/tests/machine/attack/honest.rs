@@ -1,0 +1,77 @@
+//! The client whose calls must not suffer.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use homa::{CallError, Host, HostConfig, ServerAddr};
+use homa_testkit::namespace::{Namespace, V4};
+
+/// Lengths of the requests, which are echoed, one after the other.
+const LENGTHS: [usize; 12] = [100, 100, 3_000, 100, 20_000, 100, 1, 100, 300_000, 100, 1_400, 100];
+
+/// A call that is not answered within this fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Client {
+    host: Host,
+    to: ServerAddr,
+}
+
+/// How the calls of a while went.
+pub struct Honest {
+    /// Request bytes and time of each call that was answered.
+    times: Vec<(usize, Duration)>,
+    pub failed: Vec<String>,
+}
+
+impl Client {
+    pub fn new(namespace: &Namespace, server: SocketAddr) -> Client {
+        let config = HostConfig { bind: SocketAddr::new(V4[0].parse().unwrap(), 0), ..HostConfig::default() };
+        let host = namespace.run(move || Host::bind(config).expect("a host"));
+        Client { host, to: ServerAddr::new(server, 99) }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.host.local_addr()
+    }
+
+    /// Calls one after the other for this long.
+    pub fn call_for(&self, lasting: Duration) -> Honest {
+        let client = self.host.client().expect("a port");
+        let begin = Instant::now();
+        let mut honest = Honest { times: Vec::new(), failed: Vec::new() };
+        for length in LENGTHS.into_iter().cycle() {
+            if begin.elapsed() > lasting {
+                break;
+            }
+            let request = Bytes::from(vec![length as u8; length]);
+            let called = Instant::now();
+            match client.call_deadline(self.to, request.clone(), PATIENCE) {
+                Ok(response) if response == request => honest.times.push((length, called.elapsed())),
+                Ok(_) => honest.failed.push(format!("{length} bytes: a wrong response")),
+                Err(error) => honest.failed.push(describe(length, &error)),
+            }
+        }
+        honest
+    }
+}
+
+fn describe(length: usize, error: &CallError) -> String {
+    format!("{length} bytes: {error}")
+}
+
+impl Honest {
+    pub fn answered(&self) -> usize {
+        self.times.len()
+    }
+
+    /// The 99th percentile of calls of 100 bytes, in microseconds.
+    pub fn short_p99_us(&self) -> f64 {
+        let mut times: Vec<Duration> =
+            self.times.iter().filter(|(length, _)| *length == 100).map(|(_, time)| *time).collect();
+        times.sort_unstable();
+        let index = (times.len() * 99).div_ceil(100).saturating_sub(1);
+        times.get(index).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
+    }
+}

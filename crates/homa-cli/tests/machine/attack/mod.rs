@@ -1,0 +1,191 @@
+//! Hostile peers and forged packets beside an honest client, against a server in a process of its own: SECURITY.md has what is promised.
+//!
+//! Each attack sends [`RATE`] packets a second. Honest calls must all be answered, and the server's memory must stay within a bound and
+//! come back. How long honest calls take is printed and judged by nobody here: `cargo test -p homa-cli --test machine attack -- --ignored
+//! --nocapture` takes longer and prints the table.
+
+mod forged;
+mod honest;
+mod peer;
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use homa_testkit::namespace::{V4, pair};
+
+use super::serve::Serve;
+use honest::Honest;
+
+/// Attacking packets in a second.
+const RATE: u32 = 10_000;
+
+/// Where an attacker that hides nothing is.
+const ATTACKER: &str = "10.146.0.3";
+
+/// Bytes that the server may hold beyond what it held before: the largest share of one peer, and what its buffers keep in hand.
+const MEMORY: u64 = 192 << 20;
+
+fn at(ip: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.parse::<IpAddr>().expect("an address"), port)
+}
+
+/// Packets of an attack, one at a time: where it goes and comes from is up to it.
+trait Attack: Send {
+    /// What comes before the packets are counted: an honest exchange, if need be.
+    fn begin(&mut self) {}
+
+    /// Sends the packet number `n`.
+    fn send(&mut self, n: u32);
+
+    /// Bytes that the attacked host has sent to the attacker, and bytes that it got from it.
+    fn bytes(&mut self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+/// Sends [`RATE`] packets a second for this long.
+fn run(attack: &mut dyn Attack, lasting: Duration) {
+    attack.begin();
+    let begin = Instant::now();
+    let mut sent = 0;
+    while begin.elapsed() < lasting {
+        let due = (begin.elapsed().as_secs_f64() * f64::from(RATE)) as u32;
+        while sent < due {
+            attack.send(sent);
+            sent += 1;
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+/// What an attack did.
+struct Outcome {
+    name: &'static str,
+    /// Of honest calls beside the same packets sent elsewhere, and beside the attack.
+    control: Honest,
+    attacked: Honest,
+    /// Resident bytes of the server before, at most, and afterwards.
+    memory: [u64; 3],
+    /// Bytes sent for each byte of the attacker.
+    amplification: f64,
+}
+
+impl Outcome {
+    fn assert_harmless(&self) {
+        let Outcome { name, attacked, memory: [before, most, after], amplification, .. } = self;
+        assert_eq!(
+            attacked.failed,
+            Vec::<String>::new(),
+            "{name}: honest calls that failed, of {}",
+            attacked.answered()
+        );
+        assert!(attacked.answered() > 0, "{name}: nothing was called");
+        assert!(*most < before + MEMORY, "{name}: {most} bytes of memory, {before} before");
+        assert!(*after < 2 * before + (16 << 20), "{name}: {after} bytes of memory stay, {before} before");
+        assert!(*amplification < 4.0, "{name}: {amplification:.1} bytes for each of the attacker's");
+    }
+}
+
+/// Plays an attack for this long, and the same packets to a socket that nobody reads.
+fn play(name: &'static str, lasting: Duration, make: fn(&Place) -> Box<dyn Attack>) -> Option<Outcome> {
+    let namespaces = pair(1_500)?;
+    namespaces[0].ip(&format!("addr add {ATTACKER}/24 dev v0")).expect("a second address");
+    let words = format!("serve --protocol homa --bind {}:14600", V4[1]);
+    let (server, _) = Serve::start(&namespaces[1], &words);
+    let sink = namespaces[1].run(|| UdpSocket::bind(at(V4[1], 0)).expect("a socket"));
+    let elsewhere = sink.local_addr().expect("bound");
+
+    let client = honest::Client::new(&namespaces[0], at(V4[1], 14_600));
+    let beside = |to: SocketAddr| {
+        let place = Place { attacked: to, client: client.address() };
+        let mut attack = namespaces[0].run(move || make(&place));
+        std::thread::scope(|scope| {
+            let attacker = scope.spawn(|| {
+                run(&mut *attack, lasting);
+                attack.bytes()
+            });
+            let honest = client.call_for(lasting);
+            (honest, attacker.join().expect("the attacker attacks"))
+        })
+    };
+    // Buffers and threads are there before memory is compared.
+    client.call_for(lasting / 4);
+    let (control, _) = beside(elsewhere);
+    let before = server.resident_bytes();
+    let (attacked, (to_attacker, from_attacker)) = beside(at(V4[1], 14_600));
+    let most = server.resident_bytes();
+    let end = Instant::now() + Duration::from_secs(10);
+    let mut after = most;
+    while after >= 2 * before + (16 << 20) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(100));
+        after = server.resident_bytes();
+    }
+    let amplification = to_attacker as f64 / from_attacker.max(1) as f64;
+    Some(Outcome { name, control, attacked, memory: [before, most, after], amplification })
+}
+
+/// Where an attack takes place.
+struct Place {
+    attacked: SocketAddr,
+    /// The honest client's host.
+    client: SocketAddr,
+}
+
+const PEERS: [(&str, fn(&Place) -> Box<dyn Attack>); 8] = [
+    ("far-first-packets", |place| peer::attack(place, peer::far_first_packets)),
+    ("crawling-messages", |place| peer::proven_attack(place, peer::crawling_messages)),
+    ("own-acknowledgements", |place| peer::attack(place, peer::own_acknowledgements)),
+    ("resends", |place| peer::proven_attack(place, peer::resends)),
+    ("half-open-short", |place| peer::attack(place, peer::half_open_short)),
+    ("many-large-at-once", |place| peer::attack(place, peer::many_large_at_once)),
+    ("scattered-ids", |place| peer::attack(place, peer::scattered_ids)),
+    ("strangers-need-ack", |place| peer::attack(place, peer::need_acks)),
+];
+
+const FORGERS: [(&str, fn(&Place) -> Box<dyn Attack>); 4] = [
+    ("forged-restart-of-client", |place| forged::attack(place, forged::restart_of_client)),
+    ("forged-restart-of-server", |place| forged::attack(place, forged::restart_of_server)),
+    ("forged-narrow-path", |place| forged::attack(place, forged::narrow_path)),
+    ("forged-unreachable", |place| forged::attack(place, forged::unreachable)),
+];
+
+fn play_all(attacks: &[(&'static str, fn(&Place) -> Box<dyn Attack>)], lasting: Duration) -> Vec<Outcome> {
+    attacks.iter().map_while(|&(name, make)| play(name, lasting, make)).collect()
+}
+
+#[test]
+fn a_hostile_peer_harms_no_other() {
+    let outcomes = play_all(&PEERS, Duration::from_millis(400));
+    outcomes.iter().for_each(Outcome::assert_harmless);
+}
+
+#[test]
+fn forged_packets_cost_no_more_than_lost_ones() {
+    let outcomes = play_all(&FORGERS, Duration::from_millis(400));
+    outcomes.iter().for_each(Outcome::assert_harmless);
+}
+
+#[test]
+#[ignore = "takes two minutes and prints figures"]
+fn attack_figures() {
+    let attacks = [&PEERS[..], &FORGERS].concat();
+    let mut outcomes = Vec::new();
+    println!(
+        "{:26} {:>7} {:>7} {:>9} {:>9} {:>6} {:>8} {:>8} {:>8} {:>6}",
+        "attack", "calls", "failed", "P99 us", "attacked", "ratio", "before", "most", "after", "ampl."
+    );
+    for (name, make) in attacks {
+        let Some(outcome) = play(name, Duration::from_secs(4), make) else { return };
+        let [control, attacked] = [&outcome.control, &outcome.attacked].map(Honest::short_p99_us);
+        let [before, most, after] = outcome.memory.map(|bytes| bytes >> 20);
+        println!(
+            "{name:26} {:>7} {:>7} {control:>9.0} {attacked:>9.0} {:>6.2} {before:>5} MB {most:>5} MB {after:>5} MB {:>6.2}",
+            outcome.attacked.answered(),
+            outcome.attacked.failed.len(),
+            attacked / control,
+            outcome.amplification
+        );
+        outcomes.push(outcome);
+    }
+    outcomes.iter().for_each(Outcome::assert_harmless);
+}
