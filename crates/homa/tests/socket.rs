@@ -336,7 +336,8 @@ fn an_answer_to_a_client_that_has_restarted_comes_back() {
     let client = hand.socket.local_addr().unwrap();
     let result = Err(ReplyError::ClientGone { peer: client });
     assert_eq!(returned, Some(Returned { id, cookie: 7, client, client_port: 40_000, result }));
-    assert!(answer.is_unique(), "nobody reads it any more");
+    // The thread that told it lets its own reference go a moment later.
+    eventually("nobody holds it any more", || answer.is_unique());
 }
 
 #[test]
@@ -653,7 +654,7 @@ fn messages_are_put_together_in_memory_that_the_application_lends() {
     socket.start(echo.to, message(400_000, 7), 7, false).unwrap();
     socket.close();
     eventually("its memory is given back", || !shelf.taken.load(Relaxed));
-    assert_eq!(Arc::strong_count(&shelf), 1);
+    eventually("nobody holds the shelf", || Arc::strong_count(&shelf) == 1);
 }
 
 #[test]
