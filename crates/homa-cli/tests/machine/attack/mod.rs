@@ -131,7 +131,10 @@ struct Place {
     client: SocketAddr,
 }
 
-const PEERS: [(&str, fn(&Place) -> Box<dyn Attack>); 8] = [
+/// An attack by its name, and how it is made.
+type Named = (&'static str, fn(&Place) -> Box<dyn Attack>);
+
+const PEERS: [Named; 8] = [
     ("far-first-packets", |place| peer::attack(place, peer::far_first_packets)),
     ("crawling-messages", |place| peer::proven_attack(place, peer::crawling_messages)),
     ("own-acknowledgements", |place| peer::attack(place, peer::own_acknowledgements)),
@@ -142,14 +145,14 @@ const PEERS: [(&str, fn(&Place) -> Box<dyn Attack>); 8] = [
     ("strangers-need-ack", |place| peer::attack(place, peer::need_acks)),
 ];
 
-const FORGERS: [(&str, fn(&Place) -> Box<dyn Attack>); 4] = [
+const FORGERS: [Named; 4] = [
     ("forged-restart-of-client", |place| forged::attack(place, forged::restart_of_client)),
     ("forged-restart-of-server", |place| forged::attack(place, forged::restart_of_server)),
     ("forged-narrow-path", |place| forged::attack(place, forged::narrow_path)),
     ("forged-unreachable", |place| forged::attack(place, forged::unreachable)),
 ];
 
-fn play_all(attacks: &[(&'static str, fn(&Place) -> Box<dyn Attack>)], lasting: Duration) -> Vec<Outcome> {
+fn play_all(attacks: &[Named], lasting: Duration) -> Vec<Outcome> {
     attacks.iter().map_while(|&(name, make)| play(name, lasting, make)).collect()
 }
 
