@@ -145,14 +145,13 @@ impl Memory {
     ///
     /// # Safety
     /// They have, under the lock that is still held: who takes memory away waits for it.
-    pub(crate) unsafe fn written(&self, bytes: usize) -> &[u8] {
+    pub(crate) unsafe fn written(&mut self, bytes: usize) -> &[u8] {
         let end = match self {
-            // The spare memory begins at the end of what is there.
             Memory::Own(own) => own.end_ptr(),
-            // SAFETY: as above.
-            Memory::Lent { lent, end } => unsafe { lent.start.as_ptr().add(*end) },
+            // SAFETY: the spare memory begins at the end of what is there.
+            Memory::Lent { lent, end } => unsafe { lent.start.as_ptr().add(*end).cast_const() },
         };
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises that so many bytes of the spare memory were written, and `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts(end, bytes) }
     }
 
@@ -240,6 +239,19 @@ mod tests {
         }
         assert_eq!(memory.get(0..3), Some(&b"abc"[..]));
         assert_eq!(memory.spare().len(), 1);
+    }
+
+    #[test]
+    fn what_is_received_behind_the_end_of_the_hosts_own_memory_is_read_there() {
+        let mut memory = Memory::Own(Sparse::new(BytesMut::with_capacity(4)));
+        memory.place(0, b"a");
+        memory.spare()[..2].iter_mut().zip(b"bc").for_each(|(room, byte)| _ = room.write(*byte));
+        // SAFETY: they were written just now.
+        unsafe {
+            assert_eq!(memory.written(2), b"bc");
+            memory.advance(2);
+        }
+        assert_eq!(memory.get(0..3), Some(&b"abc"[..]));
     }
 
     #[test]

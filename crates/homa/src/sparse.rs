@@ -103,8 +103,9 @@ impl Sparse {
     }
 
     /// Where [`Sparse::spare`] begins.
-    pub(crate) fn end_ptr(&self) -> *const u8 {
-        self.bytes.as_ptr().wrapping_add(self.bytes.len())
+    pub(crate) fn end_ptr(&mut self) -> *const u8 {
+        // Not from `as_ptr`, which may be followed within the bytes that are there, and no further.
+        self.bytes.spare_capacity_mut().as_ptr().cast()
     }
 
     /// The first `bytes` of the spare memory are initialised now.
