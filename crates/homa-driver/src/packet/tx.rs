@@ -8,6 +8,7 @@
 //! of 32 packets a third fewer went through. It takes the same system call, and a buffer of pages in place of one piece.
 
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use socket2::Socket;
@@ -92,7 +93,7 @@ impl Tx {
     pub(super) fn new(socket: Socket, segment: bool) -> Tx {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
-        let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        let message: libc::mmsghdr = unsafe { mem::zeroed() };
         Tx {
             socket,
             segment,
@@ -193,7 +194,8 @@ impl Tx {
         let packets = &packets[..packets.len().min(TX_PACKETS)];
         let joined_bytes = if packets.len() == 1 { JOINED_ALONE_BYTES } else { JOINED_BYTES };
         let segment = self.segment && device.carrier() == Carrier::Udp;
-        let (mut next, mut frames, mut end, mut part) = (0, 0, 0, 0);
+        let (mut next, mut frames, mut part) = (0, 0, 0);
+        let mut free = &mut self.area[..];
         while let Some(first) = packets.get(next) {
             let run = if segment { run_length(&packets[next..], MAX_SEGMENTED_BYTES) } else { 1 };
             if run > 1 && first.len() > JOINED_BYTES {
@@ -205,20 +207,21 @@ impl Tx {
                 Err(why) => return Filled { frames, ended: Some(why) },
             };
             let run = &packets[next..next + run];
-            let (start, bytes) = (end, run.iter().map(TxPacket::len).sum());
-            let room = self.area[start + VNET_BYTES..].first_chunk_mut().expect("room for all fronts");
+            let bytes = run.iter().map(TxPacket::len).sum();
+            let area = mem::take(&mut free);
+            let room = area[VNET_BYTES..].first_chunk_mut().expect("room for all fronts");
             let length = headers.write_unsummed(first.priority, bytes, room);
             let offload = Offload {
                 segment: (run.len() > 1).then_some(first.len()),
                 partial: (device.carrier() == Carrier::Udp).then_some(length),
             };
-            self.area[start..start + VNET_BYTES].copy_from_slice(&offload.bytes());
-            end += VNET_BYTES + length;
+            area[..VNET_BYTES].copy_from_slice(&offload.bytes());
+            let mut end = VNET_BYTES + length;
             let first_part = part;
             part += 1;
             if first.len() <= joined_bytes {
                 for bytes in run.iter().flat_map(|packet| [packet.header, packet.payload]) {
-                    self.area[end..end + bytes.len()].copy_from_slice(bytes);
+                    area[end..end + bytes.len()].copy_from_slice(bytes);
                     end += bytes.len();
                 }
             } else {
@@ -227,7 +230,10 @@ impl Tx {
                     part += 1;
                 }
             }
-            self.parts[first_part] = part_of(&self.area[start..end]);
+            // Split off: no later borrow of the rest includes what the part points to.
+            let (piece, rest) = area.split_at_mut(end);
+            free = rest;
+            self.parts[first_part] = part_of(piece);
             let message = &mut self.messages[frames].msg_hdr;
             message.msg_iov = &raw mut self.parts[first_part];
             message.msg_iovlen = (part - first_part) as _;

@@ -1,6 +1,7 @@
 //! Sending: several packets in a system call, each gathered from header and payload.
 
 use std::io;
+use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -59,7 +60,7 @@ impl TxRing {
     pub(crate) fn new(carrier: Carrier, family: Family, max_segmented_bytes: usize) -> TxRing {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
-        let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        let message: libc::mmsghdr = unsafe { mem::zeroed() };
         TxRing {
             carrier,
             family,
@@ -115,7 +116,7 @@ impl TxRing {
     /// Sends a short packet of the socket's priority.
     fn send_joined(&mut self, fd: BorrowedFd<'_>, packet: &TxPacket<'_>) -> io::Result<Option<Sent>> {
         self.packets[0] = 1;
-        let Some(name_length) = self.names[0].set(self.destination(packet), self.family) else {
+        let Some(name_length) = self.names[0].set(destination(self.carrier, packet), self.family) else {
             return Ok(None);
         };
         let (header, payload) = self.joined[..packet.len()].split_at_mut(packet.header.len());
@@ -163,33 +164,6 @@ impl TxRing {
         }
     }
 
-    /// Joins a run of several short packets behind `end` of the memory for that, and moves `end`. `None` where they are to be
-    /// gathered by the kernel, which takes longer over each part than copying it takes.
-    fn join_run(&mut self, run: &[TxPacket<'_>], end: &mut usize) -> Option<libc::iovec> {
-        let longest = run[0].len();
-        if run.len() < 2 || longest > JOINED_IN_RUN_BYTES || *end + run.len() * longest > JOINED_BYTES {
-            return None;
-        }
-        let start = *end;
-        for packet in run {
-            for bytes in [packet.header, packet.payload] {
-                self.joined[*end..*end + bytes.len()].copy_from_slice(bytes);
-                *end += bytes.len();
-            }
-        }
-        Some(part(&self.joined[start..*end]))
-    }
-
-    /// Where a packet goes, as the socket names it.
-    fn destination(&self, packet: &TxPacket<'_>) -> SocketAddr {
-        let mut to = packet.to;
-        if self.carrier == Carrier::Ip {
-            // IPv6 would take it for the protocol's number.
-            to.set_port(0);
-        }
-        to
-    }
-
     /// How many packets each message of the last fill carries.
     pub(crate) fn message_packets(&self) -> &[u8] {
         &self.packets
@@ -198,14 +172,14 @@ impl TxRing {
     /// Fills the structures for a prefix of `packets` and returns the number of messages: until the packets or the room end,
     /// or one has an address that this socket cannot send to.
     fn fill(&mut self, packets: &[TxPacket<'_>], segment: bool) -> usize {
-        let (mut next, mut messages, mut joined) = (0, 0, 0);
+        let (mut next, mut messages, mut free) = (0, 0, &mut self.joined[..]);
         let packets = &packets[..packets.len().min(TX_PACKETS)];
         while next < packets.len() {
             let run = if segment { run_length(&packets[next..], self.max_segmented_bytes) } else { 1 };
             let first = &packets[next];
-            let to = self.destination(first);
+            let to = destination(self.carrier, first);
             let Some(name_length) = self.names[messages].set(to, self.family) else { break };
-            let parts = match self.join_run(&packets[next..next + run], &mut joined) {
+            let parts = match join_run(&packets[next..next + run], &mut free) {
                 Some(whole) => {
                     self.parts[2 * next] = whole;
                     1
@@ -244,6 +218,34 @@ pub(crate) struct Sent {
     pub(crate) messages: usize,
     /// Whether that is all that the call was given.
     pub(crate) all: bool,
+}
+
+/// Joins a run of several short packets at the start of `free`, which is then what is left of it. `None` where they are to be
+/// gathered by the kernel, which takes longer over each part than copying it takes.
+fn join_run(run: &[TxPacket<'_>], free: &mut &mut [u8]) -> Option<libc::iovec> {
+    let longest = run[0].len();
+    if run.len() < 2 || longest > JOINED_IN_RUN_BYTES || run.len() * longest > free.len() {
+        return None;
+    }
+    // Split off: no later borrow of the rest includes what the part points to.
+    let (joined, rest) = mem::take(free).split_at_mut(run.iter().map(TxPacket::len).sum());
+    *free = rest;
+    let mut end = 0;
+    for bytes in run.iter().flat_map(|packet| [packet.header, packet.payload]) {
+        joined[end..end + bytes.len()].copy_from_slice(bytes);
+        end += bytes.len();
+    }
+    Some(part(joined))
+}
+
+/// Where a packet goes, as the socket names it.
+fn destination(carrier: Carrier, packet: &TxPacket<'_>) -> SocketAddr {
+    let mut to = packet.to;
+    if carrier == Carrier::Ip {
+        // IPv6 would take it for the protocol's number.
+        to.set_port(0);
+    }
+    to
 }
 
 fn part(bytes: &[u8]) -> libc::iovec {
@@ -342,5 +344,53 @@ mod tests {
         let mut v6 = packet(1, 0, 50);
         v6.to = "[::1]:9".parse().unwrap();
         assert_eq!(ring.fill(&[packet(1, 0, 50), packet(1, 0, 50), v6, packet(1, 0, 50)], false), 2);
+    }
+
+    /// What the kernel reads of a message: where it goes, its bytes, and kinds and data of its control messages.
+    type Read = (SocketAddr, Vec<u8>, Vec<(libc::c_int, Vec<u8>)>);
+
+    #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between C libraries")]
+    fn as_the_kernel_reads(message: &libc::msghdr) -> Read {
+        // SAFETY: the fill has set so many parts, ...
+        let parts = unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen as usize) };
+        let bytes = parts.iter().flat_map(|part| {
+            // SAFETY: ... each of so many bytes, ...
+            unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) }.to_vec()
+        });
+        // SAFETY: ... and a name and a control that are there as well.
+        let (name, control) =
+            unsafe { (*message.msg_name.cast::<RawAddress>(), *message.msg_control.cast::<Control>()) };
+        let controls = control.messages(message.msg_controllen as usize);
+        let controls = controls.map(|(_, kind, data)| (kind, data.to_vec())).collect();
+        (name.get(message.msg_namelen).unwrap(), bytes.collect(), controls)
+    }
+
+    #[test]
+    fn the_kernel_finds_every_packet_of_a_fill_whole() {
+        let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(10_000).collect();
+        let mut start = 0;
+        // Runs that are joined, one of packets too long for that, and a lone packet of the socket's own priority.
+        let packets: Vec<_> =
+            [(1, 3, 100, 3), (2, 3, 200, 2), (3, 4, 1_000, 2), (4, 0, 50, 1), (5, 5, 30, 2)]
+                .into_iter()
+                .flat_map(|(port, priority, length, count)| {
+                    std::iter::repeat_n((port, priority, length), count)
+                })
+                .map(|(port, priority, length)| {
+                    start += length;
+                    let (header, payload) = bytes[start - length..start].split_at(40.min(length));
+                    TxPacket { to: ([127, 0, 0, 1], port).into(), priority, header, payload }
+                })
+                .collect();
+        let mut ring = TxRing::new(Carrier::Udp, Family::V4, MAX_SEGMENTED_BYTES);
+        assert_eq!(ring.fill(&packets, true), 5);
+        let read: Vec<_> =
+            ring.messages[..5].iter().map(|message| as_the_kernel_reads(&message.msg_hdr)).collect();
+        let sent: Vec<u8> = read.iter().flat_map(|(_, bytes, _)| bytes.clone()).collect();
+        assert!(sent == bytes[..start]);
+        assert!(read.iter().map(|(to, ..)| to.port()).eq(1..=5));
+        let controls: Vec<usize> = read.iter().map(|(_, _, controls)| controls.len()).collect();
+        assert_eq!(controls, [2, 2, 2, 0, 2]);
+        assert_eq!(read[2].2[1], (libc::UDP_SEGMENT, 1_000_u16.to_ne_bytes().to_vec()));
     }
 }
