@@ -261,7 +261,10 @@ const _: () = assert!(ROOM_BEFORE_IP >= ETHERNET_BYTES + VNET_BYTES + size_of::<
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
     use super::*;
+    use crate::burst::RxBurst;
 
     #[test]
     fn frames_hold_the_mtu_and_blocks_hold_whole_frames() {
@@ -277,5 +280,122 @@ mod tests {
             }
         }
         assert_eq!(Layout::new(1_500, 8 << 20).frames(), 4_096);
+    }
+
+    const FROM: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7);
+
+    /// A ring of one block in memory that is nobody else's.
+    fn ring() -> Ring {
+        let layout = Layout::new(1_500, 0);
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: the kernel chooses where, so nothing that is mapped already is touched.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), layout.bytes(), protection, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        let memory = NonNull::slice_from_raw_parts(NonNull::new(start.cast()).unwrap(), layout.bytes());
+        Ring { mapping: Arc::new(Mapping { memory, layout }), next: 0 }
+    }
+
+    /// What the kernel does where a frame comes: writes it to a place that is its own, and gives that away by the status.
+    fn kernel_gives(ring: &Ring, number: usize, bytes: &[u8], length: usize) {
+        let mapping = &ring.mapping;
+        assert_eq!(mapping.status(number).load(Ordering::Acquire), 0, "the frame is the kernel's");
+        let offset = ROOM_BEFORE_IP - ETHERNET_BYTES;
+        // SAFETY: all-zero bytes are a value of the structure, which holds only integers.
+        let mut header: libc::tpacket2_hdr = unsafe { std::mem::zeroed() };
+        (header.tp_mac, header.tp_sec, header.tp_nsec) = (offset as u16, 3, 5);
+        (header.tp_len, header.tp_snaplen) = (length as u32, length as u32);
+        let offload = Offload { segment: Some(9), partial: Some(42) }.bytes();
+        let at = mapping.layout.start(number);
+        // SAFETY: header, offloads and bytes lie within the frame, which is nobody's but the writer's while its status is zero. The status
+        // begins the header, and is left out.
+        unsafe {
+            let frame = mapping.memory.cast::<u8>().as_ptr().add(at);
+            let (status, rest) = (size_of::<u32>(), size_of::<libc::tpacket2_hdr>() - size_of::<u32>());
+            frame.add(status).copy_from((&raw const header).cast::<u8>().add(status), rest);
+            frame.add(offset - VNET_BYTES).copy_from(offload.as_ptr(), VNET_BYTES);
+            frame.add(offset).copy_from(bytes.as_ptr(), bytes.len());
+        }
+        mapping.status(number).store(libc::TP_STATUS_USER, Ordering::Release);
+    }
+
+    #[test]
+    fn frames_are_read_where_the_kernel_wrote_them_and_go_back_in_turn() {
+        let mut ring = ring();
+        let frames = ring.mapping.layout.frames();
+        for turn in 0..2 * frames {
+            assert!(ring.take().is_none(), "the kernel has given nothing");
+            let bytes = [turn as u8; 60];
+            kernel_gives(&ring, turn % frames, &bytes, bytes.len());
+            let frame = ring.take().expect("a frame has come");
+            assert_eq!((frame.number as usize, frame.time_ns), (turn % frames, 3_000_000_005));
+            assert_eq!(ring.bytes_of(&frame), bytes);
+            assert_eq!(ring.offload_of(&frame), Offload { segment: Some(9), partial: Some(42) });
+            ring.give_back(frame);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_claims_more_than_its_room_ends_with_it() {
+        let mut ring = ring();
+        let room = ring.mapping.layout.frame_bytes;
+        kernel_gives(&ring, 0, b"x", room + 1);
+        let frame = ring.take().expect("a frame has come");
+        assert!(frame.full && frame.start + frame.length == room && frame.wire_length == room + 1);
+        assert_eq!(ring.bytes_of(&frame).len(), frame.length);
+    }
+
+    #[test]
+    fn a_lent_frame_stays_ours_until_its_burst_is_cleared_by_whatever_thread() {
+        let mut ring = ring();
+        let frames = ring.mapping.layout.frames();
+        (0..frames).for_each(|number| kernel_gives(&ring, number, &[number as u8; 8], 8));
+        let mut burst = RxBurst::new();
+        for _ in 0..frames {
+            let frame = ring.take().expect("all were given");
+            ring.lend(frame, &mut burst, FROM, (2, 6), 6);
+        }
+        assert!(ring.take().is_none(), "the first is held, and no new one");
+        // The burst keeps the memory when its ring is gone, and another thread gives the frames back.
+        let mapping = Arc::clone(&ring.mapping);
+        let (cleared, frames_of) = (
+            std::thread::spawn(move || {
+                assert!(burst.iter().enumerate().all(|(number, (_, bytes))| bytes == [number as u8; 6]));
+                drop(burst);
+            }),
+            ring,
+        );
+        drop(frames_of);
+        cleared.join().unwrap();
+        assert!((0..frames).all(|number| mapping.status(number).load(Ordering::Acquire) == 0));
+    }
+
+    #[test]
+    fn a_thread_and_the_kernel_pass_frames_through_the_whole_ring() {
+        let mut ring = ring();
+        let count = if cfg!(miri) { 100 } else { 10_000_usize };
+        let frames = ring.mapping.layout.frames();
+        let kernels = Ring { mapping: Arc::clone(&ring.mapping), next: 0 };
+        let kernel = std::thread::spawn(move || {
+            for number in 0..count {
+                while kernels.mapping.status(number % frames).load(Ordering::Acquire) != 0 {
+                    std::thread::yield_now();
+                }
+                kernel_gives(&kernels, number % frames, &number.to_ne_bytes(), 8);
+            }
+        });
+        let mut burst = RxBurst::new();
+        let mut number = 0;
+        while number < count {
+            let Some(frame) = ring.take() else {
+                std::thread::yield_now();
+                continue;
+            };
+            ring.lend(frame, &mut burst, FROM, (0, 8), 8);
+            assert_eq!(burst.get(0), Some((FROM, &number.to_ne_bytes()[..])));
+            burst.clear();
+            number += 1;
+        }
+        kernel.join().unwrap();
     }
 }
