@@ -30,9 +30,9 @@ impl Clock {
     }
 }
 
-/// `CLOCK_MONOTONIC_RAW`, in nanoseconds.
+/// `CLOCK_MONOTONIC_RAW`, in nanoseconds. Miri has `CLOCK_MONOTONIC` alone.
 pub(crate) fn monotonic_raw_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC_RAW)
+    clock_ns(if cfg!(miri) { libc::CLOCK_MONOTONIC } else { libc::CLOCK_MONOTONIC_RAW })
 }
 
 /// One of the system's clocks, in nanoseconds.
@@ -46,7 +46,7 @@ pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
 }
 
 /// The time stamp counter. Only meaningful where [`tsc_is_invariant`].
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(crate) fn tsc() -> u64 {
     // Not serialised on purpose: a fence would cost more than the event, and a trace does not need the last few cycles.
@@ -54,7 +54,7 @@ pub(crate) fn tsc() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(not(target_arch = "x86_64"), miri))]
 #[inline]
 pub(crate) fn tsc() -> u64 {
     monotonic_raw_ns()
@@ -68,7 +68,7 @@ pub(crate) fn core_plus_one() -> u16 {
     u16::try_from(core + 1).unwrap_or(0)
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 fn tsc_is_invariant() -> bool {
     use core::arch::x86_64::__cpuid;
     const EXTENDED_MAX: u32 = 0x8000_0000;
@@ -84,7 +84,7 @@ fn tsc_is_invariant() -> bool {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(not(target_arch = "x86_64"), miri))]
 fn tsc_is_invariant() -> bool {
     false
 }
