@@ -117,6 +117,7 @@ mod socket;
 mod sparse;
 mod stages;
 mod stake;
+mod sync;
 mod times;
 mod wait;
 mod wake_by;

@@ -5,12 +5,11 @@
 //! keeps what it has until it looks again.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, fence};
 
-use homa_proto::wire::PRIORITIES;
-
+use super::PRIORITIES;
 use super::layout::{BUCKETS, CutoffBank, Pool};
 use super::turns::turn;
+use crate::sync::{AtomicU64, fence};
 
 /// Cutoffs, their version, and the limit of unscheduled bytes that goes with them (INCAST-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +36,7 @@ pub(super) fn read(pool: &Pool) -> Option<(u64, Set)> {
     read_bank(&pool.cutoffs_published.0, &pool.cutoff_banks)
 }
 
-fn write(published: &AtomicU64, banks: &[CutoffBank; 2], set: Set) {
+pub(super) fn write(published: &AtomicU64, banks: &[CutoffBank; 2], set: Set) {
     let next = published.load(Relaxed).wrapping_add(1);
     let bank = &banks[(next % 2) as usize];
     // Whoever reads any of what follows sees, after its own fence, that the set it looked for is no more the last.
@@ -50,7 +49,7 @@ fn write(published: &AtomicU64, banks: &[CutoffBank; 2], set: Set) {
     turn(|| published.store(next, Release));
 }
 
-fn read_bank(published: &AtomicU64, banks: &[CutoffBank; 2]) -> Option<(u64, Set)> {
+pub(super) fn read_bank(published: &AtomicU64, banks: &[CutoffBank; 2]) -> Option<(u64, Set)> {
     let number = turn(|| published.load(Acquire));
     let bank = &banks[(number % 2) as usize];
     let mut levels = [0; PRIORITIES];
@@ -86,7 +85,7 @@ mod tests {
     use crate::segment::turns::schedule;
 
     fn banks() -> [CutoffBank; 2] {
-        Pool::new().cutoff_banks
+        [CutoffBank::new(), CutoffBank::new()]
     }
 
     fn set(n: u32) -> Set {

@@ -5,9 +5,10 @@
 //! freely. Nothing is kept twice, so nothing can be left wrong: who owns a port stands at the port, what is leased at its
 //! slot, and sums are made when they are needed.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::array;
 
-use homa_proto::wire::PRIORITIES;
+use super::PRIORITIES;
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Hosts that can share an address, each of which has a slot. More than there are cores to drive them; a slot is one cache
 /// line.
@@ -86,25 +87,12 @@ pub(super) struct Pool {
 impl Pool {
     /// For endpoints of one process, which need no file.
     pub(super) fn new() -> Pool {
-        let zero = || AtomicU64::new(0);
-        let bank = || CutoffBank {
-            levels: [const { AtomicU32::new(0) }; PRIORITIES],
-            version: AtomicU32::new(0),
-            unsched_limit: AtomicU32::new(0),
-        };
-        let slot = |_| Slot {
-            pid: AtomicU32::new(0),
-            beat: AtomicU32::new(0),
-            lease: zero(),
-            wants: zero(),
-            waiting: zero(),
-        };
         Pool {
-            uplink_idle_at: Line(zero()),
-            cutoffs_published: Line(zero()),
-            cutoff_banks: [bank(), bank()],
-            observed: [const { AtomicU64::new(0) }; BUCKETS],
-            slots: std::array::from_fn(slot),
+            uplink_idle_at: Line(AtomicU64::new(0)),
+            cutoffs_published: Line(AtomicU64::new(0)),
+            cutoff_banks: [CutoffBank::new(), CutoffBank::new()],
+            observed: array::from_fn(|_| AtomicU64::new(0)),
+            slots: array::from_fn(|_| Slot::new()),
         }
     }
 }
@@ -122,6 +110,17 @@ pub(super) struct CutoffBank {
     pub unsched_limit: AtomicU32,
 }
 
+impl CutoffBank {
+    /// All zero.
+    pub(super) fn new() -> CutoffBank {
+        CutoffBank {
+            levels: array::from_fn(|_| AtomicU32::new(0)),
+            version: AtomicU32::new(0),
+            unsched_limit: AtomicU32::new(0),
+        }
+    }
+}
+
 /// What a process says of itself. The slot is its own while it has the slot's lock; nobody else writes here meanwhile.
 #[repr(C, align(64))]
 pub(super) struct Slot {
@@ -137,7 +136,15 @@ pub(super) struct Slot {
     pub waiting: AtomicU64,
 }
 
-// The file is mapped as it is; a mistake here would be one between processes.
-const _: () = assert!(std::mem::offset_of!(Layout, holder) == 16 && SIZE.is_multiple_of(64));
-const _: () = assert!(size_of::<Slot>() == 64 && size_of::<CutoffBank>() == 64);
-const _: () = assert!(cfg!(target_has_atomic = "64"));
+impl Slot {
+    /// Of nobody.
+    pub(super) fn new() -> Slot {
+        Slot {
+            pid: AtomicU32::new(0),
+            beat: AtomicU32::new(0),
+            lease: AtomicU64::new(0),
+            wants: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+        }
+    }
+}

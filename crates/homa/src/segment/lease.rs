@@ -92,11 +92,10 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use super::*;
-    use crate::segment::layout::Pool;
     use crate::segment::turns::schedule;
 
     fn slots(count: usize) -> Vec<Slot> {
-        Pool::new().slots.into_iter().take(count).collect()
+        (0..count).map(|_| Slot::new()).collect()
     }
 
     fn of(slots: &[Slot], mine: usize) -> Leases<'_> {

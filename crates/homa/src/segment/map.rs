@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -10,7 +11,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::error::SegmentError;
-use super::layout::{Layout, MAGIC, SIZE, VERSION};
+use super::layout::{CutoffBank, Layout, MAGIC, SIZE, Slot, VERSION};
+
+// The file is mapped as it is; a mistake here would be one between processes.
+const _: () = assert!(mem::offset_of!(Layout, holder) == 16 && SIZE.is_multiple_of(64));
+const _: () = assert!(size_of::<Slot>() == 64 && size_of::<CutoffBank>() == 64);
+const _: () = assert!(cfg!(target_has_atomic = "64"));
 
 /// Opens the file, made empty where there is none, and sees that nobody else could have written to it.
 pub(super) fn open(path: &Path) -> Result<File, SegmentError> {

@@ -21,6 +21,7 @@ mod lock;
 mod map;
 mod part;
 mod place;
+mod ports;
 mod presence;
 mod registry;
 pub(crate) mod siblings;
@@ -48,6 +49,7 @@ use layout::ORPHAN;
 use map::{Head, Map};
 pub(crate) use part::{Part, Watch};
 pub(crate) use place::default_dir;
+use ports::Ports;
 pub(crate) use presence::Presence;
 pub(crate) use registry::Bound;
 use registry::Registry;
@@ -239,24 +241,24 @@ impl Segment {
         (self.map.slots_used.load(Acquire) as usize).clamp(own, MAX_PROCESSES)
     }
 
-    fn owner(&self, port: u16) -> Option<usize> {
-        let owner = self.map.ports[usize::from(port)].load(Acquire);
-        usize::from(owner).checked_sub(1).filter(|slot| *slot < MAX_PROCESSES)
+    fn table(&self) -> Ports<'_> {
+        let map = &*self.map;
+        let (servers, clients) = map.ports.split_at(FIRST_CLIENT_PORT.into());
+        Ports { servers, clients, orphanings: &map.orphanings, generation: &map.generation }
     }
 
-    /// Changes whenever ports, processes or the leader do.
-    fn generation(&self) -> u64 {
-        self.map.generation.load(Acquire)
+    fn owner(&self, port: u16) -> Option<usize> {
+        self.table().owner(port)
     }
 
     /// Rises when a process ends that had server ports, before they are seen to be orphans.
     pub(crate) fn orphanings(&self) -> u64 {
-        self.map.orphanings.load(Acquire)
+        self.table().orphanings()
     }
 
     /// Whether the last owner of a server port that nobody has ended with it.
     pub(crate) fn is_orphan(&self, port: u16) -> bool {
-        self.map.ports[usize::from(port)].load(Acquire) == ORPHAN
+        self.table().mark(port) == ORPHAN
     }
 }
 
@@ -321,7 +323,7 @@ impl Segment {
 
     /// The same for those who have the slots whose bits are set.
     fn business_of(&self, port: u16, slots: u64) -> Business {
-        match self.map.ports[usize::from(port)].load(Acquire) {
+        match self.table().mark(port) {
             0 if self.is_led_by(slots) => Business::Nobodys { orphan: false },
             ORPHAN if self.is_led_by(slots) => Business::Nobodys { orphan: true },
             0 | ORPHAN => Business::Foreign,
@@ -410,7 +412,7 @@ impl Segment {
                 registry.lead(stands_still);
             }
         }
-        let generation = self.generation();
+        let generation = self.table().generation();
         watch.generation.replace(generation) != Some(generation)
     }
 

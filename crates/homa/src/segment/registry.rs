@@ -4,12 +4,11 @@
 //! in which the state before each store is one that the next holder can go on from.
 
 use std::sync::MutexGuard;
-use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::cutoffs::{self, Set};
 use super::error::SegmentError;
-use super::layout::{MAX_PROCESSES, ORPHAN, Slot};
+use super::layout::{MAX_PROCESSES, Slot};
 use super::{FIRST_CLIENT_PORT, Segment, lock};
 
 /// The right to change the segment, until dropped.
@@ -31,7 +30,7 @@ impl Registry<'_> {
     }
 
     fn changed(&self) {
-        self.segment.map.generation.fetch_add(1, Release);
+        self.segment.table().changed();
     }
 
     /// The slot that owns a port, if any.
@@ -40,7 +39,7 @@ impl Registry<'_> {
     }
 
     fn set_owner(&self, port: u16, mark: u8) {
-        self.segment.map.ports[usize::from(port)].store(mark, Release);
+        self.segment.table().set_mark(port, mark);
     }
 
     /// Takes a server port for this process, if no living one has it (HOST-1).
@@ -105,22 +104,9 @@ impl Registry<'_> {
     pub(super) fn bury(&self, slot: usize) {
         let map = &self.segment.map;
         tracing::warn!(pid = self.slot(slot).pid.load(Relaxed), slot, "a process of this host died");
-        self.orphan_ports(slot);
+        self.segment.table().orphan(slot);
         map.found_dead.fetch_add(1, Relaxed);
         self.vacate(slot);
-    }
-
-    /// Frees the ports of a slot. What its servers knew is gone with it, also when it ended in order (HOST-10).
-    fn orphan_ports(&self, slot: usize) {
-        let map = &self.segment.map;
-        let (servers, clients) = map.ports.split_at(FIRST_CLIENT_PORT.into());
-        let is_its = |port: &&AtomicU8| port.load(Relaxed) == slot as u8 + 1;
-        if servers.iter().any(|port| is_its(&port)) {
-            // First: who sees an orphan must see that there is one more.
-            map.orphanings.fetch_add(1, Release);
-        }
-        servers.iter().filter(is_its).for_each(|port| port.store(ORPHAN, Release));
-        clients.iter().filter(is_its).for_each(|port| port.store(0, Release));
     }
 
     /// Empties a slot that owns no ports any more.
@@ -139,7 +125,7 @@ impl Registry<'_> {
     /// Frees what this process has.
     pub(super) fn leave(&self) {
         let mine = self.segment.slot;
-        self.orphan_ports(mine);
+        self.segment.table().orphan(mine);
         self.vacate(mine);
     }
 

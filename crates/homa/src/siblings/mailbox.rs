@@ -10,8 +10,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::Instant;
 use std::{io, mem};
 
@@ -19,6 +18,7 @@ use homa_proto::{RxPacket, Unreachable};
 use tokio::sync::Notify;
 
 use crate::sleep::Bell;
+use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
 /// Most bytes of packets in a mailbox: a few of the longest bursts. An endpoint that is so far behind loses what comes, as it would
 /// with a full receive buffer.
