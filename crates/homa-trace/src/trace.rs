@@ -493,6 +493,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no sched_getcpu")]
     fn a_live_trace_knows_its_core_and_lends_its_clock() {
         let mut trace = Trace::new(8, Clock::Tsc);
         trace.begin_turn();
