@@ -40,6 +40,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use homa_proto::derive_seed;
+use homa_proto::wire::PRIORITIES;
 
 pub(crate) use cutoffs::Set as CutoffSet;
 pub use error::SegmentError;
