@@ -32,6 +32,7 @@ use crate::reclaim::{Reclaim, Unasked};
 use crate::retransmit::Retransmits;
 use crate::rpc::{Input, Rpc, State};
 use crate::run_in::RunIn;
+use crate::shrink;
 use crate::stats::Stats;
 use crate::strangers::Strangers;
 use crate::time::Time;
@@ -111,6 +112,10 @@ pub struct Endpoint {
     pub(crate) paths_in_question: VecDeque<u32>,
     /// When a packet was last given out to be sent.
     pub(crate) last_sent: Time,
+    /// When tables that a peak has left large are looked at.
+    pub(crate) shrink_at: Option<Time>,
+    /// RPCs for which they keep room.
+    pub(crate) least_room: usize,
 }
 
 impl Endpoint {
@@ -124,6 +129,7 @@ impl Endpoint {
         let keys = Keys::new(config.seed, config.id_seed);
         let reserve = config.reserve_rpcs.min(config.max_rpcs) as usize;
         let ids = || FixedState::with_seed(keys.tables);
+        let least_room = shrink::least_room(&config);
         let mut stats = Stats::default();
         let pacer = Pacer::new(&config);
         stats.pacer_off = pacer.is_off().into();
@@ -177,6 +183,8 @@ impl Endpoint {
             incoming_bytes: 0,
             paths_in_question: VecDeque::new(),
             last_sent: Time::ZERO,
+            shrink_at: None,
+            least_room,
             config,
         })
     }
@@ -396,7 +404,7 @@ impl Endpoint {
     pub fn poll_timeout(&self) -> Option<Time> {
         let reap = self.has_reaping().then_some(self.now);
         let pacer = self.ready.waits_for_pacer.then(|| self.pacer.free_at());
-        let timers = earlier(self.timers.next(), self.peer_timers.next());
+        let timers = earlier(earlier(self.timers.next(), self.peer_timers.next()), self.next_shrink());
         earlier(earlier(timers, self.reclaim.next(self.now)), earlier(reap, pacer))
     }
 
@@ -422,6 +430,7 @@ impl Endpoint {
         self.expire_finished(now);
         self.reclaim_unasked(now);
         self.send_grants(now);
+        self.shrink_if_due(now);
         // A caller whose driver is full cannot poll for packets: this moment of the pacer has been told.
         self.ready.waits_for_pacer &= !self.pacer.may_send(now);
     }
@@ -569,8 +578,8 @@ impl Endpoint {
     pub(crate) fn insert_rpc(&mut self, rpc: Rpc) -> u32 {
         let (peer, port) = (rpc.peer, rpc.port);
         let slot = self.rpcs.insert(rpc) as u32;
-        if slot as usize >= self.generations.len() {
-            self.grow(slot);
+        if slot as usize >= self.peer_rpcs.len() {
+            self.fit_tables(slot as usize + 1);
         }
         self.port_rpcs.add(port, slot);
         let known = &mut self.peers[peer];
@@ -581,19 +590,6 @@ impl Endpoint {
             self.peer_timers.arm_by(peer, self.now + self.config.client_silence_ns / 2); // PEER-5
         }
         slot
-    }
-
-    /// Makes `slot` a valid index of everything that is indexed by slot.
-    #[cold]
-    fn grow(&mut self, slot: u32) {
-        self.generations.resize(slot as usize + 1, 0);
-        self.timers.ensure(slot);
-        self.grants.ensure(slot);
-        self.reclaim.ensure(slot);
-        self.ready.ensure(slot);
-        self.peer_rpcs.ensure(slot);
-        self.port_rpcs.ensure(slot);
-        self.resend_links.ensure(slot);
     }
 
     /// Takes an RPC out of the table and of every queue. The caller has said, or says, why in an event.

@@ -85,9 +85,9 @@ impl Grants {
     }
 
     /// Makes `slot` a valid index.
-    pub(crate) fn ensure(&mut self, slot: u32) {
-        self.links.ensure(slot);
-        self.fifo_links.ensure(slot);
+    pub(crate) fn fit(&mut self, slots: usize) {
+        self.links.fit(slots);
+        self.fifo_links.fit(slots);
     }
 
     /// Whether the message of `slot` waits for grants.
@@ -475,7 +475,7 @@ mod tests {
     fn the_shortest_message_of_each_peer_is_active() {
         let mut grants = Grants::with_capacity(0, 400_000, 0);
         for (slot, peer, ungranted) in [(0, 1, 9_000), (1, 0, 50_000), (2, 0, 500), (3, 2, 100), (4, 0, 20)] {
-            grants.ensure(slot);
+            grants.fit(slot as usize + 1);
             grants.add(slot, peer, ungranted);
         }
         assert_eq!(grants.active(8).collect::<Vec<_>>(), [4, 3, 0]);

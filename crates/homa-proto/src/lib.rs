@@ -44,6 +44,7 @@ mod rtt;
 mod run_in;
 mod run_out;
 mod share;
+mod shrink;
 mod srpt;
 mod stats;
 mod strangers;

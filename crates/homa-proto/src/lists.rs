@@ -67,6 +67,21 @@ impl Links {
         }
     }
 
+    /// Nodes that are valid indices.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Makes `nodes` the number of valid indices, and gives the memory of those behind back. They are in no list.
+    pub(crate) fn fit(&mut self, nodes: usize) {
+        debug_assert!(self.nodes.iter().skip(nodes).all(|node| node.list == NIL));
+        let shrinks = nodes < self.nodes.len();
+        self.nodes.resize(nodes, UNLINKED);
+        if shrinks {
+            self.nodes.shrink_to_fit();
+        }
+    }
+
     /// The list that holds `node`.
     pub(crate) fn list_of(&self, node: u32) -> Option<u32> {
         let list = self.nodes.get(node as usize)?.list;

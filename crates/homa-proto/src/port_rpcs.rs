@@ -26,8 +26,8 @@ impl PortRpcs {
     }
 
     /// Makes `slot` a valid index.
-    pub(crate) fn ensure(&mut self, slot: u32) {
-        self.links.ensure(slot);
+    pub(crate) fn fit(&mut self, slots: usize) {
+        self.links.fit(slots);
     }
 
     pub(crate) fn add(&mut self, port: u16, slot: u32) {

@@ -52,8 +52,8 @@ impl Reclaim {
     }
 
     /// Makes `slot` a valid index.
-    pub(crate) fn ensure(&mut self, slot: u32) {
-        self.links.ensure(slot);
+    pub(crate) fn fit(&mut self, slots: usize) {
+        self.links.fit(slots);
     }
 
     /// When `handle_timeout` wants to look.

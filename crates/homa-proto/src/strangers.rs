@@ -28,6 +28,11 @@ impl Strangers {
         Strangers { links: Links::with_capacity(0), list: List::EMPTY }
     }
 
+    /// Gives the memory for slots from `slots` on back. None of them is among them.
+    pub(crate) fn cut(&mut self, slots: usize) {
+        self.links.fit(self.links.len().min(slots));
+    }
+
     /// Whether `slot` is among them.
     pub(crate) fn contains(&self, slot: u32) -> bool {
         self.links.list_of(slot).is_some()

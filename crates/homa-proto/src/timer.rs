@@ -63,10 +63,20 @@ impl TimerWheel {
     }
 
     /// Makes `slot` a valid index.
+    /// Makes `slots` the number of valid indices. Those behind are not armed.
+    pub(crate) fn fit(&mut self, slots: usize) {
+        let shrinks = slots < self.deadlines.len();
+        self.links.fit(slots);
+        self.deadlines.resize(slots, 0);
+        if shrinks {
+            self.deadlines.shrink_to_fit();
+        }
+    }
+
+    /// Makes `slot` a valid index.
     pub(crate) fn ensure(&mut self, slot: u32) {
-        self.links.ensure(slot);
         if slot as usize >= self.deadlines.len() {
-            self.deadlines.resize(slot as usize + 1, 0);
+            self.fit(slot as usize + 1);
         }
     }
 

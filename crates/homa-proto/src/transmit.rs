@@ -51,9 +51,9 @@ impl Ready {
     }
 
     /// Makes `slot` a valid index.
-    pub(crate) fn ensure(&mut self, slot: u32) {
-        self.links.ensure(slot);
-        self.fifo_links.ensure(slot);
+    pub(crate) fn fit(&mut self, slots: usize) {
+        self.links.fit(slots);
+        self.fifo_links.fit(slots);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

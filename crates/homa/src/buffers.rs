@@ -73,6 +73,12 @@ struct Held {
     whole: (Time, u32),
 }
 
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.role == Role::None && self.incoming.len() == 0
+    }
+}
+
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
@@ -137,6 +143,19 @@ impl Buffers {
         }
     }
 
+    /// Gives the memory of slots beyond `room` back, as far as nobody has them: after a peak there are no such RPCs any more.
+    pub(crate) fn fit(&mut self, room: usize) {
+        if self.slots.len() <= room {
+            return;
+        }
+        while self.slots.len() > room && self.slots.last().is_some_and(|slot| slot.held.is_empty()) {
+            self.slots.pop();
+        }
+        self.slots.shrink_to(room);
+        self.displaced.shrink_to(room);
+        self.graves.shrink_to(room);
+    }
+
     /// The slot of `rpc`, taken over from its last user where that was another.
     fn claim(&mut self, rpc: RpcKey) -> &mut Held {
         let index = rpc.slot as usize;
@@ -148,7 +167,7 @@ impl Buffers {
             let key = RpcKey { slot: rpc.slot, generation: slot.generation };
             let held = mem::take(&mut slot.held);
             slot.generation = rpc.generation;
-            if held.role != Role::None || held.incoming.len() > 0 {
+            if !held.is_empty() {
                 self.displaced.push_back((key, held));
             }
         }

@@ -108,6 +108,7 @@ impl Core {
         }
         self.put_off = 0;
         self.endpoint.handle_timeout(now);
+        self.buffers.fit(self.endpoint.room());
     }
 
     /// What is done before sleep: all but a look for packets, which end it.

@@ -1,7 +1,7 @@
 //! LIMIT: everything is bounded.
 
 use homa_proto::wire::{Body, PacketType, UnknownReason};
-use homa_proto::{Config, Event, RpcError, SendError};
+use homa_proto::{Config, Event, MS, RpcError, RpcKey, SendError};
 
 use super::kit::{PORT, Side, addr, exchange, kernel, ours, pair, serve_once};
 
@@ -126,4 +126,29 @@ fn a_request_to_a_port_without_a_server_makes_nothing() {
     }
     assert_eq!(side.stats().drop_no_port, 4);
     assert!(side.endpoint.bind(PORT).is_err());
+}
+
+/// LIMIT-11, ABORT-3.
+#[test]
+fn the_room_of_a_peak_is_given_back_when_it_is_over() {
+    let config = Config { reserve_rpcs: 100, ..Config::default() };
+    let mut client = Side::new(1, config);
+    let peak: Vec<RpcKey> = (0..20_000).map(|_| client.call(addr(2), 100)).collect();
+    assert!(client.endpoint.room() >= 20_000);
+    client.take();
+    for rpc in &peak[1..] {
+        client.endpoint.abort(client.now, *rpc);
+    }
+    for _ in 0..70 {
+        client.pass(100 * MS);
+        client
+            .hear(addr(2), &ours(2, 5).server(client.client_port).packet(client.id(peak[0]) | 1, Body::Busy));
+    }
+    assert!(client.endpoint.room() <= 200, "{} RPCs", client.endpoint.room());
+    // What goes on does so, and what has ended names nothing.
+    let again: Vec<RpcKey> = (0..1_000).map(|_| client.call(addr(2), 100)).collect();
+    client.endpoint.check();
+    assert!(client.endpoint.rpc_id(peak[0]).is_some());
+    assert!(peak[1..].iter().all(|rpc| client.endpoint.rpc_id(*rpc).is_none()));
+    assert!(again.iter().all(|rpc| client.endpoint.rpc_id(*rpc).is_some()));
 }
