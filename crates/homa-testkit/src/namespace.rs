@@ -99,10 +99,15 @@ fn next_index() -> u32 {
 }
 
 /// Waits until packets pass: a device that has just come up loses them for up to a second, and neighbours are to be found.
-fn await_path(pair: &[Namespace; 2], ips: [&'static str; 2]) -> Result<(), String> {
-    let open =
-        |i: usize| pair[i].run(move || UdpSocket::bind((ips[i], 0)).map_err(|e| format!("{}: {e}", ips[i])));
-    let [from, to] = [open(0)?, open(1)?];
+/// The addresses are those of the sender and of the receiver.
+///
+/// # Errors
+/// No packet passes within ten seconds, or an address is missing.
+pub fn await_path(from: &Namespace, to: &Namespace, ips: [&'static str; 2]) -> Result<(), String> {
+    let open = |namespace: &Namespace, ip: &'static str| {
+        namespace.run(move || UdpSocket::bind((ip, 0)).map_err(|error| format!("{ip}: {error}")))
+    };
+    let [from, to] = [open(from, ips[0])?, open(to, ips[1])?];
     let fail = |error: std::io::Error| format!("no path to {}: {error}", ips[1]);
     to.set_read_timeout(Some(Duration::from_millis(20))).map_err(fail)?;
     let there = to.local_addr().map_err(fail)?;
@@ -140,7 +145,7 @@ pub fn pair_with(mtu: u32, queues: u32) -> Option<[Namespace; 2]> {
     match join() {
         Ok(pair) => {
             for ips in [V4, V6] {
-                await_path(&pair, ips).expect("a veth between two namespaces");
+                await_path(&pair[0], &pair[1], ips).expect("a veth between two namespaces");
             }
             Some(pair)
         }
