@@ -10,6 +10,7 @@ mod common;
 mod rack;
 mod raw;
 mod serve;
+mod soak;
 mod steer;
 mod switch;
 mod trace;

@@ -20,17 +20,17 @@ use honest::Honest;
 const RATE: u32 = 10_000;
 
 /// Where an attacker that hides nothing is.
-const ATTACKER: &str = "10.146.0.3";
+pub const ATTACKER: &str = "10.146.0.3";
 
 /// Bytes that the server may hold beyond what it held before: the largest share of one peer, and what its buffers keep in hand.
 const MEMORY: u64 = 192 << 20;
 
-fn at(ip: &str, port: u16) -> SocketAddr {
+pub fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse::<IpAddr>().expect("an address"), port)
 }
 
 /// Packets of an attack, one at a time: where it goes and comes from is up to it.
-trait Attack: Send {
+pub trait Attack: Send {
     /// What comes before the packets are counted: an honest exchange, if need be.
     fn begin(&mut self) {}
 
@@ -44,7 +44,7 @@ trait Attack: Send {
 }
 
 /// Sends [`RATE`] packets a second for this long.
-fn run(attack: &mut dyn Attack, lasting: Duration) {
+pub fn run(attack: &mut dyn Attack, lasting: Duration) {
     attack.begin();
     let begin = Instant::now();
     let mut sent = 0;
@@ -125,16 +125,16 @@ fn play(name: &'static str, lasting: Duration, make: fn(&Place) -> Box<dyn Attac
 }
 
 /// Where an attack takes place.
-struct Place {
-    attacked: SocketAddr,
+pub struct Place {
+    pub attacked: SocketAddr,
     /// The honest client's host.
-    client: SocketAddr,
+    pub client: SocketAddr,
 }
 
-/// An attack by its name, and how it is made.
-type Named = (&'static str, fn(&Place) -> Box<dyn Attack>);
+/// An attack by its name.
+pub type Named = (&'static str, fn(&Place) -> Box<dyn Attack>);
 
-const PEERS: [Named; 8] = [
+pub const PEERS: [Named; 8] = [
     ("far-first-packets", |place| peer::attack(place, peer::far_first_packets)),
     ("crawling-messages", |place| peer::proven_attack(place, peer::crawling_messages)),
     ("own-acknowledgements", |place| peer::attack(place, peer::own_acknowledgements)),
@@ -145,7 +145,7 @@ const PEERS: [Named; 8] = [
     ("strangers-need-ack", |place| peer::attack(place, peer::need_acks)),
 ];
 
-const FORGERS: [Named; 4] = [
+pub const FORGERS: [Named; 4] = [
     ("forged-restart-of-client", |place| forged::attack(place, forged::restart_of_client)),
     ("forged-restart-of-server", |place| forged::attack(place, forged::restart_of_server)),
     ("forged-narrow-path", |place| forged::attack(place, forged::narrow_path)),

@@ -1,0 +1,211 @@
+//! What the ledger of a soak proves: nothing lost, doubled, wrong or hung.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use homa_proto::Config;
+
+use super::ledger::{ANSWERED, BEGUN, DEADLINE, Failure, Ledger, OUTCOMES, PEER_RESTARTED, WRONG};
+use super::message::CallId;
+use super::process::{Carrier, Stream, Target};
+
+/// What lets calls fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    Cut,
+    /// Of the server that is started again.
+    Kill,
+    /// The two ends of the link differ in their MTU, and the receiving end drops longer packets silently.
+    MtuMismatch,
+}
+
+/// A time in which calls may fail.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    pub cause: Cause,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+}
+
+impl Window {
+    fn explains(&self, failure: &Failure, stream: Stream) -> bool {
+        let concerned = self.cause != Cause::Kill || stream.target == Target::Killed;
+        // HOST-10: a process that takes over a port does not know what its predecessor ran, so that for a while
+        // a request whose packet was lost ends with the same error.
+        let forgotten = self.cause == Cause::Kill && stream.carrier == Carrier::Raw;
+        let forgotten = forgotten && failure.outcome.code() == PEER_RESTARTED;
+        let end_ns = self.end_ns + if forgotten { Config::default().max_packet_lifetime_ns } else { 0 };
+        concerned && failure.begin_ns <= end_ns && self.begin_ns <= failure.end_ns
+    }
+}
+
+/// Counts of outcomes, read on from where the last reading ended.
+#[derive(Default)]
+pub struct Progress {
+    next: BTreeMap<u32, u32>,
+    pub outcomes: [u64; OUTCOMES.len()],
+}
+
+impl Progress {
+    pub fn read(&mut self, ledger: &Ledger, streams: u32) {
+        for stream in 0..streams {
+            let next = self.next.entry(stream).or_default();
+            loop {
+                let outcomes = ledger.outcomes(stream, *next);
+                let ended = outcomes.iter().take_while(|outcome| outcome.code() != BEGUN);
+                let read = ended.map(|outcome| self.outcomes[usize::from(outcome.code())] += 1).count();
+                *next += read as u32;
+                if read == 0 {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Kinds of failures, and how many calls failed so.
+pub fn kinds(outcomes: &[u64]) -> String {
+    let failed = OUTCOMES.iter().zip(outcomes).skip(usize::from(WRONG)).filter(|(_, count)| **count > 0);
+    let kinds: Vec<String> = failed.map(|(name, count)| format!("{name} {count}")).collect();
+    if kinds.is_empty() { "none".to_owned() } else { kinds.join(", ") }
+}
+
+/// A stream, and whether its client was killed.
+#[derive(Clone, Copy, Debug)]
+pub struct Streamed {
+    pub stream: Stream,
+    pub killed: bool,
+}
+
+/// What was found in the ledger.
+#[derive(Default)]
+pub struct Audit {
+    pub outcomes: [u64; OUTCOMES.len()],
+    pub executed: u64,
+    /// Each of these is a defect, with a line for it.
+    pub defects: Vec<String>,
+    /// Requests that two lives of a server have run, which AMO-11 does not exclude.
+    pub twice_over_lives: u64,
+    /// Failures by what explains them; `None` for those of calls that nothing disturbed.
+    pub failures: BTreeMap<Option<Cause>, [u64; OUTCOMES.len()]>,
+    pub answered_by: BTreeMap<String, u64>,
+}
+
+impl Audit {
+    pub fn of(ledger: &Ledger, streams: &[Streamed], failures: &[Failure], windows: &[Window]) -> Audit {
+        let mut audit = Audit::default();
+        for streamed in streams {
+            audit.read(ledger, streamed);
+        }
+        for failure in failures {
+            let stream = streams[failure.id.stream as usize].stream;
+            audit.explain(failure, stream, windows);
+        }
+        audit
+    }
+
+    fn read(&mut self, ledger: &Ledger, &Streamed { stream, killed }: &Streamed) {
+        let mut number = 0;
+        loop {
+            let outcomes = ledger.outcomes(stream.number, number);
+            if outcomes.is_empty() {
+                return;
+            }
+            for outcome in outcomes {
+                let id = CallId { stream: stream.number, number };
+                number += 1;
+                let executed = ledger.executed(id);
+                let code = outcome.code();
+                self.outcomes[usize::from(code)] += 1;
+                self.executed += u64::from(executed.count());
+                self.twice_over_lives += u64::from(executed.count() > 1 && !executed.twice_in_a_life());
+                if code == ANSWERED {
+                    let from = format!("{:?} {:?}", stream.target, stream.carrier);
+                    *self.answered_by.entry(from).or_default() += 1;
+                }
+                let defects = [
+                    (executed.twice_in_a_life(), "executed twice by one life of its server"),
+                    (executed.had_wrong_bytes(), "reached its server with wrong bytes"),
+                    (code == WRONG, "was answered with wrong bytes"),
+                    (code == DEADLINE || outcome.is_late(), "hung"),
+                    (code == BEGUN && !killed, "never ended"),
+                    (
+                        code == ANSWERED && outcome.is_recorded() && executed.count() == 0,
+                        "was answered and not executed",
+                    ),
+                    (
+                        outcome.says_not_run() && executed.count() > 0,
+                        "ran, and its error says that it has not",
+                    ),
+                ];
+                for (_, what) in defects.into_iter().filter(|(is, _)| *is) {
+                    self.defects.push(format!("{id:?} of {stream:?} {what}: {outcome:?}, {executed:?}"));
+                }
+            }
+        }
+    }
+
+    fn explain(&mut self, failure: &Failure, stream: Stream, windows: &[Window]) {
+        let explains = |window: &&Window| window.explains(failure, stream);
+        let cause = windows.iter().filter(explains).map(|window| window.cause).min();
+        let code = usize::from(failure.outcome.code());
+        self.failures.entry(cause).or_default()[code] += 1;
+        if cause.is_none() {
+            self.defects.push(format!(
+                "{stream:?} lost a call that nothing disturbed: {}: {failure:?}",
+                OUTCOMES[code]
+            ));
+        }
+    }
+
+    /// Panics with the first defects, if there are any.
+    pub fn assert_clean(&self) {
+        let shown = self.defects.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
+        assert!(self.defects.is_empty(), "{} defects, the first of them:\n{shown}", self.defects.len());
+    }
+}
+
+impl fmt::Display for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = |f: &mut fmt::Formatter<'_>, what: &str, value: &str| writeln!(f, "{what:<36} {value}");
+        row(f, "calls answered", &self.outcomes[usize::from(ANSWERED)].to_string())?;
+        for (from, count) in &self.answered_by {
+            row(f, &format!("  by {from}"), &count.to_string())?;
+        }
+        for (name, cause) in [
+            ("calls failed during cuts", Some(Cause::Cut)),
+            ("calls failed by a killed server", Some(Cause::Kill)),
+            ("calls failed at MTUs that differ", Some(Cause::MtuMismatch)),
+            ("calls failed that nothing disturbed", None),
+        ] {
+            row(f, name, &self.failures.get(&cause).map_or("none".to_owned(), |counts| kinds(counts)))?;
+        }
+        row(f, "calls of clients that were killed", &self.outcomes[usize::from(BEGUN)].to_string())?;
+        row(f, "requests executed", &self.executed.to_string())?;
+        row(f, "executed by two lives of a server", &self.twice_over_lives.to_string())?;
+        row(f, "defects", &self.defects.len().to_string())
+    }
+}
+
+#[test]
+fn a_failure_is_explained_by_what_happened_during_the_call_alone() {
+    let stream = |target| Stream { number: 0, carrier: Carrier::Udp, target };
+    let failure = Failure {
+        id: CallId { stream: 0, number: 0 },
+        outcome: super::ledger::Outcome::begun(true),
+        begin_ns: 100,
+        end_ns: 200,
+        request_bytes: 1,
+        response_bytes: 1,
+    };
+    let defects = |cause, begin_ns, end_ns, target| {
+        let mut audit = Audit::default();
+        audit.explain(&failure, stream(target), &[Window { cause, begin_ns, end_ns }]);
+        audit.defects.len()
+    };
+    assert_eq!(defects(Cause::Cut, 150, 300, Target::Steady), 0);
+    assert_eq!(defects(Cause::Cut, 10, 99, Target::Steady), 1);
+    assert_eq!(defects(Cause::Cut, 201, 300, Target::Steady), 1);
+    assert_eq!(defects(Cause::Kill, 150, 300, Target::Steady), 1, "another server was killed");
+    assert_eq!(defects(Cause::Kill, 150, 300, Target::Killed), 0);
+}

@@ -1,0 +1,141 @@
+//! What happens to the hosts and the link of a soak.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use homa_testkit::namespace::{V4, await_path};
+use rand::Rng;
+use rand_pcg::Pcg64;
+
+use super::super::attack::{self, FORGERS, Named, PEERS, Place, at};
+use super::audit::{Cause, Window};
+use super::ledger::now_ns;
+use super::process::{Carrier, Target};
+use super::{CLIENT_UDP_PORT, Soak};
+
+#[derive(Clone, Copy, Debug)]
+pub enum Disturbance {
+    /// SIGKILL to a server process, which is started again after this time.
+    KillServer { down: Duration },
+    /// SIGKILL to a client process; another is started.
+    KillClient,
+    /// The device at this end of the link is down for this time.
+    Cut { end: usize, lasting: Duration },
+    /// Another MTU at both ends, one after the other.
+    Mtu([u32; 2]),
+    /// MTUs that differ for this time, then the larger one at both ends.
+    MtuMismatch { mtus: [u32; 2], lasting: Duration },
+}
+
+impl Disturbance {
+    /// One of them, none much more often than another.
+    fn at_random(random: &mut Pcg64) -> Disturbance {
+        let mut time = |from, to| Duration::from_millis(random.random_range(from..to));
+        let (short, long) = (time(0, 1_500), time(1_000, 3_000));
+        let mtu = [1_500, 9_000, 1_280][random.random_range(0..3)];
+        let other = [1_500, 9_000, 1_280][random.random_range(0..3)];
+        match random.random_range(0..10) {
+            0..=2 => Disturbance::KillServer { down: short },
+            3..=4 => Disturbance::KillClient,
+            5 => Disturbance::Cut { end: random.random_range(0..2), lasting: long },
+            6..=7 if mtu != other => Disturbance::MtuMismatch { mtus: [mtu, other], lasting: long },
+            _ => Disturbance::Mtu([mtu; 2]),
+        }
+    }
+}
+
+impl Soak {
+    /// An attack half of the time, and a few disturbances; then all calls must work again.
+    pub fn round(&mut self, random: &mut Pcg64) {
+        let disturbances: Vec<(Duration, Disturbance)> = (0..random.random_range(1..4))
+            .map(|_| (Duration::from_millis(random.random_range(100..3_000)), Disturbance::at_random(random)))
+            .collect();
+        let run = move |soak: &mut Soak| {
+            for (pause, disturbance) in disturbances {
+                std::thread::sleep(pause);
+                soak.disturb(disturbance);
+            }
+        };
+        let forgers = if self.site.carriers.contains(&Carrier::Raw) { &FORGERS[..] } else { &[] };
+        let attacks = [&PEERS[..], forgers].concat();
+        let attack = attacks[random.random_range(0..attacks.len())];
+        let lasting = Duration::from_millis(random.random_range(1_000..6_000));
+        if random.random_range(0..2) == 0 {
+            self.beside_attack(attack, lasting, run);
+        } else {
+            run(self);
+        }
+        self.await_answers(1);
+    }
+
+    /// Does something while an attack on the steady server runs.
+    pub fn beside_attack(&mut self, (name, make): Named, lasting: Duration, run: impl FnOnce(&mut Soak)) {
+        let place =
+            Place { attacked: Target::Steady.address(Carrier::Udp), client: at(V4[0], CLIENT_UDP_PORT) };
+        let mut attack = self.namespaces[0].run(move || make(&place));
+        let status = std::sync::Arc::clone(&self.status);
+        status.attack_begins(name);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                attack::run(&mut *attack, lasting);
+                status.attack_ends();
+            });
+            run(self);
+        });
+    }
+
+    pub fn disturb(&mut self, disturbance: Disturbance) {
+        let begin_ns = now_ns();
+        let status = std::sync::Arc::clone(&self.status);
+        let cause = match disturbance {
+            Disturbance::KillServer { down } => {
+                drop(self.killed.take());
+                std::thread::sleep(down);
+                self.start_server();
+                status.server_kills.fetch_add(1, Ordering::Relaxed);
+                Some(Cause::Kill)
+            }
+            Disturbance::KillClient => {
+                self.replace_victim();
+                status.client_kills.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            Disturbance::Cut { end, lasting } => {
+                self.cut(end, lasting);
+                status.cuts.fetch_add(1, Ordering::Relaxed);
+                Some(Cause::Cut)
+            }
+            Disturbance::Mtu(mtus) => {
+                self.set_mtus(mtus);
+                status.mtus.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            Disturbance::MtuMismatch { mtus, lasting } => {
+                self.set_mtus(mtus);
+                std::thread::sleep(lasting);
+                let larger = mtus[0].max(mtus[1]);
+                self.set_mtus([larger; 2]);
+                status.mismatches.fetch_add(1, Ordering::Relaxed);
+                Some(Cause::MtuMismatch)
+            }
+        };
+        self.windows.extend(cause.map(|cause| Window { cause, begin_ns, end_ns: now_ns() }));
+    }
+
+    fn set_mtus(&self, mtus: [u32; 2]) {
+        for (end, mtu) in mtus.into_iter().enumerate() {
+            self.namespaces[end].ip(&format!("link set v{end} mtu {mtu}")).expect("an MTU");
+        }
+    }
+
+    /// Ends when packets pass again in both directions.
+    fn cut(&self, end: usize, lasting: Duration) {
+        self.namespaces[end].ip(&format!("link set v{end} down")).expect("a device");
+        std::thread::sleep(lasting);
+        self.namespaces[end].ip(&format!("link set v{end} up")).expect("a device");
+        let [near, far] = &self.namespaces;
+        for (from, to, ips) in [(near, far, V4), (far, near, [V4[1], V4[0]])] {
+            await_path(from, to, ips).expect("the link is up");
+        }
+    }
+}
