@@ -1,11 +1,12 @@
 //! What the ledger of a soak proves: nothing lost, doubled, wrong or hung.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use homa::{CallError, ServerAddr};
 use homa_proto::Config;
 
-use super::ledger::{ANSWERED, BEGUN, DEADLINE, Failure, Ledger, OUTCOMES, PEER_RESTARTED, WRONG};
+use super::ledger::{ANSWERED, BEGUN, DEADLINE, Failure, Ledger, OUTCOMES, Outcome, PEER_RESTARTED, WRONG};
 use super::message::CallId;
 use super::process::{Carrier, Stream, Target};
 
@@ -29,13 +30,22 @@ pub struct Window {
 
 impl Window {
     fn explains(&self, failure: &Failure, stream: Stream) -> bool {
-        let concerned = self.cause != Cause::Kill || stream.target == Target::Killed;
-        // HOST-10: a process that takes over a port does not know what its predecessor ran, so that for a while
-        // a request whose packet was lost ends with the same error.
-        let forgotten = self.cause == Cause::Kill && stream.carrier == Carrier::Raw;
-        let forgotten = forgotten && failure.outcome.code() == PEER_RESTARTED;
-        let end_ns = self.end_ns + if forgotten { Config::default().max_packet_lifetime_ns } else { 0 };
-        concerned && failure.begin_ns <= end_ns && self.begin_ns <= failure.end_ns
+        self.concerns(stream) && failure.begin_ns <= self.end_ns && self.begin_ns <= failure.end_ns
+    }
+
+    /// Whether a call that began after this kill may end with `PeerRestarted`.
+    ///
+    /// A client that sent its request before the first packet of the new life came cannot know which life it
+    /// reached (PEER-6). Over raw IP a process that takes over a port does not know what its predecessor ran,
+    /// so that a lost packet has the same end (HOST-10).
+    fn may_confuse(&self, failure: &Failure, stream: Stream) -> bool {
+        let restarted = failure.outcome.code() == PEER_RESTARTED && self.cause == Cause::Kill;
+        let end_ns = self.end_ns + Config::default().max_packet_lifetime_ns;
+        restarted && self.concerns(stream) && (self.begin_ns..end_ns).contains(&failure.begin_ns)
+    }
+
+    fn concerns(&self, stream: Stream) -> bool {
+        self.cause != Cause::Kill || stream.target == Target::Killed
     }
 }
 
@@ -89,6 +99,8 @@ pub struct Audit {
     /// Failures by what explains them; `None` for those of calls that nothing disturbed.
     pub failures: BTreeMap<Option<Cause>, [u64; OUTCOMES.len()]>,
     pub answered_by: BTreeMap<String, u64>,
+    /// Streams, and indices of kills among the windows after which a call of the stream got `PeerRestarted`.
+    confused: BTreeSet<(u32, usize)>,
 }
 
 impl Audit {
@@ -148,6 +160,12 @@ impl Audit {
     fn explain(&mut self, failure: &Failure, stream: Stream, windows: &[Window]) {
         let explains = |window: &&Window| window.explains(failure, stream);
         let cause = windows.iter().filter(explains).map(|window| window.cause).min();
+        let cause = cause.or_else(|| {
+            let kill = windows.iter().rposition(|window| window.may_confuse(failure, stream))?;
+            // PEER-6: over UDP the stream's host knows the new life by then.
+            let first = self.confused.insert((stream.number, kill));
+            (first || stream.carrier == Carrier::Raw).then_some(Cause::Kill)
+        });
         let code = usize::from(failure.outcome.code());
         self.failures.entry(cause).or_default()[code] += 1;
         if cause.is_none() {
@@ -189,18 +207,10 @@ impl fmt::Display for Audit {
 
 #[test]
 fn a_failure_is_explained_by_what_happened_during_the_call_alone() {
-    let stream = |target| Stream { number: 0, carrier: Carrier::Udp, target };
-    let failure = Failure {
-        id: CallId { stream: 0, number: 0 },
-        outcome: super::ledger::Outcome::begun(true),
-        begin_ns: 100,
-        end_ns: 200,
-        request_bytes: 1,
-        response_bytes: 1,
-    };
+    let failure = failure(CallError::TimedOut { to: server() });
     let defects = |cause, begin_ns, end_ns, target| {
         let mut audit = Audit::default();
-        audit.explain(&failure, stream(target), &[Window { cause, begin_ns, end_ns }]);
+        audit.explain(&failure, udp_stream(target), &[Window { cause, begin_ns, end_ns }]);
         audit.defects.len()
     };
     assert_eq!(defects(Cause::Cut, 150, 300, Target::Steady), 0);
@@ -208,4 +218,33 @@ fn a_failure_is_explained_by_what_happened_during_the_call_alone() {
     assert_eq!(defects(Cause::Cut, 201, 300, Target::Steady), 1);
     assert_eq!(defects(Cause::Kill, 150, 300, Target::Steady), 1, "another server was killed");
     assert_eq!(defects(Cause::Kill, 150, 300, Target::Killed), 0);
+    assert_eq!(defects(Cause::Kill, 10, 99, Target::Killed), 1);
+}
+
+#[test]
+fn a_stream_learns_of_a_restart_once() {
+    let failure = failure(CallError::PeerRestarted { to: server() });
+    let mut audit = Audit::default();
+    let kill = Window { cause: Cause::Kill, begin_ns: 10, end_ns: 99 };
+    for defects in [0, 1] {
+        audit.explain(&failure, udp_stream(Target::Killed), &[kill]);
+        assert_eq!(audit.defects.len(), defects);
+    }
+    audit.explain(&failure, udp_stream(Target::Steady), &[kill]);
+    assert_eq!(audit.defects.len(), 2);
+}
+
+fn server() -> ServerAddr {
+    ServerAddr::new(Target::Killed.address(Carrier::Udp), 98)
+}
+
+fn udp_stream(target: Target) -> Stream {
+    Stream { number: 0, carrier: Carrier::Udp, target }
+}
+
+/// Of a call from 100 to 200 ns.
+fn failure(error: CallError) -> Failure {
+    let id = CallId { stream: 0, number: 0 };
+    let outcome = Outcome::begun(true).failed(&error);
+    Failure { id, outcome, begin_ns: 100, end_ns: 200, request_bytes: 1, response_bytes: 1 }
 }

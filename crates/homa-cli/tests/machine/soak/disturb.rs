@@ -13,6 +13,9 @@ use super::ledger::now_ns;
 use super::process::{Carrier, Target};
 use super::{CLIENT_UDP_PORT, Soak};
 
+/// How long each attack is played before memory is compared.
+const WARM_UP: Duration = Duration::from_secs(2);
+
 #[derive(Clone, Copy, Debug)]
 pub enum Disturbance {
     /// SIGKILL to a server process, which is started again after this time.
@@ -45,6 +48,21 @@ impl Disturbance {
 }
 
 impl Soak {
+    fn attacks(&self) -> Vec<Named> {
+        let forgers = if self.site.carriers.contains(&Carrier::Raw) { &FORGERS[..] } else { &[] };
+        [&PEERS[..], forgers].concat()
+    }
+
+    /// Plays each attack once, so that the server has all buffers that it keeps, and returns its memory.
+    pub fn warm_up(&mut self) -> u64 {
+        for attack in self.attacks() {
+            self.beside_attack(attack, WARM_UP, |_| {});
+            self.await_answers(1);
+        }
+        std::thread::sleep(WARM_UP);
+        self.steady.resident_bytes()
+    }
+
     /// An attack half of the time, and a few disturbances; then all calls must work again.
     pub fn round(&mut self, random: &mut Pcg64) {
         let disturbances: Vec<(Duration, Disturbance)> = (0..random.random_range(1..4))
@@ -56,8 +74,7 @@ impl Soak {
                 soak.disturb(disturbance);
             }
         };
-        let forgers = if self.site.carriers.contains(&Carrier::Raw) { &FORGERS[..] } else { &[] };
-        let attacks = [&PEERS[..], forgers].concat();
+        let attacks = self.attacks();
         let attack = attacks[random.random_range(0..attacks.len())];
         let lasting = Duration::from_millis(random.random_range(1_000..6_000));
         if random.random_range(0..2) == 0 {
