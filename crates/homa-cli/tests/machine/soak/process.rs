@@ -22,6 +22,12 @@ use super::message::{self, CallId, HEADER};
 /// The environment variable that says what a process of a soak is.
 const ROLE: &str = "SOAK_ROLE";
 
+/// The variable of glibc for the size from which on memory is mapped, and returned to the system when freed.
+///
+/// Otherwise glibc raises that size to that of the largest buffer freed so far. Freed buffers then stay resident
+/// in its arenas, in an amount that depends on their order, and hide what the host itself keeps.
+const MMAP_THRESHOLD: &str = "MALLOC_MMAP_THRESHOLD_";
+
 /// A call that is not answered by then has hung: silence ends it after a second.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -91,6 +97,9 @@ impl Site {
             .args(["soak::process::a_process_of_a_soak", "--exact", "--ignored", "--nocapture"])
             .env(ROLE, serde_json::to_string(&(self, role)).expect("JSON"))
             .stdin(Stdio::piped());
+        if std::env::var_os(MMAP_THRESHOLD).is_none() {
+            command.env(MMAP_THRESHOLD, "131072");
+        }
         command
     }
 
