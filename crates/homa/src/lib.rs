@@ -98,6 +98,7 @@ mod in_place;
 mod latency;
 mod memory;
 mod metrics;
+mod pages;
 mod pair;
 mod placement;
 mod pool;

@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::pages;
+
 /// Longest message that shares a chunk with others.
 pub(crate) const SMALL_BYTES: usize = 2 << 10;
 
@@ -118,8 +120,12 @@ impl Pool {
     }
 
     /// Takes a buffer back whose content nobody wants. As for what is returned, see [`Pool::finish`].
+    ///
+    /// Its pages return to the system. Whoever begins large messages and abandons them would otherwise leave pages
+    /// behind in every buffer, and an allocator that keeps freed buffers does not return them.
     pub(crate) fn give_back(&mut self, mut buffer: BytesMut) -> Option<BytesMut> {
         buffer.clear();
+        pages::release(buffer.spare_capacity_mut());
         self.keep(buffer, 0)
     }
 
@@ -203,6 +209,17 @@ mod tests {
             pool.classes.iter().enumerate().map(|(class, kept)| kept.len() * class_bytes(class)).sum();
         assert_eq!(kept, 39 << 20);
         assert!(evictions > 0 && pool.chunks.len() < CHUNKS, "{evictions} {}", pool.chunks.len());
+    }
+
+    #[test]
+    fn an_abandoned_buffer_keeps_no_pages() {
+        let mut pool = Pool::default();
+        let mut buffer = pool.take(1_000_000);
+        buffer.resize(1_000_000, 7);
+        assert!(pages::resident(buffer.spare_capacity_mut()) < 20);
+        assert_eq!(pool.give_back(buffer), None);
+        let mut buffer = pool.take(1_000_000);
+        assert_eq!((pool.allocations(), pages::resident(buffer.spare_capacity_mut())), (1, 0));
     }
 
     #[test]

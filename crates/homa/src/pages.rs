@@ -1,0 +1,41 @@
+//! Pages of memory whose content nobody needs, returned to the system.
+
+use std::mem::MaybeUninit;
+
+/// Shorter memory keeps its pages, since the system call costs more than it returns. The value is the size from
+/// which on glibc at first maps memory by itself, and returns it when it is freed.
+const LEAST_BYTES: usize = 128 << 10;
+
+/// Returns the pages that lie within this memory. Its content is undefined afterwards.
+pub(crate) fn release(memory: &mut [MaybeUninit<u8>]) {
+    if memory.len() < LEAST_BYTES {
+        return;
+    }
+    let page = page_bytes();
+    let begin = memory.as_ptr().align_offset(page);
+    let bytes = (memory.len() - begin) & !(page - 1);
+    // SAFETY: the pages lie within `memory`, which is borrowed mutably and need not be initialised, so that its
+    // content may change. Where the system refuses, the memory stays as it is.
+    unsafe { libc::madvise(memory.as_mut_ptr().add(begin).cast(), bytes, libc::MADV_DONTNEED) };
+}
+
+fn page_bytes() -> usize {
+    // SAFETY: takes a constant and gives a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("every Linux has pages")
+}
+
+/// Pages within this memory that are resident.
+#[cfg(test)]
+pub(crate) fn resident(memory: &[MaybeUninit<u8>]) -> usize {
+    let page = page_bytes();
+    let begin = memory.as_ptr().align_offset(page);
+    let count = (memory.len() - begin) / page;
+    let mut pages = vec![0_u8; count];
+    // SAFETY: the pages are mapped, as `memory` has them, and there is a byte for each.
+    let result = unsafe {
+        libc::mincore(memory.as_ptr().add(begin).cast_mut().cast(), count * page, pages.as_mut_ptr())
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    pages.iter().filter(|page| **page & 1 != 0).count()
+}
