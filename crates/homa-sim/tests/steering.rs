@@ -10,8 +10,6 @@ use homa_steer::PolicyName::{self, Bypass, Gen2, HomaHash, RssHash, SameCore, Sp
 use homa_steer::wake::WakeOrder;
 use homa_workload::Workload;
 
-/// Of the seeds 1 to 6, 2 and 5 show all findings with their margins; the others miss one or two by little, since what a policy gains depends on
-/// the cores to which the ids of the RPCs happen to fall.
 const SEED: u64 = 1;
 
 /// Logical cores of the hosts that the findings are from.
