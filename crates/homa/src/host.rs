@@ -593,10 +593,12 @@ mod tests {
     use super::*;
 
     /// A path by which nothing comes, and that notes the cap of the burst that it was to fill, and what it was asked to tell.
-    #[derive(Debug)]
+    #[derive(Debug, Default)]
     struct Silent {
         cap: Arc<AtomicU32>,
         told: Arc<AtomicU32>,
+        /// It panics when it is to receive.
+        breaks: bool,
     }
 
     impl Silent {
@@ -617,6 +619,7 @@ mod tests {
             Ok(packets.len())
         }
         fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
+            assert!(!self.breaks, "a mistake, as a test has it");
             self.cap.store(burst.cap().packets(), Ordering::Relaxed);
             Ok(0)
         }
@@ -651,7 +654,7 @@ mod tests {
         for batch_cap in [1, 7].map(|packets| BatchCap::new(packets).unwrap()) {
             let asked = Arc::default();
             let config = HostConfig { batch_cap, ..HostConfig::default() };
-            let path = Silent { cap: Arc::clone(&asked), told: Arc::default() };
+            let path = Silent { cap: Arc::clone(&asked), ..Silent::default() };
             let host = Host::with_driver(Box::new(path), config).unwrap();
             let server = host.server(1).unwrap();
             assert!(server.recv_timeout(Duration::from_millis(1)).is_err(), "nothing comes");
@@ -662,38 +665,8 @@ mod tests {
     /// A mistake in what the progress thread runs is told to those who use the host, who would else wait for ever.
     #[test]
     fn a_panic_of_the_progress_thread_closes_the_host() {
-        #[derive(Debug)]
-        struct Broken;
-        impl Driver for Broken {
-            fn local_addr(&self) -> SocketAddr {
-                ([127, 0, 0, 1], 4_000).into()
-            }
-            fn max_packet(&self, _: SocketAddr) -> usize {
-                1_472
-            }
-            fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
-                Ok(packets.len())
-            }
-            fn receive(&mut self, _: &mut RxBurst) -> io::Result<usize> {
-                panic!("a mistake, as this test has it")
-            }
-            fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
-                None
-            }
-            fn poll_unreachable(&mut self) -> Option<Unreachable> {
-                None
-            }
-            fn link_mbps(&self) -> Option<u32> {
-                None
-            }
-            fn buffer_sizes(&self) -> Option<BufferSizes> {
-                None
-            }
-            fn stats(&self) -> DriverStats {
-                DriverStats::default()
-            }
-        }
-        let host = Host::with_driver(Box::new(Broken), HostConfig::default()).unwrap();
+        let path = Silent { breaks: true, ..Silent::default() };
+        let host = Host::with_driver(Box::new(path), HostConfig::default()).unwrap();
         let server = host.server(1).unwrap();
         let threads = std::mem::take(&mut *host.progress.lock().unwrap());
         assert_eq!(threads.len(), 1);
@@ -707,7 +680,7 @@ mod tests {
     fn a_path_tells_what_only_a_trace_has_where_there_is_one() {
         for (trace_records, trace_device_times, questions) in [(0, true, 0), (64, false, 0), (64, true, 3)] {
             let told = Arc::default();
-            let path = Silent { cap: Arc::default(), told: Arc::clone(&told) };
+            let path = Silent { told: Arc::clone(&told), ..Silent::default() };
             let config = HostConfig { trace_records, trace_device_times, ..HostConfig::default() };
             let _host = Host::with_driver(Box::new(path), config).unwrap();
             assert_eq!(told.load(Ordering::Relaxed), questions, "{trace_records} {trace_device_times}");
