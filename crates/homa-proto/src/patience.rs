@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 use crate::endpoint::Endpoint;
 use crate::resend::backed_off;
 use crate::rpc::{Rpc, State};
-use crate::time::Time;
+use crate::time::{SEC, Time};
 
 /// Shortest pause before an RPC is looked at again whose next step is our own: a packet to send or a grant to give.
 /// A million of them may wait so, and each look takes 80 instructions; a driver that takes nothing is found as late.
-const WATCH_NS: u64 = 1_000_000_000;
+const WATCH_NS: u64 = SEC;
 
 /// What a RESEND says, compared with those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,19 +17,14 @@ use crate::wire::{self, Body, Common, DATA_HEADER_LEN, Incarnation, Packet, Rese
 /// Packets under a disputed incarnation that are remembered of a peer: their requests are asked for once it is proven.
 const MAX_CLAIMS: usize = 8;
 
-/// A packet that was dropped because its incarnation is not the peer's as far as that is proven.
-#[derive(Clone, Copy, Debug)]
-struct Claim {
-    common: Common,
-}
-
 /// What a peer is being asked.
 #[derive(Debug, Default)]
 pub(crate) struct Challenge {
     /// The id that it is to repeat, as a client numbers it; 0: none.
     id: u64,
     spaced: Spaced,
-    claims: Vec<Claim>,
+    /// Of requests whose packets were dropped because their incarnation is not the peer's as far as that is proven.
+    claims: Vec<Common>,
 }
 
 impl Endpoint {
@@ -111,9 +106,9 @@ impl Endpoint {
             return Ok(());
         }
         let claims = &mut self.peers[peer].challenge.claims;
-        if claims.len() < MAX_CLAIMS && claims.iter().all(|claim| claim.common != *common) {
+        if claims.len() < MAX_CLAIMS && !claims.contains(common) {
             let is_request = matches!(packet.body, Body::Data(_)) && common.sender_id & 1 == 0;
-            claims.extend(is_request.then_some(Claim { common: *common }));
+            claims.extend(is_request.then_some(*common));
         }
         self.challenge(now, peer, common.dest_port, common.source_port);
         // It may be a challenge: two hosts that each know an earlier life of the other would else drop each other's for ever.
@@ -143,8 +138,8 @@ impl Endpoint {
         for slot in survivors {
             self.carry_over(slot);
         }
-        for claim in claims.iter().filter(|claim| claim.common.incarnation == told) {
-            self.ask_for_request(peer, &claim.common);
+        for claim in claims.iter().filter(|claim| claim.incarnation == told) {
+            self.ask_for_request(peer, claim);
         }
     }
 

@@ -46,8 +46,9 @@ impl Endpoint {
         let least = self.least_room;
         // Until others are reserved, its capacity is what is in use, up to the last.
         self.rpcs.shrink_to_fit();
-        self.fit_tables(self.rpcs.capacity());
-        self.strangers.cut(self.rpcs.capacity());
+        let slots = self.rpcs.capacity();
+        self.fit_tables(slots);
+        self.strangers.cut(slots);
         self.rpcs.reserve(least.saturating_sub(self.rpcs.len()));
         self.client_ids.shrink_to(least);
         self.server_ids.shrink_to(least);
