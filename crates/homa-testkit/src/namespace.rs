@@ -91,8 +91,8 @@ impl Namespace {
     }
 }
 
-/// An index for a device that no other here has. The kernel puts off for up to a second what follows from a link's coming up, save where
-/// the two ends have different indices (`linkwatch_urgent_event` in net/core/link_watch.c), and in two new namespaces they have not.
+/// An index that no other device here has. After a link has come up the kernel waits up to a second before it lets packets pass, unless
+/// the two ends have different indices (`linkwatch_urgent_event` in net/core/link_watch.c). In two new namespaces they would be equal.
 fn next_index() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(100);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -43,7 +43,7 @@ pub(super) fn prepare(dir: &Path) -> Result<(), SegmentError> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(system("make", error)),
         _ => {}
     }
-    // Of a link nothing is to be followed here: its target may change.
+    // A symbolic link is not followed, because its target may change.
     let meta = fs::symlink_metadata(dir).map_err(|source| system("look at", source))?;
     let owned = meta.uid() == effective_user() || meta.uid() == 0;
     // Where the sticky bit is set, as in /tmp, a file stays its maker's; whose it is, is looked at when it is opened.
