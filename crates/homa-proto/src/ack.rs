@@ -1,5 +1,6 @@
 //! Acknowledgements: how a client lets its servers forget (PROTOCOL.md ACK).
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use crate::contract::DoneReason;
@@ -13,25 +14,95 @@ use crate::wire::{Ack, AckList, Body, Common, MAX_ACKS};
 /// Acknowledgements put off at a time: what they end takes some microseconds.
 pub(crate) const MAX_PUT_OFF: usize = 32;
 
+/// Acknowledgements that may wait for requests of one peer to ride on (ACK-3). A client with this many RPCs open at a peer may complete
+/// all of them in one receive burst, and acknowledges them with the requests that follow.
+const MAX_WAITING: usize = 64;
+
+/// Acknowledgements for one peer that wait for a packet to ride on.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingAcks {
+    acks: VecDeque<Ack>,
+    /// Client port of the RPC that was queued last: the source of an ACK packet.
+    port: u16,
+    /// Whether the peer stands in [`Endpoint::acks_due`].
+    is_watched: bool,
+}
+
+impl WaitingAcks {
+    pub(crate) fn len(&self) -> usize {
+        self.acks.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.acks.is_empty()
+    }
+
+    /// The oldest one, which the caller sends.
+    pub(crate) fn pop(&mut self) -> Option<Ack> {
+        self.acks.pop_front()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.acks.clear();
+    }
+}
+
 impl Endpoint {
     /// A client RPC is over: its server may forget it as soon as a packet has said so (ACK-1).
     pub(crate) fn queue_ack(&mut self, rpc: &Rpc) {
-        let max = self.config.max_acks_per_peer as usize;
-        let peer = &mut self.peers[rpc.peer];
-        if rpc.life != peer.life {
+        if rpc.life != self.peers[rpc.peer].life {
             return;
         }
-        if peer.acks.len() >= max.max(1) {
-            peer.acks.pop_front();
-            self.stats.acks_forgotten += 1; // ACK-11
-        }
-        peer.acks.push_back(Ack { client_id: rpc.id, server_port: rpc.peer_port });
-        // ACK-12: a server that still works for an RPC that failed is told at once.
-        let failed = !rpc.incoming.is_complete();
-        if failed || peer.acks.len() >= MAX_ACKS {
-            // ACK-3. The header's id is taken as acknowledged too (ACK-4).
+        if !rpc.incoming.is_complete() {
+            // ACK-12: a server that still works for an RPC that failed learns of it at once, by the header's id (ACK-4).
             let common = self.common(rpc.port, rpc.peer_port, rpc.id);
             self.send_acks(rpc.peer, &common);
+            return;
+        }
+        let limit = self.config.max_acks_per_peer as usize;
+        let waiting = &mut self.peers[rpc.peer].acks;
+        if waiting.len() >= limit.max(1) {
+            waiting.pop();
+            self.stats.acks_forgotten += 1; // ACK-11
+        }
+        waiting.acks.push_back(Ack { client_id: rpc.id, server_port: rpc.peer_port });
+        waiting.port = rpc.port;
+        if waiting.len() >= MAX_WAITING.min(limit).max(MAX_ACKS) {
+            self.send_waiting_acks(rpc.peer);
+        } else if waiting.len() >= MAX_ACKS && !waiting.is_watched {
+            waiting.is_watched = true;
+            self.acks_due.push_back((self.now + self.config.need_ack_interval_ns / 2, rpc.peer));
+        }
+    }
+
+    /// When acknowledgements have waited long enough for a request to ride on.
+    pub(crate) fn next_ack(&self) -> Option<Time> {
+        self.acks_due.front().map(|&(due, _)| due)
+    }
+
+    /// Sends acknowledgements in packets of their own where five have waited for half a `need_ack_interval_ns`: their servers would
+    /// ask for them after the whole of it (ACK-3).
+    pub(crate) fn send_due_acks(&mut self, now: Time) {
+        while let Some(&(due, peer)) = self.acks_due.front()
+            && due <= now
+        {
+            self.acks_due.pop_front();
+            // A slot may have a new user, whose own entry follows.
+            if self.peers.contains(peer) && self.peers[peer].acks.is_watched {
+                self.peers[peer].acks.is_watched = false;
+                self.send_waiting_acks(peer);
+            }
+        }
+    }
+
+    /// Sends what waits for the peer in ACK packets, and leaves fewer than five for the next request.
+    fn send_waiting_acks(&mut self, peer: u32) {
+        while self.peers[peer].acks.len() >= MAX_ACKS {
+            let waiting = &mut self.peers[peer].acks;
+            let port = waiting.port;
+            let Some(first) = waiting.pop() else { break };
+            let common = self.common(port, first.server_port, first.client_id);
+            self.send_acks(peer, &common);
         }
     }
 
@@ -41,7 +112,7 @@ impl Endpoint {
         let waiting: Vec<u32> =
             self.peers.iter().filter(|(_, peer)| !peer.acks.is_empty()).map(|(slot, _)| slot).collect();
         for peer in waiting {
-            while let Some(first) = self.peers[peer].acks.pop_front() {
+            while let Some(first) = self.peers[peer].acks.pop() {
                 let common = self.common(from_port, first.server_port, first.client_id);
                 self.send_acks(peer, &common);
             }
@@ -53,7 +124,7 @@ impl Endpoint {
         let known = &mut self.peers[peer];
         let mut acks = AckList::new();
         while acks.len() < MAX_ACKS {
-            let Some(ack) = known.acks.pop_front() else { break };
+            let Some(ack) = known.acks.pop() else { break };
             acks.push(ack);
         }
         let to = known.addr;

@@ -105,6 +105,8 @@ pub struct Endpoint {
     pub(crate) reaper: Reaper,
     /// Acknowledgements that rode along with DATA and were put off: the peer, and the client's id.
     pub(crate) acked: Vec<(u32, u64)>,
+    /// Peers for which five acknowledgements or more wait, and until when they may; in order of time.
+    pub(crate) acks_due: VecDeque<(Time, u32)>,
     pub(crate) refused_ports: RefusedPorts,
     pub(crate) outgoing_bytes: u64,
     pub(crate) incoming_bytes: u64,
@@ -178,6 +180,7 @@ impl Endpoint {
             events: VecDeque::new(),
             reaper: Reaper::default(),
             acked: Vec::with_capacity(MAX_PUT_OFF),
+            acks_due: VecDeque::new(),
             refused_ports: RefusedPorts::default(),
             outgoing_bytes: 0,
             incoming_bytes: 0,
@@ -405,6 +408,7 @@ impl Endpoint {
         let reap = self.has_reaping().then_some(self.now);
         let pacer = self.ready.waits_for_pacer.then(|| self.pacer.free_at());
         let timers = earlier(earlier(self.timers.next(), self.peer_timers.next()), self.next_shrink());
+        let timers = earlier(timers, self.next_ack());
         earlier(earlier(timers, self.reclaim.next(self.now)), earlier(reap, pacer))
     }
 
@@ -427,6 +431,7 @@ impl Endpoint {
         while let Some(peer) = self.peer_timers.pop_due(now, &mut budget) {
             self.peer_timer(now, peer);
         }
+        self.send_due_acks(now);
         self.expire_finished(now);
         self.reclaim_unasked(now);
         self.send_grants(now);

@@ -1,12 +1,13 @@
 //! What is known of each peer: shared by all ports and RPCs that talk to its address.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use foldhash::fast::FixedState;
 use slab::Slab;
 
+use crate::ack::WaitingAcks;
 use crate::config::Config;
 use crate::contract::{DoneReason, RpcError};
 use crate::ids::IdOffset;
@@ -18,7 +19,7 @@ use crate::rtt::{self, Rtt};
 use crate::share::Budget;
 use crate::time::Time;
 use crate::unreachable::Doubt;
-use crate::wire::{Ack, Incarnation, PRIORITIES};
+use crate::wire::{Incarnation, PRIORITIES};
 
 /// Peers looked at when one must be forgotten to make room: bounds the work, and finds one unless nearly all are in use.
 const EVICT_STEPS: usize = 16;
@@ -133,7 +134,7 @@ pub(crate) struct Peer {
     /// The version of ours that its last DATA was sent by (PRIO-5); 0: none.
     pub cutoffs_kept: u16,
     /// Acknowledgements for it that wait for a packet.
-    pub acks: VecDeque<Ack>,
+    pub acks: WaitingAcks,
     /// RPCs for which a RESEND is due, in the order of their becoming so.
     pub resends: List,
     /// RESENDs to it (RESEND-7).
@@ -193,7 +194,7 @@ impl Peer {
             rtt: Rtt::UNKNOWN,
             cutoffs_sent: None,
             cutoffs_kept: 0,
-            acks: VecDeque::new(),
+            acks: WaitingAcks::default(),
             resends: List::EMPTY,
             asked: Spaced::default(),
             need_acks: Spaced::default(),

@@ -304,7 +304,7 @@ impl Endpoint {
         let data = Data {
             message_length: rpc.outgoing.length,
             incoming: rpc.outgoing.granted.max(rpc.outgoing.unscheduled),
-            ack: peer.acks.pop_front(),          // ACK-2
+            ack: peer.acks.pop(),                // ACK-2
             cutoff_version: peer.cutoff_version, // PRIO-5
             retransmit: part.retransmit,
             offset: part.offset,

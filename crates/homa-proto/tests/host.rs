@@ -100,7 +100,7 @@ fn an_ack_packet_for_one_port_frees_rpcs_of_all() {
     one.bind(99).unwrap();
     other.bind(98).unwrap();
     let port = client.open_client_port().unwrap();
-    // Five acknowledgements that wait go in a packet of their own, for the port of the last.
+    // Five acknowledgements for which no request comes go in a packet of their own, for the port of the first.
     let mut acks = Vec::new();
     for server_port in [99, 99, 99, 99, 98] {
         call(&mut client, port, server_port, 100);
@@ -114,6 +114,9 @@ fn an_ack_packet_for_one_port_frees_rpcs_of_all() {
         give(&mut client, NOW, shared(), &packets(server, NOW));
         acks.extend(packets(&mut client, NOW));
     }
+    let due = client.poll_timeout().unwrap();
+    client.handle_timeout(due);
+    acks.extend(packets(&mut client, due));
     let acks: Vec<_> = acks.into_iter().filter(|bytes| matches!(body(bytes), Body::Ack(_))).collect();
     assert_eq!(acks.len(), 1);
     let (owner, stranger) = if to(&acks[0]) == 99 { (&mut one, &mut other) } else { (&mut other, &mut one) };

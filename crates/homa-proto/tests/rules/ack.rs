@@ -50,18 +50,53 @@ fn acknowledgements_ride_on_data_or_go_five_at_a_time() {
     assert_eq!(acked(&client.take()), ids[..1]);
     client.call(addr(2), 4_000);
     assert_eq!(acked(&client.take()), ids[1..]);
+    completes(&mut client, 4);
+    assert_eq!(acked(&client.pass(2 * MS)), [] as [u64; 0], "four wait until they are asked for");
+}
+
+/// Has `count` calls to host 2 end with their responses; returns their ids.
+fn completes(client: &mut Side, count: usize) -> Vec<u64> {
     let server = kernel(2).server(client.client_port);
-    let more: Vec<u64> = (0..5)
-        .map(|_| {
-            let rpc = client.call(addr(2), 100);
-            client.id(rpc)
-        })
-        .collect();
+    let calls: Vec<_> = (0..count).map(|_| client.call(addr(2), 100)).collect();
+    let ids: Vec<u64> = calls.into_iter().map(|rpc| client.id(rpc)).collect();
     client.take();
-    more.iter().for_each(|id| client.hear(addr(2), &server.whole(id | 1, 100)));
-    let sent = client.take();
+    for id in &ids {
+        client.hear(addr(2), &server.whole(id | 1, 100));
+    }
+    ids
+}
+
+/// ACK-3.
+#[test]
+fn five_acknowledgements_wait_for_requests_less_long_than_their_server_would() {
+    let mut client = Side::new(1, Config::default());
+    let wait_ns = client.endpoint.config().need_ack_interval_ns / 2;
+    let ids = completes(&mut client, 7);
+    assert_eq!(acked(&client.take()), [] as [u64; 0]);
+    client.call(addr(2), 10);
+    assert_eq!(acked(&client.take()), ids[..1]);
+    assert_eq!(acked(&client.pass(wait_ns - 1)), [] as [u64; 0]);
+    let sent = client.pass(1);
     assert_eq!((sent.len(), sent[0].is(PacketType::Ack)), (1, true));
-    assert_eq!(acked(&sent), more);
+    assert_eq!(acked(&sent), ids[1..], "that of the header, and five more");
+    assert_eq!(sent[0].packet.common.source_port, client.client_port);
+    // Requests have taken so many with them that the others can go on waiting.
+    completes(&mut client, 5);
+    client.call(addr(2), 10);
+    client.take();
+    assert_eq!(acked(&client.pass(wait_ns)), [] as [u64; 0]);
+}
+
+/// ACK-3.
+#[test]
+fn sixty_four_acknowledgements_do_not_wait() {
+    let mut client = Side::new(1, Config::default());
+    completes(&mut client, 63);
+    assert_eq!(client.take().len(), 0);
+    let mut client = Side::new(1, Config::default());
+    completes(&mut client, 64);
+    let sent = client.take();
+    assert_eq!((sent.len(), acked(&sent).len()), (10, 60), "six in a packet, as long as there are five");
 }
 
 /// ACK-4, ACK-7, ACK-8, WIRE-6.
