@@ -101,7 +101,7 @@ fn udp(from_port: u16, to_port: u16, payload: &[u8]) -> Vec<u8> {
 fn homa_packet(sender_id: u64, incarnation: u64, body: Body, payload: usize) -> Vec<u8> {
     let (source_port, dest_port) = if sender_id & 1 == 0 { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
     let incarnation = if incarnation == 0 { Incarnation::NONE } else { Incarnation::new(incarnation) };
-    let common = Common { source_port, dest_port, sender_id, incarnation };
+    let common = Common { source_port, dest_port, sender_id, incarnation, bundle_endpoints: 0 };
     let mut packet = wire::encode(&common, &body).to_vec();
     packet.resize(packet.len() + payload, 0x5a);
     packet

@@ -80,7 +80,13 @@ fn peer(n: u32) -> SocketAddr {
 /// The header of a packet about a request of a peer's client (even `id`) or about one of ours (odd `id`).
 fn common(id: u64, incarnation: u64) -> Common {
     let (source_port, dest_port) = if id & 1 == 0 { (40_000, SERVER_PORT) } else { (SERVER_PORT, 32_768) };
-    Common { source_port, dest_port, sender_id: id, incarnation: Incarnation::new(incarnation) }
+    Common {
+        source_port,
+        dest_port,
+        sender_id: id,
+        incarnation: Incarnation::new(incarnation),
+        bundle_endpoints: 0,
+    }
 }
 
 fn data(message_length: u32, offset: u32) -> Body {

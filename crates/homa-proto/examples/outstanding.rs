@@ -77,7 +77,7 @@ fn peer(n: u32) -> SocketAddr {
 
 fn common(id: u64) -> Common {
     let (source_port, dest_port) = if id & 1 == 0 { (40_000, SERVER_PORT) } else { (SERVER_PORT, 32_768) };
-    Common { source_port, dest_port, sender_id: id, incarnation: Incarnation::new(1) }
+    Common { source_port, dest_port, sender_id: id, incarnation: Incarnation::new(1), bundle_endpoints: 0 }
 }
 
 fn data(incoming: u32, offset: u32) -> Body {

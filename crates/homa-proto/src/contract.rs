@@ -53,6 +53,15 @@ pub trait Reassembly {
     fn write(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32, data: &[u8]);
 }
 
+/// With what a packet may share a datagram (PROTOCOL.md WIRE-23): other packets to the same address whose bundle is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// Which of the endpoints behind the peer's address takes the datagram.
+    pub endpoint: u32,
+    /// Longest datagram on the path, in bytes.
+    pub max_bytes: u32,
+}
+
 /// A packet to be sent: a small header, and a range of an outgoing message.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit {
@@ -60,6 +69,8 @@ pub struct Transmit {
     pub to: SocketAddr,
     /// 0 to 7, larger is higher.
     pub priority: u8,
+    /// `None`: it goes in a datagram of its own.
+    pub bundle: Option<Bundle>,
     /// The Homa header.
     pub header: HeaderBuf,
     /// What follows the header; `None` for control packets.

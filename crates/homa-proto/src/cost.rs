@@ -34,8 +34,13 @@ fn addr(n: u32) -> SocketAddr {
 
 /// Bytes of a request of client `n` arrive.
 fn hear(endpoint: &mut Endpoint, n: u32, id: u64, length: u32, offset: u32) {
-    let common =
-        Common { source_port: 40_000, dest_port: PORT, sender_id: id, incarnation: Incarnation::NONE };
+    let common = Common {
+        source_port: 40_000,
+        dest_port: PORT,
+        sender_id: id,
+        incarnation: Incarnation::NONE,
+        bundle_endpoints: 0,
+    };
     let data = Data {
         message_length: length,
         incoming: length.min(2_000),

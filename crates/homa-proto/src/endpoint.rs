@@ -59,6 +59,8 @@ pub(crate) const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
 pub struct Endpoint {
     pub(crate) config: Config,
     pub(crate) incarnation: Incarnation,
+    /// What peers are told of bundles (WIRE-23).
+    pub(crate) bundle_endpoints: u8,
     pub(crate) stats: Stats,
     /// TRACE-3: written, and read by the caller only.
     pub(crate) trace: Trace,
@@ -141,6 +143,7 @@ impl Endpoint {
         };
         Ok(Endpoint {
             incarnation,
+            bundle_endpoints: u8::try_from(config.endpoints).unwrap_or(0),
             stats,
             trace,
             now: Time::ZERO,
@@ -190,6 +193,12 @@ impl Endpoint {
             least_room,
             config,
         })
+    }
+
+    /// Tells peers from now on that datagrams to this host hold one packet each (WIRE-23): for a packet path on which a datagram goes
+    /// to one of several endpoints not by its RPC's id, or is an IP packet of Homa's own.
+    pub fn refuse_bundles(&mut self) {
+        self.bundle_endpoints = 0;
     }
 
     /// Opens a server port, 1 to 32767. It accepts requests.

@@ -56,8 +56,8 @@ pub mod wire;
 
 pub use config::{Config, ConfigError, FinishedPolicy};
 pub use contract::{
-    ArrivingRequest, CallOptions, DoneReason, Event, PayloadRange, PeerInfo, PortError, Reassembly, RpcError,
-    RpcKey, RxPacket, SendError, Transmit, TransmitRun, Unreachable,
+    ArrivingRequest, Bundle, CallOptions, DoneReason, Event, PayloadRange, PeerInfo, PortError, Reassembly,
+    RpcError, RpcKey, RxPacket, SendError, Transmit, TransmitRun, Unreachable,
 };
 pub use endpoint::Endpoint;
 pub use freeze::MAX_FREEZE_PEERS;

@@ -9,7 +9,7 @@ use slab::Slab;
 
 use crate::ack::WaitingAcks;
 use crate::config::Config;
-use crate::contract::{DoneReason, RpcError};
+use crate::contract::{Bundle, DoneReason, RpcError};
 use crate::ids::IdOffset;
 use crate::incast::Claims;
 use crate::lists::List;
@@ -19,7 +19,7 @@ use crate::rtt::{self, Rtt};
 use crate::share::Budget;
 use crate::time::Time;
 use crate::unreachable::Doubt;
-use crate::wire::{Incarnation, PRIORITIES};
+use crate::wire::{Incarnation, PRIORITIES, owner_of};
 
 /// Peers looked at when one must be forgotten to make room: bounds the work, and finds one unless nearly all are in use.
 const EVICT_STEPS: usize = 16;
@@ -154,6 +154,8 @@ pub(crate) struct Peer {
     /// Largest Homa packet on the path to it, by what stands in `path`.
     pub max_packet: u32,
     pub path: Path,
+    /// Endpoints among which its host divides bundles by RPC id; 0: it takes none (WIRE-23).
+    pub bundle_endpoints: u8,
     /// Its RPCs, oldest first.
     pub rpcs: List,
     pub rpc_count: u32,
@@ -205,6 +207,7 @@ impl Peer {
             probe_at: Time::ZERO,
             max_packet,
             path: Path::new(max_packet),
+            bundle_endpoints: 0,
             rpcs: List::EMPTY,
             rpc_count: 0,
             server_rpcs: 0,
@@ -225,6 +228,13 @@ impl Peer {
     /// Bytes of a message that would go unasked to it, or come from it, if neither side set a limit (RTT-3).
     pub(crate) fn unsched_bytes(&self, config: &Config) -> u32 {
         rtt::unsched_bytes(config, self.rtt.min_ns())
+    }
+
+    /// Where a packet about the RPC `rpc_id` may share a datagram to it with others (WIRE-23).
+    pub(crate) fn bundle(&self, rpc_id: u64) -> Option<Bundle> {
+        let endpoints = u32::from(self.bundle_endpoints);
+        let endpoint = (endpoints > 0).then(|| owner_of(rpc_id, endpoints))?;
+        Some(Bundle { endpoint, max_bytes: self.max_packet })
     }
 
     /// From when on it has been silent, as far as that counts against it (PEER-5).
@@ -253,6 +263,7 @@ impl Peer {
             self.unsched_limit = u32::MAX;
             self.cutoffs_sent = None;
             self.cutoffs_kept = 0;
+            self.bundle_endpoints = 0;
         }
         self.acks.clear();
     }

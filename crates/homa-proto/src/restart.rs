@@ -45,6 +45,9 @@ impl Endpoint {
             self.compare_incarnations(now, rx.from, peer, packet)?;
         }
         let known = &mut self.peers[peer];
+        if told == known.incarnation && matches!(packet.body, Body::Data(_)) {
+            known.bundle_endpoints = packet.common.bundle_endpoints; // WIRE-23
+        }
         known.last_heard = now;
         known.heard = true;
         Ok(Some(peer))

@@ -298,6 +298,9 @@ impl Endpoint {
         let rpc = &self.rpcs[part.slot as usize];
         let common = self.common(rpc.port, rpc.peer_port, rpc.id);
         let peer = &mut self.peers[rpc.peer];
+        // WIRE-23: a kernel gets zeros where it sends zeros.
+        let bundle_endpoints = if peer.is_ours() { self.bundle_endpoints } else { 0 };
+        let common = Common { bundle_endpoints, ..common };
         // INCAST-1, INCAST-7: a kernel reads padding there, and shall see none of it.
         let tells_limit =
             rpc.state.is_client() && rpc.response_limit != u32::MAX && (peer.is_ours() || !peer.heard);
@@ -332,6 +335,7 @@ impl Endpoint {
         Transmit {
             to: peer.addr,
             priority,
+            bundle: peer.bundle(rpc.id),
             header,
             payload: Some(PayloadRange { rpc: self.key(part.slot), offset: part.offset, len: part.len }),
         }
@@ -339,7 +343,7 @@ impl Endpoint {
 
     /// The header of a packet of ours (ID-7).
     pub(crate) fn common(&self, source_port: u16, dest_port: u16, sender_id: u64) -> Common {
-        Common { source_port, dest_port, sender_id, incarnation: self.incarnation }
+        Common { source_port, dest_port, sender_id, incarnation: self.incarnation, bundle_endpoints: 0 }
     }
 
     /// Queues a control packet about a living RPC.
@@ -373,7 +377,8 @@ impl Endpoint {
         let priority = self.config.num_priorities - 1;
         let number = peer.map_or(0, peer_number);
         self.trace.record_with(EventKind::PacketSent, common.sender_id, word, 0, number, priority);
-        self.control.push_back(Transmit { to, priority, header, payload: None });
+        let bundle = peer.and_then(|peer| self.peers[peer].bundle(common.sender_id));
+        self.control.push_back(Transmit { to, priority, bundle, header, payload: None });
     }
 
     /// Answers a RESEND for an RPC that is not here, or DATA that is refused with a reason (RESEND-19): with the packet's ports

@@ -385,7 +385,7 @@ impl<'a> Replay<'a> {
             self.event(event);
         }
         while let Some(transmit) = self.endpoint.poll_transmit(self.now) {
-            let Transmit { to, priority, header, payload } = transmit;
+            let Transmit { to, priority, header, payload, .. } = transmit;
             let payload = payload.map_or(0, |range| range.len);
             if let Err(reason) = self.validator.sent(to, priority, &header, payload) {
                 panic!("{}: {reason}: {header:?}", self.name);

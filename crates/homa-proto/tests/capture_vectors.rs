@@ -44,7 +44,7 @@ fn down(capture: &'static str) -> (&'static str, &'static str, &'static str) {
 }
 
 fn common(source_port: u16, dest_port: u16, sender_id: u64) -> Common {
-    Common { source_port, dest_port, sender_id, incarnation: Incarnation::NONE }
+    Common { source_port, dest_port, sender_id, incarnation: Incarnation::NONE, bundle_endpoints: 0 }
 }
 
 fn data(message_length: u32, incoming: u32, cutoff_version: u16, offset: u32) -> Data {

@@ -35,7 +35,13 @@ impl Server {
 
     /// Feeds a packet of the client's, and returns the types of the answers.
     fn feed(&mut self, incarnation: Incarnation, id: u64, body: &Body, payload: usize) -> Vec<PacketType> {
-        let common = Common { source_port: CLIENT_PORT, dest_port: PORT, sender_id: id, incarnation };
+        let common = Common {
+            source_port: CLIENT_PORT,
+            dest_port: PORT,
+            sender_id: id,
+            incarnation,
+            bundle_endpoints: 0,
+        };
         let header = wire::encode(&common, body);
         let rx = RxPacket { from: peer(), bytes: &header, wire_len: header.len() + payload, priority: None };
         self.endpoint.handle_packets(self.now, [rx], &mut Nowhere);

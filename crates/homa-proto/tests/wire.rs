@@ -5,8 +5,13 @@ use insta::assert_snapshot;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
-const COMMON: Common =
-    Common { source_port: 40001, dest_port: 99, sender_id: 1234, incarnation: Incarnation::NONE };
+const COMMON: Common = Common {
+    source_port: 40001,
+    dest_port: 99,
+    sender_id: 1234,
+    incarnation: Incarnation::NONE,
+    bundle_endpoints: 0,
+};
 
 const DATA: Data = Data {
     message_length: 5000,
@@ -92,7 +97,11 @@ fn any_packet() -> impl Strategy<Value = Packet> {
                 Body::RpcUnknown(_) if incarnation.is_none() => Body::RpcUnknown(UnknownReason::Unknown),
                 body => body,
             };
-            Packet { common: Common { source_port, dest_port, sender_id, incarnation }, body, payload_len }
+            Packet {
+                common: Common { source_port, dest_port, sender_id, incarnation, bundle_endpoints: 0 },
+                body,
+                payload_len,
+            }
         },
     )
 }

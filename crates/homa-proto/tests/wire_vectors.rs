@@ -14,10 +14,20 @@ enum From {
     Linux,
 }
 
-const CLIENT: Common =
-    Common { source_port: 0x9c41, dest_port: 99, sender_id: 0x0102, incarnation: Incarnation::NONE };
-const SERVER: Common =
-    Common { source_port: 99, dest_port: 0x9c41, sender_id: 0x0103, incarnation: Incarnation::NONE };
+const CLIENT: Common = Common {
+    source_port: 0x9c41,
+    dest_port: 99,
+    sender_id: 0x0102,
+    incarnation: Incarnation::NONE,
+    bundle_endpoints: 0,
+};
+const SERVER: Common = Common {
+    source_port: 99,
+    dest_port: 0x9c41,
+    sender_id: 0x0103,
+    incarnation: Incarnation::NONE,
+    bundle_endpoints: 0,
+};
 
 fn with_incarnation(common: Common) -> Common {
     Common { incarnation: Incarnation::new(0xab_0102_0304), ..common }

@@ -133,6 +133,7 @@ fn rpc_unknown_that_nobody_asked_for_does_not_have_the_request_sent_again() {
             dest_port: 32_768,
             sender_id: id | 1,
             incarnation: Incarnation::NONE,
+            bundle_endpoints: 0,
         };
         let packet = wire::encode(&common, &Body::RpcUnknown(UnknownReason::Unknown));
         network.inject(1, 0, 7, packet.as_slice().to_vec());

@@ -211,6 +211,7 @@ fn a_stranger_is_served_in_a_flood_of_first_packets() {
             dest_port: PORT,
             sender_id: rng.random::<u64>() & !1 | 2,
             incarnation: Incarnation::NONE,
+            bundle_endpoints: 0,
         };
         let mut bytes = wire::encode(&common, &data(1_000_000, 0)).as_slice().to_vec();
         bytes.resize(bytes.len() + 100, 0);

@@ -386,8 +386,13 @@ fn a_delayed_duplicate_of_a_finished_request_does_not_run_again() {
 
 /// A packet of a kernel client, which has no incarnation.
 fn kernel_packet(id: u64, body: Body, payload: &[u8]) -> Vec<u8> {
-    let common =
-        Common { source_port: 32_768, dest_port: PORT, sender_id: id, incarnation: Incarnation::NONE };
+    let common = Common {
+        source_port: 32_768,
+        dest_port: PORT,
+        sender_id: id,
+        incarnation: Incarnation::NONE,
+        bundle_endpoints: 0,
+    };
     let mut bytes = wire::encode(&common, &body).to_vec();
     bytes.extend_from_slice(payload);
     bytes
@@ -467,7 +472,8 @@ fn a_new_life_may_use_the_id_of_a_request_of_the_old_one_at_once() {
     let host_zero_says = |network: &mut Network<Peer>, life: u64| {
         let mut request = kernel_request(2, 100);
         let incarnation = Incarnation::new(life);
-        let common = Common { source_port: 32_768, dest_port: PORT, sender_id: 2, incarnation };
+        let common =
+            Common { source_port: 32_768, dest_port: PORT, sender_id: 2, incarnation, bundle_endpoints: 0 };
         let Body::Data(data) = wire::decode(&request, request.len()).unwrap().body else { unreachable!() };
         let header = wire::encode(&common, &Body::Data(data));
         request[..header.len()].copy_from_slice(&header);
@@ -485,6 +491,7 @@ fn a_new_life_may_use_the_id_of_a_request_of_the_old_one_at_once() {
         dest_port: source_port,
         sender_id: sender_id ^ 1,
         incarnation: Incarnation::new(6),
+        bundle_endpoints: 0,
     };
     let answer = wire::encode(&common, &Body::RpcUnknown(UnknownReason::Unknown));
     network.inject(0, 1, 7, answer.to_vec());
@@ -511,6 +518,7 @@ fn a_late_rpc_unknown_does_not_end_an_rpc_whose_response_arrives() {
         dest_port: request.source_port,
         sender_id: request.sender_id | 1,
         incarnation: request.incarnation,
+        bundle_endpoints: 0,
     };
     let unknown = wire::encode(&common, &Body::RpcUnknown(UnknownReason::Unknown));
     network.inject(1, 0, 7, unknown.to_vec());

@@ -61,7 +61,8 @@ mod tests {
     }
 
     fn data(incarnation: Incarnation) -> Vec<u8> {
-        let common = Common { source_port: 40_000, dest_port: 99, sender_id: 1_234, incarnation };
+        let common =
+            Common { source_port: 40_000, dest_port: 99, sender_id: 1_234, incarnation, bundle_endpoints: 0 };
         let data = Data {
             message_length: 10_000,
             incoming: 10_000,

@@ -95,7 +95,13 @@ fn forge(numbers: &mut Numbers) -> Vec<u8> {
     };
     let dest_port =
         if numbers.next().is_multiple_of(8) { numbers.next() as u16 } else { DEFAULT_SERVER_PORT };
-    let common = Common { source_port: 40_000, dest_port, sender_id, incarnation: Incarnation::NONE };
+    let common = Common {
+        source_port: 40_000,
+        dest_port,
+        sender_id,
+        incarnation: Incarnation::NONE,
+        bundle_endpoints: 0,
+    };
     let mut bytes = wire::encode(&common, &body).as_slice().to_vec();
     bytes.resize(bytes.len() + payload, 0);
     bytes

@@ -477,8 +477,13 @@ pub(crate) mod tests {
 
     /// The first bytes of a request with this RPC id for port 99.
     fn half_a_request(id: u64) -> Vec<u8> {
-        let common =
-            Common { source_port: 40_000, dest_port: 99, sender_id: id, incarnation: Incarnation::NONE };
+        let common = Common {
+            source_port: 40_000,
+            dest_port: 99,
+            sender_id: id,
+            incarnation: Incarnation::NONE,
+            bundle_endpoints: 0,
+        };
         let data = Data {
             message_length: 1_000,
             incoming: 1_000,

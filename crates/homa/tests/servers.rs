@@ -251,6 +251,7 @@ fn a_thousand_stalled_messages_do_not_stop_reception() {
             dest_port: echo.to.port,
             sender_id: 2 + 2 * n,
             incarnation: wire::Incarnation::NONE,
+            bundle_endpoints: 0,
         };
         let data = wire::Data {
             message_length: 100_000,

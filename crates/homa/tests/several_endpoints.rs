@@ -134,8 +134,13 @@ fn a_merged_run_of_packets_is_divided_among_the_endpoints() {
     let (to, udp) = (server_host.local_addr(), UdpConfig { bind: config().bind, ..UdpConfig::default() });
     let mut sender = UdpDriver::bind(&udp).unwrap();
     let request = |id: u64| {
-        let common =
-            Common { source_port: 40_000, dest_port: 99, sender_id: id, incarnation: Incarnation::NONE };
+        let common = Common {
+            source_port: 40_000,
+            dest_port: 99,
+            sender_id: id,
+            incarnation: Incarnation::NONE,
+            bundle_endpoints: 0,
+        };
         let data = Data {
             message_length: 8,
             incoming: 8,

@@ -122,11 +122,13 @@ where
 }
 
 fn common(header: &CommonHeader) -> Common {
+    let incarnation = incarnation(header);
     Common {
         source_port: header.source_port.get(),
         dest_port: header.dest_port.get(),
         sender_id: header.sender_id.get(),
-        incarnation: incarnation(header),
+        incarnation,
+        bundle_endpoints: if incarnation.is_none() { 0 } else { header.bundle_endpoints },
     }
 }
 

@@ -85,7 +85,7 @@ impl fmt::Debug for HeaderBuf {
 /// same (WIRE-14). Out of range, a priority is sent as the highest, a cutoff or the length of a RESEND as
 /// [`MAX_MESSAGE_LENGTH`], and the rest as it is, for the receiver to reject. Without an incarnation the
 /// fields that Linux Homa ignores are 0, and what only our peers read is left out: the reason of an
-/// RPC_UNKNOWN and the limits of unscheduled bytes. A limit of 0 is none.
+/// RPC_UNKNOWN, the limits of unscheduled bytes, and whether bundles are taken. A limit of 0 is none.
 pub fn encode(common: &Common, body: &Body) -> HeaderBuf {
     let kind = body.packet_type();
     match body {
@@ -115,7 +115,8 @@ fn common_header(common: &Common, kind: PacketType, sequence: u32) -> CommonHead
         source_port: common.source_port.into(),
         dest_port: common.dest_port.into(),
         sequence: sequence.into(),
-        ack: [0; 3],
+        packet_length: U16::ZERO,
+        bundle_endpoints: if common.incarnation.is_none() { 0 } else { common.bundle_endpoints },
         kind: kind as u8,
         doff: if kind == PacketType::Data { DOFF_DATA } else { DOFF_CONTROL },
         flags,

@@ -28,11 +28,12 @@ impl Field {
     }
 }
 
-const COMMON: [Field; 11] = [
+const COMMON: [Field; 12] = [
     Field::new("source_port", 0, 2),
     Field::new("dest_port", 2, 2),
     Field::new("sequence", 4, 4),
-    Field::new("tcp_ack", 8, 3),
+    Field::new("packet_length", 8, 2),
+    Field::new("bundle_endpoints", 10, 1),
     Field::new("type", 11, 1),
     Field::new("doff", 12, 1),
     Field::new("flags", 13, 1),

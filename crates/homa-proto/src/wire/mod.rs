@@ -6,8 +6,10 @@
 //! [`encode`] goes the other way and cannot fail. Nothing here panics, whatever the bytes or the arguments.
 //!
 //! Between peers of this implementation the header fields that Linux Homa ignores (`flags`, `window`,
-//! `checksum`, `urgent`) carry the sender's [`Incarnation`], marked by [`OURS_MAGIC`] in `urgent`.
+//! `checksum`, `urgent`) carry the sender's [`Incarnation`], marked by [`OURS_MAGIC`] in `urgent`, and those of the TCP
+//! acknowledgement say how [`packets`] share a datagram.
 
+mod bundle;
 mod decode;
 mod display;
 mod encode;
@@ -18,6 +20,7 @@ mod route;
 
 use std::fmt;
 
+pub use bundle::{Packets, append_packet, packet_length, packets};
 pub(crate) use decode::offset_behind;
 pub use decode::{DecodeError, decode};
 pub use encode::{HeaderBuf, encode};
@@ -158,6 +161,9 @@ pub struct Common {
     pub sender_id: u64,
     /// Incarnation of the sending host; [`Incarnation::NONE`] when the peer is Linux Homa or unknown.
     pub incarnation: Incarnation,
+    /// In DATA between peers of this implementation: endpoints that share the sending host's address. All packets of a datagram to
+    /// it are for one of them, the [`owner_of`] their RPCs. 0: the host takes one packet in a datagram, as Linux Homa does.
+    pub bundle_endpoints: u8,
 }
 
 /// What a packet of each type says after the common header.

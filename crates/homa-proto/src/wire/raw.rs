@@ -26,7 +26,9 @@ pub(super) struct CommonHeader {
     pub source_port: U16,
     pub dest_port: U16,
     pub sequence: U32,
-    pub ack: [u8; 3],
+    /// 0 to Linux Homa, as the next field.
+    pub packet_length: U16,
+    pub bundle_endpoints: u8,
     pub kind: u8,
     pub doff: u8,
     pub flags: u8,

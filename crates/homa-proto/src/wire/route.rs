@@ -56,7 +56,7 @@ mod tests {
 
     fn bytes(sender_id: u64, body: &Body) -> HeaderBuf {
         let incarnation = Incarnation::NONE;
-        encode(&Common { source_port: 1, dest_port: 2, sender_id, incarnation }, body)
+        encode(&Common { source_port: 1, dest_port: 2, sender_id, incarnation, bundle_endpoints: 0 }, body)
     }
 
     fn data(ack: Option<u64>) -> Body {

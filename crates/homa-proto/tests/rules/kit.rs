@@ -240,6 +240,7 @@ impl Forger {
             dest_port: self.dest_port,
             sender_id,
             incarnation: self.incarnation,
+            bundle_endpoints: 0,
         };
         Packet { common, body, payload_len: 0 }
     }

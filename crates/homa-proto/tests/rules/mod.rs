@@ -3,6 +3,7 @@
 mod abort;
 mod ack;
 mod amo;
+mod bundle;
 mod forged;
 mod grant;
 mod id;

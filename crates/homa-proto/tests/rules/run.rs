@@ -13,8 +13,8 @@ fn seen(side: &mut Side) -> String {
 }
 
 fn packet_of(transmit: &Transmit) -> String {
-    let Transmit { to, priority, header, payload } = transmit;
-    format!("{to} {priority} {header:?} {payload:?}")
+    let Transmit { to, priority, bundle, header, payload } = transmit;
+    format!("{to} {priority} {bundle:?} {header:?} {payload:?}")
 }
 
 /// What is done to both endpoints.

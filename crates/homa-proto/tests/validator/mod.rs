@@ -119,6 +119,9 @@ impl Validator {
         let bytes = Bytes(header);
         let kind = bytes.u8(11);
         self.common(&bytes, kind)?;
+        // WIRE-23: only our peers are told whether bundles are taken.
+        let may_say = kind == DATA && self.ours.get(&to).is_some_and(|&ours| ours);
+        require!(may_say || bytes.u8(10) == 0, "bundle_endpoints {}", bytes.u8(10));
         require!(priority < self.num_priorities, "priority {priority} on the wire");
         require!(
             kind == DATA || payload == 0 && priority == self.num_priorities - 1,
@@ -149,7 +152,7 @@ impl Validator {
         require!(id > 1, "ID-1: id {id}");
         require!(client >= 32_768, "the client's port is {client}");
         require!((1..=32_767).contains(&server), "the server's port is {server}");
-        require!(bytes.zero(8, 11), "bytes of the TCP acknowledgement number");
+        require!(bytes.zero(8, 10), "packet_length {}", bytes.u16(8));
         let doff = if kind == DATA { 0xe0 } else { 0x50 };
         require!(bytes.u8(12) == doff, "doff {:#x}", bytes.u8(12));
         require!(

@@ -114,6 +114,7 @@ impl HostilePeer {
             dest_port: FIRST_PORT,
             sender_id: id,
             incarnation: Incarnation::NONE,
+            bundle_endpoints: 0,
         };
         wire::encode(&common, &body).as_slice().to_vec()
     }

@@ -29,6 +29,7 @@ impl Hand {
             dest_port: port,
             sender_id: id,
             incarnation: wire::Incarnation::new(self.incarnation),
+            bundle_endpoints: 0,
         };
         let header = wire::encode(&common, body);
         self.socket.send_to(&[&header[..], payload].concat(), self.to).unwrap();

@@ -60,7 +60,8 @@ fn checksum(bytes: &[u8]) -> u16 {
 
 fn homa(ports: (u16, u16), id: u64, incarnation: u64, body: &Body, payload: usize) -> Vec<u8> {
     let incarnation = Incarnation::new(incarnation);
-    let common = Common { source_port: ports.0, dest_port: ports.1, sender_id: id, incarnation };
+    let common =
+        Common { source_port: ports.0, dest_port: ports.1, sender_id: id, incarnation, bundle_endpoints: 0 };
     let mut packet = wire::encode(&common, body).as_slice().to_vec();
     packet.resize(packet.len() + payload, 0);
     packet

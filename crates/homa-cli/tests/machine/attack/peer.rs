@@ -52,6 +52,7 @@ impl Peer {
             dest_port: SERVER_PORT,
             sender_id: id,
             incarnation: Incarnation::new(7),
+            bundle_endpoints: 0,
         };
         let mut packet = wire::encode(&common, body).as_slice().to_vec();
         packet.resize(packet.len() + payload, 0);

@@ -57,10 +57,11 @@ fn check_ranges(packet: &Packet, wire_len: usize) {
 /// WIRE-3: the bytes that mean nothing mean nothing.
 fn check_ignored(bytes: &[u8], wire_len: usize, packet: &Packet) {
     let mut other = bytes.to_vec();
-    for at in [8, 9, 10, 12] {
+    for at in [8, 9, 12] {
         other[at] = !other[at];
     }
     if packet.common.incarnation.is_none() {
+        other[10] = !other[10];
         // Only if the urgent field is not the mark does nothing else count.
         for at in 13..18 {
             other[at] = if other[18..20] == [0x48, 0x4d] { 0 } else { !other[at] };

@@ -18,6 +18,7 @@ pub fn packet(input: &mut Input<'_>, host: &Host, from: SocketAddr) -> Wire {
         dest_port: port(input, host),
         sender_id: id(input, host),
         incarnation: incarnation(input),
+        bundle_endpoints: 0,
     };
     let body = body(input, host, kind);
     let mut bytes = encode(&common, &body).to_vec();

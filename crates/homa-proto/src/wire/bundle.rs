@@ -1,0 +1,70 @@
+//! Bundles: several packets of one sender in one datagram (PROTOCOL.md WIRE-21 to WIRE-24).
+
+use std::mem::offset_of;
+
+use zerocopy::FromBytes;
+
+use super::raw::CommonHeader;
+use super::{COMMON_LEN, OURS_MAGIC};
+
+/// The packets of one datagram, in the order in which they stand there. See [`packets`].
+#[derive(Clone, Debug)]
+pub struct Packets<'a> {
+    /// What was not read yet; `None`: there is no more.
+    rest: Option<&'a [u8]>,
+    /// Whether the next packet is the datagram's first.
+    is_first: bool,
+}
+
+/// Divides a datagram into its packets. What is no bundle is one packet, whatever its bytes.
+///
+/// Zero bytes behind a packet are padding. Where a length does not fit the bytes, the last item is empty, which [`decode`](super::decode())
+/// rejects: the packets before it are whole.
+#[must_use]
+pub fn packets(datagram: &[u8]) -> Packets<'_> {
+    Packets { rest: Some(datagram), is_first: true }
+}
+
+/// The length of the first packet of a bundle; `None`: the datagram is no bundle, or was cut within a header.
+#[must_use]
+#[inline]
+pub fn packet_length(datagram: &[u8]) -> Option<usize> {
+    let (header, _) = CommonHeader::ref_from_prefix(datagram).ok()?;
+    let length = usize::from(header.packet_length.get());
+    // WIRE-3: Linux Homa may have anything there.
+    (length != 0 && header.urgent.get() == OURS_MAGIC).then_some(length)
+}
+
+impl<'a> Iterator for Packets<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.rest.take()?;
+        let is_first = std::mem::replace(&mut self.is_first, false);
+        match packet_length(rest) {
+            None if is_first => Some(rest),
+            None => None,
+            // WIRE-22
+            Some(length) if length < COMMON_LEN => Some(&[]),
+            Some(length) => {
+                let Some((packet, rest)) = rest.split_at_checked(length) else { return Some(&[]) };
+                self.rest = (!rest.is_empty()).then_some(rest);
+                Some(packet)
+            }
+        }
+    }
+}
+
+/// Appends a packet, whose header is of our own making, to a datagram that is a bundle then, and is shorter than 65,536 bytes with it.
+///
+/// # Panics
+/// The header is shorter than the common one, or the packet longer than 65,535 bytes.
+pub fn append_packet(datagram: &mut Vec<u8>, header: &[u8], payload: &[u8]) {
+    const LENGTH: usize = offset_of!(CommonHeader, packet_length);
+    let start = datagram.len();
+    datagram.extend_from_slice(header);
+    let length = u16::try_from(header.len() + payload.len()).expect("a packet fits a datagram");
+    datagram[start + LENGTH..][..2].copy_from_slice(&length.to_be_bytes());
+    datagram.extend_from_slice(payload);
+}
