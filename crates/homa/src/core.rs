@@ -15,6 +15,7 @@ use slab::Slab;
 use crate::address::ServerAddr;
 use crate::asynch::AsyncDriver;
 use crate::buffers::{Buffers, Role};
+use crate::bundles::Datagrams;
 use crate::client::Completion;
 use crate::clock::HostClock;
 use crate::copying::Outgoing;
@@ -145,6 +146,10 @@ pub(crate) struct Core {
     pub(crate) unsent: Vec<TransmitRun>,
     /// Memory for their headers.
     pub(crate) headers: Vec<HeaderBuf>,
+    /// What the driver is given of them.
+    pub(crate) datagrams: Datagrams,
+    /// A bundle whose first bytes alone were received into `rx`; empty outside of a drive round.
+    pub(crate) bundle_in_place: Vec<u8>,
     /// The last round of sending ended at its bound, and more may be there to send.
     pub(crate) backlog: bool,
     /// Rounds that what is due in the endpoint has waited for packets to be read.
@@ -204,16 +209,22 @@ pub(crate) struct Core {
 const PEER_REFRESH_NS: u64 = 10_000_000;
 
 impl Core {
-    pub(crate) fn new(endpoint: Endpoint, driver: Box<dyn Driver>, limits: Limits) -> Core {
+    pub(crate) fn new(mut endpoint: Endpoint, driver: Box<dyn Driver>, limits: Limits) -> Core {
+        let ip_only = driver.local_addr().port() == 0;
+        if ip_only {
+            endpoint.refuse_bundles(); // WIRE-21: they are datagrams of UDP.
+        }
         Core {
             rooms: Vec::new(),
             progress: Progress::new(endpoint.config()),
             endpoint,
-            ip_only: driver.local_addr().port() == 0,
+            ip_only,
             driver,
             rx: RxBurst::new(),
             unsent: Vec::new(),
             headers: Vec::new(),
+            datagrams: Datagrams::default(),
+            bundle_in_place: Vec::new(),
             backlog: false,
             put_off: 0,
             empty_polls: 0,

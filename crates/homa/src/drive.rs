@@ -8,6 +8,7 @@ use homa_driver::{BURST_PACKETS, Refusal, RxBurst, TxPacket, Unreachable};
 use homa_proto::wire::{self, Body, Packet};
 use homa_proto::{Event, RxPacket, Time, Transmit, TransmitRun};
 
+use crate::bundles::Entry;
 use crate::core::{Core, Owner};
 use crate::error::CallError;
 use crate::in_place::InPlace;
@@ -17,7 +18,7 @@ use crate::stake::Stake;
 use crate::wait::WaitOn;
 
 /// Most packets given to the driver at a time: as many as one datagram holds that the kernel cuts.
-const BURST: usize = 64;
+pub(crate) const BURST: usize = 64;
 
 /// Packets of bursts for which a smaller table is filled.
 const SHORT_BURST: usize = 32;
@@ -51,11 +52,13 @@ enum Sent {
     FullBurst,
 }
 
-/// The packets of a burst, as the endpoint takes them.
+/// The packets of a burst, as the endpoint takes them: those of a bundle one by one.
 pub(crate) fn packets_of(burst: &RxBurst) -> impl Iterator<Item = RxPacket<'_>> + Clone {
-    let packet =
-        |(index, (from, bytes))| RxPacket { priority: burst.priority(index), ..RxPacket::new(from, bytes) };
-    burst.iter().enumerate().map(packet)
+    let packets = |(index, (from, datagram))| {
+        let priority = burst.priority(index);
+        wire::packets(datagram).map(move |bytes| RxPacket { priority, ..RxPacket::new(from, bytes) })
+    };
+    burst.iter().enumerate().flat_map(packets)
 }
 
 impl Core {
@@ -181,6 +184,7 @@ impl Core {
                 return (false, now);
             }
         };
+        let handled = self.packets_handled();
         let now = self.note_burst_in(count, now);
         if count > 0 {
             self.note_device_times();
@@ -201,11 +205,7 @@ impl Core {
         } else if count > 0 && self.kin.is_some() {
             self.take_steered_burst(now);
         } else if count > 0 {
-            let payload = self.buffers.payload_in_place();
-            let burst = packets_of(&self.rx);
-            let burst = burst.map(|packet| RxPacket { wire_len: packet.wire_len + payload, ..packet });
-            self.endpoint.handle_packets(now, burst, &mut self.buffers);
-            self.buffers.give_back_held();
+            self.take_burst(now);
         }
         // SEND-15: the driver knows what the network has said of the path since.
         while let Some(peer) = self.endpoint.poll_path() {
@@ -215,7 +215,7 @@ impl Core {
         // Frames of a driver's ring go back before this thread may sleep: a ring whose last frame is held shows itself readable.
         self.rx.clear();
         if count > 0 {
-            self.note_burst_processed(count);
+            self.note_burst_processed(self.packets_handled() - handled);
         }
         self.note_device_sent();
         let mut told = false;
@@ -234,6 +234,34 @@ impl Core {
         (self.take_mail(now) || count > 0 || told, now)
     }
 
+    /// Packets that the endpoint was given, its own and others' that concern it.
+    fn packets_handled(&self) -> u64 {
+        let stats = self.endpoint.stats();
+        stats.packets_received + stats.foreign_received
+    }
+
+    /// Takes the burst that has come, where all of it is this endpoint's.
+    fn take_burst(&mut self, now: Time) {
+        let payload = self.buffers.payload_in_place();
+        if payload > 0 {
+            let packet = self.rx.get(0).map(|(from, bytes)| RxPacket {
+                wire_len: bytes.len() + payload,
+                priority: self.rx.priority(0),
+                ..RxPacket::new(from, bytes)
+            });
+            self.endpoint.handle_packets(now, packet, &mut self.buffers);
+            self.buffers.give_back_held();
+        } else if let Some((from, _)) = self.rx.get(0).filter(|_| !self.bundle_in_place.is_empty()) {
+            let priority = self.rx.priority(0);
+            let packets = wire::packets(&self.bundle_in_place)
+                .map(|bytes| RxPacket { priority, ..RxPacket::new(from, bytes) });
+            self.endpoint.handle_packets(now, packets, &mut self.buffers);
+            self.bundle_in_place.clear();
+        } else {
+            self.endpoint.handle_packets(now, packets_of(&self.rx), &mut self.buffers);
+        }
+    }
+
     /// Receives what has come, the next packet of a message into its place, if that is what comes. The burst then has its header,
     /// and the buffers its payload. Returns how many packets came.
     fn receive_in_place(&mut self, mut in_place: InPlace) -> std::io::Result<usize> {
@@ -242,8 +270,15 @@ impl Core {
         let received = self.driver.receive_in_place(&mut self.rx, place);
         // Only bytes that are where they belong prove that they were written there. A driver that breaks its contract loses a packet.
         let is_there = |payload: &&[u8]| ptr::eq(payload.as_ptr(), start.cast());
-        let payload =
+        let mut payload =
             received.as_ref().ok().filter(|payload| is_there(payload)).map_or(0, |payload| payload.len());
+        if let (Some((_, header)), Ok(rest)) = (self.rx.get(0).filter(|_| payload > 0), &received)
+            && wire::packet_length(header).is_some()
+        {
+            self.bundle_in_place.extend_from_slice(header);
+            self.bundle_in_place.extend_from_slice(rest);
+            payload = 0;
+        }
         let failed = received.err();
         match self.rx.get(0).filter(|_| payload > 0) {
             Some((_, header)) => {
@@ -261,7 +296,7 @@ impl Core {
 
     /// Has the clients reported whose requests in this burst are for ports that nobody has (LIMIT-8). Ours have been told.
     fn refuse_burst(&mut self) {
-        for (from, bytes) in &self.rx {
+        for RxPacket { from, bytes, .. } in packets_of(&self.rx) {
             let Ok(packet) = wire::decode(bytes, bytes.len()) else { continue };
             let common = &packet.common;
             let is_request = matches!(packet.body, Body::Data(_)) && common.sender_id & 1 == 0;
@@ -308,18 +343,8 @@ impl Core {
         }
         let full = packets >= BURST || bytes >= FULL_BYTES;
         self.note_burst_out(packets, bytes);
-        let sent = match self.unsent.as_slice() {
-            // The case of a lone RPC, which a table would slow down.
-            [run] if packets == 1 => {
-                let payload = run.first.payload.and_then(|range| self.buffers.outgoing(&range));
-                self.driver.send(&[tx_packet(&run.first, &run.first.header, payload.unwrap_or_default())])
-            }
-            _ if packets <= SHORT_BURST => self.send_table::<SHORT_BURST>(),
-            _ => self.send_table::<BURST>(),
-        };
-        match sent {
+        match self.send_unsent(packets) {
             Ok(taken) => {
-                self.note_taken(taken);
                 self.note_burst_taken(taken);
                 match taken {
                     0 => Sent::Nothing,
@@ -335,17 +360,56 @@ impl Core {
         }
     }
 
-    /// Gives what is unsent to the driver, at most `N` packets of it; how many it took.
+    /// Gives what is unsent to the driver, which is so many packets; how many of them it took.
+    fn send_unsent(&mut self, packets: usize) -> std::io::Result<usize> {
+        if let [run] = self.unsent.as_slice()
+            && packets == 1
+        {
+            // The case of a lone RPC, which a table would slow down.
+            let payload = run.first.payload.and_then(|range| self.buffers.outgoing(&range));
+            let packet = tx_packet(&run.first, &run.first.header, payload.unwrap_or_default());
+            let taken = self.driver.send(&[packet])?;
+            if taken > 0 {
+                self.unsent.clear();
+            }
+            return Ok(taken);
+        }
+        let datagrams = self.datagrams.plan(&self.unsent);
+        self.datagrams.join(&self.unsent, &self.buffers);
+        let taken = if datagrams <= SHORT_BURST {
+            self.send_table::<SHORT_BURST>()
+        } else {
+            self.send_table::<BURST>()
+        }?;
+        let bundled = self.datagrams.remove_taken(&mut self.unsent, taken);
+        self.counts.bundles_sent += bundled.datagrams;
+        self.counts.bundled_packets_sent += bundled.packets;
+        let left: u32 = self.unsent.iter().map(TransmitRun::packets).sum();
+        Ok(packets - left as usize)
+    }
+
+    /// Gives the datagrams to the driver, at most `N` of them; how many it took.
     fn send_table<const N: usize>(&mut self) -> std::io::Result<usize> {
         self.headers.clear();
-        for run in &self.unsent {
-            self.headers.extend((1..run.packets()).map(|index| run.header(index)));
+        for entry in self.datagrams.entries(&self.unsent) {
+            if let Entry::Run(run) = entry {
+                self.headers.extend((1..run.packets()).map(|index| run.header(index)));
+            }
         }
         let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         let mut table = [TxPacket { to: nowhere, priority: 0, header: &[], payload: &[] }; N];
         let mut places = table.iter_mut();
         let mut headers = &self.headers[..];
-        for run in &self.unsent {
+        for entry in self.datagrams.entries(&self.unsent) {
+            let run = match entry {
+                Entry::Run(run) => run,
+                Entry::Bundle(bundle) => {
+                    if let Some(place) = places.next() {
+                        *place = bundle;
+                    }
+                    continue;
+                }
+            };
             let piece = run.first.payload.map_or(0, |range| range.len as usize);
             let payload = run.payload().and_then(|range| self.buffers.outgoing(&range)).unwrap_or_default();
             let (first, rest) = payload.split_at(piece.min(payload.len()));
@@ -359,23 +423,6 @@ impl Core {
         }
         let left = places.len();
         self.driver.send(&table[..N - left])
-    }
-
-    /// The driver has taken so many of the packets that are unsent.
-    fn note_taken(&mut self, mut taken: usize) {
-        let mut runs = 0;
-        for run in &self.unsent {
-            match taken.checked_sub(run.packets() as usize) {
-                Some(rest) => (runs, taken) = (runs + 1, rest),
-                None => break,
-            }
-        }
-        self.unsent.drain(..runs);
-        if let Some(first) = self.unsent.first_mut().filter(|_| taken > 0)
-            && let Some(left) = first.behind(taken as u32)
-        {
-            *first = left;
-        }
     }
 
     /// The packet path is of no more use. Calls will time out; that is what their callers see of it.

@@ -518,6 +518,7 @@ impl<'a> Maker<'a> {
         let (mut share, mut stake) = (None, None);
         if let Some(family) = &self.segment {
             let part = Share::new((Arc::clone(family), index), self.start_ns, &mut endpoint, &mut *driver)?;
+            endpoint.refuse_bundles(); // WIRE-23: a datagram goes to the process whose port its first packet is for.
             share = Some(part);
             let holding = Holding::Segment(Arc::clone(family.member(index)));
             stake = Some(Stake::new(holding, self.start_ns, &mut endpoint));

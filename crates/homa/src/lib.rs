@@ -85,6 +85,7 @@
 mod address;
 mod asynch;
 mod buffers;
+mod bundles;
 mod client;
 mod clock;
 mod copying;

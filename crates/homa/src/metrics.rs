@@ -78,6 +78,10 @@ counts! {
     Counter lock_wait_ns,
     /// Drive rounds.
     Counter drive_rounds,
+    /// Datagrams sent that carried several packets.
+    Counter bundles_sent,
+    /// Packets sent in them.
+    Counter bundled_packets_sent,
     /// Times that the time trace was frozen: by hand, by a slow RPC, or by a FREEZE packet.
     Counter trace_freezes,
     /// Times that the leading thread slept in the kernel.

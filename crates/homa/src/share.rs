@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use homa_driver::{Driver, ReceiveFilter, RxBurst};
 use homa_proto::wire::Route;
-use homa_proto::{Endpoint, MS, Time};
+use homa_proto::{Endpoint, MS, RxPacket, Time};
 
 use crate::core::Core;
 use crate::drive::packets_of;
@@ -237,7 +237,7 @@ impl Core {
         // Each packet is judged once: ports change hands meanwhile, and none is to be taken by two processes.
         let mut foreign = std::mem::take(&mut share.foreign);
         foreign.clear();
-        for (_, bytes) in &self.rx {
+        for RxPacket { bytes, .. } in packets_of(&self.rx) {
             let business = share.business(bytes);
             if let (Business::Nobodys { orphan }, Some(port)) = (business, port_of(bytes)) {
                 let until = if orphan { Time::NEVER } else { Time::ZERO };

@@ -42,6 +42,13 @@ fn described(bytes: &[u8], wire_len: usize) -> Option<(u64, u32, u32)> {
     Some((packet.common.sender_id, word, offset))
 }
 
+/// The same of each packet of a datagram; of one that is no bundle only the header may be there.
+fn described_packets(datagram: &[u8], wire_len: usize) -> impl Iterator<Item = (u64, u32, u32)> {
+    let is_bundle = wire::packet_length(datagram).is_some();
+    wire::packets(datagram)
+        .filter_map(move |bytes| described(bytes, if is_bundle { bytes.len() } else { wire_len }))
+}
+
 impl Core {
     /// The name of a living RPC.
     pub(crate) fn traced(&self, rpc: RpcKey) -> Traced {
@@ -102,21 +109,21 @@ impl Core {
         self.endpoint.trace().begin_stage();
     }
 
-    /// The driver was asked at `now`, and gave so many packets. Returns what the time is since it did: packets may have come meanwhile,
+    /// The driver was asked at `now`, and gave so many datagrams. Returns what the time is since it did: packets may have come meanwhile,
     /// and to take them from it is a tenth of a short round trip.
-    pub(crate) fn note_burst_in(&mut self, packets: usize, now: Time) -> Time {
-        if packets == 0 {
+    pub(crate) fn note_burst_in(&mut self, datagrams: usize, now: Time) -> Time {
+        if datagrams == 0 {
             self.empty_polls = self.empty_polls.saturating_add(1);
             return now;
         }
         let empty = std::mem::take(&mut self.empty_polls);
         let since = self.look().unwrap_or(now);
-        self.endpoint.trace().record(EventKind::BurstIn, 0, packets as u32, empty);
+        self.endpoint.trace().record(EventKind::BurstIn, 0, datagrams as u32, empty);
         since.max(now)
     }
 
     /// The packets of the burst that was read are processed.
-    pub(crate) fn note_burst_processed(&mut self, packets: usize) {
+    pub(crate) fn note_burst_processed(&mut self, packets: u64) {
         if self.endpoint.trace().is_recording() {
             self.just_now = self.look();
             self.endpoint.trace().record(EventKind::BurstProcessed, 0, packets as u32, 0);
@@ -137,11 +144,12 @@ impl Core {
         let in_place = self.buffers.payload_in_place();
         for (index, (_, bytes)) in self.rx.iter().enumerate() {
             let Some(at) = self.rx.received_at(index) else { continue };
-            let Some((sender_id, word, offset)) = described(bytes, bytes.len() + in_place) else { continue };
             let priority = Place::priority_received(self.rx.priority(index));
             let trace = self.endpoint.trace();
-            let (at, id, place) = (real_time.ticks(at), sender_id ^ 1, trace.place(0, priority));
-            trace.record_stamped(at, EventKind::DeviceReceived, id, word, offset, place);
+            let (at, place) = (real_time.ticks(at), trace.place(0, priority));
+            for (sender_id, word, offset) in described_packets(bytes, bytes.len() + in_place) {
+                trace.record_stamped(at, EventKind::DeviceReceived, sender_id ^ 1, word, offset, place);
+            }
         }
     }
 
@@ -150,11 +158,12 @@ impl Core {
         let Some(clock) = self.device_clock else { return };
         let mut real_time = None;
         while let Some(sent) = self.driver.poll_sent() {
-            let Some((id, word, offset)) = described(&sent.header, sent.len) else { continue };
             let real_time = real_time.get_or_insert_with(|| clock.beside_real_time());
             let trace = self.endpoint.trace();
             let (at, place) = (real_time.ticks(sent.at_ns), trace.place(0, sent.priority));
-            trace.record_stamped(at, EventKind::DeviceSent, id, word, offset, place);
+            for (id, word, offset) in described_packets(&sent.header, sent.len) {
+                trace.record_stamped(at, EventKind::DeviceSent, id, word, offset, place);
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod accepting;
 mod asynch;
+mod bundles;
 mod calls;
 mod common;
 mod early;

@@ -103,8 +103,9 @@ fn packets_in_bursts_are_as_many_as_those_recorded() {
     assert_eq!(dump.overwritten, 0);
     let of = |kind| dump.records.iter().filter(move |record| record.event() == Some(kind));
     let sum = |kind| of(kind).map(|record| u64::from(record.a)).sum::<u64>();
-    assert_eq!(sum(EventKind::BurstIn), of(EventKind::PacketReceived).count() as u64);
-    assert_eq!(sum(EventKind::BurstIn), sum(EventKind::BurstProcessed));
+    assert_eq!(sum(EventKind::BurstProcessed), of(EventKind::PacketReceived).count() as u64);
+    // Some of them shared a datagram.
+    assert!((1..=sum(EventKind::BurstProcessed)).contains(&sum(EventKind::BurstIn)));
     // What the driver had no room for is offered again.
     assert!(sum(EventKind::BurstOut) >= sum(EventKind::BurstTaken));
     assert_eq!(sum(EventKind::BurstTaken), of(EventKind::PacketSent).count() as u64);

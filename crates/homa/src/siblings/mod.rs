@@ -103,7 +103,7 @@ impl Core {
         let (me, endpoints) = (kin.index as u32, kin.siblings.mailboxes.len() as u32);
         let mut routes = std::mem::take(&mut kin.routes);
         routes.clear();
-        for (_, bytes) in &self.rx {
+        for RxPacket { bytes, .. } in packets_of(&self.rx) {
             let mut route = wire::route(bytes, endpoints);
             if let Some(share) = &self.share {
                 route = share.route(bytes, route);
