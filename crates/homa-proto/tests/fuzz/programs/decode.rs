@@ -1,16 +1,47 @@
 //! Any bytes as a packet.
 
-use homa_proto::wire::{Body, DATA_HEADER_LEN, MAX_HEADER_LEN, MAX_MESSAGE_LENGTH, Packet, decode, encode};
+use homa_proto::wire::{
+    Body, COMMON_LEN, DATA_HEADER_LEN, MAX_HEADER_LEN, MAX_MESSAGE_LENGTH, Packet, append_packet, decode,
+    encode, packet_length, packets,
+};
 
-/// Decodes `bytes` whole, cut, and as the header of a longer packet.
+/// Decodes `bytes` whole, divided, cut, and as the header of a longer packet.
 pub fn run(bytes: &[u8]) {
     check(bytes, bytes.len());
+    check_division(bytes);
     let header = &bytes[..bytes.len().min(MAX_HEADER_LEN)];
     for len in 0..header.len() {
         check(&header[..len], len);
     }
     let claimed = bytes.first_chunk().map_or(0, |first| usize::from(u16::from_be_bytes(*first)));
     check(header, header.len() + claimed);
+}
+
+/// WIRE-21, WIRE-22: what a datagram is divided into.
+fn check_division(datagram: &[u8]) {
+    let divided: Vec<&[u8]> = packets(datagram).collect();
+    divided.iter().for_each(|packet| check(packet, packet.len()));
+    if packet_length(datagram).is_none() {
+        assert_eq!(divided, [datagram], "no bundle: one packet, whatever its bytes");
+        return;
+    }
+    let is_broken = divided.last().is_some_and(|packet| packet.is_empty());
+    let whole = &divided[..divided.len() - usize::from(is_broken)];
+    let mut rest = datagram;
+    let mut joined = Vec::new();
+    for packet in whole {
+        assert!(packet.len() >= COMMON_LEN && packet_length(rest) == Some(packet.len()));
+        assert_eq!(*packet, &rest[..packet.len()], "each begins where the one before it ends");
+        rest = &rest[packet.len()..];
+        append_packet(&mut joined, packet, &[]);
+        // What follows changes nothing.
+        assert!(packets(&joined).eq(whole.iter().copied().take_while(|of| of.as_ptr() <= packet.as_ptr())));
+    }
+    assert_eq!(joined, datagram[..datagram.len() - rest.len()], "what was divided is what is joined");
+    match packet_length(rest) {
+        Some(length) => assert!(is_broken && (length < COMMON_LEN || length > rest.len())),
+        None => assert!(!is_broken, "padding, or nothing"),
+    }
 }
 
 /// WIRE-13, WIRE-14.
