@@ -65,7 +65,7 @@ fn lines(bytes: &[u8]) -> Vec<String> {
 }
 
 /// A classic capture of raw IP packets, a millisecond apart.
-fn pcap(packets: &[Vec<u8>]) -> Vec<u8> {
+pub fn pcap(packets: &[Vec<u8>]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 101] {
         file.extend(word.to_le_bytes());
@@ -88,7 +88,7 @@ fn ipv4(protocol: u8, tos: u8, from: u8, to: u8, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-fn udp(from_port: u16, to_port: u16, payload: &[u8]) -> Vec<u8> {
+pub fn udp(from_port: u16, to_port: u16, payload: &[u8]) -> Vec<u8> {
     let mut datagram = Vec::new();
     for word in [from_port, to_port, 8 + payload.len() as u16, 0] {
         datagram.extend(word.to_be_bytes());
@@ -117,6 +117,23 @@ fn data(ack: Option<Ack>) -> Body {
         offset: 1_424,
         response_limit: None,
     })
+}
+
+/// A request, an acknowledgement and a response's first packet in one datagram, which says that bundles are taken.
+pub fn bundle() -> Vec<u8> {
+    let mut acks = AckList::new();
+    assert!(acks.push(Ack { client_id: 240, server_port: SERVER }));
+    let mut datagram = Vec::new();
+    for (sender_id, body, payload) in
+        [(ID, data(None), 100), (244, Body::Ack(acks), 0), (ID | 1, data(None), 20)]
+    {
+        let mut packet = homa_packet(sender_id, 0xab_0102_0304, body, payload);
+        if payload > 0 {
+            packet[10] = 2;
+        }
+        wire::append_packet(&mut datagram, &packet, &[]);
+    }
+    datagram
 }
 
 /// From the client to the server, or back.
@@ -285,6 +302,103 @@ fn over_udp_packets_are_found_by_port_or_by_their_form() {
     assert_eq!(found.len(), 3, "{found:?}");
     assert!(found[2].contains("is not the type of a Homa packet"), "{found:?}");
     assert!(capture.lines(&["--udp-port", "7"]).is_empty());
+}
+
+/// WIRE-21.
+#[test]
+fn each_packet_of_a_bundle_is_shown() {
+    let padded = [bundle(), vec![0; 12]].concat();
+    let capture = Capture::new("bundle", &pcap(&[udp(5_001, 5_002, &padded)]));
+    let ours = "retransmit incarnation ab01020304";
+    let (up, down) = ("10.0.0.1:5001/40000 > 10.0.0.2:5002/99", "10.0.0.1:5001/99 > 10.0.0.2:5002/40000");
+    let (id, answer) = (ID, ID | 1);
+    let lines = [
+        format!(
+            "0.000000 {up} prio 7 DATA id {id} [1424, 1524) of 5000 incoming 3000 cv 2 {ours} (packet 1 of a bundle)"
+        ),
+        format!("0.000000 {up} prio 7 ACK id 244 240@99 incarnation ab01020304 (packet 2 of a bundle)"),
+        format!(
+            "0.000000 {down} prio 7 DATA id {answer} [1424, 1444) of 5000 incoming 3000 cv 2 {ours} \
+             (packet 3 of a bundle, then 12 bytes of padding)"
+        ),
+    ];
+    assert_eq!(capture.lines(&[]), lines);
+    assert_eq!(capture.lines(&["--type", "ack"]), lines[1..2]);
+    assert_eq!(capture.lines(&["--rpc", "240"]), lines[1..2]);
+    let output = capture.run(&[]);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr).trim(),
+        "homa: 3 shown: 2 DATA, 1 ACK; 0 other frames"
+    );
+
+    let objects = capture.objects(&[]);
+    let of =
+        |pointer: &str| objects.iter().map(|object| object.pointer(pointer).cloned()).collect::<Vec<_>>();
+    let numbers = |values: [Option<u64>; 3]| values.map(|value| value.map(Value::from)).to_vec();
+    assert_eq!(of("/number"), numbers([Some(1); 3]), "one record of the capture");
+    assert_eq!(of("/bundle/packet"), numbers([Some(1), Some(2), Some(3)]));
+    assert_eq!(of("/bundle/offset"), numbers([Some(0), Some(156), Some(236)]));
+    assert_eq!(of("/bundle/padding"), numbers([None, None, Some(12)]));
+    assert_eq!(of("/bundle/padding_is_zero")[2], Some(true.into()));
+    assert_eq!(of("/length"), numbers([Some(156), Some(80), Some(76)]));
+    assert_eq!(of("/header/packet_length"), of("/length"));
+    assert_eq!(of("/header/bundle_endpoints"), numbers([Some(2), Some(0), Some(2)]));
+}
+
+#[test]
+fn a_packet_alone_that_says_its_host_takes_bundles_is_known_by_its_form() {
+    let mut request = homa_packet(ID, 0xab_0102_0304, data(None), 100);
+    request[10] = 4;
+    let mut kernels = homa_packet(ID, 0, data(None), 100);
+    kernels[10] = 4;
+    let capture = Capture::new("alone", &pcap(&[udp(5_001, 5_002, &request), udp(5_001, 5_002, &kernels)]));
+    let objects = capture.objects(&[]);
+    assert_eq!(objects.len(), 1, "without our mark the byte must be zero: {objects:?}");
+    assert_eq!(
+        (&objects[0]["header"]["bundle_endpoints"], objects[0].get("bundle")),
+        (&4.into(), None),
+        "a datagram of one packet"
+    );
+}
+
+/// WIRE-22.
+#[test]
+fn a_packet_length_that_does_not_fit_spoils_no_packet_before_it() {
+    let mut broken = bundle();
+    broken[156 + 8..][..2].copy_from_slice(&[0, 27]);
+    let mut cut = pcap(&[udp(14_600, 14_600, &bundle())]);
+    // The capture has 20 bytes of the second packet.
+    let there = 28 + 156 + 20;
+    cut[24 + 8..][..4].copy_from_slice(&(there as u32).to_le_bytes());
+    cut.truncate(24 + 16 + there);
+    let mut dirty = [bundle(), vec![0; 12]].concat();
+    *dirty.last_mut().expect("a byte") = 1;
+    let quoted = ipv4(1, 0, 2, 1, &[&[3, 3, 0, 0, 0, 0, 0, 0], &udp(14_600, 14_600, &bundle())[..]].concat());
+    for (packets, ends) in [
+        (
+            pcap(&[udp(14_600, 14_600, &broken)]),
+            &[
+                "(packet 1 of a bundle)",
+                " bad packet of 156 bytes: packet_length 27 does not fit the datagram (packet 2 of a bundle)",
+            ][..],
+        ),
+        (cut, &["(packet 1 of a bundle)", " cut: 20 of 156 bytes are there (packet 2 of a bundle)"]),
+        (
+            pcap(&[udp(14_600, 14_600, &dirty)]),
+            &["1 of a bundle)", "2 of a bundle)", "then 12 bytes of padding, not all of it zero)"],
+        ),
+        // An ICMP error is about all of them.
+        (pcap(&[quoted]), &["(packet 1 of a bundle)", "(packet 2 of a bundle)", "(packet 3 of a bundle)"]),
+    ] {
+        let capture = Capture::new("spoilt", &packets);
+        let lines = capture.lines(&[]);
+        assert_eq!(lines.len(), ends.len(), "{lines:#?}");
+        for (line, end) in lines.iter().zip(ends) {
+            assert!(line.ends_with(end), "{line} and {end}");
+        }
+    }
+    let capture = Capture::new("broken", &pcap(&[udp(14_600, 14_600, &broken)]));
+    assert_eq!(capture.objects(&["--type", "bad"])[0]["error_reason"], "packet_length");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use homa_proto::wire::{Body, COMMON_FIELDS, Packet, PacketType};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use super::bundle::Place;
 use super::line::{icmp, time_of_day};
 use super::seen::{Decoded, Seen, Sighting, What};
 
@@ -28,7 +29,7 @@ pub struct Object {
 #[derive(serde::Serialize)]
 #[serde(untagged)]
 enum Content {
-    Packet(PacketObject),
+    Packet(Box<PacketObject>),
     Icmp(Box<IcmpObject>),
     Fragment { source: IpAddr, destination: IpAddr, error: &'static str },
 }
@@ -62,6 +63,9 @@ struct PacketObject {
     tos_priority: u8,
     /// Bytes of the Homa packet on the wire.
     length: usize,
+    /// Packets that have a datagram of their own have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bundle: Option<BundleFields>,
     r#type: Option<&'static str>,
     /// As the client numbers it: even.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,10 +90,35 @@ struct PacketObject {
     header: Tree,
 }
 
+/// Where a packet is in its bundle.
+#[derive(serde::Serialize)]
+struct BundleFields {
+    /// Number of the packet, from 1.
+    packet: u32,
+    /// Offset of the packet in the datagram.
+    offset: usize,
+    /// Bytes that follow the last packet, and whether all are zero as they must be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    padding: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    padding_is_zero: Option<bool>,
+}
+
+impl From<Place> for BundleFields {
+    fn from(Place { number, offset, padding }: Place) -> BundleFields {
+        BundleFields {
+            packet: number,
+            offset,
+            padding: padding.map(|padding| padding.length),
+            padding_is_zero: padding.map(|padding| padding.is_zero),
+        }
+    }
+}
+
 /// The object for something seen.
 pub fn object(seen: &Seen<'_>) -> Object {
     let content = match &seen.what {
-        What::Packet(sighting) => Content::Packet(packet(sighting)),
+        What::Packet(sighting) => Content::Packet(Box::new(packet(sighting))),
         What::Icmp { from, to, kind, code, about } => Content::Icmp(Box::new(IcmpObject {
             source: *from,
             destination: *to,
@@ -118,6 +147,7 @@ fn packet(sighting: &Sighting<'_>) -> PacketObject {
         tos: datagram.dscp_byte,
         tos_priority: datagram.dscp_byte >> 5,
         length: datagram.payload.wire_len,
+        bundle: sighting.place.map(BundleFields::from),
         r#type: sighting.packet_type().map(PacketType::name),
         rpc: sighting.common("sender_id").map(|id| (id & !1).to_string()),
         payload_offset: None,
@@ -135,9 +165,8 @@ fn packet(sighting: &Sighting<'_>) -> PacketObject {
             object.error = Some(format!("cut: {there} of {} bytes are there", datagram.payload.wire_len));
             object.error_reason = Some("cut");
         }
-        Decoded::Bad(error) => {
-            object.error = Some(error.to_string());
-            object.error_reason = Some(error.reason());
+        Decoded::Bad(_) | Decoded::BadLength(_) => {
+            (object.error, object.error_reason) = sighting.error().unzip();
         }
     }
     object

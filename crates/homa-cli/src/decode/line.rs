@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use super::bundle::{Padding, Place};
 use super::seen::{Decoded, Seen, Sighting, What};
 
 /// How something seen is printed.
@@ -48,7 +49,7 @@ impl fmt::Display for Shown<'_> {
         write!(f, "{source} > {dest} prio {} ", datagram.dscp_byte >> 5)?;
         let (there, wire_len) = (datagram.payload.bytes.len(), datagram.payload.wire_len);
         match &sighting.decoded {
-            Decoded::Valid(packet) => write!(f, "{}", packet.without_ports()),
+            Decoded::Valid(packet) => write!(f, "{}", packet.without_ports())?,
             Decoded::Cut => {
                 if let Some(kind) = sighting.packet_type() {
                     write!(f, "{kind} ")?;
@@ -56,11 +57,25 @@ impl fmt::Display for Shown<'_> {
                 if let Some(id) = sighting.common("sender_id") {
                     write!(f, "id {id} ")?;
                 }
-                write!(f, "cut: {there} of {wire_len} bytes are there")
+                write!(f, "cut: {there} of {wire_len} bytes are there")?;
             }
-            Decoded::Bad(error) => write!(f, "bad packet of {wire_len} bytes: {error}"),
+            Decoded::Bad(_) | Decoded::BadLength(_) => {
+                let error = sighting.error().map(|(text, _)| text).unwrap_or_default();
+                write!(f, "bad packet of {wire_len} bytes: {error}")?;
+            }
         }
+        sighting.place.map_or(Ok(()), |place| bundled(f, &place))
     }
+}
+
+/// Where in its bundle a packet is, and what follows the last one.
+fn bundled(f: &mut fmt::Formatter<'_>, place: &Place) -> fmt::Result {
+    write!(f, " (packet {} of a bundle", place.number)?;
+    if let Some(Padding { length, is_zero }) = place.padding {
+        let wrong = if is_zero { "" } else { ", not all of it zero" };
+        write!(f, ", then {length} bytes of padding{wrong}")?;
+    }
+    f.write_str(")")
 }
 
 /// As addresses of servers are written: `10.0.0.7/99` over raw IP, `10.0.0.7:14600/99` over UDP.

@@ -1,5 +1,6 @@
 //! `homa decode`: what the packets of a capture say, one line a packet.
 
+mod bundle;
 mod json;
 mod line;
 mod seen;
@@ -93,22 +94,26 @@ impl<W: Write> Decoder<'_, W> {
             number += 1;
             let start_ns = *start_ns.get_or_insert(record.time_ns);
             let content = dissect(record.link, record.bytes, record.wire_len);
-            let Some(what) = self.selection.select(&content) else {
-                self.others += 1;
-                continue;
-            };
-            let seen = Seen { number, time_ns: record.time_ns, start_ns, nanoseconds, what };
-            *self.counts.entry(seen.what.kind()).or_default() += 1;
-            if self.args.json {
-                serde_json::to_writer(&mut self.out, &json::object(&seen)).map_err(io::Error::from)?;
-                self.out.write_all(b"\n")?;
-            } else {
-                writeln!(self.out, "{}", line::Line { seen: &seen, absolute: self.args.absolute })?;
-            }
-            if self.flush_each {
-                self.out.flush()?;
+            let selected = self.selection.select(&content);
+            self.others += u64::from(selected.is_empty());
+            for what in selected {
+                self.show(&Seen { number, time_ns: record.time_ns, start_ns, nanoseconds, what })?;
             }
         }
+    }
+
+    fn show(&mut self, seen: &Seen<'_>) -> Result<(), Stop> {
+        *self.counts.entry(seen.what.kind()).or_default() += 1;
+        if self.args.json {
+            serde_json::to_writer(&mut self.out, &json::object(seen)).map_err(io::Error::from)?;
+            self.out.write_all(b"\n")?;
+        } else {
+            writeln!(self.out, "{}", line::Line { seen, absolute: self.args.absolute })?;
+        }
+        if self.flush_each {
+            self.out.flush()?;
+        }
+        Ok(())
     }
 
     fn summary(&self) -> String {

@@ -6,6 +6,7 @@ use homa::DEFAULT_UDP_PORT;
 use homa_driver::pcap::frame::{Content, Datagram};
 use homa_proto::wire::{self, Body, DecodeError, OURS_MAGIC, Packet, PacketType};
 
+use super::bundle::{Part, Place, parts};
 use crate::args::DecodeArgs;
 
 /// Something that is shown, and when it was captured.
@@ -40,7 +41,10 @@ pub enum What<'a> {
 
 /// A Homa packet as far as it is there.
 pub struct Sighting<'a> {
+    /// With this packet alone as its payload.
     pub datagram: Datagram<'a>,
+    /// `None`: the datagram is no bundle.
+    pub place: Option<Place>,
     pub decoded: Decoded,
 }
 
@@ -49,6 +53,8 @@ pub enum Decoded {
     /// The capture, or the ICMP error that quotes it, has less than its header.
     Cut,
     Bad(DecodeError),
+    /// WIRE-22: the packet is as long as the rest of its datagram, and says that it has another length.
+    BadLength(usize),
 }
 
 /// What is counted, and what `--type` names.
@@ -90,23 +96,37 @@ impl What<'_> {
 }
 
 impl<'a> Sighting<'a> {
-    fn new(datagram: Datagram<'a>) -> Sighting<'a> {
-        let (bytes, wire_len) = (datagram.payload.bytes, datagram.payload.wire_len);
-        let decoded = match wire::decode(bytes, wire_len) {
-            Ok(packet) => Decoded::Valid(packet),
-            Err(DecodeError::TooShort { needed, .. }) if bytes.len() < needed && needed <= wire_len => {
+    fn new(datagram: &Datagram<'a>, part: Part<'a>) -> Sighting<'a> {
+        let (bytes, wire_len) = (part.packet.bytes, part.packet.wire_len);
+        let decoded = match (part.bad_length, wire::decode(bytes, wire_len)) {
+            (Some(length), _) => Decoded::BadLength(length),
+            (None, Ok(packet)) => Decoded::Valid(packet),
+            (None, Err(DecodeError::TooShort { needed, .. }))
+                if bytes.len() < needed && needed <= wire_len =>
+            {
                 Decoded::Cut
             }
-            Err(error) => Decoded::Bad(error),
+            (None, Err(error)) => Decoded::Bad(error),
         };
-        Sighting { datagram, decoded }
+        Sighting { datagram: Datagram { payload: part.packet, ..*datagram }, place: part.place, decoded }
     }
 
     fn kind(&self) -> Kind {
         match &self.decoded {
             Decoded::Valid(packet) => Kind::Type(packet.body.packet_type()),
             Decoded::Cut => self.packet_type().map_or(Kind::Cut, Kind::Type),
-            Decoded::Bad(_) => Kind::Bad,
+            Decoded::Bad(_) | Decoded::BadLength(_) => Kind::Bad,
+        }
+    }
+
+    /// What is wrong with a packet that is there, and a constant name for it.
+    pub fn error(&self) -> Option<(String, &'static str)> {
+        match &self.decoded {
+            Decoded::Valid(_) | Decoded::Cut => None,
+            Decoded::Bad(error) => Some((error.to_string(), error.reason())),
+            Decoded::BadLength(length) => {
+                Some((format!("packet_length {length} does not fit the datagram"), "packet_length"))
+            }
         }
     }
 
@@ -148,46 +168,52 @@ impl<'a> Selection<'a> {
         Selection { args }
     }
 
-    /// What a frame shows; `None`: nothing that was asked for.
-    pub fn select<'b>(&self, content: &Content<'b>) -> Option<What<'b>> {
-        let what = match *content {
-            Content::Datagram(datagram) => What::Packet(self.sight(datagram)?),
+    /// What a frame shows of what was asked for: each packet of its datagram by itself.
+    pub fn select<'b>(&self, content: &Content<'b>) -> Vec<What<'b>> {
+        let all: Vec<What<'b>> = match *content {
+            Content::Datagram(datagram) => self.sight(&datagram).map(What::Packet).collect(),
             Content::Error { from, to, kind, code, about } => {
-                What::Icmp { from, to, kind, code, about: self.sight(about)? }
+                let packets = self.sight(&about);
+                packets.map(|about| What::Icmp { from, to, kind, code, about }).collect()
             }
-            Content::Fragment { from, to } => What::Fragment { from, to },
-            Content::Other => return None,
+            Content::Fragment { from, to } => vec![What::Fragment { from, to }],
+            Content::Other => Vec::new(),
         };
+        all.into_iter().filter(|what| self.wants(what)).collect()
+    }
+
+    fn wants(&self, what: &What<'_>) -> bool {
         let kind_matches = self.args.types.is_empty() || self.args.types.contains(&what.kind());
-        let rpc_matches = self.args.rpc.is_none_or(|id| match &what {
+        let rpc_matches = self.args.rpc.is_none_or(|id| match what {
             What::Packet(sighting) | What::Icmp { about: sighting, .. } => sighting.concerns(id & !1),
             What::Fragment { .. } => false,
         });
-        (kind_matches && rpc_matches).then_some(what)
+        kind_matches && rpc_matches
     }
 
-    /// The Homa packet in a datagram. IP says so itself; over UDP the ports do, or, unless ports were given, bytes that only a
+    /// The Homa packets in a datagram. IP says so itself; over UDP the ports do, or, unless ports were given, bytes that only a
     /// packet of ours has.
-    fn sight<'b>(&self, datagram: Datagram<'b>) -> Option<Sighting<'b>> {
-        let sighting = Sighting::new(datagram);
-        if !datagram.udp {
-            return Some(sighting);
+    fn sight<'b>(&self, datagram: &Datagram<'b>) -> impl Iterator<Item = Sighting<'b>> + use<'b> {
+        let datagram = *datagram;
+        let mut sightings = parts(&datagram).map(move |part| Sighting::new(&datagram, part)).peekable();
+        let is_homa = !datagram.udp
+            || self.is_homa_port(datagram.from.port())
+            || self.is_homa_port(datagram.to.port())
+            || self.args.udp_ports.is_empty() && sightings.peek().is_some_and(looks_like_ours);
+        sightings.take_while(move |_| is_homa)
+    }
+
+    fn is_homa_port(&self, port: u16) -> bool {
+        if self.args.udp_ports.is_empty() {
+            port == DEFAULT_UDP_PORT
+        } else {
+            self.args.udp_ports.contains(&port)
         }
-        let is_homa = |port: u16| {
-            if self.args.udp_ports.is_empty() {
-                port == DEFAULT_UDP_PORT
-            } else {
-                self.args.udp_ports.contains(&port)
-            }
-        };
-        let by_port = is_homa(datagram.from.port()) || is_homa(datagram.to.port());
-        let by_bytes = self.args.udp_ports.is_empty() && looks_like_ours(&sighting);
-        (by_port || by_bytes).then_some(sighting)
     }
 }
 
-/// Whether a datagram of unknown ports has what all our packets have over UDP: each byte that receivers ignore as we send it,
-/// and the exact length.
+/// Whether a datagram of unknown ports has what the packets of ours have over UDP: each byte that receivers ignore as we send it,
+/// and the exact length. Of a bundle, its first packet says it.
 fn looks_like_ours(sighting: &Sighting<'_>) -> bool {
     let Decoded::Valid(packet) = &sighting.decoded else { return false };
     let kind = packet.body.packet_type();
@@ -195,13 +221,18 @@ fn looks_like_ours(sighting: &Sighting<'_>) -> bool {
     let wire_len = kind.header_len() + packet.payload_len as usize;
     // CUTOFFS between ours have four bytes more.
     let longer = if kind == PacketType::Cutoffs { 4 } else { 0 };
-    let ignored = [sighting.common("flags"), sighting.common("window"), sighting.common("checksum")];
     let marked = match sighting.common("urgent") {
-        Some(0) => ignored == [Some(0); 3],
-        urgent => urgent == Some(u64::from(OURS_MAGIC)),
+        // Without the mark our packets are those to Linux Homa.
+        Some(0) => ["flags", "window", "checksum", "packet_length", "bundle_endpoints"]
+            .iter()
+            .all(|name| sighting.common(name) == Some(0)),
+        // WIRE-23: DATA alone says who takes bundles.
+        urgent => {
+            urgent == Some(u64::from(OURS_MAGIC))
+                && (kind == PacketType::Data || sighting.common("bundle_endpoints") == Some(0))
+        }
     };
     marked
         && sighting.common("doff") == Some(doff)
-        && sighting.common("tcp_ack") == Some(0)
         && (wire_len..=wire_len + longer).contains(&sighting.datagram.payload.wire_len)
 }
