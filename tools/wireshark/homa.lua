@@ -2,13 +2,16 @@
 --
 -- It knows Homa as IP protocol 146, over UDP, and hijacked TCP (TCP segments that only Homa sends: SYN and RST together, and Homa's urgent
 -- pointer). Field names are those of PROTOCOL.md with "homa." before them. Over UDP, packets are recognised by what they look like, and the
--- port in the preferences is always taken for Homa.
+-- port in the preferences is always taken for Homa. A UDP datagram may hold several packets, a bundle: each has its own Homa tree.
 
 local IP_PROTOCOL = 146
 local TCP_PROTOCOL = 6
 local HIJACK_FLAGS = 0x06
 local HIJACK_URGENT = 0xb97d
+local OURS_URGENT = 0x484d
 local UDP_PORT = 14600
+-- Wireshark's number for UDP in pinfo.port_type.
+local UDP_PORT_TYPE = 3
 local IN_SEQUENCE = 0xffffffff
 local ALL_SENT = 0xffffffff
 local MAX_ACKS = 5
@@ -28,8 +31,8 @@ local DATA_LEN = LENGTHS[NUMBER.DATA]
 
 -- Where fields are: name, offset, length. All packets have those of COMMON; acknowledgements are in DATA and, several times, in ACK.
 local COMMON = {
-  { "source_port", 0, 2 }, { "dest_port", 2, 2 }, { "sequence", 4, 4 }, { "tcp_ack", 8, 3 }, { "type", 11, 1 }, { "doff", 12, 1 },
-  { "flags", 13, 1 }, { "window", 14, 2 }, { "checksum", 16, 2 }, { "urgent", 18, 2 }, { "sender_id", 20, 8 },
+  { "source_port", 0, 2 }, { "dest_port", 2, 2 }, { "sequence", 4, 4 }, { "packet_length", 8, 2 },
+  { "bundle_endpoints", 10, 1 }, { "type", 11, 1 }, { "doff", 12, 1 }, { "flags", 13, 1 }, { "window", 14, 2 }, { "checksum", 16, 2 }, { "urgent", 18, 2 }, { "sender_id", 20, 8 },
 }
 local ACKED = { { "ack_client_id", 0, 8 }, { "ack_server_port", 8, 2 } }
 local ACKED_LEN = 10
@@ -52,7 +55,9 @@ local f = {
   dest_port = ProtoField.uint16("homa.dest_port", "Destination port"),
   port = ProtoField.uint16("homa.port", "Port"),
   sequence = ProtoField.uint32("homa.sequence", "Sequence"),
-  tcp_ack = ProtoField.uint24("homa.tcp_ack", "TCP's ack, three bytes", base.HEX),
+  packet_length = ProtoField.uint16("homa.packet_length", "Packet length in a bundle"),
+  bundle_endpoints = ProtoField.uint8("homa.bundle_endpoints", "Endpoints of the sender's host that take bundles"),
+  padding = ProtoField.bytes("homa.padding", "Padding behind the bundle"),
   type = ProtoField.uint8("homa.type", "Type", base.HEX, TYPES),
   doff = ProtoField.uint8("homa.doff", "TCP's data offset", base.HEX),
   flags = ProtoField.uint8("homa.flags", "TCP's flags", base.HEX),
@@ -95,6 +100,9 @@ homa.fields = fields
 
 local e = {
   short = ProtoExpert.new("homa.short", "Shorter than its type: Homa drops it", expert.group.MALFORMED, expert.severity.ERROR),
+  packet_length = ProtoExpert.new("homa.bad_packet_length", "Does not fit the datagram: Homa drops the rest", expert.group.MALFORMED,
+    expert.severity.ERROR),
+  padding = ProtoExpert.new("homa.bad_padding", "Padding that is not zero", expert.group.PROTOCOL, expert.severity.WARN),
   unknown_type = ProtoExpert.new("homa.unknown_type", "No type of Homa's", expert.group.MALFORMED, expert.severity.ERROR),
   beyond = ProtoExpert.new("homa.beyond", "Bytes beyond the message's length", expert.group.PROTOCOL, expert.severity.WARN),
   retransmit = ProtoExpert.new("homa.retransmitted", "Retransmission", expert.group.SEQUENCE, expert.severity.NOTE),
@@ -320,11 +328,8 @@ local function whole_rpc(pinfo, tree, rpc)
   end
 end
 
-function homa.dissector(buf, pinfo, root)
-  if buf:len() < COMMON_LEN then
-    return 0
-  end
-  pinfo.cols.protocol = "Homa"
+-- Dissects one packet; returns its tree and its line for the column "Info".
+local function packet(buf, pinfo, root)
   local tree = root:add(homa, buf())
   local at = common(buf, tree)
   local kind, sender_id = at.type, at.sender_id
@@ -336,8 +341,7 @@ function homa.dissector(buf, pinfo, root)
   local ports = string.format("%d → %d", at.source_port, at.dest_port)
   if name == nil then
     tree:add_proto_expert_info(e.unknown_type)
-    pinfo.cols.info = string.format("%s type 0x%02x", ports, kind)
-    return buf:len()
+    return tree, string.format("%s type 0x%02x", ports, kind)
   end
   local text = ""
   if buf:len() < LENGTHS[kind] then
@@ -350,8 +354,64 @@ function homa.dissector(buf, pinfo, root)
     text = bodies[name](buf, pinfo, tree, shown)
     whole_rpc(pinfo, tree, rpc)
   end
-  pinfo.cols.info = string.format("%s %s RPC %s %s", ports, name, tostring(id), text)
   tree:append_text(string.format(", %s, RPC %s, %s", name, tostring(id), text))
+  return tree, string.format("%s %s RPC %s %s", ports, name, tostring(id), text)
+end
+
+-- The length that the packet at the start of these bytes says it has in its bundle; nil if it says none. Other senders than ours may have
+-- anything in the field.
+local function packet_length(buf)
+  if buf:len() < COMMON_LEN or buf(18, 2):uint() ~= OURS_URGENT then
+    return nil
+  end
+  local length = buf(8, 2):uint()
+  return length > 0 and length or nil
+end
+
+local function padding(buf, tree)
+  local item = tree:add(f.padding, buf())
+  if buf:bytes():tohex():find("[^0]") then
+    item:add_proto_expert_info(e.padding)
+  end
+end
+
+-- Dissects the packets of a bundle, of which this is the datagram; returns their lines for the column "Info".
+local function bundle(buf, pinfo, root)
+  local lines, at, tree = {}, 0, nil
+  while at < buf:len() do
+    local rest, on_wire = buf(at):tvb(), buf:reported_len() - at
+    local length = packet_length(rest)
+    if length == nil then
+      -- Cut by the capture, it may be a packet as well.
+      if on_wire < COMMON_LEN or rest:len() >= COMMON_LEN then
+        padding(rest, tree)
+      end
+      break
+    end
+    if length < COMMON_LEN or length > on_wire then
+      tree = root:add(homa, rest())
+      common(rest, tree)
+      tree:add_proto_expert_info(e.packet_length)
+      lines[#lines + 1] = string.format("bad packet_length %d", length)
+      break
+    end
+    tree, lines[#lines + 1] = packet(buf(at, math.min(length, rest:len())):tvb(), pinfo, root)
+    at = at + length
+  end
+  return lines
+end
+
+function homa.dissector(buf, pinfo, root)
+  if buf:len() < COMMON_LEN then
+    return 0
+  end
+  pinfo.cols.protocol = "Homa"
+  if pinfo.port_type == UDP_PORT_TYPE and packet_length(buf) then
+    pinfo.cols.info = table.concat(bundle(buf, pinfo, root), " | ")
+  else
+    local _, line = packet(buf, pinfo, root)
+    pinfo.cols.info = line
+  end
   return buf:len()
 end
 
@@ -361,7 +421,8 @@ local function looks_like_homa(buf)
     return false
   end
   local kind, doff = buf(11, 1):uint(), buf(12, 1):uint()
-  local whole = LENGTHS[kind] and buf:len() >= LENGTHS[kind] and buf:len() <= 65535
+  local length = packet_length(buf) or buf:len()
+  local whole = LENGTHS[kind] and length >= LENGTHS[kind] and length <= buf:reported_len() and length <= 65535
   return whole and (doff == 0 or doff == 0x50 or doff == 0xd0 or doff == 0xe0)
     and (kind ~= NUMBER.DATA or buf(28, 4):uint() > 0)
 end

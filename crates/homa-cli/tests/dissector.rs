@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use super::common::{Scratch, run, stderr};
+use super::decode::{bundle, pcap, udp};
 use serde_json::Value;
 
 const DISSECTOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/wireshark/homa.lua");
@@ -25,10 +26,18 @@ fn tshark(capture: &Path, words: &[&str]) -> Output {
     command.output().expect("tshark runs")
 }
 
+/// Whether tshark is missing, which is then printed.
+fn no_tshark() -> bool {
+    let missing = Command::new("tshark").arg("--version").output().is_err();
+    if missing {
+        homa_testkit::skip("there is no tshark");
+    }
+    missing
+}
+
 /// The captures of Linux Homa; none, with the reason printed, where they or tshark are missing.
 fn captures() -> Vec<PathBuf> {
-    if Command::new("tshark").arg("--version").output().is_err() {
-        homa_testkit::skip("there is no tshark");
+    if no_tshark() {
         return Vec::new();
     }
     let Ok(entries) = fs::read_dir(CAPTURES) else {
@@ -72,11 +81,12 @@ fn dissected(capture: &Path, fields: &[&str]) -> BTreeMap<u64, Vec<String>> {
 }
 
 /// Fields of all types of packets, by their names in PROTOCOL.md.
-const FIELDS: [&str; 20] = [
+const FIELDS: [&str; 21] = [
     "source_port",
     "dest_port",
     "sequence",
-    "tcp_ack",
+    "packet_length",
+    "bundle_endpoints",
     "type",
     "doff",
     "flags",
@@ -239,4 +249,90 @@ fn requests_and_responses_are_linked_and_what_was_lost_is_said() {
     assert_eq!(of("homa.retransmitted", &["frame.number"]), again, "each retransmission is a note");
     assert!(!resends.is_empty() && !again.is_empty());
     assert!(!of("homa.gap", &["frame.number"]).is_empty());
+}
+
+/// Each field of each packet of each frame that has the filter: packets are separated by commas.
+fn all_of(capture: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
+    let mut words = vec!["-Y", filter, "-T", "fields", "-E", "occurrence=a"];
+    fields.iter().for_each(|field| words.extend(["-e", field]));
+    let output = tshark(capture, &words);
+    let said = stderr(&output);
+    assert!(output.status.success() && !said.contains("Lua"), "{said}");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+}
+
+/// WIRE-21.
+#[test]
+fn each_packet_of_a_bundle_has_a_tree_of_its_own() {
+    if no_tshark() {
+        return;
+    }
+    let scratch = Scratch::new("dissector-bundle");
+    let file = scratch.0.join("bundle.pcap");
+    let padded = [bundle(), vec![0; 12]].concat();
+    // To Homa's port, and known by its form.
+    fs::write(&file, pcap(&[udp(14_600, 14_600, &padded), udp(5_001, 5_002, &bundle())])).expect("a file");
+    let packets = decoded(&file, &[]);
+    assert_eq!(packets.len(), 6);
+    for name in [
+        "source_port",
+        "dest_port",
+        "packet_length",
+        "bundle_endpoints",
+        "type",
+        "doff",
+        "urgent",
+        "sender_id",
+    ] {
+        let want: Vec<_> = packets
+            .iter()
+            .map(|(_, header)| header[name].as_u64().or_else(|| number(header[name].as_str()?)))
+            .collect();
+        let rows = all_of(&file, "homa", &[&format!("homa.{name}")]);
+        let seen: Vec<_> = rows.iter().flat_map(|row| row[0].split(',').map(number)).collect();
+        assert_eq!(seen, want, "{name}");
+    }
+    assert_eq!(
+        all_of(&file, "homa.padding", &["frame.number", "homa.padding"]),
+        [["1".to_owned(), "00".repeat(12)]]
+    );
+    let info = all_of(&file, "frame.number == 2", &["_ws.col.Info"]).concat().concat();
+    assert_eq!(info.matches(" | ").count(), 2, "{info}");
+    assert!(info.contains("DATA RPC") && info.contains("ACK RPC 244"), "{info}");
+    assert!(all_of(&file, "homa.bad_packet_length || homa.bad_padding", &["frame.number"]).is_empty());
+}
+
+/// WIRE-22, and bytes that mean nothing from Linux Homa.
+#[test]
+fn a_bundle_that_is_wrong_is_dissected_up_to_there() {
+    if no_tshark() {
+        return;
+    }
+    let scratch = Scratch::new("dissector-broken");
+    let file = scratch.0.join("broken.pcap");
+    let mut short = bundle();
+    short[156 + 8..][..2].copy_from_slice(&[0, 27]);
+    let mut long = bundle();
+    long[8..10].copy_from_slice(&[0xff, 0xff]);
+    let mut dirty = [bundle(), vec![0; 12]].concat();
+    *dirty.last_mut().expect("a byte") = 1;
+    let mut foreign = bundle();
+    foreign[18..20].fill(0);
+    let frames = [short, long, dirty, foreign].map(|datagram| udp(14_600, 14_600, &datagram));
+    let mut capture = pcap(&frames);
+    // The last frame once more, of which the capture has 20 bytes of the second packet.
+    let there = 28 + 156 + 20;
+    let whole = udp(14_600, 14_600, &bundle());
+    for word in [0, 0, there as u32, whole.len() as u32] {
+        capture.extend(word.to_le_bytes());
+    }
+    capture.extend(&whole[..there]);
+    fs::write(&file, capture).expect("a file");
+    let counts: Vec<usize> =
+        all_of(&file, "homa", &["homa.sender_id"]).iter().map(|row| row[0].split(',').count()).collect();
+    assert_eq!(counts, [2, 1, 3, 1, 1]);
+    let of = |filter: &str| all_of(&file, filter, &["frame.number"]).concat();
+    assert_eq!(of("homa.bad_packet_length"), ["1", "2"]);
+    assert_eq!((of("homa.padding"), of("homa.bad_padding")), (vec!["3".to_owned()], vec!["3".to_owned()]));
 }
