@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::{ConfigError, SwitchConfig};
 use crate::ethernet::{mark_congestion, parse};
-use crate::packet::Packet;
+use crate::packet::Packets;
 use crate::stats::Snapshot;
 use crate::switch::{Refused, Route, Switch};
 
@@ -228,10 +228,10 @@ impl Bridge {
             return self.frames.drop_frame(frame);
         };
         let bytes = frame.length();
-        let packet = self.packet(&frame);
+        let packets = self.packets(&frame);
         let queue = |bridge: &mut Bridge, to, mut frame| match bridge
             .switch
-            .admit(now_ns, to, &head, bytes, packet)
+            .admit(now_ns, to, &head, bytes, &packets)
         {
             Ok(admitted) => {
                 if admitted.mark {
@@ -269,7 +269,7 @@ impl Bridge {
                 if self.switch.is_traced()
                     && let Some(head) = parse(self.frames.bytes(&frame))
                 {
-                    self.switch.dropped(now_ns, port, &head, self.packet(&frame), Refused::Device);
+                    self.switch.dropped(now_ns, port, &head, &self.packets(&frame), Refused::Device);
                 }
                 self.frames.drop_frame(frame);
             }
@@ -279,8 +279,8 @@ impl Bridge {
     }
 
     /// What a frame holds, where somebody wants to know.
-    fn packet(&self, frame: &Frame) -> Packet {
-        if self.switch.is_traced() { Packet::of(self.frames.bytes(frame)) } else { Packet::default() }
+    fn packets(&self, frame: &Frame) -> Packets {
+        if self.switch.is_traced() { Packets::of(self.frames.bytes(frame)) } else { Packets::default() }
     }
 
     /// Writes the time trace so far as a dump, in the order of times. Makes small writes: give it a buffered writer.

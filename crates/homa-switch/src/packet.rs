@@ -1,7 +1,7 @@
-//! Which Homa packet a frame holds, so that what a switch did with it can be found beside what its hosts did.
+//! Which Homa packets a frame holds, so that what a switch did with it can be found beside what its hosts did.
 
 use homa_driver::pcap::frame::{Content, Datagram, LinkType, dissect};
-use homa_proto::wire::{Body, Incarnation, decode};
+use homa_proto::wire::{Body, Incarnation, decode, packets};
 use homa_trace::packet_word;
 
 /// A packet, as time traces name it.
@@ -15,28 +15,65 @@ pub struct Packet {
     pub offset: u32,
 }
 
-impl Packet {
-    /// What a frame holds. In UDP only packets of this implementation are known, by the mark that they have.
+/// The packets of a frame, in their order: several where it is a bundle (PROTOCOL.md WIRE-21).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packets {
+    first: Packet,
+    /// Empty for nearly all frames, and then without memory of its own.
+    others: Vec<Packet>,
+}
+
+impl Packets {
+    /// What a frame holds: at least one packet. In UDP only packets of this implementation are known, by the mark that they have.
     #[must_use]
-    pub fn of(frame: &[u8]) -> Packet {
+    pub fn of(frame: &[u8]) -> Packets {
         let length = frame.len() as u32;
         let found = match dissect(LinkType::Ethernet, frame, length) {
             Content::Datagram(datagram) => homa(&datagram),
             _ => None,
         };
-        found.unwrap_or(Packet { word: packet_word(0, length), ..Packet::default() })
+        found.unwrap_or(Packets::from(Packet { word: packet_word(0, length), ..Packet::default() }))
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = Packet> + '_ {
+        std::iter::once(self.first).chain(self.others.iter().copied())
     }
 }
 
-fn homa(datagram: &Datagram<'_>) -> Option<Packet> {
-    let length = datagram.payload.wire_len;
-    let packet = decode(datagram.payload.bytes, length).ok()?;
-    if datagram.udp && packet.common.incarnation == Incarnation::NONE {
+impl From<Packet> for Packets {
+    fn from(first: Packet) -> Packets {
+        Packets { first, others: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+impl From<[Packet; 2]> for Packets {
+    fn from([first, second]: [Packet; 2]) -> Packets {
+        Packets { first, others: vec![second] }
+    }
+}
+
+/// The valid packets of a datagram, if the first one is valid.
+fn homa(datagram: &Datagram<'_>) -> Option<Packets> {
+    let bytes = datagram.payload.bytes;
+    if !datagram.udp {
+        return packet(bytes, false).map(Packets::from);
+    }
+    let mut divided = packets(bytes);
+    let first = packet(divided.next()?, true)?;
+    // WIRE-22: those that are not valid are dropped, and the others are taken.
+    Some(Packets { first, others: divided.filter_map(|bytes| packet(bytes, true)).collect() })
+}
+
+fn packet(bytes: &[u8], udp: bool) -> Option<Packet> {
+    let packet = decode(bytes, bytes.len()).ok()?;
+    if udp && packet.common.incarnation == Incarnation::NONE {
         return None;
     }
     Some(Packet {
         id: packet.common.sender_id,
-        word: packet_word(packet.body.packet_type() as u8, length as u32),
+        word: packet_word(packet.body.packet_type() as u8, bytes.len() as u32),
         offset: if let Body::Data(data) = &packet.body { data.offset } else { 0 },
     })
 }
@@ -44,7 +81,7 @@ fn homa(datagram: &Datagram<'_>) -> Option<Packet> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use homa_proto::wire::{Common, Data, encode};
+    use homa_proto::wire::{Common, Data, append_packet, encode};
 
     /// An Ethernet frame from one IPv4 address to another.
     fn in_ip(protocol: u8, payload: &[u8]) -> Vec<u8> {
@@ -84,9 +121,32 @@ mod tests {
         // What fills a short frame up is not the packet's.
         let padded = [in_ip(146, &packet), vec![0; 9]].concat();
         for frame in [in_ip(146, &packet), in_udp(&packet), padded] {
-            assert_eq!(Packet::of(&frame), known);
+            assert_eq!(Packets::of(&frame), Packets::from(known));
         }
-        assert_eq!(Packet::of(&in_ip(146, &data(Incarnation::NONE))).id, 1_234, "of Linux Homa, in IP");
+        assert_eq!(
+            Packets::of(&in_ip(146, &data(Incarnation::NONE))).first.id,
+            1_234,
+            "of Linux Homa, in IP"
+        );
+    }
+
+    /// WIRE-21, WIRE-22.
+    #[test]
+    fn each_packet_of_a_bundle_is_known() {
+        let packet = data(Incarnation::new(5));
+        let known = Packet { id: 1_234, word: packet_word(0x10, packet.len() as u32), offset: 1_400 };
+        let mut bundle = Vec::new();
+        for _ in 0..3 {
+            append_packet(&mut bundle, &packet, &[]);
+        }
+        let ids = |payload: &[u8]| Packets::of(&in_udp(payload)).iter().collect::<Vec<_>>();
+        assert_eq!(ids(&bundle), [known; 3]);
+        assert_eq!(ids(&[&bundle[..], &[0; 40]].concat()), [known; 3], "padded");
+        assert_eq!(ids(&bundle[..bundle.len() - 1]), [known; 2], "the last does not fit");
+        bundle[packet.len() + 11] = 0;
+        assert_eq!(ids(&bundle), [known; 2], "the second is of no type");
+        let in_ip = Packets::of(&in_ip(146, &bundle));
+        assert_eq!(in_ip.iter().count(), 1, "IP carries one packet");
     }
 
     #[test]
@@ -101,7 +161,7 @@ mod tests {
             Vec::new(),
         ] {
             let word = packet_word(0, frame.len() as u32);
-            assert_eq!(Packet::of(&frame), Packet { word, ..Packet::default() }, "{frame:?}");
+            assert_eq!(Packets::of(&frame), Packets::from(Packet { word, ..Packet::default() }), "{frame:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::PRIORITIES;
 use crate::buffer::Pool;
 use crate::config::{Forwarding, SwitchConfig};
 use crate::depth::Depth;
-use crate::packet::Packet;
+use crate::packet::Packets;
 use crate::queues::{Queued, Queues};
 
 /// Picoseconds of a nanosecond: a byte of 10 Gbit/s takes 800 of them.
@@ -28,7 +28,7 @@ pub(crate) struct Count {
 #[derive(Debug)]
 struct OnLink<F> {
     frame: F,
-    packet: Packet,
+    packets: Packets,
     queue: u8,
     done_ps: u64,
 }
@@ -94,12 +94,12 @@ impl<F> Port<F> {
                 return self.on_way.pop_front().map(|on_way| on_way.frame);
             }
             if self.on_link.as_ref().is_some_and(|on_link| on_link.done_ps <= now_ps)
-                && let Some(OnLink { frame, packet, queue, done_ps }) = self.on_link.take()
+                && let Some(OnLink { frame, packets, queue, done_ps }) = self.on_link.take()
             {
                 if trace.is_recording() {
                     // When it left, which who polls late still knows to the nanosecond.
                     let place = Place::in_switch(self.number, queue.into(), 0);
-                    record(trace, done_ps / PS, EventKind::SwitchLeft, packet, place);
+                    record(trace, done_ps / PS, EventKind::SwitchLeft, &packets, place);
                 }
                 if config.delay_ns == 0 {
                     return Some(frame);
@@ -116,7 +116,7 @@ impl<F> Port<F> {
 
     /// Puts the next frame on the link, which is free; `None` if none waits.
     fn start(&mut self, now_ns: u64, config: &SwitchConfig, pool: &mut Pool) -> Option<()> {
-        let (queue, Queued { frame, bytes, packet, came_ps }) = self.queues.pop()?;
+        let (queue, Queued { frame, bytes, packets, came_ps }) = self.queues.pop()?;
         self.depths[queue].shrink(now_ns, bytes.into());
         self.depth.shrink(now_ns, bytes.into());
         pool.give_back(bytes.into());
@@ -131,7 +131,7 @@ impl<F> Port<F> {
             Forwarding::StoreAndForward => self.free_ps,
             Forwarding::CutThrough => start_ps,
         };
-        self.on_link = Some(OnLink { frame, packet, queue: queue as u8, done_ps });
+        self.on_link = Some(OnLink { frame, packets, queue: queue as u8, done_ps });
         Some(())
     }
 
@@ -144,10 +144,12 @@ impl<F> Port<F> {
     }
 }
 
-/// Stamps an event with the time of the link's clock at which it happened.
-pub(crate) fn record(trace: &mut Trace, time_ns: u64, kind: EventKind, packet: Packet, place: Place) {
+/// Stamps an event with the time of the link's clock at which it happened, once for each packet of the frame.
+pub(crate) fn record(trace: &mut Trace, time_ns: u64, kind: EventKind, packets: &Packets, place: Place) {
     trace.set_virtual_now(time_ns);
-    trace.record_at(kind, packet.id, packet.word, packet.offset, place);
+    for packet in packets.iter() {
+        trace.record_at(kind, packet.id, packet.word, packet.offset, place);
+    }
 }
 
 /// Picoseconds that so many bytes take.
@@ -190,7 +192,11 @@ mod tests {
             let bytes = wire_bytes - self.config.overhead_bytes;
             self.pool.take(bytes.into());
             let came_ps = came_ns * PS;
-            self.port.push(now_ns, queue, Queued { frame: name, bytes, packet: Packet::default(), came_ps });
+            self.port.push(
+                now_ns,
+                queue,
+                Queued { frame: name, bytes, packets: Packets::default(), came_ps },
+            );
         }
 
         /// When each frame leaves, looked for every 100 ns from 0 on.

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use crate::PRIORITIES;
-use crate::packet::Packet;
+use crate::packet::Packets;
 
 /// A frame that waits.
 #[derive(Debug)]
 pub(crate) struct Queued<F> {
     pub(crate) frame: F,
     pub(crate) bytes: u32,
-    pub(crate) packet: Packet,
+    pub(crate) packets: Packets,
     /// When it came, picoseconds.
     pub(crate) came_ps: u64,
 }
@@ -58,7 +58,7 @@ mod tests {
     fn the_highest_goes_first_and_equals_in_order() {
         let mut queues = Queues::new();
         for (name, queue) in [("a", 0), ("b", 7), ("c", 3), ("d", 7), ("e", 0)] {
-            queues.push(queue, Queued { frame: name, bytes: 1, packet: Packet::default(), came_ps: 0 });
+            queues.push(queue, Queued { frame: name, bytes: 1, packets: Packets::default(), came_ps: 0 });
         }
         let mut order = String::new();
         while let Some((_, queued)) = queues.pop() {

@@ -7,7 +7,7 @@ use rand_pcg::Pcg64;
 use crate::buffer::Pool;
 use crate::config::{ConfigError, SwitchConfig};
 use crate::ethernet::Head;
-use crate::packet::Packet;
+use crate::packet::Packets;
 use crate::port::{PS, Port, record};
 use crate::queues::Queued;
 use crate::stats::{PortSnapshot, QueueSnapshot, Snapshot};
@@ -31,7 +31,7 @@ pub struct Admitted {
     port: usize,
     queue: usize,
     bytes: u32,
-    packet: Packet,
+    packets: Packets,
     /// The frame is to be marked first ([`mark_congestion`](crate::mark_congestion)).
     pub mark: bool,
 }
@@ -105,18 +105,18 @@ impl<F> Switch<F> {
         &self.trace
     }
 
-    /// Whether it needs to be told of each frame which packet it holds.
+    /// Whether it needs to be told of each frame which packets it holds.
     #[must_use]
     pub fn is_traced(&self) -> bool {
         self.trace.is_recording()
     }
 
     /// A frame that had left by a port was dropped.
-    pub fn dropped(&mut self, now_ns: u64, port: usize, head: &Head, packet: Packet, why: Refused) {
+    pub fn dropped(&mut self, now_ns: u64, port: usize, head: &Head, packets: &Packets, why: Refused) {
         if self.trace.is_recording() {
             let queue = self.config.queue_of(head.priority) as u16;
             let place = Place::in_switch(port as u16, queue, why as u16);
-            record(&mut self.trace, now_ns, EventKind::SwitchDropped, packet, place);
+            record(&mut self.trace, now_ns, EventKind::SwitchDropped, packets, place);
         }
     }
 
@@ -140,7 +140,7 @@ impl<F> Switch<F> {
         }
     }
 
-    /// Whether a frame may wait at a port. `packet` is what it holds, where the switch is traced.
+    /// Whether a frame may wait at a port. `packets` are what it holds, where the switch is traced.
     ///
     /// # Errors
     /// It may not, which is counted.
@@ -150,11 +150,11 @@ impl<F> Switch<F> {
         port: usize,
         head: &Head,
         bytes: usize,
-        packet: Packet,
+        packets: &Packets,
     ) -> Result<Admitted, Refused> {
-        let result = self.has_place(port, head, bytes, packet);
+        let result = self.has_place(port, head, bytes, packets);
         if let Err(why) = result {
-            self.dropped(now_ns, port, head, packet, why);
+            self.dropped(now_ns, port, head, packets, why);
         }
         result
     }
@@ -164,7 +164,7 @@ impl<F> Switch<F> {
         port: usize,
         head: &Head,
         bytes: usize,
-        packet: Packet,
+        packets: &Packets,
     ) -> Result<Admitted, Refused> {
         if self.config.loss > 0.0 && self.random.random_bool(self.config.loss) {
             self.arrivals[port].lost += 1;
@@ -183,21 +183,21 @@ impl<F> Switch<F> {
         self.pool.take(bytes.into());
         let mark = head.may_be_marked && self.config.mark_bytes.is_some_and(|most| depth >= most);
         way_out.counts[queue].marked_frames += u64::from(mark);
-        Ok(Admitted { port, queue, bytes, packet, mark })
+        Ok(Admitted { port, queue, bytes, packets: packets.clone(), mark })
     }
 
     /// Has a frame take the place that it was given. It came at `came_ns`, not after `now_ns`: the link has been busy with it since then, if
     /// it was free.
     pub fn push(&mut self, now_ns: u64, came_ns: u64, admitted: Admitted, frame: F) {
-        let Admitted { port, queue, bytes, packet, .. } = admitted;
+        let Admitted { port, queue, bytes, packets, .. } = admitted;
         if self.trace.is_recording() {
             let place = Place::in_switch(port as u16, queue as u16, 0);
-            record(&mut self.trace, now_ns, EventKind::SwitchEntered, packet, place);
+            record(&mut self.trace, now_ns, EventKind::SwitchEntered, &packets, place);
         }
         self.ports[port].push(
             now_ns,
             queue,
-            Queued { frame, bytes, packet, came_ps: came_ns.min(now_ns) * PS },
+            Queued { frame, bytes, packets, came_ps: came_ns.min(now_ns) * PS },
         );
     }
 
@@ -274,6 +274,7 @@ mod tests {
     use super::*;
     use crate::config::Buffer;
     use crate::ethernet::Mac;
+    use crate::packet::Packet;
     use homa_trace::{Clock, Record};
 
     const FRAME: usize = 1_226;
@@ -309,8 +310,8 @@ mod tests {
     ) -> Result<bool, Refused> {
         let head = head(0, to, priority);
         let Route::Port(port) = switch.route(now_ns, 0, &head, FRAME) else { panic!("it is known") };
-        let packet = Packet { id: name.into(), word: FRAME as u32, offset: 7 };
-        let admitted = switch.admit(now_ns, port, &head, FRAME, packet)?;
+        let packets = Packet { id: name.into(), word: FRAME as u32, offset: 7 }.into();
+        let admitted = switch.admit(now_ns, port, &head, FRAME, &packets)?;
         let mark = admitted.mark;
         switch.push(now_ns, now_ns, admitted, name);
         Ok(mark)
@@ -364,6 +365,24 @@ mod tests {
         };
         assert_eq!(lost(1), lost(1));
         assert_ne!(lost(1), lost(2));
+    }
+
+    #[test]
+    fn a_bundle_is_one_frame_and_each_of_its_packets_is_traced() {
+        let mut switch = switch(|_| ());
+        switch.set_trace(Trace::new(1_024, Clock::Virtual));
+        let head = head(0, 1, 3);
+        let packets = Packets::from([10, 12].map(|id| Packet { id, word: 600, offset: 7 }));
+        let admitted = switch.admit(100, 1, &head, FRAME, &packets).unwrap();
+        switch.push(100, 100, admitted, 1);
+        assert_eq!((switch.poll(100 + FRAME_NS, 1), switch.poll(1_000_000, 1)), (Some(1), None));
+        switch.dropped(200 + FRAME_NS, 1, &head, &packets, Refused::Device);
+        let records: Vec<_> =
+            switch.trace().iter().map(|of| (of.event().unwrap(), of.time, of.id, of.a, of.b)).collect();
+        use EventKind::{SwitchDropped, SwitchEntered, SwitchLeft};
+        let each = [(SwitchEntered, 100), (SwitchLeft, 100 + FRAME_NS), (SwitchDropped, 200 + FRAME_NS)];
+        assert_eq!(records, each.map(|(kind, time)| [10, 12].map(|id| (kind, time, id, 600, 7))).concat());
+        assert_eq!(switch.snapshot(1_000_000).ports[1].queues[3].frames, 1);
     }
 
     #[test]
