@@ -123,6 +123,11 @@ pub fn overhead(model: &Model) -> u32 {
 struct Came(VecDeque<(u64, u64, u64)>);
 
 impl Came {
+    /// Whether a packet has come at this moment, and none later.
+    fn is_last(&self, ns: u64) -> bool {
+        self.0.back().is_some_and(|entry| entry.0 == ns)
+    }
+
     /// Adds a packet. Returns the rate, in bytes per nanosecond, of the latest window that is complete by now.
     fn add(&mut self, ns: u64, bytes: u64) -> Option<f64> {
         let (last, packets, sum) = self.0.back().copied().unwrap_or((0, 0, 0));
@@ -192,8 +197,12 @@ fn measured(model: &Model, source: RateSource, overhead: u32) -> Option<f64> {
                     // What is read together came at some time since the last reading.
                     let by_burst = source == RateSource::Arrivals && !exact;
                     let ns = if by_burst { read_ns } else { record.time };
-                    let bytes = u64::from(packet_word_parts(record.a).1) + u64::from(overhead);
-                    densest.add(links.entry(port).or_default().add(ns, bytes), exact);
+                    let link = links.entry(port).or_default();
+                    // What leaves a port at one moment is one frame: a bundle.
+                    let in_frame = source == RateSource::Switch && link.is_last(ns);
+                    let around = if in_frame { 0 } else { u64::from(overhead) };
+                    let bytes = u64::from(packet_word_parts(record.a).1) + around;
+                    densest.add(link.add(ns, bytes), exact);
                 }
                 _ => {}
             }
@@ -273,6 +282,19 @@ mod tests {
             let rate = LinkRate::of(&writer.model(), None, None).expect("enough packets");
             assert_eq!((rate.bps.round(), rate.source), (8e9, RateSource::Switch), "{length}");
         }
+    }
+
+    #[test]
+    fn a_bundle_has_the_overhead_of_one_frame() {
+        let mut writer = Writer::new();
+        for index in 0..40_u64 {
+            let left = 1_000 + index / 2 * (2 * 1_000 + IP_BYTES);
+            writer.at(CLIENT, index, EventKind::PacketSent, WORD, index as u32 * 944);
+            writer.switch(index as u32 * 944, 100 + index / 2, left);
+            writer.at(SERVER, left + 100, EventKind::PacketReceived, WORD, index as u32 * 944);
+        }
+        let rate = LinkRate::of(&writer.model(), None, None).expect("enough packets");
+        assert_eq!((rate.bps.round(), rate.source), (8e9, RateSource::Switch));
     }
 
     #[test]

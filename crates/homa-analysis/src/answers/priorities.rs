@@ -216,11 +216,37 @@ struct Waiting {
 #[derive(Default)]
 struct Port {
     queues: BTreeMap<u16, VecDeque<Waiting>>,
-    last_left_ns: u64,
+    last_left: Option<Departure>,
     uses: BTreeMap<u16, PriorityUse>,
 }
 
+/// What left a port last.
+#[derive(Clone, Copy)]
+struct Departure {
+    queue: u16,
+    came_ns: u64,
+    /// When its time on the link began.
+    began_ns: u64,
+    left_ns: u64,
+}
+
 impl Port {
+    /// Takes out the frame that this record of leaving is about, and says when its time on the link began.
+    fn leave(&mut self, record: &Record) -> Option<u64> {
+        let frame = self.take(record);
+        let (queue, left_ns) = (record.place.queue(), record.time);
+        let came_ns = frame.as_ref().map_or(left_ns, |frame| frame.came_ns);
+        let began_ns = match self.last_left {
+            // Packets of one frame: a bundle is on the link as a whole.
+            Some(last) if (last.queue, last.came_ns, last.left_ns) == (queue, came_ns, left_ns) => {
+                last.began_ns
+            }
+            last => came_ns.max(last.map_or(0, |last| last.left_ns)),
+        };
+        self.last_left = Some(Departure { queue, came_ns, began_ns, left_ns });
+        frame.map(|_| began_ns)
+    }
+
     /// Takes out the frame that this record is about. Queues are first in, first out, so that it is in front, unless records are missing.
     fn take(&mut self, record: &Record) -> Option<Waiting> {
         let queue = self.queues.get_mut(&record.place.queue())?;
@@ -251,8 +277,7 @@ fn switch(model: &Model, number: NodeId, select: &Select, found: &mut Priorities
                 port.take(record);
             }
             Some(EventKind::SwitchLeft) => {
-                let began = port.take(record).map(|frame| frame.came_ns.max(port.last_left_ns));
-                port.last_left_ns = record.time;
+                let began = port.leave(record);
                 if !select.time(record.time) {
                     continue;
                 }
@@ -380,6 +405,19 @@ mod tests {
         assert_eq!(found.nodes[0].port.as_deref(), Some("p1"));
         let used = found.nodes[0].priorities[&1];
         assert_eq!((used.data_packets, used.data_bytes, used.other_packets), (2, 2_000, 0));
+    }
+
+    #[test]
+    fn the_packets_of_a_bundle_are_on_the_link_together() {
+        let mut writer = Writer::new();
+        writer.priority(1).at(SWITCH, 1_000, SwitchEntered, WORD, 0);
+        writer.at(SWITCH, 1_000, SwitchEntered, WORD, 944);
+        writer.priority(5).of(10, SWITCH, 1_050, SwitchEntered, WORD, 0);
+        // On the link already when the higher one came: no fault of either.
+        writer.priority(1).at(SWITCH, 1_100, SwitchLeft, WORD, 0).at(SWITCH, 1_100, SwitchLeft, WORD, 944);
+        writer.priority(5).of(10, SWITCH, 1_200, SwitchLeft, WORD, 0);
+        let found = priorities(&writer.model(), &Select::default());
+        assert_eq!((found.switched, found.switch_inversions), (3, 0));
     }
 
     #[test]
