@@ -176,7 +176,7 @@ fn a_restart_takes_the_word_back() {
         server.hear(addr(2), &request);
         server.prove(&ours(2, incarnation));
         let requests = server.requests();
-        let Some(&rpc) = requests.first() else { return None };
+        let &rpc = requests.first()?;
         server.respond(rpc, 100);
         Some(next(server).bundle.is_some())
     };
