@@ -80,6 +80,7 @@ fn forge(rng: &mut Pcg64, known: u64) -> (usize, Vec<u8>) {
         dest_port: if rng.random_range(0..8) == 0 { rng.random() } else { PORT },
         sender_id,
         incarnation: Incarnation::NONE,
+        bundle_endpoints: 0,
     };
     let mut bytes = wire::encode(&common, &body).as_slice().to_vec();
     bytes.resize(bytes.len() + payload as usize, 0);
