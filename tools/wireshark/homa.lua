@@ -2,7 +2,8 @@
 --
 -- It knows Homa as IP protocol 146, over UDP, and hijacked TCP (TCP segments that only Homa sends: SYN and RST together, and Homa's urgent
 -- pointer). Field names are those of PROTOCOL.md with "homa." before them. Over UDP, packets are recognised by what they look like, and the
--- port in the preferences is always taken for Homa. A UDP datagram may hold several packets, a bundle: each has its own Homa tree.
+-- port in the preferences is always taken for Homa. A UDP datagram may hold several packets, a bundle: each packet
+-- has a Homa tree of its own.
 
 local IP_PROTOCOL = 146
 local TCP_PROTOCOL = 6
@@ -358,8 +359,8 @@ local function packet(buf, pinfo, root)
   return tree, string.format("%s %s RPC %s %s", ports, name, tostring(id), text)
 end
 
--- The length that the packet at the start of these bytes says it has in its bundle; nil if it says none. Other senders than ours may have
--- anything in the field.
+-- The length in its bundle that the packet at the start of these bytes says it has; nil if it says none. Other
+-- senders than ours may have anything in the field.
 local function packet_length(buf)
   if buf:len() < COMMON_LEN or buf(18, 2):uint() ~= OURS_URGENT then
     return nil

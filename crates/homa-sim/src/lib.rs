@@ -5,7 +5,7 @@
 //! network may do to packets (lose, duplicate, delay, corrupt, block) follows a [`FaultProfile`] by the seed. Payload is
 //! real, and then every byte is checked where it arrives, or only a length, and then nothing is copied.
 //!
-//! Each packet travels by itself: simulated hosts join no packets to bundles (PROTOCOL.md WIRE-21), whatever their peers take.
+//! Simulated hosts make no bundles (PROTOCOL.md WIRE-21): each packet is a datagram of its own.
 //!
 //! [`Simulation`] puts the standard load ([`RpcLoad`]) on such a network and gives a [`Report`] of what became of every RPC:
 //!

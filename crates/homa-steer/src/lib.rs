@@ -4,8 +4,8 @@
 //! the field knows them by. Beside them stand the two other choices that decide who is in whose way: how many packets a core takes
 //! at a time ([`batch`]), and which of several sleeping threads is woken ([`wake`]).
 //!
-//! A datagram is steered by the header of its first packet. By WIRE-23 of PROTOCOL.md all packets of a bundle are for the endpoint
-//! that owns the first packet's RPC; a policy that hashes RPC ids has them all processed on that packet's core.
+//! A datagram is steered by the header of its first packet, which suffices: by WIRE-23 of PROTOCOL.md all
+//! packets of a bundle are for the endpoint that owns the first packet's RPC.
 //!
 //! Nothing here has a clock, a thread or a device: times, hashes and loads are arguments, so that the same calls give the same cores in a
 //! simulator, in a transport, and in the kernel, where some of the policies run as programs (`homa_driver::steer`) that are held

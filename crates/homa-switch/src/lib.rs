@@ -6,7 +6,7 @@
 //! that transports can be compared on one machine.
 //!
 //! With a time trace it says of each frame when it came into a queue, when it had left the link, and what became of it where it did not.
-//! A frame is queued whole; where it holds a bundle (PROTOCOL.md WIRE-21), each packet of it has these records.
+//! A frame is queued whole; if it holds a bundle (PROTOCOL.md WIRE-21), each of its packets has these records.
 //!
 //! [`Switch`] is all of that without devices, clock or thread: frames are whatever the caller keeps for them, and time is an argument.
 //! [`Bridge`] runs it with the frames of network devices ([`homa_driver::frames`]).

@@ -24,7 +24,8 @@ pub struct Packets {
 }
 
 impl Packets {
-    /// What a frame holds: at least one packet. In UDP only packets of this implementation are known, by the mark that they have.
+    /// What a frame holds: at least one packet. In UDP only packets of this implementation are known, by the
+    /// mark that they have.
     #[must_use]
     pub fn of(frame: &[u8]) -> Packets {
         let length = frame.len() as u32;

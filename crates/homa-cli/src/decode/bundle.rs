@@ -1,6 +1,7 @@
 //! Divides a datagram into its packets (PROTOCOL.md WIRE-21, WIRE-22), even where the capture lacks its end.
 //!
-//! `wire::packets` divides datagrams that are there whole; here lengths on the wire differ from lengths in the capture.
+//! `wire::packets` divides whole datagrams only; here a packet's length on the wire may exceed what was
+//! captured of it.
 
 use homa_driver::pcap::frame::{Captured, Datagram};
 use homa_proto::wire::{COMMON_LEN, packet_length};

@@ -191,8 +191,8 @@ impl<'a> Selection<'a> {
         kind_matches && rpc_matches
     }
 
-    /// The Homa packets in a datagram. IP says so itself; over UDP the ports do, or, unless ports were given, bytes that only a
-    /// packet of ours has.
+    /// The Homa packets in a datagram; none if it is not Homa's. IP says so itself; over UDP the ports do, or,
+    /// unless ports were given, bytes that only our packets have.
     fn sight<'b>(&self, datagram: &Datagram<'b>) -> impl Iterator<Item = Sighting<'b>> + use<'b> {
         let datagram = *datagram;
         let mut sightings = parts(&datagram).map(move |part| Sighting::new(&datagram, part)).peekable();
@@ -212,8 +212,8 @@ impl<'a> Selection<'a> {
     }
 }
 
-/// Whether a datagram of unknown ports has what the packets of ours have over UDP: each byte that receivers ignore as we send it,
-/// and the exact length. Of a bundle, its first packet says it.
+/// Whether a datagram's first packet has what all our packets have over UDP: each byte that receivers ignore
+/// as we send it, and the exact length.
 fn looks_like_ours(sighting: &Sighting<'_>) -> bool {
     let Decoded::Valid(packet) = &sighting.decoded else { return false };
     let kind = packet.body.packet_type();
