@@ -5,12 +5,15 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Addresses of the two ends of a [`pair`].
 pub const V4: [&str; 2] = ["10.146.0.1", "10.146.0.2"];
 /// The same for IPv6.
 pub const V6: [&str; 2] = ["fd00:146::1", "fd00:146::2"];
+
+/// Limit for a new path. A busy kernel needs many seconds to bring up a device or to find a neighbour.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -102,7 +105,7 @@ fn next_index() -> u32 {
 /// The addresses are those of the sender and of the receiver.
 ///
 /// # Errors
-/// No packet passes within ten seconds, or an address is missing.
+/// No packet passes within a minute, or an address is missing.
 pub fn await_path(from: &Namespace, to: &Namespace, ips: [&'static str; 2]) -> Result<(), String> {
     let open = |namespace: &Namespace, ip: &'static str| {
         namespace.run(move || UdpSocket::bind((ip, 0)).map_err(|error| format!("{ip}: {error}")))
@@ -111,14 +114,15 @@ pub fn await_path(from: &Namespace, to: &Namespace, ips: [&'static str; 2]) -> R
     let fail = |error: std::io::Error| format!("no path to {}: {error}", ips[1]);
     to.set_read_timeout(Some(Duration::from_millis(20))).map_err(fail)?;
     let there = to.local_addr().map_err(fail)?;
-    for _ in 0..500 {
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
         // An error says that there is no path yet, as silence does.
         let _ = from.send_to(b"?", there);
         if to.recv(&mut [0]).is_ok() {
             return Ok(());
         }
     }
-    Err(format!("no path to {} within ten seconds", ips[1]))
+    Err(format!("no path to {} within {PATIENCE:?}", ips[1]))
 }
 
 /// Two namespaces joined by a veth (`v0` in the first, `v1` in the second) of this MTU, with the addresses [`V4`] and [`V6`].

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use homa_driver::{Driver, RxBurst, TxPacket};
 
 /// A test that waits longer than this has failed.
-const PATIENCE_MS: i32 = 10_000;
+const PATIENCE_MS: i32 = 60_000;
 
 /// Loopback addresses with port 0, of the IP versions that this machine has.
 pub fn hosts() -> Vec<&'static str> {

