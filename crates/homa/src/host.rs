@@ -587,7 +587,7 @@ impl Drop for Host {
 mod tests {
     use std::io;
     use std::os::fd::BorrowedFd;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use homa_driver::{DriverStats, TxPacket, Unreachable};
 
@@ -598,8 +598,8 @@ mod tests {
     struct Silent {
         cap: Arc<AtomicU32>,
         told: Arc<AtomicU32>,
-        /// It panics when it is to receive.
-        breaks: bool,
+        /// `receive` panics while this is set.
+        breaks: Arc<AtomicBool>,
     }
 
     impl Silent {
@@ -620,7 +620,7 @@ mod tests {
             Ok(packets.len())
         }
         fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
-            assert!(!self.breaks, "a mistake, as a test has it");
+            assert!(!self.breaks.load(Ordering::Relaxed), "a mistake, as a test has it");
             self.cap.store(burst.cap().packets(), Ordering::Relaxed);
             Ok(0)
         }
@@ -666,9 +666,12 @@ mod tests {
     /// A mistake in what the progress thread runs is told to those who use the host, who would else wait for ever.
     #[test]
     fn a_panic_of_the_progress_thread_closes_the_host() {
-        let path = Silent { breaks: true, ..Silent::default() };
+        let breaks = Arc::new(AtomicBool::new(false));
+        let path = Silent { breaks: Arc::clone(&breaks), ..Silent::default() };
         let host = Host::with_driver(Box::new(path), HostConfig::default()).unwrap();
+        // Opening the port starts the progress thread. A panic before the port is open would close the host too early.
         let server = host.server(1).unwrap();
+        breaks.store(true, Ordering::Relaxed);
         let threads = std::mem::take(&mut *host.progress.lock().unwrap());
         assert_eq!(threads.len(), 1);
         threads.into_iter().for_each(|thread| thread.join().expect("its panic goes no further"));
