@@ -6,11 +6,18 @@ use super::common::{Echo, PATIENCE, message};
 use homa::{DriverChoice, Host, HostConfig};
 use homa_testkit::namespace::{V4, V6, pair};
 
+/// Longer than a busy machine keeps a thread waiting for a processor.
+const RESEND_INTERVAL_NS: u64 = 250_000_000;
+
 fn config(driver: DriverChoice, ip: &str) -> HostConfig {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
     // Not where the hosts of this machine have theirs.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
-    HostConfig { driver, bind, segment_dir, ..HostConfig::default() }
+    let mut config = HostConfig { driver, bind, segment_dir, ..HostConfig::default() };
+    // A peer that waits for a processor must not look like a path that drops long packets (SEND-16).
+    config.protocol.resend_interval_ns = RESEND_INTERVAL_NS;
+    config.protocol.resend_interval_max_ns = RESEND_INTERVAL_NS;
+    config
 }
 
 /// SEND-15: they sent packets of the old length for ever, and both sides' RESENDs kept the RPC.
