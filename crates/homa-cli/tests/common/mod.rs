@@ -23,6 +23,19 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Whether a bench gives this reason for a missing value because the machine was busy, and not because it lacks something. Such a
+/// value may be there in the next run: the test is not counted as skipped.
+pub fn is_busy(why: &str) -> bool {
+    let reasons = [
+        "forwarded nothing",
+        "is not quiet",
+        "no probe came through",
+        "no frame gets through",
+        "offered less",
+    ];
+    reasons.iter().any(|reason| why.contains(reason))
+}
+
 /// Exit code 2 and one line that begins with our name and holds `part`; nothing on standard output.
 pub fn assert_output_refused(words: &[&str], output: &Output, part: &str) {
     let text = stderr(output);
