@@ -8,6 +8,7 @@ mod bench_switch;
 #[path = "../common/mod.rs"]
 mod common;
 mod rack;
+mod rack_refusals;
 mod raw;
 mod serve;
 mod soak;

@@ -172,11 +172,12 @@ fn a_pulled_cable_stops_calls_and_a_plugged_one_lets_them_go_on() {
     let _ = server.wait();
 }
 
-/// What `homa doctor` says of the priorities of a rack whose switch has these options, probed from one host and loaded from two.
+/// The verdict of `homa doctor` on the priorities of a rack whose switch has these options, probed from one host and loaded from two.
+/// The buffer takes far longer to drain than a busy machine keeps a thread waiting for a processor. The load overfills it with little work.
 fn probed_priorities(options: &str) -> Option<String> {
-    let rack = Rack::up("probe", &format!("--hosts 4 --rate 20mbit --buffer 5ms {options}"))?;
+    let rack = Rack::up("probe", &format!("--hosts 4 --rate 20mbit --buffer 200ms {options}"))?;
     let program = env!("CARGO_BIN_EXE_homa");
-    let listen = format!("h1 -- {program} doctor listen --senders 3 --json -");
+    let listen = format!("h1 -- {program} doctor listen --senders 3 --load-rate 15mbit --json -");
     let mut listener =
         rack.exec(&listen).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut said = BufReader::new(listener.stderr.take().expect("piped")).lines();
@@ -357,9 +358,10 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
         assert!(run["rpcs"].as_u64().is_some_and(|count| count > 100), "{run}");
         assert_eq!((&run["lost"], &run["duplicated"]), (&0.into(), &0.into()), "{run}");
     }
-    // Both had the same messages; the ends of the measured time are not the same to the microsecond.
-    let started = |run: &Value| run["started"].as_f64().expect("a number");
-    assert!((started(&runs[0]) / started(&runs[1]) - 1.0).abs() < 0.05, "{runs:?}");
+    // Both had the same messages to send, if not the time to send all. The measured times may differ by microseconds.
+    let due = |run: &Value| ["started", "unsent"].map(|name| run[name].as_f64().expect("a number"));
+    let due = |run: &Value| due(run).iter().sum::<f64>();
+    assert!((due(&runs[0]) / due(&runs[1]) - 1.0).abs() < 0.05, "{runs:?}");
     assert!(!left_by(pid));
     let files = (1..=4).map(|host| format!("load1-homa-h{host}.trace"));
     let files: Vec<String> = files.chain(["switch.trace".to_owned()]).collect();
@@ -739,63 +741,4 @@ fn bench_goes_on_over_loopback_where_namespaces_are_forbidden() {
     );
     let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(results["runs"].as_array().map(Vec::len), Some(2));
-}
-
-#[test]
-fn bad_input_is_refused_in_one_line() {
-    for (words, part) in [
-        ("rack", "say what to do"),
-        ("rack up --hosts 1", "2..=250"),
-        ("rack up --rate 1", "mbit"),
-        ("rack up --rate 1mbit", "10mbit to 5gbit"),
-        ("rack up --rate 6gbit", "10mbit to 5gbit"),
-        ("rack up --buffer 0", "without a buffer"),
-        ("rack up --buffer much", "1ms"),
-        ("rack up --mtu 100", "576..=9000"),
-        ("rack up --name ../x", "a-z"),
-        ("rack up --switch carrier-pigeon", "linux-bridge"),
-        ("rack status --name nobody", "homa rack up"),
-        ("rack exec --name nobody h1 true", "homa rack up"),
-        ("rack exec h1", "CMD"),
-        ("rack link --name nobody h1 down", "homa rack up"),
-        ("rack link h1 sideways", "down"),
-        ("rack run", "say what to do"),
-        ("rack run vs-tcp --name nobody --json -", "homa rack up"),
-        ("rack run vs-tcp --name nobody --hosts 4", "--hosts"),
-        ("rack run vs-tcp --workload w9 --json -", "w9"),
-        ("rack run vs-tcp --duration 0 --json -", "positive"),
-        ("rack run vs-tcp --set overcommitment=4", "max_overcommit"),
-        ("rack run vs-tcp --set max_overcommit=many", "many"),
-        ("rack run vs-tcp --cc quick", "cubic"),
-        ("rack run vs-tcp --cc cubic,quick", "bbr"),
-        ("rack run load --cc cubic,bbr", "bbr"),
-        ("rack run vs-tcp --workload w2,w9 --json -", "w9"),
-        ("rack run vs-tcp --workload w2, --json -", "beside a comma"),
-        ("rack run vs-tcp --workload w2,w3 --name nobody --json -", "leave out --name"),
-        ("rack run vs-tcp --buffer 1ms,much", "64kB"),
-        ("rack run vs-tcp --buffer 1ms,1ms --json -", "twice"),
-        ("rack run load --buffer 1ms,2ms", "64kB"),
-        ("rack run vs-tcp --rates w2=1mbit", "10mbit to 5gbit"),
-        ("rack run vs-tcp --rates 50mbit", "WORKLOAD=RATE"),
-        ("rack run vs-tcp --workload w4 --rates w3=50mbit --json -", "not among"),
-        ("rack run config --setting max_overcommit", "--values"),
-        ("rack run config --values 1,2", "--setting"),
-        ("rack run config --setting ready_order --values srpt --json -", "in which they were complete"),
-        ("rack run config --setting priorities --values 4,9 --json -", "`9` is not 1 to 8"),
-        ("rack run config --setting max_segmented_bytes --values 1 --driver raw --json -", "--driver udp"),
-        ("rack run config --setting switch_priorities --values 1 --name all --json -", "leave out --name"),
-        ("rack run vs-tcp --set switch_priorities=1", "--switch-option"),
-        ("rack run mtu --name nobody --json -", "leave out --name"),
-        ("rack run mtu --mtus 100", "576..=9000"),
-        ("rack run starve --shares 50 --name nobody --json -", "homa rack up"),
-        ("rack run client-threads --threads 0", "1..=64"),
-        ("rack run rps --policies least-loaded --json -", "--policies"),
-        ("rack run rps --mask 0 --json -", "without a processor"),
-        ("rack run rps --flows 0", "1..=256"),
-        ("rack run incast --senders 0", "1..=10000"),
-        ("rack run vs-tcp --json /nowhere/results.json", "/nowhere/results.json"),
-        ("rack down --name nobody", "no rack `nobody`"),
-    ] {
-        assert_output_refused(&words.split(' ').collect::<Vec<_>>(), &run(words), part);
-    }
 }

@@ -1,0 +1,62 @@
+//! What `homa rack` refuses, each in one line.
+
+use super::common::{assert_output_refused, run};
+
+#[test]
+fn bad_input_is_refused_in_one_line() {
+    for (words, part) in [
+        ("rack", "say what to do"),
+        ("rack up --hosts 1", "2..=250"),
+        ("rack up --rate 1", "mbit"),
+        ("rack up --rate 1mbit", "10mbit to 5gbit"),
+        ("rack up --rate 6gbit", "10mbit to 5gbit"),
+        ("rack up --buffer 0", "without a buffer"),
+        ("rack up --buffer much", "1ms"),
+        ("rack up --mtu 100", "576..=9000"),
+        ("rack up --name ../x", "a-z"),
+        ("rack up --switch carrier-pigeon", "linux-bridge"),
+        ("rack status --name nobody", "homa rack up"),
+        ("rack exec --name nobody h1 true", "homa rack up"),
+        ("rack exec h1", "CMD"),
+        ("rack link --name nobody h1 down", "homa rack up"),
+        ("rack link h1 sideways", "down"),
+        ("rack run", "say what to do"),
+        ("rack run vs-tcp --name nobody --json -", "homa rack up"),
+        ("rack run vs-tcp --name nobody --hosts 4", "--hosts"),
+        ("rack run vs-tcp --workload w9 --json -", "w9"),
+        ("rack run vs-tcp --duration 0 --json -", "positive"),
+        ("rack run vs-tcp --set overcommitment=4", "max_overcommit"),
+        ("rack run vs-tcp --set max_overcommit=many", "many"),
+        ("rack run vs-tcp --cc quick", "cubic"),
+        ("rack run vs-tcp --cc cubic,quick", "bbr"),
+        ("rack run load --cc cubic,bbr", "bbr"),
+        ("rack run vs-tcp --workload w2,w9 --json -", "w9"),
+        ("rack run vs-tcp --workload w2, --json -", "beside a comma"),
+        ("rack run vs-tcp --workload w2,w3 --name nobody --json -", "leave out --name"),
+        ("rack run vs-tcp --buffer 1ms,much", "64kB"),
+        ("rack run vs-tcp --buffer 1ms,1ms --json -", "twice"),
+        ("rack run load --buffer 1ms,2ms", "64kB"),
+        ("rack run vs-tcp --rates w2=1mbit", "10mbit to 5gbit"),
+        ("rack run vs-tcp --rates 50mbit", "WORKLOAD=RATE"),
+        ("rack run vs-tcp --workload w4 --rates w3=50mbit --json -", "not among"),
+        ("rack run config --setting max_overcommit", "--values"),
+        ("rack run config --values 1,2", "--setting"),
+        ("rack run config --setting ready_order --values srpt --json -", "in which they were complete"),
+        ("rack run config --setting priorities --values 4,9 --json -", "`9` is not 1 to 8"),
+        ("rack run config --setting max_segmented_bytes --values 1 --driver raw --json -", "--driver udp"),
+        ("rack run config --setting switch_priorities --values 1 --name all --json -", "leave out --name"),
+        ("rack run vs-tcp --set switch_priorities=1", "--switch-option"),
+        ("rack run mtu --name nobody --json -", "leave out --name"),
+        ("rack run mtu --mtus 100", "576..=9000"),
+        ("rack run starve --shares 50 --name nobody --json -", "homa rack up"),
+        ("rack run client-threads --threads 0", "1..=64"),
+        ("rack run rps --policies least-loaded --json -", "--policies"),
+        ("rack run rps --mask 0 --json -", "without a processor"),
+        ("rack run rps --flows 0", "1..=256"),
+        ("rack run incast --senders 0", "1..=10000"),
+        ("rack run vs-tcp --json /nowhere/results.json", "/nowhere/results.json"),
+        ("rack down --name nobody", "no rack `nobody`"),
+    ] {
+        assert_output_refused(&words.split(' ').collect::<Vec<_>>(), &run(words.split(' ')), part);
+    }
+}
