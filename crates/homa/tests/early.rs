@@ -154,8 +154,10 @@ fn a_client_that_restarts_half_way_ends_the_reader() {
 #[test]
 fn a_client_that_falls_silent_half_way_ends_the_reader() {
     let mut config = config();
-    config.protocol.client_silence_ns = 50 * MS;
-    config.protocol.resend_interval_ns = 10 * MS;
+    // Longer than a busy machine keeps this thread waiting: a client that falls silent earlier takes its request from the queue.
+    config.protocol.client_silence_ns = 1_000 * MS;
+    config.protocol.resend_interval_ns = 100 * MS;
+    config.protocol.resend_interval_max_ns = 100 * MS;
     let (host, server) = early(config);
     let hand = Hand::new(&host);
     data(&hand, 2, PORT, 0, FIRST);
