@@ -54,9 +54,9 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Allocations of the whole process per turn of `rpc`, in the steady state: those of the stretch with the fewest. What each RPC
 /// allocates is in all stretches, and what a thread allocates because it lost its processor is in some.
 fn allocations_per_rpc(mut rpc: impl FnMut()) -> f64 {
-    const WARM_UP: u64 = 3_000;
-    const STRETCHES: u64 = 15;
-    const STRETCH: u64 = 200;
+    const WARM_UP: u64 = 1_000;
+    const STRETCHES: u64 = 10;
+    const STRETCH: u64 = 100;
     (0..WARM_UP).for_each(|_| rpc());
     let stretches = (0..STRETCHES).map(|_| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
