@@ -9,9 +9,9 @@ use super::ring::{ConsumerRing, ProducerRing};
 use super::umem::Umem;
 use crate::socket::option;
 
-/// How often, and how many milliseconds apart, a queue is asked for again that another socket still has: the kernel frees the
-/// queue of a socket that was closed some 40 ms later.
-const BIND_TRIES: u32 = 50;
+/// Attempts to bind to a queue that another socket still has, and milliseconds between them. The kernel frees the queue of a closed
+/// socket some 40 ms later; where all processors are busy, it takes several hundred milliseconds.
+const BIND_TRIES: u32 = 500;
 const BIND_PAUSE_MS: u64 = 4;
 
 /// Entries of the rings of a socket, powers of two.
