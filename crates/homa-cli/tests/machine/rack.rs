@@ -1,5 +1,6 @@
 //! A rack on this machine, as a user builds, uses and ends it.
 
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -458,31 +459,36 @@ fn a_cell_that_fails_is_named_and_the_others_are_kept() {
     assert!(!left_by(pid));
 }
 
+/// Records that say something of one way, and their times, by kind, RPC and arguments.
+type Seen = HashMap<(u16, u64, u32, u32), (Record, u64)>;
+
+fn seen(file: &String) -> Seen {
+    let dump = homa_trace::read_dump(&std::fs::read(file).expect("readable")).expect("a dump");
+    let (mut seen, mut twice) = (HashMap::new(), HashSet::new());
+    for record in &dump.records {
+        let key = (record.kind, record.id, record.a, record.b);
+        if seen.insert(key, (*record, dump.time_ns(record))).is_some() {
+            twice.insert(key);
+        }
+    }
+    // One that was sent again, or whose id two hosts have, says nothing of one way.
+    seen.retain(|key, _| !twice.contains(key));
+    seen
+}
+
 /// Packets of the hosts are those of the switch, whose file is the last, and everything happened in its order.
 fn assert_traces_agree(files: &[String]) {
-    let read = |file: &String| {
-        let dump = homa_trace::read_dump(&std::fs::read(file).expect("readable")).expect("a dump");
-        let times: Vec<u64> = dump.records.iter().map(|record| dump.time_ns(record)).collect();
-        dump.records.into_iter().zip(times).collect::<Vec<_>>()
-    };
     let (switch, hosts) = files.split_last().expect("files");
-    let switch = read(switch);
-    let hosts: Vec<_> = hosts.iter().map(read).collect();
-    let find = |events: &[(Record, u64)], kind, id, (a, b)| {
-        let mut same = events.iter().filter(|(record, _)| {
-            record.event() == Some(kind) && (record.id, record.a, record.b) == (id, a, b)
-        });
-        // One that was sent again, or whose id two hosts have, says nothing of one way.
-        same.next().filter(|_| same.next().is_none()).map(|(record, time)| (record.place, *time))
+    let switch = seen(switch);
+    let hosts: Vec<Seen> = hosts.iter().map(seen).collect();
+    let find = |seen: &Seen, kind: EventKind, id, (a, b)| {
+        seen.get(&(kind as u16, id, a, b)).map(|(record, time)| (record.place, *time))
     };
     let mut ways = 0;
     for (number, host) in hosts.iter().enumerate() {
-        let sent = host.iter().filter(|(record, _)| record.event() == Some(EventKind::PacketSent));
-        for (record, sent_ns) in sent.rev().take(100) {
+        let sent = host.values().filter(|(record, _)| record.event() == Some(EventKind::PacketSent));
+        for (record, sent_ns) in sent {
             let what = (record.a, record.b);
-            if find(host, EventKind::PacketSent, record.id, what).is_none() {
-                continue;
-            }
             let entered = find(&switch, EventKind::SwitchEntered, record.id, what);
             let left = find(&switch, EventKind::SwitchLeft, record.id, what);
             let (Some((place, entered_ns)), Some((left_place, left_ns))) = (entered, left) else { continue };
