@@ -9,9 +9,10 @@ use super::ring::{ConsumerRing, ProducerRing};
 use super::umem::Umem;
 use crate::socket::option;
 
-/// Attempts to bind to a queue that another socket still has, and milliseconds between them. The kernel frees the queue of a closed
-/// socket some 40 ms later; where all processors are busy, it takes several hundred milliseconds.
-const BIND_TRIES: u32 = 500;
+/// Attempts to bind to a queue that another socket still has, and milliseconds between them: ten seconds. The kernel frees the queue of
+/// a closed socket in the background, some 40 ms later; where the processors are busy, or many devices go at the same time, that takes
+/// seconds.
+const BIND_TRIES: u32 = 2_500;
 const BIND_PAUSE_MS: u64 = 4;
 
 /// Entries of the rings of a socket, powers of two.
