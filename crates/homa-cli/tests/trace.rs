@@ -68,7 +68,7 @@ fn planted_offsets_and_drifts_of_simulated_hosts_are_found() {
 
 #[test]
 fn a_viewer_gets_whole_json_with_both_ends_of_everything() {
-    let scratch = simulated("trace-export", "--load 0.5 --duration 3ms");
+    let scratch = simulated("trace-export", "--load 0.5 --duration 1ms");
     let (traces, out) = (scratch.path("traces"), scratch.path("trace.json"));
     let output = run(["trace", "export", &traces, "--same-clock", "--out", &out]);
     assert!(output.status.success(), "{}", stderr(&output));
