@@ -55,9 +55,12 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
     if !args.loopback {
         match comparison::run(args) {
             Err(error) if comparison::is_refusal(&error) && !args.is_rack_wanted => {
-                eprintln!("homa: {}", comparison::refusal(&in_words(&error)));
                 let duration = args.duration.min(args.rack.total_seconds() * LOOPBACK_SHARE);
-                return over_loopback(&BenchArgs { duration, ..args.clone() });
+                let args = BenchArgs { duration, ..args.clone() };
+                // An error in the options is reported alone, in one line.
+                Plan::new(&args)?;
+                eprintln!("homa: {}", comparison::refusal(&in_words(&error)));
+                return over_loopback(&args);
             }
             result => return result,
         }
