@@ -35,6 +35,11 @@ pub fn packet_length(datagram: &[u8]) -> Option<usize> {
     (length != 0 && header.urgent.get() == OURS_MAGIC).then_some(length)
 }
 
+/// Whether a header has anything in the place of a packet's length.
+fn has_length(bytes: &[u8]) -> bool {
+    CommonHeader::ref_from_prefix(bytes).is_ok_and(|(header, _)| header.packet_length.get() != 0)
+}
+
 impl<'a> Iterator for Packets<'a> {
     type Item = &'a [u8];
 
@@ -44,7 +49,8 @@ impl<'a> Iterator for Packets<'a> {
         let is_first = std::mem::replace(&mut self.is_first, false);
         match packet_length(rest) {
             None if is_first => Some(rest),
-            None => None,
+            // WIRE-22: only zeros are padding, and a packet of a bundle has its mark.
+            None => has_length(rest).then_some(&[]),
             // WIRE-22
             Some(length) if length < COMMON_LEN => Some(&[]),
             Some(length) => {

@@ -59,6 +59,9 @@ fn a_length_that_does_not_fit_spoils_no_packet_before_it() {
         assert_eq!(lengths(&broken), [66, 0], "a length of {length}");
     }
     assert_eq!(lengths(&datagram[..datagram.len() - 1]), [66, 80, 0], "cut");
+    let mut unmarked = datagram.clone();
+    unmarked[66 + 18..66 + 20].fill(0);
+    assert_eq!(lengths(&unmarked), [66, 0], "the second is not of our kind");
     let mut server = Side::new(1, Config::default());
     server.hear_bytes(addr(2), &[], 0);
     assert_eq!(server.stats().drop_invalid, 1);
