@@ -113,11 +113,16 @@ impl Endpoint {
             let is_request = matches!(packet.body, Body::Data(_)) && common.sender_id & 1 == 0;
             claims.extend(is_request.then_some(*common));
         }
+        // It may be a challenge: two hosts that each know an earlier life of the other would else drop each other's for ever. The answer
+        // goes first: where there is room for one control packet (LIMIT-6), they would else only challenge each other.
+        let may_challenge = matches!(packet.body, Body::Resend(_));
+        let answered = if may_challenge && self.find_rpc(Some(peer), common.sender_id).is_err() {
+            self.answer_unknown_resend(now, from, Some(peer), common)
+        } else {
+            Ok(())
+        };
         self.challenge(now, peer, common.dest_port, common.source_port);
-        // It may be a challenge: two hosts that each know an earlier life of the other would else drop each other's for ever.
-        if matches!(packet.body, Body::Resend(_)) && self.find_rpc(Some(peer), common.sender_id).is_err() {
-            self.answer_unknown_resend(now, from, Some(peer), common)?;
-        }
+        answered?;
         Err(if is_newer { drop_as!(drop_unproven_incarnation) } else { drop_as!(drop_stale_incarnation) })
     }
 

@@ -387,7 +387,10 @@ impl Endpoint {
         self.stats.unknowns_sent += 1;
         let common = self.common(heard.dest_port, heard.source_port, heard.sender_id ^ 1);
         // INCAST-6: a request of which nothing arrived begins again, and must not fill the same queue again.
-        if reason == UnknownReason::Unknown && heard.sender_id & 1 == 0 && !self.knows_limit(&to) {
+        // LIMIT-6: where there is room for one packet, it is the answer.
+        let has_room = self.control.len() + 2 <= self.config.max_control_packets as usize;
+        if has_room && reason == UnknownReason::Unknown && heard.sender_id & 1 == 0 && !self.knows_limit(&to)
+        {
             let cutoffs = self.present_cutoffs();
             self.queue_control((to, None), &common, &cutoffs);
         }

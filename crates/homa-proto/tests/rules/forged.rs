@@ -3,7 +3,7 @@
 use homa_proto::wire::{AckList, Body, Cutoffs, Packet, PacketType, UnknownReason};
 use homa_proto::{Config, DoneReason, Event, MS, RpcError, RpcKey, Unreachable};
 
-use super::kit::{Forger, PORT, Side, addr, ours};
+use super::kit::{Forger, PORT, Side, addr, ours, pair};
 
 /// How client RPCs failed and server RPCs ended.
 fn ends(side: &mut Side) -> (Vec<RpcError>, Vec<DoneReason>) {
@@ -114,6 +114,30 @@ fn a_forged_first_incarnation_costs_no_rpc() {
     client.pass(MS);
     let answered = client.events().iter().filter(|event| matches!(event, Event::Response { .. })).count();
     assert_eq!((answered, client.stats().rpcs_failed), (20, 0));
+}
+
+/// PEER-16, LIMIT-6: two hosts that each know an earlier life of the other answer first and ask then: with room for one control
+/// packet, they would else challenge each other for ever.
+#[test]
+fn two_hosts_that_restarted_recognise_each_other_with_room_for_one_control_packet() {
+    let (mut client, mut server) = pair(Config { max_control_packets: 1, ..Config::default() });
+    client.hear(server.addr, &ours(2, 5).whole(2_000, 10));
+    server.hear(client.addr, &ours(1, 5).whole(2_000, 10));
+    for side in [&mut client, &mut server] {
+        side.take();
+        side.events();
+    }
+    client.call(server.addr, 10);
+    let mut requests = 0;
+    for _ in 0..100 {
+        let (said, heard) = (client.pass(MS), server.pass(MS));
+        server.hear_all(client.addr, &said);
+        client.hear_all(server.addr, &heard);
+        requests += server.requests().len();
+    }
+    assert_eq!(requests, 1);
+    let challenges = [&client, &server].map(|side| side.stats().challenges_sent);
+    assert!(challenges.iter().all(|&sent| sent <= 4), "{challenges:?}");
 }
 
 /// PEER-16: an answer that nobody asked for, or to another question, proves nothing.

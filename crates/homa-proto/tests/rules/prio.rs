@@ -154,3 +154,18 @@ fn a_limit_goes_before_the_request_that_begins_again_unless_its_sender_keeps_it(
         assert_eq!(told, expected, "one whose DATA has version {kept:?}");
     }
 }
+
+/// INCAST-6, LIMIT-6: the answer to a RESEND goes out where there is room for one control packet.
+#[test]
+fn a_limit_to_be_told_does_not_take_the_room_of_the_answer() {
+    let config = Config { link_mbps: Some(25_000), max_control_packets: 1, ..Config::default() };
+    let mut server = Side::new(1, config);
+    for n in 2..42 {
+        server.hear(addr(n), &kernel(n).data(2, 40_000, 40_000, (0, 1_000)));
+    }
+    assert!(server.endpoint.unsched_limit().is_some());
+    server.take();
+    let client = ours(50, 5);
+    server.hear(client.addr, &client.resend(2, 0, None));
+    assert!(server.take().iter().any(|sent| sent.is(PacketType::RpcUnknown)));
+}
