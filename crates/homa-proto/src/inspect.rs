@@ -36,6 +36,11 @@ pub struct RpcInfo {
 }
 
 impl Endpoint {
+    /// Ports that are open, of servers and of clients.
+    pub fn open_ports(&self) -> usize {
+        self.ports.count_open()
+    }
+
     /// How far a living RPC has come.
     pub fn rpc_info(&self, rpc: RpcKey) -> Option<RpcInfo> {
         self.slot(rpc).map(|slot| self.info_of(&self.rpcs[slot as usize]))

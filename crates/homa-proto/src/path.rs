@@ -80,6 +80,9 @@ impl Endpoint {
         if has_room && !std::mem::replace(&mut known.path.in_question, true) {
             self.paths_in_question.push_back(rpc.peer);
         }
+        // A planted fault that the swarm must find: packets stay as long as ever, however often they are lost.
+        #[cfg(homa_canary = "path_stays_wide")]
+        let _ = std::mem::take(&mut rpc.requested.repeats);
         // SEND-16
         if rpc.requested.repeats < LOST_BEFORE_SMALLER || known.path.full_arrived > rpc.progress_at {
             return;

@@ -48,6 +48,11 @@ impl Ports {
         self.open.contains(port)
     }
 
+    /// Ports that are open.
+    pub(crate) fn count_open(&self) -> usize {
+        self.open.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
     /// One of the open ports.
     pub(crate) fn any_open(&self) -> Option<u16> {
         let (at, word) = self.open.0.iter().enumerate().find(|(_, word)| **word != 0)?;

@@ -101,6 +101,9 @@ impl Endpoint {
             return Ok(());
         }
         let is_newer = told.is_newer_than(known);
+        // A planted fault that the swarm must find: whoever shows a newer incarnation is believed.
+        #[cfg(homa_canary = "restart_unproven")]
+        let answers = answers || is_newer;
         // A delayed packet of an earlier life may name an RPC that goes on in this one, but none is so late (PEER-8).
         let silent_ns = now.since(self.peers[peer].last_heard);
         let none_is_late = silent_ns > self.config.max_packet_lifetime_ns;

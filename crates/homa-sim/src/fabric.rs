@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use homa_proto::Time;
 
 use crate::capture::{Capture, Fate};
+use crate::driver_queue::{Acceptance, DriverQueue};
 use crate::fault::{FaultProfile, Faults, PathLimit};
 use crate::link::{Admission, Departure, Discipline, LinkConfig, Port};
 use crate::packet::{Body, Packets};
@@ -170,6 +171,8 @@ pub(crate) struct Fabric<W: World> {
     pub(crate) blocked: BTreeSet<(u32, u32)>,
     /// Longest packets between two hosts, where they are shorter than those of the links.
     pub(crate) path_limits: BTreeMap<(u32, u32), PathLimit>,
+    /// Drivers' queues for destinations that do not flow: (from, to).
+    pub(crate) driver_queues: BTreeMap<(u32, u32), DriverQueue>,
     pub(crate) shared: W::Shared,
     /// Free bytes of each switch, where its ports share them.
     free_bytes: Vec<u64>,
@@ -233,6 +236,7 @@ impl<W: World> Fabric<W> {
             stats: FabricStats::default(),
             blocked: BTreeSet::new(),
             path_limits: BTreeMap::new(),
+            driver_queues: BTreeMap::new(),
             shared,
             switch: config.switch,
             spread,
@@ -264,7 +268,18 @@ impl<W: World> Fabric<W> {
     /// Puts a packet before the uplink of its sender.
     #[inline]
     pub(crate) fn send(&mut self, number: u32) {
-        self.enqueue(number, self.packets.get(number).info.from);
+        let info = &self.packets.get(number).info;
+        let (port, way) = (info.from, (info.from, info.to));
+        if self.driver_queues.is_empty() {
+            return self.enqueue(number, port);
+        }
+        let queue = self.driver_queues.get_mut(&way);
+        match queue.map(|queue| queue.accept(self.now, number)) {
+            None => self.enqueue(number, port),
+            Some(Acceptance::At(at)) => self.queue.push(at, Event::Forward { packet: number, port }),
+            Some(Acceptance::Kept) => {}
+            Some(Acceptance::Refused) => self.overflow(port, number),
+        }
     }
 
     pub(crate) fn enqueue(&mut self, number: u32, port: u32) {

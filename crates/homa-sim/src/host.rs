@@ -217,9 +217,11 @@ impl<A: App> Host<A> {
         state.oracle.reset();
         state.store.forget_all();
         fabric.shared.retain(|&(client, _), _| client != state.index);
-        for packet in fabric.ports[state.index as usize].clear().into_iter().chain(state.waiting.drain(..)) {
-            fabric.packets.release(packet);
-        }
+        let mut lost = fabric.ports[state.index as usize].clear();
+        lost.append(&mut state.waiting);
+        let queues = fabric.driver_queues.iter_mut().filter(|((from, _), _)| *from == state.index);
+        lost.extend(queues.flat_map(|(_, queue)| queue.take_kept()));
+        lost.into_iter().for_each(|packet| fabric.packets.release(packet));
     }
 
     /// Lets the application act, then drives.

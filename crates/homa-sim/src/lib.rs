@@ -26,6 +26,7 @@ mod capture;
 mod clock;
 mod cluster;
 mod cores;
+mod driver_queue;
 mod fabric;
 mod fault;
 mod host;
@@ -37,6 +38,7 @@ mod oracle;
 mod packet;
 mod payload;
 mod queue;
+mod repeats;
 mod router;
 mod run;
 mod steer;
@@ -56,6 +58,7 @@ pub use cores::{
     ApplicationCosts, BUILT_IN_COSTS, CacheCosts, CoreCounts, CoresConfig, CoresError, Costs, CostsError,
     HandoffCosts, PowerCosts, ProtocolCosts, ReceiveCosts, SchedulerCosts,
 };
+pub use driver_queue::Drain;
 pub use fabric::{Buffer, FabricStats, Forwarding, SwitchConfig, host_address};
 pub use fault::{FaultCounts, FaultProfile, PathLimit};
 pub use host::{Host, HostCounts};

@@ -7,6 +7,7 @@ use homa_proto::{Config, RpcKey, Time};
 
 use crate::app::{App, HostCtx};
 use crate::capture::{Captured, Fate};
+use crate::driver_queue::{Drain, DriverQueue};
 use crate::fabric::{Event, Fabric, FabricConfig, FabricStats, MAX_HOSTS, SwitchConfig, World};
 use crate::fault::{FaultCounts, FaultProfile, PathLimit};
 use crate::host::{Host, HostSetup};
@@ -391,6 +392,22 @@ impl<A: App> Network<A> {
             Some(limit) => drop(self.fabric.path_limits.insert(way, limit)),
             None => drop(self.fabric.path_limits.remove(&way)),
         }
+    }
+
+    /// What limits packets from one host to another, where anything does.
+    pub fn path_limit(&self, from: usize, to: usize) -> Option<PathLimit> {
+        self.fabric.path_limits.get(&(from as u32, to as u32)).copied()
+    }
+
+    /// Has the driver of `from` take packets to `to` as `drain` says, or as fast as all others: then what it kept goes out.
+    pub fn set_driver_queue(&mut self, from: usize, to: usize, drain: Option<Drain>) {
+        let way = (from as u32, to as u32);
+        let kept = self.fabric.driver_queues.get_mut(&way).map_or_else(Vec::new, DriverQueue::take_kept);
+        match drain {
+            Some(drain) => drop(self.fabric.driver_queues.insert(way, DriverQueue::new(drain))),
+            None => drop(self.fabric.driver_queues.remove(&way)),
+        }
+        kept.into_iter().for_each(|packet| self.fabric.enqueue(packet, way.0));
     }
 
     /// What the network does to packets from now on.

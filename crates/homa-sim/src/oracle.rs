@@ -11,6 +11,7 @@ use homa_proto::wire::{self, Body, Data, Grant, Packet, Resend};
 use homa_proto::{Endpoint, PayloadRange, RpcKey, Stats, Time, Transmit};
 
 use crate::fabric::address_index;
+use crate::repeats::Repeats;
 use crate::store::Store;
 
 /// Longest message that a host which shows no incarnation may be sent (SEND-13).
@@ -50,6 +51,7 @@ pub(crate) struct Oracle {
     pub(crate) held_over: bool,
     /// RPCs that owe bytes.
     owing: BTreeSet<RpcKey>,
+    repeats: Repeats,
 }
 
 fn refused(stats: &Stats) -> u64 {
@@ -66,12 +68,13 @@ fn refused(stats: &Stats) -> u64 {
 
 impl Oracle {
     pub(crate) fn new(on: bool, kernels: Rc<[bool]>) -> Oracle {
-        Oracle { on, kernels, held_over: false, owing: BTreeSet::new() }
+        Oracle { on, kernels, held_over: false, owing: BTreeSet::new(), repeats: Repeats::default() }
     }
 
     /// Forgets everything, as a crash does.
     pub(crate) fn reset(&mut self) {
         self.owing.clear();
+        self.repeats.reset();
     }
 
     /// Before packets or timeouts are handled.
@@ -150,6 +153,7 @@ impl Oracle {
                     check_ack(endpoint, store, to, ack.client_id);
                 }
                 if let Some(range) = transmit.payload {
+                    self.repeats(now, endpoint, store, to, (range, &data));
                     let to_kernel = self.kernels.get(to as usize).is_some_and(|kernel| *kernel);
                     sends_bytes(store, range, &data, to_kernel);
                 }
@@ -162,6 +166,29 @@ impl Oracle {
             }
             Body::Grant(grant) if !self.held_over => check_window(endpoint, store, to, &packet, grant),
             _ => {}
+        }
+    }
+
+    /// SHARE-4
+    fn repeats(
+        &mut self,
+        now: Time,
+        endpoint: &Endpoint,
+        store: &mut Store,
+        to: u32,
+        (range, data): (PayloadRange, &Data),
+    ) {
+        let Some(entry) = store.get(range.rpc) else { return };
+        let promises = &mut entry.promises;
+        if promises.unscheduled.is_none() || promises.restarted && range.offset == 0 {
+            self.repeats.begins(now, to, data.message_length);
+        }
+        // What goes out with a request that begins anew is not asked for by RESEND.
+        if data.retransmit
+            && !promises.restarted
+            && let Err(violation) = self.repeats.sends(now, to, range.len, endpoint)
+        {
+            store.violation(violation);
         }
     }
 

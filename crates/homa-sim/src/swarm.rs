@@ -1,6 +1,9 @@
 //! Everything that can go wrong, chosen by a seed: the network, the hosts, the settings, and what applications do.
 
+mod adversity;
+mod aftermath;
 mod anything;
+mod forger;
 mod hostile;
 mod plan;
 mod turmoil;
@@ -84,29 +87,47 @@ pub fn swarm(seed: u64, options: SwarmOptions) -> SwarmReport {
     let mut network = Network::new(plan.network.clone(), |host| Anything::new(&plan, host));
     let mishaps = turmoil(&mut network, &plan);
     let starved = starved(&network, &plan);
-    network.set_faults(FaultProfile::default());
-    let hosts = plan.network.hosts;
-    for from in 0..hosts {
-        (0..hosts).for_each(|to| network.set_blocked(from, to, false));
-        network.host_mut(from).app_mut().calm_down();
-    }
+    calm_down(&mut network, &plan);
     network.run_for(PEACE_NS);
-    // Ways that take short packets only stay as they are: calls over them end all the same.
+    // Ways that take short packets only stay as they are, and one may stay dead: calls over them end all the same.
     let mut problems = await_ends(&mut network, &plan);
-    for from in 0..hosts {
-        (0..hosts).for_each(|to| network.set_path_limit(from, to, None));
+    if let Some((from, to)) = plan.adversity.dead {
+        network.set_blocked(from, to, false);
     }
     settle(&mut network);
     problems.extend(leftovers(&network));
+    if problems.is_empty() && !options.corruption {
+        problems = aftermath::cross_narrow_path(&mut network, &plan);
+    }
+    let hosts = plan.network.hosts;
+    for from in 0..hosts {
+        (0..hosts).for_each(|to| network.set_path_limit(from, to, None));
+    }
     let mut probes = 0;
     if problems.is_empty() && !options.corruption {
         (probes, problems) = probe_all(&mut network, &plan);
+    }
+    if problems.is_empty() {
+        problems = aftermath::surge_and_rest(&mut network, &plan);
     }
     let mut report = report(&network, &plan, options, mishaps);
     report.probes = probes;
     report.problems.extend(starved);
     report.problems.extend(problems);
     report
+}
+
+/// Ends the turmoil: nothing is lost any more and nobody starts calls, but one direction may stay dead.
+fn calm_down(network: &mut Network<Anything>, plan: &Plan) {
+    network.set_faults(FaultProfile::default());
+    let hosts = plan.network.hosts;
+    for from in 0..hosts {
+        for to in 0..hosts {
+            network.set_blocked(from, to, plan.adversity.dead == Some((from, to)));
+            network.set_driver_queue(from, to, None);
+        }
+        network.host_mut(from).app_mut().calm_down();
+    }
 }
 
 /// Whether every call ends by itself within the bound that follows from the settings (PEER-15).

@@ -1,11 +1,12 @@
 //! The application of the swarm's hosts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use homa_proto::{CallOptions, DoneReason, MS, RpcError, RpcKey, Unreachable};
 use rand::Rng;
 use rand_pcg::Pcg64;
 
+use super::forger::is_forged;
 use super::hostile::HOSTILE;
 use super::plan::{Plan, Weather};
 use crate::app::{App, HostCtx, Reply};
@@ -40,6 +41,8 @@ pub(super) struct Anything {
     from_ports: Vec<u16>,
     /// Requests in hand, with the length of the answer to come, if one is to.
     in_hand: BTreeMap<RpcKey, u32>,
+    /// Requests of the forger that are open.
+    forged: BTreeSet<RpcKey>,
     /// What timers of the second kind are for.
     timers: BTreeMap<u64, RpcKey>,
     pub(super) started: u64,
@@ -60,11 +63,13 @@ pub(super) struct OpenCall {
 }
 
 /// Client ports begin here (ID-6).
-const FIRST_CLIENT_PORT: u16 = 32_768;
+pub(super) const FIRST_CLIENT_PORT: u16 = 32_768;
 /// Longest answer for the hostile peer.
 const MAX_HOSTILE: u32 = 20_000;
 /// Longest message of a call that looks whether all is well again.
 const MAX_PROBE: u32 = 100_000;
+/// Longest message of a surge.
+const MAX_SURGE: u32 = 2_000;
 const TOKEN_CALL: u64 = 0;
 const TOKEN_ABORT_CALL: u64 = 1 << 62;
 const TOKEN_END_REQUEST: u64 = 1 << 63;
@@ -91,6 +96,7 @@ impl Anything {
             next_cookie: 0,
             open: BTreeMap::new(),
             in_hand: BTreeMap::new(),
+            forged: BTreeSet::new(),
             timers: BTreeMap::new(),
             started: 0,
             answered: 0,
@@ -170,8 +176,14 @@ impl Anything {
 
     /// Calls a host when all is over: it must be there and answer. False: the endpoint refuses the call.
     pub(super) fn probe(&mut self, host: &mut HostCtx<'_>, to: usize) -> bool {
-        let port = FIRST_PORT + self.rng.random_range(0..self.server_ports);
         let length = self.length().min(MAX_PROBE);
+        self.probe_with(host, to, length)
+    }
+
+    /// As `probe`, with a request of `length` bytes or as many as are allowed.
+    pub(super) fn probe_with(&mut self, host: &mut HostCtx<'_>, to: usize, length: u32) -> bool {
+        let port = FIRST_PORT + self.rng.random_range(0..self.server_ports);
+        let length = length.min(self.max_message);
         let options = CallOptions { cookie: self.next_cookie, ..CallOptions::default() };
         let from = self.any_client_port(host);
         from.is_some_and(|from| self.start(host, from, to, port, length, options).is_some())
@@ -181,6 +193,20 @@ impl Anything {
     pub(super) fn serve(&mut self, host: &mut HostCtx<'_>) {
         self.serves = true;
         self.bind_all(host);
+    }
+
+    /// Many short calls at once to one host.
+    pub(super) fn surge(&mut self, host: &mut HostCtx<'_>, to: usize, calls: u32) {
+        for _ in 0..calls {
+            let length = self.length().min(MAX_SURGE);
+            self.probe_with(host, to, length);
+        }
+    }
+
+    /// Closes all ports.
+    pub(super) fn close_all(&mut self, host: &mut HostCtx<'_>) {
+        let servers = FIRST_PORT..self.unbound_port();
+        servers.chain(std::mem::take(&mut self.from_ports)).for_each(|port| host.unbind(port));
     }
 
     fn bind_all(&mut self, host: &mut HostCtx<'_>) {
@@ -263,6 +289,7 @@ impl App for Anything {
         self.vanished += self.open.len() as u64;
         self.open.clear();
         self.in_hand.clear();
+        self.forged.clear();
         self.timers.clear();
         self.from_ports.clear();
         self.bind_all(host);
@@ -272,6 +299,10 @@ impl App for Anything {
     fn on_request(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, from: usize, port: u16, _: u32) -> Reply {
         if from == HOSTILE {
             return Reply::Now(self.max_message.min(MAX_HOSTILE));
+        }
+        if host.endpoint().rpc_id(rpc).is_some_and(is_forged) {
+            self.forged.insert(rpc);
+            return Reply::Now(1);
         }
         if port >= self.unbound_port() {
             self.problem(format!("a request for port {port}, which is not open"));
@@ -341,7 +372,7 @@ impl App for Anything {
     }
 
     fn on_done(&mut self, _: &mut HostCtx<'_>, rpc: RpcKey, from: usize, reason: DoneReason) {
-        if from == HOSTILE {
+        if from == HOSTILE || self.forged.remove(&rpc) {
             return;
         }
         self.in_hand.remove(&rpc);

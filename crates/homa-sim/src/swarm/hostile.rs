@@ -46,19 +46,19 @@ impl HostilePeer {
         })
     }
 
-    /// Lets the network run until `until`, with this peer's packets in it.
-    pub(super) fn run_until(&mut self, network: &mut Network<Anything>, until: Time) {
-        while self.next < until && self.sent < 2 * PACKETS {
-            network.run_until(self.next);
-            let packets = self.packets();
-            for bytes in packets {
-                // Behind another host's link, so that the victim's own answers are not in its way.
-                network.inject_as(self.hosts - 1, HOSTILE, VICTIM, 7, bytes);
-            }
-            self.sent += 1;
-            self.next = self.next + self.rng.random_range(0..=2 * self.mean_gap_ns);
+    /// When it sends its next packets.
+    pub(super) fn next(&self) -> Option<Time> {
+        (self.sent < 2 * PACKETS).then_some(self.next)
+    }
+
+    /// Sends its next packets.
+    pub(super) fn act(&mut self, network: &mut Network<Anything>) {
+        for bytes in self.packets() {
+            // Behind another host's link, so that the victim's own answers are not in its way.
+            network.inject_as(self.hosts - 1, HOSTILE, VICTIM, 7, bytes);
         }
-        network.run_until(until);
+        self.sent += 1;
+        self.next = self.next + self.rng.random_range(0..=2 * self.mean_gap_ns);
     }
 
     fn packets(&mut self) -> Vec<Vec<u8>> {

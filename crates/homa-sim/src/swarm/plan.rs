@@ -6,6 +6,7 @@ use rand::seq::IndexedRandom;
 use rand_pcg::Pcg64;
 
 use super::SwarmOptions;
+use super::adversity::Adversity;
 use crate::fault::FaultProfile;
 use crate::network::NetworkConfig;
 use crate::payload::{PayloadMode, random_numbers};
@@ -88,6 +89,7 @@ pub(super) struct Plan {
     pub(super) mute: Option<usize>,
     /// A peer that takes all it can get. In fair weather the honest hosts must hardly notice it.
     pub(super) hostile: Option<Hostile>,
+    pub(super) adversity: Adversity,
 }
 
 impl Plan {
@@ -167,6 +169,12 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
             config.max_peers = config.max_peers.max(8);
         }
     }
+    let adversity = Adversity::new(seed, weather, hosts, options.turmoil_ns * stretch);
+    if adversity.surge.is_some() {
+        // Its RPCs are more than tables have room for without it.
+        let hosts = network.host_protocols.iter_mut().chain([&mut network.protocol]);
+        hosts.for_each(|config| config.reserve_rpcs = 0);
+    }
     Plan {
         weather,
         turmoil_ns: options.turmoil_ns * stretch,
@@ -190,6 +198,7 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
         client_ports: rng.random_range(1..=3),
         mute,
         hostile,
+        adversity,
         network,
     }
 }

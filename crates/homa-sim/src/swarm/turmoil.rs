@@ -7,6 +7,7 @@ use rand::Rng;
 use rand_pcg::Pcg64;
 
 use super::anything::Anything;
+use super::forger::Forger;
 use super::hostile::HostilePeer;
 use super::plan::{Clocks, Plan, pick};
 use crate::fault::PathLimit;
@@ -37,6 +38,10 @@ enum Mishap {
     ClockStep,
     Path,
     Peak,
+    OneWay,
+    OneWayEnd(usize, usize),
+    DriverQueue,
+    DriverQueueEnd(usize, usize),
 }
 
 /// One run's mishaps.
@@ -60,17 +65,22 @@ pub(super) fn turmoil(network: &mut Network<Anything>, plan: &Plan) -> Mishaps {
         wall_ahead_ms: vec![0; plan.network.hosts],
         counts: Mishaps::default(),
     };
-    let kinds =
-        [Mishap::Crash, Mishap::Partition, Mishap::Stall, Mishap::ClockStep, Mishap::Path, Mishap::Peak];
+    let kinds = [
+        Mishap::Crash,
+        Mishap::Partition,
+        Mishap::Stall,
+        Mishap::ClockStep,
+        Mishap::Path,
+        Mishap::Peak,
+        Mishap::OneWay,
+        Mishap::DriverQueue,
+    ];
     for mishap in kinds {
         turmoil.schedule(Time::ZERO, mishap);
     }
     let end = Time::from_ns(plan.turmoil_ns);
-    let mut hostile = HostilePeer::new(plan);
-    let mut run_until = |network: &mut Network<Anything>, until| match &mut hostile {
-        Some(hostile) => hostile.run_until(network, until),
-        None => network.run_until(until),
-    };
+    let mut attackers = Attackers { hostile: HostilePeer::new(plan), forger: Forger::new(plan) };
+    let mut run_until = |network: &mut Network<Anything>, until| attackers.run_until(network, until);
     while let Some(((at, mishap), ())) = turmoil.agenda.pop_first() {
         if at >= end {
             break;
@@ -88,6 +98,29 @@ pub(super) fn turmoil(network: &mut Network<Anything>, plan: &Plan) -> Mishaps {
     turmoil.counts
 }
 
+/// Who sends packets beside the honest hosts.
+struct Attackers {
+    hostile: Option<HostilePeer>,
+    forger: Option<Forger>,
+}
+
+impl Attackers {
+    /// Lets the network run until `until`, with their packets in it.
+    fn run_until(&mut self, network: &mut Network<Anything>, until: Time) {
+        loop {
+            let hostile = self.hostile.as_ref().and_then(HostilePeer::next).filter(|&at| at < until);
+            let forger = self.forger.as_ref().and_then(Forger::next).filter(|&at| at < until);
+            let Some(at) = hostile.into_iter().chain(forger).min() else { break };
+            network.run_until(at);
+            match &mut self.forger {
+                Some(forger) if forger.next() == Some(at) => forger.act(network),
+                _ => self.hostile.as_mut().expect("its packets are the next").act(network),
+            }
+        }
+        network.run_until(until);
+    }
+}
+
 impl Turmoil<'_> {
     /// Puts the next mishap of a kind onto the agenda, where the plan has that kind.
     fn schedule(&mut self, now: Time, mishap: Mishap) {
@@ -98,7 +131,9 @@ impl Turmoil<'_> {
             Mishap::ClockStep => self.plan.mean_clock_gap_ns,
             Mishap::Path => self.plan.mean_path_gap_ns,
             Mishap::Peak => self.plan.mean_peak_gap_ns,
-            Mishap::Restart(_) => None,
+            Mishap::OneWay => self.plan.adversity.mean_one_way_gap_ns,
+            Mishap::DriverQueue => self.plan.adversity.mean_driver_gap_ns,
+            Mishap::Restart(_) | Mishap::OneWayEnd(..) | Mishap::DriverQueueEnd(..) => None,
         };
         if let Some(mean_ns) = mean_ns {
             self.agenda.insert((now + self.rng.random_range(0..=2 * mean_ns), mishap), ());
@@ -137,7 +172,31 @@ impl Turmoil<'_> {
                 let calls = self.plan.peak_calls;
                 network.act(host, |app, host| app.peak(host, calls));
             }
+            Mishap::OneWay => {
+                let to = self.other(host);
+                network.set_blocked(host, to, true);
+                network.set_blocked(to, host, false);
+                self.end_later(network.now(), Mishap::OneWayEnd(host, to));
+            }
+            Mishap::OneWayEnd(from, to) => network.set_blocked(from, to, false),
+            Mishap::DriverQueue => {
+                let to = self.other(host);
+                network.set_driver_queue(host, to, Some(self.plan.adversity.drain));
+                self.end_later(network.now(), Mishap::DriverQueueEnd(host, to));
+            }
+            Mishap::DriverQueueEnd(from, to) => network.set_driver_queue(from, to, None),
         }
+    }
+
+    /// Another host than this one.
+    fn other(&mut self, host: usize) -> usize {
+        let hosts = self.plan.network.hosts;
+        (host + self.rng.random_range(1..hosts)) % hosts
+    }
+
+    fn end_later(&mut self, now: Time, end: Mishap) {
+        let ns = self.rng.random_range(0..=self.plan.adversity.max_while_ns);
+        self.agenda.insert((now + ns, end), ());
     }
 
     fn step_clock(&mut self, network: &mut Network<Anything>, host: usize) {

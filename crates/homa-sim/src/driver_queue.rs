@@ -1,0 +1,86 @@
+//! The queue that a host's driver has for one destination, where it is slow or takes nothing while other destinations flow.
+
+use homa_proto::Time;
+
+/// How fast packets leave a driver's queue for one destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// One packet in each so many nanoseconds.
+    Slow {
+        /// Time between two packets.
+        packet_ns: u64,
+    },
+    /// None, until the destination is served normally again.
+    Stopped,
+}
+
+/// Packets that such a queue holds; the driver refuses more, and they are lost.
+const MAX_PACKETS: usize = 64;
+
+/// What becomes of a packet that the host hands to its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acceptance {
+    /// It goes onto the uplink then.
+    At(Time),
+    /// It stays until the queue is drained.
+    Kept,
+    /// The queue is full.
+    Refused,
+}
+
+/// A driver's queue for one destination.
+#[derive(Debug)]
+pub(crate) struct DriverQueue {
+    drain: Drain,
+    /// When the last packet that was accepted leaves.
+    last_at: Time,
+    kept: Vec<u32>,
+}
+
+impl DriverQueue {
+    pub(crate) fn new(drain: Drain) -> DriverQueue {
+        DriverQueue { drain, last_at: Time::ZERO, kept: Vec::new() }
+    }
+
+    /// The host hands over a packet at `now`.
+    pub(crate) fn accept(&mut self, now: Time, packet: u32) -> Acceptance {
+        match self.drain {
+            Drain::Slow { packet_ns } if self.last_at.since(now) < packet_ns * MAX_PACKETS as u64 => {
+                self.last_at = self.last_at.max(now) + packet_ns;
+                Acceptance::At(self.last_at)
+            }
+            Drain::Stopped if self.kept.len() < MAX_PACKETS => {
+                self.kept.push(packet);
+                Acceptance::Kept
+            }
+            Drain::Slow { .. } | Drain::Stopped => Acceptance::Refused,
+        }
+    }
+
+    /// Takes the packets out that were kept.
+    pub(crate) fn take_kept(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_queue_spaces_packets_and_is_full_at_its_bound() {
+        let mut queue = DriverQueue::new(Drain::Slow { packet_ns: 10 });
+        let now = Time::from_ns(5);
+        let accepted: Vec<Acceptance> = (0..65).map(|packet| queue.accept(now, packet)).collect();
+        let times = (1..=64).map(|n| Acceptance::At(Time::from_ns(5 + 10 * n)));
+        assert_eq!(accepted, times.chain([Acceptance::Refused]).collect::<Vec<_>>());
+        assert_eq!(queue.accept(Time::from_ns(15), 65), Acceptance::At(Time::from_ns(655)));
+    }
+
+    #[test]
+    fn a_stopped_queue_keeps_packets_up_to_its_bound() {
+        let mut queue = DriverQueue::new(Drain::Stopped);
+        let kept = (0..100).filter(|&packet| queue.accept(Time::ZERO, packet) == Acceptance::Kept).count();
+        assert_eq!((kept, queue.take_kept().len(), queue.take_kept().len()), (64, 64, 0));
+    }
+}

@@ -1,0 +1,90 @@
+//! When all is over: messages find their size on paths that are still narrow, and after a surge nothing is left.
+
+use homa_proto::{MS, SEC};
+
+use super::anything::Anything;
+use super::plan::Plan;
+use super::{PROBE_LIMIT_NS, leftovers, settle};
+use crate::network::Network;
+
+/// The narrowest path, in bytes of a Homa packet, for which senders find a size (SEND-16).
+const NARROWEST: u32 = 528;
+/// Calls in which they find it: each may end by its patience before its packets are small enough.
+const CALLS_OVER_NARROW_PATH: usize = 8;
+/// Length of a request that has a full packet on any path.
+const LONG_REQUEST: u32 = 40_000;
+/// Longest time without RPCs after which tables are small and no timer is armed: tables are looked at every five seconds, and the
+/// clocks that stepped back catch up.
+const REST_LIMIT_NS: u64 = 120 * SEC;
+/// RPCs for which tables have room at any time, as a multiple of those that settings reserve.
+const MAX_ROOM_TIMES: usize = 2;
+/// Room that is always reserved.
+const LEAST_ROOM: u32 = 64;
+
+/// SEND-16: a call gets through where a path drops long packets and nobody says so.
+pub(super) fn cross_narrow_path(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
+    let Some((from, to)) = narrow_path(network, plan.network.hosts) else { return Vec::new() };
+    network.run_for(2 * plan.lifetime_ns());
+    network.act(to, |app, host| app.serve(host));
+    for _ in 0..CALLS_OVER_NARROW_PATH {
+        let answered = network.host(from).app().answered;
+        network.act(from, |app, host| app.probe_with(host, to, LONG_REQUEST));
+        let limit = network.now() + PROBE_LIMIT_NS;
+        while !network.host(from).app().open.is_empty() && network.now() < limit {
+            network.run_for(MS);
+        }
+        if network.host(from).app().answered > answered {
+            return Vec::new();
+        }
+        settle(network);
+    }
+    let limits = [network.path_limit(from, to), network.path_limit(to, from)];
+    vec![format!("no call crosses the narrow path from host {from} to host {to}: {limits:?}")]
+}
+
+/// A path that drops long packets silently one way, and is no narrower than senders try in both.
+fn narrow_path(network: &Network<Anything>, hosts: usize) -> Option<(usize, usize)> {
+    let takes = |from, to| network.path_limit(from, to).is_none_or(|limit| limit.bytes >= NARROWEST);
+    let is_silent = |from, to| network.path_limit(from, to).is_some_and(|limit| !limit.told);
+    let mut ways = (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to)));
+    ways.find(|&(from, to)| from != to && is_silent(from, to) && takes(from, to) && takes(to, from))
+}
+
+/// Many calls at once, where the plan has that, and then none: no memory, port, RPC or timer is left.
+pub(super) fn surge_and_rest(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
+    if let Some((from, to, calls)) = plan.adversity.surge {
+        network.act(to, |app, host| app.serve(host));
+        network.act(from, |app, host| app.surge(host, to, calls));
+        network.run_for(SEC);
+        settle(network);
+    }
+    let mut problems = leftovers(network);
+    let limit = network.now() + REST_LIMIT_NS;
+    while !unrest(network).is_empty() && network.now() < limit {
+        network.run_for(SEC);
+    }
+    problems.extend(unrest(network));
+    for host in 0..plan.network.hosts {
+        network.act(host, |app, host| app.close_all(host));
+        let open = network.host(host).endpoint().map_or(0, homa_proto::Endpoint::open_ports);
+        problems.extend((open > 0).then(|| format!("host {host}: {open} ports are open without an owner")));
+    }
+    problems
+}
+
+/// LIMIT-11, ABORT-7: what hosts without RPCs keep beside peers and finished ids.
+fn unrest(network: &Network<Anything>) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (index, host) in network.hosts().iter().enumerate() {
+        let Some(endpoint) = host.endpoint() else { continue };
+        let config = endpoint.config();
+        let reserved = config.reserve_rpcs.min(config.max_rpcs).max(LEAST_ROOM) as usize;
+        if endpoint.room() > MAX_ROOM_TIMES * reserved {
+            problems.push(format!("host {index}: room for {} RPCs, and there are none", endpoint.room()));
+        }
+        if let Some(at) = endpoint.poll_timeout() {
+            problems.push(format!("host {index}: a timer for {at:?} at {:?}", network.now()));
+        }
+    }
+    problems
+}
