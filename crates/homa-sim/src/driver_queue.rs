@@ -1,4 +1,5 @@
-//! The queue that a host's driver has for one destination, where it is slow or takes nothing while other destinations flow.
+//! A driver's queue for one destination that is slow or takes nothing, while packets to other destinations
+//! flow.
 
 use homa_proto::Time;
 
@@ -10,11 +11,11 @@ pub enum Drain {
         /// Time between two packets.
         packet_ns: u64,
     },
-    /// None, until the destination is served normally again.
+    /// None, until the queue is removed.
     Stopped,
 }
 
-/// Packets that such a queue holds; the driver refuses more, and they are lost.
+/// Packets that such a queue holds. The driver refuses more, and these are lost.
 const MAX_PACKETS: usize = 64;
 
 /// What becomes of a packet that the host hands to its driver.

@@ -399,7 +399,8 @@ impl<A: App> Network<A> {
         self.fabric.path_limits.get(&(from as u32, to as u32)).copied()
     }
 
-    /// Has the driver of `from` take packets to `to` as `drain` says, or as fast as all others: then what it kept goes out.
+    /// Gives the driver of `from` a queue for `to` that drains as `drain` says, or removes it. What the old queue
+    /// kept goes out.
     pub fn set_driver_queue(&mut self, from: usize, to: usize, drain: Option<Drain>) {
         let way = (from as u32, to as u32);
         let kept = self.fabric.driver_queues.get_mut(&way).map_or_else(Vec::new, DriverQueue::take_kept);

@@ -1,4 +1,5 @@
-//! The bytes that a host sends again to each peer, compared with the budget that its settings give that peer (SHARE-4).
+//! The bytes that a host sends again to each peer, compared with that peer's budget by the settings
+//! (SHARE-4).
 
 use std::collections::BTreeMap;
 
@@ -32,13 +33,13 @@ impl Repeats {
         self.peers.entry(peer).or_insert(Sent { since: now, again: 0, earned: 0 })
     }
 
-    /// A message of `length` bytes begins, or begins anew. Its first bytes may count as delivered with the grant that follows them
-    /// and with its end.
+    /// A message of `length` bytes begins, or begins anew. Each of its bytes may count as delivered twice at
+    /// most: with a grant, and with the acknowledgement.
     pub(crate) fn begins(&mut self, now: Time, peer: u32, length: u32) {
         self.of(now, peer).earned += 2 * u64::from(length);
     }
 
-    /// `bytes` go out again; says so where they are more than the budget can have had.
+    /// Counts `bytes` that go out again. The error says that the budget cannot have had so many.
     pub(crate) fn sends(
         &mut self,
         now: Time,

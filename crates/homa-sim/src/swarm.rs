@@ -89,7 +89,7 @@ pub fn swarm(seed: u64, options: SwarmOptions) -> SwarmReport {
     let starved = starved(&network, &plan);
     calm_down(&mut network, &plan);
     network.run_for(PEACE_NS);
-    // Ways that take short packets only stay as they are, and one may stay dead: calls over them end all the same.
+    // Narrow paths stay narrow, and one direction may stay dead: calls over them end all the same.
     let mut problems = await_ends(&mut network, &plan);
     if let Some((from, to)) = plan.adversity.dead {
         network.set_blocked(from, to, false);

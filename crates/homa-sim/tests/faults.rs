@@ -1,7 +1,8 @@
 //! The everyday form of `examples/faults.rs`: loss, duplication and reordering, seed after seed.
 
+use super::common::{Peer, call, config, network, settle};
 use homa_proto::{MS, SEC};
-use homa_sim::{FaultProfile, Load, NetworkConfig, Report, Simulation, SimulationConfig};
+use homa_sim::{Drain, FaultProfile, Load, Network, NetworkConfig, Report, Simulation, SimulationConfig};
 use homa_workload::Workload;
 
 fn run(seed: u64, faults: FaultProfile, workload: &Workload, rpcs: u64, check_every: u64) -> Report {
@@ -60,4 +61,26 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
     let runs = [5, 5, 6].map(|seed| run(seed, FaultProfile::uniform(0.05), &w3, 300, 0));
     assert_eq!(runs[0], runs[1]);
     assert_ne!(runs[0].network, runs[2].network);
+}
+
+#[test]
+fn a_destination_whose_driver_queue_is_full_keeps_no_other_waiting() {
+    let mut network = network(config(1, 3));
+    network.set_driver_queue(0, 1, Some(Drain::Stopped));
+    for cookie in 0..40 {
+        call(&mut network, 0, 1 + (cookie % 2) as usize, cookie, 20_000);
+    }
+    network.run_for(50 * MS);
+    let odd: Vec<u64> = (0..40).filter(|cookie| cookie % 2 == 1).collect();
+    let answered = |network: &Network<Peer>| {
+        let mut cookies = network.host(0).app().cookies();
+        cookies.sort_unstable();
+        cookies
+    };
+    assert_eq!(answered(&network), odd);
+    network.set_driver_queue(0, 1, Some(Drain::Slow { packet_ns: 10_000 }));
+    network.run_for(500 * MS);
+    assert_eq!(answered(&network), (0..40).collect::<Vec<u64>>());
+    network.set_driver_queue(0, 1, None);
+    settle(&mut network, 20 * SEC);
 }

@@ -11,6 +11,13 @@ fn whatever_goes_wrong_every_rpc_ends_and_nothing_is_left() {
     }
 }
 
+/// PEER-16, LIMIT-6: with room for one control packet two hosts that restarted challenged each other for ever.
+#[test]
+fn a_seed_with_room_for_one_control_packet_comes_to_rest() {
+    let report = swarm(2_148, SwarmOptions { check_every: 50, ..SwarmOptions::default() });
+    assert_eq!(report.problems, Vec::<String>::new(), "{report:?}");
+}
+
 #[test]
 fn corrupted_packets_break_no_bound_and_leave_nothing() {
     for seed in 0..10 {

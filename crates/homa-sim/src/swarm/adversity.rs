@@ -1,4 +1,5 @@
-//! What a seed chooses beside the plan's weather, by numbers of its own: dead directions, drivers' queues, surges, a forger.
+//! Further faults that a seed chooses, from a random stream of their own: dead directions, slow driver
+//! queues, surges and forged incarnations.
 
 use homa_proto::{MS, US};
 use rand::Rng;
@@ -7,22 +8,23 @@ use super::plan::{Weather, pick};
 use crate::driver_queue::Drain;
 use crate::payload::random_numbers;
 
-/// What else goes wrong in a run.
+/// The further faults of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adversity {
-    /// Time between moments at which one direction between two hosts dies for a while.
+    /// Mean time between two moments at which one direction between two hosts dies for a while.
     pub(super) mean_one_way_gap_ns: Option<u64>,
     /// A direction that stays dead until all calls have ended.
     pub(super) dead: Option<(usize, usize)>,
-    /// Time between moments at which a driver's queue for one destination is slow, or stops, for a while.
+    /// Mean time between two moments at which a driver queue for one destination becomes slow, or stops, for
+    /// a while.
     pub(super) mean_driver_gap_ns: Option<u64>,
-    /// The queue of such a driver.
+    /// How such a queue drains.
     pub(super) drain: Drain,
-    /// The longest while.
+    /// How long both last at most.
     pub(super) max_while_ns: u64,
-    /// Calls of the surge at the end: who calls whom, and how often.
+    /// The surge at the end: client, server and calls.
     pub(super) surge: Option<(usize, usize, u32)>,
-    /// Whether somebody forges incarnations.
+    /// Whether packets with forged incarnations arrive.
     pub(super) forges: bool,
 }
 
@@ -47,5 +49,26 @@ impl Adversity {
             surge: (rng.random_range(0..5) == 0).then_some((way.0, way.1, pick(rng, &[200, 400]))),
             forges: rng.random_range(0..forger_in) == 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn storms_have_each_fault_and_fair_weather_has_surges_and_forgers_only() {
+        let all = |weather| (0..100).map(move |seed| Adversity::new(seed, weather, 3, 1_000));
+        let some = |weather, has: fn(&Adversity) -> bool| all(weather).any(|adversity| has(&adversity));
+        let faults: [fn(&Adversity) -> bool; 5] = [
+            |adversity| adversity.mean_one_way_gap_ns.is_some(),
+            |adversity| adversity.mean_driver_gap_ns.is_some(),
+            |adversity| adversity.dead.is_some(),
+            |adversity| adversity.surge.is_some(),
+            |adversity| adversity.forges,
+        ];
+        assert_eq!(faults.map(|has| some(Weather::Storm, has)), [true; 5]);
+        assert_eq!(faults.map(|has| some(Weather::Fair, has)), [false, false, false, true, true]);
+        assert!(all(Weather::Storm).all(|adversity| adversity.dead.is_none_or(|(from, to)| from != to)));
     }
 }

@@ -1,4 +1,4 @@
-//! When all is over: messages find their size on paths that are still narrow, and after a surge nothing is left.
+//! Checks after the turmoil: a call crosses a path that is still narrow, and after a surge nothing is left.
 
 use homa_proto::{MS, SEC};
 
@@ -9,12 +9,12 @@ use crate::network::Network;
 
 /// The narrowest path, in bytes of a Homa packet, for which senders find a size (SEND-16).
 const NARROWEST: u32 = 528;
-/// Calls in which they find it: each may end by its patience before its packets are small enough.
+/// Calls within which one gets through: each may time out before packets to its peer are small enough.
 const CALLS_OVER_NARROW_PATH: usize = 8;
 /// Length of a request that has a full packet on any path.
 const LONG_REQUEST: u32 = 40_000;
-/// Longest time without RPCs after which tables are small and no timer is armed: tables are looked at every five seconds, and the
-/// clocks that stepped back catch up.
+/// Time without RPCs within which tables shrink and timers run out. Tables are looked at every five seconds,
+/// and clocks that stepped back need as long as they stepped.
 const REST_LIMIT_NS: u64 = 120 * SEC;
 /// RPCs for which tables have room at any time, as a multiple of those that settings reserve.
 const MAX_ROOM_TIMES: usize = 2;
@@ -42,7 +42,8 @@ pub(super) fn cross_narrow_path(network: &mut Network<Anything>, plan: &Plan) ->
     vec![format!("no call crosses the narrow path from host {from} to host {to}: {limits:?}")]
 }
 
-/// A path that drops long packets silently one way, and is no narrower than senders try in both.
+/// A path that silently drops long packets in one direction, and carries the smallest size that senders try
+/// in both.
 fn narrow_path(network: &Network<Anything>, hosts: usize) -> Option<(usize, usize)> {
     let takes = |from, to| network.path_limit(from, to).is_none_or(|limit| limit.bytes >= NARROWEST);
     let is_silent = |from, to| network.path_limit(from, to).is_some_and(|limit| !limit.told);
@@ -50,7 +51,7 @@ fn narrow_path(network: &Network<Anything>, hosts: usize) -> Option<(usize, usiz
     ways.find(|&(from, to)| from != to && is_silent(from, to) && takes(from, to) && takes(to, from))
 }
 
-/// Many calls at once, where the plan has that, and then none: no memory, port, RPC or timer is left.
+/// Makes the plan's surge of calls, then none: no RPC, port, timer or large table is left.
 pub(super) fn surge_and_rest(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
     if let Some((from, to, calls)) = plan.adversity.surge {
         network.act(to, |app, host| app.serve(host));
@@ -72,7 +73,7 @@ pub(super) fn surge_and_rest(network: &mut Network<Anything>, plan: &Plan) -> Ve
     problems
 }
 
-/// LIMIT-11, ABORT-7: what hosts without RPCs keep beside peers and finished ids.
+/// LIMIT-11, ABORT-7: large tables and armed timers of hosts without RPCs.
 fn unrest(network: &Network<Anything>) -> Vec<String> {
     let mut problems = Vec::new();
     for (index, host) in network.hosts().iter().enumerate() {

@@ -1,4 +1,5 @@
-//! An off-path attacker: it knows addresses and ports, and sends packets under an honest host's address that claim another incarnation.
+//! An off-path attacker, which knows addresses and ports. It forges packets of honest hosts with other
+//! incarnations.
 
 use homa_proto::wire::{self, AckList, Body, Common, Data, Grant, Incarnation, Resend, UnknownReason};
 use homa_proto::{MS, Time};
@@ -13,7 +14,7 @@ use crate::payload::{Pattern, random_numbers};
 /// Packets of a run.
 const PACKETS: u64 = 300;
 
-/// The upper bits of every id in forged packets, which tell them from ids of honest hosts.
+/// The upper bits of the ids in forged packets. Honest hosts hardly ever choose such ids.
 const FORGED_ID: u64 = 0xf0f0_f0f0 << 32;
 
 /// Whether an RPC has the id of a forged packet.
@@ -21,7 +22,7 @@ pub(super) fn is_forged(id: u64) -> bool {
     id & !0xffff_ffff == FORGED_ID
 }
 
-/// What the wall clock that a forged incarnation claims is ahead of the one of the run, in milliseconds.
+/// How far a forged incarnation is ahead of the run's wall clock, in milliseconds.
 const AHEAD_MS: [i64; 6] = [1, 1_000, 1 << 36, -1, -10_000, -(1 << 36)];
 
 /// The forger of a run.
@@ -53,7 +54,8 @@ impl Forger {
         (self.sent < PACKETS).then_some(self.next)
     }
 
-    /// Sends a packet, where the host that it claims to be shows an incarnation: what others claim is never believed for long.
+    /// Sends a packet as one of the hosts that show an incarnation. (The first incarnation of a host that
+    /// shows none is taken over unproven, PEER-9, and makes that host one of ours.)
     pub(super) fn act(&mut self, network: &mut Network<Anything>) {
         let victim = self.rng.random_range(0..self.hosts);
         let other = |step| (victim + step) % self.hosts;
@@ -74,7 +76,7 @@ impl Forger {
 
     fn packet(&mut self, claimed: usize, incarnation: Incarnation, body: u32) -> Vec<u8> {
         let is_client = self.rng.random();
-        let id = FORGED_ID | 2 * self.sent;
+        let id = FORGED_ID | (2 * self.sent);
         let (source_port, dest_port, sender_id) = match is_client || body == 0 {
             true => (40_000, FIRST_PORT, id),
             false => (FIRST_PORT, FIRST_CLIENT_PORT, id | 1),
