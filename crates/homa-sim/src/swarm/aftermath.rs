@@ -4,7 +4,7 @@ use homa_proto::{MS, SEC};
 
 use super::anything::Anything;
 use super::plan::Plan;
-use super::{PROBE_LIMIT_NS, leftovers, settle};
+use super::{PROBE_LIMIT_NS, await_ends, leftovers, settle};
 use crate::network::Network;
 
 /// The narrowest path, in bytes of a Homa packet, for which senders find a size (SEND-16).
@@ -53,13 +53,15 @@ fn narrow_path(network: &Network<Anything>, hosts: usize) -> Option<(usize, usiz
 
 /// Makes the plan's surge of calls, then none: no RPC, port, timer or large table is left.
 pub(super) fn surge_and_rest(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
+    let mut problems = Vec::new();
     if let Some((from, to, calls)) = plan.adversity.surge {
         network.act(to, |app, host| app.serve(host));
         network.act(from, |app, host| app.surge(host, to, calls));
         network.run_for(SEC);
+        problems = await_ends(network, plan);
         settle(network);
     }
-    let mut problems = leftovers(network);
+    problems.extend(leftovers(network));
     let limit = network.now() + REST_LIMIT_NS;
     while !unrest(network).is_empty() && network.now() < limit {
         network.run_for(SEC);
