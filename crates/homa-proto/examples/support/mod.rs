@@ -54,7 +54,7 @@ struct Baseline {
 }
 
 /// By how much a count may differ from its baseline: where the same compiler made both, ...
-const SAME_COMPILER: f64 = 0.03;
+const SAME_COMPILER: f64 = 0.02;
 /// ... and where it was another, whose code is its own.
 const OTHER_COMPILER: f64 = 0.15;
 
