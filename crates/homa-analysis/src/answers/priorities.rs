@@ -107,7 +107,8 @@ pub struct Priorities {
     pub received_unknown: u64,
     /// Packets of which both are known: the priority at the sender and at the receiver.
     pub compared: u64,
-    /// Those of them in which they differ, the most frequent first: something on the way rewrites the DSCP.
+    /// Those of them in which they differ, the most frequent first. One level less is a packet that shared a datagram with one of that
+    /// level (WIRE-24); for anything else, something on the way rewrites the DSCP.
     pub changes: Vec<PriorityChange>,
     /// Packets that left switches and were looked at for inversions.
     pub switched: u64,

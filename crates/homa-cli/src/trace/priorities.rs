@@ -17,8 +17,8 @@ Examples:
 
 An inversion in a switch: a packet went while one of a higher queue had been waiting for longer than a packet takes. At a sender:
 DATA of a lower priority was sent while a message waited to begin. Homa keeps a share for the oldest message on purpose, which
-shows as the latter. A priority that changed on the way: something in the network rewrites the DSCP, and queues behind it do not
-know short messages from long ones.")]
+shows as the latter. A priority one level lower than it was sent with: the packet shared a datagram with one of that level. Any
+other change: something in the network rewrites the DSCP, and queues behind it do not know short messages from long ones.")]
 pub struct PrioritiesArgs {
     /// What is asked about.
     #[command(flatten)]
