@@ -43,6 +43,8 @@ pub(super) struct Anything {
     in_hand: BTreeMap<RpcKey, u32>,
     /// Requests of the forger that are open.
     forged: BTreeSet<RpcKey>,
+    /// Requests displaced in this life of the host whose ends were seen (LIMIT-9).
+    displaced: u64,
     /// What timers of the second kind are for.
     timers: BTreeMap<u64, RpcKey>,
     pub(super) started: u64,
@@ -97,6 +99,7 @@ impl Anything {
             open: BTreeMap::new(),
             in_hand: BTreeMap::new(),
             forged: BTreeSet::new(),
+            displaced: 0,
             timers: BTreeMap::new(),
             started: 0,
             answered: 0,
@@ -290,6 +293,7 @@ impl App for Anything {
         self.open.clear();
         self.in_hand.clear();
         self.forged.clear();
+        self.displaced = 0;
         self.timers.clear();
         self.from_ports.clear();
         self.bind_all(host);
@@ -372,7 +376,13 @@ impl App for Anything {
         }
     }
 
-    fn on_done(&mut self, _: &mut HostCtx<'_>, rpc: RpcKey, from: usize, reason: DoneReason) {
+    fn on_done(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, from: usize, reason: DoneReason) {
+        let displaced = host.endpoint().stats().strangers_displaced;
+        if reason == DoneReason::ClientSilent && self.displaced < displaced {
+            // LIMIT-9: an honest client that is not proven yet begins such a request again.
+            self.displaced += 1;
+            return;
+        }
         if from == HOSTILE || self.forged.remove(&rpc) {
             return;
         }
