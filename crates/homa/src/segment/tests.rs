@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicU32;
 
@@ -459,8 +459,10 @@ fn the_uplink_is_one() {
 
 #[test]
 fn the_file_is_named_for_the_network_namespace_of_the_thread() {
-    let path = path_in(Path::new("/somewhere")).unwrap();
-    let number = path.to_str().unwrap().strip_prefix("/somewhere/homa-net-").unwrap();
+    let dir = Dir::new();
+    let path = path_in(dir.path()).unwrap();
+    let name = path.strip_prefix(dir.path()).unwrap().to_str().unwrap();
+    let number = name.strip_prefix("homa-net-").unwrap();
     let link = fs::read_link("/proc/thread-self/ns/net").unwrap();
     assert_eq!(link.to_str().unwrap(), format!("net:[{number}]"));
 }
