@@ -33,7 +33,8 @@ local DATA_LEN = LENGTHS[NUMBER.DATA]
 -- Where fields are: name, offset, length. All packets have those of COMMON; acknowledgements are in DATA and, several times, in ACK.
 local COMMON = {
   { "source_port", 0, 2 }, { "dest_port", 2, 2 }, { "sequence", 4, 4 }, { "packet_length", 8, 2 },
-  { "bundle_endpoints", 10, 1 }, { "type", 11, 1 }, { "doff", 12, 1 }, { "flags", 13, 1 }, { "window", 14, 2 }, { "checksum", 16, 2 }, { "urgent", 18, 2 }, { "sender_id", 20, 8 },
+  { "bundle_endpoints", 10, 1 }, { "type", 11, 1 }, { "doff", 12, 1 }, { "flags", 13, 1 }, { "window", 14, 2 },
+  { "checksum", 16, 2 }, { "urgent", 18, 2 }, { "sender_id", 20, 8 },
 }
 local ACKED = { { "ack_client_id", 0, 8 }, { "ack_server_port", 8, 2 } }
 local ACKED_LEN = 10
@@ -359,14 +360,16 @@ local function packet(buf, pinfo, root)
   return tree, string.format("%s %s RPC %s %s", ports, name, tostring(id), text)
 end
 
+-- The bytes in the place of a packet's length, whoever sent them; 0 also where a whole header is not there.
+local function stated_length(buf)
+  return buf:len() >= COMMON_LEN and buf(8, 2):uint() or 0
+end
+
 -- The length in its bundle that the packet at the start of these bytes says it has; nil if it says none. Other
 -- senders than ours may have anything in the field.
 local function packet_length(buf)
-  if buf:len() < COMMON_LEN or buf(18, 2):uint() ~= OURS_URGENT then
-    return nil
-  end
-  local length = buf(8, 2):uint()
-  return length > 0 and length or nil
+  local length = stated_length(buf)
+  return length > 0 and buf(18, 2):uint() == OURS_URGENT and length or nil
 end
 
 local function padding(buf, tree)
@@ -381,15 +384,15 @@ local function bundle(buf, pinfo, root)
   local lines, at, tree = {}, 0, nil
   while at < buf:len() do
     local rest, on_wire = buf(at):tvb(), buf:reported_len() - at
-    local length = packet_length(rest)
-    if length == nil then
+    local length = stated_length(rest)
+    if length == 0 then
       -- Cut by the capture, it may be a packet as well.
       if on_wire < COMMON_LEN or rest:len() >= COMMON_LEN then
         padding(rest, tree)
       end
       break
     end
-    if length < COMMON_LEN or length > on_wire then
+    if packet_length(rest) == nil or length < COMMON_LEN or length > on_wire then
       tree = root:add(homa, rest())
       common(rest, tree)
       tree:add_proto_expert_info(e.packet_length)

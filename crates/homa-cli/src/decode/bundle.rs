@@ -4,7 +4,7 @@
 //! captured of it.
 
 use homa_driver::pcap::frame::{Captured, Datagram};
-use homa_proto::wire::{COMMON_LEN, packet_length};
+use homa_proto::wire::{COMMON_LEN, packet_length, stated_length};
 
 /// One packet of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +56,10 @@ impl<'a> Iterator for Parts<'a> {
         let rest = self.rest.take()?;
         let length = if self.udp { packet_length(rest.bytes) } else { None };
         let Some(length) = length else {
-            // Of a bundle, what was cut before it could be told from padding.
+            // Behind a packet of a bundle: the capture lacks the header, or the header lacks our mark (WIRE-22).
             let place = (self.next.number > 1).then_some(self.next);
-            return Some(Part { packet: rest, place, bad_length: None });
+            let bad_length = place.map(|_| stated_length(rest.bytes)).filter(|&length| length != 0);
+            return Some(Part { packet: rest, place, bad_length });
         };
         let mut place = self.next;
         if !(COMMON_LEN..=rest.wire_len).contains(&length) {
@@ -76,7 +77,7 @@ impl<'a> Iterator for Parts<'a> {
 /// The padding behind a packet, unless another packet follows or the capture does not say.
 fn padding(after: Captured<'_>) -> Option<Padding> {
     let is_cut = after.bytes.len() < COMMON_LEN && after.wire_len >= COMMON_LEN;
-    let is_padding = after.wire_len > 0 && !is_cut && packet_length(after.bytes).is_none();
+    let is_padding = after.wire_len > 0 && !is_cut && stated_length(after.bytes) == 0;
     is_padding.then(|| Padding { length: after.wire_len, is_zero: after.bytes.iter().all(|&byte| byte == 0) })
 }
 
@@ -115,7 +116,10 @@ mod tests {
         let bundle = bundle();
         let mut broken = bundle.clone();
         broken[COMMON_LEN + 8..][..2].copy_from_slice(&[0xff, 0xff]);
-        for datagram in [&bundle[..], &bundle[..2 * COMMON_LEN], &broken, &[0; 40], &[1; 5], &[]] {
+        let mut unmarked = bundle.clone();
+        unmarked[COMMON_LEN + 18..][..2].fill(0);
+        let odd: [&[u8]; 3] = [&[0; 40], &[1; 5], &[]];
+        for datagram in [&bundle[..], &bundle[..2 * COMMON_LEN], &broken, &unmarked].into_iter().chain(odd) {
             let own: Vec<&[u8]> = divide(datagram, datagram.len(), true)
                 .iter()
                 .map(|part| if part.bad_length.is_some() { &[] } else { part.packet.bytes })

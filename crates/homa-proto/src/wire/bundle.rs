@@ -35,9 +35,10 @@ pub fn packet_length(datagram: &[u8]) -> Option<usize> {
     (length != 0 && header.urgent.get() == OURS_MAGIC).then_some(length)
 }
 
-/// Whether a header has anything in the place of a packet's length.
-fn has_length(bytes: &[u8]) -> bool {
-    CommonHeader::ref_from_prefix(bytes).is_ok_and(|(header, _)| header.packet_length.get() != 0)
+/// The bytes in the place of a packet's length, whoever sent them; 0 also where a whole header is not there.
+#[must_use]
+pub fn stated_length(bytes: &[u8]) -> usize {
+    CommonHeader::ref_from_prefix(bytes).map_or(0, |(header, _)| header.packet_length.get().into())
 }
 
 impl<'a> Iterator for Packets<'a> {
@@ -50,7 +51,7 @@ impl<'a> Iterator for Packets<'a> {
         match packet_length(rest) {
             None if is_first => Some(rest),
             // WIRE-22: only zeros are padding, and a packet of a bundle has its mark.
-            None => has_length(rest).then_some(&[]),
+            None => (stated_length(rest) != 0).then_some(&[]),
             // WIRE-22
             Some(length) if length < COMMON_LEN => Some(&[]),
             Some(length) => {

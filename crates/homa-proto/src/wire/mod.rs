@@ -20,7 +20,7 @@ mod route;
 
 use std::fmt;
 
-pub use bundle::{Packets, append_packet, packet_length, packets};
+pub use bundle::{Packets, append_packet, packet_length, packets, stated_length};
 pub(crate) use decode::offset_behind;
 pub use decode::{DecodeError, decode};
 pub use encode::{HeaderBuf, encode};
