@@ -2,9 +2,7 @@
 
 use std::thread;
 
-use super::common::{Echo, PATIENCE, config, message};
-use homa::driver::fault::{FaultConfig, FaultDriver, FaultRates};
-use homa::driver::udp::{UdpConfig, UdpDriver};
+use super::common::{Echo, PATIENCE, config, host_with_faults, message};
 use homa::{Client, Host, HostConfig, RecvError, Rpc, ServerAddr};
 
 /// Short ones, some of many packets, and some that are received where they belong.
@@ -88,21 +86,7 @@ fn packets_of_mixed_sizes_share_datagrams_of_an_ethernet() {
 
 #[test]
 fn bundles_over_a_bad_network_lose_nothing() {
-    let bad_host = |seed| {
-        let rates = FaultRates {
-            loss: 0.03,
-            duplication: 0.03,
-            reordering: 0.03,
-            delay: 0.03,
-            delay_min_ns: 1_000,
-            delay_max_ns: 1_000_000,
-            ..FaultRates::default()
-        };
-        let udp = UdpConfig { bind: config().bind, max_packet_bytes: 1_472, ..UdpConfig::default() };
-        let faults = FaultConfig { seed, send: rates, receive: FaultRates::default() };
-        let driver = FaultDriver::new(UdpDriver::bind(&udp).unwrap(), &faults).unwrap();
-        Host::with_driver(Box::new(driver), HostConfig { endpoints: 1, ..config() }).unwrap()
-    };
+    let bad_host = |seed| host_with_faults(seed, 0.03, 1_472);
     let seed = 11;
     println!("seed {seed}");
     let (server_host, host) = (bad_host(seed), bad_host(seed + 1));

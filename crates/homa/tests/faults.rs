@@ -4,25 +4,11 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::common::{PATIENCE, config, message, until_idle};
-use homa::driver::fault::{FaultConfig, FaultDriver, FaultRates};
-use homa::driver::udp::{UdpConfig, UdpDriver};
+use super::common::{PATIENCE, host_with_faults, message, until_idle};
 use homa::{Arrival, Host, ReadEarly, RecvError, ServerAddr};
 
 fn bad_host(seed: u64) -> Host {
-    let rates = FaultRates {
-        loss: 0.05,
-        duplication: 0.05,
-        reordering: 0.05,
-        delay: 0.05,
-        delay_min_ns: 1_000,
-        delay_max_ns: 1_000_000,
-        ..FaultRates::default()
-    };
-    let udp = UdpConfig { bind: config().bind, max_packet_bytes: 1_480, ..UdpConfig::default() };
-    let faults = FaultConfig { seed, send: rates, receive: FaultRates::default() };
-    let driver = FaultDriver::new(UdpDriver::bind(&udp).unwrap(), &faults).unwrap();
-    Host::with_driver(Box::new(driver), config()).unwrap()
+    host_with_faults(seed, 0.05, 1_480)
 }
 
 #[test]

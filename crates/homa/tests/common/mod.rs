@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use homa::driver::fault::{FaultConfig, FaultDriver, FaultRates};
+use homa::driver::udp::{UdpConfig, UdpDriver};
 use homa::trace::{Dump, EventKind, Record, packet_word_parts};
 use homa::{Arrival, Bytes, Host, HostConfig, Metrics, Outcome, RecvError, Server, ServerAddr, Socket};
 
@@ -21,6 +23,24 @@ pub fn config() -> HostConfig {
 
 pub fn host() -> Host {
     Host::bind(config()).unwrap()
+}
+
+/// A host over a bad network: each kind of fault befalls this part of the packets that it sends.
+pub fn host_with_faults(seed: u64, part: f64, max_packet_bytes: usize) -> Host {
+    let rates = FaultRates {
+        loss: part,
+        duplication: part,
+        reordering: part,
+        delay: part,
+        delay_min_ns: 1_000,
+        delay_max_ns: 1_000_000,
+        ..FaultRates::default()
+    };
+    let udp = UdpConfig { bind: config().bind, max_packet_bytes, ..UdpConfig::default() };
+    let faults = FaultConfig { seed, send: rates, receive: FaultRates::default() };
+    let driver = FaultDriver::new(UdpDriver::bind(&udp).unwrap(), &faults).unwrap();
+    // A driver of the caller's own has one endpoint.
+    Host::with_driver(Box::new(driver), HostConfig { endpoints: 1, ..config() }).unwrap()
 }
 
 /// Bytes that tell where in which message they are.
