@@ -68,7 +68,7 @@ impl Endpoint {
         waiting.acks.push_back(Ack { client_id: rpc.id, server_port: rpc.peer_port });
         waiting.port = rpc.port;
         if waiting.len() >= MAX_WAITING.min(limit).max(MAX_ACKS) {
-            self.send_waiting_acks(rpc.peer);
+            self.send_waiting_acks(rpc.peer, rpc.port, MAX_ACKS);
         } else if waiting.len() >= MAX_ACKS && !waiting.is_watched {
             waiting.is_watched = true;
             self.acks_due.push_back((self.now + self.config.need_ack_interval_ns / 2, rpc.peer));
@@ -90,18 +90,17 @@ impl Endpoint {
             // A slot may have a new user, whose own entry follows.
             if self.peers.contains(peer) && self.peers[peer].acks.is_watched {
                 self.peers[peer].acks.is_watched = false;
-                self.send_waiting_acks(peer);
+                self.send_waiting_acks(peer, self.peers[peer].acks.port, MAX_ACKS);
             }
         }
     }
 
-    /// Sends what waits for the peer in ACK packets, and leaves fewer than five for the next request.
-    fn send_waiting_acks(&mut self, peer: u32) {
-        while self.peers[peer].acks.len() >= MAX_ACKS {
-            let waiting = &mut self.peers[peer].acks;
-            let port = waiting.port;
-            let Some(first) = waiting.pop() else { break };
-            let common = self.common(port, first.server_port, first.client_id);
+    /// Sends acknowledgements in ACK packets from the client port `from_port` while at least `least` wait for the peer.
+    fn send_waiting_acks(&mut self, peer: u32, from_port: u16, least: usize) {
+        while self.peers[peer].acks.len() >= least
+            && let Some(first) = self.peers[peer].acks.pop()
+        {
+            let common = self.common(from_port, first.server_port, first.client_id);
             self.send_acks(peer, &common);
         }
     }
@@ -112,10 +111,7 @@ impl Endpoint {
         let waiting: Vec<u32> =
             self.peers.iter().filter(|(_, peer)| !peer.acks.is_empty()).map(|(slot, _)| slot).collect();
         for peer in waiting {
-            while let Some(first) = self.peers[peer].acks.pop() {
-                let common = self.common(from_port, first.server_port, first.client_id);
-                self.send_acks(peer, &common);
-            }
+            self.send_waiting_acks(peer, from_port, 1);
         }
     }
 

@@ -122,8 +122,8 @@ event_kinds! {
     BurstOut = 24, "burst_out";
     /// The driver has taken what it took of the burst before. Id 0. `a`: packets taken. `b`: 0.
     BurstTaken = 25, "burst_taken";
-    /// A burst of at least one packet was read from the driver. Id 0. `a`: datagrams, a bundle counting as one. `b`: how often the driver was asked in vain
-    /// since the burst before.
+    /// A burst of at least one packet was read from the driver. Id 0. `a`: datagrams, a bundle counting as one. `b`: how
+    /// often the driver was asked in vain since the burst before.
     BurstIn = 26, "burst_in";
     /// The packets of that burst are processed. Id 0. `a`: packets. `b`: 0.
     BurstProcessed = 27, "burst_processed";

@@ -19,7 +19,7 @@ const WITHIN_A_MACHINE_BYTES: u32 = 16_384;
 /// Priority levels that packets of one datagram may be apart elsewhere.
 const LEVELS_APART: u8 = 1;
 
-/// The latest datagrams of a burst, to which packets are still added: as many as peers that requests of one burst mostly come from.
+/// Datagrams of a burst to which packets are still added, the latest ones: a burst is mostly for fewer peers than that.
 const OPEN_DATAGRAMS: usize = 16;
 
 /// Bundles this full, in quarters of the longest one beside them, are padded to its length, so that the kernel takes all of them as
@@ -28,9 +28,6 @@ const PADDED_QUARTERS: u32 = 3;
 
 /// Ends a chain of runs.
 const NO_RUN: u16 = u16::MAX;
-
-/// Runs of a burst, none of which is empty.
-const MAX_RUNS: usize = BURST;
 
 /// One datagram, or those of one run of packets.
 #[derive(Clone, Copy, Debug)]
@@ -181,7 +178,8 @@ impl Datagrams {
     /// Removes from `runs` what the driver has taken: so many entries of its table. Returns what of it was in bundles.
     pub(crate) fn remove_taken(&self, runs: &mut Vec<TransmitRun>, mut taken: usize) -> Bundled {
         let mut bundled = Bundled::default();
-        let mut is_taken = [false; MAX_RUNS];
+        // No run is empty, so that there are no more runs than packets.
+        let mut is_taken = [false; BURST];
         for datagram in &self.datagrams {
             let entries = if datagram.is_bundle() { 1 } else { usize::from(datagram.packets) };
             if taken < entries {

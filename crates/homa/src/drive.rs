@@ -54,11 +54,17 @@ enum Sent {
 
 /// The packets of a burst, as the endpoint takes them: those of a bundle one by one.
 pub(crate) fn packets_of(burst: &RxBurst) -> impl Iterator<Item = RxPacket<'_>> + Clone {
-    let packets = |(index, (from, datagram))| {
-        let priority = burst.priority(index);
-        wire::packets(datagram).map(move |bytes| RxPacket { priority, ..RxPacket::new(from, bytes) })
-    };
+    let packets = |(index, (from, datagram))| packets_in(from, datagram, burst.priority(index));
     burst.iter().enumerate().flat_map(packets)
+}
+
+/// The packets of one datagram.
+fn packets_in(
+    from: SocketAddr,
+    datagram: &[u8],
+    priority: Option<u8>,
+) -> impl Iterator<Item = RxPacket<'_>> + Clone {
+    wire::packets(datagram).map(move |bytes| RxPacket { priority, ..RxPacket::new(from, bytes) })
 }
 
 impl Core {
@@ -252,9 +258,7 @@ impl Core {
             self.endpoint.handle_packets(now, packet, &mut self.buffers);
             self.buffers.give_back_held();
         } else if let Some((from, _)) = self.rx.get(0).filter(|_| !self.bundle_in_place.is_empty()) {
-            let priority = self.rx.priority(0);
-            let packets = wire::packets(&self.bundle_in_place)
-                .map(|bytes| RxPacket { priority, ..RxPacket::new(from, bytes) });
+            let packets = packets_in(from, &self.bundle_in_place, self.rx.priority(0));
             self.endpoint.handle_packets(now, packets, &mut self.buffers);
             self.bundle_in_place.clear();
         } else {

@@ -68,7 +68,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Where in its bundle a packet is, and what follows the last one.
+/// The place of a packet in its bundle, and the padding behind the last packet.
 fn bundled(f: &mut fmt::Formatter<'_>, place: &Place) -> fmt::Result {
     write!(f, " (packet {} of a bundle", place.number)?;
     if let Some(Padding { length, is_zero }) = place.padding {

@@ -168,7 +168,7 @@ impl<'a> Selection<'a> {
         Selection { args }
     }
 
-    /// What a frame shows of what was asked for: each packet of its datagram by itself.
+    /// The requested packets of a frame: each packet of its datagram by itself.
     pub fn select<'b>(&self, content: &Content<'b>) -> Vec<What<'b>> {
         let all: Vec<What<'b>> = match *content {
             Content::Datagram(datagram) => self.sight(&datagram).map(What::Packet).collect(),

@@ -304,7 +304,7 @@ impl App for Anything {
         if from == HOSTILE {
             return Reply::Now(self.max_message.min(MAX_HOSTILE));
         }
-        // By the store: a burst may have brought the end of the RPC, too, which its endpoint does not know any more.
+        // The store knows the id. The endpoint may not: the same burst may have ended the RPC.
         if host.state.store.get(rpc).is_some_and(|entry| is_forged(entry.id)) {
             self.forged.insert(rpc);
             return Reply::Now(1);
