@@ -78,7 +78,8 @@ pub enum Buffer {
         /// Of one port, with the packets' overhead.
         bytes: u64,
     },
-    /// All ports share so many bytes; a port may hold `share_percent` of those that are free (dynamic thresholds, as in switch chips).
+    /// All ports share so many bytes; a queue may hold `share_percent` of those that are free (dynamic thresholds, as in switch chips), and
+    /// `queue_share` means nothing.
     Shared {
         /// Bytes of the whole switch.
         bytes: u64,
@@ -213,7 +214,8 @@ impl<W: World> Fabric<W> {
             if let Buffer::Ports { bytes } = config.switch.buffer {
                 port.limit = bytes;
             }
-            port.queue_share = config.switch.queue_share;
+            port.limits_queues = matches!(config.switch.buffer, Buffer::Shared { .. });
+            port.queue_share = config.switch.queue_share.filter(|_| !port.limits_queues);
             port.marks_above = config.switch.mark_above_bytes.map_or(u64::MAX, |bytes| {
                 let bytes = u128::from(bytes) * u128::from(link.rate_bps) / u128::from(config.link.rate_bps);
                 bytes.try_into().unwrap_or(u64::MAX)
@@ -300,7 +302,7 @@ impl<W: World> Fabric<W> {
         };
         let limit = shared.map_or(queue.limit, |(switch, share_percent)| {
             let free = self.free_bytes[switch];
-            (free * share_percent / 100).min(before + free)
+            (free * share_percent / 100).min(queue.held(info.priority) + free)
         });
         if let Some(departure) = queue.depart_at_once(self.now, number, info.wire_len, limit) {
             return self.departed(port, departure);

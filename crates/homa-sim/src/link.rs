@@ -98,6 +98,8 @@ pub(crate) struct Port {
     pub(crate) marks_above: u64,
     /// How much a queue may hold, as a multiple of what the port has free.
     pub(crate) queue_share: Option<u32>,
+    /// The limit of [`Port::enqueue`] holds for each queue, and not for all queues together.
+    pub(crate) limits_queues: bool,
 }
 
 /// A packet that goes onto the link now.
@@ -130,6 +132,7 @@ impl Port {
             limit: config.queue_bytes,
             marks_above: u64::MAX,
             queue_share: None,
+            limits_queues: false,
         }
     }
 
@@ -147,18 +150,19 @@ impl Port {
         }
     }
 
-    /// Appends a packet, if there are at most `limit` bytes with it.
+    /// Appends a packet if its port holds at most `limit` bytes with it; its queue, where `limits_queues` is set.
     pub(crate) fn enqueue(&mut self, number: u32, packet: &PacketInfo, limit: u64) -> Admission {
         let bytes = self.cost(packet.wire_len);
         let mut admission = Admission::Taken;
-        if self.queued_bytes + bytes > limit {
+        let queue = self.queue_of(packet.priority);
+        let held = if self.limits_queues { self.held(packet.priority) } else { self.queued_bytes };
+        if held + bytes > limit {
             let evicted = self.evict(packet.rank, bytes, limit);
             if evicted.is_empty() {
                 return Admission::Refused;
             }
             admission = Admission::TakenFor(evicted);
         }
-        let queue = self.queue_of(packet.priority);
         if !self.leaves_room(queue, bytes, limit) {
             return Admission::Refused;
         }
@@ -287,6 +291,12 @@ impl Port {
         self.queued_bytes
     }
 
+    /// Bytes in the queue of a packet with this priority.
+    #[inline]
+    pub(crate) fn held(&self, priority: u8) -> u64 {
+        self.bytes_of[self.queue_of(priority)]
+    }
+
     /// Whether nothing waits and nothing is on the link.
     #[inline]
     pub(crate) fn is_idle(&self, now: Time) -> bool {
@@ -370,6 +380,15 @@ mod tests {
         assert_eq!(got, [300, 75]);
         assert_eq!(port.depart(Time::ZERO).map(|departure| departure.packet), Some(0));
         assert!(enqueue(&mut port, 1_000, 0, 7) && !enqueue(&mut port, 1_001, 0, 0));
+    }
+
+    #[test]
+    fn a_limit_of_queues_holds_for_each_alone() {
+        let mut port = Port { limits_queues: true, ..port(Discipline::Strict) };
+        let got = [0, 7].map(|priority| (0..40).filter(|&n| enqueue(&mut port, n, 90, priority)).count());
+        assert_eq!(got, [40, 40], "a port of 4,000 bytes, and packets of 100");
+        assert!(!enqueue(&mut port, 40, 90, 0) && enqueue(&mut port, 41, 90, 1));
+        assert_eq!((port.held(0), port.held(1)), (4_000, 100));
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Who may have how much of the switch's memory.
+//! The thresholds at which a queue of the switch is full.
 
 use crate::config::Buffer;
 
-/// How much a queue may have, as a multiple of what its port has free: one queue alone gets eight ninths of its port's part, and the rest is
-/// left for others. Without that the lowest priority, where it fills a port, has the highest ones dropped, control packets among
-/// them; switches divide a port in the same way.
+/// Threshold of a queue in a port's own buffer, as a multiple of the free bytes of that buffer: one busy queue
+/// gets eight ninths of it. Without a threshold, the lowest priority would fill the port, and the switch would
+/// drop control packets of the highest.
 pub const QUEUE_ALPHA: u32 = 8;
 
 /// The bytes that wait in all ports, and what bounds them.
@@ -19,20 +19,20 @@ impl Pool {
         Pool { buffer, used: 0 }
     }
 
-    /// Whether a queue where `queue_used` bytes wait, at a port where `port_used` do, may have as many more.
+    /// Whether a queue of `queue_used` bytes, at a port of `port_used` bytes, has room for `bytes` more.
     pub(crate) fn has_room(&self, port_used: u64, queue_used: u64, bytes: u64) -> bool {
-        let most = match self.buffer {
-            Buffer::PerPort { bytes: most } => most,
-            Buffer::Shared { bytes: all, alpha } => {
-                let free = all.saturating_sub(self.used);
-                if bytes > free {
-                    return false;
-                }
-                (alpha * free as f64).max(Buffer::LEAST_BYTES as f64) as u64
+        match self.buffer {
+            Buffer::PerPort { bytes: limit } => {
+                let free = limit.saturating_sub(port_used);
+                let threshold = u64::from(QUEUE_ALPHA) * free;
+                bytes <= free && (queue_used == 0 || queue_used + bytes <= threshold)
             }
-        };
-        let free = most.saturating_sub(port_used);
-        bytes <= free && (queue_used + bytes <= u64::from(QUEUE_ALPHA) * free || queue_used == 0)
+            Buffer::Shared { bytes: limit, alpha } => {
+                let free = limit.saturating_sub(self.used);
+                let threshold = ((alpha * free as f64) as u64).max(Buffer::LEAST_BYTES);
+                bytes <= free && queue_used + bytes <= threshold
+            }
+        }
     }
 
     pub(crate) fn take(&mut self, bytes: u64) {
@@ -52,10 +52,10 @@ impl Pool {
 mod tests {
     use super::*;
 
-    /// Fills a port with frames of 1,000 bytes until it gets no more, and returns how many it got.
+    /// Fills the only busy queue of a port with frames of 1,000 bytes, and returns how many found room.
     fn fill(pool: &mut Pool, port_used: &mut u64) -> u64 {
         let before = *port_used;
-        while pool.has_room(*port_used, 0, 1_000) {
+        while pool.has_room(*port_used, *port_used, 1_000) {
             pool.take(1_000);
             *port_used += 1_000;
         }
@@ -82,27 +82,35 @@ mod tests {
     }
 
     #[test]
-    fn a_port_always_gets_one_frame_while_there_is_room() {
+    fn an_empty_queue_always_gets_one_frame_while_there_is_room() {
         let mut pool = Pool::new(Buffer::Shared { bytes: 10_000, alpha: 0.01 });
-        assert!(pool.has_room(0, 0, 1_522) && !pool.has_room(1_000, 0, 1_000));
+        assert!(pool.has_room(0, 0, 1_522) && !pool.has_room(1_000, 1_000, 1_000));
         pool.take(9_000);
         assert!(!pool.has_room(0, 0, 1_522));
     }
 
+    /// Fills three queues of one port, one after the other, with frames of 10 bytes; returns the bytes of each.
+    fn fill_queues(buffer: Buffer) -> [u64; 3] {
+        let mut pool = Pool::new(buffer);
+        let mut queues = [0_u64; 3];
+        [0, 1, 2].map(|queue| {
+            while pool.has_room(queues.iter().sum(), queues[queue], 10) {
+                pool.take(10);
+                queues[queue] += 10;
+            }
+            queues[queue]
+        })
+    }
+
     #[test]
     fn a_queue_leaves_room_for_the_others_of_its_port() {
-        for buffer in [Buffer::PerPort { bytes: 9_000 }, Buffer::Shared { bytes: 18_000, alpha: 1.0 }] {
-            let mut pool = Pool::new(buffer);
-            let mut queues = [0_u64; 3];
-            let got = [0, 1, 2].map(|queue| {
-                while pool.has_room(queues.iter().sum(), queues[queue], 10) {
-                    pool.take(10);
-                    queues[queue] += 10;
-                }
-                queues[queue]
-            });
-            assert!((7_900..=8_500).contains(&got[0]), "{buffer:?}: {got:?}");
-            assert!(got[1] >= 400 && got[2] >= 20, "{buffer:?}: {got:?}");
-        }
+        let [first, second, third] = fill_queues(Buffer::PerPort { bytes: 9_000 });
+        assert!((7_900..=8_100).contains(&first) && second >= 400 && third >= 20, "{first} {second} {third}");
+    }
+
+    #[test]
+    fn the_threshold_of_a_shared_buffer_holds_for_each_queue_alone() {
+        let queues = fill_queues(Buffer::Shared { bytes: 18_000, alpha: 1.0 });
+        assert_eq!(queues, [9_000, 4_500, 2_250], "a full queue takes nothing else from its port's others");
     }
 }

@@ -11,22 +11,21 @@ pub const MAX_RATE_BPS: u64 = 10_000_000_000;
 /// Bytes that a frame takes on an Ethernet link beside those that a device shows: check sequence, preamble, and the gap between frames.
 pub const ETHERNET_OVERHEAD_BYTES: u32 = 24;
 
-/// How much may wait in the switch. Within its part of it a port keeps some free of the queue that has the most: one queue alone gets eight
-/// ninths.
+/// Size of the switch's buffer, and how queues divide it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Buffer {
-    /// So many bytes for each port.
+    /// A buffer for each port. One busy queue gets eight ninths of it.
     PerPort {
         /// Bytes of frames.
         bytes: u64,
     },
-    /// So many bytes for all ports. A port may have `alpha` times what is still free, so that one port alone gets `alpha / (1 + alpha)` of
-    /// all, and the more ports have much, the less each.
+    /// One buffer for all ports. A queue may hold `alpha` times the bytes that are free (dynamic thresholds, as in
+    /// switch chips), so that one busy queue gets `alpha / (1 + alpha)` of the buffer, and each of several gets less.
     Shared {
         /// Bytes of frames.
         bytes: u64,
-        /// Share of what is free.
+        /// Threshold of a queue, as a multiple of the free bytes.
         alpha: f64,
     },
 }

@@ -125,7 +125,7 @@ pub struct RunArgs {
     /// What may wait at all ports together, shared between them as they need it, instead of --buffer
     #[arg(long, value_name = "AMOUNT", value_parser = amount, overrides_with = "buffer")]
     pub shared_buffer: Option<Amount>,
-    /// With --shared-buffer: how much a port may have, as a multiple of what is free
+    /// With --shared-buffer: how much a queue may hold, as a multiple of the free bytes
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "shared_buffer")]
     pub alpha: f64,
     /// Queues of each port; 1: priorities mean nothing
