@@ -198,7 +198,9 @@ fn workload(args: &BenchArgs) -> Result<Workload> {
     match args.size {
         // A size that was asked for by itself is not cut.
         Some(size) => Ok(Workload::fixed(size)?),
-        None => workload_named(args.workload.as_deref().unwrap_or("w4"), args.max_message),
+        None => {
+            workload_named(args.workload.as_deref().unwrap_or("w4"), args.max_message.unwrap_or_default())
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use super::args::VsTcpArgs;
 use super::lab::{Crew, Lab};
 use super::vs_tcp::{Cell, Plan, Session};
 use super::{findings::Findings, setup};
-use crate::args::{BenchArgs, Protocol};
+use crate::args::{BenchArgs, Protocol, Truncation};
 use crate::outputs::Outputs;
 use crate::rack::spec::Spec;
 use crate::tcp::Congestion;
@@ -51,10 +51,11 @@ const CLEARLY_BEHIND: f64 = 0.93;
 /// The switch's buffer as a multiple of what one port may have: see [`BUFFER`].
 const SHARED_BUFFER: &str = "--shared-buffer=10ms";
 
-/// That buffer in words. The 32 MB of a Trident 3 are 10.2 ms of one of its 25 Gbit/s ports; with the usual threshold of alpha 1 a single
-/// congested port may take half of that, two a third each.
-pub const BUFFER: &str = "a buffer of 10 ms of a link's rate shared by all ports, of which one congested port gets half, as Broadcom's \
-                          Trident 3 has at 25 Gbit/s (32 MB, alpha 1)";
+/// That buffer in words. The 32 MB of a Trident 3 are 10.2 ms of one of its 25 Gbit/s ports. Switches with Broadcom's chips compute the
+/// threshold for each queue from the free bytes of the pool (Junos `buffer-dynamic-threshold` of the QFX5220; Extreme's SLX 9150, a
+/// Trident 3, gives one congested queue two thirds of it, which is alpha 2). With alpha 1 one congested queue takes half.
+pub const BUFFER: &str = "a buffer of 10 ms of a link's rate shared by all ports, of which one congested queue gets half, as Broadcom's \
+                          Trident 3 has at 25 Gbit/s (32 MB, dynamic thresholds for each queue, alpha 1)";
 
 /// Full packets that wait at a port when DCTCP's marks begin, as its authors advise for 1 Gbit/s (SIGCOMM 2010, section 3.5).
 const MARK_PACKETS: u64 = 20;
@@ -78,7 +79,7 @@ struct Defaults {
 /// Options that make no sense, Ctrl-C, or why no rack can be built: then nothing has been written, and [`refusal`] explains it.
 pub fn run(args: &BenchArgs) -> Result<bool> {
     let began = Instant::now();
-    let total = Duration::from_secs_f64(args.rack.total_seconds());
+    let total = total(args);
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let mut cell = Cell { args: options(args), is_only: true };
     let mut size = Size::of_processors(processors());
@@ -120,7 +121,6 @@ fn options(args: &BenchArgs) -> VsTcpArgs {
     let mut options = Defaults::parse_from(["bench"]).args;
     let workload = args.size.map(|bytes| bytes.to_string()).or_else(|| args.workload.clone());
     options.messages.workload = workload.unwrap_or_else(|| WORKLOAD.to_owned());
-    options.messages.max_message = args.max_message;
     options.messages.one_way = args.one_way;
     let is_short = args.rack.total_seconds() < SHORT_SECONDS;
     options.offered.load = args.load.unwrap_or(if is_short { SHORT_LOAD } else { LOAD });
@@ -129,6 +129,11 @@ fn options(args: &BenchArgs) -> VsTcpArgs {
     common.cc = if args.rack.cc.is_empty() { Congestion::of_the_kernel() } else { args.rack.cc.clone() };
     common.seed = args.seed;
     options
+}
+
+/// From start to result.
+fn total(args: &BenchArgs) -> Duration {
+    Duration::from_secs_f64(args.rack.total_seconds())
 }
 
 /// Makes the cell one of a rack of this size.
@@ -143,6 +148,8 @@ fn build(cell: &mut Cell, args: &BenchArgs, size: Size) {
         let half = common.build.rate / 8 * 5 / 1_000 / 2;
         common.build.switch_option.push(format!("--ecn={}", (MARK_PACKETS * packet).min(half)));
     }
+    let longest = Schedule::of(total(args), 1 + common.cc.len()).longest_message(common.build.rate);
+    cell.args.messages.max_message = args.max_message.unwrap_or(Truncation::At(longest));
 }
 
 fn schedule_into(cell: &mut Cell, schedule: Schedule) {
