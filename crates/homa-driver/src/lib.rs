@@ -23,7 +23,7 @@ pub mod fault;
 mod filter;
 pub mod frames;
 mod ip;
-mod link;
+mod l2;
 #[cfg(test)]
 mod memory;
 mod offload;
@@ -45,6 +45,6 @@ pub use driver::{
 };
 pub use ethtool::{Coalescing, DeviceSettings, device_settings};
 pub use filter::ReceiveFilter;
-pub use link::LinkError;
+pub use l2::LinkError;
 pub use offload::put_offloads_off;
 pub use socket::Carrier;

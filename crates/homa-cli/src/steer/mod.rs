@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use homa_driver::steer::{self, Filter, Hold, SteerConfig, Steering};
+use homa_driver::steer::{self, AttachLifetime, Filter, SteerConfig, Steering};
 use homa_driver::xdp::XdpMode;
 use homa_steer::{Core, Settings};
 use serde_json::json;
@@ -57,7 +57,7 @@ fn config(args: &AttachArgs) -> SteerConfig {
 }
 
 fn attach(args: &AttachArgs) -> Result<()> {
-    let hold = if args.until_exit { Hold::Process } else { Hold::Device };
+    let hold = if args.until_exit { AttachLifetime::Process } else { AttachLifetime::Device };
     let interrupted = if args.until_exit { Some(interruption()?) } else { None };
     let steering = steer::attach(&args.devices, &config(args), hold)?;
     for device in args.devices.iter().filter(|device| steer::kernel_steers(device)) {

@@ -12,7 +12,7 @@ const BY_ID: libc::c_int = 14;
 
 /// What a map has. All have numbers from 0 on as keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MapKind {
     /// Values that any program and process sees; the first begins a page.
     Array,
     /// The same, and each core has values of its own.
@@ -23,13 +23,13 @@ pub(crate) enum Kind {
     Sockets,
 }
 
-impl Kind {
+impl MapKind {
     fn number(self) -> u32 {
         match self {
-            Kind::Array => 2,
-            Kind::ArrayPerCore => 6,
-            Kind::Cores => 16,
-            Kind::Sockets => 17,
+            MapKind::Array => 2,
+            MapKind::ArrayPerCore => 6,
+            MapKind::Cores => 16,
+            MapKind::Sockets => 17,
         }
     }
 }
@@ -73,13 +73,13 @@ struct Info {
 }
 
 /// A map of keys below `entries`.
-pub(crate) fn create(kind: Kind, name: Name, value_bytes: usize, entries: u32) -> io::Result<OwnedFd> {
+pub(crate) fn create(kind: MapKind, name: Name, value_bytes: usize, entries: u32) -> io::Result<OwnedFd> {
     let mut attribute = Create {
         kind: kind.number(),
         key_bytes: 4,
         value_bytes: value_bytes as u32,
         entries,
-        flags: if kind == Kind::Array { MAPPABLE } else { 0 },
+        flags: if kind == MapKind::Array { MAPPABLE } else { 0 },
         name,
         ..Create::default()
     };
@@ -93,7 +93,7 @@ pub(crate) fn create(kind: Kind, name: Name, value_bytes: usize, entries: u32) -
 /// The kernel's; EINVAL where the value's length is not the map's.
 pub(crate) fn put(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
     let told = told(map)?;
-    if told.value_bytes as usize != value.len() || told.kind == Kind::ArrayPerCore.number() {
+    if told.value_bytes as usize != value.len() || told.kind == MapKind::ArrayPerCore.number() {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     let mut attribute = Element {
@@ -118,7 +118,7 @@ pub(crate) fn put_socket(map: BorrowedFd<'_>, key: u32, socket: BorrowedFd<'_>) 
 /// The kernel's, or it does not tell how many cores there could be.
 pub(crate) fn get(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
     let told = told(map)?;
-    let bytes = if told.kind == Kind::ArrayPerCore.number() {
+    let bytes = if told.kind == MapKind::ArrayPerCore.number() {
         (told.value_bytes as usize).next_multiple_of(8) * possible_cores()?
     } else {
         told.value_bytes as usize

@@ -87,7 +87,7 @@ const _: () = assert!(std::mem::offset_of!(Info, run_ns) == 192);
 
 /// What the kernel tells of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ProgramInfo {
     pub(crate) id: u32,
     pub(crate) name: Name,
     /// Ids of the maps that it uses.
@@ -145,13 +145,13 @@ pub(crate) fn name_of(id: u32) -> Option<String> {
 }
 
 /// What the kernel tells of a program.
-pub(crate) fn told(program: BorrowedFd<'_>) -> io::Result<Told> {
+pub(crate) fn told(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     let mut maps = [0_u32; MOST_MAPS];
     let mut told = Info { map_count: MOST_MAPS as u32, maps: address(maps.as_mut_ptr()), ..Info::default() };
     // SAFETY: the structure begins as that for programs does; all lengths in it are 0 but that of the maps, which is theirs.
     unsafe { info(program, &mut told) }?;
     let maps = maps.into_iter().take(told.map_count as usize).collect();
-    Ok(Told { id: told.id, name: told.name, maps, runs: told.runs, run_ns: told.run_ns })
+    Ok(ProgramInfo { id: told.id, name: told.name, maps, runs: told.runs, run_ns: told.run_ns })
 }
 
 /// Has the kernel count runs and measure their time, of all programs, while the descriptor that this returns is open.

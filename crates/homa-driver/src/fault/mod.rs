@@ -1,6 +1,6 @@
 //! A faulty path: loses, doubles, reorders, corrupts and delays packets, by a seed.
 
-mod line;
+mod delay_line;
 mod plan;
 
 use std::convert::Infallible;
@@ -14,9 +14,9 @@ use homa_steer::batch::BatchCap;
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
 use crate::filter::ReceiveFilter;
-use line::{Line, Packet};
+use delay_line::{DelayLine, Packet};
 
-pub use line::FaultCounts;
+pub use delay_line::FaultCounts;
 pub use plan::{FaultAction, FaultError, FaultPlan, FaultRates, REORDER_DISTANCE_MAX, REORDER_HOLD_NS};
 
 /// What a [`FaultDriver`] does in each direction.
@@ -40,8 +40,8 @@ pub struct FaultConfig {
 pub struct FaultDriver<D> {
     inner: D,
     start: Instant,
-    send: Option<Line>,
-    receive: Option<Line>,
+    send: Option<DelayLine>,
+    receive: Option<DelayLine>,
     /// What the inner driver received, before faults.
     arrived: RxBurst,
 }
@@ -54,7 +54,7 @@ impl<D: Driver> FaultDriver<D> {
     pub fn new(inner: D, config: &FaultConfig) -> Result<FaultDriver<D>, FaultError> {
         let line = |rates: FaultRates, salt: u64| {
             let plan = FaultPlan::new(config.seed ^ salt, rates)?;
-            Ok((!rates.are_zero()).then(|| Line::new(plan)))
+            Ok((!rates.are_zero()).then(|| DelayLine::new(plan)))
         };
         // The two directions must not share their luck. The salt is the golden ratio's bits: any constant would do.
         let (send, receive) = (line(config.send, 0)?, line(config.receive, 0x9e37_79b9_7f4a_7c15)?);
@@ -64,13 +64,13 @@ impl<D: Driver> FaultDriver<D> {
     /// What happened to packets sent.
     #[must_use]
     pub fn sent_counts(&self) -> FaultCounts {
-        self.send.as_ref().map(Line::counts).unwrap_or_default()
+        self.send.as_ref().map(DelayLine::counts).unwrap_or_default()
     }
 
     /// What happened to packets received.
     #[must_use]
     pub fn received_counts(&self) -> FaultCounts {
-        self.receive.as_ref().map(Line::counts).unwrap_or_default()
+        self.receive.as_ref().map(DelayLine::counts).unwrap_or_default()
     }
 
     /// The driver inside.
@@ -87,7 +87,7 @@ impl<D: Driver> FaultDriver<D> {
 const UNKNOWN_PRIORITY: u8 = u8::MAX;
 
 /// Sends the packets that are due, each by itself, and returns whether there was room for all.
-fn release_to(inner: &mut impl Driver, line: &mut Line, now_ns: u64) -> io::Result<bool> {
+fn release_to(inner: &mut impl Driver, line: &mut DelayLine, now_ns: u64) -> io::Result<bool> {
     line.release(now_ns, |held| {
         let packet = TxPacket { to: held.peer, priority: held.priority, header: &held.bytes, payload: &[] };
         Ok(inner.send(&[packet])? == 1)
@@ -95,7 +95,7 @@ fn release_to(inner: &mut impl Driver, line: &mut Line, now_ns: u64) -> io::Resu
 }
 
 /// Adds the packets that are due to the burst, up to its cap, and returns whether there was room for all.
-fn release_into(burst: &mut RxBurst, line: &mut Line, now_ns: u64) -> bool {
+fn release_into(burst: &mut RxBurst, line: &mut DelayLine, now_ns: u64) -> bool {
     let result = line.release(now_ns, |held| {
         let priority = Some(held.priority).filter(|priority| *priority != UNKNOWN_PRIORITY);
         Ok::<_, Infallible>(burst.len() < burst.most() && push(burst, (held.peer, priority), &held.bytes))
@@ -114,7 +114,7 @@ fn push(burst: &mut RxBurst, (peer, priority): (SocketAddr, Option<u8>), bytes: 
 /// Sends packets through the line and returns how many were taken.
 fn send_through(
     inner: &mut impl Driver,
-    line: &mut Line,
+    line: &mut DelayLine,
     now_ns: u64,
     packets: &[TxPacket<'_>],
     taken: &mut usize,
@@ -219,7 +219,7 @@ impl<D: Driver> Driver for FaultDriver<D> {
     }
 
     fn poll_timeout(&self) -> Option<u64> {
-        let due = [&self.send, &self.receive].into_iter().flatten().filter_map(Line::next_due_ns).min();
+        let due = [&self.send, &self.receive].into_iter().flatten().filter_map(DelayLine::next_due_ns).min();
         let own = due.map(|due_ns| due_ns.saturating_sub(self.now_ns()));
         [own, self.inner.poll_timeout()].into_iter().flatten().min()
     }

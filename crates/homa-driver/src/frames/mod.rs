@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 pub use error::FramesError;
 pub use slots::Frame;
 
-use crate::link::interface;
+use crate::l2::interface;
 use crate::xdp::XdpMode;
 use crate::xdp::frames::XdpPort;
 use promiscuous::Promiscuous;
@@ -231,7 +231,7 @@ impl Frames {
 
 fn open_rings(
     config: &FramesConfig,
-    devices: &[interface::Named],
+    devices: &[interface::NamedInterface],
     longest: usize,
 ) -> Result<(Vec<Port>, Slots), FramesError> {
     // A frame is copied out of its ring at once, so that only those held need slots, and those on their way.
@@ -243,7 +243,7 @@ fn open_rings(
 
 fn open_xdp(
     config: &FramesConfig,
-    devices: &[interface::Named],
+    devices: &[interface::NamedInterface],
     longest: usize,
     mode: XdpMode,
 ) -> Result<(Vec<Port>, Slots), FramesError> {

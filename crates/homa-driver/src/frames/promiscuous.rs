@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use socket2::{Domain, Socket, Type};
 
 use super::FramesError;
-use crate::link::interface::Named;
+use crate::l2::interface::NamedInterface;
 
 /// Asks a device for the frames of others until it is dropped. The kernel counts who asks.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Promiscuous(
 );
 
 impl Promiscuous {
-    pub(super) fn ask(device: &Named) -> Result<Promiscuous, FramesError> {
+    pub(super) fn ask(device: &NamedInterface) -> Result<Promiscuous, FramesError> {
         ask(device.index).map(Promiscuous).map_err(|source| match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
                 FramesError::NoPrivilege { name: device.name.clone(), what: "the capability CAP_NET_RAW" }

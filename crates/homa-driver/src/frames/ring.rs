@@ -8,7 +8,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::slots::HEADER_BYTES;
 use super::{Frame, FrameStats, FramesError, Slots};
-use crate::link::interface::Named;
+use crate::l2::interface::NamedInterface;
 use crate::packet::ring::{Layout, Ring};
 use crate::packet::{bind, new_drops};
 use crate::socket::{drop_all, option};
@@ -33,7 +33,7 @@ pub(super) struct RingPort {
 }
 
 impl RingPort {
-    pub(super) fn open(device: &Named, receive_frames: u32) -> Result<RingPort, FramesError> {
+    pub(super) fn open(device: &NamedInterface, receive_frames: u32) -> Result<RingPort, FramesError> {
         let fail = |step| {
             move |source: io::Error| match source.raw_os_error() {
                 Some(libc::EPERM | libc::EACCES) => {

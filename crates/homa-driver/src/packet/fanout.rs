@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use socket2::SockFilter;
 
 use super::{PacketDriver, failed};
-use crate::link::LinkError;
+use crate::l2::LinkError;
 use crate::raw::program::{self, Instruction};
 use crate::socket::{Carrier, option};
 

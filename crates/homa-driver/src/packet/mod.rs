@@ -35,11 +35,11 @@ use socket2::{Domain, SockFilter, Socket, Type};
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
 use crate::filter::ReceiveFilter;
-pub use crate::link::LinkError;
-use crate::link::clock::coarse_ms;
-use crate::link::device::Device;
-use crate::link::frame::{Found, NoPacket, View, parse};
-use crate::raw::refuse::Refuser;
+pub use crate::l2::LinkError;
+use crate::l2::clock::coarse_ms;
+use crate::l2::device::Device;
+use crate::l2::frame::{FramedPacket, ParseError, ParseOptions, parse};
+use crate::raw::icmp_report::IcmpReporter;
 pub use crate::socket::Carrier;
 use crate::socket::{drop_all, option, watch_all};
 use offload::{Offload, VNET_BYTES};
@@ -108,7 +108,7 @@ pub struct PacketDriver {
     socket: Socket,
     ring: Ring,
     tx: Tx,
-    refuser: Refuser,
+    refuser: IcmpReporter,
     /// Shows what was received, and what the network reports.
     poll: OwnedFd,
     buffers: BufferSizes,
@@ -195,7 +195,7 @@ impl PacketDriver {
         };
         Ok(PacketDriver {
             timed: false,
-            refuser: Refuser::new(device.local().ip()),
+            refuser: IcmpReporter::new(device.local().ip()),
             tx: Tx::new(sending, config.segmentation),
             device,
             socket,
@@ -221,8 +221,8 @@ impl PacketDriver {
     }
 
     /// How to look at a frame of this length on the wire, of which so many bytes are there.
-    fn view(&self, wire_length: usize, there: usize, verify: bool) -> View {
-        View {
+    fn view(&self, wire_length: usize, there: usize, verify: bool) -> ParseOptions {
+        ParseOptions {
             carrier: self.device.carrier(),
             wire_length,
             verify: verify && wire_length == there,
@@ -244,7 +244,7 @@ impl PacketDriver {
         let verify = frame.status & (libc::TP_STATUS_CSUM_VALID | libc::TP_STATUS_CSUMNOTREADY) == 0;
         let view = self.view(frame.wire_length, frame.length, verify);
         match parse(self.ring.bytes_of(&frame), &view) {
-            Ok(Found { from, start, length, dscp_byte, .. }) => {
+            Ok(FramedPacket { from, start, length, dscp_byte, .. }) => {
                 let first = burst.len();
                 let segment = self.ring.offload_of(&frame).segment.unwrap_or(length);
                 self.ring.lend(frame, burst, from, (start, length), segment);
@@ -296,7 +296,7 @@ impl PacketDriver {
             self.view(frame_length, frame_length, offload.segment.is_none() && offload.partial.is_none());
         let room = &burst.memory_mut()[first..];
         match parse(&room[VNET_BYTES..length], &view) {
-            Ok(Found { from, start, length, dscp_byte, .. }) => {
+            Ok(FramedPacket { from, start, length, dscp_byte, .. }) => {
                 let (at, segment) = (first + VNET_BYTES + start, offload.segment.unwrap_or(length));
                 let packets = burst.len();
                 burst.note_datagram(from, at, length, segment);
@@ -314,11 +314,11 @@ impl PacketDriver {
         }
     }
 
-    fn count_no_packet(&mut self, why: NoPacket) {
+    fn count_no_packet(&mut self, why: ParseError) {
         match why {
             // The filter lets none through, but it may change with the address.
-            NoPacket::Foreign => (),
-            NoPacket::Damaged => self.stats.damaged += 1,
+            ParseError::Foreign => (),
+            ParseError::Damaged => self.stats.damaged += 1,
         }
     }
 

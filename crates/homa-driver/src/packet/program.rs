@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use socket2::SockFilter;
 
 use crate::filter::ReceiveFilter;
-use crate::link::frame::ETHERNET_BYTES;
+use crate::l2::frame::ETHERNET_BYTES;
 use crate::raw::program::{self, Instruction};
 use crate::socket::Carrier;
 

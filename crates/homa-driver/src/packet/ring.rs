@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::offload::{Offload, VNET_BYTES};
 use crate::burst::FrameSource;
-use crate::link::frame::ETHERNET_BYTES;
+use crate::l2::frame::ETHERNET_BYTES;
 
 /// What the kernel puts before the IP header, at most: its own header and that of the device, aligned, and what virtio says of
 /// offloads.

@@ -15,8 +15,8 @@ use socket2::Socket;
 
 use super::offload::{Offload, VNET_BYTES};
 use crate::driver::{DriverStats, SentPacket, TxPacket};
-use crate::link::device::{Device, NoFrame};
-use crate::link::frame::HEADERS_MAX;
+use crate::l2::device::{Device, FramingError};
+use crate::l2::frame::HEADERS_MAX;
 use crate::socket::{Carrier, MAX_SEGMENTED_BYTES, SentTimes, run_length};
 
 /// Packets looked at for one system call.
@@ -52,21 +52,21 @@ pub(super) struct Tx {
 unsafe impl Send for Tx {}
 
 /// What [`Tx::fill`] made.
-struct Filled {
+struct FilledRun {
     frames: usize,
     /// Why the packet behind the frames has none.
-    ended: Option<NoFrame>,
+    ended: Option<FramingError>,
 }
 
 /// What a refusal of the kernel means.
-enum Verdict {
+enum SendRefusal {
     Again,
     /// There is no room now.
     Full,
     /// It makes nothing of what it was asked to do with the frame.
     Foreign,
     /// This packet cannot be sent.
-    Packet(NoFrame),
+    Packet(FramingError),
     /// The device is down or gone: which of the two is to be asked.
     Device,
     Denied,
@@ -74,16 +74,16 @@ enum Verdict {
     Broken,
 }
 
-fn verdict(error: &io::Error) -> Verdict {
+fn verdict(error: &io::Error) -> SendRefusal {
     match error.raw_os_error() {
-        Some(libc::EINTR) => Verdict::Again,
-        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Verdict::Full,
-        Some(libc::EINVAL) => Verdict::Foreign,
-        Some(libc::EMSGSIZE) => Verdict::Packet(NoFrame::TooBig),
-        Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Verdict::Device,
-        Some(libc::EPERM | libc::EACCES) => Verdict::Denied,
-        Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT) | None => Verdict::Broken,
-        Some(_) => Verdict::Other,
+        Some(libc::EINTR) => SendRefusal::Again,
+        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => SendRefusal::Full,
+        Some(libc::EINVAL) => SendRefusal::Foreign,
+        Some(libc::EMSGSIZE) => SendRefusal::Packet(FramingError::TooBig),
+        Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => SendRefusal::Device,
+        Some(libc::EPERM | libc::EACCES) => SendRefusal::Denied,
+        Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT) | None => SendRefusal::Broken,
+        Some(_) => SendRefusal::Other,
     }
 }
 
@@ -150,15 +150,15 @@ impl Tx {
                         }
                     }
                     Err(error) => match verdict(&error) {
-                        Verdict::Again => continue,
-                        Verdict::Full => {
+                        SendRefusal::Again => continue,
+                        SendRefusal::Full => {
                             stats.would_block += 1;
                             break;
                         }
-                        Verdict::Broken if taken == 0 => return Err(error),
-                        Verdict::Broken => break,
+                        SendRefusal::Broken if taken == 0 => return Err(error),
+                        SendRefusal::Broken => break,
                         // Linux before 6.2 knows no frames of several datagrams.
-                        Verdict::Foreign if self.packets[0] > 1 => {
+                        SendRefusal::Foreign if self.packets[0] > 1 => {
                             self.segment = false;
                             continue;
                         }
@@ -169,9 +169,9 @@ impl Tx {
                             }
                             for _ in 0..self.packets[0] {
                                 match refusal {
-                                    Verdict::Packet(why) => why.count(&mut stats.send_errors),
-                                    Verdict::Device => stats.send_errors.unreachable += 1,
-                                    Verdict::Denied => stats.send_errors.denied += 1,
+                                    SendRefusal::Packet(why) => why.count(&mut stats.send_errors),
+                                    SendRefusal::Device => stats.send_errors.unreachable += 1,
+                                    SendRefusal::Denied => stats.send_errors.denied += 1,
                                     _ => stats.send_errors.other += 1,
                                 }
                             }
@@ -190,7 +190,7 @@ impl Tx {
     }
 
     /// Fills the structures for frames of a prefix of `packets`.
-    fn fill(&mut self, device: &mut Device, packets: &[TxPacket<'_>], now_ms: u64) -> Filled {
+    fn fill(&mut self, device: &mut Device, packets: &[TxPacket<'_>], now_ms: u64) -> FilledRun {
         let packets = &packets[..packets.len().min(TX_PACKETS)];
         let joined_bytes = if packets.len() == 1 { JOINED_ALONE_BYTES } else { JOINED_BYTES };
         let segment = self.segment && device.carrier() == Carrier::Udp;
@@ -204,7 +204,7 @@ impl Tx {
             }
             let headers = match device.headers(first, now_ms) {
                 Ok(headers) => headers,
-                Err(why) => return Filled { frames, ended: Some(why) },
+                Err(why) => return FilledRun { frames, ended: Some(why) },
             };
             let run = &packets[next..next + run];
             let bytes = run.iter().map(TxPacket::len).sum();
@@ -241,7 +241,7 @@ impl Tx {
             next += run.len();
             frames += 1;
         }
-        Filled { frames, ended: None }
+        FilledRun { frames, ended: None }
     }
 
     /// Sends the first `frames` and returns how many the kernel took, at least one.

@@ -57,14 +57,14 @@ pub struct Record<'a> {
 #[derive(Debug)]
 pub struct CaptureReader<R> {
     input: R,
-    form: Form,
-    order: Order,
+    form: FileFormat,
+    order: ByteOrder,
     records: u64,
     buffer: Vec<u8>,
 }
 
 #[derive(Debug)]
-enum Form {
+enum FileFormat {
     Classic { link: LinkType, nanoseconds: bool },
     Ng { interfaces: Vec<Interface> },
 }
@@ -77,25 +77,25 @@ struct Interface {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Order {
+enum ByteOrder {
     Little,
     Big,
 }
 
-impl Order {
+impl ByteOrder {
     fn u16(self, bytes: &[u8], at: usize) -> u16 {
         let bytes = [bytes[at], bytes[at + 1]];
         match self {
-            Order::Little => u16::from_le_bytes(bytes),
-            Order::Big => u16::from_be_bytes(bytes),
+            ByteOrder::Little => u16::from_le_bytes(bytes),
+            ByteOrder::Big => u16::from_be_bytes(bytes),
         }
     }
 
     fn u32(self, bytes: &[u8], at: usize) -> u32 {
         let bytes = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
         match self {
-            Order::Little => u32::from_le_bytes(bytes),
-            Order::Big => u32::from_be_bytes(bytes),
+            ByteOrder::Little => u32::from_le_bytes(bytes),
+            ByteOrder::Big => u32::from_be_bytes(bytes),
         }
     }
 }
@@ -119,23 +119,23 @@ impl<R: Read> CaptureReader<R> {
         let not_a_capture = ReadError::NotACapture(magic);
         match (got, magic) {
             (4, [0x0a, 0x0d, 0x0d, 0x0a]) => {
-                let form = Form::Ng { interfaces: Vec::new() };
+                let form = FileFormat::Ng { interfaces: Vec::new() };
                 let mut reader =
-                    CaptureReader { input, form, order: Order::Little, records: 0, buffer: Vec::new() };
+                    CaptureReader { input, form, order: ByteOrder::Little, records: 0, buffer: Vec::new() };
                 reader.section()?;
                 Ok(reader)
             }
-            (4, [0xd4, 0xc3, 0xb2, 0xa1]) => CaptureReader::classic(input, Order::Little, false),
-            (4, [0x4d, 0x3c, 0xb2, 0xa1]) => CaptureReader::classic(input, Order::Little, true),
-            (4, [0xa1, 0xb2, 0xc3, 0xd4]) => CaptureReader::classic(input, Order::Big, false),
-            (4, [0xa1, 0xb2, 0x3c, 0x4d]) => CaptureReader::classic(input, Order::Big, true),
+            (4, [0xd4, 0xc3, 0xb2, 0xa1]) => CaptureReader::classic(input, ByteOrder::Little, false),
+            (4, [0x4d, 0x3c, 0xb2, 0xa1]) => CaptureReader::classic(input, ByteOrder::Little, true),
+            (4, [0xa1, 0xb2, 0xc3, 0xd4]) => CaptureReader::classic(input, ByteOrder::Big, false),
+            (4, [0xa1, 0xb2, 0x3c, 0x4d]) => CaptureReader::classic(input, ByteOrder::Big, true),
             (4, [0x1f, 0x8b, ..]) => Err(ReadError::Compressed("gzip")),
             (4, [0x28, 0xb5, 0x2f, 0xfd]) => Err(ReadError::Compressed("zstd")),
             _ => Err(not_a_capture),
         }
     }
 
-    fn classic(mut input: R, order: Order, nanoseconds: bool) -> Result<CaptureReader<R>, ReadError> {
+    fn classic(mut input: R, order: ByteOrder, nanoseconds: bool) -> Result<CaptureReader<R>, ReadError> {
         let mut rest = [0; 20];
         if read_up_to(&mut input, &mut rest)? < rest.len() {
             return Err(ReadError::Cut(0));
@@ -145,7 +145,7 @@ impl<R: Read> CaptureReader<R> {
         let link = LinkType::from_code(link).ok_or(ReadError::UnknownLink(link))?;
         Ok(CaptureReader {
             input,
-            form: Form::Classic { link, nanoseconds },
+            form: FileFormat::Classic { link, nanoseconds },
             order,
             records: 0,
             buffer: Vec::new(),
@@ -155,8 +155,8 @@ impl<R: Read> CaptureReader<R> {
     /// Whether the file tells nanoseconds; else microseconds are all it has.
     pub fn has_nanoseconds(&self) -> bool {
         match &self.form {
-            Form::Classic { nanoseconds, .. } => *nanoseconds,
-            Form::Ng { interfaces } => {
+            FileFormat::Classic { nanoseconds, .. } => *nanoseconds,
+            FileFormat::Ng { interfaces } => {
                 interfaces.iter().any(|interface| interface.units_per_second > 1_000_000)
             }
         }
@@ -168,8 +168,8 @@ impl<R: Read> CaptureReader<R> {
     /// The file ends within a record or is damaged. There is no way to go on.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
         match self.form {
-            Form::Classic { link, nanoseconds } => self.classic_record(link, nanoseconds),
-            Form::Ng { .. } => self.ng_record(),
+            FileFormat::Classic { link, nanoseconds } => self.classic_record(link, nanoseconds),
+            FileFormat::Ng { .. } => self.ng_record(),
         }
     }
 
@@ -254,22 +254,22 @@ impl<R: Read> CaptureReader<R> {
             return Err(ReadError::Cut(record));
         }
         self.order = if u32::from_le_bytes([header[4], header[5], header[6], header[7]]) == BYTE_ORDER {
-            Order::Little
+            ByteOrder::Little
         } else if u32::from_be_bytes([header[4], header[5], header[6], header[7]]) == BYTE_ORDER {
-            Order::Big
+            ByteOrder::Big
         } else {
             return Err(ReadError::Damaged { record, what: "the byte order of its section" });
         };
         let length = self.order.u32(&header, 0);
         let rest = length.checked_sub(12).filter(|rest| *rest >= 16 && rest % 4 == 0);
         self.fill(rest.ok_or(ReadError::Damaged { record, what: "the length of its section" })?, record)?;
-        self.form = Form::Ng { interfaces: Vec::new() };
+        self.form = FileFormat::Ng { interfaces: Vec::new() };
         Ok(())
     }
 
     fn interface(&mut self, record: u64) -> Result<(), ReadError> {
         let damaged = ReadError::Damaged { record, what: "the description of its interface" };
-        let Form::Ng { interfaces } = &mut self.form else { return Ok(()) };
+        let FileFormat::Ng { interfaces } = &mut self.form else { return Ok(()) };
         if self.buffer.len() < 8 || interfaces.len() >= MAX_INTERFACES {
             return Err(damaged);
         }
@@ -294,7 +294,7 @@ impl<R: Read> CaptureReader<R> {
     /// The packet in the buffer's block.
     fn packet(&self, kind: u32, record: u64) -> Result<Packet, ReadError> {
         let damaged = |what| ReadError::Damaged { record, what };
-        let Form::Ng { interfaces } = &self.form else { return Err(damaged("its form")) };
+        let FileFormat::Ng { interfaces } = &self.form else { return Err(damaged("its form")) };
         let (header, number) = if kind == ENHANCED_PACKET { (20, 0) } else { (4, 4) };
         if self.buffer.len() < header {
             return Err(damaged("it is shorter than its own header"));
@@ -345,10 +345,10 @@ fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
 mod tests {
     use super::*;
 
-    fn classic(order: Order, nanoseconds: bool, frames: &[&[u8]]) -> Vec<u8> {
+    fn classic(order: ByteOrder, nanoseconds: bool, frames: &[&[u8]]) -> Vec<u8> {
         let word = |value: u32| match order {
-            Order::Little => value.to_le_bytes(),
-            Order::Big => value.to_be_bytes(),
+            ByteOrder::Little => value.to_le_bytes(),
+            ByteOrder::Big => value.to_be_bytes(),
         };
         let magic = if nanoseconds { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
         let mut file = [word(magic), word(0), word(0), word(0), word(65_535), word(101)].concat();
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn classic_files_of_both_orders_and_units() {
-        for order in [Order::Little, Order::Big] {
+        for order in [ByteOrder::Little, ByteOrder::Big] {
             for (nanoseconds, unit_ns) in [(false, 1_000), (true, 1)] {
                 let (records, error) = all(&classic(order, nanoseconds, &[b"one", b"two!"]));
                 assert!(error.is_none(), "{error:?}");
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_file_cut_anywhere_gives_what_is_whole() {
-        let file = classic(Order::Little, true, &[b"one", b"two!"]);
+        let file = classic(ByteOrder::Little, true, &[b"one", b"two!"]);
         for length in 24..file.len() {
             let (records, error) = all(&file[..length]);
             let whole = if length < 24 + 19 { 0 } else { 1 };
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn a_length_that_is_a_lie_takes_no_memory() {
-        let mut file = classic(Order::Little, true, &[b"one"]);
+        let mut file = classic(ByteOrder::Little, true, &[b"one"]);
         file[24 + 8..24 + 12].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(
             matches!(all(&file), (records, Some(ReadError::Damaged { record: 1, .. })) if records.is_empty())
@@ -467,14 +467,14 @@ mod tests {
         assert!(matches!(all(b""), (_, Some(ReadError::NotACapture(_)))));
         assert!(matches!(all(b"#!/bin/sh"), (_, Some(ReadError::NotACapture(_)))));
         assert!(matches!(all(&[0x1f, 0x8b, 8, 0]), (_, Some(ReadError::Compressed("gzip")))));
-        let mut file = classic(Order::Little, true, &[]);
+        let mut file = classic(ByteOrder::Little, true, &[]);
         file[20] = 147;
         assert!(matches!(all(&file), (_, Some(ReadError::UnknownLink(147)))));
     }
 
     #[test]
     fn no_bytes_make_it_panic() {
-        let mut files = vec![classic(Order::Big, false, &[b"one", b"two!"])];
+        let mut files = vec![classic(ByteOrder::Big, false, &[b"one", b"two!"])];
         let mut ng = section();
         ng.extend(block(INTERFACE, &[0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 9, 0, 0, 0]));
         ng.extend(block(ENHANCED_PACKET, &[0; 24]));

@@ -13,8 +13,8 @@
 //! `sendmmsg`. Packets that the kernel's own offload has merged, and nobody has divided, are divided here (WIRE-20). Homa that
 //! Linux hides in TCP (`hijack_tcp`) arrives as IP protocol 6 and never at these sockets.
 
+pub(crate) mod icmp_report;
 pub(crate) mod program;
-pub(crate) mod refuse;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,8 +25,8 @@ use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unre
 use crate::filter::ReceiveFilter;
 pub use crate::socket::BindError;
 use crate::socket::{Carrier, LinkedSocket, SocketConfig, watch_all};
-use program::Turn;
-use refuse::Refuser;
+use icmp_report::IcmpReporter;
+use program::SocketIndex;
 
 /// Largest Homa packet in bytes: 65,535 less an IPv4 header of 20, and the same for IPv6.
 pub const MAX_PACKET_BYTES: usize = 65_515;
@@ -69,9 +69,9 @@ pub struct RawDriver {
     /// The socket that is asked first by the next [`Driver::receive`].
     next: usize,
     /// Which driver of a group it is.
-    turn: Turn,
+    turn: SocketIndex,
     filter: ReceiveFilter,
-    refuser: Refuser,
+    refuser: IcmpReporter,
 }
 
 impl std::fmt::Debug for RawDriver {
@@ -116,7 +116,7 @@ impl RawDriver {
             })?;
             poll = Some(watch);
         }
-        let (refuser, turn) = (Refuser::new(bind.ip()), Turn { number: 0, of: 1 });
+        let (refuser, turn) = (IcmpReporter::new(bind.ip()), SocketIndex { number: 0, of: 1 });
         Ok(RawDriver { sockets, poll, next: 0, turn, filter: ReceiveFilter::everything(), refuser })
     }
 
@@ -130,7 +130,7 @@ impl RawDriver {
         let of = count.max(1);
         let driver = |number| {
             let mut driver = RawDriver::bind(config)?;
-            driver.turn = Turn { number, of };
+            driver.turn = SocketIndex { number, of };
             if of > 1 {
                 driver.attach(&driver.filter).map_err(|source| BindError::Socket {
                     address: driver.local_addr(),

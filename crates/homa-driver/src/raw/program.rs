@@ -64,7 +64,7 @@ pub(crate) const ID_LOW_AT: u32 = 24;
 
 /// Which of several sockets of a host one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct SocketIndex {
     /// Below `of`.
     pub(crate) number: u32,
     pub(crate) of: u32,
@@ -72,7 +72,7 @@ pub(crate) struct Turn {
 
 /// The beginning of a program for packets with or without an IPv4 header: X is where the Homa packet is, and packets of RPCs that
 /// are another socket's turn are dropped. What is too short to have an id is the first one's.
-fn begin(ipv4: bool, turn: Turn) -> Vec<Instruction> {
+fn begin(ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     let mut program = vec![if ipv4 { plain(X_HEADER, 0) } else { plain(X_NUMBER, 0) }];
     if turn.of == 1 {
         return program;
@@ -102,7 +102,7 @@ fn begin(ipv4: bool, turn: Turn) -> Vec<Instruction> {
 }
 
 /// The program that lets everything through that is this socket's turn.
-pub(crate) fn let_through(ipv4: bool, turn: Turn) -> Vec<Instruction> {
+pub(crate) fn let_through(ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     let mut program = if turn.of > 1 { begin(ipv4, turn) } else { Vec::new() };
     program.push(plain(RETURN_NUMBER, WHOLE));
     program
@@ -110,7 +110,7 @@ pub(crate) fn let_through(ipv4: bool, turn: Turn) -> Vec<Instruction> {
 
 /// What becomes of a packet by its destination port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
+enum PortAction {
     /// The socket gets all of it.
     Whole,
     /// It is another process's: the socket gets the header if an acknowledgement is in it.
@@ -118,12 +118,12 @@ enum Class {
 }
 
 /// Ports from a first one on, up to the next stretch's.
-type Stretch = (u16, Class);
+type PortRange = (u16, PortAction);
 
 /// The program for a filter. `ipv4`: packets begin with an IPv4 header; `turn`: which of several sockets it is for. Where the ports make so many stretches that the program
 /// would be too long (which takes some 680 of them with gaps between) it lets everything through, and the receiver sorts it
 /// out by [`ReceiveFilter::takes`].
-pub(crate) fn build(filter: &ReceiveFilter, ipv4: bool, turn: Turn) -> Vec<Instruction> {
+pub(crate) fn build(filter: &ReceiveFilter, ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     choose_by_port(begin(ipv4, turn), filter).unwrap_or_else(|| let_through(ipv4, turn))
 }
 
@@ -167,18 +167,18 @@ pub(crate) fn choose_by_port(
         return None;
     }
     for (at, class) in leaves {
-        let target = if class == Class::Whole { whole } else { others };
+        let target = if class == PortAction::Whole { whole } else { others };
         program[at].k = (target - at - 1) as u32;
     }
     Some(program)
 }
 
 /// All ports in ascending stretches of one class each, the first from 0 on.
-fn stretches(filter: &ReceiveFilter) -> Vec<Stretch> {
+fn stretches(filter: &ReceiveFilter) -> Vec<PortRange> {
     let (ports, rest, listed) = match filter.others() {
         // Everything that others do not have, our own ports above all.
-        Some(others) => (others, Class::Whole, Class::Others),
-        None => (filter.ports(), Class::Others, Class::Whole),
+        Some(others) => (others, PortAction::Whole, PortAction::Others),
+        None => (filter.ports(), PortAction::Others, PortAction::Whole),
     };
     let own = |port: &u16| filter.others().is_none() || filter.ports().binary_search(port).is_err();
     let mut stretches = vec![(0, rest)];
@@ -198,7 +198,7 @@ fn stretches(filter: &ReceiveFilter) -> Vec<Stretch> {
 
 /// Appends a search of A among the stretches that ends in a jump for the class. The jumps, whose targets come behind all of the
 /// search, are noted in `leaves`.
-fn choose(stretches: &[Stretch], program: &mut Vec<Instruction>, leaves: &mut Vec<(usize, Class)>) {
+fn choose(stretches: &[PortRange], program: &mut Vec<Instruction>, leaves: &mut Vec<(usize, PortAction)>) {
     if let [(_, class)] = stretches {
         leaves.push((program.len(), *class));
         program.push(plain(JUMP, 0));

@@ -4,7 +4,7 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// What a socket can send to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
+pub(crate) enum AddressFamily {
     /// IPv4 only.
     V4,
     /// IPv6 only.
@@ -31,9 +31,9 @@ impl RawAddress {
     }
 
     /// Writes a peer's address and returns its length, or `None` when a socket of this family cannot send there.
-    pub(crate) fn set(&mut self, to: SocketAddr, family: Family) -> Option<libc::socklen_t> {
+    pub(crate) fn set(&mut self, to: SocketAddr, family: AddressFamily) -> Option<libc::socklen_t> {
         match (to, family) {
-            (SocketAddr::V4(to), Family::V4) => {
+            (SocketAddr::V4(to), AddressFamily::V4) => {
                 self.v4 = libc::sockaddr_in {
                     sin_family: libc::AF_INET as libc::sa_family_t,
                     sin_port: to.port().to_be(),
@@ -42,11 +42,13 @@ impl RawAddress {
                 };
                 Some(size_of::<libc::sockaddr_in>() as libc::socklen_t)
             }
-            (SocketAddr::V4(to), Family::Dual) => Some(self.set_v6(to.ip().to_ipv6_mapped(), to.port(), 0)),
-            (SocketAddr::V6(to), Family::V6 | Family::Dual) => {
+            (SocketAddr::V4(to), AddressFamily::Dual) => {
+                Some(self.set_v6(to.ip().to_ipv6_mapped(), to.port(), 0))
+            }
+            (SocketAddr::V6(to), AddressFamily::V6 | AddressFamily::Dual) => {
                 Some(self.set_v6(*to.ip(), to.port(), to.scope_id()))
             }
-            (SocketAddr::V4(_), Family::V6) | (SocketAddr::V6(_), Family::V4) => None,
+            (SocketAddr::V4(_), AddressFamily::V6) | (SocketAddr::V6(_), AddressFamily::V4) => None,
         }
     }
 
@@ -94,7 +96,7 @@ impl RawAddress {
 mod tests {
     use super::*;
 
-    fn through(address: &str, family: Family) -> Option<SocketAddr> {
+    fn through(address: &str, family: AddressFamily) -> Option<SocketAddr> {
         let mut raw = RawAddress::empty();
         let length = raw.set(address.parse().unwrap(), family)?;
         raw.get(length)
@@ -103,11 +105,11 @@ mod tests {
     #[test]
     fn addresses_come_back_as_they_went_in() {
         for (address, family) in [
-            ("10.1.2.3:4", Family::V4),
-            ("10.1.2.3:4", Family::Dual),
-            ("[2001:db8::1]:65535", Family::V6),
-            ("[2001:db8::1]:65535", Family::Dual),
-            ("[fe80::1%7]:80", Family::V6),
+            ("10.1.2.3:4", AddressFamily::V4),
+            ("10.1.2.3:4", AddressFamily::Dual),
+            ("[2001:db8::1]:65535", AddressFamily::V6),
+            ("[2001:db8::1]:65535", AddressFamily::Dual),
+            ("[fe80::1%7]:80", AddressFamily::V6),
         ] {
             assert_eq!(through(address, family), Some(address.parse().unwrap()), "{family:?}");
         }
@@ -115,15 +117,15 @@ mod tests {
 
     #[test]
     fn a_family_that_the_socket_cannot_reach_is_refused() {
-        assert_eq!(through("10.1.2.3:4", Family::V6), None);
-        assert_eq!(through("[::1]:4", Family::V4), None);
+        assert_eq!(through("10.1.2.3:4", AddressFamily::V6), None);
+        assert_eq!(through("[::1]:4", AddressFamily::V4), None);
     }
 
     #[test]
     fn what_the_kernel_did_not_fill_is_no_address() {
         let mut raw = RawAddress::empty();
         assert_eq!(raw.get(RawAddress::BYTES), None);
-        let length = raw.set("1.2.3.4:5".parse().unwrap(), Family::V4).unwrap();
+        let length = raw.set("1.2.3.4:5".parse().unwrap(), AddressFamily::V4).unwrap();
         assert_eq!(raw.get(length - 1), None);
         assert_eq!(raw.get(0), None);
     }

@@ -14,12 +14,12 @@ const PACKET_TX_TIMESTAMP: libc::c_int = 16;
 pub(crate) enum Report {
     /// A packet did not arrive.
     Error(NetworkError),
-    Sent(Sent),
+    TxTimestamp(TxTimestamp),
 }
 
 /// The kernel gave a datagram to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct TxTimestamp {
     /// Which one, in the kernel's own count.
     pub(crate) number: u32,
     /// When, by the real-time clock in nanoseconds.
@@ -33,7 +33,7 @@ pub(crate) struct NetworkError {
     pub(crate) to: SocketAddr,
     pub(crate) cause: Cause,
     /// What the report quotes of the packet, from the Homa header on.
-    pub(crate) quoted: Quoted,
+    pub(crate) quoted: QuotedHeader,
     /// This host's own report, of a packet that it did not send: the call that was to send it has failed as well.
     pub(crate) local: bool,
 }
@@ -56,12 +56,12 @@ pub(crate) enum Cause {
 /// The head of a refused packet, as far as the report quotes it: RFC 792 asks for 8 bytes, Linux quotes more than a common
 /// header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Quoted {
+pub(crate) struct QuotedHeader {
     bytes: [u8; 28],
     length: usize,
 }
 
-impl Quoted {
+impl QuotedHeader {
     /// Destination port and `sender_id` of the Homa packet.
     pub(crate) fn port_and_id(&self) -> (Option<u16>, Option<u64>) {
         let bytes = &self.bytes[..self.length.min(self.bytes.len())];
@@ -79,7 +79,7 @@ pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<Report> {
         let mut address = RawAddress::empty();
         // The report (16 bytes) with the address of the router that sent it, or the times of a packet sent, and SO_RXQ_OVFL beside it.
         let mut control = Control::<256>::empty();
-        let mut quoted = Quoted::default();
+        let mut quoted = QuotedHeader::default();
         let mut part =
             libc::iovec { iov_base: quoted.bytes.as_mut_ptr().cast(), iov_len: quoted.bytes.len() };
         // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
@@ -112,7 +112,7 @@ pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<Report> {
                 .messages(control_bytes)
                 .find(|&(level, kind, _)| (level, kind) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING));
             let at_ns = time.map_or(0, |(_, _, data)| software_time_ns(data));
-            return Some(Report::Sent(Sent { number: error.ee_data, at_ns }));
+            return Some(Report::TxTimestamp(TxTimestamp { number: error.ee_data, at_ns }));
         }
         let cause = error.and_then(cause_of);
         if let (Some(to), Some((cause, local))) = (address.get(message.msg_namelen), cause) {

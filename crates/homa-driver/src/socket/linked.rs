@@ -1,7 +1,7 @@
 //! A [`PacketSocket`] whose packets wait for no link but their own.
 //!
 //! While there is room, everything goes by the one socket, and nobody asks which link a packet takes. Where the socket takes nothing for a
-//! while and this host has peers behind several links, each link gets a socket of its own ([`Outlets`]). A link that then takes
+//! while and this host has peers behind several links, each link gets a socket of its own ([`LinkSockets`]). A link that then takes
 //! nothing loses the packets that find no room, as at any full queue, and packets by other links go on. When no link is
 //! stuck any more and all have room, the other sockets are closed.
 //!
@@ -11,9 +11,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use super::link_sockets::LinkSockets;
 use super::links::Links;
-use super::outlets::Outlets;
-use super::stuck::{LOOK_NS, RETRY_NS, Refusals};
+use super::stall::{LOOK_NS, RETRY_NS, StallDetector};
 use super::{BindError, PacketSocket, SocketConfig};
 use crate::driver::{DriverStats, SentPacket, TxPacket, Unreachable};
 
@@ -29,9 +29,9 @@ pub(crate) struct LinkedSocket {
     grouped: bool,
     stamp_sent: bool,
     links: Links,
-    outlets: Option<Outlets>,
+    link_sockets: Option<LinkSockets>,
     /// What the main socket refused.
-    refusals: Refusals,
+    refusals: StallDetector,
     /// Something was refused since the main socket last took all.
     full: bool,
     /// When to be called although no packet comes.
@@ -63,8 +63,8 @@ impl LinkedSocket {
             config: config.clone(),
             grouped,
             stamp_sent: false,
-            outlets: None,
-            refusals: Refusals::default(),
+            link_sockets: None,
+            refusals: StallDetector::default(),
             full: false,
             due_ns: None,
             alone_until_ns: 0,
@@ -82,7 +82,7 @@ impl LinkedSocket {
         if self.due_ns.is_some() {
             self.tend();
         }
-        if self.outlets.is_some() {
+        if self.link_sockets.is_some() {
             return self.send_by_link(packets);
         }
         let taken = self.main.send(packets)?;
@@ -115,18 +115,18 @@ impl LinkedSocket {
             return false;
         }
         let link = self.links.link_of(refused[0].to, now_ns);
-        match Outlets::open(&self.main, &self.config, (self.grouped, self.stamp_sent), link) {
-            Ok(outlets) => self.outlets = Some(outlets),
+        match LinkSockets::open(&self.main, &self.config, (self.grouped, self.stamp_sent), link) {
+            Ok(link_sockets) => self.link_sockets = Some(link_sockets),
             Err(_) => self.alone_until_ns = now_ns + OPEN_AGAIN_NS,
         }
-        self.due_ns = self.outlets.is_some().then_some(now_ns + LOOK_NS);
-        self.outlets.is_some()
+        self.due_ns = self.link_sockets.is_some().then_some(now_ns + LOOK_NS);
+        self.link_sockets.is_some()
     }
 
     /// Sends each packet by the socket of its link.
     fn send_by_link(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         let now_ns = self.now_ns();
-        let Some(outlets) = &mut self.outlets else { return Ok(0) };
+        let Some(link_sockets) = &mut self.link_sockets else { return Ok(0) };
         let mut taken = 0;
         while taken < packets.len() {
             let left = &packets[taken..];
@@ -135,7 +135,7 @@ impl LinkedSocket {
                 packet.to == left[0].to || self.links.link_of(packet.to, now_ns) == link
             };
             let run = &left[..left.iter().take_while(same).count()];
-            let offered = match outlets.send(&self.main, link, run, now_ns) {
+            let offered = match link_sockets.send(&self.main, link, run, now_ns) {
                 Ok(offered) => offered,
                 Err(error) if taken == 0 => return Err(error),
                 Err(_) => break,
@@ -164,15 +164,15 @@ impl LinkedSocket {
             return;
         }
         self.due_ns = None;
-        let Some(outlets) = &mut self.outlets else { return };
-        if !outlets.are_over(&self.main, now_ns) {
+        let Some(link_sockets) = &mut self.link_sockets else { return };
+        if !link_sockets.are_over(&self.main, now_ns) {
             self.due_ns = Some(now_ns + LOOK_NS);
             return;
         }
-        self.counted = self.counted.plus(outlets.close(&self.main));
-        self.outlets = None;
+        self.counted = self.counted.plus(link_sockets.close(&self.main));
+        self.link_sockets = None;
         self.full = false;
-        self.refusals = Refusals::default();
+        self.refusals = StallDetector::default();
     }
 
     /// As [`Driver::poll_timeout`](crate::Driver::poll_timeout).
@@ -182,25 +182,26 @@ impl LinkedSocket {
 
     /// As [`Driver::shows_room`](crate::Driver::shows_room).
     pub(crate) fn shows_room(&self) -> bool {
-        self.outlets.is_none()
+        self.link_sockets.is_none()
     }
 
     pub(crate) fn max_packet(&self, to: SocketAddr) -> usize {
-        let others = self.outlets.as_ref().map_or(usize::MAX, |outlets| outlets.max_packet(to));
+        let others =
+            self.link_sockets.as_ref().map_or(usize::MAX, |link_sockets| link_sockets.max_packet(to));
         self.main.max_packet(to).min(others)
     }
 
     /// As [`Driver::poll_unreachable`](crate::Driver::poll_unreachable).
     pub(crate) fn poll_unreachable(&mut self) -> Option<Unreachable> {
         let report = self.main.poll_unreachable();
-        report.or_else(|| self.outlets.as_mut()?.poll_unreachable())
+        report.or_else(|| self.link_sockets.as_mut()?.poll_unreachable())
     }
 
     /// As [`Driver::stamp_sent`](crate::Driver::stamp_sent).
     pub(crate) fn stamp_sent(&mut self) -> bool {
         self.stamp_sent = self.main.stamp_sent();
-        if let Some(outlets) = self.outlets.as_mut().filter(|_| self.stamp_sent) {
-            outlets.stamp_sent();
+        if let Some(link_sockets) = self.link_sockets.as_mut().filter(|_| self.stamp_sent) {
+            link_sockets.stamp_sent();
         }
         self.stamp_sent
     }
@@ -208,11 +209,11 @@ impl LinkedSocket {
     /// As [`Driver::poll_sent`](crate::Driver::poll_sent).
     pub(crate) fn poll_sent(&mut self) -> Option<SentPacket> {
         let sent = self.main.poll_sent();
-        sent.or_else(|| self.outlets.as_mut()?.poll_sent())
+        sent.or_else(|| self.link_sockets.as_mut()?.poll_sent())
     }
 
     pub(crate) fn stats(&self) -> DriverStats {
-        let others = self.outlets.as_ref().map(Outlets::stats).unwrap_or_default();
+        let others = self.link_sockets.as_ref().map(LinkSockets::stats).unwrap_or_default();
         self.main.stats().plus(others).plus(self.counted)
     }
 }

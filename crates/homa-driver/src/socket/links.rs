@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::link::netlink::Netlink;
+use crate::l2::netlink::Netlink;
 
 /// Peers remembered. When there are more, all are forgotten and looked up again as they are used.
 const PEERS_MAX: usize = 4_096;

@@ -5,18 +5,18 @@ mod call;
 mod control;
 mod error;
 mod error_queue;
+mod gro;
 mod link;
+mod link_sockets;
 mod linked;
 mod links;
-mod merged;
 pub(crate) mod option;
-mod outlets;
 mod path_mtu;
 mod recent;
 mod rx;
 mod sent_times;
+mod stall;
 mod steer;
-mod stuck;
 mod tx;
 mod watch;
 
@@ -32,7 +32,7 @@ use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
 use crate::PROTOCOL_HOMA;
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, DriverStats, Refusal, SentPacket, TxPacket, Unreachable};
-use address::Family;
+use address::AddressFamily;
 pub use error::BindError;
 use error::SOCKET_STEP;
 use error_queue::{Cause, NetworkError, Report};
@@ -103,7 +103,7 @@ pub(crate) struct SocketConfig {
 pub(crate) struct PacketSocket {
     socket: Socket,
     carrier: Carrier,
-    family: Family,
+    family: AddressFamily,
     local: SocketAddr,
     max_packet_bytes: usize,
     segmentation: bool,
@@ -135,9 +135,9 @@ impl PacketSocket {
         let socket = Socket::new(Domain::for_address(address), kind.nonblocking().cloexec(), Some(protocol));
         let socket = socket.map_err(fail(SOCKET_STEP))?;
         let family = match address {
-            SocketAddr::V4(_) => Family::V4,
-            SocketAddr::V6(v6) if carrier == Carrier::Udp && v6.ip().is_unspecified() => Family::Dual,
-            SocketAddr::V6(_) => Family::V6,
+            SocketAddr::V4(_) => AddressFamily::V4,
+            SocketAddr::V6(v6) if carrier == Carrier::Udp && v6.ip().is_unspecified() => AddressFamily::Dual,
+            SocketAddr::V6(_) => AddressFamily::V6,
         };
         set_options(&socket, family).map_err(fail("setting its options"))?;
         if carrier == Carrier::Ip {
@@ -166,7 +166,7 @@ impl PacketSocket {
             max_packet_bytes: config.max_packet_bytes,
             segmentation: config.segmentation,
             tx: TxRing::new(carrier, family, config.max_segmented_bytes),
-            rx: RxRing::new(carrier == Carrier::Ip && family == Family::V4),
+            rx: RxRing::new(carrier == Carrier::Ip && family == AddressFamily::V4),
             paths: RefCell::new(PathMtus::new(carrier, local.ip())),
             recent: RecentIds::new(),
             unreachable: VecDeque::new(),
@@ -284,14 +284,14 @@ impl PacketSocket {
                 Err(error) => {
                     self.sent_times.failed();
                     match verdict(&error) {
-                        Verdict::Again => (),
-                        Verdict::Full => {
+                        CallFailure::Again => (),
+                        CallFailure::Full => {
                             self.stats.would_block += 1;
                             break;
                         }
-                        Verdict::Broken if state.taken == 0 => return Err(error),
-                        Verdict::Broken => break,
-                        Verdict::Packet(errno) => self.refused(errno, packets, &mut state),
+                        CallFailure::Broken if state.taken == 0 => return Err(error),
+                        CallFailure::Broken => break,
+                        CallFailure::Packet(errno) => self.refused(errno, packets, &mut state),
                     }
                 }
             }
@@ -316,9 +316,9 @@ impl PacketSocket {
         let fd = self.socket.as_fd();
         // Raw sockets of IPv4 are given the header itself.
         let v4 = self.carrier == Carrier::Ip
-            || self.family == Family::V6
+            || self.family == AddressFamily::V6
             || option::set(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1).is_ok();
-        let v6 = self.family == Family::V4
+        let v6 = self.family == AddressFamily::V4
             || option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1).is_ok();
         v4 && v6
     }
@@ -378,10 +378,10 @@ impl PacketSocket {
                     return Ok(value);
                 }
                 Err(error) => match verdict(&error) {
-                    Verdict::Again => (),
-                    Verdict::Full => return Ok(0),
-                    Verdict::Broken => return Err(error),
-                    Verdict::Packet(_) => {
+                    CallFailure::Again => (),
+                    CallFailure::Full => return Ok(0),
+                    CallFailure::Broken => return Err(error),
+                    CallFailure::Packet(_) => {
                         self.read_error_queue();
                     }
                 },
@@ -401,7 +401,7 @@ impl PacketSocket {
         for _ in 0..ERRORS_PER_CALL {
             let error = match error_queue::take(self.socket.as_fd()) {
                 None => break,
-                Some(Report::Sent(sent)) => {
+                Some(Report::TxTimestamp(sent)) => {
                     self.sent_times.told(sent);
                     continue;
                 }
@@ -503,7 +503,7 @@ pub(crate) fn source_for(peer: SocketAddr) -> Option<IpAddr> {
 }
 
 /// A failed call for packets, and what to do about it.
-enum Verdict {
+enum CallFailure {
     Again,
     Full,
     Broken,
@@ -511,12 +511,12 @@ enum Verdict {
     Packet(libc::c_int),
 }
 
-fn verdict(error: &io::Error) -> Verdict {
+fn verdict(error: &io::Error) -> CallFailure {
     match error.raw_os_error() {
-        Some(libc::EINTR) => Verdict::Again,
-        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Verdict::Full,
-        Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT) | None => Verdict::Broken,
-        Some(errno) => Verdict::Packet(errno),
+        Some(libc::EINTR) => CallFailure::Again,
+        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => CallFailure::Full,
+        Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT) | None => CallFailure::Broken,
+        Some(errno) => CallFailure::Packet(errno),
     }
 }
 
@@ -534,18 +534,18 @@ pub(crate) fn drop_all() -> SockFilter {
     SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0)
 }
 
-fn set_options(socket: &Socket, family: Family) -> io::Result<()> {
+fn set_options(socket: &Socket, family: AddressFamily) -> io::Result<()> {
     // WIRE-17: what is too long for the path is refused, by the device or by a router. What routers are said to have told is looked at here,
     // and not believed by the kernel for this socket.
     let fd = socket.as_fd();
-    if family == Family::Dual {
+    if family == AddressFamily::Dual {
         socket.set_only_v6(false)?;
     }
-    if family != Family::V6 {
+    if family != AddressFamily::V6 {
         option::set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
         option::set(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
     }
-    if family != Family::V4 {
+    if family != AddressFamily::V4 {
         option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
         option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
         option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
@@ -554,11 +554,13 @@ fn set_options(socket: &Socket, family: Family) -> io::Result<()> {
 }
 
 /// Has the kernel tell by which device each packet came: packets that a sender has merged are longer than that takes (WIRE-20).
-fn tell_devices(socket: &Socket, family: Family) -> io::Result<()> {
+fn tell_devices(socket: &Socket, family: AddressFamily) -> io::Result<()> {
     let fd = socket.as_fd();
     match family {
-        Family::V4 => option::set(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
-        Family::V6 | Family::Dual => option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
+        AddressFamily::V4 => option::set(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
+        AddressFamily::V6 | AddressFamily::Dual => {
+            option::set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)
+        }
     }
 }
 
@@ -588,10 +590,12 @@ mod tests {
     #[test]
     fn errors_of_a_packet_a_full_path_and_a_broken_one_are_told_apart() {
         let of = |errno| verdict(&io::Error::from_raw_os_error(errno));
-        assert!([libc::EAGAIN, libc::ENOBUFS].map(of).iter().all(|verdict| matches!(verdict, Verdict::Full)));
+        assert!(
+            [libc::EAGAIN, libc::ENOBUFS].map(of).iter().all(|verdict| matches!(verdict, CallFailure::Full))
+        );
         let packet = [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::EPERM, libc::EMSGSIZE];
-        assert!(packet.map(of).iter().all(|verdict| matches!(verdict, Verdict::Packet(_))));
-        assert!(matches!(of(libc::EBADF), Verdict::Broken));
-        assert!(matches!(of(libc::EINTR), Verdict::Again));
+        assert!(packet.map(of).iter().all(|verdict| matches!(verdict, CallFailure::Packet(_))));
+        assert!(matches!(of(libc::EBADF), CallFailure::Broken));
+        assert!(matches!(of(libc::EINTR), CallFailure::Again));
     }
 }

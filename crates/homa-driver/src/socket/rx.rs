@@ -7,10 +7,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::address::RawAddress;
 use super::call;
 use super::control::{Control, software_time_ns};
-use super::merged::{self, Merged};
+use super::gro::{self, GroLayout};
 use crate::burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst};
 use crate::driver::IN_PLACE_HEADER_BYTES;
-use crate::link::interface;
+use crate::l2::interface;
 
 /// The kernel's structures for one `recvmmsg`. The pointers in them mean something only within [`RxRing::receive`].
 pub(crate) struct RxRing {
@@ -21,7 +21,7 @@ pub(crate) struct RxRing {
     /// Datagrams to ask for next, at most [`BURST_PACKETS`].
     count: usize,
     /// Calls in a row that received something.
-    streak: Streak,
+    streak: BatchPredictor,
     /// Whether each begins with its IPv4 header, as raw sockets of that family give them.
     ip_header: bool,
     /// Whether the kernel says when it received them.
@@ -46,7 +46,7 @@ pub(crate) struct Received {
 
 /// What the kernel said of a datagram.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct AncillaryData {
     /// Bytes of each packet in it but the last, which may be shorter.
     segment: usize,
     /// When it was received; 0: it was not said.
@@ -101,20 +101,20 @@ fn next_count(datagrams: usize, bytes: usize) -> usize {
 
 /// Whether several datagrams are likely to be there at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Streak {
+struct BatchPredictor {
     /// Calls in a row that received something.
     calls: u32,
     /// Calls after which several are asked for.
     long: u32,
 }
 
-impl Default for Streak {
-    fn default() -> Streak {
-        Streak { calls: 0, long: STREAK }
+impl Default for BatchPredictor {
+    fn default() -> BatchPredictor {
+        BatchPredictor { calls: 0, long: STREAK }
     }
 }
 
-impl Streak {
+impl BatchPredictor {
     fn is_long(self) -> bool {
         self.calls >= self.long
     }
@@ -147,7 +147,7 @@ impl RxRing {
             controls: vec![Control::empty(); BURST_PACKETS].into_boxed_slice(),
             messages: vec![message; BURST_PACKETS].into_boxed_slice(),
             count: BURST_PACKETS,
-            streak: Streak::default(),
+            streak: BatchPredictor::default(),
             ip_header,
             timed: false,
         }
@@ -271,7 +271,7 @@ impl RxRing {
     }
 
     /// Notes what was said of the packets from this index on.
-    fn note_said(&self, burst: &mut RxBurst, first: usize, said: &Said) {
+    fn note_said(&self, burst: &mut RxBurst, first: usize, said: &AncillaryData) {
         if self.timed {
             burst.note_time(said.time_ns);
         }
@@ -281,9 +281,10 @@ impl RxRing {
     }
 
     /// Reads what the kernel said about datagram `i`.
-    fn read_controls(&self, i: usize, received: &mut Received) -> Said {
+    fn read_controls(&self, i: usize, received: &mut Received) -> AncillaryData {
         let message = &self.messages[i];
-        let mut said = Said { segment: message.msg_len as usize, time_ns: 0, dscp_byte: None, device: None };
+        let mut said =
+            AncillaryData { segment: message.msg_len as usize, time_ns: 0, dscp_byte: None, device: None };
         #[allow(clippy::unnecessary_cast, reason = "the field's type differs between C libraries")]
         let control_length = message.msg_hdr.msg_controllen as usize;
         for (level, kind, data) in self.controls[i].messages(control_length) {
@@ -364,16 +365,16 @@ fn divided(
     fd: BorrowedFd<'_>,
     memory: &mut [u8],
     (length, ip_header): (usize, usize),
-    said: &Said,
+    said: &AncillaryData,
 ) -> Option<(usize, usize)> {
     let Some(device) = said.device else { return Some((said.segment, length)) };
     // The IP header of IPv6 is not received.
     let ip_header = if ip_header == 0 { 40 } else { ip_header };
     let longest = || interface::state(fd, device).ok()?.mtu.checked_sub(ip_header);
-    match merged::look(&memory[..length], longest) {
-        Merged::No => Some((said.segment, length)),
-        Merged::Every(segment) => merged::divide(memory, length, segment),
-        Merged::Unknown => None,
+    match gro::look(&memory[..length], longest) {
+        GroLayout::No => Some((said.segment, length)),
+        GroLayout::Every(segment) => gro::divide(memory, length, segment),
+        GroLayout::Unknown => None,
     }
 }
 
@@ -399,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_lone_packet_is_seldom_asked_for_as_several_however_many_follow_one_another() {
-        let mut streak = Streak::default();
+        let mut streak = BatchPredictor::default();
         let several = (0..1_000).filter(|_| {
             let several = streak.is_long();
             streak.note(several, 1);

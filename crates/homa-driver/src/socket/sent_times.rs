@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use super::error_queue::{self, Report, Sent};
+use super::error_queue::{self, Report, TxTimestamp};
 use super::option;
 use crate::driver::{SentPacket, TxPacket};
 
@@ -73,7 +73,7 @@ impl SentTimes {
     }
 
     /// The kernel tells when it gave a datagram to the device.
-    pub(crate) fn told(&mut self, Sent { number, at_ns }: Sent) {
+    pub(crate) fn told(&mut self, TxTimestamp { number, at_ns }: TxTimestamp) {
         let Some(packets) = self.awaited.get_mut(number.wrapping_sub(self.first) as usize) else { return };
         self.told.extend(std::mem::take(packets).into_iter().map(|packet| SentPacket { at_ns, ..packet }));
         while self.awaited.front().is_some_and(Vec::is_empty) {
@@ -92,7 +92,7 @@ impl SentTimes {
         while self.wants_more() {
             match error_queue::take(fd) {
                 None => break,
-                Some(Report::Sent(sent)) => self.told(sent),
+                Some(Report::TxTimestamp(sent)) => self.told(sent),
                 Some(Report::Error(_)) => {}
             }
         }
@@ -130,9 +130,9 @@ mod tests {
         times.turn_on(socket.as_fd(), 0).unwrap();
         times.sent(&packets, &[1, 2, 1]);
         assert!(times.wants_more());
-        times.told(Sent { number: 1, at_ns: 70 });
-        times.told(Sent { number: 0, at_ns: 60 });
-        times.told(Sent { number: 0, at_ns: 61 });
+        times.told(TxTimestamp { number: 1, at_ns: 70 });
+        times.told(TxTimestamp { number: 0, at_ns: 60 });
+        times.told(TxTimestamp { number: 0, at_ns: 61 });
         let mut all = Vec::new();
         while let Some(sent) = times.next() {
             assert_eq!((&sent.header[..], sent.len), (&b"head"[..], 12));
@@ -142,14 +142,14 @@ mod tests {
         // After a failure nothing is told that may be another's.
         times.failed();
         times.before_send(socket.as_fd());
-        times.told(Sent { number: 2, at_ns: 80 });
+        times.told(TxTimestamp { number: 2, at_ns: 80 });
         assert!(times.next().is_none() && !times.wants_more());
         for _ in 0..=AWAITED_MAX {
             times.sent(&packets, &[1]);
         }
-        times.told(Sent { number: 0, at_ns: 90 });
+        times.told(TxTimestamp { number: 0, at_ns: 90 });
         assert!(times.next().is_none(), "given up");
-        times.told(Sent { number: 1, at_ns: 90 });
+        times.told(TxTimestamp { number: 1, at_ns: 90 });
         assert_eq!(times.next().map(|sent| sent.at_ns), Some(90));
     }
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::Carrier;
-use super::address::{Family, RawAddress};
+use super::address::{AddressFamily, RawAddress};
 use super::call;
 use super::control::Control;
 use super::option;
@@ -35,7 +35,7 @@ const DIFFERING_MAX: u8 = 8;
 /// [`TxRing::send`] after it.
 pub(crate) struct TxRing {
     carrier: Carrier,
-    family: Family,
+    family: AddressFamily,
     /// Most bytes of a datagram that is to be cut.
     max_segmented_bytes: usize,
     names: Box<[RawAddress]>,
@@ -57,7 +57,7 @@ pub(crate) struct TxRing {
 unsafe impl Send for TxRing {}
 
 impl TxRing {
-    pub(crate) fn new(carrier: Carrier, family: Family, max_segmented_bytes: usize) -> TxRing {
+    pub(crate) fn new(carrier: Carrier, family: AddressFamily, max_segmented_bytes: usize) -> TxRing {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
         let message: libc::mmsghdr = unsafe { mem::zeroed() };
@@ -153,10 +153,10 @@ impl TxRing {
         }
         self.differing.1 = 0;
         let (level, name) = match self.family {
-            Family::V4 => (libc::IPPROTO_IP, libc::IP_TOS),
-            Family::V6 => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            AddressFamily::V4 => (libc::IPPROTO_IP, libc::IP_TOS),
+            AddressFamily::V6 => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
             // Which of its two settings counts depends on the peer.
-            Family::Dual => return,
+            AddressFamily::Dual => return,
         };
         // Where the socket refuses, packets go on with a control message each.
         if option::set(fd, level, name, libc::c_int::from(dscp_byte(priority))).is_ok() {
@@ -338,9 +338,9 @@ mod tests {
 
     #[test]
     fn a_fill_stops_at_an_address_of_another_family() {
-        let mut ring = TxRing::new(Carrier::Udp, Family::V6, MAX_SEGMENTED_BYTES);
+        let mut ring = TxRing::new(Carrier::Udp, AddressFamily::V6, MAX_SEGMENTED_BYTES);
         assert_eq!(ring.fill(&[packet(1, 0, 50)], true), 0);
-        let mut ring = TxRing::new(Carrier::Udp, Family::V4, MAX_SEGMENTED_BYTES);
+        let mut ring = TxRing::new(Carrier::Udp, AddressFamily::V4, MAX_SEGMENTED_BYTES);
         let mut v6 = packet(1, 0, 50);
         v6.to = "[::1]:9".parse().unwrap();
         assert_eq!(ring.fill(&[packet(1, 0, 50), packet(1, 0, 50), v6, packet(1, 0, 50)], false), 2);
@@ -382,7 +382,7 @@ mod tests {
                     TxPacket { to: ([127, 0, 0, 1], port).into(), priority, header, payload }
                 })
                 .collect();
-        let mut ring = TxRing::new(Carrier::Udp, Family::V4, MAX_SEGMENTED_BYTES);
+        let mut ring = TxRing::new(Carrier::Udp, AddressFamily::V4, MAX_SEGMENTED_BYTES);
         assert_eq!(ring.fill(&packets, true), 5);
         let read: Vec<_> =
             ring.messages[..5].iter().map(|message| as_the_kernel_reads(&message.msg_hdr)).collect();

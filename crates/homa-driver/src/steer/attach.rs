@@ -6,15 +6,15 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use homa_steer::{Core, Cores};
 
 use super::config::{Filter, IN_KERNEL, SteerConfig};
-use super::device::{self, NAME, Ours, failed};
+use super::device::{self, AttachedProgram, NAME, failed};
 use super::error::SteeringError;
 use super::{program as steering, state};
 use crate::bpf::link::{self, Place};
-use crate::bpf::map::{self, Kind};
+use crate::bpf::map::{self, MapKind};
 use crate::bpf::program::{self, Runs};
 use crate::bpf::{Name, is_no_permission};
-use crate::link::interface::Named;
-use crate::link::netlink::Netlink;
+use crate::l2::interface::NamedInterface;
+use crate::l2::netlink::Netlink;
 use crate::xdp::attach::{self, Attachment, is_taken};
 
 /// Name of the map with the state.
@@ -29,19 +29,19 @@ const QUEUE_MAX: u32 = 16_384;
 
 /// For how long a program steers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
+pub enum AttachLifetime {
     /// Until it is detached, or the device goes.
     Device,
     /// No longer than the [`Steering`] lives, and so the process, in whatever way that ends.
     Process,
 }
 
-/// Devices that are steered. Dropped, it ends that where it was asked to ([`Hold::Process`]).
+/// Devices that are steered. Dropped, it ends that where it was asked to ([`AttachLifetime::Process`]).
 #[derive(Debug)]
 pub struct Steering {
     /// A link for each device, where the process holds them.
     links: Vec<Attachment>,
-    devices: Vec<Named>,
+    devices: Vec<NamedInterface>,
     cores: Cores,
     native: bool,
 }
@@ -56,7 +56,7 @@ impl Steering {
     /// The first device that is steered no more, because somebody detached the program or the device is gone.
     #[must_use]
     pub fn lost(&self) -> Option<&str> {
-        let lost = |device: &&Named| Ours::at(device).is_err();
+        let lost = |device: &&NamedInterface| AttachedProgram::at(device).is_err();
         self.devices.iter().find(lost).map(|device| device.name.as_str())
     }
 
@@ -93,7 +93,11 @@ impl Steering {
 ///
 /// # Errors
 /// See [`SteeringError`].
-pub fn attach(names: &[String], config: &SteerConfig, hold: Hold) -> Result<Steering, SteeringError> {
+pub fn attach(
+    names: &[String],
+    config: &SteerConfig,
+    hold: AttachLifetime,
+) -> Result<Steering, SteeringError> {
     let first = names.first().ok_or(SteeringError::NoDevice)?;
     check(config)?;
     let devices = names.iter().map(|name| device::find(name)).collect::<Result<Vec<_>, _>>()?;
@@ -163,9 +167,9 @@ fn load(name: &str, config: &SteerConfig) -> Result<OwnedFd, SteeringError> {
     let make =
         |kind, map, bytes, entries| map::create(kind, map, bytes, entries).map_err(step("making a map"));
     let last = config.cores.as_slice().last().map_or(0, |&core| u32::from(core));
-    let state = make(Kind::Array, STATE, state::at::BYTES, 1)?;
-    let counters = make(Kind::ArrayPerCore, COUNTERS, state::counter::BYTES, 1)?;
-    let cores = make(Kind::Cores, CORES, 8, last + 1)?;
+    let state = make(MapKind::Array, STATE, state::at::BYTES, 1)?;
+    let counters = make(MapKind::ArrayPerCore, COUNTERS, state::counter::BYTES, 1)?;
+    let cores = make(MapKind::Cores, CORES, 8, last + 1)?;
     map::put(state.as_fd(), 0, &state::initial(config)).map_err(failed(name, "filling in the state"))?;
     let load =
         |name_of, code: &[_], runs| program::load(name_of, code, runs).map_err(step("loading the program"));
@@ -184,15 +188,15 @@ fn load(name: &str, config: &SteerConfig) -> Result<OwnedFd, SteeringError> {
 /// Attaches the program to a device where the configuration says; the link, where the process is to hold one.
 fn put_on(
     program: &OwnedFd,
-    device: &Named,
+    device: &NamedInterface,
     config: &SteerConfig,
-    hold: Hold,
+    hold: AttachLifetime,
 ) -> Result<(Option<Attachment>, Place), SteeringError> {
     let mut error = None;
     for &place in attach::places(config.mode) {
         let put = match hold {
-            Hold::Process => attach::attach(program, device.index, place).map(Some),
-            Hold::Device => give(program, device, place).map(|()| None),
+            AttachLifetime::Process => attach::attach(program, device.index, place).map(Some),
+            AttachLifetime::Device => give(program, device, place).map(|()| None),
         };
         match put {
             Ok(link) => return Ok((link, place)),
@@ -211,7 +215,7 @@ fn put_on(
 }
 
 /// Gives the program to the device, which keeps it.
-fn give(program: &OwnedFd, device: &Named, place: Place) -> io::Result<()> {
+fn give(program: &OwnedFd, device: &NamedInterface, place: Place) -> io::Result<()> {
     Netlink::open()?.set_xdp_program(device.index, Some(program.as_fd()), place.flag())
 }
 
@@ -221,7 +225,7 @@ fn give(program: &OwnedFd, device: &Named, place: Place) -> io::Result<()> {
 /// See [`SteeringError`]; a program that is not ours stays.
 pub fn detach(name: &str) -> Result<(), SteeringError> {
     let device = device::find(name)?;
-    let ours = Ours::at(&device)?;
+    let ours = AttachedProgram::at(&device)?;
     let step = failed(name, "detaching the program");
     match link::find(ours.told.id, device.index).map_err(&step)? {
         Some(link) => link::detach(link.as_fd()).map_err(step),

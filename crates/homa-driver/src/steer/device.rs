@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::error::SteeringError;
 use crate::bpf::{self, Name, is_no_permission, program};
-use crate::link::interface::{self, Named};
-use crate::link::netlink::{Netlink, XdpProgram};
+use crate::l2::interface::{self, NamedInterface};
+use crate::l2::netlink::{Netlink, XdpProgram};
 
 /// Name of the programs at devices.
 pub(super) const NAME: Name = Name::new("homa_steer");
@@ -24,7 +24,7 @@ pub(super) fn failed<'a>(name: &'a str, step: &'static str) -> impl Fn(io::Error
 }
 
 /// The device of this name in this thread's network namespace.
-pub(super) fn find(name: &str) -> Result<Named, SteeringError> {
+pub(super) fn find(name: &str) -> Result<NamedInterface, SteeringError> {
     interface::by_name(name).map_err(|source| match source.raw_os_error() {
         Some(libc::ENODEV) => {
             let have = interface::names().unwrap_or_default();
@@ -36,15 +36,15 @@ pub(super) fn find(name: &str) -> Result<Named, SteeringError> {
 
 /// A program of ours at a device.
 #[derive(Debug)]
-pub(super) struct Ours {
+pub(super) struct AttachedProgram {
     pub(super) program: OwnedFd,
-    pub(super) told: program::Told,
+    pub(super) told: program::ProgramInfo,
     pub(super) native: bool,
 }
 
-impl Ours {
+impl AttachedProgram {
     /// The program that steers a device.
-    pub(super) fn at(device: &Named) -> Result<Ours, SteeringError> {
+    pub(super) fn at(device: &NamedInterface) -> Result<AttachedProgram, SteeringError> {
         let name = &device.name;
         let Some(XdpProgram { id, native }) = attached(device)? else {
             return Err(SteeringError::NotSteered { name: name.clone() });
@@ -55,7 +55,7 @@ impl Ours {
             let program = shown(id);
             return Err(SteeringError::OtherProgram { name: name.clone(), program });
         }
-        Ok(Ours { program, told, native })
+        Ok(AttachedProgram { program, told, native })
     }
 
     /// Its map of this name.
@@ -71,7 +71,7 @@ impl Ours {
 }
 
 /// What program a device has.
-pub(super) fn attached(device: &Named) -> Result<Option<XdpProgram>, SteeringError> {
+pub(super) fn attached(device: &NamedInterface) -> Result<Option<XdpProgram>, SteeringError> {
     let mut netlink = Netlink::open().map_err(failed(&device.name, "asking about devices"))?;
     netlink.xdp_program(device.index).map_err(failed(&device.name, "asking for its program"))
 }
@@ -82,7 +82,7 @@ fn shown(id: u32) -> String {
 }
 
 /// The error where a device has a program already.
-pub(super) fn taken(device: &Named) -> SteeringError {
+pub(super) fn taken(device: &NamedInterface) -> SteeringError {
     let name = device.name.clone();
     let id = attached(device).ok().flatten().map(|program| program.id);
     let remedy = match id.and_then(program::name_of) {

@@ -18,7 +18,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use attach::{Hold, Steering, attach, detach};
+pub use attach::{AttachLifetime, Steering, attach, detach};
 pub use config::{Filter, IN_KERNEL, SteerConfig};
 pub use device::kernel_steers;
 pub use error::SteeringError;

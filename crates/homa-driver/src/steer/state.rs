@@ -133,16 +133,16 @@ pub(super) fn initial(config: &SteerConfig) -> Vec<u8> {
 
 /// What was asked for, read from the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct SteeringRequest {
     pub(super) policy: homa_steer::PolicyName,
     pub(super) cores: Cores,
     pub(super) levels: u32,
     pub(super) filter: Filter,
 }
 
-impl Asked {
+impl SteeringRequest {
     /// `None` where it is that of another version of this program.
-    pub(super) fn read(state: &[u8]) -> Option<Asked> {
+    pub(super) fn read(state: &[u8]) -> Option<SteeringRequest> {
         let number = |place: usize| u32_at(state, at::ASKED + place);
         let policy = homa_steer::POLICIES.get(number(asked::POLICY) as usize)?.policy;
         let count = (number(asked::CORES) as usize).min(MAX_CORES);
@@ -150,7 +150,7 @@ impl Asked {
         let cores = Cores::new(cores).ok()?;
         let filter = Filter::of_bits(number(asked::FILTER));
         let is_ours = state.len() == at::BYTES && number(asked::VERSION) == VERSION;
-        is_ours.then_some(Asked { policy, cores, levels: number(asked::LEVELS), filter })
+        is_ours.then_some(SteeringRequest { policy, cores, levels: number(asked::LEVELS), filter })
     }
 }
 
@@ -187,14 +187,14 @@ mod tests {
             ..SteerConfig::default()
         };
         let state = initial(&config);
-        let asked = Asked::read(&state).unwrap();
+        let asked = SteeringRequest::read(&state).unwrap();
         assert_eq!((asked.policy, asked.levels), (config.policy, 4));
         assert_eq!((asked.cores, asked.filter), (config.cores, config.filter));
         let mut other = state.clone();
         other[at::ASKED] ^= 1;
-        assert_eq!(Asked::read(&other), None, "another version");
-        assert_eq!(Asked::read(&state[1..]), None);
-        assert_eq!(Asked::read(&[]), None);
+        assert_eq!(SteeringRequest::read(&other), None, "another version");
+        assert_eq!(SteeringRequest::read(&state[1..]), None);
+        assert_eq!(SteeringRequest::read(&[]), None);
     }
 
     #[test]

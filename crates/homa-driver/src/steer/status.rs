@@ -8,11 +8,11 @@ use homa_steer::{Core, PolicyName, Reason};
 
 use super::attach::{COUNTERS, STATE, is_online, online_cores};
 use super::config::Filter;
-use super::device::{self, Ours, attached, failed};
+use super::device::{self, AttachedProgram, attached, failed};
 use super::error::SteeringError;
-use super::state::{self, Asked, counter, u64_at};
+use super::state::{self, SteeringRequest, counter, u64_at};
 use crate::bpf::{link, map, program};
-use crate::link::interface;
+use crate::l2::interface;
 
 /// What a core was given.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,9 +70,9 @@ impl Status {
 }
 
 /// Counters of all cores at a moment.
-struct Counted(Vec<u8>);
+struct PerCoreCounters(Vec<u8>);
 
-impl Counted {
+impl PerCoreCounters {
     /// This counter, of all cores together.
     fn sum(&self, at: usize) -> u64 {
         self.0.chunks_exact(counter::BYTES).map(|values| u64_at(values, at)).sum()
@@ -102,21 +102,22 @@ const PAUSE_MS: u64 = 1;
 /// See [`SteeringError`].
 pub fn status(name: &str) -> Result<Status, SteeringError> {
     let device = device::find(name)?;
-    let ours = Ours::at(&device)?;
+    let ours = AttachedProgram::at(&device)?;
     let read = |map: &std::os::fd::OwnedFd| map::get(map.as_fd(), 0).map_err(failed(name, "reading a map"));
     let state = read(&ours.map(name, STATE)?)?;
-    let asked = Asked::read(&state).ok_or_else(|| SteeringError::OtherVersion { name: name.to_owned() })?;
+    let asked =
+        SteeringRequest::read(&state).ok_or_else(|| SteeringError::OtherVersion { name: name.to_owned() })?;
     let counters = ours.map(name, COUNTERS)?;
     let cores = asked.cores.as_slice();
     let mut under_way = vec![u64::MAX; cores.len()];
-    let mut counted = Counted(read(&counters)?);
+    let mut counted = PerCoreCounters(read(&counters)?);
     for look in 0..LOOKS {
         for (least, &core) in under_way.iter_mut().zip(cores) {
             *least = (*least).min(counted.handed(core).saturating_sub(counted.came(core)));
         }
         if look + 1 < LOOKS && under_way.iter().any(|&packets| packets > 0) {
             thread::sleep(Duration::from_millis(PAUSE_MS));
-            counted = Counted(read(&counters)?);
+            counted = PerCoreCounters(read(&counters)?);
         }
     }
     let online = online_cores();
@@ -157,7 +158,7 @@ pub fn steered() -> Result<Vec<String>, SteeringError> {
         if attached(&device)?.is_none() {
             continue;
         }
-        match Ours::at(&device) {
+        match AttachedProgram::at(&device) {
             Ok(_) => steered.push(name),
             Err(SteeringError::OtherProgram { .. } | SteeringError::NotSteered { .. }) => {}
             Err(error) => return Err(error),
@@ -180,7 +181,7 @@ pub struct Cost {
 /// # Errors
 /// See [`SteeringError`].
 pub fn cost(name: &str, time: Duration) -> Result<Cost, SteeringError> {
-    let ours = Ours::at(&device::find(name)?)?;
+    let ours = AttachedProgram::at(&device::find(name)?)?;
     let step = failed(name, "measuring");
     let told = || program::told(ours.program.as_fd());
     let before = told().map_err(&step)?;
@@ -193,5 +194,5 @@ pub fn cost(name: &str, time: Duration) -> Result<Cost, SteeringError> {
 
 /// The clock of the program.
 fn now_ns() -> u64 {
-    crate::link::clock::coarse_ms() * 1_000_000
+    crate::l2::clock::coarse_ms() * 1_000_000
 }

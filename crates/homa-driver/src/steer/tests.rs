@@ -16,7 +16,7 @@ use rand_pcg::Pcg64Mcg;
 use super::config::{Filter, IN_KERNEL, SteerConfig};
 use super::program::{self, given};
 use super::state::{self, at, u32_at};
-use crate::bpf::map::{self, Kind as MapKind};
+use crate::bpf::map::{self, MapKind};
 use crate::bpf::program::{Runs, load, test_run};
 use crate::bpf::{Name, is_no_permission};
 
@@ -35,7 +35,7 @@ fn allowed<T>(result: std::io::Result<T>) -> Option<T> {
 
 /// What a packet is to the program, beside the frame.
 #[derive(Clone, Copy, Debug)]
-struct Given {
+struct PacketContext {
     now_ns: u64,
     /// What a coarse clock says meanwhile.
     tick_ns: u64,
@@ -46,25 +46,25 @@ struct Given {
 }
 
 /// A program that takes what it is to know from a map.
-struct InKernel {
+struct KernelPolicy {
     program: OwnedFd,
     inputs: OwnedFd,
     /// For as long as the program, which only borrows its descriptor.
     _state: OwnedFd,
 }
 
-impl InKernel {
-    fn new(config: &SteerConfig) -> Option<InKernel> {
+impl KernelPolicy {
+    fn new(config: &SteerConfig) -> Option<KernelPolicy> {
         let state = allowed(map::create(MapKind::Array, NAME, at::BYTES, 1))?;
         map::put(state.as_fd(), 0, &state::initial(config)).unwrap();
         let inputs = map::create(MapKind::Array, NAME, given::BYTES, 1).unwrap();
         let code = given::build(config, state.as_raw_fd(), inputs.as_raw_fd());
         let program = allowed(load(NAME, &code, Runs::AtDevice))?;
-        Some(InKernel { program, inputs, _state: state })
+        Some(KernelPolicy { program, inputs, _state: state })
     }
 
     /// Core, reason and hash; `None` where the frame is not steered.
-    fn choose(&self, given: Given, frame: &[u8]) -> Option<(u32, u32, u32)> {
+    fn choose(&self, given: PacketContext, frame: &[u8]) -> Option<(u32, u32, u32)> {
         let mut bytes = [0; given::BYTES];
         bytes[given::NOW..][..8].copy_from_slice(&given.now_ns.to_ne_bytes());
         bytes[given::TICK..][..8].copy_from_slice(&given.tick_ns.to_ne_bytes());
@@ -107,7 +107,7 @@ impl AtDevice {
 }
 
 /// The library, with what a program at a device knows.
-struct InLibrary {
+struct LibraryPolicy {
     policy: Box<dyn Policy>,
     arrivals: Arrivals,
     observed: Observed,
@@ -116,9 +116,9 @@ struct InLibrary {
     asked: usize,
 }
 
-impl InLibrary {
-    fn new(config: &SteerConfig) -> InLibrary {
-        InLibrary {
+impl LibraryPolicy {
+    fn new(config: &SteerConfig) -> LibraryPolicy {
+        LibraryPolicy {
             policy: config.policy.build(&config.cores, &config.settings).unwrap(),
             arrivals: Arrivals::new(config.batch_gap_ns, config.batch_cap),
             observed: Observed::default(),
@@ -127,8 +127,8 @@ impl InLibrary {
         }
     }
 
-    fn choose(&mut self, given: Given, packet: Packet) -> Choice {
-        let Given { now_ns, tick_ns, device, arrival, hash } = given;
+    fn choose(&mut self, given: PacketContext, packet: Packet) -> Choice {
+        let PacketContext { now_ns, tick_ns, device, arrival, hash } = given;
         let (batch, seen_ns) = self.arrivals.arrive(arrival, tick_ns, || {
             self.asked += 1;
             now_ns
@@ -249,8 +249,8 @@ fn compare(packets: usize) {
         for (round, (cores, levels)) in CORES.into_iter().enumerate() {
             let config = config(policy, cores, levels);
             let (mut rng, mut now_ns) = (Pcg64Mcg::seed_from_u64(round as u64), 0);
-            let Some(kernel) = InKernel::new(&config) else { return };
-            let mut library = InLibrary::new(&config);
+            let Some(kernel) = KernelPolicy::new(&config) else { return };
+            let mut library = LibraryPolicy::new(&config);
             let flows = config.cores.len() as u32 * levels;
             let plain = any_frame(&mut Pcg64Mcg::seed_from_u64(1));
             let mut arrival = 0;
@@ -264,7 +264,7 @@ fn compare(packets: usize) {
                     arrival = rng.random_range(0..config.cores.as_slice().last().unwrap() + 3);
                 }
                 let own = policy == PolicyName::HomaHash || rng.random_bool(0.05);
-                let given = Given {
+                let given = PacketContext {
                     now_ns,
                     // It lags, by more or less, as where another core moves it.
                     tick_ns: (now_ns >> 20).saturating_sub(u64::from(rng.random_bool(0.001))),
@@ -306,10 +306,10 @@ fn programs_choose_what_the_library_does_a_million_times() {
 fn hashes_of_frames_are_those_of_the_library() {
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     for policy in [PolicyName::RssHash, PolicyName::HomaHash] {
-        let Some(kernel) = InKernel::new(&config(policy, "0-63", 4)) else { return };
+        let Some(kernel) = KernelPolicy::new(&config(policy, "0-63", 4)) else { return };
         for _ in 0..5_000 {
             let frame = any_frame(&mut rng);
-            let given = Given { now_ns: 1, tick_ns: 1, device: 1, arrival: 0, hash: None };
+            let given = PacketContext { now_ns: 1, tick_ns: 1, device: 1, arrival: 0, hash: None };
             let (_, _, got) = kernel.choose(given, &frame.bytes).expect("all of IP is steered");
             let expected = match frame.packet.homa.filter(|_| policy == PolicyName::HomaHash) {
                 Some(homa) => hash::rpc_hash(SEED, frame.packet.ports, homa.rpc_id),
@@ -325,14 +325,16 @@ fn a_filter_admits_what_it_names_and_nothing_else() {
     let mut rng = Pcg64Mcg::seed_from_u64(8);
     for (policy, bits) in IN_KERNEL.into_iter().flat_map(|policy| (1..16).map(move |bits| (policy, bits))) {
         let filter = Filter::of_bits(bits);
-        let Some(kernel) = InKernel::new(&SteerConfig { filter, ..config(policy, "0-1", 4) }) else { return };
+        let Some(kernel) = KernelPolicy::new(&SteerConfig { filter, ..config(policy, "0-1", 4) }) else {
+            return;
+        };
         for _ in 0..200 {
             let frame = any_frame(&mut rng);
             let admitted = filter.all
                 || filter.homa && frame.is_homa
                 || filter.tcp && frame.protocol == 6
                 || filter.udp && frame.protocol == 17;
-            let given = Given { now_ns: 1, tick_ns: 1, device: 1, arrival: 0, hash: None };
+            let given = PacketContext { now_ns: 1, tick_ns: 1, device: 1, arrival: 0, hash: None };
             let got = kernel.choose(given, &frame.bytes).is_some();
             assert_eq!(got, admitted, "{policy} {filter:?}: {frame:?}");
         }
@@ -341,8 +343,8 @@ fn a_filter_admits_what_it_names_and_nothing_else() {
 
 #[test]
 fn what_is_not_of_ip_is_not_steered() {
-    let Some(kernel) = InKernel::new(&config(PolicyName::RssHash, "0-1", 4)) else { return };
-    let given = Given { now_ns: 1, tick_ns: 1, device: 1, arrival: 0, hash: None };
+    let Some(kernel) = KernelPolicy::new(&config(PolicyName::RssHash, "0-1", 4)) else { return };
+    let given = PacketContext { now_ns: 1, tick_ns: 1, device: 1, arrival: 0, hash: None };
     let ipv4 = [&[8, 0, 0x45][..], &[0; 8], &[6], &[1; 10], &[2; 20]].concat();
     let tag = [0x81, 0, 0, 7];
     for tags in 0..4 {

@@ -7,15 +7,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::XdpMode;
 use super::attach::{self, Attachment};
-use super::held::Held;
+use super::maybe_shared::MaybeShared;
 use super::program;
-use super::queue::{Completions, Kicked, Queue};
+use super::queue::{Completions, KickOutcome, Queue};
 use super::queues;
-use super::socket::{Failed, RingSizes, Role, Step, Wishes, XdpSocket};
+use super::socket::{BindOptions, Failed, RingSizes, Role, SetupStep, XdpSocket};
 use crate::bpf;
 use crate::bpf::link::Place;
 use crate::frames::{Frame, FrameStats, FramesError, Slots};
-use crate::link::interface::Named;
+use crate::l2::interface::NamedInterface;
 
 /// Entries of the transmit ring of each queue.
 pub(crate) const SEND_FRAMES: u32 = 512;
@@ -39,7 +39,7 @@ pub(crate) struct XdpPort {
 
 impl XdpPort {
     /// Number of receive queues of a device.
-    pub(crate) fn queues_of(device: &Named) -> u32 {
+    pub(crate) fn queues_of(device: &NamedInterface) -> u32 {
         let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
             .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)));
         socket.map_or(1, |socket| queues::receive_queues(socket.as_fd(), &device.name))
@@ -47,7 +47,7 @@ impl XdpPort {
 
     /// Opens a device. `first`: one that has the same slots already.
     pub(crate) fn open(
-        device: &Named,
+        device: &NamedInterface,
         slots: &mut Slots,
         first: Option<&XdpPort>,
         receive_frames: u32,
@@ -64,7 +64,7 @@ impl XdpPort {
             let sizes = RingSizes { receive: receive_frames, send: SEND_FRAMES, completion: SEND_FRAMES };
             // In a device's driver the kernel may have the device read and write the slots itself.
             let copy_flag = if place == Place::Generic { libc::XDP_COPY } else { 0 };
-            let wishes = Wishes { copy_flag, several_frames: false };
+            let wishes = BindOptions { copy_flag, several_frames: false };
             let first = queues.first().or(first.and_then(|port| port.queues.first()));
             let role = first.map_or(Role::First, |first| Role::OfQueue(&first.socket));
             let (socket, rings) = XdpSocket::open((device.index, queue), slots.umem(), role, wishes, sizes)
@@ -72,8 +72,8 @@ impl XdpPort {
             let rings = rings.expect("the first socket of a queue has its rings");
             bpf::map::put_socket(map.as_fd(), queue, socket.fd())
                 .map_err(fail("entering a socket into the map"))?;
-            let completions = Held::Alone(Completions::new(rings.completion, 1, SEND_FRAMES));
-            queues.push(Queue::new(socket, Held::Alone(rings.fill), completions, receive_frames));
+            let completions = MaybeShared::Alone(Completions::new(rings.completion, 1, SEND_FRAMES));
+            queues.push(Queue::new(socket, MaybeShared::Alone(rings.fill), completions, receive_frames));
         }
         let longest = device.state.mtu + crate::frames::HEADER_BYTES;
         let mut port =
@@ -161,9 +161,9 @@ impl XdpPort {
         }
         queue.socket.send.publish();
         match queue.kick(&mut self.stats.send_calls) {
-            Ok(Kicked::Done | Kicked::Later) => (),
+            Ok(KickOutcome::Done | KickOutcome::Later) => (),
             // The ring holds what was sent until the device is up again, or for good: what no longer fits is refused.
-            Ok(Kicked::Down) | Err(_) => self.stats.refused += 1,
+            Ok(KickOutcome::Down) | Err(_) => self.stats.refused += 1,
         }
         reap(queue, slots);
     }
@@ -185,7 +185,11 @@ fn reap(queue: &mut Queue, slots: &mut Slots) {
 }
 
 /// Attaches the program where the mode says, or where the device takes it.
-fn attach_to(program: &OwnedFd, device: &Named, mode: XdpMode) -> Result<(Attachment, Place), FramesError> {
+fn attach_to(
+    program: &OwnedFd,
+    device: &NamedInterface,
+    mode: XdpMode,
+) -> Result<(Attachment, Place), FramesError> {
     let mut refusal = None;
     for &place in attach::places(mode) {
         match attach::attach(program, device.index, place) {
@@ -199,17 +203,17 @@ fn attach_to(program: &OwnedFd, device: &Named, mode: XdpMode) -> Result<(Attach
     Err(refused(device, "attaching the XDP program", refusal.expect("at least one place was tried")))
 }
 
-fn no_socket(device: &Named, failed: Failed) -> FramesError {
+fn no_socket(device: &NamedInterface, failed: Failed) -> FramesError {
     let (name, mtu) = (device.name.clone(), device.state.mtu);
     match (failed.step, failed.error.raw_os_error()) {
-        (Step::Bind, Some(libc::EBUSY)) => FramesError::Taken { name, source: failed.error },
-        (Step::Open, _) | (Step::Bind, Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+        (SetupStep::Bind, Some(libc::EBUSY)) => FramesError::Taken { name, source: failed.error },
+        (SetupStep::Open, _) | (SetupStep::Bind, Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
             FramesError::NoXdp { name, mtu, source: failed.error }
         }
         (step, _) => {
             let step = match step {
-                Step::Register => "registering frames",
-                Step::Rings => "mapping the rings",
+                SetupStep::Register => "registering frames",
+                SetupStep::Rings => "mapping the rings",
                 _ => "binding to a queue",
             };
             refused(device, step, failed.error)
@@ -217,7 +221,7 @@ fn no_socket(device: &Named, failed: Failed) -> FramesError {
     }
 }
 
-fn refused(device: &Named, step: &'static str, source: io::Error) -> FramesError {
+fn refused(device: &NamedInterface, step: &'static str, source: io::Error) -> FramesError {
     let (name, mtu) = (device.name.clone(), device.state.mtu);
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {

@@ -10,7 +10,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod frames;
-mod held;
+mod maybe_shared;
 mod open;
 mod program;
 mod queue;
@@ -30,16 +30,16 @@ use self::attach::Attachment;
 use crate::bpf::link::Place;
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
-pub use crate::link::LinkError;
-use crate::link::clock::coarse_ms;
-use crate::link::device::Device;
-use crate::link::frame::View;
-use crate::raw::refuse::Refuser;
+pub use crate::l2::LinkError;
+use crate::l2::clock::coarse_ms;
+use crate::l2::device::Device;
+use crate::l2::frame::ParseOptions;
+use crate::raw::icmp_report::IcmpReporter;
 pub use crate::socket::Carrier;
 use crate::socket::watch_all;
-use held::Held;
-use open::{Opened, Opening};
-use program::Ours;
+use maybe_shared::MaybeShared;
+use open::{OpenRequest, OpenedDevice};
+use program::LocalAddresses;
 use queue::Queue;
 use receive::Receiver;
 use send::Sender;
@@ -127,7 +127,7 @@ pub struct XdpDriver {
     /// For longer than the sockets.
     umem: Arc<Umem>,
     device: Device,
-    refuser: Refuser,
+    refuser: IcmpReporter,
     place: Place,
     stats: DriverStats,
 }
@@ -168,11 +168,13 @@ impl XdpDriver {
         }
         let first = &devices[0];
         let queues = choose_queues(config, first)?;
-        let opened = Opening { config, device: first, ours: Ours::of(first, count) }.open(&queues)?;
-        let Opened { attachment, place, queues, umem, layout } = opened;
+        let opened =
+            OpenRequest { config, device: first, ours: LocalAddresses::of(first, count) }.open(&queues)?;
+        let OpenedDevice { attachment, place, queues, umem, layout } = opened;
         let (attachment, interface) = (Arc::new(attachment), first.interface().clone());
-        let view = View { carrier: config.carrier, wire_length: 0, verify: false, scope: interface.index };
-        let spare = Held::by(count, umem.frames_for_receiving().collect());
+        let view =
+            ParseOptions { carrier: config.carrier, wire_length: 0, verify: false, scope: interface.index };
+        let spare = MaybeShared::by(count, umem.frames_for_receiving().collect());
         let mut group = Vec::with_capacity(count as usize);
         for ((device, mut queues), spare) in devices.into_iter().zip(queues).zip(spare) {
             let mut fds: Vec<_> = queues.iter().map(|queue| queue.socket.fd()).collect();
@@ -191,7 +193,7 @@ impl XdpDriver {
                 receiver,
                 queues,
                 umem: Arc::clone(&umem),
-                refuser: Refuser::new(device.local().ip()),
+                refuser: IcmpReporter::new(device.local().ip()),
                 device,
                 place,
                 stats: DriverStats::default(),

@@ -5,17 +5,17 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use super::attach::{self, Attachment};
-use super::held::Held;
-use super::program::{self, Ours};
+use super::maybe_shared::MaybeShared;
+use super::program::{self, LocalAddresses};
 use super::queue::{Completions, Queue};
-use super::socket::{Failed, QueueRings, RingSizes, Role, Step, Wishes, XdpSocket};
+use super::socket::{BindOptions, Failed, QueueRings, RingSizes, Role, SetupStep, XdpSocket};
 use super::umem::{HELD_BY_BURSTS, Umem};
 use super::{XdpConfig, queues};
 use crate::bpf::link::Place;
 use crate::bpf::{self, is_no_permission};
-use crate::link::LinkError;
-use crate::link::device::Device;
-use crate::link::frame::ETHERNET_BYTES;
+use crate::l2::LinkError;
+use crate::l2::device::Device;
+use crate::l2::frame::ETHERNET_BYTES;
 
 /// Bytes in front of a received frame that the kernel keeps for programs (`XDP_PACKET_HEADROOM`).
 const HEADROOM_BYTES: usize = 256;
@@ -54,7 +54,7 @@ impl Layout {
 
 /// What the drivers of a device are made of.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedDevice {
     /// The program is attached for as long as this lives.
     pub(super) attachment: Attachment,
     pub(super) place: Place,
@@ -65,13 +65,13 @@ pub(super) struct Opened {
 }
 
 /// A device with what is asked of it.
-pub(super) struct Opening<'a> {
+pub(super) struct OpenRequest<'a> {
     pub(super) config: &'a XdpConfig,
     pub(super) device: &'a Device,
-    pub(super) ours: Ours,
+    pub(super) ours: LocalAddresses,
 }
 
-impl Opening<'_> {
+impl OpenRequest<'_> {
     fn index(&self) -> u32 {
         self.device.interface().index
     }
@@ -81,7 +81,7 @@ impl Opening<'_> {
     }
 
     /// Opens everything. What was opened goes with an error.
-    pub(super) fn open(&self, queues: &[u32]) -> Result<Opened, LinkError> {
+    pub(super) fn open(&self, queues: &[u32]) -> Result<OpenedDevice, LinkError> {
         let layout = Layout::for_mtu(self.device.mtu());
         let umem = Arc::new(self.frames(layout, queues.len() as u32)?);
         let last = queues.iter().max().map_or(0, |&queue| queue);
@@ -108,7 +108,7 @@ impl Opening<'_> {
             }
             opened.iter_mut().zip(sockets).for_each(|(queues, queue)| queues.push(queue));
         }
-        Ok(Opened { attachment, place, queues: opened, umem, layout })
+        Ok(OpenedDevice { attachment, place, queues: opened, umem, layout })
     }
 
     /// The sockets of a queue, one for each driver.
@@ -128,8 +128,8 @@ impl Opening<'_> {
         for _ in 1..drivers {
             sockets.push(self.socket(queue, umem, Role::Shares(&sockets[0]), place, layout)?.0);
         }
-        let fill = Held::by(drivers, rings.fill);
-        let completions = Held::by(drivers, Completions::new(rings.completion, drivers, SEND_FRAMES));
+        let fill = MaybeShared::by(drivers, rings.fill);
+        let completions = MaybeShared::by(drivers, Completions::new(rings.completion, drivers, SEND_FRAMES));
         let parts = sockets.into_iter().zip(fill).zip(completions);
         // The first driver fills the ring to begin with, and each later where it has taken frames.
         let missing = |driver| if driver == 0 { self.config.receive_frames() } else { 0 };
@@ -160,7 +160,7 @@ impl Opening<'_> {
             match XdpSocket::open((self.index(), queue), umem, role, wishes, sizes) {
                 Ok(opened) => return Ok(opened),
                 // Kernels before 6.6 know no packets in several frames, and this device's fit one.
-                Err(Failed { step: Step::Bind, error })
+                Err(Failed { step: SetupStep::Bind, error })
                     if wishes.several_frames
                         && !layout.several
                         && error.raw_os_error() == Some(libc::EINVAL) =>
@@ -172,7 +172,7 @@ impl Opening<'_> {
         }
     }
 
-    fn wishes(&self, place: Place, layout: Layout) -> Wishes {
+    fn wishes(&self, place: Place, layout: Layout) -> BindOptions {
         let copy_flag = match self.config.zero_copy {
             // A program in the kernel's receive path sees packets that the device has given up already.
             _ if place == Place::Generic => libc::XDP_COPY,
@@ -181,7 +181,7 @@ impl Opening<'_> {
             Some(false) => libc::XDP_COPY,
         };
         // What comes that is longer than the MTU is dropped in any case, but only what comes at all can be told of.
-        Wishes { copy_flag, several_frames: layout.several || place == Place::Generic }
+        BindOptions { copy_flag, several_frames: layout.several || place == Place::Generic }
     }
 
     /// As many frames as all fill rings have places, those that may be held beside them, and those for sending.
@@ -241,26 +241,28 @@ impl Opening<'_> {
         LinkError::ProgramAttached { name: self.name(), program }
     }
 
-    fn no_socket(&self, queue: u32, failed: Failed, wishes: Wishes, umem: &Umem) -> LinkError {
+    fn no_socket(&self, queue: u32, failed: Failed, wishes: BindOptions, umem: &Umem) -> LinkError {
         let name = self.name();
         match (failed.step, failed.error.raw_os_error()) {
-            (Step::Open, Some(libc::EAFNOSUPPORT)) => LinkError::NoXdp { name },
-            (Step::Register, Some(libc::ENOBUFS)) => {
+            (SetupStep::Open, Some(libc::EAFNOSUPPORT)) => LinkError::NoXdp { name },
+            (SetupStep::Register, Some(libc::ENOBUFS)) => {
                 LinkError::Locked { name, kib: umem.area().len().div_ceil(1 << 10) }
             }
-            (Step::Bind, Some(libc::EBUSY)) => LinkError::QueueTaken { name, queue },
-            (Step::Bind, Some(libc::EINVAL)) if wishes.several_frames => LinkError::MtuTooLarge {
+            (SetupStep::Bind, Some(libc::EBUSY)) => LinkError::QueueTaken { name, queue },
+            (SetupStep::Bind, Some(libc::EINVAL)) if wishes.several_frames => LinkError::MtuTooLarge {
                 name,
                 mtu: self.device.mtu(),
                 most: Layout::one_frame_max() - ETHERNET_BYTES,
             },
-            (Step::Bind, Some(libc::EOPNOTSUPP | libc::EINVAL)) if wishes.copy_flag == libc::XDP_ZEROCOPY => {
+            (SetupStep::Bind, Some(libc::EOPNOTSUPP | libc::EINVAL))
+                if wishes.copy_flag == libc::XDP_ZEROCOPY =>
+            {
                 LinkError::NoZeroCopy { name }
             }
-            (Step::Open, _) => self.refused("opening a socket", failed.error),
-            (Step::Register, _) => self.refused("registering frames", failed.error),
-            (Step::Rings, _) => self.refused("mapping the rings", failed.error),
-            (Step::Bind, _) => self.refused("binding to a queue", failed.error),
+            (SetupStep::Open, _) => self.refused("opening a socket", failed.error),
+            (SetupStep::Register, _) => self.refused("registering frames", failed.error),
+            (SetupStep::Rings, _) => self.refused("mapping the rings", failed.error),
+            (SetupStep::Bind, _) => self.refused("binding to a queue", failed.error),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::bpf::frame::{
     ETHER_BYTES, ETHER_TYPE, IPV4_BYTES, IPV4_FRAGMENT, IPV4_PLAIN, IPV6_BYTES, UDP_BYTES, loaded_u16, need,
 };
 use crate::bpf::{self, Name, REDIRECT_MAP, XDP_PASS, context, map};
-use crate::link::device::Device;
+use crate::l2::device::Device;
 use crate::socket::Carrier;
 
 /// Of the program and its map.
@@ -25,7 +25,7 @@ const UDP_TO: i16 = 2;
 
 /// Which packets are ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ours {
+pub(super) struct LocalAddresses {
     /// The UDP port, or `None` for packets in IP itself.
     pub(super) udp_port: Option<u16>,
     /// Our addresses.
@@ -34,12 +34,12 @@ pub(super) struct Ours {
     pub(super) sockets: u32,
 }
 
-impl Ours {
+impl LocalAddresses {
     /// Those for the address and port that so many drivers have on a device.
-    pub(super) fn of(device: &Device, sockets: u32) -> Ours {
+    pub(super) fn of(device: &Device, sockets: u32) -> LocalAddresses {
         let local = device.local();
         let udp_port = (device.carrier() == Carrier::Udp).then_some(local.port());
-        Ours { udp_port, ips: vec![local.ip()], sockets }
+        LocalAddresses { udp_port, ips: vec![local.ip()], sockets }
     }
 
     fn protocol(&self) -> u32 {
@@ -62,7 +62,7 @@ pub(super) fn place_of(queue: u32, socket: u32, sockets: u32) -> u32 {
 
 /// A map from numbers below `places` to AF_XDP sockets.
 pub(super) fn sockets(places: u32) -> io::Result<OwnedFd> {
-    map::create(map::Kind::Sockets, NAME, size_of::<libc::c_int>(), places)
+    map::create(map::MapKind::Sockets, NAME, size_of::<libc::c_int>(), places)
 }
 
 /// Loads such a program.
@@ -71,7 +71,7 @@ pub(super) fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
 }
 
 /// The program for a map of sockets by [`place_of`]. Where there is none, the kernel gets the frame.
-pub(super) fn build(ours: &Ours, map: i32) -> Vec<Instruction> {
+pub(super) fn build(ours: &LocalAddresses, map: i32) -> Vec<Instruction> {
     assemble(ours, |program| {
         choose(program, ours.sockets);
         program.load_map(R1, map);
@@ -107,7 +107,7 @@ pub(super) fn everything(map: i32) -> Vec<Instruction> {
 
 /// The program with this for the frames that are ours, which sets R0, and [`XDP_PASS`] for the others. R6 is the context, and R3,
 /// where there are several sockets, the lower half of the RPC id as it is in the packet, or 0 where that is too short.
-fn assemble(ours: &Ours, take: impl FnOnce(&mut Assembler)) -> Vec<Instruction> {
+fn assemble(ours: &LocalAddresses, take: impl FnOnce(&mut Assembler)) -> Vec<Instruction> {
     let mut program = Assembler::default();
     let [is_v4, is_v6, is_ours, pass] = std::array::from_fn(|_| program.label());
     program.copy(R6, R1);
@@ -131,7 +131,7 @@ fn assemble(ours: &Ours, take: impl FnOnce(&mut Assembler)) -> Vec<Instruction> 
     program.finish()
 }
 
-fn classify_v4(program: &mut Assembler, ours: &Ours, is_ours: Label, pass: Label) {
+fn classify_v4(program: &mut Assembler, ours: &LocalAddresses, is_ours: Label, pass: Label) {
     let behind = ETHER_BYTES + IPV4_BYTES;
     need(program, behind + ours.behind_ip(), pass);
     program.load(Width::One, R1, R7, ETHER_BYTES);
@@ -152,7 +152,7 @@ fn classify_v4(program: &mut Assembler, ours: &Ours, is_ours: Label, pass: Label
     program.jump(pass);
 }
 
-fn classify_v6(program: &mut Assembler, ours: &Ours, is_ours: Label, pass: Label) {
+fn classify_v6(program: &mut Assembler, ours: &LocalAddresses, is_ours: Label, pass: Label) {
     let behind = ETHER_BYTES + IPV6_BYTES;
     need(program, behind + ours.behind_ip(), pass);
     program.load(Width::One, R1, R7, ETHER_BYTES + 6);
@@ -175,7 +175,7 @@ fn classify_v6(program: &mut Assembler, ours: &Ours, is_ours: Label, pass: Label
 }
 
 /// Loads the lower half of the RPC id of the Homa packet at this offset into R3, where it matters.
-fn load_id(program: &mut Assembler, ours: &Ours, homa: i16) {
+fn load_id(program: &mut Assembler, ours: &LocalAddresses, homa: i16) {
     if ours.sockets > 1 {
         let short = program.label();
         program.set(R3, 0);
@@ -186,7 +186,7 @@ fn load_id(program: &mut Assembler, ours: &Ours, homa: i16) {
 }
 
 /// Goes to `pass` unless the UDP header at this offset is for our port.
-fn check_port(program: &mut Assembler, ours: &Ours, behind_ip: i16, pass: Label) {
+fn check_port(program: &mut Assembler, ours: &LocalAddresses, behind_ip: i16, pass: Label) {
     if let Some(port) = ours.udp_port {
         program.load(Width::Two, R1, R7, behind_ip + UDP_TO);
         program.jump_unless(R1, loaded_u16(port), pass);

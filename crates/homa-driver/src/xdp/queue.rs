@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::held::Held;
+use super::maybe_shared::MaybeShared;
 use super::ring::{ConsumerRing, ProducerRing};
 use super::socket::XdpSocket;
 use super::umem::Umem;
@@ -12,7 +12,7 @@ const KERNEL_BATCH: u32 = 32;
 
 /// What came of having the kernel send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kicked {
+pub(super) enum KickOutcome {
     /// It sees all there is.
     Done,
     /// It has no room for the rest now.
@@ -59,8 +59,8 @@ impl Completions {
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) socket: XdpSocket,
-    pub(super) fill: Held<ProducerRing<u64>>,
-    pub(super) completions: Held<Completions>,
+    pub(super) fill: MaybeShared<ProducerRing<u64>>,
+    pub(super) completions: MaybeShared<Completions>,
     /// Whether the device reads frames itself, and so need not be called for each.
     zero_copy: bool,
     /// Places of the fill ring whose frame has come to this driver.
@@ -77,8 +77,8 @@ impl Queue {
     /// With so many places of the fill ring that this driver is to fill.
     pub(super) fn new(
         socket: XdpSocket,
-        fill: Held<ProducerRing<u64>>,
-        completions: Held<Completions>,
+        fill: MaybeShared<ProducerRing<u64>>,
+        completions: MaybeShared<Completions>,
         missing: u32,
     ) -> Queue {
         let (zero_copy, parts) = (socket.is_zero_copy(), Vec::new());
@@ -93,10 +93,10 @@ impl Queue {
     ///
     /// # Errors
     /// The device is gone.
-    pub(super) fn kick(&mut self, calls: &mut u64) -> io::Result<Kicked> {
+    pub(super) fn kick(&mut self, calls: &mut u64) -> io::Result<KickOutcome> {
         if self.zero_copy && !self.socket.send.needs_wakeup() {
             self.unseen = false;
-            return Ok(Kicked::Done);
+            return Ok(KickOutcome::Done);
         }
         let mut waiting = self.socket.send.waiting();
         loop {
@@ -109,22 +109,22 @@ impl Queue {
                 // It may have sent its share and say nothing of the rest.
                 Ok(()) if self.zero_copy || left == 0 || went == 0 => {
                     self.unseen = false;
-                    return Ok(Kicked::Done);
+                    return Ok(KickOutcome::Done);
                 }
                 Ok(()) => (),
                 Err((Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR), _)) => {
                     if left == 0 {
                         self.unseen = false;
-                        return Ok(Kicked::Done);
+                        return Ok(KickOutcome::Done);
                     }
                     if went < KERNEL_BATCH.min(before) {
                         self.unseen = true;
-                        return Ok(Kicked::Later);
+                        return Ok(KickOutcome::Later);
                     }
                 }
                 Err((Some(libc::ENETDOWN), _)) => {
                     self.unseen = true;
-                    return Ok(Kicked::Down);
+                    return Ok(KickOutcome::Down);
                 }
                 Err((_, error)) => return Err(error),
             }

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::ethtool::exchange;
-use crate::link::netlink::Netlink;
+use crate::l2::netlink::Netlink;
 
 /// Of linux/ethtool.h: tells how many queues a device has.
 const ETHTOOL_GET_CHANNELS: u32 = 0x3c;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::held::Held;
+use super::maybe_shared::MaybeShared;
 use super::queue::Queue;
 use super::umem::Umem;
 use crate::burst::RxBurst;
 use crate::driver::DriverStats;
-use crate::link::frame::{ETHERNET_BYTES, Found, View, checksums_fit, parse};
+use crate::l2::frame::{ETHERNET_BYTES, FramedPacket, ParseOptions, checksums_fit, parse};
 
 /// Packets from this length on are lent to the burst where they lie. Copying a shorter one costs less than the atomic
 /// operations by which a frame is lent and comes back.
@@ -27,8 +27,8 @@ pub(super) struct Receiver {
     /// keeps what another lacks.
     free: Vec<u32>,
     /// The other frames that are neither the kernel's nor held.
-    spare: Held<Vec<u32>>,
-    sight: Sight,
+    spare: MaybeShared<Vec<u32>>,
+    sight: ReceiveContext,
     /// The queue that is asked first by the next call.
     next: usize,
     /// A packet of several frames.
@@ -37,9 +37,9 @@ pub(super) struct Receiver {
 
 /// How frames are read.
 #[derive(Debug)]
-struct Sight {
+struct ReceiveContext {
     /// The length in it is each frame's own.
-    view: View,
+    view: ParseOptions,
     /// Most bytes of a frame by the device's MTU.
     longest: usize,
     /// It has been said that longer ones come.
@@ -48,13 +48,18 @@ struct Sight {
 
 impl Receiver {
     /// With these spare frames.
-    pub(super) fn new(umem: &Arc<Umem>, spare: Held<Vec<u32>>, view: View, mtu: usize) -> Receiver {
+    pub(super) fn new(
+        umem: &Arc<Umem>,
+        spare: MaybeShared<Vec<u32>>,
+        view: ParseOptions,
+        mtu: usize,
+    ) -> Receiver {
         let longest = longest(mtu);
         Receiver {
             umem: Arc::clone(umem),
             free: Vec::new(),
             spare,
-            sight: Sight { view, longest, said: false },
+            sight: ReceiveContext { view, longest, said: false },
             next: 0,
             joined: Vec::with_capacity(longest),
         }
@@ -172,9 +177,9 @@ impl Receiver {
     }
 }
 
-impl Sight {
+impl ReceiveContext {
     /// Finds the packet in a whole frame, and counts it.
-    fn look(&mut self, bytes: &[u8], stats: &mut DriverStats) -> Option<Found> {
+    fn look(&mut self, bytes: &[u8], stats: &mut DriverStats) -> Option<FramedPacket> {
         if bytes.len() > self.longest {
             stats.truncated += 1;
             if !self.said {
@@ -188,7 +193,7 @@ impl Sight {
             return None;
         }
         // The program has looked already, so that what is no packet here is damaged.
-        let found = parse(bytes, &View { wire_length: bytes.len(), ..self.view });
+        let found = parse(bytes, &ParseOptions { wire_length: bytes.len(), ..self.view });
         let found = found.ok().filter(|found| checksums_fit(self.view.carrier, bytes, found));
         let Some(found) = found else {
             stats.damaged += 1;
@@ -204,7 +209,7 @@ fn longest(mtu: usize) -> usize {
     mtu + ETHERNET_BYTES + VLAN_BYTES
 }
 
-fn copy(found: Found, packet: &[u8], burst: &mut RxBurst) {
+fn copy(found: FramedPacket, packet: &[u8], burst: &mut RxBurst) {
     let first = burst.len();
     let taken = burst.push(found.from, packet);
     assert!(taken, "a burst has room for its number of packets of any length");

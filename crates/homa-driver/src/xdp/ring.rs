@@ -71,7 +71,7 @@ impl Drop for Mapping {
 
 /// What kernel and process share of a ring.
 #[derive(Debug)]
-struct Shared<T> {
+struct RingMemory<T> {
     /// Keeps the memory that the pointers lead to.
     _memory: Mapping,
     producer: NonNull<AtomicU32>,
@@ -83,12 +83,12 @@ struct Shared<T> {
 }
 
 // SAFETY: the pointers lead into the mapping, which moves with them and is this value's alone on this side of the kernel.
-unsafe impl<T: Send> Send for Shared<T> {}
+unsafe impl<T: Send> Send for RingMemory<T> {}
 
-impl<T: Copy> Shared<T> {
-    fn new(memory: Mapping, offsets: &libc::xdp_ring_offset, size: u32) -> Shared<T> {
+impl<T: Copy> RingMemory<T> {
+    fn new(memory: Mapping, offsets: &libc::xdp_ring_offset, size: u32) -> RingMemory<T> {
         assert!(size.is_power_of_two());
-        Shared {
+        RingMemory {
             producer: memory.at(offsets.producer, 1),
             consumer: memory.at(offsets.consumer, 1),
             flags: memory.at(offsets.flags, 1),
@@ -104,9 +104,9 @@ impl<T: Copy> Shared<T> {
         page: u64,
         offsets: &libc::xdp_ring_offset,
         size: u32,
-    ) -> io::Result<Shared<T>> {
+    ) -> io::Result<RingMemory<T>> {
         let bytes = offsets.desc as usize + size as usize * size_of::<T>();
-        Ok(Shared::new(Mapping::shared(bytes, fd, page as libc::off_t)?, offsets, size))
+        Ok(RingMemory::new(Mapping::shared(bytes, fd, page as libc::off_t)?, offsets, size))
     }
 
     fn producer(&self) -> &AtomicU32 {
@@ -136,7 +136,7 @@ impl<T: Copy> Shared<T> {
 /// A ring that this process writes and the kernel reads: fill and transmit.
 #[derive(Debug)]
 pub(super) struct ProducerRing<T> {
-    shared: Shared<T>,
+    shared: RingMemory<T>,
     /// Our index, entries that are not yet published included.
     next: u32,
     /// The kernel's index as it was last seen.
@@ -150,7 +150,7 @@ impl<T: Copy> ProducerRing<T> {
         offsets: &libc::xdp_ring_offset,
         size: u32,
     ) -> io::Result<ProducerRing<T>> {
-        Ok(ProducerRing { shared: Shared::map(fd, page, offsets, size)?, next: 0, seen: 0 })
+        Ok(ProducerRing { shared: RingMemory::map(fd, page, offsets, size)?, next: 0, seen: 0 })
     }
 
     /// Entries that there is room for, at least; looks at the kernel's index if there is not room for `wanted`.
@@ -196,7 +196,7 @@ impl<T: Copy> ProducerRing<T> {
 /// A ring that the kernel writes and this process reads: receive and completion.
 #[derive(Debug)]
 pub(super) struct ConsumerRing<T> {
-    shared: Shared<T>,
+    shared: RingMemory<T>,
     /// Our index, entries that were taken but not yet released included.
     next: u32,
     /// The kernel's index as it was last seen.
@@ -210,7 +210,7 @@ impl<T: Copy> ConsumerRing<T> {
         offsets: &libc::xdp_ring_offset,
         size: u32,
     ) -> io::Result<ConsumerRing<T>> {
-        Ok(ConsumerRing { shared: Shared::map(fd, page, offsets, size)?, next: 0, seen: 0 })
+        Ok(ConsumerRing { shared: RingMemory::map(fd, page, offsets, size)?, next: 0, seen: 0 })
     }
 
     /// Takes the next entry, if there is one.
@@ -252,7 +252,7 @@ mod tests {
         let memory = Mapping::anonymous(4096).unwrap();
         // The same memory by two values; the second is left mapped.
         let again = Mapping { start: memory.start, bytes: memory.bytes };
-        let shared = [memory, again].map(|memory| Shared::new(memory, &OFFSETS, SIZE));
+        let shared = [memory, again].map(|memory| RingMemory::new(memory, &OFFSETS, SIZE));
         shared[0].producer().store(start, Ordering::Relaxed);
         shared[0].consumer().store(start, Ordering::Relaxed);
         let [write, read] = shared;

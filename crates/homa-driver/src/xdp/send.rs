@@ -4,12 +4,12 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::queue::{Kicked, Queue};
+use super::queue::{KickOutcome, Queue};
 use super::umem::Umem;
 use crate::driver::{DriverStats, TxPacket};
-use crate::link::clock::coarse_ms;
-use crate::link::device::Device;
-use crate::link::frame::{HEADERS_MAX, Headers};
+use crate::l2::clock::coarse_ms;
+use crate::l2::device::Device;
+use crate::l2::frame::{HEADERS_MAX, Headers};
 
 /// Puts packets into frames.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Sender {
     ) -> io::Result<()> {
         for queue in queues.iter_mut().filter(|queue| queue.unseen) {
             match queue.kick(&mut stats.send_calls) {
-                Ok(Kicked::Down) => device.look(coarse_ms(), true)?,
+                Ok(KickOutcome::Down) => device.look(coarse_ms(), true)?,
                 Ok(_) => (),
                 Err(error) => {
                     device.look(coarse_ms(), true)?;

@@ -46,7 +46,7 @@ pub(super) struct QueueRings {
 
 /// What to ask of the kernel for a socket that is the first of its frames.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wishes {
+pub(super) struct BindOptions {
     /// `XDP_ZEROCOPY`, `XDP_COPY`, or 0 for the better one that there is.
     pub(super) copy_flag: u16,
     /// Whether a packet may be cut over several frames.
@@ -56,13 +56,13 @@ pub(super) struct Wishes {
 /// A step of opening a socket that failed.
 #[derive(Debug)]
 pub(super) struct Failed {
-    pub(super) step: Step,
+    pub(super) step: SetupStep,
     pub(super) error: io::Error,
 }
 
 /// A step of opening a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum SetupStep {
     Open,
     Register,
     Rings,
@@ -82,7 +82,7 @@ fn open() -> Result<OwnedFd, Failed> {
     // SAFETY: takes numbers only.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
-        return Err(Failed { step: Step::Open, error: io::Error::last_os_error() });
+        return Err(Failed { step: SetupStep::Open, error: io::Error::last_os_error() });
     }
     // SAFETY: just opened, and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -128,7 +128,7 @@ impl XdpSocket {
         (device, queue): (u32, u32),
         umem: &Umem,
         role: Role<'_>,
-        wishes: Wishes,
+        wishes: BindOptions,
         sizes: RingSizes,
     ) -> Result<(XdpSocket, Option<QueueRings>), Failed> {
         let fail = |step| move |error| Failed { step, error };
@@ -139,7 +139,7 @@ impl XdpSocket {
         }
         let shared = match role {
             Role::First => {
-                register(fd.as_fd(), umem).map_err(fail(Step::Register))?;
+                register(fd.as_fd(), umem).map_err(fail(SetupStep::Register))?;
                 None
             }
             Role::OfQueue(other) | Role::Shares(other) => {
@@ -149,7 +149,7 @@ impl XdpSocket {
             }
         };
         let has_queue = !matches!(role, Role::Shares(_));
-        let (socket, rings) = XdpSocket::with_rings(fd, sizes, has_queue).map_err(fail(Step::Rings))?;
+        let (socket, rings) = XdpSocket::with_rings(fd, sizes, has_queue).map_err(fail(SetupStep::Rings))?;
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
             sxdp_flags: flags,
@@ -157,7 +157,7 @@ impl XdpSocket {
             sxdp_queue_id: queue,
             sxdp_shared_umem_fd: shared.map_or(0, |other| other.fd.as_raw_fd() as u32),
         };
-        socket.bind(&address).map_err(fail(Step::Bind))?;
+        socket.bind(&address).map_err(fail(SetupStep::Bind))?;
         Ok((socket, rings))
     }
 

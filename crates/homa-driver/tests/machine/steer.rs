@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use homa_driver::steer::{self, Filter, Hold, IN_KERNEL, SteerConfig, Steering, SteeringError};
+use homa_driver::steer::{self, AttachLifetime, Filter, IN_KERNEL, SteerConfig, Steering, SteeringError};
 use homa_driver::xdp::XdpMode;
 use homa_steer::{Cores, PolicyName, Reason};
 use homa_testkit::namespace::{Namespace, V4, pair};
@@ -20,7 +20,11 @@ fn config(policy: PolicyName) -> SteerConfig {
     SteerConfig { policy, cores: cores(), ..SteerConfig::default() }
 }
 
-fn attach(namespace: &Namespace, config: SteerConfig, hold: Hold) -> Result<Steering, SteeringError> {
+fn attach(
+    namespace: &Namespace,
+    config: SteerConfig,
+    hold: AttachLifetime,
+) -> Result<Steering, SteeringError> {
     namespace.run(move || steer::attach(&["v1".to_owned()], &config, hold))
 }
 
@@ -54,7 +58,9 @@ fn every_policy_steers_and_all_packets_arrive_and_are_counted() {
     let Some(pair) = pair(1_500) else { return };
     let udp = Filter { udp: true, ..Filter::NONE };
     for policy in IN_KERNEL {
-        drop(attach(&pair[1], SteerConfig { filter: udp, ..config(policy) }, Hold::Device).unwrap());
+        drop(
+            attach(&pair[1], SteerConfig { filter: udp, ..config(policy) }, AttachLifetime::Device).unwrap(),
+        );
         send(&pair, 200);
         let status = status(&pair[1]).unwrap();
         assert_eq!((status.policy, status.filter, status.held_by_process), (policy, udp, false));
@@ -82,8 +88,8 @@ fn every_policy_steers_and_all_packets_arrive_and_are_counted() {
 #[test]
 fn a_device_takes_one_program_and_its_traffic_goes_on() {
     let Some(pair) = pair(1_500) else { return };
-    attach(&pair[1], config(PolicyName::Sparse), Hold::Device).unwrap();
-    for hold in [Hold::Device, Hold::Process] {
+    attach(&pair[1], config(PolicyName::Sparse), AttachLifetime::Device).unwrap();
+    for hold in [AttachLifetime::Device, AttachLifetime::Process] {
         let error = attach(&pair[1], config(PolicyName::RssHash), hold).unwrap_err().to_string();
         assert!(
             error.contains("v1 runs the XDP program homa_steer") && error.contains("detach v1"),
@@ -102,7 +108,7 @@ fn a_device_takes_one_program_and_its_traffic_goes_on() {
 #[test]
 fn what_a_process_holds_goes_with_it_and_can_be_detached_by_others() {
     let Some(pair) = pair(1_500) else { return };
-    let steering = attach(&pair[1], config(PolicyName::RssHash), Hold::Process).unwrap();
+    let steering = attach(&pair[1], config(PolicyName::RssHash), AttachLifetime::Process).unwrap();
     assert!(status(&pair[1]).unwrap().held_by_process);
     send(&pair, 5);
     let steering = Arc::new(steering);
@@ -114,7 +120,7 @@ fn what_a_process_holds_goes_with_it_and_can_be_detached_by_others() {
     pair[1].run(|| steer::detach("v1")).unwrap();
     assert_eq!(of(&steering), Some("v1".to_owned()));
     drop(steering);
-    let again = attach(&pair[1], config(PolicyName::RssHash), Hold::Process).unwrap();
+    let again = attach(&pair[1], config(PolicyName::RssHash), AttachLifetime::Process).unwrap();
     drop(again);
     // The kernel takes the program off when it has let go of the link, which is not at once.
     let begin = Instant::now();
@@ -132,7 +138,8 @@ fn two_devices_have_one_state_and_either_both_are_steered_or_none() {
     pair[1].join("w1", &third, "w0").unwrap();
     let both = |names: [&'static str; 2]| {
         pair[1].run(move || {
-            steer::attach(&names.map(str::to_owned), &config(PolicyName::Sparse), Hold::Device).map(drop)
+            steer::attach(&names.map(str::to_owned), &config(PolicyName::Sparse), AttachLifetime::Device)
+                .map(drop)
         })
     };
     let error = both(["v1", "none0"]).unwrap_err().to_string();
@@ -150,7 +157,7 @@ fn two_devices_have_one_state_and_either_both_are_steered_or_none() {
 #[test]
 fn a_device_that_vanishes_takes_everything_with_it() {
     let Some(pair) = pair(1_500) else { return };
-    let steering = attach(&pair[1], config(PolicyName::RssHash), Hold::Process).unwrap();
+    let steering = attach(&pair[1], config(PolicyName::RssHash), AttachLifetime::Process).unwrap();
     pair[1].ip("link del v1").unwrap();
     let lost = pair[1].run(move || steering.lost().map(str::to_owned));
     assert_eq!(lost, Some("v1".to_owned()));
@@ -163,7 +170,7 @@ fn a_device_that_vanishes_takes_everything_with_it() {
 fn what_cannot_be_is_refused_and_nothing_is_attached() {
     let refused = |names: &[&str], config: SteerConfig, part: &str| {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let error = steer::attach(&names, &config, Hold::Process).unwrap_err().to_string();
+        let error = steer::attach(&names, &config, AttachLifetime::Process).unwrap_err().to_string();
         assert!(error.contains(part) && !error.contains('\n'), "{error}");
     };
     let base = config(PolicyName::RssHash);
@@ -260,8 +267,12 @@ fn packets_behind_vlan_tags_are_steered_and_keep_their_tags() {
     let mut number = 0xfeed_0000_u32;
     for mode in [XdpMode::Generic, XdpMode::Native] {
         for tags in [&[][..], &[(0x8100, 5)], &[(0x88a8, 7), (0x8100, 5)]] {
-            attach(&pair[1], SteerConfig { filter: udp, mode, ..config(PolicyName::RssHash) }, Hold::Device)
-                .unwrap();
+            attach(
+                &pair[1],
+                SteerConfig { filter: udp, mode, ..config(PolicyName::RssHash) },
+                AttachLifetime::Device,
+            )
+            .unwrap();
             for flow in 0..FLOWS {
                 number += 1;
                 send_frame(&from, &tagged_frame(tags, flow, number));

@@ -1,6 +1,6 @@
 use super::*;
 
-const ALONE: Turn = Turn { number: 0, of: 1 };
+const ALONE: SocketIndex = SocketIndex { number: 0, of: 1 };
 
 /// Runs a program as the kernel would, on a packet. A load beyond its end returns 0, as there.
 fn run(program: &[Instruction], packet: &[u8]) -> u32 {
@@ -157,7 +157,7 @@ fn each_packet_is_the_turn_of_one_socket_of_a_group() {
                     let at = ip_header.unwrap_or(0) + 20;
                     packet[at..at + 8].copy_from_slice(&id.to_be_bytes());
                     let takes = |number: &u32| {
-                        let turn = Turn { number: *number, of };
+                        let turn = SocketIndex { number: *number, of };
                         run(&build(&filter, ip_header.is_some(), turn), &packet) > 0
                     };
                     let takers: Vec<u32> = (0..of).filter(takes).collect();
@@ -172,7 +172,8 @@ fn each_packet_is_the_turn_of_one_socket_of_a_group() {
 fn what_has_no_id_is_the_first_sockets_turn() {
     for ip_header in IP_HEADERS {
         let short = packet(ip_header, 99, GRANT, 0, 27);
-        let takes = |number| run(&let_through(ip_header.is_some(), Turn { number, of: 3 }), &short) > 0;
+        let takes =
+            |number| run(&let_through(ip_header.is_some(), SocketIndex { number, of: 3 }), &short) > 0;
         assert_eq!([0, 1, 2].map(takes), [true, false, false]);
     }
 }

@@ -7,14 +7,14 @@ use std::process::Command;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-use super::{AtDevice, InKernel, NAME, any_frame, config};
+use super::{AtDevice, KernelPolicy, NAME, any_frame, config};
 use crate::bpf::XDP_PASS;
 use crate::bpf::assembler::Assembler;
 use crate::bpf::assembler::Register::{R0, R6};
 use crate::bpf::link::Place;
 use crate::bpf::program::{Runs, enable_statistics, load, test_run_times, told};
 use crate::steer::config::{IN_KERNEL, SteerConfig};
-use crate::steer::{Hold, attach, device};
+use crate::steer::{AttachLifetime, attach, device};
 
 /// Helpers of the kernel whose cost is told apart: none, the clock in ticks, the clock in nanoseconds.
 const CLOCKS: [(&str, Option<u32>); 3] =
@@ -47,7 +47,7 @@ fn what_a_decision_costs() {
     for policy in IN_KERNEL {
         for (cores, levels) in [("0-1", 4), ("0-15", 4), ("0-63", 5)] {
             let config = config(policy, cores, levels);
-            let Some(given) = InKernel::new(&config) else { return };
+            let Some(given) = KernelPolicy::new(&config) else { return };
             let whole = AtDevice::new(&config).expect("maps can be made by now");
             println!(
                 "{policy}, cores {cores}, {levels} levels: {} ns to decide, {} ns with clock, counters and the map of cores",
@@ -125,7 +125,7 @@ fn what_a_decision_costs_live() {
         }
         for policy in IN_KERNEL {
             let config = SteerConfig { homa_port: None, ..config(policy, "0-1", 4) };
-            let _steering = attach(&["a1".to_owned()], &config, Hold::Process).unwrap();
+            let _steering = attach(&["a1".to_owned()], &config, AttachLifetime::Process).unwrap();
             note(round, policy.to_string(), measured(PACKETS));
         }
     }

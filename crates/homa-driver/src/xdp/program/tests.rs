@@ -5,9 +5,9 @@ use super::*;
 const XDP_DROP: u32 = 1;
 const PORT: u16 = 4_000;
 
-fn ours(udp_port: Option<u16>) -> Ours {
+fn ours(udp_port: Option<u16>) -> LocalAddresses {
     let ips = ["10.146.0.1", "10.146.0.77", "fd00:146::1", "fe80::77"];
-    Ours { udp_port, ips: ips.map(|ip| ip.parse().unwrap()).to_vec(), sockets: 1 }
+    LocalAddresses { udp_port, ips: ips.map(|ip| ip.parse().unwrap()).to_vec(), sockets: 1 }
 }
 
 /// A frame for this address: this EtherType, protocol, destination port, and some payload.
@@ -37,7 +37,7 @@ fn frame(to: &str, protocol: u8, port: u16) -> Vec<u8> {
 struct Classifier(OwnedFd);
 
 impl Classifier {
-    fn load(ours: &Ours) -> Option<Classifier> {
+    fn load(ours: &LocalAddresses) -> Option<Classifier> {
         let program = assemble(ours, |program| program.set(R0, XDP_DROP));
         match load(&program) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
@@ -94,7 +94,7 @@ fn of_several_sockets_the_one_is_chosen_that_owns_the_rpc() {
     const FIRST: u32 = 100;
     for (udp_port, udp_bytes) in [(Some(PORT), 8), (None, 0)] {
         for sockets in [1, 2, 3, 64] {
-            let ours = Ours { sockets, ..ours(udp_port) };
+            let ours = LocalAddresses { sockets, ..ours(udp_port) };
             let program = assemble(&ours, |program| {
                 choose(program, sockets);
                 program.copy(R0, R2);
@@ -166,7 +166,7 @@ fn frames_too_short_for_their_headers_go_to_the_kernel() {
 #[test]
 fn a_host_of_one_ip_version_leaves_the_other_to_the_kernel() {
     for (ip, taken, left) in [(0, TO[0], TO[2]), (2, TO[2], TO[0])] {
-        let ours = Ours { udp_port: Some(PORT), ips: vec![TO[ip].parse().unwrap()], sockets: 1 };
+        let ours = LocalAddresses { udp_port: Some(PORT), ips: vec![TO[ip].parse().unwrap()], sockets: 1 };
         let Some(classifier) = Classifier::load(&ours) else { return };
         assert!(classifier.takes(&frame(taken, 17, PORT)));
         assert!(!classifier.takes(&frame(left, 17, PORT)));
@@ -181,7 +181,7 @@ fn a_queue_without_a_socket_leaves_its_frames_to_the_kernel() {
     };
     let descriptor = std::os::fd::AsRawFd::as_raw_fd(&map);
     for sockets in [1, 2] {
-        let ours = Ours { sockets, ..ours(Some(PORT)) };
+        let ours = LocalAddresses { sockets, ..ours(Some(PORT)) };
         let program = load(&build(&ours, descriptor)).unwrap();
         assert_eq!(bpf::program::test_run(program.as_fd(), &frame(TO[0], 17, PORT)).unwrap(), XDP_PASS);
     }
@@ -206,7 +206,7 @@ fn a_thousand_addresses_make_a_program_that_loads() {
         0 => IpAddr::V4((0x0a00_0000 + i).into()),
         _ => IpAddr::V6((0xfd00_u128 << 112 | u128::from(i)).into()),
     });
-    let ours = Ours { udp_port: Some(PORT), ips: ips.collect(), sockets: 1 };
+    let ours = LocalAddresses { udp_port: Some(PORT), ips: ips.collect(), sockets: 1 };
     let Some(classifier) = Classifier::load(&ours) else { return };
     assert!(
         classifier.takes(&frame("10.0.3.230", 17, PORT)) && classifier.takes(&frame("fd00::3e7", 17, PORT))

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use homa_driver::steer::{self, Hold, SteerConfig, Steering};
+use homa_driver::steer::{self, AttachLifetime, SteerConfig, Steering};
 use homa_steer::{Core, Cores, PolicyName};
 
 use crate::netns::{self, enter, fresh, ip};
@@ -57,7 +57,7 @@ impl Net {
         let [first, second] = &self.hosts;
         let attach = |namespace, devices: &[&str]| {
             let devices: Vec<String> = devices.iter().map(|&device| device.to_owned()).collect();
-            within(namespace, || steer::attach(&devices, &config, Hold::Process))?
+            within(namespace, || steer::attach(&devices, &config, AttachLifetime::Process))?
                 .with_context(|| format!("cannot measure {policy}"))
         };
         // The router's devices share one state, as all devices of a machine do in the patch that brought `sparse`.

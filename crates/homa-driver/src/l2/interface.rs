@@ -21,7 +21,7 @@ pub(crate) struct Interface {
 
 /// A device as the kernel lists it.
 #[derive(Clone, Debug, Default)]
-struct Listed {
+struct InterfaceEntry {
     name: String,
     /// Index, kind of hardware and address.
     link: Option<(u32, u16, Mac)>,
@@ -39,7 +39,11 @@ pub(crate) fn find(named: Option<&str>, local: IpAddr) -> Result<(Interface, IpA
     choose(&all, named, local)
 }
 
-fn choose(all: &[Listed], named: Option<&str>, local: IpAddr) -> Result<(Interface, IpAddr), LinkError> {
+fn choose(
+    all: &[InterfaceEntry],
+    named: Option<&str>,
+    local: IpAddr,
+) -> Result<(Interface, IpAddr), LinkError> {
     let device = match named {
         Some(name) => all.iter().find(|device| device.name == name).ok_or_else(|| {
             let have = all.iter().map(|device| device.name.clone()).collect();
@@ -73,7 +77,7 @@ fn choose(all: &[Listed], named: Option<&str>, local: IpAddr) -> Result<(Interfa
 }
 
 /// Whether a device has this address. Loopback has all of 127.0.0.0/8, whatever it lists.
-fn has(device: &Listed, ip: IpAddr) -> bool {
+fn has(device: &InterfaceEntry, ip: IpAddr) -> bool {
     let loopback = matches!(device.link, Some((_, libc::ARPHRD_LOOPBACK, _)));
     device.addresses.contains(&ip) || loopback && ip.is_ipv4() && ip.is_loopback()
 }
@@ -84,13 +88,13 @@ pub(crate) fn names() -> io::Result<Vec<String>> {
 }
 
 /// All devices, in the kernel's order.
-fn list() -> io::Result<Vec<Listed>> {
+fn list() -> io::Result<Vec<InterfaceEntry>> {
     let mut head: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: the call writes a pointer to a list that is freed below, or fails and writes nothing.
     if unsafe { libc::getifaddrs(&raw mut head) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let mut all: Vec<Listed> = Vec::new();
+    let mut all: Vec<InterfaceEntry> = Vec::new();
     let mut next = head;
     while !next.is_null() {
         // SAFETY: not null, so an entry of the list, which nobody changes until it is freed.
@@ -99,7 +103,7 @@ fn list() -> io::Result<Vec<Listed>> {
         // SAFETY: names in the list end with a zero byte.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
         let at = all.iter().position(|device| device.name == name).unwrap_or_else(|| {
-            all.push(Listed { name, ..Listed::default() });
+            all.push(InterfaceEntry { name, ..InterfaceEntry::default() });
             all.len() - 1
         });
         // SAFETY: `ifa_addr` is null or an address of the length that its family has.
@@ -131,7 +135,7 @@ unsafe fn link_of(address: *const libc::sockaddr) -> Option<(u32, u16, Mac)> {
 
 /// What may change of a device while it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct InterfaceState {
     /// Most bytes of an IP packet.
     pub(crate) mtu: usize,
     pub(crate) up: bool,
@@ -141,7 +145,7 @@ pub(crate) struct State {
 ///
 /// # Errors
 /// It is gone (ENODEV), or the kernel cannot tell.
-pub(crate) fn state(socket: BorrowedFd<'_>, index: u32) -> io::Result<State> {
+pub(crate) fn state(socket: BorrowedFd<'_>, index: u32) -> io::Result<InterfaceState> {
     // SAFETY: all-zero bytes are a value of the structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_ifru.ifru_ifindex = index as libc::c_int;
@@ -152,23 +156,23 @@ pub(crate) fn state(socket: BorrowedFd<'_>, index: u32) -> io::Result<State> {
     ask(socket, libc::SIOCGIFFLAGS, &mut request)?;
     // SAFETY: the kernel has just written this field.
     let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
-    Ok(State { mtu: usize::try_from(mtu).unwrap_or(0), up: flags & libc::IFF_UP != 0 })
+    Ok(InterfaceState { mtu: usize::try_from(mtu).unwrap_or(0), up: flags & libc::IFF_UP != 0 })
 }
 
 /// A device that was named, whatever addresses it has.
 #[derive(Clone, Debug)]
-pub(crate) struct Named {
+pub(crate) struct NamedInterface {
     pub(crate) index: u32,
     pub(crate) name: String,
     /// When it was looked up.
-    pub(crate) state: State,
+    pub(crate) state: InterfaceState,
 }
 
 /// The device of this name, asked of the calling thread's network namespace.
 ///
 /// # Errors
 /// There is none (ENODEV), or the kernel cannot tell.
-pub(crate) fn by_name(name: &str) -> io::Result<Named> {
+pub(crate) fn by_name(name: &str) -> io::Result<NamedInterface> {
     let c_name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the name ends with a zero byte.
     let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
@@ -177,7 +181,7 @@ pub(crate) fn by_name(name: &str) -> io::Result<Named> {
     }
     let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
         .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
-    Ok(Named { index, name: name.to_owned(), state: state(socket.as_fd(), index)? })
+    Ok(NamedInterface { index, name: name.to_owned(), state: state(socket.as_fd(), index)? })
 }
 
 fn ask(socket: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
@@ -190,12 +194,12 @@ fn ask(socket: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> 
 mod tests {
     use super::*;
 
-    fn device(name: &str, index: u32, kind: u16, addresses: &[&str]) -> Listed {
+    fn device(name: &str, index: u32, kind: u16, addresses: &[&str]) -> InterfaceEntry {
         let addresses = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
-        Listed { name: name.to_owned(), link: Some((index, kind, [index as u8; 6])), addresses }
+        InterfaceEntry { name: name.to_owned(), link: Some((index, kind, [index as u8; 6])), addresses }
     }
 
-    fn host() -> Vec<Listed> {
+    fn host() -> Vec<InterfaceEntry> {
         vec![
             device("lo", 1, libc::ARPHRD_LOOPBACK, &["127.0.0.1"]),
             device("eth0", 2, libc::ARPHRD_ETHER, &["10.0.0.1", "fe80::1", "fd00::1"]),

@@ -163,7 +163,7 @@ fn quick_sum(bytes: &[u8]) -> u64 {
 
 /// A Homa packet found in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FramedPacket {
     /// Who sent it; the port is 0 over IP itself.
     pub(crate) from: SocketAddr,
     /// Whom it is for.
@@ -178,7 +178,7 @@ pub(crate) struct Found {
 
 /// Why a frame carries no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoPacket {
+pub(crate) enum ParseError {
     /// It is of another protocol, or a fragment, which Homa does not make.
     Foreign,
     /// Its lengths contradict each other, a checksum is wrong, or nobody could have sent it.
@@ -187,7 +187,7 @@ pub(crate) enum NoPacket {
 
 /// How to look at a frame.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View {
+pub(crate) struct ParseOptions {
     pub(crate) carrier: Carrier,
     /// Length of the frame on the wire in bytes, of which there may be fewer.
     pub(crate) wire_length: usize,
@@ -199,17 +199,17 @@ pub(crate) struct View {
 }
 
 /// Finds the Homa packet in a frame of any bytes.
-pub(crate) fn parse(frame: &[u8], view: &View) -> Result<Found, NoPacket> {
+pub(crate) fn parse(frame: &[u8], view: &ParseOptions) -> Result<FramedPacket, ParseError> {
     let mut ip_at = ETHERNET_BYTES;
-    let mut ether_type = be16(frame, ip_at - 2).ok_or(NoPacket::Foreign)?;
+    let mut ether_type = be16(frame, ip_at - 2).ok_or(ParseError::Foreign)?;
     if TYPES_VLAN.contains(&ether_type) {
         ip_at += VLAN_BYTES;
-        ether_type = be16(frame, ip_at - 2).ok_or(NoPacket::Foreign)?;
+        ether_type = be16(frame, ip_at - 2).ok_or(ParseError::Foreign)?;
     }
     let ip = match ether_type {
         TYPE_IPV4 => parse_ipv4(frame, ip_at, view)?,
         TYPE_IPV6 => parse_ipv6(frame, ip_at, view)?,
-        _ => return Err(NoPacket::Foreign),
+        _ => return Err(ParseError::Foreign),
     };
     let (mut start, mut length, mut ports) = (ip.start, ip.length, (0, 0));
     if view.carrier == Carrier::Udp {
@@ -218,7 +218,7 @@ pub(crate) fn parse(frame: &[u8], view: &View) -> Result<Found, NoPacket> {
         length -= UDP_BYTES;
     }
     if ip.from.is_multicast() || ip.from.is_unspecified() {
-        return Err(NoPacket::Damaged);
+        return Err(ParseError::Damaged);
     }
     let end = |ip, port| match ip {
         IpAddr::V4(ip) => SocketAddr::V4(SocketAddrV4::new(ip, port)),
@@ -228,7 +228,7 @@ pub(crate) fn parse(frame: &[u8], view: &View) -> Result<Found, NoPacket> {
         }
     };
     let there = frame.len().saturating_sub(start);
-    Ok(Found {
+    Ok(FramedPacket {
         from: end(ip.from, ports.0),
         to: end(ip.to, ports.1),
         start: start.min(frame.len()),
@@ -247,21 +247,21 @@ struct IpPart {
     dscp_byte: u8,
 }
 
-fn parse_ipv4(frame: &[u8], at: usize, view: &View) -> Result<IpPart, NoPacket> {
-    let fixed: &[u8; 20] = frame.get(at..).and_then(<[u8]>::first_chunk).ok_or(NoPacket::Damaged)?;
+fn parse_ipv4(frame: &[u8], at: usize, view: &ParseOptions) -> Result<IpPart, ParseError> {
+    let fixed: &[u8; 20] = frame.get(at..).and_then(<[u8]>::first_chunk).ok_or(ParseError::Damaged)?;
     let header_bytes = 4 * usize::from(fixed[0] & 15);
     let total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
     let bad_lengths = total < header_bytes || total > view.wire_length.saturating_sub(at);
     if fixed[0] >> 4 != 4 || header_bytes < fixed.len() || bad_lengths {
-        return Err(NoPacket::Damaged);
+        return Err(ParseError::Damaged);
     }
-    let header = frame.get(at..at + header_bytes).ok_or(NoPacket::Damaged)?;
+    let header = frame.get(at..at + header_bytes).ok_or(ParseError::Damaged)?;
     if view.verify && fold(sum(0, header)) != 0 {
-        return Err(NoPacket::Damaged);
+        return Err(ParseError::Damaged);
     }
     let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & FRAGMENT_BITS;
     if fixed[9] != view.carrier.protocol() || fragment != 0 {
-        return Err(NoPacket::Foreign);
+        return Err(ParseError::Foreign);
     }
     let address = |at: usize| Ipv4Addr::new(fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]).into();
     Ok(IpPart {
@@ -274,14 +274,14 @@ fn parse_ipv4(frame: &[u8], at: usize, view: &View) -> Result<IpPart, NoPacket> 
 }
 
 /// Headers of extension are not looked behind: nobody puts them in front of Homa.
-fn parse_ipv6(frame: &[u8], at: usize, view: &View) -> Result<IpPart, NoPacket> {
-    let header: &[u8; 40] = frame.get(at..).and_then(<[u8]>::first_chunk).ok_or(NoPacket::Damaged)?;
+fn parse_ipv6(frame: &[u8], at: usize, view: &ParseOptions) -> Result<IpPart, ParseError> {
+    let header: &[u8; 40] = frame.get(at..).and_then(<[u8]>::first_chunk).ok_or(ParseError::Damaged)?;
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
     if header[0] >> 4 != 6 || length + header.len() > view.wire_length.saturating_sub(at) {
-        return Err(NoPacket::Damaged);
+        return Err(ParseError::Damaged);
     }
     if header[6] != view.carrier.protocol() {
-        return Err(NoPacket::Foreign);
+        return Err(ParseError::Foreign);
     }
     let address = |bytes: &[u8]| {
         let mut octets = [0; 16];
@@ -298,12 +298,12 @@ fn parse_ipv6(frame: &[u8], at: usize, view: &View) -> Result<IpPart, NoPacket> 
 }
 
 /// Length of the datagram, header included, and the ports of sender and receiver.
-fn parse_udp(frame: &[u8], ip: &IpPart, view: &View) -> Result<(usize, (u16, u16)), NoPacket> {
-    let field = |at| be16(frame, ip.start + at).ok_or(NoPacket::Damaged);
+fn parse_udp(frame: &[u8], ip: &IpPart, view: &ParseOptions) -> Result<(usize, (u16, u16)), ParseError> {
+    let field = |at| be16(frame, ip.start + at).ok_or(ParseError::Damaged);
     let (from, to, length, checksum) = (field(0)?, field(2)?, usize::from(field(4)?), field(6)?);
     // Nobody can answer port 0.
     if length < UDP_BYTES || length > ip.length || from == 0 {
-        return Err(NoPacket::Damaged);
+        return Err(ParseError::Damaged);
     }
     if let (true, Some(datagram)) = (view.verify, frame.get(ip.start..ip.start + length)) {
         // Only IPv4 may do without.
@@ -312,7 +312,7 @@ fn parse_udp(frame: &[u8], ip: &IpPart, view: &View) -> Result<(usize, (u16, u16
             _ => fold(pseudo_sum(ip.from, ip.to) + length as u64 + quick_sum(datagram)) == 0,
         };
         if !right {
-            return Err(NoPacket::Damaged);
+            return Err(ParseError::Damaged);
         }
     }
     Ok((length, (from, to)))
@@ -321,7 +321,7 @@ fn parse_udp(frame: &[u8], ip: &IpPart, view: &View) -> Result<(usize, (u16, u16
 /// Whether the checksums around a packet are right, where nobody has said whether somebody looked at them or whether a device was
 /// still to make them. That of UDP may be the one that the kernel leaves for a device to finish: frames between the ends of a
 /// veth carry it. The packet was found by [`parse`], in a frame that is all there, and has no IP options.
-pub(crate) fn checksums_fit(carrier: Carrier, frame: &[u8], found: &Found) -> bool {
+pub(crate) fn checksums_fit(carrier: Carrier, frame: &[u8], found: &FramedPacket) -> bool {
     let udp_at = found.start - if carrier == Carrier::Udp { UDP_BYTES } else { 0 };
     if found.from.is_ipv4() && fold(sum(0, &frame[udp_at - 20..udp_at])) != 0 {
         return false;

@@ -12,50 +12,50 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::links::Link;
-use super::stuck::Refusals;
+use super::stall::StallDetector;
 use super::{BindError, Carrier, PacketSocket, SocketConfig, steer};
 use crate::driver::{DriverStats, SentPacket, TxPacket, Unreachable};
 
 /// Sockets beside the main one. Links beyond share the last of them.
-const OUTLETS_MAX: usize = 8;
+const LINK_SOCKETS_MAX: usize = 8;
 
 /// `SO_NETNS_COOKIE` (`asm-generic/socket.h`): a number of the network namespace that a socket is of.
 const SO_NETNS_COOKIE: libc::c_int = 71;
 
 /// The socket for one link.
-struct Outlet {
+struct LinkSocket {
     link: Link,
     socket: PacketSocket,
-    refusals: Refusals,
+    stall: StallDetector,
 }
 
 /// The sockets beside a main one.
-pub(super) struct Outlets {
+pub(super) struct LinkSockets {
     config: SocketConfig,
     /// The main socket is one of several at its address, among which a program chooses.
     grouped: bool,
     /// Whether the kernel is to tell when it gave packets to the device.
     stamp_sent: bool,
-    all: Vec<Outlet>,
+    all: Vec<LinkSocket>,
 }
 
 /// What became of packets that were offered to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Offered {
+pub(super) struct SendOutcome {
     /// Packets that its socket took, or that were refused for a reason of their own.
     pub(super) taken: usize,
     /// Whether the rest found no room at a link that is stuck, so that nobody is to wait for it.
     pub(super) stuck: bool,
 }
 
-impl Outlets {
+impl LinkSockets {
     /// Makes the main socket one that others can join, and opens the socket for one link.
     pub(super) fn open(
         main: &PacketSocket,
         config: &SocketConfig,
         (grouped, stamp_sent): (bool, bool),
         link: Link,
-    ) -> Result<Outlets, BindError> {
+    ) -> Result<LinkSockets, BindError> {
         let mut bind = main.local;
         if config.carrier == Carrier::Ip {
             // The kernel has the protocol's number there.
@@ -64,12 +64,13 @@ impl Outlets {
         let joins = config.carrier == Carrier::Udp;
         // The receive buffer stays as large as the main socket's: reports of the network take from it.
         let config = SocketConfig { bind, joins, silent: true, ..config.clone() };
-        let mut outlets = Outlets { config, grouped, stamp_sent, all: Vec::with_capacity(OUTLETS_MAX) };
-        let opened = outlets.open_first(main, link);
+        let mut sockets =
+            LinkSockets { config, grouped, stamp_sent, all: Vec::with_capacity(LINK_SOCKETS_MAX) };
+        let opened = sockets.open_first(main, link);
         if opened.is_err() {
-            outlets.close(main);
+            sockets.close(main);
         }
-        opened.map(|()| outlets)
+        opened.map(|()| sockets)
     }
 
     fn open_first(&mut self, main: &PacketSocket, link: Link) -> Result<(), BindError> {
@@ -96,7 +97,7 @@ impl Outlets {
         if self.stamp_sent {
             socket.stamp_sent();
         }
-        self.all.push(Outlet { link, socket, refusals: Refusals::default() });
+        self.all.push(LinkSocket { link, socket, stall: StallDetector::default() });
         Ok(())
     }
 
@@ -113,11 +114,11 @@ impl Outlets {
 
     /// Index of the socket for this link; one that is shared where there is none to be had.
     fn index_of(&mut self, main: &PacketSocket, link: Link) -> usize {
-        let known = |all: &[Outlet]| all.iter().position(|outlet| outlet.link == link);
+        let known = |all: &[LinkSocket]| all.iter().position(|link_socket| link_socket.link == link);
         if let Some(index) = known(&self.all) {
             return index;
         }
-        if self.all.len() < OUTLETS_MAX {
+        if self.all.len() < LINK_SOCKETS_MAX {
             // Descriptors or memory may be short for now.
             let _ = self.add(main, link);
         }
@@ -134,40 +135,42 @@ impl Outlets {
         link: Link,
         packets: &[TxPacket<'_>],
         now_ns: u64,
-    ) -> io::Result<Offered> {
+    ) -> io::Result<SendOutcome> {
         let index = self.index_of(main, link);
-        let outlet = &mut self.all[index];
-        let taken = outlet.socket.send(packets)?;
+        let link_socket = &mut self.all[index];
+        let taken = link_socket.socket.send(packets)?;
         let stuck = if taken == packets.len() {
-            outlet.refusals.took_all();
+            link_socket.stall.took_all();
             false
         } else {
-            outlet.refusals.refused(now_ns, taken > 0)
+            link_socket.stall.refused(now_ns, taken > 0)
         };
-        for (other, outlet) in self.all.iter_mut().enumerate() {
+        for (other, link_socket) in self.all.iter_mut().enumerate() {
             // The kernel gives reports of the network to any of the sockets at an address.
             if other != index {
-                outlet.socket.note_sent(&packets[..taken]);
+                link_socket.socket.note_sent(&packets[..taken]);
             }
         }
-        Ok(Offered { taken, stuck })
+        Ok(SendOutcome { taken, stuck })
     }
 
     /// Whether no link is stuck any more, and the main socket and all others have room.
     pub(super) fn are_over(&mut self, main: &PacketSocket, now_ns: u64) -> bool {
-        let fds: Vec<_> =
-            [main.fd()].into_iter().chain(self.all.iter().map(|outlet| outlet.socket.fd())).collect();
+        let fds: Vec<_> = [main.fd()]
+            .into_iter()
+            .chain(self.all.iter().map(|link_socket| link_socket.socket.fd()))
+            .collect();
         let room = have_room(&fds);
         let mut over = room[0];
-        for (outlet, &room) in self.all.iter_mut().zip(&room[1..]) {
-            over &= outlet.refusals.is_over(now_ns, room);
+        for (link_socket, &room) in self.all.iter_mut().zip(&room[1..]) {
+            over &= link_socket.stall.is_over(now_ns, room);
         }
         over
     }
 
     /// The longest packet to a peer by what the network has reported to one of these.
     pub(super) fn max_packet(&self, to: std::net::SocketAddr) -> usize {
-        self.all.iter().map(|outlet| outlet.socket.max_packet(to)).min().unwrap_or(usize::MAX)
+        self.all.iter().map(|link_socket| link_socket.socket.max_packet(to)).min().unwrap_or(usize::MAX)
     }
 
     /// As [`PacketSocket::poll_unreachable`]. Over raw IP the main socket is told everything as well.
@@ -175,21 +178,21 @@ impl Outlets {
         if self.config.carrier == Carrier::Ip {
             return None;
         }
-        self.all.iter_mut().find_map(|outlet| {
-            outlet.socket.read_reports();
-            outlet.socket.poll_unreachable()
+        self.all.iter_mut().find_map(|link_socket| {
+            link_socket.socket.read_reports();
+            link_socket.socket.poll_unreachable()
         })
     }
 
     pub(super) fn poll_sent(&mut self) -> Option<SentPacket> {
-        self.all.iter_mut().find_map(|outlet| outlet.socket.poll_sent())
+        self.all.iter_mut().find_map(|link_socket| link_socket.socket.poll_sent())
     }
 
     /// Has the kernel tell when it gives packets to the device, from here on.
     pub(super) fn stamp_sent(&mut self) {
         self.stamp_sent = true;
-        for outlet in &mut self.all {
-            outlet.socket.stamp_sent();
+        for link_socket in &mut self.all {
+            link_socket.socket.stamp_sent();
         }
     }
 
@@ -197,7 +200,7 @@ impl Outlets {
         let mut stats = self
             .all
             .iter()
-            .map(|outlet| outlet.socket.stats())
+            .map(|link_socket| link_socket.socket.stats())
             .fold(DriverStats::default(), DriverStats::plus);
         if self.config.carrier == Carrier::Ip {
             // The main socket was told, too.

@@ -23,7 +23,7 @@ const QUOTED_BYTES: usize = 28;
 
 /// Sends the reports of one driver.
 #[derive(Debug)]
-pub(crate) struct Refuser {
+pub(crate) struct IcmpReporter {
     local: IpAddr,
     sockets: [Option<Socket>; 2],
     /// Reports that may go, and since when others may be added.
@@ -31,9 +31,9 @@ pub(crate) struct Refuser {
     since: Instant,
 }
 
-impl Refuser {
-    pub(crate) fn new(local: IpAddr) -> Refuser {
-        Refuser { local, sockets: [None, None], left: REPORTS_AT_ONCE, since: Instant::now() }
+impl IcmpReporter {
+    pub(crate) fn new(local: IpAddr) -> IcmpReporter {
+        IcmpReporter { local, sockets: [None, None], left: REPORTS_AT_ONCE, since: Instant::now() }
     }
 
     /// Reports to `peer` that its packet found nobody at its port. What cannot be sent is as good as lost.
@@ -118,9 +118,10 @@ mod tests {
     #[test]
     fn reports_have_a_rate_and_a_burst() {
         let begin = Instant::now();
-        let mut refuser = Refuser::new([127, 0, 0, 1].into());
+        let mut refuser = IcmpReporter::new([127, 0, 0, 1].into());
         refuser.since = begin;
-        let at = |refuser: &mut Refuser, after_ms| refuser.may_send(begin + Duration::from_millis(after_ms));
+        let at =
+            |refuser: &mut IcmpReporter, after_ms| refuser.may_send(begin + Duration::from_millis(after_ms));
         let at_once = (0..100).filter(|_| at(&mut refuser, 0)).count();
         assert_eq!(at_once as u32, REPORTS_AT_ONCE);
         assert!(at(&mut refuser, 10) && !at(&mut refuser, 10), "one more for each hundredth of a second");

@@ -20,14 +20,14 @@ pub(super) const LOOK_NS: u64 = FREE_AFTER_NS;
 
 /// What a way out has refused lately.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Refusals {
+pub(super) struct StallDetector {
     /// When the first of the refusals was between which it took nothing.
     since_ns: Option<u64>,
     last_ns: Option<u64>,
     stuck: bool,
 }
 
-impl Refusals {
+impl StallDetector {
     /// It refused a packet, having `taken` others of the same call or none. Returns whether it is stuck.
     pub(super) fn refused(&mut self, now_ns: u64, taken: bool) -> bool {
         // Nobody has tried in between: nothing is known of that time.
@@ -41,7 +41,7 @@ impl Refusals {
         self.stuck
     }
 
-    /// It took all that it was offered. A stuck way stays so until [`Refusals::is_over`] says otherwise.
+    /// It took all that it was offered. A stuck way stays so until [`StallDetector::is_over`] says otherwise.
     pub(super) fn took_all(&mut self) {
         self.since_ns = None;
     }
@@ -50,7 +50,7 @@ impl Refusals {
     pub(super) fn is_over(&mut self, now_ns: u64, has_room: bool) -> bool {
         let quiet = self.last_ns.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) >= FREE_AFTER_NS);
         if quiet && has_room {
-            *self = Refusals::default();
+            *self = StallDetector::default();
         }
         quiet && has_room
     }
@@ -62,14 +62,14 @@ mod tests {
 
     #[test]
     fn a_way_that_takes_nothing_for_long_is_stuck() {
-        let mut refusals = Refusals::default();
+        let mut refusals = StallDetector::default();
         let stuck = [0, MS, STUCK_AFTER_NS - 1, STUCK_AFTER_NS].map(|now_ns| refusals.refused(now_ns, false));
         assert_eq!(stuck, [false, false, false, true]);
     }
 
     #[test]
     fn a_way_that_takes_a_packet_now_and_then_is_not_stuck() {
-        let mut refusals = Refusals::default();
+        let mut refusals = StallDetector::default();
         for packet in 1..100 {
             assert!(!refusals.refused(packet * STUCK_AFTER_NS, true));
             assert!(!refusals.refused(packet * STUCK_AFTER_NS + STUCK_AFTER_NS - 1, false));
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn time_in_which_nobody_tried_says_nothing() {
-        let mut refusals = Refusals::default();
+        let mut refusals = StallDetector::default();
         assert!(!refusals.refused(0, false));
         assert!(!refusals.refused(FREE_AFTER_NS, false));
         assert!(refusals.refused(FREE_AFTER_NS + STUCK_AFTER_NS, false));
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_stuck_way_that_took_a_packet_is_free_when_it_has_room_and_refuses_none() {
-        let mut refusals = Refusals::default();
+        let mut refusals = StallDetector::default();
         assert!(refusals.is_over(0, true) && !refusals.is_over(0, false));
         refusals.refused(0, false);
         refusals.refused(STUCK_AFTER_NS, false);

@@ -23,11 +23,11 @@ fn frame(
     [&out[..length], header, payload].concat()
 }
 
-fn view(carrier: Carrier, frame: &[u8]) -> View {
-    View { carrier, wire_length: frame.len(), verify: true, scope: 7 }
+fn view(carrier: Carrier, frame: &[u8]) -> ParseOptions {
+    ParseOptions { carrier, wire_length: frame.len(), verify: true, scope: 7 }
 }
 
-fn parsed(carrier: Carrier, frame: &[u8]) -> Result<Found, NoPacket> {
+fn parsed(carrier: Carrier, frame: &[u8]) -> Result<FramedPacket, ParseError> {
     parse(frame, &view(carrier, frame))
 }
 
@@ -78,7 +78,7 @@ fn any_byte_that_changes_under_a_checksum_is_noticed() {
             // The IPv6 header proper has no checksum: class and hop limit may change.
             let covered = ends[0].is_ipv4() || !(15..18).contains(&at) && at != 14 + 7;
             assert_eq!(parsed(Carrier::Udp, &bad).is_err(), covered, "byte {at}");
-            let trusting = View { verify: false, ..view(Carrier::Udp, &bad) };
+            let trusting = ParseOptions { verify: false, ..view(Carrier::Udp, &bad) };
             if at >= good.len() - 97 {
                 assert!(parse(&bad, &trusting).is_ok(), "byte {at}");
             }
@@ -122,7 +122,7 @@ fn tags_padding_and_options_are_passed_over() {
     let mut options = [&plain[..34], &[1; 8], &plain[34..]].concat();
     options[14] = 0x47;
     options[17] += 8;
-    let relaxed = View { verify: false, ..view(Carrier::Udp, &options) };
+    let relaxed = ParseOptions { verify: false, ..view(Carrier::Udp, &options) };
     assert_eq!(parse(&options, &relaxed).unwrap().start, 14 + 28 + 8);
 }
 
@@ -132,24 +132,24 @@ fn fragments_and_other_protocols_are_not_ours() {
         for (at, value) in [(14 + 6, 0x20), (14 + 7, 1), (14 + 9, 6)] {
             let mut made = frame(carrier, ends()[0], 3, &[9; 33], &[7; 64]);
             made[at] = value;
-            let relaxed = View { verify: false, ..view(carrier, &made) };
-            assert_eq!(parse(&made, &relaxed), Err(NoPacket::Foreign));
+            let relaxed = ParseOptions { verify: false, ..view(carrier, &made) };
+            assert_eq!(parse(&made, &relaxed), Err(ParseError::Foreign));
         }
         let other = if carrier == Carrier::Udp { Carrier::Ip } else { Carrier::Udp };
         for ends in ends() {
-            assert_eq!(parsed(other, &frame(carrier, ends, 3, &[9; 33], &[])), Err(NoPacket::Foreign));
+            assert_eq!(parsed(other, &frame(carrier, ends, 3, &[9; 33], &[])), Err(ParseError::Foreign));
         }
     }
     let arp = [&[0xff; 12][..], &[8, 6], &[0; 46]].concat();
-    assert_eq!(parsed(Carrier::Udp, &arp), Err(NoPacket::Foreign));
+    assert_eq!(parsed(Carrier::Udp, &arp), Err(ParseError::Foreign));
 }
 
 #[test]
 fn a_packet_cut_by_a_filter_is_as_long_as_what_is_left() {
     let made = frame(Carrier::Ip, ends()[0], 3, &[9; 56], &[7; 500]);
     let cut = &made[..34 + 56];
-    assert_eq!(parsed(Carrier::Ip, cut), Err(NoPacket::Damaged), "the wire had no more");
-    let found = parse(cut, &View { wire_length: made.len(), ..view(Carrier::Ip, cut) }).unwrap();
+    assert_eq!(parsed(Carrier::Ip, cut), Err(ParseError::Damaged), "the wire had no more");
+    let found = parse(cut, &ParseOptions { wire_length: made.len(), ..view(Carrier::Ip, cut) }).unwrap();
     assert_eq!((found.start, found.length), (34, 56));
 }
 
@@ -157,8 +157,8 @@ fn a_packet_cut_by_a_filter_is_as_long_as_what_is_left() {
 fn senders_that_cannot_be_answered_and_link_local_ones() {
     let mut to_all = frame(Carrier::Ip, ends()[0], 3, &[9; 33], &[]);
     to_all[26..30].copy_from_slice(&[224, 0, 0, 1]);
-    let relaxed = View { verify: false, ..view(Carrier::Ip, &to_all) };
-    assert_eq!(parse(&to_all, &relaxed), Err(NoPacket::Damaged));
+    let relaxed = ParseOptions { verify: false, ..view(Carrier::Ip, &to_all) };
+    assert_eq!(parse(&to_all, &relaxed), Err(ParseError::Damaged));
     let [from, to] = ["[fe80::1]:5", "[fe80::2]:6"].map(|end| end.parse().unwrap());
     let found = parsed(Carrier::Udp, &frame(Carrier::Udp, [from, to], 0, &[1; 28], &[])).unwrap();
     assert_eq!(found.from, "[fe80::1%7]:5".parse().unwrap());
@@ -184,7 +184,7 @@ fn no_bytes_make_it_panic_or_find_what_is_not_there() {
         }
         made.truncate(random.random_range(0..200));
         let wire_length = made.len() + random.random_range(0..50);
-        let view = View { carrier, wire_length, verify: round % 5 == 0, scope: 1 };
+        let view = ParseOptions { carrier, wire_length, verify: round % 5 == 0, scope: 1 };
         if let Ok(found) = parse(&made, &view) {
             assert!(found.start + found.length <= made.len());
         }
@@ -209,7 +209,7 @@ fn checksums_that_a_device_was_to_finish_fit_and_damaged_ones_do_not() {
             let payload = bytes(&mut random, 401);
             let made = frame(carrier, [from, to], 5, &payload[..28], &payload[28..]);
             let fits = |frame: &[u8]| {
-                let trusting = View { verify: false, ..view(carrier, frame) };
+                let trusting = ParseOptions { verify: false, ..view(carrier, frame) };
                 parse(frame, &trusting).is_ok_and(|found| checksums_fit(carrier, frame, &found))
             };
             assert!(fits(&made));

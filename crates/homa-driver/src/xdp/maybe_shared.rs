@@ -4,27 +4,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// See the [module](self). A driver without others pays for no lock.
 #[derive(Debug)]
-pub(super) enum Held<T> {
+pub(super) enum MaybeShared<T> {
     Alone(T),
     Together(Arc<Mutex<T>>),
 }
 
-impl<T> Held<T> {
+impl<T> MaybeShared<T> {
     /// For so many drivers, each its part.
-    pub(super) fn by(drivers: u32, value: T) -> Vec<Held<T>> {
+    pub(super) fn by(drivers: u32, value: T) -> Vec<MaybeShared<T>> {
         if drivers == 1 {
-            return vec![Held::Alone(value)];
+            return vec![MaybeShared::Alone(value)];
         }
         let value = Arc::new(Mutex::new(value));
-        (0..drivers).map(|_| Held::Together(Arc::clone(&value))).collect()
+        (0..drivers).map(|_| MaybeShared::Together(Arc::clone(&value))).collect()
     }
 
     /// Does this with the value, which no other driver uses meanwhile.
     pub(super) fn with<R>(&mut self, work: impl FnOnce(&mut T) -> R) -> R {
         match self {
-            Held::Alone(value) => work(value),
+            MaybeShared::Alone(value) => work(value),
             // A driver that panicked has moved whole frames or none.
-            Held::Together(value) => work(&mut value.lock().unwrap_or_else(PoisonError::into_inner)),
+            MaybeShared::Together(value) => work(&mut value.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 }

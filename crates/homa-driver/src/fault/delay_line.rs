@@ -39,37 +39,37 @@ pub(super) struct Packet {
 }
 
 #[derive(Debug)]
-struct Held {
+struct DelayedPacket {
     /// When to go on: a time or a number of packets that have passed, whichever the heap is of; then first come.
     key: Reverse<(u64, u64)>,
     due_ns: u64,
     packet: Packet,
 }
 
-impl PartialEq for Held {
-    fn eq(&self, other: &Held) -> bool {
+impl PartialEq for DelayedPacket {
+    fn eq(&self, other: &DelayedPacket) -> bool {
         self.key == other.key
     }
 }
-impl Eq for Held {}
-impl PartialOrd for Held {
-    fn partial_cmp(&self, other: &Held) -> Option<std::cmp::Ordering> {
+impl Eq for DelayedPacket {}
+impl PartialOrd for DelayedPacket {
+    fn partial_cmp(&self, other: &DelayedPacket) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Held {
-    fn cmp(&self, other: &Held) -> std::cmp::Ordering {
+impl Ord for DelayedPacket {
+    fn cmp(&self, other: &DelayedPacket) -> std::cmp::Ordering {
         self.key.cmp(&other.key)
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct DelayLine {
     plan: FaultPlan,
     /// Held until a time.
-    timed: BinaryHeap<Held>,
+    timed: BinaryHeap<DelayedPacket>,
     /// Held until others have passed.
-    overtaken: BinaryHeap<Held>,
+    overtaken: BinaryHeap<DelayedPacket>,
     held_bytes: usize,
     /// Packets that have gone on.
     passed: u64,
@@ -77,9 +77,9 @@ pub(super) struct Line {
     counts: FaultCounts,
 }
 
-impl Line {
-    pub(super) fn new(plan: FaultPlan) -> Line {
-        Line {
+impl DelayLine {
+    pub(super) fn new(plan: FaultPlan) -> DelayLine {
+        DelayLine {
             plan,
             timed: BinaryHeap::new(),
             overtaken: BinaryHeap::new(),
@@ -100,7 +100,7 @@ impl Line {
         self.counts.packets += packets as u64;
     }
 
-    /// Takes a packet that something happens to. What is left of it comes out of [`Line::due`], at once or later.
+    /// Takes a packet that something happens to. What is left of it comes out of [`DelayLine::due`], at once or later.
     pub(super) fn admit(&mut self, now_ns: u64, action: FaultAction, mut packet: Packet) {
         self.counts.packets += 1;
         if action.copies == 0 {
@@ -124,7 +124,7 @@ impl Line {
             let key = Reverse((self.passed + u64::from(action.passed_by), self.ticket()));
             let due_ns = due_ns.saturating_add(REORDER_HOLD_NS);
             self.held_bytes += packet.bytes.len();
-            self.overtaken.push(Held { key, due_ns, packet });
+            self.overtaken.push(DelayedPacket { key, due_ns, packet });
         }
     }
 
@@ -138,7 +138,7 @@ impl Line {
         if self.has_room(&packet) {
             let key = Reverse((due_ns, self.ticket()));
             self.held_bytes += packet.bytes.len();
-            self.timed.push(Held { key, due_ns, packet });
+            self.timed.push(DelayedPacket { key, due_ns, packet });
         }
     }
 
@@ -162,7 +162,7 @@ impl Line {
     ) -> Result<bool, E> {
         loop {
             let passed = self.passed;
-            let ready = |held: &Held| held.key.0.0 <= passed || held.due_ns <= now_ns;
+            let ready = |held: &DelayedPacket| held.key.0.0 <= passed || held.due_ns <= now_ns;
             let heap = if self.timed.peek().is_some_and(|held| held.due_ns <= now_ns) {
                 &mut self.timed
             } else if self.overtaken.peek().is_some_and(ready) {
@@ -182,7 +182,7 @@ impl Line {
         }
     }
 
-    /// Packets that may go on untouched before [`Line::release`] must be called, so that none that is held is passed by more
+    /// Packets that may go on untouched before [`DelayLine::release`] must be called, so that none that is held is passed by more
     /// than it should be. At least 1 after a release.
     pub(super) fn passing_room(&self) -> usize {
         self.overtaken
@@ -190,7 +190,7 @@ impl Line {
             .map_or(usize::MAX, |held| held.key.0.0.saturating_sub(self.passed).max(1) as usize)
     }
 
-    /// The earliest time at which [`Line::release`] has something, as far as time decides; `None` when nothing is held.
+    /// The earliest time at which [`DelayLine::release`] has something, as far as time decides; `None` when nothing is held.
     pub(super) fn next_due_ns(&self) -> Option<u64> {
         let tops = [self.timed.peek(), self.overtaken.peek()];
         tops.into_iter().flatten().map(|held| held.due_ns).min()
@@ -206,8 +206,8 @@ mod tests {
     use super::super::plan::FaultRates;
     use super::*;
 
-    fn line() -> Line {
-        Line::new(FaultPlan::new(1, FaultRates::default()).unwrap())
+    fn line() -> DelayLine {
+        DelayLine::new(FaultPlan::new(1, FaultRates::default()).unwrap())
     }
 
     fn packet(number: u8) -> Packet {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     /// First bytes of what is released.
-    fn released(line: &mut Line, now_ns: u64) -> Vec<u8> {
+    fn released(line: &mut DelayLine, now_ns: u64) -> Vec<u8> {
         let mut numbers = Vec::new();
         let all = line.release(now_ns, |packet| {
             numbers.push(packet.bytes[0]);

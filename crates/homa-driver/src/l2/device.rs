@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::error::LinkError;
 use super::frame::Headers;
-use super::interface::{self, Interface, State};
+use super::interface::{self, Interface, InterfaceState};
 use super::neighbour::Neighbours;
 use super::reserve::Reservation;
 use crate::driver::{SendErrors, TxPacket, Unreachable};
@@ -18,7 +18,7 @@ const HOLDS_MS: u64 = 100;
 
 /// Why a packet has no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoFrame {
+pub(crate) enum FramingError {
     /// It is longer than the device takes.
     TooBig,
     /// Its peer is not known to be anywhere, or the device is down.
@@ -27,13 +27,13 @@ pub(crate) enum NoFrame {
     OtherVersion,
 }
 
-impl NoFrame {
+impl FramingError {
     /// Counts the packet that was taken and goes nowhere.
     pub(crate) fn count(self, errors: &mut SendErrors) {
         match self {
-            NoFrame::TooBig => errors.too_big += 1,
-            NoFrame::Unreachable => errors.unreachable += 1,
-            NoFrame::OtherVersion => errors.other += 1,
+            FramingError::TooBig => errors.too_big += 1,
+            FramingError::Unreachable => errors.unreachable += 1,
+            FramingError::OtherVersion => errors.other += 1,
         }
     }
 }
@@ -47,7 +47,7 @@ pub(crate) struct Device {
     max_packet_bytes: usize,
     neighbours: Neighbours,
     reservation: Reservation,
-    state: State,
+    state: InterfaceState,
     looked_ms: u64,
     gone: bool,
 }
@@ -184,21 +184,21 @@ impl Device {
     }
 
     /// The headers of the packet's frame.
-    pub(crate) fn headers(&mut self, packet: &TxPacket<'_>, now_ms: u64) -> Result<&Headers, NoFrame> {
+    pub(crate) fn headers(&mut self, packet: &TxPacket<'_>, now_ms: u64) -> Result<&Headers, FramingError> {
         if packet.to.is_ipv4() != self.local.is_ipv4() {
-            return Err(NoFrame::OtherVersion);
+            return Err(FramingError::OtherVersion);
         }
         if packet.len() + self.carrier.overhead_bytes(packet.to.ip()) > self.state.mtu {
-            return Err(NoFrame::TooBig);
+            return Err(FramingError::TooBig);
         }
         if !self.state.up {
-            return Err(NoFrame::Unreachable);
+            return Err(FramingError::Unreachable);
         }
         let mut to = packet.to;
         if self.carrier == Carrier::Ip {
             to.set_port(0);
         }
-        self.neighbours.headers(to, now_ms).ok_or(NoFrame::Unreachable)
+        self.neighbours.headers(to, now_ms).ok_or(FramingError::Unreachable)
     }
 
     /// As [`Reservation::note_sent`].

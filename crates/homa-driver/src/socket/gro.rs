@@ -20,7 +20,7 @@ const ORDINARY_BYTES: usize = 1_280 - 40;
 
 /// What a received packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Merged {
+pub(super) enum GroLayout {
     /// As it was sent.
     No,
     /// Segments of so many bytes each, their offsets included, behind one header.
@@ -30,17 +30,17 @@ pub(super) enum Merged {
 }
 
 /// Looks at a packet, without its IP header, that a device has received which takes `max_packet()` bytes.
-pub(super) fn look(packet: &[u8], max_packet: impl FnOnce() -> Option<usize>) -> Merged {
+pub(super) fn look(packet: &[u8], max_packet: impl FnOnce() -> Option<usize>) -> GroLayout {
     let has = |(at, value): (usize, u8)| packet.get(at) == Some(&value);
     if packet.len() <= ORDINARY_BYTES || !has(TYPE) || !has(DOFF) {
-        return Merged::No;
+        return GroLayout::No;
     }
-    let Some(longest) = max_packet().filter(|longest| packet.len() > *longest) else { return Merged::No };
+    let Some(longest) = max_packet().filter(|longest| packet.len() > *longest) else { return GroLayout::No };
     let mut fitting = (OFFSET_BYTES + 1..=longest.saturating_sub(HEADER_BYTES))
         .filter(|segment| is_divided_by(packet, *segment));
     match (fitting.next(), fitting.next()) {
-        (Some(segment), None) => Merged::Every(segment),
-        _ => Merged::Unknown,
+        (Some(segment), None) => GroLayout::Every(segment),
+        _ => GroLayout::Unknown,
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
         packet
     }
 
-    fn looked(packet: &[u8]) -> Merged {
+    fn looked(packet: &[u8]) -> GroLayout {
         look(packet, || Some(LONGEST))
     }
 
@@ -110,7 +110,7 @@ mod tests {
     fn a_merged_packet_of_linux_homa_is_divided() {
         // WIRE-20: 13 full segments, as max_gso_size = 20000 makes them.
         let packet = merged(0, 13 * 1_424, 1_424);
-        assert_eq!((packet.len(), looked(&packet)), (18_616, Merged::Every(1_428)));
+        assert_eq!((packet.len(), looked(&packet)), (18_616, GroLayout::Every(1_428)));
         let mut memory = packet.clone();
         memory.resize(65_536, 0);
         let (step, end) = divide(&mut memory, packet.len(), 1_428).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     fn the_last_segment_may_be_short() {
         for bytes in [1_425, 2_848, 2_849, 5_000] {
             let packet = merged(40_000, bytes, 1_424);
-            assert_eq!(looked(&packet), Merged::Every(1_428), "{bytes}");
+            assert_eq!(looked(&packet), GroLayout::Every(1_428), "{bytes}");
             let mut memory = packet.clone();
             memory.resize(packet.len() + 3 * HEADER_BYTES, 0);
             let (step, end) = divide(&mut memory, packet.len(), 1_428).unwrap();
@@ -139,27 +139,27 @@ mod tests {
     #[test]
     fn what_may_be_one_packet_is_left_alone() {
         let packet = merged(0, 2_000, 1_000);
-        assert_eq!(look(&packet, || Some(packet.len())), Merged::No, "the device takes it");
-        assert_eq!(look(&packet, || None), Merged::No, "the device is gone");
+        assert_eq!(look(&packet, || Some(packet.len())), GroLayout::No, "the device takes it");
+        assert_eq!(look(&packet, || None), GroLayout::No, "the device is gone");
         let short = merged(0, 1_000, 500);
-        assert_eq!(look(&short, || unreachable!("it fits any device")), Merged::No);
+        assert_eq!(look(&short, || unreachable!("it fits any device")), GroLayout::No);
         let mut other = packet.clone();
         other[DOFF.0] = 0xe0;
-        assert_eq!(looked(&other), Merged::No, "a header with the offset in `sequence`");
+        assert_eq!(looked(&other), GroLayout::No, "a header with the offset in `sequence`");
         other[TYPE.0] = 0x11;
-        assert_eq!(looked(&other), Merged::No, "no DATA");
+        assert_eq!(looked(&other), GroLayout::No, "no DATA");
     }
 
     #[test]
     fn what_cannot_be_divided_is_not_taken_for_one_packet() {
         let mut packet = merged(0, 13 * 1_424, 1_424);
         packet[HEADER_BYTES + 5 * 1_428] ^= 1;
-        assert_eq!(looked(&packet), Merged::Unknown, "an offset that is wrong");
+        assert_eq!(looked(&packet), GroLayout::Unknown, "an offset that is wrong");
         let packet = merged(0, 20_000, 9_000);
-        assert_eq!(looked(&packet), Merged::Unknown, "parts that its device does not take");
+        assert_eq!(looked(&packet), GroLayout::Unknown, "parts that its device does not take");
         let mut packet = merged(0, 1_424, 1_424);
         packet.extend([0; 5]);
-        assert_eq!(looked(&packet), Merged::Unknown, "a few bytes too many");
+        assert_eq!(looked(&packet), GroLayout::Unknown, "a few bytes too many");
         let whole = merged(0, 13 * 1_424, 1_424);
         assert_eq!(divide(&mut whole.clone(), whole.len(), 1_428), None, "no room for headers");
     }
