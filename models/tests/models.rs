@@ -1,6 +1,6 @@
 //! Each model holds as the code is, and those of an ordering fail where it is weakened.
 
-use homa_models::{Fault, check, mailbox_models as mailbox, segment_models as segment};
+use homa_models::{Fault, check, mailbox_models as mailbox, process_group_models as process_group};
 
 macro_rules! holds {
     ($($preemptions:expr, $module:ident::$model:ident;)*) => {
@@ -22,13 +22,13 @@ holds! {
     None, mailbox::a_sleep_that_ends_hides_no_other;
     None, mailbox::urgent_mail_ends_the_sleep_of_the_task;
     Some(3), mailbox::mail_comes_out_once_and_in_order;
-    None, segment::two_leases_stay_within_the_budget;
-    Some(3), segment::three_leases_stay_within_the_budget;
-    None, segment::a_lease_that_shrinks_is_not_taken_twice;
-    None, segment::cutoffs_are_read_whole;
-    None, segment::the_uplink_forgets_no_packet;
-    None, segment::an_orphan_is_counted_before_it_is_seen;
-    None, segment::a_change_of_ports_is_there_with_its_generation;
+    None, process_group::two_leases_stay_within_the_budget;
+    Some(3), process_group::three_leases_stay_within_the_budget;
+    None, process_group::a_lease_that_shrinks_is_not_taken_twice;
+    None, process_group::cutoffs_are_read_whole;
+    None, process_group::the_uplink_forgets_no_packet;
+    None, process_group::an_orphan_is_counted_before_it_is_seen;
+    None, process_group::a_change_of_ports_is_there_with_its_generation;
 }
 
 /// Fails unless the model fails with the fault planted.
@@ -41,24 +41,24 @@ fn finds(fault: Fault, model: fn()) {
 fn sequential_consistency_is_needed_where_it_stands() {
     finds(Fault::SeqCst, mailbox::urgent_mail_ends_a_sleep);
     finds(Fault::SeqCst, mailbox::urgent_mail_ends_the_sleep_of_the_task);
-    finds(Fault::SeqCst, segment::two_leases_stay_within_the_budget);
+    finds(Fault::SeqCst, process_group::two_leases_stay_within_the_budget);
 }
 
 #[test]
 fn releases_are_needed_where_they_stand() {
-    finds(Fault::Release, segment::cutoffs_are_read_whole);
-    finds(Fault::Release, segment::an_orphan_is_counted_before_it_is_seen);
-    finds(Fault::Release, segment::a_change_of_ports_is_there_with_its_generation);
+    finds(Fault::Release, process_group::cutoffs_are_read_whole);
+    finds(Fault::Release, process_group::an_orphan_is_counted_before_it_is_seen);
+    finds(Fault::Release, process_group::a_change_of_ports_is_there_with_its_generation);
 }
 
 #[test]
 fn acquires_are_needed_where_they_stand() {
-    finds(Fault::Acquire, segment::cutoffs_are_read_whole);
-    finds(Fault::Acquire, segment::an_orphan_is_counted_before_it_is_seen);
-    finds(Fault::Acquire, segment::a_change_of_ports_is_there_with_its_generation);
+    finds(Fault::Acquire, process_group::cutoffs_are_read_whole);
+    finds(Fault::Acquire, process_group::an_orphan_is_counted_before_it_is_seen);
+    finds(Fault::Acquire, process_group::a_change_of_ports_is_there_with_its_generation);
 }
 
 #[test]
 fn fences_are_needed_where_they_stand() {
-    finds(Fault::Fences, segment::cutoffs_are_read_whole);
+    finds(Fault::Fences, process_group::cutoffs_are_read_whole);
 }

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use bytes::Bytes;
-use homa::{Arrival, Outcome, Returned, Rpc};
+use homa::{Arrival, Outcome, ReturnedReply, Rpc};
 
 use crate::address::homa_address;
 use crate::border::{Failure, answer, give, value};
@@ -61,7 +61,7 @@ impl Message {
                 cookie: 0,
             },
             Arrival::Outcome(outcome) => Message::of_call(outcome),
-            Arrival::Returned(Returned { id, cookie, client, client_port, result }) => Message {
+            Arrival::ReturnedReply(ReturnedReply { id, cookie, client, client_port, result }) => Message {
                 bytes: Bytes::new(),
                 error: result.err().map(|error| (of_reply(&error), reply_text(&error))),
                 kind: homa_kind::HOMA_RETURNED,

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use homa::{CallError, Host, RecvError, ReplyError, Rpc, ServerAddr, Signal};
+use homa::{CallError, Host, ReadinessFd, RecvError, ReplyError, Rpc, ServerAddr};
 
 use crate::address::{HOMA_MAX_SERVER_PORT, homa_address};
 use crate::border::{Failure, answer, bytes, cancellation_point, give, object, room, without_signals};
@@ -31,7 +31,7 @@ pub(crate) struct Socket {
     id: u64,
     socket: Arc<homa::Socket>,
     /// Once somebody asked for a descriptor.
-    signal: OnceLock<Arc<Signal>>,
+    signal: OnceLock<Arc<ReadinessFd>>,
     /// Held while it is made, so that there is one.
     making_signal: Mutex<()>,
     /// Bytes of the longest message that its host sends.
@@ -41,12 +41,12 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    fn signal(&self) -> Result<&Arc<Signal>, Failure> {
+    fn signal(&self) -> Result<&Arc<ReadinessFd>, Failure> {
         let making = self.making_signal.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(signal) = self.signal.get() {
             return Ok(signal);
         }
-        let made = Signal::open();
+        let made = ReadinessFd::from_eventfd();
         let made = made.map_err(|error| {
             Failure::new(homa_result::HOMA_SYSTEM, format!("the system makes no eventfd: {error}"))
         })?;
@@ -66,7 +66,7 @@ impl Socket {
     fn shut_down(&self) {
         self.socket.close();
         if let Some(signal) = self.signal.get() {
-            signal.force(true, true);
+            signal.set_override(true, true);
         }
     }
 
@@ -162,12 +162,12 @@ const CANCEL_LOOK: Duration = Duration::from_millis(100);
 
 /// How long a call may wait, in parts between which its thread may be cancelled.
 #[derive(Clone, Copy)]
-struct Patience(Option<Instant>);
+struct HandoverBackoff(Option<Instant>);
 
-impl Patience {
-    fn new(timeout_ns: u64) -> Patience {
+impl HandoverBackoff {
+    fn new(timeout_ns: u64) -> HandoverBackoff {
         // A time that the clock does not reach never passes.
-        Patience(timeout(timeout_ns).and_then(|timeout| Instant::now().checked_add(timeout)))
+        HandoverBackoff(timeout(timeout_ns).and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 
     /// The next part, and whether there is more behind it.
@@ -180,14 +180,14 @@ impl Patience {
 }
 
 /// A call that homa_call() waits for, between two parts of its patience. The end of the thread gives it up.
-struct Waiting {
+struct Waiters {
     socket: Arc<Socket>,
     id: u64,
     to: ServerAddr,
     is_over: bool,
 }
 
-impl Drop for Waiting {
+impl Drop for Waiters {
     fn drop(&mut self) {
         if !self.is_over {
             self.socket.socket.abort(self.id, false);
@@ -196,7 +196,7 @@ impl Drop for Waiting {
 }
 
 thread_local! {
-    static WAITING: RefCell<Option<Waiting>> = const { RefCell::new(None) };
+    static WAITING: RefCell<Option<Waiters>> = const { RefCell::new(None) };
 }
 
 /// What came of a part of a call's patience.
@@ -207,7 +207,7 @@ enum Part {
 
 /// Waits for a call for a part of its patience; where that is not enough the call lies in the thread's own place.
 fn wait_a_part(
-    mut waiting: Waiting,
+    mut waiting: Waiters,
     (part, more): (Duration, bool),
     timeout_ns: u64,
     response: *mut *mut homa_message,
@@ -361,7 +361,7 @@ pub unsafe extern "C-unwind" fn homa_call(
     response: *mut *mut homa_message,
 ) -> homa_result {
     cancellation_point();
-    let patience = Patience::new(timeout_ns);
+    let patience = HandoverBackoff::new(timeout_ns);
     // SAFETY: the caller's.
     let mut part = unsafe { begin_call((socket, to), (data, length), (patience, timeout_ns), response) };
     loop {
@@ -381,7 +381,7 @@ pub unsafe extern "C-unwind" fn homa_call(
 unsafe fn begin_call(
     (socket, to): (*const homa_socket, *const homa_address),
     (data, length): (*const c_void, usize),
-    (patience, timeout_ns): (Patience, u64),
+    (patience, timeout_ns): (HandoverBackoff, u64),
     response: *mut *mut homa_message,
 ) -> Part {
     let mut waits = false;
@@ -395,7 +395,7 @@ unsafe fn begin_call(
         let lent = request.clone();
         let _take_back = TakeBack(&socket.socket, &lent);
         let id = socket.socket.start(to, request, 0, true)?;
-        let waiting = Waiting { socket: Arc::clone(&socket), id, to, is_over: false };
+        let waiting = Waiters { socket: Arc::clone(&socket), id, to, is_over: false };
         waits = wait_a_part(waiting, patience.part(), timeout_ns, response)?;
         if waits {
             socket.socket.copy_messages_of(&lent);
@@ -406,7 +406,7 @@ unsafe fn begin_call(
 }
 
 /// Waits for the next part of a call's patience.
-fn go_on_with_call(patience: Patience, timeout_ns: u64, response: *mut *mut homa_message) -> Part {
+fn go_on_with_call(patience: HandoverBackoff, timeout_ns: u64, response: *mut *mut homa_message) -> Part {
     let mut waits = false;
     let result = answer(|| {
         let waiting = WAITING.with(RefCell::take);
@@ -515,7 +515,7 @@ pub unsafe extern "C-unwind" fn homa_receive(
     message: *mut *mut homa_message,
 ) -> homa_result {
     cancellation_point();
-    let patience = Patience::new(timeout_ns);
+    let patience = HandoverBackoff::new(timeout_ns);
     loop {
         let (part, more) = patience.part();
         // SAFETY: the caller's.
@@ -539,7 +539,7 @@ unsafe fn receive_for(
         room(message, "message")?;
         let arrival = socket.socket.recv(Some(longest)).inspect_err(|_| socket.attend())?;
         if let Some(signal) = socket.signal.get() {
-            signal.taken();
+            signal.message_taken();
         }
         // SAFETY: C gives room for a pointer.
         unsafe { handle::give(message, Box::new(Message::of(arrival, socket.id))) }

@@ -76,7 +76,7 @@ impl Held {
                 Held { id, cookie: 0, private: false, from, message, rpc: Some(rpc), shown: false }
             }
             Arrival::Outcome(outcome) => Held::of_outcome(outcome, false),
-            Arrival::Returned(_) => unreachable!("no answer is lent here"),
+            Arrival::ReturnedReply(_) => unreachable!("no answer is lent here"),
         }
     }
 
@@ -326,7 +326,7 @@ impl Socket {
             let recalls = self.recalls.load(SeqCst);
             let wanted = || self.recalls.load(SeqCst) == recalls;
             if let Some(found) = self.take_held(message, |held| !held.private) {
-                self.signal.taken();
+                self.signal.message_taken();
                 return Ok(found);
             }
             let side = self.side();
@@ -347,7 +347,7 @@ impl Socket {
                 // Most answers come within it, at no more cost than without a handler; a signal waits no longer.
                 Some(_) => side.recv(Some(Duration::from_millis(LOOK_AGAIN_MS))),
             };
-            self.signal.taken();
+            self.signal.message_taken();
             match taken {
                 Ok(arrival) => {
                     *message = Some(Held::of(arrival));

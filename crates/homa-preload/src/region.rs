@@ -221,7 +221,7 @@ impl Drop for Loan {
 mod tests {
     use std::os::fd::{AsFd, AsRawFd};
 
-    use homa::Signal;
+    use homa::ReadinessFd;
 
     use super::*;
     use crate::abi::PAGE_BYTES;
@@ -229,7 +229,7 @@ mod tests {
 
     /// A region of the test's own, and its memory.
     fn region() -> (Arc<Region>, Vec<u8>) {
-        region_of(&Shelf::new(Signal::open().unwrap()))
+        region_of(&Shelf::new(ReadinessFd::from_eventfd().unwrap()))
     }
 
     fn region_of(shelf: &Arc<Shelf>) -> (Arc<Region>, Vec<u8>) {
@@ -238,7 +238,7 @@ mod tests {
         (Region::new(Pages::new(start, 64 << 20).unwrap(), shelf), memory)
     }
 
-    fn is_shown(signal: &Signal) -> bool {
+    fn is_shown(signal: &ReadinessFd) -> bool {
         let mut entry = libc::pollfd { fd: signal.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: there is one entry.
         unsafe { libc::poll(&mut entry, 1, 0) == 1 }
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_room_is_shown_when_the_transport_or_a_failed_copy_gives_some_back() {
-        let signal = Signal::open().unwrap();
+        let signal = ReadinessFd::from_eventfd().unwrap();
         let shelf = Shelf::new(Arc::clone(&signal));
         let (region, _memory) = region_of(&shelf);
         let loans = [loan(&region, 1_000_000), loan(&region, 1_000_000)];

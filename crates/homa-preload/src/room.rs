@@ -5,19 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
-use homa::Signal;
+use homa::ReadinessFd;
 
 /// See the [module](self).
 pub(crate) struct Room {
     socket: Weak<homa::Socket>,
-    signal: Arc<Signal>,
+    signal: Arc<ReadinessFd>,
     /// Messages begin while those under way have fewer bytes.
     bound: u64,
     full: AtomicBool,
 }
 
 impl Room {
-    pub(crate) fn new(socket: &Arc<homa::Socket>, signal: &Arc<Signal>, bound: u64) -> Arc<Room> {
+    pub(crate) fn new(socket: &Arc<homa::Socket>, signal: &Arc<ReadinessFd>, bound: u64) -> Arc<Room> {
         let (socket, signal) = (Arc::downgrade(socket), Arc::clone(signal));
         Arc::new(Room { socket, signal, bound, full: AtomicBool::new(false) })
     }
@@ -45,7 +45,7 @@ impl Room {
         // Perhaps the last handle: to be let go where nothing is locked.
         let socket = self.socket.upgrade();
         let waker = Waker::from(Arc::clone(self));
-        self.signal.show_room(|| {
+        self.signal.update_writable(|| {
             let has_room = socket.as_ref().is_none_or(|socket| socket.has_room_or_wakes(self.bound, &waker));
             self.full.store(!has_room, SeqCst);
             has_room

@@ -20,7 +20,7 @@ use crate::turns::{Nap, Step, Stop};
 const MAX_PIECES: usize = 1024;
 
 /// The pieces of a message in the program's memory.
-struct Pieces {
+struct GatherList {
     first: iovec,
     more: Vec<iovec>,
     length: usize,
@@ -37,10 +37,10 @@ pub(crate) fn check_header(header: &msghdr) -> Result<(), Refusal> {
     Ok(())
 }
 
-impl Pieces {
-    fn read(header: &msghdr) -> Result<Pieces, Refusal> {
+impl GatherList {
+    fn read(header: &msghdr) -> Result<GatherList, Refusal> {
         let count = header.msg_iovlen;
-        let mut pieces = Pieces {
+        let mut pieces = GatherList {
             first: iovec { iov_base: std::ptr::null_mut(), iov_len: 0 },
             more: Vec::new(),
             length: 0,
@@ -171,7 +171,7 @@ impl Socket {
         if self.is_shut() {
             return Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down").into());
         }
-        let pieces = Pieces::read(&header)?;
+        let pieces = GatherList::read(&header)?;
         memory::check(control as usize, size_of::<SendArgs>(), true).map_err(bad_control)?;
         self.await_memory(sending, flags)?;
         let waits = self.waits_in_send(flags);
@@ -197,7 +197,7 @@ impl Socket {
     fn send_request(
         &self,
         sending: &mut Sending,
-        pieces: &Pieces,
+        pieces: &GatherList,
         (args, to): (&SendArgs, Name),
         waits: bool,
     ) -> Result<u64, Stop> {
@@ -229,7 +229,7 @@ impl Socket {
             return Ok(());
         };
         // With an error the request is over, as in the kernel.
-        let pieces = Pieces::read(header)?;
+        let pieces = GatherList::read(header)?;
         let side = self.side();
         match pieces.with(|pieces| side.reply_pieces(rpc, pieces))? {
             Ok(()) | Err(ReplyError::ClientGone { .. } | ReplyError::Closed) => Ok(()),
@@ -254,7 +254,7 @@ mod tests {
         // SAFETY: all bytes zero are a header of nothing.
         let mut header: msghdr = unsafe { std::mem::zeroed() };
         (header.msg_iov, header.msg_iovlen) = (list.as_mut_ptr(), list.len());
-        let passed = Pieces::read(&header).unwrap().with(|passed| {
+        let passed = GatherList::read(&header).unwrap().with(|passed| {
             assert_eq!(passed.concat(), pieces.concat());
             passed.iter().map(|piece| piece.len()).collect()
         });
@@ -277,7 +277,7 @@ mod tests {
         let good = iovec { iov_base: memory.as_ptr().cast_mut().cast(), iov_len: 4 };
         let bad = iovec { iov_base: std::ptr::without_provenance_mut(64), iov_len: 1 };
         let fault = |first, more: [iovec; 2]| {
-            let pieces = Pieces { first, more: more.to_vec(), length: 9 };
+            let pieces = GatherList { first, more: more.to_vec(), length: 9 };
             pieces.with(|_| ()).err().map(|refusal| refusal.errno)
         };
         assert_eq!(fault(good, [bad, good]), Some(libc::EFAULT));

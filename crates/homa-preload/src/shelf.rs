@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use homa::{Rpc, Signal};
+use homa::{ReadinessFd, Rpc};
 
 use crate::in_hand::InHand;
 use crate::receive::Held;
@@ -21,7 +21,7 @@ pub(crate) struct Shelf {
     state: Mutex<State>,
     /// Messages are held. Most programs always have room, and need not take the lock to see that nothing is.
     holds: AtomicBool,
-    signal: Arc<Signal>,
+    signal: Arc<ReadinessFd>,
     shut: AtomicBool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct State {
 }
 
 impl Shelf {
-    pub(crate) fn new(signal: Arc<Signal>) -> Arc<Shelf> {
+    pub(crate) fn new(signal: Arc<ReadinessFd>) -> Arc<Shelf> {
         Arc::new(Shelf {
             state: Mutex::default(),
             holds: AtomicBool::new(false),
@@ -49,8 +49,8 @@ impl Shelf {
     }
 
     /// Nothing of the transport is called with it in hand but what runs none of its lenders' code, which asks for it.
-    pub(crate) fn state(&self) -> Locked<'_> {
-        Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), holds: &self.holds }
+    pub(crate) fn state(&self) -> EngineGuard<'_> {
+        EngineGuard { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), holds: &self.holds }
     }
 
     /// Whether messages are held, or were a moment ago.
@@ -84,7 +84,7 @@ impl Shelf {
         let changed = self.note(&state);
         drop(state);
         if changed {
-            self.signal.show(false);
+            self.signal.update(false);
         }
         is_first
     }
@@ -99,7 +99,7 @@ impl Shelf {
     /// after a newer one; to be shown without it, since the socket may end by that, which takes it.
     fn note(&self, state: &State) -> bool {
         let has_room = state.held.iter().any(|held| held.shown && !held.is_private());
-        self.signal.note(has_room || self.is_shut(), state.is_full())
+        self.signal.stage(has_room || self.is_shut(), state.is_full())
     }
 
     /// Has the descriptor readable while there is room for a message that is held: a poll must not miss what has room by now, nor find what
@@ -116,7 +116,7 @@ impl Shelf {
         let changed = self.note(&state);
         drop(state);
         if changed || anew {
-            self.signal.show(anew);
+            self.signal.update(anew);
         }
         anew
     }
@@ -135,12 +135,12 @@ impl Shelf {
 }
 
 /// The state, locked.
-pub(crate) struct Locked<'a> {
+pub(crate) struct EngineGuard<'a> {
     state: MutexGuard<'a, State>,
     holds: &'a AtomicBool,
 }
 
-impl Deref for Locked<'_> {
+impl Deref for EngineGuard<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -148,13 +148,13 @@ impl Deref for Locked<'_> {
     }
 }
 
-impl DerefMut for Locked<'_> {
+impl DerefMut for EngineGuard<'_> {
     fn deref_mut(&mut self) -> &mut State {
         &mut self.state
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for EngineGuard<'_> {
     fn drop(&mut self) {
         let holds = !self.state.held.is_empty();
         // Written only where it changed: others read it.
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn it_says_without_its_lock_whether_it_holds_messages() {
-        let shelf = Shelf::new(Signal::open().unwrap());
+        let shelf = Shelf::new(ReadinessFd::from_eventfd().unwrap());
         assert!(!shelf.holds());
         shelf.hold(Held::response(2, 100));
         shelf.hold(Held::response(4, 100));

@@ -5,14 +5,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
-use homa::Signal;
+use homa::ReadinessFd;
 
 use crate::own;
 use crate::real;
 
 /// Makes the pair of sockets of which the program has an end; returns what shows a socket by it, with a second descriptor of that end, since the
 /// program may close its own at any time; and the program's.
-pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<Signal>, RawFd)> {
+pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<ReadinessFd>, RawFd)> {
     let mut ends = [-1; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
     // SAFETY: the room for two descriptors lives through the call.
@@ -39,7 +39,7 @@ pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<Si
         own::keep(own);
         own::keep(other.as_raw_fd());
         // SAFETY: the descriptor is new and nobody else's.
-        Signal::of_pair(unsafe { OwnedFd::from_raw_fd(own) }, other)
+        ReadinessFd::from_socket_pair(unsafe { OwnedFd::from_raw_fd(own) }, other)
     })();
     match made {
         Ok(signal) => {

@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
 
-use homa::{HostError, Signal};
+use homa::{HostError, ReadinessFd};
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
 use crate::abi::FIRST_CLIENT_PORT;
@@ -17,7 +17,7 @@ use crate::hosts::{self, Side};
 use crate::memory;
 use crate::region::Region;
 use crate::room::Room;
-use crate::shelf::{Locked, Shelf};
+use crate::shelf::{EngineGuard, Shelf};
 use crate::signal;
 use crate::table::World;
 
@@ -27,7 +27,7 @@ pub(crate) const LOOK_AGAIN_MS: u64 = 1;
 /// See the [module](self).
 pub(crate) struct Socket {
     pub(crate) family: c_int,
-    pub(crate) signal: Arc<Signal>,
+    pub(crate) signal: Arc<ReadinessFd>,
     pub(crate) nonblocking: AtomicBool,
     /// The program has it in an epoll set.
     pub(crate) in_epoll: AtomicBool,
@@ -118,7 +118,7 @@ impl Socket {
         self.side.read().unwrap_or_else(PoisonError::into_inner).host.freeze_trace();
     }
 
-    pub(crate) fn state(&self) -> Locked<'_> {
+    pub(crate) fn state(&self) -> EngineGuard<'_> {
         self.shelf.state()
     }
 
@@ -246,7 +246,7 @@ impl Socket {
         let side = self.side();
         side.close();
         self.shelf.clear();
-        self.signal.force(true, true);
+        self.signal.set_override(true, true);
     }
 
     /// The name of this socket, for getsockname.

@@ -77,69 +77,35 @@
 //! libhoma (`bindings/c`, the package `homa-c`) is [`Host`] and [`Socket`] for other languages: a shared and a static library with `homa.h`, where each
 //! function is described, and `homa.pc`, installed by `make -C bindings/c install`. `homa_host_open` is [`Host::bind`] with settings by the names of
 //! `homa serve`'s options; `homa_call`, `homa_start` and `homa_receive` are [`Socket::start`], [`Socket::start_deadline`] and [`Socket::recv`];
-//! `homa_reply` is [`Rpc::reply`]; `homa_socket_fd` is a [`Signal`]. A message stays where it was received until `homa_message_free`. A client and a
+//! `homa_reply` is [`Rpc::reply`]; `homa_socket_fd` is a [`ReadinessFd`]. A message stays where it was received until `homa_message_free`. A client and a
 //! server in C are in `bindings/c/examples`.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
-mod address;
-mod asynch;
-mod buffers;
-mod bundles;
-mod client;
-mod clock;
-mod copying;
-mod core;
-mod drive;
-mod endpoints;
-mod error;
-mod freeze;
-mod host;
-mod in_place;
-mod latency;
-mod memory;
-mod metrics;
-mod pages;
-mod pair;
-mod placement;
-mod pool;
-mod progress;
-pub mod prometheus;
-mod reading;
-mod recording;
-mod segment;
-mod server;
-mod settling;
-mod share;
-mod shared;
-mod siblings;
-mod signal;
-mod sleep;
-mod socket;
-mod sparse;
-mod stages;
-mod stake;
-mod sync;
-mod times;
-mod wait;
-mod wake_by;
+mod api;
+mod kernel_api;
+mod observe;
+mod payload;
+mod runtime;
+mod tenancy;
 
-pub use address::{DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, ParseServerAddrError, ServerAddr};
+pub use api::address::{DEFAULT_SERVER_PORT, DEFAULT_UDP_PORT, ParseServerAddrError, ServerAddr};
+pub use api::client::{Client, Completion, Pending, ResponseReader};
+pub use api::early::{EarlyServer, ReadEarly, RequestReader};
+pub use api::error::{CallError, HostError, ReadError, RecvError, ReplyError};
+pub use api::host::{DriverChoice, Host, HostConfig};
+pub use api::server::{Rpc, Server};
 pub use bytes::Bytes;
-pub use client::{Client, Completion, Pending, ResponseReader};
-pub use error::{CallError, HostError, ReadError, RecvError, ReplyError};
 pub use homa_driver as driver;
 pub use homa_proto as proto;
 pub use homa_proto::{MAX_ENDPOINTS, PeerInfo};
 pub use homa_steer as steer;
 pub use homa_trace as trace;
-pub use host::{DriverChoice, Host, HostConfig};
-pub use memory::{Lender, Lent, MessageMemory};
-pub use metrics::{HostCounts, Metrics};
-pub use placement::ENDPOINT_POLICIES;
-pub use reading::{EarlyServer, ReadEarly, RequestReader};
-pub use segment::{MAX_PROCESSES, SegmentError};
-pub use server::{Rpc, Server};
-pub use signal::Signal;
-pub use socket::{Arrival, CallInfo, Outcome, Returned, Socket};
-pub use times::{Times, TimesBySize};
+pub use kernel_api::readiness::ReadinessFd;
+pub use kernel_api::socket::{Arrival, CallInfo, Outcome, ReturnedReply, Socket};
+pub use observe::metrics::{HostCounts, Metrics};
+pub use observe::prometheus;
+pub use observe::times::{Times, TimesBySize};
+pub use payload::memory::{Lender, Lent, MessageMemory};
+pub use tenancy::placement::ENDPOINT_POLICIES;
+pub use tenancy::process_group::{MAX_PROCESSES, SegmentError};

@@ -55,7 +55,7 @@ fn a_socket_with_a_client_port_accepts_requests_once_it_is_told_to() {
                     assert_eq!(outcome.result, Err(CallError::NoSuchPort { to: own }));
                     outcomes += 1;
                 }
-                Arrival::Returned(_) => panic!("nothing was lent"),
+                Arrival::ReturnedReply(_) => panic!("nothing was lent"),
             }
         }
         let answered = outcome(&caller);

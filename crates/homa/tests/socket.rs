@@ -11,8 +11,8 @@ use std::{iter, thread};
 use super::common::hand::Hand;
 use super::common::{Echo, PATIENCE, config, eventually, host, message, outcome, until_idle};
 use homa::{
-    Arrival, CallError, Host, HostConfig, HostError, Lender, Lent, MessageMemory, RecvError, ReplyError,
-    Returned, ServerAddr, Signal, Socket,
+    Arrival, CallError, Host, HostConfig, HostError, Lender, Lent, MessageMemory, ReadinessFd, RecvError,
+    ReplyError, ReturnedReply, ServerAddr, Socket,
 };
 
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
@@ -48,7 +48,7 @@ fn two_sockets_call_and_answer_each_other() {
                             assert!(outcome.result == Ok(message(20_000, outcome.cookie)));
                             outcomes.push(outcome.cookie);
                         }
-                        Arrival::Returned(_) => panic!("nothing was lent"),
+                        Arrival::ReturnedReply(_) => panic!("nothing was lent"),
                     }
                 }
                 outcomes.sort_unstable();
@@ -283,7 +283,7 @@ fn lend(server: &Socket, then: impl FnOnce()) -> (u64, Result<(), ReplyError>) {
     server.reply_lent(rpc, message(400_000, 1), 7).unwrap();
     then();
     match server.recv(Some(PATIENCE)) {
-        Ok(Arrival::Returned(returned)) => (returned.cookie, returned.result),
+        Ok(Arrival::ReturnedReply(returned)) => (returned.cookie, returned.result),
         Ok(_) => panic!("an answer was lent"),
         Err(error) => panic!("{error}"),
     }
@@ -325,7 +325,7 @@ fn an_answer_to_a_client_that_has_restarted_comes_back() {
     let (mut returned, mut requests) = (None, 0);
     while returned.is_none() || requests == 0 {
         match server.recv(Some(PATIENCE)).unwrap() {
-            Arrival::Returned(this) => returned = Some(this),
+            Arrival::ReturnedReply(this) => returned = Some(this),
             Arrival::Request { rpc, .. } => {
                 assert_eq!(rpc.request()[..], b"!"[..]);
                 requests += 1;
@@ -335,7 +335,7 @@ fn an_answer_to_a_client_that_has_restarted_comes_back() {
     }
     let client = hand.socket.local_addr().unwrap();
     let result = Err(ReplyError::ClientGone { peer: client });
-    assert_eq!(returned, Some(Returned { id, cookie: 7, client, client_port: 40_000, result }));
+    assert_eq!(returned, Some(ReturnedReply { id, cookie: 7, client, client_port: 40_000, result }));
     // The thread that told it lets its own reference go a moment later.
     eventually("nobody holds it any more", || answer.is_unique());
 }
@@ -444,14 +444,14 @@ fn echo_until(
                 assert!(outcome.result == Ok(message(3_000, outcome.cookie)), "{:?}", outcome.result.err());
                 outcomes_left -= 1;
             }
-            Ok(Arrival::Returned(_)) => panic!("nothing was lent"),
+            Ok(Arrival::ReturnedReply(_)) => panic!("nothing was lent"),
             Err(error) => assert!(error == RecvError::TimedOut && patience == AT_ONCE, "{error}"),
         }
     }
 }
 
 /// Sleeps until the descriptor is readable.
-fn sleep_on(signal: &Signal) {
+fn sleep_on(signal: &ReadinessFd) {
     let fd = signal.as_fd().as_raw_fd();
     let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: there is one entry.
@@ -460,7 +460,7 @@ fn sleep_on(signal: &Signal) {
 }
 
 /// Whether the descriptor is readable.
-fn is_shown(signal: &Signal) -> bool {
+fn is_shown(signal: &ReadinessFd) -> bool {
     let mut entry = libc::pollfd { fd: signal.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: there is one entry.
     unsafe { libc::poll(&raw mut entry, 1, 0) == 1 }
@@ -471,19 +471,19 @@ fn what_is_muted_is_not_shown_and_shown_again_later() {
     let (server_host, client_host) = (host(), host());
     let server = Arc::new(server_host.socket(Some(9)).unwrap());
     let client = client_host.socket(None).unwrap();
-    let signal = Signal::open().unwrap();
+    let signal = ReadinessFd::from_eventfd().unwrap();
     signal.follow(&server);
-    assert!(signal.note(false, true));
-    signal.show(false);
+    assert!(signal.stage(false, true));
+    signal.update(false);
     client.start(ServerAddr::new(server_host.local_addr(), 9), message(100, 0), 0, false).unwrap();
     eventually("it has come", || server.has_arrival());
     assert!(!is_shown(&signal));
-    signal.force(true, false);
+    signal.set_override(true, false);
     assert!(is_shown(&signal), "that is another's word");
-    signal.force(false, false);
+    signal.set_override(false, false);
     assert!(!is_shown(&signal));
-    assert!(signal.note(false, false));
-    signal.show(false);
+    assert!(signal.stage(false, false));
+    signal.update(false);
     assert!(is_shown(&signal));
 }
 
@@ -496,7 +496,7 @@ fn one_thread_has_what_comes_to_any_endpoint_of_its_socket() {
     let client_host = Host::bind(HostConfig { endpoints: 4, ..config() }).unwrap();
     let echo = Echo::with(HostConfig { endpoints: 4, ..config() }, 2);
     let clients: Vec<Socket> = (0..CLIENTS).map(|_| client_host.socket(None).unwrap()).collect();
-    let signal = Signal::open().unwrap();
+    let signal = ReadinessFd::from_eventfd().unwrap();
     let socket = Arc::new(socket);
     for by_signal in [false, true] {
         for (cookie, client) in clients.iter().enumerate() {
@@ -520,7 +520,7 @@ fn one_thread_has_what_comes_to_any_endpoint_of_its_socket() {
                 AT_ONCE
             };
             echo_until(&socket, 3, CLIENTS, || {
-                signal.taken();
+                signal.message_taken();
                 sleep()
             });
         } else {

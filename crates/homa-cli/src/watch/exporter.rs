@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use homa::Host;
-use homa::prometheus::{Kind, Text};
+use homa::prometheus::{MetricKind, Text};
 
 use super::address::{Listener, MetricsAddr, Stream};
 use crate::bench::cpu;
@@ -110,7 +110,7 @@ impl Hosts {
 fn process() -> String {
     let mut text = Text::new();
     let name = "process_cpu_seconds_total";
-    text.family(name, Kind::Counter, "Time that this process had on processors, all threads together.");
+    text.family(name, MetricKind::Counter, "Time that this process had on processors, all threads together.");
     text.sample(name, &[], cpu::time_of(std::process::id()).as_secs_f64());
     text.into_string()
 }

@@ -207,7 +207,7 @@ fn shortened(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use homa::prometheus::{Kind, Text};
+    use homa::prometheus::{MetricKind, Text};
     use proptest::prelude::*;
 
     use super::*;
@@ -215,10 +215,10 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let mut text = Text::new();
-        text.family("homa_a_seconds_total", Kind::Counter, "First.\nSecond \\.");
+        text.family("homa_a_seconds_total", MetricKind::Counter, "First.\nSecond \\.");
         text.sample("homa_a_seconds_total", &[("host", "a \"b\", {c}\\\n"), ("peer", "")], 1.5);
         text.sample("homa_a_seconds_total", &[], u64::MAX);
-        text.family("homa_h_seconds", Kind::Histogram, "Times.");
+        text.family("homa_h_seconds", MetricKind::Histogram, "Times.");
         text.sample("homa_h_seconds_bucket", &[("le", "+Inf")], 2);
         text.sample("homa_h_seconds_sum", &[], f64::INFINITY);
         text.sample("homa_h_seconds_count", &[], 2);

@@ -157,7 +157,7 @@ fn note_in_epoll(fd: c_int, event: Option<epoll_event>) {
         socket.in_epoll.store(true, Relaxed);
         IN_EPOLL.store(true, Relaxed);
         if event.events & libc::EPOLLET as u32 != 0 {
-            socket.signal.tell_each();
+            socket.signal.notify_each_arrival();
         }
     }
 }

@@ -1,0 +1,119 @@
+//! A pair of stream sockets of which one end is polled: it is readable while a byte lies there, and writable
+//! but while it has sent what nobody has read. An eventfd shows the first alone.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+
+/// Bytes that make an end with the smallest send buffer unwritable: the kernel counts a quarter of the
+/// buffer, of 4,608 bytes, with its own overhead.
+const FILL_BYTES: usize = 2_048;
+
+/// See the [module](self).
+pub(crate) struct SocketPair {
+    /// The polled end, or a copy of its descriptor.
+    polled: OwnedFd,
+    other: OwnedFd,
+}
+
+impl SocketPair {
+    /// Of the two ends, which nobody else reads or writes.
+    pub(crate) fn new(polled: OwnedFd, other: OwnedFd) -> io::Result<SocketPair> {
+        let least: libc::c_int = 1;
+        let length = size_of_val(&least) as libc::socklen_t;
+        // SAFETY: the value lives through the call and is as long as is said.
+        let set = unsafe {
+            libc::setsockopt(
+                polled.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_SNDBUF,
+                ptr::from_ref(&least).cast(),
+                length,
+            )
+        };
+        if set < 0 { Err(io::Error::last_os_error()) } else { Ok(SocketPair { polled, other }) }
+    }
+
+    /// Makes the polled end readable.
+    pub(crate) fn notify(&self) {
+        send(&self.other, &[0]);
+    }
+
+    /// Has the polled end, which is readable, become so anew.
+    pub(crate) fn notify_again(&self) {
+        send(&self.other, &[0]);
+        receive(&self.polled, &mut [0]);
+    }
+
+    /// Makes the polled end unreadable.
+    pub(crate) fn clear(&self) {
+        while receive(&self.polled, &mut [0; 16]) {}
+    }
+
+    /// Makes the polled end writable, or not.
+    pub(crate) fn set_writable(&self, has_room: bool) {
+        if has_room {
+            while receive(&self.other, &mut [0; FILL_BYTES]) {}
+        } else {
+            send(&self.polled, &[0; FILL_BYTES]);
+        }
+    }
+}
+
+impl AsFd for SocketPair {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.polled.as_fd()
+    }
+}
+
+/// The kernel's own call, since libc's may be one that homa-preload has put before it. The only error is that
+/// there is no room, and then enough was sent before.
+fn send(to: &OwnedFd, bytes: &[u8]) {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let (none, length) = (ptr::null::<libc::sockaddr>(), bytes.len());
+    // SAFETY: the bytes live through the call, and no address is given.
+    unsafe { libc::syscall(libc::SYS_sendto, to.as_raw_fd(), bytes.as_ptr(), length, flags, none, 0_usize) };
+}
+
+/// The same; whether something was there.
+fn receive(from: &OwnedFd, room: &mut [u8]) -> bool {
+    let (flags, length) = (libc::MSG_DONTWAIT, room.len());
+    let none = ptr::null_mut::<libc::sockaddr>();
+    // SAFETY: the room lives through the call, and no address is asked for.
+    let received = unsafe {
+        libc::syscall(libc::SYS_recvfrom, from.as_raw_fd(), room.as_mut_ptr(), length, flags, none, none)
+    };
+    received > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn shown(pair: &SocketPair) -> (bool, bool) {
+        let mut entry =
+            libc::pollfd { fd: pair.as_fd().as_raw_fd(), events: libc::POLLIN | libc::POLLOUT, revents: 0 };
+        // SAFETY: the entry lives through the call.
+        unsafe { libc::poll(&mut entry, 1, 0) };
+        (entry.revents & libc::POLLIN != 0, entry.revents & libc::POLLOUT != 0)
+    }
+
+    #[test]
+    fn an_end_shows_both_in_all_four_ways() {
+        let (polled, other) = UnixStream::pair().unwrap();
+        let pair = SocketPair::new(polled.into(), other.into()).unwrap();
+        for _ in 0..1_000 {
+            assert_eq!(shown(&pair), (false, true));
+            pair.notify();
+            assert_eq!(shown(&pair), (true, true));
+            pair.notify_again();
+            pair.set_writable(false);
+            assert_eq!(shown(&pair), (true, false));
+            pair.clear();
+            assert_eq!(shown(&pair), (false, false));
+            pair.set_writable(true);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Freezing the time trace of a host: of all its endpoints at one moment, and of its peers where that is wanted.
+//!
+//! Who freezes says so in one place, and each endpoint looks there whenever somebody takes its lock: nothing is recorded without the lock,
+//! so that nothing is recorded after.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use homa_proto::Time;
+
+use crate::runtime::engine::Engine;
+
+/// Who froze a trace: `a` of [`EventKind::Freeze`](homa_trace::EventKind::Freeze).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// This host: by hand, or because of a slow RPC.
+    #[default]
+    Own = 0,
+    /// A FREEZE packet.
+    Peer = 1,
+}
+
+/// What led to a freeze.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reason {
+    id: u64,
+    cause: Cause,
+}
+
+/// Whether a host's trace is frozen. One for all its endpoints.
+#[derive(Debug, Default)]
+pub(crate) struct FreezeState {
+    /// Raised by each change; odd while frozen.
+    turn: AtomicU32,
+    reason: Mutex<Reason>,
+}
+
+impl FreezeState {
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.turn.load(Acquire) % 2 == 1
+    }
+
+    /// Freezes because of this RPC; whether it was not frozen before.
+    fn freeze(&self, reason: Reason) -> bool {
+        let mut kept = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.turn.load(Acquire);
+        if turn % 2 == 1 {
+            return false;
+        }
+        *kept = reason;
+        self.turn.store(turn.wrapping_add(1), Release);
+        true
+    }
+
+    fn unfreeze(&self) {
+        let _kept = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.turn.load(Acquire);
+        if turn % 2 == 1 {
+            self.turn.store(turn.wrapping_add(1), Release);
+        }
+    }
+
+    fn reason(&self) -> Reason {
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An endpoint's part in that, and its settings.
+#[derive(Debug)]
+pub(crate) struct Freezer {
+    pub(crate) host: Arc<FreezeState>,
+    /// The turn that the trace is at.
+    seen: u32,
+    /// A call that takes longer freezes the trace.
+    pub(crate) slower_than_ns: u64,
+    /// Whether FREEZE packets do.
+    pub(crate) obeys: bool,
+    /// Whether the peers are told of a freeze that is this host's own.
+    pub(crate) tells_peers: bool,
+}
+
+impl Default for Freezer {
+    fn default() -> Freezer {
+        let host = Arc::default();
+        Freezer { host, seen: 0, slower_than_ns: u64::MAX, obeys: false, tells_peers: false }
+    }
+}
+
+impl Engine {
+    /// Does to this endpoint's trace what was done to the host's.
+    #[inline]
+    pub(crate) fn heed_freeze(&mut self) {
+        let turn = self.freezer.host.turn.load(Acquire);
+        if turn != self.freezer.seen {
+            self.follow_freeze(turn);
+        }
+    }
+
+    #[cold]
+    fn follow_freeze(&mut self, turn: u32) {
+        self.freezer.seen = turn;
+        if turn.is_multiple_of(2) {
+            self.endpoint.trace().unfreeze();
+            return;
+        }
+        let Reason { id, cause } = self.freezer.host.reason();
+        if cause == Cause::Own && self.freezer.tells_peers {
+            self.endpoint.freeze_peers();
+        }
+        self.endpoint.trace().freeze(id, cause as u32);
+    }
+
+    /// Freezes the host's trace, unless it is off or frozen; whether that is so.
+    pub(crate) fn freeze_trace(&mut self, id: u64, cause: Cause) -> bool {
+        if self.endpoint.trace().is_off() || !self.freezer.host.freeze(Reason { id, cause }) {
+            return false;
+        }
+        self.counts.trace_freezes += 1;
+        self.heed_freeze();
+        true
+    }
+
+    pub(crate) fn unfreeze_trace(&mut self) {
+        self.freezer.host.unfreeze();
+        self.heed_freeze();
+    }
+
+    /// A call that began at `started` is over: if it was too slow, nothing of how that came is to be overwritten.
+    pub(crate) fn judge_call(&mut self, now: Time, call: usize) {
+        if self.freezer.slower_than_ns == u64::MAX {
+            return;
+        }
+        let Some(call) = self.calls.get(call) else { return };
+        let id = call.traced.id;
+        if now.since(call.started) >= self.freezer.slower_than_ns
+            && self.freeze_trace(id, Cause::Own)
+            && self.freezer.tells_peers
+        {
+            // The round has sent what there was before it found this, and the peers' traces go on meanwhile.
+            self.transmit_round(now);
+        }
+    }
+
+    /// A peer asks for a freeze. It is told no answer, and nobody else is told (FREEZE-2).
+    pub(crate) fn obey_freeze(&mut self) {
+        if self.freezer.obeys {
+            self.freeze_trace(0, Cause::Peer);
+        }
+    }
+}

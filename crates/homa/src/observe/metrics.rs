@@ -1,0 +1,247 @@
+//! Everything a host counts.
+
+use homa_driver::DriverStats;
+use homa_proto::Stats;
+
+use crate::observe::prometheus::MetricKind;
+use crate::observe::times::TimesBySize;
+
+/// Defines [`HostCounts`] with one documented `u64` per number, and its list of names and values.
+macro_rules! counts {
+    ($($(#[doc = $doc:literal])+ $kind:ident $name:ident,)+) => {
+        /// What the runtime counts, between the application and the protocol.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct HostCounts {
+            $($(#[doc = $doc])+ pub $name: u64,)+
+        }
+
+        impl HostCounts {
+            /// Every number's name, value and meaning, in the order of declaration.
+            #[must_use]
+            pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
+                vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+]
+            }
+
+            /// Their kinds, in the same order.
+            const KINDS: &'static [MetricKind] = &[$(MetricKind::$kind,)+];
+
+            /// Adds the counts of another endpoint. What is the host's, and not an endpoint's, is left to the caller.
+            fn add(&mut self, other: &HostCounts) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)+
+            }
+        }
+    };
+}
+
+counts! {
+    /// Endpoints of this host.
+    Gauge endpoints,
+    /// RPCs open now, of both sides.
+    Gauge open_rpcs,
+    /// Calls whose result is not there, or not taken, now.
+    Gauge open_calls,
+    /// Requests in hand now that were not whole when they were taken, and whose end is not read.
+    Gauge open_readings,
+    /// Requests that wait for `recv` now.
+    Gauge queued_requests,
+    /// Bytes of the requests that wait for `recv` now.
+    Gauge queued_request_bytes,
+    /// Bytes of outgoing messages held now.
+    Gauge outgoing_bytes,
+    /// Bytes of incoming messages held now, counted whole from their first packet on.
+    Gauge incoming_bytes,
+    /// Buffers that had to be allocated for incoming messages, because none was free: in the steady state there are no more.
+    Counter buffers_allocated,
+    /// Requests given up because `max_queued_request_bytes` was reached.
+    Counter requests_refused,
+    /// Bytes granted to senders, or sendable unasked, and not received now.
+    Gauge granted_bytes,
+    /// Events in the time trace now.
+    Gauge trace_records,
+    /// Events of the time trace that newer ones have overwritten.
+    Counter trace_records_overwritten,
+    /// Peers known now: as many as `Host::peers` lists, where there is one endpoint; one that several endpoints know counts for
+    /// each of them.
+    Gauge known_peers,
+    /// Speed of this host's link in Mbit/s, as set or as the device tells it; 0: unknown, and then unscheduled bytes do not
+    /// follow round-trip times and the pacer is off.
+    Gauge link_mbps,
+    /// Most bytes of a message that peers are told to send unasked, because too many once came at the same time; 0: none.
+    Gauge unsched_limit_bytes,
+    /// Times that a thread took the host's lock. A polling thread takes it anew in each round; starting a call, or replying,
+    /// takes it once.
+    Counter lock_acquisitions,
+    /// Those of them that found it taken.
+    Counter lock_misses,
+    /// Nanoseconds that threads waited for it, over all misses.
+    Counter lock_wait_ns,
+    /// Drive rounds.
+    Counter drive_rounds,
+    /// Datagrams sent that carried several packets.
+    Counter bundles_sent,
+    /// Packets sent in them.
+    Counter bundled_packets_sent,
+    /// Times that the time trace was frozen: by hand, by a slow RPC, or by a FREEZE packet.
+    Counter trace_freezes,
+    /// Times that the leading thread slept in the kernel.
+    Counter leader_sleeps,
+    /// Times that the leading thread's sleep was ended by another thread.
+    Counter leader_rings,
+    /// Times that a leading thread handed the lead to another.
+    Counter handovers,
+    /// Times that the progress thread took over.
+    Counter progress_takeovers,
+    /// 1 while this host keeps the processors out of deep sleep.
+    Gauge low_latency_held,
+    /// Times that the packet path failed.
+    Counter driver_failures,
+    /// Packets handed to the endpoint that owns their RPC by another one, to which they came.
+    Counter misdirected_packets,
+    /// Times that a request had nobody at its endpoint to take it, and somebody who may wait at another one was looked for.
+    Counter help_calls,
+    /// Requests of an endpoint taken by a thread or task that waited at another one.
+    Counter taken_elsewhere,
+    /// Pieces of what endpoints have for each other that were dropped because the other one was too far behind.
+    Counter mail_dropped,
+    /// Times that an endpoint's mailbox was locked, to put something in or take it out.
+    Counter mail_lock_acquisitions,
+    /// Those of them that found it locked.
+    Counter mail_lock_misses,
+    /// Nanoseconds that threads waited for a mailbox, over all misses.
+    Counter mail_lock_wait_ns,
+    /// Endpoints of all hosts that share this one's address now, its own included; 0 where none can, as over UDP.
+    Gauge shared_processes,
+    /// This host's slot in the shared segment, the first one where it has several endpoints.
+    Gauge shared_slot,
+    /// 1 when this host leads those that share its address: it answers for ports that nobody has.
+    Gauge shared_leads,
+    /// Processes of this host found dead since the first of them began.
+    Counter shared_found_dead,
+    /// Bytes that all processes and endpoints of this host together may have granted and not received; 0 for a host of one
+    /// endpoint that has its address to itself.
+    Gauge shared_grant_budget_bytes,
+    /// Those of them that this process, or this endpoint, has now.
+    Gauge shared_grant_lease_bytes,
+    /// Those that all processes and endpoints have now.
+    Gauge shared_grant_leased_bytes,
+}
+
+/// Every number of a host, at one moment. Their number does not depend on the load, so that they can be read as often as
+/// wanted; what is known of each peer is [`Host::peers`](crate::Host::peers).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Of the protocol: packets by type, and each reason to drop one.
+    pub endpoint: Stats,
+    /// Of the packet path.
+    pub driver: DriverStats,
+    /// Of the runtime.
+    pub host: HostCounts,
+    /// How long calls took, from their start until the response was whole; those that failed or were given up are left out. Not among
+    /// the [entries](Metrics::entries).
+    pub call_times: TimesBySize,
+    /// How long answers took, from when the request was whole here until the application handed its answer over: the request waited for a
+    /// thread, and was handled. The network has no part in it. Requests that were not answered are left out. Not among the entries.
+    pub answer_times: TimesBySize,
+}
+
+impl Metrics {
+    /// The counts of several endpoints of a host, of which there is at least one, as the host's.
+    pub(crate) fn sum(endpoints: &[Metrics]) -> Metrics {
+        let mut sum = endpoints[0].clone();
+        for other in &endpoints[1..] {
+            sum.endpoint.add(&other.endpoint);
+            sum.driver = sum.driver.plus(other.driver);
+            sum.host.add(&other.host);
+            sum.call_times.add(&other.call_times);
+            sum.answer_times.add(&other.answer_times);
+        }
+        let (host, first) = (&mut sum.host, &endpoints[0].host);
+        host.link_mbps = first.link_mbps;
+        host.low_latency_held = host.low_latency_held.min(1);
+        host.unsched_limit_bytes = first.unsched_limit_bytes;
+        host.shared_processes = first.shared_processes;
+        host.shared_slot = first.shared_slot;
+        host.shared_found_dead = first.shared_found_dead;
+        host.shared_grant_budget_bytes = first.shared_grant_budget_bytes;
+        host.shared_grant_leased_bytes = first.shared_grant_leased_bytes;
+        sum
+    }
+
+    /// Every number's name, value and meaning. Names are unique: those of the packet path begin with `driver_`, and those
+    /// of the runtime with `host_`.
+    #[must_use]
+    pub fn entries(&self) -> Vec<(String, u64, &'static str)> {
+        let endpoint =
+            self.endpoint.entries().into_iter().map(|(name, value, help)| (name.to_owned(), value, help));
+        let host =
+            self.host.entries().into_iter().map(|(name, value, help)| (format!("host_{name}"), value, help));
+        let driver = driver_entries(&self.driver);
+        let driver = driver.into_iter().map(|(name, value, help)| (format!("driver_{name}"), value, help));
+        endpoint.chain(driver).chain(host).map(|(name, value, help)| (name, value, help.trim())).collect()
+    }
+
+    /// The kind of each [entry](Metrics::entries), in their order.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = MetricKind> {
+        let endpoint = self.endpoint.entries().into_iter();
+        let endpoint = endpoint
+            .map(|(name, ..)| if name == "pacer_off" { MetricKind::Gauge } else { MetricKind::Counter });
+        let driver = driver_entries(&self.driver).map(|_| MetricKind::Counter);
+        endpoint.chain(driver).chain(HostCounts::KINDS.iter().copied())
+    }
+}
+
+fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 18] {
+    let errors = &stats.send_errors;
+    [
+        ("packets_out", stats.packets_out, "Packets sent."),
+        ("bytes_out", stats.bytes_out, "Bytes sent, Homa headers included."),
+        ("packets_in", stats.packets_in, "Packets received."),
+        ("bytes_in", stats.bytes_in, "Bytes received, Homa headers included."),
+        ("send_calls", stats.send_calls, "System calls that sent."),
+        ("receive_calls", stats.receive_calls, "System calls that received, or found nothing."),
+        ("would_block", stats.would_block, "Times that there was no room for a packet to send."),
+        ("truncated", stats.truncated, "Packets dropped because they were longer than a buffer."),
+        ("undivided", stats.undivided, "Merged packets dropped because they could not be divided."),
+        ("damaged", stats.damaged, "Frames dropped because their checksum or lengths were wrong."),
+        (
+            "queue_drops",
+            stats.queue_drops,
+            "Packets dropped by the kernel because the receive buffer was full.",
+        ),
+        ("network_errors", stats.network_errors, "Reports from the network that packets did not arrive."),
+        ("send_too_big", errors.too_big, "Packets not sent because they were longer than the path takes."),
+        ("send_refused", errors.refused, "Packets not sent because nobody listens at the peer."),
+        ("send_unreachable", errors.unreachable, "Packets not sent because there is no route."),
+        ("send_denied", errors.denied, "Packets not sent because the system forbids it."),
+        (
+            "send_link_stuck",
+            errors.link_stuck,
+            "Packets not sent because their link takes none, while others do.",
+        ),
+        ("send_other", errors.other, "Packets not sent for any other reason."),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_number_has_a_name_of_its_own_and_a_meaning() {
+        let mut metrics = Metrics::default();
+        metrics.driver.truncated = 7;
+        metrics.host.handovers = 8;
+        let entries = metrics.entries();
+        let names: HashSet<_> = entries.iter().map(|(name, ..)| name).collect();
+        assert_eq!(names.len(), entries.len());
+        assert_eq!(metrics.kinds().count(), entries.len());
+        assert!(entries.iter().all(|(_, _, help)| help.ends_with('.')));
+        let value = |name: &str| entries.iter().find(|(n, ..)| n == name).map(|(_, value, _)| *value);
+        assert_eq!((value("driver_truncated"), value("host_handovers")), (Some(7), Some(8)));
+        assert_eq!(value("packets_received"), Some(0));
+    }
+}

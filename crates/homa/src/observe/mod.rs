@@ -1,0 +1,8 @@
+//! Metrics, times and the time trace of a host.
+
+pub(crate) mod freeze;
+pub(crate) mod metrics;
+pub mod prometheus;
+pub(crate) mod recording;
+pub(crate) mod stages;
+pub(crate) mod times;

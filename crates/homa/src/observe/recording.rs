@@ -1,0 +1,85 @@
+//! The time trace of a host, for whoever holds the host.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use homa_trace::{Dump, Node, Snapshot};
+
+use crate::api::host::Host;
+use crate::observe::freeze::Cause;
+use crate::runtime::shared_engine::SharedEngine;
+
+/// Records copied while the lock is held: some ten microseconds.
+const PART: usize = 4_096;
+
+impl Host {
+    /// The time trace so far; without events where [`HostConfig::trace_records`](crate::HostConfig::trace_records) is 0. Of several endpoints, each of which
+    /// keeps so many events, all are there in the order of their times. Packets wait for some ten microseconds at a time while it copies. It is
+    /// named after the host's address, which whoever knows a better name changes ([`Dump::node`]).
+    #[must_use]
+    pub fn trace_dump(&self) -> Dump {
+        let name = self.local_addr().to_string();
+        let mut all = dump_of(self.endpoints.first(), &name);
+        for shared in &self.endpoints.members[1..] {
+            all.merge(&dump_of(shared, &name));
+        }
+        all
+    }
+
+    /// Freezes the time trace of all endpoints: what it holds stays as it is until [`unfreeze_trace`](Host::unfreeze_trace), whatever comes. Whether it was
+    /// not frozen before; a host without a trace has none to freeze. Peers are told where
+    /// [`HostConfig::trace_freeze_peers`](crate::HostConfig::trace_freeze_peers) says so.
+    pub fn freeze_trace(&self) -> bool {
+        let first = self.endpoints.first();
+        let frozen = first.lock().freeze_trace(0, Cause::Own);
+        if frozen {
+            self.send_now();
+        }
+        frozen
+    }
+
+    /// Goes on recording, behind what the trace holds.
+    pub fn unfreeze_trace(&self) {
+        self.endpoints.first().lock().unfreeze_trace();
+    }
+
+    /// Whether the trace is frozen: by hand, by a slow call, or by a FREEZE packet.
+    #[must_use]
+    pub fn trace_is_frozen(&self) -> bool {
+        self.freezing.is_frozen()
+    }
+
+    /// Asks all peers, the last [`MAX_FREEZE_PEERS`](homa_proto::MAX_FREEZE_PEERS) that were heard for each endpoint, to freeze their traces now, by a FREEZE packet each; returns how
+    /// many packets that were. Packets can be lost, and peers need not obey. This host's own trace goes on.
+    pub fn freeze_peers(&self) -> usize {
+        let asked = self.endpoints.members.iter().map(|shared| shared.lock().endpoint.freeze_peers()).sum();
+        self.send_now();
+        asked
+    }
+
+    /// Has each endpoint send what waits.
+    fn send_now(&self) {
+        for shared in &self.endpoints.members {
+            let now = shared.now();
+            let mut engine = shared.lock();
+            engine.flush(now);
+            engine.after_work(now);
+        }
+    }
+}
+
+fn dump_of(shared: &SharedEngine, name: &str) -> Dump {
+    let (mut snapshot, known) = {
+        let mut engine = shared.lock();
+        (Snapshot::new(engine.endpoint.trace()), engine.endpoint.known_peers())
+    };
+    snapshot.make_room();
+    while !snapshot.copy_part(shared.lock().endpoint.trace(), PART) {}
+    let mut peers: Vec<(u16, SocketAddr)> = Vec::with_capacity(known);
+    peers.extend(shared.lock().endpoint.peer_numbers());
+    let mut dump = snapshot.dump(Node::host(name));
+    let seen: BTreeSet<u16> = dump.records.iter().filter_map(|record| record.place.peer()).collect();
+    let named = peers.into_iter().filter(|(number, _)| seen.contains(number));
+    dump.node.others = named.map(|(number, peer)| (number, peer.to_string())).collect();
+    dump
+}

@@ -1,0 +1,233 @@
+//! What the runtime adds to the time trace: when the application sends and receives, what bursts come and go, who sleeps and who wakes.
+//!
+//! There is one trace for each endpoint, behind the endpoint's lock: whoever has something to record mostly has the lock anyway. What
+//! happens without it, before it is had, has a time of the same clock ([`HostClock::look`](crate::runtime::clock::HostClock::look)) that is
+//! recorded later.
+
+use homa_proto::wire::{self, Body};
+use homa_proto::{RpcKey, Time};
+use homa_trace::{EventKind, Place, packet_word};
+
+use crate::runtime::engine::Engine;
+use crate::runtime::wait::WaitTarget;
+
+/// A round that begins so much later than the one before ended, although its thread did not sleep, is recorded as one that could not run. Threads
+/// that poll come back within a few microseconds, and behind others that have the lock within some tens of them; a processor that is given to
+/// somebody else is away for a millisecond and more, the interrupts worth knowing of for some hundred microseconds.
+pub(crate) const NOT_RUNNING_NS: u64 = 100_000;
+
+/// Why a thread is woken: `a` of [`EventKind::WakeSent`].
+pub(crate) const WAKE_FOR_MESSAGE: u32 = 0;
+pub(crate) const WAKE_TO_LEAD: u32 = 1;
+
+/// How an RPC is named in a trace: by its id, and the number of its peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TraceKey {
+    pub(crate) id: u64,
+    pub(crate) peer: u16,
+}
+
+/// A request, or a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    Request = 0,
+    Response = 1,
+}
+
+/// What names a packet in a trace, where it is readable: its `sender_id`, packet word and offset.
+fn described(bytes: &[u8], wire_len: usize) -> Option<(u64, u32, u32)> {
+    let packet = wire::decode(bytes, wire_len).ok()?;
+    let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
+    let word = packet_word(packet.body.packet_type() as u8, wire_len as u32);
+    Some((packet.common.sender_id, word, offset))
+}
+
+/// The same of each packet of a datagram; of one that is no bundle only the header may be there.
+fn described_packets(datagram: &[u8], wire_len: usize) -> impl Iterator<Item = (u64, u32, u32)> {
+    let is_bundle = wire::packet_length(datagram).is_some();
+    wire::packets(datagram)
+        .filter_map(move |bytes| described(bytes, if is_bundle { bytes.len() } else { wire_len }))
+}
+
+impl Engine {
+    /// The name of a living RPC.
+    pub(crate) fn traced(&self, rpc: RpcKey) -> TraceKey {
+        let (id, peer) = self.endpoint.traced(rpc).unwrap_or_default();
+        TraceKey { id, peer }
+    }
+
+    /// The application made a call with so many bytes, at the moment `at`.
+    pub(crate) fn note_call(&mut self, at: u64, call: usize, length: usize) {
+        let TraceKey { id, peer } = self.calls[call].traced;
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let trace = self.endpoint.trace();
+        let place = trace.place(peer, 0);
+        trace.record_stamped(at, EventKind::AppSend, id, Message::Request as u32, length, place);
+    }
+
+    /// The application answered with so many bytes, at the moment `at`.
+    pub(crate) fn note_answer(&mut self, at: u64, rpc: RpcKey, length: usize) {
+        if !self.endpoint.trace().is_recording() {
+            return;
+        }
+        let TraceKey { id, peer } = self.traced(rpc);
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let trace = self.endpoint.trace();
+        let place = trace.place(peer, 0);
+        trace.record_stamped(at, EventKind::AppSend, id, Message::Response as u32, length, place);
+    }
+
+    /// The application takes a message.
+    pub(crate) fn note_app_receive(&mut self, traced: TraceKey, message: Message, length: usize) {
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let trace = self.endpoint.trace();
+        trace.record_with(EventKind::AppReceive, traced.id, message as u32, length, traced.peer, 0);
+    }
+
+    /// A burst is about to be given to the driver.
+    pub(crate) fn note_burst_out(&mut self, packets: usize, bytes: u32) {
+        let packets = u32::try_from(packets).unwrap_or(u32::MAX);
+        self.endpoint.trace().record(EventKind::BurstOut, 0, packets, bytes);
+    }
+
+    /// The driver took so many packets of the burst. Where it has no room, the message at its head waits for that.
+    pub(crate) fn note_burst_taken(&mut self, taken: usize) {
+        if !self.endpoint.trace().is_recording() {
+            return;
+        }
+        self.just_now = self.look();
+        self.endpoint.trace().record(EventKind::BurstTaken, 0, u32::try_from(taken).unwrap_or(u32::MAX), 0);
+        if let Some(run) = self.unsent.first() {
+            let traced = run.first.payload.map_or(TraceKey::default(), |range| self.traced(range.rpc));
+            let priority = run.first.priority;
+            let wanted = self.unsent.iter().map(homa_proto::TransmitRun::bytes).sum();
+            let trace = self.endpoint.trace();
+            let place = trace.place(traced.peer, priority);
+            trace.record_again(EventKind::WaitBuffer, traced.id, wanted, 0, place);
+        }
+        // A burst that follows was handed over behind this moment, by which the two are told apart.
+        self.endpoint.trace().begin_stage();
+    }
+
+    /// The driver was asked at `now`, and gave so many datagrams. Returns what the time is since it did: packets may have come meanwhile,
+    /// and to take them from it is a tenth of a short round trip.
+    pub(crate) fn note_burst_in(&mut self, datagrams: usize, now: Time) -> Time {
+        if datagrams == 0 {
+            self.empty_polls = self.empty_polls.saturating_add(1);
+            return now;
+        }
+        let empty = std::mem::take(&mut self.empty_polls);
+        let since = self.look().unwrap_or(now);
+        self.endpoint.trace().record(EventKind::BurstIn, 0, datagrams as u32, empty);
+        since.max(now)
+    }
+
+    /// The packets of the burst that was read are processed.
+    pub(crate) fn note_burst_processed(&mut self, packets: u64) {
+        if self.endpoint.trace().is_recording() {
+            self.just_now = self.look();
+            self.endpoint.trace().record(EventKind::BurstProcessed, 0, packets as u32, 0);
+        }
+    }
+
+    /// Looks at the clock, which begins a stage of the trace; `None` where time is made up.
+    fn look(&mut self) -> Option<Time> {
+        let (at, now) = self.clock?.look();
+        self.endpoint.trace().begin_stage_at(at);
+        Some(now)
+    }
+
+    /// When the kernel took the packets of the burst from the device, as far as it says.
+    pub(crate) fn note_device_times(&mut self) {
+        let Some(clock) = self.device_clock.filter(|_| self.endpoint.trace().is_recording()) else { return };
+        let real_time = clock.beside_real_time();
+        let in_place = self.buffers.payload_in_place();
+        for (index, (_, bytes)) in self.rx.iter().enumerate() {
+            let Some(at) = self.rx.received_at(index) else { continue };
+            let priority = Place::priority_received(self.rx.priority(index));
+            let trace = self.endpoint.trace();
+            let (at, place) = (real_time.ticks(at), trace.place(0, priority));
+            for (sender_id, word, offset) in described_packets(bytes, bytes.len() + in_place) {
+                trace.record_stamped(at, EventKind::DeviceReceived, sender_id ^ 1, word, offset, place);
+            }
+        }
+    }
+
+    /// When the kernel gave packets to the device, as far as it has said so by now.
+    pub(crate) fn note_device_sent(&mut self) {
+        let Some(clock) = self.device_clock else { return };
+        let mut real_time = None;
+        while let Some(sent) = self.driver.poll_sent() {
+            let real_time = real_time.get_or_insert_with(|| clock.beside_real_time());
+            let trace = self.endpoint.trace();
+            let (at, place) = (real_time.ticks(sent.at_ns), trace.place(0, sent.priority));
+            for (id, word, offset) in described_packets(&sent.header, sent.len) {
+                trace.record_stamped(at, EventKind::DeviceSent, id, word, offset, place);
+            }
+        }
+    }
+
+    /// A thread or task is told to wake up for this.
+    pub(crate) fn note_wake(&mut self, on: WaitTarget, why: u32) {
+        if !self.endpoint.trace().is_recording() {
+            return;
+        }
+        let TraceKey { id, peer } =
+            if why == WAKE_FOR_MESSAGE { self.traced_item(on) } else { TraceKey::default() };
+        self.endpoint.trace().record_with(EventKind::WakeSent, id, why, 0, peer, 0);
+    }
+
+    /// The message that somebody who waits for this is woken for.
+    fn traced_item(&self, on: WaitTarget) -> TraceKey {
+        let found = match on {
+            WaitTarget::Call(call) => self.calls.get(call).map(|call| call.traced),
+            WaitTarget::Reading(index) => self.readings.get(index).map(|reading| self.traced(reading.rpc)),
+            WaitTarget::Completions(client) => {
+                self.clients.get(client).and_then(|client| client.completions.back()).map(|done| done.traced)
+            }
+            WaitTarget::Requests(server) => {
+                let queue = self.servers.get(server).map(|server| &server.queue);
+                queue.and_then(|queue| queue.back()).map(|queued| self.traced(queued.rpc))
+            }
+            WaitTarget::Socket(_) | WaitTarget::Drained => None,
+        };
+        found.unwrap_or_default()
+    }
+
+    /// The calling thread goes to sleep.
+    pub(crate) fn note_asleep(&mut self) {
+        self.endpoint.trace().begin_stage();
+        self.endpoint.trace().record(EventKind::Asleep, 0, 0, 0);
+    }
+
+    /// The calling thread, asleep since `since`, ran again at `now`, which is `at` on the trace's clock; by another's doing or not.
+    pub(crate) fn note_woken(&mut self, at: u64, (since, now): (Time, Time), called: bool) {
+        let asleep_us = u32::try_from(now.since(since) / 1_000).unwrap_or(u32::MAX);
+        let trace = self.endpoint.trace();
+        let place = trace.place(0, 0);
+        trace.record_stamped(at, EventKind::Woken, 0, u32::from(!called), asleep_us, place);
+    }
+
+    /// The calling thread should have run at `due` and did at `now`. What is within the bound is no news.
+    pub(crate) fn note_not_running(&mut self, due: Time, now: Time) {
+        let away = now.since(due);
+        if away >= NOT_RUNNING_NS {
+            let away = u32::try_from(away).unwrap_or(u32::MAX);
+            self.endpoint.trace().record(EventKind::NotRunning, 0, away, 0);
+        }
+    }
+
+    /// As [`Engine::note_not_running`], for a thread whose last round began at `began` and, where it had work, which may take long by
+    /// itself, recorded until `worked_until` on the trace's clock. Each round asks, so that no clock is read where all is well.
+    #[inline]
+    pub(crate) fn note_not_running_since(&mut self, (began, worked_until): (Time, Option<u64>), now: Time) {
+        let mut away = now.since(began);
+        if away < NOT_RUNNING_NS {
+            return;
+        }
+        if let (Some(until), Some(ticks)) = (worked_until, self.endpoint.trace().ticks()) {
+            away = away.min(ticks.rate_so_far().ns(ticks.now().saturating_sub(until)));
+        }
+        self.note_not_running(Time::from_ns(now.as_ns() - away), now);
+    }
+}

@@ -1,0 +1,206 @@
+//! Large messages received where they belong.
+//!
+//! While a large message arrives, its next packet goes most likely behind the last. The driver gets that place in the message's
+//! memory to receive into, so that the kernel's copy is the only one: copied once more, a large message would occupy its
+//! receiver's core half as long again. Where the guess is wrong, the payload is copied from there to where it belongs.
+
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+use homa_proto::{Reassembly, RpcKey, wire};
+
+use crate::payload::buffers::{Buffers, Incoming};
+use crate::payload::memory::Memory;
+
+const _: () = assert!(homa_driver::IN_PLACE_HEADER_BYTES == wire::DATA_HEADER_LEN);
+
+/// Payload of a packet after which the next is expected behind it. Where packets are smaller, several arrive at a time, and a
+/// copy out of the cache costs less than receiving them one by one.
+const LEAST_BYTES: usize = 16 << 10;
+
+/// A message's memory, taken out of the table while its next packet may be received into it.
+#[derive(Debug)]
+pub(crate) struct DirectReceive {
+    rpc: RpcKey,
+    memory: Memory,
+    /// Of the whole message.
+    length: usize,
+    /// What was received behind the end of `memory`: offset in its message, whichever that is, and bytes.
+    packet: Option<(u32, usize)>,
+}
+
+impl DirectReceive {
+    /// Where the next packet is expected.
+    pub(crate) fn place(&mut self) -> &mut [MaybeUninit<u8>] {
+        let left = self.length - self.memory.len();
+        let spare = self.memory.spare();
+        let end = spare.len().min(left);
+        &mut spare[..end]
+    }
+}
+
+impl Buffers {
+    /// Notes that `bytes` more of a message came in order, and that more are to come.
+    pub(crate) fn expect(&mut self, rpc: RpcKey, bytes: usize, more: bool) {
+        self.expected = (more && bytes >= LEAST_BYTES).then_some(rpc);
+    }
+
+    /// The message whose next packet is expected, if one is.
+    pub(crate) fn take_expected(&mut self) -> Option<DirectReceive> {
+        let rpc = self.expected.take()?;
+        let Some(Incoming::Partial { memory, length }) = self.incoming_mut(rpc) else { return None };
+        Some(DirectReceive { rpc, length: *length, memory: std::mem::take(memory), packet: None })
+    }
+
+    /// Holds the memory while a packet is handled of which `payload` bytes were written behind its end; `offset` is the packet's
+    /// in its message. [`Buffers::give_back_held`] follows.
+    pub(crate) fn hold_in_place(&mut self, mut in_place: DirectReceive, offset: u32, payload: usize) {
+        in_place.packet = Some((offset, payload));
+        self.in_place = Some(in_place);
+    }
+
+    /// Bytes of the payload that was received in place and is held; 0 where none was.
+    pub(crate) fn payload_in_place(&self) -> usize {
+        self.in_place.as_ref().and_then(|in_place| in_place.packet).map_or(0, |(_, payload)| payload)
+    }
+
+    /// The memory goes back into the table.
+    pub(crate) fn give_back(&mut self, in_place: DirectReceive) {
+        if let Some(Incoming::Partial { memory, .. }) = self.incoming_mut(in_place.rpc) {
+            *memory = in_place.memory;
+        } else if let Memory::Lent { lent, .. } = in_place.memory {
+            self.bury(Bytes::from_owner(lent));
+        }
+    }
+
+    /// As [`Buffers::give_back`], for what is held.
+    pub(crate) fn give_back_held(&mut self) {
+        if let Some(in_place) = self.in_place.take() {
+            self.give_back(in_place);
+        }
+    }
+
+    /// A part of a packet whose payload was received in place. `message_length`, `offset` and `len` are as in
+    /// [`Reassembly::write`].
+    pub(crate) fn write_received(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32) {
+        let Some(mut in_place) = self.in_place.take() else { return };
+        let Some((at, payload)) = in_place.packet else { return };
+        let end = in_place.memory.len();
+        let part = (offset - at) as usize..(offset - at + len) as usize;
+        assert!(part.end <= payload, "the endpoint writes a packet's own bytes");
+        if rpc == in_place.rpc && offset as usize == end && offset == at {
+            // SAFETY: `payload` bytes behind the end were written (`hold_in_place`), and `len` is not more.
+            unsafe { in_place.memory.advance(len as usize) };
+            self.in_place = Some(in_place);
+            self.expect(rpc, len as usize, offset + len < message_length);
+            return;
+        }
+        // SAFETY: they were written, as above, under the lock that whoever calls this has had since.
+        let received = unsafe { in_place.memory.written(payload) };
+        if rpc != in_place.rpc {
+            self.write(rpc, message_length, offset, len, &received[part]);
+            self.in_place = Some(in_place);
+            return;
+        }
+        // Its own memory is what is written to, and overlaps.
+        let copy = received[part].to_vec();
+        self.give_back(in_place);
+        self.write(rpc, message_length, offset, len, &copy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: RpcKey = RpcKey { slot: 0, generation: 0 };
+    const B: RpcKey = RpcKey { slot: 1, generation: 0 };
+    const PACKET: usize = 20_000;
+    const LENGTH: u32 = 100_000;
+
+    fn bytes(offset: usize, len: usize) -> Vec<u8> {
+        (offset..offset + len).map(|i| (i / 7) as u8 ^ i as u8).collect()
+    }
+
+    /// Message A with its first packet, and its memory with `received` in the place of the next.
+    fn expecting(received: &[u8]) -> (Buffers, DirectReceive) {
+        let mut buffers = Buffers::default();
+        buffers.write(A, LENGTH, 0, PACKET as u32, &bytes(0, PACKET));
+        let mut in_place = buffers.take_expected().expect("the next packet is expected");
+        assert_eq!(in_place.place().len(), LENGTH as usize - PACKET);
+        for (place, byte) in in_place.place().iter_mut().zip(received) {
+            place.write(*byte);
+        }
+        (buffers, in_place)
+    }
+
+    fn finish(mut buffers: Buffers, from: usize) {
+        for offset in (from..LENGTH as usize).step_by(PACKET) {
+            buffers.write(A, LENGTH, offset as u32, PACKET as u32, &bytes(offset, PACKET));
+        }
+        assert!(buffers.take_incoming(A) == bytes(0, LENGTH as usize));
+    }
+
+    #[test]
+    fn what_was_expected_stays_where_it_is() {
+        let (mut buffers, in_place) = expecting(&bytes(PACKET, PACKET));
+        buffers.hold_in_place(in_place, PACKET as u32, PACKET);
+        buffers.write(A, LENGTH, PACKET as u32, PACKET as u32, &[]);
+        buffers.give_back_held();
+        assert!(buffers.take_expected().is_some_and(|in_place| {
+            buffers.give_back(in_place);
+            true
+        }));
+        finish(buffers, 2 * PACKET);
+    }
+
+    #[test]
+    fn another_messages_packet_goes_to_its_own() {
+        let (mut buffers, in_place) = expecting(&bytes(0, PACKET));
+        buffers.hold_in_place(in_place, 0, PACKET);
+        buffers.write(B, PACKET as u32, 0, PACKET as u32, &[]);
+        buffers.give_back_held();
+        assert!(buffers.take_incoming(B) == bytes(0, PACKET));
+        finish(buffers, PACKET);
+    }
+
+    #[test]
+    fn a_packet_from_further_on_leaves_its_gap() {
+        let (mut buffers, in_place) = expecting(&bytes(3 * PACKET, PACKET));
+        buffers.hold_in_place(in_place, 3 * PACKET as u32, PACKET);
+        buffers.write(A, LENGTH, 3 * PACKET as u32, PACKET as u32, &[]);
+        buffers.give_back_held();
+        for offset in [PACKET, 2 * PACKET, 4 * PACKET] {
+            buffers.write(A, LENGTH, offset as u32, PACKET as u32, &bytes(offset, PACKET));
+        }
+        assert!(buffers.take_incoming(A) == bytes(0, LENGTH as usize));
+    }
+
+    #[test]
+    fn a_part_of_a_packet_goes_where_it_belongs_and_a_dropped_one_nowhere() {
+        // Its first half is there already.
+        let (mut buffers, in_place) = expecting(&bytes(PACKET / 2, PACKET));
+        buffers.hold_in_place(in_place, (PACKET / 2) as u32, PACKET);
+        buffers.write(A, LENGTH, PACKET as u32, (PACKET / 2) as u32, &[]);
+        buffers.give_back_held();
+        let rest = bytes(PACKET / 2 * 3, PACKET / 2);
+        buffers.write(A, LENGTH, (PACKET / 2 * 3) as u32, rest.len() as u32, &rest);
+        finish(buffers, 2 * PACKET);
+
+        let (mut buffers, in_place) = expecting(&[9; PACKET]);
+        buffers.hold_in_place(in_place, 0, PACKET);
+        buffers.give_back_held();
+        finish(buffers, PACKET);
+    }
+
+    #[test]
+    fn a_message_that_is_given_up_meanwhile_takes_its_memory_along() {
+        let (mut buffers, in_place) = expecting(&[1; PACKET]);
+        buffers.hold_in_place(in_place, PACKET as u32, PACKET);
+        buffers.release(A);
+        buffers.give_back_held();
+        assert_eq!((buffers.incoming_bytes(), buffers.incoming_len(A)), (0, 0));
+        buffers.write(B, PACKET as u32, 0, PACKET as u32, &bytes(0, PACKET));
+        assert!(buffers.take_expected().is_none());
+    }
+}

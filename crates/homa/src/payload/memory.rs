@@ -1,0 +1,269 @@
+//! Memory in which an incoming message is put together: this host's own, or what the application lends.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use bytes::BytesMut;
+
+use crate::payload::sparse::SparseBuffer;
+
+/// Has memory for incoming messages, for an application whose messages must lie in a place of its own: see
+/// [`Socket::set_memory`](crate::Socket::set_memory).
+pub trait MessageMemory: Send + Sync {
+    /// Room for a message of `length` bytes, asked for when its first packet comes, of whichever part; `None`: the host has it in memory of its
+    /// own. Called under the host's lock: it is quick, and calls nothing of the host.
+    fn lend(&self, length: usize) -> Option<Lent>;
+}
+
+/// Who lends memory. It has it back when this is dropped, with the message or with the RPC that never had all of it.
+pub trait Lender: Send + Sync {
+    /// Whether the memory is still there to be written to, which is asked before each write. Who takes it away says so here, and then calls
+    /// [`Socket::await_writers`](crate::Socket::await_writers): behind that no write is under way. The message comes all the same,
+    /// with what it has.
+    fn is_there(&self) -> bool;
+}
+
+/// Memory that was lent for one message.
+pub struct Lent {
+    start: NonNull<u8>,
+    length: usize,
+    lender: Box<dyn Lender>,
+}
+
+// SAFETY: whoever made it has promised that the memory may be used from any thread.
+unsafe impl Send for Lent {}
+// SAFETY: as above; by a shared reference it is only read.
+unsafe impl Sync for Lent {}
+
+impl Lent {
+    /// `length` bytes from `start` on.
+    ///
+    /// # Safety
+    /// The bytes are there, whatever they say, and any thread may write to them, until the lender is dropped or says that they are not there. Until
+    /// then nobody else writes to them, or relies on what they say.
+    pub unsafe fn new(start: NonNull<u8>, length: usize, lender: impl Lender + 'static) -> Lent {
+        Lent { start, length, lender: Box::new(lender) }
+    }
+
+    /// Bytes from `start` on, none where they are not there any more.
+    fn from(&mut self, start: usize) -> &mut [MaybeUninit<u8>] {
+        let start = if self.lender.is_there() { start.min(self.length) } else { self.length };
+        // SAFETY: it lies within what was promised to be there.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr().add(start).cast(), self.length - start) }
+    }
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the bytes are there, and written once only, before this is handed out. Where the lender has taken them away only the lender can
+        // ask for them.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl std::fmt::Debug for Lent {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Lent").field("start", &self.start).field("length", &self.length).finish()
+    }
+}
+
+/// What has come of a message: up to the last byte that has arrived, with room for the whole.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    /// Pages are touched by the packets that bring bytes for them, and by nothing else.
+    Own(SparseBuffer),
+    /// The gaps hold anything. `end`: of the last byte.
+    Lent { lent: Lent, end: usize },
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory::Own(SparseBuffer::default())
+    }
+}
+
+impl Memory {
+    /// Room for a message that fits the empty `buffer`.
+    pub(crate) fn own(buffer: BytesMut) -> Memory {
+        Memory::Own(SparseBuffer::new(buffer))
+    }
+
+    pub(crate) fn lent(lent: Lent) -> Memory {
+        Memory::Lent { lent, end: 0 }
+    }
+
+    /// Exclusive end of what has arrived; of memory of our own, of what has arrived without a gap before it.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Memory::Own(bytes) => bytes.len(),
+            Memory::Lent { end, .. } => *end,
+        }
+    }
+
+    /// Bytes that are there.
+    pub(crate) fn get(&self, range: Range<usize>) -> Option<&[u8]> {
+        match self {
+            Memory::Own(bytes) => bytes.get(range),
+            Memory::Lent { lent, end } if lent.lender.is_there() => lent.as_ref()[..*end].get(range),
+            Memory::Lent { .. } => None,
+        }
+    }
+
+    /// Whether the next packet can be received behind the end.
+    pub(crate) fn is_open_ended(&self) -> bool {
+        match self {
+            Memory::Own(bytes) => !bytes.has_parts(),
+            Memory::Lent { .. } => true,
+        }
+    }
+
+    /// Puts `data` at `start`, past the end as well. There is room for it.
+    pub(crate) fn place(&mut self, start: usize, data: &[u8]) {
+        match self {
+            Memory::Own(bytes) => bytes.place(start, data),
+            Memory::Lent { lent, end } => {
+                if let Some(room) = lent.from(start).get_mut(..data.len()) {
+                    // SAFETY: the room is as long as the data, and nobody else's.
+                    unsafe { ptr::copy_nonoverlapping(data.as_ptr(), room.as_mut_ptr().cast(), data.len()) };
+                }
+                *end = (*end).max(start + data.len());
+            }
+        }
+    }
+
+    /// The memory behind what has arrived, which nobody has written.
+    pub(crate) fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
+        match self {
+            Memory::Own(bytes) => bytes.spare(),
+            Memory::Lent { lent, end } => lent.from(*end),
+        }
+    }
+
+    /// The first `bytes` of what was [spare](Memory::spare), which have been written since.
+    ///
+    /// # Safety
+    /// They have, under the lock that is still held: who takes memory away waits for it.
+    pub(crate) unsafe fn written(&mut self, bytes: usize) -> &[u8] {
+        let end = match self {
+            Memory::Own(own) => own.end_ptr(),
+            // SAFETY: the spare memory begins at the end of what is there.
+            Memory::Lent { lent, end } => unsafe { lent.start.as_ptr().add(*end).cast_const() },
+        };
+        // SAFETY: the caller promises that so many bytes of the spare memory were written, and `self` is borrowed exclusively.
+        unsafe { slice::from_raw_parts(end, bytes) }
+    }
+
+    /// The first `bytes` of what was spare are written.
+    ///
+    /// # Safety
+    /// They are.
+    pub(crate) unsafe fn advance(&mut self, bytes: usize) {
+        match self {
+            // SAFETY: the caller has written `bytes` bytes of the spare memory, which `advance` requires.
+            Memory::Own(own) => unsafe { own.advance(bytes) },
+            Memory::Lent { end, .. } => *end += bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    /// Memory of a test's own.
+    #[derive(Default)]
+    struct Place {
+        gone: AtomicBool,
+        back: AtomicUsize,
+    }
+
+    struct Owner {
+        place: Arc<Place>,
+        _memory: Vec<u8>,
+    }
+
+    impl Lender for Owner {
+        fn is_there(&self) -> bool {
+            !self.place.gone.load(Relaxed)
+        }
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.place.back.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn lend(place: &Arc<Place>, length: usize) -> Memory {
+        let mut memory = vec![9; length];
+        let start = NonNull::new(memory.as_mut_ptr()).unwrap();
+        let owner = Owner { place: Arc::clone(place), _memory: memory };
+        // SAFETY: the owner has the memory as long as it lives.
+        Memory::lent(unsafe { Lent::new(start, length, owner) })
+    }
+
+    #[test]
+    fn lent_memory_is_filled_in_any_order_and_given_back_with_the_message() {
+        let place = Arc::<Place>::default();
+        let mut memory = lend(&place, 6);
+        memory.place(4, b"ef");
+        assert_eq!((memory.len(), memory.get(4..6), memory.get(5..7)), (6, Some(&b"ef"[..]), None));
+        memory.place(0, b"abcd");
+        let Memory::Lent { lent, .. } = memory else { panic!("it was lent") };
+        let message = Bytes::from_owner(lent);
+        let part = message.slice(2..4);
+        drop(message);
+        assert_eq!((&part[..], place.back.load(Relaxed)), (&b"cd"[..], 0));
+        drop(part);
+        assert_eq!(place.back.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn what_is_received_behind_the_end_counts_when_it_is_said_to() {
+        let place = Arc::<Place>::default();
+        let mut memory = lend(&place, 4);
+        memory.place(0, b"a");
+        assert_eq!(memory.spare().len(), 3);
+        memory.spare()[..2].iter_mut().zip(b"bc").for_each(|(room, byte)| _ = room.write(*byte));
+        // SAFETY: they were written just now.
+        unsafe {
+            assert_eq!(memory.written(2), b"bc");
+            memory.advance(2);
+        }
+        assert_eq!(memory.get(0..3), Some(&b"abc"[..]));
+        assert_eq!(memory.spare().len(), 1);
+    }
+
+    #[test]
+    fn what_is_received_behind_the_end_of_the_hosts_own_memory_is_read_there() {
+        let mut memory = Memory::Own(SparseBuffer::new(BytesMut::with_capacity(4)));
+        memory.place(0, b"a");
+        memory.spare()[..2].iter_mut().zip(b"bc").for_each(|(room, byte)| _ = room.write(*byte));
+        // SAFETY: they were written just now.
+        unsafe {
+            assert_eq!(memory.written(2), b"bc");
+            memory.advance(2);
+        }
+        assert_eq!(memory.get(0..3), Some(&b"abc"[..]));
+    }
+
+    #[test]
+    fn memory_that_was_taken_away_is_not_touched() {
+        let place = Arc::<Place>::default();
+        let mut memory = lend(&place, 4);
+        memory.place(0, b"ab");
+        place.gone.store(true, Relaxed);
+        assert!(memory.spare().is_empty() && memory.get(0..2).is_none());
+        memory.place(2, b"cd");
+        assert_eq!(memory.len(), 4, "the message ends as any");
+        place.gone.store(false, Relaxed);
+        assert_eq!(memory.get(0..4), Some(&b"ab\x09\x09"[..]));
+    }
+}

@@ -1,0 +1,238 @@
+//! Memory for incoming messages, used again once the application has dropped them.
+//!
+//! A message is a [`Bytes`] to the application, which may keep it, cut it and send it to other threads. The pool keeps a
+//! second, empty handle to the same memory: when it is the only one left, the memory is free again. Nothing is allocated for a
+//! message then, and the pages of a large one are there already: having the kernel make a megabyte of them anew, and take
+//! them back, costs more than receiving it.
+//!
+//! Short messages share chunks, so whoever keeps one keeps its chunk; for longer than a moment, a copy is better kept.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::payload::pages;
+
+/// Longest message that shares a chunk with others.
+pub(crate) const SMALL_BYTES: usize = 2 << 10;
+
+/// Memory that short messages are carved from. Small, since one of them keeps all of it; large enough that some ten messages of
+/// the longest kind, or a hundred and more of the usual, are carved from it before another is looked for.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// Chunks at most. As long as the application holds fewer messages at a time than fit these, none is allocated.
+const CHUNKS: usize = 64;
+
+/// Sizes of the longer buffers: powers of two from this one on (a short message that comes in parts has one
+/// as well), ...
+const LEAST_CLASS_BYTES: usize = 256;
+/// ... so many, the last of 1 MiB: longer messages (of 1,000,000 bytes on, which Linux Homa does not have) are rare, and their
+/// memory is not kept.
+const CLASSES: usize = 13;
+
+/// What is kept of a class, free or not: a megabyte, ...
+const KEPT_BYTES: usize = 1 << 20;
+/// ... and so many buffers where they are larger, enough for the messages that a link has under way at a time. All classes
+/// together keep 39 MiB at most.
+const KEPT_BUFFERS: usize = 16;
+
+/// Buffers of a class that are looked at for a free one. The one that was handed out first is most likely free.
+const LOOKS: usize = 4;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    /// What short messages are carved from now.
+    chunk: Option<BytesMut>,
+    /// The chunks before it, the oldest first.
+    chunks: VecDeque<BytesMut>,
+    /// Empty handles of the longer buffers by class, the first handed out first.
+    classes: [VecDeque<BytesMut>; CLASSES],
+    /// Buffers that had to be allocated.
+    allocations: u64,
+}
+
+/// The class of a buffer for `length` bytes; `None` beyond the largest.
+fn class_of(length: usize) -> Option<usize> {
+    let units = length.max(1).div_ceil(LEAST_CLASS_BYTES).next_power_of_two();
+    Some(units.trailing_zeros() as usize).filter(|class| *class < CLASSES)
+}
+
+fn class_bytes(class: usize) -> usize {
+    LEAST_CLASS_BYTES << class
+}
+
+impl Pool {
+    /// A short message that is all there, copied. `data` has at most [`SMALL_BYTES`].
+    pub(crate) fn copy(&mut self, data: &[u8]) -> Bytes {
+        debug_assert!(data.len() <= SMALL_BYTES);
+        let mut chunk = match self.chunk.take() {
+            Some(chunk) if chunk.capacity() >= data.len() => chunk,
+            full => self.next_chunk(full),
+        };
+        chunk.extend_from_slice(data);
+        let message = chunk.split().freeze();
+        self.chunk = Some(chunk);
+        message
+    }
+
+    /// Another chunk: the oldest one, if the application has dropped all of it.
+    fn next_chunk(&mut self, full: Option<BytesMut>) -> BytesMut {
+        self.chunks.extend(full);
+        let oldest = self.chunks.pop_front();
+        if let Some(mut oldest) = oldest {
+            if oldest.try_reclaim(CHUNK_BYTES) {
+                return oldest;
+            }
+            // What does not come back is its messages' own.
+            if self.chunks.len() < CHUNKS - 1 {
+                self.chunks.push_back(oldest);
+            }
+        }
+        self.allocations += 1;
+        BytesMut::with_capacity(CHUNK_BYTES)
+    }
+
+    /// An empty buffer with room for `length` bytes.
+    pub(crate) fn take(&mut self, length: usize) -> BytesMut {
+        let Some(class) = class_of(length) else {
+            self.allocations += 1;
+            return BytesMut::with_capacity(length);
+        };
+        let bytes = class_bytes(class);
+        for _ in 0..LOOKS.min(self.classes[class].len()) {
+            let Some(mut buffer) = self.classes[class].pop_front() else { break };
+            if buffer.try_reclaim(bytes) {
+                return buffer;
+            }
+            self.classes[class].push_back(buffer);
+        }
+        self.allocations += 1;
+        BytesMut::with_capacity(bytes)
+    }
+
+    /// Hands a buffer's content out, and keeps the memory in mind. What is returned beside it is a handle that must give way,
+    /// to be dropped where that may take long.
+    pub(crate) fn finish(&mut self, mut buffer: BytesMut) -> (Bytes, Option<BytesMut>) {
+        let message = buffer.split();
+        let evicted = self.keep(buffer, message.len());
+        (message.freeze(), evicted)
+    }
+
+    /// Takes a buffer back whose content nobody wants. As for what is returned, see [`Pool::finish`].
+    ///
+    /// Its pages return to the system. Whoever begins large messages and abandons them would otherwise leave pages
+    /// behind in every buffer, and an allocator that keeps freed buffers does not return them.
+    pub(crate) fn give_back(&mut self, mut buffer: BytesMut) -> Option<BytesMut> {
+        buffer.clear();
+        pages::release(buffer.spare_capacity_mut());
+        self.keep(buffer, 0)
+    }
+
+    /// Keeps an empty handle to a buffer of which `used` bytes were handed out.
+    fn keep(&mut self, buffer: BytesMut, used: usize) -> Option<BytesMut> {
+        let bytes = used + buffer.capacity();
+        let Some(class) = class_of(bytes).filter(|class| class_bytes(*class) == bytes) else {
+            return Some(buffer);
+        };
+        let kept = &mut self.classes[class];
+        kept.push_back(buffer);
+        if kept.len() > KEPT_BUFFERS.max(KEPT_BYTES / bytes) { kept.pop_front() } else { None }
+    }
+
+    /// Buffers allocated so far, because none was free.
+    pub(crate) fn allocations(&self) -> u64 {
+        self.allocations
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_used_again_once_its_message_is_dropped() {
+        for length in [100, SMALL_BYTES, 5_000, 65_536, 1_000_000] {
+            let mut pool = Pool::default();
+            for _ in 0..1_000 {
+                if length <= SMALL_BYTES {
+                    assert_eq!(pool.copy(&vec![7; length]).len(), length);
+                    continue;
+                }
+                let mut buffer = pool.take(length);
+                assert!(buffer.is_empty() && buffer.capacity() >= length);
+                buffer.resize(length, 7);
+                let (message, evicted) = pool.finish(buffer);
+                assert_eq!((message.len(), evicted), (length, None));
+            }
+            assert!(pool.allocations() <= 2, "{length}: {}", pool.allocations());
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_kept_is_never_written_again() {
+        let mut pool = Pool::default();
+        let mut kept = Vec::new();
+        for tag in 0..2_000_u32 {
+            let bytes = tag.to_le_bytes().repeat(50);
+            let long = bytes.repeat(30);
+            let mut buffer = pool.take(long.len());
+            buffer.extend_from_slice(&long);
+            let messages = (pool.copy(&bytes), pool.finish(buffer).0);
+            if tag % 3 == 0 {
+                kept.push((bytes, long, messages));
+            }
+        }
+        assert!(kept.iter().all(|(bytes, long, (short, longer))| bytes == short && long == longer));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut pool = Pool::default();
+        let mut held = Vec::new();
+        let mut evictions = 0;
+        for round in 0..3 {
+            for class in 0..CLASSES {
+                for _ in 0..4_200 >> class.min(4) {
+                    let mut buffer = pool.take(class_bytes(class));
+                    buffer.extend_from_slice(&[round]);
+                    let (message, evicted) = pool.finish(buffer);
+                    evictions += usize::from(evicted.is_some());
+                    held.push(message);
+                }
+            }
+            for _ in 0..100_000 {
+                held.push(pool.copy(&[1; 32]));
+            }
+        }
+        let kept: usize =
+            pool.classes.iter().enumerate().map(|(class, kept)| kept.len() * class_bytes(class)).sum();
+        assert_eq!(kept, 39 << 20);
+        assert!(evictions > 0 && pool.chunks.len() < CHUNKS, "{evictions} {}", pool.chunks.len());
+    }
+
+    #[test]
+    fn an_abandoned_buffer_keeps_no_pages() {
+        let mut pool = Pool::default();
+        let mut buffer = pool.take(1_000_000);
+        buffer.resize(1_000_000, 7);
+        assert!(pages::resident(buffer.spare_capacity_mut()) < 20);
+        assert_eq!(pool.give_back(buffer), None);
+        let mut buffer = pool.take(1_000_000);
+        assert_eq!((pool.allocations(), pages::resident(buffer.spare_capacity_mut())), (1, 0));
+    }
+
+    #[test]
+    fn an_abandoned_buffer_comes_back_empty_and_an_odd_one_not_at_all() {
+        let mut pool = Pool::default();
+        let mut buffer = pool.take(9_000);
+        buffer.extend_from_slice(&[1; 9_000]);
+        assert_eq!(pool.give_back(buffer), None);
+        assert!(pool.take(16_000).is_empty());
+        assert_eq!(pool.allocations(), 1);
+        assert!(pool.give_back(BytesMut::with_capacity(10_000)).is_some());
+        let beyond = pool.take(3 << 20);
+        assert!(beyond.capacity() >= 3 << 20);
+        assert!(pool.give_back(beyond).is_some());
+    }
+}

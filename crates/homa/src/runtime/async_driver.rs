@@ -1,0 +1,209 @@
+//! Driving from an async runtime: a task of the application's own runtime leads, so that no packet crosses threads.
+//!
+//! A future that waits leaves its waker with the engine and sees that the task is there. Without a tokio runtime around it, or
+//! where the runtime has no I/O or time driver, the progress thread does the task's work instead and wakes the futures from there.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use homa_proto::{Time, US};
+use tokio::io::Interest;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+use tokio::runtime::Handle;
+use tokio::task::yield_now;
+use tokio::time::{Duration, sleep};
+
+use crate::runtime::engine::{Engine, Life};
+use crate::runtime::shared_engine::SharedEngine;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum TaskState {
+    /// No task.
+    #[default]
+    Absent,
+    /// A task is spawned and has not run.
+    Starting,
+    /// The task runs, or could.
+    Running,
+    /// The task sleeps until then.
+    Sleeping { until: Time },
+    /// The runtime is none that the task can live on.
+    Unusable,
+}
+
+/// What the others need to know of the async driver task.
+#[derive(Debug, Default)]
+pub(crate) struct AsyncDriver(TaskState, SleepSpan);
+
+/// The task's sleep as the time trace has it.
+#[derive(Clone, Copy, Debug, Default)]
+struct SleepSpan {
+    since: Option<Time>,
+    rung: bool,
+}
+
+/// The runtime's timers round up to a millisecond. Below this the task lets the others run and looks again.
+const SHORT_SLEEP_NS: u64 = 100 * US;
+
+/// Drive rounds before other tasks of the runtime get their turn.
+const ROUNDS_PER_TURN: usize = 8;
+
+impl AsyncDriver {
+    pub(crate) fn is_running(&self) -> bool {
+        !matches!(self.0, TaskState::Absent | TaskState::Unusable)
+    }
+
+    pub(crate) fn sleeps_until(&self) -> Option<Time> {
+        match self.0 {
+            TaskState::Sleeping { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Notes that the task's sleep is being ended.
+    pub(crate) fn notify(&mut self) {
+        if let TaskState::Sleeping { .. } = self.0 {
+            self.0 = TaskState::Running;
+            self.1.rung = true;
+        }
+    }
+}
+
+/// Sees that some task drives while futures wait. To be called from within a future's poll, without the lock.
+pub(crate) fn ensure_driver(shared: &Arc<SharedEngine>) {
+    if shared.has_async_driver.load(Relaxed) {
+        return;
+    }
+    let Ok(runtime) = Handle::try_current() else { return };
+    {
+        let mut engine = shared.lock();
+        if engine.async_driver.0 != TaskState::Absent || shared.fd().is_none() || engine.life == Life::Closed
+        {
+            return;
+        }
+        engine.async_driver.0 = TaskState::Starting;
+        shared.has_async_driver.store(true, Relaxed);
+    }
+    runtime.spawn(run(DriverTask(Arc::clone(shared))));
+}
+
+/// The task's hold on the host. When the task goes, with its runtime perhaps, others must drive.
+struct DriverTask(Arc<SharedEngine>);
+
+impl Drop for DriverTask {
+    fn drop(&mut self) {
+        let now = self.0.now();
+        let mut engine = self.0.lock();
+        self.0.has_async_driver.store(false, Relaxed);
+        engine.async_driver.0 = match engine.async_driver.0 {
+            TaskState::Starting => TaskState::Unusable,
+            // A runtime without a timer.
+            _ if std::thread::panicking() => TaskState::Unusable,
+            _ => TaskState::Absent,
+        };
+        engine.leave(now);
+    }
+}
+
+/// What the task does next.
+enum NextStep {
+    /// Look again at once.
+    Again,
+    /// Let the others run, and look again.
+    Yield,
+    /// Sleep until the descriptor is ready, a wake_fd rings, or for that long.
+    Sleep(Option<u64>),
+    Exit,
+}
+
+async fn run(task: DriverTask) {
+    let shared = &*task.0;
+    let Some(fd) = shared.fd().and_then(|fd| fd.try_clone_to_owned().ok()) else { return };
+    #[allow(
+        deprecated,
+        reason = "its successor exists since tokio 1.54 only and is unsafe, for the sake of types other than OwnedFd"
+    )]
+    // Panics on a runtime without an I/O driver, which `Drop` above then takes note of.
+    let registered = AsyncFd::with_interest(fd, Interest::READABLE);
+    let Ok(fd) = registered else { return };
+    shared.lock().async_driver.0 = TaskState::Running;
+    let mut quiet_since = shared.now();
+    let mut guard: Option<AsyncFdReadyGuard<'_, _>> = None;
+    loop {
+        match turn(shared, &mut quiet_since) {
+            NextStep::Again | NextStep::Yield => yield_now().await,
+            NextStep::Exit => return,
+            NextStep::Sleep(timeout_ns) => {
+                // The round before found nothing to receive, so only a later packet makes the descriptor ready again.
+                if let Some(mut guard) = guard.take() {
+                    guard.clear_ready();
+                }
+                let woken = shared.async_wake.notified();
+                let timer = sleep(Duration::from_nanos(timeout_ns.unwrap_or(u64::from(u32::MAX) * 1_000)));
+                tokio::select! {
+                    ready = fd.readable() => match ready {
+                        Ok(ready) => guard = Some(ready),
+                        Err(_) => return,
+                    },
+                    () = woken => {}
+                    () = timer, if timeout_ns.is_some() => {}
+                }
+            }
+        }
+    }
+}
+
+/// One turn of the task.
+fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
+    let (at, begin) = shared.clock.look();
+    let mut engine = shared.lock();
+    if engine.life == Life::Closed {
+        return NextStep::Exit;
+    }
+    engine.async_driver.0 = TaskState::Running;
+    let asleep = mem::take(&mut engine.async_driver.1);
+    if let Some(since) = asleep.since {
+        engine.note_woken(at, (since, begin), asleep.rung);
+    }
+    engine.progress_must_not_drive();
+    let mut busy = false;
+    for _ in 0..ROUNDS_PER_TURN {
+        let round = engine.drive(shared.now());
+        busy |= round;
+        if !round {
+            break;
+        }
+    }
+    engine.summon();
+    let now = shared.now();
+    engine.progress_must_watch();
+    if busy {
+        *quiet_since = now;
+        return NextStep::Again;
+    }
+    if now.since(*quiet_since) < shared.poll_ns {
+        return NextStep::Yield;
+    }
+    match engine.sleep_of_async_driver(now) {
+        // It has said that it sleeps, and looks once more.
+        NextStep::Sleep(_) if shared.mailbox().is_some_and(|mailbox| !mailbox.begin_task_sleep()) => {
+            NextStep::Again
+        }
+        next => next,
+    }
+}
+
+impl Engine {
+    fn sleep_of_async_driver(&mut self, now: Time) -> NextStep {
+        let until = self.next_wake(now).unwrap_or(Time::NEVER);
+        let timeout_ns = until.since(now);
+        if timeout_ns < SHORT_SLEEP_NS || self.is_blocked() {
+            return NextStep::Yield;
+        }
+        self.async_driver.0 = TaskState::Sleeping { until };
+        self.async_driver.1 = SleepSpan { since: Some(now), rung: false };
+        self.note_asleep();
+        NextStep::Sleep((until != Time::NEVER).then_some(timeout_ns))
+    }
+}

@@ -1,0 +1,376 @@
+//! The datagrams of a burst: packets to one endpoint of a peer share one where the peer divides bundles (PROTOCOL.md WIRE-21 to WIRE-24).
+//!
+//! A short message costs its way through the kernel more than the protocol does. Packets of equal length can share that way as segments
+//! of one super-packet; messages of mixed sizes cannot. Only packets of one burst are joined, so none waits for another.
+
+use std::net::SocketAddr;
+
+use homa_driver::TxPacket;
+use homa_proto::wire::append_packet;
+use homa_proto::{Bundle, TransmitRun};
+
+use crate::payload::buffers::Buffers;
+use crate::runtime::drive::BURST;
+
+/// From this longest packet on a path is within one machine: no device has so large an MTU (jumbo frames have 9,000 bytes), and
+/// nothing there is queued by priority (WIRE-24).
+const WITHIN_A_MACHINE_BYTES: u32 = 16_384;
+
+/// Priority levels that packets of one datagram may be apart elsewhere.
+const LEVELS_APART: u8 = 1;
+
+/// Datagrams of a burst to which packets are still added, the latest ones: a burst is mostly for fewer peers than that.
+const OPEN_DATAGRAMS: usize = 16;
+
+/// Bundles this full, in quarters of the longest one beside them, are padded to its length, so that the kernel takes all of them as
+/// segments of one super-packet. Less full ones would waste the link.
+const PADDED_QUARTERS: u32 = 3;
+
+/// Ends a chain of runs.
+const NO_RUN: u16 = u16::MAX;
+
+/// One datagram, or those of one run of packets.
+#[derive(Clone, Copy, Debug)]
+struct Datagram {
+    to: SocketAddr,
+    /// The lowest and the highest of its packets.
+    priority: (u8, u8),
+    bundle: Option<Bundle>,
+    /// Indices of its runs in the burst; those between are chained in [`Datagrams::next`].
+    first: u16,
+    last: u16,
+    /// Runs of one packet each; with more packets than runs it is no bundle.
+    runs: u16,
+    packets: u16,
+    /// Headers and payload.
+    bytes: u32,
+    /// Length with padding; 0: it has none.
+    padded: u32,
+    /// Where its bytes begin, as a bundle.
+    start: usize,
+    end: usize,
+}
+
+impl Datagram {
+    fn of(index: u16, run: &TransmitRun) -> Datagram {
+        let priority = run.first.priority;
+        Datagram {
+            to: run.first.to,
+            priority: (priority, priority),
+            bundle: run.first.bundle.filter(|_| run.more == 0),
+            first: index,
+            last: index,
+            runs: 1,
+            packets: run.packets() as u16,
+            bytes: run.bytes(),
+            padded: 0,
+            start: 0,
+            end: 0,
+        }
+    }
+
+    fn is_bundle(&self) -> bool {
+        self.runs > 1 || self.padded > 0
+    }
+
+    /// Adds another datagram's packets to this one if they may share it.
+    fn take(&mut self, other: &Datagram) -> bool {
+        let Some(bundle) = self.bundle.filter(|_| self.bundle == other.bundle) else { return false };
+        let priority = (self.priority.0.min(other.priority.0), self.priority.1.max(other.priority.1));
+        let is_local = bundle.max_bytes > WITHIN_A_MACHINE_BYTES;
+        let takes = self.to == other.to
+            && self.bytes + other.bytes <= bundle.max_bytes
+            && (is_local || priority.1 - priority.0 <= LEVELS_APART);
+        if takes {
+            self.priority = priority;
+            self.bytes += other.bytes;
+            self.runs += 1;
+            self.packets += 1;
+        }
+        takes
+    }
+}
+
+/// The datagrams of a burst, in the order in which they are sent. The memory is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Datagrams {
+    datagrams: Vec<Datagram>,
+    /// For each run of the burst the next one in the same datagram.
+    next: Vec<u16>,
+    /// The bytes of bundles.
+    bytes: Vec<u8>,
+}
+
+impl Datagrams {
+    /// Divides the runs of a burst among datagrams; returns how many entries of the driver's table these take.
+    pub(crate) fn plan(&mut self, runs: &[TransmitRun]) -> usize {
+        self.datagrams.clear();
+        self.next.clear();
+        let mut entries = 0;
+        for (index, run) in (0..).zip(runs) {
+            self.next.push(NO_RUN);
+            let datagram = Datagram::of(index, run);
+            let closed = self.datagrams.len().saturating_sub(OPEN_DATAGRAMS);
+            let mut open = self.datagrams.iter_mut().skip(closed);
+            if datagram.bundle.is_some()
+                && let Some(joined) = open.find_map(|open| open.take(&datagram).then_some(open))
+            {
+                self.next[usize::from(joined.last)] = index;
+                joined.last = index;
+                continue;
+            }
+            entries += usize::from(datagram.packets);
+            self.datagrams.push(datagram);
+        }
+        self.pad();
+        entries
+    }
+
+    /// Brings neighbours to one length.
+    fn pad(&mut self) {
+        let is_padded = |datagram: &Datagram| {
+            datagram.bundle.is_some_and(|bundle| bundle.max_bytes <= WITHIN_A_MACHINE_BYTES)
+        };
+        for neighbours in self.datagrams.chunk_by_mut(|one, other| {
+            is_padded(one) && is_padded(other) && (one.to, one.priority.0) == (other.to, other.priority.0)
+        }) {
+            let longest = neighbours.iter().map(|datagram| datagram.bytes).max().unwrap_or(0);
+            let Some((_, all_but_last)) = neighbours.split_last_mut() else { continue };
+            for datagram in all_but_last {
+                if 4 * datagram.bytes >= PADDED_QUARTERS * longest {
+                    datagram.padded = longest;
+                }
+            }
+        }
+    }
+
+    /// Joins the bytes of bundles.
+    pub(crate) fn join(&mut self, runs: &[TransmitRun], buffers: &Buffers) {
+        self.bytes.clear();
+        for datagram in self.datagrams.iter_mut().filter(|datagram| datagram.is_bundle()) {
+            datagram.start = self.bytes.len();
+            let mut index = datagram.first;
+            while let Some(run) = runs.get(usize::from(index)) {
+                let payload = run.first.payload.and_then(|range| buffers.outgoing(&range));
+                // The RPC of DATA without bytes has ended.
+                if payload.is_some() || run.first.payload.is_none() {
+                    append_packet(&mut self.bytes, &run.first.header, payload.unwrap_or_default());
+                }
+                index = self.next[usize::from(index)];
+            }
+            let padded = datagram.start + datagram.padded as usize;
+            self.bytes.resize(padded.max(self.bytes.len()), 0);
+            datagram.end = self.bytes.len();
+        }
+    }
+
+    /// What the driver is given, in order; [`Datagrams::join`] comes before.
+    pub(crate) fn entries<'a>(&'a self, runs: &'a [TransmitRun]) -> impl Iterator<Item = DatagramEntry<'a>> {
+        self.datagrams.iter().map(|datagram| {
+            if !datagram.is_bundle() {
+                return DatagramEntry::Run(&runs[usize::from(datagram.first)]);
+            }
+            let header = &self.bytes[datagram.start..datagram.end];
+            DatagramEntry::Bundle(TxPacket {
+                to: datagram.to,
+                priority: datagram.priority.0,
+                header,
+                payload: &[],
+            })
+        })
+    }
+
+    /// Removes from `runs` what the driver has taken: so many entries of its table. Returns what of it was in bundles.
+    pub(crate) fn remove_taken(&self, runs: &mut Vec<TransmitRun>, mut taken: usize) -> BundleCounts {
+        let mut bundled = BundleCounts::default();
+        // No run is empty, so that there are no more runs than packets.
+        let mut is_taken = [false; BURST];
+        for datagram in &self.datagrams {
+            let entries = if datagram.is_bundle() { 1 } else { usize::from(datagram.packets) };
+            if taken < entries {
+                let run = &mut runs[usize::from(datagram.first)];
+                *run = run.behind(taken as u32).unwrap_or(*run);
+                break;
+            }
+            taken -= entries;
+            if datagram.runs > 1 {
+                bundled.datagrams += 1;
+                bundled.packets += u64::from(datagram.packets);
+            }
+            let mut index = usize::from(datagram.first);
+            while let Some(taken) = is_taken.get_mut(index) {
+                *taken = true;
+                index = usize::from(self.next[index]);
+            }
+        }
+        let mut is_taken = is_taken.iter();
+        runs.retain(|_| !is_taken.next().is_some_and(|&taken| taken));
+        bundled
+    }
+}
+
+/// See [`Datagrams::entries`].
+#[derive(Debug)]
+pub(crate) enum DatagramEntry<'a> {
+    /// A datagram of several packets, or of one with padding.
+    Bundle(TxPacket<'a>),
+    /// A datagram for each packet.
+    Run(&'a TransmitRun),
+}
+
+/// Packets that went in bundles, and the datagrams that these were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BundleCounts {
+    pub datagrams: u64,
+    pub packets: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use homa_proto::wire::{self, Body, Common, DATA_HEADER_LEN, Data, Incarnation};
+    use homa_proto::{PayloadRange, RpcKey, Transmit};
+
+    use super::*;
+    use crate::payload::deferred_copy::Outgoing;
+
+    /// A packet of `payload` bytes to host `to`; the RPC is known by its slot.
+    fn packet(
+        buffers: &mut Buffers,
+        slot: u32,
+        (to, payload): (u16, u32),
+        priority: u8,
+        bundle: Option<Bundle>,
+    ) -> TransmitRun {
+        let common = Common {
+            source_port: 1,
+            dest_port: 2,
+            sender_id: 4,
+            incarnation: Incarnation::new(1),
+            bundle_endpoints: 1,
+        };
+        let data = Data {
+            message_length: payload,
+            incoming: payload,
+            ack: None,
+            cutoff_version: 0,
+            retransmit: false,
+            offset: 0,
+            response_limit: None,
+        };
+        let header = wire::encode(&common, &Body::Data(data));
+        let rpc = RpcKey { slot, generation: 1 };
+        buffers.open_call(rpc, 0, Outgoing::Whole(vec![slot as u8; payload as usize].into()));
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, to));
+        let payload = Some(PayloadRange { rpc, offset: 0, len: payload });
+        TransmitRun { first: Transmit { to, priority, bundle, header, payload }, more: 0 }
+    }
+
+    const ETHERNET: Option<Bundle> = Some(Bundle { endpoint: 0, max_bytes: 1_472 });
+    const LOOPBACK: Option<Bundle> = Some(Bundle { endpoint: 0, max_bytes: 65_000 });
+
+    /// The packets of these lengths, header included, with the lengths and priorities of their datagrams.
+    fn datagrams(packets: &[(u16, u32, u8, Option<Bundle>)]) -> Vec<(usize, u8)> {
+        let mut buffers = Buffers::default();
+        let runs: Vec<_> = (0..)
+            .zip(packets)
+            .map(|(slot, &(to, bytes, priority, bundle))| {
+                packet(&mut buffers, slot, (to, bytes - DATA_HEADER_LEN as u32), priority, bundle)
+            })
+            .collect();
+        let mut datagrams = Datagrams::default();
+        let entries = datagrams.plan(&runs);
+        datagrams.join(&runs, &buffers);
+        let sent: Vec<_> = datagrams
+            .entries(&runs)
+            .map(|entry| match entry {
+                DatagramEntry::Run(run) => (run.bytes() as usize, run.first.priority),
+                DatagramEntry::Bundle(bundle) => (bundle.len(), bundle.priority),
+            })
+            .collect();
+        assert_eq!(sent.len(), entries);
+        let mut left = runs.clone();
+        datagrams.remove_taken(&mut left, entries);
+        assert!(left.is_empty());
+        sent
+    }
+
+    #[test]
+    fn a_bundle_has_the_lowest_priority_of_its_packets_which_are_no_more_than_a_level_apart() {
+        // WIRE-24
+        let of =
+            |priorities: [u8; 3], bundle| datagrams(&priorities.map(|priority| (1, 100, priority, bundle)));
+        assert_eq!(of([5, 5, 5], ETHERNET), [(300, 5)]);
+        assert_eq!(of([7, 6, 7], ETHERNET), [(300, 6)]);
+        assert_eq!(of([7, 5, 6], ETHERNET), [(200, 6), (100, 5)]);
+        assert_eq!(of([7, 0, 3], LOOPBACK), [(300, 0)], "nothing is queued by priority there");
+    }
+
+    #[test]
+    fn packets_share_a_datagram_with_those_to_the_same_endpoint_and_up_to_the_longest() {
+        // WIRE-23
+        let other = Some(Bundle { endpoint: 1, max_bytes: 65_000 });
+        assert_eq!(
+            datagrams(&[(1, 100, 5, LOOPBACK), (1, 100, 5, other), (1, 100, 5, LOOPBACK)]),
+            [(200, 5), (100, 5)]
+        );
+        assert_eq!(datagrams(&[(1, 100, 5, None), (1, 100, 5, None)]), [(100, 5), (100, 5)]);
+        assert_eq!(
+            datagrams(&[(1, 100, 5, LOOPBACK), (2, 101, 5, LOOPBACK), (1, 102, 5, LOOPBACK)]),
+            [(202, 5), (101, 5)]
+        );
+        assert_eq!(datagrams(&[(1, 1_000, 5, ETHERNET), (1, 472, 5, ETHERNET)]), [(1_472, 5)]);
+        assert_eq!(datagrams(&[(1, 1_000, 5, ETHERNET), (1, 473, 5, ETHERNET)]), [(1_000, 5), (473, 5)]);
+    }
+
+    #[test]
+    fn neighbours_that_are_nearly_full_are_brought_to_one_length() {
+        // WIRE-21
+        let ethernet = |bytes| (1, bytes, 5, ETHERNET);
+        assert_eq!(datagrams(&[ethernet(1_400), ethernet(1_300), ethernet(90)]), [(1_400, 5), (1_390, 5)]);
+        assert_eq!(
+            datagrams(&[ethernet(1_300), ethernet(1_400), ethernet(900)]),
+            [(1_400, 5), (1_400, 5), (900, 5)]
+        );
+        assert_eq!(
+            datagrams(&[ethernet(900), ethernet(1_400)]),
+            [(900, 5), (1_400, 5)],
+            "half of it would be padding"
+        );
+        let lower = (1, 1_400, 4, ETHERNET);
+        assert_eq!(
+            datagrams(&[ethernet(1_300), lower]),
+            [(1_300, 5), (1_400, 4)],
+            "no super-packet has both"
+        );
+    }
+
+    #[test]
+    fn what_the_driver_does_not_take_stays() {
+        let mut buffers = Buffers::default();
+        let packets = [(1, 100), (2, 100), (1, 60), (2, 1_400)];
+        let runs: Vec<_> =
+            (0..).zip(packets).map(|(slot, to)| packet(&mut buffers, slot, to, 5, ETHERNET)).collect();
+        let mut datagrams = Datagrams::default();
+        assert_eq!(datagrams.plan(&runs), 3);
+        let left = |taken| {
+            let mut left = runs.clone();
+            let bundled = datagrams.remove_taken(&mut left, taken);
+            let slots: Vec<_> = left.iter().map(|run| run.first.payload.unwrap().rpc.slot).collect();
+            (bundled.datagrams, bundled.packets, slots)
+        };
+        assert_eq!(left(0), (0, 0, vec![0, 1, 2, 3]));
+        assert_eq!(left(1), (1, 2, vec![1, 3]));
+        assert_eq!(left(2), (1, 2, vec![3]));
+        assert_eq!(left(3), (1, 2, vec![]));
+        // A run is taken in part.
+        let mut long = vec![TransmitRun { more: 250, ..runs[0] }];
+        assert_eq!(datagrams.plan(&long), 4);
+        datagrams.remove_taken(&mut long, 3);
+        assert_eq!(
+            long[0].first.payload.unwrap(),
+            PayloadRange { offset: 300, len: 50, ..runs[0].first.payload.unwrap() }
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! Sleeping in the kernel until a packet comes, a timer is due, or another thread says so.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use crate::tenancy::endpoint_group::mailbox::Mailbox;
+
+/// An eventfd: what one thread writes to end another's sleep.
+#[derive(Debug)]
+pub(crate) struct WakeFd(File);
+
+impl WakeFd {
+    pub(crate) fn new() -> io::Result<WakeFd> {
+        // SAFETY: eventfd takes two numbers and touches no memory of ours.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and belongs to nobody else.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
+    }
+
+    /// Ends the sleep of whoever sleeps on this wake_fd, or the next sleep.
+    pub(crate) fn notify(&self) {
+        // The only error is a counter that is full, and then the wake_fd rings already.
+        let _ = (&self.0).write(&1_u64.to_ne_bytes());
+    }
+
+    /// Makes the wake_fd silent again.
+    pub(crate) fn clear(&self) {
+        // The only error is that it was silent.
+        let _ = (&self.0).read(&mut [0; 8]);
+    }
+}
+
+impl From<OwnedFd> for WakeFd {
+    fn from(eventfd: OwnedFd) -> WakeFd {
+        WakeFd(File::from(eventfd))
+    }
+}
+
+impl AsFd for WakeFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What a sleeping thread waits for besides its wake_fd.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Interest<'a> {
+    /// A driver's descriptor, to be readable or in error.
+    pub fd: Option<BorrowedFd<'a>>,
+    /// Whether room to write at that descriptor ends the sleep, too.
+    pub room: bool,
+    /// What other endpoints have for this one.
+    pub mail: Option<&'a Mailbox>,
+}
+
+/// Sleeps until the wake_fd rings, the interest is met, or `timeout_ns` nanoseconds have passed (`None`: no limit). Hushes the
+/// wake_fd. Returns whether the driver's descriptor has something. May return early: on a signal, for one.
+pub(crate) fn sleep(wake_fd: &WakeFd, interest: Interest<'_>, timeout_ns: Option<u64>) -> bool {
+    let Some(mailbox) = interest.mail else { return poll(wake_fd, interest, timeout_ns) };
+    if !mailbox.begin_sleep() {
+        return false;
+    }
+    let ready = poll(wake_fd, interest, timeout_ns);
+    mailbox.end_sleep();
+    ready
+}
+
+fn poll(wake_fd: &WakeFd, interest: Interest<'_>, timeout_ns: Option<u64>) -> bool {
+    let entry = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
+    let events = libc::POLLIN | if interest.room { libc::POLLOUT } else { 0 };
+    // A negative descriptor is one that poll passes over.
+    let fd = interest.fd.map_or(-1, |fd| fd.as_raw_fd());
+    let mail = interest.mail.map_or(-1, |mailbox| mailbox.wake_fd.0.as_raw_fd());
+    let mut fds = [entry(wake_fd.0.as_raw_fd(), libc::POLLIN), entry(fd, events), entry(mail, libc::POLLIN)];
+    let used = if interest.mail.is_some() { fds.len() } else { fds.len() - 1 };
+    let mut timeout = timeout_ns.map(|ns| libc::timespec {
+        tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    });
+    let timeout = timeout.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+    let no_mask = ptr::null::<libc::sigset_t>();
+    // The kernel's own, since libc's may be one that homa-preload has put before it: that would take this for the program's sleep, and have
+    // the network driven for it, by this very thread among others.
+    // SAFETY: `fds` and what `timeout` points at live through the call, which may write to both, the length is at most that of `fds`, and
+    // a null signal mask leaves the mask alone, whatever its size.
+    let ready = unsafe { libc::syscall(libc::SYS_ppoll, fds.as_mut_ptr(), used, timeout, no_mask, 0_usize) };
+    if ready > 0 && fds[0].revents != 0 {
+        wake_fd.clear();
+    }
+    if let Some(mailbox) = interest.mail
+        && ready > 0
+        && fds[2].revents != 0
+    {
+        mailbox.wake_fd.clear();
+    }
+    ready > 0 && fds[1].revents != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_bell_ends_one_sleep_however_often_it_rang() {
+        let wake_fd = WakeFd::new().unwrap();
+        wake_fd.notify();
+        wake_fd.notify();
+        assert!(!sleep(&wake_fd, Interest::default(), None));
+        assert_eq!((&wake_fd.0).read(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert!(!sleep(&wake_fd, Interest::default(), Some(1)));
+    }
+
+    #[test]
+    fn a_packet_ends_sleep() {
+        let wake_fd = WakeFd::new().unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(!sleep(&wake_fd, Interest { fd: Some(socket.as_fd()), room: false, mail: None }, Some(0)));
+        assert!(sleep(&wake_fd, Interest { fd: Some(socket.as_fd()), room: true, mail: None }, None));
+        socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+        assert!(sleep(&wake_fd, Interest { fd: Some(socket.as_fd()), room: false, mail: None }, None));
+    }
+}

@@ -1,0 +1,93 @@
+//! Which of several sleeping threads is woken: by an order of `homa-steer`, with what the host itself sees of the cores.
+
+use homa_proto::Time;
+use homa_steer::load::Observed;
+use homa_steer::wake::WakeOrder;
+use homa_steer::{Core, Loads};
+
+/// An order, and the activity of the cores where it asks for that. The others cost nothing.
+#[derive(Debug, Default)]
+pub(crate) struct WakeChooser {
+    order: WakeOrder,
+    observed: Option<Box<Observed>>,
+}
+
+impl WakeChooser {
+    pub(crate) fn new(order: WakeOrder) -> WakeChooser {
+        WakeChooser { order, observed: (order == WakeOrder::LeastRecent).then(Box::default) }
+    }
+
+    /// The core that the calling thread runs on, or any where the order does not ask.
+    pub(crate) fn this_core(&self) -> Core {
+        if self.observed.is_some() { this_core() } else { 0 }
+    }
+
+    /// A thread of the application ran on this core until now, and falls asleep.
+    pub(crate) fn ran(&mut self, core: Core, now: Time) {
+        if let Some(observed) = &mut self.observed {
+            observed.ran(core, now.as_ns());
+        }
+    }
+
+    /// The calling thread has received packets.
+    pub(crate) fn received(&mut self, now: Time) {
+        if let Some(observed) = &mut self.observed {
+            observed.arrived(this_core(), now.as_ns());
+        }
+    }
+
+    /// A thread that sleeps on this core is woken.
+    pub(crate) fn woke(&mut self, core: Core, now: Time) {
+        if let Some(observed) = &mut self.observed {
+            observed.given(core, now.as_ns());
+        }
+    }
+
+    /// Who is first of those who sleep, each with its core, in the order of falling asleep.
+    pub(crate) fn first<T>(&self, asleep: impl DoubleEndedIterator<Item = (T, Core)>) -> Option<T> {
+        let loads = self.observed.as_deref().map_or(Loads::default(), Observed::loads);
+        self.order.choose(asleep, loads)
+    }
+}
+
+/// The core that the calling thread runs on.
+fn this_core() -> Core {
+    // SAFETY: it takes nothing and touches no memory of ours.
+    let core = unsafe { libc::sched_getcpu() };
+    Core::try_from(core).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn activity_is_kept_for_the_order_that_asks_and_for_no_other() {
+        let at = Time::from_ns;
+        for (order, _) in WakeOrder::ALL {
+            let mut by = WakeChooser::new(order);
+            for (core, ns) in [(4, 10), (5, 20), (6, 30)] {
+                by.ran(core, at(ns));
+            }
+            by.woke(4, at(40));
+            let asleep = [("first", 4), ("second", 5), ("third", 6)];
+            let expected = match order {
+                WakeOrder::Lifo => "third",
+                WakeOrder::Fifo => "first",
+                WakeOrder::LeastRecent => "second",
+            };
+            assert_eq!(by.first(asleep.into_iter()), Some(expected), "{order}");
+            assert_eq!(by.observed.is_some(), order == WakeOrder::LeastRecent);
+        }
+    }
+
+    #[test]
+    fn the_core_that_runs_a_thread_that_receives_is_active() {
+        let mut by = WakeChooser::new(WakeOrder::LeastRecent);
+        // The thread may be moved between the two looks; then another core is the active one.
+        let before = by.this_core();
+        by.received(Time::from_ns(7));
+        let observed = by.observed.as_ref().expect("the order asks for it");
+        assert!(observed.loads().of(before).received_ns == 7 || this_core() != before);
+    }
+}

@@ -1,0 +1,164 @@
+//! HOST-10: from when on what is received has come after the last end of a process that had server ports.
+
+use std::net::SocketAddr;
+
+use homa_driver::{BufferSizes, Driver, RxBurst};
+
+/// Queues from which a driver may receive: one for each IP version.
+const QUEUES: usize = 2;
+
+/// What the kernel books a packet at beyond its length, at least.
+const BOOKED_BYTES: u64 = 256;
+
+/// What came before the end lies in the driver's queues. It has been read once a look for packets found none, or once as much was read of each
+/// queue as it holds: under load there is always something to be found.
+pub(crate) struct EndBarrier {
+    /// What each queue holds at most, as [`BOOKED_BYTES`] count; `None`: nobody knows.
+    queue_bytes: Option<u64>,
+    /// The count of ends in the registry that the rest is about.
+    seen: u64,
+    /// Of each queue, what of it may be older than that end.
+    old_bytes: [u64; QUEUES],
+    /// The queue from which the last burst came, since that end.
+    last: Option<usize>,
+    /// What is being received is younger.
+    settled: bool,
+}
+
+impl EndBarrier {
+    pub(crate) fn new(driver: &dyn Driver) -> EndBarrier {
+        // What the kernel doubled to allow for its own bookkeeping it may use for packets all the same.
+        let held = |BufferSizes { receive_bytes, .. }| 2 * receive_bytes as u64;
+        let queue_bytes = driver.buffer_sizes().map(held);
+        EndBarrier { queue_bytes, seen: 0, old_bytes: [u64::MAX; QUEUES], last: None, settled: false }
+    }
+
+    /// A look for packets begins, and the registry has counted so many ends.
+    pub(crate) fn begin(&mut self, orphanings: u64) {
+        if orphanings != self.seen {
+            (self.seen, self.last) = (orphanings, None);
+            self.old_bytes = [self.queue_bytes.unwrap_or(u64::MAX); QUEUES];
+        }
+        self.settled = self.old_bytes == [0; QUEUES];
+    }
+
+    /// What the look found.
+    pub(crate) fn note(&mut self, burst: &RxBurst) {
+        if burst.is_empty() && !burst.may_have_more() {
+            self.old_bytes = [0; QUEUES];
+            return;
+        }
+        let mut from = [false; QUEUES];
+        for (peer, bytes) in burst {
+            let queue = queue_of(peer);
+            from[queue] = true;
+            let booked = bytes.len() as u64 + BOOKED_BYTES;
+            if self.queue_bytes.is_some() {
+                self.old_bytes[queue] = self.old_bytes[queue].saturating_sub(booked);
+            }
+        }
+        let only = if from == [true; QUEUES] { None } else { from.iter().position(|some| *some) };
+        if let Some(queue) = only.filter(|_| only == self.last && !burst.may_have_more()) {
+            // Queues are asked in turn: the other one was empty.
+            self.old_bytes[1 - queue] = 0;
+        }
+        self.last = only;
+    }
+
+    /// Whether what is being received is younger than the last end, of which the registry has counted so many by now.
+    pub(crate) fn has_settled(&self, orphanings: u64) -> bool {
+        self.settled && self.seen == orphanings
+    }
+}
+
+fn queue_of(peer: SocketAddr) -> usize {
+    usize::from(peer.ip().to_canonical().is_ipv6())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const QUEUE_BYTES: u64 = 10_000;
+
+    fn settling(queue_bytes: Option<u64>) -> EndBarrier {
+        EndBarrier { queue_bytes, seen: 0, old_bytes: [u64::MAX; QUEUES], last: None, settled: false }
+    }
+
+    /// A look that finds so many packets of 1,000 bytes.
+    fn look(settling: &mut EndBarrier, orphanings: u64, v6: bool, packets: usize) -> bool {
+        settling.begin(orphanings);
+        let mut burst = RxBurst::new();
+        for _ in 0..packets {
+            let ip = Ipv4Addr::new(10, 0, 0, 2);
+            let from = if v6 { (ip.to_ipv6_compatible(), 0).into() } else { (ip, 0).into() };
+            assert!(burst.push(from, &[0; 1_000]));
+        }
+        settling.note(&burst);
+        settling.has_settled(orphanings)
+    }
+
+    #[test]
+    fn a_look_that_finds_nothing_has_seen_all_that_was_there() {
+        let mut settling = settling(None);
+        for end in 1..3 {
+            assert!(!look(&mut settling, end, false, 5));
+            assert!(!look(&mut settling, end, false, 0));
+            assert!(look(&mut settling, end, false, 5));
+            assert!(!settling.has_settled(end + 1), "a port that was orphaned meanwhile");
+        }
+    }
+
+    #[test]
+    fn under_load_as_much_is_read_as_the_queues_hold() {
+        let mut settling = settling(Some(QUEUE_BYTES));
+        let looks = (0..100).take_while(|_| !look(&mut settling, 1, false, 1)).count() as u64;
+        assert_eq!(looks, QUEUE_BYTES.div_ceil(1_000 + BOOKED_BYTES));
+        // Both in turn: of each as much.
+        let both = (0..100).take_while(|at| !look(&mut settling, 2, at % 2 == 1, 1)).count() as u64;
+        assert_eq!(both, 2 * looks);
+    }
+
+    #[test]
+    fn a_queue_that_was_passed_over_was_empty() {
+        let mut settling = settling(Some(QUEUE_BYTES));
+        assert!(!look(&mut settling, 1, false, 10));
+        // The other one had its turn, and this is what is left of it.
+        assert!(!look(&mut settling, 1, true, 1));
+        assert!(!look(&mut settling, 1, false, 10));
+        assert!(!look(&mut settling, 1, false, 1));
+        assert!(look(&mut settling, 1, false, 1));
+    }
+
+    #[test]
+    fn a_queue_that_gave_nothing_and_may_have_more_was_not_empty() {
+        let mut settling = settling(Some(QUEUE_BYTES));
+        let mut burst = RxBurst::new();
+        burst.note_more();
+        for _ in 0..3 {
+            settling.begin(1);
+            settling.note(&burst);
+            assert!(!settling.has_settled(1));
+        }
+        // Nor the one that was passed over.
+        assert!(burst.push((Ipv4Addr::new(10, 0, 0, 2), 0).into(), &[0; 1_000]));
+        for _ in 0..100 {
+            settling.begin(1);
+            settling.note(&burst);
+        }
+        settling.begin(1);
+        assert!(!settling.has_settled(1));
+        burst.clear();
+        settling.note(&burst);
+        settling.begin(1);
+        assert!(settling.has_settled(1), "they were empty");
+    }
+
+    #[test]
+    fn where_nobody_knows_what_a_queue_holds_it_must_be_found_empty() {
+        let mut settling = settling(None);
+        assert!((0..100).all(|at| !look(&mut settling, 1, at % 2 == 1, 30)));
+    }
+}

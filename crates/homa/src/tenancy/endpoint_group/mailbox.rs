@@ -1,0 +1,301 @@
+//! Packets, and reports of the network, that one endpoint of a host has for another.
+//!
+//! The kernel steers by the first packet of what it was given at once, so that a run of packets that a sender or a card merged can
+//! hold some for other endpoints; and acknowledgements ride on packets of other RPCs. They are handed over in memory that is used
+//! again: two buffers change places, one to be filled and one to be worked off.
+//!
+//! Whoever sleeps on an endpoint's descriptor also sleeps on the wake_fd of its mailbox. It says so first and looks then whether mail
+//! is there; who posts does it first and looks then whether somebody sleeps. All four are sequentially consistent, so that one of
+//! the two sees the other.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::{Arc, PoisonError, TryLockError};
+use std::time::Instant;
+use std::{io, mem};
+
+use homa_proto::{RxPacket, Unreachable};
+use tokio::sync::Notify;
+
+use crate::runtime::sleep::WakeFd;
+use crate::tenancy::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
+
+/// Most bytes of packets in a mailbox: a few of the longest bursts. An endpoint that is so far behind loses what comes, as it would
+/// with a full receive buffer.
+const MAX_BYTES: usize = 4 << 20;
+
+/// Most entries, which bounds those without many bytes: several of the longest bursts.
+const MAX_ITEMS: usize = 1 << 14;
+
+/// What a piece of mail is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MailKind {
+    /// A packet for this endpoint.
+    Own,
+    /// The header of another endpoint's packet, for what it says that concerns this one.
+    Foreign,
+    /// The same, of a peer whose restart is proven to the endpoint that sends it.
+    Restart,
+    /// What the network says of a peer; no bytes.
+    Unreachable(Unreachable),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct MailItem {
+    from: SocketAddr,
+    kind: MailKind,
+    priority: Option<u8>,
+    start: usize,
+    end: usize,
+}
+
+/// A bounded list of mail, in the order in which it came.
+#[derive(Debug, Default)]
+pub(crate) struct MailQueue {
+    bytes: Vec<u8>,
+    items: Vec<MailItem>,
+    counts: MailCounts,
+}
+
+/// What a mailbox counts, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MailCounts {
+    /// Whole packets posted.
+    pub(crate) packets: u64,
+    /// Pieces of mail dropped because the box was full.
+    pub(crate) dropped: u64,
+    pub(crate) lock_acquisitions: u64,
+    pub(crate) lock_misses: u64,
+    pub(crate) lock_wait_ns: u64,
+}
+
+impl MailQueue {
+    /// Adds a piece, if there is room for it: of a packet what is there, with its sender and priority.
+    pub(crate) fn push(&mut self, kind: MailKind, packet: &RxPacket<'_>) {
+        let &RxPacket { from, bytes, priority, .. } = packet;
+        if self.items.len() >= MAX_ITEMS || self.bytes.len() + bytes.len() > MAX_BYTES {
+            self.counts.dropped += 1;
+            return;
+        }
+        self.counts.packets += u64::from(kind == MailKind::Own);
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.items.push(MailItem { from, kind, priority, start, end: self.bytes.len() });
+    }
+
+    /// What there is.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (MailKind, RxPacket<'_>)> + Clone {
+        self.items.iter().map(|item| {
+            let packet = RxPacket::new(item.from, &self.bytes[item.start..item.end]);
+            (item.kind, RxPacket { priority: item.priority, ..packet })
+        })
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.items.clear();
+    }
+}
+
+/// One endpoint's. See the [module](self).
+pub(crate) struct Mailbox {
+    mail: Mutex<MailQueue>,
+    /// There is mail.
+    full: AtomicBool,
+    /// There is mail that must not wait for the endpoint's next drive round.
+    urgent: AtomicBool,
+    /// Threads that sleep on the wake_fd.
+    sleepers: AtomicU32,
+    /// The async driver task sleeps.
+    task_sleeps: AtomicBool,
+    /// All mail is urgent: the host closes, and waits for acknowledgements.
+    hurry: AtomicBool,
+    pub(crate) wake_fd: WakeFd,
+    /// Ends the sleep of the endpoint's async driver task.
+    pub(crate) task_bell: Arc<Notify>,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> io::Result<Mailbox> {
+        Ok(Mailbox {
+            mail: Mutex::default(),
+            full: AtomicBool::new(false),
+            urgent: AtomicBool::new(false),
+            sleepers: AtomicU32::new(0),
+            task_sleeps: AtomicBool::new(false),
+            hurry: AtomicBool::new(false),
+            wake_fd: WakeFd::new()?,
+            task_bell: Arc::new(Notify::new()),
+        })
+    }
+
+    /// Takes the lock, and counts what that cost.
+    fn lock(&self) -> MutexGuard<'_, MailQueue> {
+        let mut mail = match self.mail.try_lock() {
+            Ok(mail) => mail,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let since = Instant::now();
+                let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+                mail.counts.lock_misses += 1;
+                mail.counts.lock_wait_ns += since.elapsed().as_nanos() as u64;
+                mail
+            }
+        };
+        mail.counts.lock_acquisitions += 1;
+        mail
+    }
+
+    pub(crate) fn counts(&self) -> MailCounts {
+        self.lock().counts
+    }
+
+    /// Posts what `fill` adds. Where it is `urgent`, whoever sleeps is woken.
+    pub(crate) fn post(&self, urgent: bool, fill: impl FnOnce(&mut MailQueue)) {
+        let mut mail = self.lock();
+        fill(&mut mail);
+        // Under the lock, so that it is never cleared by who took the mail before.
+        self.full.store(true, Release);
+        let urgent = urgent || self.hurry.load(Relaxed);
+        if urgent {
+            self.urgent.store(true, SeqCst);
+        }
+        drop(mail);
+        if urgent && self.sleepers.load(SeqCst) > 0 {
+            self.wake_fd.notify();
+        }
+        if urgent && self.task_sleeps.swap(false, SeqCst) {
+            self.task_bell.notify_one();
+        }
+    }
+
+    /// Takes all mail in exchange for a list that was worked off; whether there was any.
+    pub(crate) fn take(&self, worked_off: &mut MailQueue) -> bool {
+        if !self.full.load(Acquire) {
+            return false;
+        }
+        let mut mail = self.lock();
+        worked_off.clear();
+        mem::swap(&mut mail.bytes, &mut worked_off.bytes);
+        mem::swap(&mut mail.items, &mut worked_off.items);
+        self.full.store(false, Relaxed);
+        self.urgent.store(false, Relaxed);
+        true
+    }
+
+    /// Whether there is mail that must not wait.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent.load(SeqCst)
+    }
+
+    /// From now on no mail waits for the next drive round.
+    pub(crate) fn hurry(&self) {
+        self.hurry.store(true, Relaxed);
+        // What waits already.
+        self.post(true, |_| ());
+    }
+
+    /// Announces that a thread goes to sleep on the wake_fd; `false` if there is mail, and it must not.
+    pub(crate) fn begin_sleep(&self) -> bool {
+        self.sleepers.fetch_add(1, SeqCst);
+        let sleeps = !self.is_urgent();
+        if !sleeps {
+            self.end_sleep();
+        }
+        sleeps
+    }
+
+    /// The thread is awake again.
+    pub(crate) fn end_sleep(&self) {
+        self.sleepers.fetch_sub(1, Relaxed);
+    }
+
+    /// Announces that the async driver task goes to sleep; `false` if there is mail, and it must not.
+    pub(crate) fn begin_task_sleep(&self) -> bool {
+        self.task_sleeps.store(true, SeqCst);
+        !self.is_urgent()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(bytes: &[u8]) -> RxPacket<'_> {
+        RxPacket::new(SocketAddr::from(([10, 0, 0, 1], 7)), bytes)
+    }
+
+    #[test]
+    fn mail_comes_out_once_and_in_order() {
+        let mailbox = Mailbox::new().unwrap();
+        let mut mail = MailQueue::default();
+        assert!(!mailbox.take(&mut mail));
+        mailbox.post(false, |mail| mail.push(MailKind::Foreign, &packet(b"ab")));
+        assert!(!mailbox.is_urgent());
+        mailbox.post(true, |mail| {
+            mail.push(MailKind::Unreachable(Unreachable::Peer { rpc_id: None }), &packet(b""));
+            mail.push(MailKind::Own, &RxPacket { priority: Some(5), ..packet(b"cde") });
+        });
+        assert!(mailbox.is_urgent() && !mailbox.begin_sleep() && !mailbox.begin_task_sleep());
+        assert!(mailbox.take(&mut mail));
+        let got: Vec<_> =
+            mail.iter().map(|(kind, packet)| (kind, packet.bytes.to_vec(), packet.priority)).collect();
+        let unreachable = MailKind::Unreachable(Unreachable::Peer { rpc_id: None });
+        assert_eq!(
+            got,
+            [
+                (MailKind::Foreign, b"ab".to_vec(), None),
+                (unreachable, vec![], None),
+                (MailKind::Own, b"cde".to_vec(), Some(5))
+            ]
+        );
+        assert!(!mailbox.take(&mut mail) && !mailbox.is_urgent() && mailbox.begin_sleep());
+        assert_eq!((mailbox.counts().packets, mailbox.counts().dropped), (1, 0));
+    }
+
+    #[test]
+    fn a_full_box_drops_and_counts() {
+        let mailbox = Mailbox::new().unwrap();
+        let bytes = vec![0; 64 << 10];
+        for _ in 0..MAX_BYTES / bytes.len() + 3 {
+            mailbox.post(true, |mail| mail.push(MailKind::Own, &packet(&bytes)));
+        }
+        assert_eq!(mailbox.counts().dropped, 3);
+        for _ in 0..MAX_ITEMS {
+            mailbox.post(true, |mail| {
+                mail.push(MailKind::Unreachable(Unreachable::Peer { rpc_id: None }), &packet(b""))
+            });
+        }
+        assert!(mailbox.counts().dropped > 3);
+        let mut mail = MailQueue::default();
+        mailbox.take(&mut mail);
+        assert_eq!(mail.iter().count(), MAX_ITEMS);
+    }
+
+    #[test]
+    fn whoever_sleeps_is_woken_for_what_must_not_wait_and_at_the_end_for_all() {
+        use crate::runtime::sleep::{Interest, sleep};
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        let other = WakeFd::new().unwrap();
+        for hurry in [false, true] {
+            let poster = Arc::clone(&mailbox);
+            let thread = std::thread::spawn(move || {
+                while poster.sleepers.load(SeqCst) == 0 {
+                    std::thread::yield_now();
+                }
+                if hurry {
+                    poster.hurry();
+                } else {
+                    poster.post(false, |mail| mail.push(MailKind::Foreign, &packet(b"")));
+                    poster.post(true, |mail| mail.push(MailKind::Own, &packet(b"")));
+                }
+            });
+            sleep(&other, Interest { mail: Some(&mailbox), ..Interest::default() }, None);
+            assert!(mailbox.is_urgent());
+            thread.join().unwrap();
+            assert!(mailbox.take(&mut MailQueue::default()));
+        }
+        mailbox.post(false, |_| ());
+        assert!(mailbox.is_urgent(), "the host closes");
+    }
+}

@@ -1,0 +1,107 @@
+//! What can go wrong with the segment.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::MAX_PROCESSES;
+
+/// Why the processes of this host cannot share its address.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SegmentError {
+    /// The file belongs to somebody else.
+    #[error(
+        "{} is not open to this user, and all processes that share this host's address share that file: run them as \
+         one user, or remove the file when none of them runs", path.display()
+    )]
+    Denied {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Others could write to the file, or it is none.
+    #[error(
+        "{} is not a plain file of this user alone, so its contents cannot be trusted: find out who made it, and \
+         remove it when no Homa process of this host runs", path.display()
+    )]
+    Untrusted {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Others could put a file into the directory.
+    #[error(
+        "{} is not a directory of this user or root alone, so what lies there cannot be trusted: remove it or close it to others, or set \
+         segment_dir to another", path.display()
+    )]
+    UntrustedDir {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Another host has the address, and shares no segment with this one.
+    #[error(
+        "process {pid} has a host at {address} in this network namespace that does not share {} with this one: let both see the same \
+         segment_dir, in one file system, or give each an address", path.display()
+    )]
+    Divided {
+        /// This host's file.
+        path: PathBuf,
+        /// This host's address.
+        address: IpAddr,
+        /// The other process, as this one sees its id; 0 where it does not.
+        pid: i32,
+    },
+    /// Processes of another version run.
+    #[error(
+        "{} is in use by processes whose layout of it is {found}, and this process has {expected}: end them first",
+        path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Version and size that the file names.
+        found: String,
+        /// Version and size that this process knows.
+        expected: String,
+    },
+    /// All slots are in use.
+    #[error("{MAX_PROCESSES} hosts share this address already ({}): end one of them", path.display())]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A process holds the file's lock and does not go on.
+    #[error(
+        "process {pid} has held the lock of {} for more than {waited:?}: it is stopped or hangs; continue or end it",
+        path.display()
+    )]
+    EngineGuard {
+        /// The file.
+        path: PathBuf,
+        /// The process, as it sees its own id.
+        pid: u32,
+        /// How long this process waited.
+        waited: Duration,
+    },
+    /// The system refuses something.
+    #[error("cannot {what} {}, which the processes of this host share: {source}", path.display())]
+    System {
+        /// What was asked of it.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// Another process has the Homa port.
+    #[error("Homa port {port} is taken by process {pid} of this host: choose another, or end that process")]
+    PortTaken {
+        /// The port.
+        port: u16,
+        /// The process, as it sees its own id.
+        pid: u32,
+    },
+    /// Every client port is open in some process.
+    #[error("all client ports of this host are open: close one")]
+    NoClientPort,
+}

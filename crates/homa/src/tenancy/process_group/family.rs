@@ -1,0 +1,141 @@
+//! The endpoints of one host of one process among the processes that share its address. Each has a slot, as a process has that has
+//! one endpoint; to other processes they are several. Ports are the first one's for all.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{PacketOwner, PortClaim, Presence, Segment, SegmentError};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct EndpointSlots {
+    members: Vec<Arc<Segment>>,
+    /// A bit for the slot of each.
+    slots: u64,
+    /// A bit for each endpoint that has the port open, or RPCs of it.
+    users: Mutex<HashMap<u16, u64>>,
+    /// Shows this host to others of its network namespace.
+    _presence: Option<Presence>,
+}
+
+impl EndpointSlots {
+    /// Of these, of which there is at least one.
+    pub(crate) fn new(members: Vec<Segment>) -> EndpointSlots {
+        let slots = members.iter().fold(0, |slots, member| slots | 1 << member.slot);
+        let members = members.into_iter().map(Arc::new).collect();
+        EndpointSlots { members, slots, users: Mutex::default(), _presence: None }
+    }
+
+    /// The same, shown to others as long as it lives.
+    pub(crate) fn shown_by(self, presence: Presence) -> EndpointSlots {
+        EndpointSlots { _presence: Some(presence), ..self }
+    }
+
+    pub(crate) fn member(&self, endpoint: usize) -> &Arc<Segment> {
+        &self.members[endpoint]
+    }
+
+    fn first(&self) -> &Segment {
+        &self.members[0]
+    }
+
+    fn users(&self) -> MutexGuard<'_, HashMap<u16, u64>> {
+        // Each change is one operation of the map.
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a server port.
+    pub(crate) fn bind(&self, port: u16) -> Result<PortClaim, SegmentError> {
+        self.first().bind(port)
+    }
+
+    /// Takes any client port.
+    pub(crate) fn open_client(&self) -> Result<u16, SegmentError> {
+        self.first().open_client()
+    }
+
+    /// An endpoint has opened a port.
+    pub(crate) fn port_opened(&self, endpoint: usize, port: u16) {
+        *self.users().entry(port).or_default() |= 1 << endpoint;
+    }
+
+    /// An endpoint has nothing any more of these ports. Those that no other has are given up; `false` if that must be tried again later.
+    pub(crate) fn try_release(&self, endpoint: usize, ports: &[u16]) -> bool {
+        let mut users = self.users();
+        let mut unused = Vec::new();
+        for &port in ports {
+            let left = users.entry(port).or_default();
+            *left &= !(1 << endpoint);
+            if *left == 0 {
+                users.remove(&port);
+                unused.push(port);
+            }
+        }
+        self.first().try_release(&unused)
+    }
+
+    /// See [`Segment::business`].
+    pub(crate) fn business(&self, port: u16) -> PacketOwner {
+        self.first().business_of(port, self.slots)
+    }
+
+    /// The ports of these endpoints, and those of others, in ascending order.
+    pub(crate) fn ports(&self) -> (Vec<u16>, Vec<u16>) {
+        self.first().ports_of(self.slots)
+    }
+
+    /// Whether one of them answers for ports that nobody has.
+    pub(crate) fn leads(&self) -> bool {
+        self.first().is_led_by(self.slots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Dir;
+    use super::*;
+
+    fn family(dir: &Dir, endpoints: usize) -> EndpointSlots {
+        EndpointSlots::new((0..endpoints).map(|_| dir.open()).collect())
+    }
+
+    #[test]
+    fn a_port_is_the_business_of_all_endpoints_and_of_no_other_process() {
+        let dir = Dir::new();
+        let (ours, others) = (family(&dir, 3), family(&dir, 2));
+        ours.bind(99).unwrap();
+        others.bind(100).unwrap();
+        assert_eq!(
+            [99, 100, 101].map(|port| ours.business(port)),
+            [PacketOwner::Own, PacketOwner::Foreign, PacketOwner::Nobodys { orphan: false }]
+        );
+        assert_eq!(
+            [99, 100, 101].map(|port| others.business(port)),
+            [PacketOwner::Foreign, PacketOwner::Own, PacketOwner::Foreign]
+        );
+        assert_eq!((ours.ports(), others.ports()), ((vec![99], vec![100]), (vec![100], vec![99])));
+        assert!(ours.leads() && !others.leads());
+    }
+
+    #[test]
+    fn a_port_is_given_up_with_its_last_endpoint() {
+        let dir = Dir::new();
+        let (ours, other) = (family(&dir, 2), dir.open());
+        ours.bind(99).unwrap();
+        (0..2).for_each(|endpoint| ours.port_opened(endpoint, 99));
+        assert!(ours.try_release(0, &[99]));
+        assert!(other.bind(99).is_err() && ours.business(99) == PacketOwner::Own);
+        assert!(ours.try_release(1, &[99]));
+        assert_eq!(other.bind(99).unwrap(), PortClaim { inherited: false });
+    }
+
+    #[test]
+    fn a_family_that_ends_leaves_its_slots() {
+        let dir = Dir::new();
+        let other = dir.open();
+        let ours = family(&dir, 3);
+        assert_eq!(other.counts().processes, 4);
+        drop(ours);
+        assert_eq!(other.counts().processes, 1);
+    }
+}

@@ -1,0 +1,102 @@
+//! Locks that the kernel drops when their owner dies.
+//!
+//! They are locks of the open file (F_OFD_SETLK), not of the process: two hosts of one process exclude each other, closing some
+//! other descriptor of the file drops nothing, and they work across pid namespaces. A child that was forked and not exec'ed
+//! shares its parent's open file, and so keeps its locks.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// First locked byte: far beyond the contents, so that it stays where it is whatever the layout becomes.
+const LOCKS_AT: libc::off_t = 1 << 30;
+
+/// A range of bytes that stand for something.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    start: libc::off_t,
+    len: libc::off_t,
+}
+
+/// Whoever changes the registry has this.
+pub(super) const REGISTRY: Range = Range { start: LOCKS_AT, len: 1 };
+
+/// Whoever lives has the byte of its slot.
+pub(super) fn slot(slot: usize) -> Range {
+    Range { start: LOCKS_AT + 1 + slot as libc::off_t, len: 1 }
+}
+
+/// The bytes of all slots that any version of the layout can have.
+pub(super) const ANY_SLOT: Range = Range { start: LOCKS_AT + 1, len: 1 << 16 };
+
+fn lock(kind: libc::c_int, range: Range) -> libc::flock {
+    // SAFETY: the structure is numbers, for which zero is a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = range.start;
+    lock.l_len = range.len;
+    lock
+}
+
+fn control(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+    loop {
+        // SAFETY: the descriptor is open, and `lock` lives through the call.
+        if unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(lock)) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Takes the lock if nobody else has it; whether it did.
+pub(super) fn try_lock(file: &File, range: Range) -> io::Result<bool> {
+    match control(file, libc::F_OFD_SETLK, &mut lock(libc::F_WRLCK, range)) {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives the lock back.
+pub(super) fn unlock(file: &File, range: Range) {
+    // There is no reason for which the kernel refuses this, but a table of locks that is full; then the end of the host does it.
+    let _ = control(file, libc::F_OFD_SETLK, &mut lock(libc::F_UNLCK, range));
+}
+
+/// Whether somebody else has a lock in the range. In doubt, yes: nobody is to be taken for dead by mistake.
+pub(super) fn is_held(file: &File, range: Range) -> bool {
+    let mut lock = lock(libc::F_WRLCK, range);
+    match control(file, libc::F_OFD_GETLK, &mut lock) {
+        Ok(()) => lock.l_type != libc::F_UNLCK as libc::c_short,
+        Err(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tenancy::process_group::tests::Dir;
+
+    #[test]
+    fn a_lock_excludes_other_open_files_of_the_same_process() {
+        let dir = Dir::new();
+        let open = || {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false).open(dir.path().join("f")).unwrap()
+        };
+        let (one, other) = (open(), open());
+        assert!(try_lock(&one, slot(3)).unwrap());
+        assert!(!try_lock(&other, slot(3)).unwrap() && try_lock(&other, slot(4)).unwrap());
+        assert!(is_held(&other, ANY_SLOT) && is_held(&other, slot(3)));
+        assert!(!is_held(&one, slot(3)), "one's own lock stands in nobody's way");
+        unlock(&other, slot(4));
+        drop(open()); // Closing yet another descriptor drops nothing.
+        assert!(is_held(&other, slot(3)) && !is_held(&one, ANY_SLOT));
+        drop(one);
+        assert!(!is_held(&other, ANY_SLOT) && try_lock(&other, slot(3)).unwrap());
+    }
+}

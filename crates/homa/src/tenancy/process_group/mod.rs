@@ -1,0 +1,485 @@
+//! What the processes that share a host address share: a segment of memory in a file, one per network namespace.
+//!
+//! Over raw IP a host is an address, not an address and a port as over UDP, so all processes of a network namespace are one
+//! host to their peers. Their ports, RPC ids, incarnation, cutoffs, grant budget and uplink are therefore one as well.
+//!
+//! Each host (mostly one per process) has a slot, and lives as long as it holds a lock on the byte of that slot, which the
+//! kernel drops on any death. There is no service to start and none to restart: whoever finds a slot without its lock frees
+//! what it had. Rare changes are made under a lock of the same kind ([`registry`]); what changes often is lock-free, each part
+//! with its reasons: [`lease`], [`cutoffs`], [`uplink`].
+//!
+//! One of the processes leads. It answers for the ports that nobody has, so that peers get one answer and not one from each;
+//! it looks for the dead; and it computes the cutoffs, from the traffic of all. Who leads is written down: a leader that dies or
+//! stands still is replaced by whoever notices first.
+
+mod cutoffs;
+mod error;
+mod family;
+mod layout;
+mod lease;
+mod lock;
+mod map;
+mod part;
+mod place;
+mod ports;
+mod presence;
+mod registry;
+pub(crate) mod siblings;
+#[cfg(test)]
+pub(crate) mod tests;
+mod turns;
+mod uplink;
+
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use homa_proto::derive_seed;
+use homa_proto::wire::PRIORITIES;
+
+pub(crate) use cutoffs::Set as CutoffSet;
+pub use error::SegmentError;
+pub(crate) use family::EndpointSlots;
+pub use layout::MAX_PROCESSES;
+use layout::ORPHAN;
+use map::{Head, SegmentMap};
+pub(crate) use part::{LeaseShare, LeaseWatch};
+pub(crate) use place::default_dir;
+use ports::Ports;
+pub(crate) use presence::Presence;
+pub(crate) use registry::PortClaim;
+use registry::Registry;
+
+/// More bytes than any host grants: what a damaged file may say beyond it would overflow sums.
+const MAX_BUDGET: u64 = 1 << 40;
+
+/// Stands for the slot of a host that has none yet.
+const NO_SLOT: usize = usize::MAX;
+
+/// Client ports begin here (ID-6).
+pub(crate) const FIRST_CLIENT_PORT: u16 = 0x8000;
+
+/// RPC ids leased at a time: whole blocks of the peers' tables of finished ids, and so many that leasing costs nothing.
+pub(crate) const IDS_PER_LEASE: u64 = 1 << 12;
+
+/// How long to wait for the registry's lock, which is held for microseconds, before somebody is told.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is derived from the seed of the first process.
+const FIRST_COUNT: u64 = 0x5e60;
+const ID_SEED: u64 = 0x5e61;
+
+/// What the first process of a host brings along.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentParameters {
+    /// 40 bits, from the wall clock.
+    pub(crate) incarnation: u64,
+    /// A secret, from which RPC ids are made.
+    pub(crate) seed: u64,
+    pub(crate) cutoffs: CutoffSet,
+    /// Bytes that may be granted and not received.
+    pub(crate) budget: u64,
+}
+
+/// This host's part in the segment.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    // The mapping goes before the file, whose closing gives the slot to others.
+    map: SegmentMap,
+    file: File,
+    path: PathBuf,
+    threads: Mutex<()>,
+    slot: usize,
+}
+
+/// Whose a packet is, by its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PacketOwner {
+    /// This process has the port.
+    Own,
+    /// Nobody has, and this process answers for it; `orphan`: its last owner ended with it.
+    Nobodys { orphan: bool },
+    /// Another process has it, or answers for it.
+    Foreign,
+}
+
+/// The segment's file in `dir` for the network namespace of the calling thread.
+pub(crate) fn path_in(dir: &Path) -> Result<PathBuf, SegmentError> {
+    place::prepare(dir)?;
+    // A thread may be in another namespace than its process.
+    let namespace = Path::new("/proc/thread-self/ns/net");
+    let meta = std::fs::metadata(namespace).map_err(|source| SegmentError::System {
+        what: "look up the network namespace in",
+        path: namespace.to_owned(),
+        source,
+    })?;
+    Ok(dir.join(format!("homa-net-{}", meta.ino())))
+}
+
+impl Segment {
+    /// Tells the hosts of this network namespace that this one, at `address`, shares the segment.
+    pub(crate) fn announce(&self, address: IpAddr) -> Result<Presence, SegmentError> {
+        Presence::announce(address, &self.file, &self.path)
+    }
+
+    /// Takes a slot in the segment in file `path`, which is made anew if nobody uses it.
+    pub(crate) fn open(path: &Path, founding: &SegmentParameters) -> Result<Segment, SegmentError> {
+        let system = |what, source| SegmentError::System { what, path: path.to_owned(), source };
+        loop {
+            let file = map::open(path)?;
+            wait_for_registry(&file, path)?;
+            let links = file.metadata().map_err(|source| system("look at", source))?.nlink();
+            if links == 0 {
+                continue; // Somebody removed it while we waited.
+            }
+            let alone = !lock::is_held(&file, lock::ANY_SLOT);
+            match map::head(&file, path)? {
+                Head::Ours => {}
+                Head::Other { version, size } if !alone => {
+                    return Err(SegmentError::Version {
+                        path: path.to_owned(),
+                        found: format!("version {version} of {size} bytes"),
+                        expected: format!("version {} of {} bytes", layout::VERSION, layout::SIZE),
+                    });
+                }
+                Head::Empty | Head::Other { .. } => map::make(&file, path)?,
+            }
+            let map = SegmentMap::new(&file, path)?;
+            let mut segment =
+                Segment { map, file, path: path.to_owned(), threads: Mutex::new(()), slot: NO_SLOT };
+            segment.map.holder.store(std::process::id(), Relaxed);
+            if alone {
+                segment.found(founding);
+            }
+            let slot = {
+                let registry = Registry { segment: &segment, _threads: lock_threads(&segment.threads) };
+                registry.claim_slot(std::process::id())?
+            };
+            segment.slot = slot;
+            return Ok(segment);
+        }
+    }
+
+    /// Makes the segment new for a host that nobody was. A death on the way leaves it unmade, with nobody in it.
+    fn found(&self, founding: &SegmentParameters) {
+        let map = &*self.map;
+        let made = map.made.load(Acquire) == 1;
+        map.made.store(0, Relaxed);
+        for slot in &map.pool.slots {
+            slot.pid.store(0, Relaxed);
+            slot.lease.store(0, Relaxed);
+            slot.wants.store(0, Relaxed);
+            slot.waiting.store(0, Relaxed);
+        }
+        for port in &map.ports {
+            port.store(0, Relaxed);
+        }
+        for bytes in &map.pool.observed {
+            bytes.store(0, Relaxed);
+        }
+        map.slots_used.store(0, Relaxed);
+        map.leader.store(0, Relaxed);
+        map.found_dead.store(0, Relaxed);
+        map.pool.uplink_idle_at.0.store(0, Relaxed);
+        map.budget.store(founding.budget.max(1), Relaxed);
+        map.next_client_port.store(u32::from(FIRST_CLIENT_PORT), Relaxed);
+        // HOST-3: ids go on where the last host of this file ended, whose packets may still be on their way.
+        if !made {
+            map.next_id.0.store(derive_seed(founding.seed, FIRST_COUNT) & !(2 * IDS_PER_LEASE - 1), Relaxed);
+            map.id_seed.store(derive_seed(founding.seed, ID_SEED).max(1), Relaxed);
+        }
+        // HOST-2: newer than the last, also where the clock went back.
+        let incarnation = founding.incarnation & INCARNATIONS;
+        let last = map.incarnation.load(Relaxed) & INCARNATIONS;
+        let ahead = incarnation.wrapping_sub(last) & INCARNATIONS;
+        let newer = !made || ahead != 0 && ahead <= INCARNATIONS / 2;
+        let incarnation = if newer { incarnation } else { last.wrapping_add(1) & INCARNATIONS };
+        map.incarnation.store(incarnation.max(1), Relaxed);
+        cutoffs::publish(&map.pool, founding.cutoffs);
+        map.generation.fetch_add(1, Relaxed);
+        self.map.write_head();
+        map.made.store(1, Release);
+    }
+
+    fn system(&self, what: &'static str, source: io::Error) -> SegmentError {
+        SegmentError::System { what, path: self.path.clone(), source }
+    }
+
+    /// Waits for the right to change the segment.
+    fn registry(&self) -> Result<Registry<'_>, SegmentError> {
+        let threads = lock_threads(&self.threads);
+        wait_for_registry(&self.file, &self.path)?;
+        self.map.holder.store(std::process::id(), Relaxed);
+        Ok(Registry { segment: self, _threads: threads })
+    }
+
+    /// The right to change the segment, if it is to be had at once.
+    fn try_registry(&self) -> Option<Registry<'_>> {
+        let threads = self.threads.try_lock().ok()?;
+        if !lock::try_lock(&self.file, lock::REGISTRY).ok()? {
+            return None;
+        }
+        self.map.holder.store(std::process::id(), Relaxed);
+        Some(Registry { segment: self, _threads: threads })
+    }
+
+    fn is_alive(&self, slot: usize) -> bool {
+        slot == self.slot || lock::is_held(&self.file, lock::slot(slot))
+    }
+
+    fn leader(&self) -> Option<usize> {
+        (self.map.leader.load(Acquire) as usize).checked_sub(1).filter(|slot| *slot < MAX_PROCESSES)
+    }
+
+    fn slots_used(&self) -> usize {
+        // Whatever stands in the file, this process has its slot.
+        let own = if self.slot == NO_SLOT { 0 } else { self.slot + 1 };
+        (self.map.slots_used.load(Acquire) as usize).clamp(own, MAX_PROCESSES)
+    }
+
+    fn table(&self) -> Ports<'_> {
+        let map = &*self.map;
+        let (servers, clients) = map.ports.split_at(FIRST_CLIENT_PORT.into());
+        Ports { servers, clients, orphanings: &map.orphanings, generation: &map.generation }
+    }
+
+    fn owner(&self, port: u16) -> Option<usize> {
+        self.table().owner(port)
+    }
+
+    /// Rises when a process ends that had server ports, before they are seen to be orphans.
+    pub(crate) fn orphanings(&self) -> u64 {
+        self.table().orphanings()
+    }
+
+    /// Whether the last owner of a server port that nobody has ended with it.
+    pub(crate) fn is_orphan(&self, port: u16) -> bool {
+        self.table().mark(port) == ORPHAN
+    }
+}
+
+/// Whether the bit of a slot is set. (What stands at a port may be no slot's number where the file is damaged.)
+fn has_slot(slots: u64, slot: usize) -> bool {
+    slot < MAX_PROCESSES && slots & 1 << slot != 0
+}
+
+const INCARNATIONS: u64 = (1 << 40) - 1;
+
+fn lock_threads(threads: &Mutex<()>) -> MutexGuard<'_, ()> {
+    // It guards nothing in memory, so a panic of another thread spoils nothing.
+    threads.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_for_registry(file: &File, path: &Path) -> Result<(), SegmentError> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(20);
+    loop {
+        let taken = lock::try_lock(file, lock::REGISTRY);
+        let failed = |source| SegmentError::System { what: "lock", path: path.to_owned(), source };
+        if taken.map_err(failed)? {
+            return Ok(());
+        }
+        if start.elapsed() > LOCK_PATIENCE {
+            let pid = map::holder(file);
+            return Err(SegmentError::EngineGuard { path: path.to_owned(), pid, waited: LOCK_PATIENCE });
+        }
+        // Not asleep in the kernel's queue, where nobody would be told about a holder that is stopped.
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(1));
+    }
+}
+
+/// Ports.
+impl Segment {
+    /// Takes a server port.
+    pub(crate) fn bind(&self, port: u16) -> Result<PortClaim, SegmentError> {
+        self.registry()?.bind(port)
+    }
+
+    /// Takes any client port.
+    pub(crate) fn open_client(&self) -> Result<u16, SegmentError> {
+        self.registry()?.open_client()
+    }
+
+    /// Gives ports of this process up; `false` if that must be tried again later, because somebody has the lock.
+    pub(crate) fn try_release(&self, ports: &[u16]) -> bool {
+        let registry = self.try_registry();
+        for &port in ports {
+            let Some(registry) = &registry else { return false };
+            registry.release(port);
+        }
+        true
+    }
+
+    /// Whose business packets to this port are (HOST-7, HOST-8).
+    #[cfg(test)]
+    pub(crate) fn business(&self, port: u16) -> PacketOwner {
+        self.business_of(port, 1 << self.slot)
+    }
+
+    /// The same for those who have the slots whose bits are set.
+    fn business_of(&self, port: u16, slots: u64) -> PacketOwner {
+        match self.table().mark(port) {
+            0 if self.is_led_by(slots) => PacketOwner::Nobodys { orphan: false },
+            ORPHAN if self.is_led_by(slots) => PacketOwner::Nobodys { orphan: true },
+            0 | ORPHAN => PacketOwner::Foreign,
+            owner if has_slot(slots, usize::from(owner) - 1) => PacketOwner::Own,
+            _ => PacketOwner::Foreign,
+        }
+    }
+
+    fn is_led_by(&self, slots: u64) -> bool {
+        self.leader().is_some_and(|leader| has_slot(slots, leader))
+    }
+
+    /// The ports of this process, and those of the others, in ascending order.
+    #[cfg(test)]
+    pub(crate) fn ports(&self) -> (Vec<u16>, Vec<u16>) {
+        self.ports_of(1 << self.slot)
+    }
+
+    /// The same for those who have the slots whose bits are set.
+    fn ports_of(&self, slots: u64) -> (Vec<u16>, Vec<u16>) {
+        let (mut mine, mut others) = (Vec::new(), Vec::new());
+        for port in 0..=u16::MAX {
+            match self.owner(port) {
+                Some(slot) if has_slot(slots, slot) => mine.push(port),
+                Some(_) => others.push(port),
+                None => {}
+            }
+        }
+        (mine, others)
+    }
+}
+
+/// What belongs to the host.
+impl Segment {
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.map.incarnation.load(Relaxed)
+    }
+
+    /// What all processes make the ids towards each peer from (ID-4).
+    pub(crate) fn id_seed(&self) -> u64 {
+        self.map.id_seed.load(Relaxed)
+    }
+
+    /// The first of [`IDS_PER_LEASE`] even counts of RPC ids, two apart, that nobody else gets.
+    pub(crate) fn lease_ids(&self) -> u64 {
+        self.map.next_id.0.fetch_add(2 * IDS_PER_LEASE, Relaxed)
+    }
+
+    /// This process's part in what all have once.
+    pub(crate) fn part(&self) -> LeaseShare<'_> {
+        let slots = &self.map.pool.slots[..self.slots_used()];
+        LeaseShare {
+            pool: &self.map.pool,
+            slots,
+            mine: self.slot,
+            budget: self.map.budget.load(Relaxed).clamp(1, MAX_BUDGET),
+        }
+    }
+
+    /// The leader's new cutoffs; whether they were taken.
+    pub(crate) fn publish_cutoffs(&self, set: CutoffSet) -> bool {
+        self.try_registry().is_some_and(|registry| registry.publish_cutoffs(set))
+    }
+}
+
+/// Life and death.
+impl Segment {
+    /// To be called every few tens of milliseconds while this process drives its host: a sign of life, a look at the others.
+    /// Whether ports, processes or the leader changed since the last call.
+    pub(crate) fn tick(&self, now_ns: u64, watch: &mut LeaseWatch) -> bool {
+        self.map.pool.slots[self.slot].beat.fetch_add(1, Relaxed);
+        if self.is_leader() {
+            let dead = |slot: usize| self.map.pool.slots[slot].pid.load(Relaxed) != 0 && !self.is_alive(slot);
+            if (0..self.slots_used()).any(dead)
+                && let Some(registry) = self.try_registry()
+            {
+                registry.bury_dead();
+            }
+        } else {
+            let stands_still = watch.standing(&self.map.pool, self.leader(), now_ns);
+            let leads = self.leader();
+            if (leads.is_none() || leads == stands_still || leads.is_some_and(|slot| !self.is_alive(slot)))
+                && let Some(registry) = self.try_registry()
+            {
+                registry.bury_dead();
+                registry.lead(stands_still);
+            }
+        }
+        let generation = self.table().generation();
+        watch.generation.replace(generation) != Some(generation)
+    }
+
+    pub(crate) fn is_leader(&self) -> bool {
+        self.leader() == Some(self.slot)
+    }
+
+    /// Numbers for the metrics.
+    pub(crate) fn counts(&self) -> SegmentCounts {
+        let map = &*self.map;
+        let used = &map.pool.slots[..self.slots_used()];
+        SegmentCounts {
+            processes: used.iter().filter(|slot| slot.pid.load(Relaxed) != 0).count() as u64,
+            slot: self.slot as u64,
+            is_leader: self.is_leader(),
+            found_dead: u64::from(map.found_dead.load(Relaxed)),
+            budget_bytes: map.budget.load(Relaxed),
+            lease_bytes: map.pool.slots[self.slot].lease.load(Relaxed),
+            leased_bytes: self.part().leased_bytes(),
+        }
+    }
+}
+
+impl Segment {
+    /// Removes the file if no other host uses it. Who waits for its lock to open it sees that it has gone. It stays where the next host
+    /// could not tell from the clock that its incarnation is newer (HOST-2).
+    fn remove_file_of_nobody(&self) {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ahead = (since_1970.as_millis() as u64).wrapping_sub(self.incarnation()) & INCARNATIONS;
+        let is_newer = ahead != 0 && ahead <= INCARNATIONS / 2;
+        if is_newer && !lock::is_held(&self.file, lock::ANY_SLOT) && self.is_the_file_at_its_path() {
+            // It may have been removed, or lie where this process may not write any more.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    fn is_the_file_at_its_path(&self) -> bool {
+        let here = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+        let (own, at_path) = (self.file.metadata(), std::fs::symlink_metadata(&self.path));
+        matches!((own.map(here), at_path.map(here)), (Ok(own), Ok(at_path)) if own == at_path)
+    }
+}
+
+/// See [`Segment::counts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentCounts {
+    pub(crate) processes: u64,
+    pub(crate) slot: u64,
+    pub(crate) is_leader: bool,
+    pub(crate) found_dead: u64,
+    pub(crate) budget_bytes: u64,
+    pub(crate) lease_bytes: u64,
+    pub(crate) leased_bytes: u64,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if self.slot == NO_SLOT {
+            return;
+        }
+        // If the lock is not to be had, the others find this slot without its own lock, as after a death.
+        if let Ok(registry) = self.registry() {
+            registry.leave();
+            self.remove_file_of_nobody();
+        }
+        // Closing the file frees the slot only if no child shares it, as each does between fork and exec.
+        lock::unlock(&self.file, lock::slot(self.slot));
+    }
+}

@@ -1,0 +1,108 @@
+//! One endpoint's part in what the endpoints of a host have once.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::cutoffs;
+use super::layout::{Pool, Slot};
+use super::lease::Leases;
+use super::{CutoffSet, uplink};
+
+/// How long a leader may stand still before another leads: as long as a peer's RPC surely lasts without an answer.
+pub(super) const LEADER_PATIENCE_NS: u64 = 250_000_000;
+
+/// See the [module](self).
+#[derive(Clone, Copy)]
+pub(crate) struct LeaseShare<'a> {
+    pub(super) pool: &'a Pool,
+    /// Those in use.
+    pub(super) slots: &'a [Slot],
+    pub(super) mine: usize,
+    pub(super) budget: u64,
+}
+
+impl LeaseShare<'_> {
+    fn leases(&self) -> Leases<'_> {
+        Leases { slots: self.slots, mine: self.mine, budget: self.budget }
+    }
+
+    /// See [`Leases::adjust`].
+    pub(crate) fn lease_grants(&self, demand: u64, outstanding: u64) -> u64 {
+        self.leases().adjust(demand, outstanding)
+    }
+
+    /// Bytes leased by all.
+    pub(crate) fn leased_bytes(&self) -> u64 {
+        self.leases().total()
+    }
+
+    /// Bytes that all may lease.
+    pub(crate) fn budget_bytes(&self) -> u64 {
+        self.budget
+    }
+
+    /// Nanoseconds that the uplink needs for what all have given it.
+    pub(crate) fn uplink_backlog_ns(&self, now_ns: u64) -> u64 {
+        uplink::backlog_ns(&self.pool.uplink_idle_at.0, now_ns)
+    }
+
+    /// The uplink was given packets of `ns` nanoseconds.
+    pub(crate) fn uplink_sent(&self, now_ns: u64, ns: u64) {
+        uplink::sent(&self.pool.uplink_idle_at.0, now_ns, ns);
+    }
+
+    /// Says how many bytes are left of this endpoint's shortest message that waits for the uplink; `None`: none does.
+    pub(crate) fn wait_for_uplink(&self, now_ns: u64, bytes: Option<u32>) {
+        uplink::wait(&self.slots[self.mine].waiting, now_ns, bytes);
+    }
+
+    /// Bytes left of the shortest message of all others that wait for the uplink, as far as they have said so lately.
+    pub(crate) fn shortest_elsewhere(&self, now_ns: u64) -> Option<u32> {
+        let others = self.slots.iter().enumerate().filter(|(slot, _)| *slot != self.mine);
+        others.filter_map(|(_, slot)| uplink::waiting(&slot.waiting, now_ns)).min()
+    }
+
+    /// The number of the last set of cutoffs, and the set; `None`: ask again later.
+    pub(crate) fn cutoffs(&self) -> Option<(u64, CutoffSet)> {
+        cutoffs::read(self.pool)
+    }
+
+    /// The number of the last set of cutoffs.
+    pub(crate) fn cutoffs_published(&self) -> u64 {
+        self.pool.cutoffs_published.0.load(Acquire)
+    }
+
+    /// Adds unscheduled bytes that this endpoint saw to what the leader takes.
+    pub(crate) fn add_observed(&self, bucket: usize, bytes: u64) {
+        cutoffs::add_observed(self.pool, bucket, bytes);
+    }
+
+    /// Takes what the others saw.
+    pub(crate) fn take_observed(&self, take: impl FnMut(usize, u64)) {
+        cutoffs::take_observed(self.pool, take);
+    }
+}
+
+/// What an endpoint remembers of the others between two ticks.
+#[derive(Debug, Default)]
+pub(crate) struct LeaseWatch {
+    pub(super) generation: Option<u64>,
+    /// The leader, its beat, and when that was first seen.
+    leader: Option<(usize, u32, u64)>,
+}
+
+impl LeaseWatch {
+    /// The leader, if it has given no sign of life for too long.
+    pub(super) fn standing(&mut self, pool: &Pool, leader: Option<usize>, now_ns: u64) -> Option<usize> {
+        let leader = leader?;
+        let beat = pool.slots[leader].beat.load(Relaxed);
+        match self.leader {
+            Some((slot, seen, since)) if (slot, seen) == (leader, beat) => {
+                (now_ns.saturating_sub(since) > LEADER_PATIENCE_NS).then_some(leader)
+            }
+            _ => {
+                self.leader = Some((leader, beat, now_ns));
+                None
+            }
+        }
+    }
+}

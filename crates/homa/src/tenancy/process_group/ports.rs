@@ -1,0 +1,68 @@
+//! The table of ports: which process has each. It is written under the registry's lock and read without one.
+//!
+//! Each port is one byte, so a writer that dies leaves it as it was before or after. Two counts let readers notice changes
+//! without looking at all ports. `orphanings` rises before the first orphan of a process can be seen, `generation` after the
+//! last change can be: a reader that sees an orphan, or a new generation, sees the other as well.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::layout::{MAX_PROCESSES, ORPHAN};
+use crate::tenancy::sync::{AtomicU8, AtomicU64};
+
+/// See the [module](self). Port numbers begin with the server ports, and the client ports follow.
+pub(super) struct Ports<'a> {
+    pub servers: &'a [AtomicU8],
+    pub clients: &'a [AtomicU8],
+    pub orphanings: &'a AtomicU64,
+    pub generation: &'a AtomicU64,
+}
+
+impl Ports<'_> {
+    fn at(&self, port: u16) -> &AtomicU8 {
+        let port = usize::from(port);
+        self.servers.get(port).unwrap_or_else(|| &self.clients[port - self.servers.len()])
+    }
+
+    /// The slot of the port's owner plus 1; 0: it has none; or [`ORPHAN`].
+    pub(super) fn mark(&self, port: u16) -> u8 {
+        // Acquire: with an orphan its count in `orphanings` is seen.
+        self.at(port).load(Acquire)
+    }
+
+    /// The slot of the port's owner, if it has one.
+    pub(super) fn owner(&self, port: u16) -> Option<usize> {
+        usize::from(self.mark(port)).checked_sub(1).filter(|slot| *slot < MAX_PROCESSES)
+    }
+
+    /// Sets what [`Ports::mark`] returns. [`Ports::changed`] follows. The caller has the registry's lock.
+    pub(super) fn set_mark(&self, port: u16, mark: u8) {
+        self.at(port).store(mark, Release);
+    }
+
+    /// Frees the ports of a slot. The state of its servers is lost, also when the process ended in order (HOST-10).
+    /// [`Ports::changed`] follows. The caller has the registry's lock.
+    pub(super) fn orphan(&self, slot: usize) {
+        let is_its = |port: &&AtomicU8| port.load(Relaxed) == slot as u8 + 1;
+        if self.servers.iter().any(|port| is_its(&port)) {
+            // Before the marks, whose release stores publish it.
+            self.orphanings.fetch_add(1, Release);
+        }
+        self.servers.iter().filter(is_its).for_each(|port| port.store(ORPHAN, Release));
+        self.clients.iter().filter(is_its).for_each(|port| port.store(0, Release));
+    }
+
+    /// Processes that ended and left orphans.
+    pub(super) fn orphanings(&self) -> u64 {
+        self.orphanings.load(Acquire)
+    }
+
+    /// Publishes a change of ports, slots or leader.
+    pub(super) fn changed(&self) {
+        self.generation.fetch_add(1, Release);
+    }
+
+    /// Changes after ports, slots or the leader have.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Acquire)
+    }
+}

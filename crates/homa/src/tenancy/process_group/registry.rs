@@ -1,0 +1,178 @@
+//! Rare changes, made under the segment's lock: slots, ports, the leader, published cutoffs.
+//!
+//! The lock is dropped by the kernel when its holder dies. Each method changes what can be changed by one store, in an order
+//! in which the state before each store is one that the next holder can go on from.
+
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::cutoffs::{self, Set};
+use super::error::SegmentError;
+use super::layout::{MAX_PROCESSES, Slot};
+use super::{FIRST_CLIENT_PORT, Segment, lock};
+
+/// The right to change the segment, until dropped.
+pub(super) struct Registry<'a> {
+    pub(super) segment: &'a Segment,
+    /// Excludes the other threads of this host, which share its open file.
+    pub(super) _threads: MutexGuard<'a, ()>,
+}
+
+impl Drop for Registry<'_> {
+    fn drop(&mut self) {
+        lock::unlock(&self.segment.file, lock::REGISTRY);
+    }
+}
+
+impl Registry<'_> {
+    fn slot(&self, slot: usize) -> &Slot {
+        &self.segment.map.pool.slots[slot]
+    }
+
+    fn changed(&self) {
+        self.segment.table().changed();
+    }
+
+    /// The slot that owns a port, if any.
+    fn owner(&self, port: u16) -> Option<usize> {
+        self.segment.owner(port)
+    }
+
+    fn set_owner(&self, port: u16, mark: u8) {
+        self.segment.table().set_mark(port, mark);
+    }
+
+    /// Takes a server port for this process, if no living one has it (HOST-1).
+    pub(super) fn bind(&self, port: u16) -> Result<PortClaim, SegmentError> {
+        let orphan = self.segment.is_orphan(port);
+        match self.owner(port) {
+            Some(slot) if slot != self.segment.slot && self.segment.is_alive(slot) => {
+                let pid = self.slot(slot).pid.load(Relaxed);
+                return Err(SegmentError::PortTaken { port, pid });
+            }
+            Some(slot) if slot != self.segment.slot => {
+                self.bury(slot);
+                self.take(port);
+                return Ok(PortClaim { inherited: true });
+            }
+            _ => self.take(port),
+        }
+        Ok(PortClaim { inherited: orphan })
+    }
+
+    /// Takes a client port for this process, in turn, so that a closed one rests before it is used again.
+    pub(super) fn open_client(&self) -> Result<u16, SegmentError> {
+        let cursor = &self.segment.map.next_client_port;
+        for _ in FIRST_CLIENT_PORT..=u16::MAX {
+            let port = (cursor.load(Relaxed) as u16).max(FIRST_CLIENT_PORT);
+            cursor.store(u32::from(port.checked_add(1).unwrap_or(FIRST_CLIENT_PORT)), Relaxed);
+            if self.owner(port).is_none() {
+                self.take(port);
+                return Ok(port);
+            }
+        }
+        Err(SegmentError::NoClientPort)
+    }
+
+    /// Whoever has a port drives its host and can lead: a lone process must not wait for its first tick, or its peers' first
+    /// packets for ports that nobody has are lost.
+    fn take(&self, port: u16) {
+        self.set_owner(port, self.segment.slot as u8 + 1);
+        self.changed();
+        self.lead(None);
+    }
+
+    /// Gives up a port of this process.
+    pub(super) fn release(&self, port: u16) {
+        if self.owner(port) == Some(self.segment.slot) {
+            self.set_owner(port, 0);
+            self.changed();
+        }
+    }
+
+    /// Finds slots whose process is dead, and frees what they had.
+    pub(super) fn bury_dead(&self) {
+        for slot in 0..self.segment.slots_used() {
+            let used = self.slot(slot).pid.load(Relaxed) != 0;
+            if used && slot != self.segment.slot && !self.segment.is_alive(slot) {
+                self.bury(slot);
+            }
+        }
+    }
+
+    /// Frees what a dead process had (HOST-9). Its process id goes last: until then the slot is seen as one to be buried.
+    pub(super) fn bury(&self, slot: usize) {
+        let map = &self.segment.map;
+        tracing::warn!(pid = self.slot(slot).pid.load(Relaxed), slot, "a process of this host died");
+        self.segment.table().orphan(slot);
+        map.found_dead.fetch_add(1, Relaxed);
+        self.vacate(slot);
+    }
+
+    /// Empties a slot that owns no ports any more.
+    fn vacate(&self, slot: usize) {
+        let entry = self.slot(slot);
+        entry.wants.store(0, Relaxed);
+        entry.waiting.store(0, Relaxed);
+        entry.lease.store(0, Release);
+        if self.segment.leader() == Some(slot) {
+            self.segment.map.leader.store(0, Release);
+        }
+        entry.pid.store(0, Release);
+        self.changed();
+    }
+
+    /// Frees what this process has.
+    pub(super) fn leave(&self) {
+        let mine = self.segment.slot;
+        self.segment.table().orphan(mine);
+        self.vacate(mine);
+    }
+
+    /// Makes this process the leader if there is none, or it is dead, or stands still.
+    pub(super) fn lead(&self, stands_still: Option<usize>) {
+        let leads = self.segment.leader();
+        if leads.is_some_and(|slot| Some(slot) != stands_still && self.segment.is_alive(slot)) {
+            return;
+        }
+        self.segment.map.leader.store(self.segment.slot as u32 + 1, Release);
+        self.changed();
+    }
+
+    /// Makes `set` the host's cutoffs, if this process still leads.
+    pub(super) fn publish_cutoffs(&self, set: Set) -> bool {
+        let leads = self.segment.is_leader();
+        if leads {
+            cutoffs::publish(&self.segment.map.pool, set);
+        }
+        leads
+    }
+
+    /// Takes the first slot that nobody living has, for process `pid`.
+    pub(super) fn claim_slot(&self, pid: u32) -> Result<usize, SegmentError> {
+        let segment = self.segment;
+        for slot in 0..MAX_PROCESSES {
+            let system = |source| segment.system("lock a part of", source);
+            if !lock::try_lock(&segment.file, lock::slot(slot)).map_err(system)? {
+                continue;
+            }
+            if self.slot(slot).pid.load(Acquire) != 0 {
+                self.bury(slot);
+            }
+            let used = segment.map.slots_used.load(Relaxed).max(slot as u32 + 1);
+            segment.map.slots_used.store(used, Release);
+            self.slot(slot).beat.store(0, Relaxed);
+            self.slot(slot).pid.store(pid, Release);
+            self.changed();
+            return Ok(slot);
+        }
+        Err(SegmentError::Full { path: segment.path.clone() })
+    }
+}
+
+/// How a server port was got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PortClaim {
+    /// Its last owner ended with it, and what that knew of its RPCs is gone.
+    pub(crate) inherited: bool,
+}

@@ -1,0 +1,108 @@
+//! What the endpoints of one host in one process have once: the same as several processes have in their segment, in memory of
+//! their own. Nobody dies alone here, so that there are no locks of a file and no slots to claim.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Mutex, PoisonError};
+
+use super::layout::Pool;
+use super::part::{LeaseShare, LeaseWatch};
+use super::{CutoffSet, cutoffs};
+
+/// See the [module](self).
+pub(crate) struct GroupPool {
+    pool: Box<Pool>,
+    endpoints: usize,
+    budget: u64,
+    /// The endpoint that computes the cutoffs.
+    leader: AtomicU32,
+    /// Held by whoever changes the leader or, as the leader, publishes.
+    changes: Mutex<()>,
+}
+
+impl GroupPool {
+    /// For `endpoints` endpoints, of which the first leads. `budget`: bytes that all together may have granted and not received.
+    pub(crate) fn new(endpoints: usize, cutoffs: CutoffSet, budget: u64) -> GroupPool {
+        let pool = Box::new(Pool::new());
+        cutoffs::publish(&pool, cutoffs);
+        let (leader, changes) = (AtomicU32::new(0), Mutex::new(()));
+        GroupPool { pool, endpoints, budget: budget.max(1), leader, changes }
+    }
+
+    /// The part of one endpoint.
+    pub(crate) fn part(&self, endpoint: usize) -> LeaseShare<'_> {
+        let slots = &self.pool.slots[..self.endpoints];
+        LeaseShare { pool: &self.pool, slots, mine: endpoint, budget: self.budget }
+    }
+
+    pub(crate) fn is_leader(&self, endpoint: usize) -> bool {
+        self.leader.load(Acquire) as usize == endpoint
+    }
+
+    /// The leader's new cutoffs; whether they were taken.
+    pub(crate) fn publish_cutoffs(&self, endpoint: usize, set: CutoffSet) -> bool {
+        let Ok(_changes) = self.changes.try_lock() else { return false };
+        let leads = self.is_leader(endpoint);
+        if leads {
+            cutoffs::publish(&self.pool, set);
+        }
+        leads
+    }
+
+    /// To be called every few tens of milliseconds while the endpoint is driven: a sign of life, and the lead where its leader gives
+    /// none. An endpoint without packets is not driven, and its traffic says nothing of the host's.
+    pub(crate) fn tick(&self, endpoint: usize, now_ns: u64, watch: &mut LeaseWatch) {
+        self.pool.slots[endpoint].beat.fetch_add(1, Relaxed);
+        let leader = self.leader.load(Acquire) as usize;
+        if leader != endpoint && watch.standing(&self.pool, Some(leader), now_ns).is_some() {
+            let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = self.leader.compare_exchange(leader as u32, endpoint as u32, Release, Relaxed);
+        }
+    }
+
+    /// Gives back what the endpoint has, at its end.
+    pub(crate) fn leave(&self, endpoint: usize) {
+        let slot = &self.pool.slots[endpoint];
+        slot.wants.store(0, Relaxed);
+        slot.waiting.store(0, Relaxed);
+        slot.lease.store(0, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homa_proto::wire::PRIORITIES;
+
+    use super::*;
+
+    #[test]
+    fn the_lead_goes_from_one_that_stands_still_to_one_that_does_not() {
+        let pool = GroupPool::new(3, CutoffSet::founding([0; PRIORITIES], 1), 1_000);
+        let (mut one, mut two) = (LeaseWatch::default(), LeaseWatch::default());
+        let second = 1_000_000_000;
+        pool.tick(1, 0, &mut one);
+        pool.tick(0, second / 2, &mut LeaseWatch::default());
+        pool.tick(1, second / 2, &mut one);
+        assert!(pool.is_leader(0), "it has moved");
+        pool.tick(1, second, &mut one);
+        assert!(pool.is_leader(1));
+        let set = |version| CutoffSet { levels: [7; PRIORITIES], version, unsched_limit: Some(9) };
+        assert!(!pool.publish_cutoffs(0, set(2)), "it leads no more");
+        assert!(pool.publish_cutoffs(1, set(3)));
+        assert_eq!(pool.part(2).cutoffs().map(|(_, set)| set), Some(set(3)));
+        pool.tick(2, second, &mut two);
+        pool.tick(1, second + 1, &mut one);
+        pool.tick(2, 2 * second, &mut two);
+        assert!(pool.is_leader(1));
+    }
+
+    #[test]
+    fn all_endpoints_together_lease_no_more_than_there_is_and_give_it_back() {
+        let pool = GroupPool::new(2, CutoffSet::founding([0; PRIORITIES], 1), 1_600);
+        assert_eq!(pool.part(0).lease_grants(1_600, 1_600), 1_600);
+        assert_eq!(pool.part(1).lease_grants(800, 0), 0);
+        assert_eq!(pool.part(1).leased_bytes(), 1_600);
+        pool.leave(0);
+        assert_eq!(pool.part(1).lease_grants(800, 0), 800);
+    }
+}

@@ -1,0 +1,107 @@
+//! The uplink, used by all processes: the moment when it will have sent what it was given.
+//!
+//! A count of what each process has sent would do as well, if one knew when: bytes that another sent a second ago are long
+//! gone. The moment needs no such knowledge, and nothing to repair, since time alone makes it pass.
+//!
+//! Who goes first when it has room again is said by those who wait: each writes down what is left of its shortest message, and when
+//! that was true. Who has only longer ones leaves the room to them, but not longer than the uplink has something to send; so nobody
+//! waits for one that is dead or does not come, and what was said long ago counts no more.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::tenancy::sync::AtomicU64;
+
+/// A backlog that no pacer lets grow. More than this was written under another clock, or is no time at all.
+const NONSENSE_NS: u64 = 1_000_000_000;
+
+/// How long it counts that somebody waits: whoever lives is driven again by then, if only by its progress thread.
+const FRESH_NS: u64 = 1_000_000;
+
+/// The time of a word of [`wait`] is in 2^10 ns; it passes zero every 73 minutes, and a word that is then taken for a fresh one for a
+/// millisecond delays others by a few microseconds.
+const STAMP_SHIFT: u32 = 10;
+
+fn stamp(now_ns: u64) -> u32 {
+    (now_ns >> STAMP_SHIFT) as u32
+}
+
+/// Notes the bytes left of the shortest message that waits now, and when that is, in one word.
+pub(super) fn wait(word: &AtomicU64, now_ns: u64, bytes: Option<u32>) {
+    let said = bytes.map_or(0, |bytes| u64::from(stamp(now_ns)) << 32 | u64::from(bytes));
+    word.store(said, Relaxed);
+}
+
+/// What was noted, if it is fresh. Clocks of processors may differ a little: what will be noted in a moment is fresh as well.
+pub(super) fn waiting(word: &AtomicU64, now_ns: u64) -> Option<u32> {
+    let word = word.load(Relaxed);
+    let fresh = (FRESH_NS >> STAMP_SHIFT) as i32;
+    let age = stamp(now_ns).wrapping_sub((word >> 32) as u32) as i32;
+    (word != 0 && (-fresh..=fresh).contains(&age)).then_some(word as u32)
+}
+
+/// Nanoseconds that the uplink needs for what it has been given.
+pub(super) fn backlog_ns(idle_at: &AtomicU64, now_ns: u64) -> u64 {
+    let backlog = idle_at.load(Relaxed).saturating_sub(now_ns);
+    if backlog > NONSENSE_NS { 0 } else { backlog }
+}
+
+/// The uplink was given packets that take it `ns` nanoseconds.
+pub(super) fn sent(idle_at: &AtomicU64, now_ns: u64, ns: u64) {
+    let later = |at: u64| {
+        let busy_until = if at.saturating_sub(now_ns) > NONSENSE_NS { now_ns } else { at.max(now_ns) };
+        Some(busy_until.saturating_add(ns))
+    };
+    // The closure never refuses.
+    let _ = idle_at.fetch_update(Relaxed, Relaxed, later);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_backlog_is_everybodys_and_passes_with_time() {
+        let uplink = AtomicU64::new(0);
+        sent(&uplink, 1_000, 500);
+        sent(&uplink, 1_100, 500);
+        assert_eq!(backlog_ns(&uplink, 1_200), 800);
+        assert_eq!(backlog_ns(&uplink, 3_000), 0);
+        sent(&uplink, 3_000, 10);
+        assert_eq!(backlog_ns(&uplink, 3_000), 10);
+    }
+
+    #[test]
+    fn who_waits_is_heard_for_a_while() {
+        let word = AtomicU64::new(0);
+        // Where the stamp passes zero, too.
+        for now in [0, 5_000_000_000, (1 << 42) - 1_000] {
+            assert_eq!(waiting(&word, now), None);
+            wait(&word, now, Some(40_000));
+            assert_eq!(waiting(&word, now), Some(40_000));
+            assert_eq!(waiting(&word, now + FRESH_NS / 2), Some(40_000));
+            assert_eq!(waiting(&word, now + 2 * FRESH_NS), None, "it may be dead");
+            wait(&word, now, None);
+            assert_eq!(waiting(&word, now), None);
+        }
+    }
+
+    #[test]
+    fn a_moment_of_another_clock_stops_nobody() {
+        let uplink = AtomicU64::new(u64::MAX);
+        assert_eq!(backlog_ns(&uplink, 5), 0);
+        sent(&uplink, 5, 7);
+        assert_eq!(backlog_ns(&uplink, 5), 7);
+    }
+
+    #[test]
+    fn threads_lose_no_nanosecond() {
+        let uplink = AtomicU64::new(0);
+        let each = if cfg!(miri) { 50 } else { 10_000 };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..each).for_each(|_| sent(&uplink, 0, 3)));
+            }
+        });
+        assert_eq!(backlog_ns(&uplink, 0), 4 * 3 * each);
+    }
+}

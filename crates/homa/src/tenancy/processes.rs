@@ -1,0 +1,495 @@
+//! A host's part in what it shares with other processes: what the engine does with its [`Segment`].
+//!
+//! All of it happens in the drive rounds of whoever drives, and nothing waits for another process: where the segment's lock is
+//! not free, the next tick tries again. Only opening a port waits, before it takes the host's lock.
+
+use std::sync::Arc;
+
+use homa_driver::{Driver, ReceiveFilter, RxBurst};
+use homa_proto::wire::Route;
+use homa_proto::{Endpoint, MS, RxPacket, Time};
+
+use crate::api::error::HostError;
+use crate::observe::metrics::HostCounts;
+use crate::runtime::drive::packets_of;
+use crate::runtime::engine::Engine;
+use crate::tenancy::end_barrier::EndBarrier;
+use crate::tenancy::host_lease::HostLease;
+use crate::tenancy::process_group::{self, EndpointSlots, LeaseWatch, PacketOwner, PortClaim, Segment};
+
+/// How often a process looks at the others and gives a sign of life: a small part of the time in which a peer's RPC gives up,
+/// and fifty wake-ups a second of an idle host.
+const TICK_NS: u64 = 20 * MS;
+
+/// Stands for the owner of a packet that no endpoint of this host is to take.
+pub(crate) const NOBODY: u32 = u32::MAX;
+
+/// Bursts dropped at the beginning, far more than a receive buffer holds: acknowledgements to all may go on coming.
+const MAX_FORGOTTEN_BURSTS: u32 = 1 << 14;
+
+/// See the [module](self).
+pub(crate) struct Share {
+    segment: Arc<Segment>,
+    /// The endpoints of this host.
+    family: Arc<EndpointSlots>,
+    /// Which of them this one is.
+    index: usize,
+    watch: LeaseWatch,
+    /// The monotonic clock at [`Time::ZERO`], in nanoseconds.
+    start_ns: u64,
+    next_tick: Time,
+    /// Ports that were closed and are to be given up once their last RPC is freed.
+    closing: Vec<u16>,
+    /// The filter that the driver has.
+    filter: ReceiveFilter,
+    /// What is received since the last end of a process.
+    settling: EndBarrier,
+    /// Scratch memory: which packets of a burst are others'.
+    foreign: Vec<bool>,
+}
+
+impl Share {
+    /// Begins to share the address: the endpoint, this one of the family's, gets ids when it needs some.
+    ///
+    /// # Errors
+    /// The driver takes no filter.
+    pub(crate) fn new(
+        (family, index): (Arc<EndpointSlots>, usize),
+        start_ns: u64,
+        endpoint: &mut Endpoint,
+        driver: &mut dyn Driver,
+    ) -> Result<Share, HostError> {
+        let filter = ReceiveFilter::new([], None);
+        driver
+            .set_receive_filter(&filter)
+            .map_err(|source| HostError::System { what: "a receive filter", source })?;
+        forget_queued(driver);
+        endpoint.set_ids(0, 0);
+        Ok(Share {
+            segment: Arc::clone(family.member(index)),
+            family,
+            index,
+            watch: LeaseWatch::default(),
+            start_ns,
+            next_tick: Time::ZERO,
+            closing: Vec::new(),
+            filter,
+            settling: EndBarrier::new(driver),
+            foreign: Vec::new(),
+        })
+    }
+
+    /// Numbers for the metrics.
+    pub(crate) fn count(&self, host: &mut HostCounts) {
+        let counts = self.segment.counts();
+        host.shared_processes = counts.processes;
+        host.shared_slot = counts.slot;
+        host.shared_leads = counts.is_leader.into();
+        host.shared_found_dead = counts.found_dead;
+        host.shared_grant_budget_bytes = counts.budget_bytes;
+        host.shared_grant_lease_bytes = counts.lease_bytes;
+        host.shared_grant_leased_bytes = counts.leased_bytes;
+    }
+
+    fn monotonic_ns(&self, now: Time) -> u64 {
+        self.start_ns + now.as_ns()
+    }
+
+    /// When a drive round is due for the host's sake.
+    pub(crate) fn next_wake(&self) -> Time {
+        self.next_tick
+    }
+
+    /// Whose business a packet is. The segment says so, not the filter: it is never older than the packet.
+    fn business(&self, packet: &[u8]) -> PacketOwner {
+        // What is too short to have a port is for port 0, which nobody has.
+        match self.family.business(port_of(packet).unwrap_or(0)) {
+            // HOST-10: the filter lags behind, so that this may have lain here since the process lived that had the port, and have run
+            // there. Nothing tells it from what came later, and to be told that nobody has the port would tell its client that it did not
+            // run. The client asks again, and is told what is true of that.
+            PacketOwner::Nobodys { orphan: true }
+                if !self.settling.has_settled(self.segment.orphanings()) =>
+            {
+                PacketOwner::Foreign
+            }
+            business => business,
+        }
+    }
+
+    /// A look for packets begins.
+    pub(crate) fn begin_receive(&mut self) {
+        self.settling.begin(self.segment.orphanings());
+    }
+
+    /// What it found.
+    pub(crate) fn note_received(&mut self, burst: &RxBurst) {
+        self.settling.note(burst);
+    }
+
+    /// Whom a packet concerns of the endpoints of this host, given what its ids say: another process's is no endpoint's own.
+    pub(crate) fn route(&self, packet: &[u8], route: Route) -> Route {
+        match self.business(packet) {
+            PacketOwner::Foreign => Route { owner: NOBODY, others: route.others | 1 << route.owner },
+            PacketOwner::Own | PacketOwner::Nobodys { .. } => route,
+        }
+    }
+
+    /// HOST-10: notes of a packet that this endpoint is about to take whether the server that it is for has ended.
+    pub(crate) fn note_owner_of(&self, packet: &[u8], endpoint: &mut Endpoint) {
+        let Some(port) = port_of(packet) else { return };
+        // What was routed here is taken, whether this endpoint has settled or not.
+        if let PacketOwner::Nobodys { orphan } = self.family.business(port) {
+            endpoint.note_lost_owner(port, if orphan { Time::NEVER } else { Time::ZERO });
+        }
+    }
+
+    /// Whether a packet is another process's business.
+    pub(crate) fn is_foreign(&self, packet: &[u8]) -> bool {
+        self.business(packet) == PacketOwner::Foreign
+    }
+
+    /// HOST-3: sees that there is an id for the next request.
+    pub(crate) fn lease_ids(&self, endpoint: &mut Endpoint) {
+        if endpoint.ids_left() == 0 {
+            endpoint.set_ids(self.segment.lease_ids(), process_group::IDS_PER_LEASE);
+        }
+    }
+
+    /// A port was closed.
+    pub(crate) fn port_closed(&mut self, now: Time, port: u16) {
+        self.closing.push(port);
+        self.next_tick = self.next_tick.min(now + MS);
+    }
+
+    /// A port was opened. It may be one that was closed a moment ago and not given up yet.
+    pub(crate) fn port_opened(&mut self, port: u16) {
+        self.closing.retain(|closing| *closing != port);
+        self.family.port_opened(self.index, port);
+    }
+
+    /// Gives up ports whose last RPC is gone.
+    fn release_ports(&mut self, now: Time, endpoint: &Endpoint) {
+        let (open, free): (Vec<u16>, Vec<u16>) =
+            self.closing.drain(..).partition(|&port| endpoint.is_port_open(port));
+        self.closing = open;
+        if !self.family.try_release(self.index, &free) {
+            self.closing.extend(free);
+        }
+        if !self.closing.is_empty() {
+            self.next_tick = self.next_tick.min(now + MS);
+        }
+    }
+
+    /// Brings the driver's filter up to date.
+    ///
+    /// # Errors
+    /// The driver takes neither this filter nor none.
+    pub(crate) fn refilter(&mut self, driver: &mut dyn Driver) -> std::io::Result<()> {
+        let (ports, others) = self.family.ports();
+        // HOST-8: one answers for the ports that nobody has.
+        let filter = ReceiveFilter::new(ports, self.family.leads().then_some(others));
+        if filter == self.filter {
+            return Ok(());
+        }
+        if let Err(error) = driver.set_receive_filter(&filter) {
+            // Without a filter everything comes here, and is told apart by `is_foreign`.
+            tracing::warn!(%error, "the packet path takes no filter: this process sees the packets of all");
+            driver.set_receive_filter(&ReceiveFilter::everything())?;
+        }
+        self.filter = filter;
+        Ok(())
+    }
+
+    /// What is done every few tens of milliseconds.
+    fn tick(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        driver: &mut dyn Driver,
+        stake: Option<&mut HostLease>,
+    ) {
+        self.next_tick = now + TICK_NS;
+        self.release_ports(now, endpoint);
+        let changed = self.segment.tick(self.monotonic_ns(now), &mut self.watch);
+        if changed && let Err(error) = self.refilter(driver) {
+            tracing::error!(%error, "the packet path takes no filter: new ports may get no packets");
+        }
+        if let Some(stake) = stake {
+            stake.settle(endpoint, self.segment.is_leader());
+        }
+    }
+}
+
+impl Engine {
+    /// Looks at the other processes of the host, where there can be any and it is time to.
+    pub(crate) fn share_tick(&mut self, now: Time) {
+        if let Some(share) = &mut self.share
+            && share.next_tick <= now
+        {
+            share.tick(now, &mut self.endpoint, &mut *self.driver, self.stake.as_mut());
+        }
+    }
+
+    /// Takes the burst that has come, where some of it may be other processes' business.
+    pub(crate) fn take_shared_burst(&mut self, now: Time) {
+        let Some(share) = &mut self.share else { return };
+        if let Some(stake) = &mut self.stake {
+            stake.adopt_cutoffs(&mut self.endpoint);
+        }
+        // Each packet is judged once: ports change hands meanwhile, and none is to be taken by two processes.
+        let mut foreign = std::mem::take(&mut share.foreign);
+        foreign.clear();
+        for RxPacket { bytes, .. } in packets_of(&self.rx) {
+            let business = share.business(bytes);
+            if let (PacketOwner::Nobodys { orphan }, Some(port)) = (business, port_of(bytes)) {
+                let until = if orphan { Time::NEVER } else { Time::ZERO };
+                self.endpoint.note_lost_owner(port, until); // HOST-10
+            }
+            foreign.push(business == PacketOwner::Foreign);
+        }
+        let packets = || packets_of(&self.rx).zip(&foreign);
+        let own = packets().filter_map(|(packet, foreign)| (!foreign).then_some(packet));
+        self.endpoint.handle_packets(now, own, &mut self.buffers);
+        for (packet, _) in packets().filter(|(_, foreign)| **foreign) {
+            self.endpoint.handle_foreign(now, &packet);
+        }
+        share.foreign = foreign;
+    }
+
+    /// Closes a port of the endpoint, and has it given up for all processes once its last RPC is gone.
+    pub(crate) fn close_port(&mut self, now: Time, port: u16) {
+        self.endpoint.close_port(now, port);
+        if let Some(share) = &mut self.share {
+            share.port_closed(now, port);
+        }
+    }
+
+    /// Opens `port` of the endpoint, which the segment has given to this process. If that fails it is given back.
+    pub(crate) fn open_shared_port(
+        &mut self,
+        now: Time,
+        port: u16,
+        bound: Option<PortClaim>,
+    ) -> Result<(), HostError> {
+        let Some(share) = &mut self.share else { return Err(HostError::Closed) };
+        if let Err(error) = self.endpoint.open_port(port) {
+            if !self.endpoint.is_port_open(port) {
+                share.port_closed(now, port);
+            }
+            return Err(error.into());
+        }
+        share.port_opened(port);
+        // HOST-10: for as long as a client of the last owner may still ask.
+        let inherited = bound.is_some_and(|bound| bound.inherited);
+        let until = if inherited { now + self.endpoint.config().max_packet_lifetime_ns } else { Time::ZERO };
+        self.endpoint.note_lost_owner(port, until);
+        if let Err(source) = share.refilter(&mut *self.driver) {
+            self.close_port(now, port);
+            return Err(HostError::System { what: "a receive filter", source });
+        }
+        Ok(())
+    }
+}
+
+/// The destination port of a Homa packet.
+fn port_of(packet: &[u8]) -> Option<u16> {
+    let bytes = packet.get(2..4)?;
+    Some(u16::from_be_bytes([bytes[0], bytes[1]]))
+}
+
+/// Drops what came before the driver had a filter. Others have answered it, for ports that may soon be this process's: what
+/// they refused must not be executed here all the same.
+fn forget_queued(driver: &mut dyn Driver) {
+    let mut burst = RxBurst::new();
+    for _ in 0..MAX_FORGOTTEN_BURSTS {
+        // A path that is broken says so again.
+        if !matches!(driver.receive(&mut burst), Ok(1..)) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::io;
+    use std::net::SocketAddr;
+    use std::os::fd::BorrowedFd;
+    use std::sync::Mutex;
+
+    use homa_driver::{BufferSizes, DriverStats, TxPacket, Unreachable};
+    use homa_proto::wire::{self, Body, UnknownReason};
+    use homa_proto::{CallOptions, Config};
+    use homa_trace::Trace;
+
+    use super::*;
+    use crate::runtime::engine::Limits;
+    use crate::tenancy::process_group::tests::Dir;
+
+    const PORT: u16 = 99;
+
+    /// What the wire holds.
+    const RECEIVE_BYTES: usize = 10_000;
+
+    /// What has come and waits to be read, and what was sent.
+    #[derive(Clone, Default)]
+    struct Wire {
+        come: Arc<Mutex<VecDeque<Vec<u8>>>>,
+        sent: Arc<Mutex<Vec<Vec<u8>>>>,
+    }
+
+    impl Wire {
+        fn bring(&self, packets: Vec<Vec<u8>>) {
+            self.come.lock().unwrap().extend(packets);
+        }
+
+        /// The answers that were sent since the last call, which are all of one kind.
+        fn reasons(&self) -> Vec<UnknownReason> {
+            let sent = std::mem::take(&mut *self.sent.lock().unwrap());
+            let reason = |bytes: &Vec<u8>| match wire::decode(bytes, bytes.len()).unwrap().body {
+                Body::RpcUnknown(reason) => reason,
+                body => panic!("{body:?}"),
+            };
+            sent.iter().map(reason).collect()
+        }
+    }
+
+    impl Driver for Wire {
+        fn local_addr(&self) -> SocketAddr {
+            ([10, 0, 0, 1], 0).into()
+        }
+        fn max_packet(&self, _: SocketAddr) -> usize {
+            1_472
+        }
+        fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
+            let bytes = packets.iter().map(|packet| [packet.header, packet.payload].concat());
+            self.sent.lock().unwrap().extend(bytes);
+            Ok(packets.len())
+        }
+        fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
+            burst.clear();
+            for bytes in self.come.lock().unwrap().drain(..) {
+                assert!(burst.push(([10, 0, 0, 2], 0).into(), &bytes));
+            }
+            Ok(burst.len())
+        }
+        fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn poll_unreachable(&mut self) -> Option<Unreachable> {
+            None
+        }
+        fn link_mbps(&self) -> Option<u32> {
+            None
+        }
+        fn buffer_sizes(&self) -> Option<BufferSizes> {
+            let bytes = RECEIVE_BYTES;
+            Some(BufferSizes {
+                send_bytes: bytes,
+                send_wanted_bytes: bytes,
+                receive_bytes: bytes,
+                receive_wanted_bytes: bytes,
+            })
+        }
+        fn stats(&self) -> DriverStats {
+            DriverStats::default()
+        }
+    }
+
+    fn endpoint(incarnation: u64) -> Endpoint {
+        Endpoint::new(Config { incarnation, ..Config::default() }, Trace::off()).unwrap()
+    }
+
+    /// The engine of a process that leads its host, and its wire.
+    fn leader(dir: &Dir) -> (Engine, Wire) {
+        let segment = dir.open();
+        let _ = segment.tick(0, &mut LeaseWatch::default());
+        assert!(segment.is_leader());
+        let (wire, mut endpoint) = (Wire::default(), endpoint(7));
+        let family = Arc::new(EndpointSlots::new(vec![segment]));
+        let share = Share::new((family, 0), 0, &mut endpoint, &mut wire.clone()).unwrap();
+        let limits = Limits { completions: 1, queued_request_bytes: 1 };
+        let mut engine = Engine::new(endpoint, Box::new(wire.clone()), limits);
+        engine.share = Some(share);
+        (engine, wire)
+    }
+
+    fn packets(client: &mut Endpoint, now: Time) -> Vec<Vec<u8>> {
+        let packet = |packet: homa_proto::Transmit| {
+            let payload = packet.payload.map_or(0, |range| range.len as usize);
+            [&packet.header[..], &vec![0; payload]].concat()
+        };
+        std::iter::from_fn(|| client.poll_transmit(now)).map(packet).collect()
+    }
+
+    fn request(client: &mut Endpoint, now: Time) -> Vec<Vec<u8>> {
+        let port = client.open_client_port().unwrap();
+        client.send_request(now, port, ([10, 0, 0, 1], 0).into(), PORT, 100, CallOptions::default()).unwrap();
+        packets(client, now)
+    }
+
+    #[test]
+    fn what_may_have_run_in_a_process_that_ended_is_not_told_that_nobody_has_the_port() {
+        let dir = Dir::new();
+        let (mut engine, wire) = leader(&dir);
+        let (other, mut client) = (dir.open(), endpoint(9));
+        other.bind(PORT).unwrap();
+        let now = Time::from_ns(TICK_NS);
+        engine.drive(now);
+        // It came to both, and the other has run it when the leader gets to read.
+        wire.bring(request(&mut client, now));
+        drop(other);
+        engine.drive(now);
+        assert_eq!(wire.reasons(), [], "HOST-10");
+        let (mut due, mut asked) = (now, Vec::new());
+        while asked.is_empty() {
+            due = client.poll_timeout().unwrap();
+            client.handle_timeout(due);
+            asked = packets(&mut client, due);
+        }
+        engine.drive(due);
+        wire.bring(asked);
+        engine.drive(due);
+        assert_eq!(wire.reasons(), [UnknownReason::OwnerGone], "HOST-10");
+        wire.bring(request(&mut client, due));
+        engine.drive(due);
+        assert_eq!(wire.reasons(), [UnknownReason::NoSuchPort], "one that begins now has not run");
+    }
+
+    #[test]
+    fn clients_that_come_and_go_keep_nobody_from_being_told_that_a_server_has_ended() {
+        let dir = Dir::new();
+        let (mut engine, wire) = leader(&dir);
+        let (other, mut client) = (dir.open(), endpoint(9));
+        other.bind(PORT).unwrap();
+        drop(other);
+        let now = Time::from_ns(TICK_NS);
+        engine.drive(now);
+        for _ in 0..3 {
+            // Ports and processes change, and nothing else.
+            dir.open().open_client().unwrap();
+            wire.bring(request(&mut client, now));
+            engine.drive(now);
+            assert_eq!(wire.reasons(), [UnknownReason::NoSuchPort]);
+        }
+    }
+
+    #[test]
+    fn clients_are_told_that_a_server_has_ended_where_there_is_always_something_to_read() {
+        let dir = Dir::new();
+        let (mut engine, wire) = leader(&dir);
+        let (other, mut client) = (dir.open(), endpoint(9));
+        other.bind(PORT).unwrap();
+        let now = Time::from_ns(TICK_NS);
+        engine.drive(now);
+        drop(other);
+        let mut read = 0;
+        while wire.reasons().is_empty() {
+            let packets = request(&mut client, now);
+            read += packets.iter().map(Vec::len).sum::<usize>();
+            assert!(read <= 2 * RECEIVE_BYTES, "all that was there has been read");
+            wire.bring(packets);
+            engine.drive(now);
+        }
+    }
+}
