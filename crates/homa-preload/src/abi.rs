@@ -75,7 +75,7 @@ pub(crate) struct AbortArgs {
     pub(crate) reserved_too: [u64; 2],
 }
 
-/// Bytes of [`Info::error_msg`].
+/// Bytes of [`InfoArgs::error_msg`].
 pub(crate) const ERROR_TEXT_BYTES: usize = 104;
 
 /// Those of it that hold text and the 0 at its end: headers before May 2026 have no more.
@@ -84,7 +84,7 @@ pub(crate) const OLD_ERROR_TEXT_BYTES: usize = 100;
 /// The argument of [`HOMAIOCINFO`].
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Info {
+pub(crate) struct InfoArgs {
     /// In: where [`RpcInfo`]s go.
     pub(crate) rpc_info: u64,
     /// In: bytes there.
@@ -126,4 +126,4 @@ pub(crate) struct RpcInfo {
 const _: () = assert!(size_of::<SendArgs>() == 24);
 const _: () = assert!(size_of::<RecvArgs>() == 88);
 const _: () = assert!(size_of::<AbortArgs>() == 32);
-const _: () = assert!(size_of::<Info>() == 136);
+const _: () = assert!(size_of::<InfoArgs>() == 136);

@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use homa::{CallInfo, proto};
 
 use crate::abi::{
-    AbortArgs, ERROR_TEXT_BYTES, HOMAIOCABORT, HOMAIOCFREEZE, HOMAIOCINFO, Info, OLD_ERROR_TEXT_BYTES,
+    AbortArgs, ERROR_TEXT_BYTES, HOMAIOCABORT, HOMAIOCFREEZE, HOMAIOCINFO, InfoArgs, OLD_ERROR_TEXT_BYTES,
     RPC_BUF_STALL, RPC_PRIVATE, RPC_RX_READY, RpcInfo,
 };
-use crate::border::Refusal;
+use crate::ffi_border::Refusal;
 use crate::memory;
-use crate::receive::{Held, OverCall};
+use crate::receive::{FinishedCall, PendingMessage};
 use crate::socket::{Name, Socket};
 
 impl Socket {
@@ -61,7 +61,7 @@ impl Socket {
         Ok(())
     }
 
-    fn info(&self, argument: *mut Info) -> Result<(), Refusal> {
+    fn info(&self, argument: *mut InfoArgs) -> Result<(), Refusal> {
         let mut info = memory::read(argument)?;
         if self.is_shut() {
             return Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down"));
@@ -90,8 +90,8 @@ impl Socket {
     fn rpcs(&self, side: &homa::Socket) -> Vec<RpcInfo> {
         let calls: HashMap<u64, CallInfo> = side.calls().into_iter().map(|call| (call.id, call)).collect();
         let state = self.state();
-        let stalls: HashSet<u64> = state.held.iter().map(Held::id).collect();
-        let held: Vec<OverCall> = state.held.iter().filter_map(Held::call).collect();
+        let stalls: HashSet<u64> = state.held.iter().map(PendingMessage::id).collect();
+        let held: Vec<FinishedCall> = state.held.iter().filter_map(PendingMessage::call).collect();
         let in_hand: HashSet<u64> = state.in_hand.ids().collect();
         drop(state);
         let mut told: Vec<RpcInfo> = Vec::new();
@@ -103,7 +103,7 @@ impl Socket {
                 told.push(self.told(&rpc, call.as_ref(), &in_hand));
             }
         }
-        told.extend(open.values().map(|call| self.told_over(&OverCall::from(call), call.over.is_some())));
+        told.extend(open.values().map(|call| self.told_over(&FinishedCall::from(call), call.over.is_some())));
         told.extend(held.iter().map(|call| self.told_over(call, false)));
         for rpc in &mut told {
             if stalls.contains(&rpc.id) {
@@ -141,8 +141,8 @@ impl Socket {
     }
 
     /// A call that is over for the transport: all has been sent, and all has come.
-    fn told_over(&self, call: &OverCall, waits: bool) -> RpcInfo {
-        let OverCall { id, cookie, private, from, request_bytes, response_bytes } = *call;
+    fn told_over(&self, call: &FinishedCall, waits: bool) -> RpcInfo {
+        let FinishedCall { id, cookie, private, from, request_bytes, response_bytes } = *call;
         let private = if private { RPC_PRIVATE } else { 0 };
         RpcInfo {
             id,

@@ -21,8 +21,8 @@ use homa::{
 };
 
 use crate::abi::FIRST_CLIENT_PORT;
-use crate::border::Refusal;
-use crate::own::Making;
+use crate::ffi_border::Refusal;
+use crate::own_descriptors::OwnDescriptors;
 use crate::settings::Settings;
 use crate::signals;
 use crate::socket::LOOK_AGAIN_MS;
@@ -37,7 +37,7 @@ const FIRST_UDP_CLIENT_PORT: u16 = FIRST_SERVER_UDP_PORT + FIRST_CLIENT_PORT;
 const TRIES: u32 = 10;
 
 /// A socket of the transport, and the host that it is of.
-pub(crate) struct Side {
+pub(crate) struct TransportSocket {
     pub(crate) socket: Arc<Socket>,
     /// Goes after the socket.
     pub(crate) host: Arc<Host>,
@@ -86,14 +86,14 @@ impl Hosts {
     }
 
     /// Opens a socket at a server's port, or for `None` at a client's, for peers of one IP version or, with `v6`, of both.
-    pub(crate) fn open(&self, port: Option<u16>, v6: bool) -> Result<Side, Refusal> {
+    pub(crate) fn open(&self, port: Option<u16>, v6: bool) -> Result<TransportSocket, Refusal> {
         // The program's signals are for the program's threads: those that begin here hold them back for ever.
-        let _signals = signals::Held::all();
-        let _making = Making::begin();
+        let _signals = signals::BlockedSignals::all();
+        let _making = OwnDescriptors::begin();
         if self.config.driver == DriverChoice::Raw {
             let host = self.shared_host()?;
             let socket = Arc::new(open_at(&host, port).map_err(|error| refusal(&error))?);
-            return Ok(Side { socket, host });
+            return Ok(TransportSocket { socket, host });
         }
         if let Some(port) = port {
             return self.open_over_udp(port, v6).map_err(|error| refusal(&error));
@@ -109,13 +109,13 @@ impl Hosts {
         Err(Refusal::new(libc::EADDRNOTAVAIL, "all client ports are open"))
     }
 
-    fn open_over_udp(&self, port: u16, v6: bool) -> Result<Side, HostError> {
+    fn open_over_udp(&self, port: u16, v6: bool) -> Result<TransportSocket, HostError> {
         // What serves both versions conflicts with what serves one, so that a port is taken for all. IPv4 alone is a little faster.
         let ip: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let host =
             Host::bind(HostConfig { bind: SocketAddr::new(ip, udp_port(port)), ..self.config.clone() })?;
         let socket = Arc::new(host.socket(Some(port))?);
-        Ok(Side { socket, host: Arc::new(host) })
+        Ok(TransportSocket { socket, host: Arc::new(host) })
     }
 
     fn shared_host(&self) -> Result<Arc<Host>, Refusal> {

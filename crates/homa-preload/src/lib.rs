@@ -62,25 +62,25 @@
 //! - Of a response that waits for room in the program's buffers HOMAIOCINFO does not tell how long its request was.
 
 mod abi;
-mod border;
 mod control;
+mod delivery_queue;
+mod descriptor_table;
+mod ffi_border;
 mod free_pages;
 pub mod hooks;
 mod hosts;
-mod in_hand;
 mod memory;
+mod open_requests;
 mod options;
-mod own;
+mod own_descriptors;
 mod pages;
 mod real;
 mod receive;
 mod region;
-mod room;
 mod send;
+mod send_room;
 mod settings;
-mod shelf;
 mod signal;
 mod signals;
 mod socket;
-mod table;
 mod turns;

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
-use crate::border::Refusal;
+use crate::ffi_border::Refusal;
 
 /// Bytes of the smallest page that a machine may have.
 pub(crate) const PAGE: usize = 4096;
@@ -18,7 +18,7 @@ const REMEMBERED: usize = 64;
 static TAKEN_AWAY: AtomicUsize = AtomicUsize::new(0);
 
 /// What a thread remembers.
-struct Good {
+struct VerifiedPages {
     /// [`TAKEN_AWAY`] when it began to.
     since: Cell<usize>,
     /// Numbers of pages that were good, each with whether to write to in bit 0; 0: none.
@@ -26,7 +26,7 @@ struct Good {
 }
 
 thread_local! {
-    static GOOD: Good = const { Good { since: Cell::new(0), pages: [const { Cell::new(0) }; REMEMBERED] } };
+    static GOOD: VerifiedPages = const { VerifiedPages { since: Cell::new(0), pages: [const { Cell::new(0) }; REMEMBERED] } };
 }
 
 /// Has no thread rely on what it remembers: the program has taken memory away.
@@ -56,7 +56,7 @@ fn place_of(page: usize) -> usize {
 /// Whether a thread remembers a page.
 #[inline(always)]
 fn is_known(page: usize, write: bool) -> bool {
-    let known = GOOD.try_with(|Good { since, pages }| {
+    let known = GOOD.try_with(|VerifiedPages { since, pages }| {
         // First, so that what a signal handler does in between shows in the others.
         let taken_away = TAKEN_AWAY.load(Acquire);
         let known = pages[place_of(page)].get();
@@ -84,7 +84,7 @@ fn check_page_by(at: usize, write: bool, look: impl FnOnce(usize, bool) -> bool)
 #[cold]
 fn look_and_remember(at: usize, write: bool, look: impl FnOnce(usize, bool) -> bool) -> Result<(), Refusal> {
     let page = at / PAGE;
-    let since_look = GOOD.try_with(|Good { since, pages }| {
+    let since_look = GOOD.try_with(|VerifiedPages { since, pages }| {
         let taken_away = TAKEN_AWAY.load(Acquire);
         if since.get() != taken_away {
             pages.iter().for_each(|page| page.set(0));
@@ -96,7 +96,7 @@ fn look_and_remember(at: usize, write: bool, look: impl FnOnce(usize, bool) -> b
     if page == 0 || !look(at, write) {
         return Err(Refusal::plain(libc::EFAULT));
     }
-    let _ = GOOD.try_with(|Good { since, pages }| {
+    let _ = GOOD.try_with(|VerifiedPages { since, pages }| {
         pages[place_of(page)].set(page << 1 | usize::from(write));
         // A handler that has taken it away since the look, and has passed other memory behind that, has begun anew.
         if since_look != Ok(since.get()) {
@@ -114,7 +114,7 @@ fn look(at: usize, write: bool) -> bool {
     let theirs = libc::iovec { iov_base: at as *mut c_void, iov_len: 1 };
     // SAFETY: the kernel reads one byte of this process into `byte`, or says that it cannot.
     let read = unsafe { libc::process_vm_readv(libc::getpid(), &mine, 1, &theirs, 1, 0) };
-    let fault = |copied: isize| copied < 0 && crate::border::errno() == libc::EFAULT;
+    let fault = |copied: isize| copied < 0 && crate::ffi_border::errno() == libc::EFAULT;
     if fault(read) {
         return false;
     }

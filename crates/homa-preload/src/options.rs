@@ -8,7 +8,7 @@ use std::time::Duration;
 use libc::socklen_t;
 
 use crate::abi::{IPPROTO_HOMA, RcvbufArgs, SO_HOMA_RCVBUF, SO_HOMA_SERVER};
-use crate::border::Refusal;
+use crate::ffi_border::Refusal;
 use crate::memory;
 use crate::pages::Pages;
 use crate::region::Region;
@@ -122,7 +122,7 @@ impl Socket {
         let unwritable = |_| Refusal::new(libc::EFAULT, "the region of SO_HOMA_RCVBUF cannot be written to");
         memory::check(region, size_of::<RcvbufArgs>(), true).map_err(unwritable)?;
         let new = Pages::new(args.start, args.length)?;
-        match self.set_region(Region::new(new, &self.shelf)) {
+        match self.set_region(Region::new(new, &self.deliveries)) {
             true => Ok(()),
             false => Err(Refusal::new(libc::EINVAL, "the socket has its buffers already")),
         }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::abi::{MAX_MESSAGE_BYTES, MAX_PAGES, PAGE_BYTES};
-use crate::border::Refusal;
+use crate::ffi_border::Refusal;
 use crate::free_pages::FreePages;
 use crate::memory;
 
@@ -27,7 +27,7 @@ pub(crate) struct Pages {
 
 /// Where a message lies in the region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PageRange {
     /// Where the region begins.
     start: usize,
     pub(crate) offsets: [u32; MAX_PAGES],
@@ -86,12 +86,12 @@ impl Pages {
     }
 
     /// Room for a message of so many bytes, if there is any.
-    pub(crate) fn take(&mut self, length: usize) -> Option<Place> {
+    pub(crate) fn take(&mut self, length: usize) -> Option<PageRange> {
         if !self.has_room(length) {
             return None;
         }
         let (whole, part) = (length / PAGE_BYTES, length % PAGE_BYTES);
-        let mut place = Place { start: self.start, ..Place::default() };
+        let mut place = PageRange { start: self.start, ..PageRange::default() };
         for offset in &mut place.offsets[..whole] {
             let page = self.free.take_run(1)?;
             self.users[page as usize] = 1;
@@ -137,7 +137,7 @@ impl Pages {
     }
 
     /// Makes what was lent at `offset` for `length` bytes the program's; `None` where nothing was lent.
-    pub(crate) fn hand_over(&mut self, offset: u32, length: usize) -> Option<Place> {
+    pub(crate) fn hand_over(&mut self, offset: u32, length: usize) -> Option<PageRange> {
         self.lent.remove(&offset)?;
         Some(self.place_at(offset, length))
     }
@@ -164,8 +164,8 @@ impl Pages {
         place.is_some()
     }
 
-    fn place_at(&self, offset: u32, length: usize) -> Place {
-        let mut place = Place { start: self.start, ..Place::default() };
+    fn place_at(&self, offset: u32, length: usize) -> PageRange {
+        let mut place = PageRange { start: self.start, ..PageRange::default() };
         place.count = length.div_ceil(PAGE_BYTES) as u32;
         for (at, page_offset) in place.offsets.iter_mut().take(place.count as usize).enumerate() {
             *page_offset = offset + (at * PAGE_BYTES) as u32;
@@ -219,7 +219,7 @@ impl Pages {
     }
 }
 
-impl Place {
+impl PageRange {
     /// Where the parts of a message of so many bytes lie in the region, and how long they are.
     pub(crate) fn chunks(&self, length: usize) -> impl Iterator<Item = (u32, usize)> {
         let left = (0..length).step_by(PAGE_BYTES).map(move |start| (length - start).min(PAGE_BYTES));
@@ -285,7 +285,7 @@ mod tests {
     fn a_part_that_finds_no_page_leaves_the_shared_one_as_it_was() {
         let mut pages = Pages::new(1 << 20, 64 << 20).unwrap();
         let long = pages.take(60_000).unwrap();
-        let _whole: Vec<Place> = std::iter::from_fn(|| pages.take(PAGE_BYTES)).collect();
+        let _whole: Vec<PageRange> = std::iter::from_fn(|| pages.take(PAGE_BYTES)).collect();
         for _ in 0..3 {
             assert!(pages.take_part(10_000).is_none());
         }

@@ -66,7 +66,7 @@ macro_rules! next {
             pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
                 let found = functions::$name.get();
                 if found.is_null() {
-                    crate::border::set_errno(libc::ENOSYS);
+                    crate::ffi_border::set_errno(libc::ENOSYS);
                     return -1_isize as $ret;
                 }
                 // SAFETY: the symbol of this name is a function of this type.

@@ -13,15 +13,15 @@ use homa::{Arrival, CallError, CallInfo, Outcome, RecvError, Rpc, ServerAddr};
 use libc::msghdr;
 
 use crate::abi::{MAX_PAGES, RecvArgs};
-use crate::border::Refusal;
+use crate::ffi_border::Refusal;
 use crate::memory;
-use crate::pages::Place;
+use crate::pages::PageRange;
 use crate::signals;
 use crate::socket::{LOOK_AGAIN_MS, Name, Socket};
-use crate::turns::{Nap, Step, Stop};
+use crate::turns::{SleepBetweenTurns, TurnError, TurnOutcome};
 
 /// A message on its way to the program.
-pub(crate) struct Held {
+pub(crate) struct PendingMessage {
     id: u64,
     cookie: u64,
     /// The call is private.
@@ -35,7 +35,7 @@ pub(crate) struct Held {
 }
 
 /// What is known of a call that is over for the transport.
-pub(crate) struct OverCall {
+pub(crate) struct FinishedCall {
     pub(crate) id: u64,
     pub(crate) cookie: u64,
     pub(crate) private: bool,
@@ -45,52 +45,52 @@ pub(crate) struct OverCall {
     pub(crate) response_bytes: u32,
 }
 
-impl From<&CallInfo> for OverCall {
-    fn from(call: &CallInfo) -> OverCall {
+impl From<&CallInfo> for FinishedCall {
+    fn from(call: &CallInfo) -> FinishedCall {
         let CallInfo { id, cookie, to, private, request_bytes, over } = *call;
         let from = Name { ip: to.host.ip().to_canonical(), scope: scope(&to.host), port: to.port };
         let response_bytes = over.unwrap_or(0) as u32;
-        OverCall { id, cookie, private, from, request_bytes: Some(request_bytes), response_bytes }
+        FinishedCall { id, cookie, private, from, request_bytes: Some(request_bytes), response_bytes }
     }
 }
 
 /// Where a message is in the program's buffers.
-enum Found {
+enum MessageLocation {
     /// Nowhere: it is an error.
     Nowhere,
     /// All of it is there.
-    There(Place),
+    There(PageRange),
     /// It is to be copied there.
-    Room(Place),
+    Room(PageRange),
     /// Its place was taken away before it was all there.
     Lost(Refusal),
 }
 
-impl Held {
-    fn of(arrival: Arrival) -> Held {
+impl PendingMessage {
+    fn of(arrival: Arrival) -> PendingMessage {
         match arrival {
             Arrival::Request { mut rpc, id, client_port } => {
                 let from =
                     Name { ip: rpc.peer().ip().to_canonical(), scope: scope(&rpc.peer()), port: client_port };
                 let message = Ok(rpc.take_request());
-                Held { id, cookie: 0, private: false, from, message, rpc: Some(rpc), shown: false }
+                PendingMessage { id, cookie: 0, private: false, from, message, rpc: Some(rpc), shown: false }
             }
-            Arrival::Outcome(outcome) => Held::of_outcome(outcome, false),
+            Arrival::Outcome(outcome) => PendingMessage::of_outcome(outcome, false),
             Arrival::ReturnedReply(_) => unreachable!("no answer is lent here"),
         }
     }
 
-    fn of_outcome(outcome: Outcome, private: bool) -> Held {
+    fn of_outcome(outcome: Outcome, private: bool) -> PendingMessage {
         let Outcome { id, cookie, to, result } = outcome;
         let from = Name { ip: to.host.ip().to_canonical(), scope: scope(&to.host), port: to.port };
-        Held { id, cookie, private, from, message: result, rpc: None, shown: false }
+        PendingMessage { id, cookie, private, from, message: result, rpc: None, shown: false }
     }
 
     /// The response to a call that is not private.
     #[cfg(test)]
-    pub(crate) fn response(id: u64, length: usize) -> Held {
+    pub(crate) fn response(id: u64, length: usize) -> PendingMessage {
         let to = ServerAddr::new(SocketAddr::from(([127, 0, 0, 1], 0)), 99);
-        Held::of_outcome(Outcome { id, cookie: 0, to, result: Ok(vec![0; length].into()) }, false)
+        PendingMessage::of_outcome(Outcome { id, cookie: 0, to, result: Ok(vec![0; length].into()) }, false)
     }
 
     /// The RPC that it is of.
@@ -99,10 +99,10 @@ impl Held {
     }
 
     /// The call that it ends, which is over for the transport; `None` for a request.
-    pub(crate) fn call(&self) -> Option<OverCall> {
-        let Held { id, cookie, private, from, .. } = *self;
+    pub(crate) fn call(&self) -> Option<FinishedCall> {
+        let PendingMessage { id, cookie, private, from, .. } = *self;
         let response_bytes = self.length() as u32;
-        let call = OverCall { id, cookie, private, from, request_bytes: None, response_bytes };
+        let call = FinishedCall { id, cookie, private, from, request_bytes: None, response_bytes };
         self.rpc.is_none().then_some(call)
     }
 
@@ -127,36 +127,36 @@ fn scope(address: &SocketAddr) -> u32 {
 const CANCEL_LOOK_MS: u64 = 100;
 
 /// A recvmsg that has begun.
-pub(crate) struct Receiving {
+pub(crate) struct RecvCall {
     pub(crate) socket: Arc<Socket>,
     /// Held back while it waits, where the program could notice.
-    pub(crate) signals: Option<signals::Held>,
+    pub(crate) signals: Option<signals::BlockedSignals>,
     /// What the program passed, once that was found good.
     asked: Option<(msghdr, RecvArgs)>,
 }
 
-impl Receiving {
+impl RecvCall {
     /// Counts the thread among those that receive by this socket, until it is dropped.
-    pub(crate) fn begin(socket: Arc<Socket>) -> Receiving {
+    pub(crate) fn begin(socket: Arc<Socket>) -> RecvCall {
         socket.receivers.fetch_add(1, SeqCst);
-        Receiving { socket, signals: None, asked: None }
+        RecvCall { socket, signals: None, asked: None }
     }
 
     /// Holds the thread's signals back where the program could notice. From then on it need not be [recalled](Socket::recall).
     fn hold_back(&mut self) {
         if self.signals.is_none() {
-            self.signals = signals::Held::if_handled();
+            self.signals = signals::BlockedSignals::if_handled();
             self.socket.holding.fetch_add(usize::from(self.signals.is_some()), SeqCst);
         }
     }
 }
 
 /// A turn ends, to sleep until something is readable at `fd`, or the time has passed.
-fn nap(fd: c_int, timeout: Option<Duration>) -> Stop {
-    Stop::Nap(Nap::new(fd, timeout))
+fn nap(fd: c_int, timeout: Option<Duration>) -> TurnError {
+    TurnError::SleepBetweenTurns(SleepBetweenTurns::new(fd, timeout))
 }
 
-impl Drop for Receiving {
+impl Drop for RecvCall {
     fn drop(&mut self) {
         self.socket.holding.fetch_sub(usize::from(self.signals.is_some()), SeqCst);
         self.socket.end_receiving();
@@ -164,7 +164,7 @@ impl Drop for Receiving {
 }
 
 /// What recvmsg returns: a length or an error, and whose it is.
-struct Received {
+struct RecvResult {
     result: Result<isize, Refusal>,
     from: Name,
 }
@@ -207,11 +207,11 @@ impl Socket {
 
     /// A turn of recvmsg: receives a message, or says how to wait for one. `interrupted`: a handler ran in the nap before.
     pub(crate) fn receive(
-        receiving: &mut Receiving,
+        receiving: &mut RecvCall,
         message: *mut msghdr,
         flags: c_int,
         interrupted: bool,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<TurnOutcome, Refusal> {
         let socket = Arc::clone(&receiving.socket);
         let begins = receiving.asked.is_none();
         let (mut header, mut args) = match receiving.asked {
@@ -230,15 +230,15 @@ impl Socket {
             Err(refusal) => Err(refusal.into()),
         };
         let received = match received {
-            Err(Stop::Nap(nap)) => {
+            Err(TurnError::SleepBetweenTurns(nap)) => {
                 receiving.asked = Some((header, args));
-                return Ok(Step::Nap(nap));
+                return Ok(TurnOutcome::SleepBetweenTurns(nap));
             }
-            Err(Stop::Refused(refusal)) => Err(refusal),
+            Err(TurnError::Refused(refusal)) => Err(refusal),
             Ok(received) => Ok(received),
         };
         memory::write(control, args)?;
-        let Received { result, from } = received?;
+        let RecvResult { result, from } = received?;
         let length = result?;
         if !header.msg_name.is_null() {
             let written = from.write(socket.family, header.msg_name.cast(), header.msg_namelen as usize)?;
@@ -246,7 +246,7 @@ impl Socket {
         }
         (header.msg_controllen, header.msg_flags) = (0, 0);
         memory::write(message, header)?;
-        Ok(Step::Over(length))
+        Ok(TurnOutcome::Over(length))
     }
 
     /// Looks at the arguments and takes the pages back that they name.
@@ -262,16 +262,16 @@ impl Socket {
 
     fn receive_for(
         &self,
-        receiving: &mut Receiving,
+        receiving: &mut RecvCall,
         args: &mut RecvArgs,
         waits: bool,
-    ) -> Result<Received, Stop> {
+    ) -> Result<RecvResult, TurnError> {
         let mut message = None;
         let found = match args.id {
             0 => self.next_shared(receiving, waits, &mut message)?,
             id => {
                 let found = self.private(receiving, id, waits, &mut message);
-                args.id = if matches!(found, Err(Stop::Refused(_))) { 0 } else { args.id };
+                args.id = if matches!(found, Err(TurnError::Refused(_))) { 0 } else { args.id };
                 found?
             }
         };
@@ -290,7 +290,7 @@ impl Socket {
             let vanished = self.state().in_hand.insert((message.id, from.ip), rpc, Rpc::is_wanted);
             drop(vanished);
         }
-        Ok(Received { result, from })
+        Ok(RecvResult { result, from })
     }
 
     /// Takes back the pages that the program has done with.
@@ -308,7 +308,7 @@ impl Socket {
 
     /// Shows what is held and has room by now.
     fn show_held(&self) {
-        if self.region().is_some_and(|region| self.shelf.show(region)) {
+        if self.region().is_some_and(|region| self.deliveries.show(region)) {
             // Threads that wait look once in a while, and need not wait for that.
             self.look_anew();
         }
@@ -318,10 +318,10 @@ impl Socket {
     /// returned it would copy them.
     fn next_shared(
         &self,
-        receiving: &mut Receiving,
+        receiving: &mut RecvCall,
         waits: bool,
-        message: &mut Option<Held>,
-    ) -> Result<Found, Stop> {
+        message: &mut Option<PendingMessage>,
+    ) -> Result<MessageLocation, TurnError> {
         loop {
             let recalls = self.recalls.load(SeqCst);
             let wanted = || self.recalls.load(SeqCst) == recalls;
@@ -330,7 +330,7 @@ impl Socket {
                 return Ok(found);
             }
             let side = self.side();
-            let full = self.shelf.is_full();
+            let full = self.deliveries.is_full();
             if waits {
                 receiving.hold_back();
             }
@@ -350,7 +350,7 @@ impl Socket {
             self.signal.message_taken();
             match taken {
                 Ok(arrival) => {
-                    *message = Some(Held::of(arrival));
+                    *message = Some(PendingMessage::of(arrival));
                     if let Some(found) = self.place_or_hold(message) {
                         return Ok(found);
                     }
@@ -370,11 +370,11 @@ impl Socket {
     /// The outcome of a private call, with room for it, which is put into `message`.
     fn private(
         &self,
-        receiving: &mut Receiving,
+        receiving: &mut RecvCall,
         id: u64,
         waits: bool,
-        message: &mut Option<Held>,
-    ) -> Result<Found, Stop> {
+        message: &mut Option<PendingMessage>,
+    ) -> Result<MessageLocation, TurnError> {
         loop {
             let recalls = self.recalls.load(SeqCst);
             let wanted = || self.recalls.load(SeqCst) == recalls;
@@ -394,10 +394,10 @@ impl Socket {
                 // No descriptor tells of it.
                 Some(_) => LOOK_AGAIN_MS,
             });
-            let placing = self.shelf.placing(id);
+            let placing = self.deliveries.placing(id);
             let error = match side.recv_private_while(id, Some(timeout), wanted) {
                 Ok(outcome) => {
-                    *message = Some(Held::of_outcome(outcome, true));
+                    *message = Some(PendingMessage::of_outcome(outcome, true));
                     match self.place_or_hold(message) {
                         Some(found) => return Ok(found),
                         None => continue,
@@ -410,7 +410,7 @@ impl Socket {
                 RecvError::TimedOut if !waits => return Err(Refusal::plain(libc::EAGAIN).into()),
                 RecvError::TimedOut => return Err(nap(-1, Some(Duration::ZERO))),
                 // Another thread has it, and no room for it, or has not looked.
-                RecvError::NoSuchCall { .. } if self.shelf.may_hold_private(id) => thread::yield_now(),
+                RecvError::NoSuchCall { .. } if self.deliveries.may_hold_private(id) => thread::yield_now(),
                 RecvError::NoSuchCall { .. } => {
                     return Err(Refusal::new(
                         libc::EINVAL,
@@ -432,7 +432,7 @@ impl Socket {
     }
 
     /// How to wait a moment for another thread to give pages back, or why not.
-    fn wait_for_room(&self, waits: bool) -> Stop {
+    fn wait_for_room(&self, waits: bool) -> TurnError {
         if self.is_shut() {
             return Refusal::new(libc::ESHUTDOWN, "the socket was shut down").into();
         }
@@ -444,12 +444,12 @@ impl Socket {
 
     /// Whether messages are held for want of room.
     fn starves(&self) -> bool {
-        self.shelf.holds()
+        self.deliveries.holds()
     }
 
     /// The calls whose outcomes are held.
     pub(crate) fn held_calls(&self) -> Vec<u64> {
-        self.state().held.iter().filter(|held| held.rpc.is_none()).map(Held::id).collect()
+        self.state().held.iter().filter(|held| held.rpc.is_none()).map(PendingMessage::id).collect()
     }
 
     /// Gives up a call whose outcome is held, whether there is one: with `tell` its outcome is that, else nobody hears of it.
@@ -473,11 +473,11 @@ impl Socket {
     }
 
     /// Finds room for a message; where there is none it is held.
-    fn place_or_hold(&self, message: &mut Option<Held>) -> Option<Found> {
+    fn place_or_hold(&self, message: &mut Option<PendingMessage>) -> Option<MessageLocation> {
         if let Some(found) = self.room_for(message.as_ref()?) {
             return Some(found);
         }
-        if self.shelf.hold(message.take()?) {
+        if self.deliveries.hold(message.take()?) {
             // Threads that waited before look for nothing but what arrives. From now on they look for what has room, too, since nobody tells
             // them of pages that come back from the transport.
             self.look_anew();
@@ -486,29 +486,33 @@ impl Socket {
     }
 
     /// Where a message is, or can be copied to.
-    fn room_for(&self, message: &Held) -> Option<Found> {
-        let Ok(bytes) = &message.message else { return Some(Found::Nowhere) };
+    fn room_for(&self, message: &PendingMessage) -> Option<MessageLocation> {
+        let Ok(bytes) = &message.message else { return Some(MessageLocation::Nowhere) };
         let region = self.region()?;
         if let Some(place) = region.hand_over(bytes) {
-            return Some(place.map_or_else(Found::Lost, Found::There));
+            return Some(place.map_or_else(MessageLocation::Lost, MessageLocation::There));
         }
         let place = region.pages().take(bytes.len())?;
-        Some(Found::Room(place))
+        Some(MessageLocation::Room(place))
     }
 
     /// Sees that a message is where it was found to have its place.
-    fn bring(&self, message: &[u8], found: Found) -> Result<Place, Refusal> {
+    fn bring(&self, message: &[u8], found: MessageLocation) -> Result<PageRange, Refusal> {
         match (found, self.region()) {
-            (Found::There(place), _) => Ok(place),
-            (Found::Room(place), Some(region)) => region.fill(&place, message).map(|()| place),
-            (Found::Lost(refusal), _) => Err(refusal),
-            (Found::Nowhere | Found::Room(_), _) => Err(Refusal::plain(libc::EIO)),
+            (MessageLocation::There(place), _) => Ok(place),
+            (MessageLocation::Room(place), Some(region)) => region.fill(&place, message).map(|()| place),
+            (MessageLocation::Lost(refusal), _) => Err(refusal),
+            (MessageLocation::Nowhere | MessageLocation::Room(_), _) => Err(Refusal::plain(libc::EIO)),
         }
     }
 
     /// Takes the shortest message that is held, if there is room for it by now, into `message`.
-    fn take_held(&self, message: &mut Option<Held>, wanted: impl Fn(&Held) -> bool) -> Option<Found> {
-        if !self.shelf.holds() {
+    fn take_held(
+        &self,
+        message: &mut Option<PendingMessage>,
+        wanted: impl Fn(&PendingMessage) -> bool,
+    ) -> Option<MessageLocation> {
+        if !self.deliveries.holds() {
             return None;
         }
         let mut state = self.state();

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use homa::{Lender, Lent, MessageMemory};
 
-use crate::border::Refusal;
-use crate::pages::{Pages, Place};
-use crate::shelf::Shelf;
+use crate::delivery_queue::DeliveryQueue;
+use crate::ffi_border::Refusal;
+use crate::pages::{PageRange, Pages};
 
 /// The region of a socket.
 pub(crate) struct Region {
@@ -24,7 +24,7 @@ pub(crate) struct Region {
     /// There are some.
     has_holes: AtomicBool,
     /// What waits for room.
-    shelf: Weak<Shelf>,
+    deliveries: Weak<DeliveryQueue>,
 }
 
 /// A region as the transport sees it.
@@ -56,7 +56,7 @@ fn meet(one: &Range<usize>, other: &Range<usize>) -> bool {
 }
 
 impl Region {
-    pub(crate) fn new(pages: Pages, shelf: &Arc<Shelf>) -> Arc<Region> {
+    pub(crate) fn new(pages: Pages, deliveries: &Arc<DeliveryQueue>) -> Arc<Region> {
         let (start, length) = pages.region();
         let (start, length) = (start as usize, length as usize);
         LOWEST.fetch_min(start, Relaxed);
@@ -68,7 +68,7 @@ impl Region {
             gone: AtomicBool::new(false),
             holes: RwLock::default(),
             has_holes: AtomicBool::new(false),
-            shelf: Arc::downgrade(shelf),
+            deliveries: Arc::downgrade(deliveries),
         })
     }
 
@@ -86,7 +86,7 @@ impl Region {
     ///
     /// # Errors
     /// A part of it was not written, or is not there any more: EFAULT.
-    pub(crate) fn hand_over(&self, message: &[u8]) -> Option<Result<Place, Refusal>> {
+    pub(crate) fn hand_over(&self, message: &[u8]) -> Option<Result<PageRange, Refusal>> {
         let offset =
             (message.as_ptr() as usize).checked_sub(self.start).filter(|offset| *offset < self.length)?;
         let spoilt = self.pages().is_spoilt(offset as u32)?;
@@ -104,7 +104,7 @@ impl Region {
     ///
     /// # Errors
     /// A part of the place is not there any more, or cannot be written to: EFAULT. It is free again.
-    pub(crate) fn fill(&self, place: &Place, message: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn fill(&self, place: &PageRange, message: &[u8]) -> Result<(), Refusal> {
         let holes = self.holes.read().unwrap_or_else(PoisonError::into_inner);
         let mut chunks = place.chunks(message.len());
         let filled = match chunks.any(|(offset, length)| self.meets(&holes, offset, length)) {
@@ -115,7 +115,7 @@ impl Region {
         filled.inspect_err(|_| self.free(place))
     }
 
-    fn free(&self, place: &Place) {
+    fn free(&self, place: &PageRange) {
         // They were taken just now, so that they can be given back.
         let _ = self.pages().give_back(&place.offsets[..place.count as usize]);
         self.show();
@@ -123,8 +123,8 @@ impl Region {
 
     /// Pages have come back by other ways than the program: shows what has room for that.
     fn show(&self) {
-        if let Some(shelf) = self.shelf.upgrade() {
-            shelf.show(self);
+        if let Some(deliveries) = self.deliveries.upgrade() {
+            deliveries.show(self);
         }
     }
 
@@ -225,17 +225,17 @@ mod tests {
 
     use super::*;
     use crate::abi::PAGE_BYTES;
-    use crate::receive::Held;
+    use crate::receive::PendingMessage;
 
     /// A region of the test's own, and its memory.
     fn region() -> (Arc<Region>, Vec<u8>) {
-        region_of(&Shelf::new(ReadinessFd::from_eventfd().unwrap()))
+        region_of(&DeliveryQueue::new(ReadinessFd::from_eventfd().unwrap()))
     }
 
-    fn region_of(shelf: &Arc<Shelf>) -> (Arc<Region>, Vec<u8>) {
+    fn region_of(deliveries: &Arc<DeliveryQueue>) -> (Arc<Region>, Vec<u8>) {
         let memory = vec![0_u8; (64 << 20) + 4096];
         let start = (memory.as_ptr() as u64).next_multiple_of(4096);
-        (Region::new(Pages::new(start, 64 << 20).unwrap(), shelf), memory)
+        (Region::new(Pages::new(start, 64 << 20).unwrap(), deliveries), memory)
     }
 
     fn is_shown(signal: &ReadinessFd) -> bool {
@@ -254,7 +254,7 @@ mod tests {
         Loan { region: Arc::clone(region), offset, length }
     }
 
-    fn errno(result: Option<Result<Place, Refusal>>) -> Option<i32> {
+    fn errno(result: Option<Result<PageRange, Refusal>>) -> Option<i32> {
         result.unwrap().err().map(|refusal| refusal.errno)
     }
 
@@ -292,18 +292,18 @@ mod tests {
     #[test]
     fn what_waits_for_room_is_shown_when_the_transport_or_a_failed_copy_gives_some_back() {
         let signal = ReadinessFd::from_eventfd().unwrap();
-        let shelf = Shelf::new(Arc::clone(&signal));
-        let (region, _memory) = region_of(&shelf);
+        let deliveries = DeliveryQueue::new(Arc::clone(&signal));
+        let (region, _memory) = region_of(&deliveries);
         let loans = [loan(&region, 1_000_000), loan(&region, 1_000_000)];
-        let rest: Vec<Place> = std::iter::from_fn(|| region.pages().take(PAGE_BYTES)).collect();
-        shelf.hold(Held::response(7, 900_000));
-        assert!(!shelf.show(&region) && !is_shown(&signal));
+        let rest: Vec<PageRange> = std::iter::from_fn(|| region.pages().take(PAGE_BYTES)).collect();
+        deliveries.hold(PendingMessage::response(7, 900_000));
+        assert!(!deliveries.show(&region) && !is_shown(&signal));
         // An RPC whose message was not whole is over.
         drop(loans);
         assert!(is_shown(&signal));
         let place = region.pages().take(1_000_000).unwrap();
         let other = region.pages().take(1_000_000 / PAGE_BYTES * PAGE_BYTES).unwrap();
-        assert!(!shelf.show(&region) && !is_shown(&signal));
+        assert!(!deliveries.show(&region) && !is_shown(&signal));
         region.take_away(region.start, region.length);
         assert!(region.fill(&place, &[1; 1_000_000]).is_err());
         assert!(is_shown(&signal), "what finds no memory there is told so, as by the kernel");

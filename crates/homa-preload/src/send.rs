@@ -9,12 +9,12 @@ use homa::{CallError, ReplyError};
 use libc::{iovec, msghdr};
 
 use crate::abi::{MAX_MESSAGE_BYTES, SEND_PRIVATE, SendArgs};
-use crate::border::Refusal;
+use crate::descriptor_table::ProcessState;
+use crate::ffi_border::Refusal;
 use crate::memory;
 use crate::signals;
 use crate::socket::{LOOK_AGAIN_MS, Name, Socket};
-use crate::table::World;
-use crate::turns::{Nap, Step, Stop};
+use crate::turns::{SleepBetweenTurns, TurnError, TurnOutcome};
 
 /// Most pieces that a message may be passed in.
 const MAX_PIECES: usize = 1024;
@@ -100,7 +100,7 @@ impl GatherList {
 pub(crate) struct Sending {
     pub(crate) socket: Arc<Socket>,
     /// Held back while it waits, where the program could notice.
-    pub(crate) signals: Option<signals::Held>,
+    pub(crate) signals: Option<signals::BlockedSignals>,
     /// Since when it waits, and how long it may.
     waits: Option<(Instant, Option<Duration>)>,
 }
@@ -111,16 +111,16 @@ impl Sending {
     }
 
     /// Waits a moment for memory: that of messages under way, which comes back with their ends.
-    fn wait(&mut self) -> Stop {
+    fn wait(&mut self) -> TurnError {
         let socket = &self.socket;
         let (since, longest) = *self.waits.get_or_insert_with(|| (Instant::now(), socket.send_timeout()));
         if longest.is_some_and(|longest| since.elapsed() >= longest) {
             return Refusal::plain(libc::EAGAIN).into();
         }
         if self.signals.is_none() {
-            self.signals = signals::Held::if_handled();
+            self.signals = signals::BlockedSignals::if_handled();
         }
-        Stop::Nap(Nap::new(-1, Some(Duration::from_millis(LOOK_AGAIN_MS))))
+        TurnError::SleepBetweenTurns(SleepBetweenTurns::new(-1, Some(Duration::from_millis(LOOK_AGAIN_MS))))
     }
 }
 
@@ -132,19 +132,24 @@ impl Socket {
         message: *const msghdr,
         flags: c_int,
         interrupted: bool,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<TurnOutcome, Refusal> {
         if interrupted {
             return Err(Refusal::plain(libc::EINTR));
         }
         let socket = Arc::clone(&sending.socket);
         match socket.send_for(sending, message, flags) {
-            Ok(value) => Ok(Step::Over(value)),
-            Err(Stop::Nap(nap)) => Ok(Step::Nap(nap)),
-            Err(Stop::Refused(refusal)) => Err(refusal),
+            Ok(value) => Ok(TurnOutcome::Over(value)),
+            Err(TurnError::SleepBetweenTurns(nap)) => Ok(TurnOutcome::SleepBetweenTurns(nap)),
+            Err(TurnError::Refused(refusal)) => Err(refusal),
         }
     }
 
-    fn send_for(&self, sending: &mut Sending, message: *const msghdr, flags: c_int) -> Result<isize, Stop> {
+    fn send_for(
+        &self,
+        sending: &mut Sending,
+        message: *const msghdr,
+        flags: c_int,
+    ) -> Result<isize, TurnError> {
         let header = memory::read(message)?;
         check_header(&header)?;
         if header.msg_name.is_null() {
@@ -186,7 +191,7 @@ impl Socket {
     }
 
     /// Whether the socket may send; where it is to wait for memory, how.
-    fn await_memory(&self, sending: &mut Sending, flags: c_int) -> Result<(), Stop> {
+    fn await_memory(&self, sending: &mut Sending, flags: c_int) -> Result<(), TurnError> {
         match self.room().is_full() {
             false => Ok(()),
             true if self.waits_in_send(flags) => Err(sending.wait()),
@@ -200,9 +205,9 @@ impl Socket {
         pieces: &GatherList,
         (args, to): (&SendArgs, Name),
         waits: bool,
-    ) -> Result<u64, Stop> {
+    ) -> Result<u64, TurnError> {
         let private = args.flags & SEND_PRIVATE != 0;
-        let to = World::get().hosts.address(to.ip, to.scope, to.port);
+        let to = ProcessState::get().hosts.address(to.ip, to.scope, to.port);
         loop {
             let side = self.side();
             let cookie = args.completion_cookie;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use homa::ReadinessFd;
 
-use crate::own;
+use crate::own_descriptors;
 use crate::real;
 
 /// Makes the pair of sockets of which the program has an end; returns what shows a socket by it, with a second descriptor of that end, since the
@@ -36,14 +36,14 @@ pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<Re
         if own < 0 || flags < 0 || set < 0 {
             return Err(io::Error::last_os_error());
         }
-        own::keep(own);
-        own::keep(other.as_raw_fd());
+        own_descriptors::keep(own);
+        own_descriptors::keep(other.as_raw_fd());
         // SAFETY: the descriptor is new and nobody else's.
         ReadinessFd::from_socket_pair(unsafe { OwnedFd::from_raw_fd(own) }, other)
     })();
     match made {
         Ok(signal) => {
-            own::opened(program);
+            own_descriptors::opened(program);
             Ok((signal, program))
         }
         Err(error) => {
@@ -71,10 +71,10 @@ mod tests {
     #[test]
     fn only_the_programs_descriptor_is_the_programs() {
         let (signal, program) = open(true, true).unwrap();
-        let is_own = |fd: RawFd| own::marked(fd as u32, fd as u32).next().is_some();
+        let is_own = |fd: RawFd| own_descriptors::marked(fd as u32, fd as u32).next().is_some();
         // SAFETY: it is this test's.
         let copy = unsafe { libc::dup(program) };
-        own::opened(copy);
+        own_descriptors::opened(copy);
         assert!(!is_own(program) && !is_own(copy), "nor is what the thread opens from now on");
         assert!(is_own(signal.as_fd().as_raw_fd()), "what shows the socket");
         // SAFETY: as above.

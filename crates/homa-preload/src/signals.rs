@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::table::World;
+use crate::descriptor_table::ProcessState;
 
 /// The program has a handler for some signal.
 static HANDLED: AtomicBool = AtomicBool::new(false);
@@ -36,20 +36,20 @@ pub(crate) fn note(signal: c_int, action: libc::sighandler_t) {
     if RECALLED.load(SeqCst) {
         return;
     }
-    let world = World::existing();
+    let world = ProcessState::existing();
     // The handlers of a child that shares this memory for a moment (vfork) are its own. The parent's threads hold their signals back from
     // now on for nothing, and are still to be told when it has a handler. A child that has memory of its own (fork) has no world.
     if world.is_some_and(|world| !world.is_mine()) || RECALLED.swap(true, SeqCst) {
         return;
     }
-    crate::border::answer(|| {
+    crate::ffi_border::answer(|| {
         world.inspect(|world| recall(world));
         Ok(0)
     });
 }
 
 /// Has all threads that receive hold their signals back. A thread may be about to wait, or never to, so that this is not tried for ever.
-fn recall(world: &World) {
+fn recall(world: &ProcessState) {
     for _ in 0..RECALLS {
         let unaware = world.all().iter().filter(|socket| socket.recall()).count();
         if unaware == 0 {
@@ -60,13 +60,13 @@ fn recall(world: &World) {
 }
 
 /// Signals are held back while this lives.
-pub(crate) struct Held {
+pub(crate) struct BlockedSignals {
     before: libc::sigset_t,
 }
 
-impl Held {
+impl BlockedSignals {
     /// Holds back all signals.
-    pub(crate) fn all() -> Held {
+    pub(crate) fn all() -> BlockedSignals {
         // SAFETY: a set of signals is plain numbers, and sigfillset makes it whole.
         let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
         let mut before = all;
@@ -78,12 +78,12 @@ impl Held {
             });
             libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
         }
-        Held { before }
+        BlockedSignals { before }
     }
 
     /// The same where the program could notice.
-    pub(crate) fn if_handled() -> Option<Held> {
-        HANDLED.load(SeqCst).then(Held::all)
+    pub(crate) fn if_handled() -> Option<BlockedSignals> {
+        HANDLED.load(SeqCst).then(BlockedSignals::all)
     }
 
     /// The mask that the thread had before, with which it sleeps.
@@ -92,7 +92,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         // SAFETY: the set lives through the call, and no other is asked for.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };

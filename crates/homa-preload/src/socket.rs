@@ -12,14 +12,14 @@ use homa::{HostError, ReadinessFd};
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
 use crate::abi::FIRST_CLIENT_PORT;
-use crate::border::Refusal;
-use crate::hosts::{self, Side};
+use crate::delivery_queue::{DeliveryQueue, EngineGuard};
+use crate::descriptor_table::ProcessState;
+use crate::ffi_border::Refusal;
+use crate::hosts::{self, TransportSocket};
 use crate::memory;
 use crate::region::Region;
-use crate::room::Room;
-use crate::shelf::{EngineGuard, Shelf};
+use crate::send_room::Room;
 use crate::signal;
-use crate::table::World;
 
 /// Longest time in milliseconds for which a thread looks away that waits for something of which nothing tells it.
 pub(crate) const LOOK_AGAIN_MS: u64 = 1;
@@ -41,7 +41,7 @@ pub(crate) struct Socket {
     pub(crate) recalls: AtomicUsize,
     /// Those of them that hold their signals back.
     pub(crate) holding: AtomicUsize,
-    side: RwLock<Side>,
+    side: RwLock<TransportSocket>,
     /// Memory of what this side sends.
     room: RwLock<Arc<Room>>,
     /// Tells the program's descriptor from any other.
@@ -49,7 +49,7 @@ pub(crate) struct Socket {
     region: OnceLock<Arc<Region>>,
     /// What was set of the options that any socket has, by their numbers.
     pub(crate) options: Mutex<HashMap<c_int, Vec<u8>>>,
-    pub(crate) shelf: Arc<Shelf>,
+    pub(crate) deliveries: Arc<DeliveryQueue>,
     error_text: Mutex<&'static str>,
 }
 
@@ -64,14 +64,14 @@ pub(crate) struct Name {
 impl Socket {
     /// A client's, as every socket begins; returns it and the program's descriptor.
     pub(crate) fn open(family: c_int, kind_flags: c_int) -> Result<(Arc<Socket>, RawFd), Refusal> {
-        let side = World::get().hosts.open(None, family == libc::AF_INET6)?;
+        let side = ProcessState::get().hosts.open(None, family == libc::AF_INET6)?;
         let nonblocking = kind_flags & libc::SOCK_NONBLOCK != 0;
         let opened = signal::open(nonblocking, kind_flags & libc::SOCK_CLOEXEC != 0);
         let (signal, fd) =
             opened.map_err(|error| Refusal::plain(error.raw_os_error().unwrap_or(libc::ENFILE)))?;
         signal.follow(&side.socket);
-        let room = Room::new(&side.socket, &signal, World::get().hosts.send_memory());
-        let shelf = Shelf::new(Arc::clone(&signal));
+        let room = Room::new(&side.socket, &signal, ProcessState::get().hosts.send_memory());
+        let deliveries = DeliveryQueue::new(Arc::clone(&signal));
         let socket = Socket {
             family,
             signal,
@@ -87,7 +87,7 @@ impl Socket {
             identity: signal::identity(fd),
             region: OnceLock::new(),
             options: Mutex::default(),
-            shelf,
+            deliveries,
             error_text: Mutex::new(""),
         };
         Ok((Arc::new(socket), fd))
@@ -119,7 +119,7 @@ impl Socket {
     }
 
     pub(crate) fn state(&self) -> EngineGuard<'_> {
-        self.shelf.state()
+        self.deliveries.state()
     }
 
     /// The program's buffers, where it has given some.
@@ -175,7 +175,7 @@ impl Socket {
     }
 
     pub(crate) fn is_shut(&self) -> bool {
-        self.shelf.is_shut()
+        self.deliveries.is_shut()
     }
 
     /// Keeps the text of what went wrong, for who asks.
@@ -206,11 +206,11 @@ impl Socket {
         if side.socket.port() == port {
             return Ok(());
         }
-        let new = World::get().hosts.open(Some(port), self.family == libc::AF_INET6)?;
+        let new = ProcessState::get().hosts.open(Some(port), self.family == libc::AF_INET6)?;
         self.serves.store(true, Relaxed);
         new.socket.set_memory(self.region().map(Region::lending));
         self.signal.follow(&new.socket);
-        let room = Room::new(&new.socket, &self.signal, World::get().hosts.send_memory());
+        let room = Room::new(&new.socket, &self.signal, ProcessState::get().hosts.send_memory());
         room.show();
         *self.room.write().unwrap_or_else(PoisonError::into_inner) = room;
         let old = std::mem::replace(&mut *side, new);
@@ -240,12 +240,12 @@ impl Socket {
 
     /// Ends everything.
     pub(crate) fn shut_down(&self) {
-        if !self.shelf.shut() {
+        if !self.deliveries.shut() {
             return;
         }
         let side = self.side();
         side.close();
-        self.shelf.clear();
+        self.deliveries.clear();
         self.signal.set_override(true, true);
     }
 
@@ -266,7 +266,7 @@ impl Drop for Socket {
         let side = self.side();
         side.set_waker(None);
         side.close();
-        self.shelf.clear();
+        self.deliveries.clear();
     }
 }
 

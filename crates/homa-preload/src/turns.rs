@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use libc::sigset_t;
 
-use crate::border::{Refusal, answer, errno, set_errno};
-use crate::own::Working;
+use crate::ffi_border::{Refusal, answer, errno, set_errno};
+use crate::own_descriptors::LibraryCall;
 use crate::real;
-use crate::receive::Receiving;
+use crate::receive::RecvCall;
 use crate::send::Sending;
-use crate::signals::Held;
+use crate::signals::BlockedSignals;
 
 unsafe extern "C-unwind" {
     fn pthread_testcancel();
@@ -24,7 +24,7 @@ unsafe extern "C-unwind" {
 
 /// How a thread sleeps between two turns.
 #[derive(Clone, Copy)]
-pub(crate) struct Nap {
+pub(crate) struct SleepBetweenTurns {
     /// Ends the sleep when it is readable; -1: none.
     fd: c_int,
     /// `None`: as long as nothing ends it.
@@ -32,28 +32,28 @@ pub(crate) struct Nap {
 }
 
 /// What a turn comes to.
-pub(crate) enum Step {
+pub(crate) enum TurnOutcome {
     /// The call is over, and returns this.
     Over(isize),
     /// It waits.
-    Nap(Nap),
+    SleepBetweenTurns(SleepBetweenTurns),
 }
 
 /// Why a turn has no result.
-pub(crate) enum Stop {
+pub(crate) enum TurnError {
     Refused(Refusal),
-    Nap(Nap),
+    SleepBetweenTurns(SleepBetweenTurns),
 }
 
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Stop {
-        Stop::Refused(refusal)
+impl From<Refusal> for TurnError {
+    fn from(refusal: Refusal) -> TurnError {
+        TurnError::Refused(refusal)
     }
 }
 
-impl Nap {
-    pub(crate) fn new(fd: c_int, timeout: Option<Duration>) -> Nap {
-        Nap { fd, timeout }
+impl SleepBetweenTurns {
+    pub(crate) fn new(fd: c_int, timeout: Option<Duration>) -> SleepBetweenTurns {
+        SleepBetweenTurns { fd, timeout }
     }
 
     /// Sleeps with the thread's own mask, where its signals are held back in turns; whether a handler ran that
@@ -81,43 +81,43 @@ impl Nap {
 }
 
 /// A call of this thread's that sleeps.
-pub(crate) enum Parked {
-    Receiving(Receiving),
+pub(crate) enum SleepingCall {
+    RecvCall(RecvCall),
     Sending(Sending),
 }
 
-impl Parked {
+impl SleepingCall {
     /// The thread's own mask, where the call holds its signals back.
     fn mask(&self) -> Option<sigset_t> {
         match self {
-            Parked::Receiving(receiving) => receiving.signals.as_ref(),
-            Parked::Sending(sending) => sending.signals.as_ref(),
+            SleepingCall::RecvCall(receiving) => receiving.signals.as_ref(),
+            SleepingCall::Sending(sending) => sending.signals.as_ref(),
         }
-        .map(Held::before)
+        .map(BlockedSignals::before)
     }
 }
 
 /// Calls of a thread that sleep, the latest last: a signal handler may call within the nap of another call.
-struct Store(Vec<Parked>);
+struct SleepingCalls(Vec<SleepingCall>);
 
-impl Drop for Store {
+impl Drop for SleepingCalls {
     fn drop(&mut self) {
         // What the last hand on a socket closes is the library's to close.
-        let _working = Working::begin();
+        let _working = LibraryCall::begin();
         self.0.clear();
     }
 }
 
 thread_local! {
-    static STORE: RefCell<Store> = const { RefCell::new(Store(Vec::new())) };
+    static STORE: RefCell<SleepingCalls> = const { RefCell::new(SleepingCalls(Vec::new())) };
 }
 
 /// Where a call lies that sleeps.
 #[derive(Clone, Copy)]
-pub(crate) struct Place(usize);
+pub(crate) struct SleepSlot(usize);
 
 /// Takes a call up again. Those behind it are of handlers that never returned.
-fn take(place: Place) -> Option<Parked> {
+fn take(place: SleepSlot) -> Option<SleepingCall> {
     STORE.with(|store| {
         let store = &mut store.borrow_mut().0;
         store.truncate(place.0 + 1);
@@ -125,33 +125,35 @@ fn take(place: Place) -> Option<Parked> {
     })
 }
 
-fn park(call: Parked) -> Place {
+fn park(call: SleepingCall) -> SleepSlot {
     STORE.with(|store| {
         let store = &mut store.borrow_mut().0;
         store.push(call);
-        Place(store.len() - 1)
+        SleepSlot(store.len() - 1)
     })
 }
 
 /// What a turn was, in numbers.
 #[derive(Clone, Copy)]
-enum Turned {
+enum TurnCode {
     Over(isize),
-    Sleeps(Place, Nap, Option<sigset_t>),
+    Sleeps(SleepSlot, SleepBetweenTurns, Option<sigset_t>),
 }
 
 /// Makes a call in turns until it is over. `turn` gets the call as it was left, `None` at first, and whether
 /// a handler has ended its nap; it returns the call with what the turn came to.
 ///
 /// This is a cancellation point: `turn` must hold nothing that is to be dropped.
-pub(crate) fn call(turn: impl Fn(Option<Parked>, bool) -> Result<(Parked, Step), Refusal>) -> isize {
+pub(crate) fn call(
+    turn: impl Fn(Option<SleepingCall>, bool) -> Result<(SleepingCall, TurnOutcome), Refusal>,
+) -> isize {
     // SAFETY: the stack has nothing that is to be dropped, up to the program's frames.
     unsafe { pthread_testcancel() };
     let (mut place, mut interrupted) = (None, false);
     loop {
         match one_turn(&turn, place, interrupted) {
-            Turned::Over(value) => return value,
-            Turned::Sleeps(at, nap, mask) => {
+            TurnCode::Over(value) => return value,
+            TurnCode::Sleeps(at, nap, mask) => {
                 place = Some(at);
                 interrupted = nap.sleep(mask.as_ref());
             }
@@ -161,16 +163,16 @@ pub(crate) fn call(turn: impl Fn(Option<Parked>, bool) -> Result<(Parked, Step),
 
 #[inline(never)]
 fn one_turn(
-    turn: impl Fn(Option<Parked>, bool) -> Result<(Parked, Step), Refusal>,
-    place: Option<Place>,
+    turn: impl Fn(Option<SleepingCall>, bool) -> Result<(SleepingCall, TurnOutcome), Refusal>,
+    place: Option<SleepSlot>,
     interrupted: bool,
-) -> Turned {
+) -> TurnCode {
     let mut sleeps = None;
     let value = answer(|| {
         let (call, step) = turn(place.and_then(take), interrupted)?;
         match step {
-            Step::Over(value) => Ok(value),
-            Step::Nap(nap) => {
+            TurnOutcome::Over(value) => Ok(value),
+            TurnOutcome::SleepBetweenTurns(nap) => {
                 let mask = call.mask();
                 sleeps = Some((park(call), nap, mask));
                 Ok(0)
@@ -178,7 +180,7 @@ fn one_turn(
         }
     });
     match sleeps {
-        Some((place, nap, mask)) => Turned::Sleeps(place, nap, mask),
-        None => Turned::Over(value),
+        Some((place, nap, mask)) => TurnCode::Sleeps(place, nap, mask),
+        None => TurnCode::Over(value),
     }
 }

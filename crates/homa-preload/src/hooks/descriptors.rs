@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::on_socket_int;
-use crate::border::{errno, set_errno};
-use crate::own::{self, Working};
+use crate::descriptor_table::{ProcessState, any, is_homa, marked};
+use crate::ffi_border::{errno, set_errno};
+use crate::own_descriptors::{self, LibraryCall};
 use crate::real;
 use crate::signal;
 use crate::socket::Socket;
-use crate::table::{World, any, is_homa, marked};
 
 /// What close_range does to descriptors instead of closing them.
 const CLOSE_RANGE_CLOEXEC: c_int = 4;
@@ -33,7 +33,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: u64, argument: *mut c_
 /// A number that the kernel has given away anew is not what it was: a Homa socket may have been closed past this library, as fclose closes.
 pub(super) fn opened(fd: c_int) -> c_int {
     if fd >= 0 {
-        own::opened(fd);
+        own_descriptors::opened(fd);
         if is_homa(fd) {
             end(closing(fd));
         }
@@ -48,7 +48,7 @@ pub(super) fn is_stale(fd: c_int) -> bool {
     let is = signal::identity(fd);
     set_errno(before);
     let is_stale = Cell::new(false);
-    if let Some(world) = World::existing() {
+    if let Some(world) = ProcessState::existing() {
         world.glance_at(fd, |socket| is_stale.set(is != 0 && is != socket.identity));
     }
     if is_stale.get() {
@@ -86,8 +86,8 @@ fn note_fcntl(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) {
     match command {
         _ if result < 0 || !is_homa(fd) => {}
         libc::F_SETFL => {
-            let _working = Working::begin();
-            if let Ok(socket) = World::get().socket(fd) {
+            let _working = LibraryCall::begin();
+            if let Ok(socket) = ProcessState::get().socket(fd) {
                 socket.nonblocking.store(argument as c_int & libc::O_NONBLOCK != 0, Relaxed);
             }
         }
@@ -119,8 +119,8 @@ pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: *mu
 /// `to` is a copy of `fd`, which is a Homa socket.
 fn copied(fd: c_int, to: c_int) {
     // The handle may be the last one by now, whose end closes what is the library's own.
-    let _working = Working::begin();
-    let world = World::get();
+    let _working = LibraryCall::begin();
+    let world = ProcessState::get();
     if to >= 0
         && world.is_mine()
         && let Ok(socket) = world.socket(fd)
@@ -135,7 +135,7 @@ fn closing(fd: c_int) -> Option<Arc<Socket>> {
     if !is_homa(fd) {
         return None;
     }
-    let world = World::get();
+    let world = ProcessState::get();
     if world.is_mine() { world.remove(fd) } else { None }
 }
 
@@ -143,7 +143,7 @@ fn closing(fd: c_int) -> Option<Arc<Socket>> {
 /// As in libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if !own::may_close(fd) {
+    if !own_descriptors::may_close(fd) {
         set_errno(libc::EBADF);
         return -1;
     }
@@ -158,7 +158,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
 /// Drops what a descriptor was, which may be the end of it. The program's errno is its own.
 fn end(socket: Option<Arc<Socket>>) {
     if socket.is_some() {
-        crate::border::answer(|| {
+        crate::ffi_border::answer(|| {
             drop(socket);
             Ok(0)
         });
@@ -176,7 +176,7 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
     };
     let mut result = 0;
     let mut from = Some(first);
-    for kept in own::marked(first, last).filter(|fd| !own::may_close(*fd as c_int)) {
+    for kept in own_descriptors::marked(first, last).filter(|fd| !own_descriptors::may_close(*fd as c_int)) {
         if let Some(from) = from.filter(|from| *from < kept) {
             // SAFETY: the caller's.
             result = unsafe { real::close_range(from, kept - 1, flags) };
@@ -213,7 +213,7 @@ pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
 
 /// A copy to a number that may have been a Homa socket.
 fn copy_over(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
-    if fd != to && !own::may_close(to) {
+    if fd != to && !own_descriptors::may_close(to) {
         // As where somebody else is about to open it.
         set_errno(libc::EBUSY);
         return -1;
@@ -223,7 +223,7 @@ fn copy_over(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
     match before {
         Some(socket) if result < 0 => {
             // It was not closed.
-            let _ = World::get().insert(to, socket);
+            let _ = ProcessState::get().insert(to, socket);
         }
         before => end(before),
     }

@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_void};
 
 use libc::size_t;
 
+use crate::descriptor_table::ProcessState;
 use crate::memory::{self, PAGE};
 use crate::real;
 use crate::region::may_have_regions;
-use crate::table::World;
 
 /// # Safety
 /// As in libc.
@@ -22,8 +22,8 @@ pub unsafe extern "C-unwind" fn munmap(start: *mut c_void, length: size_t) -> c_
         return result;
     }
     let mut regions = Vec::new();
-    crate::border::answer(|| {
-        let sockets = World::existing().map_or_else(Vec::new, World::all);
+    crate::ffi_border::answer(|| {
+        let sockets = ProcessState::existing().map_or_else(Vec::new, ProcessState::all);
         regions = sockets.iter().filter_map(|socket| socket.take_away(from, bytes)).collect();
         Ok(0)
     });
@@ -34,7 +34,7 @@ pub unsafe extern "C-unwind" fn munmap(start: *mut c_void, length: size_t) -> c_
         regions.iter().for_each(|region| region.put_back(from, bytes));
     }
     // The end of a region sets no errno of the program's.
-    crate::border::answer(|| {
+    crate::ffi_border::answer(|| {
         drop(regions);
         Ok(0)
     });

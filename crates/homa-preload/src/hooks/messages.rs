@@ -7,14 +7,14 @@ use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespe
 
 use super::descriptors::is_stale;
 use super::on_socket;
-use crate::border::{Refusal, answer_int, errno, set_errno};
+use crate::descriptor_table::{ProcessState, is_homa};
+use crate::ffi_border::{Refusal, answer_int, errno, set_errno};
 use crate::memory;
 use crate::real;
-use crate::receive::Receiving;
+use crate::receive::RecvCall;
 use crate::send::Sending;
 use crate::socket::Socket;
-use crate::table::{World, is_homa};
-use crate::turns::{self, Parked};
+use crate::turns::{self, SleepingCall};
 
 /// Most messages of one sendmmsg or recvmmsg.
 const MOST_AT_ONCE: c_uint = 1024;
@@ -45,12 +45,12 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
 fn send_in_turns(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     turns::call(|call, interrupted| {
         let mut sending = match call {
-            Some(Parked::Sending(sending)) => sending,
-            _ => Sending::begin(World::get().socket(fd)?),
+            Some(SleepingCall::Sending(sending)) => sending,
+            _ => Sending::begin(ProcessState::get().socket(fd)?),
         };
         let step = Socket::send(&mut sending, message, flags, interrupted);
         let step = sending.socket.noting(step)?;
-        Ok((Parked::Sending(sending), step))
+        Ok((SleepingCall::Sending(sending), step))
     })
 }
 
@@ -58,12 +58,12 @@ fn send_in_turns(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
 fn receive_in_turns(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     turns::call(|call, interrupted| {
         let mut receiving = match call {
-            Some(Parked::Receiving(receiving)) => receiving,
-            _ => Receiving::begin(World::get().socket(fd)?),
+            Some(SleepingCall::RecvCall(receiving)) => receiving,
+            _ => RecvCall::begin(ProcessState::get().socket(fd)?),
         };
         let step = Socket::receive(&mut receiving, message, flags, interrupted);
         let step = receiving.socket.noting(step)?;
-        Ok((Parked::Receiving(receiving), step))
+        Ok((SleepingCall::RecvCall(receiving), step))
     })
 }
 
@@ -75,7 +75,7 @@ fn each(
     count: c_uint,
     mut body: impl FnMut(*mut msghdr, bool) -> ssize_t,
 ) -> c_int {
-    if answer_int(|| World::get().socket(fd).map(|_| 0)) < 0 {
+    if answer_int(|| ProcessState::get().socket(fd).map(|_| 0)) < 0 {
         return -1;
     }
     let before = errno();
@@ -133,7 +133,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     }
     let mut longest = None;
     let read = answer_int(|| {
-        World::get().socket(fd)?;
+        ProcessState::get().socket(fd)?;
         longest = if timeout.is_null() { None } else { Some(time(memory::read(timeout)?)?) };
         Ok(0)
     });

@@ -13,9 +13,9 @@ pub mod sockets;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use crate::border::{Refusal, answer};
+use crate::descriptor_table::ProcessState;
+use crate::ffi_border::{Refusal, answer};
 use crate::socket::Socket;
-use crate::table::World;
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 compile_error!("how variadic arguments are passed here has not been looked at: see hooks");
@@ -23,7 +23,7 @@ compile_error!("how variadic arguments are passed here has not been looked at: s
 /// What C gets of something done with a Homa socket, whose last error text is kept.
 fn on_socket(fd: RawFd, body: impl FnOnce(&Arc<Socket>) -> Result<isize, Refusal>) -> isize {
     answer(|| {
-        let socket = World::get().socket(fd)?;
+        let socket = ProcessState::get().socket(fd)?;
         socket.noting(body(&socket))
     })
 }

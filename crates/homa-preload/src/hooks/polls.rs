@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
-use crate::border::answer;
+use crate::descriptor_table::{ProcessState, any, is_homa};
+use crate::ffi_border::answer;
 use crate::memory;
 use crate::real;
 use crate::socket::Socket;
-use crate::table::{World, any, is_homa};
 
 /// The program has had a Homa socket in some epoll set.
 static IN_EPOLL: AtomicBool = AtomicBool::new(false);
@@ -25,7 +25,7 @@ fn attend_to(fds: impl Iterator<Item = c_int>) {
         for fd in fds {
             if !is_homa(fd) {
                 others = true;
-            } else if let Some(world) = World::existing() {
+            } else if let Some(world) = ProcessState::existing() {
                 world.glance_at(fd, Socket::attend);
             }
         }
@@ -46,7 +46,7 @@ fn attend_to_epoll() {
 
 fn attend_in_epoll() {
     if IN_EPOLL.load(Relaxed)
-        && let Some(world) = World::existing()
+        && let Some(world) = ProcessState::existing()
     {
         world.glance_at_each(|socket| {
             if socket.in_epoll.load(Relaxed) {
@@ -152,7 +152,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
 /// The program puts a Homa socket in a set, or asks the set something else of it.
 fn note_in_epoll(fd: c_int, event: Option<epoll_event>) {
     if let Some(event) = event
-        && let Ok(socket) = World::get().socket(fd)
+        && let Ok(socket) = ProcessState::get().socket(fd)
     {
         socket.in_epoll.store(true, Relaxed);
         IN_EPOLL.store(true, Relaxed);

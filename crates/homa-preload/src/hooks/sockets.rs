@@ -7,11 +7,11 @@ use libc::{sockaddr, socklen_t};
 use super::descriptors::opened;
 use super::on_socket_int;
 use crate::abi::IPPROTO_HOMA;
-use crate::border::{Refusal, answer_int};
+use crate::descriptor_table::{ProcessState, is_homa};
+use crate::ffi_border::{Refusal, answer_int};
 use crate::memory;
 use crate::real;
 use crate::socket::Socket;
-use crate::table::{World, is_homa};
 
 /// Bits of a socket's type that are none.
 const KIND_FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -32,7 +32,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
             return Err(Refusal::plain(libc::EPROTONOSUPPORT));
         }
         let (socket, fd) = Socket::open(domain, kind & KIND_FLAGS)?;
-        World::get().insert(fd, socket).inspect_err(|_| {
+        ProcessState::get().insert(fd, socket).inspect_err(|_| {
             // SAFETY: the descriptor is new, and the program has not seen it.
             unsafe { real::close(fd) };
         })?;

@@ -12,19 +12,19 @@ pub(crate) type RequestId = (u64, IpAddr);
 const MANY: usize = 1024;
 
 /// See the [module](self). `R` answers one.
-pub(crate) struct InHand<R> {
+pub(crate) struct OpenRequests<R> {
     requests: HashMap<RequestId, R, RandomState>,
     /// From so many on it is looked whether their clients are there.
     look_at: usize,
 }
 
-impl<R> Default for InHand<R> {
-    fn default() -> InHand<R> {
-        InHand { requests: HashMap::default(), look_at: MANY }
+impl<R> Default for OpenRequests<R> {
+    fn default() -> OpenRequests<R> {
+        OpenRequests { requests: HashMap::default(), look_at: MANY }
     }
 }
 
-impl<R> InHand<R> {
+impl<R> OpenRequests<R> {
     /// The program has a request in hand. Returns those that it never answered and whose clients have vanished, to be dropped where nothing is
     /// locked: the kernel keeps them for ever. A look costs what it frees, since the next comes when there are twice as many.
     pub(crate) fn insert(&mut self, id: RequestId, request: R, is_wanted: impl Fn(&R) -> bool) -> Vec<R> {
@@ -56,7 +56,7 @@ mod tests {
 
     /// So many requests, of which one in `one_in` is still wanted; the most that were in hand, and how many it was asked for.
     fn hoard(count: u64, one_in: u64) -> (usize, u64) {
-        let (mut in_hand, mut most, asked) = (InHand::default(), 0, Cell::new(0));
+        let (mut in_hand, mut most, asked) = (OpenRequests::default(), 0, Cell::new(0));
         for id in 0..count {
             let is_wanted = |id: &u64| {
                 asked.set(asked.get() + 1);
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn an_id_that_comes_again_takes_the_place_of_the_first() {
-        let mut in_hand = InHand::default();
+        let mut in_hand = OpenRequests::default();
         let id = (7, Ipv4Addr::LOCALHOST.into());
         assert_eq!(in_hand.insert(id, "one", |_| true), Vec::<&str>::new());
         assert_eq!(in_hand.insert(id, "other", |_| true), ["one"]);

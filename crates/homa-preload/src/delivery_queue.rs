@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use homa::{ReadinessFd, Rpc};
 
-use crate::in_hand::InHand;
-use crate::receive::Held;
+use crate::open_requests::OpenRequests;
+use crate::receive::PendingMessage;
 use crate::region::Region;
 
 /// Messages that are held at most because they have no room, but for outcomes of private calls: what comes beyond stays with the transport.
 const MOST_HELD: usize = 64;
 
 /// See the [module](self). It has no handle of the transport's, so that any of the transport's threads may be the last to let it go.
-pub(crate) struct Shelf {
-    state: Mutex<State>,
+pub(crate) struct DeliveryQueue {
+    state: Mutex<QueueState>,
     /// Messages are held. Most programs always have room, and need not take the lock to see that nothing is.
     holds: AtomicBool,
     signal: Arc<ReadinessFd>,
@@ -27,20 +27,20 @@ pub(crate) struct Shelf {
 
 /// What the program has in hand, or is about to have.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct QueueState {
     /// Requests to be answered.
-    pub(crate) in_hand: InHand<Rpc>,
+    pub(crate) in_hand: OpenRequests<Rpc>,
     /// With which error calls were aborted.
     pub(crate) aborted: HashMap<u64, i32>,
     /// Messages for which the program's buffers had no room, the shortest first.
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<PendingMessage>,
     /// Private calls whose outcome a thread may have taken that has found no place for it yet.
     placing: Vec<u64>,
 }
 
-impl Shelf {
-    pub(crate) fn new(signal: Arc<ReadinessFd>) -> Arc<Shelf> {
-        Arc::new(Shelf {
+impl DeliveryQueue {
+    pub(crate) fn new(signal: Arc<ReadinessFd>) -> Arc<DeliveryQueue> {
+        Arc::new(DeliveryQueue {
             state: Mutex::default(),
             holds: AtomicBool::new(false),
             signal,
@@ -76,9 +76,9 @@ impl Shelf {
     }
 
     /// Holds a message that has no room; whether it is the first one that is not private.
-    pub(crate) fn hold(&self, message: Held) -> bool {
+    pub(crate) fn hold(&self, message: PendingMessage) -> bool {
         let mut state = self.state();
-        let is_first = !message.is_private() && state.held.iter().all(Held::is_private);
+        let is_first = !message.is_private() && state.held.iter().all(PendingMessage::is_private);
         let at = state.held.partition_point(|held| held.length() <= message.length());
         state.held.insert(at, message);
         let changed = self.note(&state);
@@ -97,7 +97,7 @@ impl Shelf {
     /// Notes what the descriptor is to show; whether that is something else than before. What lies with the transport cannot be received while
     /// as many are held as may be, and to the kernel's poll only what can be is there. Noted under the lock, lest an older answer comes
     /// after a newer one; to be shown without it, since the socket may end by that, which takes it.
-    fn note(&self, state: &State) -> bool {
+    fn note(&self, state: &QueueState) -> bool {
         let has_room = state.held.iter().any(|held| held.shown && !held.is_private());
         self.signal.stage(has_room || self.is_shut(), state.is_full())
     }
@@ -122,9 +122,9 @@ impl Shelf {
     }
 
     /// To be kept by a thread from before it takes the outcome of a private call until that has a place.
-    pub(crate) fn placing(&self, id: u64) -> Placing<'_> {
+    pub(crate) fn placing(&self, id: u64) -> OutcomeClaim<'_> {
         self.state().placing.push(id);
-        Placing { shelf: self, id }
+        OutcomeClaim { deliveries: self, id }
     }
 
     /// Whether the outcome of this private call is held for want of room, or may be in a moment.
@@ -136,20 +136,20 @@ impl Shelf {
 
 /// The state, locked.
 pub(crate) struct EngineGuard<'a> {
-    state: MutexGuard<'a, State>,
+    state: MutexGuard<'a, QueueState>,
     holds: &'a AtomicBool,
 }
 
 impl Deref for EngineGuard<'_> {
-    type Target = State;
+    type Target = QueueState;
 
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &QueueState {
         &self.state
     }
 }
 
 impl DerefMut for EngineGuard<'_> {
-    fn deref_mut(&mut self) -> &mut State {
+    fn deref_mut(&mut self) -> &mut QueueState {
         &mut self.state
     }
 }
@@ -164,7 +164,7 @@ impl Drop for EngineGuard<'_> {
     }
 }
 
-impl State {
+impl QueueState {
     /// Of private calls there are no more than the program has begun, and they keep nobody from receiving others.
     fn is_full(&self) -> bool {
         self.held.iter().filter(|held| !held.is_private()).count() >= MOST_HELD
@@ -177,14 +177,14 @@ impl State {
 }
 
 /// A thread that may have the outcome of a private call.
-pub(crate) struct Placing<'a> {
-    shelf: &'a Shelf,
+pub(crate) struct OutcomeClaim<'a> {
+    deliveries: &'a DeliveryQueue,
     id: u64,
 }
 
-impl Drop for Placing<'_> {
+impl Drop for OutcomeClaim<'_> {
     fn drop(&mut self) {
-        let mut state = self.shelf.state();
+        let mut state = self.deliveries.state();
         if let Some(at) = state.placing.iter().position(|id| *id == self.id) {
             state.placing.swap_remove(at);
         }
@@ -197,14 +197,14 @@ mod tests {
 
     #[test]
     fn it_says_without_its_lock_whether_it_holds_messages() {
-        let shelf = Shelf::new(ReadinessFd::from_eventfd().unwrap());
-        assert!(!shelf.holds());
-        shelf.hold(Held::response(2, 100));
-        shelf.hold(Held::response(4, 100));
-        assert!(shelf.holds());
-        let first = shelf.state().held.remove(0);
-        assert!(shelf.holds(), "{} is still there", first.id());
-        shelf.clear();
-        assert!(!shelf.holds() && !shelf.is_full());
+        let deliveries = DeliveryQueue::new(ReadinessFd::from_eventfd().unwrap());
+        assert!(!deliveries.holds());
+        deliveries.hold(PendingMessage::response(2, 100));
+        deliveries.hold(PendingMessage::response(4, 100));
+        assert!(deliveries.holds());
+        let first = deliveries.state().held.remove(0);
+        assert!(deliveries.holds(), "{} is still there", first.id());
+        deliveries.clear();
+        assert!(!deliveries.holds() && !deliveries.is_full());
     }
 }

@@ -5,9 +5,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak};
 
-use crate::border::Refusal;
+use crate::ffi_border::Refusal;
 use crate::hosts::Hosts;
-use crate::own;
+use crate::own_descriptors;
 use crate::settings::Settings;
 use crate::socket::Socket;
 
@@ -21,10 +21,10 @@ static MARKS: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
 static MARKED: AtomicUsize = AtomicUsize::new(0);
 
 /// What this process has. A child begins with nothing: its parent's threads are not there, and its locks may be held for ever.
-static WORLD: AtomicPtr<World> = AtomicPtr::new(ptr::null_mut());
+static PROCESS_STATE: AtomicPtr<ProcessState> = AtomicPtr::new(ptr::null_mut());
 
-/// See [`WORLD`].
-pub(crate) struct World {
+/// See [`PROCESS_STATE`].
+pub(crate) struct ProcessState {
     pub(crate) hosts: Hosts,
     process: u32,
     sockets: RwLock<Vec<Option<Arc<Socket>>>>,
@@ -32,14 +32,14 @@ pub(crate) struct World {
     closed: Mutex<Vec<Weak<Socket>>>,
 }
 
-impl World {
+impl ProcessState {
     /// This process's, made at the first call.
-    pub(crate) fn get() -> &'static World {
+    pub(crate) fn get() -> &'static ProcessState {
         // SAFETY: what is stored there is never freed.
-        if let Some(world) = unsafe { WORLD.load(Acquire).as_ref() } {
+        if let Some(world) = unsafe { PROCESS_STATE.load(Acquire).as_ref() } {
             return world;
         }
-        let new = Box::into_raw(Box::new(World {
+        let new = Box::into_raw(Box::new(ProcessState {
             hosts: Hosts::new(Settings::from_environment()),
             process: std::process::id(),
             sockets: RwLock::default(),
@@ -48,7 +48,7 @@ impl World {
         // Before somebody who finds it can fork; of several who are here at once each says so, which does no harm.
         // SAFETY: the function touches atomics alone, which is good in any child.
         unsafe { libc::pthread_atfork(None, None, Some(forget_parent)) };
-        match WORLD.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
+        match PROCESS_STATE.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
             // SAFETY: it was just made, and is never freed.
             Ok(_) => unsafe { &*new },
             Err(other) => {
@@ -61,9 +61,9 @@ impl World {
     }
 
     /// This process's, if it has had a use for one.
-    pub(crate) fn existing() -> Option<&'static World> {
+    pub(crate) fn existing() -> Option<&'static ProcessState> {
         // SAFETY: as in `get`.
-        unsafe { WORLD.load(Acquire).as_ref() }
+        unsafe { PROCESS_STATE.load(Acquire).as_ref() }
     }
 
     /// Makes `fd` a Homa socket.
@@ -159,8 +159,8 @@ impl World {
 }
 
 extern "C" fn forget_parent() {
-    WORLD.store(ptr::null_mut(), Release);
-    own::forget_all();
+    PROCESS_STATE.store(ptr::null_mut(), Release);
+    own_descriptors::forget_all();
 }
 
 /// Whether `fd` is a Homa socket.
@@ -188,16 +188,16 @@ mod tests {
     #[test]
     fn only_a_child_forgets_what_is_the_librarys_own() {
         const OWN: u32 = 900_000;
-        let is_own = || own::marked(OWN, OWN).next().is_some();
+        let is_own = || own_descriptors::marked(OWN, OWN).next().is_some();
         // Another thread has made the world a moment ago, and opened its first socket.
-        own::keep(OWN as RawFd);
-        WORLD.store(ptr::null_mut(), Release);
-        World::get();
+        own_descriptors::keep(OWN as RawFd);
+        PROCESS_STATE.store(ptr::null_mut(), Release);
+        ProcessState::get();
         assert!(is_own());
         // SAFETY: the child makes no call but those that any child may make.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let forgotten = World::existing().is_none() && !is_own();
+            let forgotten = ProcessState::existing().is_none() && !is_own();
             // SAFETY: it ends the process.
             unsafe { libc::_exit(forgotten.into()) };
         }

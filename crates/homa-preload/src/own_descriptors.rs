@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::table::{MOST, World};
+use crate::descriptor_table::{MOST, ProcessState};
 
 /// A bit for each descriptor that is.
 static OWN: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
@@ -24,31 +24,31 @@ thread_local! {
 const THREAD: &CStr = c"homa-progress";
 
 /// While this lives, what the thread opens is the library's own. Signals are held back meanwhile, whose handlers may open what is theirs.
-pub(crate) struct Making(bool);
+pub(crate) struct OwnDescriptors(bool);
 
-impl Making {
-    pub(crate) fn begin() -> Making {
-        Making(MAKES.try_with(|makes| makes.replace(true)).unwrap_or(true))
+impl OwnDescriptors {
+    pub(crate) fn begin() -> OwnDescriptors {
+        OwnDescriptors(MAKES.try_with(|makes| makes.replace(true)).unwrap_or(true))
     }
 }
 
-impl Drop for Making {
+impl Drop for OwnDescriptors {
     fn drop(&mut self) {
         let _ = MAKES.try_with(|makes| makes.set(self.0));
     }
 }
 
 /// While this lives, the thread is in a call of the library's.
-pub(crate) struct Working(());
+pub(crate) struct LibraryCall(());
 
-impl Working {
-    pub(crate) fn begin() -> Working {
+impl LibraryCall {
+    pub(crate) fn begin() -> LibraryCall {
         let _ = WORKS.try_with(|works| works.set(works.get() + 1));
-        Working(())
+        LibraryCall(())
     }
 }
 
-impl Drop for Working {
+impl Drop for LibraryCall {
     fn drop(&mut self) {
         let _ = WORKS.try_with(|works| works.set(works.get() - 1));
     }
@@ -67,7 +67,7 @@ fn is_marked(fd: c_int) -> bool {
 pub(crate) fn opened(fd: c_int) {
     if MAKES.try_with(Cell::get).unwrap_or(false) {
         keep(fd);
-    } else if is_marked(fd) && World::existing().is_none_or(World::is_mine) {
+    } else if is_marked(fd) && ProcessState::existing().is_none_or(ProcessState::is_mine) {
         // A number of the program's by now. What a child opens that has this memory, and descriptors of its own (vfork), is nothing here.
         forget(fd);
     }
@@ -92,7 +92,7 @@ pub(crate) fn may_close(fd: c_int) -> bool {
     if !is_marked(fd) {
         return true;
     }
-    let world = World::existing();
+    let world = ProcessState::existing();
     // A child has its own copies: with memory of its own (fork) they are forgotten here, and otherwise (vfork) the parent's are not its own.
     if let Some(world) = world
         && !world.is_mine()

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use crate::own::Working;
+use crate::own_descriptors::LibraryCall;
 
 /// Why a call failed: the number that the program sees, and a text that HOMAIOCINFO shows, empty where the number says it all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,18 +45,18 @@ const CANCEL_DISABLE: c_int = 1;
 
 /// While it lives, a program that cancels this thread waits: to end a thread the C library unwinds its stack, through frames of ours that
 /// hold locks.
-struct NotCancelled(c_int);
+struct CancellationGuard(c_int);
 
-impl NotCancelled {
-    fn new() -> NotCancelled {
+impl CancellationGuard {
+    fn new() -> CancellationGuard {
         let mut before = 0;
         // SAFETY: the state is one that there is, and there is room for the one before.
         unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
-        NotCancelled(before)
+        CancellationGuard(before)
     }
 }
 
-impl Drop for NotCancelled {
+impl Drop for CancellationGuard {
     fn drop(&mut self) {
         // SAFETY: the state is the one that the thread had.
         unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
@@ -66,8 +66,8 @@ impl Drop for NotCancelled {
 /// What C gets of a result. A panic is a mistake of this library: it is EIO to the program, which lives on.
 pub(crate) fn answer(body: impl FnOnce() -> Result<isize, Refusal>) -> isize {
     let before = errno();
-    let _not_cancelled = NotCancelled::new();
-    let _working = Working::begin();
+    let _not_cancelled = CancellationGuard::new();
+    let _working = LibraryCall::begin();
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Refusal::plain(libc::EIO)));
     match result {
         Ok(value) => {
