@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use homa::{Host, ServerAddr};
+use homa_report::output::{Output, print};
 use serde::Serialize;
 
 use crate::addr;
 use crate::args::{CallArgs, Driver};
 use crate::metrics::Seen;
-use crate::output::{Output, print};
 use crate::recording::Recorder;
 use crate::serve::{client_bind, host_config, on_device};
 

@@ -11,12 +11,9 @@ mod call;
 mod decode;
 mod doctor;
 mod jitter;
-mod labels;
 mod machine;
 mod metrics;
 mod netns;
-mod output;
-mod outputs;
 #[cfg(feature = "packaging")]
 mod packaging;
 mod peers;
@@ -29,7 +26,6 @@ mod steer;
 mod switch;
 mod tcp;
 mod trace;
-mod units;
 mod warnings;
 mod watch;
 
@@ -38,6 +34,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 
 use args::{Cli, Command};
+use homa_report::output;
 
 /// The bench ran, but not every RPC was answered exactly once and right.
 const UNCLEAN: u8 = 1;

@@ -8,9 +8,9 @@ use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
+use homa_report::output::{Output, make_directory};
 
 use crate::args::Cli;
-use crate::output::{Output, make_directory};
 
 /// The program's name, for which shells complete.
 const PROGRAM: &str = "homa";

@@ -9,11 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use homa::{Host, HostConfig};
+use homa_report::output::Output;
+use homa_report::units;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::SIGUSR1;
-
-use crate::output::Output;
-use crate::units;
 
 /// How often somebody looks whether a trace is frozen or wanted.
 const LOOK: Duration = Duration::from_millis(20);

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use homa::{Host, HostConfig, ServerAddr};
+use homa_report::output::print;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -19,7 +20,6 @@ use crate::addr;
 use crate::args::{Driver, Protocol, Queues, ServeArgs, XdpMode};
 use crate::bare::server::{BareServer, BareServerConfig};
 use crate::metrics::Seen;
-use crate::output::print;
 use crate::peers::{self, PeerServer};
 use crate::recording::Recorder;
 use crate::tcp::server::{EchoServerConfig, TcpServer, one_way_answer};

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use homa_report::number::{ratio, short_number, size};
+
 use super::results::{Results, Run};
 use super::svg;
-use super::table::{LOOPBACK, load, ratio, short_number};
+use super::table::{LOOPBACK, load};
 
 /// The whole page.
 pub fn render(results: &Results, workload: &str) -> String {
@@ -28,7 +30,7 @@ fn head(out: &mut String, results: &Results, workload: &str) -> std::fmt::Result
     writeln!(
         out,
         "<title>{title}</title>\n<style>\n{}</style>\n</head>\n<body>",
-        include_str!("report.css")
+        homa_report::page::BASE_STYLE
     )?;
     writeln!(out, "<h1>{title}</h1>")?;
     if results.config.servers.is_empty() {
@@ -47,7 +49,7 @@ fn head(out: &mut String, results: &Results, workload: &str) -> std::fmt::Result
         let which = if homa.short.count == homa.rpcs {
             "all messages".to_owned()
         } else {
-            format!("the short messages (up to {})", svg::size(homa.short.max_bytes))
+            format!("the short messages (up to {})", size(homa.short.max_bytes))
         };
         let (homa, tcp) = (homa.short.p99_us, tcp.short.p99_us);
         let verdict = if tcp >= homa {

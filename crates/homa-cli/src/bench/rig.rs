@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
+use homa_report::progress::Progress;
 
 use super::cpu;
 use super::homa_link;
@@ -15,7 +16,6 @@ use super::link::{Answer, Link};
 use super::load::{self, Idle, LoadSpec, Pace};
 use super::pattern::Pattern;
 use super::plan::Plan;
-use super::progress::Progress;
 use super::rtt::{self, RttTable};
 use super::servers::Servers;
 use super::tally::Tally;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use homa::ServerAddr;
+use homa_report::output::make_directory;
 use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 
@@ -15,7 +16,6 @@ use super::placement::Placement;
 use super::plan::Plan;
 use crate::addr;
 use crate::args::{Driver, Protocol};
-use crate::output::make_directory;
 use crate::recording::file_in;
 use crate::serve::{FIRST_HOMA_PORT, Report, bind_at, offset};
 use crate::watch::address::MetricsAddr;

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::results::{Results, Run};
-use super::table::short_number;
-use crate::labels::{self, Label};
+use homa_report::number::{short_number, size};
+use homa_report::{Label, draw_labels};
 use homa_workload::BinSummary;
 
 const WIDTH: f64 = 960.0;
@@ -218,7 +218,7 @@ impl<'a> Frame<'a> {
         let label =
             |(y, text, class): (f64, String, &str)| Label { end: (end, y), text, class: class.to_owned() };
         let labels = labels.into_iter().map(label).collect();
-        labels::draw(out, labels, (WIDTH - RIGHT, HEIGHT - BOTTOM), LABEL_HEIGHT)
+        draw_labels(out, labels, (WIDTH - RIGHT, HEIGHT - BOTTOM), LABEL_HEIGHT)
     }
 }
 
@@ -236,17 +236,6 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
 /// A tick's value without needless digits.
 fn plain(value: f64) -> String {
     if value >= 1.0 { format!("{value:.0}") } else { format!("{value}") }
-}
-
-/// A message size in few characters.
-pub fn size(bytes: u32) -> String {
-    let (value, unit) = match bytes {
-        0..1_000 => return format!("{bytes} B"),
-        1_000..1_000_000 => (f64::from(bytes) / 1e3, "kB"),
-        _ => (f64::from(bytes) / 1e6, "MB"),
-    };
-    let digits = usize::from(value < 10.0 && (value * 10.0).round() % 10.0 != 0.0);
-    format!("{value:.digits$} {unit}")
 }
 
 #[cfg(test)]
@@ -294,9 +283,5 @@ mod tests {
     #[test]
     fn ticks_and_sizes_are_round() {
         assert_eq!(ticks(0.9, 12.0), [1.0, 2.0, 5.0, 10.0]);
-        assert_eq!(
-            [100, 1_000, 1_450, 65_536, 1_000_000].map(size),
-            ["100 B", "1 kB", "1.4 kB", "66 kB", "1 MB"].map(str::to_owned)
-        );
     }
 }

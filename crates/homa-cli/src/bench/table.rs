@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use homa_report::number::{ratio, short_number};
+
 use super::results::{Results, Run};
 
 /// What to know about a comparison over loopback.
@@ -157,20 +159,6 @@ pub fn total(run: &Run) -> String {
         );
     }
     line
-}
-
-/// A number in four characters or so: digits where they matter.
-pub fn short_number(value: f64) -> String {
-    match value {
-        value if value >= 100.0 => format!("{value:.0}"),
-        value if value >= 10.0 => format!("{value:.1}"),
-        value => format!("{value:.2}"),
-    }
-}
-
-/// A quotient, or a dash where there is none.
-pub fn ratio(above: f64, below: f64) -> String {
-    if above > 0.0 && below > 0.0 { short_number(above / below) } else { "-".to_owned() }
 }
 
 #[cfg(test)]

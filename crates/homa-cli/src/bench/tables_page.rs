@@ -2,16 +2,17 @@
 
 use std::fmt::Write;
 
+use homa_report::chart::escape;
+use homa_report::page::{FOOT, head, table};
+use homa_report::table::TableRow;
+
 use super::summary::Summary;
-use crate::sim::page::{FOOT, head, table};
-use crate::sim::plot::escape;
-use crate::sim::table::TotalRow;
 
 /// A table under a heading.
 pub struct Section {
     pub title: &'static str,
     pub head: Vec<String>,
-    pub rows: Vec<TotalRow>,
+    pub rows: Vec<TableRow>,
 }
 
 /// The page: a title, lines on how it was measured, and the tables.

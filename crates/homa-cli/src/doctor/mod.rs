@@ -12,10 +12,10 @@ mod sockets;
 mod steering;
 
 use anyhow::Result;
+use homa_report::outputs::Outputs;
 use serde_json::json;
 
 use crate::machine::Root;
-use crate::outputs::Outputs;
 use args::{DoctorArgs, DoctorCommand};
 use finding::Finding;
 use host::Host;

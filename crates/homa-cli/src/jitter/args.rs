@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use homa_report::units::duration_ns;
 
 use crate::machine::cpu_list;
-use crate::units::duration_ns;
 
 /// `homa jitter`.
 #[derive(Args, Clone, Debug)]

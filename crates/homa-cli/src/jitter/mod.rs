@@ -13,10 +13,10 @@ mod together;
 use std::time::Duration;
 
 use anyhow::Result;
+use homa_report::outputs::Outputs;
 use homa_trace::{Clock, Ticks};
 
 use crate::machine::Root;
-use crate::outputs::Outputs;
 use args::JitterArgs;
 use counters::Counters;
 use report::Report;

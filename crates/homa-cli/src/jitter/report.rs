@@ -1,5 +1,6 @@
 //! The measure as tables, plots and JSON.
 
+use homa_report::chart::{Chart, Curve, Point, Scale};
 use serde_json::{Map, Value, json};
 
 use super::counters::Counted;
@@ -9,7 +10,6 @@ use super::spin::{Core, Measure};
 use super::system::Fact;
 use super::tick::Tick;
 use crate::rack::experiment::findings::{Findings, Section, Table};
-use crate::sim::plot::{Chart, Curve, Point, Scale};
 
 /// Everything that is reported.
 pub struct Report<'a> {

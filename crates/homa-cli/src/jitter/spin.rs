@@ -7,11 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use homa_report::progress::Progress;
 use homa_trace::Ticks;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::gaps::{Gap, Tally};
-use crate::bench::progress::Progress;
 
 /// How long a round is at most. Nothing else of this program runs in a round, so that it does not measure itself; between two the bar
 /// moves.

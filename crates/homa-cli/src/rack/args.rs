@@ -1,9 +1,9 @@
 //! The options of `homa rack`.
 
 use clap::{Args, Subcommand, ValueEnum};
+use homa_report::units;
 
 use super::spec::{self, MAX_HOSTS, MTUS, SwitchKind};
-use crate::units;
 
 /// `homa rack`.
 #[derive(Args, Clone, Debug)]

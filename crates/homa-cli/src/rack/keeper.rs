@@ -50,7 +50,8 @@ impl Keeper {
         let root = rustix::process::geteuid().is_root();
         match Keeper::start_as(spec, bound, !root) {
             Err(error)
-                if root && crate::output::in_words(&error).contains("cannot make a network namespace") =>
+                if root
+                    && homa_report::output::in_words(&error).contains("cannot make a network namespace") =>
             {
                 // Root without the capability, as in a container.
                 Keeper::start_as(spec, bound, true).map_err(|_| error)
@@ -169,7 +170,7 @@ fn serve(state: &mut State, directory: &Directory, end: &mpsc::Receiver<()>) -> 
                 Ok(started) => switch = started,
                 Err(error) => {
                     failed += 1;
-                    state.switch_ended = Some(crate::output::in_words(&error));
+                    state.switch_ended = Some(homa_report::output::in_words(&error));
                     state.switch_given_up = failed == STARTS;
                 }
             }

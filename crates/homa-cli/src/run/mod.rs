@@ -10,13 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
+use homa_report::output;
 use rustix::net::{AddressFamily, Protocol, SocketType, socket};
 use serde::Serialize;
 
 use args::Carrier;
 pub use args::RunArgs;
-
-use crate::output;
 
 /// The library's file.
 const LIBRARY: &str = "libhoma_preload.so";

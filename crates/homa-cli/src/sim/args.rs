@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use homa_report::units::duration_ns;
 
 use super::knobs::KnobArgs;
 use super::steer::args::{RouterArgs, SteerArgs};
-use crate::units::duration_ns;
 
 /// `homa sim`.
 #[derive(Args, Clone, Debug)]

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use clap::{Arg, ArgMatches, Command};
+use homa_report::units::{bytes, bytes_u32, duration_ns, number, rate_bps, word};
 use homa_sim::{Buffer, Discipline, Exchange, Forwarding, Spread, TcpConfig, Topology, Traffic};
 use serde_json::{Map, Value, json};
 
 use super::draft::{self, Draft, Kind, Plan};
 use super::homa::{self, Base, Cutoffs};
-use crate::units::{bytes, bytes_u32, duration_ns, number, rate_bps, word};
 
 /// A setting.
 pub struct Knob {

@@ -1,6 +1,9 @@
 //! `homa sim max-load`: the highest load that each transport sustains.
 
 use anyhow::{Result, anyhow};
+use homa_report::number::brief;
+use homa_report::outputs::Outputs;
+use homa_report::table::columns;
 use homa_sim::ClusterReport;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -8,10 +11,8 @@ use serde_json::{Map, Value};
 use super::args::MaxLoadArgs;
 use super::draft::Draft;
 use super::run::SCHEMA;
-use super::table::{brief, columns};
 use super::work::{self, Bars};
 use super::{fits, knobs, page};
-use crate::outputs::Outputs;
 
 /// Loads are tried in hundredths.
 const STEPS: u32 = 100;

@@ -7,7 +7,6 @@ pub mod homa;
 mod knobs;
 mod maxload;
 pub mod page;
-pub mod plot;
 mod preset;
 mod published;
 mod run;
@@ -35,7 +34,7 @@ pub fn run(args: &SimArgs) -> Result<()> {
         SimCommand::MaxLoad(args) => maxload::run(args),
         SimCommand::Steer(args) => steer::run(args),
         SimCommand::Router(args) => steer::router::run(args),
-        SimCommand::Presets(_) => crate::output::print(presets().as_bytes()),
+        SimCommand::Presets(_) => homa_report::output::print(presets().as_bytes()),
     }
 }
 

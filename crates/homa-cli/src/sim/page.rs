@@ -2,15 +2,17 @@
 
 use std::fmt::Write;
 
+use homa_report::chart::{Chart, Curve, Point, Scale, escape};
+use homa_report::number::brief;
+use homa_report::number::size;
+use homa_report::page::{FOOT, head, table};
 use homa_sim::ClusterReport;
 use homa_workload::{BinSummary, Workload};
 use serde_json::{Map, Value};
 
 use super::knobs;
-use super::plot::{Chart, Curve, Point, Scale, escape};
 use super::published;
-use super::table::{TotalRow, brief, row_label, totals};
-use crate::bench::svg::size;
+use super::table::{row_label, totals};
 
 /// What a page about one run shows.
 pub struct RunPage<'a> {
@@ -19,21 +21,6 @@ pub struct RunPage<'a> {
     pub reports: &'a [ClusterReport],
     pub published: &'a [published::Curve],
 }
-
-/// The beginning of a page, up to its body.
-pub fn head(title: &str) -> String {
-    let title = escape(title);
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<style>\n{}{}</style>\n\
-         </head>\n<body>\n<h1>{title}</h1>\n",
-        include_str!("../bench/report.css"),
-        include_str!("page.css")
-    )
-}
-
-/// The end of a page.
-pub const FOOT: &str = "</body>\n</html>\n";
 
 /// What slowdown is, for whoever sees it first.
 pub const SLOWDOWN: &str = "<p><b>Slowdown</b> is the time from when a message was given to its transport until all of it was at \
@@ -208,24 +195,6 @@ fn slowdowns(out: &mut String, reports: &[ClusterReport]) {
         out.push_str("</tr>\n");
     }
     out.push_str("</table></div>\n");
-}
-
-/// Rows under a head of names.
-pub fn table(head: &[String], rows: &[TotalRow]) -> String {
-    let mut out = "<div class=\"scroll\"><table>\n<tr><th></th>".to_owned();
-    for name in head {
-        let _ = write!(out, "<th>{}</th>", escape(name));
-    }
-    out.push_str("</tr>\n");
-    for (label, cells) in rows {
-        let _ = write!(out, "<tr><td>{}</td>", escape(label));
-        for cell in cells {
-            let _ = write!(out, "<td>{}</td>", escape(cell));
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</table></div>\n");
-    out
 }
 
 /// All settings of a run.

@@ -1,6 +1,8 @@
 //! `homa sim run`.
 
 use anyhow::{Context, Result, anyhow};
+use homa_report::outputs::Outputs;
+use homa_report::table::columns;
 use homa_sim::ClusterReport;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -10,7 +12,6 @@ use super::draft::{self, Draft, Plan};
 use super::page::{self, RunPage};
 use super::work::{self, Bars};
 use super::{fits, knobs, preset, published, table, trace};
-use crate::outputs::Outputs;
 
 /// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
 pub const SCHEMA: u32 = 1;
@@ -112,6 +113,6 @@ fn text(setup: &Map<String, Value>, reports: &[ClusterReport]) -> String {
         "{}\nSlowdown: a message's time over the least time that it takes in an empty network.\n\n{}\n{}",
         page::summary(setup),
         table::slowdowns(reports),
-        table::columns(&head, &table::totals(reports))
+        columns(&head, &table::totals(reports))
     )
 }

@@ -2,30 +2,12 @@
 
 use std::fmt::Write;
 
+use homa_report::number::{brief, brief_bytes};
+use homa_report::table::TableRow;
 use homa_sim::{ClusterReport, QueueLengths};
 
 /// Transports side by side: as many as a terminal is wide.
 const SIDE_BY_SIDE: usize = 4;
-
-/// A number in about three digits.
-pub fn brief(value: f64) -> String {
-    match value.abs() {
-        _ if !value.is_finite() => "-".to_owned(),
-        0.0..9.995 => format!("{value:.2}"),
-        9.995..99.95 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
-    }
-}
-
-/// Bytes in few characters.
-pub fn brief_bytes(bytes: f64) -> String {
-    match bytes {
-        0.0..1e3 => format!("{bytes:.0} B"),
-        1e3..1e6 => format!("{} kB", brief(bytes / 1e3)),
-        1e6..1e9 => format!("{} MB", brief(bytes / 1e6)),
-        _ => format!("{} GB", brief(bytes / 1e9)),
-    }
-}
 
 /// The label of a row of the slowdown table.
 pub fn row_label(report: &ClusterReport, row: usize) -> String {
@@ -82,12 +64,9 @@ pub fn count(report: &ClusterReport, names: &[&str]) -> Option<u64> {
 /// What transports call it when they ask for or send something again.
 pub const RESENDS: &[&str] = &["resends_sent", "resends", "retransmits", "retransmissions"];
 
-/// A row of the table of totals.
-pub type TotalRow = (String, Vec<String>);
-
 /// What each transport did in all.
-pub fn totals(reports: &[ClusterReport]) -> Vec<TotalRow> {
-    let mut rows: Vec<TotalRow> = Vec::new();
+pub fn totals(reports: &[ClusterReport]) -> Vec<TableRow> {
+    let mut rows: Vec<TableRow> = Vec::new();
     let mut row = |label: &str, value: &dyn Fn(&ClusterReport) -> String| {
         rows.push((label.to_owned(), reports.iter().map(value).collect()));
     };
@@ -129,46 +108,4 @@ pub fn totals(reports: &[ClusterReport]) -> Vec<TotalRow> {
 
 fn half(report: &ClusterReport, value: fn(&homa_workload::ShortSummary) -> f64) -> String {
     report.short_half.as_ref().map_or("-".to_owned(), |half| brief(value(half)))
-}
-
-/// Rows under a head of names, in columns.
-pub fn columns(head: &[String], rows: &[TotalRow]) -> String {
-    let label = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|(_, cells)| cells.get(column));
-        cells.chain(head.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0) + 2
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let mut out = format!("{:label$}", "");
-    let line = |out: &mut String, cells: &[String]| {
-        for (cell, width) in cells.iter().zip(&widths) {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "{cell:>width$}");
-        }
-        out.push('\n');
-    };
-    line(&mut out, head);
-    for (name, cells) in rows {
-        let _ = write!(out, "{name:label$}");
-        line(&mut out, cells);
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_have_three_digits() {
-        assert_eq!([1.234, 9.999, 12.34, 99.99, 1234.5].map(brief), ["1.23", "10.0", "12.3", "100", "1234"]);
-        assert_eq!([12.0, 1_234.0, 5e7, 2e9].map(brief_bytes), ["12 B", "1.23 kB", "50.0 MB", "2.00 GB"]);
-    }
-
-    #[test]
-    fn columns_are_as_wide_as_they_need_be() {
-        let rows = [("a".to_owned(), vec!["1".to_owned(), "22222".to_owned()])];
-        let head = ["homa".to_owned(), "b".to_owned()];
-        assert_eq!(columns(&head, &rows), "   homa      b\na     1  22222\n");
-    }
 }

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use homa_report::output::{Output, make_directory};
 use homa_sim::ClusterReport;
 
 use super::draft::Plan;
-use crate::output::{Output, make_directory};
 
 /// The transport whose hosts have traces.
 const TRACED: &str = "homa";

@@ -2,9 +2,8 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use homa_driver::steer::IN_KERNEL;
+use homa_report::units::duration_ns;
 use homa_steer::{Cores, PolicyName};
-
-use crate::units::duration_ns;
 
 /// `homa steer`.
 #[derive(Args, Clone, Debug)]

@@ -13,10 +13,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use homa_driver::steer::{self, AttachLifetime, Filter, SteerConfig, Steering};
 use homa_driver::xdp::XdpMode;
+use homa_report::output::{json, print};
 use homa_steer::{Core, Settings};
 use serde_json::json;
 
-use crate::output::{json, print};
 use crate::rack::interruption;
 use args::{AttachArgs, DetachArgs, FilterChoice, StatusArgs, SteerArgs, SteerCommand};
 

@@ -8,8 +8,8 @@ mod table;
 mod top;
 
 use anyhow::{Context, Result};
+use homa_report::output;
 
-use crate::output;
 use args::{StatsArgs, SwitchArgs, SwitchCommand};
 pub use control::ask;
 

@@ -4,11 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use homa_report::output;
 use homa_switch::{PortSnapshot, QueueSnapshot, Snapshot};
 
 use super::args::TopArgs;
 use super::{control, table};
-use crate::output;
 
 /// Shows what has changed from look to look.
 pub fn run(args: &TopArgs) -> Result<()> {

@@ -9,13 +9,13 @@ use homa_analysis::Model;
 use homa_analysis::answers::{Lack, PERCENTILES, Percentiles, Select};
 use homa_analysis::link::{LinkRate, RateSource};
 use homa_analysis::model::NodeId;
+use homa_report::outputs::Outputs;
+use homa_report::units::{duration_ns, rate_bps};
 use serde::Serialize;
 
 use super::columns::Table;
 use super::load::{Inputs, nodes_named};
 use super::shown::us;
-use crate::outputs::Outputs;
-use crate::units::{duration_ns, rate_bps};
 
 /// Where to look, and where the answer goes.
 #[derive(Args, Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::sim::plot::escape;
+use homa_report::chart::escape;
 
 /// A table whose first columns are words, and whose others are numbers.
 #[derive(Clone, Debug, Default)]

@@ -3,11 +3,11 @@
 use anyhow::Result;
 use clap::Args;
 use homa_analysis::answers::{Grants, IncomingOf, Lack, grants};
+use homa_report::units::duration_ns;
 
 use super::answer::{LinkQuestion, Text, at, percentiles, rate_line};
 use super::columns::Table;
 use super::shown::us;
-use crate::units::duration_ns;
 
 /// `homa trace grants`.
 #[derive(Args, Clone, Debug)]

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use homa_analysis::model::Rpc;
 use homa_analysis::{Amounts, Cause, Model, Path};
+use homa_report::chart::escape;
 
 use super::shown::{percent, place, time};
-use crate::sim::plot::escape;
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 90.0;

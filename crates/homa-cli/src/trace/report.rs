@@ -9,15 +9,15 @@ use homa_analysis::summary::{SIZES, Summary, size_class};
 use homa_analysis::tail::{Cost, Tail};
 use homa_analysis::timeline::timeline;
 use homa_analysis::{Amounts, Model, Path};
+use homa_report::chart::{Chart, Curve, Point, Scale, escape};
+use homa_report::number::size;
+use homa_report::output::Output;
+use homa_report::page::{FOOT, head};
 
 use super::load::Inputs;
 use super::select::{Held, Meant};
 use super::shown::{at, ends, slowdown, time};
 use super::{lanes, summary, tail, timeline as stages};
-use crate::bench::svg::size;
-use crate::output::Output;
-use crate::sim::page::{FOOT, head};
-use crate::sim::plot::{Chart, Curve, Point, Scale, escape};
 
 /// Points of a curve: the percentiles that are drawn.
 const PERCENTILES: [f64; 13] = [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 100.0];

@@ -6,9 +6,9 @@ use homa_analysis::link::LinkRate;
 use homa_analysis::model::Rpc;
 use homa_analysis::tail::{Base, Cost, Costs};
 use homa_analysis::{Explainer, Model};
+use homa_report::units::{bytes_u32, duration_ns, rate_bps};
 
 use super::load::nodes_named;
-use crate::units::{bytes_u32, duration_ns, rate_bps};
 
 /// Against what RPCs are held.
 #[derive(Args, Clone, Debug, Default)]

@@ -39,7 +39,7 @@ pub fn percent(share: f64) -> String {
 
 /// A slowdown in about three digits.
 pub fn slowdown(value: f64) -> String {
-    crate::sim::table::brief(value)
+    homa_report::number::brief(value)
 }
 
 /// Where: a host and perhaps a core, a switch and perhaps a port.

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use clap::Args;
 use homa_analysis::answers::{NodeThroughput, Throughput, throughput};
+use homa_report::units::duration_ns;
 
 use super::answer::{Question, Text, share};
 use super::columns::Table;
-use crate::units::duration_ns;
 
 /// Heights of the bars of a line of them.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

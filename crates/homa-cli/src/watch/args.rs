@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-
-use crate::units::duration_ns;
+use homa_report::units::duration_ns;
 
 /// Shorter looks would show noise, and cost the processes more than they show.
 const SHORTEST_INTERVAL_NS: u64 = 100_000_000;

@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result, bail};
+use homa_report::output::print;
 
 use super::args::DiffArgs;
 use super::ask::Place;
 use super::change::{Change, Changes, between};
 use super::show::{duration, named, plain, tail};
 use super::state::State;
-use crate::output::print;
 
 /// Prints what changed.
 pub fn run(args: &DiffArgs) -> Result<()> {

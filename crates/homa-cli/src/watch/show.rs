@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result};
+use homa_report::output::{Output, print};
 use serde_json::{Value, json};
 
 use super::args::MetricsArgs;
 use super::ask::{Place, Told};
 use super::histogram::Histogram;
 use super::text::Family;
-use crate::output::{Output, print};
 
 /// Prints a snapshot, and saves it.
 pub fn run(args: &MetricsArgs) -> Result<()> {

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use homa_report::output::Output;
 
 use super::address::MetricsAddr;
 use super::ask::Told;
-use crate::output::Output;
 
 /// A file with the last snapshot.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
+use homa_report::output;
 use serde::Serialize;
 
 use super::address::MetricsAddr;
@@ -12,7 +13,6 @@ use super::args::TopArgs;
 use super::ask;
 use super::figures::{Figures, Numbers, between};
 use super::screen::{Column, render};
-use crate::output;
 
 /// A process that is watched.
 struct Watched {

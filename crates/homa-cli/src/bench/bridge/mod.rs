@@ -16,11 +16,11 @@ mod variants;
 use std::time::Duration;
 
 use anyhow::Result;
+use homa_report::outputs::Outputs;
+use homa_report::progress::Progress;
 
-use super::progress::Progress;
 use super::switch::load::Load;
 use super::switch::place::Place;
-use crate::outputs::Outputs;
 use crate::rack::experiment::findings::Findings;
 use args::BridgeBenchArgs;
 use results::{Row, findings};
@@ -74,7 +74,7 @@ fn measure(args: &BridgeBenchArgs) -> Result<Findings> {
             // One that cannot be measured does not keep the others from it.
             match seen {
                 Ok(seen) => row.add(&seen),
-                Err(error) => row.skipped = Some(crate::output::in_words(&error)),
+                Err(error) => row.skipped = Some(homa_report::output::in_words(&error)),
             }
         }
     }

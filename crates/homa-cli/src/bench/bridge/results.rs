@@ -1,5 +1,6 @@
 //! What was seen of all variants, and how it is shown.
 
+use homa_report::chart::{Chart, Curve, Point, Scale};
 use serde::Serialize;
 use serde_json::json;
 
@@ -9,7 +10,6 @@ use super::run::Seen;
 use super::variants::{THEN, Variant};
 use crate::bench::summary::Summary;
 use crate::rack::experiment::findings::{Findings, Section, Table};
-use crate::sim::plot::{Chart, Curve, Point, Scale};
 
 /// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
 const SCHEMA: u32 = 1;

@@ -26,15 +26,15 @@ use homa_steer::wake::WakeOrder;
 use super::homa_link;
 use super::link::Link;
 use super::pattern::Pattern;
-use super::progress::Progress;
 use super::servers::{ServerOptions, ServerProcess};
 use crate::args::{Driver, LimitsArgs, PathChoice, Protocol};
 use crate::bare::client::{BareLink, BareLinkConfig};
-use crate::outputs::Outputs;
 use crate::peers::{self, PeerLinkConfig};
 use crate::serve::{Report, host_config};
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
 use closed::{Sample, Spec};
+use homa_report::outputs::Outputs;
+use homa_report::progress::Progress;
 use place::Place;
 use results::{Config, Limits, Metric, Row, SCHEMA};
 use subject::Subject;
@@ -190,9 +190,10 @@ impl Bench {
         config.low_latency = args.low_latency
             && low_latency().map_or_else(
                 |error| {
-                    config
-                        .notes
-                        .push(format!("no figures with low latency: {}", crate::output::in_words(&error)));
+                    config.notes.push(format!(
+                        "no figures with low latency: {}",
+                        homa_report::output::in_words(&error)
+                    ));
                     false
                 },
                 |_| true,
@@ -224,7 +225,7 @@ impl Bench {
                 progress.step(&text, each);
                 // One that cannot be measured does not keep the others from it.
                 if let Err(error) = self.repetition(subject, row) {
-                    row.skipped = Some(crate::output::in_words(&error));
+                    row.skipped = Some(homa_report::output::in_words(&error));
                 }
             }
         }
@@ -371,7 +372,7 @@ fn place(args: &LimitsArgs, notes: &mut Vec<String>) -> Result<Place> {
         PathChoice::Auto => Place::veth(args.mtu, args.wire).or_else(|error| {
             notes.push(format!(
                 "over loopback, since there is no veth pair: {}",
-                crate::output::in_words(&error)
+                homa_report::output::in_words(&error)
             ));
             Place::loopback()
         }),

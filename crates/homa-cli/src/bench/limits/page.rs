@@ -1,9 +1,10 @@
 //! The limits as a page.
 
+use homa_report::table::TableRow;
+
 use super::results::{Limits, Metric, Row};
 use super::table::{PARTS, place};
 use crate::bench::tables_page::{Section, cell, render as page};
-use crate::sim::table::TotalRow;
 
 /// `report.html`.
 pub fn render(limits: &Limits) -> String {
@@ -28,7 +29,7 @@ pub fn render(limits: &Limits) -> String {
 }
 
 fn part(title: &'static str, metrics: &[Metric], limits: &Limits) -> Section {
-    let row = |row: &Row| -> TotalRow {
+    let row = |row: &Row| -> TableRow {
         (row.name.clone(), metrics.iter().map(|&metric| cell(row.get(metric))).collect())
     };
     Section {

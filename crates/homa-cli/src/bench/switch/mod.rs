@@ -23,10 +23,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use homa_report::outputs::Outputs;
+use homa_report::progress::Progress;
 use homa_switch::Forwarding;
 
-use super::progress::Progress;
-use crate::outputs::Outputs;
 use args::{SwitchBenchArgs, Way, What};
 use cells::{Bench, RATES, Value};
 use load::Load;
@@ -78,7 +78,7 @@ fn measure(args: &SwitchBenchArgs) -> Result<Results> {
                 // One that cannot be measured does not keep the others from it.
                 part(&mut bench, way, what, |result| match result {
                     Ok(values) => values.into_iter().for_each(|value| path.add(value)),
-                    Err(error) => path.skipped = Some(crate::output::in_words(&error)),
+                    Err(error) => path.skipped = Some(homa_report::output::in_words(&error)),
                 });
             }
         }

@@ -1,9 +1,10 @@
 //! The switch's results as a page.
 
+use homa_report::table::TableRow;
+
 use super::results::{MEASURES, Measure, Results};
 use super::table::asked;
 use crate::bench::tables_page::{Section, cell, render as page};
-use crate::sim::table::TotalRow;
 
 /// `report.html`.
 pub fn render(results: &Results) -> String {
@@ -17,7 +18,7 @@ pub fn render(results: &Results) -> String {
     }));
     let is_measured =
         |measure: &&Measure| results.paths.iter().any(|path| path.metrics.contains_key(measure.name));
-    let row = |measure: &Measure| -> TotalRow {
+    let row = |measure: &Measure| -> TableRow {
         let cells = results.paths.iter().map(|path| cell(path.metrics.get(measure.name)));
         (measure.text.trim().to_owned(), [asked(measure)].into_iter().chain(cells).collect())
     };

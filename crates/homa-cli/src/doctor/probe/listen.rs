@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use homa_report::outputs::Outputs;
 
 use super::control::{Control, Hello, Orders, Probe, Sent, VERSION};
 use super::verdict::{Arrival, Results};
 use super::{ListenArgs, PORT};
 use crate::addr::resolve;
-use crate::outputs::Outputs;
 
 /// Probes without load, which say what the shortest delay is, in nanoseconds.
 const QUIET_NS: u64 = 300_000_000;

@@ -15,8 +15,7 @@ pub use send::probe;
 use std::path::PathBuf;
 
 use clap::Args;
-
-use crate::units::{duration_ns, rate_bps};
+use homa_report::units::{duration_ns, rate_bps};
 
 /// Port of the listener, where none is named.
 pub const PORT: u16 = 14_700;

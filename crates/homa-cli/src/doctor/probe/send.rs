@@ -6,13 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use homa_report::outputs::Outputs;
 use rustix::net::sockopt;
 
 use super::control::{Control, Hello, Orders, Probe, Sent, VERSION};
 use super::verdict::Results;
 use super::{PORT, ProbeArgs};
 use crate::addr::resolve;
-use crate::outputs::Outputs;
 
 /// Between two probes, in nanoseconds: far enough apart to load nothing, even at 10 Mbit/s.
 const PROBE_GAP_NS: u64 = 500_000;

@@ -1,11 +1,11 @@
 //! Slowdown by message size, drawn: the width has equally many messages everywhere.
 
+use homa_report::chart::{Chart, Curve, Point, Scale};
+use homa_report::number::short_number;
+use homa_report::number::size;
 use homa_workload::{BinSummary, Workload};
 
-use crate::bench::svg::size;
-use crate::bench::table::short_number;
 use crate::sim::page::size_ticks;
-use crate::sim::plot::{Chart, Curve, Point, Scale};
 
 /// Whose slowdown it is.
 pub struct Line<'a> {

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
+use homa_report::chart::{Chart, escape};
+use homa_report::page::{FOOT, head};
 use serde_json::Value;
 
 use super::lab::Machine;
-use crate::sim::page::{FOOT, head};
-use crate::sim::plot::{Chart, escape};
 
 /// See the module.
 #[derive(Clone, Debug, Default)]

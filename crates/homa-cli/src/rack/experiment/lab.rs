@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use homa_report::progress::Progress;
 use rustix::process::Pid;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -26,7 +27,6 @@ use super::queue::{QueueRecorder, QueueSample};
 use crate::args::Protocol;
 use crate::bench::cpu::{Scheduled, machine_busy};
 use crate::bench::load::DRAIN;
-use crate::bench::progress::Progress;
 use crate::bench::rtt::RttTable;
 use crate::bench::tally::{Counted, Sample};
 use crate::rack::args::BuildArgs;

@@ -34,10 +34,10 @@ mod vs_tcp;
 use std::time::Duration;
 
 use anyhow::{Error, Result, ensure};
+use homa_report::outputs::Outputs;
 use homa_switch::Buffer;
 
 use crate::args::{Protocol, Truncation};
-use crate::outputs::Outputs;
 use crate::rack::spec::{Spec, SwitchKind};
 use crate::recording::TraceSettings;
 use args::{CommonArgs, Experiment, LoadArgs, RunArgs};

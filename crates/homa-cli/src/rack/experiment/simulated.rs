@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use anyhow::{Result, anyhow, ensure};
 use clap::Parser;
 use homa_proto::{MS, SEC};
+use homa_report::number::short_number;
 use homa_sim::{
     Buffer, ClusterConfig, ClusterReport, Discipline, Exchange, Forwarding, Framing, HomaConfig, LinkConfig,
     SwitchConfig, TcpConfig, Topology, Traffic, TransportConfig,
@@ -22,7 +23,6 @@ use super::vs_tcp::Ran;
 use super::{agent, by_size, framing};
 use crate::args::Protocol;
 use crate::bench::rtt::{self, RttTable};
-use crate::bench::table::short_number;
 use crate::rack::spec::{Spec, SwitchKind};
 use crate::tcp::Congestion;
 

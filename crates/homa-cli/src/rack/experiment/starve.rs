@@ -2,6 +2,7 @@
 //! the oldest message does for them, and what it costs the others.
 
 use anyhow::{Error, Result};
+use homa_report::chart::{Chart, Curve, Point, Scale};
 use homa_workload::Workload;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -14,7 +15,6 @@ use super::stand::{Score, Stand};
 use super::sweep::{Named, finish};
 use crate::args::Protocol;
 use crate::bench::tally::Sample;
-use crate::sim::plot::{Chart, Curve, Point, Scale};
 
 /// How long messages took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

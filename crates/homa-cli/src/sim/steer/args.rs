@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use homa_report::units::duration_ns;
 use homa_sim::{BUILT_IN_COSTS, Costs};
 use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 use homa_steer::{POLICIES, PolicyName};
 
 use crate::args::wake_order;
-use crate::units::duration_ns;
 
 /// A policy by its name.
 fn policy(name: &str) -> Result<PolicyName, String> {
@@ -17,7 +17,7 @@ fn policy(name: &str) -> Result<PolicyName, String> {
 }
 
 fn batch_cap(text: &str) -> Result<BatchCap, String> {
-    let packets = crate::units::number(text)?;
+    let packets = homa_report::units::number(text)?;
     BatchCap::new(packets).map_err(|error| error.to_string())
 }
 

@@ -7,6 +7,7 @@ mod show;
 use std::ops::ControlFlow;
 
 use anyhow::{Result, anyhow};
+use homa_report::outputs::Outputs;
 use homa_sim::{BUILT_IN_COSTS, CoresConfig, Costs, SteerConfig, SteerLoad, SteerReport};
 use homa_workload::Workload;
 use serde::Serialize;
@@ -15,7 +16,6 @@ use self::args::SteerArgs;
 use super::draft;
 use super::run::SCHEMA;
 use super::work;
-use crate::outputs::Outputs;
 
 /// What `results.json` holds.
 #[derive(Serialize)]
@@ -81,7 +81,7 @@ fn print_costs(name: &str) -> Result<()> {
     let names = || BUILT_IN_COSTS.map(|(name, _)| name).join(" or ");
     let found = BUILT_IN_COSTS.iter().find(|(known, _)| *known == name);
     let (_, text) = found.ok_or_else(|| anyhow!("--print-costs {name}: use {}", names()))?;
-    crate::output::print(text.as_bytes())
+    homa_report::output::print(text.as_bytes())
 }
 
 /// The runs of all combinations, checked.

@@ -1,16 +1,17 @@
 //! `homa sim router`: a few connections of TCP through a router with several cores.
 
 use anyhow::{Result, anyhow};
+use homa_report::chart::{Chart, Curve, Point, Scale, class_of, escape};
+use homa_report::number::brief;
+use homa_report::outputs::Outputs;
+use homa_report::page;
+use homa_report::table::{TableRow, columns};
 use homa_sim::{Costs, RouterConfig, RouterReport};
 use serde::Serialize;
 
-use super::super::page;
-use super::super::plot::{Chart, Curve, Point, Scale, class_of, escape};
 use super::super::run::SCHEMA;
-use super::super::table::{TotalRow, brief, columns};
 use super::super::work;
 use super::args::{self, RouterArgs};
-use crate::outputs::Outputs;
 
 /// A policy with so many connections and cores, over its runs; Mbit/s of both directions together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -96,7 +97,7 @@ fn rows(reports: &[RouterReport], runs: usize) -> Vec<Row> {
     rows
 }
 
-fn cells(rows: &[Row]) -> (Vec<String>, Vec<TotalRow>) {
+fn cells(rows: &[Row]) -> (Vec<String>, Vec<TableRow>) {
     let head = ["cores", "flows", "mean", "least", "most", "gain %"].map(str::to_owned).to_vec();
     let line = |row: &Row| {
         let figures = [row.mean_mbps, row.min_mbps, row.max_mbps].map(brief);

@@ -1,10 +1,10 @@
 //! What came of steering policies: a table, and a page of plots.
 
+use homa_report::chart::{Chart, Curve, Point, Scale, class_of, escape};
+use homa_report::number::brief;
+use homa_report::page;
+use homa_report::table::{TableRow, columns};
 use homa_sim::SteerReport;
-
-use super::super::page;
-use super::super::plot::{Chart, Curve, Point, Scale, class_of, escape};
-use super::super::table::{TotalRow, brief, columns};
 
 /// A figure of a run.
 struct Figure {
@@ -41,7 +41,7 @@ const FIGURES: [Figure; 12] = [
     figure("woken threads %", |report| per_message(report, report.counts.thread_wakes), None),
 ];
 
-fn cells(reports: &[SteerReport]) -> (Vec<String>, Vec<TotalRow>) {
+fn cells(reports: &[SteerReport]) -> (Vec<String>, Vec<TableRow>) {
     let head = ["workload", "cores", "load"].into_iter().chain(FIGURES.iter().map(|figure| figure.title));
     let head = head.chain(["deferrals", "unfinished"]).map(str::to_owned).collect();
     let line = |report: &SteerReport| {

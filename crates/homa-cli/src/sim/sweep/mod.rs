@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
+use homa_report::outputs::Outputs;
 use homa_sim::ClusterReport;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -20,7 +21,6 @@ use super::args::SweepArgs;
 use super::run::SCHEMA;
 use super::work::{self, Bars};
 use super::{fits, knobs};
-use crate::outputs::Outputs;
 use file::{Run, Sweep};
 use rows::Row;
 use store::Store;

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use homa_report::chart::{Chart, Curve, Point, Scale, class_of, escape};
+use homa_report::number::brief;
+use homa_report::page::{FOOT, head, table};
+use homa_report::table::{TableRow, columns};
 use homa_sim::ClusterReport;
 use homa_workload::BinSummary;
 use serde::Serialize;
 
 use super::super::knobs;
-use super::super::page::{self, table};
-use super::super::plot::{Chart, Curve, Point, Scale, class_of, escape};
-use super::super::table::{RESENDS, TotalRow, brief, columns, count};
+use super::super::page;
+use super::super::table::{RESENDS, count};
 use super::file::{Run, Sweep};
 
 /// The transport whose figures others' are divided by.
@@ -199,7 +202,7 @@ impl Spread {
     }
 }
 
-fn cells(sweep: &Sweep, rows: &[Row]) -> (Vec<String>, Vec<TotalRow>) {
+fn cells(sweep: &Sweep, rows: &[Row]) -> (Vec<String>, Vec<TableRow>) {
     let axes = sweep.axes.iter().map(|axis| axis.name.clone());
     let head = axes.chain(shown(sweep).map(|metric| metric.title.to_owned())).collect();
     let line = |row: &Row| {
@@ -222,7 +225,7 @@ pub fn text(sweep: &Sweep, rows: &[Row]) -> String {
 
 /// As a page.
 pub fn page(sweep: &Sweep, rows: &[Row], setup: &serde_json::Map<String, serde_json::Value>) -> String {
-    let mut out = page::head(&sweep.title);
+    let mut out = head(&sweep.title);
     out.push_str(page::SLOWDOWN);
     out.push_str("<p class=\"quiet\">Points are means over the seeds; the shorter half are the messages up to the median size, the largest \
                   the last row of the table of a run. Point at a dot for its range.</p>\n");
@@ -238,7 +241,7 @@ pub fn page(sweep: &Sweep, rows: &[Row], setup: &serde_json::Map<String, serde_j
     out.push_str(&table(&head, &lines));
     out.push_str("<p class=\"quiet\">The settings below are those of the first run.</p>\n");
     page::settings(&mut out, setup);
-    out.push_str(page::FOOT);
+    out.push_str(FOOT);
     out
 }
 

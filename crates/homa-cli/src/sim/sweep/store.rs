@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::slice;
 
 use anyhow::{Context, Result};
+use homa_report::output::{Output, json};
 use homa_sim::ClusterReport;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,7 +12,6 @@ use serde_json::{Map, Value};
 use super::super::knobs;
 use super::super::run::SCHEMA;
 use super::file::Run;
-use crate::output::{Output, json};
 
 /// A finished run.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -12,11 +12,11 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use homa_analysis::Model;
 use homa_analysis::model::{NodeId, Rpc};
+use homa_report::output::Output;
+use homa_report::units::duration_ns;
 use homa_trace::Record;
 
 use super::load::{Inputs, nodes_named};
-use crate::output::Output;
-use crate::units::duration_ns;
 
 /// `homa trace export`.
 #[derive(Args, Clone, Debug)]

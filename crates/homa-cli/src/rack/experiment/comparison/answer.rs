@@ -1,13 +1,13 @@
 //! The answer of a comparison: a few lines that say it, for the terminal and the page.
 
+use homa_report::number::size;
+use homa_report::number::{ratio, short_number};
 use homa_workload::BinSummary;
 use serde_json::{Value, json};
 
 use super::{BUFFER, Trial, rack_in_words};
 use crate::bench::plan::workload_text;
 use crate::bench::results::Run;
-use crate::bench::svg::size;
-use crate::bench::table::{ratio, short_number};
 use crate::rack::experiment::findings::{Findings, Section};
 use crate::rack::experiment::vs_tcp::{Measured, Ran, Spread};
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use homa_report::outputs::Outputs;
 
 use self::answer::Answer;
 pub use self::refusal::refusal;
@@ -22,7 +23,6 @@ use super::lab::{Crew, Lab};
 use super::vs_tcp::{Cell, Plan, Session};
 use super::{findings::Findings, setup};
 use crate::args::{BenchArgs, Protocol, Truncation};
-use crate::outputs::Outputs;
 use crate::rack::spec::Spec;
 use crate::tcp::Congestion;
 

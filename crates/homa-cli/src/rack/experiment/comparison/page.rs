@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
+use homa_report::chart::{Chart, Curve, Point, Scale, escape};
+use homa_report::page::{FOOT, head};
+
 use super::answer::Answer;
 use crate::rack::experiment::findings::Section;
 use crate::rack::experiment::vs_tcp::Measured;
-use crate::sim::page::{FOOT, head};
-use crate::sim::plot::{Chart, Curve, Point, Scale, escape};
 
 /// Ticks of a time line.
 const TIME_TICKS: u32 = 6;

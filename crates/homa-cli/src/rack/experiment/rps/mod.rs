@@ -12,16 +12,16 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, ensure};
 use homa_driver::steer::Steering;
+use homa_report::chart::{Chart, Curve, Point, Scale};
+use homa_report::progress::Progress;
 use serde::Serialize;
 use serde_json::json;
 
 use super::args::{Policy, RpsArgs};
 use super::findings::{Findings, Section, Table};
 use super::seconds;
-use crate::bench::progress::Progress;
 use crate::netns;
 use crate::rack::interruption;
-use crate::sim::plot::{Chart, Curve, Point, Scale};
 use flows::{Carried, carry};
 use net::{ADDRESSES, Net, mask, mask_of};
 

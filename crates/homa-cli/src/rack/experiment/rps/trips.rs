@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use homa::HostConfig;
+use homa_report::chart::{Chart, Curve, Point, Scale};
+use homa_report::progress::Progress;
 use homa_steer::wake::WakeOrder;
 use serde::Serialize;
 use serde_json::json;
@@ -16,12 +18,10 @@ use crate::bench::homa_link;
 use crate::bench::limits::closed::{self, Sample, Spec};
 use crate::bench::link::Link;
 use crate::bench::pattern::Pattern;
-use crate::bench::progress::Progress;
 use crate::bench::servers::{ServerOptions, ServerProcess};
 use crate::rack::experiment::args::{Policy, RpsArgs};
 use crate::rack::experiment::findings::{Findings, Section, Table};
 use crate::serve::{Report, host_config};
-use crate::sim::plot::{Chart, Curve, Point, Scale};
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
 
 /// Bytes of a request and of its answer, those of the published table.

@@ -145,7 +145,7 @@ impl Failed {
         Failed {
             workload: cell.args.messages.workload.clone(),
             buffer: build.buffer.clone(),
-            error: crate::output::in_words(error),
+            error: homa_report::output::in_words(error),
         }
     }
 }

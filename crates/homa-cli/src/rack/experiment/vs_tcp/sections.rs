@@ -1,16 +1,16 @@
 //! A cell's parts of the page.
 
+use homa_report::chart::{Chart, Curve, Point, Scale};
+use homa_report::number::{ratio, short_number};
 use homa_workload::{BinSummary, ShortSummary, Workload};
 
 use super::{Ran, Repetition, Total};
 use crate::args::Protocol;
 use crate::bench::results::Run;
-use crate::bench::table::{ratio, short_number};
 use crate::rack::experiment::by_size;
 use crate::rack::experiment::findings::{Section, Table};
 use crate::rack::experiment::lab::Machine;
 use crate::rack::experiment::links::Links;
-use crate::sim::plot::{Chart, Curve, Point, Scale};
 
 /// Over Homa's, a column for each TCP: `TCP` alone stands for the only one.
 fn ratio_heads<'a>(runs: &'a [Ran], name: &str) -> impl Iterator<Item = String> + use<'a> {

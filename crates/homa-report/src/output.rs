@@ -136,7 +136,7 @@ pub fn redraw(text: &str) -> Result<()> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -162,7 +162,7 @@ pub mod tests {
     }
 
     /// A directory for a test.
-    pub fn directory(name: &str) -> PathBuf {
+    pub(crate) fn directory(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("homa-cli-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a temporary directory");
         path

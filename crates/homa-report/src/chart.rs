@@ -70,6 +70,7 @@ pub enum Scale {
 pub struct Point {
     /// Share of the width, 0 to 1.
     pub x: f64,
+    /// Value on the vertical axis, in the unit of `y_title`.
     pub y: f64,
     /// Shown when it is pointed at.
     pub title: String,
@@ -78,11 +79,13 @@ pub struct Point {
 /// A curve.
 #[derive(Clone, Debug)]
 pub struct Curve {
+    /// Name at the curve's end and in the legend.
     pub label: String,
     /// Class of the page's style sheet that has its colour.
     pub class: String,
     /// Drawn thin and without points: what somebody else measured.
     pub is_reference: bool,
+    /// In the order in which they are joined.
     pub points: Vec<Point>,
 }
 
@@ -102,11 +105,15 @@ pub fn class_of(number: usize) -> String {
 /// A picture.
 #[derive(Clone, Debug)]
 pub struct Chart {
+    /// Title of the horizontal axis.
     pub x_title: String,
+    /// Title of the vertical axis.
     pub y_title: String,
+    /// Scale of the vertical axis.
     pub scale: Scale,
     /// Place, 0 to 1, and text.
     pub x_ticks: Vec<(f64, String)>,
+    /// All curves; the first ones get the most distinct colours.
     pub curves: Vec<Curve>,
 }
 

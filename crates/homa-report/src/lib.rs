@@ -1,0 +1,17 @@
+//! What commands that measure have in common: charts, tables, pages, files, units and progress.
+//!
+//! Nothing here knows the type of a result. [`chart`] draws SVG that reads at 390 pixels, too; [`page`] makes one HTML
+//! file that needs nothing else; [`output`] and [`outputs`] write a file whole or not at all; [`units`] reads
+//! durations, rates and sizes; [`number`] writes numbers in about three digits.
+
+pub mod chart;
+mod labels;
+pub mod number;
+pub mod output;
+pub mod outputs;
+pub mod page;
+pub mod progress;
+pub mod table;
+pub mod units;
+
+pub use labels::{Label, draw as draw_labels};
