@@ -69,10 +69,9 @@ impl Endpoint {
         assert_eq!(counted, self.grants.total_incoming, "bytes granted and not received");
         let of_strangers = self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.of_stranger);
         let mut by_peer = BTreeMap::new();
-        for (_, rpc) in
-            self.rpcs.iter().filter(|(_, rpc)| !rpc.incoming.of_stranger && rpc.incoming.counted > 0)
-        {
-            *by_peer.entry(rpc.peer).or_insert(0) += u64::from(rpc.incoming.counted);
+        for (_, rpc) in self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.counted > 0) {
+            let class = (rpc.peer, rpc.incoming.of_stranger);
+            *by_peer.entry(class).or_insert(0) += u64::from(rpc.incoming.counted);
         }
         self.grants.check_shares(&by_peer);
         let strangers: u64 = of_strangers.map(|(_, rpc)| u64::from(rpc.incoming.counted)).sum();

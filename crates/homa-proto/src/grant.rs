@@ -20,6 +20,13 @@ use crate::wire::{Body, Grant};
 const SUB: u32 = 4;
 type Queue = SrptQueue<SUB>;
 
+/// Messages of proven peers, and those of strangers.
+const CLASSES: usize = 2;
+
+fn class_of(incoming: &MessageIn) -> usize {
+    usize::from(incoming.of_stranger)
+}
+
 /// Emptied queues kept for the next peer that needs one.
 const SPARE_QUEUES: usize = 16;
 
@@ -36,6 +43,11 @@ pub(crate) struct Grants {
     peers: Queue,
     /// The same of strangers, who are granted to in the places that the others leave (LIMIT-10).
     strangers: Queue,
+    /// Strangers again, the one whose turn it is first, and then those that wait for theirs.
+    turn_links: Links,
+    turns: List,
+    /// Bytes granted in the present turn.
+    turn_bytes: u64,
     /// By peer, whether it stands among the others.
     served: Vec<bool>,
     /// All such messages, oldest first.
@@ -45,12 +57,12 @@ pub(crate) struct Grants {
     pub total_incoming: u64,
     /// Those among them of strangers' requests.
     pub strangers_incoming: u64,
-    /// Those of the messages of each peer that are no strangers'.
-    by_peer: Vec<u64>,
-    /// What a peer may have of them before it no longer counts against the others (SHARE-6).
+    /// Those of each peer, by class: a peer's first message remains a stranger's when the peer is proven.
+    by_peer: Vec<[u64; CLASSES]>,
+    /// What a peer may have of a class before the rest no longer counts against others (SHARE-6, LIMIT-10).
     peer_share: u64,
-    /// What peers have beyond that, all together.
-    beyond_share: u64,
+    /// What peers have beyond their shares, summed over all peers, by class.
+    beyond_share: [u64; CLASSES],
     /// What grants may raise these to.
     budget: u64,
     /// Thousandths of bytes that the oldest message has earned.
@@ -60,9 +72,9 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
-    /// The share of one peer is half of `budget`, or a `window` where that is more.
+    /// The share of one peer is half of `budget`, or a `window` where that is more, up to three quarters.
     pub(crate) fn with_capacity(rpcs: usize, budget: u64, window: u64) -> Grants {
-        let peer_share = (budget / 2).max(window);
+        let peer_share = (budget / 2).max(window.min(budget - budget / 4));
         Grants {
             links: Links::with_capacity(rpcs),
             queues: Vec::new(),
@@ -70,6 +82,9 @@ impl Grants {
             peer_links: Links::default(),
             peers: Queue::new(),
             strangers: Queue::new(),
+            turn_links: Links::default(),
+            turns: List::EMPTY,
+            turn_bytes: 0,
             served: Vec::new(),
             fifo_links: Links::with_capacity(rpcs),
             fifo: List::EMPTY,
@@ -77,7 +92,7 @@ impl Grants {
             strangers_incoming: 0,
             by_peer: Vec::new(),
             peer_share,
-            beyond_share: 0,
+            beyond_share: [0; CLASSES],
             budget,
             fifo_credit: 0,
             dirty: false,
@@ -102,6 +117,7 @@ impl Grants {
     /// A message of `peer` has `ungranted` bytes, at least 1, to be granted.
     pub(crate) fn add(&mut self, slot: u32, peer: u32, ungranted: u32) {
         self.peer_links.ensure(peer);
+        self.turn_links.ensure(peer);
         if self.queues.len() <= peer as usize {
             self.queues.resize_with(peer as usize + 1, || None);
         }
@@ -133,6 +149,7 @@ impl Grants {
         }
         self.fifo_links.remove(&mut self.fifo, slot);
         self.rank_peer(peer);
+        self.pass_turn(peer);
         self.dirty = true;
     }
 
@@ -145,9 +162,15 @@ impl Grants {
             Some(key) if self.peer_links.list_of(peer).is_some() => {
                 ranked.update(&mut self.peer_links, peer, key);
             }
-            Some(key) => ranked.insert(&mut self.peer_links, peer, key),
+            Some(key) => {
+                ranked.insert(&mut self.peer_links, peer, key);
+                if !served {
+                    self.turn_links.push_back(&mut self.turns, 0, peer);
+                }
+            }
             None => {
                 ranked.remove(&mut self.peer_links, peer);
+                self.end_turns(peer);
                 let queue = self.queues[peer as usize].take();
                 if self.spare.len() < SPARE_QUEUES {
                     self.spare.extend(queue);
@@ -160,25 +183,66 @@ impl Grants {
     pub(crate) fn set_served(&mut self, peer: u32, served: bool) {
         if self.served.len() <= peer as usize {
             self.served.resize(peer as usize + 1, false);
-            self.by_peer.resize(peer as usize + 1, 0);
+            self.by_peer.resize(peer as usize + 1, [0; CLASSES]);
         }
         let before = std::mem::replace(&mut self.served[peer as usize], served);
         if before != served && self.peer_links.list_of(peer).is_some() {
             let ranked = if before { &mut self.peers } else { &mut self.strangers };
             ranked.remove(&mut self.peer_links, peer);
+            self.end_turns(peer);
             self.rank_peer(peer);
         }
     }
 
+    /// The stranger whose turn it is.
+    fn turn(&self) -> Option<u32> {
+        self.turns.head()
+    }
+
+    /// Takes `peer` out of the strangers' turns, if it is in.
+    fn end_turns(&mut self, peer: u32) {
+        if self.turn_links.list_of(peer).is_some() {
+            self.turn_bytes = if self.turn() == Some(peer) { 0 } else { self.turn_bytes };
+            self.turn_links.remove(&mut self.turns, peer);
+        }
+    }
+
+    /// The turn of `peer`, if it is its, goes to the next stranger.
+    fn pass_turn(&mut self, peer: u32) {
+        if self.turn() == Some(peer) {
+            self.end_turns(peer);
+            self.turn_links.push_back(&mut self.turns, 0, peer);
+        }
+    }
+
+    /// `peer` was granted so many bytes. A turn ends after `max_incoming` of them, or when a message of the peer no
+    /// longer waits.
+    fn spend_turn(&mut self, peer: u32, bytes: u32) {
+        if self.turn() == Some(peer) {
+            self.turn_bytes += u64::from(bytes);
+            if self.turn_bytes >= self.budget {
+                self.pass_turn(peer);
+            }
+        }
+    }
+
     /// The active messages in rank order: the shortest of each of the first `max` peers (GRANT-2, GRANT-3), strangers last
-    /// (LIMIT-10). One place of several is left to them.
+    /// (LIMIT-10). One place of several is left to them, and the last of their places goes round: however short the
+    /// messages of one stranger are, the others have their turns.
     fn active(&self, max: usize) -> impl Iterator<Item = u32> + '_ {
         let left = usize::from(max > 1 && !self.strangers.is_empty());
         let served = (self.peers.len() as usize).min(max - left);
         self.by_rank(&self.peers)
             .take(served)
-            .chain(self.by_rank(&self.strangers).take(max - served))
+            .chain(self.active_strangers(max - served))
             .filter_map(|peer| self.queues[peer as usize].as_ref()?.first())
+    }
+
+    /// The strangers in `places` places: the first by rank, and the one whose turn it is.
+    fn active_strangers(&self, places: usize) -> impl Iterator<Item = u32> + '_ {
+        let first = || self.by_rank(&self.strangers).take(places);
+        let turn = self.turn().filter(|&peer| places > 0 && first().all(|ranked| ranked != peer));
+        first().take(places - usize::from(turn.is_some())).chain(turn)
     }
 
     fn by_rank<'a>(&'a self, queue: &'a Queue) -> impl Iterator<Item = u32> + 'a {
@@ -206,22 +270,29 @@ impl Grants {
             return;
         }
         self.total_incoming = self.total_incoming + u64::from(now) - u64::from(before);
+        let class = class_of(incoming);
         if incoming.of_stranger {
             self.strangers_incoming = self.strangers_incoming + u64::from(now) - u64::from(before);
-            return;
         }
-        let own = &mut self.by_peer[peer as usize];
+        let own = &mut self.by_peer[peer as usize][class];
         let (had, has) = (*own, *own + u64::from(now) - u64::from(before));
         *own = has;
         if had.max(has) > self.peer_share {
             let beyond = |bytes: u64| bytes.saturating_sub(self.peer_share);
-            self.beyond_share = self.beyond_share + beyond(has) - beyond(had);
+            self.beyond_share[class] = self.beyond_share[class] + beyond(has) - beyond(had);
         }
     }
 
-    /// What the peer has beyond its share: others' grants do not wait for it, its own do.
-    fn beyond_share_of(&self, peer: u32) -> u64 {
-        self.by_peer[peer as usize].saturating_sub(self.peer_share)
+    /// What the peer has of a class beyond its share: others' grants do not wait for it, its own do.
+    fn beyond_share_of(&self, peer: u32, class: usize) -> u64 {
+        self.by_peer[peer as usize][class].saturating_sub(self.peer_share)
+    }
+
+    /// The bytes granted and not received as they count for a stranger's message of `peer`: each other peer's up to
+    /// its share, so that claims of one peer do not keep the others waiting (LIMIT-10).
+    fn counted_for_stranger(&self, peer: u32) -> u64 {
+        let own: u64 = (0..CLASSES).map(|class| self.beyond_share_of(peer, class)).sum();
+        self.total_incoming - self.beyond_share.iter().sum::<u64>() + own
     }
 
     /// The bytes granted and not received as they count for others' grants out of `budget`: of strangers' at
@@ -229,24 +300,34 @@ impl Grants {
     /// more is on its way do not keep everybody waiting (LIMIT-10, SHARE-6).
     pub(crate) fn counted(&self, budget: u64) -> u64 {
         let strangers = self.strangers_incoming;
-        self.total_incoming - self.beyond_share - strangers + strangers.min(budget / 2)
+        self.total_incoming - self.beyond_share[0] - strangers + strangers.min(budget / 2)
     }
 
-    /// Panics unless these bytes are what each peer has; `by_peer` has those of messages that are no
-    /// strangers'.
-    pub(crate) fn check_shares(&self, by_peer: &BTreeMap<u32, u64>) {
-        let has = self.by_peer.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
-        let has: BTreeMap<u32, u64> = has.map(|(peer, bytes)| (peer as u32, *bytes)).collect();
-        assert_eq!(&has, by_peer, "bytes granted and not received of each peer");
-        let beyond: u64 = has.values().map(|bytes| bytes.saturating_sub(self.peer_share)).sum();
-        assert_eq!(beyond, self.beyond_share, "bytes beyond the shares");
+    /// Panics unless these bytes are what each peer has of each class.
+    pub(crate) fn check_shares(&self, by_peer: &BTreeMap<(u32, bool), u64>) {
+        for of_stranger in [false, true] {
+            let class = usize::from(of_stranger);
+            let mut beyond = 0;
+            for (peer, bytes) in self.by_peer.iter().enumerate() {
+                let expected = by_peer.get(&(peer as u32, of_stranger)).copied().unwrap_or(0);
+                assert_eq!(bytes[class], expected, "bytes granted and not received of peer {peer}");
+                beyond += expected.saturating_sub(self.peer_share);
+            }
+            assert_eq!(beyond, self.beyond_share[class], "bytes beyond the shares");
+        }
     }
 
     /// Panics unless the queues agree; returns the waiting slots.
     pub(crate) fn check(&self) -> Vec<u32> {
         let mut waiting = Vec::new();
         let mut ranked = self.peers.check(&self.peer_links);
-        ranked.extend(self.strangers.check(&self.peer_links));
+        let mut strangers = self.strangers.check(&self.peer_links);
+        ranked.extend_from_slice(&strangers);
+        self.turn_links.check(&self.turns, 0);
+        let mut turns: Vec<u32> = self.turn_links.iter(&self.turns).collect();
+        strangers.sort_unstable();
+        turns.sort_unstable();
+        assert_eq!(turns, strangers, "strangers that have turns");
         ranked.sort_unstable();
         let mut with_queue = Vec::new();
         for (peer, queue) in self.queues.iter().enumerate() {
@@ -353,9 +434,9 @@ impl Endpoint {
             // What a silent sender still owes was set aside and counts again with the next grant (GRANT-5).
             let peer = self.rpcs[slot as usize].peer;
             let by_others = if incoming.of_stranger {
-                self.grants.total_incoming
+                self.grants.counted_for_stranger(peer)
             } else {
-                self.grants.counted(most) + self.grants.beyond_share_of(peer)
+                self.grants.counted(most) + self.grants.beyond_share_of(peer, 0)
             };
             let counted = by_others + u64::from(incoming.set_aside());
             let budget = most.saturating_sub(counted);
@@ -403,10 +484,12 @@ impl Endpoint {
     fn grant(&mut self, now: Time, slot: u32, end: u32, priority: u8) {
         let rpc = &mut self.rpcs[slot as usize];
         rpc.incoming.fresh |= !rpc.incoming.expects_bytes();
+        let bytes = end - rpc.incoming.granted;
         rpc.incoming.granted = end;
         let outstanding = rpc.incoming.outstanding();
         self.grants.recount(&mut rpc.incoming, rpc.peer, outstanding);
         let (peer, ungranted, id) = (rpc.peer, rpc.incoming.ungranted(), rpc.id);
+        self.grants.spend_turn(peer, bytes);
         self.grants.update(slot, peer, ungranted);
         self.await_peer(now, slot);
         self.stats.grants_sent += 1;
@@ -474,6 +557,7 @@ mod tests {
     #[test]
     fn the_shortest_message_of_each_peer_is_active() {
         let mut grants = Grants::with_capacity(0, 400_000, 0);
+        (0..3).for_each(|peer| grants.set_served(peer, true));
         for (slot, peer, ungranted) in [(0, 1, 9_000), (1, 0, 50_000), (2, 0, 500), (3, 2, 100), (4, 0, 20)] {
             grants.fit(slot as usize + 1);
             grants.add(slot, peer, ungranted);
@@ -484,5 +568,28 @@ mod tests {
         grants.update(0, 1, 90);
         assert_eq!(grants.active(8).collect::<Vec<_>>(), [0, 3, 2]);
         assert_eq!(grants.check().len(), 4);
+    }
+
+    // LIMIT-10
+    #[test]
+    fn the_last_place_of_strangers_goes_from_peer_to_peer() {
+        let mut grants = Grants::with_capacity(0, 400_000, 0);
+        grants.fit(6);
+        for (slot, peer, ungranted) in [(0, 1, 9_000), (1, 0, 90_000), (2, 2, 500), (3, 2, 600)] {
+            grants.add(slot, peer, ungranted);
+        }
+        assert_eq!(grants.active(1).collect::<Vec<_>>(), [0], "it was the first to wait");
+        assert_eq!(grants.active(2).collect::<Vec<_>>(), [2, 0]);
+        grants.spend_turn(2, 400_000);
+        grants.spend_turn(1, 399_999);
+        assert_eq!(grants.active(1).collect::<Vec<_>>(), [0]);
+        grants.spend_turn(1, 1);
+        assert_eq!(grants.active(1).collect::<Vec<_>>(), [1]);
+        assert_eq!(grants.active(2).collect::<Vec<_>>(), [2, 1]);
+        grants.remove(1, 0);
+        assert_eq!(grants.active(1).collect::<Vec<_>>(), [2]);
+        grants.remove(2, 2);
+        assert_eq!(grants.active(1).collect::<Vec<_>>(), [0], "another message of the same peer has to wait");
+        assert_eq!(grants.check().len(), 2);
     }
 }

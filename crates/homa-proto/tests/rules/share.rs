@@ -126,6 +126,88 @@ fn claims_of_one_peer_leave_half_of_the_grants_to_others() {
     assert!(granted_to(&server.take(), 3));
 }
 
+/// SHARE-6: with a `window` above `max_incoming` the claims of one peer kept the others from any grant.
+#[test]
+fn a_long_window_does_not_make_the_share_of_one_peer_all_there_is() {
+    let config = Config { max_incoming: 2_000, window: 50_000, min_grant_increment: 1, ..Config::default() };
+    let mut server = Side::new(1, config);
+    (2..4).for_each(|n| serve_once(&mut server, &kernel(n)));
+    server.hear(addr(2), &kernel(2).data(2, 60_000, 60_000, (0, 1)));
+    server.take();
+    server.hear(addr(3), &kernel(3).data(2, 5_000, 1, (0, 1)));
+    assert!(granted_to(&server.take(), 3));
+}
+
+/// Bytes of a request of `n`, which is not proven; `unscheduled` of its `length` bytes come unasked.
+fn unproven_bytes(
+    server: &mut Side,
+    n: u8,
+    id: u64,
+    (length, unscheduled): (u32, u32),
+    range: (u32, u32),
+) -> Vec<Sent> {
+    let mut packet = unproven(&kernel(n), id, length, range);
+    if let Body::Data(data) = &mut packet.body {
+        data.incoming = unscheduled;
+    }
+    server.hear(addr(n), &packet);
+    server.take()
+}
+
+/// LIMIT-10: what one unproven peer claimed kept all other unproven ones from any grant.
+#[test]
+fn claims_of_one_unproven_peer_leave_half_of_the_grants_to_the_others() {
+    let config = Config { max_incoming: 2_000, min_grant_increment: 1, ..Config::default() };
+    let mut server = Side::new(1, config);
+    for id in 1..400 {
+        unproven_bytes(&mut server, 2, 2 * id, (60_000, 60_000), (1, 1));
+    }
+    let sent = unproven_bytes(&mut server, 3, 2, (5_000, 100), (0, 100));
+    assert!(granted_to(&sent, 3));
+}
+
+/// The end of what `n` was granted among the packets, or `end` where that is more.
+fn granted_end(sent: &[Sent], n: u8, end: u32) -> u32 {
+    let grant = |sent: &Sent| match sent.packet.body {
+        Body::Grant(grant) if sent.to == addr(n) => Some(grant.offset),
+        _ => None,
+    };
+    sent.iter().filter_map(grant).fold(end, u32::max)
+}
+
+/// LIMIT-10: the one place left to unproven peers was always that of the shortest message, and one peer always had that.
+#[test]
+fn the_last_place_of_unproven_peers_goes_round() {
+    let config =
+        Config { max_overcommit: 2, grant_fifo_fraction: 0, max_message: 100_000_000, ..Config::default() };
+    let mut server = Side::new(1, config);
+    serve_once(&mut server, &kernel(2));
+    server.hear(addr(2), &kernel(2).data(2, 90_000_000, 1, (0, 1)));
+    let mut proven = (1, granted_end(&server.take(), 2, 1));
+    for id in 0..50 {
+        unproven_bytes(&mut server, 3, 2 + 2 * id, (600_000, 1), (0, 1));
+    }
+    // Peers 2, which is proven, and 4 send what they may; peer 3 never does.
+    let mut honest = (0, 1_000);
+    for round in 0..100 {
+        let mut sent = server.pass(MS);
+        sent.extend(unproven_bytes(&mut server, 3, 200 + 2 * round, (600_000, 1), (0, 1)));
+        if proven.0 < proven.1 {
+            let range = (proven.0, proven.1 - proven.0);
+            server.hear(addr(2), &kernel(2).data(2, 90_000_000, 1, range));
+            sent.extend(server.take());
+        }
+        if honest.0 < honest.1 {
+            let range = (honest.0, honest.1 - honest.0);
+            sent.extend(unproven_bytes(&mut server, 4, 2, (900_000, 1_000), range));
+        }
+        proven = (proven.1, granted_end(&sent, 2, proven.1));
+        honest = (honest.1, granted_end(&sent, 4, honest.1));
+    }
+    assert!(proven.0 > 1_000_000, "{proven:?}");
+    assert_eq!(honest.0, 900_000, "{honest:?}");
+}
+
 /// SHARE-7: a message held its grants and its place as long as a byte of it came now and then.
 #[test]
 fn a_message_that_trickles_loses_its_grants_and_its_place() {
