@@ -18,6 +18,13 @@ fn a_seed_with_room_for_one_control_packet_comes_to_rest() {
     assert_eq!(report.problems, Vec::<String>::new(), "{report:?}");
 }
 
+/// SHARE-6, LIMIT-10: with a `window` above `max_incoming` one peer's claims kept the others from any grant.
+#[test]
+fn a_seed_with_a_window_above_what_may_come_starves_nobody() {
+    let report = swarm(7_099, SwarmOptions { check_every: 50, ..SwarmOptions::default() });
+    assert_eq!(report.problems, Vec::<String>::new(), "{report:?}");
+}
+
 #[test]
 fn corrupted_packets_break_no_bound_and_leave_nothing() {
     for seed in 0..10 {

@@ -98,7 +98,8 @@ impl HostilePeer {
             message_length: length,
             incoming: length,
             ack: None,
-            cutoff_version: 1,
+            // A version that hosts begin with proves the peer (SHARE-3), and none leaves it unproven.
+            cutoff_version: (self.seed % 2) as u16,
             retransmit: false,
             offset,
             response_limit: None,
