@@ -77,6 +77,9 @@ impl Endpoint {
         let known = &mut self.peers[rpc.peer];
         // SEND-15
         let has_room = self.paths_in_question.len() < self.config.max_peers as usize;
+        // A planted fault that the swarm must find: nobody looks how wide the path is by now.
+        #[cfg(homa_canary = "path_unquestioned")]
+        let has_room = has_room && self.config.max_peers == 0;
         if has_room && !std::mem::replace(&mut known.path.in_question, true) {
             self.paths_in_question.push_back(rpc.peer);
         }

@@ -82,6 +82,12 @@ impl Retransmits {
         Some((pending.ranges[0].clone(), pending.priority))
     }
 
+    /// An RPC with bytes to be sent again.
+    #[cfg(homa_canary = "resend_first")]
+    pub(crate) fn any(&self) -> Option<u32> {
+        self.pending.keys().min().copied()
+    }
+
     /// The first `bytes` of what `first` gave have been sent.
     pub(crate) fn sent(&mut self, slot: u32, bytes: u32) {
         let Some(pending) = self.pending.get_mut(&slot) else { return };

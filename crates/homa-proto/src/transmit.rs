@@ -184,6 +184,9 @@ impl Endpoint {
     pub(crate) fn next_part(&mut self, now: Time) -> Option<Part> {
         for _ in 0..self.config.reap_limit {
             let slot = self.ready.choose(self.config.max_packet)?;
+            // A planted fault that the swarm must find: bytes to be sent again go before all others.
+            #[cfg(homa_canary = "resend_first")]
+            let slot = self.retransmits.any().unwrap_or(slot);
             let rpc = &self.rpcs[slot as usize];
             if rpc.life != self.peers[rpc.peer].life {
                 self.end_of_life(now, slot);

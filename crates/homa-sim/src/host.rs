@@ -262,6 +262,7 @@ impl<A: App> Host<A> {
         state.oracle.after(before, endpoint, &mut state.store, taken);
         while let Some(peer) = endpoint.poll_path() {
             let way = (state.index, address_index(peer));
+            state.oracle.looks(way.1);
             let limit = fabric.path_limits.get(&way).filter(|limit| limit.told);
             let longest = limit.map_or(state.max_packet, |limit| limit.bytes.min(state.max_packet));
             endpoint.set_peer_max_packet(peer, longest);

@@ -37,6 +37,7 @@ mod network;
 mod oracle;
 mod packet;
 mod payload;
+mod precedence;
 mod queue;
 mod repeats;
 mod router;

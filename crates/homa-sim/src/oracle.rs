@@ -3,7 +3,7 @@
 //!
 //! [`homa_proto::Endpoint::check`] proves that a state agrees with itself; a wrong decision can leave a state that does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -11,6 +11,7 @@ use homa_proto::wire::{self, Body, Data, Grant, Packet, Resend};
 use homa_proto::{Endpoint, PayloadRange, RpcKey, Stats, Time, Transmit};
 
 use crate::fabric::address_index;
+use crate::precedence::Precedence;
 use crate::repeats::Repeats;
 use crate::store::Store;
 
@@ -30,6 +31,28 @@ pub(crate) struct Promises {
     owed: Vec<Range<u32>>,
     /// The request may have begun anew: what is owed of it cannot be told from outside.
     restarted: bool,
+    /// A RESEND may have been dropped or not: what is owed cannot be told from outside, either.
+    unsure: bool,
+    /// The step in which bytes were asked for again when none were owed.
+    asked_in: Option<u64>,
+}
+
+impl Promises {
+    /// Whether no bytes wait to be sent again, as far as can be told.
+    pub(crate) fn owes_nothing(&self) -> bool {
+        self.owed.is_empty() && !self.restarted && !self.unsure
+    }
+
+    /// Whether bytes of a message of `length` bytes may be sent for the first time, and none are owed.
+    pub(crate) fn may_send(&self, length: u32) -> bool {
+        let may = self.unscheduled.map_or(length, |unscheduled| unscheduled.max(self.granted));
+        self.sent < may.min(length) && self.owes_nothing()
+    }
+
+    /// Bytes of a message of `length` bytes that were not sent yet.
+    pub(crate) fn left(&self, length: u32) -> u32 {
+        length.saturating_sub(self.sent)
+    }
 }
 
 /// Counters before a step, to tell what it did.
@@ -52,6 +75,11 @@ pub(crate) struct Oracle {
     /// RPCs that owe bytes.
     owing: BTreeSet<RpcKey>,
     repeats: Repeats,
+    precedence: Precedence,
+    /// Times that packets or timeouts were handled.
+    step: u64,
+    /// The step in which the path to a peer was last looked at.
+    looked: BTreeMap<u32, u64>,
 }
 
 fn refused(stats: &Stats) -> u64 {
@@ -68,17 +96,34 @@ fn refused(stats: &Stats) -> u64 {
 
 impl Oracle {
     pub(crate) fn new(on: bool, kernels: Rc<[bool]>) -> Oracle {
-        Oracle { on, kernels, held_over: false, owing: BTreeSet::new(), repeats: Repeats::default() }
+        Oracle {
+            on,
+            kernels,
+            held_over: false,
+            owing: BTreeSet::new(),
+            repeats: Repeats::default(),
+            precedence: Precedence::default(),
+            step: 0,
+            looked: BTreeMap::new(),
+        }
     }
 
     /// Forgets everything, as a crash does.
     pub(crate) fn reset(&mut self) {
         self.owing.clear();
         self.repeats.reset();
+        self.precedence = Precedence::default();
+        self.looked.clear();
+    }
+
+    /// The endpoint has had the path to `peer` looked at.
+    pub(crate) fn looks(&mut self, peer: u32) {
+        self.looked.insert(peer, self.step);
     }
 
     /// Before packets or timeouts are handled.
-    pub(crate) fn before(&self, endpoint: &Endpoint) -> Option<Before> {
+    pub(crate) fn before(&mut self, endpoint: &Endpoint) -> Option<Before> {
+        self.step += 1;
         let stats = endpoint.stats();
         self.on.then(|| Before {
             grants: stats.grants_sent,
@@ -123,8 +168,13 @@ impl Oracle {
                 let asked = offset..end.min(promises.sent);
                 let begun = if entry.is_client { entry.incoming == 0 } else { entry.outgoing > 0 };
                 if taken && begun && !promises.restarted && !asked.is_empty() {
+                    if promises.owes_nothing() {
+                        promises.asked_in = Some(self.step);
+                    }
                     promises.owed.push(asked);
                     self.owing.insert(key);
+                } else {
+                    promises.unsure = true;
                 }
             }
             _ => {}
@@ -154,6 +204,7 @@ impl Oracle {
                 }
                 if let Some(range) = transmit.payload {
                     self.repeats(now, endpoint, store, to, (range, &data));
+                    self.sends_again(endpoint, store, to, range, data.retransmit);
                     let to_kernel = self.kernels.get(to as usize).is_some_and(|kernel| *kernel);
                     sends_bytes(store, range, &data, to_kernel);
                 }
@@ -189,6 +240,29 @@ impl Oracle {
             && let Err(violation) = self.repeats.sends(now, to, range.len, endpoint)
         {
             store.violation(violation);
+        }
+    }
+
+    /// SHARE-5, SEND-15
+    fn sends_again(
+        &mut self,
+        endpoint: &Endpoint,
+        store: &mut Store,
+        to: u32,
+        range: PayloadRange,
+        again: bool,
+    ) {
+        if let Err(violation) = self.precedence.sends(endpoint, store, range, again) {
+            store.violation(violation);
+        }
+        let Some(entry) = store.get(range.rpc).filter(|entry| again && !entry.promises.restarted) else {
+            return;
+        };
+        let looked = self.looked.get(&to).copied();
+        if entry.promises.asked_in.is_some_and(|asked| looked.is_none_or(|looked| looked < asked)) {
+            let rpc = range.rpc;
+            store
+                .violation(format!("SEND-15: {rpc:?} sends again to host {to}, whose path nobody looked at"));
         }
     }
 
