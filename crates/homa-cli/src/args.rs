@@ -12,6 +12,7 @@ use homa_steer::wake::WakeOrder;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::bridge::args::BridgeBenchArgs;
+use crate::bench::limits::Metric;
 use crate::bench::switch::args::SwitchBenchArgs;
 use crate::decode::PacketKind;
 use crate::doctor::args::DoctorArgs;
@@ -439,8 +440,21 @@ Examples:
   homa bench limits                             everything; some minutes. As root also the drivers that need it
   homa bench limits --low-latency --json l.json with the processors kept from deep sleep in one more column
   homa bench limits --quick --protocol homa,tcp a smoke test
+  homa bench limits --driver udp --targets docs/perf/targets.toml
+                                                Homa, TCP and bare UDP only, against the targets of this project
+  homa bench limits --driver udp --rows w1,w2,rpcs_per_s_32,rtt_polling_p99_us
+                                                a part of the table
 
-Rows: homa/DRIVER; bare/DRIVER, request and response with no protocol, one packet each where they fit; bare/udp-offload
+The first table compares Homa over UDP with TCP and with bare/udp-offload. W1 to W5 are the highest rates of workloads: what
+`homa bench --loopback --workload W --find-max` measures, 8 slices for each level of open RPCs. A file of targets has an entry
+for each row, by its name in JSON (of `comparisons` or `figures`). The bounds are ratios to TCP, or with
+as = \"absolute\" values in the unit of the JSON; for times they are maxima:
+  [[target]]
+  name = \"rpcs_per_s_32\"
+  floor = 0.85
+  goal = 1.1
+
+The other tables: homa/DRIVER; bare/DRIVER, request and response with no protocol, one packet each where they fit; bare/udp-offload
 and bare/packet-offload, the same with runs of equal packets passed to the kernel as one; tcp; grpc (tonic); quic (quinn). Each has one client thread and one
 server thread, on different processors. Polling: both sides poll for 10 ms before they sleep. Sleeping: they sleep at once. The
 messages of 1 MB go one way, 8 at a time, over one connection, and are answered with 100 bytes. CPU is the time of both
@@ -465,6 +479,18 @@ pub struct LimitsArgs {
     /// Measure long messages only
     #[arg(long)]
     pub long_only: bool,
+    /// Measure only these, by their names in JSON; w1 to w5 are the highest rates of workloads [default: all]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        conflicts_with = "long_only",
+        hide_possible_values = true
+    )]
+    pub rows: Vec<Metric>,
+    /// Judge the rows by the targets in this TOML file: a floor, and a goal, for each
+    #[arg(long, value_name = "FILE")]
+    pub targets: Option<PathBuf>,
     /// Repetitions, each with all rows in turn [default: 5, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: Option<u32>,
@@ -826,7 +852,19 @@ mod tests {
         assert_eq!(args.protocol, [Protocol::Homa, Protocol::Udp]);
         assert_eq!(args.driver, [Driver::Udp, Driver::Raw]);
         assert!(args.quick && args.repetitions == Some(2));
-        for words in ["--gbps 1", "--mtu 100", "--repetitions 0", "--slice-ms 0", "--path wire"] {
+        assert!(args.rows.is_empty() && args.targets.is_none());
+        let args = limits("--rows w2,rpcs_per_s_128 --targets t.toml");
+        assert_eq!(args.rows, [Metric::MaxW2, Metric::Rpcs128]);
+        assert_eq!(args.targets, Some(PathBuf::from("t.toml")));
+        for words in [
+            "--rows w9",
+            "--rows w1 --long-only",
+            "--gbps 1",
+            "--mtu 100",
+            "--repetitions 0",
+            "--slice-ms 0",
+            "--path wire",
+        ] {
             let words = format!("homa bench limits {words}");
             assert!(parse(&words.split_whitespace().collect::<Vec<_>>()).is_err(), "{words}");
         }

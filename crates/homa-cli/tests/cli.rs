@@ -368,7 +368,7 @@ fn the_limits_are_a_table_and_json_with_stable_names() {
     let output = run(&[&words[..], &["--json", &scratch.path("limits.json"), "--out", &directory]].concat());
     assert_clean(&output);
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
-    for part in ["polling us", "bare/udp-offload", "homa/udp", "tcp", "figures", "asked"] {
+    for part in ["polling us", "bare/udp-offload", "homa/udp", "tcp", "figures", "W5 max"] {
         assert!(table.contains(part), "{part}:\n{table}");
     }
     assert_eq!(scratch.files("."), ["limits.json", "out"]);
@@ -395,7 +395,81 @@ fn the_limits_are_a_table_and_json_with_stable_names() {
     }
     let figures = results["figures"].as_array().expect("figures");
     let figure = figures.iter().find(|figure| figure["name"] == "rtt_polling_over_bare").expect("asked for");
-    assert!(figure["measured"]["median"].is_f64() && figure["ok"].is_boolean(), "{figure}");
+    assert!(figure["measured"]["median"].is_f64(), "{figure}");
+    for name in ["asked", "aim", "ok", "aim_reached", "verdict"] {
+        assert!(figure.get(name).is_some_and(Value::is_null), "{name} without a target: {figure}");
+    }
+    let comparisons = results["comparisons"].as_array().expect("comparisons");
+    assert_eq!(comparisons.len(), 11);
+    for row in comparisons {
+        let bare = !matches!(row["name"].as_str(), Some("max_gbps_w4" | "max_gbps_w5"));
+        for (name, measured) in [("homa", true), ("tcp", true), ("over_tcp", true), ("bare_udp", bare)] {
+            assert_eq!(row[name]["median"].is_f64(), measured, "{name}: {row}");
+        }
+        assert!(row["target"].is_null() && row["verdict"].is_null(), "{row}");
+    }
+}
+
+#[test]
+fn limits_are_judged_by_the_targets_of_a_file() {
+    let scratch = Scratch::new("targets");
+    // Bounds that no machine misses, and one that none reaches.
+    let targets = "\
+[[target]]
+name = \"max_gbps_w1\"
+floor = 0.000001
+[[target]]
+name = \"rpcs_per_s_32\"
+as = \"absolute\"
+floor = 1
+goal = 2
+[[target]]
+name = \"rtt_polling_p99_us\"
+as = \"absolute\"
+floor = 0.000001
+[[target]]
+name = \"gbps_1mb\"
+floor = 1
+[[target]]
+name = \"rpcs_32_over_bare\"
+floor = 0.000001
+";
+    let file = scratch.path("targets.toml");
+    fs::write(&file, targets).expect("writable");
+    let words = ["bench", "limits", "--quick", "--slice-ms", "5", "--path", "loopback", "--driver", "udp"];
+    let rows = ["--rows", "w1,rpcs_per_s_32,rtt_polling_p99_us", "--targets", &file, "--json", "-"];
+    let output = run(&[&words[..], &rows].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let results = json(&output.stdout);
+    assert_eq!(results["config"]["targets"], *file);
+    let verdict = |of: &str, name: &str| {
+        let rows = results[of].as_array().expect("rows");
+        rows.iter().find(|row| row["name"] == name).map_or(Value::Null, |row| row["verdict"].clone())
+    };
+    assert_eq!(verdict("comparisons", "max_gbps_w1"), "reached");
+    assert_eq!(verdict("comparisons", "rpcs_per_s_32"), "goal");
+    assert_eq!(verdict("comparisons", "rtt_polling_p99_us"), "below_floor");
+    assert_eq!(verdict("figures", "rpcs_32_over_bare"), "reached");
+    // Not among the rows that were asked for.
+    assert!(results["comparisons"].as_array().expect("rows").iter().all(|row| row["name"] != "gbps_1mb"));
+    let table = stderr(&output);
+    for part in ["below floor", "goal 0.00", "W1 max, Gbit/s"] {
+        assert!(table.contains(part), "{part}:\n{table}");
+    }
+    assert!(!table.contains("W2 max"), "{table}");
+
+    // A bad file is refused before anything is measured.
+    for (from, to, part) in [
+        ("gbps_1mb", "gbps_2mb", "targets.toml: line 14: unknown row `gbps_2mb`"),
+        ("floor = 1\n", "floor = \"much\"\n", "targets.toml: line 7: invalid type"),
+        ("goal = 2", "goals = 2", "targets.toml: line 8: unknown field `goals`"),
+    ] {
+        fs::write(&file, targets.replacen(from, to, 1)).expect("writable");
+        assert_refused(&["bench", "limits", "--targets", &file], part);
+    }
+    assert_refused(&["bench", "limits", "--targets", "/no/such/file.toml"], "cannot read /no/such/file.toml");
+    assert_refused(&["bench", "limits", "--rows", "w9"], "w9");
+    assert_refused(&["bench", "limits", "--rows", "rtt_low_latency_p50_us"], "needs --low-latency");
 }
 
 #[test]

@@ -8,6 +8,10 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 /// Shows on standard error how far the bench is.
 pub struct Progress {
     bar: ProgressBar,
+    /// Stands before the text of each step.
+    prefix: String,
+    /// The bar belongs to another `Progress` and outlives this one.
+    is_part: bool,
     /// Position at the beginning of the current step.
     done: Duration,
     /// Where the current step ends.
@@ -27,14 +31,27 @@ impl Progress {
             };
             bar.set_style(style.with_key("left", left).progress_chars("=> "));
         }
-        Progress { bar, done: Duration::ZERO, next: Duration::ZERO }
+        let (prefix, is_part) = (String::new(), false);
+        Progress { bar, prefix, is_part, done: Duration::ZERO, next: Duration::ZERO }
+    }
+
+    /// Sets the time that the whole bench takes, where it is known only after the first steps.
+    pub fn set_total(&mut self, total: Duration) {
+        self.bar.set_length(total.as_millis() as u64);
+    }
+
+    /// The same bar for a part that has steps of its own, from the beginning of the current step on. `prefix` stands
+    /// before the texts of these steps.
+    pub fn part(&self, prefix: &str) -> Progress {
+        let (bar, prefix) = (self.bar.clone(), format!("{prefix}: "));
+        Progress { bar, prefix, is_part: true, done: self.done, next: self.done }
     }
 
     /// Begins a step that takes about `length`.
     pub fn step(&mut self, text: &str, length: Duration) {
         self.done = self.next;
         self.next += length;
-        self.bar.set_message(text.to_owned());
+        self.bar.set_message(format!("{}{text}", self.prefix));
         self.bar.set_position(self.done.as_millis() as u64);
     }
 
@@ -64,6 +81,31 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.bar.finish_and_clear();
+        if !self.is_part {
+            self.bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_moves_the_bar_of_the_whole_and_leaves_it_there() {
+        let second = Duration::from_secs(1);
+        let mut whole = Progress::new(second);
+        whole.set_total(10 * second);
+        whole.step("first", second);
+        whole.step("second", 6 * second);
+        let mut part = whole.part("w1");
+        part.step("setup", 2 * second);
+        part.step("load", 3 * second);
+        assert_eq!((whole.bar.position(), whole.bar.length()), (3_000, Some(10_000)));
+        assert_eq!(whole.bar.message(), "w1: load");
+        drop(part);
+        assert!(!whole.bar.is_finished());
+        whole.step("third", second);
+        assert_eq!((whole.bar.position(), whole.bar.message()), (7_000, "third".to_owned()));
     }
 }

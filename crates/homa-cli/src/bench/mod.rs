@@ -71,7 +71,7 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
 fn over_loopback(args: &BenchArgs) -> Result<bool> {
     let plan = Plan::new(args)?;
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
-    let results = measure(&plan)?;
+    let results = measure(&plan, Progress::new(total_time(&plan)))?;
     let text = table::render(&results, &plan.workload_text());
     outputs.write(&text, &results, || report::render(&results, &plan.workload_text()))?;
     for run in results.runs.iter().filter(|run| !run.clean()) {
@@ -81,8 +81,9 @@ fn over_loopback(args: &BenchArgs) -> Result<bool> {
     Ok(results.runs.iter().all(Run::clean))
 }
 
-fn measure(plan: &Plan) -> Result<Results> {
-    let mut rig = Rig::start(plan, Progress::new(total_time(plan)))?;
+/// Runs a plan from the start of its servers to their end.
+fn measure(plan: &Plan, progress: Progress) -> Result<Results> {
+    let mut rig = Rig::start(plan, progress)?;
     let mut max = Vec::new();
     if matches!(plan.load, Load::Fraction(_) | Load::FindMax) {
         max = max_rate::find(&mut rig, max_time(plan))?;

@@ -36,6 +36,13 @@ impl Placement {
     pub fn enter_clients(&self) -> Result<()> {
         enter(&self.clients)
     }
+
+    /// Has this thread, and what it starts from now on, run on the processors of both sides.
+    pub fn enter_all(&self) -> Result<()> {
+        let is_ours = |&cpu: &usize| self.clients.is_set(cpu) || self.servers.is_set(cpu);
+        let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(is_ours).collect();
+        enter(&set(&cpus))
+    }
 }
 
 fn set(cpus: &[usize]) -> CpuSet {
@@ -65,5 +72,18 @@ mod tests {
             let sides = u32::from(placement.clients.is_set(cpu)) + u32::from(placement.servers.is_set(cpu));
             assert_eq!(sides, u32::from(allowed.is_set(cpu)), "processor {cpu}");
         }
+    }
+
+    #[test]
+    fn all_processors_are_back_after_a_side() {
+        let allowed = sched_getaffinity(None).unwrap();
+        let Some(placement) = Placement::apart().unwrap() else {
+            homa_testkit::skip("this machine has one processor");
+            return;
+        };
+        placement.enter_clients().unwrap();
+        assert_ne!(sched_getaffinity(None).unwrap(), allowed);
+        placement.enter_all().unwrap();
+        assert_eq!(sched_getaffinity(None).unwrap(), allowed);
     }
 }

@@ -36,6 +36,12 @@ impl Summary {
         (self.min, self.max) = (sorted[0], sorted[sorted.len() - 1]);
     }
 
+    /// The same in another unit.
+    pub fn scaled(&self, factor: f64) -> Summary {
+        let samples = self.samples.iter().map(|value| value * factor).collect();
+        Summary { median: self.median * factor, min: self.min * factor, max: self.max * factor, samples }
+    }
+
     /// The quotients of the repetitions that both have.
     pub fn over(&self, below: &Summary) -> Option<Summary> {
         let pairs = self.samples.iter().zip(&below.samples);
@@ -53,6 +59,8 @@ mod tests {
         assert_eq!((summary.median, summary.min, summary.max), (3.0, 1.0, 10.0));
         assert_eq!(Summary::of([1.0, 2.0]).expect("values").median, 1.5);
         assert!(Summary::of([]).is_none());
+        let half = summary.scaled(0.5);
+        assert_eq!((half.median, half.min, half.max, half.samples), (1.5, 0.5, 5.0, vec![1.5, 0.5, 5.0]));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! would cost the others something.
 
 pub mod closed;
+mod comparisons;
 mod figures;
 mod page;
 mod place;
@@ -13,6 +14,8 @@ mod results;
 mod samples;
 mod subject;
 mod table;
+mod targets;
+mod workloads;
 
 use std::fs::File;
 use std::io::Write;
@@ -36,8 +39,11 @@ use closed::{Sample, Spec};
 use homa_report::outputs::Outputs;
 use homa_report::progress::Progress;
 use place::Place;
-use results::{Config, Limits, Metric, Row, SCHEMA};
+pub use results::Metric;
+use results::{Config, Limits, Row, SCHEMA};
 use subject::Subject;
+use targets::Targets;
+use workloads::Maximum;
 
 /// Both sides poll for so long that they never sleep within a slice, and an idle server does before the next subject's turn.
 const POLL: Duration = Duration::from_millis(10);
@@ -53,6 +59,12 @@ const LONG_OPEN: usize = 8;
 
 /// Short messages open at a time while processor time is measured.
 const CPU_OPEN: usize = 32;
+
+/// A workload's highest rate is measured for so many slices at each level of open RPCs.
+const WORKLOAD_SLICES: u32 = 8;
+
+/// What it takes to make the network, for the progress bar.
+const START: Duration = Duration::from_secs(1);
 
 /// What a server's start and end take, for the progress bar.
 const SETUP: Duration = Duration::from_millis(60);
@@ -78,19 +90,20 @@ enum Cell {
 }
 
 impl Phase {
-    fn all(long_only: bool) -> &'static [Phase] {
-        const ALL: [Phase; 4] = [Phase::Polling, Phase::Sleeping, Phase::LowLatency, Phase::Bulk];
-        if long_only { &ALL[3..] } else { &ALL }
-    }
+    const ALL: [Phase; 4] = [Phase::Polling, Phase::Sleeping, Phase::LowLatency, Phase::Bulk];
 
-    fn cells(self, low_latency: bool) -> Vec<Cell> {
-        match self {
-            Phase::Polling => [1, 8, 32, 128].map(Cell::Polling).into(),
-            Phase::Sleeping => vec![Cell::Sleeping, Cell::Cpu],
-            Phase::LowLatency if low_latency => vec![Cell::LowLatency],
-            Phase::LowLatency => Vec::new(),
-            Phase::Bulk => vec![Cell::Bulk],
-        }
+    /// The cells that measure any of these metrics.
+    fn cells(self, wanted: &[Metric]) -> Vec<Cell> {
+        const POLLING: [Cell; 4] =
+            [Cell::Polling(1), Cell::Polling(8), Cell::Polling(32), Cell::Polling(128)];
+        let all: &[Cell] = match self {
+            Phase::Polling => &POLLING,
+            Phase::Sleeping => &[Cell::Sleeping, Cell::Cpu],
+            Phase::LowLatency => &[Cell::LowLatency],
+            Phase::Bulk => &[Cell::Bulk],
+        };
+        let is_wanted = |cell: &&Cell| cell.metrics().iter().any(|metric| wanted.contains(metric));
+        all.iter().filter(is_wanted).copied().collect()
     }
 
     fn poll(self) -> Duration {
@@ -112,34 +125,31 @@ impl Cell {
         }
     }
 
-    /// Adds what a sample shows to a row.
-    fn note(self, sample: &mut Sample, row: &mut Row) {
-        let (p50, p99, rate) = (sample.rtt_us(0.5), sample.rtt_us(0.99), Some(sample.rate()));
+    fn metrics(self) -> &'static [Metric] {
         match self {
-            Cell::Polling(1) => {
-                row.add(Metric::PollingP50, p50);
-                row.add(Metric::PollingP99, p99);
-                row.add(Metric::Rpcs1, rate);
-            }
-            Cell::Polling(8) => row.add(Metric::Rpcs8, rate),
-            Cell::Polling(32) => row.add(Metric::Rpcs32, rate),
-            Cell::Polling(_) => row.add(Metric::Rpcs128, rate),
-            Cell::Sleeping => {
-                row.add(Metric::SleepingP50, p50);
-                row.add(Metric::SleepingP99, p99);
-            }
-            Cell::LowLatency => {
-                row.add(Metric::LowLatencyP50, p50);
-                row.add(Metric::LowLatencyP99, p99);
-            }
-            Cell::Cpu => {
-                row.add(Metric::CpuRpc, sample.cpu_ns_per_rpc());
-                row.add(Metric::CpuPacket, sample.cpu_ns_per_packet());
-            }
-            Cell::Bulk => {
-                row.add(Metric::Bulk, rate.map(|rate| rate * f64::from(LONG) * 8.0 / 1e9));
-                row.add(Metric::CpuBulkPacket, sample.cpu_ns_per_packet());
-            }
+            Cell::Polling(1) => &[Metric::PollingP50, Metric::PollingP99, Metric::Rpcs1],
+            Cell::Polling(8) => &[Metric::Rpcs8],
+            Cell::Polling(32) => &[Metric::Rpcs32],
+            Cell::Polling(_) => &[Metric::Rpcs128],
+            Cell::Sleeping => &[Metric::SleepingP50, Metric::SleepingP99],
+            Cell::LowLatency => &[Metric::LowLatencyP50, Metric::LowLatencyP99],
+            Cell::Cpu => &[Metric::CpuRpc, Metric::CpuPacket],
+            Cell::Bulk => &[Metric::Bulk, Metric::CpuBulkPacket],
+        }
+    }
+
+    /// Adds what a sample shows of the wanted metrics to a row.
+    fn note(self, sample: &mut Sample, wanted: &[Metric], row: &mut Row) {
+        for &metric in self.metrics().iter().filter(|metric| wanted.contains(metric)) {
+            let value = match metric {
+                Metric::PollingP50 | Metric::SleepingP50 | Metric::LowLatencyP50 => sample.rtt_us(0.5),
+                Metric::PollingP99 | Metric::SleepingP99 | Metric::LowLatencyP99 => sample.rtt_us(0.99),
+                Metric::Bulk => Some(sample.rate() * f64::from(LONG) * 8.0 / 1e9),
+                Metric::CpuRpc => sample.cpu_ns_per_rpc(),
+                Metric::CpuPacket | Metric::CpuBulkPacket => sample.cpu_ns_per_packet(),
+                _ => Some(sample.rate()),
+            };
+            row.add(metric, value);
         }
         row.errors += sample.errors;
         if row.first_error.is_none() {
@@ -150,17 +160,34 @@ impl Cell {
 
 /// Runs the table. True if every RPC was answered exactly once, and right; bare packets may be lost.
 pub fn run(args: &LimitsArgs) -> Result<bool> {
+    let targets = args.targets.as_deref().map(Targets::read).transpose()?.unwrap_or_default();
+    let wanted = wanted(args)?;
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
-    let limits = Bench::new(args)?.measure()?;
+    let limits = Bench::new(args, wanted)?.measure(&targets)?;
     outputs.write(&table::render(&limits), &limits, || page::render(&limits))?;
     Ok(limits.rows.iter().all(Row::clean))
 }
 
+/// The metrics that the options ask for.
+fn wanted(args: &LimitsArgs) -> Result<Vec<Metric>> {
+    if let Some(metric) = args.rows.iter().find(|row| row.needs_low_latency() && !args.low_latency) {
+        bail!("--rows {} needs --low-latency", metric.name());
+    }
+    if args.long_only {
+        return Ok(vec![Metric::Bulk, Metric::CpuBulkPacket]);
+    }
+    if args.rows.is_empty() {
+        return Ok(Metric::ALL.to_vec());
+    }
+    Ok(args.rows.clone())
+}
+
 struct Bench {
+    progress: Progress,
     subjects: Vec<Subject>,
     place: Place,
     config: Config,
-    phases: &'static [Phase],
+    wanted: Vec<Metric>,
     slice: Duration,
     short: Pattern,
     long: Pattern,
@@ -168,7 +195,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(args: &LimitsArgs) -> Result<Bench> {
+    fn new(args: &LimitsArgs, mut wanted: Vec<Metric>) -> Result<Bench> {
         let protocols = match &args.protocol[..] {
             [] => Protocol::ALL.into_iter().filter(|&protocol| peers::check(protocol).is_ok()).collect(),
             named => named.to_vec(),
@@ -183,6 +210,9 @@ impl Bench {
             slice_ms: args.slice_ms.unwrap_or(if args.quick { 20 } else { 200 }),
             ..Config::default()
         };
+        config.targets = args.targets.as_ref().map(|path| path.display().to_string());
+        let mut progress = Progress::new(START);
+        progress.step("making the network", START);
         let place = place(args, &mut config.notes)?;
         config.path = place.name();
         config.mtu = (place.name() == "veth").then_some(args.mtu);
@@ -198,11 +228,15 @@ impl Bench {
                 },
                 |_| true,
             );
+        wanted.retain(|metric| config.low_latency || !metric.needs_low_latency());
+        let slice = Duration::from_millis(config.slice_ms);
+        config.workload_slice_ms = (slice * WORKLOAD_SLICES).as_millis() as u64;
         Ok(Bench {
+            progress,
             subjects: Subject::all(&protocols, &drivers),
             place,
-            phases: Phase::all(args.long_only),
-            slice: Duration::from_millis(config.slice_ms),
+            wanted,
+            slice,
             config,
             short: Pattern::new(SHORT, 1, false),
             long: Pattern::new(LONG, 1, true),
@@ -210,31 +244,71 @@ impl Bench {
         })
     }
 
-    fn measure(mut self) -> Result<Limits> {
-        let mut rows: Vec<Row> = self.subjects.iter().map(|subject| self.row(subject)).collect();
-        let cells: usize = self.phases.iter().map(|phase| phase.cells(self.config.low_latency).len()).sum();
-        let each = (self.slice + self.warmup()) * cells as u32 + SETUP * self.phases.len() as u32;
-        let subjects = rows.iter().filter(|row| row.skipped.is_none()).count() as u32;
-        let mut progress = Progress::new(each * subjects * self.config.repetitions);
+    fn measure(mut self, targets: &Targets) -> Result<Limits> {
+        let subjects = std::mem::take(&mut self.subjects);
+        let mut rows: Vec<Row> = subjects.iter().map(|subject| self.row(subject)).collect();
+        let mut maxima = self.maxima(&rows)?;
+        let each = self.time_of_subject();
+        let measured = rows.iter().filter(|row| row.skipped.is_none()).count() as u32;
+        let of_workloads: Duration = maxima.iter().map(Maximum::time).sum();
+        self.progress.set_total(START + (each * measured + of_workloads) * self.config.repetitions);
         for repetition in 1..=self.config.repetitions {
-            for (subject, row) in self.subjects.iter().zip(&mut rows) {
-                if row.skipped.is_some() {
+            let of = format!("{repetition} of {}", self.config.repetitions);
+            for (&subject, row) in subjects.iter().zip(&mut rows) {
+                if row.skipped.is_some() || each.is_zero() {
                     continue;
                 }
-                let text = format!("{}: repetition {repetition} of {}", row.name, self.config.repetitions);
-                progress.step(&text, each);
+                self.progress.step(&format!("{}: repetition {of}", row.name), each);
                 // One that cannot be measured does not keep the others from it.
                 if let Err(error) = self.repetition(subject, row) {
                     row.skipped = Some(homa_report::output::in_words(&error));
                 }
             }
+            self.workloads(&mut maxima, &mut rows, &of)?;
         }
-        drop(progress);
+        drop(self.progress);
         self.config.unix_time_s =
             self.began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let mut limits = Limits { schema: SCHEMA, config: self.config, rows, figures: Vec::new() };
-        limits.figures = figures::figures(&limits);
-        Ok(limits)
+        let comparisons = comparisons::comparisons(&rows, targets);
+        let figures = figures::figures(&rows, targets);
+        Ok(Limits { schema: SCHEMA, config: self.config, rows, comparisons, figures })
+    }
+
+    /// About how long a repetition of one subject takes.
+    fn time_of_subject(&self) -> Duration {
+        let phases = Phase::ALL.map(|phase| phase.cells(&self.wanted).len() as u32);
+        let started = phases.iter().filter(|&&cells| cells > 0).count() as u32;
+        (self.slice + self.warmup()) * phases.iter().sum::<u32>() + SETUP * started
+    }
+
+    /// The workloads to be measured.
+    fn maxima(&self, rows: &[Row]) -> Result<Vec<Maximum>> {
+        let metrics = self.wanted.iter().filter(|metric| metric.workload().is_some());
+        let slice = self.slice * WORKLOAD_SLICES;
+        metrics.filter_map(|&metric| Maximum::new(metric, rows, slice).transpose()).collect()
+    }
+
+    /// A repetition of all workloads, over loopback. One that fails is noted and not tried again.
+    fn workloads(&mut self, maxima: &mut Vec<Maximum>, rows: &mut [Row], repetition: &str) -> Result<()> {
+        if maxima.is_empty() {
+            return Ok(());
+        }
+        self.place.leave()?;
+        let (progress, notes) = (&mut self.progress, &mut self.config.notes);
+        maxima.retain(|maximum| {
+            let name = maximum.metric.name();
+            progress.step(name, maximum.time());
+            let part = progress.part(&format!("{name}, {repetition}"));
+            let result = maximum.repetition(rows, part);
+            if let Err(error) = &result {
+                notes.push(format!(
+                    "{name} ended in repetition {repetition}: {}",
+                    crate::output::in_words(error)
+                ));
+            }
+            result.is_ok()
+        });
+        Ok(())
     }
 
     fn row(&self, subject: &Subject) -> Row {
@@ -252,16 +326,16 @@ impl Bench {
         self.slice / 4
     }
 
-    fn repetition(&self, subject: &Subject, row: &mut Row) -> Result<()> {
-        for &phase in self.phases {
-            let cells = phase.cells(self.config.low_latency);
+    fn repetition(&self, subject: Subject, row: &mut Row) -> Result<()> {
+        for phase in Phase::ALL {
+            let cells = phase.cells(&self.wanted);
             if cells.is_empty() {
                 continue;
             }
             // Homa's hosts do it themselves, and only while RPCs are in flight; for the others the bench does, all the time.
             let held_here = phase == Phase::LowLatency && subject.protocol != Protocol::Homa;
             let _held = held_here.then(low_latency).transpose()?;
-            let (server, mut link) = self.connect(subject, phase)?;
+            let (server, mut link) = self.connect(&subject, phase)?;
             let pattern = if phase == Phase::Bulk { &self.long } else { &self.short };
             let mut number = 0;
             for cell in cells {
@@ -274,7 +348,7 @@ impl Bench {
                     server: server.pid(),
                 };
                 let mut sample = closed::run(link.as_mut(), &spec, &mut number)?;
-                cell.note(&mut sample, row);
+                cell.note(&mut sample, &self.wanted, row);
             }
             drop(link);
             server.finish()?;
@@ -390,4 +464,35 @@ fn low_latency() -> Result<File> {
         File::options().write(true).open(DEVICE).with_context(|| format!("cannot open {DEVICE}"))?;
     file.write_all(&0_i32.to_ne_bytes()).with_context(|| format!("cannot write to {DEVICE}"))?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_but_those_of_workloads_has_one_cell() {
+        let cells: Vec<Cell> = Phase::ALL.iter().flat_map(|phase| phase.cells(&Metric::ALL)).collect();
+        let mut metrics: Vec<Metric> = cells.iter().flat_map(|cell| cell.metrics()).copied().collect();
+        metrics.extend(Metric::MAXIMA);
+        metrics.sort();
+        assert_eq!(metrics, Metric::ALL);
+    }
+
+    #[test]
+    fn only_cells_of_wanted_metrics_are_measured_and_only_these_are_noted() {
+        let wanted = [Metric::Rpcs1, Metric::CpuRpc, Metric::MaxW1];
+        let cells: Vec<Cell> = Phase::ALL.iter().flat_map(|phase| phase.cells(&wanted)).collect();
+        assert_eq!(cells, [Cell::Polling(1), Cell::Cpu]);
+        let mut row = Row::default();
+        let second = Duration::from_secs(1);
+        let mut sample =
+            Sample { rtts_ns: vec![2_000, 4_000, 6_000], elapsed: second, errors: 2, ..Sample::default() };
+        Cell::Polling(1).note(&mut sample, &wanted, &mut row);
+        assert_eq!(row.metrics.keys().copied().collect::<Vec<_>>(), ["rpcs_per_s_1"]);
+        assert_eq!((row.get(Metric::Rpcs1).map(|rate| rate.median), row.errors), (Some(3.0), 2));
+        Cell::Polling(1).note(&mut sample, &Metric::ALL, &mut row);
+        assert_eq!(row.get(Metric::PollingP50).map(|rtt| rtt.median), Some(4.0));
+        assert_eq!(row.get(Metric::PollingP99).map(|rtt| rtt.median), Some(6.0));
+    }
 }

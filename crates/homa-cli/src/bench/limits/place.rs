@@ -98,6 +98,13 @@ impl Place {
         self.placement.as_ref().map_or(Ok(()), Placement::enter_clients)
     }
 
+    /// Has this thread, and what it starts from now on, be where it was before: in the machine's own network namespace,
+    /// on the processors of both sides.
+    pub fn leave(&self) -> Result<()> {
+        self.wire.as_ref().map_or(Ok(()), |wire| enter(&wire.outside))?;
+        self.placement.as_ref().map_or(Ok(()), Placement::enter_all)
+    }
+
     /// Where a server binds.
     pub fn server_bind(&self) -> SocketAddr {
         SocketAddr::from((if self.wire.is_some() { SERVER } else { Ipv4Addr::LOCALHOST }, 0))
@@ -149,6 +156,10 @@ mod tests {
             Err(why) => return homa_testkit::skip(format_args!("{why:#}")),
         };
         assert_eq!(place.name(), "veth");
+        assert_ne!(std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace"), before);
+        place.leave().expect("a way back");
+        assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace"), before);
+        place.enter_clients().expect("a way in again");
         assert_ne!(std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace"), before);
         drop(place);
         assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace"), before);

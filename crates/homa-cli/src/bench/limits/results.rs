@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use serde::Serialize;
 
+use super::comparisons::Comparison;
 use super::figures::Figure;
 use crate::bench::summary::Summary;
 
@@ -41,12 +44,22 @@ pub enum Metric {
     CpuPacket,
     /// The same for each packet of messages of 1 MB, both sides polling.
     CpuBulkPacket,
+    /// Highest rate of requests of workload W1 over loopback, as `homa bench --loopback --find-max` measures it: 10^9 bits
+    /// of payload per second.
+    MaxW1,
+    /// The same of W2.
+    MaxW2,
+    /// The same of W3.
+    MaxW3,
+    /// The same of W4.
+    MaxW4,
+    /// The same of W5.
+    MaxW5,
 }
 
 impl Metric {
     /// In the order of the table.
-    #[cfg(test)]
-    pub const ALL: [Metric; 14] = [
+    pub const ALL: [Metric; 19] = [
         Metric::PollingP50,
         Metric::PollingP99,
         Metric::SleepingP50,
@@ -61,7 +74,16 @@ impl Metric {
         Metric::CpuRpc,
         Metric::CpuPacket,
         Metric::CpuBulkPacket,
+        Metric::MaxW1,
+        Metric::MaxW2,
+        Metric::MaxW3,
+        Metric::MaxW4,
+        Metric::MaxW5,
     ];
+
+    /// The highest rates of workloads.
+    pub const MAXIMA: [Metric; 5] =
+        [Metric::MaxW1, Metric::MaxW2, Metric::MaxW3, Metric::MaxW4, Metric::MaxW5];
 
     /// The stable name.
     pub fn name(self) -> &'static str {
@@ -80,7 +102,41 @@ impl Metric {
             Metric::CpuRpc => "cpu_ns_per_rpc",
             Metric::CpuPacket => "cpu_ns_per_packet",
             Metric::CpuBulkPacket => "cpu_ns_per_packet_1mb",
+            Metric::MaxW1 => "max_gbps_w1",
+            Metric::MaxW2 => "max_gbps_w2",
+            Metric::MaxW3 => "max_gbps_w3",
+            Metric::MaxW4 => "max_gbps_w4",
+            Metric::MaxW5 => "max_gbps_w5",
         }
+    }
+
+    /// The workload whose highest rate this is.
+    pub fn workload(self) -> Option<&'static str> {
+        Metric::MAXIMA.contains(&self).then(|| self.name().trim_start_matches("max_gbps_"))
+    }
+
+    /// Whether smaller is better: times are, rates are not.
+    pub fn at_most(self) -> bool {
+        self.name().ends_with("_us") || self.name().starts_with("cpu_ns")
+    }
+
+    /// Whether it is only measured with `--low-latency`.
+    pub fn needs_low_latency(self) -> bool {
+        matches!(self, Metric::LowLatencyP50 | Metric::LowLatencyP99)
+    }
+}
+
+impl ValueEnum for Metric {
+    fn value_variants<'a>() -> &'a [Metric] {
+        &Metric::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let value = PossibleValue::new(self.name());
+        Some(match self.workload() {
+            Some(workload) => value.alias(workload),
+            None => value,
+        })
     }
 }
 
@@ -93,7 +149,9 @@ pub struct Limits {
     pub config: Config,
     /// One for each subject.
     pub rows: Vec<Row>,
-    /// The ratios that are asked for.
+    /// Homa against TCP, and raw packets where they compare.
+    pub comparisons: Vec<Comparison>,
+    /// Ratios of other pairs of rows.
     pub figures: Vec<Figure>,
 }
 
@@ -116,6 +174,10 @@ pub struct Config {
     pub repetitions: u32,
     /// Measured time of each cell in a repetition, in milliseconds.
     pub slice_ms: u64,
+    /// Measured time of each level of a workload's highest rate in a repetition, in milliseconds.
+    pub workload_slice_ms: u64,
+    /// The file with the targets; `null`: none.
+    pub targets: Option<String>,
     /// The row with /dev/cpu_dma_latency held was asked for.
     pub low_latency: bool,
     /// Why that row, or the veth pair, is missing although wanted.
@@ -156,13 +218,6 @@ impl Row {
     }
 }
 
-impl Limits {
-    /// The row with this name.
-    pub fn row(&self, name: &str) -> Option<&Row> {
-        self.rows.iter().find(|row| row.name == name)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,5 +228,23 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Metric::ALL.len());
+    }
+
+    #[test]
+    fn a_metric_is_chosen_by_its_name_and_a_workload_by_its_own() {
+        for metric in Metric::ALL {
+            assert_eq!(Metric::from_str(metric.name(), false), Ok(metric));
+        }
+        assert_eq!(Metric::from_str("w3", false), Ok(Metric::MaxW3));
+        assert_eq!((Metric::MaxW3.workload(), Metric::Bulk.workload()), (Some("w3"), None));
+        assert!(Metric::from_str("w6", false).is_err());
+    }
+
+    #[test]
+    fn times_are_better_when_smaller() {
+        let smaller: Vec<&str> =
+            Metric::ALL.into_iter().filter(|metric| metric.at_most()).map(Metric::name).collect();
+        assert_eq!(smaller.len(), 9, "{smaller:?}");
+        assert!(!Metric::MaxW1.at_most() && !Metric::Rpcs32.at_most() && Metric::CpuRpc.at_most());
     }
 }

@@ -1,7 +1,32 @@
 //! Results made up for the tests of figures and table.
 
+use super::comparisons::comparisons;
 use super::figures::figures;
 use super::results::{Config, Limits, Metric, Row, SCHEMA};
+use super::targets::of;
+
+/// A target that is missed, one that is reached, and one whose goal is.
+const TARGETS: &str = "\
+[[target]]
+name = \"rpcs_per_s_32\"
+floor = 1.4
+[[target]]
+name = \"rtt_polling_p50_us\"
+floor = 0.85
+goal = 0.5
+[[target]]
+name = \"cpu_ns_per_rpc\"
+as = \"absolute\"
+floor = 2000
+goal = 1500
+[[target]]
+name = \"rtt_polling_over_tcp\"
+floor = 0.85
+[[target]]
+name = \"rpcs_32_device_over_bare\"
+floor = 1.4
+goal = 2
+";
 
 /// Bare UDP, Homa over UDP and over devices, TCP; QUIC could not be measured.
 pub fn limits() -> Limits {
@@ -41,7 +66,7 @@ pub fn limits() -> Limits {
         notes: vec!["nothing of note".to_owned()],
         ..Config::default()
     };
-    let mut limits = Limits { schema: SCHEMA, config, rows, figures: Vec::new() };
-    limits.figures = figures(&limits);
-    limits
+    let targets = of(TARGETS);
+    let (comparisons, figures) = (comparisons(&rows, &targets), figures(&rows, &targets));
+    Limits { schema: SCHEMA, config, rows, comparisons, figures }
 }

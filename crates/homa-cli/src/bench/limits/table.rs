@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
+use super::comparisons::Comparison;
 use super::results::{Config, Limits, Metric, Row};
+use super::targets::{Basis, Verdict};
 use crate::bench::summary::Summary;
 
 /// A column: its head, its width, the factor from the metric's unit, and the metric.
@@ -36,7 +38,8 @@ const CHOSEN: [(&str, f64, Metric); 6] = [
 ];
 
 /// The metrics of a page, a table each.
-pub const PARTS: [(&str, &[Metric]); 4] = [
+pub const PARTS: [(&str, &[Metric]); 5] = [
+    ("Highest rate of workloads over loopback, Gbps", &Metric::MAXIMA),
     (
         "Round trips of 100 bytes, microseconds",
         &[
@@ -56,12 +59,16 @@ pub const PARTS: [(&str, &[Metric]); 4] = [
 /// Width of the names of rows.
 const NAME: usize = 16;
 
-/// Medians, ranges, ratios, figures.
+/// The same in the comparison with TCP.
+const COMPARED: usize = 18;
+
+/// The comparison with TCP, then medians, ranges, ratios and figures of all rows.
 pub fn render(limits: &Limits) -> String {
     let mut text = String::new();
     let out = &mut text;
     // Writing to a string cannot fail.
     let _ = head(out, limits)
+        .and_then(|()| comparisons(out, limits))
         .and_then(|()| medians(out, limits))
         .and_then(|()| ranges(out, limits))
         .and_then(|()| ratios(out, limits, "bare/udp"))
@@ -97,11 +104,66 @@ pub fn place(config: &Config) -> String {
     }
 }
 
+/// The rows with a value for one of the columns.
 fn measured(limits: &Limits) -> impl Iterator<Item = &Row> {
-    limits.rows.iter().filter(|row| !row.metrics.is_empty())
+    let has_value = |row: &Row| MEDIANS.iter().any(|(.., metric)| row.get(*metric).is_some());
+    limits.rows.iter().filter(move |row| has_value(row))
+}
+
+fn comparisons(out: &mut String, limits: &Limits) -> std::fmt::Result {
+    if limits.comparisons.is_empty() {
+        return Ok(());
+    }
+    let target = if limits.config.targets.is_some() { "target" } else { "" };
+    let heads =
+        format!("\n{:COMPARED$}{:>18}{:>18}{:>18}{:>17}", "", "Homa", "TCP", "bare UDP", "Homa / TCP");
+    writeln!(out, "{}", format!("{heads}  {target}").trim_end())?;
+    for row in &limits.comparisons {
+        let value = |summary: &Option<Summary>, factor: f64| {
+            let scaled = |value: f64| number(Some(value * factor));
+            summary.as_ref().map_or("-".to_owned(), |summary| {
+                format!("{} ({}-{})", scaled(summary.median), scaled(summary.min), scaled(summary.max))
+            })
+        };
+        write!(out, "{:COMPARED$}", row.text)?;
+        for summary in [&row.homa, &row.tcp, &row.bare_udp] {
+            write!(out, "{:>18}", value(summary, row.factor))?;
+        }
+        let ratio = format!("{:>17}  {}", value(&row.over_tcp, 1.0), judged(row));
+        writeln!(out, "{}", ratio.trim_end())?;
+    }
+    writeln!(
+        out,
+        "Medians (smallest-largest of the repetitions); W1 to W5 over loopback, the others as above."
+    )
+}
+
+/// The verdict on a row, and the bound that it is about.
+fn judged(row: &Comparison) -> String {
+    let Some(target) = &row.target else { return String::new() };
+    let bound = match (row.verdict, target.goal) {
+        (None, _) => return "not measured".to_owned(),
+        (Some(Verdict::Goal), Some(goal)) => goal,
+        _ => target.floor,
+    };
+    let unit = if target.basis == Basis::Ratio { 1.0 } else { row.factor };
+    format!("{} {}", verdict(row.verdict), number(Some(bound * unit)))
+}
+
+/// A verdict in words.
+pub fn verdict(verdict: Option<Verdict>) -> &'static str {
+    match verdict {
+        None => "-",
+        Some(Verdict::BelowFloor) => "below floor",
+        Some(Verdict::Reached) => "reached",
+        Some(Verdict::Goal) => "goal",
+    }
 }
 
 fn medians(out: &mut String, limits: &Limits) -> std::fmt::Result {
+    if measured(limits).next().is_none() {
+        return Ok(());
+    }
     let columns: Vec<Column> = MEDIANS
         .into_iter()
         .filter(|(.., metric)| {
@@ -129,6 +191,9 @@ fn medians(out: &mut String, limits: &Limits) -> std::fmt::Result {
 }
 
 fn ranges(out: &mut String, limits: &Limits) -> std::fmt::Result {
+    if measured(limits).next().is_none() {
+        return Ok(());
+    }
     writeln!(out, "\nSmallest to largest of the repetitions")?;
     heads(out)?;
     for row in measured(limits) {
@@ -154,7 +219,7 @@ fn heads(out: &mut String) -> std::fmt::Result {
 }
 
 fn ratios(out: &mut String, limits: &Limits, name: &str) -> std::fmt::Result {
-    let Some(below) = limits.row(name).filter(|row| !row.metrics.is_empty()) else { return Ok(()) };
+    let Some(below) = measured(limits).find(|row| row.name == name) else { return Ok(()) };
     writeln!(out, "\nDivided by {name} in the same repetition: median")?;
     heads(out)?;
     for row in measured(limits).filter(|row| row.name != name) {
@@ -181,7 +246,7 @@ fn skipped(out: &mut String, limits: &Limits) -> std::fmt::Result {
 }
 
 fn figures(out: &mut String, limits: &Limits) -> std::fmt::Result {
-    writeln!(out, "\n{:58}{:>8}{:>8}{:>10}{:>15}  ok", "figures", "asked", "aim", "measured", "range")?;
+    writeln!(out, "\n{:58}{:>8}{:>8}{:>10}{:>15}  ok", "figures", "floor", "goal", "measured", "range")?;
     for figure in &limits.figures {
         let sign = if figure.at_most { "<=" } else { ">=" };
         let aim = figure.aim.map_or(String::new(), |aim| format!("{aim:.2}"));
@@ -190,19 +255,19 @@ fn figures(out: &mut String, limits: &Limits) -> std::fmt::Result {
             None => ("-".to_owned(), "-".to_owned()),
         };
         let ok = match (figure.ok, figure.aim_reached) {
-            (Some(true), Some(true)) => "yes, aim",
+            (Some(true), Some(true)) => "yes, goal",
             (Some(true), _) => "yes",
             (Some(false), _) => "NO",
             (None, _) => "-",
         };
-        let asked = format!("{sign}{:.2}", figure.asked);
+        let asked = figure.asked.map_or(String::new(), |floor| format!("{sign}{floor:.2}"));
         writeln!(out, "{:58}{asked:>8}{aim:>8}{measured:>10}{range:>15}  {ok}", figure.text)?;
     }
     Ok(())
 }
 
 /// A number in five characters or so, or a dash.
-fn number(value: Option<f64>) -> String {
+pub fn number(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
         Some(value) if value >= 100.0 => format!("{value:.0}"),
@@ -229,7 +294,10 @@ mod tests {
             "quic: skipped: this program was built",
             "figures",
             "Note: nothing of note.",
-            "yes, aim",
+            "yes, goal",
+            "below floor 1.40",
+            "reached 0.85",
+            "goal 1500",
         ] {
             assert!(text.contains(part), "{part} is missing:\n{text}");
         }
@@ -245,6 +313,28 @@ mod tests {
         let (above, heads) = (lines.next().expect("heads"), lines.next().expect("heads"));
         assert_eq!(above.len(), heads.len(), "\n{above}\n{heads}");
         assert!(lines.next().is_some_and(|row| row.len() == heads.len() && row.starts_with("bare/udp")));
+    }
+
+    #[test]
+    fn the_comparison_alone_where_only_workloads_were_measured() {
+        let mut limits = samples::limits();
+        for row in &mut limits.rows {
+            row.metrics.retain(|name, _| name.starts_with("max_gbps"));
+        }
+        limits.comparisons.retain(|row| row.name.starts_with("max_gbps"));
+        let text = render(&limits);
+        assert!(text.contains("W5 max, Gbit/s"), "{text}");
+        for part in ["polling us", "Smallest to largest of", "Divided by"] {
+            assert!(!text.contains(part), "{part}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_target_of_a_row_that_was_not_measured_says_so() {
+        let mut limits = samples::limits();
+        let row = limits.comparisons.iter_mut().find(|row| row.name == "rpcs_per_s_32").expect("a row");
+        row.verdict = None;
+        assert!(render(&limits).contains("not measured"));
     }
 
     #[test]
