@@ -99,6 +99,26 @@ fn json_has_stable_names() {
 }
 
 #[test]
+fn speed_is_said_beside_the_results_and_in_them_only_when_asked_for() {
+    let words = small("run", &["--transport", "homa,basic", "--json", "-"]);
+    let plain = run(&words);
+    assert!(stderr(&plain).contains("M packet-hops/s"), "{}", stderr(&plain));
+    let plain: Value = serde_json::from_slice(&plain.stdout).expect("JSON");
+    assert!(plain.get("speed").is_none(), "it differs from run to run");
+    let mut timed: Value = serde_json::from_str(&stdout(&[&words[..], &["--speed"]].concat())).expect("JSON");
+    let speed = timed.as_object_mut().and_then(|json| json.remove("speed")).expect("asked for");
+    let speed = speed.as_array().expect("runs");
+    assert_eq!(speed.len(), 2);
+    for (index, (speed, name)) in speed.iter().zip(["homa", "basic"]).enumerate() {
+        assert_eq!((&speed["transport"], &speed["hops"]), (&json!(name), &plain["runs"][index]["hops"]));
+        for name in ["cpu_s", "hops_per_s", "events_per_s"] {
+            assert!(speed[name].as_f64() > Some(0.0), "{name}: {speed}");
+        }
+    }
+    assert_eq!(timed, plain);
+}
+
+#[test]
 fn results_do_not_depend_on_the_number_of_threads() {
     let of = |jobs| stdout(&small("run", &["--transport", "homa,oracle", "--json", "-", "--jobs", jobs]));
     assert_eq!(of("1"), of("2"));

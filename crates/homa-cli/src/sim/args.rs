@@ -91,6 +91,9 @@ pub struct RunArgs {
     /// Write the JSON results to this file, or to standard output with `-` (the tables then go to standard error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
+    /// Add processor time, hops and events per second to the JSON (`speed`), which then differs from run to run
+    #[arg(long)]
+    pub speed: bool,
     /// Write the time trace of each host of Homa to this directory, as host-NUMBER.trace, in the format of a live host's
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::args::{RunArgs, WhatArgs};
 use super::draft::{self, Draft, Plan};
 use super::page::{self, RunPage};
-use super::work::{self, Bars};
+use super::work::{self, Bars, Cost, Speed};
 use super::{fits, knobs, preset, published, table, trace};
 
 /// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
@@ -25,6 +25,9 @@ struct Results<'a> {
     setup: &'a Map<String, Value>,
     /// One for each transport.
     runs: &'a [ClusterReport],
+    /// What each run cost, with `--speed` only: everything else is the same each time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    speed: Option<Vec<Speed>>,
 }
 
 impl WhatArgs {
@@ -75,21 +78,23 @@ pub fn run(args: &RunArgs) -> Result<()> {
         None => Vec::new(),
     };
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
-    let reports = all(&plan, &args.what)?;
+    let (reports, costs) = all(&plan, &args.what)?;
     if let Some(traces) = &traces {
         trace::write(traces, &reports)?;
     }
     let setup = knobs::setup(&plan, &args.what.transport);
-    let results = Results { schema: SCHEMA, setup: &setup, runs: &reports };
+    let speed =
+        args.speed.then(|| costs.iter().zip(&reports).map(|(cost, report)| cost.speed(report)).collect());
+    let results = Results { schema: SCHEMA, setup: &setup, runs: &reports, speed };
     let page =
         RunPage { setup: &setup, workload: &plan.cluster.workload, reports: &reports, published: &published };
     outputs.write(&text(&setup, &reports), &results, || page::render(&page))
 }
 
 /// Every transport, side by side.
-fn all(plan: &Plan, what: &WhatArgs) -> Result<Vec<ClusterReport>> {
+fn all(plan: &Plan, what: &WhatArgs) -> Result<(Vec<ClusterReport>, Vec<Cost>)> {
     let bars = Bars::default();
-    let mut reports: Vec<Option<(ClusterReport, work::Cost)>> = vec![None; what.transport.len()];
+    let mut reports: Vec<Option<(ClusterReport, Cost)>> = vec![None; what.transport.len()];
     work::each(
         what.jobs(),
         &what.transport,
@@ -104,7 +109,7 @@ fn all(plan: &Plan, what: &WhatArgs) -> Result<Vec<ClusterReport>> {
     for (report, cost) in &reports {
         eprintln!("{}", cost.line(&report.transport, report));
     }
-    Ok(reports.into_iter().map(|(report, _)| report).collect())
+    Ok(reports.into_iter().unzip())
 }
 
 fn text(setup: &Map<String, Value>, reports: &[ClusterReport]) -> String {

@@ -11,6 +11,7 @@ use std::time::Instant;
 use homa_sim::{ClusterReport, Progress};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
 
 use super::draft::Plan;
 
@@ -54,15 +55,44 @@ pub struct Cost {
     pub cpu_s: f64,
 }
 
+/// A run's speed as JSON: with `--speed` only, since it is another each time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Speed {
+    /// The transport that was run.
+    pub transport: String,
+    /// Processor time, in seconds.
+    pub cpu_s: f64,
+    /// Packets that went onto any link, from the beginning of the run.
+    pub hops: u64,
+    /// The same for each second of processor time.
+    pub hops_per_s: f64,
+    /// Events handled for each second of processor time.
+    pub events_per_s: f64,
+}
+
 impl Cost {
+    /// The speed of a run that took this.
+    pub fn speed(&self, report: &ClusterReport) -> Speed {
+        Speed {
+            transport: report.transport.clone(),
+            cpu_s: self.cpu_s,
+            hops: report.hops,
+            hops_per_s: self.per_s(report.hops),
+            events_per_s: self.per_s(report.events),
+        }
+    }
+
+    fn per_s(&self, count: u64) -> f64 {
+        count as f64 / self.cpu_s.max(1e-9)
+    }
+
     /// A line on a run's speed.
     pub fn line(&self, label: &str, report: &ClusterReport) -> String {
-        let per_s = |count: u64| count as f64 / self.cpu_s.max(1e-9) / 1e6;
         format!(
             "{label}: {:.2} s of processor time, {:.2} M packet-hops/s, {:.2} M events/s",
             self.cpu_s,
-            per_s(report.hops),
-            per_s(report.events)
+            self.per_s(report.hops) / 1e6,
+            self.per_s(report.events) / 1e6
         )
     }
 }
@@ -170,6 +200,21 @@ pub fn each<I: Sync, T: Send, E: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn speed_is_hops_and_events_over_processor_time() {
+        let transport = "homa".to_owned();
+        let report =
+            ClusterReport { transport, hops: 3_000_000, events: 9_000_000, ..ClusterReport::default() };
+        let cost = Cost { cpu_s: 2.0 };
+        let speed = cost.speed(&report);
+        assert_eq!((speed.hops, speed.hops_per_s, speed.events_per_s), (3_000_000, 1.5e6, 4.5e6));
+        assert_eq!(
+            cost.line("homa", &report),
+            "homa: 2.00 s of processor time, 1.50 M packet-hops/s, 4.50 M events/s"
+        );
+        assert!(Cost { cpu_s: 0.0 }.speed(&report).hops_per_s.is_finite());
+    }
 
     #[test]
     fn every_item_is_worked_on_once_whatever_the_threads() {
