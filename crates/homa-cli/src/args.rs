@@ -441,14 +441,14 @@ Examples:
   homa bench limits --low-latency --json l.json with the processors kept from deep sleep in one more column
   homa bench limits --quick --protocol homa,tcp a smoke test
   homa bench limits --driver udp --targets docs/perf/targets.toml
-                                                Homa, TCP and bare UDP only, against the targets of this project
+                                                Homa, TCP and bare UDP, against the targets of this project
   homa bench limits --driver udp --rows w1,w2,rpcs_per_s_32,rtt_polling_p99_us
                                                 a part of the table
 
-The first table compares Homa over UDP with TCP and with bare/udp-offload. W1 to W5 are the highest rates of workloads: what
-`homa bench --loopback --workload W --find-max` measures, 8 slices for each level of open RPCs. A file of targets has an entry
-for each row, by its name in JSON (of `comparisons` or `figures`). The bounds are ratios to TCP, or with
-as = \"absolute\" values in the unit of the JSON; for times they are maxima:
+The first table compares Homa over UDP with TCP and with bare/udp-offload. W1 to W5 are the highest rates of
+workloads: what `homa bench --loopback --workload W --find-max` measures, 8 slices for each level of open RPCs.
+A file of targets has an entry for each row, by its name in JSON (of `comparisons` or `figures`). The bounds are
+ratios to TCP, or with as = \"absolute\" values in the unit of the JSON; for times they are maxima:
   [[target]]
   name = \"rpcs_per_s_32\"
   floor = 0.85

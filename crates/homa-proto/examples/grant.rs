@@ -5,17 +5,20 @@
 //! cargo run --profile dist -p homa-proto --example grant -- --check crates/homa-proto/instructions.txt
 //! ```
 //!
-//! A grant is counted apart from the DATA packets around it. The receiver has no grant budget while they arrive. Once all
-//! are there its budget is raised, which gives the grant that the end of a burst would have given. Counted are:
+//! A grant is counted apart from the DATA packets around it. The receiver has no grant budget while they
+//! arrive. Once all are there its budget is raised, which gives the grant that the end of a burst would have
+//! given. Counted are:
 //!
-//! - the receiver's choice of the message and of the grant's end, its book-keeping and its timer (`set_grant_budget`);
+//! - the receiver's choice of the message and of the grant's end, its book-keeping and its timer
+//!   (`set_grant_budget`);
 //! - the encoding of the GRANT packet (one call of `poll_transmit`);
 //! - the sender's `handle_packets` of this packet alone, which makes the message ready to be sent again.
 //!
 //! Not counted are the DATA packets that a grant lets go and the other polls of the drive contract.
 //!
-//! One message is under way at a time, so the choice is between one message and none. This is an example of its own
-//! because one more caller of the functions that `costs` measures changes what the compiler inlines there.
+//! One message is under way at a time, so the choice is between one message and none. This is an example of
+//! its own because one more caller of the functions that `costs` measures changes what the compiler inlines
+//! there.
 
 mod support;
 
@@ -90,7 +93,8 @@ impl Pair {
         Pair { client, server, port, now: Time::from_ns(1) }
     }
 
-    /// A request from its start to its response. Each grant is given by `grant`, once all packets before it have arrived.
+    /// A request from its start to its response. Each grant is given by `grant`, once all packets before it
+    /// have arrived.
     fn request(&mut self, mut grant: impl FnMut(&mut Pair)) {
         self.server.set_grant_budget(self.now, 0);
         let options = CallOptions::default();
@@ -133,7 +137,8 @@ impl Pair {
     }
 }
 
-/// Grants of the server to the shortest message: a FIFO grant (GRANT-9) comes with a DATA packet and is not counted.
+/// Grants of the server to the shortest message: a FIFO grant (GRANT-9) comes with a DATA packet and is not
+/// counted.
 fn grants(pair: &Pair) -> u64 {
     pair.server.stats().grants_sent - pair.server.stats().fifo_grants
 }

@@ -40,8 +40,8 @@ impl Progress {
         self.bar.set_length(total.as_millis() as u64);
     }
 
-    /// The same bar for a part that has steps of its own, from the beginning of the current step on. `prefix` stands
-    /// before the texts of these steps.
+    /// The same bar for a part that has steps of its own, from the beginning of the current step on. `prefix`
+    /// stands before the texts of these steps.
     pub fn part(&self, prefix: &str) -> Progress {
         let (bar, prefix) = (self.bar.clone(), format!("{prefix}: "));
         Progress { bar, prefix, is_part: true, done: self.done, next: self.done }

@@ -98,8 +98,8 @@ impl Place {
         self.placement.as_ref().map_or(Ok(()), Placement::enter_clients)
     }
 
-    /// Has this thread, and what it starts from now on, be where it was before: in the machine's own network namespace,
-    /// on the processors of both sides.
+    /// Has this thread, and what it starts from now on, be where it was before: in the machine's own network
+    /// namespace, on the processors of both sides.
     pub fn leave(&self) -> Result<()> {
         self.wire.as_ref().map_or(Ok(()), |wire| enter(&wire.outside))?;
         self.placement.as_ref().map_or(Ok(()), Placement::enter_all)

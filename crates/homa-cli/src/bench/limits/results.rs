@@ -44,8 +44,8 @@ pub enum Metric {
     CpuPacket,
     /// The same for each packet of messages of 1 MB, both sides polling.
     CpuBulkPacket,
-    /// Highest rate of requests of workload W1 over loopback, as `homa bench --loopback --find-max` measures it: 10^9 bits
-    /// of payload per second.
+    /// Highest rate of requests of workload W1 over loopback, as `homa bench --loopback --find-max` has it:
+    /// 10^9 bits of payload per second.
     MaxW1,
     /// The same of W2.
     MaxW2,

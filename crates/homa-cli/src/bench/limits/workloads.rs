@@ -1,4 +1,5 @@
-//! The highest rates of workloads: what `homa bench --loopback --workload W --find-max` measures, with its defaults.
+//! The highest rates of workloads: what `homa bench --loopback --workload W --find-max` measures, with its
+//! defaults.
 
 use std::time::Duration;
 
@@ -36,8 +37,8 @@ fn row_of(protocol: Protocol) -> Option<&'static str> {
 }
 
 impl Maximum {
-    /// The search for these of the protocols that have one of `rows`, `slice` for each level of open RPCs. `None` where
-    /// there is none of them.
+    /// The search for the protocols that have one of `rows`, `slice` for each level of open RPCs. `None`
+    /// where no protocol has.
     ///
     /// # Errors
     /// The bench refuses it.
