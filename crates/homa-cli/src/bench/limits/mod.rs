@@ -303,7 +303,7 @@ impl Bench {
             if let Err(error) = &result {
                 notes.push(format!(
                     "{name} ended in repetition {repetition}: {}",
-                    crate::output::in_words(error)
+                    homa_report::output::in_words(error)
                 ));
             }
             result.is_ok()

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use homa_report::progress::Progress;
 
 use super::comparisons::{BARE, HOMA, TCP};
 use super::results::{Metric, Row};
 use crate::args::{Cli, Command, Protocol};
 use crate::bench::plan::Plan;
-use crate::bench::progress::Progress;
 use crate::bench::results::{Results, Run};
 use crate::bench::{measure, total_time};
 
