@@ -446,7 +446,7 @@ Examples:
                                                 a part of the table
 
 The first table compares Homa over UDP with TCP and with bare/udp-offload. W1 to W5 are the highest rates of
-workloads: what `homa bench --loopback --workload W --find-max` measures, 8 slices for each level of open RPCs.
+workloads: what `homa bench --loopback --workload W --find-max` measures, 6 slices for each level of open RPCs.
 A file of targets has an entry for each row, by its name in JSON (of `comparisons` or `figures`). The bounds are
 ratios to TCP, or with as = \"absolute\" values in the unit of the JSON; for times they are maxima:
   [[target]]

@@ -60,8 +60,9 @@ const LONG_OPEN: usize = 8;
 /// Short messages open at a time while processor time is measured.
 const CPU_OPEN: usize = 32;
 
-/// A workload's highest rate is measured for so many slices at each level of open RPCs.
-const WORKLOAD_SLICES: u32 = 8;
+/// A workload's highest rate is measured for so many slices at each level of open RPCs: with more, five repetitions of
+/// everything take more than ten minutes on a busy machine.
+const WORKLOAD_SLICES: u32 = 6;
 
 /// What it takes to make the network, for the progress bar.
 const START: Duration = Duration::from_secs(1);
