@@ -156,6 +156,12 @@ impl Buffers {
         self.graves.shrink_to(room);
     }
 
+    /// Leaves the buffers that are kept for later messages to be freed.
+    pub(crate) fn drain_pool(&mut self) {
+        let kept = self.pool.drain().map(|buffer| DeferredFree { bytes: buffer.freeze(), cost: LARGE_COST });
+        self.graves.extend(kept);
+    }
+
     /// The slot of `rpc`, taken over from its last user where that was another.
     fn claim(&mut self, rpc: RpcKey) -> &mut RpcPayload {
         let index = rpc.slot as usize;

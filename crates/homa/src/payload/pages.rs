@@ -19,6 +19,16 @@ pub(crate) fn release(memory: &mut [MaybeUninit<u8>]) {
     unsafe { libc::madvise(memory.as_mut_ptr().add(begin).cast(), bytes, libc::MADV_DONTNEED) };
 }
 
+/// Returns free pages of the heap to the system, which glibc does by itself only at the end of a heap: after a peak
+/// of short messages a few that live keep all pages before them. Other allocators have rules of their own.
+pub(crate) fn trim_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes a number, and returns only pages that no allocation has a part in.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 fn page_bytes() -> usize {
     // SAFETY: takes a constant and gives a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

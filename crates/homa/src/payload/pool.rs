@@ -140,6 +140,12 @@ impl Pool {
         if kept.len() > KEPT_BUFFERS.max(KEPT_BYTES / bytes) { kept.pop_front() } else { None }
     }
 
+    /// Forgets all buffers but the one that short messages are carved from. The handles are to be dropped where that
+    /// may take long; messages that lie in the buffers stay.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = BytesMut> {
+        self.chunks.drain(..).chain(self.classes.iter_mut().flat_map(|class| class.drain(..)))
+    }
+
     /// Buffers allocated so far, because none was free.
     pub(crate) fn allocations(&self) -> u64 {
         self.allocations

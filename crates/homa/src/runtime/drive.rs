@@ -117,7 +117,7 @@ impl Engine {
         }
         self.put_off = 0;
         self.endpoint.handle_timeout(now);
-        self.buffers.fit(self.endpoint.room());
+        self.fit_tables();
     }
 
     /// What is done before sleep: all but a look for packets, which end it.

@@ -27,6 +27,7 @@ use crate::runtime::async_driver::AsyncDriver;
 use crate::runtime::bundles::Datagrams;
 use crate::runtime::clock::HostClock;
 use crate::runtime::progress::Progress;
+use crate::runtime::shrink::ShrinkState;
 use crate::runtime::wait::{TaskQueue, WaitTarget, Waiters};
 use crate::tenancy::endpoint_group::GroupMember;
 use crate::tenancy::endpoint_group::board::ExchangeOffer;
@@ -157,6 +158,7 @@ pub(crate) struct Engine {
     /// How often the driver was asked in vain since packets last came.
     pub(crate) empty_polls: u32,
     pub(crate) buffers: Buffers,
+    pub(crate) shrink: ShrinkState,
     pub(crate) calls: Slab<Call>,
     /// Requests in hand that were not whole when they were taken.
     pub(crate) readings: Slab<Reading>,
@@ -229,6 +231,7 @@ impl Engine {
             put_off: 0,
             empty_polls: 0,
             buffers: Buffers::default(),
+            shrink: ShrinkState::default(),
             calls: Slab::new(),
             readings: Slab::new(),
             clients: Slab::new(),

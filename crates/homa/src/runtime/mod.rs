@@ -8,6 +8,7 @@ pub(crate) mod engine;
 pub(crate) mod latency;
 pub(crate) mod progress;
 pub(crate) mod shared_engine;
+pub(crate) mod shrink;
 pub(crate) mod sleep;
 pub(crate) mod wait;
 pub(crate) mod wake_chooser;

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use homa_proto::{Config, MS, Time};
 
+use crate::payload::pages;
 use crate::runtime::engine::{Engine, Life};
 use crate::runtime::latency::LatencyClaim;
 use crate::runtime::shared_engine::SharedEngine;
@@ -269,7 +270,11 @@ fn run(shared: &Arc<SharedEngine>) {
             let look = if over > now { over } else { now + Progress::WATCH_NS };
             until = Some(until.unwrap_or(Time::NEVER).min(look));
         }
+        let trims = engine.take_trim();
         drop(engine);
+        if trims {
+            pages::trim_heap();
+        }
         if low_latency != held_before {
             let held = latency.hold(low_latency);
             if held != held_before {

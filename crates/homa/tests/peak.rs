@@ -1,0 +1,121 @@
+//! What a peak of RPCs leaves behind: a test of its own process, whose whole memory it looks at (LIMIT-11).
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use homa::{Bytes, Client, Host, HostConfig, Server, ServerAddr};
+
+/// The system's allocator, with the bytes that are in use.
+struct Counted;
+
+static IN_USE: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on to the system's allocator as it came, and `GlobalAlloc`'s contract with it.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: `layout` is the caller's, whose size is not zero by the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: `memory` came from `System` with this layout, since all memory of this allocator does.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: `layout` is the caller's, whose size is not zero by the contract of `alloc_zeroed`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        IN_USE.fetch_add(size as u64, Ordering::Relaxed);
+        IN_USE.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: `memory` came from `System` with this layout, and `size` is not zero by the contract of `realloc`.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
+
+/// Resident bytes of this process.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it is there");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") << 10
+}
+
+/// Resident bytes, and those in use of the heap.
+fn memory() -> (u64, u64) {
+    (resident_bytes(), IN_USE.load(Ordering::Relaxed))
+}
+
+const REQUEST: Bytes = Bytes::from_static(&[7; 100]);
+
+fn echo(client: &Client, to: ServerAddr, calls: usize) {
+    for _ in 0..calls {
+        client.call(to, REQUEST).expect("answered");
+    }
+}
+
+/// Has `calls` calls open at a time, all of which the server has in hand; the memory then.
+fn peak(client: &Client, server: &Server, to: ServerAddr, calls: usize) -> (u64, u64) {
+    for cookie in 0..calls {
+        client.submit(to, REQUEST, cookie as u64).expect("taken");
+    }
+    let mut in_hand = Vec::with_capacity(calls);
+    while in_hand.len() < calls {
+        in_hand.push(server.recv_timeout(Duration::from_secs(20)).expect("a request"));
+    }
+    let most = memory();
+    in_hand.into_iter().for_each(|rpc| rpc.reply(REQUEST).expect("wanted"));
+    for _ in 0..calls {
+        client.recv_completion(Some(Duration::from_secs(20))).expect("a completion");
+    }
+    most
+}
+
+#[test]
+fn the_memory_of_a_peak_goes_back() {
+    let host = || {
+        let config = HostConfig { bind: "127.0.0.1:0".parse().expect("valid"), ..HostConfig::default() };
+        Host::bind(config).expect("bound")
+    };
+    let (at_server, at_client) = (host(), host());
+    let server = at_server.server(99).expect("free");
+    let client = at_client.client().expect("free");
+    let to = ServerAddr { host: at_server.local_addr(), port: 99 };
+    let answers = |count: usize| {
+        for _ in 0..count {
+            let mut rpc = server.recv().expect("a request");
+            let bytes = rpc.take_request();
+            rpc.reply(bytes).expect("wanted");
+        }
+    };
+    let both = |calls| {
+        thread::scope(|scope| {
+            scope.spawn(|| answers(calls));
+            echo(&client, to, calls);
+        });
+    };
+    both(3_000);
+    let before = memory();
+    println!("{before:?} before");
+    let most = peak(&client, &server, to, 50_000);
+    println!("{most:?} at the peak");
+    let end = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < end {
+        thread::sleep(Duration::from_millis(100));
+        both(1);
+    }
+    let after = memory();
+    println!("{after:?} ten seconds later");
+    assert!(after.1 < before.1 / 2 * 3, "{after:?} resident and used bytes stay, {before:?} before");
+    // Free pages at the end of a thread's heap are glibc's to return, and depend on what was freed last.
+    assert!(after.0 < most.0 / 2, "{after:?} resident and used bytes stay of {most:?}");
+}
