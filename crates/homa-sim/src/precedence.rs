@@ -1,5 +1,5 @@
-//! The bytes that a host sends again while it has a shorter message to send: no more than the share of its oldest
-//! message (SHARE-5, SEND-5).
+//! The bytes that a host sends again while it has a shorter message to send: at most the share of its oldest message
+//! (SHARE-5, SEND-5).
 
 use homa_proto::{Endpoint, PayloadRange};
 
@@ -39,7 +39,7 @@ impl Precedence {
     }
 }
 
-/// Bytes left of a message that may send and is shorter than the one that sends `range` again (SEND-4), if there is one.
+/// Bytes left of a message that may send and is shorter than the one that sends `range` again (SEND-4).
 fn shorter_ready(endpoint: &Endpoint, store: &Store, range: PayloadRange) -> Option<u32> {
     let own = endpoint.rpc_info(range.rpc)?;
     let least_own = own.out_length - own.out_sent + range.len;
