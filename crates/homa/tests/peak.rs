@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use homa::{Bytes, Client, Host, HostConfig, Server, ServerAddr};
 
 /// The system's allocator, with the bytes that are in use.
-struct Counted;
+struct CountingAllocator;
 
 static IN_USE: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: every call is passed on to the system's allocator as it came, and `GlobalAlloc`'s contract with it.
-unsafe impl GlobalAlloc for Counted {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: `layout` is the caller's, whose size is not zero by the contract of `alloc`.
@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for Counted {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counted = Counted;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Resident bytes of this process.
 fn resident_bytes() -> u64 {
