@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use crate::contract::DoneReason;
 use crate::endpoint::Endpoint;
 use crate::message_in::MAX_RANGES;
-use crate::rpc::{Rpc, State};
-use crate::stats::{Drop, drop_as};
+use crate::rpc::{Rpc, RpcState};
+use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
 use crate::wire::{Ack, AckList, Body, Common, MAX_ACKS};
 
@@ -169,7 +169,7 @@ impl Endpoint {
     pub(crate) fn acknowledged(&mut self, now: Time, peer: u32, client_id: u64) {
         let Some(&slot) = self.server_ids.get(&(peer, client_id | 1)) else { return };
         let rpc = &self.rpcs[slot as usize];
-        let answered = rpc.state == State::Responding;
+        let answered = rpc.state == RpcState::Responding;
         let (peer, unscheduled) = (rpc.peer, rpc.outgoing.unscheduled);
         if answered {
             self.delivered(peer, unscheduled);
@@ -185,7 +185,7 @@ impl Endpoint {
         peer: Option<u32>,
         common: &Common,
         acks: &AckList,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), DropCause> {
         let peer = peer.ok_or(drop_as!(drop_unknown_rpc))?;
         if common.sender_id & 1 == 0 {
             self.acknowledged(now, peer, common.sender_id); // ACK-4
@@ -202,9 +202,9 @@ impl Endpoint {
         now: Time,
         from: SocketAddr,
         peer: Option<u32>,
-        rpc: Result<u32, Drop>,
+        rpc: Result<u32, DropCause>,
         common: &Common,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), DropCause> {
         if common.sender_id & 1 == 0 {
             return Err(drop_as!(drop_nonsense)); // Only servers ask.
         }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::config::FinishedPolicy;
 use crate::endpoint::Endpoint;
 use crate::message_in::charge;
-use crate::reclaim::Unasked;
-use crate::rpc::State;
+use crate::rpc::RpcState;
+use crate::unscheduled_loss::UnscheduledState;
 
 impl Endpoint {
     /// Proves the whole state. Takes time in proportion to it: for tests and simulations.
@@ -39,14 +39,14 @@ impl Endpoint {
             let watched = self.timers.is_armed(slot) || self.resend_links.list_of(slot).is_some();
             let ends = rpc.life != self.peers[rpc.peer].life;
             assert!(
-                !self.timers.is_armed(slot) || rpc.state != State::InService,
+                !self.timers.is_armed(slot) || rpc.state != RpcState::InService,
                 "a timer left over: {rpc:?}"
             );
-            let in_hand = rpc.state == State::InService;
+            let in_hand = rpc.state == RpcState::InService;
             assert!(watched || ends || in_hand, "an RPC that nobody watches can stay for ever: {rpc:?}"); // PEER-15
             rpc.incoming.check();
             rpc.outgoing.check();
-            let complete = matches!(rpc.state, State::InService | State::Responding);
+            let complete = matches!(rpc.state, RpcState::InService | RpcState::Responding);
             assert_eq!(rpc.incoming.is_complete(), complete, "{rpc:?}");
             assert!(
                 !rpc.taken_early || rpc.incoming.reported > 0,
@@ -61,21 +61,21 @@ impl Endpoint {
         assert_eq!(self.port_rpcs.check(), self.rpcs.len(), "RPCs by port");
         assert!(self.timers.armed() <= self.rpcs.len(), "timers of RPCs that are gone");
         assert_eq!((outgoing, incoming), (self.outgoing_bytes, self.incoming_bytes), "counted bytes");
-        let strangers = |slot: &usize| self.strangers.contains(*slot as u32);
-        let arriving = |slot: &usize| self.rpcs[*slot].state == State::RequestArriving;
-        let slots: Vec<usize> = self.rpcs.iter().map(|(slot, _)| slot).filter(strangers).collect();
+        let unproven = |slot: &usize| self.unproven.contains(*slot as u32);
+        let arriving = |slot: &usize| self.rpcs[*slot].state == RpcState::RequestArriving;
+        let slots: Vec<usize> = self.rpcs.iter().map(|(slot, _)| slot).filter(unproven).collect();
         assert!(slots.iter().all(arriving), "only requests that arrive make room");
-        assert_eq!(slots.len(), self.strangers.check(), "strangers that are gone");
+        assert_eq!(slots.len(), self.unproven.check(), "strangers that are gone");
         assert_eq!(counted, self.grants.total_incoming, "bytes granted and not received");
-        let of_strangers = self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.of_stranger);
+        let of_unproven = self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.of_stranger);
         let mut by_peer = BTreeMap::new();
         for (_, rpc) in self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.counted > 0) {
             let class = (rpc.peer, rpc.incoming.of_stranger);
             *by_peer.entry(class).or_insert(0) += u64::from(rpc.incoming.counted);
         }
         self.grants.check_shares(&by_peer);
-        let strangers: u64 = of_strangers.map(|(_, rpc)| u64::from(rpc.incoming.counted)).sum();
-        assert_eq!(strangers, self.grants.strangers_incoming, "those of strangers");
+        let unproven: u64 = of_unproven.map(|(_, rpc)| u64::from(rpc.incoming.counted)).sum();
+        assert_eq!(unproven, self.grants.unproven_incoming, "those of strangers");
     }
 
     fn check_peers(&self) {
@@ -107,7 +107,7 @@ impl Endpoint {
         for (slot, rpc) in &self.rpcs {
             let again = self.retransmits.bytes(slot as u32) > 0;
             let may_send = rpc.outgoing.is_ready() || again;
-            let sends = matches!(rpc.state, State::Requesting | State::Responding) && may_send;
+            let sends = matches!(rpc.state, RpcState::Requesting | RpcState::Responding) && may_send;
             assert_eq!(self.ready.contains(slot as u32), sends, "ready: {rpc:?}");
             let waits =
                 rpc.incoming.length != 0 && rpc.incoming.ungranted() > 0 && rpc.incoming.takes_grants();
@@ -123,13 +123,17 @@ impl Endpoint {
         let (mut coming, mut aside) = (Vec::new(), Vec::new());
         for (slot, rpc) in &self.rpcs {
             match rpc.incoming.unasked {
-                Unasked::Settled => continue,
-                Unasked::Coming => coming.push(slot as u32),
-                Unasked::Aside => aside.push(slot as u32),
+                UnscheduledState::Settled => continue,
+                UnscheduledState::Coming => coming.push(slot as u32),
+                UnscheduledState::Aside => aside.push(slot as u32),
             }
             assert!(rpc.incoming.outstanding() > 0, "nothing is on its way: {rpc:?}");
         }
-        assert_eq!(self.reclaim.check(), (coming, aside), "messages with unscheduled bytes on their way");
+        assert_eq!(
+            self.unscheduled_loss.check(),
+            (coming, aside),
+            "messages with unscheduled bytes on their way"
+        );
     }
 
     /// LIMIT-1

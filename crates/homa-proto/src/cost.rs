@@ -14,9 +14,9 @@ const PORT: u16 = 99;
 /// More than any of the operations takes, and far less than there are RPCs.
 const FEW: u64 = 60;
 
-struct Nowhere;
+struct NullReassembly;
 
-impl Reassembly for Nowhere {
+impl Reassembly for NullReassembly {
     fn write(&mut self, _: RpcKey, _: u32, _: u32, _: u32, _: &[u8]) {}
 }
 
@@ -52,7 +52,7 @@ fn hear(endpoint: &mut Endpoint, n: u32, id: u64, length: u32, offset: u32) {
     };
     let header = encode(&common, &Body::Data(data));
     let packet = RxPacket { from: addr(n), bytes: &header, wire_len: header.len() + 500, priority: None };
-    endpoint.handle_packets(Time::from_ns(1), [packet], &mut Nowhere);
+    endpoint.handle_packets(Time::from_ns(1), [packet], &mut NullReassembly);
 }
 
 /// Steps of the costliest of the calls.

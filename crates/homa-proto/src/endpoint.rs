@@ -17,7 +17,7 @@ use crate::contract::{
 use crate::finished::FinishedIds;
 use crate::grant::Grants;
 use crate::ids::{IdOffset, own_count_from};
-use crate::incast::{Demand, Promises};
+use crate::incast::{IncastEstimator, UnscheduledQuota};
 use crate::keys::Keys;
 use crate::lists::Links;
 use crate::message_in::charge;
@@ -28,17 +28,17 @@ use crate::port_rpcs::PortRpcs;
 use crate::ports::Ports;
 use crate::priority::Cutoffs;
 use crate::reap::Reaper;
-use crate::reclaim::{Reclaim, Unasked};
+use crate::receive_coalescing::ReceiveRun;
 use crate::retransmit::Retransmits;
-use crate::rpc::{Input, Rpc, State};
-use crate::run_in::RunIn;
+use crate::rpc::{Rpc, RpcInput, RpcState};
 use crate::shrink;
 use crate::stats::Stats;
-use crate::strangers::Strangers;
 use crate::time::Time;
 use crate::timer::TimerWheel;
 use crate::transmit::Ready;
+use crate::unproven::UnprovenRpcs;
 use crate::unreachable::RefusedPorts;
+use crate::unscheduled_loss::{LossAccounting, UnscheduledState};
 use crate::wire::Incarnation;
 
 /// Longest message that Linux Homa takes.
@@ -85,9 +85,9 @@ pub struct Endpoint {
     /// Counts from `next_id` on that may be used.
     pub(crate) ids_left: u64,
     pub(crate) grants: Grants,
-    pub(crate) promises: Promises,
-    pub(crate) demand: Demand,
-    pub(crate) reclaim: Reclaim,
+    pub(crate) unscheduled_quota: UnscheduledQuota,
+    pub(crate) incast_estimator: IncastEstimator,
+    pub(crate) unscheduled_loss: LossAccounting,
     /// Scratch memory of the choice of grants.
     pub(crate) active: Vec<u32>,
     pub(crate) ready: Ready,
@@ -102,7 +102,7 @@ pub struct Endpoint {
     /// Links of RPC slots in their peer's queue for RESENDs.
     pub(crate) resend_links: Links,
     pub(crate) finished: FinishedIds,
-    pub(crate) strangers: Strangers,
+    pub(crate) unproven: UnprovenRpcs,
     pub(crate) events: VecDeque<Event>,
     pub(crate) reaper: Reaper,
     /// Acknowledgements that rode along with DATA and were put off: the peer, and the client's id.
@@ -161,9 +161,9 @@ impl Endpoint {
             next_id: own_count_from(keys.first_id & !1, &config),
             ids_left: u64::MAX,
             grants: Grants::with_capacity(reserve, config.max_incoming.into(), config.window.into()),
-            promises: Promises::new(&config),
-            demand: Demand::new(&config),
-            reclaim: Reclaim::with_capacity(reserve),
+            unscheduled_quota: UnscheduledQuota::new(&config),
+            incast_estimator: IncastEstimator::new(&config),
+            unscheduled_loss: LossAccounting::with_capacity(reserve),
             active: Vec::new(),
             ready: Ready::with_capacity(reserve),
             retransmits: Retransmits::new(config.max_retransmits, keys.tables),
@@ -179,7 +179,7 @@ impl Endpoint {
                 config.finished_policy,
                 keys.tables,
             ),
-            strangers: Strangers::new(),
+            unproven: UnprovenRpcs::new(),
             events: VecDeque::new(),
             reaper: Reaper::default(),
             acked: Vec::with_capacity(MAX_PUT_OFF),
@@ -277,13 +277,13 @@ impl Endpoint {
         let id = self.take_id(peer).ok_or(SendError::NoIds)?; // ID-3: one count for all ports.
         let life = self.peers[peer].life;
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
-        let limit = self.promises.next(now, &self.config, unlimited);
+        let limit = self.unscheduled_quota.next(now, &self.config, unlimited);
         self.stats.requests_limited += u64::from(limit.is_some_and(|limit| limit < unlimited));
         let slot = self.insert_rpc(Rpc {
             outgoing: MessageOut::new(length, self.unscheduled_to(peer, u32::MAX)),
             response_limit: limit.unwrap_or(u32::MAX),
             options,
-            ..Rpc::new(now, id, (peer, life), State::Requesting, (from_port, to_port))
+            ..Rpc::new(now, id, (peer, life), RpcState::Requesting, (from_port, to_port))
         });
         self.client_ids.insert(id, slot);
         self.outgoing_bytes += u64::from(length);
@@ -307,7 +307,7 @@ impl Endpoint {
         let rpc = &self.rpcs[self.slot(rpc)? as usize];
         let (end, length) = (rpc.incoming.gaps.contiguous(), rpc.incoming.length);
         let arriving = ArrivingRequest { peer: self.peers[rpc.peer].addr, port: rpc.port, end, length };
-        (rpc.state == State::RequestArriving).then_some(arriving)
+        (rpc.state == RpcState::RequestArriving).then_some(arriving)
     }
 
     /// Hands a request to the application that is not whole, after [`Event::Readable`] has told of it: its bytes are reported each
@@ -317,7 +317,7 @@ impl Endpoint {
     pub fn take_early(&mut self, rpc: RpcKey, step: u32) -> bool {
         let Some(slot) = self.slot(rpc) else { return false };
         let rpc = &mut self.rpcs[slot as usize];
-        let arrives = rpc.state == State::RequestArriving && rpc.incoming.reported > 0;
+        let arrives = rpc.state == RpcState::RequestArriving && rpc.incoming.reported > 0;
         if arrives {
             self.stats.requests_taken_early += u64::from(!rpc.taken_early);
             rpc.taken_early = true;
@@ -342,7 +342,7 @@ impl Endpoint {
         if length > KERNEL_MAX_MESSAGE && !self.peers[rpc.peer].is_ours() {
             return Err(SendError::MessageTooLarge { length, limit: KERNEL_MAX_MESSAGE }); // SEND-13
         }
-        rpc.state = rpc.state.after(Input::Respond).ok_or(SendError::UnknownRpc)?;
+        rpc.state = rpc.state.after(RpcInput::Respond).ok_or(SendError::UnknownRpc)?;
         rpc.outgoing = MessageOut::new(length, unscheduled);
         rpc.progressed(now);
         self.outgoing_bytes += u64::from(length);
@@ -387,7 +387,7 @@ impl Endpoint {
     ) {
         let now = self.advance(now);
         self.settle_acks(now);
-        let mut run = RunIn::default();
+        let mut run = ReceiveRun::default();
         for packet in burst {
             if !self.continue_run(&mut run, &packet, sink) {
                 self.end_run(now, &mut run);
@@ -400,7 +400,7 @@ impl Endpoint {
             self.stats.cutoff_changes += 1;
         }
         // The endpoint that computes a host's cutoffs also limits its peers: what they are told has one version (HOST-4).
-        if !self.cutoffs.followed && self.demand.update(&self.config) {
+        if !self.cutoffs.followed && self.incast_estimator.update(&self.config) {
             self.cutoffs.renew_version();
             self.stats.incast_limit_changes += 1;
         }
@@ -420,7 +420,7 @@ impl Endpoint {
         let pacer = self.ready.waits_for_pacer.then(|| self.pacer.free_at());
         let timers = earlier(earlier(self.timers.next(), self.peer_timers.next()), self.next_shrink());
         let timers = earlier(timers, self.next_ack());
-        earlier(earlier(timers, self.reclaim.next(self.now)), earlier(reap, pacer))
+        earlier(earlier(timers, self.unscheduled_loss.next(self.now)), earlier(reap, pacer))
     }
 
     /// Does what is due: a bounded part of it, so that packets need not wait; `poll_timeout` says whether more is.
@@ -484,7 +484,7 @@ impl Endpoint {
     /// Most bytes of a message that peers are told to send unasked, because too many once sent at the same time; `None`:
     /// they are told nothing.
     pub fn unsched_limit(&self) -> Option<u32> {
-        self.demand.limit()
+        self.incast_estimator.limit()
     }
 
     /// Peers known.
@@ -528,7 +528,7 @@ impl Endpoint {
             && self.control.is_empty()
             && self.grants.is_empty()
             && self.grants.total_incoming == 0
-            && self.reclaim.is_empty()
+            && self.unscheduled_loss.is_empty()
             && (self.outgoing_bytes, self.incoming_bytes) == (0, 0)
             && self.client_ids.is_empty()
             && self.server_ids.is_empty()
@@ -613,8 +613,8 @@ impl Endpoint {
         self.timers.disarm(slot);
         self.ready.remove(slot);
         self.retransmits.remove(slot);
-        self.place_unasked(slot, Unasked::Settled);
-        self.strangers.remove(slot);
+        self.place_unasked(slot, UnscheduledState::Settled);
+        self.unproven.remove(slot);
         let mut rpc = self.rpcs.remove(slot as usize);
         self.port_rpcs.remove(rpc.port, slot);
         // ABORT-3: the key names nothing from here on.
@@ -683,7 +683,9 @@ impl Endpoint {
         self.stats.clients_silent += u64::from(reason == DoneReason::ClientSilent);
         let cause = u32::from(reason != DoneReason::Acknowledged);
         self.trace.record_with(EventKind::RpcEnd, rpc.id, cause, 1, peer_number(rpc.peer), 0);
-        if (rpc.state != State::RequestArriving || rpc.taken_early) && reason != DoneReason::ClientRestarted {
+        if (rpc.state != RpcState::RequestArriving || rpc.taken_early)
+            && reason != DoneReason::ClientRestarted
+        {
             self.remember_finished(now, &rpc);
         }
         self.events.push_back(Event::Done { rpc: key, reason });

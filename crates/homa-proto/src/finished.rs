@@ -49,7 +49,7 @@ pub(crate) struct FinishedIds {
 
 /// What became of the blocks while one was added.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Forgotten {
+pub(crate) struct EvictedBlocks {
     /// Peers of blocks that are gone, one entry a block.
     pub peers: Vec<u32>,
     /// Blocks among them that went before their time.
@@ -116,7 +116,7 @@ impl FinishedIds {
         peer: u32,
         restarts: u32,
         id: u64,
-        forgotten: &mut Forgotten,
+        forgotten: &mut EvictedBlocks,
     ) -> bool {
         let (key, bit) = split(peer, restarts, id);
         let lifetime_ns = self.lifetime_ns;
@@ -137,7 +137,7 @@ impl FinishedIds {
     }
 
     /// Drops blocks whose time has passed, looking at a bounded number.
-    pub(crate) fn expire(&mut self, now: Time, forgotten: &mut Forgotten) {
+    pub(crate) fn expire(&mut self, now: Time, forgotten: &mut EvictedBlocks) {
         for _ in 0..EXPIRE_STEPS {
             let Some(&(key, since)) = self.order.front() else { return };
             if now.since(since) < self.lifetime_ns {
@@ -158,7 +158,7 @@ impl FinishedIds {
         }
     }
 
-    fn forget_oldest(&mut self, forgotten: &mut Forgotten) {
+    fn forget_oldest(&mut self, forgotten: &mut EvictedBlocks) {
         if let Some((key, _)) = self.order.pop_front() {
             self.shard(&key).remove(&key);
             self.len -= 1;
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn ids_are_kept_per_peer_and_incarnation() {
         let mut ids = ids(10, FinishedPolicy::Refuse);
-        let mut gone = Forgotten::default();
+        let mut gone = EvictedBlocks::default();
         assert!(ids.insert(Time::ZERO, 1, 0, 200, &mut gone));
         assert!(!ids.insert(Time::ZERO, 1, 0, 202, &mut gone), "a neighbour takes no memory");
         let at = Time::ZERO;
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_block_lives_until_its_last_id_has_expired() {
         let mut ids = ids(10, FinishedPolicy::Refuse);
-        let mut gone = Forgotten::default();
+        let mut gone = EvictedBlocks::default();
         ids.insert(Time::from_ns(0), 1, 0, 2, &mut gone);
         ids.insert(Time::from_ns(900), 1, 0, 4, &mut gone);
         ids.expire(Time::from_ns(1_500), &mut gone);
@@ -213,20 +213,20 @@ mod tests {
         assert!(!ids.contains(Time::from_ns(1_900), 1, 0, 4), "also where nothing has expired it yet");
         ids.expire(Time::from_ns(1_900), &mut gone);
         assert_eq!(ids.len(), 0);
-        assert_eq!(gone, Forgotten { peers: vec![1], early: 0 });
+        assert_eq!(gone, EvictedBlocks { peers: vec![1], early: 0 });
     }
 
     #[test]
     fn a_full_table_refuses_or_forgets_as_its_policy_says() {
         let mut refuse = ids(2, FinishedPolicy::Refuse);
         let mut forget = ids(2, FinishedPolicy::ForgetOldest);
-        let mut gone = Forgotten::default();
+        let mut gone = EvictedBlocks::default();
         for block in 0..3u64 {
             refuse.insert(Time::ZERO, 1, 0, block << 7, &mut gone);
         }
         let at = Time::ZERO;
         assert_eq!(refuse.admit(0), Err(Refusal::Bound));
-        assert!(refuse.contains(at, 1, 0, 0) && gone == Forgotten::default());
+        assert!(refuse.contains(at, 1, 0, 0) && gone == EvictedBlocks::default());
         for block in 0..3u64 {
             forget.insert(Time::ZERO, 1, 0, block << 7, &mut gone);
         }

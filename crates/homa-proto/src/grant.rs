@@ -20,7 +20,7 @@ use crate::wire::{Body, Grant};
 const SUB: u32 = 4;
 type Queue = SrptQueue<SUB>;
 
-/// Messages of proven peers, and those of strangers.
+/// Messages of proven peers, and those of unproven ones.
 const CLASSES: usize = 2;
 
 fn class_of(incoming: &MessageIn) -> usize {
@@ -41,8 +41,8 @@ pub(crate) struct Grants {
     /// Peers with such messages, by the shortest of each.
     peer_links: Links,
     peers: Queue,
-    /// The same of strangers, who are granted to in the places that the others leave (LIMIT-10).
-    strangers: Queue,
+    /// The same for unproven peers, which get the places that proven ones leave (LIMIT-10).
+    unproven: Queue,
     /// Strangers again, the one whose turn it is first, and then those that wait for theirs.
     turn_links: Links,
     turns: List,
@@ -55,9 +55,9 @@ pub(crate) struct Grants {
     fifo: List,
     /// Bytes granted and not received, over all messages.
     pub total_incoming: u64,
-    /// Those among them of strangers' requests.
-    pub strangers_incoming: u64,
-    /// Those of each peer, by class: a peer's first message remains a stranger's when the peer is proven.
+    /// Those among them of unproven peers' requests.
+    pub unproven_incoming: u64,
+    /// Those of each peer, by class: a peer's first message stays in the unproven class when the peer is proven.
     by_peer: Vec<[u64; CLASSES]>,
     /// What a peer may have of a class before the rest no longer counts against others (SHARE-6, LIMIT-10).
     peer_share: u64,
@@ -81,7 +81,7 @@ impl Grants {
             spare: Vec::new(),
             peer_links: Links::default(),
             peers: Queue::new(),
-            strangers: Queue::new(),
+            unproven: Queue::new(),
             turn_links: Links::default(),
             turns: List::EMPTY,
             turn_bytes: 0,
@@ -89,7 +89,7 @@ impl Grants {
             fifo_links: Links::with_capacity(rpcs),
             fifo: List::EMPTY,
             total_incoming: 0,
-            strangers_incoming: 0,
+            unproven_incoming: 0,
             by_peer: Vec::new(),
             peer_share,
             beyond_share: [0; CLASSES],
@@ -157,7 +157,7 @@ impl Grants {
     fn rank_peer(&mut self, peer: u32) {
         let Some(queue) = &self.queues[peer as usize] else { return };
         let served = self.served.get(peer as usize).is_some_and(|served| *served);
-        let ranked = if served { &mut self.peers } else { &mut self.strangers };
+        let ranked = if served { &mut self.peers } else { &mut self.unproven };
         match queue.first_bucket().map(|bucket| bucket_start(bucket, SUB)) {
             Some(key) if self.peer_links.list_of(peer).is_some() => {
                 ranked.update(&mut self.peer_links, peer, key);
@@ -179,7 +179,7 @@ impl Grants {
         }
     }
 
-    /// Puts `peer` among those that had something from us, or among the strangers.
+    /// Puts `peer` into the proven or the unproven class.
     pub(crate) fn set_served(&mut self, peer: u32, served: bool) {
         if self.served.len() <= peer as usize {
             self.served.resize(peer as usize + 1, false);
@@ -187,19 +187,19 @@ impl Grants {
         }
         let before = std::mem::replace(&mut self.served[peer as usize], served);
         if before != served && self.peer_links.list_of(peer).is_some() {
-            let ranked = if before { &mut self.peers } else { &mut self.strangers };
+            let ranked = if before { &mut self.peers } else { &mut self.unproven };
             ranked.remove(&mut self.peer_links, peer);
             self.end_turns(peer);
             self.rank_peer(peer);
         }
     }
 
-    /// The stranger whose turn it is.
+    /// The unproven peer whose turn it is.
     fn turn(&self) -> Option<u32> {
         self.turns.head()
     }
 
-    /// Takes `peer` out of the strangers' turns, if it is in.
+    /// Removes `peer` from the turns of unproven peers, if it has one.
     fn end_turns(&mut self, peer: u32) {
         if self.turn_links.list_of(peer).is_some() {
             self.turn_bytes = if self.turn() == Some(peer) { 0 } else { self.turn_bytes };
@@ -207,7 +207,7 @@ impl Grants {
         }
     }
 
-    /// The turn of `peer`, if it is its, goes to the next stranger.
+    /// Ends the turn of `peer`, if it is its turn: the next unproven peer has it.
     fn pass_turn(&mut self, peer: u32) {
         if self.turn() == Some(peer) {
             self.end_turns(peer);
@@ -226,21 +226,21 @@ impl Grants {
         }
     }
 
-    /// The active messages in rank order: the shortest of each of the first `max` peers (GRANT-2, GRANT-3), strangers last
+    /// The active messages in rank order: the shortest of each of the first `max` peers (GRANT-2, GRANT-3), unproven peers last
     /// (LIMIT-10). One place of several is left to them, and the last of their places goes round: however short the
-    /// messages of one stranger are, the others have their turns.
+    /// messages one unproven peer has, the others get their turns.
     fn active(&self, max: usize) -> impl Iterator<Item = u32> + '_ {
-        let left = usize::from(max > 1 && !self.strangers.is_empty());
+        let left = usize::from(max > 1 && !self.unproven.is_empty());
         let served = (self.peers.len() as usize).min(max - left);
         self.by_rank(&self.peers)
             .take(served)
-            .chain(self.active_strangers(max - served))
+            .chain(self.active_unproven(max - served))
             .filter_map(|peer| self.queues[peer as usize].as_ref()?.first())
     }
 
-    /// The strangers in `places` places: the first by rank, and the one whose turn it is.
-    fn active_strangers(&self, places: usize) -> impl Iterator<Item = u32> + '_ {
-        let first = || self.by_rank(&self.strangers).take(places);
+    /// The unproven peers that get `places` places: the first by rank, and the one whose turn it is.
+    fn active_unproven(&self, places: usize) -> impl Iterator<Item = u32> + '_ {
+        let first = || self.by_rank(&self.unproven).take(places);
         let turn = self.turn().filter(|&peer| places > 0 && first().all(|ranked| ranked != peer));
         first().take(places - usize::from(turn.is_some())).chain(turn)
     }
@@ -259,7 +259,7 @@ impl Grants {
 
     /// About the fewest ungranted bytes of any message.
     pub(crate) fn shortest(&self) -> Option<u32> {
-        let first = [self.peers.first_bucket(), self.strangers.first_bucket()].into_iter().flatten().min();
+        let first = [self.peers.first_bucket(), self.unproven.first_bucket()].into_iter().flatten().min();
         first.map(|bucket| bucket_start(bucket, SUB))
     }
 
@@ -272,7 +272,7 @@ impl Grants {
         self.total_incoming = self.total_incoming + u64::from(now) - u64::from(before);
         let class = class_of(incoming);
         if incoming.of_stranger {
-            self.strangers_incoming = self.strangers_incoming + u64::from(now) - u64::from(before);
+            self.unproven_incoming = self.unproven_incoming + u64::from(now) - u64::from(before);
         }
         let own = &mut self.by_peer[peer as usize][class];
         let (had, has) = (*own, *own + u64::from(now) - u64::from(before));
@@ -288,19 +288,19 @@ impl Grants {
         self.by_peer[peer as usize][class].saturating_sub(self.peer_share)
     }
 
-    /// The bytes granted and not received as they count for a stranger's message of `peer`: each other peer's up to
+    /// The bytes granted and not received as they count for a message of `peer`, which is unproven: each other peer's up to
     /// its share, so that claims of one peer do not keep the others waiting (LIMIT-10).
     fn counted_for_stranger(&self, peer: u32) -> u64 {
         let own: u64 = (0..CLASSES).map(|class| self.beyond_share_of(peer, class)).sum();
         self.total_incoming - self.beyond_share.iter().sum::<u64>() + own
     }
 
-    /// The bytes granted and not received as they count for others' grants out of `budget`: of strangers' at
+    /// The bytes granted and not received as they count for others' grants out of `budget`: of unproven peers' at
     /// most half of it, and of each other peer's at most half of all, so that first packets which claim that
     /// more is on its way do not keep everybody waiting (LIMIT-10, SHARE-6).
     pub(crate) fn counted(&self, budget: u64) -> u64 {
-        let strangers = self.strangers_incoming;
-        self.total_incoming - self.beyond_share[0] - strangers + strangers.min(budget / 2)
+        let unproven = self.unproven_incoming;
+        self.total_incoming - self.beyond_share[0] - unproven + unproven.min(budget / 2)
     }
 
     /// Panics unless these bytes are what each peer has of each class.
@@ -321,13 +321,13 @@ impl Grants {
     pub(crate) fn check(&self) -> Vec<u32> {
         let mut waiting = Vec::new();
         let mut ranked = self.peers.check(&self.peer_links);
-        let mut strangers = self.strangers.check(&self.peer_links);
-        ranked.extend_from_slice(&strangers);
+        let mut unproven = self.unproven.check(&self.peer_links);
+        ranked.extend_from_slice(&unproven);
         self.turn_links.check(&self.turns, 0);
         let mut turns: Vec<u32> = self.turn_links.iter(&self.turns).collect();
-        strangers.sort_unstable();
+        unproven.sort_unstable();
         turns.sort_unstable();
-        assert_eq!(turns, strangers, "strangers that have turns");
+        assert_eq!(turns, unproven, "unproven peers that have turns");
         ranked.sort_unstable();
         let mut with_queue = Vec::new();
         for (peer, queue) in self.queues.iter().enumerate() {
@@ -344,7 +344,7 @@ impl Grants {
 
 /// What a grant to an active message is chosen by.
 #[derive(Clone, Copy)]
-struct Room {
+struct GrantRoom {
     /// Bytes that the message may have outstanding.
     window: u32,
     /// Bytes that may still be granted, over all messages.
@@ -356,8 +356,8 @@ struct Room {
 }
 
 /// The new granted end of an active message, if a grant is worth a packet (GRANT-4, GRANT-5, GRANT-8, GRANT-15).
-fn next_grant(received: u32, granted: u32, length: u32, room: Room) -> Option<u32> {
-    let Room { window, budget, min_increment, payload } = room;
+fn next_grant(received: u32, granted: u32, length: u32, room: GrantRoom) -> Option<u32> {
+    let GrantRoom { window, budget, min_increment, payload } = room;
     let wanted = received.saturating_add(window).min(length);
     let increment = wanted.checked_sub(granted)?.min(budget.min(u64::from(u32::MAX)) as u32);
     let increment = if granted + increment == length { increment } else { whole_packets(increment, payload) };
@@ -377,12 +377,12 @@ fn window(config: &Config, active: usize) -> u32 {
 
 impl Endpoint {
     /// Bytes granted and not yet received, unscheduled ones included, over all incoming messages. Grants raise them to
-    /// `max_incoming` at most (GRANT-5), where they are not strangers'.
+    /// `max_incoming` at most (GRANT-5), where they are not of unproven peers.
     pub fn granted_bytes(&self) -> u64 {
         self.grants.total_incoming
     }
 
-    /// Those among them that count against `max_incoming` when others than strangers are granted to (LIMIT-10).
+    /// Those among them that count against `max_incoming` while proven peers are granted to (LIMIT-10).
     pub fn counted_bytes(&self) -> u64 {
         self.grants.counted(self.grants.budget)
     }
@@ -406,7 +406,8 @@ impl Endpoint {
 
     /// Bytes that may be granted and not received: without those that may come unasked.
     pub(crate) fn grant_budget(&self) -> u64 {
-        self.grants.budget - incast::reserved(self.now, self.grants.budget, &self.promises, &self.demand)
+        self.grants.budget
+            - incast::reserved(self.now, self.grants.budget, &self.unscheduled_quota, &self.incast_estimator)
     }
 
     /// Chooses and queues grants. Called at the end of a burst: grants wait for its last packet, which costs less than
@@ -444,7 +445,7 @@ impl Endpoint {
             // GRANT-8: more than the budget would never be there to give.
             let min_increment = u64::from(self.config.min_grant_increment).min(most / 2) as u32;
             let payload = self.max_payload(peer);
-            let room = Room { window, budget, min_increment, payload };
+            let room = GrantRoom { window, budget, min_increment, payload };
             if let Some(end) = next_grant(received, granted, length, room) {
                 let priority = priority::scheduled(rank, active.len(), self.config.max_sched_prio);
                 self.grant(now, slot, end, priority);
@@ -509,8 +510,8 @@ impl Endpoint {
 mod tests {
     use super::*;
 
-    fn room(window: u32, budget: u64, min_increment: u32) -> Room {
-        Room { window, budget, min_increment, payload: 1_000 }
+    fn room(window: u32, budget: u64, min_increment: u32) -> GrantRoom {
+        GrantRoom { window, budget, min_increment, payload: 1_000 }
     }
 
     #[test]
@@ -537,7 +538,12 @@ mod tests {
     #[test]
     fn a_grant_of_whole_packets_is_still_worth_a_packet() {
         let after = |received| {
-            next_grant(received, 40_000, 1_000_000, Room { payload: 1_424, ..room(40_000, 400_000, 10_000) })
+            next_grant(
+                received,
+                40_000,
+                1_000_000,
+                GrantRoom { payload: 1_424, ..room(40_000, 400_000, 10_000) },
+            )
         };
         assert_eq!(after(10_000), None, "7 packets are less");
         assert_eq!(after(11_391), None);
@@ -572,7 +578,7 @@ mod tests {
 
     // LIMIT-10
     #[test]
-    fn the_last_place_of_strangers_goes_from_peer_to_peer() {
+    fn the_last_place_of_unproven_peers_goes_from_peer_to_peer() {
         let mut grants = Grants::with_capacity(0, 400_000, 0);
         grants.fit(6);
         for (slot, peer, ungranted) in [(0, 1, 9_000), (1, 0, 90_000), (2, 2, 500), (3, 2, 600)] {

@@ -55,7 +55,12 @@ impl Endpoint {
     pub fn grant_demand(&self) -> u64 {
         let granted = self.granted_bytes() + self.grant_windows();
         granted
-            + incast::reserved(self.now, u64::from(self.config.max_incoming), &self.promises, &self.demand)
+            + incast::reserved(
+                self.now,
+                u64::from(self.config.max_incoming),
+                &self.unscheduled_quota,
+                &self.incast_estimator,
+            )
     }
 
     /// From now on grants raise [`granted_bytes`](Endpoint::granted_bytes) to `bytes` at most, in place of `max_incoming` (HOST-5).
@@ -120,8 +125,8 @@ impl Endpoint {
     /// Takes over the most bytes of a message that peers are told to send unasked (INCAST-2), for an endpoint that follows;
     /// `None`: they are told nothing. Peers learn it with the cutoffs, whose version has changed with it.
     pub fn set_unsched_limit(&mut self, limit: Option<u32>) {
-        self.stats.incast_limit_changes += u64::from(limit != self.demand.limit());
-        self.demand.set_limit(limit);
+        self.stats.incast_limit_changes += u64::from(limit != self.incast_estimator.limit());
+        self.incast_estimator.set_limit(limit);
     }
 
     /// Whether another endpoint computes the host's cutoffs. Then this one collects what it observes for

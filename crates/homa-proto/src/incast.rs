@@ -1,8 +1,8 @@
 //! Incast: how much many senders together may send unasked (PROTOCOL.md INCAST).
 //!
 //! Two sides know different things. A client knows how many responses it asks for at a time, and says in each request how much
-//! of the response may come unasked ([`Promises`]). A server does not know who will call; it sees how much would have come
-//! unasked at once, and tells its peers a limit ([`Demand`]). Each of the two may fill half of what `max_incoming` allows.
+//! of the response may come unasked ([`UnscheduledQuota`]). A server does not know who will call; it sees how much would have come
+//! unasked at once, and tells its peers a limit ([`IncastEstimator`]). Each of the two may fill half of what `max_incoming` allows.
 //!
 //! Both count what comes at a time, not what is outstanding: RPCs that are many, but spread as the link carries them, fill no
 //! queue, and to limit them would cost each a round trip. Where the rate of the link is unknown nobody is limited.
@@ -50,16 +50,16 @@ impl Queue {
 
 /// What our RPCs' servers may send unasked, all responses together.
 #[derive(Debug)]
-pub(crate) struct Promises {
+pub(crate) struct UnscheduledQuota {
     /// What would wait before our link if all responses began now.
     queue: Queue,
     /// Bytes of a response that come unasked, a running mean in 1/256.
     expected_q8: u64,
 }
 
-impl Promises {
-    pub(crate) fn new(config: &Config) -> Promises {
-        Promises { queue: Queue::new(config), expected_q8: u64::from(config.unsched_bytes) << 8 }
+impl UnscheduledQuota {
+    pub(crate) fn new(config: &Config) -> UnscheduledQuota {
+        UnscheduledQuota { queue: Queue::new(config), expected_q8: u64::from(config.unsched_bytes) << 8 }
     }
 
     /// Most bytes that may come unasked of the response to a request made now, by a server that would send up to `unsched`;
@@ -86,19 +86,19 @@ impl Promises {
 
 /// What one peer would have sent unasked lately, at most its share: a queue like the one of all.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Claims {
+pub(crate) struct PeerEstimate {
     level: u64,
     at: Time,
 }
 
 /// Messages by the power of two of the bytes that would come of each unasked.
 #[derive(Clone, Copy, Debug, Default)]
-struct Crowd {
+struct SizeClass {
     counts: [u64; 32],
     bytes: [u64; 32],
 }
 
-impl Crowd {
+impl SizeClass {
     fn add(&mut self, unasked: u32) {
         let bucket = unasked.max(1).ilog2() as usize;
         self.counts[bucket] += 1;
@@ -128,35 +128,35 @@ impl Crowd {
 
 /// The fullest moment of a while.
 #[derive(Clone, Copy, Debug, Default)]
-struct Peak {
+struct WindowMaximum {
     level: u64,
-    crowd: Crowd,
+    crowd: SizeClass,
 }
 
 /// What comes unasked at a time, and the limit that follows.
 #[derive(Debug)]
-pub(crate) struct Demand {
+pub(crate) struct IncastEstimator {
     /// What would wait before our link if every peer sent its unscheduled bytes at once. It does not depend on what the peers
     /// are told, and so the limit does not undo itself.
     queue: Queue,
     /// The messages since the queue was last empty.
-    crowd: Crowd,
+    crowd: SizeClass,
     /// Of the present window and of the one before.
-    peak: Peak,
-    before: Peak,
+    peak: WindowMaximum,
+    before: WindowMaximum,
     rotate_at: Time,
     /// A peak changed since the limit was last computed.
     dirty: bool,
     limit: Option<u32>,
 }
 
-impl Demand {
-    pub(crate) fn new(config: &Config) -> Demand {
-        Demand {
+impl IncastEstimator {
+    pub(crate) fn new(config: &Config) -> IncastEstimator {
+        IncastEstimator {
             queue: Queue::new(config),
-            crowd: Crowd::default(),
-            peak: Peak::default(),
-            before: Peak::default(),
+            crowd: SizeClass::default(),
+            peak: WindowMaximum::default(),
+            before: WindowMaximum::default(),
             rotate_at: Time::ZERO,
             dirty: false,
             limit: None,
@@ -167,13 +167,13 @@ impl Demand {
     /// peer claimed before has drained as fast as the link; more than half of what may come at once is not
     /// believed of one (SHARE-8): its own link carries no more at a time than ours, and so no incast is of
     /// one peer.
-    pub(crate) fn observe(&mut self, now: Time, unasked: u32, claims: &mut Claims, config: &Config) {
+    pub(crate) fn observe(&mut self, now: Time, unasked: u32, claims: &mut PeerEstimate, config: &Config) {
         if !self.queue.has_rate() {
             return;
         }
         let level = claims.level.saturating_sub(self.queue.drained(now, claims.at));
         let unasked = u64::from(unasked).min((half(config) / 2).saturating_sub(level)) as u32;
-        *claims = Claims { level: level + u64::from(unasked), at: now };
+        *claims = PeerEstimate { level: level + u64::from(unasked), at: now };
         if unasked == 0 {
             return;
         }
@@ -181,18 +181,18 @@ impl Demand {
             // Two windows without a message between them: nothing of the past is left.
             let idle = now.since(self.rotate_at) > config.incast_memory_ns;
             let past = std::mem::take(&mut self.peak);
-            self.before = if idle { Peak::default() } else { past };
+            self.before = if idle { WindowMaximum::default() } else { past };
             self.rotate_at = now + config.incast_memory_ns;
             self.dirty = true;
         }
         if self.queue.level(now) == 0 {
-            self.crowd = Crowd::default();
+            self.crowd = SizeClass::default();
         }
         self.queue.add(now, unasked);
         self.crowd.add(unasked);
         let level = self.queue.level;
         if level > self.peak.level && level > half(config) {
-            self.peak = Peak { level, crowd: self.crowd };
+            self.peak = WindowMaximum { level, crowd: self.crowd };
             self.dirty = true;
         }
     }
@@ -234,8 +234,17 @@ fn half(config: &Config) -> u64 {
 }
 
 /// Bytes of a budget for grants that no grant may use, because as many may come unasked (INCAST-3).
-pub(crate) fn reserved(now: Time, budget: u64, promises: &Promises, demand: &Demand) -> u64 {
-    if demand.limit().is_some() { budget / 2 } else { promises.queue.level(now).min(budget / 2) }
+pub(crate) fn reserved(
+    now: Time,
+    budget: u64,
+    unscheduled_quota: &UnscheduledQuota,
+    incast_estimator: &IncastEstimator,
+) -> u64 {
+    if incast_estimator.limit().is_some() {
+        budget / 2
+    } else {
+        unscheduled_quota.queue.level(now).min(budget / 2)
+    }
 }
 
 #[cfg(test)]
@@ -247,8 +256,8 @@ mod tests {
     }
 
     /// A message of a peer that has sent none before.
-    fn observe(demand: &mut Demand, ns: u64, unasked: u32, config: &Config) {
-        demand.observe(Time::from_ns(ns), unasked, &mut Claims::default(), config);
+    fn observe(incast_estimator: &mut IncastEstimator, ns: u64, unasked: u32, config: &Config) {
+        incast_estimator.observe(Time::from_ns(ns), unasked, &mut PeerEstimate::default(), config);
     }
 
     /// SHARE-8
@@ -256,18 +265,18 @@ mod tests {
     fn what_one_peer_claims_is_no_incast_and_what_three_do_is() {
         let config = config();
         let limit = |peers: usize| {
-            let mut demand = Demand::new(&config);
-            let mut claims = vec![Claims::default(); peers];
+            let mut incast_estimator = IncastEstimator::new(&config);
+            let mut claims = vec![PeerEstimate::default(); peers];
             for message in 0..1_000 {
-                demand.observe(
+                incast_estimator.observe(
                     Time::from_ns(message),
                     30_000,
                     &mut claims[message as usize % peers],
                     &config,
                 );
             }
-            demand.update(&config);
-            demand.limit()
+            incast_estimator.update(&config);
+            incast_estimator.limit()
         };
         assert_eq!(limit(1), None);
         assert!(limit(3).is_some());
@@ -277,34 +286,37 @@ mod tests {
     #[test]
     fn promises_stay_within_half_of_max_incoming_save_the_least_that_each_gets() {
         let config = config();
-        let mut promises = Promises::new(&config);
+        let mut unscheduled_quota = UnscheduledQuota::new(&config);
         let limits: Vec<u32> =
-            (0..100).map(|_| promises.next(Time::ZERO, &config, 30_000).unwrap()).collect();
+            (0..100).map(|_| unscheduled_quota.next(Time::ZERO, &config, 30_000).unwrap()).collect();
         assert_eq!(limits[..3], [30_000, 25_000, 12_500]);
         assert_eq!(limits[99], 500);
         let sum: u64 = limits.iter().map(|&limit| u64::from(limit)).sum();
         assert!(sum <= 80_000 + 100 * 500, "{sum}");
-        assert_eq!(promises.queue.level, sum);
+        assert_eq!(unscheduled_quota.queue.level, sum);
     }
 
     #[test]
     fn requests_as_fast_as_the_link_carries_their_responses_are_not_limited() {
         let config = config();
-        let mut promises = Promises::new(&config);
+        let mut unscheduled_quota = UnscheduledQuota::new(&config);
         for request in 0..1_000 {
-            assert_eq!(promises.next(Time::from_ns(request * 40_000), &config, 40_000), Some(40_000));
+            assert_eq!(
+                unscheduled_quota.next(Time::from_ns(request * 40_000), &config, 40_000),
+                Some(40_000)
+            );
         }
     }
 
     #[test]
     fn short_responses_are_not_limited_however_many_are_asked_for() {
         let config = config();
-        let mut promises = Promises::new(&config);
-        (0..100).for_each(|_| promises.observe(100));
+        let mut unscheduled_quota = UnscheduledQuota::new(&config);
+        (0..100).for_each(|_| unscheduled_quota.observe(100));
         for _ in 0..200 {
-            assert_eq!(promises.next(Time::ZERO, &config, 25_000), Some(25_000));
+            assert_eq!(unscheduled_quota.next(Time::ZERO, &config, 25_000), Some(25_000));
         }
-        assert!(promises.queue.level <= 200 * 110);
+        assert!(unscheduled_quota.queue.level <= 200 * 110);
     }
 
     // INCAST-2
@@ -312,13 +324,13 @@ mod tests {
     fn the_limit_shares_the_room_among_those_who_need_it() {
         let config = config();
         let limit = |messages: &[(u64, u32)]| {
-            let mut demand = Demand::new(&config);
+            let mut incast_estimator = IncastEstimator::new(&config);
             for &(count, unasked) in messages {
-                (0..count).for_each(|_| observe(&mut demand, 1_000, unasked, &config));
+                (0..count).for_each(|_| observe(&mut incast_estimator, 1_000, unasked, &config));
             }
-            demand.update(&config);
-            assert!(!demand.update(&config), "nothing has changed since");
-            demand.limit()
+            incast_estimator.update(&config);
+            assert!(!incast_estimator.update(&config), "nothing has changed since");
+            incast_estimator.limit()
         };
         assert_eq!(limit(&[(100, 40_000)]), Some(800));
         assert_eq!(limit(&[(100, 8_000)]), Some(800));
@@ -330,24 +342,24 @@ mod tests {
     #[test]
     fn what_the_link_carries_in_time_is_no_incast() {
         let config = config();
-        let mut demand = Demand::new(&config);
+        let mut incast_estimator = IncastEstimator::new(&config);
         for message in 0..1_000 {
-            observe(&mut demand, message * 40_100, 40_000, &config);
+            observe(&mut incast_estimator, message * 40_100, 40_000, &config);
         }
-        assert!(!demand.update(&config));
-        assert_eq!(demand.limit(), None);
+        assert!(!incast_estimator.update(&config));
+        assert_eq!(incast_estimator.limit(), None);
     }
 
     #[test]
     fn the_limit_goes_when_an_incast_is_long_past() {
         let config = config();
-        let mut demand = Demand::new(&config);
+        let mut incast_estimator = IncastEstimator::new(&config);
         for round in 0..4 {
             let at = round * config.incast_memory_ns;
             let messages = if round == 0 { 100 } else { 1 };
-            (0..messages).for_each(|_| observe(&mut demand, at, 40_000, &config));
-            demand.update(&config);
-            assert_eq!(demand.limit().is_some(), round < 2, "round {round}");
+            (0..messages).for_each(|_| observe(&mut incast_estimator, at, 40_000, &config));
+            incast_estimator.update(&config);
+            assert_eq!(incast_estimator.limit().is_some(), round < 2, "round {round}");
         }
     }
 
@@ -357,15 +369,17 @@ mod tests {
         let whole = config();
         let part = Config { endpoints: 4, ..config() };
         let limit = |config: &Config, messages| {
-            let mut demand = Demand::new(config);
-            (0..messages).for_each(|_| observe(&mut demand, 1_000, 10_000, config));
-            demand.update(config);
-            demand.limit()
+            let mut incast_estimator = IncastEstimator::new(config);
+            (0..messages).for_each(|_| observe(&mut incast_estimator, 1_000, 10_000, config));
+            incast_estimator.update(config);
+            incast_estimator.limit()
         };
         assert_eq!((limit(&whole, 100), limit(&part, 25)), (Some(800), Some(800)));
         let promised = |config: &Config| {
-            let mut promises = Promises::new(config);
-            (0..8).map(|_| u64::from(promises.next(Time::ZERO, config, 30_000).unwrap())).sum::<u64>()
+            let mut unscheduled_quota = UnscheduledQuota::new(config);
+            (0..8)
+                .map(|_| u64::from(unscheduled_quota.next(Time::ZERO, config, 30_000).unwrap()))
+                .sum::<u64>()
         };
         assert!(4 * promised(&part) <= 80_000 + 4 * 8 * 500, "{}", promised(&part));
     }
@@ -373,9 +387,9 @@ mod tests {
     #[test]
     fn without_a_known_rate_nobody_is_limited() {
         let config = Config { link_mbps: None, ..config() };
-        let mut demand = Demand::new(&config);
-        (0..1_000).for_each(|_| observe(&mut demand, 0, 40_000, &config));
-        assert!(!demand.update(&config) && demand.limit().is_none());
-        assert_eq!(Promises::new(&config).next(Time::ZERO, &config, 40_000), None);
+        let mut incast_estimator = IncastEstimator::new(&config);
+        (0..1_000).for_each(|_| observe(&mut incast_estimator, 0, 40_000, &config));
+        assert!(!incast_estimator.update(&config) && incast_estimator.limit().is_none());
+        assert_eq!(UnscheduledQuota::new(&config).next(Time::ZERO, &config, 40_000), None);
     }
 }

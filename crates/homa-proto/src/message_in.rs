@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::gaps::Gaps;
-use crate::reclaim::Unasked;
+use crate::unscheduled_loss::UnscheduledState;
 
 /// Ranges asked for in one round of RESENDs: enough for a burst of scattered losses, and a bound on the packets.
 pub(crate) const MAX_RANGES: usize = 4;
@@ -47,7 +47,7 @@ pub(crate) struct MessageIn {
     /// Last contiguous end that was reported as readable.
     pub reported: u32,
     /// Where its unscheduled bytes stand.
-    pub unasked: Unasked,
+    pub unasked: UnscheduledState,
     pub gaps: Gaps,
 }
 
@@ -78,7 +78,7 @@ impl MessageIn {
 
     /// Whether more may be granted of it, as far as what was granted before says.
     pub(crate) fn takes_grants(&self) -> bool {
-        self.unasked != Unasked::Aside && !self.is_stalled()
+        self.unasked != UnscheduledState::Aside && !self.is_stalled()
     }
 
     /// Looks at what came since the last look, which was about an interval of RESENDs ago. Where that is less
@@ -92,7 +92,7 @@ impl MessageIn {
         let outstanding = self.outstanding();
         let fresh = std::mem::take(&mut self.fresh);
         self.looked_at = self.received;
-        if self.is_stalled() || self.unasked == Unasked::Aside && came == 0 {
+        if self.is_stalled() || self.unasked == UnscheduledState::Aside && came == 0 {
             return false;
         }
         let comes = u64::from(came) * 8 >= u64::from(came) + u64::from(outstanding);

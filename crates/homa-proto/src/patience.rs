@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::endpoint::Endpoint;
 use crate::resend::backed_off;
-use crate::rpc::{Rpc, State};
+use crate::rpc::{Rpc, RpcState};
 use crate::time::{SEC, Time};
 
 /// Shortest pause before an RPC is looked at again whose next step is our own: a packet to send or a grant to give.
@@ -26,7 +26,7 @@ pub(crate) enum Request {
 
 /// Where the RESENDs for an outgoing message began.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Requested {
+pub(crate) struct ResendMark {
     any: bool,
     /// Rounds that began where the one before did, since one that did not.
     pub repeats: u8,
@@ -36,7 +36,7 @@ pub(crate) struct Requested {
     most: u32,
 }
 
-impl Requested {
+impl ResendMark {
     /// Notes a RESEND that begins at `offset`. Within a round offsets rise.
     pub(crate) fn note(&mut self, offset: u32) -> Request {
         let last = std::mem::replace(&mut self.last, offset);
@@ -88,7 +88,7 @@ impl Endpoint {
     /// A client that asks for a response keeps its server's RPC, whose patience ends by PEER-15.
     pub(crate) fn note_requested(&mut self, now: Time, slot: u32, offset: u32) {
         let rpc = &mut self.rpcs[slot as usize];
-        if !matches!(rpc.state, State::Requesting | State::Responding) {
+        if !matches!(rpc.state, RpcState::Requesting | RpcState::Responding) {
             return;
         }
         // Of bytes that wait here to be sent again, or for the first time, it says nothing that they may have come by.
@@ -99,7 +99,7 @@ impl Endpoint {
         let request = if request == Request::Repeated { Request::Beyond } else { request };
         match request {
             Request::Beyond => rpc.progressed(now),
-            _ if rpc.state == State::Responding => rpc.heard(now),
+            _ if rpc.state == RpcState::Responding => rpc.heard(now),
             Request::Ahead => rpc.heard(now),
             Request::Repeated | Request::Between => {}
         }
@@ -135,7 +135,7 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         let due = rpc.quiet_since + backed_off(floor, ceiling, rpc.backoff);
         let link_is_busy = self.last_sent >= rpc.quiet_since || !self.pacer.may_send(now);
-        if rpc.state != State::Requesting || link_is_busy {
+        if rpc.state != RpcState::Requesting || link_is_busy {
             rpc.quiet_since = now;
             self.watch(now, slot);
         } else if now < due {
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     fn requests(offsets: &[u32]) -> Vec<Request> {
-        let mut requested = Requested::default();
+        let mut requested = ResendMark::default();
         offsets.iter().map(|&offset| requested.note(offset)).collect()
     }
 

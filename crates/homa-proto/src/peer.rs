@@ -11,14 +11,14 @@ use crate::ack::WaitingAcks;
 use crate::config::Config;
 use crate::contract::{Bundle, DoneReason, RpcError};
 use crate::ids::IdOffset;
-use crate::incast::Claims;
+use crate::incarnation_change::Challenge;
+use crate::incast::PeerEstimate;
 use crate::lists::List;
 use crate::path::Path;
-use crate::restart::Challenge;
 use crate::rtt::{self, Rtt};
 use crate::share::Budget;
 use crate::time::Time;
-use crate::unreachable::Doubt;
+use crate::unreachable::SuspectReport;
 use crate::wire::{Incarnation, PRIORITIES, owner_of};
 
 /// Peers looked at when one must be forgotten to make room: bounds the work, and finds one unless nearly all are in use.
@@ -32,18 +32,18 @@ const UNPROVEN_TIMES: u32 = 3;
 
 /// Packets of a kind to one peer that have a least space between them on average, [`BURST`] of them none after a pause.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spaced {
+pub(crate) struct RateLimit {
     /// The next one may go then, and earlier after a pause.
     at: Time,
 }
 
-impl Default for Spaced {
-    fn default() -> Spaced {
-        Spaced { at: Time::ZERO }
+impl Default for RateLimit {
+    fn default() -> RateLimit {
+        RateLimit { at: Time::ZERO }
     }
 }
 
-impl Spaced {
+impl RateLimit {
     fn next(self, now: Time, space_ns: u64) -> Time {
         self.at.max(Time::from_ns(now.as_ns().saturating_sub(BURST * space_ns)))
     }
@@ -74,26 +74,26 @@ pub(crate) fn peer_number(peer: u32) -> u16 {
 
 /// Why all RPCs of a peer's earlier life end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LifeEnd {
+pub(crate) enum IncarnationEnd {
     Restarted,
     Unreachable,
     /// Its machine does not know the protocol.
     NoHoma,
 }
 
-impl LifeEnd {
+impl IncarnationEnd {
     pub(crate) fn client_error(self) -> RpcError {
         match self {
-            LifeEnd::Restarted => RpcError::PeerRestarted,
-            LifeEnd::Unreachable => RpcError::Unreachable,
-            LifeEnd::NoHoma => RpcError::ProtocolUnreachable,
+            IncarnationEnd::Restarted => RpcError::PeerRestarted,
+            IncarnationEnd::Unreachable => RpcError::Unreachable,
+            IncarnationEnd::NoHoma => RpcError::ProtocolUnreachable,
         }
     }
 
     pub(crate) fn server_reason(self) -> DoneReason {
         match self {
-            LifeEnd::Restarted => DoneReason::ClientRestarted,
-            LifeEnd::Unreachable | LifeEnd::NoHoma => DoneReason::ClientSilent,
+            IncarnationEnd::Restarted => DoneReason::ClientRestarted,
+            IncarnationEnd::Unreachable | IncarnationEnd::NoHoma => DoneReason::ClientSilent,
         }
     }
 }
@@ -109,13 +109,13 @@ pub(crate) struct Peer {
     pub proven: bool,
     pub challenge: Challenge,
     /// A report that nobody is there, which is being looked into (PEER-4).
-    pub doubt: Option<Doubt>,
+    pub doubt: Option<SuspectReport>,
     /// Raised when every RPC so far is over; RPCs remember the life they began in.
     pub life: u32,
     /// How often it was seen to restart: finished ids belong to one of its incarnations (AMO-8).
     pub restarts: u32,
     /// Why the last life ended.
-    pub life_end: LifeEnd,
+    pub life_end: IncarnationEnd,
     /// When a packet last came from it; its creation before that.
     pub last_heard: Time,
     /// Its silence counts from here on at the earliest: before, this host itself stood still, and asked it nothing (PEER-5).
@@ -138,15 +138,15 @@ pub(crate) struct Peer {
     /// RPCs for which a RESEND is due, in the order of their becoming so.
     pub resends: List,
     /// RESENDs to it (RESEND-7).
-    asked: Spaced,
+    asked: RateLimit,
     /// NEED_ACKs to it (RESEND-22).
-    need_acks: Spaced,
+    need_acks: RateLimit,
     /// How often the space between RESENDs to it has doubled, since they were in vain.
     vain: u8,
     /// Bytes of control packets that it may get while it is not proven (SHARE-9).
     pub credit: u32,
     /// What it would have sent unasked lately (SHARE-8).
-    pub claims: Claims,
+    pub claims: PeerEstimate,
     /// Bytes that it may have sent again (SHARE-4).
     pub resend_budget: Budget,
     /// When it may next be asked for a sign of life (PEER-5).
@@ -186,7 +186,7 @@ impl Peer {
             doubt: None,
             life: 0,
             restarts: 0,
-            life_end: LifeEnd::Restarted,
+            life_end: IncarnationEnd::Restarted,
             last_heard: now,
             awake_since: Time::ZERO,
             heard: false,
@@ -198,11 +198,11 @@ impl Peer {
             cutoffs_kept: 0,
             acks: WaitingAcks::default(),
             resends: List::EMPTY,
-            asked: Spaced::default(),
-            need_acks: Spaced::default(),
+            asked: RateLimit::default(),
+            need_acks: RateLimit::default(),
             vain: 0,
             credit: 0,
-            claims: Claims::default(),
+            claims: PeerEstimate::default(),
             resend_budget: Budget::FULL,
             probe_at: Time::ZERO,
             max_packet,
@@ -254,10 +254,10 @@ impl Peer {
     }
 
     /// Ends the life in which all present RPCs began; what belongs to the old host process goes with it (PEER-7).
-    pub(crate) fn end_life(&mut self, end: LifeEnd) {
+    pub(crate) fn end_life(&mut self, end: IncarnationEnd) {
         self.life = self.life.wrapping_add(1);
         self.life_end = end;
-        if end == LifeEnd::Restarted {
+        if end == IncarnationEnd::Restarted {
             self.restarts = self.restarts.wrapping_add(1);
             self.cutoff_version = 0;
             self.unsched_limit = u32::MAX;

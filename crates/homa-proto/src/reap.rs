@@ -6,8 +6,8 @@ use homa_trace::EventKind;
 
 use crate::contract::DoneReason;
 use crate::endpoint::Endpoint;
-use crate::finished::Forgotten;
-use crate::peer::{LifeEnd, peer_number};
+use crate::finished::EvictedBlocks;
+use crate::peer::{IncarnationEnd, peer_number};
 use crate::rpc::Rpc;
 use crate::time::Time;
 
@@ -55,14 +55,14 @@ impl Endpoint {
     }
 
     /// Ends the life of a peer at once for the protocol, and its RPCs one by one.
-    pub(crate) fn end_peer_life(&mut self, peer: u32, end: LifeEnd) {
+    pub(crate) fn end_peer_life(&mut self, peer: u32, end: IncarnationEnd) {
         let known = &mut self.peers[peer];
-        if known.rpc_count == 0 && end != LifeEnd::Restarted {
+        if known.rpc_count == 0 && end != IncarnationEnd::Restarted {
             return;
         }
         let last_heard = known.last_heard;
         known.end_life(end);
-        self.stats.peer_restarts += u64::from(end == LifeEnd::Restarted);
+        self.stats.peer_restarts += u64::from(end == IncarnationEnd::Restarted);
         let silent_ms = self.now.since(last_heard) / crate::time::MS;
         let count = known.rpc_count;
         let silent_ms = silent_ms.min(u64::from(u32::MAX)) as u32;
@@ -161,7 +161,7 @@ impl Endpoint {
     /// Keeps the id of a request that ran (AMO-3), by the incarnation that its client has now: ids of an earlier one are
     /// refused by that (PEER-8).
     pub(crate) fn remember_finished(&mut self, now: Time, rpc: &Rpc) {
-        let mut forgotten = Forgotten::default();
+        let mut forgotten = EvictedBlocks::default();
         if self.finished.insert(now, rpc.peer, self.peers[rpc.peer].restarts, rpc.id, &mut forgotten) {
             self.peers[rpc.peer].finished_blocks += 1;
         }
@@ -170,7 +170,7 @@ impl Endpoint {
 
     /// Lets go of finished ids whose time has passed.
     pub(crate) fn expire_finished(&mut self, now: Time) {
-        let mut forgotten = Forgotten::default();
+        let mut forgotten = EvictedBlocks::default();
         self.finished.expire(now, &mut forgotten);
         self.count_forgotten(&forgotten);
     }
@@ -180,7 +180,7 @@ impl Endpoint {
         (0..EXPIRE_ROUNDS).for_each(|_| self.expire_finished(now));
     }
 
-    fn count_forgotten(&mut self, forgotten: &Forgotten) {
+    fn count_forgotten(&mut self, forgotten: &EvictedBlocks) {
         self.stats.finished_forgotten += forgotten.early;
         for &peer in &forgotten.peers {
             self.peers[peer].finished_blocks -= 1;

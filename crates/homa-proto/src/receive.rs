@@ -8,16 +8,16 @@ use crate::contract::{CallOptions, DoneReason, Event, Reassembly, RpcError, RxPa
 use crate::endpoint::{Endpoint, KERNEL_MAX_MESSAGE};
 use crate::message_in::charge;
 use crate::peer::peer_number;
-use crate::reclaim::Unasked;
-use crate::rpc::{Input, Rpc, State};
-use crate::run_in::Taken;
+use crate::receive_coalescing::RunCursor;
+use crate::rpc::{Rpc, RpcInput, RpcState};
 use crate::share::{Refusal, Share};
-use crate::stats::{Drop, drop_as};
+use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
+use crate::unscheduled_loss::UnscheduledState;
 use crate::wire::{self, Body, Common, Cutoffs, DATA_HEADER_LEN, Data, Grant, Packet, UnknownReason};
 
 /// Either the packet was used, or why not.
-type Outcome = Result<(), Drop>;
+type Outcome = Result<(), DropCause>;
 
 /// The payload of a DATA packet: its bytes, or none where the packet was length-only.
 struct Payload<'a> {
@@ -39,7 +39,7 @@ impl Endpoint {
         now: Time,
         rx: &RxPacket<'_>,
         sink: &mut impl Reassembly,
-    ) -> Option<Taken> {
+    ) -> Option<RunCursor> {
         self.stats.packets_received += 1;
         let (mut id, mut word) = (0, packet_word(0, rx.wire_len as u32));
         let outcome = match wire::decode(rx.bytes, rx.wire_len) {
@@ -69,7 +69,7 @@ impl Endpoint {
         peer: Option<u32>,
         packet: &Packet,
         sink: &mut impl Reassembly,
-    ) -> Result<Option<Taken>, Drop> {
+    ) -> Result<Option<RunCursor>, DropCause> {
         let common = &packet.common;
         let rpc = self.find_rpc(peer, common.sender_id);
         if let Ok(slot) = rpc
@@ -145,7 +145,7 @@ impl Endpoint {
 
     /// The RPC that a packet is about (ID-2, ID-5, ID-8), or how to count its absence. One that was aborted or has ended has left
     /// these tables (ABORT-2). A look-up costs the same however many RPCs are open (RECV-9).
-    pub(crate) fn find_rpc(&self, peer: Option<u32>, sender_id: u64) -> Result<u32, Drop> {
+    pub(crate) fn find_rpc(&self, peer: Option<u32>, sender_id: u64) -> Result<u32, DropCause> {
         let Some(peer) = peer else { return Err(drop_as!(drop_unknown_rpc)) };
         let id = sender_id ^ 1;
         let slot = if id & 1 == 0 { self.client_ids.get(&id) } else { self.server_ids.get(&(peer, id)) };
@@ -164,7 +164,7 @@ impl Endpoint {
     fn is_too_long_for(&self, slot: u32, common: &Common) -> bool {
         let rpc = &self.rpcs[slot as usize];
         rpc.outgoing.length > KERNEL_MAX_MESSAGE
-            && rpc.state == State::Requesting
+            && rpc.state == RpcState::Requesting
             && common.incarnation.is_none()
             && !self.peers[rpc.peer].is_ours()
     }
@@ -175,12 +175,12 @@ impl Endpoint {
         now: Time,
         rx: &RxPacket<'_>,
         peer: Option<u32>,
-        rpc: Result<u32, Drop>,
+        rpc: Result<u32, DropCause>,
         common: &Common,
         data: &Data,
         payload: &Payload<'_>,
         sink: &mut impl Reassembly,
-    ) -> Result<Option<Taken>, Drop> {
+    ) -> Result<Option<RunCursor>, DropCause> {
         if let (Some(peer), Some(ack)) = (peer, data.ack) {
             self.put_off_ack(now, peer, ack.client_id);
         }
@@ -210,7 +210,7 @@ impl Endpoint {
         peer: Option<u32>,
         common: &Common,
         data: &Data,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), DropCause> {
         // Only a host that shows its incarnation can tell a reason, and without one the client would begin anew at once.
         let is_ours = !common.incarnation.is_none() && !self.incarnation.is_none();
         if data.retransmit && is_ours && self.lost_its_owner(now, common) {
@@ -263,7 +263,7 @@ impl Endpoint {
         peer: Option<u32>,
         common: &Common,
         data: &Data,
-    ) -> Result<u32, Drop> {
+    ) -> Result<u32, DropCause> {
         self.look_at_request(now, rx, peer, common, data)?;
         let id = common.sender_id | 1;
         // LIMIT-4: a quarter is left to responses.
@@ -304,7 +304,13 @@ impl Endpoint {
                 ..CallOptions::default()
             },
             response_limit: data.response_limit.filter(|_| !self.incarnation.is_none()).unwrap_or(u32::MAX),
-            ..Rpc::new(now, id, (peer, life), State::RequestArriving, (common.dest_port, common.source_port))
+            ..Rpc::new(
+                now,
+                id,
+                (peer, life),
+                RpcState::RequestArriving,
+                (common.dest_port, common.source_port),
+            )
         });
         self.server_ids.insert((peer, id), slot);
         self.rpcs[slot as usize].incoming.of_stranger = !self.peers[peer].served;
@@ -411,9 +417,9 @@ impl Endpoint {
         let unlimited = self.peers[peer].unsched_bytes(&self.config);
         let unasked = data.message_length.min(unlimited);
         if is_client {
-            self.promises.observe(unasked);
+            self.unscheduled_quota.observe(unasked);
         } else {
-            self.demand.observe(now, unasked, &mut self.peers[peer].claims, &self.config);
+            self.incast_estimator.observe(now, unasked, &mut self.peers[peer].claims, &self.config);
         }
         Ok(())
     }
@@ -426,7 +432,7 @@ impl Endpoint {
         data: &Data,
         payload: &Payload<'_>,
         sink: &mut impl Reassembly,
-    ) -> Result<Option<Taken>, Drop> {
+    ) -> Result<Option<RunCursor>, DropCause> {
         let begins = self.rpcs[slot as usize].incoming.length == 0;
         if begins {
             self.begin_message(now, slot, data)?;
@@ -463,12 +469,12 @@ impl Endpoint {
         incoming.granted = incoming.granted.max(incoming.gaps.end());
         let is_last = incoming.gaps.end() == end && !incoming.is_complete();
         let before = rpc.state;
-        if let Some(state) = before.after(Input::ResponseBytes).filter(|state| *state != before) {
+        if let Some(state) = before.after(RpcInput::ResponseBytes).filter(|state| *state != before) {
             rpc.state = state;
             self.response_began(now, slot);
         }
         self.bytes_came(now, slot, begins);
-        Ok(is_last.then_some(Taken { slot, end }))
+        Ok(is_last.then_some(RunCursor { slot, end }))
     }
 
     /// Sees what follows from bytes that were put where they belong. Of several packets that came at the same moment one behind the
@@ -483,12 +489,12 @@ impl Endpoint {
         }
         let (complete, ungranted, peer) = (incoming.is_complete(), incoming.ungranted(), rpc.peer);
         if outstanding == 0 {
-            self.place_unasked(slot, Unasked::Settled);
+            self.place_unasked(slot, UnscheduledState::Settled);
         } else if begins && self.rpcs[slot as usize].asked_in_part {
             self.set_unasked_aside(slot);
-        } else if begins || self.rpcs[slot as usize].incoming.unasked == Unasked::Aside {
+        } else if begins || self.rpcs[slot as usize].incoming.unasked == UnscheduledState::Aside {
             // What was set aside was late, not lost, as it seems.
-            self.place_unasked(slot, Unasked::Coming);
+            self.place_unasked(slot, UnscheduledState::Coming);
         }
         if complete {
             self.message_complete(slot); // RECV-5
@@ -538,10 +544,10 @@ impl Endpoint {
             self.end_with_response(slot);
             return;
         }
-        let Some(state) = rpc.state.after(Input::RequestComplete) else { return };
+        let Some(state) = rpc.state.after(RpcInput::RequestComplete) else { return };
         rpc.state = state;
         let port = rpc.port;
-        self.strangers.remove(slot);
+        self.unproven.remove(slot);
         self.timers.disarm(slot);
         self.stats.requests_delivered += 1;
         let peer = self.peers[peer].addr;
@@ -563,7 +569,7 @@ impl Endpoint {
     fn handle_grant(&mut self, now: Time, slot: u32, grant: &Grant) -> Outcome {
         let num_priorities = self.config.num_priorities;
         let rpc = &mut self.rpcs[slot as usize];
-        if !matches!(rpc.state, State::Requesting | State::Responding) {
+        if !matches!(rpc.state, RpcState::Requesting | RpcState::Responding) {
             return Err(drop_as!(drop_nonsense)); // GRANT-13
         }
         let (id, number, priority) = (rpc.id, peer_number(rpc.peer), grant.priority);
@@ -595,7 +601,7 @@ impl Endpoint {
     fn handle_unknown(&mut self, now: Time, slot: u32, reason: UnknownReason) -> Outcome {
         let rpc = &mut self.rpcs[slot as usize];
         let error = match (rpc.state, reason) {
-            (State::RequestArriving | State::InService | State::Responding, _) => {
+            (RpcState::RequestArriving | RpcState::InService | RpcState::Responding, _) => {
                 self.end_server(now, slot, DoneReason::ClientGaveUp); // RESEND-15
                 return Ok(());
             }
@@ -604,14 +610,14 @@ impl Endpoint {
             (_, UnknownReason::TooLarge) => RpcError::MessageTooLarge,
             (_, UnknownReason::Finished) => RpcError::ResponseLost,
             (_, UnknownReason::OwnerGone) => RpcError::PeerRestarted, // HOST-10
-            (State::ResponseArriving, UnknownReason::Unknown) => {
+            (RpcState::ResponseArriving, UnknownReason::Unknown) => {
                 // RESEND-14: most likely older than the response, and delayed. If not, RESENDs will go unanswered.
                 rpc.told_unknown = true;
                 return Ok(());
             }
             // RESEND-14: a peer that says so unasked must not have the request again and again.
-            (State::Requesting, UnknownReason::Unknown) if !rpc.asked => return Ok(()),
-            (State::Requesting, UnknownReason::Unknown) => {
+            (RpcState::Requesting, UnknownReason::Unknown) if !rpc.asked => return Ok(()),
+            (RpcState::Requesting, UnknownReason::Unknown) => {
                 // It lives, but one that never takes the request must not be asked as often as before, nor for ever (PEER-1).
                 (rpc.answered, rpc.asked) = (true, false);
                 rpc.quiet_since = now;

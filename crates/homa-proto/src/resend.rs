@@ -9,11 +9,11 @@ use crate::contract::{DoneReason, RpcError};
 use crate::endpoint::Endpoint;
 use crate::message_in::{MAX_RANGES, RECLAIM_RANGES};
 use crate::peer::peer_number;
-use crate::reclaim::Unasked;
-use crate::rpc::State;
+use crate::rpc::RpcState;
 use crate::share::Refill;
-use crate::stats::{Drop, drop_as};
+use crate::stats::{DropCause, drop_as};
 use crate::time::{MS, Time};
+use crate::unscheduled_loss::UnscheduledState;
 use crate::wire::{Body, Common, Resend, UnknownReason};
 
 /// A silent client is probed in the second half of the silence that ends its RPCs, this many times in a whole one: often
@@ -41,7 +41,7 @@ pub(crate) fn backed_off(interval_ns: u64, ceiling_ns: u64, backoff: u8) -> u64 
 
 /// What a timer was for: `b` of [`EventKind::TimerFired`].
 #[derive(Clone, Copy)]
-enum Fired {
+enum TimerPurpose {
     Resend = 1,
     NeedAck = 2,
     GivenUp = 3,
@@ -59,11 +59,11 @@ impl Endpoint {
         let rpc = &self.rpcs[slot as usize];
         if rpc.life != self.peers[rpc.peer].life {
             self.end_of_life(now, slot);
-        } else if rpc.state == State::InService {
+        } else if rpc.state == RpcState::InService {
             // The application has it, for as long as it takes.
         } else if now >= rpc.stalled_at(self.config.max_stall_ns) {
             self.give_up(now, slot); // PEER-15
-        } else if rpc.state == State::Responding && rpc.outgoing.all_sent() {
+        } else if rpc.state == RpcState::Responding && rpc.outgoing.all_sent() {
             self.need_ack_timer(now, slot);
         } else {
             self.look_at_progress(slot);
@@ -82,10 +82,10 @@ impl Endpoint {
     pub(crate) fn waits_for_peer(&self, slot: u32) -> bool {
         let rpc = &self.rpcs[slot as usize];
         match rpc.state {
-            _ if rpc.incoming.unasked == Unasked::Aside => false,
-            State::Requesting => !rpc.outgoing.is_ready(),
-            State::ResponseArriving | State::RequestArriving => rpc.incoming.expects_bytes(),
-            State::InService | State::Responding => false,
+            _ if rpc.incoming.unasked == UnscheduledState::Aside => false,
+            RpcState::Requesting => !rpc.outgoing.is_ready(),
+            RpcState::ResponseArriving | RpcState::RequestArriving => rpc.incoming.expects_bytes(),
+            RpcState::InService | RpcState::Responding => false,
         }
     }
 
@@ -126,13 +126,13 @@ impl Endpoint {
             self.grants.remove(slot, rpc.peer);
             self.grants.dirty = true;
             // Nothing of it is on its way any more that others would have to wait for.
-            self.place_unasked(slot, Unasked::Settled);
+            self.place_unasked(slot, UnscheduledState::Settled);
             self.stats.messages_stalled += 1;
         }
     }
 
     /// A timer of this RPC fired and something follows from that; most only look, and say nothing.
-    fn note_timer(&mut self, now: Time, due: Time, slot: u32, fired: Fired) {
+    fn note_timer(&mut self, now: Time, due: Time, slot: u32, fired: TimerPurpose) {
         let late = now.since(due).min(u64::from(u32::MAX)) as u32;
         let rpc = &self.rpcs[slot as usize];
         self.trace.record_with(EventKind::TimerFired, rpc.id, late, fired as u32, peer_number(rpc.peer), 0);
@@ -140,7 +140,7 @@ impl Endpoint {
 
     /// PEER-1, PEER-2: the peer may serve its other RPCs.
     pub(crate) fn give_up(&mut self, now: Time, slot: u32) {
-        self.note_timer(now, self.resend_due(slot), slot, Fired::GivenUp);
+        self.note_timer(now, self.resend_due(slot), slot, TimerPurpose::GivenUp);
         let rpc = &self.rpcs[slot as usize];
         if rpc.state.is_client() {
             let error = if rpc.told_unknown { RpcError::ResponseLost } else { RpcError::Timeout };
@@ -162,7 +162,7 @@ impl Endpoint {
             self.resend_links.remove(&mut known.resends, slot);
             let due = self.resend_due(slot);
             if !self.waits_for_peer(slot) {
-                if self.rpcs[slot as usize].state != State::InService {
+                if self.rpcs[slot as usize].state != RpcState::InService {
                     self.watch_within(now, slot, self.config.resend_interval_ns);
                 }
                 continue;
@@ -172,7 +172,7 @@ impl Endpoint {
                 continue;
             }
             self.peers[peer].resent(now, &self.config);
-            self.note_timer(now, due, slot, Fired::Resend);
+            self.note_timer(now, due, slot, TimerPurpose::Resend);
             self.ask_again(now, slot);
         }
         if !self.peers[peer].resends.is_empty() {
@@ -185,7 +185,7 @@ impl Endpoint {
     fn ask_again(&mut self, now: Time, slot: u32) {
         let highest = self.config.num_priorities - 1;
         let rpc = &mut self.rpcs[slot as usize];
-        let overflowed = self.reclaim.overflowed_since(now, self.config.resend_interval_max_ns);
+        let overflowed = self.unscheduled_loss.overflowed_since(now, self.config.resend_interval_max_ns);
         rpc.asked_in_part = rpc.incoming.length == 0 && rpc.state.is_client() && overflowed;
         if rpc.asked_in_part {
             // INCAST-8: everything of every response that a full queue dropped would fill it again; a first packet shows what
@@ -254,7 +254,7 @@ impl Endpoint {
         let server = oldest.into_iter().find(|&slot| !self.rpcs[slot as usize].state.is_client());
         if let Some(slot) = server.filter(|&slot| self.rpcs[slot as usize].life == known.life) {
             self.stats.need_acks_sent += 1;
-            self.note_timer(self.now, self.now, slot, Fired::Probe);
+            self.note_timer(self.now, self.now, slot, TimerPurpose::Probe);
             self.send_control(slot, Body::NeedAck);
         }
     }
@@ -309,7 +309,7 @@ impl Endpoint {
             return;
         }
         let tries = u32::from(rpc.tries);
-        self.note_timer(now, due, slot, Fired::NeedAck);
+        self.note_timer(now, due, slot, TimerPurpose::NeedAck);
         if tries >= self.config.max_need_acks {
             self.end_server(now, slot, DoneReason::ClientSilent);
             return;
@@ -333,10 +333,10 @@ impl Endpoint {
         now: Time,
         from: SocketAddr,
         peer: Option<u32>,
-        rpc: Result<u32, Drop>,
+        rpc: Result<u32, DropCause>,
         common: &Common,
         resend: &Resend,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), DropCause> {
         let Ok(slot) = rpc else {
             return self.answer_unknown_resend(now, from, peer, common);
         };
@@ -358,14 +358,14 @@ impl Endpoint {
             resend.priority,
         );
         match rpc.state {
-            State::Requesting | State::Responding => self.send_again(slot, resend), // SEND-14
-            State::ResponseArriving => Ok(()), // Older than the response that the server has begun.
-            State::InService => {
+            RpcState::Requesting | RpcState::Responding => self.send_again(slot, resend), // SEND-14
+            RpcState::ResponseArriving => Ok(()), // Older than the response that the server has begun.
+            RpcState::InService => {
                 self.send_busy(slot); // RESEND-11
                 Ok(())
             }
-            State::RequestArriving => {
-                let aside = rpc.incoming.unasked == Unasked::Aside;
+            RpcState::RequestArriving => {
+                let aside = rpc.incoming.unasked == UnscheduledState::Aside;
                 if aside || !self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES) {
                     self.send_busy(slot); // RESEND-12
                 }
@@ -381,7 +381,7 @@ impl Endpoint {
         from: SocketAddr,
         peer: Option<u32>,
         common: &Common,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), DropCause> {
         let ran = common.sender_id & 1 == 0 && self.has_run(now, peer, common.sender_id | 1);
         let tells_reason = !common.incarnation.is_none() && !self.incarnation.is_none();
         let reason = match (ran, tells_reason) {
@@ -397,7 +397,7 @@ impl Endpoint {
     }
 
     /// Queues the bytes asked for, and takes a RESEND beyond the granted end as a grant (RESEND-8 to RESEND-10).
-    fn send_again(&mut self, slot: u32, resend: &Resend) -> Result<(), Drop> {
+    fn send_again(&mut self, slot: u32, resend: &Resend) -> Result<(), DropCause> {
         let highest = self.config.num_priorities - 1;
         let rpc = &mut self.rpcs[slot as usize];
         let outgoing = &mut rpc.outgoing;

@@ -9,13 +9,13 @@ use foldhash::fast::FixedState;
 const MAX_RANGES_PER_RPC: usize = 16;
 
 #[derive(Debug)]
-struct Pending {
+struct PendingRanges {
     /// Apart from each other, in the order of their requests.
     ranges: Vec<Range<u32>>,
     priority: u8,
 }
 
-impl Pending {
+impl PendingRanges {
     fn bytes(&self) -> u32 {
         self.ranges.iter().map(|range| range.end - range.start).sum()
     }
@@ -25,7 +25,7 @@ impl Pending {
 /// `transmit`.
 #[derive(Debug)]
 pub(crate) struct Retransmits {
-    pending: HashMap<u32, Pending, FixedState>,
+    pending: HashMap<u32, PendingRanges, FixedState>,
     max_rpcs: usize,
 }
 
@@ -49,7 +49,7 @@ impl Retransmits {
 
     /// Bytes of the RPC that wait to be sent again.
     pub(crate) fn bytes(&self, slot: u32) -> u32 {
-        if self.pending.is_empty() { 0 } else { self.pending.get(&slot).map_or(0, Pending::bytes) }
+        if self.pending.is_empty() { 0 } else { self.pending.get(&slot).map_or(0, PendingRanges::bytes) }
     }
 
     /// Queues `range`, which is not empty, less what is queued already (RESEND-21). Returns the bytes that
@@ -69,7 +69,7 @@ impl Retransmits {
             return None;
         }
         let bytes = range.end - range.start;
-        self.pending.insert(slot, Pending { ranges: vec![range], priority });
+        self.pending.insert(slot, PendingRanges { ranges: vec![range], priority });
         Some(bytes)
     }
 

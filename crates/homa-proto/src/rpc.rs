@@ -3,12 +3,12 @@
 use crate::contract::CallOptions;
 use crate::message_in::MessageIn;
 use crate::message_out::MessageOut;
-use crate::patience::Requested;
+use crate::patience::ResendMark;
 use crate::time::Time;
 
 /// Where an RPC stands. A freed RPC has no state: it is not in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum RpcState {
     /// Client: the request goes out, nothing of the response has come.
     Requesting,
     /// Client: the response arrives.
@@ -23,7 +23,7 @@ pub(crate) enum State {
 
 /// What can happen to an RPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Input {
+pub(crate) enum RpcInput {
     /// A part, not the last missing, of the response came.
     ResponseBytes,
     /// The last missing byte of the request came.
@@ -32,30 +32,30 @@ pub(crate) enum Input {
     Respond,
 }
 
-impl State {
+impl RpcState {
     #[cfg(test)]
-    const ALL: [State; 5] = [
-        State::Requesting,
-        State::ResponseArriving,
-        State::RequestArriving,
-        State::InService,
-        State::Responding,
+    const ALL: [RpcState; 5] = [
+        RpcState::Requesting,
+        RpcState::ResponseArriving,
+        RpcState::RequestArriving,
+        RpcState::InService,
+        RpcState::Responding,
     ];
 
     /// The state after `input`; `None` where it does not apply and changes nothing.
-    pub(crate) fn after(self, input: Input) -> Option<State> {
+    pub(crate) fn after(self, input: RpcInput) -> Option<RpcState> {
         match (self, input) {
-            (State::Requesting | State::ResponseArriving, Input::ResponseBytes) => {
-                Some(State::ResponseArriving)
+            (RpcState::Requesting | RpcState::ResponseArriving, RpcInput::ResponseBytes) => {
+                Some(RpcState::ResponseArriving)
             }
-            (State::RequestArriving, Input::RequestComplete) => Some(State::InService),
-            (State::InService, Input::Respond) => Some(State::Responding),
+            (RpcState::RequestArriving, RpcInput::RequestComplete) => Some(RpcState::InService),
+            (RpcState::InService, RpcInput::Respond) => Some(RpcState::Responding),
             _ => None,
         }
     }
 
     pub(crate) fn is_client(self) -> bool {
-        matches!(self, State::Requesting | State::ResponseArriving)
+        matches!(self, RpcState::Requesting | RpcState::ResponseArriving)
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Rpc {
     pub peer: u32,
     /// The peer's life in which the RPC began.
     pub life: u32,
-    pub state: State,
+    pub state: RpcState,
     /// RESENDs or NEED_ACKs since anything was heard.
     pub tries: u8,
     /// How many times the interval to the next one has doubled.
@@ -87,7 +87,7 @@ pub(crate) struct Rpc {
     /// When the RPC last got further; its start before that.
     pub progress_at: Time,
     /// What its receiver asked for again of the outgoing message.
-    pub requested: Requested,
+    pub requested: ResendMark,
     pub port: u16,
     pub peer_port: u16,
     /// Most bytes of the response that may be sent unasked, as its client says; `u32::MAX`: it sets no limit.
@@ -99,7 +99,7 @@ pub(crate) struct Rpc {
 
 impl Rpc {
     /// An RPC that begins now, between our `port` and `peer_port` of the peer.
-    pub(crate) fn new(now: Time, id: u64, peer: (u32, u32), state: State, ports: (u16, u16)) -> Rpc {
+    pub(crate) fn new(now: Time, id: u64, peer: (u32, u32), state: RpcState, ports: (u16, u16)) -> Rpc {
         let ((peer, life), (port, peer_port)) = (peer, ports);
         Rpc {
             id,
@@ -116,7 +116,7 @@ impl Rpc {
             taken_early: false,
             quiet_since: now,
             progress_at: now,
-            requested: Requested::default(),
+            requested: ResendMark::default(),
             port,
             peer_port,
             response_limit: u32::MAX,
@@ -142,8 +142,8 @@ mod tests {
     #[test]
     fn the_table_of_transitions() {
         let mut table = String::new();
-        for state in State::ALL {
-            for input in [Input::ResponseBytes, Input::RequestComplete, Input::Respond] {
+        for state in RpcState::ALL {
+            for input in [RpcInput::ResponseBytes, RpcInput::RequestComplete, RpcInput::Respond] {
                 let after = state.after(input).map_or("-".into(), |after| format!("{after:?}"));
                 table += &format!("{:<17} {:<16} {after}\n", format!("{state:?}"), format!("{input:?}"));
             }

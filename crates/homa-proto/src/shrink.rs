@@ -51,7 +51,7 @@ impl Endpoint {
         self.rpcs.shrink_to_fit();
         let slots = self.rpcs.capacity();
         self.fit_tables(slots);
-        self.strangers.cut(slots);
+        self.unproven.cut(slots);
         self.rpcs.reserve(least.saturating_sub(self.rpcs.len()));
         self.client_ids.shrink_to(least);
         self.server_ids.shrink_to(least);
@@ -66,7 +66,7 @@ impl Endpoint {
         self.generations.resize(slots.max(self.generations.len()), 0);
         self.timers.fit(slots);
         self.grants.fit(slots);
-        self.reclaim.fit(slots);
+        self.unscheduled_loss.fit(slots);
         self.ready.fit(slots);
         self.peer_rpcs.fit(slots);
         self.port_rpcs.fit(slots);

@@ -106,7 +106,7 @@ counters! {
     challenges_sent,
     /// Peers forgotten to make room.
     peers_evicted,
-    /// Requests of strangers given up half-way to make room for others.
+    /// Requests of unproven peers given up half-way to make room for others.
     strangers_displaced,
     /// Times the cutoffs changed.
     cutoff_changes,
@@ -182,9 +182,9 @@ counters! {
 }
 
 /// Why a packet is dropped (TRACE-2). By reference it is a word in every result of a packet's way, as it must be: most have none.
-pub(crate) type Drop = &'static DropReason;
+pub(crate) type DropCause = &'static DropReason;
 
-/// See [`Drop`].
+/// See [`DropCause`].
 pub(crate) struct DropReason {
     /// The counter that it raises.
     pub(crate) counter: fn(&mut Stats) -> &mut u64,
@@ -192,7 +192,7 @@ pub(crate) struct DropReason {
     pub(crate) number: u32,
 }
 
-/// A [`Drop`] by the name of its counter.
+/// A [`DropCause`] by the name of its counter.
 macro_rules! drop_as {
     ($counter:ident) => {
         const {

@@ -11,7 +11,7 @@ use crate::endpoint::Endpoint;
 use crate::lists::{Links, List};
 use crate::peer::peer_number;
 use crate::priority;
-use crate::rpc::State;
+use crate::rpc::RpcState;
 use crate::srpt::SrptQueue;
 use crate::time::Time;
 use crate::wire::{self, Body, Common, DATA_HEADER_LEN, Data, UnknownReason};
@@ -140,7 +140,7 @@ impl Ready {
 }
 
 /// A DATA packet about to be made.
-pub(crate) struct Part {
+pub(crate) struct PlannedData {
     pub slot: u32,
     pub offset: u32,
     pub len: u32,
@@ -181,7 +181,7 @@ impl Endpoint {
     }
 
     /// What the next DATA packet is to carry.
-    pub(crate) fn next_part(&mut self, now: Time) -> Option<Part> {
+    pub(crate) fn next_part(&mut self, now: Time) -> Option<PlannedData> {
         for _ in 0..self.config.reap_limit {
             let slot = self.ready.choose(self.config.max_packet)?;
             // A planted fault that the swarm must find: bytes to be sent again go before all others.
@@ -236,7 +236,7 @@ impl Endpoint {
     /// The first bytes of `range`, which were sent before: it lies within the grant, and the pacer holds it
     /// back as any other.
     #[cold]
-    fn part_again(&mut self, now: Time, slot: u32, range: &Range<u32>, priority: u8) -> Option<Part> {
+    fn part_again(&mut self, now: Time, slot: u32, range: &Range<u32>, priority: u8) -> Option<PlannedData> {
         let len = self.max_payload(self.rpcs[slot as usize].peer).min(range.end - range.start);
         if !self.pacer_admits(now, len, slot) {
             return None;
@@ -249,10 +249,10 @@ impl Endpoint {
         } else {
             self.ready.remove(slot);
         }
-        Some(Part { slot, offset: range.start, len, priority, retransmit: true })
+        Some(PlannedData { slot, offset: range.start, len, priority, retransmit: true })
     }
 
-    fn fresh_part(&mut self, now: Time, slot: u32) -> Option<Part> {
+    fn fresh_part(&mut self, now: Time, slot: u32) -> Option<PlannedData> {
         let rpc = &self.rpcs[slot as usize];
         let peer = &self.peers[rpc.peer];
         let (offset, len) = rpc.outgoing.next_packet(self.max_payload(rpc.peer));
@@ -268,7 +268,7 @@ impl Endpoint {
         }
         self.ready.account(len, self.config.max_packet, self.config.pacer_fifo_fraction);
         self.advance_message(now, slot, len);
-        Some(Part { slot, offset, len, priority, retransmit })
+        Some(PlannedData { slot, offset, len, priority, retransmit })
     }
 
     /// `len` more bytes of the message count as sent.
@@ -289,7 +289,7 @@ impl Endpoint {
             let (granted, length) = (rpc.outgoing.granted, rpc.outgoing.length);
             self.trace.record_with(EventKind::WaitGrant, rpc.id, granted, length, peer_number(rpc.peer), 0);
         }
-        if rpc.state == State::Requesting {
+        if rpc.state == RpcState::Requesting {
             self.await_peer(now, slot);
         } else if rpc.outgoing.all_sent() {
             (rpc.tries, rpc.backoff) = (0, 0);
@@ -297,7 +297,7 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn data_packet(&mut self, now: Time, part: &Part) -> Transmit {
+    pub(crate) fn data_packet(&mut self, now: Time, part: &PlannedData) -> Transmit {
         let rpc = &self.rpcs[part.slot as usize];
         let common = self.common(rpc.port, rpc.peer_port, rpc.id);
         let peer = &mut self.peers[rpc.peer];
@@ -403,7 +403,7 @@ impl Endpoint {
     /// Whether there is no limit, or what came from there last was sent by it.
     fn knows_limit(&self, from: &SocketAddr) -> bool {
         let kept = || self.peers.find(from).map(|peer| self.peers[peer].cutoffs_kept);
-        self.demand.limit().is_none() || kept() == Some(self.cutoffs.version())
+        self.incast_estimator.limit().is_none() || kept() == Some(self.cutoffs.version())
     }
 
     /// Tells a peer our cutoffs, unless it was told a moment ago.
@@ -422,7 +422,9 @@ impl Endpoint {
     /// INCAST-6: a limit that a peer's own DATA did not bring to it goes with the next answer.
     pub(crate) fn tell_limit(&mut self, now: Time, slot: u32, peer: u32) {
         let told = self.peers[peer].cutoffs_sent.map(|(_, version)| version);
-        if self.demand.limit().is_some() && self.peers[peer].is_ours() && told != Some(self.cutoffs.version())
+        if self.incast_estimator.limit().is_some()
+            && self.peers[peer].is_ours()
+            && told != Some(self.cutoffs.version())
         {
             self.send_cutoffs(now, slot, peer);
         }
@@ -433,7 +435,7 @@ impl Endpoint {
         Body::Cutoffs(wire::Cutoffs {
             cutoffs: *self.cutoffs.levels(),
             version: self.cutoffs.version(),
-            unsched_limit: self.demand.limit(),
+            unsched_limit: self.incast_estimator.limit(),
         })
     }
 }

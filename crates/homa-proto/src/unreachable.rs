@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::contract::{DoneReason, RpcError, Unreachable};
 use crate::endpoint::Endpoint;
-use crate::peer::LifeEnd;
+use crate::peer::IncarnationEnd;
 use crate::time::Time;
 
 /// Reports of ports whose RPCs are being ended; more are dropped and counted. What a dropped one would have ended asks again
@@ -38,15 +38,15 @@ impl RefusedPorts {
 
 /// A report that may be forged: it quotes no request of ours, which only a receiver of our packets can.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Doubt {
+pub(crate) struct SuspectReport {
     since: Time,
-    report: Reported,
+    report: MissingTarget,
 }
 
 /// What is not there.
 #[derive(Clone, Copy, Debug)]
-enum Reported {
-    Peer(LifeEnd),
+enum MissingTarget {
+    Peer(IncarnationEnd),
     Port(u16),
 }
 
@@ -60,13 +60,13 @@ impl Endpoint {
         let now = self.advance(now);
         let Some(known) = self.peers.find(&peer) else { return };
         let (rpc_id, reported) = match report {
-            Unreachable::Peer { rpc_id } => (rpc_id, Reported::Peer(LifeEnd::Unreachable)),
-            Unreachable::Protocol { rpc_id } => (rpc_id, Reported::Peer(LifeEnd::NoHoma)),
+            Unreachable::Peer { rpc_id } => (rpc_id, MissingTarget::Peer(IncarnationEnd::Unreachable)),
+            Unreachable::Protocol { rpc_id } => (rpc_id, MissingTarget::Peer(IncarnationEnd::NoHoma)),
             Unreachable::Port { port, rpc_id } => {
                 if self.end_refused_server(now, known, port, rpc_id) {
                     return;
                 }
-                (rpc_id, Reported::Port(port))
+                (rpc_id, MissingTarget::Port(port))
             }
         };
         if self.is_request_to(known, rpc_id, reported) {
@@ -77,30 +77,30 @@ impl Endpoint {
     }
 
     /// Whether `rpc_id` is that of an open request of ours, to the peer and the port that are reported.
-    fn is_request_to(&self, peer: u32, rpc_id: Option<u64>, reported: Reported) -> bool {
+    fn is_request_to(&self, peer: u32, rpc_id: Option<u64>, reported: MissingTarget) -> bool {
         let Some(slot) = rpc_id.and_then(|id| self.client_ids.get(&id)) else { return false };
         let rpc = &self.rpcs[*slot as usize];
         rpc.peer == peer
             && rpc.life == self.peers[peer].life
-            && !matches!(reported, Reported::Port(port) if port != rpc.peer_port)
+            && !matches!(reported, MissingTarget::Port(port) if port != rpc.peer_port)
     }
 
-    fn believe(&mut self, peer: u32, reported: Reported) {
+    fn believe(&mut self, peer: u32, reported: MissingTarget) {
         self.peers[peer].doubt = None;
         match reported {
-            Reported::Peer(end) => self.end_peer_life(peer, end),
-            Reported::Port(port) => self.note_refused_port(peer, self.peers[peer].addr, port),
+            MissingTarget::Peer(end) => self.end_peer_life(peer, end),
+            MissingTarget::Port(port) => self.note_refused_port(peer, self.peers[peer].addr, port),
         }
     }
 
-    fn doubt(&mut self, now: Time, peer: u32, reported: Reported) {
+    fn doubt(&mut self, now: Time, peer: u32, reported: MissingTarget) {
         let known = &mut self.peers[peer];
         if known.rpc_count == 0 {
             return;
         }
         self.stats.reports_doubted += 1;
         if known.doubt.is_none() {
-            known.doubt = Some(Doubt { since: now, report: reported });
+            known.doubt = Some(SuspectReport { since: now, report: reported });
             self.ask_doubted(now, peer);
         }
     }

@@ -16,7 +16,7 @@ fn plain() -> Config {
     }
 }
 
-/// A server whose clients are no strangers (LIMIT-9).
+/// A server whose clients are proven (LIMIT-9).
 fn receiver(config: Config) -> Side {
     let mut server = Side::new(1, config);
     (2..8).for_each(|n| serve_once(&mut server, &kernel(n)));

@@ -194,7 +194,7 @@ pub fn exchange(a: &mut Side, b: &mut Side) -> Vec<(u8, Sent)> {
     }
 }
 
-/// The peer has had a response and acknowledged it: it is no stranger (LIMIT-9).
+/// The peer has had a response and acknowledged it: it is proven (LIMIT-9).
 pub fn serve_once(server: &mut Side, client: &Forger) {
     let id = 1 << 40;
     server.hear(client.addr, &client.whole(id, 1));

@@ -1,4 +1,4 @@
-//! Calls and packets, in any order, for two endpoints and strangers who write to them.
+//! Calls and packets, in any order, for two endpoints and unknown peers that send to them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// Host `at` sends up to `most` packets. Those for strangers are lost.
+    /// Host `at` sends up to `most` packets. Those for unknown peers are lost.
     fn send(&mut self, at: usize, most: usize) -> usize {
         for sent in 0..most {
             let host = &mut self.hosts[at];

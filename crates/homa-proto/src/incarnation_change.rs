@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use crate::contract::RxPacket;
 use crate::endpoint::Endpoint;
 use crate::ids::own_count_from;
-use crate::peer::{LifeEnd, Spaced};
+use crate::peer::{IncarnationEnd, RateLimit};
 use crate::ports::FIRST_CLIENT_PORT;
-use crate::stats::{Drop, drop_as};
+use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
 use crate::wire::{self, Body, Common, DATA_HEADER_LEN, Incarnation, Packet, Resend};
 
@@ -22,7 +22,7 @@ const MAX_CLAIMS: usize = 8;
 pub(crate) struct Challenge {
     /// The id that it is to repeat, as a client numbers it; 0: none.
     id: u64,
-    spaced: Spaced,
+    spaced: RateLimit,
     /// Of requests whose packets were dropped because their incarnation is not the peer's as far as that is proven.
     claims: Vec<Common>,
 }
@@ -34,7 +34,7 @@ impl Endpoint {
         now: Time,
         rx: &RxPacket<'_>,
         packet: &Packet,
-    ) -> Result<Option<u32>, Drop> {
+    ) -> Result<Option<u32>, DropCause> {
         let Some(peer) = self.peers.find(&rx.from) else { return Ok(None) };
         if !self.peers[peer].served {
             self.peers[peer].earn(rx.wire_len); // SHARE-9
@@ -89,7 +89,7 @@ impl Endpoint {
         from: SocketAddr,
         peer: u32,
         packet: &Packet,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), DropCause> {
         let common = &packet.common;
         let (told, known) = (common.incarnation, self.peers[peer].incarnation);
         let answers = self.answers_challenge(peer, packet);
@@ -138,7 +138,7 @@ impl Endpoint {
         } else {
             self.requests_to(peer)
         };
-        self.end_peer_life(peer, LifeEnd::Restarted);
+        self.end_peer_life(peer, IncarnationEnd::Restarted);
         let told = packet.common.incarnation;
         let known = &mut self.peers[peer];
         (known.incarnation, known.proven) = (told, true);

@@ -11,7 +11,7 @@ use crate::wire::{self, DATA_HEADER_LEN};
 
 /// Where a DATA packet that was taken leaves its message: what the next must be to belong to the same run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct RunCursor {
     pub slot: u32,
     /// Exclusive end of its bytes, which is the end of all that came of the message.
     pub end: u32,
@@ -19,15 +19,15 @@ pub(crate) struct Taken {
 
 /// A run that may go on. The default is none.
 #[derive(Debug, Default)]
-pub(crate) struct RunIn<'a> {
-    last: Option<(RxPacket<'a>, Taken)>,
+pub(crate) struct ReceiveRun<'a> {
+    last: Option<(RxPacket<'a>, RunCursor)>,
     /// Whether packets have come whose message has not been told.
     untold: bool,
 }
 
-impl<'a> RunIn<'a> {
+impl<'a> ReceiveRun<'a> {
     /// A packet was handled on its own; `taken` where a run may begin with it.
-    pub(crate) fn begin(&mut self, packet: RxPacket<'a>, taken: Option<Taken>) {
+    pub(crate) fn begin(&mut self, packet: RxPacket<'a>, taken: Option<RunCursor>) {
         self.last = taken.map(|taken| (packet, taken));
     }
 }
@@ -40,7 +40,7 @@ impl Endpoint {
     /// end of the run as after each of them.
     pub(crate) fn continue_run<'a>(
         &mut self,
-        run: &mut RunIn<'a>,
+        run: &mut ReceiveRun<'a>,
         packet: &RxPacket<'a>,
         sink: &mut impl Reassembly,
     ) -> bool {
@@ -80,7 +80,7 @@ impl Endpoint {
     }
 
     /// Sees what follows from the bytes that came with a run.
-    pub(crate) fn end_run(&mut self, now: Time, run: &mut RunIn<'_>) {
+    pub(crate) fn end_run(&mut self, now: Time, run: &mut ReceiveRun<'_>) {
         if let (Some((_, taken)), true) = (run.last.take(), std::mem::take(&mut run.untold)) {
             self.bytes_came(now, taken.slot, false);
         }

@@ -10,22 +10,22 @@
 use crate::contract::DoneReason;
 use crate::endpoint::Endpoint;
 use crate::lists::{Links, List};
-use crate::rpc::State;
+use crate::rpc::RpcState;
 use crate::time::Time;
 
 /// Requests given up at most for one packet: bounds the work, and makes room for the longest message in a few packets.
 const DISPLACED_PER_PACKET: usize = 16;
 
-/// The RPCs of strangers whose requests arrive, the longest silent first.
+/// The RPCs of unproven peers whose requests are arriving, the longest silent first.
 #[derive(Debug)]
-pub(crate) struct Strangers {
+pub(crate) struct UnprovenRpcs {
     links: Links,
     list: List,
 }
 
-impl Strangers {
-    pub(crate) fn new() -> Strangers {
-        Strangers { links: Links::with_capacity(0), list: List::EMPTY }
+impl UnprovenRpcs {
+    pub(crate) fn new() -> UnprovenRpcs {
+        UnprovenRpcs { links: Links::with_capacity(0), list: List::EMPTY }
     }
 
     /// Gives the memory for slots from `slots` on back. None of them is among them.
@@ -69,12 +69,12 @@ impl Endpoint {
     /// A packet of a request came that is not whole.
     pub(crate) fn stranger_heard(&mut self, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
-        if rpc.state == State::RequestArriving && !self.peers[rpc.peer].served {
-            self.strangers.heard(slot);
+        if rpc.state == RpcState::RequestArriving && !self.peers[rpc.peer].served {
+            self.unproven.heard(slot);
         }
     }
 
-    /// Gives requests of strangers up until `fits`; false: it does not, and there are no more or enough were given up.
+    /// Gives up requests of unproven peers until `fits`; false if it still does not and no more may be given up.
     pub(crate) fn make_room(&mut self, now: Time, fits: impl Fn(&Endpoint) -> bool) -> bool {
         for _ in 0..DISPLACED_PER_PACKET {
             if fits(self) {
@@ -87,10 +87,10 @@ impl Endpoint {
         fits(self)
     }
 
-    /// Gives up the longest silent request of a stranger, and forgets its peer where nothing else is known of it.
+    /// Gives up the longest silent request of an unproven peer, and forgets that peer where nothing else is known of it.
     pub(crate) fn displace(&mut self, now: Time) -> bool {
         self.settle_acks(now); // A peer that is forgotten must not leave any to the next one in its place.
-        let Some(slot) = self.strangers.list.head() else { return false };
+        let Some(slot) = self.unproven.list.head() else { return false };
         let peer = self.rpcs[slot as usize].peer;
         self.stats.strangers_displaced += 1;
         self.end_server(now, slot, DoneReason::ClientSilent);

@@ -15,7 +15,7 @@ const SUB: u32 = 4;
 
 /// Where a message with unscheduled bytes on their way stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Unasked {
+pub(crate) enum UnscheduledState {
     /// All of them are there, or nothing of the message is.
     #[default]
     Settled,
@@ -27,7 +27,7 @@ pub(crate) enum Unasked {
 
 /// The messages with unscheduled bytes on their way, or lost.
 #[derive(Debug)]
-pub(crate) struct Reclaim {
+pub(crate) struct LossAccounting {
     links: Links,
     coming: SrptQueue<SUB>,
     aside: SrptQueue<SUB>,
@@ -39,9 +39,9 @@ pub(crate) struct Reclaim {
     more_to_ask: bool,
 }
 
-impl Reclaim {
-    pub(crate) fn with_capacity(rpcs: usize) -> Reclaim {
-        Reclaim {
+impl LossAccounting {
+    pub(crate) fn with_capacity(rpcs: usize) -> LossAccounting {
+        LossAccounting {
             links: Links::with_capacity(rpcs),
             coming: SrptQueue::new(),
             aside: SrptQueue::new(),
@@ -71,16 +71,16 @@ impl Reclaim {
     }
 
     /// Moves a message, of which `bytes` are missing, to another place.
-    fn place(&mut self, slot: u32, at: &mut Unasked, to: Unasked, bytes: u32) {
+    fn place(&mut self, slot: u32, at: &mut UnscheduledState, to: UnscheduledState, bytes: u32) {
         match std::mem::replace(at, to) {
-            Unasked::Settled => {}
-            Unasked::Coming => self.coming.remove(&mut self.links, slot),
-            Unasked::Aside => self.aside.remove(&mut self.links, slot),
+            UnscheduledState::Settled => {}
+            UnscheduledState::Coming => self.coming.remove(&mut self.links, slot),
+            UnscheduledState::Aside => self.aside.remove(&mut self.links, slot),
         }
         match to {
-            Unasked::Settled => {}
-            Unasked::Coming => self.coming.insert(&mut self.links, slot, bytes),
-            Unasked::Aside => self.aside.insert(&mut self.links, slot, bytes),
+            UnscheduledState::Settled => {}
+            UnscheduledState::Coming => self.coming.insert(&mut self.links, slot, bytes),
+            UnscheduledState::Aside => self.aside.insert(&mut self.links, slot, bytes),
         }
     }
 
@@ -97,15 +97,15 @@ impl Reclaim {
 
 impl Endpoint {
     /// A message's unscheduled bytes stand differently now. While they are set aside nothing more is granted of it.
-    pub(crate) fn place_unasked(&mut self, slot: u32, to: Unasked) {
+    pub(crate) fn place_unasked(&mut self, slot: u32, to: UnscheduledState) {
         let rpc = &mut self.rpcs[slot as usize];
         let incoming = &mut rpc.incoming;
         let (bytes, ungranted) = (incoming.outstanding(), incoming.ungranted());
         if incoming.unasked == to {
             return;
         }
-        self.reclaim.place(slot, &mut incoming.unasked, to, bytes);
-        if to == Unasked::Aside {
+        self.unscheduled_loss.place(slot, &mut incoming.unasked, to, bytes);
+        if to == UnscheduledState::Aside {
             self.grants.remove(slot, rpc.peer);
         } else if ungranted > 0 && !incoming.is_stalled() && !self.grants.contains(slot) {
             self.grants.add(slot, rpc.peer, ungranted);
@@ -114,7 +114,7 @@ impl Endpoint {
 
     /// The message's unscheduled bytes were lost; its turn to be asked for them comes when there is room.
     pub(crate) fn set_unasked_aside(&mut self, slot: u32) {
-        self.place_unasked(slot, Unasked::Aside);
+        self.place_unasked(slot, UnscheduledState::Aside);
         let rpc = &mut self.rpcs[slot as usize];
         self.grants.recount(&mut rpc.incoming, rpc.peer, 0);
         self.grants.dirty = true;
@@ -124,42 +124,42 @@ impl Endpoint {
     /// Packets came: whatever is on its way has `incast_quiet_ns` from now, where it is more than grants would ever let come.
     pub(crate) fn watch_unasked(&mut self, now: Time) {
         let most = u64::from(self.config.max_incoming) + u64::from(self.config.fifo_grant_increment);
-        let overflows = !self.reclaim.coming.is_empty() && self.grants.total_incoming > most;
-        self.reclaim.at = overflows.then(|| now + self.config.incast_quiet_ns);
+        let overflows = !self.unscheduled_loss.coming.is_empty() && self.grants.total_incoming > most;
+        self.unscheduled_loss.at = overflows.then(|| now + self.config.incast_quiet_ns);
     }
 
     /// Sets aside what did not come, a part of it at a time (INCAST-4).
     pub(crate) fn reclaim_unasked(&mut self, now: Time) {
-        self.grants.dirty |= std::mem::take(&mut self.reclaim.more_to_ask);
-        if self.reclaim.at.is_none_or(|at| at > now) {
+        self.grants.dirty |= std::mem::take(&mut self.unscheduled_loss.more_to_ask);
+        if self.unscheduled_loss.at.is_none_or(|at| at > now) {
             return;
         }
         for _ in 0..self.config.reap_limit {
-            let Some(slot) = self.reclaim.coming.first() else { break };
+            let Some(slot) = self.unscheduled_loss.coming.first() else { break };
             self.set_unasked_aside(slot);
         }
-        self.reclaim.overflowed = Some(now);
-        let more = !self.reclaim.coming.is_empty();
-        self.reclaim.at = more.then_some(now);
+        self.unscheduled_loss.overflowed = Some(now);
+        let more = !self.unscheduled_loss.coming.is_empty();
+        self.unscheduled_loss.at = more.then_some(now);
         self.grants.dirty = true;
     }
 
     /// Asks for what was set aside, the shortest first, as far as it may be on its way (INCAST-5). Returns whether grants
     /// may go as well.
     pub(crate) fn ask_for_reclaimed(&mut self, now: Time) -> bool {
-        if self.reclaim.at.is_some_and(|at| at <= now) {
+        if self.unscheduled_loss.at.is_some_and(|at| at <= now) {
             return false; // Not all of it has been set aside yet.
         }
         let budget = self.grant_budget();
         for _ in 0..self.config.reap_limit {
-            let Some(slot) = self.reclaim.aside.first() else { return true };
+            let Some(slot) = self.unscheduled_loss.aside.first() else { return true };
             let outstanding = self.rpcs[slot as usize].incoming.outstanding();
             let total = self.grants.total_incoming;
             if total > 0 && total + u64::from(outstanding) > budget {
                 // What comes makes room for it, unless grants take that: only shorter messages may have them.
                 return self.grants.shortest().is_some_and(|ungranted| ungranted < outstanding);
             }
-            self.place_unasked(slot, Unasked::Coming);
+            self.place_unasked(slot, UnscheduledState::Coming);
             let rpc = &mut self.rpcs[slot as usize];
             let outstanding = rpc.incoming.outstanding();
             rpc.incoming.fresh = true;
@@ -168,7 +168,7 @@ impl Endpoint {
             self.rpcs[slot as usize].quiet_since = now;
             self.await_peer(now, slot);
         }
-        self.reclaim.more_to_ask = true;
+        self.unscheduled_loss.more_to_ask = true;
         false
     }
 }

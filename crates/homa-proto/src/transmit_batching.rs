@@ -6,7 +6,7 @@ use crate::contract::TransmitRun;
 use crate::endpoint::Endpoint;
 use crate::peer::peer_number;
 use crate::time::Time;
-use crate::transmit::Part;
+use crate::transmit::PlannedData;
 use crate::wire::{self, DATA_HEADER_LEN};
 
 impl Endpoint {
@@ -37,7 +37,7 @@ impl Endpoint {
     }
 
     /// Counts the packets behind `part` as sent, `most` of them at most; returns the bytes of payload that they carry.
-    fn extend_run(&mut self, now: Time, part: &Part, most: u32) -> u32 {
+    fn extend_run(&mut self, now: Time, part: &PlannedData, most: u32) -> u32 {
         let outgoing = &self.rpcs[part.slot as usize].outgoing;
         let is_next = self.ready.choose(self.config.max_packet) == Some(part.slot);
         if most == 0 || !is_next {
@@ -63,7 +63,7 @@ impl Endpoint {
 
     /// Records the packets of a run behind its first one: made by one step, and so at one time.
     #[inline(never)]
-    fn note_run(&mut self, part: &Part, bytes: u32) {
+    fn note_run(&mut self, part: &PlannedData, bytes: u32) {
         let rpc = &self.rpcs[part.slot as usize];
         let place =
             self.trace.place(peer_number(rpc.peer), part.priority.min(self.config.num_priorities - 1));
