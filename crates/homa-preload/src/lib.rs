@@ -60,6 +60,62 @@
 //! - Over raw IP, a client whose request was with a process that died, at a port that was not bound, is told that nobody has the port, though the
 //!   request may have run.
 //! - Of a response that waits for room in the program's buffers HOMAIOCINFO does not tell how long its request was.
+//!
+//! # Design
+//!
+//! `homa/kernel_api/socket` is a port that calls and answers, and whose messages wait in one place: the
+//! kernel's socket without descriptors, pages and error numbers. `homa-preload` adds those and stands before
+//! libc (`hooks`), in a program that was written for the kernel.
+//!
+//! - **The program's descriptor is one end of a pair of sockets** (`homa/kernel_api/readiness`,
+//!   `homa/kernel_api/socket_pair`), readable exactly while a message can be received, and writable exactly
+//!   while one may begin to be sent (`send_room`), so that poll, select and epoll need nobody between. An
+//!   eventfd shows the first alone. It is written to for what no thread waits for alone: a program that
+//!   blocks in recvmsg makes no system call more. Whoever changes what is to be had looks again afterwards,
+//!   under one lock; the last one that looks sees it all.
+//! - **Who polls is attended** (`Socket::attend`): the hooks of poll and its like have the progress thread
+//!   drive before the program sleeps where no thread of it can. Without them it would notice a tick later.
+//!   They take no lock and no memory, since signal handlers poll.
+//! - **A UDP port follows from a Homa port** (`hosts`), since the program names no other. Each socket has a
+//!   host of its own over UDP; who has bound the UDP port has the Homa port, and the kernel takes it from the
+//!   dead. A registry of our own (a file, or names in the abstract namespace) was not needed for it. Over raw
+//!   IP the sockets of a process are ports of one host, and the segment shares out the ports.
+//! - **A client port accepts requests where its owner says so** (`homa-proto/ports`, ID-15), as
+//!   SO_HOMA_SERVER asks of a socket that is not bound: a bit of its own for each port, and the socket gets
+//!   what takes a server's requests when it first asks. On hosts of several endpoints it cannot: requests
+//!   come to the endpoint that their id says, and such a port lives in one.
+//! - **A wrong address is looked at, not touched** (`memory`): the kernel copies a byte from it to find out
+//!   (process_vm_readv). Each thread remembers the pages that were good, since programs pass the same
+//!   structures again and again.
+//! - **Messages are received in the program's pages** (`region`, `homa/payload/memory`): the socket is lent
+//!   pages in a row for each message of some length, under the host's lock, and copies only what found none.
+//!   `munmap` tells the socket before memory goes: a message that lay there in part is EFAULT, as one that
+//!   the kernel cannot copy out. The end of a socket waits for the threads that receive, as the kernel's
+//!   does.
+//! - **What is sent goes out of the program's memory for as long as sendmsg lasts**
+//!   (`homa/payload/deferred_copy`), and is copied, for what may be lost, while nothing can be sent. Where
+//!   the first byte of the response, or the acknowledgement of an answer, comes first, the rest of the copy
+//!   is not made. All of it is under the host's lock; where other threads wait the message is copied before,
+//!   without it, and at once when one comes that wants the lock.
+//! - **Signals are held back while a call waits** (`signals`), but for its sleeps, where the kernel swaps the
+//!   mask: a handler that ran while a thread spins would leave no mark. Such a thread drives for a
+//!   millisecond as any, and a signal waits so long; then it sleeps on the program's descriptor, and the
+//!   progress thread drives. Programs without a handler pay nothing: who waits when the first one is set is
+//!   called back (`Socket::recall`) to wait in that way. Threads of the library never take the program's
+//!   signals.
+//! - **Calls that wait go in turns** (`turns`). Between two turns the thread sleeps at the border to C and
+//!   has nothing of Rust's on its stack, so that `pthread_cancel`, or `pthread_exit` in a handler, may end it
+//!   there: the C library unwinds the stack by force, which frames with destructors do not survive. The call
+//!   lies in a store of the thread's meanwhile, which the end of the thread drops. A thread looks every 100
+//!   ms whether it was cancelled.
+//! - **The library's own descriptors are marked** (`own_descriptors`): programs that become daemons close all
+//!   that they find, and a host whose wake-up descriptors are closed never ends. What is opened while a host
+//!   is made is the library's, and closed by whoever is in a call of it.
+//! - **A look for other descriptors is one bit** (`descriptor_table`), in memory that a forked child has,
+//!   too. Everything else a child begins anew: the parent's threads are not there, and its locks may be held
+//!   for ever.
+//! - **Nothing waits for acknowledgements at close**, as in the kernel: a program that closes expects to have
+//!   closed.
 
 mod abi;
 mod control;

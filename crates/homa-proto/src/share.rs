@@ -2,6 +2,25 @@
 //!
 //! A bound alone lets whoever is first take everything. With a share for each peer, one that is alone may
 //! have nearly all, and one that takes all it can leaves room for others, however many packets it sends.
+//!
+//! # Shares of peers
+//!
+//! No peer is trusted to ask for little. Whatever a packet can make grow has a bound, and of the bound each
+//! peer has a share; the table of SHARE names both.
+//!
+//! - **One rule.** `homa-proto/share` has it: a peer may have a multiple of what it leaves free (dynamic
+//!   thresholds). A peer alone gets nearly all, greedy peers leave room for the next one, and nothing must be
+//!   known of how many there are. What refills with time and with delivered bytes is a `Budget` of the same
+//!   file.
+//! - **Who a peer is.** An address. Addresses that have shown nothing only a receiver of our packets can know
+//!   are one class, the unproven: their half-received requests make room for whoever comes next. Within the
+//!   class each peer has its share of the grant budget, and the last place for grants goes round: a flood
+//!   from one address holds out no other.
+//! - **What is counted.** What is really taken: a message counts for a kilobyte at least, and memory is
+//!   touched by bytes that came (`homa/payload/sparse`), not by those that were claimed. Claims of a first
+//!   packet give way when they do not come true: a message that trickles loses its grants and its place.
+//! - **What follows.** A refused packet is dropped and counted, in total by reason and for its peer
+//!   (`PeerInfo::refused`). Applications see no error, and honest peers ask again.
 
 use crate::time::Time;
 

@@ -17,6 +17,47 @@
 //! let report = Simulation::new(SimulationConfig::new(NetworkConfig::new(7, 2), load)).run();
 //! assert_eq!(report.problems(), Vec::<String>::new());
 //! ```
+//!
+//! # Design
+//!
+//! Two kinds of runs share one network (`homa-sim/fabric`: ports, queues, links, `topology`, `queue` of
+//! events).
+//!
+//! - **A `Network`** has hosts as they are deployed: RPCs with responses, applications, crashes, faults,
+//!   payload that is checked, an oracle beside every endpoint. It looks for mistakes.
+//! - **A `Cluster`** has hundreds of hosts that send messages by any `Transport`: Poisson arrivals,
+//!   slowdowns, queues. It measures. Payload is a length, and a host's software is a delay, or the work of
+//!   its cores (see below). Homa's transport is the same `Endpoint`. Where messages are one-way, the harness
+//!   ends an RPC on both sides when its request is delivered (`Endpoint::forget`), so that neither a response
+//!   nor an acknowledgement goes over the wire. Where they are RPCs (`Exchange::Echo`), Homa answers them
+//!   itself and nothing is left out; for a transport that knows messages alone the harness starts the answer
+//!   as a second one.
+//!
+//! A transport is asked for a packet when the host's card has room for one, as the endpoint is by a driver.
+//! What it sees is its own state and the table of messages; the network it sees through packets alone.
+//!
+//! - **The event queue has a list for every nanosecond** of the next 65 us (`queue`), in the order of coming,
+//!   and bits to find the next one: nothing is compared or sorted. What lies beyond, as timers do, waits in a
+//!   heap. A heap for all ordered at once what nobody asked for yet; slots of 16 ns, each sorted at its turn,
+//!   spent a seventh of a run on that.
+//! - **The fabric is generic over a packet's body**, not a byte string for all: Homa's headers are bytes,
+//!   since its own decoder reads them, and other transports have none to decode.
+//! - **A transport says what switches it needs** (`Transport::switch`, `spread`): pFabric short queues by
+//!   rank, DCTCP marks, TCP one way through the core for a connection. Names and defaults are in one place
+//!   (`transport/choice`). Packets are cut alike by all; what several transports are made of is in
+//!   `transport/parts`, and what TCP and DCTCP share in `transport/stream`, which leaves to them how a window
+//!   grows.
+//! - **The oracle has no packets** (`transport/oracle`, `cluster/fluid`): messages are a fluid that someone
+//!   schedules who knows them all, and take the same account (`cluster/account`) as those of a transport.
+//! - **The least time of a message is computed** (`cluster/ideal`) for one framing, the same for all
+//!   transports: slowdowns of two transports have the same denominator.
+//!
+//! `homa sim` (`homa-cli/sim`) says everything about a run in one table (`knobs`): its rows are options of
+//! the command, keys of a sweep and names in results, so that nothing can be said in one place and not in
+//! another. What is said stays as it is until all of it is known (`draft`), since Homa's settings follow from
+//! the network and the workload. Threads take whole runs and share nothing; results are put in the order of
+//! what was asked, and the clock of the machine is no part of them. A sweep keeps each run that ends in a
+//! file of its own, named by a hash of everything that determines it.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]

@@ -9,6 +9,75 @@
 //! - **A restart of a peer** is told to all by the header of the packet that showed it, and so is a **report that a peer is
 //!   unreachable**, which the kernel gives to one of the sockets over UDP. Both end RPCs and wake whoever sleeps.
 //! - **Narrower paths** each endpoint finds out by itself: the kernel keeps them for all, and refuses the first packet.
+//!
+//! # Several endpoints, one host
+//!
+//! A host has one endpoint, and so one lock, by default. `HostConfig::endpoints` makes it several
+//! (`homa/tenancy/endpoints`), each with a packet path, a lock, a progress thread and the threads that happen
+//! to wait at it. To its peers it is one host all the same.
+//!
+//! - **An RPC belongs to one endpoint, by its id** (`wire/route`: half of the lower 32 bits, modulo their
+//!   number). Both directions of an RPC differ in bit 0 only, so that client and server steer alike, and
+//!   neither needs to know how many the other has. Each endpoint gives its clients the ids that are its own.
+//!   A finished id is therefore always looked for where it is kept. The full id was not used, since classic
+//!   BPF computes with 32 bits; nor a hash of addresses, as the kernel has it by default: all RPCs of two
+//!   hosts have the same, and so would meet in one endpoint.
+//! - **The kernel steers** (`homa-driver/socket/steer`): sockets at one address with SO_REUSEPORT and a
+//!   classic BPF program, which takes no privilege. The first socket is bound without the option, so that a
+//!   host does not join another process's sockets unawares, and a host of one endpoint never sets it.
+//!   `Host::with_drivers` takes any paths that steer.
+//! - **Packet rings are steered like sockets** (`packet/fanout`, PACKET_FANOUT_CBPF). The program runs on
+//!   every frame of the device and looks at the id alone: whose frame it is, each ring's filter says
+//!   afterwards. The kernel finds the group's number, so that no other process's is joined. Until all have
+//!   joined, no ring lets anything in: each would get all.
+//! - **Each queue of a device has a socket of every endpoint** (`xdp/open`), and the XDP program chooses by
+//!   queue and id. Sockets of one queue have one fill ring and one completion ring, which are behind locks
+//!   (`xdp/maybe_shared`) that a driver alone does not have: a lock is taken once for a burst sent, and once
+//!   for sixteen frames received. The other way, queues divided among the endpoints, takes no locks, but
+//!   nothing about a queue says which RPC comes by it: with two endpoints half of all packets would be copied
+//!   into a mailbox and wake a thread, and a device with one queue would have one endpoint that receives. It
+//!   is what is left in generic mode before Linux 6.15, where the kernel's lock for a fill ring is one
+//!   socket's. Frames for receiving are all endpoints' and none keeps more than it is about to fill in; those
+//!   for sending are divided, and who finds another's in a completion ring puts it aside.
+//! - **Over raw IP the filter steers** (`raw/program`): the kernel offers every packet to every socket at the
+//!   address, and each takes the RPCs that are its turn. To processes that share the address each endpoint is
+//!   one more of them, with a slot and ids of its own; ports are the first one's for all
+//!   (`process_group/family`). Ids are leased in ranges, of which an endpoint uses those that steer to it.
+//! - **What comes to the wrong endpoint is handed over** (`endpoint_group`). The kernel looks at the first
+//!   packet of a merged run, and a client of one endpoint sends runs that are for all of the server's.
+//!   Mailboxes are bounded in bytes; what is beyond is lost and counted, as with a full receive buffer. No
+//!   endpoint ever waits for another's lock to get rid of a packet.
+//! - **What concerns the others** goes the same way, as headers: acknowledgements that ride on packets of
+//!   other RPCs, cutoffs, FREEZE, a peer's restart, and reports that a peer is unreachable, which over raw IP
+//!   the kernel gives to all. Only whole packets and the last two wake anybody: an endpoint that waits for an
+//!   acknowledgement has a timer, and looks into its mailbox first.
+//! - **What the host has once** is in `stake`, for endpoints of a process and for processes alike: grants are
+//!   leased by announcing and counting, the uplink is one moment and its shortest message goes first, one
+//!   leads for the cutoffs and the limit of unscheduled bytes. Only the memory differs: a segment of a file,
+//!   or of the process. Incast is reckoned by each endpoint with its part of the link and of `max_incoming`,
+//!   since each sees its part of the messages: the limit is then that of the whole. Where all traffic is in
+//!   one endpoint, that one limits itself more than it need.
+//! - **An RPC stays where it began, and where it begins can be a policy's choice** (`placement`,
+//!   `HostConfig::endpoint_policy`). The policies are those of `homa-steer`, with endpoints for cores: a
+//!   client then has a port in each, and each call that somebody waits for goes through the one chosen, by
+//!   the RPCs that are open there, by client and server, or by its client's own endpoint. What was submitted
+//!   stays in the client's own, since its completions come out of one queue. Packets are not placed by a
+//!   policy: an RPC's state (gaps, grants, finished ids) is behind its endpoint's lock and cannot move, so
+//!   that a packet elsewhere would only be handed over. Nor does a server choose: the id does, and so the
+//!   client, whose choice spreads over the server's endpoints what it spreads over its own.
+//! - **Which sleeping thread is woken** is an order of `homa-steer` as well (`wake_by`,
+//!   `HostConfig::wake_order`), of threads at one endpoint that could do the same. What it asks about cores
+//!   is what the host sees itself: where threads received, were woken, fell asleep.
+//! - **How much a thread takes at a time** is the batch cap of `homa-steer` (`HostConfig::batch_cap`). The
+//!   burst has it (`RxBurst::set_cap`), which every driver fills, so that no driver has a setting of its own.
+//! - **Clients live in one endpoint** otherwise, dealt out in turn; a call never looks at another. **Server
+//!   ports are open in all**; a thread in `recv` waits at one, and takes from another what nobody there waits
+//!   for. `endpoint_group/board` has the argument why no request is stranded, and the tests run with fewer
+//!   threads than endpoints. **A socket with a server port is in all endpoints, too**
+//!   (`homa/kernel_api/socket`): a thread calls where it waits, an outcome comes to where its call was made,
+//!   and is offered like a request.
+//! - **Other limits are each endpoint's own**: RPCs, peers, bytes, and the messages that are granted to at a
+//!   time. To divide them would refuse a host with one busy endpoint what it was promised.
 
 pub(crate) mod board;
 pub(crate) mod mailbox;

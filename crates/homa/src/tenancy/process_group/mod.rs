@@ -11,6 +11,62 @@
 //! One of the processes leads. It answers for the ports that nobody has, so that peers get one answer and not one from each;
 //! it looks for the dead; and it computes the cutoffs, from the traffic of all. Who leads is written down: a leader that dies or
 //! stands still is replaced by whoever notices first.
+//!
+//! # Several processes, one host
+//!
+//! Over raw IP the processes of a network namespace are one host to their peers (PROTOCOL.md, HOST). What a
+//! host has once lies in a segment of memory (`homa/tenancy/process_group`): a file in
+//! `HostConfig::segment_dir`, named after the namespace, that every host maps. `homa/tenancy/processes` and
+//! `homa/tenancy/host_lease` are what the engine does with it. Over UDP there is none: each host has a UDP
+//! port, and so an address, of its own.
+//!
+//! - **No service.** A daemon that hands out ports and ids would have to be started, and outlive everybody.
+//!   Here whoever comes first makes the segment, and whoever notices a death cleans up.
+//! - **A lock is life.** Each host has a slot and holds a lock on one byte of the file, which the kernel
+//!   drops on any death. Locks of the open file (F_OFD_SETLK) were chosen over process ids, which are reused
+//!   and differ between pid namespaces, over robust mutexes, which tell of a death only who waits for them,
+//!   and over classic record locks, which go when any descriptor of the file is closed. A child that is
+//!   forked without exec keeps its parent's slot alive.
+//! - **Nothing is kept twice.** Whose a port is stands at the port, what is leased at its slot, sums are made
+//!   when needed. Each change of the registry is one store under one lock of the same kind, so that a death
+//!   on the way leaves the state before it or after it.
+//! - **Nobody waits in a drive round.** Ticks try the lock and come again; only opening a port waits for it,
+//!   before it takes the host's own lock, and says who has it when that lasts.
+//! - **What changes often has no lock**: ids are leased by one addition; grant budget by announcing what one
+//!   would have and then counting (`lease` has the argument, and its tests run every order of two processes);
+//!   cutoffs lie in two banks (`cutoffs`).
+//! - **The uplink is one moment** (`uplink`), when it will have sent what all gave it, and not a count of
+//!   bytes: bytes that another process sent a second ago are gone, and a count does not say when they were
+//!   sent. Nothing is left to repair after a death.
+//! - **Who goes first is said, not asked.** Whoever the pacer holds back writes down what is left of its
+//!   shortest message, and when. Who has only longer ones lets the uplink's backlog run out before it sends.
+//!   So the shortest message of the host goes first as long as its endpoint comes for the uplink while that
+//!   still has something to send; one that is dead, asleep or busy is waited for no longer than that, costs
+//!   the uplink nothing, and is not heard any more after a millisecond. To wait longer was rejected: the
+//!   uplink would idle for somebody who may not come. An endpoint that is passed over counts what the others
+//!   send towards the share of its oldest message.
+//! - **One leads**, by a slot number in the segment: it answers for ports that nobody has (HOST-8) and
+//!   computes the cutoffs. The others leave it the histogram of what they saw. If each computed its own,
+//!   processes with different traffic would take turns in changing the cutoffs of all. A leader that dies or
+//!   stands still for a quarter of a second is replaced by whoever sees it; a host that drives nothing, as
+//!   one without ports does not, never leads.
+//! - **The segment judges packets**, one by one as they are taken, and not the filter of the socket, which
+//!   lags behind. What the socket took before it had a filter is dropped: another process has answered it.
+//! - **The budget is the first process's.** `max_incoming` of those that come later bounds nothing; their
+//!   windows are of their own settings.
+//!
+//! Processes that share a host run as one user, since whoever can write to the segment can stop all of them;
+//! they name the same directory, and should bind the same address: ports that nobody has are answered only
+//! where the leader listens. The directory is one that nobody else can write to (`process_group/place`). The
+//! last process removes the file. Ids need no memory of it, since each host begins at random. Moments in it
+//! are of the monotonic clock: processes in different time namespaces would pace badly.
+//!
+//! Containers may have one network namespace and separate file systems, and so separate segments at one
+//! address. Each host therefore listens at a name in the abstract name space, which belongs to the network
+//! namespace, and refuses to begin where another one has its address and another segment
+//! (`process_group/presence`). Only names of its own user and of root count, since anybody can take one. The
+//! segment itself was not passed over such a socket: somebody would have to answer there for as long as any
+//! process lives.
 
 mod cutoffs;
 mod error;
