@@ -18,63 +18,67 @@ use crate::packet::Packets;
 use crate::stats::Snapshot;
 use crate::switch::{Refused, Route, Switch};
 
-/// Frames taken from a port at a time: enough to share the cost of a round, few enough that no other port waits long.
+/// Maximum receive batch of a port, frames: large enough to amortize a round, small enough not to delay the
+/// other ports.
 const BURST: usize = 32;
 
-/// Longest sleep, so that who stops the switch is heard.
+/// Maximum sleep; bounds how late a stop request is seen.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-/// Longest nap between looks; longer ones are as long as this.
+/// Maximum nap between polls; longer settings are clamped to it.
 pub const LONGEST_NAP: Duration = LONGEST_SLEEP;
 
-/// How to set up a [`Bridge`].
+/// Configuration of a [`Bridge`].
 #[derive(Clone, Debug)]
 pub struct BridgeConfig {
-    /// The devices, and how frames come from them and go to them.
+    /// The devices, and how frames are received from and sent to them.
     pub frames: FramesConfig,
-    /// The switch between them.
+    /// The switch that connects them.
     pub switch: SwitchConfig,
-    /// How long it polls without finding anything before it sleeps: a sleep makes the next frame some 50 us late.
+    /// How long the bridge polls without a frame before it sleeps. A sleep delays the next frame by about 50
+    /// us.
     pub poll: Duration,
-    /// How long it rests after each look that found nothing, and leaves its processor to others: a frame is late by up to that and what a
-    /// timer takes, some 20 us on a virtual machine. Rates are kept none the less: what left meanwhile is sent at the next look, and what came
-    /// counts as come in the middle of the nap, lest links idle which on a wire would not. Zero: never; [`LONGEST_NAP`] at most.
+    /// Nap after each poll without frames, which frees the processor. It delays a frame by up to the nap plus
+    /// the timer's latency, about 20 us on a virtual machine. Link rates still hold: the next poll sends
+    /// everything that was due, and frames received after a nap count as received in its middle, so that
+    /// links do not idle more than on a wire. Zero: no naps; at most [`LONGEST_NAP`].
     pub nap: Duration,
-    /// How much longer each frame takes than it must: to see what an overloaded switch does.
+    /// Extra processing time of each frame, to study an overloaded switch.
     pub planted_work: Duration,
-    /// Events that its time trace keeps; 0: no trace.
+    /// Capacity of the time trace in events; 0: no trace.
     pub trace_records: usize,
 }
 
-/// Why there is no bridge.
+/// Why a bridge cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BridgeError {
-    /// There is no such switch.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A device cannot be had.
+    /// A device cannot be opened.
     #[error(transparent)]
     Frames(#[from] FramesError),
 }
 
-/// What has left by a port.
+/// Frames sent by a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct PortOutput {
     /// Frames.
     pub frames: u64,
-    /// Their bytes, without what a link takes besides.
+    /// Their bytes, without link overhead.
     pub bytes: u64,
 }
 
-/// The machine's clock that nobody adjusts, which time traces have, too. A rate that follows it is exact to the crystal.
+/// CLOCK_MONOTONIC_RAW, as in time traces: nobody adjusts it, so that rates are as exact as the crystal.
 fn raw_ns() -> u64 {
     let now = clock_gettime(ClockId::MonotonicRaw);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// When a frame came that was found at `now_ns`: after a nap since `since_ns` in its middle, which is right on average, and no more than
-/// half a nap ago, since a switch that was kept from its processor longer than that must not make up for it by a burst.
+/// Arrival time of a frame found at `now_ns`: after a nap since `since_ns`, the middle of the nap, which is
+/// right on average. Never more than half a nap ago: a switch that lost its processor for longer must not
+/// catch up by a burst.
 fn come_during_nap(now_ns: u64, since_ns: Option<u64>, nap: Duration) -> u64 {
     let slept_ns = now_ns.saturating_sub(since_ns.unwrap_or(now_ns));
     let most_ns = nap.as_nanos().min(u128::from(u64::MAX)) as u64;
@@ -87,19 +91,19 @@ pub struct Bridge {
     frames: Frames,
     switch: Switch<Frame>,
     names: Vec<String>,
-    /// Where its time begins, as [`raw_ns`] has it.
+    /// Start of its time, from [`raw_ns`].
     start_ns: u64,
     poll: Duration,
     nap: Duration,
-    /// When the last look was, if a nap has followed it.
+    /// Time of the last poll, if a nap followed it.
     napped_since_ns: Option<u64>,
     planted_work: Duration,
-    /// Frames of a burst.
+    /// Receive buffer: the frames of a burst.
     burst: Vec<Frame>,
     malformed: u64,
     no_memory: u64,
     refused: Vec<u64>,
-    left: Vec<Left>,
+    left: Vec<PortOutput>,
     rounds: u64,
     busy_rounds: u64,
 }
@@ -108,7 +112,7 @@ impl Bridge {
     /// Opens the devices.
     ///
     /// # Errors
-    /// There is no such switch, or a device cannot be had.
+    /// The configuration is invalid, or a device cannot be opened.
     pub fn open(config: &BridgeConfig) -> Result<Bridge, BridgeError> {
         config.switch.check()?;
         let frames = Frames::open(&config.frames)?;
@@ -131,7 +135,7 @@ impl Bridge {
             malformed: 0,
             no_memory: 0,
             refused: vec![0; devices],
-            left: vec![Left::default(); devices],
+            left: vec![PortOutput::default(); devices],
             rounds: 0,
             busy_rounds: 0,
         })
@@ -141,7 +145,8 @@ impl Bridge {
         raw_ns() - self.start_ns
     }
 
-    /// One look at every port: what has come is queued, what is due is sent. Whether there was anything.
+    /// Polls every port once: queues received frames and sends those that are due. Returns whether there were
+    /// any.
     pub fn round(&mut self) -> bool {
         let mut came_ns = None;
         for port in 0..self.names.len() {
@@ -158,10 +163,11 @@ impl Bridge {
         busy
     }
 
-    /// Forwards until `stop` says so, which is asked some fifty times a second at least.
+    /// Forwards until `stop` returns true. It is called at least 50 times per second.
     pub fn run(&mut self, mut stop: impl FnMut(&mut Bridge) -> bool) {
         if !self.nap.is_zero() {
-            // The kernel adds 50 us to a sleep by default. Where it refuses, that much is what a nap takes longer.
+            // The default timer slack adds 50 us to a sleep. If the kernel refuses a smaller one, naps take
+            // that much longer.
             let _ = set_current_timer_slack(NonZeroU64::new(1));
         }
         let mut quiet_since = Instant::now();
@@ -170,7 +176,7 @@ impl Bridge {
             let busy = self.round();
             if busy {
                 quiet_since = Instant::now();
-                // Whoever is asked may have work to do, such as to say how it is going.
+                // `stop` may do work, such as reporting progress.
                 if quiet_since.duration_since(asked) < LONGEST_SLEEP {
                     continue;
                 }
@@ -192,18 +198,18 @@ impl Bridge {
         }
     }
 
-    /// Sleeps until a frame comes.
+    /// Sleeps until a frame is received.
     fn sleep(&self) {
         let fds: Vec<BorrowedFd<'_>> = self.frames.fds().collect();
         let mut fds: Vec<PollFd<'_>> =
             fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         let timeout = Timespec { tv_sec: 0, tv_nsec: LONGEST_SLEEP.as_nanos() as _ };
-        // An error is a signal, or is met again by whoever reads the device.
+        // An error is a signal, or the next read of the device reports it again.
         let _ = poll(&mut fds, Some(&timeout));
     }
 
-    /// Queues what has come by a port; when, if anything has. The time is read after the look at the device: what came while others were
-    /// looked at must not seem to have come before it was sent.
+    /// Queues the frames received by a port; returns their time, if there were any. The clock is read after
+    /// the device: a frame received while other ports were polled must not seem to arrive before it was sent.
     fn take(&mut self, port: usize) -> Option<u64> {
         let mut burst = std::mem::take(&mut self.burst);
         if self.frames.receive(port, BURST, &mut burst) == 0 {
@@ -211,7 +217,7 @@ impl Bridge {
             return None;
         }
         let now_ns = self.now_ns();
-        // A time trace has what was seen: no frame may come before it was sent.
+        // In a time trace no frame may arrive before it was sent, so the time of the poll counts.
         let napped_since_ns = self.napped_since_ns.filter(|_| !self.switch.is_traced());
         let came_ns = come_during_nap(now_ns, napped_since_ns, self.nap);
         for frame in burst.drain(..) {
@@ -256,7 +262,7 @@ impl Bridge {
         }
     }
 
-    /// Sends what has left by a port; whether anything has.
+    /// Sends the frames that have left a port's link; returns whether there were any.
     fn give(&mut self, now_ns: u64, port: usize) -> bool {
         let mut any = false;
         while let Some(frame) = self.switch.poll(now_ns, port) {
@@ -278,12 +284,12 @@ impl Bridge {
         any
     }
 
-    /// What a frame holds, where somebody wants to know.
+    /// The packets of a frame, if the time trace needs them.
     fn packets(&self, frame: &Frame) -> Packets {
         if self.switch.is_traced() { Packets::of(self.frames.bytes(frame)) } else { Packets::default() }
     }
 
-    /// Writes the time trace so far as a dump, in the order of times. Makes small writes: give it a buffered writer.
+    /// Writes the time trace as a dump, ordered by time. Makes small writes: pass a buffered writer.
     ///
     /// # Errors
     /// Those of `out`.
@@ -302,19 +308,19 @@ impl Bridge {
         }
     }
 
-    /// What has left by a port up to the last round: to be asked between rounds, at less cost than [`snapshot`](Bridge::snapshot).
+    /// Frames sent by a port up to the last round. Cheaper than [`snapshot`](Bridge::snapshot).
     #[must_use]
-    pub fn left(&self, port: usize) -> Left {
+    pub fn left(&self, port: usize) -> PortOutput {
         self.left[port]
     }
 
-    /// Bytes that wait at a port, without those that its link is busy with.
+    /// Bytes queued at a port, without the frame on its link.
     #[must_use]
     pub fn waiting_bytes_at(&self, port: usize) -> u64 {
         self.switch.waiting_bytes_at(port)
     }
 
-    /// Everything that is counted.
+    /// All counters.
     #[must_use]
     pub fn snapshot(&mut self) -> Snapshot {
         let mut snapshot = self.switch.snapshot(self.now_ns());

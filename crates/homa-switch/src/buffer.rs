@@ -7,7 +7,7 @@ use crate::config::Buffer;
 /// drop control packets of the highest.
 pub const QUEUE_ALPHA: u32 = 8;
 
-/// The bytes that wait in all ports, and what bounds them.
+/// The bytes queued at all ports, and their limit.
 #[derive(Debug)]
 pub(crate) struct Pool {
     buffer: Buffer,

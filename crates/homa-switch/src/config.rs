@@ -1,14 +1,14 @@
-//! What a switch is like.
+//! Configuration of a switch.
 
 use serde::{Deserialize, Serialize};
 
 /// Lowest rate of a link, bits per second.
 pub const MIN_RATE_BPS: u64 = 1_000_000;
 
-/// Highest rate of a link, bits per second: what one core forwards of full frames.
+/// Highest rate of a link, bits per second: one core forwards that much in full frames.
 pub const MAX_RATE_BPS: u64 = 10_000_000_000;
 
-/// Bytes that a frame takes on an Ethernet link beside those that a device shows: check sequence, preamble, and the gap between frames.
+/// Link overhead of an Ethernet frame, bytes: check sequence, preamble and inter-frame gap.
 pub const ETHERNET_OVERHEAD_BYTES: u32 = 24;
 
 /// Size of the switch's buffer, and how queues divide it.
@@ -34,76 +34,77 @@ pub enum Buffer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Forwarding {
-    /// When its last bit has gone over the link, as the receiver of a real link has a frame.
+    /// When its last bit has crossed the link, as on a real link.
     #[default]
     StoreAndForward,
-    /// When its first bit would go. The link is taken for as long.
+    /// When its first bit would leave. The link is busy for the same time.
     CutThrough,
 }
 
-/// How to set up a [`Switch`](crate::Switch). All ports are alike.
+/// Configuration of a [`Switch`](crate::Switch). All ports are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SwitchConfig {
-    /// Bits per second that each port sends, [`MIN_RATE_BPS`] to [`MAX_RATE_BPS`]; `None`: as fast as can be.
+    /// Rate of each port, bits per second, [`MIN_RATE_BPS`] to [`MAX_RATE_BPS`], inclusive; `None`:
+    /// unlimited.
     pub rate_bps: Option<u64>,
-    /// Bytes that each frame takes on a link beside its own.
+    /// Link overhead of each frame, bytes.
     pub overhead_bytes: u32,
-    /// How much may wait.
+    /// The buffer.
     pub buffer: Buffer,
-    /// Queues of a port, 1 to 8. With fewer than 8 the highest priorities keep queues of their own, and the lowest share one.
+    /// Queues of each port, 1 to 8. With fewer than 8, the lowest priorities share one queue.
     pub priorities: usize,
-    /// A frame that finds so many bytes waiting at its port is marked, if its sender understands that (ECN).
+    /// Queue length of a port, in bytes, from which ECN-capable frames are marked.
     pub mark_bytes: Option<u64>,
-    /// How long every frame takes beside what its link takes, nanoseconds.
+    /// Delay of every frame beside serialization, nanoseconds.
     pub delay_ns: u64,
-    /// Share of frames that are lost, 0 to 1.
+    /// Share of frames dropped at random, 0 to 1.
     pub loss: f64,
-    /// For which frames are lost.
+    /// Seed of these drops.
     pub seed: u64,
     /// When a frame leaves.
     pub forwarding: Forwarding,
 }
 
-/// What cannot be.
+/// Why a configuration is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
-    /// Too slow or too fast.
+    /// The rate is outside its range.
     #[error("a rate of {bps} bit/s: use {MIN_RATE_BPS} to {MAX_RATE_BPS}")]
     Rate {
         /// Bits per second.
         bps: u64,
     },
-    /// Not 1 to 8.
+    /// The number of queues is not 1 to 8.
     #[error("{queues} queues to a port: use 1 to 8")]
     Priorities {
-        /// What was asked for.
+        /// The rejected value.
         queues: usize,
     },
-    /// Not 0 to 1.
+    /// The share is not 0 to 1.
     #[error("a loss of {loss}: use a share of frames, 0 to 1")]
     Loss {
-        /// What was asked for.
+        /// The rejected value.
         loss: f64,
     },
-    /// No frame fits.
+    /// The buffer holds no frame.
     #[error("a buffer of {bytes} bytes holds no frame: use at least {} a port", Buffer::LEAST_BYTES)]
     Buffer {
-        /// What was asked for.
+        /// The rejected value.
         bytes: u64,
     },
-    /// Not above 0.
+    /// Alpha is outside its range.
     #[error("an alpha of {alpha}: use a number above 0, 64 at most")]
     Alpha {
-        /// What was asked for.
+        /// The rejected value.
         alpha: f64,
     },
 }
 
 impl Buffer {
-    /// The longest frame of the usual MTU.
+    /// The longest frame at MTU 1500.
     pub const LEAST_BYTES: u64 = 1_522;
 
-    /// Bytes that may wait in a switch of so many ports.
+    /// Total buffer of a switch with this many ports, bytes.
     #[must_use]
     pub fn bytes(self, ports: usize) -> u64 {
         match self {
@@ -114,7 +115,7 @@ impl Buffer {
 }
 
 impl Default for SwitchConfig {
-    /// 1 Gbit/s, and 1 ms of it for each port.
+    /// 1 Gbit/s, with a buffer of 1 ms for each port.
     fn default() -> SwitchConfig {
         SwitchConfig {
             rate_bps: Some(1_000_000_000),
@@ -131,10 +132,10 @@ impl Default for SwitchConfig {
 }
 
 impl SwitchConfig {
-    /// Whether a switch can be so.
+    /// Checks the ranges.
     ///
     /// # Errors
-    /// It cannot, and why.
+    /// The first value outside its range.
     pub fn check(&self) -> Result<(), ConfigError> {
         if let Some(bps) = self.rate_bps.filter(|bps| !(MIN_RATE_BPS..=MAX_RATE_BPS).contains(bps)) {
             return Err(ConfigError::Rate { bps });
@@ -157,7 +158,7 @@ impl SwitchConfig {
         }
     }
 
-    /// The queue of a port, 0 first to wait, that frames of a priority go to.
+    /// The queue for frames of a priority; 0 is served last.
     #[must_use]
     pub(crate) fn queue_of(&self, priority: u8) -> usize {
         usize::from(priority).saturating_sub(crate::PRIORITIES - self.priorities)

@@ -1,35 +1,35 @@
-//! How many bytes wait, over time.
+//! Queue length over time.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// How often the depth is looked at for its distribution. Mean and maximum are exact.
+/// Sampling period of the distribution. Mean and maximum are exact.
 const SAMPLE_NS: u64 = 20_000;
 
-/// The depth of a queue over time, in bytes.
+/// Length of a queue over time, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DepthSummary {
-    /// Mean over time.
+    /// Time-weighted mean.
     pub mean_bytes: f64,
-    /// 99 % of the time it is at most this.
+    /// 99th percentile over time.
     pub p99_bytes: u64,
-    /// Most that ever waited.
+    /// Maximum.
     pub max_bytes: u64,
-    /// What waits now.
+    /// Current length.
     pub now_bytes: u64,
 }
 
-/// Follows the depth of a queue.
+/// Accumulates the length of a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Depth {
     bytes: u64,
     max: u64,
     changed_ns: u64,
     started_ns: u64,
-    /// Bytes times nanoseconds, up to the last change.
+    /// Integral of the length up to the last change, bytes times nanoseconds.
     area: u128,
     sampled_ns: u64,
-    /// Of the times when something waited.
+    /// Samples of times when the queue was not empty.
     samples: Histogram<u64>,
 }
 
@@ -74,11 +74,11 @@ impl Depth {
         self.bytes -= bytes;
     }
 
-    /// Everything up to now.
+    /// The summary up to now.
     pub(crate) fn summary(&mut self, now_ns: u64) -> DepthSummary {
         self.pass(now_ns);
         let time = now_ns.saturating_sub(self.started_ns).max(1);
-        // The 99th percentile of all periods, of which those without a sample had nothing waiting.
+        // Periods without a sample had an empty queue, and count.
         let periods = (time / SAMPLE_NS).max(1) as f64;
         let samples = self.samples.len() as f64;
         let beyond = periods * 0.01;

@@ -1,4 +1,4 @@
-//! What the switch reads of a frame: addresses, priority, and whether it may be marked.
+//! The header fields that the switch reads: addresses, priority, ECN capability.
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
@@ -7,31 +7,32 @@ const TYPE_IPV4: u16 = 0x0800;
 const TYPE_IPV6: u16 = 0x86dd;
 const TYPE_VLAN: u16 = 0x8100;
 
-/// The two bits of ECN, and what they say: the sender understands marks if any is set, and both are the mark.
+/// The two bits of ECN: the sender is ECN-capable if either is set; both set is the mark (CE).
 const ECN_BITS: u8 = 3;
 
-/// What is read of a frame.
+/// Header fields of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// For whom it is.
+pub struct FrameHeader {
+    /// Destination address.
     pub to: Mac,
-    /// Who sent it.
+    /// Source address.
     pub from: Mac,
-    /// The upper three bits of the DSCP of an IP packet, 0 to 7, larger is higher; 0 for what is none.
+    /// Upper three bits of the DSCP of an IP packet, 0 to 7, larger is higher; 0 if the frame carries no IP
+    /// packet.
     pub priority: u8,
-    /// Its sender understands marks (ECN), and it has none yet.
+    /// The sender is ECN-capable and the packet is not marked yet.
     pub may_be_marked: bool,
 }
 
-impl Head {
-    /// Whether it is for all, or for a group.
+impl FrameHeader {
+    /// Whether the destination is broadcast or multicast.
     #[must_use]
     pub fn is_for_many(&self) -> bool {
         self.to[0] & 1 != 0
     }
 }
 
-/// Where the IP header begins, and the type that says so, behind a VLAN tag if there is one.
+/// Offset of the IP header and its EtherType, behind a VLAN tag if there is one.
 fn network_layer(frame: &[u8]) -> Option<(u16, usize)> {
     let word = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
     match word(12)? {
@@ -50,9 +51,9 @@ fn traffic_class(frame: &[u8]) -> Option<u8> {
     }
 }
 
-/// Reads a frame; `None` for what is too short to be one.
+/// Parses a frame; `None` if it is too short.
 #[must_use]
-pub fn parse(frame: &[u8]) -> Option<Head> {
+pub fn parse(frame: &[u8]) -> Option<FrameHeader> {
     let (to, rest) = frame.split_first_chunk()?;
     let (from, rest) = rest.split_first_chunk()?;
     if rest.len() < 2 {
@@ -60,10 +61,15 @@ pub fn parse(frame: &[u8]) -> Option<Head> {
     }
     let class = traffic_class(frame).unwrap_or(0);
     let ecn = class & ECN_BITS;
-    Some(Head { to: *to, from: *from, priority: class >> 5, may_be_marked: ecn != 0 && ecn != ECN_BITS })
+    Some(FrameHeader {
+        to: *to,
+        from: *from,
+        priority: class >> 5,
+        may_be_marked: ecn != 0 && ecn != ECN_BITS,
+    })
 }
 
-/// Marks an IP packet: it has met a long queue (CE, RFC 3168). The checksum of an IPv4 header is kept right (RFC 1624).
+/// Marks an IP packet: congestion experienced (RFC 3168). Updates the checksum of an IPv4 header (RFC 1624).
 pub fn mark_congestion(frame: &mut [u8]) {
     let Some((kind, at)) = network_layer(frame) else { return };
     match kind {

@@ -64,13 +64,13 @@ mod stats;
 mod switch;
 mod table;
 
-pub use bridge::{Bridge, BridgeConfig, BridgeError, LONGEST_NAP, Left};
+pub use bridge::{Bridge, BridgeConfig, BridgeError, LONGEST_NAP, PortOutput};
 pub use buffer::QUEUE_ALPHA;
 pub use config::{
     Buffer, ConfigError, ETHERNET_OVERHEAD_BYTES, Forwarding, MAX_RATE_BPS, MIN_RATE_BPS, SwitchConfig,
 };
 pub use depth::DepthSummary;
-pub use ethernet::{Head, Mac, mark_congestion, parse};
+pub use ethernet::{FrameHeader, Mac, mark_congestion, parse};
 pub use packet::{Packet, Packets};
 pub use stats::{PortSnapshot, QueueSnapshot, Snapshot};
 pub use switch::{Admitted, Refused, Route, Switch};

@@ -1,31 +1,31 @@
-//! Which Homa packets a frame holds, so that what a switch did with it can be found beside what its hosts did.
+//! The Homa packets of a frame, so that traces of the switch and of its hosts can be matched.
 
 use homa_driver::pcap::frame::{Content, Datagram, LinkType, dissect};
 use homa_proto::wire::{Body, Incarnation, decode, packets};
 use homa_trace::packet_word;
 
-/// A packet, as time traces name it.
+/// A packet's identity in time traces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
-    /// The RPC, as the packet's sender has it; 0 for what is no Homa packet. Its receiver has the other one of the pair, `id ^ 1`.
+    /// RPC id as the sender has it; 0 if the frame carries no Homa packet. The receiver's id is `id ^ 1`.
     pub id: u64,
-    /// Type and length ([`packet_word`]): those of the Homa packet; of what is none type 0 and the length of the frame.
+    /// Type and length of the Homa packet ([`packet_word`]); type 0 and the frame's length if there is none.
     pub word: u32,
-    /// Where in its message the first byte of a DATA packet's payload is.
+    /// Offset in its message of the first payload byte of a DATA packet.
     pub offset: u32,
 }
 
-/// The packets of a frame, in their order: several where it is a bundle (PROTOCOL.md WIRE-21).
+/// The packets of a frame, in order: several if it is a bundle (PROTOCOL.md WIRE-21).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packets {
     first: Packet,
-    /// Empty for nearly all frames, and then without memory of its own.
+    /// Empty, and without an allocation, unless the frame is a bundle.
     others: Vec<Packet>,
 }
 
 impl Packets {
-    /// What a frame holds: at least one packet. In UDP only packets of this implementation are known, by the
-    /// mark that they have.
+    /// The packets of a frame, at least one. Over UDP only packets with this implementation's mark are
+    /// recognized.
     #[must_use]
     pub fn of(frame: &[u8]) -> Packets {
         let length = frame.len() as u32;
@@ -36,7 +36,7 @@ impl Packets {
         found.unwrap_or(Packets::from(Packet { word: packet_word(0, length), ..Packet::default() }))
     }
 
-    /// Each of them.
+    /// All packets.
     pub fn iter(&self) -> impl Iterator<Item = Packet> + '_ {
         std::iter::once(self.first).chain(self.others.iter().copied())
     }
@@ -119,7 +119,7 @@ mod tests {
     fn a_data_packet_is_known_by_rpc_and_offset_in_ip_and_in_udp() {
         let packet = data(Incarnation::new(5));
         let known = Packet { id: 1_234, word: packet_word(0x10, packet.len() as u32), offset: 1_400 };
-        // What fills a short frame up is not the packet's.
+        // The padding of a short frame is no part of the packet.
         let padded = [in_ip(146, &packet), vec![0; 9]].concat();
         for frame in [in_ip(146, &packet), in_udp(&packet), padded] {
             assert_eq!(Packets::of(&frame), Packets::from(known));

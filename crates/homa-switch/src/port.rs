@@ -1,4 +1,4 @@
-//! A port's way out: what waits, the link that it waits for, and what has left it and is on its way.
+//! The egress side of a port: queues, the link, and frames in flight.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::queues::{Queued, Queues};
 /// Picoseconds of a nanosecond: a byte of 10 Gbit/s takes 800 of them.
 pub(crate) const PS: u64 = 1_000;
 
-/// What went through a queue, and what did not.
+/// Frames sent and dropped by a queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Count {
     pub(crate) frames: u64,
@@ -24,34 +24,34 @@ pub(crate) struct Count {
     pub(crate) marked_frames: u64,
 }
 
-/// A frame on the link.
+/// The frame on the link.
 #[derive(Debug)]
-struct OnLink<F> {
+struct FrameOnLink<F> {
     frame: F,
     packets: Packets,
     queue: u8,
     done_ps: u64,
 }
 
-/// A frame that has left the link.
+/// A frame that has left the link and not arrived yet.
 #[derive(Debug)]
-struct OnWay<F> {
+struct FrameInFlight<F> {
     frame: F,
     done_ps: u64,
 }
 
-/// A port.
+/// The egress side of a port.
 #[derive(Debug)]
 pub(crate) struct Port<F> {
     /// Its number.
     number: u16,
     queues: Queues<F>,
-    /// When the link is free again.
+    /// When the link becomes idle.
     free_ps: u64,
-    on_link: Option<OnLink<F>>,
-    /// Frames that have left the link, and when they arrive. All take as long.
-    on_way: VecDeque<OnWay<F>>,
-    /// How long the link was taken.
+    on_link: Option<FrameOnLink<F>>,
+    /// Frames in flight, with arrival times. The delay is the same for all, so they arrive in order.
+    in_flight: VecDeque<FrameInFlight<F>>,
+    /// Total time that the link was busy.
     pub(crate) busy_ps: u64,
     pub(crate) counts: [Count; PRIORITIES],
     pub(crate) depths: [Depth; PRIORITIES],
@@ -65,7 +65,7 @@ impl<F> Port<F> {
             queues: Queues::new(),
             free_ps: 0,
             on_link: None,
-            on_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             busy_ps: 0,
             counts: [Count::default(); PRIORITIES],
             depths: std::array::from_fn(|_| Depth::new(now_ns)),
@@ -80,7 +80,7 @@ impl<F> Port<F> {
         self.queues.push(queue, queued);
     }
 
-    /// The next frame that has left by now, if there is one.
+    /// The next frame that has arrived by now, if there is one.
     pub(crate) fn poll(
         &mut self,
         now_ns: u64,
@@ -90,21 +90,21 @@ impl<F> Port<F> {
     ) -> Option<F> {
         let now_ps = now_ns * PS;
         loop {
-            if config.delay_ns > 0 && self.on_way.front().is_some_and(|frame| frame.done_ps <= now_ps) {
-                return self.on_way.pop_front().map(|on_way| on_way.frame);
+            if config.delay_ns > 0 && self.in_flight.front().is_some_and(|frame| frame.done_ps <= now_ps) {
+                return self.in_flight.pop_front().map(|in_flight| in_flight.frame);
             }
             if self.on_link.as_ref().is_some_and(|on_link| on_link.done_ps <= now_ps)
-                && let Some(OnLink { frame, packets, queue, done_ps }) = self.on_link.take()
+                && let Some(FrameOnLink { frame, packets, queue, done_ps }) = self.on_link.take()
             {
                 if trace.is_recording() {
-                    // When it left, which who polls late still knows to the nanosecond.
+                    // The exact departure time, also if the caller polls late.
                     let place = Place::in_switch(self.number, queue.into(), 0);
                     record(trace, done_ps / PS, EventKind::SwitchLeft, &packets, place);
                 }
                 if config.delay_ns == 0 {
                     return Some(frame);
                 }
-                self.on_way.push_back(OnWay { frame, done_ps: done_ps + config.delay_ns * PS });
+                self.in_flight.push_back(FrameInFlight { frame, done_ps: done_ps + config.delay_ns * PS });
                 continue;
             }
             if self.on_link.is_some() || self.free_ps > now_ps {
@@ -114,7 +114,7 @@ impl<F> Port<F> {
         }
     }
 
-    /// Puts the next frame on the link, which is free; `None` if none waits.
+    /// Starts sending the next frame on the idle link; `None` if the queues are empty.
     fn start(&mut self, now_ns: u64, config: &SwitchConfig, pool: &mut Pool) -> Option<()> {
         let (queue, Queued { frame, bytes, packets, came_ps }) = self.queues.pop()?;
         self.depths[queue].shrink(now_ns, bytes.into());
@@ -131,16 +131,16 @@ impl<F> Port<F> {
             Forwarding::StoreAndForward => self.free_ps,
             Forwarding::CutThrough => start_ps,
         };
-        self.on_link = Some(OnLink { frame, packets, queue: queue as u8, done_ps });
+        self.on_link = Some(FrameOnLink { frame, packets, queue: queue as u8, done_ps });
         Some(())
     }
 
-    /// When [`poll`](Port::poll) has something to do, in picoseconds, unless a frame comes before.
+    /// When [`poll`](Port::poll) next has work, picoseconds, unless a frame is queued before.
     pub(crate) fn due_ps(&self) -> Option<u64> {
         let on_link = self.on_link.as_ref().map(|on_link| on_link.done_ps);
         let next = self.queues.next_came_ps().map(|came| came.max(self.free_ps));
-        let on_way = self.on_way.front().map(|on_way| on_way.done_ps);
-        [on_link.or(next), on_way].into_iter().flatten().min()
+        let in_flight = self.in_flight.front().map(|in_flight| in_flight.done_ps);
+        [on_link.or(next), in_flight].into_iter().flatten().min()
     }
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn record(trace: &mut Trace, time_ns: u64, kind: EventKind, packets: 
     }
 }
 
-/// Picoseconds that so many bytes take.
+/// Serialization time of this many bytes, picoseconds.
 fn time_on_link(bytes: u32, bps: u64) -> u64 {
     // 2^32 bytes in bits times 10^12 needs 75 bits.
     (u128::from(bytes) * 8 * 1_000_000_000_000 / u128::from(bps)) as u64

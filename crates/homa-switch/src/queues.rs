@@ -5,17 +5,17 @@ use std::collections::VecDeque;
 use crate::PRIORITIES;
 use crate::packet::Packets;
 
-/// A frame that waits.
+/// A queued frame.
 #[derive(Debug)]
 pub(crate) struct Queued<F> {
     pub(crate) frame: F,
     pub(crate) bytes: u32,
     pub(crate) packets: Packets,
-    /// When it came, picoseconds.
+    /// Arrival time, picoseconds.
     pub(crate) came_ps: u64,
 }
 
-/// What waits at a port.
+/// The queued frames of a port.
 #[derive(Debug)]
 pub(crate) struct Queues<F> {
     queues: [VecDeque<Queued<F>>; PRIORITIES],
@@ -33,13 +33,13 @@ impl<F> Queues<F> {
         self.occupied |= 1 << queue;
     }
 
-    /// When the first frame of the highest queue came.
+    /// Arrival time of the first frame of the highest non-empty queue.
     pub(crate) fn next_came_ps(&self) -> Option<u64> {
         let queue = self.occupied.checked_ilog2()?;
         self.queues[queue as usize].front().map(|frame| frame.came_ps)
     }
 
-    /// Takes the first frame of the highest queue that has any, and the number of that queue.
+    /// Removes the first frame of the highest non-empty queue; returns it with the queue's number.
     pub(crate) fn pop(&mut self) -> Option<(usize, Queued<F>)> {
         let queue = self.occupied.checked_ilog2()? as usize;
         let frame = self.queues[queue].pop_front()?;

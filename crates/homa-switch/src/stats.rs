@@ -1,73 +1,73 @@
-//! What a switch tells of itself.
+//! Counters of a switch.
 
 use serde::{Deserialize, Serialize};
 
 use crate::depth::DepthSummary;
 
-/// A queue of a port, since the switch was made.
+/// Counters of a queue, since the switch was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueSnapshot {
     /// Frames sent.
     pub frames: u64,
-    /// Bytes of frames sent, without what a link takes besides.
+    /// Bytes of frames sent, without link overhead.
     pub bytes: u64,
-    /// Frames dropped for want of buffer.
+    /// Frames dropped because the buffer was full.
     pub dropped_frames: u64,
     /// Their bytes.
     pub dropped_bytes: u64,
     /// Frames marked (ECN).
     pub marked_frames: u64,
-    /// Bytes that wait, over time; the frame on the link does not wait.
+    /// Queue length over time, without the frame on the link.
     pub depth: DepthSummary,
 }
 
-/// A port, since the switch was made.
+/// Counters of a port, since the switch was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PortSnapshot {
     /// The device.
     pub name: String,
-    /// How frames come and go: `xdp-native`, `xdp-generic`, `ring`; empty without a device.
+    /// Packet path: `xdp-native`, `xdp-generic`, `ring`; empty without a device.
     pub path: String,
-    /// Frames that came by it.
+    /// Frames received.
     pub received_frames: u64,
     /// Their bytes.
     pub received_bytes: u64,
-    /// Frames that came by it and that the kernel dropped, since the switch did not take them in time.
+    /// Frames that the kernel dropped because the switch did not read them in time.
     pub receive_drops: u64,
-    /// Frames that came by it and were longer than its MTU: the sender's device was to cut them.
+    /// Received frames longer than the MTU, which the sender's device should have segmented.
     pub too_long: u64,
-    /// Frames that were to leave by it and that the device did not take.
+    /// Frames that the device refused to send.
     pub refused: u64,
-    /// Frames lost on purpose on their way to it.
+    /// Frames dropped at random (`loss`) before this port.
     pub lost: u64,
-    /// Share of the time that its link was sending, 0 to 1; 0 without a rate.
+    /// Share of time that the link was busy, 0 to 1; 0 without a rate.
     pub utilisation: f64,
-    /// Nanoseconds that its link was sending.
+    /// Time that the link was busy, nanoseconds.
     pub busy_ns: u64,
-    /// Bytes that wait in all its queues, over time.
+    /// Length of all queues together, over time.
     pub depth: DepthSummary,
     /// Its queues, the lowest priority first.
     pub queues: Vec<QueueSnapshot>,
 }
 
-/// The whole switch, since it was made.
+/// Counters of the whole switch, since it was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Nanoseconds since the switch was made.
     pub time_ns: u64,
-    /// Addresses that are known.
+    /// Known addresses.
     pub addresses: usize,
-    /// Frames that went to all ports: for all, or for an address that is not known.
+    /// Flooded frames: broadcast, multicast, or unknown destination.
     pub flooded: u64,
-    /// Frames for an address behind the port that they came by.
+    /// Frames whose destination is behind the port that received them.
     pub filtered: u64,
-    /// Frames too short to have addresses.
+    /// Frames too short for an Ethernet header.
     pub malformed: u64,
-    /// Frames dropped since no memory for them was left, whatever the buffer allows.
+    /// Frames dropped because the pool of frame memory was empty.
     pub no_memory: u64,
-    /// Looks for work, and those that found some.
+    /// Polling rounds.
     pub rounds: u64,
-    /// Rounds in which frames came or left.
+    /// Rounds in which frames were received or sent.
     pub busy_rounds: u64,
     /// The ports.
     pub ports: Vec<PortSnapshot>,

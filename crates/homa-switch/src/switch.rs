@@ -1,4 +1,4 @@
-//! The switch: where a frame goes, whether it may wait there, and when it leaves.
+//! The switch: forwarding, admission to queues, and departure times.
 
 use homa_trace::{EventKind, Place, Trace};
 use rand::{Rng, SeedableRng};
@@ -6,25 +6,25 @@ use rand_pcg::Pcg64;
 
 use crate::buffer::Pool;
 use crate::config::{ConfigError, SwitchConfig};
-use crate::ethernet::Head;
+use crate::ethernet::FrameHeader;
 use crate::packet::Packets;
 use crate::port::{PS, Port, record};
 use crate::queues::Queued;
 use crate::stats::{PortSnapshot, QueueSnapshot, Snapshot};
 use crate::table::Table;
 
-/// Where a frame goes.
+/// Forwarding decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// To this port.
     Port(usize),
-    /// To all ports but the one that it came by.
+    /// To all ports but the one that received it.
     All,
-    /// Nowhere: its receiver is behind the port that it came by.
+    /// Nowhere: its receiver is behind the port that received it.
     Nowhere,
 }
 
-/// A frame's place in a queue, to be taken by [`Switch::push`].
+/// Room reserved in a queue, for [`Switch::push`].
 #[derive(Debug)]
 #[must_use = "the place is taken until a frame is pushed"]
 pub struct Admitted {
@@ -32,7 +32,7 @@ pub struct Admitted {
     queue: usize,
     bytes: u32,
     packets: Packets,
-    /// The frame is to be marked first ([`mark_congestion`](crate::mark_congestion)).
+    /// Mark the frame before pushing it ([`mark_congestion`](crate::mark_congestion)).
     pub mark: bool,
 }
 
@@ -40,15 +40,15 @@ pub struct Admitted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Refused {
-    /// The buffer is full, or this port has its part of it.
+    /// The buffer is full, or the queue is at its threshold.
     Full = 1,
-    /// It was lost on purpose.
+    /// Dropped at random (`loss`).
     Lost = 2,
-    /// The device did not take it when it had left the link.
+    /// The device refused it when it had left the link.
     Device = 3,
 }
 
-/// The part of a port that is about all frames.
+/// Ingress counters of a port.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
     frames: u64,
@@ -56,7 +56,7 @@ struct Arrivals {
     lost: u64,
 }
 
-/// A switch that keeps frames of type `F`. Times are nanoseconds and never go back.
+/// A switch for frames of type `F`. Times are nanoseconds and never go back.
 #[derive(Debug)]
 pub struct Switch<F> {
     config: SwitchConfig,
@@ -72,7 +72,7 @@ pub struct Switch<F> {
 }
 
 impl<F> Switch<F> {
-    /// A switch with so many ports that knows no addresses.
+    /// A switch with this many ports and an empty address table.
     ///
     /// # Errors
     /// There is no such switch.
@@ -92,27 +92,27 @@ impl<F> Switch<F> {
         })
     }
 
-    /// Has it stamp frames into this trace from now on: one of [`Clock::Virtual`](homa_trace::Clock::Virtual), which gets the times of
-    /// the links.
+    /// Records frames in this trace from now on. Its clock is [`Clock::Virtual`](homa_trace::Clock::Virtual),
+    /// set to the times of the links.
     pub fn set_trace(&mut self, trace: Trace) {
         self.trace = trace;
     }
 
-    /// The trace, [off](Trace::off) unless there was another. A frame that has left is stamped when it is polled, with the time at which
-    /// it left: records of the links are not in the order of their times.
+    /// The trace, [off](Trace::off) by default. A departure is recorded when the frame is polled, with its
+    /// departure time, so that records are not ordered by time.
     #[must_use]
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// Whether it needs to be told of each frame which packets it holds.
+    /// Whether callers must pass the packets of each frame.
     #[must_use]
     pub fn is_traced(&self) -> bool {
         self.trace.is_recording()
     }
 
-    /// A frame that had left by a port was dropped.
-    pub fn dropped(&mut self, now_ns: u64, port: usize, head: &Head, packets: &Packets, why: Refused) {
+    /// Counts a frame that was dropped after it had left a port.
+    pub fn dropped(&mut self, now_ns: u64, port: usize, head: &FrameHeader, packets: &Packets, why: Refused) {
         if self.trace.is_recording() {
             let queue = self.config.queue_of(head.priority) as u16;
             let place = Place::in_switch(port as u16, queue, why as u16);
@@ -120,8 +120,8 @@ impl<F> Switch<F> {
         }
     }
 
-    /// A frame has come: learns where its sender is, and says where it goes.
-    pub fn route(&mut self, now_ns: u64, from: usize, head: &Head, bytes: usize) -> Route {
+    /// Learns the sender's port from a received frame, and returns where to forward it.
+    pub fn route(&mut self, now_ns: u64, from: usize, head: &FrameHeader, bytes: usize) -> Route {
         let arrivals = &mut self.arrivals[from];
         arrivals.frames += 1;
         arrivals.bytes += bytes as u64;
@@ -140,15 +140,15 @@ impl<F> Switch<F> {
         }
     }
 
-    /// Whether a frame may wait at a port. `packets` are what it holds, where the switch is traced.
+    /// Reserves room for a frame at a port. `packets` are those of the frame, if the switch is traced.
     ///
     /// # Errors
-    /// It may not, which is counted.
+    /// There is no room, which is counted.
     pub fn admit(
         &mut self,
         now_ns: u64,
         port: usize,
-        head: &Head,
+        head: &FrameHeader,
         bytes: usize,
         packets: &Packets,
     ) -> Result<Admitted, Refused> {
@@ -162,7 +162,7 @@ impl<F> Switch<F> {
     fn has_place(
         &mut self,
         port: usize,
-        head: &Head,
+        head: &FrameHeader,
         bytes: usize,
         packets: &Packets,
     ) -> Result<Admitted, Refused> {
@@ -186,8 +186,8 @@ impl<F> Switch<F> {
         Ok(Admitted { port, queue, bytes, packets: packets.clone(), mark })
     }
 
-    /// Has a frame take the place that it was given. It came at `came_ns`, not after `now_ns`: the link has been busy with it since then, if
-    /// it was free.
+    /// Queues an admitted frame that arrived at `came_ns`, at most `now_ns`. If the link was idle, it has
+    /// been busy with the frame since then.
     pub fn push(&mut self, now_ns: u64, came_ns: u64, admitted: Admitted, frame: F) {
         let Admitted { port, queue, bytes, packets, .. } = admitted;
         if self.trace.is_recording() {
@@ -201,36 +201,36 @@ impl<F> Switch<F> {
         );
     }
 
-    /// The next frame that has left by a port by now, if there is one.
+    /// The next frame that has arrived at the far end of a port's link by now, if there is one.
     pub fn poll(&mut self, now_ns: u64, port: usize) -> Option<F> {
         self.ports[port].poll(now_ns, &self.config, &mut self.pool, &mut self.trace)
     }
 
-    /// When [`poll`](Switch::poll) has something to do at some port, rounded up, unless a frame comes before.
+    /// When [`poll`](Switch::poll) next has work at any port, rounded up, unless a frame is pushed before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
         self.ports.iter().filter_map(Port::due_ps).min().map(|ps| ps.div_ceil(PS))
     }
 
-    /// Bytes that wait in all ports.
+    /// Bytes queued at all ports.
     #[must_use]
     pub fn waiting_bytes(&self) -> u64 {
         self.pool.used()
     }
 
-    /// Bytes that wait at a port, without those that its link is busy with.
+    /// Bytes queued at a port, without the frame on its link.
     #[must_use]
     pub fn waiting_bytes_at(&self, port: usize) -> u64 {
         self.ports[port].depth.bytes()
     }
 
-    /// How it is set up.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> &SwitchConfig {
         &self.config
     }
 
-    /// Everything that is counted. What concerns devices is left empty.
+    /// All counters. Fields about devices stay empty.
     #[must_use]
     pub fn snapshot(&mut self, now_ns: u64) -> Snapshot {
         let time_ns = now_ns.saturating_sub(self.started_ns);
@@ -278,18 +278,18 @@ mod tests {
     use homa_trace::{Clock, Record};
 
     const FRAME: usize = 1_226;
-    /// What a frame takes at 1 Gbit/s.
+    /// Serialization time of a frame at 1 Gbit/s.
     const FRAME_NS: u64 = 10_000;
 
     fn mac(host: u8) -> Mac {
         [2, 0, 0, 0, 0, host]
     }
 
-    fn head(from: u8, to: u8, priority: u8) -> Head {
-        Head { to: mac(to), from: mac(from), priority, may_be_marked: true }
+    fn head(from: u8, to: u8, priority: u8) -> FrameHeader {
+        FrameHeader { to: mac(to), from: mac(from), priority, may_be_marked: true }
     }
 
-    /// A switch of 1 Gbit/s whose ports 0 to 3 have the hosts of the same number behind them, known.
+    /// A switch of 1 Gbit/s that has learned hosts 0 to 3 behind the ports of the same number.
     fn switch(change: impl FnOnce(&mut SwitchConfig)) -> Switch<u32> {
         let mut config =
             SwitchConfig { buffer: Buffer::PerPort { bytes: 100_000 }, ..SwitchConfig::default() };
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(switch.route(1, 3, &head(8, 3, 0), FRAME), Route::Nowhere);
         assert_eq!(switch.route(2, 1, &head(3, 0, 0), FRAME), Route::Port(0), "host 3 has moved to port 1");
         assert_eq!(switch.route(3, 0, &head(0, 3, 0), FRAME), Route::Port(1));
-        let all = Head { to: [0xff; 6], ..head(0, 0, 0) };
+        let all = FrameHeader { to: [0xff; 6], ..head(0, 0, 0) };
         assert_eq!(switch.route(4, 0, &all, FRAME), Route::All);
         let snapshot = switch.snapshot(5);
         assert_eq!((snapshot.flooded, snapshot.filtered, snapshot.addresses), (5, 1, 5));

@@ -1,4 +1,4 @@
-//! Which address is behind which port.
+//! The address table: the port behind which each address was last seen.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,11 @@ use foldhash::fast::FixedState;
 
 use crate::ethernet::Mac;
 
-/// Addresses that are remembered at most. Beyond it new ones are not learnt, and frames for them go to all ports: anybody can make
-/// up addresses.
+/// Maximum number of addresses, since anybody can make up new ones. Beyond it no address is learned, and
+/// frames for unknown ones are flooded.
 const MOST: usize = 8_192;
 
-/// An address that has not sent anything for so long may be forgotten: what IEEE 802.1D recommends.
+/// Ageing time of an address, as IEEE 802.1D recommends.
 const FORGET_NS: u64 = 300_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,21 +23,21 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Table {
     entries: HashMap<Mac, Entry, FixedState>,
-    /// When it was last looked for those that may be forgotten.
+    /// Time of the last ageing scan.
     swept_ns: u64,
-    /// The last one looked up and what was found: frames come in runs.
+    /// Cache of the last look-up: consecutive frames often have the same destination.
     last: Option<(Mac, u16)>,
 }
 
 impl Table {
-    /// An empty one; the seed is for the places of addresses, which others choose.
+    /// An empty table. The seed randomizes the hash, since others choose the addresses.
     pub(crate) fn new(seed: u64) -> Table {
         Table { entries: HashMap::with_hasher(FixedState::with_seed(seed)), swept_ns: 0, last: None }
     }
 
-    /// A frame of this address has come by this port.
+    /// Learns that this address is behind this port.
     pub(crate) fn learn(&mut self, now_ns: u64, address: Mac, port: u16) {
-        // A group sends nothing.
+        // A multicast address is no valid source.
         if address[0] & 1 != 0 {
             return;
         }
@@ -56,7 +56,7 @@ impl Table {
         }
     }
 
-    /// Forgets who has been silent for long, at most once a second.
+    /// Removes aged addresses, at most once per second.
     fn sweep(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.swept_ns) >= 1_000_000_000 {
             self.swept_ns = now_ns;
@@ -77,7 +77,7 @@ impl Table {
         Some(port)
     }
 
-    /// Addresses that are known.
+    /// Number of known addresses.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
