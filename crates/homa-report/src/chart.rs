@@ -1,13 +1,13 @@
-//! Curves as SVG that takes its colours from the page.
+//! Line charts as SVG; the page's style sheet sets the colours.
 
 use std::fmt::Write;
 
 use crate::labels::{self, Label};
 
-/// Sizes of a chart and its margins, in pixels where the page has room for it.
+/// Size and margins of a chart, in pixels at full size.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
-    /// Class of the page's style sheet.
+    /// CSS class of the chart.
     class: &'static str,
     width: f64,
     height: f64,
@@ -15,13 +15,13 @@ struct Layout {
     right: f64,
     top: f64,
     bottom: f64,
-    /// The least distance between two ticks of the x axis, as a share of the chart.
+    /// Minimum distance between two ticks of the x axis, as a share of the width.
     x_tick_apart: f64,
-    /// Names of the curves stand above the chart, and not at the curves' ends.
+    /// Whether a legend above the chart names the curves, instead of labels at their ends.
     has_legend: bool,
 }
 
-/// For screens. The right margin has room for the longest name of a published curve.
+/// Layout for wide pages. The right margin fits the longest name of a published curve.
 const WIDE: Layout = Layout {
     class: "wide",
     width: 960.0,
@@ -34,7 +34,7 @@ const WIDE: Layout = Layout {
     has_legend: false,
 };
 
-/// For telephones, where a wide chart's text would be too small to read.
+/// Layout for phones, where the text of a wide chart would be unreadable.
 const NARROW: Layout = Layout {
     class: "narrow",
     width: 400.0,
@@ -47,21 +47,21 @@ const NARROW: Layout = Layout {
     has_legend: true,
 };
 
-/// The least distance between two labels at the end of the curves.
+/// Minimum distance between two labels at the curves' ends, pixels.
 const LABEL_HEIGHT: f64 = 16.0;
 
-/// A line of the legend.
+/// Height of a line of the legend, pixels.
 const LEGEND_HEIGHT: f64 = 18.0;
 
-/// More points of a curve than these would run into each other, and are not drawn.
+/// A curve with more points than this has no markers, which would overlap.
 const MAX_POINTS: usize = 80;
 
-/// How values become heights.
+/// Scale of the vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Equal ratios are equal distances. Values at or below 0 are not drawn.
+    /// Logarithmic. Values at or below 0 are not drawn.
     Log,
-    /// From 0 on.
+    /// Linear from 0.
     Linear,
 }
 
@@ -72,7 +72,7 @@ pub struct Point {
     pub x: f64,
     /// Value on the vertical axis, in the unit of `y_title`.
     pub y: f64,
-    /// Shown when it is pointed at.
+    /// Tooltip.
     pub title: String,
 }
 
@@ -81,28 +81,28 @@ pub struct Point {
 pub struct Curve {
     /// Name at the curve's end and in the legend.
     pub label: String,
-    /// Class of the page's style sheet that has its colour.
+    /// CSS class that sets the colour.
     pub class: String,
-    /// Drawn thin and without points: what somebody else measured.
+    /// Drawn thin and without markers: a published curve.
     pub is_reference: bool,
     /// In the order in which they are joined.
     pub points: Vec<Point>,
 }
 
-/// Colours of the style sheet for curves that have only a number.
+/// Number of colours in the style sheet for numbered curves.
 const COLOURS: usize = 8;
-/// Its ways to dash them, the solid one included.
+/// Number of dash patterns in the style sheet, solid included.
 const DASHES: usize = 5;
 
-/// The class of the curve with this number, counted from 0: a colour, then the colours again in another dash, then all of them with
-/// hollow points. 80 curves are told apart, more than anybody can read.
+/// CSS classes of the curve with this number, from 0: colours first, then the colours with each dash pattern,
+/// then all of these with hollow markers. 80 curves look different.
 pub fn class_of(number: usize) -> String {
     let (dash, is_hollow) = (number / COLOURS % DASHES, number / (COLOURS * DASHES) % 2 == 1);
     let dash = if dash > 0 { format!(" dash{dash}") } else { String::new() };
     format!("s{}{dash}{}", number % COLOURS, if is_hollow { " hollow" } else { "" })
 }
 
-/// A picture.
+/// A chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
     /// Title of the horizontal axis.
@@ -111,19 +111,20 @@ pub struct Chart {
     pub y_title: String,
     /// Scale of the vertical axis.
     pub scale: Scale,
-    /// Place, 0 to 1, and text.
+    /// Ticks of the horizontal axis: position, 0 to 1, and text.
     pub x_ticks: Vec<(f64, String)>,
     /// All curves; the first ones get the most distinct colours.
     pub curves: Vec<Curve>,
 }
 
 impl Chart {
-    /// Draws it for wide and for narrow pages, of which the style sheet shows one; empty where there is nothing to draw.
+    /// SVG for wide and for narrow pages, of which the style sheet shows one; empty if there is nothing to
+    /// draw.
     pub fn figure(&self) -> String {
         self.svg_as(WIDE) + &self.svg_as(NARROW)
     }
 
-    /// Draws it for wide pages; empty where there is nothing to draw.
+    /// SVG for wide pages; empty if there is nothing to draw.
     #[cfg(test)]
     pub fn svg(&self) -> String {
         self.svg_as(WIDE)
@@ -243,7 +244,7 @@ impl Frame<'_> {
         }
         writeln!(out, "<line class=\"mark\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>")?;
         let (middle, base) = (self.x(0.5), bottom + 46.0);
-        // What follows a semicolon explains, and a narrow page has no room for it.
+        // The part of a title behind a semicolon is an explanation that a narrow page has no room for.
         let whole = self.chart.x_title.as_str();
         let title = if self.layout.has_legend { whole.split(';').next().unwrap_or(whole) } else { whole };
         writeln!(out, "<text class=\"axis mid\" x=\"{middle:.1}\" y=\"{base}\">{}</text>", escape(title))?;
@@ -299,7 +300,7 @@ fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
     }
 }
 
-/// A tick's value without needless digits. Narrow charts have room for five characters.
+/// A tick's value in at most five characters, as narrow charts need.
 fn plain(value: f64) -> String {
     let unit = [(1e9_f64, "G"), (1e6, "M"), (1e3, "k")].into_iter().find(|(unit, _)| value >= unit.max(1e4));
     if let Some((unit, suffix)) = unit {
@@ -310,7 +311,7 @@ fn plain(value: f64) -> String {
     if text.is_empty() { "0".to_owned() } else { text.to_owned() }
 }
 
-/// Names come from files and the command line: none of them is markup.
+/// Escapes text for HTML: names come from files and the command line.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,19 +1,20 @@
-//! Names at the right end of a chart's curves.
+//! Labels at the right ends of a chart's curves.
 
 use std::fmt::{Result, Write};
 
-/// The name of a curve.
+/// The label of a curve.
 #[derive(Clone, Debug)]
 pub struct Label {
-    /// Where the curve ends.
+    /// End of the curve: x, y in pixels.
     pub end: (f64, f64),
-    /// Markup: what is not from us has been escaped.
+    /// HTML, already escaped.
     pub text: String,
-    /// Class of the page's style sheet that has its colour.
+    /// CSS class that sets the colour.
     pub class: String,
 }
 
-/// Draws them right of `right` and above `bottom`, each with a line from its curve, and `apart` from each other where they would overlap.
+/// Draws labels right of `right` and above `bottom`, each with a line to its curve, at least `apart` pixels
+/// from each other.
 pub fn draw(out: &mut String, mut labels: Vec<Label>, (right, bottom): (f64, f64), apart: f64) -> Result {
     labels.sort_by(|one, other| one.end.1.total_cmp(&other.end.1));
     let mut lowest = f64::NEG_INFINITY;

@@ -1,4 +1,4 @@
-//! Numbers in few characters.
+//! Short formats of numbers.
 
 /// A number in about three digits.
 pub fn brief(value: f64) -> String {
@@ -10,7 +10,7 @@ pub fn brief(value: f64) -> String {
     }
 }
 
-/// Bytes in few characters.
+/// A number of bytes with its unit, about three digits.
 pub fn brief_bytes(bytes: f64) -> String {
     match bytes {
         0.0..1e3 => format!("{bytes:.0} B"),
@@ -20,7 +20,7 @@ pub fn brief_bytes(bytes: f64) -> String {
     }
 }
 
-/// A message size in few characters.
+/// A message size with its unit, two digits where they matter.
 pub fn size(bytes: u32) -> String {
     let (value, unit) = match bytes {
         0..1_000 => return format!("{bytes} B"),
@@ -31,7 +31,7 @@ pub fn size(bytes: u32) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// A number in four characters or so: digits where they matter.
+/// A number with two decimals below 10, one below 100, none above.
 pub fn short_number(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
@@ -40,7 +40,7 @@ pub fn short_number(value: f64) -> String {
     }
 }
 
-/// A quotient, or a dash where there is none.
+/// A quotient as [`short_number`] formats it, or a dash if either side is 0.
 pub fn ratio(above: f64, below: f64) -> String {
     if above > 0.0 && below > 0.0 { short_number(above / below) } else { "-".to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Files that are whole or not there, and standard output whose errors count.
+//! Atomic output files, and standard output with errors reported.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-/// An error and what it comes from, in one line. Libraries differ in whether an error's own text has that of its source; none is said twice.
+/// An error and its causes in one line. Some libraries repeat the source's text in an error's own text;
+/// repeated texts are dropped.
 pub fn in_words(error: &anyhow::Error) -> String {
     let mut words = String::new();
     for cause in error.chain() {
@@ -21,22 +22,22 @@ pub fn in_words(error: &anyhow::Error) -> String {
     words
 }
 
-/// Makes a directory, and those above it, where they are missing. The empty path is this directory, which is there.
+/// Creates a directory and its parents if they are missing. The empty path is the working directory.
 ///
 /// # Errors
-/// Names it.
+/// Names the directory.
 pub fn make_directory(path: &Path) -> Result<()> {
     fs::create_dir_all(path).with_context(|| format!("cannot make the directory {}", path.display()))
 }
 
-/// A file that will be written later.
+/// An output file, checked before it is written.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
 }
 
 impl Output {
-    /// Checks now that a file can be made there, so that a long run does not end in an error that could be known before.
+    /// Checks that the file can be created, so that a long run does not fail at its end.
     pub fn check(path: &Path) -> Result<Output> {
         let output = Output { path: path.to_owned() };
         if path.is_dir() {
@@ -52,17 +53,17 @@ impl Output {
         Ok(output)
     }
 
-    /// Where it goes.
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes it under another name beside, and renames it when it is complete.
+    /// Writes a temporary file in the same directory, and renames it when it is complete.
     pub fn write(&self, content: &[u8]) -> Result<()> {
         self.write_with(|file| file.write_all(content))
     }
 
-    /// The same for what is too much to have in memory at once. Small writes are gathered.
+    /// Like [`write`](Output::write), for contents that do not fit memory. Small writes are buffered.
     pub fn write_with(&self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
         let result = if self.is_special() {
             File::options().write(true).open(&self.path).and_then(|file| fill(file, write)).map(drop)
@@ -83,7 +84,7 @@ impl Output {
         result
     }
 
-    /// A device or a pipe is written as it is: renaming would put a file in its place.
+    /// A device or a pipe is written directly: a rename would replace it by a file.
     fn is_special(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|metadata| !metadata.is_file())
     }
@@ -100,7 +101,7 @@ impl Output {
     }
 }
 
-/// Bytes that are written at a time.
+/// Size of the write buffer, bytes.
 const BUFFER_BYTES: usize = 1 << 18;
 
 fn fill(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<File> {
@@ -109,27 +110,27 @@ fn fill(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) 
     file.into_inner().map_err(io::IntoInnerError::into_error)
 }
 
-/// JSON with a line feed at the end.
+/// Indented JSON with a final line feed.
 ///
 /// # Errors
-/// If there is none for it, which would be a mistake of ours.
+/// The value cannot be represented, which is a bug.
 pub fn json(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut text = serde_json::to_vec_pretty(value).context("cannot make JSON of the results")?;
     text.push(b'\n');
     Ok(text)
 }
 
-/// Writes all of it to standard output: a full disk or a closed pipe there is an error like any other.
+/// Writes to standard output. A full disk or a closed pipe is an error.
 pub fn print(content: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(content).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
-/// Moves to the first place of a terminal and clears what is below.
+/// Terminal escape sequence: cursor home, clear to the end.
 const HOME: &str = "\x1b[H\x1b[J";
 
-/// Shows a text in place of what the terminal shows; elsewhere one comes after the other. Whoever ends the program at any moment leaves a
-/// terminal as it was: nothing else is asked of it.
+/// Replaces the terminal's contents by a text; appends it if standard output is no terminal. Changes no
+/// terminal mode, so the program may be killed at any time.
 pub fn redraw(text: &str) -> Result<()> {
     let home = if io::stdout().is_terminal() { HOME } else { "" };
     print(format!("{home}{text}").as_bytes())
@@ -161,7 +162,7 @@ pub(crate) mod tests {
         assert_eq!(in_words(&apart), "cannot read b: no");
     }
 
-    /// A directory for a test.
+    /// A temporary directory for a test.
     pub(crate) fn directory(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("homa-cli-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a temporary directory");

@@ -1,4 +1,4 @@
-//! What a command that measures leaves behind: text, JSON and a page.
+//! The outputs of a measuring command: text, JSON and a page.
 
 use std::path::Path;
 
@@ -7,16 +7,16 @@ use serde::Serialize;
 
 use crate::output::{Output, json, make_directory, print};
 
-/// What is written at the end, and where.
+/// Which outputs are written, and where.
 pub struct Outputs {
     report: Option<Output>,
     json: Vec<Output>,
-    /// Standard output has the JSON and nothing else.
+    /// Whether standard output gets the JSON instead of the text.
     json_to_stdout: bool,
 }
 
 impl Outputs {
-    /// Checks that all of it can be written: a long run must not end in what could be known before. A directory that is not there is made.
+    /// Checks that all outputs can be written, before a long run. Creates a missing directory.
     ///
     /// # Errors
     /// Names the file or directory.
@@ -40,7 +40,7 @@ impl Outputs {
         Ok(Outputs { report, json: outputs, json_to_stdout })
     }
 
-    /// The same where there is no page: what is not asked for is only printed.
+    /// Like [`check`](Outputs::check), for a command without a page.
     ///
     /// # Errors
     /// Names the file.
@@ -51,7 +51,7 @@ impl Outputs {
         }
     }
 
-    /// Prints the text and writes what was found as JSON, where there is no page.
+    /// Prints the text and writes the JSON, for a command without a page.
     ///
     /// # Errors
     /// Names the file that cannot be written.
@@ -59,7 +59,7 @@ impl Outputs {
         self.write(text, found, String::new)
     }
 
-    /// Prints the text, and writes what was found as JSON and the page.
+    /// Prints the text, and writes the JSON and the page.
     ///
     /// # Errors
     /// Names the file that cannot be written.

@@ -1,14 +1,14 @@
-//! HTML pages: one file that needs nothing else.
+//! Self-contained HTML pages.
 
 use std::fmt::Write;
 
 use crate::chart::escape;
 use crate::table::TableRow;
 
-/// The style of every page: text, tables and colours, light and dark.
+/// Style sheet of every page: text, tables and colours, light and dark.
 pub const BASE_STYLE: &str = include_str!("base.css");
 
-/// The beginning of a page, up to its body.
+/// The beginning of a page, up to its heading.
 pub fn head(title: &str) -> String {
     let title = escape(title);
     format!(
@@ -23,7 +23,7 @@ pub fn head(title: &str) -> String {
 /// The end of a page.
 pub const FOOT: &str = "</body>\n</html>\n";
 
-/// Rows under a head of names.
+/// A table with a header row.
 pub fn table(head: &[String], rows: &[TableRow]) -> String {
     let mut out = "<div class=\"scroll\"><table>\n<tr><th></th>".to_owned();
     for name in head {

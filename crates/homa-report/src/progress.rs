@@ -1,32 +1,32 @@
-//! A progress bar on a terminal; on anything else nothing, so that errors stand alone.
+//! A progress bar on standard error, if that is a terminal.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
-/// Shows on standard error how far the bench is.
+/// Shows the progress of a measurement.
 pub struct Progress {
     bar: ProgressBar,
-    /// Stands before the text of each step.
+    /// Prefix of each step's text.
     prefix: String,
-    /// The bar belongs to another `Progress` and outlives this one.
+    /// The bar belongs to another `Progress`, and must not be cleared with this one.
     is_part: bool,
-    /// Position at the beginning of the current step.
+    /// Position at the start of the current step.
     done: Duration,
-    /// Where the current step ends.
+    /// Position at the end of the current step.
     next: Duration,
 }
 
 impl Progress {
-    /// A bench that takes about `total`.
+    /// A bar for a measurement that takes about `total`.
     pub fn new(total: Duration) -> Progress {
         let bar = ProgressBar::new(total.as_millis() as u64);
         let style = ProgressStyle::with_template("{msg:48} [{bar:30}] {left:>5} s left");
         if let Ok(style) = style {
             let left = |state: &ProgressState, out: &mut dyn Write| {
                 let left = state.len().unwrap_or_default().saturating_sub(state.pos());
-                // What cannot be shown is not worth an error.
+                // A failure to draw is no error.
                 let _ = write!(out, "{}", left.div_ceil(1_000));
             };
             bar.set_style(style.with_key("left", left).progress_chars("=> "));
@@ -35,7 +35,7 @@ impl Progress {
         Progress { bar, prefix, is_part, done: Duration::ZERO, next: Duration::ZERO }
     }
 
-    /// Sets the time that the whole bench takes, where it is known only after the first steps.
+    /// Sets the total time, if it is known only after the first steps.
     pub fn set_total(&mut self, total: Duration) {
         self.bar.set_length(total.as_millis() as u64);
     }
@@ -47,7 +47,7 @@ impl Progress {
         Progress { bar, prefix, is_part: true, done: self.done, next: self.done }
     }
 
-    /// Begins a step that takes about `length`.
+    /// Starts a step that takes about `length`.
     pub fn step(&mut self, text: &str, length: Duration) {
         self.done = self.next;
         self.next += length;
@@ -60,12 +60,12 @@ impl Progress {
         self.bar.println(line);
     }
 
-    /// This much of the current step is over.
+    /// Sets the elapsed part of the current step.
     pub fn within(&self, elapsed: Duration) {
         self.bar.set_position((self.done + elapsed).min(self.next).as_millis() as u64);
     }
 
-    /// Sleeps until `moment`, with the bar moving from `start` on.
+    /// Sleeps until `moment` and moves the bar, counted from `start`.
     pub fn sleep_until(&self, start: Instant, moment: Instant) {
         loop {
             let now = Instant::now();

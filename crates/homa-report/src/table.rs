@@ -1,11 +1,11 @@
-//! Tables for a terminal.
+//! Plain-text tables.
 
 use std::fmt::Write;
 
-/// A label, and a cell for each column.
+/// A row: its label, and a cell for each column.
 pub type TableRow = (String, Vec<String>);
 
-/// Rows under a head of names, in columns.
+/// A table with a header row, columns as wide as needed.
 pub fn columns(head: &[String], rows: &[TableRow]) -> String {
     let label = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
     let width = |column: usize| {

@@ -1,4 +1,4 @@
-//! Numbers with units, as people write them.
+//! Parsers for numbers with units.
 
 /// Splits "10gbit" into 10 and "gbit", in lower case.
 fn split(text: &str) -> Result<(f64, String), String> {
@@ -9,7 +9,7 @@ fn split(text: &str) -> Result<(f64, String), String> {
     Ok((number, text[digits..].trim().to_ascii_lowercase()))
 }
 
-/// A whole number of what `scale` is in, rounded.
+/// `number` times `scale`, rounded to a whole number.
 fn whole(text: &str, number: f64, scale: f64) -> Result<u64, String> {
     let value = (number * scale).round();
     if value >= 0.0 && value < u64::MAX as f64 {
@@ -19,7 +19,7 @@ fn whole(text: &str, number: f64, scale: f64) -> Result<u64, String> {
     }
 }
 
-/// A time in nanoseconds: "50ms", "0.5us", "250ns", "1s", or "0".
+/// Parses a duration into nanoseconds: "50ms", "0.5us", "250ns", "1s", or "0".
 pub fn duration_ns(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text)?;
     let scale = match unit.as_str() {
@@ -33,7 +33,7 @@ pub fn duration_ns(text: &str) -> Result<u64, String> {
     whole(text, number, scale)
 }
 
-/// A rate in bits per second: "10gbit", "400mbit", "1.6tbit".
+/// Parses a rate into bits per second: "10gbit", "400mbit", "1.6tbit".
 pub fn rate_bps(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text)?;
     let scale = match unit.trim_end_matches("/s").trim_end_matches("bps").trim_end_matches("bit") {
@@ -45,7 +45,7 @@ pub fn rate_bps(text: &str) -> Result<u64, String> {
     whole(text, number, scale)
 }
 
-/// A number of bytes: "1500", "64kB", "1.5MB"; powers of ten.
+/// Parses a number of bytes: "1500", "64kB", "1.5MB"; powers of ten.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text)?;
     let scale = match unit.as_str() {
@@ -58,12 +58,12 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     whole(text, number, scale)
 }
 
-/// The same in 32 bits.
+/// Like [`bytes`], for 32 bits.
 pub fn bytes_u32(text: &str) -> Result<u32, String> {
     u32::try_from(bytes(text)?).map_err(|_| format!("`{text}` is too large: at most {} bytes", u32::MAX))
 }
 
-/// A plain number.
+/// Parses a number without a unit.
 pub fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.trim()
         .replace('_', "")
@@ -71,7 +71,7 @@ pub fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
         .map_err(|_| format!("`{text}` is no number of the right kind and size"))
 }
 
-/// One of some words.
+/// Parses one of a list of words.
 pub fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
         let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
