@@ -12,7 +12,11 @@ use tokio::task::yield_now;
 
 use super::PeerLinkConfig;
 use crate::bench::link::{Answer, Link};
-use crate::tcp::{CONNECT_TIMEOUT, Spin};
+use crate::tcp::Spin;
+
+/// Maximum time of a connection's handshake. The kernel answers for a TCP server; here a thread of the server does,
+/// which on a machine with more threads than processors needs seconds, and a lost QUIC packet costs another.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A way to one server port.
 pub trait Connection: Clone + Send + Sized + 'static {
@@ -44,7 +48,7 @@ pub fn connect<C: Connection>(config: &PeerLinkConfig) -> Result<Box<dyn Link>> 
         let local = C::local(config)?;
         for _ in 0..config.ports {
             for &server in &config.servers {
-                let connection = tokio::time::timeout(CONNECT_TIMEOUT, C::connect(&local, server, config));
+                let connection = tokio::time::timeout(HANDSHAKE_TIMEOUT, C::connect(&local, server, config));
                 let failed = || format!("cannot reach a {} server at {server}", C::NAME);
                 connections.push(connection.await.with_context(failed)?.with_context(failed)?);
             }
