@@ -120,7 +120,7 @@ impl ReadinessFd {
         (was_forced, was_muted) != (forced, muted)
     }
 
-    /// Makes the descriptor show what was [noted](ReadinessFd::note). `anew` as in [`force`](ReadinessFd::set_override).
+    /// Makes the descriptor show the [staged](ReadinessFd::stage) state. `anew` as in [`set_override`](ReadinessFd::set_override).
     pub fn update(&self, anew: bool) {
         self.refresh(anew);
     }
