@@ -111,7 +111,7 @@ impl ReadinessFd {
     }
 
     /// The same, and whether what comes to the socket is not shown from now on: for somebody who does not receive for the moment. The
-    /// descriptor shows it after the next [`show`](ReadinessFd::update), to be called if this says so: this may be called with locks held that the
+    /// descriptor shows it after the next [`update`](ReadinessFd::update), to be called if this says so: this may be called with locks held that the
     /// end of a socket takes, too, and that may not.
     #[must_use]
     pub fn stage(&self, forced: bool, muted: bool) -> bool {
