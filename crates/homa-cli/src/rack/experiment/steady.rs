@@ -216,8 +216,9 @@ mod tests {
         }
     }
 
+    /// Cut at 1 % of the bytes that a link carries in 4 s.
     fn workload() -> Workload {
-        Workload::named("w3").unwrap().truncated(1_000_000).unwrap()
+        Workload::named("w3").unwrap().truncated(250_000).unwrap()
     }
 
     /// Bytes that ideal links complete in the measured time over those due in it.
@@ -247,7 +248,7 @@ mod tests {
             assert!(moved.warmup >= planned.warmup && end <= planned.warmup + planned.measured);
             assert!(moved.measured >= planned.measured.mul_f64(1.0 - 2.0 * SHIFT));
         }
-        assert!(error < planned_error / 3.0, "{error} as planned {planned_error}");
+        assert!(error < planned_error / 2.5 && error / 8.0 < 0.015, "{error}, as planned {planned_error}");
     }
 
     #[test]
