@@ -156,7 +156,8 @@ fn a_guessed_answer_proves_nothing() {
     assert!(side.endpoint.rpc_id(request).is_some() && side.endpoint.rpc_id(call).is_some());
 }
 
-/// PEER-4: a report that may be forged is believed of a peer that then answers nothing.
+/// PEER-4: a report that may be forged is believed of a peer that then answers nothing, and not of one that waited
+/// for its processor meanwhile.
 #[test]
 fn a_doubted_report_ends_the_rpcs_of_a_peer_that_stays_silent() {
     let reports = [
@@ -169,9 +170,9 @@ fn a_doubted_report_ends_the_rpcs_of_a_peer_that_stays_silent() {
         client.call(addr(2), 100);
         let now = client.now;
         client.endpoint.peer_unreachable(now, addr(2), report);
-        client.pass(4 * MS);
+        client.pass(90 * MS);
         assert_eq!(ends(&mut client).0, [], "{report:?}");
-        client.pass(12 * MS);
+        client.pass(20 * MS);
         assert_eq!(ends(&mut client).0, [error], "{report:?}");
     }
 }
