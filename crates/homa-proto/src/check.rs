@@ -65,17 +65,17 @@ impl Endpoint {
         let arriving = |slot: &usize| self.rpcs[*slot].state == RpcState::RequestArriving;
         let slots: Vec<usize> = self.rpcs.iter().map(|(slot, _)| slot).filter(unproven).collect();
         assert!(slots.iter().all(arriving), "only requests that arrive make room");
-        assert_eq!(slots.len(), self.unproven.check(), "strangers that are gone");
+        assert_eq!(slots.len(), self.unproven.check(), "requests of unproven peers that are gone");
         assert_eq!(counted, self.grants.total_incoming, "bytes granted and not received");
-        let of_unproven = self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.of_stranger);
+        let of_unproven = self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.of_unproven);
         let mut by_peer = BTreeMap::new();
         for (_, rpc) in self.rpcs.iter().filter(|(_, rpc)| rpc.incoming.counted > 0) {
-            let class = (rpc.peer, rpc.incoming.of_stranger);
+            let class = (rpc.peer, rpc.incoming.of_unproven);
             *by_peer.entry(class).or_insert(0) += u64::from(rpc.incoming.counted);
         }
         self.grants.check_shares(&by_peer);
         let unproven: u64 = of_unproven.map(|(_, rpc)| u64::from(rpc.incoming.counted)).sum();
-        assert_eq!(unproven, self.grants.unproven_incoming, "those of strangers");
+        assert_eq!(unproven, self.grants.unproven_incoming, "those of unproven peers");
     }
 
     fn check_peers(&self) {

@@ -20,11 +20,13 @@ use crate::wire::{Body, Grant};
 const SUB: u32 = 4;
 type Queue = SrptQueue<SUB>;
 
-/// Messages of proven peers, and those of unproven ones.
+/// The classes of messages: those of proven peers, and those of unproven ones.
 const CLASSES: usize = 2;
+const PROVEN: usize = 0;
+const UNPROVEN: usize = 1;
 
-fn class_of(incoming: &MessageIn) -> usize {
-    usize::from(incoming.of_stranger)
+fn class_of(of_unproven: bool) -> usize {
+    if of_unproven { UNPROVEN } else { PROVEN }
 }
 
 /// Emptied queues kept for the next peer that needs one.
@@ -43,7 +45,7 @@ pub(crate) struct Grants {
     peers: Queue,
     /// The same for unproven peers, which get the places that proven ones leave (LIMIT-10).
     unproven: Queue,
-    /// Strangers again, the one whose turn it is first, and then those that wait for theirs.
+    /// The unproven peers in the order of their turns; the first one has the present turn.
     turn_links: Links,
     turns: List,
     /// Bytes granted in the present turn.
@@ -270,8 +272,8 @@ impl Grants {
             return;
         }
         self.total_incoming = self.total_incoming + u64::from(now) - u64::from(before);
-        let class = class_of(incoming);
-        if incoming.of_stranger {
+        let class = class_of(incoming.of_unproven);
+        if class == UNPROVEN {
             self.unproven_incoming = self.unproven_incoming + u64::from(now) - u64::from(before);
         }
         let own = &mut self.by_peer[peer as usize][class];
@@ -290,7 +292,7 @@ impl Grants {
 
     /// The bytes granted and not received as they count for a message of `peer`, which is unproven: each other peer's up to
     /// its share, so that claims of one peer do not keep the others waiting (LIMIT-10).
-    fn counted_for_stranger(&self, peer: u32) -> u64 {
+    fn counted_for_unproven(&self, peer: u32) -> u64 {
         let own: u64 = (0..CLASSES).map(|class| self.beyond_share_of(peer, class)).sum();
         self.total_incoming - self.beyond_share.iter().sum::<u64>() + own
     }
@@ -300,16 +302,16 @@ impl Grants {
     /// more is on its way do not keep everybody waiting (LIMIT-10, SHARE-6).
     pub(crate) fn counted(&self, budget: u64) -> u64 {
         let unproven = self.unproven_incoming;
-        self.total_incoming - self.beyond_share[0] - unproven + unproven.min(budget / 2)
+        self.total_incoming - self.beyond_share[PROVEN] - unproven + unproven.min(budget / 2)
     }
 
     /// Panics unless these bytes are what each peer has of each class.
     pub(crate) fn check_shares(&self, by_peer: &BTreeMap<(u32, bool), u64>) {
-        for of_stranger in [false, true] {
-            let class = usize::from(of_stranger);
+        for of_unproven in [false, true] {
+            let class = class_of(of_unproven);
             let mut beyond = 0;
             for (peer, bytes) in self.by_peer.iter().enumerate() {
-                let expected = by_peer.get(&(peer as u32, of_stranger)).copied().unwrap_or(0);
+                let expected = by_peer.get(&(peer as u32, of_unproven)).copied().unwrap_or(0);
                 assert_eq!(bytes[class], expected, "bytes granted and not received of peer {peer}");
                 beyond += expected.saturating_sub(self.peer_share);
             }
@@ -434,10 +436,10 @@ impl Endpoint {
             let incoming = &self.rpcs[slot as usize].incoming;
             // What a silent sender still owes was set aside and counts again with the next grant (GRANT-5).
             let peer = self.rpcs[slot as usize].peer;
-            let by_others = if incoming.of_stranger {
-                self.grants.counted_for_stranger(peer)
+            let by_others = if incoming.of_unproven {
+                self.grants.counted_for_unproven(peer)
             } else {
-                self.grants.counted(most) + self.grants.beyond_share_of(peer, 0)
+                self.grants.counted(most) + self.grants.beyond_share_of(peer, PROVEN)
             };
             let counted = by_others + u64::from(incoming.set_aside());
             let budget = most.saturating_sub(counted);

@@ -43,7 +43,7 @@ pub(crate) struct MessageIn {
     /// A look has passed it over for that, and the next one does not.
     pub excused: bool,
     /// The request of a peer that had had nothing from us when it began (LIMIT-9).
-    pub of_stranger: bool,
+    pub of_unproven: bool,
     /// Last contiguous end that was reported as readable.
     pub reported: u32,
     /// Where its unscheduled bytes stand.

@@ -313,8 +313,8 @@ impl Endpoint {
             )
         });
         self.server_ids.insert((peer, id), slot);
-        self.rpcs[slot as usize].incoming.of_stranger = !self.peers[peer].served;
-        self.stranger_heard(slot);
+        self.rpcs[slot as usize].incoming.of_unproven = !self.peers[peer].served;
+        self.unproven_heard(slot);
         self.trace.record_with(EventKind::RpcStart, id, 1, data.message_length, peer_number(peer), 0);
         Ok(slot)
     }
@@ -500,7 +500,7 @@ impl Endpoint {
             self.message_complete(slot); // RECV-5
             return;
         }
-        self.stranger_heard(slot);
+        self.unproven_heard(slot);
         self.report_readable(slot);
         if ungranted == 0 {
             self.grants.remove(slot, peer);

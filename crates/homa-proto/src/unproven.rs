@@ -67,7 +67,7 @@ impl Endpoint {
     }
 
     /// A packet of a request came that is not whole.
-    pub(crate) fn stranger_heard(&mut self, slot: u32) {
+    pub(crate) fn unproven_heard(&mut self, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         if rpc.state == RpcState::RequestArriving && !self.peers[rpc.peer].served {
             self.unproven.heard(slot);
