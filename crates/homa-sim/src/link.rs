@@ -155,7 +155,7 @@ impl Port {
         let bytes = self.cost(packet.wire_len);
         let mut admission = Admission::Taken;
         let queue = self.queue_of(packet.priority);
-        let held = if self.limits_queues { self.held(packet.priority) } else { self.queued_bytes };
+        let held = if self.limits_queues { self.bytes_of[queue] } else { self.queued_bytes };
         if held + bytes > limit {
             let evicted = self.evict(packet.rank, bytes, limit);
             if evicted.is_empty() {
