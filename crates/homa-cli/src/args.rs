@@ -709,7 +709,7 @@ const DEFAULT_POLL_US: u64 = 50;
 /// More would let the threads of an idle protocol disturb the other's turn.
 const MAX_POLL_US: u64 = 10_000;
 /// What Linux Homa takes, and the limit between two of ours unless raised.
-const DEFAULT_MAX_MESSAGE: u32 = 1_000_000;
+pub const DEFAULT_MAX_MESSAGE: u32 = 1_000_000;
 /// Lengths on the wire are 32 bits, signed at some peers.
 const MAX_MESSAGE: u32 = i32::MAX as u32;
 
@@ -725,7 +725,7 @@ pub enum Truncation {
 impl Default for Truncation {
     /// At the longest message of Linux Homa.
     fn default() -> Truncation {
-        Truncation::At(1_000_000)
+        Truncation::At(DEFAULT_MAX_MESSAGE)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::args::DEFAULT_MAX_MESSAGE;
+
 /// For Homa's round trips without load.
 const UNLOADED: Duration = Duration::from_millis(1_500);
 
@@ -30,9 +32,6 @@ const MAX_WARMUP: Duration = Duration::from_secs(2);
 /// way at the end decide whether a run looks level: 1,000,000 bytes at 40 Mbit/s, 3 % of a link in 6.8 s, made Homa
 /// complete 0.91 to 0.96 of what was due in three runs, and 330,000 bytes 0.99 to 1.00 in two.
 const LONGEST_SHARE: f64 = 0.01;
-
-/// The longest message on fast links: Linux Homa sends none that are longer.
-const LONGEST_BYTES: f64 = 1e6;
 
 /// The shortest truncation.
 const LEAST_LONGEST_BYTES: f64 = 10_000.0;
@@ -71,7 +70,7 @@ impl Schedule {
     /// At how many bytes messages are cut for links of this rate, rounded down to two digits.
     pub fn longest_message(&self, rate_bps: u64) -> u32 {
         let share = rate_bps as f64 / 8.0 * self.measured.as_secs_f64() * LONGEST_SHARE;
-        let bytes = share.clamp(LEAST_LONGEST_BYTES, LONGEST_BYTES);
+        let bytes = share.clamp(LEAST_LONGEST_BYTES, f64::from(DEFAULT_MAX_MESSAGE));
         let step = 10_f64.powf(bytes.log10().floor() - 1.0);
         ((bytes / step).floor() * step) as u32
     }
