@@ -43,6 +43,16 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(path)?.write_all(format!("{line}\n").as_bytes())
 }
 
+/// Resident memory of a process, bytes; `None` if there is no such process.
+///
+/// # Panics
+/// The kernel's text of it is no number of kilobytes.
+pub fn resident_bytes(process: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") << 10)
+}
+
 /// A temporary directory that is removed when this value is dropped.
 #[derive(Debug)]
 pub struct Scratch(pub PathBuf);

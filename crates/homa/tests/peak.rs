@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use homa::{Bytes, Client, Host, HostConfig, Server, ServerAddr};
+use homa_testkit::resident_bytes;
 
 /// The system's allocator, with the bytes that are in use.
 struct CountingAllocator;
@@ -43,16 +44,10 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Resident bytes of this process.
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it is there");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") << 10
-}
-
 /// Resident bytes, and those in use of the heap.
 fn memory() -> (u64, u64) {
-    (resident_bytes(), IN_USE.load(Ordering::Relaxed))
+    let resident = resident_bytes(std::process::id()).expect("this process is there");
+    (resident, IN_USE.load(Ordering::Relaxed))
 }
 
 const REQUEST: Bytes = Bytes::from_static(&[7; 100]);

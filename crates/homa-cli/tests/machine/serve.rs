@@ -31,7 +31,7 @@ impl Serve {
 
     /// Memory of the process that is in use now.
     pub fn resident_bytes(&self) -> u64 {
-        resident_bytes(self.0.id()).expect("it runs")
+        homa_testkit::resident_bytes(self.0.id()).expect("it runs")
     }
 }
 
@@ -40,11 +40,4 @@ impl Drop for Serve {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// Memory of a process that is in use now; `None` where there is no such process.
-pub fn resident_bytes(process: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") << 10)
 }

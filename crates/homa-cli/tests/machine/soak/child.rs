@@ -5,8 +5,8 @@ use std::process::{Child, ChildStdout};
 use std::time::{Duration, Instant};
 
 use homa_testkit::namespace::Namespace;
+use homa_testkit::resident_bytes;
 
-use super::super::serve::resident_bytes;
 use super::process::{Role, Site};
 
 /// Ended with this value by SIGKILL, unless [`finish`](Process::finish) ended it.

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::super::serve::resident_bytes;
+use homa_testkit::resident_bytes;
+
 use super::audit::{Progress, kinds};
 use super::ledger::{ANSWERED, Ledger};
 
