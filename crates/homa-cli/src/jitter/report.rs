@@ -1,6 +1,7 @@
 //! The measure as tables, plots and JSON.
 
 use homa_report::chart::{Chart, Curve, Point, Scale};
+use homa_report::findings::{Findings, Section, Table};
 use serde_json::{Map, Value, json};
 
 use super::counters::Counted;
@@ -9,7 +10,6 @@ use super::gaps::{CLASS_TITLES, CLASSES, Gap};
 use super::spin::{Core, Measure};
 use super::system::Fact;
 use super::tick::Tick;
-use crate::rack::experiment::findings::{Findings, Section, Table};
 
 /// Everything that is reported.
 pub struct Report<'a> {

@@ -16,12 +16,12 @@ mod variants;
 use std::time::Duration;
 
 use anyhow::Result;
+use homa_report::findings::Findings;
 use homa_report::outputs::Outputs;
 use homa_report::progress::Progress;
 
 use super::switch::load::Load;
 use super::switch::place::Place;
-use crate::rack::experiment::findings::Findings;
 use args::BridgeBenchArgs;
 use results::{Row, findings};
 use run::Bench;

@@ -1,6 +1,7 @@
 //! What was seen of all variants, and how it is shown.
 
 use homa_report::chart::{Chart, Curve, Point, Scale};
+use homa_report::findings::{Findings, Section, Table};
 use serde::Serialize;
 use serde_json::json;
 
@@ -9,7 +10,6 @@ use super::batches::{BatchSummary, Batches, CLASS_NAMES};
 use super::run::Seen;
 use super::variants::{THEN, Variant};
 use crate::bench::summary::Summary;
-use crate::rack::experiment::findings::{Findings, Section, Table};
 
 /// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
 const SCHEMA: u32 = 1;

@@ -1,11 +1,11 @@
 //! `basic`: what each protocol does when it is alone: round trips by size, one long message after the other, RPCs per second.
 
 use anyhow::Result;
+use homa_report::findings::{Findings, Section, Table};
 use homa_workload::Workload;
 use serde_json::{Value, json};
 
 use super::args::BasicArgs;
-use super::findings::{Findings, Section, Table};
 use super::lab::{Crew, Lab};
 use super::orders::Rate;
 use super::stand::{Score, Stand, UNLOADED, points};

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use anyhow::{Error, Result, ensure};
+use homa_report::findings::Findings;
 use serde_json::{Value, json};
 
 use super::agent::homa_config;
 use super::args::{CommonArgs, ConfigArgs};
-use super::findings::Findings;
+use super::findings::cite;
 use super::lab::Lab;
 use super::published;
 use super::settings::{Change, MISSING, OWN};
@@ -77,7 +78,7 @@ pub fn run(lab: &mut Lab, args: &ConfigArgs, varied: &Varied) -> Result<Findings
     ];
     let title = format!("Homa by {}", varied.name);
     let mut findings = finish(&stand, "config", &title, &scores, charts, results.into());
-    findings.cite(&varied.name);
+    cite(&mut findings, &varied.name);
     Ok(findings)
 }
 
@@ -86,14 +87,6 @@ fn check(stand: &Stand<'_>, common: &CommonArgs, args: &ConfigArgs, change: &Cha
     let mut setup = super::setup(stand.lab.spec(), common, &args.messages, Protocol::Homa);
     change.apply(&mut setup);
     homa_config(&setup, (setup.address, setup.udp_port).into(), stand.workload.max_bytes()).map(drop)
-}
-
-impl Findings {
-    /// Adds what was published about a subject: beside the results, and for programs.
-    pub fn cite(&mut self, subject: &str) {
-        self.notes.extend(published::lines(subject));
-        self.json["published"] = published::json(subject);
-    }
 }
 
 /// All settings, for a terminal.

@@ -1,10 +1,10 @@
 //! `incast`: many hosts send to one at the same time.
 
 use anyhow::{Result, ensure};
+use homa_report::findings::Findings;
 use serde_json::json;
 
 use super::args::IncastArgs;
-use super::findings::Findings;
 use super::lab::Lab;
 use super::orders::Rate;
 use super::stand::Stand;

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use homa_report::findings::Findings;
 use homa_report::progress::Progress;
 use rustix::process::Pid;
 use serde::Serialize;
@@ -20,7 +21,6 @@ use serde_json::{Value, json};
 use super::agent::monotonic_ns;
 use super::args::CommonArgs;
 use super::cables::{Cables, LinkEvent, told};
-use super::findings::Findings;
 use super::links::Links;
 use super::orders::{Order, Rate, Reply, Setup, take_samples};
 use super::queue::{QueueRecorder, QueueSample};

@@ -1,6 +1,6 @@
 //! `homa rack run`: the published experiments, on a rack.
 //!
-//! An experiment is a file with options in `args` and a function that takes a [`lab::Lab`] and gives [`findings::Findings`]; what is
+//! An experiment is a file with options in `args` and a function that takes a [`lab::Lab`] and gives [`Findings`]; what is
 //! around it is the same for all.
 
 pub mod agent;
@@ -34,6 +34,7 @@ mod vs_tcp;
 use std::time::Duration;
 
 use anyhow::{Error, Result, ensure};
+use homa_report::findings::Findings;
 use homa_report::outputs::Outputs;
 use homa_switch::Buffer;
 
@@ -42,7 +43,6 @@ use crate::rack::spec::{Spec, SwitchKind};
 use crate::recording::TraceSettings;
 use args::{CommonArgs, Experiment, LoadArgs, RunArgs};
 use causes::Planted;
-use findings::Findings;
 use lab::Lab;
 use orders::Setup;
 

@@ -1,10 +1,11 @@
 //! `mtu`: the same links with longer packets: short messages beside others, what long ones get of a link, and what an RPC costs.
 
 use anyhow::Result;
+use homa_report::findings::{Findings, Section, Table};
 use serde_json::{Value, json};
 
 use super::args::MtuArgs;
-use super::findings::{Findings, Section, Table};
+use super::findings::cite;
 use super::lab::Lab;
 use super::orders::Rate;
 use super::stand::{Score, Stand};
@@ -73,7 +74,7 @@ pub fn run(lab: &mut Lab, args: &MtuArgs) -> Result<Findings> {
         table,
         charts: Vec::new(),
     });
-    findings.cite("mtu");
+    cite(&mut findings, "mtu");
     Ok(findings)
 }
 

@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use anyhow::{Result, anyhow, ensure};
 use clap::Parser;
 use homa_proto::{MS, SEC};
+use homa_report::findings::{Section, Table};
 use homa_report::number::short_number;
 use homa_sim::{
     Buffer, ClusterConfig, ClusterReport, Discipline, Exchange, Forwarding, Framing, HomaConfig, LinkConfig,
@@ -17,7 +18,6 @@ use homa_workload::{BinSummary, ShortSummary, SlowdownRecorder, Workload};
 use serde::Serialize;
 
 use super::args::{CommonArgs, LoadArgs, SimWhen};
-use super::findings::{Section, Table};
 use super::orders::Setup;
 use super::vs_tcp::Ran;
 use super::{agent, by_size, framing};

@@ -3,12 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
+use homa_report::findings::Findings;
 use homa_workload::{BinSummary, ShortSummary, SlowdownRecorder, Workload};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::{CommonArgs, LoadArgs};
-use super::findings::Findings;
+use super::findings::processor_warnings;
 use super::framing;
 use super::lab::{Crew, Lab, Load, Loaded, Machine};
 use super::links::Links;
@@ -202,7 +203,7 @@ impl<'a> Stand<'a> {
         let common = self.common;
         findings.clean = scores.iter().all(|(_, score)| score.errors == 0 && score.lost == 0);
         for (name, score) in scores {
-            findings.doubt(name, &score.machine, spec.packet_us());
+            processor_warnings(findings, name, &score.machine, spec.packet_us());
             if let Some(error) = &score.first_error {
                 findings.warnings.push(format!("{name}: {error}"));
             }

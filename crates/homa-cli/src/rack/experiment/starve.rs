@@ -3,12 +3,13 @@
 
 use anyhow::{Error, Result};
 use homa_report::chart::{Chart, Curve, Point, Scale};
+use homa_report::findings::{Findings, Section, Table};
 use homa_workload::Workload;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::StarveArgs;
-use super::findings::{Findings, Section, Table};
+use super::findings::cite;
 use super::lab::Lab;
 use super::settings::Change;
 use super::stand::{Score, Stand};
@@ -62,7 +63,7 @@ pub fn run(lab: &mut Lab, args: &StarveArgs) -> Result<Findings> {
         findings.json["warnings"] = json!(findings.warnings);
     }
     findings.sections.insert(0, section(args, &shares, &all, from));
-    findings.cite("starve");
+    cite(&mut findings, "starve");
     Ok(findings)
 }
 

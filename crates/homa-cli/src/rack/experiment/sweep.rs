@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use homa_report::chart::{Chart, Curve, Point, Scale};
+use homa_report::findings::{Findings, Section, Table};
 use serde_json::json;
 
 use super::args::{BothArgs, LoadsArgs, MaxLoadArgs};
-use super::findings::{Findings, Section, Table};
 use super::lab::Lab;
 use super::stand::{SCORE_HEAD, Score, Stand, UNLOADED, score_cells};
 use super::vs_tcp::PROTOCOLS;

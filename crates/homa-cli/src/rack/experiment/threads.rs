@@ -1,10 +1,11 @@
 //! `client-threads` and `server-ports`: how many threads and ports the hosts of each protocol want.
 
 use anyhow::Result;
+use homa_report::findings::Findings;
 use serde_json::{Value, json};
 
 use super::args::{ClientThreadsArgs, CommonArgs, LoadArgs, ServerPortsArgs};
-use super::findings::Findings;
+use super::findings::cite;
 use super::lab::Lab;
 use super::orders::Setup;
 use super::stand::{Score, Stand};
@@ -87,7 +88,7 @@ fn run(
     });
     let charts = charts.collect();
     let mut findings = finish(&stand, grid.experiment, grid.title, &all.concat(), charts, results.into());
-    findings.cite(grid.experiment);
+    cite(&mut findings, grid.experiment);
     Ok(findings)
 }
 

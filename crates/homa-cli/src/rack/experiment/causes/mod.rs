@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use homa_analysis::tail::{Site, Tail};
+use homa_report::findings::{Findings, Section, Table};
 use serde::Serialize;
 use serde_json::json;
 
 use super::TRACE_RECORDS;
 use super::args::{CausesArgs, LoadArgs};
-use super::findings::{Findings, Section, Table};
 use super::lab::Lab;
 use super::stand::{Score, Stand};
 use super::sweep::{Named, finish};

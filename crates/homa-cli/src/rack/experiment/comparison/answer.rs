@@ -1,5 +1,6 @@
 //! The answer of a comparison: a few lines that say it, for the terminal and the page.
 
+use homa_report::findings::{Findings, Section};
 use homa_report::number::size;
 use homa_report::number::{ratio, short_number};
 use homa_workload::BinSummary;
@@ -8,7 +9,6 @@ use serde_json::{Value, json};
 use super::{BUFFER, Trial, rack_in_words};
 use crate::bench::plan::workload_text;
 use crate::bench::results::Run;
-use crate::rack::experiment::findings::{Findings, Section};
 use crate::rack::experiment::vs_tcp::{Measured, Ran, Spread};
 
 /// A protocol whose completed bytes differ by more than this share from those due was not in steady state.

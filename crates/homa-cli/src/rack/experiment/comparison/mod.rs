@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use homa_report::findings::Findings;
 use homa_report::outputs::Outputs;
 
 use self::answer::Answer;
@@ -20,8 +21,8 @@ use self::schedule::Schedule;
 use self::size::Size;
 use super::args::VsTcpArgs;
 use super::lab::{Crew, Lab};
+use super::setup;
 use super::vs_tcp::{Cell, Plan, Session};
-use super::{findings::Findings, setup};
 use crate::args::{BenchArgs, Protocol, Truncation};
 use crate::rack::spec::Spec;
 use crate::tcp::Congestion;

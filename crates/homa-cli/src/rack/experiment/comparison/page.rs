@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use homa_report::chart::{Chart, Curve, Point, Scale, escape};
+use homa_report::findings::Section;
 use homa_report::page::{FOOT, head};
 
 use super::answer::Answer;
-use crate::rack::experiment::findings::Section;
 use crate::rack::experiment::vs_tcp::Measured;
 
 /// Ticks of a time line.

@@ -13,12 +13,13 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Result, ensure};
 use homa_driver::steer::Steering;
 use homa_report::chart::{Chart, Curve, Point, Scale};
+use homa_report::findings::{Findings, Section, Table};
 use homa_report::progress::Progress;
 use serde::Serialize;
 use serde_json::json;
 
 use super::args::{Policy, RpsArgs};
-use super::findings::{Findings, Section, Table};
+use super::findings::cite;
 use super::seconds;
 use crate::netns;
 use crate::rack::interruption;
@@ -218,7 +219,7 @@ fn reported(args: &RpsArgs, ready: &Ready, about: &str, results: serde_json::Val
         "warnings": warnings,
     });
     let mut findings = Findings { warnings, json, clean: true, ..Findings::default() };
-    findings.cite(about);
+    cite(&mut findings, about);
     findings
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use homa::HostConfig;
 use homa_report::chart::{Chart, Curve, Point, Scale};
+use homa_report::findings::{Findings, Section, Table};
 use homa_report::progress::Progress;
 use homa_steer::wake::WakeOrder;
 use serde::Serialize;
@@ -20,7 +21,6 @@ use crate::bench::link::Link;
 use crate::bench::pattern::Pattern;
 use crate::bench::servers::{ServerOptions, ServerProcess};
 use crate::rack::experiment::args::{Policy, RpsArgs};
-use crate::rack::experiment::findings::{Findings, Section, Table};
 use crate::serve::{Report, host_config};
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
 

@@ -5,12 +5,12 @@ use std::hash::Hash;
 use std::path::Path;
 
 use anyhow::{Context, Error, Result, ensure};
+use homa_report::findings::Findings;
 use serde::Serialize;
 use serde_json::json;
 
 use super::{Found, of_cell, table};
 use crate::rack::experiment::args::VsTcpArgs;
-use crate::rack::experiment::findings::Findings;
 use crate::rack::experiment::lab::Lab;
 use crate::rack::experiment::simulated;
 use crate::rack::experiment::stand::{self, workload_of};
@@ -198,7 +198,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::rack::experiment::findings::Section;
+    use homa_report::findings::Section;
 
     /// Options of the experiment.
     #[derive(Parser)]

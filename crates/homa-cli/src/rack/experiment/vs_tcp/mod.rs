@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 pub use cells::{Cell, cells, run};
+use homa_report::findings::Findings;
 use homa_workload::{BinSummary, ShortSummary, Workload};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ pub use session::{Measured, Session};
 pub use table::Spread;
 
 use super::args::{CommonArgs, VsTcpArgs};
-use super::findings::Findings;
+use super::findings::processor_warnings;
 use super::lab::{Lab, Load, Loaded, Machine};
 use super::links::Links;
 use super::orders::Rate;
@@ -361,7 +362,7 @@ fn carriers(common: &CommonArgs) -> String {
 fn warn(findings: &mut Findings, runs: &[Ran], totals: &[Total], packet_us: f64) {
     for (Ran { contender, run, .. }, total) in runs.iter().zip(totals) {
         let title = &contender.title;
-        findings.doubt(title, &total.machine(), packet_us);
+        processor_warnings(findings, title, &total.machine(), packet_us);
         if run.closed_loop {
             let (waited, all) = (run.capped + run.unsent, run.started + run.unsent);
             findings.warnings.push(format!(

@@ -1,6 +1,7 @@
 //! A cell's parts of the page.
 
 use homa_report::chart::{Chart, Curve, Point, Scale};
+use homa_report::findings::{Section, Table};
 use homa_report::number::{ratio, short_number};
 use homa_workload::{BinSummary, ShortSummary, Workload};
 
@@ -8,7 +9,6 @@ use super::{Ran, Repetition, Total};
 use crate::args::Protocol;
 use crate::bench::results::Run;
 use crate::rack::experiment::by_size;
-use crate::rack::experiment::findings::{Section, Table};
 use crate::rack::experiment::lab::Machine;
 use crate::rack::experiment::links::Links;
 

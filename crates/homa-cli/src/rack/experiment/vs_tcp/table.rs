@@ -1,11 +1,11 @@
 //! The table of all cells: what Homa is known for, in the numbers that were published about it.
 
+use homa_report::findings::{Section, Table};
 use homa_report::number::{ratio, short_number};
 use homa_workload::BinSummary;
 use serde::Serialize;
 
 use super::{Cell, Plan, Ran, Repetition, Total};
-use crate::rack::experiment::findings::{Section, Table};
 use crate::tcp::Congestion;
 
 /// A cell in the table.
