@@ -11,7 +11,6 @@ mod call;
 mod decode;
 mod doctor;
 mod jitter;
-mod machine;
 mod metrics;
 mod netns;
 #[cfg(feature = "packaging")]

@@ -4,6 +4,7 @@
 //! file that needs nothing else; [`findings`] shows a result as text, page and JSON; [`output`] and [`outputs`] write a
 //! file whole or not at all; [`units`] reads durations, rates and sizes; [`number`] writes numbers in about three
 //! digits.
+#![forbid(unsafe_code)]
 
 pub mod chart;
 pub mod findings;

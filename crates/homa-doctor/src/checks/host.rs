@@ -149,7 +149,7 @@ pub mod planted {
     use std::io;
 
     use super::Host;
-    use crate::doctor::finding::Finding;
+    use crate::checks::finding::Finding;
     use crate::machine::planted::Planted;
 
     /// What `check` says under this name where these files are all there is.

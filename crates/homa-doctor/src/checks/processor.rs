@@ -147,7 +147,7 @@ fn clock(host: &Host) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::host::planted::found;
+    use crate::checks::host::planted::found;
 
     fn severity(files: &[(&str, &str)], name: &str) -> Severity {
         found(check, files, name).severity

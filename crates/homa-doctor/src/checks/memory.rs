@@ -76,7 +76,7 @@ fn balancing(host: &Host) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::host::planted::found;
+    use crate::checks::host::planted::found;
 
     fn severity(files: &[(&str, &str)], name: &str) -> Severity {
         found(check, files, name).severity

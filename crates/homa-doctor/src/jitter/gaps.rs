@@ -2,23 +2,25 @@
 
 use serde::Serialize;
 
-/// A time in which a processor did something else than looking at the clock.
+/// A time in which a processor did something else than reading the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Gap {
-    /// When it began, nanoseconds since the measure did.
+    /// Its start, nanoseconds since the measurement began.
     pub start_ns: u64,
-    /// How long it was, nanoseconds.
+    /// Its length, nanoseconds.
     pub length_ns: u64,
 }
 
 impl Gap {
     /// Its end, exclusive.
+    #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.start_ns + self.length_ns
     }
 }
 
-/// Names of the classes as in the JSON, and their least length in nanoseconds. A class ends where the next begins.
+/// Names of the length classes as in the JSON, with the shortest length of each in nanoseconds. A class ends where the
+/// next begins.
 pub const CLASSES: [(&str, u64); 6] = [
     ("below_1us", 0),
     ("1us_to_10us", 1_000),
@@ -37,27 +39,27 @@ pub fn class_of(length_ns: u64) -> usize {
     CLASSES.iter().rposition(|(_, least)| length_ns >= *least).unwrap_or(0)
 }
 
-/// Gaps counted.
+/// A number of gaps and their total length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// How many.
+    /// The number of gaps.
     pub gaps: u64,
-    /// How long they were together, nanoseconds.
+    /// Their total length, nanoseconds.
     pub total_ns: u64,
 }
 
-/// All gaps of a processor, counted.
+/// The gaps of one processor, counted by length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// By class.
+    /// The gaps of each of [`CLASSES`].
     pub classes: [Count; CLASSES.len()],
     /// The longest; the first of equal ones.
     pub largest: Option<Gap>,
 }
 
 impl Tally {
-    /// One more.
-    pub fn add(&mut self, gap: Gap) {
+    /// Counts a gap.
+    pub(crate) fn add(&mut self, gap: Gap) {
         let class = &mut self.classes[class_of(gap.length_ns)];
         class.gaps += 1;
         class.total_ns += gap.length_ns;
@@ -67,6 +69,7 @@ impl Tally {
     }
 
     /// All classes together.
+    #[must_use]
     pub fn sum(&self) -> Count {
         self.classes.iter().fold(Count::default(), |sum, class| Count {
             gaps: sum.gaps + class.gaps,

@@ -167,7 +167,7 @@ fn kernel(host: &Host) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::host::planted::found;
+    use crate::checks::host::planted::found;
 
     fn one(files: &[(&str, &str)], name: &str) -> Finding {
         found(check, files, name)

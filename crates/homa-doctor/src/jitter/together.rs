@@ -9,10 +9,10 @@ use super::gaps::Gap;
 
 /// A moment at which every processor had a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Together {
-    /// When the last of them stopped, nanoseconds since the measure began.
+pub struct CommonStop {
+    /// The time at which the last processor stopped, nanoseconds since the measurement began.
     pub start_ns: u64,
-    /// How long all of them stood still, nanoseconds.
+    /// The time for which all of them stood still, nanoseconds.
     pub length_ns: u64,
 }
 
@@ -22,7 +22,7 @@ const COMMON_SHARE: u64 = 2;
 
 /// The moments at which all processors stopped at once. `cores` has each processor's gaps in the order of time, none overlapping; with
 /// fewer than two processors nothing can be told.
-pub fn together(cores: &[Vec<Gap>]) -> Vec<Together> {
+pub fn together(cores: &[Vec<Gap>]) -> Vec<CommonStop> {
     let mut found = Vec::new();
     if cores.len() < 2 {
         return found;
@@ -39,7 +39,7 @@ pub fn together(cores: &[Vec<Gap>]) -> Vec<Together> {
         let (Some(first), Some(last)) = (starts().min(), starts().max()) else { return found };
         let (Some(soonest), Some(latest)) = (ends().min(), ends().max()) else { return found };
         if last < soonest && (soonest - last) * COMMON_SHARE >= latest - first {
-            found.push(Together { start_ns: last, length_ns: soonest - last });
+            found.push(CommonStop { start_ns: last, length_ns: soonest - last });
         }
         // Whoever goes on first cannot be in a later moment with this gap.
         for (next, gap) in next.iter_mut().zip(&gaps) {
@@ -96,8 +96,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                Together { start_ns: 200_300, length_ns: 249_000 },
-                Together { start_ns: 900_100, length_ns: 299_900 }
+                CommonStop { start_ns: 200_300, length_ns: 249_000 },
+                CommonStop { start_ns: 900_100, length_ns: 299_900 }
             ]
         );
     }

@@ -1,30 +1,30 @@
 //! What the gaps of all processors have in common, and what that says.
 
-use super::counters::Counted;
+use super::counters::CounterChanges;
 use super::gaps::{CLASSES, Gap};
-use super::spin::{Core, Measure};
+use super::spin::{Core, Measurement};
 use super::tick::{self, Tick};
-use super::together::{Together, by_chance, together};
+use super::together::{CommonStop, by_chance, together};
 
-/// What can be told apart.
+/// What the gaps have in common: timer ticks and stops of all processors.
 #[derive(Clone, Debug)]
-pub struct Explained {
+pub struct Causes {
     /// The timer ticks of each processor, in the order of the cores.
     pub ticks: Vec<Vec<Tick>>,
-    /// When all stopped at once, ticks left out: those come to all at the same moment on many machines.
-    pub together: Vec<Together>,
-    /// How often that would be by chance.
+    /// Stops of all processors at once, without ticks, which come to all at the same moment on many machines.
+    pub together: Vec<CommonStop>,
+    /// The number of such stops that chance alone would give.
     pub by_chance: f64,
 }
 
 /// Tells the gaps apart.
-pub fn explain(measure: &Measure) -> Explained {
+pub fn explain(measure: &Measurement) -> Causes {
     let ticks: Vec<Vec<Tick>> =
         measure.cores.iter().map(|core| tick::find(&core.gaps, &measure.spans)).collect();
     let others: Vec<Vec<Gap>> =
         measure.cores.iter().zip(&ticks).map(|(core, ticks)| without(&core.gaps, ticks)).collect();
     let span_ns = measure.spans.last().map_or(0, |&(_, end)| end);
-    Explained { together: together(&others), by_chance: by_chance(&others, span_ns), ticks }
+    Causes { together: together(&others), by_chance: by_chance(&others, span_ns), ticks }
 }
 
 /// How many times the usual length a gap may have and still be no more than its tick.
@@ -47,9 +47,9 @@ const MUCH: f64 = 0.1;
 
 /// What it comes to, in sentences.
 pub fn sentences(
-    measure: &Measure,
-    explained: &Explained,
-    counted: &Counted,
+    measure: &Measurement,
+    explained: &Causes,
+    counted: &CounterChanges,
     is_virtual: bool,
 ) -> Vec<String> {
     let mut out = Vec::new();
@@ -65,7 +65,7 @@ pub fn sentences(
     out
 }
 
-fn at_once(explained: &Explained, counted: &Counted, is_virtual: bool) -> Option<String> {
+fn at_once(explained: &Causes, counted: &CounterChanges, is_virtual: bool) -> Option<String> {
     let count = explained.together.len();
     if count == 0 || (count as f64) < ABOVE_CHANCE * explained.by_chance {
         return None;
@@ -94,7 +94,7 @@ fn at_once(explained: &Explained, counted: &Counted, is_virtual: bool) -> Option
 const NOT_OURS: f64 = 1.5;
 
 /// A sentence for each rate of ticks.
-fn ticks(measure: &Measure, explained: &Explained, counted: &Counted) -> Vec<String> {
+fn ticks(measure: &Measurement, explained: &Causes, counted: &CounterChanges) -> Vec<String> {
     let mut rates: Vec<u64> = explained.ticks.iter().flatten().map(|tick| tick.hz).collect();
     rates.sort_unstable();
     rates.dedup();
@@ -126,7 +126,7 @@ fn ticks(measure: &Measure, explained: &Explained, counted: &Counted) -> Vec<Str
 }
 
 /// How often the timer of the busiest processor interrupted it, per second.
-fn timer_hz(measure: &Measure, counted: &Counted) -> Option<f64> {
+fn timer_hz(measure: &Measurement, counted: &CounterChanges) -> Option<f64> {
     let interrupts = counted.timer_interrupts.as_ref().ok()?;
     let rates = interrupts.iter().zip(&measure.cores);
     let rates = rates.map(|(&count, core)| count as f64 * 1e9 / core.measured_ns.max(1) as f64);
@@ -134,7 +134,7 @@ fn timer_hz(measure: &Measure, counted: &Counted) -> Option<f64> {
     rates.reduce(f64::max).filter(|&hz| hz > 0.0)
 }
 
-fn programs(measure: &Measure) -> Option<String> {
+fn programs(measure: &Measurement) -> Option<String> {
     let lost: u64 = measure.cores.iter().map(|core| core.tally.sum().total_ns).sum();
     let waited: Option<u64> = measure.cores.iter().map(|core| core.waited_ns).sum();
     let waited = waited?;
@@ -149,12 +149,12 @@ fn programs(measure: &Measure) -> Option<String> {
     })
 }
 
-fn stolen(counted: &Counted) -> Option<String> {
+fn stolen(counted: &CounterChanges) -> Option<String> {
     let total: u64 = counted.steal_ms.as_ref().ok()?.iter().sum();
     (total > 0).then(|| format!("A hypervisor gave {total} ms of these processors' time to others (steal)."))
 }
 
-fn network(counted: &Counted) -> Option<String> {
+fn network(counted: &CounterChanges) -> Option<String> {
     let softnet = counted.softnet.as_ref().ok()?;
     let squeezes: u64 = softnet.iter().map(|one| one.time_squeeze).sum();
     let dropped: u64 = softnet.iter().map(|one| one.dropped).sum();
@@ -206,18 +206,18 @@ mod tests {
     }
 
     /// A tick of 250 Hz at the same moment on both, and what is planted.
-    fn measure(planted: [&[(u64, u64)]; 2], waited_ns: u64) -> Measure {
+    fn measure(planted: [&[(u64, u64)]; 2], waited_ns: u64) -> Measurement {
         let cores = planted.iter().enumerate().map(|(cpu, planted)| {
             let ticks = (0..250).map(|tick| (1_000_000 + tick * 4_000_000, 3_000 + tick % 7));
             let gaps = ticks.chain(planted.iter().copied());
             core(cpu, gaps.map(|(start_ns, length_ns)| Gap { start_ns, length_ns }).collect(), waited_ns)
         });
-        Measure { cores: cores.collect(), spans: vec![(0, SECOND)], clock_hz: SECOND }
+        Measurement { cores: cores.collect(), spans: vec![(0, SECOND)], clock_hz: SECOND }
     }
 
-    fn counted(management: Option<u64>) -> Counted {
+    fn counted(management: Option<u64>) -> CounterChanges {
         let unread = || Err("not here".to_owned());
-        Counted {
+        CounterChanges {
             steal_ms: Err("not here".to_owned()),
             softnet: Err("not here".to_owned()),
             ksoftirqd_ns: unread(),
@@ -245,7 +245,7 @@ mod tests {
     fn a_stop_of_all_is_found_also_where_it_swallows_a_tick_and_its_cause_is_named() {
         let measure = measure([&[(402_000_000, 250_000)], &[(402_000_200, 249_700)]], 0);
         let explained = explain(&measure);
-        assert_eq!(explained.together, [Together { start_ns: 402_000_200, length_ns: 249_700 }]);
+        assert_eq!(explained.together, [CommonStop { start_ns: 402_000_200, length_ns: 249_700 }]);
         for (management, is_virtual, part) in [
             (Some(1), false, "management interrupts were counted"),
             (Some(0), true, "the hypervisor stops"),

@@ -1,50 +1,64 @@
-//! `homa doctor`: what in this host's settings costs tail latency, and what changes it; and whether the network keeps priorities. It
-//! changes nothing itself.
+//! Checks of the host's settings: what costs tail latency, why, and the command that changes it. Nothing is changed.
 
-pub mod args;
 mod device;
 mod finding;
 mod host;
 mod memory;
-mod probe;
 mod processor;
 mod sockets;
 mod steering;
 
 use anyhow::Result;
-use homa_report::outputs::Outputs;
-use serde_json::json;
+use serde::Serialize;
 
 use crate::machine::Root;
-use args::{DoctorArgs, DoctorCommand};
-use finding::Finding;
+pub use finding::{Finding, Reading, Severity};
 use host::Host;
 
-/// Looks at everything, or probes.
-///
-/// # Errors
-/// There is no such device, a file cannot be written, or a probe has no other end.
-pub fn run(args: &DoctorArgs) -> Result<()> {
-    match &args.command {
-        Some(DoctorCommand::Listen(args)) => return probe::listen(args),
-        Some(DoctorCommand::Probe(args)) => return probe::probe(args),
-        None => {}
-    }
-    let outputs = Outputs::json_only(args.json.as_deref())?;
-    let root = Root::here();
-    let devices = host::devices(&root, &args.devices)?;
-    let host = Host { root: &root, settings: &homa_driver::device_settings, link_mbps: args.link_mbps };
-    let findings = check(&host, &devices);
-    let looked =
-        if devices.is_empty() { "no network device has a route".to_owned() } else { devices.join(", ") };
-    let text = format!(
-        "\nWhat costs tail latency on this host ({looked})\n\n{}",
-        finding::text(&findings, args.all)
-    );
-    outputs.answer(&text, &json!({ "devices": devices, "findings": findings }))
+/// What is checked.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Network devices; if empty, those with a default route, else those with any route.
+    pub devices: Vec<String>,
+    /// The rate that the links of these devices should have, Mbit/s, from 1; `None`: not compared.
+    pub link_mbps: Option<u32>,
 }
 
-fn check(host: &Host, devices: &[String]) -> Vec<Finding> {
+/// The findings about a host.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The network devices that were checked.
+    pub devices: Vec<String>,
+    /// All findings, including those that need nothing done.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// The report for a terminal, the worst findings first. What is fine is only counted, unless `all` is set.
+    #[must_use]
+    pub fn text(&self, all: bool) -> String {
+        let devices = if self.devices.is_empty() {
+            "no network device has a route".to_owned()
+        } else {
+            self.devices.join(", ")
+        };
+        let findings = finding::text(&self.findings, all);
+        format!("\nWhat costs tail latency on this host ({devices})\n\n{findings}")
+    }
+}
+
+/// Checks this host.
+///
+/// # Errors
+/// A device of `options` does not exist.
+pub fn check(options: &Options) -> Result<Report> {
+    let root = Root::here();
+    let devices = host::devices(&root, &options.devices)?;
+    let host = Host { root: &root, settings: &homa_driver::device_settings, link_mbps: options.link_mbps };
+    Ok(Report { findings: check_all(&host, &devices), devices })
+}
+
+fn check_all(host: &Host, devices: &[String]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in devices {
         findings.extend(device::check(host, device));
@@ -70,7 +84,7 @@ mod tests {
         let planted = Planted::new(&[]);
         let root = planted.root();
         let host = Host { root: &root, settings: &|_| Err(io::ErrorKind::NotFound.into()), link_mbps: None };
-        let findings = check(&host, &["eth0".to_owned()]);
+        let findings = check_all(&host, &["eth0".to_owned()]);
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
         let known = |finding: &&Finding| matches!(finding.severity, Severity::Cost | Severity::Note);
         // A link without a rate is one that nothing is paced on, whatever the reason.
@@ -98,7 +112,7 @@ mod tests {
             Ok(homa_driver::DeviceSettings { gro: Some(false), gso: Some(false), ..Default::default() })
         };
         let host = Host { root: &root, settings: &off, link_mbps: Some(100) };
-        let findings = check(&host, &["eth0".to_owned()]);
+        let findings = check_all(&host, &["eth0".to_owned()]);
         let bad = findings.iter().filter(|finding| finding.severity <= Severity::Note);
         assert!(bad.clone().count() >= 10);
         for finding in bad {

@@ -1,4 +1,4 @@
-//! What the delays of probes say.
+//! The verdict from the delays of probes.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ const LOST_PERCENT: i64 = 75;
 /// In place of the delay of a probe that never came: longer than any.
 const NEVER_NS: i64 = i64::MAX;
 
-/// A probe that came: how long after it was sent, by two clocks that need not agree.
+/// A received probe, and its delay by two clocks that need not agree.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     pub priority: u8,
@@ -23,50 +23,55 @@ pub struct Arrival {
     pub delay_ns: i64,
 }
 
-/// What was found.
+/// Whether the network keeps priorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Higher priorities pass the load.
     Kept,
-    /// Some of the way they do.
+    /// Higher priorities wait less than the load, but they wait.
     Partly,
-    /// They wait as the load does.
+    /// Higher priorities wait as long as the load.
     Lost,
-    /// The load made no queue.
+    /// The load built no queue.
     NoQueue,
-    /// Too few probes came.
+    /// Too few probes arrived.
     NoProbes,
 }
 
-/// Delays of one priority, beyond the shortest of all when nothing else was sent.
+/// Delays of the probes of one priority, beyond the shortest delay of all probes without load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct PriorityDelays {
+    /// The priority, 0 to 7.
     pub priority: u8,
-    /// Probes beside the load.
+    /// Probes sent beside the load.
     pub sent: u64,
+    /// Those of them that arrived.
     pub received: u64,
-    /// Microseconds; `None`: fewer than half came.
+    /// Median delay without load, microseconds; `None`: fewer than half arrived.
     pub alone_median_us: Option<f64>,
+    /// Median delay beside the load, microseconds; `None`: fewer than half arrived.
     pub median_us: Option<f64>,
-    /// Microseconds; `None`: so many did not come.
+    /// 99th percentile of the delay beside the load, microseconds; `None`: more than 1 % did not arrive.
     pub p99_us: Option<f64>,
 }
 
-/// The results, as in the JSON.
+/// The delays of all priorities, and the verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Results {
+    /// Whether the network keeps priorities.
     pub verdict: Verdict,
+    /// Priority of the load, 0 to 6.
     pub load_priority: u8,
-    /// What the loading hosts gave to their networks, together.
+    /// Total rate of the load, Mbit/s of UDP payload.
     pub load_mbps: f64,
     /// By priority, the lowest first.
-    pub priorities: Vec<Row>,
+    pub priorities: Vec<PriorityDelays>,
 }
 
 impl Results {
-    /// Of these arrivals, of the probes that were sent.
-    pub fn of(arrivals: &[Arrival], sent: &Sent, load_priority: u8) -> Results {
+    /// The results of these arrivals of the probes that were sent.
+    pub(crate) fn of(arrivals: &[Arrival], sent: &Sent, load_priority: u8) -> Results {
         let alone = arrivals.iter().filter(|arrival| !arrival.loaded).map(|arrival| arrival.delay_ns);
         let base_ns = alone.min();
         let delays = |priority: usize, loaded: bool| {
@@ -82,7 +87,7 @@ impl Results {
         let rows = (0..8).map(|priority| {
             let (loaded, received) = delays(priority, true);
             let (alone, _) = delays(priority, false);
-            Row {
+            PriorityDelays {
                 priority: priority as u8,
                 sent: loaded.len() as u64,
                 received,
@@ -104,7 +109,8 @@ impl Results {
         Results { verdict, load_priority, load_mbps, priorities: rows.collect() }
     }
 
-    /// For a terminal.
+    /// The results for a terminal.
+    #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::from("\nDelay of probes beyond the shortest, us\n");
         // Writing to a string cannot fail.
@@ -133,7 +139,7 @@ impl Results {
 }
 
 impl Verdict {
-    /// In a sentence, with what to do.
+    /// The verdict in a sentence, with what to do.
     fn text(self) -> &'static str {
         match self {
             Verdict::Kept => "KEPT: higher priorities pass the load",

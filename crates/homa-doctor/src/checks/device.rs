@@ -1,5 +1,7 @@
 //! What a network device does to packets, how fast it is, and what it trusts.
 
+use std::process::Command;
+
 use homa_driver::{Coalescing, DeviceSettings};
 
 use super::finding::{Finding, Severity};
@@ -175,8 +177,8 @@ fn mtu(host: &Host, device: &str) -> Finding {
 
 fn priorities(device: &str) -> Finding {
     let words = format!("app show dev {device}");
-    // Devices without such queues, and systems without the tool, do not tell.
-    let told = crate::netns::tool("dcb", &words).ok().filter(|told| !told.trim().is_empty());
+    // Devices without such queues and systems without the tool tell nothing.
+    let told = run_dcb(&words).filter(|told| !told.trim().is_empty());
     let read = told.as_deref().map_or("the device does not tell", str::trim);
     Finding::fine("dscp", "").read(&format!("dcb {words}"), read).unknown(
         "a packet's priority is in the upper half of its DSCP. Whether the device's and the switch's queues keep it no file tells, but a \
@@ -184,6 +186,12 @@ fn priorities(device: &str) -> Finding {
          receivers' part of the order is left",
         "homa doctor listen --help",
     )
+}
+
+/// The output of iproute2's `dcb` with these arguments; `None` if it fails or is missing.
+fn run_dcb(words: &str) -> Option<String> {
+    let output = Command::new("dcb").args(words.split(' ')).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

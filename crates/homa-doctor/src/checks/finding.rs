@@ -1,26 +1,26 @@
-//! What was found, and how it is told.
+//! A finding, and the text of a list of findings.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 
-/// How bad it is.
+/// How bad a setting is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It costs tail latency, or loses packets.
+    /// It costs tail latency or loses packets.
     Cost,
-    /// It may, depending on the use.
+    /// It may cost tail latency, depending on the use.
     Note,
-    /// The system does not tell.
+    /// The system does not reveal it.
     Unknown,
     /// Nothing to do.
     Fine,
 }
 
 impl Severity {
-    /// As in the table.
-    pub fn title(self) -> &'static str {
+    /// The name in the text.
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Severity::Cost => "COST",
             Severity::Note => "NOTE",
@@ -30,40 +30,40 @@ impl Severity {
     }
 }
 
-/// What was read.
+/// A value that was read from the system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reading {
-    /// A file, or what else was asked.
+    /// The file or command that it was read from.
     pub path: String,
-    /// What it said, or why it did not.
+    /// The value, or the reason why there is none.
     pub value: String,
 }
 
-/// One setting.
+/// The state of one setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// As in the JSON; of several devices the same.
+    /// The name in the JSON; the same for each device.
     pub name: &'static str,
-    /// The device that it is about.
+    /// The device that it concerns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// How bad it is.
     pub severity: Severity,
-    /// What was read.
+    /// The values that were read.
     pub read: Vec<Reading>,
-    /// Why that costs, or what it is good for.
+    /// Why the setting costs latency, or what it is good for.
     pub why: String,
-    /// Who says so, and of when.
+    /// The source of that statement, with its date.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<&'static str>,
-    /// What changes it.
+    /// The command that changes the setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }
 
 impl Finding {
-    /// One with nothing to do, until more is said of it.
-    pub fn fine(name: &'static str, why: &str) -> Finding {
+    /// A finding that needs nothing done; [`Finding::is`] and [`Finding::unknown`] change that.
+    pub(crate) fn fine(name: &'static str, why: &str) -> Finding {
         Finding {
             name,
             device: None,
@@ -75,8 +75,8 @@ impl Finding {
         }
     }
 
-    /// What was read.
-    pub fn read(mut self, path: &str, value: &str) -> Finding {
+    /// Adds a value that was read.
+    pub(crate) fn read(mut self, path: &str, value: &str) -> Finding {
         // Paths below the root have no slash of their own.
         let path = if ["proc/", "sys/", "dev/"].iter().any(|start| path.starts_with(start)) {
             format!("/{path}")
@@ -87,39 +87,39 @@ impl Finding {
         self
     }
 
-    /// The device that it is about.
-    pub fn of(mut self, device: &str) -> Finding {
+    /// Sets the device that it concerns.
+    pub(crate) fn of(mut self, device: &str) -> Finding {
         self.device = Some(device.to_owned());
         self
     }
 
-    /// Who says so.
-    pub fn source(mut self, source: &'static str) -> Finding {
+    /// Sets the source.
+    pub(crate) fn source(mut self, source: &'static str) -> Finding {
         self.source = Some(source);
         self
     }
 
-    /// It is as bad as that, for this reason, and this changes it.
-    pub fn is(mut self, severity: Severity, why: &str, command: &str) -> Finding {
+    /// Sets the severity, the reason and the command that changes the setting.
+    pub(crate) fn is(mut self, severity: Severity, why: &str, command: &str) -> Finding {
         self.severity = severity;
         self.why = why.to_owned();
         self.command = (!command.is_empty()).then(|| command.to_owned());
         self
     }
 
-    /// It cannot be read.
-    pub fn unknown(mut self, why: &str, command: &str) -> Finding {
+    /// Marks the setting as unreadable.
+    pub(crate) fn unknown(mut self, why: &str, command: &str) -> Finding {
         self.command = (!command.is_empty()).then(|| command.to_owned());
         Finding { severity: Severity::Unknown, why: why.to_owned(), ..self }
     }
 }
 
-/// How wide the text is.
+/// Width of the text, in characters.
 const WIDTH: usize = 110;
-/// Where the text of a finding begins.
+/// Indentation of the text of a finding, in characters.
 const INDENT: usize = 9;
 
-/// All of them for a terminal, worst first; what is fine only if `all`.
+/// The findings for a terminal, worst first; those that are fine only if `all`.
 pub fn text(findings: &[Finding], all: bool) -> String {
     let mut out = String::new();
     let mut shown: Vec<&Finding> =

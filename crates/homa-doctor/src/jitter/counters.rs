@@ -14,14 +14,14 @@ pub struct Counters {
     management: Result<Vec<u64>, String>,
 }
 
-/// What the network's soft interrupts did.
+/// Counters of the network's soft interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Softnet {
     /// Packets taken from devices.
     pub processed: u64,
-    /// Packets dropped since the backlog was full.
+    /// Packets dropped because the backlog was full.
     pub dropped: u64,
-    /// How often there was more to do than a run's budget allowed.
+    /// Runs that ended with work left.
     pub time_squeeze: u64,
 }
 
@@ -32,9 +32,9 @@ struct Interrupts {
     timer: Vec<u64>,
 }
 
-/// What was counted during a measure, of the processors that were measured.
+/// What the kernel counted during a measurement, for each measured processor; or why that is unknown.
 #[derive(Clone, Debug)]
-pub struct Counted {
+pub struct CounterChanges {
     /// Time that a hypervisor gave to others, milliseconds, by processor.
     pub steal_ms: Result<Vec<u64>, String>,
     /// Soft interrupts of the network, by processor.
@@ -71,8 +71,8 @@ impl Counters {
         }
     }
 
-    /// What came between these and later ones.
-    pub fn until(&self, later: &Counters) -> Counted {
+    /// The changes from these counters to later ones.
+    pub fn until(&self, later: &Counters) -> CounterChanges {
         let since = |from: &Result<Vec<u64>, String>, to: &Result<Vec<u64>, String>| {
             Ok(from.clone()?.into_iter().zip(to.clone()?).map(|(from, to)| to.saturating_sub(from)).collect())
         };
@@ -80,7 +80,7 @@ impl Counters {
             counters.interrupts.as_ref().map(|all| what(all).clone()).map_err(Clone::clone)
         };
         let steal = since(&self.steal_ticks, &later.steal_ticks);
-        Counted {
+        CounterChanges {
             // Linux fixes the unit of /proc/stat at 10 ms, whatever its own tick.
             steal_ms: steal.map(|all: Vec<u64>| all.into_iter().map(|ticks| ticks * 10).collect()),
             softnet: match (&self.softnet, &later.softnet) {

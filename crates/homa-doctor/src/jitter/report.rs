@@ -1,38 +1,40 @@
-//! The measure as tables, plots and JSON.
+//! A measurement as tables, plots and JSON.
 
 use homa_report::chart::{Chart, Curve, Point, Scale};
 use homa_report::findings::{Findings, Section, Table};
 use serde_json::{Map, Value, json};
 
-use super::counters::Counted;
-use super::explain::{Explained, lost_share, shown_classes, time};
+use super::counters::CounterChanges;
+use super::explain::{Causes, lost_share, shown_classes, time};
 use super::gaps::{CLASS_TITLES, CLASSES, Gap};
-use super::spin::{Core, Measure};
+use super::spin::{Core, Measurement};
 use super::system::Fact;
 use super::tick::Tick;
 
-/// Everything that is reported.
-pub struct Report<'a> {
-    /// What was asked.
+/// The gaps of all processors, their causes, and what the system says about itself.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The shortest gap that counts, nanoseconds.
     pub threshold_ns: u64,
-    /// Which clock was read.
+    /// The clock that was read: "tsc" or "clock_monotonic_raw".
     pub clock: &'static str,
-    /// What was measured.
-    pub measure: &'a Measure,
-    /// What could be told apart.
-    pub explained: &'a Explained,
-    /// What the kernel counted.
-    pub counted: &'a Counted,
-    /// What the system tells.
-    pub facts: &'a [Fact],
-    /// What it comes to.
-    pub sentences: &'a [String],
+    /// The gaps of each processor.
+    pub measurement: Measurement,
+    /// What the gaps have in common.
+    pub causes: Causes,
+    /// What the kernel counted meanwhile.
+    pub counters: CounterChanges,
+    /// Settings of the system that matter for gaps.
+    pub facts: Vec<Fact>,
+    /// The conclusions, a sentence each.
+    pub sentences: Vec<String>,
 }
 
-impl Report<'_> {
-    /// For the terminal and the page.
+impl Report {
+    /// The report as text, page and JSON.
+    #[must_use]
     pub fn findings(&self) -> Findings {
-        let cores = &self.measure.cores;
+        let cores = &self.measurement.cores;
         let seconds = cores.first().map_or(0.0, |core| core.measured_ns as f64 / 1e9);
         Findings {
             title: "Gaps of the processors".to_owned(),
@@ -41,7 +43,7 @@ impl Report<'_> {
                 cores.len(),
                 time(self.threshold_ns),
                 self.clock,
-                self.measure.clock_hz as f64 / 1e6
+                self.measurement.clock_hz as f64 / 1e6
             ),
             sections: vec![self.sizes(), self.causes(), self.counters(), self.system()],
             json: self.json(),
@@ -51,7 +53,7 @@ impl Report<'_> {
     }
 
     fn sizes(&self) -> Section {
-        let cores = &self.measure.cores;
+        let cores = &self.measurement.cores;
         let classes = shown_classes(cores);
         let mut head = vec!["processor".to_owned()];
         head.extend(classes.iter().map(|&class| CLASS_TITLES[class].to_owned()));
@@ -91,9 +93,9 @@ impl Report<'_> {
             "stopped with all others",
             "for",
         ]);
-        let together = &self.explained.together;
+        let together = &self.causes.together;
         let total = time(together.iter().map(|moment| moment.length_ns).sum());
-        for (core, ticks) in self.measure.cores.iter().zip(&self.explained.ticks) {
+        for (core, ticks) in self.measurement.cores.iter().zip(&self.causes.ticks) {
             let each = |what: fn(&Tick) -> String| {
                 if ticks.is_empty() {
                     "-".to_owned()
@@ -106,7 +108,7 @@ impl Report<'_> {
             let median = each(|tick| time(tick.median_ns));
             let (count, total) = match together.len() {
                 0 => ("0".to_owned(), "-".to_owned()),
-                count => (format!("{count} ({:.1} by chance)", self.explained.by_chance), total.clone()),
+                count => (format!("{count} ({:.1} by chance)", self.causes.by_chance), total.clone()),
             };
             table.rows.push(vec![core.cpu.to_string(), hz, present, median, count, total]);
         }
@@ -120,8 +122,8 @@ impl Report<'_> {
 
     fn counters(&self) -> Section {
         let mut head = vec!["counted meanwhile".to_owned()];
-        head.extend(self.measure.cores.iter().map(|core| format!("processor {}", core.cpu)));
-        let counted = self.counted;
+        head.extend(self.measurement.cores.iter().map(|core| format!("processor {}", core.cpu)));
+        let counted = &self.counters;
         let mut table = Table { head, rows: Vec::new() };
         let mut missing = Vec::new();
         let mut row = |title: &str, values: Result<Vec<String>, String>| match values {
@@ -154,7 +156,7 @@ impl Report<'_> {
     fn system(&self) -> Section {
         let mut table = Table::new(&["setting", "says"]);
         let mut missing = Vec::new();
-        for fact in self.facts {
+        for fact in &self.facts {
             match (&fact.value, &fact.unreadable) {
                 (Some(value), _) => table.rows.push(vec![fact.title.to_owned(), value.clone()]),
                 (None, why) => {
@@ -169,7 +171,7 @@ impl Report<'_> {
     /// Gaps per second of at least a length.
     fn distribution(&self) -> Chart {
         let longest =
-            self.measure.cores.iter().filter_map(|core| core.tally.largest).map(|gap| gap.length_ns);
+            self.measurement.cores.iter().filter_map(|core| core.tally.largest).map(|gap| gap.length_ns);
         let ends = [self.threshold_ns as f64, longest.max().unwrap_or(self.threshold_ns) as f64 * 1.1];
         let place = |ns: f64| (ns / ends[0]).ln() / (ends[1] / ends[0]).ln();
         let curve = |(index, core): (usize, &Core)| Curve {
@@ -195,13 +197,13 @@ impl Report<'_> {
             y_title: "Gaps per second of this length and more".to_owned(),
             scale: Scale::Log,
             x_ticks: decades.map(|ns| (place(ns), time(ns as u64))).collect(),
-            curves: self.measure.cores.iter().enumerate().map(curve).collect(),
+            curves: self.measurement.cores.iter().enumerate().map(curve).collect(),
         }
     }
 
     /// The longest gap of each part of the measure.
     fn over_time(&self) -> Chart {
-        let end_ns = self.measure.spans.last().map_or(1, |&(_, end)| end).max(1);
+        let end_ns = self.measurement.spans.last().map_or(1, |&(_, end)| end).max(1);
         let curve = |(index, core): (usize, &Core)| Curve {
             label: format!("processor {}", core.cpu),
             class: format!("s{}", index % COLOURS),
@@ -222,12 +224,12 @@ impl Report<'_> {
             y_title: "Longest gap of a hundredth of the time, us".to_owned(),
             scale: Scale::Log,
             x_ticks: (0..=4).map(tick).collect(),
-            curves: self.measure.cores.iter().enumerate().map(curve).collect(),
+            curves: self.measurement.cores.iter().enumerate().map(curve).collect(),
         }
     }
 
     fn json(&self) -> Value {
-        let cores = self.measure.cores.iter().zip(&self.explained.ticks).map(|(core, ticks)| {
+        let cores = self.measurement.cores.iter().zip(&self.causes.ticks).map(|(core, ticks)| {
             let classes: Map<String, Value> = CLASSES
                 .iter()
                 .zip(&core.tally.classes)
@@ -246,7 +248,7 @@ impl Report<'_> {
                 "not_told_apart": core.unkept,
             })
         });
-        let counted = self.counted;
+        let counted = &self.counters;
         let facts: Map<String, Value> = self
             .facts
             .iter()
@@ -255,13 +257,13 @@ impl Report<'_> {
         json!({
             "threshold_ns": self.threshold_ns,
             "clock": self.clock,
-            "clock_hz": self.measure.clock_hz,
+            "clock_hz": self.measurement.clock_hz,
             "cores": cores.collect::<Vec<_>>(),
             "together": {
-                "count": self.explained.together.len(),
-                "total_ns": self.explained.together.iter().map(|moment| moment.length_ns).sum::<u64>(),
-                "by_chance": self.explained.by_chance,
-                "longest": longest(self.explained),
+                "count": self.causes.together.len(),
+                "total_ns": self.causes.together.iter().map(|moment| moment.length_ns).sum::<u64>(),
+                "by_chance": self.causes.by_chance,
+                "longest": longest(&self.causes),
             },
             "counted": {
                 "steal_ms": told(counted.steal_ms.clone()),
@@ -283,8 +285,8 @@ const COLOURS: usize = 8;
 /// The moments at which all stood still for longest that are written one by one.
 const LONGEST: usize = 100;
 
-fn longest(explained: &Explained) -> Value {
-    let mut moments = explained.together.clone();
+fn longest(causes: &Causes) -> Value {
+    let mut moments = causes.together.clone();
     moments.sort_by_key(|moment| std::cmp::Reverse(moment.length_ns));
     moments.truncate(LONGEST);
     json!(moments)
@@ -349,7 +351,8 @@ mod tests {
         let mut core = Core { cpu: 3, measured_ns: 1_000_000_000, waited_ns: None, ..Core::default() };
         core.gaps = vec![gap(5_000, 30_000), gap(500_000_000, 12_000_000)];
         core.gaps.iter().for_each(|gap| core.tally.add(*gap));
-        let measure = Measure { cores: vec![core], spans: vec![(0, 1_000_000_000)], clock_hz: 2_000_000_000 };
+        let measure =
+            Measurement { cores: vec![core], spans: vec![(0, 1_000_000_000)], clock_hz: 2_000_000_000 };
         let root = Planted::new(&[]).root();
         let counters = Counters::read(&root, &[3]);
         let mut counted = counters.until(&counters);
@@ -358,11 +361,11 @@ mod tests {
         let report = Report {
             threshold_ns: 1_000,
             clock: "tsc",
-            measure: &measure,
-            explained: &explained,
-            counted: &counted,
-            facts: &facts(&root),
-            sentences: &sentences(&measure, &explained, &counted, false),
+            sentences: sentences(&measure, &explained, &counted, false),
+            measurement: measure,
+            causes: explained,
+            counters: counted,
+            facts: facts(&root),
         };
         let findings = report.findings();
         let text = findings.text();

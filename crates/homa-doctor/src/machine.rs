@@ -1,10 +1,11 @@
-//! Files in which Linux tells about the machine.
+//! The files in which Linux describes the machine: `/proc` and `/sys`.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-/// The directory below which `/proc`, `/sys` and `/dev` are looked for: `/`, or in tests one that was planted.
+/// The directory that holds `proc`, `sys` and `dev`: `/`, or in tests a directory with planted files.
 #[derive(Clone, Debug)]
 pub struct Root(PathBuf);
 
@@ -14,30 +15,30 @@ impl Root {
         Root(PathBuf::from("/"))
     }
 
-    /// Another directory in the place of `/`.
+    /// Another directory instead of `/`.
     #[cfg(test)]
     pub fn at(path: &std::path::Path) -> Root {
         Root(path.to_owned())
     }
 
-    /// Where `path`, without a slash at its beginning, is.
+    /// The full path of `path`, which has no leading slash.
     pub fn path(&self, path: &str) -> PathBuf {
         self.0.join(path)
     }
 
-    /// The text of a file, without the white space around it; an error is a sentence that names the file as a user knows it.
+    /// The trimmed text of a file. The error is a sentence that names the file as below `/`.
     pub fn read(&self, path: &str) -> Result<String, String> {
         let text = fs::read(self.path(path)).map_err(|error| unreadable(path, &error))?;
         Ok(String::from_utf8_lossy(&text).trim().to_owned())
     }
 
-    /// A file that is one number.
+    /// The value of a file that holds one number.
     pub fn number(&self, path: &str) -> Result<u64, String> {
         let text = self.read(path)?;
         text.parse().map_err(|_| format!("/{path} has `{text}`, which is no number"))
     }
 
-    /// The names in a directory, in order; none where there is no such directory.
+    /// The names in a directory, shorter ones first; empty if there is no such directory.
     pub fn list(&self, path: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(path)) else { return Vec::new() };
         let mut names: Vec<String> =
@@ -46,7 +47,7 @@ impl Root {
         names
     }
 
-    /// The same file of every processor that has it, as pairs of processor and text.
+    /// The text of a per-processor file, with the processor, for all processors that have it.
     pub fn of_cpus(&self, file: &str) -> Vec<(usize, String)> {
         let cpus = self.list(CPUS).into_iter().filter_map(|name| name.strip_prefix("cpu")?.parse().ok());
         cpus.filter_map(|cpu: usize| Some((cpu, self.read(&format!("{CPUS}/cpu{cpu}/{file}")).ok()?)))
@@ -54,10 +55,10 @@ impl Root {
     }
 }
 
-/// Where Linux tells about processors.
+/// The directory of the processors.
 pub const CPUS: &str = "sys/devices/system/cpu";
 
-/// Why a file cannot be read, in a few words.
+/// The reason why a file cannot be read.
 fn unreadable(path: &str, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => format!("there is no /{path}"),
@@ -66,7 +67,7 @@ fn unreadable(path: &str, error: &io::Error) -> String {
     }
 }
 
-/// A list of processors as Linux writes it, as in "0-3,6"; nothing where it is no such list.
+/// A list of processors as Linux writes it, as in "0-3,6"; empty if the text is not such a list.
 pub fn cpu_list(text: &str) -> Vec<usize> {
     let part = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -74,6 +75,34 @@ pub fn cpu_list(text: &str) -> Vec<usize> {
         (first <= last).then_some(usize::from(first)..=usize::from(last))
     };
     text.split(',').filter_map(part).flatten().collect()
+}
+
+/// Processor numbers in growing order, each once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuList(Vec<usize>);
+
+impl CpuList {
+    /// The numbers.
+    #[must_use]
+    pub fn as_slice(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl FromStr for CpuList {
+    type Err = String;
+
+    /// Reads numbers and ranges with commas between them, as in "0-3,6".
+    fn from_str(text: &str) -> Result<CpuList, String> {
+        let parts: Vec<Vec<usize>> = text.split(',').map(cpu_list).collect();
+        if parts.iter().any(Vec::is_empty) {
+            return Err("use numbers and ranges of them, as in 0-3,6".to_owned());
+        }
+        let mut cpus = parts.concat();
+        cpus.sort_unstable();
+        cpus.dedup();
+        Ok(CpuList(cpus))
+    }
 }
 
 #[cfg(test)]
@@ -93,7 +122,7 @@ pub mod planted {
         pub fn new(files: &[(&str, &str)]) -> Planted {
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = std::env::temp_dir().join(format!("homa-cli-root-{}-{number}", std::process::id()));
+            let path = std::env::temp_dir().join(format!("homa-doctor-root-{}-{number}", std::process::id()));
             let planted = Planted(path);
             for (file, text) in files {
                 planted.plant(file, text);
@@ -149,5 +178,13 @@ mod tests {
         assert_eq!(planted.root().of_cpus("x"), [(2, "two".to_owned()), (10, "ten".to_owned())]);
         assert_eq!(cpu_list("0-2,6"), [0, 1, 2, 6]);
         assert!(cpu_list("").is_empty() && cpu_list("(null)").is_empty());
+    }
+
+    #[test]
+    fn a_list_of_processors_is_checked() {
+        assert_eq!("3,0-1,1".parse(), Ok(CpuList(vec![0, 1, 3])));
+        for text in ["", "a", "3-1", "0,", "-1"] {
+            assert!(text.parse::<CpuList>().is_err(), "{text}");
+        }
     }
 }

@@ -4,18 +4,18 @@ use serde::Serialize;
 
 use crate::machine::{CPUS, Root};
 
-/// Something the system tells, or why it does not.
+/// A setting of the system, or the reason why it is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fact {
-    /// As in the JSON.
+    /// The name in the JSON.
     pub name: &'static str,
-    /// For people.
+    /// The name in the text.
     #[serde(skip)]
     pub title: &'static str,
-    /// What it says.
+    /// The setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Why it says nothing.
+    /// The reason why it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
 }

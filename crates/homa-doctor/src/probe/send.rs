@@ -1,4 +1,4 @@
-//! The end that probes, or loads.
+//! A host that sends probes or load.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -6,37 +6,32 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use homa_report::outputs::Outputs;
 use rustix::net::sockopt;
 
 use super::control::{Control, Hello, Orders, Probe, Sent, VERSION};
 use super::verdict::Results;
-use super::{PORT, ProbeArgs};
-use crate::addr::resolve;
 
 /// Between two probes, in nanoseconds: far enough apart to load nothing, even at 10 Mbit/s.
 const PROBE_GAP_NS: u64 = 500_000;
 /// Payload of a packet of load: a whole frame at an MTU of 1,500, over IPv6 too.
 const LOAD_BYTES: usize = 1_400;
-/// The listener may wait for other hosts for so long.
+/// How long the listener may wait for other hosts.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Does what the listener says, and prints what was found.
+/// Sends probes or load to the listener at `to` as it directs, and returns its results.
 ///
 /// # Errors
-/// The listener is not there or goes away, a socket cannot be had, or a file cannot be written.
-pub fn probe(args: &ProbeArgs) -> Result<()> {
-    let outputs = Outputs::json_only(args.json.as_deref())?;
-    let to = resolve(&args.to, PORT)?;
+/// Nobody listens there, the listener went away, or a socket cannot be opened.
+pub fn send(to: SocketAddr, notify: &mut dyn FnMut(&str)) -> Result<Results> {
     let stream = TcpStream::connect_timeout(&to, CONNECT)
         .with_context(|| format!("nobody listens at {to}: start `homa doctor listen` there"))?;
     let mut listener = Control::new(stream, to.to_string(), PATIENCE)?;
     listener.put(&Hello { version: VERSION })?;
-    eprintln!("waiting for {to} to say what to send");
+    notify(&format!("waiting for {to} to say what to send"));
     let orders: Orders = listener.get()?;
     let what = if orders.probes { "probes" } else { "load" };
-    eprintln!("sending {what} for {:.1} s", (orders.quiet_ns + orders.loaded_ns) as f64 / 1e9);
+    notify(&format!("sending {what} for {:.1} s", (orders.quiet_ns + orders.loaded_ns) as f64 / 1e9));
     let start = Instant::now();
     let sent = thread::scope(|scope| -> Result<Sent> {
         let load = orders.load.then(|| scope.spawn(|| send_load(to, &orders, start)));
@@ -48,8 +43,7 @@ pub fn probe(args: &ProbeArgs) -> Result<()> {
         Ok(Sent { probes, load_bytes, load_ns })
     })?;
     listener.put(&sent)?;
-    let results: Results = listener.get()?;
-    outputs.answer(&results.text(), &results)
+    listener.get()
 }
 
 /// A socket whose packets have this priority, as those of Homa do.

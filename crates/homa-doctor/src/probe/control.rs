@@ -1,4 +1,4 @@
-//! What the listener and the probing hosts tell each other: lines of JSON over TCP; and the probes' own layout.
+//! The control connection between the listener and a probing host, lines of JSON over TCP; and the layout of a probe.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Of these lines and of the probes.
+/// Version of these lines and of the probes.
 pub const VERSION: u32 = 1;
 
 /// Longest line that is read, in bytes.
@@ -20,11 +20,11 @@ pub struct Hello {
     pub version: u32,
 }
 
-/// What a probing host is to do, as soon as it has this line.
+/// What a probing host sends, from the arrival of this line on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders {
     pub version: u32,
-    /// Goes with each probe: those of earlier runs do not count.
+    /// Stands in each probe: probes of earlier runs are ignored.
     pub run: u32,
     /// Whether it sends probes, for `quiet_ns` alone and then for `loaded_ns`.
     pub probes: bool,
@@ -41,7 +41,7 @@ pub struct Orders {
     pub load_port: u16,
 }
 
-/// What a probing host did.
+/// What a probing host sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
     /// Probes of each priority that were sent alone, and beside the load.
@@ -53,12 +53,12 @@ pub struct Sent {
 /// One end of a control connection.
 pub struct Control {
     lines: BufReader<TcpStream>,
-    /// Who is at the other end, for errors.
+    /// The address of the peer, for errors.
     peer: String,
 }
 
 impl Control {
-    /// Nothing may take longer than `patience` to come.
+    /// A connection on which each line must arrive within `patience`.
     ///
     /// # Errors
     /// The socket does not take the time-out.

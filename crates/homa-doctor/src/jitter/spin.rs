@@ -1,4 +1,4 @@
-//! The threads that look at the clock.
+//! The threads that read the clock.
 
 use std::fs;
 use std::hint::spin_loop;
@@ -12,6 +12,7 @@ use homa_trace::Ticks;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::gaps::{Gap, Tally};
+use crate::machine::CpuList;
 
 /// How long a round is at most. Nothing else of this program runs in a round, so that it does not measure itself; between two the bar
 /// moves.
@@ -23,7 +24,7 @@ const MAX_KEPT: usize = 1 << 20;
 /// Gaps of a processor in a round, after which its round ends: one every four microseconds.
 const MAX_NOTED: usize = 1 << 17;
 
-/// What a processor was found to do.
+/// The gaps of one processor.
 #[derive(Clone, Debug, Default)]
 pub struct Core {
     /// Its number.
@@ -41,10 +42,10 @@ pub struct Core {
     pub waited_ns: Option<u64>,
 }
 
-/// A measure.
-#[derive(Debug)]
-pub struct Measure {
-    /// Each processor's part, in the order of their numbers.
+/// The gaps of all processors.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// The processors, in the order of [`Options::cpus`](super::Options::cpus).
     pub cores: Vec<Core>,
     /// When it was measured: `[begin, end)`, nanoseconds since the beginning, the first processor's.
     pub spans: Vec<(u64, u64)>,
@@ -52,33 +53,29 @@ pub struct Measure {
     pub clock_hz: u64,
 }
 
-/// The processors that this process may use, or those of them that are wanted.
+/// The processors that this process may use, or all of `wanted` if it may use them.
 ///
 /// # Errors
-/// One that is wanted may not be used.
-pub fn choose(wanted: Option<&[usize]>) -> Result<Vec<usize>> {
+/// Names a processor of `wanted` that this process may not use.
+pub fn allowed_cpus(wanted: Option<&CpuList>) -> Result<Vec<usize>> {
     let allowed = sched_getaffinity(None).context("cannot ask which processors this process may use")?;
     let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
-    let Some(wanted) = wanted else { return Ok(allowed) };
+    let Some(wanted) = wanted.map(CpuList::as_slice) else { return Ok(allowed) };
     if let Some(cpu) = wanted.iter().find(|cpu| !allowed.contains(cpu)) {
+        let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
         return Err(anyhow!(
             "--cpus: this process may not use processor {cpu}; it may use {}",
-            words(&allowed)
+            allowed.join(", ")
         ));
     }
     Ok(wanted.to_vec())
-}
-
-/// Numbers in a line.
-pub fn words(cpus: &[usize]) -> String {
-    cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Measures for `length` on these processors.
 ///
 /// # Errors
 /// A thread cannot be where it should.
-pub fn measure(cpus: &[usize], length: Duration, threshold_ns: u64, ticks: Ticks) -> Result<Measure> {
+pub fn measure(cpus: &[usize], length: Duration, threshold_ns: u64, ticks: Ticks) -> Result<Measurement> {
     let mut progress = Progress::new(length);
     progress.step(&format!("looking at the clock on {} processors", cpus.len()), length);
     let rate = ticks.rate();
@@ -108,7 +105,7 @@ pub fn measure(cpus: &[usize], length: Duration, threshold_ns: u64, ticks: Ticks
         done += round;
         progress.within(done);
     }
-    Ok(Measure { spans, cores: lanes.into_iter().map(|lane| lane.core).collect(), clock_hz: rate.hz() })
+    Ok(Measurement { spans, cores: lanes.into_iter().map(|lane| lane.core).collect(), clock_hz: rate.hz() })
 }
 
 /// A gap in ticks.
@@ -202,7 +199,7 @@ mod tests {
 
     #[test]
     fn every_processor_is_measured_for_as_long_as_asked_and_gaps_are_in_order() {
-        let cpus = choose(None).expect("some processor");
+        let cpus = allowed_cpus(None).expect("some processor");
         let length = Duration::from_millis(20);
         let measure = measure(&cpus, length, 1_000, Ticks::start()).expect("measured");
         assert_eq!(measure.cores.iter().map(|core| core.cpu).collect::<Vec<_>>(), cpus);
@@ -219,7 +216,8 @@ mod tests {
 
     #[test]
     fn a_processor_that_may_not_be_used_is_named() {
-        let error = choose(Some(&[CpuSet::MAX_CPU - 1])).expect_err("not there");
+        let last: CpuList = (CpuSet::MAX_CPU - 1).to_string().parse().expect("a list");
+        let error = allowed_cpus(Some(&last)).expect_err("not there");
         assert!(error.to_string().contains("--cpus: this process may not use processor 1023"), "{error}");
     }
 }

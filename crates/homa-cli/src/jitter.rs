@@ -1,11 +1,14 @@
-//! The options of `homa jitter`.
+//! `homa jitter`: what takes the processors away.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use anyhow::Result;
 use clap::Args;
+use homa_doctor::CpuList;
+use homa_doctor::jitter::{Options, allowed_cpus, measure};
+use homa_report::outputs::Outputs;
 use homa_report::units::duration_ns;
-
-use crate::machine::cpu_list;
 
 /// `homa jitter`.
 #[derive(Args, Clone, Debug)]
@@ -27,8 +30,8 @@ pub struct JitterArgs {
     #[arg(long, value_name = "TIME", default_value = "1us", value_parser = threshold)]
     pub threshold: u64,
     /// Processors, as in 0-3,6 [default: all that this process may use]
-    #[arg(long, value_name = "LIST", value_parser = cpus)]
-    pub cpus: Option<Cpus>,
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<CpuList>,
     /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -37,42 +40,42 @@ pub struct JitterArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Numbers of processors, in order, each once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cpus(pub Vec<usize>);
-
-/// More would be a mistake: all processors are taken for as long.
-const MAX_SECONDS: f64 = 86_400.0;
-
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(value) if (0.01..=MAX_SECONDS).contains(&value) => Ok(value),
-        _ => Err(format!("use 0.01 to {MAX_SECONDS} seconds")),
+        Ok(value) if Options::SECONDS.contains(&value) => Ok(value),
+        _ => Err(format!("use {} to {} seconds", Options::SECONDS.start(), Options::SECONDS.end())),
     }
 }
-
-/// Two looks at the slower clock are some tens of nanoseconds apart: less would find nothing else.
-const MIN_THRESHOLD_NS: u64 = 200;
-/// Nobody would notice less than that without this command.
-const MAX_THRESHOLD_NS: u64 = 1_000_000_000;
 
 fn threshold(text: &str) -> Result<u64, String> {
+    let range = Options::THRESHOLD_NS;
     match duration_ns(text)? {
-        ns if (MIN_THRESHOLD_NS..=MAX_THRESHOLD_NS).contains(&ns) => Ok(ns),
-        _ => Err(format!("use {MIN_THRESHOLD_NS} ns to {} s", MAX_THRESHOLD_NS / 1_000_000_000)),
+        ns if range.contains(&ns) => Ok(ns),
+        _ => Err(format!("use {} ns to {} s", range.start(), range.end() / 1_000_000_000)),
     }
 }
 
-fn cpus(text: &str) -> Result<Cpus, String> {
-    let parts = text.split(',').map(cpu_list);
-    let parts: Vec<Vec<usize>> = parts.collect();
-    if parts.iter().any(Vec::is_empty) {
-        return Err("use numbers and ranges of them, as in 0-3,6".to_owned());
+impl TryFrom<&JitterArgs> for Options {
+    type Error = anyhow::Error;
+
+    fn try_from(args: &JitterArgs) -> Result<Options> {
+        Ok(Options {
+            cpus: allowed_cpus(args.cpus.as_ref())?,
+            length: Duration::from_secs_f64(args.seconds),
+            threshold_ns: args.threshold,
+        })
     }
-    let mut cpus = parts.concat();
-    cpus.sort_unstable();
-    cpus.dedup();
-    Ok(Cpus(cpus))
+}
+
+/// Measures, and writes the results.
+///
+/// # Errors
+/// A processor may not be used, or a file cannot be written.
+pub fn run(args: &JitterArgs) -> Result<()> {
+    let options = args.try_into()?;
+    let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
+    let findings = measure(&options)?.findings();
+    outputs.write(&findings.text(), &findings.json, || findings.page())
 }
 
 #[cfg(test)]
@@ -81,10 +84,6 @@ mod tests {
 
     #[test]
     fn values_are_checked() {
-        assert_eq!(cpus("3,0-1,1"), Ok(Cpus(vec![0, 1, 3])));
-        for text in ["", "a", "3-1", "0,", "-1"] {
-            assert!(cpus(text).is_err(), "{text}");
-        }
         assert_eq!(threshold("5us"), Ok(5_000));
         assert!(threshold("10ns").is_err() && threshold("2s").is_err() && threshold("5").is_err());
         assert!(

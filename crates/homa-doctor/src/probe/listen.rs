@@ -1,4 +1,4 @@
-//! The end that probes come to.
+//! The host that receives the probes.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
@@ -7,29 +7,26 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use homa_report::outputs::Outputs;
 
+use super::ListenOptions;
 use super::control::{Control, Hello, Orders, Probe, Sent, VERSION};
 use super::verdict::{Arrival, Results};
-use super::{ListenArgs, PORT};
-use crate::addr::resolve;
 
 /// Probes without load, which say what the shortest delay is, in nanoseconds.
 const QUIET_NS: u64 = 300_000_000;
-/// A probing host that says nothing for so long beyond the time of the run is gone.
+/// A probing host that is silent for so long beyond the time of the run is gone.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most probes that are kept: those of an hour.
+/// Maximum number of probes that are kept: those of an hour.
 const ARRIVALS_MAX: usize = 4_000_000;
 /// Probes still on their way when the last host has ended.
 const LATE: Duration = Duration::from_millis(200);
 
-/// Waits for the hosts, lets them probe, and prints what was found.
+/// Waits for the probing hosts, lets them probe, and returns the delays.
 ///
 /// # Errors
-/// The address is taken, a host is gone, or a file cannot be written.
-pub fn listen(args: &ListenArgs) -> Result<()> {
-    let outputs = Outputs::json_only(args.json.as_deref())?;
-    let bind = resolve(&args.bind, PORT)?;
+/// The address is taken, or a host went away.
+pub fn listen(options: &ListenOptions, notify: &mut dyn FnMut(&str)) -> Result<Results> {
+    let ListenOptions { bind, senders, loaded, .. } = *options;
     let listener = TcpListener::bind(bind)
         .with_context(|| format!("cannot listen on {bind}: choose another --bind IP:PORT"))?;
     let at = listener.local_addr().context("a listener without an address")?;
@@ -42,26 +39,26 @@ pub fn listen(args: &ListenArgs) -> Result<()> {
         version: VERSION,
         run: std::process::id(),
         probes: true,
-        load: args.senders == 1,
+        load: senders == 1,
         quiet_ns: QUIET_NS,
-        loaded_ns: args.seconds,
-        load_priority: args.load_priority,
-        load_rate: args.load_rate,
+        loaded_ns: u64::try_from(loaded.as_nanos()).unwrap_or(u64::MAX),
+        load_priority: options.load_priority,
+        load_rate: options.load_rate_bps,
         probe_port: probes.local_addr().context("a socket without an address")?.port(),
         load_port: load.local_addr().context("a socket without an address")?.port(),
     };
-    let patience = PATIENCE + Duration::from_nanos(args.seconds);
-    eprintln!("listening on {at} for {} of `homa doctor probe`", args.senders);
+    let patience = PATIENCE.saturating_add(loaded);
+    notify(&format!("listening on {at} for {senders} of `homa doctor probe`"));
     let mut hosts = Vec::new();
-    while hosts.len() < usize::from(args.senders) {
+    while hosts.len() < usize::from(senders) {
         let (stream, from) = listener.accept().context("cannot take a connection")?;
         match welcome(Control::new(stream, from.to_string(), patience)?) {
             Ok(host) => {
-                eprintln!("{from} is there");
+                notify(&format!("{from} is there"));
                 hosts.push(host);
             }
-            // Whoever else looks at this port does not end the wait.
-            Err(error) => eprintln!("warning: {error:#}"),
+            // A stranger at this port does not end the wait.
+            Err(error) => notify(&format!("warning: {error:#}")),
         }
     }
     let (ended, arrivals) = receive(probes, orders.run);
@@ -82,12 +79,12 @@ pub fn listen(args: &ListenArgs) -> Result<()> {
     thread::sleep(LATE);
     ended.store(true, Ordering::Relaxed);
     let arrivals = arrivals.join().expect("a thread that reads a socket does not panic")?;
-    let results = Results::of(&arrivals, &sent, args.load_priority);
+    let results = Results::of(&arrivals, &sent, options.load_priority);
     for host in &mut hosts {
-        // Who does not hear of it any more has left early.
+        // A host that has left early does not get them.
         let _ = host.put(&results);
     }
-    outputs.answer(&results.text(), &results)
+    Ok(results)
 }
 
 fn welcome(mut host: Control) -> Result<Control> {
