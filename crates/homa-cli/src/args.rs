@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use homa::HostConfig;
+use homa_metrics::MetricsAddr;
 use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,6 @@ use crate::rack::experiment::comparison::args::ComparisonArgs;
 use crate::recording::{TraceArgs, TraceSettings};
 use crate::sim::args::SimArgs;
 use crate::switch::args::SwitchArgs;
-use crate::watch::address::MetricsAddr;
 use crate::watch::args::{MetricsArgs, TopArgs};
 
 /// The protocols that the bench compares.

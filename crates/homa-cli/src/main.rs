@@ -10,6 +10,7 @@ mod bench;
 mod call;
 mod decode;
 mod doctor;
+mod hosts;
 mod jitter;
 mod metrics;
 mod netns;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use homa::{Host, HostConfig, ServerAddr};
+use homa_metrics::Exporter;
 use homa_report::output::print;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -19,11 +20,11 @@ use signal_hook::iterator::Signals;
 use crate::addr;
 use crate::args::{Driver, Protocol, Queues, ServeArgs, XdpMode};
 use crate::bare::server::{BareServer, BareServerConfig};
+use crate::hosts::Hosts;
 use crate::metrics::Seen;
 use crate::peers::{self, PeerServer};
 use crate::recording::Recorder;
 use crate::tcp::server::{EchoServerConfig, TcpServer, one_way_answer};
-use crate::watch::exporter::{Exporter, Hosts};
 
 /// The Homa port of the first server port; the next ones follow.
 pub const FIRST_HOMA_PORT: u16 = homa::DEFAULT_SERVER_PORT;

@@ -13,10 +13,10 @@ use homa::{Client, Completion, Host, HostConfig, ServerAddr};
 
 use super::link::{Answer, Link, take_from};
 use super::plan::Plan;
+use crate::hosts::Hosts;
 use crate::recording::Recorded;
 use crate::serve::{client_bind, host_config};
 use crate::tcp::Spin;
-use crate::watch::exporter::Hosts;
 
 /// How often a receiver thread looks whether its link is gone.
 const RECEIVER_CHECK: Duration = Duration::from_millis(100);

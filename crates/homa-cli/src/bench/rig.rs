@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
+use homa_metrics::Exporter;
 use homa_report::progress::Progress;
 
 use super::cpu;
@@ -21,10 +22,10 @@ use super::servers::Servers;
 use super::tally::Tally;
 use crate::args::Protocol;
 use crate::bare::client::{BareLink, BareLinkConfig};
+use crate::hosts::Hosts;
 use crate::peers::{self, PeerLinkConfig};
 use crate::serve::bare_client_bind;
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
-use crate::watch::exporter::{Exporter, Hosts};
 
 /// Most of the time for measuring unloaded round trips.
 const UNLOADED_BUDGET: Duration = Duration::from_millis(2_500);

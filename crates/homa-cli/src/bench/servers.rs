@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use homa::ServerAddr;
+use homa_metrics::MetricsAddr;
 use homa_report::output::make_directory;
 use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
@@ -18,7 +19,6 @@ use crate::addr;
 use crate::args::{Driver, Protocol};
 use crate::recording::file_in;
 use crate::serve::{FIRST_HOMA_PORT, Report, bind_at, offset};
-use crate::watch::address::MetricsAddr;
 
 /// Where requests go, and the processes that were started for it. Dropping it ends them.
 pub struct Servers {

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use homa_driver::frames::FramePath;
 use homa_driver::xdp::XdpMode;
+use homa_metrics::MetricsAddr;
 use homa_report::units::{bytes, duration_ns, rate_bps};
 use homa_switch::{Buffer, ETHERNET_OVERHEAD_BYTES, Forwarding, SwitchConfig};
-
-use crate::watch::address::MetricsAddr;
 
 /// `homa switch`.
 #[derive(Args, Clone, Debug)]

@@ -9,9 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use homa_metrics::listen_unix;
 use homa_switch::Snapshot;
-
-use crate::watch::address::listen_unix;
 
 /// How long an answer may take: a running switch looks for questions fifty times a second.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use homa_driver::frames::FramesConfig;
+use homa_metrics::Exporter;
 use homa_report::output;
 use homa_switch::{Bridge, BridgeConfig};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
@@ -16,7 +17,6 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use super::args::RunArgs;
 use super::control::{Control, Questions};
 use super::{prometheus, table};
-use crate::watch::exporter::Exporter;
 
 /// Bytes of a waiting frame, on average, that there is room for.
 const AVERAGE_FRAME_BYTES: u64 = 512;

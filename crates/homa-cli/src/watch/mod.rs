@@ -1,17 +1,9 @@
-//! Watching: metrics served to whoever asks, `homa metrics` and `homa top`.
+//! `homa metrics` and `homa top`: metrics of processes that serve them.
 
-pub mod address;
 pub mod args;
-mod ask;
-mod change;
 mod diff;
-pub mod exporter;
-mod figures;
-mod histogram;
-mod screen;
 mod show;
 mod state;
-mod text;
 mod top;
 
 use anyhow::Result;

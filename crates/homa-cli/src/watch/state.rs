@@ -5,10 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use homa_metrics::{MetricsAddr, Scrape};
 use homa_report::output::Output;
-
-use super::address::MetricsAddr;
-use super::ask::Told;
 
 /// A file with the last snapshot.
 #[derive(Debug)]
@@ -50,26 +48,26 @@ impl State {
     ///
     /// # Errors
     /// The file is damaged, or of another address.
-    pub fn last(&self, addr: &MetricsAddr) -> Result<Option<Told>> {
+    pub fn last(&self, addr: &MetricsAddr) -> Result<Option<Scrape>> {
         let path = self.path.display();
         if !self.path.exists() {
             return Ok(None);
         }
         let bytes = fs::read(&self.path).with_context(|| format!("cannot read {path}"))?;
-        let told = Told::saved(&bytes)
+        let scrape = Scrape::parse(&bytes)
             .with_context(|| format!("{path} is no whole snapshot of metrics, remove it to begin anew"))?;
-        let (source, ours) = (told.source.as_deref(), addr.to_string());
+        let (source, ours) = (scrape.source.as_deref(), addr.to_string());
         ensure!(
             source.is_none_or(|source| source == ours),
             "{path} has the metrics of {}: choose another --state FILE for {ours}",
             source.unwrap_or_default()
         );
-        Ok(Some(told))
+        Ok(Some(scrape))
     }
 
     /// Keeps this one for the next time.
-    pub fn keep(&self, told: &Told) -> Result<()> {
-        Output::check(&self.path)?.write(told.to_file().as_bytes())
+    pub fn keep(&self, scrape: &Scrape) -> Result<()> {
+        Output::check(&self.path)?.write(scrape.to_file().as_bytes())
     }
 }
 

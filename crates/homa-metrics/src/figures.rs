@@ -1,34 +1,34 @@
-//! What happens at a host between two looks at its metrics.
+//! The figures of a host between two scrapes.
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::histogram::Histogram;
-use super::text::Snapshot;
+use crate::histogram::Histogram;
+use crate::text::Snapshot;
 
-/// The label of a sample that says whose it is.
+/// The label with the host of a sample.
 const HOST: &str = "host";
 
-/// The families with the times of calls and of answers, and the label of their sizes.
+/// The histograms of call times and answer times, and the label with their message sizes.
 const CALLS: &str = "homa_call_seconds";
 const ANSWERS: &str = "homa_answer_seconds";
 const BYTES: &str = "bytes";
 
-/// One host's numbers.
+/// The metrics of one host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Numbers {
-    /// Values by name, of all that no peer or bucket has.
+    /// Values by name, without those of single peers and buckets.
     values: HashMap<String, f64>,
     calls: BySize,
     answers: BySize,
 }
 
-/// Times by the bytes of their RPCs.
+/// Times by message size.
 type BySize = Vec<(String, Histogram)>;
 
 impl Numbers {
-    /// Those of each host in a text, in its order, and those of the process.
+    /// The metrics of each host in a snapshot, in its order, and those of the process.
     pub fn by_host(snapshot: &Snapshot) -> (Vec<(String, Numbers)>, Numbers) {
         let mut hosts: Vec<(String, Numbers)> = Vec::new();
         let mut process = Numbers::default();
@@ -80,12 +80,12 @@ fn entry<'a>(hosts: &'a mut Vec<(String, Numbers)>, host: &str) -> &'a mut Numbe
     &mut hosts[index].1
 }
 
-/// What happened at a host between two looks, and what there is at the second. Times are seconds, rates are per second.
+/// The rates at a host between two scrapes, and its state at the later one. Times are seconds, rates are per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// Between the looks.
+    /// The time between the scrapes.
     pub seconds: f64,
-    /// The process has begun anew in between: rates are since then.
+    /// The process was restarted in between: rates are since then.
     pub restarted: bool,
     /// RPCs open now, of both sides.
     pub open_rpcs: f64,
@@ -97,11 +97,11 @@ pub struct Figures {
     pub requests_per_s: f64,
     /// Requests answered.
     pub answered_per_s: f64,
-    /// What came over the packet path.
+    /// Bytes received by the packet path.
     pub bytes_in_per_s: f64,
-    /// What went.
+    /// Bytes sent by the packet path.
     pub bytes_out_per_s: f64,
-    /// Bytes granted or sendable unasked, and not received, now.
+    /// Granted and unscheduled bytes that have not been received, now.
     pub granted_bytes: f64,
     /// GRANT packets sent.
     pub grants_sent_per_s: f64,
@@ -109,7 +109,7 @@ pub struct Figures {
     pub grants_received_per_s: f64,
     /// Packets that had to wait for the pacer.
     pub pacer_waits_per_s: f64,
-    /// Requests that nobody has taken, now.
+    /// Requests that the application has not taken, now.
     pub queued_requests: f64,
     /// Their bytes, now.
     pub queued_bytes: f64,
@@ -119,24 +119,24 @@ pub struct Figures {
     pub outgoing_bytes: f64,
     /// Packets dropped for any reason, by the protocol or the packet path.
     pub drops_per_s: f64,
-    /// RESEND packets sent: what we missed.
+    /// RESEND packets sent.
     pub resends_sent_per_s: f64,
-    /// RESEND packets received: what our peers missed.
+    /// RESEND packets received.
     pub resends_received_per_s: f64,
     /// Packets sent again.
     pub retransmits_per_s: f64,
-    /// Share of the lock's takers that had to wait for it.
+    /// Share of lock acquisitions that had to wait.
     pub lock_missed: f64,
     /// Threads that waited for the lock, on average.
     pub lock_waiting: f64,
-    /// Processors that the process kept busy, on average; `None`: it does not say.
+    /// Processors that the process kept busy, on average; `None`: unknown.
     pub processors_busy: Option<f64>,
     /// Times of the calls that ended in between.
     pub calls: Tail,
     /// The same of each class of sizes that has any.
     pub calls_by_bytes: Vec<Tail>,
-    /// Times of the requests answered in between, from when they were whole at this server until the answer was handed over: no round
-    /// trips, since the network has no part in them.
+    /// Times of the requests answered in between, from the arrival of the whole request until the application handed
+    /// over the answer: no round trips, since the network has no part in them.
     pub answers: Tail,
     /// The same of each class of sizes that has any.
     pub answers_by_bytes: Vec<Tail>,
@@ -148,7 +148,7 @@ pub struct Tail {
     /// The longer of request and response, both bounds included; absent for all sizes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<String>,
-    /// How many.
+    /// The number of times.
     pub count: f64,
     /// Half of them took no longer, as far as the buckets tell: at most a quarter too long.
     pub p50_s: Option<f64>,
@@ -166,8 +166,8 @@ impl Tail {
     }
 }
 
-/// What came between two looks; of a host that was not there at the first one, everything did. `elapsed` is the time between the looks
-/// by our clock, for what says no time itself.
+/// The figures between two scrapes; for a new host, since it was made. `elapsed` is the time between the scrapes by our
+/// clock, for metrics of the process.
 pub fn between(before: Option<(&Numbers, &Numbers)>, now: (&Numbers, &Numbers), elapsed: f64) -> Figures {
     let (numbers, process) = now;
     let none = Numbers::default();
@@ -219,7 +219,7 @@ pub fn between(before: Option<(&Numbers, &Numbers)>, now: (&Numbers, &Numbers), 
     }
 }
 
-/// What came between two looks, of all sizes and of each that has any.
+/// The times between two scrapes, of all sizes and of each size that has any.
 fn tails(then: &BySize, now: &BySize) -> (Tail, Vec<Tail>) {
     let mut all = Histogram::default();
     let mut by_bytes = Vec::new();
@@ -234,7 +234,7 @@ fn tails(then: &BySize, now: &BySize) -> (Tail, Vec<Tail>) {
     (Tail::of(None, &all), by_bytes)
 }
 
-/// Whether the process has begun anew between the two.
+/// Whether the process was restarted in between.
 fn went_back(before: &Numbers, now: &Numbers) -> bool {
     let mut counters = before.values.iter().filter(|(name, _)| name.ends_with("_total"));
     now.uptime() < before.uptime() || counters.any(|(name, then)| now.value(name) < *then)
@@ -253,7 +253,7 @@ fn is_drop(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::text::parse;
+    use crate::text::parse;
 
     fn numbers(uptime: f64, delivered: u32, drops: u32, short: u32, cpu: f64) -> (Numbers, Numbers) {
         let text = format!(

@@ -1,21 +1,21 @@
-//! Where metrics are told and asked for: an IP address and a port, or a socket in the file system.
+//! Addresses of metrics: an IP address and a port, or a socket in the file system.
 
 use std::fmt;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
-/// A place to listen at, or to ask.
+/// The address at which a process serves its metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MetricsAddr {
-    /// HTTP over TCP; a name or an IP address, and a port.
+    /// HTTP over TCP: a name or an IP address, and a port.
     Tcp(String),
     /// HTTP over a stream socket in the file system.
     Unix(PathBuf),
@@ -24,7 +24,8 @@ pub enum MetricsAddr {
 impl FromStr for MetricsAddr {
     type Err = String;
 
-    /// Also takes what is printed: `http://IP:PORT/metrics` and `unix:/PATH`.
+    /// Reads IP:PORT and paths, and the URLs that [`Exporter::url`](crate::Exporter::url) returns:
+    /// `http://IP:PORT/metrics` and `unix:/PATH`.
     fn from_str(text: &str) -> Result<MetricsAddr, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() {
@@ -50,7 +51,9 @@ impl FromStr for MetricsAddr {
 }
 
 impl MetricsAddr {
-    /// A place beside this one for another process: any free port of the address, or a path with `.server` behind it.
+    /// An address for another process of the same command: port 0 of the IP address, or the path with `.server`
+    /// appended.
+    #[must_use]
     pub fn beside(&self) -> MetricsAddr {
         match self {
             MetricsAddr::Tcp(addr) => {
@@ -75,12 +78,12 @@ impl fmt::Display for MetricsAddr {
     }
 }
 
-/// A connection of either kind.
+/// A connection over TCP or a socket in the file system.
 pub trait Stream: Read + Write + Send {
-    /// Bounds the next read and the next write, each.
+    /// Sets the time-out of each read and each write.
     fn set_patience(&self, patience: Duration) -> std::io::Result<()>;
 
-    /// Says that nothing more comes.
+    /// Shuts down the writing half.
     fn end_writing(&self);
 }
 
@@ -90,7 +93,7 @@ impl Stream for TcpStream {
     }
 
     fn end_writing(&self) {
-        // A peer that is gone needs no word.
+        // The peer may be gone already.
         let _ = self.shutdown(std::net::Shutdown::Write);
     }
 }
@@ -105,7 +108,7 @@ impl Stream for UnixStream {
     }
 }
 
-/// A listening socket of either kind.
+/// A listening socket over TCP or in the file system.
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
@@ -113,10 +116,10 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens there; port 0 takes any free one.
+    /// Listens at an address; port 0 takes any free port.
     ///
     /// # Errors
-    /// The address is taken, not of this machine, or not ours to take.
+    /// The address is taken, belongs to another machine, or needs privileges.
     pub fn bind(addr: &MetricsAddr) -> Result<Listener> {
         match addr {
             MetricsAddr::Tcp(text) => {
@@ -130,7 +133,7 @@ impl Listener {
         }
     }
 
-    /// As a user, or a scraper, is told it.
+    /// The URL for users and scrapers.
     pub fn url(&self) -> Result<String> {
         Ok(match self {
             Listener::Tcp(listener) => {
@@ -161,14 +164,20 @@ pub fn connect(addr: &MetricsAddr, patience: Duration) -> Result<Box<dyn Stream>
     })
 }
 
+/// The address of `HOST:PORT`; an IPv6 address stands in brackets.
 fn resolve(text: &str) -> Result<SocketAddr> {
-    crate::addr::resolve(text, 0)
+    let (host, port) = text.rsplit_once(':').with_context(|| format!("`{text}` has no port"))?;
+    let port: u16 = port.parse().map_err(|_| anyhow!("`{text}`: `{port}` is not a port"))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let mut found = (host, port).to_socket_addrs().with_context(|| format!("cannot resolve `{host}`"))?;
+    found.next().with_context(|| format!("`{host}` has no address"))
 }
 
-/// Listens at a socket in the file system. One that a dead process has left is replaced; `option` is what chooses another.
+/// Listens at a socket in the file system, and replaces a socket that a dead process has left. `option` is the name of
+/// the command-line option that chooses the path, for errors.
 ///
 /// # Errors
-/// Another process listens there, or something else is there, or it is not ours to make.
+/// Another process listens there, the path is no socket, or its directory is not writable.
 pub fn listen_unix(path: &Path, option: &str) -> Result<UnixListener> {
     let failed = || format!("cannot listen at {}", path.display());
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {

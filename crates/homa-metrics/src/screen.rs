@@ -1,18 +1,19 @@
-//! How `homa top` looks.
+//! The screen of a live view: a column for each host.
 
 use std::fmt::Write;
 
-use super::figures::Figures;
+use crate::figures::Figures;
+use crate::format::duration;
 
-/// Width of a host's column, and of the first one.
+/// Width of a host's column, and of the column with the names, in characters.
 const COLUMN: usize = 18;
 const FIRST: usize = 30;
 
-/// What is said of a host in a look.
+/// A column of the screen.
 pub struct Column<'a> {
-    /// Its address, and where it was asked if that is not the same.
+    /// The address of the host, or of its metrics.
     pub title: String,
-    /// `None`: it is away.
+    /// `None`: the process does not answer.
     pub figures: Option<&'a Figures>,
 }
 
@@ -56,7 +57,7 @@ const ROWS: &[Row] = &[
     ("processors busy (process)", |f| f.processors_busy.map_or("-".to_owned(), |busy| format!("{busy:.2}"))),
 ];
 
-/// The look, in a terminal that is so many characters wide: hosts side by side, and those below that have no room.
+/// The screen for a terminal of `width` characters: hosts side by side, and below each other if there is no room.
 pub fn render(columns: &[Column<'_>], notes: &[String], width: usize) -> String {
     let abreast = (width.saturating_sub(FIRST) / COLUMN).max(1);
     let mut text = String::new();
@@ -83,7 +84,7 @@ pub fn render(columns: &[Column<'_>], notes: &[String], width: usize) -> String 
     text
 }
 
-/// The end of what is too long: addresses differ there.
+/// The end of a title that is too long: addresses differ there.
 fn cut(title: &str) -> String {
     let length = title.chars().count();
     if length < COLUMN {
@@ -97,7 +98,7 @@ fn short(figures: &Figures) -> Option<f64> {
 }
 
 fn time(seconds: Option<f64>) -> String {
-    seconds.map_or("-".to_owned(), super::show::duration)
+    seconds.map_or("-".to_owned(), duration)
 }
 
 fn count(value: f64) -> String {

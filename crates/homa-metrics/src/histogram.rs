@@ -1,20 +1,21 @@
-//! Times in buckets, as the text has them, and what of them came between two moments.
+//! Histograms of the text format, and their differences.
 
-use super::text::{Family, Sample};
+use crate::text::{Family, Labels, Sample};
 
-/// One histogram of a family.
+/// A histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
-    /// The ends of the buckets, which belong to them, in growing order, and how many times are in each.
+    /// The inclusive ends of the buckets in growing order, and the number of values in each.
     pub buckets: Vec<(f64, f64)>,
-    /// All times together.
+    /// The sum of all values.
     pub sum: f64,
 }
 
 impl Histogram {
-    /// Those of a family, by their labels but for that of the bucket.
-    pub fn all(family: &Family) -> Vec<(Vec<(String, String)>, Histogram)> {
-        let mut all: Vec<(Vec<(String, String)>, Histogram)> = Vec::new();
+    /// The histograms of a family, with their labels except `le`.
+    #[must_use]
+    pub fn all(family: &Family) -> Vec<(Labels, Histogram)> {
+        let mut all: Vec<(Labels, Histogram)> = Vec::new();
         for sample in &family.samples {
             let labels: Vec<_> = sample.labels.iter().filter(|(label, _)| label != "le").cloned().collect();
             if all.last().is_none_or(|(last, _)| *last != labels) {
@@ -42,7 +43,7 @@ impl Histogram {
         }
     }
 
-    /// In the text each bucket has what the shorter ones have, too.
+    /// Turns the cumulative counts of the text into counts of single buckets.
     fn finish(&mut self) {
         self.buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
         let mut below = 0.0;
@@ -53,12 +54,14 @@ impl Histogram {
         }
     }
 
-    /// How many times there are.
+    /// The number of values.
+    #[must_use]
     pub fn count(&self) -> f64 {
         self.buckets.iter().map(|(_, count)| count).sum()
     }
 
-    /// What came since `before`; `None` if there were more then, or others.
+    /// The values added since `before`; `None` if a count went back or the buckets differ.
+    #[must_use]
     pub fn since(&self, before: &Histogram) -> Option<Histogram> {
         let ends = |histogram: &Histogram| histogram.buckets.iter().map(|(end, _)| *end).collect::<Vec<_>>();
         if ends(self) != ends(before) {
@@ -70,7 +73,7 @@ impl Histogram {
         grown.then_some(Histogram { buckets, sum: self.sum - before.sum })
     }
 
-    /// Takes in another one with the same buckets.
+    /// Adds another histogram with the same buckets.
     pub fn add(&mut self, other: &Histogram) {
         if self.buckets.is_empty() {
             self.buckets.clone_from(&other.buckets);
@@ -82,8 +85,8 @@ impl Histogram {
         self.sum += other.sum;
     }
 
-    /// The end of the bucket that has the time which this fraction of all do not exceed; infinite where that bucket has no end, `None`
-    /// where there are no times.
+    /// The end of the bucket that holds this quantile, 0 to 1; infinite in the last bucket, `None` without values.
+    #[must_use]
     pub fn quantile(&self, fraction: f64) -> Option<f64> {
         let rank = (self.count() * fraction).ceil().max(1.0);
         let mut seen = 0.0;
@@ -97,7 +100,7 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::text::parse;
+    use crate::text::parse;
 
     fn histogram(counts: [u32; 3]) -> Histogram {
         let text = format!(

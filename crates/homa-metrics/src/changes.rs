@@ -1,72 +1,68 @@
-//! What changed between two snapshots.
+//! Changes between two scrapes.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Serialize, Serializer};
 
-use super::ask::Told;
-use super::histogram::Histogram;
-use super::show::{histogram_as_json, map};
-use super::text::{Family, Sample, Snapshot};
+use crate::format::{duration, histogram_as_json, labels_as_json, named, plain, tail};
+use crate::histogram::Histogram;
+use crate::scrape::Scrape;
+use crate::text::{Family, Labels, Sample, Snapshot};
 
-type Labels = Vec<(String, String)>;
-
-/// Name and labels of a number.
+/// Name and labels of a sample.
 type Key<'a> = (&'a str, &'a [(String, String)]);
 
-/// What tells the time of a host.
+/// The metric with the time since a host was made.
 const UPTIME: &str = "homa_uptime_seconds";
 
-/// One number.
+/// The change of one metric with one set of labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// With its unit.
+    /// The name of the metric, which ends in the unit.
     pub name: String,
-    /// As JSON has them.
-    pub labels: Value,
-    #[serde(skip)]
-    pub labels_text: Labels,
+    /// The labels.
+    #[serde(serialize_with = "by_name")]
+    pub labels: Labels,
     /// "counter", "gauge" or "histogram".
     pub kind: String,
     /// "s", "B", "bit/s", or empty.
     pub unit: String,
-    /// What it means.
+    /// The meaning.
     pub help: String,
-    /// At the later moment; of a histogram, how many times there are.
+    /// The later value; for a histogram, the number of values.
     pub now: f64,
-    /// What was added in between, of a counter that went back: all of it.
+    /// The increase; for a counter that went back, its later value.
     pub difference: f64,
-    /// Of what is counted.
+    /// The increase per second, for counters and histograms.
     pub per_second: Option<f64>,
-    /// Of a time that is counted: its share of the time in between.
+    /// The increase of a counter of seconds, as a share of the time in between.
     pub utilisation: Option<f64>,
-    /// The counter is lower than before: its process has begun anew.
+    /// The counter is lower than before: its process was restarted.
     pub went_back: bool,
-    /// The distribution of what was added to a histogram.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub times: Option<Value>,
-    #[serde(skip)]
+    /// The values that were added to a histogram.
+    #[serde(rename = "times", skip_serializing_if = "Option::is_none", serialize_with = "distribution")]
     pub histogram: Option<Histogram>,
 }
 
-/// All that changed.
+/// The changes between two scrapes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Changes {
     /// Version of this format.
     pub schema: u32,
-    /// The time in between, in seconds; of what has begun anew, since then; `None`: the snapshots do not say.
+    /// The time in between, seconds; after a restart, since then; `None`: unknown.
     pub seconds: Option<f64>,
-    /// There was no earlier snapshot: everything is since the beginning.
+    /// There was no earlier scrape: the changes are since the start of the process.
     pub since_start: bool,
-    /// Hosts whose process has begun anew in between: their numbers are since then.
+    /// Hosts whose process was restarted in between: their changes are since then.
     pub restarted: Vec<String>,
-    /// What is not the same, in the order of the later snapshot.
+    /// The metrics that changed, in the order of the later scrape.
     pub metrics: Vec<Change>,
 }
 
-/// Compares.
-pub fn between(before: Option<&Told>, now: &Told) -> Changes {
+/// Compares two scrapes; without an earlier one, everything counts from the start of the process.
+#[must_use]
+pub fn between(before: Option<&Scrape>, now: &Scrape) -> Changes {
     let earlier = Earlier::of(before, now);
     let mut metrics = Vec::new();
     for family in &now.snapshot.families {
@@ -89,7 +85,7 @@ pub fn between(before: Option<&Told>, now: &Told) -> Changes {
     }
 }
 
-/// What was at the earlier moment, and how long ago it is.
+/// The values of the earlier scrape, and the time since.
 struct Earlier<'a> {
     values: HashMap<Key<'a>, f64>,
     histograms: Vec<(&'a str, Labels, Histogram)>,
@@ -100,7 +96,7 @@ struct Earlier<'a> {
 }
 
 impl<'a> Earlier<'a> {
-    fn of(before: Option<&'a Told>, now: &Told) -> Earlier<'a> {
+    fn of(before: Option<&'a Scrape>, now: &Scrape) -> Earlier<'a> {
         let families = before.map_or(&[][..], |before| &before.snapshot.families);
         let mut values = HashMap::new();
         let mut histograms = Vec::new();
@@ -189,7 +185,6 @@ impl<'a> Earlier<'a> {
             difference: since.count(),
             per_second: self.seconds(labels).map(|seconds| since.count() / seconds),
             went_back,
-            times: Some(histogram_as_json(&[], &since)),
             histogram: Some(since.clone()),
             ..Change::of(family, labels)
         })
@@ -200,8 +195,7 @@ impl Change {
     fn of(family: &Family, labels: &[(String, String)]) -> Change {
         Change {
             name: family.name.clone(),
-            labels: map(labels),
-            labels_text: labels.to_vec(),
+            labels: labels.to_vec(),
             kind: family.kind.clone(),
             unit: family.unit().to_owned(),
             help: family.help.clone(),
@@ -210,7 +204,6 @@ impl Change {
             per_second: None,
             utilisation: None,
             went_back: false,
-            times: None,
             histogram: None,
         }
     }
@@ -224,11 +217,80 @@ fn samples_of<'s>(snapshot: &'s Snapshot, name: &'s str) -> impl Iterator<Item =
     snapshot.families.iter().filter(move |family| family.name == name).flat_map(|family| &family.samples)
 }
 
+impl Changes {
+    /// A table of the changes.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for host in &self.restarted {
+            let _ = writeln!(
+                text,
+                "{host} has begun anew in between (counters went back): its numbers are since then"
+            );
+        }
+        match self.seconds {
+            Some(seconds) => {
+                let _ = writeln!(text, "time in between: {}", duration(seconds));
+            }
+            None => text.push_str("time in between: unknown, the snapshots do not say\n"),
+        }
+        if self.metrics.is_empty() {
+            text.push_str("nothing changed\n");
+            return text;
+        }
+        let head = ["", "now", "change", "per second", "share", "unit", ""].map(str::to_owned);
+        let lines: Vec<[String; 7]> = std::iter::once(head).chain(self.metrics.iter().map(line)).collect();
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..6).map(width).collect();
+        for [name, now, difference, rate, share, unit, help] in &lines {
+            let line = format!(
+                "{name:a$}  {now:>b$}  {difference:>c$}  {rate:>d$}  {share:>e$}  {unit:f$}  {help}",
+                a = widths[0],
+                b = widths[1],
+                c = widths[2],
+                d = widths[3],
+                e = widths[4],
+                f = widths[5],
+            );
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        text
+    }
+}
+
+/// The cells of one change.
+fn line(change: &Change) -> [String; 7] {
+    let help = match (&change.histogram, change.went_back) {
+        (Some(times), _) => tail(times, &change.unit),
+        (None, true) => format!("(went back: since then) {}", change.help),
+        (None, false) => change.help.clone(),
+    };
+    let unit = if change.histogram.is_some() { "times".to_owned() } else { change.unit.clone() };
+    let sign = if change.difference > 0.0 { "+" } else { "" };
+    [
+        named(&change.name, &change.labels),
+        plain(change.now),
+        format!("{sign}{}", plain(change.difference)),
+        change.per_second.map(plain).unwrap_or_default(),
+        change.utilisation.map(|share| format!("{:.1} %", share * 100.0)).unwrap_or_default(),
+        unit,
+        help,
+    ]
+}
+
+fn by_name<S: Serializer>(labels: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    labels_as_json(labels).serialize(serializer)
+}
+
+fn distribution<S: Serializer>(added: &Option<Histogram>, serializer: S) -> Result<S::Ok, S::Error> {
+    added.as_ref().map(|added| histogram_as_json(&[], added)).serialize(serializer)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(uptime: f64, sent: u64, wait: f64, open: u64, short: u64) -> Told {
+    fn scrape(uptime: f64, sent: u64, wait: f64, open: u64, short: u64) -> Scrape {
         let text = format!(
             "# TYPE homa_uptime_seconds gauge\nhoma_uptime_seconds{{host=\"a\"}} {uptime}\n\
              # HELP homa_packets_sent_total Sent.\n# TYPE homa_packets_sent_total counter\n\
@@ -241,7 +303,7 @@ mod tests {
              homa_call_seconds_bucket{{host=\"a\",bytes=\"0-1000\",le=\"+Inf\"}} {short}\n\
              homa_call_seconds_sum{{host=\"a\",bytes=\"0-1000\"}} 1\n"
         );
-        Told::saved(text.as_bytes()).expect("metrics")
+        Scrape::parse(text.as_bytes()).expect("metrics")
     }
 
     fn one<'a>(changes: &'a Changes, name: &str) -> &'a Change {
@@ -254,7 +316,7 @@ mod tests {
 
     #[test]
     fn what_changed_with_rates_and_shares_of_the_time() {
-        let changes = between(Some(&told(10.0, 100, 1.0, 5, 10)), &told(14.0, 500, 3.0, 2, 30));
+        let changes = between(Some(&scrape(10.0, 100, 1.0, 5, 10)), &scrape(14.0, 500, 3.0, 2, 30));
         assert_eq!((changes.seconds, changes.since_start, changes.restarted.len()), (Some(4.0), false, 0));
         let sent = one(&changes, "homa_packets_sent_total");
         assert_eq!(
@@ -269,21 +331,21 @@ mod tests {
         let calls = one(&changes, "homa_call_seconds");
         assert_eq!((calls.now, calls.difference, calls.per_second), (30.0, 20.0, Some(5.0)));
         assert_eq!(changes.metrics.len(), 4);
-        let same = told(10.0, 100, 1.0, 5, 10);
+        let same = scrape(10.0, 100, 1.0, 5, 10);
         assert!(between(Some(&same), &same).metrics.is_empty());
     }
 
     #[test]
     fn a_process_that_began_anew_is_told_and_no_number_is_huge() {
-        let changes = between(Some(&told(100.0, 1_000, 5.0, 5, 10)), &told(2.0, 50, 6.0, 5, 4));
+        let changes = between(Some(&scrape(100.0, 1_000, 5.0, 5, 10)), &scrape(2.0, 50, 6.0, 5, 4));
         assert_eq!((changes.restarted, changes.seconds), (vec!["a".to_owned()], Some(2.0)));
-        let again = between(Some(&told(100.0, 1_000, 5.0, 5, 10)), &told(2.0, 50, 6.0, 5, 4));
+        let again = between(Some(&scrape(100.0, 1_000, 5.0, 5, 10)), &scrape(2.0, 50, 6.0, 5, 4));
         let sent = one(&again, "homa_packets_sent_total");
         assert_eq!((sent.difference, sent.per_second, sent.went_back), (50.0, Some(25.0), true));
         // It has counted more than the one before, but since it began.
         assert_eq!(one(&again, "homa_host_lock_wait_seconds_total").difference, 6.0);
         assert_eq!(one(&again, "homa_call_seconds").difference, 4.0);
-        let later = between(Some(&told(10.0, 1_000, 5.0, 5, 10)), &told(20.0, 50, 6.0, 5, 4));
+        let later = between(Some(&scrape(10.0, 1_000, 5.0, 5, 10)), &scrape(20.0, 50, 6.0, 5, 4));
         assert_eq!(
             (later.restarted.len(), one(&later, "homa_packets_sent_total").per_second),
             (1, Some(2.5))
@@ -292,7 +354,7 @@ mod tests {
 
     #[test]
     fn without_an_earlier_one_everything_is_since_the_beginning() {
-        let changes = between(None, &told(4.0, 100, 0.0, 0, 8));
+        let changes = between(None, &scrape(4.0, 100, 0.0, 0, 8));
         assert_eq!((changes.seconds, changes.since_start), (Some(4.0), true));
         assert_eq!(one(&changes, "homa_packets_sent_total").per_second, Some(25.0));
         assert_eq!(changes.metrics.len(), 2);
@@ -300,12 +362,38 @@ mod tests {
 
     #[test]
     fn where_nobody_tells_the_time_there_are_no_rates() {
-        let told = |value| {
+        let scrape = |value| {
             let text = format!("# TYPE a_total counter\na_total {value}\n");
-            Told::saved(text.as_bytes()).expect("metrics")
+            Scrape::parse(text.as_bytes()).expect("metrics")
         };
-        let changes = between(Some(&told(1)), &told(5));
+        let changes = between(Some(&scrape(1)), &scrape(5));
         assert_eq!((changes.seconds, changes.metrics[0].difference), (None, 4.0));
         assert_eq!(changes.metrics[0].per_second, None);
+    }
+
+    #[test]
+    fn a_table_of_what_changed() {
+        let scrape = |uptime: u32, sent: u32, wait: f64| {
+            let text = format!(
+                "homa_uptime_seconds{{host=\"a\"}} {uptime}\n\
+                 # HELP homa_sent_total Sent.\n# TYPE homa_sent_total counter\nhoma_sent_total{{host=\"a\"}} {sent}\n\
+                 # HELP homa_wait_seconds_total Waited.\n# TYPE homa_wait_seconds_total counter\n\
+                 homa_wait_seconds_total{{host=\"a\"}} {wait}\n"
+            );
+            Scrape::parse(text.as_bytes()).expect("metrics")
+        };
+        assert_eq!(
+            between(Some(&scrape(1, 10, 0.5)), &scrape(3, 1_010, 1.0)).text(),
+            "time in between: 2.00 s\n\
+             \x20                                   now  change  per second   share  unit\n\
+             homa_sent_total{host=\"a\"}          1010   +1000         500                Sent.\n\
+             homa_wait_seconds_total{host=\"a\"}     1  +0.500       0.250  25.0 %  s     Waited.\n"
+        );
+        let anew = between(Some(&scrape(9, 10, 0.5)), &scrape(1, 5, 1.0)).text();
+        assert!(anew.starts_with("a has begun anew in between"), "{anew}");
+        assert!(anew.contains("+5 ") && anew.contains("went back"), "{anew}");
+        assert!(
+            between(Some(&scrape(1, 1, 1.0)), &scrape(2, 1, 1.0)).text().ends_with("\nnothing changed\n")
+        );
     }
 }

@@ -1,52 +1,51 @@
-//! Metrics for whoever asks by HTTP: `GET /metrics`. However many ask, and however slowly, it costs the process a few threads that sleep,
-//! and the hosts' locks a few times a second.
+//! Serves metrics over HTTP: `GET /metrics`. However many clients ask, and however slowly, it costs the process a few
+//! sleeping threads, and a new text at most every 20 ms.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use homa::Host;
-use homa::prometheus::{MetricKind, Text};
 
-use super::address::{Listener, MetricsAddr, Stream};
-use crate::bench::cpu;
+use crate::address::{Listener, MetricsAddr, Stream};
 
 /// Connections answered at a time; the kernel lets some more wait.
 const WORKERS: usize = 4;
 
-/// Longest time for a request to come, and for the answer to go.
+/// Maximum time for receiving a request, and for sending the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Longest time for the rest of what a scraper sends: closing before it is read would take the answer from it.
+/// Maximum time for reading the rest of what a scraper sends: closing before could reset the connection and lose the
+/// answer.
 const FAREWELL: Duration = Duration::from_millis(200);
 
-/// Largest request.
+/// Maximum length of a request, bytes.
 const MAX_REQUEST: usize = 8_192;
 
-/// From one text to the next: each takes the hosts' locks. Whoever asks meanwhile waits, since an older text would hide what has just happened.
+/// Minimum time from one text to the next, since the source may take locks. Clients that ask meanwhile wait: an older
+/// text would hide what has just happened.
 const SPACING: Duration = Duration::from_millis(20);
 
-/// How long nobody is answered when a connection cannot be had: most often there are no descriptors left.
+/// Pause after a failed accept: most often there are no descriptors left.
 const OUT_OF_ORDER: Duration = Duration::from_millis(100);
 
-/// A text, or why there is none.
+/// Returns the text of the metrics, or why there is none.
 type Source = dyn Fn() -> Result<String> + Send + Sync;
 
-/// Metrics that are served. The socket in the file system, where there is one, goes with this value; the threads with the process.
+/// Serves metrics until the process ends. A socket in the file system is removed when this value is dropped.
 pub struct Exporter {
     url: String,
     socket: Option<PathBuf>,
 }
 
 impl Exporter {
-    /// Serves what `source` writes, from now on.
+    /// Serves the text that `source` returns, from now on.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// The address is taken or not available.
     pub fn start(
         addr: &MetricsAddr,
         source: impl Fn() -> Result<String> + Send + Sync + 'static,
@@ -68,7 +67,8 @@ impl Exporter {
         Ok(Exporter { url, socket })
     }
 
-    /// Where they are, as [`MetricsAddr`] reads it.
+    /// The URL of the metrics, which [`MetricsAddr`] reads too.
+    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -77,52 +77,20 @@ impl Exporter {
 impl Drop for Exporter {
     fn drop(&mut self) {
         if let Some(path) = &self.socket {
-            // Somebody else may have taken it away.
+            // It may have been removed already.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// The hosts whose metrics a process serves: those of them that still live.
-#[derive(Clone, Debug, Default)]
-pub struct Hosts {
-    hosts: Arc<Mutex<Vec<Weak<Host>>>>,
-}
-
-impl Hosts {
-    /// Watches this one too, as long as somebody else has it.
-    pub fn add(&self, host: &Arc<Host>) {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        hosts.retain(|host| host.strong_count() > 0);
-        hosts.push(Arc::downgrade(host));
-    }
-
-    /// Everything they count, and the time that the process took from the processors.
-    pub fn text(&self) -> String {
-        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let hosts: Vec<Arc<Host>> = hosts.iter().filter_map(Weak::upgrade).collect();
-        let hosts: Vec<&Host> = hosts.iter().map(Arc::as_ref).collect();
-        homa::prometheus::text(&hosts) + &process()
-    }
-}
-
-/// What belongs to the process and to no host. The names are those that Prometheus' own libraries give it.
-fn process() -> String {
-    let mut text = Text::new();
-    let name = "process_cpu_seconds_total";
-    text.family(name, MetricKind::Counter, "Time that this process had on processors, all threads together.");
-    text.sample(name, &[], cpu::time_of(std::process::id()).as_secs_f64());
-    text.into_string()
-}
-
-/// What is told.
+/// The source of the metrics, and its last text.
 struct Pages {
     source: Box<Source>,
     last: Mutex<Option<(Instant, Arc<str>)>>,
 }
 
 impl Pages {
-    /// The metrics, read after `asked`.
+    /// The metrics, from a call of the source after `asked`.
     fn metrics(&self, asked: Instant) -> Result<Arc<str>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, text)) = last.as_ref() {
@@ -162,16 +130,16 @@ fn response(status: &str, kind: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// What somebody asked for.
+/// A request.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
     /// The path, without what follows a question mark.
     Get(String),
-    /// Something else than to be told.
+    /// Another method.
     Other,
     /// It is not HTTP.
     Nonsense,
-    /// More than anybody needs to say.
+    /// Its head is too long.
     TooLong,
 }
 
@@ -196,7 +164,7 @@ impl Request {
 fn serve(listener: &Listener, pages: &Pages) {
     loop {
         match listener.accept() {
-            // Who breaks off has no need of an answer.
+            // A client that breaks off needs no answer.
             Ok(mut stream) => drop(talk(stream.as_mut(), pages)),
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
             Err(_) => thread::sleep(OUT_OF_ORDER),
@@ -236,7 +204,7 @@ fn talk(stream: &mut dyn Stream, pages: &Pages) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Reads what comes next; a deadline over all reads, so that a byte now and then buys nobody more time.
+/// Reads the next bytes. The deadline spans all reads, so that a slow client gets no more time.
 fn read_some(stream: &mut dyn Stream, until: Instant, bytes: &mut Vec<u8>) -> std::io::Result<usize> {
     let mut buffer = [0; 2_048];
     loop {
@@ -252,7 +220,7 @@ fn read_some(stream: &mut dyn Stream, until: Instant, bytes: &mut Vec<u8>) -> st
     }
 }
 
-/// What is left of a time; a timeout of zero would be none.
+/// The time left until `until`; an error instead of zero, which sockets take as no time-out.
 pub fn left(until: Instant) -> std::io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }

@@ -1,47 +1,52 @@
-//! Reading the text format of Prometheus.
+//! Parses the text format of Prometheus (version 0.0.4).
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// All metrics at one moment, in the order of the text.
+/// Names and values of labels, in the order of the text.
+pub type Labels = Vec<(String, String)>;
+
+/// All metrics at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// By name.
+    /// The families, in the order of the text.
     pub families: Vec<Family>,
 }
 
-/// The samples of a name.
+/// A metric: all samples of one name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
-    /// With its unit.
+    /// The name, which ends in the unit.
     pub name: String,
-    /// "counter", "gauge", "histogram"; "untyped" where the text does not say.
+    /// "counter", "gauge" or "histogram"; "untyped" if the text does not say.
     pub kind: String,
-    /// What it means; empty where the text does not say.
+    /// The meaning; empty if the text does not say.
     pub help: String,
-    /// One for each set of labels.
+    /// The samples, one for each set of labels; for histograms, one for each bucket too.
     pub samples: Vec<Sample>,
 }
 
-/// A number.
+/// One value of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// That of its family, or with an ending in histograms.
+    /// The name of the family, in histograms with `_bucket`, `_sum` or `_count` appended.
     pub name: String,
-    /// Names and values, as they come.
-    pub labels: Vec<(String, String)>,
-    /// Its value; may be infinite or no number.
+    /// Names and values of the labels.
+    pub labels: Labels,
+    /// The value; may be infinite or NaN.
     pub value: f64,
 }
 
 impl Sample {
     /// The value of a label.
+    #[must_use]
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(label, _)| label == name).map(|(_, value)| value.as_str())
     }
 }
 
 impl Family {
-    /// What its numbers are numbers of, as far as its name tells; empty: of what the name says.
+    /// The unit from the name: "s", "B" or "bit/s"; empty for plain counts.
+    #[must_use]
     pub fn unit(&self) -> &'static str {
         let name = self.name.strip_suffix("_total").unwrap_or(&self.name);
         let has = |unit: &str| name.ends_with(&format!("_{unit}")) || name.contains(&format!("_{unit}_"));
@@ -57,7 +62,7 @@ impl Family {
     }
 }
 
-/// Reads a text.
+/// Parses a text.
 ///
 /// # Errors
 /// Says which line is wrong, and how.
@@ -144,7 +149,7 @@ fn sample(line: &str) -> Result<Sample> {
 }
 
 /// The labels up to the closing brace, and what is behind it.
-fn labels(text: &str) -> Result<(Vec<(String, String)>, &str)> {
+fn labels(text: &str) -> Result<(Labels, &str)> {
     let mut labels = Vec::new();
     let mut rest = text.trim_start();
     loop {
@@ -293,7 +298,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = super::super::ask::Told::saved(&bytes);
+            let _ = crate::Scrape::parse(&bytes);
             let _ = parse(&String::from_utf8_lossy(&bytes));
         }
 

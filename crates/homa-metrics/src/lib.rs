@@ -1,0 +1,35 @@
+//! Metrics in the text format of Prometheus: serving, reading and comparing them.
+//!
+//! - [`Exporter`] serves a text at a [`MetricsAddr`] over HTTP, by TCP or a socket in the file system.
+//! - [`scrape`] reads the text of a process, [`Source`] also that of a file; [`text`] parses it.
+//! - [`Histogram`] has the values of a histogram, of all time or since an earlier scrape.
+//! - [`changes`] compares two scrapes: differences, rates, shares of the time.
+//! - [`Top`] is a live view of the hosts in several processes.
+//!
+//! ```
+//! use homa_metrics::{Exporter, scrape};
+//!
+//! let addr = "127.0.0.1:0".parse()?;
+//! let exporter = Exporter::start(&addr, || Ok("shop_orders_total 12\n".to_owned()))?;
+//! let scrape = scrape(&exporter.url().parse()?)?;
+//! assert_eq!(scrape.snapshot.families[0].samples[0].value, 12.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod address;
+pub mod changes;
+mod exporter;
+mod figures;
+mod format;
+mod histogram;
+mod scrape;
+mod screen;
+pub mod text;
+mod top;
+
+pub use address::{MetricsAddr, listen_unix};
+pub use exporter::Exporter;
+pub use histogram::Histogram;
+pub use scrape::{Scrape, Source, scrape};
+pub use top::Top;
