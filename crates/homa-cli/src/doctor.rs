@@ -1,4 +1,5 @@
-//! `homa doctor`: checks this host's settings for what costs tail latency, and probes whether the network keeps priorities.
+//! `homa doctor`: checks this host's settings for what costs tail latency, and probes whether the network
+//! keeps priorities.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,7 +33,8 @@ pub struct DoctorArgs {
     /// Something else than to read this host's settings
     #[command(subcommand)]
     pub command: Option<DoctorCommand>,
-    /// A network device; can be given several times [default: those with a default route, else those with any]
+    /// A network device; can be given several times [default: those with a default route, else those with
+    /// any]
     #[arg(long = "dev", value_name = "NAME")]
     pub devices: Vec<String>,
     /// The rate that the links of these devices should have, Mbit/s
@@ -41,7 +43,8 @@ pub struct DoctorArgs {
     /// Also print what is fine
     #[arg(long)]
     pub all: bool,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard
+    /// error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
@@ -81,7 +84,8 @@ pub struct ListenArgs {
     /// Priority of the load, 0 to 6: what is above it should pass it
     #[arg(long, value_name = "P", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=6))]
     pub load_priority: u8,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard
+    /// error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
@@ -97,7 +101,8 @@ pub struct ProbeArgs {
     /// The listener
     #[arg(value_name = "HOST[:PORT]")]
     pub to: String,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard
+    /// error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }

@@ -25,17 +25,19 @@ pub struct JitterArgs {
     /// How long to measure
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     pub seconds: f64,
-    /// The shortest gap that counts, as in 1us. Below a microsecond the look at the clock itself shows: what one cache miss or
-    /// one busy sibling of a core costs
+    /// The shortest gap that counts, as in 1us. Below a microsecond the look at the clock itself shows: what
+    /// one cache miss or one busy sibling of a core costs
     #[arg(long, value_name = "TIME", default_value = "1us", value_parser = threshold)]
     pub threshold: u64,
     /// Processors, as in 0-3,6 [default: all that this process may use]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuList>,
-    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is
+    /// written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard
+    /// error)
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }

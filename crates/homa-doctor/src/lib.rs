@@ -1,6 +1,7 @@
 //! What on a host, and on the way between hosts, costs tail latency.
 //!
-//! - [`checks`]: the settings of the host, with the reason and the command that changes each; nothing is changed
+//! - [`checks`]: the settings of the host, with the reason and the command that changes each; nothing is
+//!   changed
 //! - [`jitter`]: what takes processors away from programs, and for how long
 //! - [`probe`]: whether the network between hosts keeps priorities
 //!

@@ -107,18 +107,18 @@ impl FromStr for CpuList {
 
 #[cfg(test)]
 pub mod planted {
-    //! Trees of files for tests.
+    //! Planted files for tests.
 
     use std::path::Path;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::{Root, fs};
 
-    /// A directory in the place of `/` that goes with the test.
+    /// A temporary directory instead of `/`, removed when this value is dropped.
     pub struct Planted(std::path::PathBuf);
 
     impl Planted {
-        /// One with these files.
+        /// A directory with these files, as pairs of path and text.
         pub fn new(files: &[(&str, &str)]) -> Planted {
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -130,14 +130,14 @@ pub mod planted {
             planted
         }
 
-        /// Writes a file, in the place of what was there.
+        /// Writes a file, and replaces an older one.
         pub fn plant(&self, file: &str, text: &str) {
             let path = self.0.join(file);
             fs::create_dir_all(path.parent().unwrap_or(Path::new(""))).expect("a temporary directory");
             fs::write(path, text).expect("a temporary file");
         }
 
-        /// What the code under test gets.
+        /// The root for the code under test.
         pub fn root(&self) -> Root {
             Root::at(&self.0)
         }

@@ -51,8 +51,8 @@ impl FromStr for MetricsAddr {
 }
 
 impl MetricsAddr {
-    /// An address for another process of the same command: port 0 of the IP address, or the path with `.server`
-    /// appended.
+    /// An address for another process of the same command: port 0 of the IP address, or the path with
+    /// `.server` appended.
     #[must_use]
     pub fn beside(&self) -> MetricsAddr {
         match self {
@@ -173,8 +173,8 @@ fn resolve(text: &str) -> Result<SocketAddr> {
     found.next().with_context(|| format!("`{host}` has no address"))
 }
 
-/// Listens at a socket in the file system, and replaces a socket that a dead process has left. `option` is the name of
-/// the command-line option that chooses the path, for errors.
+/// Listens at a socket in the file system, and replaces a socket that a dead process has left. `option` is
+/// the name of the command-line option that chooses the path, for errors.
 ///
 /// # Errors
 /// Another process listens there, the path is no socket, or its directory is not writable.

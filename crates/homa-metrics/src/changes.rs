@@ -89,7 +89,7 @@ pub fn between(before: Option<&Scrape>, now: &Scrape) -> Changes {
 struct Earlier<'a> {
     values: HashMap<Key<'a>, f64>,
     histograms: Vec<(&'a str, Labels, Histogram)>,
-    /// Of each host that tells its time: since the earlier moment, or since it began.
+    /// Seconds since the earlier scrape, or since a restart, of each host that reports its uptime.
     seconds_of: HashMap<String, f64>,
     seconds: Option<f64>,
     restarted: Vec<String>,
@@ -129,14 +129,14 @@ impl<'a> Earlier<'a> {
             seconds_of.insert(host, since);
         }
         let by_clock = before.and_then(|before| Some(now.at? - before.at?)).filter(|seconds| *seconds > 0.0);
-        // Hosts tell it exactly. Of several the one that was there all the time is it.
+        // Uptimes are exact. Of several hosts, one that was there all the time has the longest.
         let by_hosts = seconds_of.values().copied().reduce(f64::max);
         let seconds = match before {
             Some(_) if restarted.is_empty() => by_hosts.or(by_clock),
             Some(_) => by_clock.or(by_hosts),
             None => by_hosts,
         };
-        // What belongs to the process has begun anew with its hosts.
+        // Metrics of the process restarted with its hosts.
         if !restarted.is_empty() {
             seconds_of.entry(String::new()).or_insert_with(|| by_hosts.or(by_clock).unwrap_or_default());
         }
@@ -144,7 +144,7 @@ impl<'a> Earlier<'a> {
         Earlier { values, histograms, seconds_of, seconds, restarted }
     }
 
-    /// The time in between for what has these labels.
+    /// The time in between for a metric with these labels, seconds.
     fn seconds(&self, labels: &[(String, String)]) -> Option<f64> {
         let host = labels.iter().find(|(name, _)| name == "host").map_or("", |(_, host)| host.as_str());
         self.seconds_of.get(host).copied().or(self.seconds).filter(|seconds| *seconds > 0.0)
@@ -160,7 +160,7 @@ impl<'a> Earlier<'a> {
         let went_back = counted && sample.value < then;
         let anew = went_back || (counted && self.is_of_restarted(&sample.labels));
         let difference = if anew { sample.value } else { sample.value - then };
-        // Also false for what is no number.
+        // Also false for NaN.
         let changed = difference.abs() > 0.0;
         let seconds = self.seconds(&sample.labels);
         let per_second = seconds.filter(|_| counted).map(|seconds| difference / seconds);

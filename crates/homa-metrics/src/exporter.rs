@@ -1,5 +1,5 @@
-//! Serves metrics over HTTP: `GET /metrics`. However many clients ask, and however slowly, it costs the process a few
-//! sleeping threads, and a new text at most every 20 ms.
+//! Serves metrics over HTTP: `GET /metrics`. However many clients ask, and however slowly, it costs the
+//! process a few sleeping threads, and a new text at most every 20 ms.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,15 +18,15 @@ const WORKERS: usize = 4;
 /// Maximum time for receiving a request, and for sending the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Maximum time for reading the rest of what a scraper sends: closing before could reset the connection and lose the
-/// answer.
+/// Maximum time for reading the rest of what a scraper sends: closing before could reset the connection and
+/// lose the answer.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// Maximum length of a request, bytes.
 const MAX_REQUEST: usize = 8_192;
 
-/// Minimum time from one text to the next, since the source may take locks. Clients that ask meanwhile wait: an older
-/// text would hide what has just happened.
+/// Minimum time from one text to the next, since the source may take locks. Clients that ask meanwhile wait:
+/// an older text would hide what has just happened.
 const SPACING: Duration = Duration::from_millis(20);
 
 /// Pause after a failed accept: most often there are no descriptors left.
@@ -144,7 +144,7 @@ enum Request {
 }
 
 impl Request {
-    /// `None`: it is not whole yet.
+    /// Parses a request; `None`: it is not complete yet.
     fn parse(bytes: &[u8]) -> Option<Request> {
         let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
             return (bytes.len() > MAX_REQUEST).then_some(Request::TooLong);
@@ -271,7 +271,7 @@ mod tests {
             (0..5).map(|_| pages.metrics(Instant::now()).expect("a text").to_string()).collect();
         assert_eq!(told, ["0", "1", "2", "3", "4"]);
         assert!(began.elapsed() >= 4 * SPACING);
-        // Who asked before it was read has a part in it.
+        // A client that asked before the source was called may share its text.
         assert_eq!(&*pages.metrics(began).expect("a text"), "4");
     }
 

@@ -80,7 +80,8 @@ fn entry<'a>(hosts: &'a mut Vec<(String, Numbers)>, host: &str) -> &'a mut Numbe
     &mut hosts[index].1
 }
 
-/// The rates at a host between two scrapes, and its state at the later one. Times are seconds, rates are per second.
+/// The rates at a host between two scrapes, and its state at the later one. Times are seconds, rates are per
+/// second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// The time between the scrapes.
@@ -135,8 +136,8 @@ pub struct Figures {
     pub calls: Tail,
     /// The same of each class of sizes that has any.
     pub calls_by_bytes: Vec<Tail>,
-    /// Times of the requests answered in between, from the arrival of the whole request until the application handed
-    /// over the answer: no round trips, since the network has no part in them.
+    /// Times of the requests answered in between, from the arrival of the whole request until the application
+    /// handed over the answer: no round trips, since the network has no part in them.
     pub answers: Tail,
     /// The same of each class of sizes that has any.
     pub answers_by_bytes: Vec<Tail>,
@@ -166,8 +167,8 @@ impl Tail {
     }
 }
 
-/// The figures between two scrapes; for a new host, since it was made. `elapsed` is the time between the scrapes by our
-/// clock, for metrics of the process.
+/// The figures between two scrapes; for a new host, since it was made. `elapsed` is the time between the
+/// scrapes by our clock, for metrics of the process.
 pub fn between(before: Option<(&Numbers, &Numbers)>, now: (&Numbers, &Numbers), elapsed: f64) -> Figures {
     let (numbers, process) = now;
     let none = Numbers::default();

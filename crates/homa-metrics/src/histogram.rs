@@ -85,7 +85,8 @@ impl Histogram {
         self.sum += other.sum;
     }
 
-    /// The end of the bucket that holds this quantile, 0 to 1; infinite in the last bucket, `None` without values.
+    /// The end of the bucket that holds this quantile, 0 to 1; infinite in the last bucket, `None` without
+    /// values.
     #[must_use]
     pub fn quantile(&self, fraction: f64) -> Option<f64> {
         let rank = (self.count() * fraction).ceil().max(1.0);

@@ -57,7 +57,8 @@ const ROWS: &[Row] = &[
     ("processors busy (process)", |f| f.processors_busy.map_or("-".to_owned(), |busy| format!("{busy:.2}"))),
 ];
 
-/// The screen for a terminal of `width` characters: hosts side by side, and below each other if there is no room.
+/// The screen for a terminal of `width` characters: hosts side by side, and below each other if there is no
+/// room.
 pub fn render(columns: &[Column<'_>], notes: &[String], width: usize) -> String {
     let abreast = (width.saturating_sub(FIRST) / COLUMN).max(1);
     let mut text = String::new();

@@ -18,7 +18,8 @@ pub struct Top {
 }
 
 impl Top {
-    /// A view of the processes at these addresses, and its first scrape; the figures begin with the second one.
+    /// A view of the processes at these addresses, and its first scrape; the figures begin with the second
+    /// one.
     ///
     /// # Errors
     /// None of the processes answers.
@@ -30,7 +31,8 @@ impl Top {
         }
     }
 
-    /// Scrapes all processes at once, and returns the first error. A process that does not answer stays in the view.
+    /// Scrapes all processes at once, and returns the first error. A process that does not answer stays in
+    /// the view.
     pub fn update(&mut self) -> Option<anyhow::Error> {
         thread::scope(|scope| {
             let threads: Vec<_> =
@@ -159,7 +161,8 @@ impl Process {
         restarted.then(|| format!("{}: has begun anew", self.addr))
     }
 
-    /// The title of a host's column: the address of the metrics for a single host, which may listen at all addresses.
+    /// The title of a host's column: the address of the metrics for a single host, which may listen at all
+    /// addresses.
     fn title(&self, host: &str) -> String {
         if self.hosts.len() == 1 && matches!(self.addr, MetricsAddr::Tcp(_)) {
             return self.addr.to_string();

@@ -24,7 +24,8 @@ pub struct MetricsArgs {
     /// Something else than to print a snapshot.
     #[command(subcommand)]
     pub command: Option<MetricsCommand>,
-    /// Where the process tells its metrics: IP:PORT or the path of a socket, as its --metrics has it; or a saved snapshot
+    /// Where the process tells its metrics: IP:PORT or the path of a socket, as its --metrics has it; or a
+    /// saved snapshot
     #[arg(value_name = "ADDR|FILE", required = true)]
     pub from: Option<String>,
     /// All of it as JSON; without, what is not 0
@@ -58,8 +59,8 @@ pub struct DiffArgs {
     /// The later one, a file or an address
     #[arg(value_name = "B")]
     pub b: Option<String>,
-    /// Where the last snapshot is kept [default: a file named after the address in $XDG_STATE_HOME/homa/metrics, or
-    /// ~/.local/state/homa/metrics]
+    /// Where the last snapshot is kept [default: a file named after the address in
+    /// $XDG_STATE_HOME/homa/metrics, or ~/.local/state/homa/metrics]
     #[arg(long, value_name = "FILE", conflicts_with = "b")]
     pub state: Option<PathBuf>,
     /// As JSON

@@ -1,4 +1,4 @@
-//! What a network device does to packets, how fast it is, and what it trusts.
+//! Checks of a network device: offloads, interrupt moderation, link rate, MTU, priorities.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use homa_driver::{Coalescing, DeviceSettings};
 use super::finding::{Finding, Severity};
 use super::host::{Host, NOT_MEASURED, NOTES_2020, NOTES_2021, PERF_21};
 
-/// All of this file, about one device.
+/// The findings about one device.
 pub fn check(host: &Host, device: &str) -> Vec<Finding> {
     let asked = (host.settings)(device);
     let why = asked.as_ref().err().map(ToString::to_string);
@@ -72,7 +72,7 @@ fn offloads(device: &str, settings: &DeviceSettings) -> Vec<Finding> {
     ]
 }
 
-/// The longest wait for more packets that is not a finding: with several packets of a short message's size on a fast link.
+/// Maximum interrupt delay that is fine, microseconds: the time of several short packets on a fast link.
 const MAX_WAIT_US: u32 = 10;
 
 fn interrupts(device: &str, coalescing: Option<Coalescing>, error: Option<&str>) -> Finding {
@@ -90,7 +90,7 @@ fn interrupts(device: &str, coalescing: Option<Coalescing>, error: Option<&str>)
             "adaptive-rx {adaptive}, rx-usecs {receive_us}, rx-frames {receive_frames}, tx-usecs {send_us}"
         ),
     );
-    // With one frame it does not wait, whatever the time.
+    // With one frame it does not wait, whatever `rx-usecs` says.
     let waits = receive_us > MAX_WAIT_US && receive_frames != 1;
     if !receive_adaptive && !waits {
         return finding;
@@ -144,9 +144,9 @@ fn rate(host: &Host, device: &str) -> Finding {
     }
 }
 
-/// What an Ethernet of frames of the standard size carries.
+/// The MTU of Ethernet with standard frames.
 const STANDARD_MTU: u64 = 1_500;
-/// From here on the cost of a packet no longer matters much.
+/// From this MTU on the cost of a packet matters little.
 const LARGE_MTU: u64 = 3_000;
 
 fn mtu(host: &Host, device: &str) -> Finding {

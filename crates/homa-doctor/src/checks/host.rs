@@ -1,4 +1,4 @@
-//! What the checks look at.
+//! The host that is checked.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use homa_driver::DeviceSettings;
 
 use crate::machine::Root;
 
-/// Who says what: sources that several checks name.
+/// Sources that several checks cite.
 pub const NOTES_2020: &str = "notes of Linux Homa, July 2020";
 pub const NOTES_2021: &str = "notes of Linux Homa, January 2021";
 pub const NOTES_RAMCLOUD: &str = "notes of RAMCloud's Homa";
@@ -15,24 +15,24 @@ pub const PERF_20: &str = "docs/perf/2026-11-20-first-figures.md";
 pub const PERF_21: &str = "docs/perf/2026-11-21-speed.md";
 pub const NOT_MEASURED: &str = "as Linux documents it; not measured here";
 
-/// The host that is looked at, or a tree of files in its place.
+/// The host that is checked, or a tree of files instead.
 pub struct Host<'a> {
-    /// Where `/proc` and `/sys` are.
+    /// The directory with `/proc` and `/sys`.
     pub root: &'a Root,
-    /// What a device tells.
+    /// Reads the settings of a device.
     pub settings: &'a dyn Fn(&str) -> io::Result<DeviceSettings>,
-    /// The rate that links should have, Mbit/s.
+    /// The rate that links should have, Mbit/s; `None`: not compared.
     pub link_mbps: Option<u32>,
 }
 
-/// Bits of a set of capabilities, as in linux/capability.h.
+/// Capability numbers of linux/capability.h.
 pub const CAP_NET_ADMIN: u32 = 12;
 pub const CAP_NET_RAW: u32 = 13;
 pub const CAP_SYS_ADMIN: u32 = 21;
 pub const CAP_BPF: u32 = 39;
 
 impl Host<'_> {
-    /// Whether this process has a capability; an error in words where that is unknown.
+    /// Whether this process has a capability; or a sentence why that is unknown.
     pub fn may(&self, capability: u32) -> Result<bool, String> {
         let text = self.root.read("proc/self/status")?;
         let set = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -40,7 +40,7 @@ impl Host<'_> {
         set.map(|set| set >> capability & 1 == 1).ok_or_else(|| "/proc/self/status has no CapEff".to_owned())
     }
 
-    /// The processors that are on line.
+    /// The number of processors that are online.
     pub fn processors(&self) -> usize {
         self.root
             .read("sys/devices/system/cpu/online")
@@ -48,10 +48,11 @@ impl Host<'_> {
     }
 }
 
-/// The devices to look at: those that are named, else those with a default route, else those with any route.
+/// The devices to check: the named ones; without names, those with a default route, else those with any
+/// route.
 ///
 /// # Errors
-/// One that is named is not there.
+/// A named device does not exist.
 pub fn devices(root: &Root, named: &[String]) -> Result<Vec<String>> {
     let there = root.list("sys/class/net");
     if let Some(name) = named.iter().find(|name| !there.contains(name)) {
@@ -73,7 +74,7 @@ pub fn devices(root: &Root, named: &[String]) -> Result<Vec<String>> {
     Ok(devices)
 }
 
-/// Devices of the routes of IPv4, and whether each is a default route.
+/// The devices of IPv4 routes, each with whether it is a default route.
 fn routes(text: &str) -> Vec<(String, bool)> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -83,7 +84,7 @@ fn routes(text: &str) -> Vec<(String, bool)> {
     text.lines().skip(1).filter_map(line).collect()
 }
 
-/// The same of IPv6, but for those of a device to itself and to its neighbours.
+/// The same for IPv6, without link-local and multicast routes.
 fn routes_6(text: &str) -> Vec<(String, bool)> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -144,7 +145,7 @@ mod tests {
 
 #[cfg(test)]
 pub mod planted {
-    //! A host that is nothing but files.
+    //! A host made of planted files.
 
     use std::io;
 
@@ -152,7 +153,7 @@ pub mod planted {
     use crate::checks::finding::Finding;
     use crate::machine::planted::Planted;
 
-    /// What `check` says under this name where these files are all there is.
+    /// The finding of this name of a host that has only these files.
     pub fn found(check: fn(&Host) -> Vec<Finding>, files: &[(&str, &str)], name: &str) -> Finding {
         let planted = Planted::new(files);
         let root = planted.root();

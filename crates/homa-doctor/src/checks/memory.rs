@@ -1,9 +1,9 @@
-//! What the kernel does with memory while somebody waits.
+//! Checks of memory management: huge pages, swap, NUMA balancing.
 
 use super::finding::{Finding, Severity};
 use super::host::{Host, NOT_MEASURED};
 
-/// All of this file.
+/// The findings about memory.
 pub fn check(host: &Host) -> Vec<Finding> {
     vec![huge_pages(host), swap(host), balancing(host)]
 }
@@ -42,7 +42,7 @@ fn swap(host: &Host) -> Finding {
     let path = "proc/swaps";
     let finding = Finding::fine("swap", "nothing can be swapped out").source(NOT_MEASURED);
     match host.root.read(path) {
-        // The first line is a head.
+        // The first line is a header.
         Ok(text) if text.lines().count() > 1 => {
             let names: Vec<&str> =
                 text.lines().skip(1).filter_map(|line| line.split_ascii_whitespace().next()).collect();
@@ -68,7 +68,7 @@ fn balancing(host: &Host) -> Finding {
             "the kernel takes pages away now and then to see who uses them: each is a page fault in the middle of something",
             "sysctl -w kernel.numa_balancing=0",
         ),
-        // A kernel without it does not do it.
+        // A kernel without this file has no NUMA balancing.
         Err(error) => finding.read(path, &error),
     }
 }

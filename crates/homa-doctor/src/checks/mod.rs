@@ -1,4 +1,5 @@
-//! Checks of the host's settings: what costs tail latency, why, and the command that changes it. Nothing is changed.
+//! Checks of the host's settings: what costs tail latency, why, and the command that changes it. Nothing is
+//! changed.
 
 mod device;
 mod finding;
@@ -34,7 +35,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report for a terminal, the worst findings first. What is fine is only counted, unless `all` is set.
+    /// The report for a terminal, the worst findings first. What is fine is only counted, unless `all` is
+    /// set.
     #[must_use]
     pub fn text(&self, all: bool) -> String {
         let devices = if self.devices.is_empty() {

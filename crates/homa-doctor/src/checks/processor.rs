@@ -1,4 +1,4 @@
-//! Power management, and who else may run where packets are waited for.
+//! Checks of processors: power management, isolation, timers and clock.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use super::host::{Host, NOT_MEASURED, NOTES_RAMCLOUD};
 use crate::jitter::system::{governors, idle, is_virtual};
 use crate::machine::CPUS;
 
-/// All of this file.
+/// The findings about processors.
 pub fn check(host: &Host) -> Vec<Finding> {
     vec![governor(host), deep_sleep(host), isolated(host), timer_slack(host), clock(host)]
 }
@@ -28,7 +28,7 @@ fn governor(host: &Host) -> Finding {
     }
 }
 
-/// What a wake-up may take, microseconds: less than a round trip.
+/// Maximum wake-up time that is fine, microseconds: less than a round trip.
 const SHORT_WAKE_US: u64 = 10;
 
 fn deep_sleep(host: &Host) -> Finding {
@@ -73,7 +73,8 @@ fn deep_sleep(host: &Host) -> Finding {
     )
 }
 
-/// What somebody holds of `/dev/cpu_dma_latency`, microseconds; `None` where that cannot be read. The file is four bytes.
+/// The latency limit that a process holds in `/dev/cpu_dma_latency`, microseconds; `None` if it cannot be
+/// read. The file is four bytes.
 fn latency_bound_us(host: &Host) -> Option<u64> {
     use std::io::Read;
     let mut bytes = [0; 4];
@@ -105,7 +106,7 @@ fn isolated(host: &Host) -> Finding {
     }
 }
 
-/// The kernel's own.
+/// The kernel's default.
 const USUAL_SLACK_NS: u64 = 50_000;
 
 fn timer_slack(host: &Host) -> Finding {
@@ -128,7 +129,7 @@ fn clock(host: &Host) -> Finding {
     let finding =
         Finding::fine("clock_source", "the clock is read without a system call").source(NOT_MEASURED);
     match host.root.read(path) {
-        // Those that the kernel's shared page serves; the first three are x86's.
+        // Clocks that the vDSO reads without a system call; the first three are those of x86.
         Ok(name)
             if ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"]
                 .contains(&name.as_str()) =>

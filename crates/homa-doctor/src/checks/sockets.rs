@@ -1,11 +1,11 @@
-//! Socket buffers and what our packet paths may do.
+//! Checks of socket buffers, privileges, and kernel features of the packet paths.
 
 use homa_driver::udp::UdpConfig;
 
 use super::finding::{Finding, Severity};
 use super::host::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Host, NOT_MEASURED, PERF_20, PERF_21};
 
-/// All of this file.
+/// The findings about sockets.
 pub fn check(host: &Host) -> Vec<Finding> {
     let config = UdpConfig::default();
     vec![
@@ -94,7 +94,7 @@ fn privileges(host: &Host) -> Finding {
     )
 }
 
-/// Linux that charges maps to the memory control group and not to this limit.
+/// From this version on Linux charges BPF maps to the memory control group and not to this limit.
 const CHARGED_ELSEWHERE: (u32, u32) = (5, 11);
 
 fn locked_memory(host: &Host) -> Finding {
@@ -128,7 +128,7 @@ fn release(host: &Host) -> Result<(u32, u32), String> {
     }
 }
 
-/// What came with which kernel, newest first.
+/// Features by the kernel version that introduced them, newest first.
 const CAME_WITH: [((u32, u32), &str); 3] = [
     ((5, 11), "--driver xdp by capabilities alone (CAP_BPF, no bound of locked memory)"),
     ((5, 0), "merged runs of received packets over UDP (UDP_GRO)"),
@@ -147,7 +147,7 @@ fn kernel(host: &Host) -> Finding {
     let finding = finding.read(path, &host.root.read(path).unwrap_or_default());
     let missing: Vec<&str> =
         CAME_WITH.iter().filter(|(since, _)| release < *since).map(|(_, what)| *what).collect();
-    // Families of sockets that the kernel was built with.
+    // The socket families of this kernel.
     let families = host.root.read("proc/net/protocols").unwrap_or_default();
     let no_xdp = !families.is_empty() && !families.lines().any(|line| line.starts_with("XDP"));
     if !missing.is_empty() {

@@ -1,14 +1,14 @@
-//! How received packets are divided between the processors, and how much of them at a time.
+//! Checks of receive steering and of the soft interrupts of the network.
 
 use super::finding::{Finding, Severity};
 use super::host::{Host, NOT_MEASURED, NOTES_2020};
 
-/// About the host.
+/// The findings about the host.
 pub fn check(host: &Host) -> Vec<Finding> {
     vec![flows(host), flow_limit(host), backlog(host)]
 }
 
-/// About a device: its receive queues, and whether what comes by them is spread.
+/// The finding about the receive queues of a device.
 pub fn check_device(host: &Host, device: &str) -> Finding {
     let directory = format!("sys/class/net/{device}/queues");
     let queues: Vec<String> =
@@ -37,7 +37,7 @@ pub fn check_device(host: &Host, device: &str) -> Finding {
     )
 }
 
-/// All processors as the kernel wants them: groups of 32 bits with commas between.
+/// The mask of all processors as the kernel writes it: groups of 32 bits with commas between.
 fn hex_mask(processors: usize) -> String {
     let (whole, rest) = (processors / 32, processors % 32);
     let first = (rest > 0).then(|| format!("{:x}", (1u64 << rest) - 1));
@@ -77,7 +77,8 @@ fn flow_limit(host: &Host) -> Finding {
     }
 }
 
-/// The share of runs of the network's soft interrupts that may end with work left before it is a finding, in packets for each.
+/// Runs of soft interrupts that end with work left are a finding if there are fewer packets than this for
+/// each.
 const PACKETS_PER_SQUEEZE: u64 = 10_000;
 
 fn backlog(host: &Host) -> Finding {

@@ -1,10 +1,10 @@
-//! What the kernel counts, before and after.
+//! Counters of the kernel, before and after a measurement.
 
 use serde::Serialize;
 
 use crate::machine::Root;
 
-/// What the kernel counted up to a moment. Each is an error in words where it cannot be read.
+/// Counters of the kernel at one moment; each one that cannot be read is a sentence with the reason.
 #[derive(Clone, Debug)]
 pub struct Counters {
     steal_ticks: Result<Vec<u64>, String>,
@@ -32,10 +32,11 @@ struct Interrupts {
     timer: Vec<u64>,
 }
 
-/// What the kernel counted during a measurement, for each measured processor; or why that is unknown.
+/// What the kernel counted during a measurement, for each measured processor; or the reason why that is
+/// unknown.
 #[derive(Clone, Debug)]
 pub struct CounterChanges {
-    /// Time that a hypervisor gave to others, milliseconds, by processor.
+    /// Time that a hypervisor gave to other machines (steal), milliseconds, by processor.
     pub steal_ms: Result<Vec<u64>, String>,
     /// Soft interrupts of the network, by processor.
     pub softnet: Result<Vec<Softnet>, String>,
@@ -43,14 +44,14 @@ pub struct CounterChanges {
     pub ksoftirqd_ns: Result<Vec<u64>, String>,
     /// Interrupts of all kinds, by processor.
     pub interrupts: Result<Vec<u64>, String>,
-    /// Those of the local timer, by processor.
+    /// Interrupts of the local timer, by processor.
     pub timer_interrupts: Result<Vec<u64>, String>,
     /// Management interrupts that the processor counted, by processor.
     pub management_interrupts: Result<Vec<u64>, String>,
 }
 
 impl Counters {
-    /// As they are now.
+    /// Reads the counters of these processors.
     pub fn read(root: &Root, cpus: &[usize]) -> Counters {
         let parsed = |path: &str, parse: fn(&str) -> Vec<Option<u64>>| {
             let values = parse(&root.read(path)?);
@@ -98,7 +99,7 @@ impl Counters {
 impl Softnet {
     fn since(self, before: Softnet) -> Softnet {
         Softnet {
-            // The kernel's counters are 32 bits wide and go round.
+            // The kernel's counters are 32 bits wide and wrap.
             processed: u64::from((self.processed as u32).wrapping_sub(before.processed as u32)),
             dropped: u64::from((self.dropped as u32).wrapping_sub(before.dropped as u32)),
             time_squeeze: u64::from((self.time_squeeze as u32).wrapping_sub(before.time_squeeze as u32)),
@@ -110,7 +111,7 @@ fn pick<T: Copy>(values: &[Option<T>], cpus: &[usize]) -> Option<Vec<T>> {
     cpus.iter().map(|&cpu| values.get(cpu).copied().flatten()).collect()
 }
 
-/// Sets the value of a processor in a list by their numbers.
+/// Sets the value of a processor in a list that is indexed by processor number.
 fn set<T: Copy>(values: &mut Vec<Option<T>>, cpu: usize, value: T) {
     if values.len() <= cpu {
         values.resize(cpu + 1, None);
@@ -118,7 +119,7 @@ fn set<T: Copy>(values: &mut Vec<Option<T>>, cpu: usize, value: T) {
     values[cpu] = Some(value);
 }
 
-/// The eighth time of each processor in `/proc/stat`.
+/// The steal time of each processor: the eighth number of its line in `/proc/stat`.
 fn steal(text: &str) -> Vec<Option<u64>> {
     let mut values = Vec::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("cpu")) {
@@ -133,8 +134,9 @@ fn steal(text: &str) -> Vec<Option<u64>> {
     values
 }
 
-/// A line for each processor in hexadecimal: packets, drops, squeezes; the thirteenth is the processor, where the kernel is new
-/// enough to say so (Linux 5.10), else they are in order.
+/// Parses `/proc/net/softnet_stat`, which has a line of hexadecimal numbers for each processor: packets,
+/// drops, squeezes. From Linux 5.10 on the thirteenth number is the processor; before, the lines are in the
+/// order of processors.
 fn softnet(text: &str) -> Vec<Option<Softnet>> {
     let mut values = Vec::new();
     for (place, line) in text.lines().enumerate() {
@@ -151,7 +153,7 @@ fn softnet(text: &str) -> Vec<Option<Softnet>> {
     values
 }
 
-/// For how long the kernel's thread for soft interrupts has run on each processor.
+/// The time for which ksoftirqd has run on each processor.
 fn ksoftirqd(root: &Root, cpus: &[usize]) -> Result<Vec<u64>, String> {
     let mut values = Vec::new();
     for process in root.list("proc").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
@@ -167,7 +169,8 @@ fn ksoftirqd(root: &Root, cpus: &[usize]) -> Result<Vec<u64>, String> {
         .ok_or_else(|| "the threads ksoftirqd are not in /proc (a container may hide them)".to_owned())
 }
 
-/// `/proc/interrupts`: a head of processors, then a name, a number for each and words.
+/// Parses `/proc/interrupts`: a header line of processors, then lines with a name, a number for each
+/// processor and a description.
 fn interrupts(text: &str, cpus: &[usize]) -> Option<Interrupts> {
     let mut lines = text.lines();
     let heads = lines.next()?.split_ascii_whitespace().map(|head| head.strip_prefix("CPU")?.parse().ok());

@@ -1,4 +1,4 @@
-//! What the gaps of all processors have in common, and what that says.
+//! The causes of gaps, from what the gaps of all processors have in common.
 
 use super::counters::CounterChanges;
 use super::gaps::{CLASSES, Gap};
@@ -12,25 +12,25 @@ pub struct Causes {
     /// The timer ticks of each processor, in the order of the cores.
     pub ticks: Vec<Vec<Tick>>,
     /// Stops of all processors at once, without ticks, which come to all at the same moment on many machines.
-    pub together: Vec<CommonStop>,
+    pub common_stops: Vec<CommonStop>,
     /// The number of such stops that chance alone would give.
     pub by_chance: f64,
 }
 
-/// Tells the gaps apart.
+/// Finds timer ticks and stops of all processors.
 pub fn explain(measure: &Measurement) -> Causes {
     let ticks: Vec<Vec<Tick>> =
         measure.cores.iter().map(|core| tick::find(&core.gaps, &measure.spans)).collect();
     let others: Vec<Vec<Gap>> =
         measure.cores.iter().zip(&ticks).map(|(core, ticks)| without(&core.gaps, ticks)).collect();
     let span_ns = measure.spans.last().map_or(0, |&(_, end)| end);
-    Causes { together: together(&others), by_chance: by_chance(&others, span_ns), ticks }
+    Causes { common_stops: together(&others), by_chance: by_chance(&others, span_ns), ticks }
 }
 
-/// How many times the usual length a gap may have and still be no more than its tick.
+/// A gap up to this multiple of the median tick length is taken for the tick alone.
 const ONLY_A_TICK: u64 = 4;
 
-/// The gaps that are no tick. What a tick made longer than ticks are is something else that it fell into.
+/// The gaps without ticks. A gap much longer than its tick is kept: the tick fell into something else.
 fn without(gaps: &[Gap], ticks: &[Tick]) -> Vec<Gap> {
     let mut is_tick = vec![false; gaps.len()];
     for tick in ticks {
@@ -40,12 +40,12 @@ fn without(gaps: &[Gap], ticks: &[Tick]) -> Vec<Gap> {
     gaps.iter().zip(is_tick).filter_map(|(gap, is_tick)| (!is_tick).then_some(*gap)).collect()
 }
 
-/// How many times more often than by chance all must stop at once for that to be a finding.
+/// Stops of all processors are reported from this multiple of what chance gives.
 const ABOVE_CHANCE: f64 = 3.0;
-/// The share of the lost time that is worth a sentence.
+/// Minimum share of the lost time that is worth a sentence.
 const MUCH: f64 = 0.1;
 
-/// What it comes to, in sentences.
+/// The conclusions, a sentence each.
 pub fn sentences(
     measure: &Measurement,
     explained: &Causes,
@@ -66,11 +66,11 @@ pub fn sentences(
 }
 
 fn at_once(explained: &Causes, counted: &CounterChanges, is_virtual: bool) -> Option<String> {
-    let count = explained.together.len();
+    let count = explained.common_stops.len();
     if count == 0 || (count as f64) < ABOVE_CHANCE * explained.by_chance {
         return None;
     }
-    let total: u64 = explained.together.iter().map(|moment| moment.length_ns).sum();
+    let total: u64 = explained.common_stops.iter().map(|moment| moment.length_ns).sum();
     let managed = counted.management_interrupts.as_ref().ok().and_then(|counts| counts.iter().max());
     let why = match managed {
         Some(0) if is_virtual => "no management interrupts were counted: the hypervisor stops the machine",
@@ -90,7 +90,7 @@ fn at_once(explained: &Causes, counted: &CounterChanges, is_virtual: bool) -> Op
     ))
 }
 
-/// How many times more often than the kernel's timer a tick must come for it to be somebody else's.
+/// A tick from this multiple of the kernel's timer rate is a hypervisor's.
 const NOT_OURS: f64 = 1.5;
 
 /// A sentence for each rate of ticks.
@@ -125,7 +125,7 @@ fn ticks(measure: &Measurement, explained: &Causes, counted: &CounterChanges) ->
     rates.into_iter().map(sentence).collect()
 }
 
-/// How often the timer of the busiest processor interrupted it, per second.
+/// Timer interrupts per second of the processor that had most.
 fn timer_hz(measure: &Measurement, counted: &CounterChanges) -> Option<f64> {
     let interrupts = counted.timer_interrupts.as_ref().ok()?;
     let rates = interrupts.iter().zip(&measure.cores);
@@ -171,7 +171,7 @@ pub fn lost_share(core: &Core) -> f64 {
     core.tally.sum().total_ns as f64 / core.measured_ns.max(1) as f64
 }
 
-/// A time in its own unit.
+/// A time in a unit that fits its size.
 pub fn time(ns: u64) -> String {
     let ns = ns as f64;
     let (value, unit) = match ns {
@@ -231,7 +231,7 @@ mod tests {
     fn ticks_at_the_same_moment_are_no_stop_of_all() {
         let measure = measure([&[], &[]], 0);
         let explained = explain(&measure);
-        assert!(explained.together.is_empty(), "{:?}", explained.together);
+        assert!(explained.common_stops.is_empty(), "{:?}", explained.common_stops);
         assert!(explained.ticks.iter().all(|ticks| ticks.len() == 1 && ticks[0].hz == 250));
         let sentences = sentences(&measure, &explained, &counted(None), true);
         assert!(
@@ -245,7 +245,7 @@ mod tests {
     fn a_stop_of_all_is_found_also_where_it_swallows_a_tick_and_its_cause_is_named() {
         let measure = measure([&[(402_000_000, 250_000)], &[(402_000_200, 249_700)]], 0);
         let explained = explain(&measure);
-        assert_eq!(explained.together, [CommonStop { start_ns: 402_000_200, length_ns: 249_700 }]);
+        assert_eq!(explained.common_stops, [CommonStop { start_ns: 402_000_200, length_ns: 249_700 }]);
         for (management, is_virtual, part) in [
             (Some(1), false, "management interrupts were counted"),
             (Some(0), true, "the hypervisor stops"),
@@ -260,7 +260,7 @@ mod tests {
             core.gaps.push(Gap { start_ns: 401_000_000, length_ns: 300_000 });
             core.gaps.sort_by_key(|gap| gap.start_ns);
         }
-        assert_eq!(explain(&late).together.len(), 1);
+        assert_eq!(explain(&late).common_stops.len(), 1);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Gaps of one processor: how many of which size.
+//! The gaps of one processor, and their number and total by length.
 
 use serde::Serialize;
 
@@ -19,8 +19,8 @@ impl Gap {
     }
 }
 
-/// Names of the length classes as in the JSON, with the shortest length of each in nanoseconds. A class ends where the
-/// next begins.
+/// Names of the length classes as in the JSON, with the shortest length of each in nanoseconds. A class ends
+/// where the next begins.
 pub const CLASSES: [(&str, u64); 6] = [
     ("below_1us", 0),
     ("1us_to_10us", 1_000),
@@ -30,11 +30,11 @@ pub const CLASSES: [(&str, u64); 6] = [
     ("10ms_and_more", 10_000_000),
 ];
 
-/// The same for people.
+/// Titles of the length classes in tables.
 pub const CLASS_TITLES: [&str; CLASSES.len()] =
     ["below 1 us", "1-10 us", "10-100 us", "0.1-1 ms", "1-10 ms", "10 ms and more"];
 
-/// Which class a length belongs to.
+/// The class of a length, an index into [`CLASSES`].
 pub fn class_of(length_ns: u64) -> usize {
     CLASSES.iter().rposition(|(_, least)| length_ns >= *least).unwrap_or(0)
 }
@@ -53,7 +53,7 @@ pub struct Count {
 pub struct Tally {
     /// The gaps of each of [`CLASSES`].
     pub classes: [Count; CLASSES.len()],
-    /// The longest; the first of equal ones.
+    /// The longest gap; of several equal ones the first.
     pub largest: Option<Gap>,
 }
 
@@ -68,7 +68,7 @@ impl Tally {
         }
     }
 
-    /// All classes together.
+    /// The sum over all classes.
     #[must_use]
     pub fn sum(&self) -> Count {
         self.classes.iter().fold(Count::default(), |sum, class| Count {

@@ -1,8 +1,9 @@
 //! Gaps of processors: how long and how often something else takes them, and what that is.
 //!
-//! A thread on each processor reads the clock without a pause. Where two readings are further apart than a threshold,
-//! another program, an interrupt, the firmware or a hypervisor had the processor. [`measure`] finds these gaps, tells
-//! timer ticks and stops of all processors apart from the rest, and reads the kernel's counters before and after.
+//! A thread on each processor reads the clock without a pause. Where two readings are further apart than a
+//! threshold, another program, an interrupt, the firmware or a hypervisor had the processor. [`measure`]
+//! finds these gaps, tells timer ticks and stops of all processors apart from the rest, and reads the
+//! kernel's counters before and after.
 
 mod counters;
 mod explain;
@@ -45,8 +46,8 @@ impl Options {
     /// Sensible lengths of a measurement, seconds.
     pub const SECONDS: RangeInclusive<f64> = 0.01..=86_400.0;
 
-    /// Sensible thresholds, nanoseconds. Two readings of the slower clock are some tens of nanoseconds apart: a lower
-    /// threshold would find nothing else.
+    /// Sensible thresholds, nanoseconds. Two readings of the slower clock are some tens of nanoseconds apart:
+    /// a lower threshold would find nothing else.
     pub const THRESHOLD_NS: RangeInclusive<u64> = 200..=1_000_000_000;
 }
 

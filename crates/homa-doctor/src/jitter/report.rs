@@ -93,7 +93,7 @@ impl Report {
             "stopped with all others",
             "for",
         ]);
-        let together = &self.causes.together;
+        let together = &self.causes.common_stops;
         let total = time(together.iter().map(|moment| moment.length_ns).sum());
         for (core, ticks) in self.measurement.cores.iter().zip(&self.causes.ticks) {
             let each = |what: fn(&Tick) -> String| {
@@ -201,7 +201,7 @@ impl Report {
         }
     }
 
-    /// The longest gap of each part of the measure.
+    /// The longest gap of each part of the measurement.
     fn over_time(&self) -> Chart {
         let end_ns = self.measurement.spans.last().map_or(1, |&(_, end)| end).max(1);
         let curve = |(index, core): (usize, &Core)| Curve {
@@ -252,7 +252,9 @@ impl Report {
         let facts: Map<String, Value> = self
             .facts
             .iter()
-            .map(|fact| (fact.name.to_owned(), told(fact.value.clone().ok_or(fact.unreadable.clone()))))
+            .map(|fact| {
+                (fact.name.to_owned(), value_or_reason(fact.value.clone().ok_or(fact.unreadable.clone())))
+            })
             .collect();
         json!({
             "threshold_ns": self.threshold_ns,
@@ -260,18 +262,18 @@ impl Report {
             "clock_hz": self.measurement.clock_hz,
             "cores": cores.collect::<Vec<_>>(),
             "together": {
-                "count": self.causes.together.len(),
-                "total_ns": self.causes.together.iter().map(|moment| moment.length_ns).sum::<u64>(),
+                "count": self.causes.common_stops.len(),
+                "total_ns": self.causes.common_stops.iter().map(|moment| moment.length_ns).sum::<u64>(),
                 "by_chance": self.causes.by_chance,
                 "longest": longest(&self.causes),
             },
             "counted": {
-                "steal_ms": told(counted.steal_ms.clone()),
-                "softnet": told(counted.softnet.clone()),
-                "ksoftirqd_ns": told(counted.ksoftirqd_ns.clone()),
-                "interrupts": told(counted.interrupts.clone()),
-                "timer_interrupts": told(counted.timer_interrupts.clone()),
-                "management_interrupts": told(counted.management_interrupts.clone()),
+                "steal_ms": value_or_reason(counted.steal_ms.clone()),
+                "softnet": value_or_reason(counted.softnet.clone()),
+                "ksoftirqd_ns": value_or_reason(counted.ksoftirqd_ns.clone()),
+                "interrupts": value_or_reason(counted.interrupts.clone()),
+                "timer_interrupts": value_or_reason(counted.timer_interrupts.clone()),
+                "management_interrupts": value_or_reason(counted.management_interrupts.clone()),
             },
             "system": facts,
             "says": self.sentences,
@@ -279,31 +281,31 @@ impl Report {
     }
 }
 
-/// The colours that the page has.
+/// Number of colours for curves on a page.
 const COLOURS: usize = 8;
 
-/// The moments at which all stood still for longest that are written one by one.
+/// Maximum number of stops that are listed, the longest ones.
 const LONGEST: usize = 100;
 
 fn longest(causes: &Causes) -> Value {
-    let mut moments = causes.together.clone();
+    let mut moments = causes.common_stops.clone();
     moments.sort_by_key(|moment| std::cmp::Reverse(moment.length_ns));
     moments.truncate(LONGEST);
     json!(moments)
 }
 
 /// `{"value": ...}`, or `{"unreadable": why}`.
-fn told<T: serde::Serialize, E: serde::Serialize>(told: Result<T, E>) -> Value {
-    match told {
+fn value_or_reason<T: serde::Serialize, E: serde::Serialize>(result: Result<T, E>) -> Value {
+    match result {
         Ok(value) => json!({ "value": value }),
         Err(why) => json!({ "unreadable": why }),
     }
 }
 
-/// Points of a curve.
+/// Number of points of a curve.
 const POINTS: u32 = 60;
 
-/// How many gaps are at least as long as each of a row of lengths, as far as there is one.
+/// For a series of lengths, the number of gaps of at least that length, as far as there are any.
 fn at_least(gaps: &[Gap], [shortest, longest]: [f64; 2]) -> Vec<(f64, usize)> {
     let mut lengths: Vec<u64> = gaps.iter().map(|gap| gap.length_ns).collect();
     lengths.sort_unstable();
@@ -315,7 +317,7 @@ fn at_least(gaps: &[Gap], [shortest, longest]: [f64; 2]) -> Vec<(f64, usize)> {
         .collect()
 }
 
-/// The longest gap of each hundredth of the time that has any.
+/// The longest gap of each hundredth of the time that has gaps.
 fn longest_of_parts(gaps: &[Gap], end_ns: u64) -> Vec<Gap> {
     let part = |gap: &Gap| u128::from(gap.start_ns) * 100 / u128::from(end_ns);
     gaps.chunk_by(|one, other| part(one) == part(other))

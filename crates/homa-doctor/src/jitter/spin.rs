@@ -14,31 +14,31 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::gaps::{Gap, Tally};
 use crate::machine::CpuList;
 
-/// How long a round is at most. Nothing else of this program runs in a round, so that it does not measure itself; between two the bar
-/// moves.
+/// Maximum length of a round. Nothing else of this program runs during a round, so that it does not measure
+/// itself; the progress bar moves between rounds.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// Gaps of a processor that are kept one by one, 16 MiB; those beyond are counted, and take no part in what is told apart.
+/// Maximum number of gaps that are kept for each processor, 16 MiB. Further gaps are only counted.
 const MAX_KEPT: usize = 1 << 20;
 
-/// Gaps of a processor in a round, after which its round ends: one every four microseconds.
+/// A round of a processor ends after this number of gaps, one every four microseconds.
 const MAX_NOTED: usize = 1 << 17;
 
 /// The gaps of one processor.
 #[derive(Clone, Debug, Default)]
 pub struct Core {
-    /// Its number.
+    /// The number of the processor.
     pub cpu: usize,
-    /// For how long its thread looked, nanoseconds.
+    /// The measured time, nanoseconds.
     pub measured_ns: u64,
-    /// Gaps in the order of time.
+    /// The gaps in the order of time.
     pub gaps: Vec<Gap>,
-    /// All gaps, also those that are not kept.
+    /// The count of all gaps, including those that are not in `gaps`.
     pub tally: Tally,
-    /// Gaps that are in the tally alone.
+    /// The number of gaps that are in the tally alone.
     pub unkept: u64,
-    /// For how long the thread could have run and something else that the scheduler runs did, nanoseconds; `None` where the kernel
-    /// does not tell.
+    /// The time for which the thread was runnable and the scheduler ran another, nanoseconds; `None` if the
+    /// kernel does not tell.
     pub waited_ns: Option<u64>,
 }
 
@@ -47,9 +47,9 @@ pub struct Core {
 pub struct Measurement {
     /// The processors, in the order of [`Options::cpus`](super::Options::cpus).
     pub cores: Vec<Core>,
-    /// When it was measured: `[begin, end)`, nanoseconds since the beginning, the first processor's.
+    /// The measured spans of the first processor, `[begin, end)` in nanoseconds since the measurement began.
     pub spans: Vec<(u64, u64)>,
-    /// The clock's rate in Hz, as it was found in the first milliseconds: good to some parts in 100,000.
+    /// The rate of the clock in Hz, from the first milliseconds: exact to some parts in 100,000.
     pub clock_hz: u64,
 }
 
@@ -71,10 +71,10 @@ pub fn allowed_cpus(wanted: Option<&CpuList>) -> Result<Vec<usize>> {
     Ok(wanted.to_vec())
 }
 
-/// Measures for `length` on these processors.
+/// Measures these processors for `length`.
 ///
 /// # Errors
-/// A thread cannot be where it should.
+/// A thread cannot be pinned to its processor.
 pub fn measure(cpus: &[usize], length: Duration, threshold_ns: u64, ticks: Ticks) -> Result<Measurement> {
     let mut progress = Progress::new(length);
     progress.step(&format!("looking at the clock on {} processors", cpus.len()), length);
@@ -115,7 +115,7 @@ struct Raw {
     length: u64,
 }
 
-/// One processor's thread, from round to round.
+/// The state of one processor's thread over all rounds.
 struct Lane {
     threshold: u64,
     /// Gaps of this round.
@@ -129,13 +129,13 @@ impl Lane {
         Lane { threshold: threshold.max(1), noted: Vec::with_capacity(MAX_NOTED), core }
     }
 
-    /// A round: from when to when, in ticks.
+    /// Measures one round, and returns its begin and end in ticks.
     fn round(&mut self, ticks: Ticks, length: u64, ready: &AtomicUsize, all: usize) -> Result<(u64, u64)> {
         let pinned = pin(self.core.cpu);
-        // Written once, so that the kernel need not find memory for it in the middle: that would be a gap.
+        // Touches all pages before the round: a page fault during the round would be a gap.
         self.noted.resize(MAX_NOTED, Raw { start: 1, length: 1 });
         self.noted.clear();
-        // Who could not be pinned comes as well: the others would wait for ever.
+        // Also counts a thread that could not be pinned: the others would wait for it for ever.
         ready.fetch_add(1, Ordering::AcqRel);
         pinned?;
         while ready.load(Ordering::Acquire) < all {
@@ -163,7 +163,7 @@ impl Lane {
         (begin, last)
     }
 
-    /// What the round noted, with times in nanoseconds.
+    /// Moves the gaps of the round to the result, with times in nanoseconds.
     fn take_over(&mut self, (begin, end): (u64, u64), at: impl Fn(u64) -> u64) {
         let core = &mut self.core;
         core.measured_ns += at(end) - at(begin);
@@ -187,7 +187,7 @@ fn pin(cpu: usize) -> Result<()> {
         .with_context(|| format!("cannot run on processor {cpu}: leave it out of --cpus"))
 }
 
-/// For how long the calling thread has waited for a processor in its life.
+/// The time that this thread has spent runnable but not running.
 fn waited_ns() -> Option<u64> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -204,7 +204,7 @@ mod tests {
         let measure = measure(&cpus, length, 1_000, Ticks::start()).expect("measured");
         assert_eq!(measure.cores.iter().map(|core| core.cpu).collect::<Vec<_>>(), cpus);
         for core in &measure.cores {
-            // The rate of the end is not that of the beginning to the last digit.
+            // The clock rate at the end differs from that at the beginning in the last digits.
             assert!(core.measured_ns > 19_000_000, "{} ns", core.measured_ns);
             assert!(core.gaps.iter().all(|gap| gap.length_ns >= 990));
             assert!(core.gaps.windows(2).all(|pair| pair[0].end_ns() <= pair[1].start_ns));

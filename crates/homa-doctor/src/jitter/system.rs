@@ -1,4 +1,4 @@
-//! What the system tells about itself.
+//! Settings of the system that matter for gaps.
 
 use serde::Serialize;
 
@@ -21,8 +21,8 @@ pub struct Fact {
 }
 
 impl Fact {
-    fn new(name: &'static str, title: &'static str, told: Result<String, String>) -> Fact {
-        let (value, unreadable) = match told {
+    fn new(name: &'static str, title: &'static str, setting: Result<String, String>) -> Fact {
+        let (value, unreadable) = match setting {
             Ok(value) => (Some(value), None),
             Err(why) => (None, Some(why)),
         };
@@ -30,7 +30,7 @@ impl Fact {
     }
 }
 
-/// All that it tells.
+/// All facts about the system.
 pub fn facts(root: &Root) -> Vec<Fact> {
     let cpu = |file: &str| root.read(&format!("{CPUS}/{file}")).map(|text| some(&text));
     vec![
@@ -45,11 +45,11 @@ pub fn facts(root: &Root) -> Vec<Fact> {
 }
 
 fn some(text: &str) -> String {
-    // What Linux writes where no processor is in the list.
+    // Linux writes this for an empty list.
     if text.is_empty() || text == "(null)" { "none".to_owned() } else { text.to_owned() }
 }
 
-/// Whether the processor says that it is a hypervisor's.
+/// Whether the processor reports a hypervisor.
 pub fn is_virtual(root: &Root) -> Result<bool, String> {
     let text = root.read("proc/cpuinfo")?;
     let flags = text.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'));
@@ -75,18 +75,18 @@ fn clock_source(root: &Root) -> Result<String, String> {
     Ok(format!("{} (of {others})", read("current")?))
 }
 
-/// A state in which a processor without work rests.
+/// An idle state of processors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdleState {
-    /// As its driver calls it.
+    /// The name that its driver gives it.
     pub name: String,
-    /// What it takes to leave it, microseconds.
+    /// The time to leave it, microseconds.
     pub exit_us: u64,
-    /// Whether it may be entered.
+    /// Whether it is enabled.
     pub enabled: bool,
 }
 
-/// The idle states of the first processor, and the path that they are read from.
+/// The idle states of the first processor.
 pub fn idle(root: &Root) -> Result<Vec<IdleState>, String> {
     let directory = format!("{CPUS}/cpu0/cpuidle");
     let states = root.list(&directory).into_iter().filter(|name| name.starts_with("state"));

@@ -1,45 +1,48 @@
-//! Gaps that come with the kernel's timer tick.
+//! Timer ticks among the gaps of a processor.
 
 use serde::Serialize;
 
 use super::gaps::Gap;
 
-/// Tick rates that Linux is built with, fastest first: a train of a slow one has too few gaps to be taken for a faster one, while a
-/// fast one has a gap at every moment of the slower ones.
+/// Tick rates of Linux, fastest first: a slow tick has too few gaps to be taken for a faster one, while a
+/// fast tick has a gap wherever a slower one would.
 const RATES_HZ: [u64; 4] = [1_000, 300, 250, 100];
 
-/// Periods that are looked at together. A tick follows the clock that NTP corrects, and the counter does not: over this many periods
-/// a correction of 100 parts per million moves it by less than a hundredth of a period.
+/// Number of periods that are analysed together. A tick follows the clock that NTP corrects, and the counter
+/// does not: over this many periods a correction of 100 parts per million moves it by less than a hundredth
+/// of a period.
 const PIECE_PERIODS: u64 = 64;
 
-/// Within what part of a period the gaps of one tick begin. A hypervisor and interrupts that are switched off let ticks come late.
+/// The gaps of a tick begin within this fraction of a period, as a divisor. A hypervisor or disabled
+/// interrupts delay ticks.
 const WINDOW_PART: u64 = 20;
 
-/// The share of the moments of a tick at which a gap must have begun for the tick to be seen.
+/// Minimum share of the periods of a tick that must have a gap.
 const LEAST_PRESENT: f64 = 0.6;
 
-/// How many times more gaps than random ones must be in the window.
+/// The window must hold this multiple of the gaps that chance gives.
 const ABOVE_CHANCE: f64 = 3.0;
 
-/// A timer tick of a processor, as its gaps show it.
+/// A timer tick of a processor, found in its gaps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tick {
     /// Ticks per second.
     pub hz: u64,
-    /// The share of a tick's moments at which there was a gap, 0 to 1.
+    /// The share of the tick's periods with a gap, 0 to 1.
     pub present: f64,
     /// Median length of these gaps, nanoseconds.
     pub median_ns: u64,
-    /// Which gaps they are, by index.
+    /// Indices of its gaps.
     #[serde(skip)]
     pub gaps: Vec<usize>,
 }
 
-/// More trains than that of a kernel, of a hypervisor and of one more below it would be none of ticks.
+/// Maximum number of ticks: that of the kernel, of a hypervisor, and of another hypervisor below it.
 const MAX_TRAINS: usize = 3;
 
-/// Looks for timer ticks in the gaps of a processor, which are in the order of time, over the spans `[begin, end)` in nanoseconds in which
-/// it measured. There may be several: a virtual machine's own and its hypervisor's. Those with most ticks come first.
+/// Finds timer ticks in the gaps of a processor, which are in the order of time. `spans` are the measured
+/// spans, `[begin,end)` in nanoseconds. There may be several ticks: that of a virtual machine and that of its
+/// hypervisor. The fastest one comes first.
 pub fn find(gaps: &[Gap], spans: &[(u64, u64)]) -> Vec<Tick> {
     let mut found: Vec<Tick> = Vec::new();
     let mut left: Vec<usize> = (0..gaps.len()).collect();
@@ -64,7 +67,7 @@ fn at_rate(gaps: &[Gap], spans: &[(u64, u64)], hz: u64) -> Option<Tick> {
     for &(begin, end) in spans {
         let mut from = begin;
         while from + period <= end {
-            // A last piece that is short joins the one before it: a few periods prove nothing.
+            // A short last piece joins the one before it: a few periods prove nothing.
             let left = (end - from) / period;
             let periods = if left < 2 * PIECE_PERIODS { left } else { PIECE_PERIODS };
             let to = from + periods * period;
@@ -91,18 +94,18 @@ fn at_rate(gaps: &[Gap], spans: &[(u64, u64)], hz: u64) -> Option<Tick> {
     Some(Tick { hz, present: present.min(1.0), median_ns: lengths[lengths.len() / 2], gaps: hits })
 }
 
-/// Fewer moments than these are a coincidence.
+/// Minimum number of periods: fewer prove nothing.
 const MIN_MOMENTS: u64 = 10;
 
-/// The gaps that begin in that part of the period, a window long, in which most do: where in the period it begins, and their indices in
-/// the order of time.
+/// Finds the window of the period in which most gaps begin. Returns the phase of the window, and the indices
+/// of these gaps in the order of time.
 fn densest(gaps: &[Gap], period: u64) -> (u64, Vec<usize>) {
     let window = period / WINDOW_PART;
     let mut phases: Vec<(u64, usize)> =
         gaps.iter().enumerate().map(|(index, gap)| (gap.start_ns % period, index)).collect();
     phases.sort_unstable();
     let count = phases.len();
-    // The circle once more behind itself, so that a window may lie across its end.
+    // All phases once more, one period later, so that a window may span the end of the period.
     let again: Vec<(u64, usize)> = phases.iter().map(|&(phase, index)| (phase + period, index)).collect();
     phases.extend(again);
     let (mut best, mut end) = (0..0, 0);
@@ -190,7 +193,7 @@ mod tests {
             gaps.extend(train(250, 5_000, seed + 100).into_iter().map(|gap| Gap { length_ns: 9_000, ..gap }));
             let gaps = sorted(gaps);
             let ticks = find(&gaps, &[SPAN]);
-            // Where both come at the same moment they are one.
+            // If both come at the same moments, they are one.
             if rates(&ticks) != [1_000] {
                 assert_eq!(rates(&ticks), [1_000, 250], "seed {seed}");
                 let own = ticks[1].gaps.iter().filter(|&&index| gaps[index].length_ns == 9_000).count();

@@ -1,13 +1,12 @@
-//! Gaps in which all processors stopped at once.
-//!
-//! A management interrupt takes every processor of a machine and gives them back together, wherever each of them is; so does a
-//! hypervisor that stops the whole virtual machine. Programs and interrupts stop one processor, and two of them at once by chance only.
+//! Stops of all processors at once. A management interrupt stops all processors of a machine and resumes them
+//! together; so does a hypervisor that stops the whole virtual machine. Programs and interrupts stop one
+//! processor, and several at once only by chance.
 
 use serde::Serialize;
 
 use super::gaps::Gap;
 
-/// A moment at which every processor had a gap.
+/// A stop of all processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CommonStop {
     /// The time at which the last processor stopped, nanoseconds since the measurement began.
@@ -16,12 +15,13 @@ pub struct CommonStop {
     pub length_ns: u64,
 }
 
-/// How much of the time from the first stop to the last resumption all must have stood still, as a divisor: half. What stops all of
-/// them leaves little more than its own time on any; a long gap of one that happens to meet a short one of another has less in common.
+/// All processors must stand still for this share, as a divisor, of the time from the first stop to the last
+/// resumption. A common cause stops all of them for almost the same time; a long gap that overlaps a short
+/// one by chance has less in common.
 const COMMON_SHARE: u64 = 2;
 
-/// The moments at which all processors stopped at once. `cores` has each processor's gaps in the order of time, none overlapping; with
-/// fewer than two processors nothing can be told.
+/// The stops of all processors. `cores` holds the gaps of each processor in the order of time, without
+/// overlaps. With fewer than two processors there are none.
 pub fn together(cores: &[Vec<Gap>]) -> Vec<CommonStop> {
     let mut found = Vec::new();
     if cores.len() < 2 {
@@ -41,24 +41,26 @@ pub fn together(cores: &[Vec<Gap>]) -> Vec<CommonStop> {
         if last < soonest && (soonest - last) * COMMON_SHARE >= latest - first {
             found.push(CommonStop { start_ns: last, length_ns: soonest - last });
         }
-        // Whoever goes on first cannot be in a later moment with this gap.
+        // The gap that ends first cannot be a part of a later stop.
         for (next, gap) in next.iter_mut().zip(&gaps) {
             *next += usize::from(gap.end_ns() == soonest);
         }
     }
 }
 
-/// How often the processors are moved against each other to see what chance does.
+/// Number of shifts of the processors against each other, to estimate what chance gives.
 const SHIFTS: u32 = 8;
 
-/// How many stops of all at once [`together`] would find by chance: what it finds, on average, when the gaps of each processor are
-/// moved by another part of `span_ns`, so that no common cause is left. What lies beyond the end comes back at the beginning.
+/// The number of stops that [`together`] would find by chance: the average over shifts of each processor's
+/// gaps by a different part of `span_ns`, which leave no common cause. Gaps beyond the end wrap to the
+/// beginning.
 pub fn by_chance(cores: &[Vec<Gap>], span_ns: u64) -> f64 {
     let found = (1..=SHIFTS).map(|shift| {
         let moved: Vec<Vec<Gap>> = (0..)
             .zip(cores)
             .map(|(core, gaps)| {
-                // Multiples of the golden ratio keep away from each other and from round parts, where periods would meet again.
+                // Multiples of the golden ratio stay apart from each other and from round fractions, at which
+                // periods would meet again.
                 let share = (f64::from(core) * f64::from(shift) * GOLDEN).fract();
                 moved(gaps, (share * span_ns as f64) as u64, span_ns)
             })

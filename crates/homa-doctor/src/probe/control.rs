@@ -1,4 +1,5 @@
-//! The control connection between the listener and a probing host, lines of JSON over TCP; and the layout of a probe.
+//! The control connection between the listener and a probing host, lines of JSON over TCP; and the layout of
+//! a probe.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Version of these lines and of the probes.
 pub const VERSION: u32 = 1;
 
-/// Longest line that is read, in bytes.
+/// Maximum length of a line, bytes.
 const LINE_MAX: u64 = 64 * 1024;
 
 /// The first line of a probing host.
@@ -33,11 +34,11 @@ pub struct Orders {
     pub quiet_ns: u64,
     pub loaded_ns: u64,
     pub load_priority: u8,
-    /// Bits per second; `None`: as fast as it goes.
+    /// Bits of payload per second; `None`: unlimited.
     pub load_rate: Option<u64>,
     /// UDP port for probes.
     pub probe_port: u16,
-    /// UDP port for load, which nobody reads.
+    /// UDP port for load, which is not read.
     pub load_port: u16,
 }
 
@@ -71,7 +72,7 @@ impl Control {
     /// Sends one line.
     ///
     /// # Errors
-    /// The other end is gone.
+    /// The peer has closed the connection.
     pub fn put(&mut self, what: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(what)?;
         line.push(b'\n');
@@ -81,7 +82,7 @@ impl Control {
     /// Reads one line.
     ///
     /// # Errors
-    /// The other end is gone or silent, or speaks something else.
+    /// The peer has closed the connection, is silent, or sends something else.
     pub fn get<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = Vec::new();
         let read = self.lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line);
@@ -100,12 +101,12 @@ pub struct Probe {
     pub priority: u8,
     /// Whether it was sent beside the load.
     pub loaded: bool,
-    /// By a clock of the sender's.
+    /// Send time by the sender's clock.
     pub sent_ns: u64,
 }
 
 impl Probe {
-    /// Bytes of a probe: a short message's packet.
+    /// Length of a probe, bytes: that of a packet with a short message.
     pub const BYTES: usize = 100;
     const MAGIC: [u8; 4] = *b"hmdp";
 
@@ -119,7 +120,7 @@ impl Probe {
         bytes
     }
 
-    /// `None`: something else.
+    /// Parses a probe; `None` if the bytes are none.
     pub fn of(bytes: &[u8]) -> Option<Probe> {
         let bytes: &[u8; Probe::BYTES] = bytes.try_into().ok()?;
         let whole = bytes[..4] == Probe::MAGIC && bytes[8] < 8 && bytes[9] < 2;

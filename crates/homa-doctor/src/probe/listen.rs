@@ -12,13 +12,13 @@ use super::ListenOptions;
 use super::control::{Control, Hello, Orders, Probe, Sent, VERSION};
 use super::verdict::{Arrival, Results};
 
-/// Probes without load, which say what the shortest delay is, in nanoseconds.
+/// The time for which probes are sent without load, which gives the shortest delay, nanoseconds.
 const QUIET_NS: u64 = 300_000_000;
 /// A probing host that is silent for so long beyond the time of the run is gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of probes that are kept: those of an hour.
 const ARRIVALS_MAX: usize = 4_000_000;
-/// Probes still on their way when the last host has ended.
+/// Wait for probes that are still on their way when the last host has ended.
 const LATE: Duration = Duration::from_millis(200);
 
 /// Waits for the probing hosts, lets them probe, and returns the delays.
@@ -64,7 +64,7 @@ pub fn listen(options: &ListenOptions, notify: &mut dyn FnMut(&str)) -> Result<R
     let (ended, arrivals) = receive(probes, orders.run);
     for host in &mut hosts {
         host.put(&orders)?;
-        // The first probes; where there are others, they load.
+        // The first host probes; the others send load.
         (orders.probes, orders.load) = (false, true);
     }
     let mut sent = Sent::default();
@@ -93,7 +93,7 @@ fn welcome(mut host: Control) -> Result<Control> {
     Ok(host)
 }
 
-/// A thread that takes the time of each probe of this run, until it is told to end.
+/// Starts a thread that notes the arrival of each probe of this run, until the flag is set.
 fn receive(socket: UdpSocket, run: u32) -> (Arc<AtomicBool>, thread::JoinHandle<Result<Vec<Arrival>>>) {
     let ended = Arc::new(AtomicBool::new(false));
     let end = Arc::clone(&ended);
@@ -102,7 +102,7 @@ fn receive(socket: UdpSocket, run: u32) -> (Arc<AtomicBool>, thread::JoinHandle<
         socket.set_read_timeout(look_up).context("cannot set a time-out")?;
         let (start, mut arrivals, mut bytes) = (Instant::now(), Vec::new(), [0; Probe::BYTES + 1]);
         while !end.load(Ordering::Relaxed) {
-            // A time-out, or an error that ICMP brought: the next packet may come.
+            // A time-out, or an error reported by ICMP: the next packet may still come.
             let Ok(length) = socket.recv(&mut bytes) else { continue };
             let came_ns = start.elapsed().as_nanos() as i64;
             let Some(probe) = Probe::of(&bytes[..length]).filter(|probe| probe.run == run) else { continue };

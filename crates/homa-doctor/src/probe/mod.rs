@@ -1,11 +1,11 @@
 //! Whether the network between hosts keeps priorities.
 //!
-//! Probes of all priorities cross the network, first alone and then beside a load of the lowest priority. If a queue
-//! with priorities is on the way, the load delays the probes of its own priority and not those above. Clocks need not
-//! agree: delays count from the shortest one while nothing else was sent.
+//! Probes of all priorities cross the network, first alone and then beside a load of the lowest priority. If
+//! a queue with priorities is on the way, the load delays the probes of its own priority and not those above.
+//! Clocks need not agree: delays count from the shortest one while nothing else was sent.
 //!
-//! One host calls [`listen`], one or more others call [`send`]; the listener tells them what to send, and all of them
-//! get the same [`Results`]. Both functions report their progress, a line at a time, to `notify`.
+//! One host calls [`listen`], one or more others call [`send`]; the listener tells them what to send, and all
+//! of them get the same [`Results`]. Both functions report their progress, a line at a time, to `notify`.
 
 mod control;
 mod listen;
@@ -27,7 +27,8 @@ pub const PORT: u16 = 14_700;
 pub struct ListenOptions {
     /// TCP address for the probing hosts; probes come to free UDP ports of the same IP address.
     pub bind: SocketAddr,
-    /// Probing hosts to wait for, 1 to 64. The first one sends the probes; the load comes from the others, if any.
+    /// Probing hosts to wait for, 1 to 64. The first one sends the probes; the load comes from the others, if
+    /// any.
     pub senders: u16,
     /// The time for which probes are sent beside the load.
     pub loaded: Duration,

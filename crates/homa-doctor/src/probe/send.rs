@@ -11,7 +11,7 @@ use rustix::net::sockopt;
 use super::control::{Control, Hello, Orders, Probe, Sent, VERSION};
 use super::verdict::Results;
 
-/// Between two probes, in nanoseconds: far enough apart to load nothing, even at 10 Mbit/s.
+/// Time between two probes, nanoseconds: enough to load nothing, even at 10 Mbit/s.
 const PROBE_GAP_NS: u64 = 500_000;
 /// Payload of a packet of load: a whole frame at an MTU of 1,500, over IPv6 too.
 const LOAD_BYTES: usize = 1_400;
@@ -66,7 +66,7 @@ fn send_probes(to: SocketAddr, orders: &Orders, start: Instant) -> Result<[[u64;
     let mut sent = [[0; 8]; 2];
     let end_ns = orders.quiet_ns.saturating_add(orders.loaded_ns);
     for priority in (0..8).cycle() {
-        // From the last one on: those that are late together would queue behind each other.
+        // Sleeps from the last probe on: late probes sent in a burst would queue behind each other.
         thread::sleep(Duration::from_nanos(PROBE_GAP_NS));
         let sent_ns = start.elapsed().as_nanos() as u64;
         if sent_ns >= end_ns {
@@ -74,14 +74,14 @@ fn send_probes(to: SocketAddr, orders: &Orders, start: Instant) -> Result<[[u64;
         }
         let loaded = sent_ns >= orders.quiet_ns;
         let probe = Probe { run: orders.run, priority: priority as u8, loaded, sent_ns };
-        // A full queue drops a probe that was sent, and what ICMP says of earlier ones is not this one's fault.
+        // A probe that a full queue drops counts as sent, and an ICMP error concerns an earlier one.
         let _ = sockets[priority].send(&probe.to_bytes());
         sent[usize::from(loaded)][priority] += 1;
     }
     Ok(sent)
 }
 
-/// Bytes and nanoseconds.
+/// Sends the load, and returns its bytes and its time in nanoseconds.
 fn send_load(to: SocketAddr, orders: &Orders, start: Instant) -> Result<(u64, u64)> {
     let to = SocketAddr::new(to.ip(), orders.load_port);
     let socket = socket(to, orders.load_priority)?;
@@ -97,7 +97,7 @@ fn send_load(to: SocketAddr, orders: &Orders, start: Instant) -> Result<(u64, u6
         }
         match socket.send(&bytes) {
             Ok(_) => sent += LOAD_BYTES as u64,
-            // The queue beneath is full, or ICMP told of an earlier one.
+            // A queue is full, or ICMP reported an error about an earlier packet.
             Err(error)
                 if error.raw_os_error().is_some_and(is_passing) || error.kind() == ErrorKind::WouldBlock =>
             {

@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::control::Sent;
 
-/// A queue that delays less than this, in nanoseconds, is none: interrupts and wake-ups take as long.
+/// Minimum delay of a queue, nanoseconds: interrupts and wake-ups alone take as long.
 const QUEUE_MIN_NS: i64 = 100_000;
-/// Priorities are kept where the highest waits for at most this share of what the load's own priority waits, in percent ...
+/// Priorities are kept if the highest one waits for at most this share of the delay of the load's own
+/// priority, percent.
 const KEPT_PERCENT: i64 = 25;
-/// ... and lost where it waits for at least that.
+/// Priorities are lost if the highest one waits for at least this share, percent.
 const LOST_PERCENT: i64 = 75;
-/// In place of the delay of a probe that never came: longer than any.
+/// Delay of a probe that did not arrive: longer than any.
 const NEVER_NS: i64 = i64::MAX;
 
 /// A received probe, and its delay by two clocks that need not agree.
@@ -65,7 +66,7 @@ pub struct Results {
     pub load_priority: u8,
     /// Total rate of the load, Mbit/s of UDP payload.
     pub load_mbps: f64,
-    /// By priority, the lowest first.
+    /// The delays by priority, the lowest first.
     pub priorities: Vec<PriorityDelays>,
 }
 
@@ -163,7 +164,7 @@ fn verdict(low_ns: i64, high_ns: i64) -> Verdict {
     if low_ns < QUEUE_MIN_NS {
         return Verdict::NoQueue;
     }
-    // In 128 bits: a delay may be NEVER_NS.
+    // In 128 bits, since a delay may be NEVER_NS.
     let (low, high) = (i128::from(low_ns), i128::from(high_ns));
     match high * 100 {
         share if share <= low * i128::from(KEPT_PERCENT) => Verdict::Kept,
@@ -172,7 +173,7 @@ fn verdict(low_ns: i64, high_ns: i64) -> Verdict {
     }
 }
 
-/// Of sorted delays.
+/// A quantile of sorted delays.
 fn quantile(sorted: &[i64], percent: usize) -> Option<i64> {
     sorted.get((sorted.len().max(1) - 1) * percent / 100).copied()
 }
@@ -185,7 +186,8 @@ fn us(delay_ns: i64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Ten probes of each priority and phase, those beside the load with these delays in microseconds; an offset between the clocks.
+    /// Ten probes of each priority and phase, those beside the load with these delays in microseconds; an
+    /// offset between the clocks.
     fn results(loaded_us: [i64; 8], came: u64) -> Results {
         let mut arrivals = Vec::new();
         for priority in 0..8_u8 {

@@ -31,10 +31,10 @@
 //!   application says belongs together. Holding an answer back for a next one that may come was rejected: a
 //!   handler that takes a millisecond for once would delay the answers before it by that.
 //!
-//! - **Who asks for metrics has them from threads of the command** (`homa-cli/watch/exporter`), four that
-//!   sleep in accept. Requests, answers and their times are bounded, and from one text to the next 20 ms
-//!   pass: a scraper costs a host its lock for some microseconds, whatever it does. The library writes the
-//!   text (`homa/observe/prometheus`) and serves nothing: a service has a port of its own for that.
+//! - **Metrics are served by four threads of the command** (`homa-metrics/exporter`), which sleep in accept.
+//!   Requests, answers and their times are bounded, and from one text to the next 20 ms pass: a scraper costs
+//!   a host its lock for some microseconds, whatever it does. This library writes the text
+//!   (`homa/observe/prometheus`) and serves nothing: a service has a port of its own for that.
 //! - **A call's time is taken when its response is handed out** (`homa/observe/times`), by one look at the
 //!   clock for all that a round brought; a server's part, from when the request is whole until its answer is
 //!   handed over, by looks that are taken anyway. The buckets are fixed, of five classes of sizes, so that
