@@ -7,6 +7,9 @@
 //! their sum was within the budget when it was confirmed, and has been since. Two that announce at a time may both give back
 //! what one of them could have had; they ask again.
 //!
+//! Bytes that came unasked are leased whether there is room for them or not. Such room is lost again as they arrive: otherwise
+//! grants would take it, the next unasked bytes would come on top, and the sum would grow with every message.
+//!
 //! A process that dies leaves its slot as it is, which counts until another finds it dead: too little is granted for that long,
 //! never too much.
 
@@ -43,11 +46,13 @@ impl Leases<'_> {
         }
         let (target, crowded) = self.target(demand);
         if held < target {
-            return self.raise(held, target.max(outstanding), outstanding);
+            return self.raise(target.max(outstanding), outstanding);
         }
-        // A little too much is kept, unless others want theirs or this process is idle. What came unasked counts whether there is room for it or not.
+        // A little too much is kept, unless others want theirs or this process is idle.
         let keep = if crowded || demand == 0 { target } else { target.max(held.min(target + step)) };
-        let lease = keep.max(outstanding);
+        let others = self.total().saturating_sub(mine.lease.load(Relaxed));
+        let room = self.budget.saturating_sub(others);
+        let lease = keep.min(room).max(outstanding);
         if lease != held {
             mine.lease.store(lease, SeqCst);
         }
@@ -68,12 +73,12 @@ impl Leases<'_> {
         (demand.min(rest.max(fair)), hungry > 0)
     }
 
-    /// Announces `target`, counts, and keeps what there is room for, but no less than `held` or `floor`.
-    fn raise(&self, held: u64, target: u64, floor: u64) -> u64 {
+    /// Announces `target`, counts, and keeps what there is room for, but no less than `floor`.
+    fn raise(&self, target: u64, floor: u64) -> u64 {
         let mine = &self.slots[self.mine];
         turn(|| mine.lease.store(target, SeqCst));
         let excess = self.total().saturating_sub(self.budget);
-        let lease = target.saturating_sub(excess).max(held).max(floor);
+        let lease = target.saturating_sub(excess).max(floor);
         if lease != target {
             turn(|| mine.lease.store(lease, SeqCst));
         }
@@ -135,6 +140,17 @@ mod tests {
         assert_eq!(of(&slots, 1).adjust(100, 0), 0);
     }
 
+    #[test]
+    fn room_for_bytes_that_came_unasked_goes_when_they_have_arrived() {
+        let slots = slots(2);
+        assert_eq!(of(&slots, 0).adjust(1_600, 1_600), 1_600);
+        for (demand, why) in [(1_600, "more is wanted"), (100, "as much is wanted"), (0, "nothing is wanted")]
+        {
+            assert_eq!(of(&slots, 1).adjust(demand, 100), 100, "{why}");
+            assert_eq!(of(&slots, 1).adjust(demand, 0), 0, "{why}");
+        }
+    }
+
     /// `raise` by each process at a time, in the order that is chosen; what they get together.
     fn raised(wants: &[u64], choose: impl FnMut(&[usize]) -> usize) -> u64 {
         let slots = Arc::new(slots(wants.len()));
@@ -142,7 +158,7 @@ mod tests {
         let task = |(mine, &want): (usize, &u64)| -> Box<dyn FnOnce() + Send> {
             let (slots, total) = (Arc::clone(&slots), Arc::clone(&total));
             Box::new(move || {
-                let lease = of(&slots, mine).raise(0, want, 0);
+                let lease = of(&slots, mine).raise(want, 0);
                 assert!(lease <= want);
                 total.fetch_add(lease, Relaxed);
             })
