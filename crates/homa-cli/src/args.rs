@@ -5,16 +5,20 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use homa::HostConfig;
 use homa_metrics::MetricsAddr;
 use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
-use serde::{Deserialize, Serialize};
 
 use crate::bench::bridge::args::BridgeBenchArgs;
-use crate::bench::limits::Metric;
+use crate::bench::driver::{Driver, XdpMode};
+use crate::bench::limits::{Metric, PathChoice};
+use crate::bench::placement::Placement;
+use crate::bench::protocol::Protocol;
 use crate::bench::switch::args::SwitchBenchArgs;
+use crate::bench::workloads::{DEFAULT_MAX_MESSAGE, Truncation};
+use crate::choice::choice;
 use crate::decode::PacketKind;
 use crate::doctor::DoctorArgs;
 use crate::jitter::JitterArgs;
@@ -24,121 +28,6 @@ use crate::recording::{TraceArgs, TraceSettings};
 use crate::sim::args::SimArgs;
 use crate::switch::args::SwitchArgs;
 use crate::watch::args::{MetricsArgs, TopArgs};
-
-/// The protocols that the bench compares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// Homa, over what --driver says.
-    Homa,
-    /// TCP as a careful user would write it.
-    Tcp,
-    /// gRPC by tonic.
-    Grpc,
-    /// QUIC by quinn, a stream for each RPC.
-    Quic,
-    /// Bare packets over what --driver says, one a message where it fits, and no protocol: the floor.
-    Udp,
-}
-
-impl Protocol {
-    /// Every protocol, in the order of tables.
-    pub const ALL: [Protocol; 5] =
-        [Protocol::Homa, Protocol::Tcp, Protocol::Grpc, Protocol::Quic, Protocol::Udp];
-
-    /// As on the command line and in the results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Protocol::Homa => "homa",
-            Protocol::Tcp => "tcp",
-            Protocol::Grpc => "grpc",
-            Protocol::Quic => "quic",
-            Protocol::Udp => "udp",
-        }
-    }
-
-    /// As in prose.
-    pub fn title(self) -> &'static str {
-        match self {
-            Protocol::Homa => "Homa",
-            Protocol::Tcp => "TCP",
-            Protocol::Grpc => "gRPC",
-            Protocol::Quic => "QUIC",
-            Protocol::Udp => "bare UDP",
-        }
-    }
-
-    /// What is added to the port number of `--bind` and `--servers`: those of one IP protocol must not be on the same numbers.
-    pub fn port_offset(self) -> u16 {
-        match self {
-            Protocol::Homa | Protocol::Tcp => 0,
-            Protocol::Grpc | Protocol::Udp => 1000,
-            Protocol::Quic => 2000,
-        }
-    }
-}
-
-/// What carries Homa's packets. Both sides need the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Driver {
-    /// UDP, without privileges
-    #[default]
-    Udp,
-    /// IP itself (protocol 146), as Linux Homa has it; needs CAP_NET_RAW: root, or `setcap cap_net_raw+ep` on this program
-    Raw,
-    /// UDP on the wire, straight from and to a network device: two thirds of the round trip; needs CAP_NET_RAW
-    Packet,
-    /// UDP on the wire, straight from the receive queues of a network device (AF_XDP); needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF
-    Xdp,
-}
-
-impl Driver {
-    /// The name on the command line and in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Driver::Udp => "udp",
-            Driver::Raw => "raw",
-            Driver::Packet => "packet",
-            Driver::Xdp => "xdp",
-        }
-    }
-}
-
-/// Where the program runs that takes frames from a device's queues.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum XdpMode {
-    /// Native where the device takes it, else generic
-    #[default]
-    Auto,
-    /// In the device's driver: shortest on a network card; some devices and MTUs refuse it
-    Native,
-    /// In the kernel's receive path, on any device. Faster on a veth, but from peers across it only with --driver raw or xdp: what
-    /// others leave to the device to cut is not cut there, and lost
-    Generic,
-}
-
-impl From<XdpMode> for homa_driver::xdp::XdpMode {
-    fn from(mode: XdpMode) -> homa_driver::xdp::XdpMode {
-        match mode {
-            XdpMode::Auto => homa_driver::xdp::XdpMode::Auto,
-            XdpMode::Native => homa_driver::xdp::XdpMode::Native,
-            XdpMode::Generic => homa_driver::xdp::XdpMode::Generic,
-        }
-    }
-}
-
-impl From<Driver> for homa::DriverChoice {
-    fn from(driver: Driver) -> homa::DriverChoice {
-        match driver {
-            Driver::Udp => homa::DriverChoice::Udp,
-            Driver::Raw => homa::DriverChoice::Raw,
-            Driver::Packet => homa::DriverChoice::Packet,
-            Driver::Xdp => homa::DriverChoice::Xdp,
-        }
-    }
-}
 
 /// Homa: remote procedure calls with a short tail, in user space.
 #[derive(Debug, Parser)]
@@ -194,25 +83,6 @@ pub enum Command {
     Packaging(crate::packaging::PackagingArgs),
 }
 
-/// Which processors the bench uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Placement {
-    /// Half of the processors for the servers, the others for the clients, as if they were two machines
-    Apart,
-    /// Where the scheduler puts them
-    Free,
-}
-
-impl Placement {
-    /// The name on the command line and in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Placement::Apart => "apart",
-            Placement::Free => "free",
-        }
-    }
-}
-
 /// `homa serve`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
@@ -227,7 +97,7 @@ Examples:
 It serves until it gets SIGINT (ctrl-C) or SIGTERM, then says how many requests were run.")]
 pub struct ServeArgs {
     /// What carries Homa's packets
-    #[arg(long, value_name = "HOW", default_value = "udp")]
+    #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]
     pub driver: Driver,
     /// The network device for --driver packet or xdp [default: the one that has the address of --bind]
     #[arg(long, value_name = "NAME")]
@@ -236,7 +106,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "LIST", value_parser = queues)]
     pub queues: Option<Queues>,
     /// Where the kernel runs the program of --driver xdp
-    #[arg(long, value_name = "MODE", default_value = "auto")]
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = choice::<XdpMode>())]
     pub xdp_mode: XdpMode,
     /// Address and UDP port of the Homa host (over raw IP the port means nothing to Homa); TCP listens on the same port
     /// number (the next server port on the next number), gRPC and bare UDP
@@ -244,7 +114,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:14600")]
     pub bind: String,
     /// Protocols to serve: homa, tcp, grpc, quic, udp (bare packets over --driver)
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp", value_parser = choice::<Protocol>())]
     pub protocol: Vec<Protocol>,
     /// Server ports per protocol: Homa ports from 99 on, TCP ports from that of --bind on
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -312,7 +182,7 @@ Examples:
 A round-trip time is measured by messages so long that they need a grant.")]
 pub struct CallArgs {
     /// What carries Homa's packets
-    #[arg(long, value_name = "HOW", default_value = "udp")]
+    #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]
     pub driver: Driver,
     /// The network device for --driver packet or xdp [default: the one by which the server is reached]
     #[arg(long, value_name = "NAME")]
@@ -321,7 +191,7 @@ pub struct CallArgs {
     #[arg(long, value_name = "LIST", value_parser = queues)]
     pub queues: Option<Queues>,
     /// Where the kernel runs the program of --driver xdp
-    #[arg(long, value_name = "MODE", default_value = "auto")]
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = choice::<XdpMode>())]
     pub xdp_mode: XdpMode,
     /// The server: `ADDRESS[:UDP_PORT][/HOMA_PORT]`, by default UDP port 14600 and Homa port 99; raw IP has no UDP port
     #[arg(value_name = "ADDR")]
@@ -404,6 +274,13 @@ fn queues(text: &str) -> Result<Queues, String> {
     Ok(Queues(parts.into_iter().flatten().collect()))
 }
 
+fn metric(text: &str) -> Result<Metric, String> {
+    Metric::from_name(text).ok_or_else(|| {
+        let names: Vec<&str> = Metric::ALL.into_iter().map(Metric::name).collect();
+        format!("there is no such row: use {}, or w1 to w5", names.join(", "))
+    })
+}
+
 fn packet_kind(text: &str) -> Result<PacketKind, String> {
     PacketKind::from_name(text).ok_or_else(|| {
         "use data, grant, resend, rpc_unknown, busy, cutoffs, freeze, need_ack, ack, icmp, cut or bad"
@@ -420,17 +297,6 @@ pub enum BenchCommand {
     Switch(SwitchBenchArgs),
     /// Compare ways to build a bridge: bursts, locks, threads, memory of packets, and the kernel's own
     Bridge(BridgeBenchArgs),
-}
-
-/// Between which network addresses the limits are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PathChoice {
-    /// A veth pair for root, else loopback
-    Auto,
-    /// Two network namespaces of their own, joined by a pair of virtual devices; as root, with `ip` (iproute2)
-    Veth,
-    /// Loopback
-    Loopback,
 }
 
 /// `homa bench limits`.
@@ -462,13 +328,13 @@ processes: per RPC and packet of 100 bytes with 32 open and both sides sleeping 
 Packets are those that Homa or the bench sends; what the kernel cuts and merges counts as what it is cut into.")]
 pub struct LimitsArgs {
     /// Protocols to measure: homa, tcp, grpc, quic, udp (bare packets) [default: all that this program was built with]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = choice::<Protocol>())]
     pub protocol: Vec<Protocol>,
     /// Drivers for Homa and for bare packets [default: all]; what cannot be opened is skipped, with the reason
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = choice::<Driver>())]
     pub driver: Vec<Driver>,
     /// What clients and servers are joined by
-    #[arg(long, value_name = "WHAT", default_value = "auto")]
+    #[arg(long, value_name = "WHAT", default_value = "auto", value_parser = choice::<PathChoice>())]
     pub path: PathChoice,
     /// MTU of the veth pair, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=65535))]
@@ -485,7 +351,7 @@ pub struct LimitsArgs {
         value_name = "LIST",
         value_delimiter = ',',
         conflicts_with = "long_only",
-        hide_possible_values = true
+        value_parser = metric
     )]
     pub rows: Vec<Metric>,
     /// Judge the rows by the targets in this TOML file: a floor, and a goal, for each
@@ -553,7 +419,7 @@ pub struct BenchArgs {
     pub recording: TraceSettings,
     /// What carries Homa's packets; over raw IP the servers that the bench starts are at 127.0.0.1 and the clients at
     /// 127.0.0.2 and up, so that they are different hosts
-    #[arg(long, value_name = "HOW", default_value = "udp")]
+    #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]
     pub driver: Driver,
     /// Remote `homa serve` hosts, `ADDRESS[:PORT]`; without, servers are started on this machine
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
@@ -572,7 +438,7 @@ pub struct BenchArgs {
     pub max_message: Option<Truncation>,
     /// Protocols to measure, in turn: homa, tcp, grpc (tonic), quic (quinn), and udp: bare packets over --driver with no protocol at all, in which an RPC
     /// of a lost packet is an error. A Homa server is needed in any case: slowdown is relative to Homa without load
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp", value_parser = choice::<Protocol>())]
     pub protocol: Vec<Protocol>,
     /// Offered load of all clients, Gbps of request payload (open loop, Poisson arrivals)
     #[arg(long, value_name = "GBPS", group = "pace", value_parser = positive)]
@@ -630,7 +496,7 @@ pub struct BenchArgs {
     pub link_mbps: Option<u32>,
     /// Where the clients and servers of this machine run, with neither on the other's processors or wherever the scheduler
     /// likes
-    #[arg(long, value_name = "HOW", default_value = "apart")]
+    #[arg(long, value_name = "HOW", default_value = "apart", value_parser = choice::<Placement>())]
     pub placement: Placement,
     /// Seconds of load per protocol, in slices that take turns
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
@@ -708,26 +574,8 @@ impl BenchArgs {
 const DEFAULT_POLL_US: u64 = 50;
 /// More would let the threads of an idle protocol disturb the other's turn.
 const MAX_POLL_US: u64 = 10_000;
-/// What Linux Homa takes, and the limit between two of ours unless raised.
-pub const DEFAULT_MAX_MESSAGE: u32 = 1_000_000;
 /// Lengths on the wire are 32 bits, signed at some peers.
 const MAX_MESSAGE: u32 = i32::MAX as u32;
-
-/// What becomes of messages longer than a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Truncation {
-    /// They are sent as long as they are.
-    Off,
-    /// They are sent with this many bytes.
-    At(u32),
-}
-
-impl Default for Truncation {
-    /// At the longest message of Linux Homa.
-    fn default() -> Truncation {
-        Truncation::At(DEFAULT_MAX_MESSAGE)
-    }
-}
 
 /// As clap has it, for commands with options of their own.
 pub fn truncation(text: &str) -> Result<Truncation, String> {

@@ -11,7 +11,8 @@ use homa_report::output::{Output, print};
 use serde::Serialize;
 
 use crate::addr;
-use crate::args::{CallArgs, Driver};
+use crate::args::CallArgs;
+use crate::bench::driver::Driver;
 use crate::metrics::Seen;
 use crate::recording::Recorder;
 use crate::serve::{client_bind, host_config, on_device};

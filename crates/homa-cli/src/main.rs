@@ -8,6 +8,7 @@ mod args;
 mod bare;
 mod bench;
 mod call;
+mod choice;
 mod decode;
 mod doctor;
 mod hosts;

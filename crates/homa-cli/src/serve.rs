@@ -18,8 +18,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::addr;
-use crate::args::{Driver, Protocol, Queues, ServeArgs, XdpMode};
+use crate::args::{Queues, ServeArgs};
 use crate::bare::server::{BareServer, BareServerConfig};
+use crate::bench::driver::{Driver, XdpMode};
+use crate::bench::protocol::Protocol;
 use crate::hosts::Hosts;
 use crate::metrics::Seen;
 use crate::peers::{self, PeerServer};

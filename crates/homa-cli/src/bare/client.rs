@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::frame::Kind;
 use super::path::Path;
 use super::{PATIENCE, open};
-use crate::args::Driver;
+use crate::bench::driver::Driver;
 use crate::bench::link::{Answer, Link};
 use crate::tcp::Spin;
 

@@ -19,7 +19,7 @@ use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::xdp::{XdpConfig, XdpDriver};
 
-use crate::args::Driver;
+use crate::bench::driver::Driver;
 
 /// How long nothing may be heard of an RPC or a message. No packet that arrives at all takes so long on the paths that this
 /// measures, and a closed loop does not stand still for long.

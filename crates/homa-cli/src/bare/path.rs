@@ -335,11 +335,11 @@ impl LongMessages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args;
+    use crate::bench::driver::Driver;
 
     fn path(max_message: u32) -> Path {
         let bind = "127.0.0.1:0".parse().expect("an address");
-        Path::new(super::super::open(args::Driver::Udp, bind, true).expect("a socket"), max_message)
+        Path::new(super::super::open(Driver::Udp, bind, true).expect("a socket"), max_message)
     }
 
     /// Moves packets both ways until `until`.

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use super::frame::Kind;
 use super::open;
 use super::path::Path;
-use crate::args::Driver;
+use crate::bench::driver::Driver;
 use crate::serve::bind_at;
 use crate::tcp::Spin;
 use crate::tcp::server::one_way_answer;

@@ -8,7 +8,7 @@ use super::load::Pace;
 use super::results::Maximum;
 use super::rig::Rig;
 use super::tally::Tally;
-use crate::args::Protocol;
+use crate::bench::protocol::Protocol;
 
 /// RPCs open per client port, beside `--max-outstanding`: a protocol may be at its best with few.
 const LEVELS: [u32; 2] = [16, 64];

@@ -2,6 +2,7 @@
 
 pub mod bridge;
 pub mod cpu;
+pub mod driver;
 pub mod homa_link;
 mod inflight;
 pub mod limits;
@@ -9,8 +10,9 @@ pub mod link;
 pub mod load;
 mod max_rate;
 pub mod pattern;
-mod placement;
+pub mod placement;
 pub mod plan;
+pub mod protocol;
 mod report;
 pub mod results;
 mod rig;
@@ -24,12 +26,14 @@ pub mod switch;
 pub mod table;
 mod tables_page;
 pub mod tally;
+pub mod workloads;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::args::{BenchArgs, BenchCommand, Protocol};
+use crate::args::{BenchArgs, BenchCommand};
+use crate::bench::protocol::Protocol;
 use crate::rack::experiment::comparison;
 use homa_report::output::in_words;
 use homa_report::outputs::Outputs;

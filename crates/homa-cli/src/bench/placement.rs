@@ -6,25 +6,43 @@
 
 use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
+
+/// The processors of a bench on one machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum Placement {
+    /// Half of the processors for the servers, the others for the clients, as if they were two machines
+    Apart,
+    /// Where the scheduler puts them
+    Free,
+}
+
+impl Placement {
+    /// The name on the command line and in results.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
 
 /// The processors of each side.
 #[derive(Clone)]
-pub struct Placement {
+pub struct CpuSplit {
     clients: CpuSet,
     servers: CpuSet,
 }
 
-impl Placement {
+impl CpuSplit {
     /// Gives the servers the first half of the processors that this process may use, and the clients the others; `None`
     /// where there is only one.
-    pub fn apart() -> Result<Option<Placement>> {
+    pub fn apart() -> Result<Option<CpuSplit>> {
         let allowed = sched_getaffinity(None).context("cannot ask which processors this process may use")?;
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
         if cpus.len() < 2 {
             return Ok(None);
         }
         let (servers, clients) = cpus.split_at(cpus.len() / 2);
-        Ok(Some(Placement { clients: set(clients), servers: set(servers) }))
+        Ok(Some(CpuSplit { clients: set(clients), servers: set(servers) }))
     }
 
     /// Has processes and threads that this thread starts run where servers do.
@@ -64,7 +82,7 @@ mod tests {
     #[test]
     fn the_two_sides_share_no_processor_and_miss_none() {
         let allowed = sched_getaffinity(None).unwrap();
-        let Some(placement) = Placement::apart().unwrap() else {
+        let Some(placement) = CpuSplit::apart().unwrap() else {
             homa_testkit::skip("this machine has one processor");
             return;
         };
@@ -77,7 +95,7 @@ mod tests {
     #[test]
     fn all_processors_are_back_after_a_side() {
         let allowed = sched_getaffinity(None).unwrap();
-        let Some(placement) = Placement::apart().unwrap() else {
+        let Some(placement) = CpuSplit::apart().unwrap() else {
             homa_testkit::skip("this machine has one processor");
             return;
         };

@@ -1,14 +1,16 @@
 //! From the options to what will be done.
 
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use homa_workload::{Workload, WorkloadError};
+use homa_workload::Workload;
 
 use super::load::Pace;
 use super::results::Config;
-use crate::args::{BenchArgs, Driver, Protocol, Truncation};
+use super::workloads;
+use crate::args::BenchArgs;
+use crate::bench::driver::Driver;
+use crate::bench::protocol::Protocol;
 use crate::peers;
 
 /// The load without an option: where queues form, and both protocols still keep up.
@@ -134,7 +136,7 @@ impl Plan {
 
     /// The workload in words.
     pub fn workload_text(&self) -> String {
-        workload_text(&self.workload)
+        workloads::text(&self.workload)
     }
 
     /// The settings as they go into the results.
@@ -177,57 +179,14 @@ impl Plan {
     }
 }
 
-/// A workload in words.
-pub fn workload_text(workload: &Workload) -> String {
-    let name = workload.name();
-    if name.bytes().all(|byte| byte.is_ascii_digit()) {
-        return format!("messages of {name} bytes");
-    }
-    let name = match name.strip_prefix('w') {
-        Some(digit) if digit.len() == 1 => format!("W{digit}"),
-        _ => name.to_owned(),
-    };
-    let mean = format!("mean {:.0} bytes", workload.mean_bytes());
-    match workload.truncated_at() {
-        Some(bytes) => format!("{name} truncated to {bytes} bytes ({mean})"),
-        None => format!("{name} ({mean})"),
-    }
-}
-
 fn workload(args: &BenchArgs) -> Result<Workload> {
     match args.size {
         // A size that was asked for by itself is not cut.
         Some(size) => Ok(Workload::fixed(size)?),
         None => {
-            workload_named(args.workload.as_deref().unwrap_or("w4"), args.max_message.unwrap_or_default())
+            workloads::named(args.workload.as_deref().unwrap_or("w4"), args.max_message.unwrap_or_default())
         }
     }
-}
-
-/// The workload with this name, or in this file, with its longer messages cut.
-///
-/// # Errors
-/// There is none, or it makes no sense.
-pub fn workload_named(name: &str, max_message: Truncation) -> Result<Workload> {
-    let whole = match Workload::named(name) {
-        Err(WorkloadError::UnknownName { .. }) => from_file(name)?,
-        result => result.with_context(|| format!("--workload {name}"))?,
-    };
-    Ok(match max_message {
-        Truncation::At(bytes) => whole.truncated(bytes)?,
-        Truncation::Off => whole,
-    })
-}
-
-fn from_file(name: &str) -> Result<Workload> {
-    let names: Vec<&str> = Workload::names().collect();
-    let path = Path::new(name);
-    if !path.exists() {
-        bail!("unknown workload `{name}`: no file has that name, and it is none of {}", names.join(", "));
-    }
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    Workload::from_csv(&stem, &text).with_context(|| format!("workload {name}"))
 }
 
 /// Shares ports among at most so many threads, as evenly as it goes.

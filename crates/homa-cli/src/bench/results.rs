@@ -7,7 +7,7 @@ use super::load::Pace;
 use super::plan::Plan;
 use super::rtt::RttTable;
 use super::tally::Tally;
-use crate::args::Protocol;
+use crate::bench::protocol::Protocol;
 
 /// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
 const SCHEMA: u32 = 1;

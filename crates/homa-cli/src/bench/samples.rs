@@ -7,7 +7,8 @@ use super::plan::Plan;
 use super::results::{Results, Run};
 use super::rtt::RttTable;
 use super::tally::Tally;
-use crate::args::{Cli, Command, Protocol};
+use crate::args::{Cli, Command};
+use crate::bench::protocol::Protocol;
 use clap::Parser;
 use std::time::Duration;
 

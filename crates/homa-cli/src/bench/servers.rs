@@ -13,10 +13,11 @@ use homa_report::output::make_directory;
 use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 
-use super::placement::Placement;
+use super::placement::{CpuSplit, Placement};
 use super::plan::Plan;
 use crate::addr;
-use crate::args::{Driver, Protocol};
+use crate::bench::driver::Driver;
+use crate::bench::protocol::Protocol;
 use crate::recording::file_in;
 use crate::serve::{FIRST_HOMA_PORT, Report, bind_at, offset};
 
@@ -45,8 +46,8 @@ impl Servers {
             return Ok(servers);
         }
         let placement = match plan.args.placement {
-            crate::args::Placement::Apart => Placement::apart()?,
-            crate::args::Placement::Free => None,
+            Placement::Apart => CpuSplit::apart()?,
+            Placement::Free => None,
         };
         if let Some(placement) = &placement {
             placement.enter_servers()?;

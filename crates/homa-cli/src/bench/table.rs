@@ -164,7 +164,7 @@ pub fn total(run: &Run) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Protocol;
+    use crate::bench::protocol::Protocol;
     use crate::bench::samples;
 
     #[test]

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::args::Protocol;
 use crate::bench::link::Link;
+use crate::bench::protocol::Protocol;
 use crate::tcp::server::EchoServerConfig;
 
 /// How the client ports of a thread reach their servers.

@@ -8,12 +8,26 @@ pub mod spin;
 
 use std::time::Duration;
 
-use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 pub use spin::Spin;
+use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
 /// How a sender finds its rate: the kernel's algorithms by their names there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    EnumMessage,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+    Serialize,
+    Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Congestion {
     /// Linux's own default
     Cubic,
@@ -28,12 +42,7 @@ pub enum Congestion {
 impl Congestion {
     /// As the kernel names it.
     pub fn name(self) -> &'static str {
-        match self {
-            Congestion::Cubic => "cubic",
-            Congestion::Bbr => "bbr",
-            Congestion::Reno => "reno",
-            Congestion::Dctcp => "dctcp",
-        }
+        self.into()
     }
 
     /// The kernel's default, and DCTCP where the kernel has it. Cubic where the default cannot be read or is none of these.
@@ -46,8 +55,7 @@ impl Congestion {
     }
 
     fn among<'a>(default: &str, mut available: impl Iterator<Item = &'a str>) -> Vec<Congestion> {
-        let named = |name: &str| Congestion::value_variants().iter().copied().find(|one| one.name() == name);
-        let default = named(default).unwrap_or(Congestion::Cubic);
+        let default = default.parse().unwrap_or(Congestion::Cubic);
         let has_dctcp =
             default != Congestion::Dctcp && available.any(|name| name == Congestion::Dctcp.name());
         [default].into_iter().chain(has_dctcp.then_some(Congestion::Dctcp)).collect()

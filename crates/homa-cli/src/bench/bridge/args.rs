@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::variants::{VARIANTS, Variant};
-use crate::bench::switch::args::Way;
+use crate::bench::switch::choices::PortPath;
 
 /// `homa bench bridge`.
 #[derive(Args, Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct BridgeBenchArgs {
     pub variant: Vec<Variant>,
     /// How frames come to the bridge and leave it
     #[arg(long, value_name = "HOW", default_value = "xdp-generic")]
-    pub path: Way,
+    pub path: PortPath,
     /// Length of the frames, without the check sequence
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(64..=1514))]
     pub frame_bytes: u16,

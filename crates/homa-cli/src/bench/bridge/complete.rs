@@ -9,7 +9,7 @@ use homa_switch::{Route, Switch, SwitchConfig, parse};
 use super::batches::Batches;
 use super::line::Packet;
 use super::variants::{Lock, Memory, Variant};
-use crate::bench::switch::args::Way;
+use crate::bench::switch::choices::PortPath;
 use crate::bench::switch::place::SWITCH_DEVICES;
 
 /// Bytes of a packet that are kept apart: a cache line, which has all headers that are read.
@@ -35,9 +35,9 @@ pub fn table() -> Result<Switch<()>> {
 }
 
 /// Opens devices of this thread's namespace.
-pub fn open(devices: &[&str], way: Way) -> Result<Frames> {
+pub fn open(devices: &[&str], port_path: PortPath) -> Result<Frames> {
     let devices = devices.iter().map(|&name| name.to_owned()).collect();
-    Ok(Frames::open(&FramesConfig { path: way.path(), ..FramesConfig::new(devices) })?)
+    Ok(Frames::open(&FramesConfig { path: port_path.path(), ..FramesConfig::new(devices) })?)
 }
 
 /// Whether a packet that came by a device is to leave by the other one.
@@ -61,9 +61,9 @@ pub fn send(frames: &mut Frames, device: usize, packet: &[u8]) {
 
 impl Complete {
     /// On both devices.
-    pub fn open(variant: Variant, way: Way) -> Result<Complete> {
+    pub fn open(variant: Variant, port_path: PortPath) -> Result<Complete> {
         Ok(Complete {
-            frames: open(&SWITCH_DEVICES, way)?,
+            frames: open(&SWITCH_DEVICES, port_path)?,
             table: Mutex::new(table()?),
             variant,
             burst: Vec::with_capacity(variant.burst),

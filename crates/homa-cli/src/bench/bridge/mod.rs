@@ -63,7 +63,7 @@ fn measure(args: &BridgeBenchArgs) -> Result<Findings> {
             let mut bench = Bench {
                 place: &place,
                 load: &mut load,
-                way: args.path,
+                port_path: args.path,
                 slice,
                 bytes: args.frame_bytes.into(),
             };

@@ -12,7 +12,7 @@ use super::batches::Batches;
 use super::complete::{fill, is_for_the_other, open, send, table};
 use super::line::{Packet, Put, Take, line};
 use super::variants::{Lock, Variant};
-use crate::bench::switch::args::Way;
+use crate::bench::switch::choices::PortPath;
 use crate::bench::switch::place::SWITCH_DEVICES;
 
 /// How many packets both have taken and are done with.
@@ -49,13 +49,13 @@ pub struct Half {
 }
 
 /// Both, on the devices of this thread's namespace.
-pub fn open_both(variant: Variant, way: Way) -> Result<[Half; 2]> {
+pub fn open_both(variant: Variant, port_path: PortPath) -> Result<[Half; 2]> {
     let common_table = Arc::new(Mutex::new(table()?));
     let count = Arc::new(Count::default());
     let [there, back, there_free, back_free] = std::array::from_fn(|_| line(variant.lock));
     let half = |number: usize, (to_other, from_other), (give_back, get_back)| {
         let half = Half {
-            frames: open(&SWITCH_DEVICES[number..=number], way)?,
+            frames: open(&SWITCH_DEVICES[number..=number], port_path)?,
             number,
             own_table: table()?,
             common_table: Arc::clone(&common_table),

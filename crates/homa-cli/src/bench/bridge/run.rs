@@ -12,7 +12,7 @@ use super::batches::Batches;
 use super::complete::Complete;
 use super::pair::{Half, open_both};
 use super::variants::{Variant, Work};
-use crate::bench::switch::args::Way;
+use crate::bench::switch::choices::PortPath;
 use crate::bench::switch::gate::{Drained, Gate};
 use crate::bench::switch::load::{Load, SINK, SOURCE, bulk_of};
 use crate::bench::switch::place::Place;
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Bench<'a> {
     pub place: &'a Place,
     pub load: &'a mut Load,
-    pub way: Way,
+    pub port_path: PortPath,
     pub slice: Duration,
     pub bytes: usize,
 }
@@ -72,7 +72,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(place: &Place, variant: Variant, way: Way) -> Result<Running> {
+    fn start(place: &Place, variant: Variant, port_path: PortPath) -> Result<Running> {
         let enter = place.way_to_switch()?;
         let gate = Arc::new(Gate::free());
         let stop = Arc::new(AtomicBool::new(false));
@@ -81,7 +81,7 @@ impl Running {
         let work = move || {
             enter()?;
             if variant.work == Work::Complete {
-                let mut bridge = Complete::open(variant, way)?;
+                let mut bridge = Complete::open(variant, port_path)?;
                 let _ = say.send(None);
                 let drained = gated.pass(&stopped, || {
                     let busy = bridge.round();
@@ -89,7 +89,7 @@ impl Running {
                 });
                 return Ok(Ended { drained, taken: bridge.taken, ..Ended::default() });
             }
-            let [mut first, second] = open_both(variant, way)?;
+            let [mut first, second] = open_both(variant, port_path)?;
             if variant.work == Work::HandOverApart {
                 let _ = say.send(Some(second));
                 return Ok(Ended {
@@ -175,7 +175,7 @@ impl Bench<'_> {
     }
 
     fn start(&mut self, variant: Variant) -> Result<Running> {
-        let mut running = Running::start(self.place, variant, self.way)?;
+        let mut running = Running::start(self.place, variant, self.port_path)?;
         let settled = self.load.settle(|| {
             running.help();
         });

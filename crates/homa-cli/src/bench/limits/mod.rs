@@ -22,16 +22,18 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
 use homa::HostConfig;
 use homa_steer::wake::WakeOrder;
+use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
 use super::homa_link;
 use super::link::Link;
 use super::pattern::Pattern;
 use super::servers::{ServerOptions, ServerProcess};
-use crate::args::{Driver, LimitsArgs, PathChoice, Protocol};
+use crate::args::LimitsArgs;
 use crate::bare::client::{BareLink, BareLinkConfig};
+use crate::bench::driver::Driver;
+use crate::bench::protocol::Protocol;
 use crate::peers::{self, PeerLinkConfig};
 use crate::serve::{Report, host_config};
 use crate::tcp::client::{TcpLink, TcpLinkConfig};
@@ -69,6 +71,18 @@ const START: Duration = Duration::from_secs(1);
 
 /// What a server's start and end take, for the progress bar.
 const SETUP: Duration = Duration::from_millis(60);
+
+/// The network between the clients and servers of the limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum PathChoice {
+    /// A veth pair for root, else loopback
+    Auto,
+    /// Two network namespaces of their own, joined by a pair of virtual devices; as root, with `ip` (iproute2)
+    Veth,
+    /// Loopback
+    Loopback,
+}
 
 /// What is measured against one server process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,8 +216,7 @@ impl Bench {
             named => named.to_vec(),
         };
         protocols.iter().try_for_each(|&protocol| peers::check(protocol))?;
-        let drivers =
-            if args.driver.is_empty() { Driver::value_variants().to_vec() } else { args.driver.clone() };
+        let drivers = if args.driver.is_empty() { Driver::VARIANTS.to_vec() } else { args.driver.clone() };
         let mut config = Config {
             version: env!("CARGO_PKG_VERSION"),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),

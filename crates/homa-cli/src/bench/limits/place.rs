@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::args::Driver;
-use crate::bench::placement::Placement;
+use crate::bench::driver::Driver;
+use crate::bench::placement::CpuSplit;
 use crate::netns::{current, enter, forget_segment, fresh, ip};
 use crate::serve::{bare_client_bind, client_bind};
 
@@ -25,7 +25,7 @@ const LOOKS: u32 = 3_000;
 pub struct Place {
     wire: Option<Wire>,
     /// `None` where there is only one processor.
-    placement: Option<Placement>,
+    placement: Option<CpuSplit>,
 }
 
 struct Wire {
@@ -37,7 +37,7 @@ struct Wire {
 impl Place {
     /// Loopback, each side on processors of its own.
     pub fn loopback() -> Result<Place> {
-        Ok(Place { wire: None, placement: Placement::apart()? })
+        Ok(Place { wire: None, placement: CpuSplit::apart()? })
     }
 
     /// Two namespaces joined by a veth of this MTU. From now on this thread is among the clients. With `one_by_one`, packets that were
@@ -47,7 +47,7 @@ impl Place {
     /// What is missing: a privilege, or the program `ip`.
     pub fn veth(mtu: u32, one_by_one: bool) -> Result<Place> {
         let wire = Wire { outside: current()?, clients: fresh()?, servers: fresh()? };
-        let place = Place { wire: Some(wire), placement: Placement::apart()? };
+        let place = Place { wire: Some(wire), placement: CpuSplit::apart()? };
         place.join(mtu, one_by_one)?;
         Ok(place)
     }
@@ -89,20 +89,20 @@ impl Place {
     /// Has this thread, and what it starts from now on, be where servers are.
     pub fn enter_servers(&self) -> Result<()> {
         self.wire.as_ref().map_or(Ok(()), |wire| enter(&wire.servers))?;
-        self.placement.as_ref().map_or(Ok(()), Placement::enter_servers)
+        self.placement.as_ref().map_or(Ok(()), CpuSplit::enter_servers)
     }
 
     /// The same for clients.
     pub fn enter_clients(&self) -> Result<()> {
         self.wire.as_ref().map_or(Ok(()), |wire| enter(&wire.clients))?;
-        self.placement.as_ref().map_or(Ok(()), Placement::enter_clients)
+        self.placement.as_ref().map_or(Ok(()), CpuSplit::enter_clients)
     }
 
     /// Has this thread, and what it starts from now on, be where it was before: in the machine's own network
     /// namespace, on the processors of both sides.
     pub fn leave(&self) -> Result<()> {
         self.wire.as_ref().map_or(Ok(()), |wire| enter(&wire.outside))?;
-        self.placement.as_ref().map_or(Ok(()), Placement::enter_all)
+        self.placement.as_ref().map_or(Ok(()), CpuSplit::enter_all)
     }
 
     /// Where a server binds.

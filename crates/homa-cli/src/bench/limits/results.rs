@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use clap::ValueEnum;
-use clap::builder::PossibleValue;
 use serde::Serialize;
 
 use super::comparisons::Comparison;
@@ -110,6 +108,12 @@ impl Metric {
         }
     }
 
+    /// The metric with this name, or of the highest rate of the workload with this name.
+    pub fn from_name(name: &str) -> Option<Metric> {
+        let has_name = |metric: &Metric| metric.name() == name || metric.workload() == Some(name);
+        Metric::ALL.into_iter().find(has_name)
+    }
+
     /// The workload whose highest rate this is.
     pub fn workload(self) -> Option<&'static str> {
         Metric::MAXIMA.contains(&self).then(|| self.name().trim_start_matches("max_gbps_"))
@@ -123,20 +127,6 @@ impl Metric {
     /// Whether it is only measured with `--low-latency`.
     pub fn needs_low_latency(self) -> bool {
         matches!(self, Metric::LowLatencyP50 | Metric::LowLatencyP99)
-    }
-}
-
-impl ValueEnum for Metric {
-    fn value_variants<'a>() -> &'a [Metric] {
-        &Metric::ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let value = PossibleValue::new(self.name());
-        Some(match self.workload() {
-            Some(workload) => value.alias(workload),
-            None => value,
-        })
     }
 }
 
@@ -233,11 +223,11 @@ mod tests {
     #[test]
     fn a_metric_is_chosen_by_its_name_and_a_workload_by_its_own() {
         for metric in Metric::ALL {
-            assert_eq!(Metric::from_str(metric.name(), false), Ok(metric));
+            assert_eq!(Metric::from_name(metric.name()), Some(metric));
         }
-        assert_eq!(Metric::from_str("w3", false), Ok(Metric::MaxW3));
+        assert_eq!(Metric::from_name("w3"), Some(Metric::MaxW3));
         assert_eq!((Metric::MaxW3.workload(), Metric::Bulk.workload()), (Some("w3"), None));
-        assert!(Metric::from_str("w6", false).is_err());
+        assert!(Metric::from_name("w6").is_none());
     }
 
     #[test]

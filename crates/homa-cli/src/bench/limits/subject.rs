@@ -1,6 +1,7 @@
 //! What is measured: every protocol, and those that run over packet drivers over each of them.
 
-use crate::args::{Driver, Protocol};
+use crate::bench::driver::Driver;
+use crate::bench::protocol::Protocol;
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +60,11 @@ impl Subject {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::ValueEnum;
+    use strum::VariantArray;
 
     #[test]
     fn floors_then_homa_then_the_others_each_with_a_name_of_its_own() {
-        let subjects = Subject::all(&Protocol::ALL, Driver::value_variants());
+        let subjects = Subject::all(&Protocol::ALL, Driver::VARIANTS);
         let mut names: Vec<String> = subjects.iter().map(Subject::name).collect();
         assert_eq!(names[..3], ["bare/udp", "bare/udp-offload", "bare/raw"]);
         assert_eq!(names[names.len() - 3..], ["tcp", "grpc", "quic"]);

@@ -8,8 +8,9 @@ use homa_report::progress::Progress;
 
 use super::comparisons::{BARE, HOMA, TCP};
 use super::results::{Metric, Row};
-use crate::args::{Cli, Command, Protocol};
+use crate::args::{Cli, Command};
 use crate::bench::plan::Plan;
+use crate::bench::protocol::Protocol;
 use crate::bench::results::{Results, Run};
 use crate::bench::{measure, total_time};
 

@@ -2,53 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
-use homa_driver::frames::FramePath;
-use homa_driver::xdp::XdpMode;
+use clap::Args;
 
-/// How frames come to the switch and leave it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Way {
-    /// AF_XDP in the kernel's receive path
-    XdpGeneric,
-    /// AF_XDP in the device's driver
-    XdpNative,
-    /// Packet sockets with a mapped ring
-    Ring,
-}
-
-impl Way {
-    /// As the switch reports it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Way::XdpGeneric => "xdp-generic",
-            Way::XdpNative => "xdp-native",
-            Way::Ring => "ring",
-        }
-    }
-
-    /// As devices are opened.
-    pub fn path(self) -> FramePath {
-        match self {
-            Way::XdpGeneric => FramePath::Xdp(XdpMode::Generic),
-            Way::XdpNative => FramePath::Xdp(XdpMode::Native),
-            Way::Ring => FramePath::Ring,
-        }
-    }
-}
-
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum What {
-    /// Frames a second without limits
-    Capacity,
-    /// How exactly a link's rate is kept
-    Rate,
-    /// What a high-priority probe meets at a saturated port
-    Probe,
-    /// What is left of the throughput when more is offered than can be handled
-    Overload,
-}
+use super::choices::{Measurement, PortPath};
+use crate::choice::choice;
 
 /// `homa bench switch`.
 #[derive(Args, Clone, Debug)]
@@ -66,11 +23,11 @@ sink's device and drops them, as if the port led to a wire. What the machine tak
 only reads the clock: no switch is more exact than that, but by making up for it. Needs root.")]
 pub struct SwitchBenchArgs {
     /// How frames come to the switch and leave it [default: all]; what cannot be had is skipped, with the reason
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub path: Vec<Way>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = choice::<PortPath>())]
+    pub path: Vec<PortPath>,
     /// What to measure [default: all]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub measure: Vec<What>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = choice::<Measurement>())]
+    pub measure: Vec<Measurement>,
     /// Repetitions, each with all paths in turn [default: 5, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: Option<u32>,

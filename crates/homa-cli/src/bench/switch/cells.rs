@@ -9,7 +9,7 @@ use homa_switch::{BridgeConfig, Buffer, ETHERNET_OVERHEAD_BYTES, Forwarding, Swi
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-use super::args::Way;
+use super::choices::PortPath;
 use super::gate::Gate;
 use super::load::{FULL, Load, SINK, SMALL, bulk, probe_sent};
 use super::place::{HOST_DEVICES, Place, SWITCH_DEVICES, came_to};
@@ -75,14 +75,14 @@ impl Bench<'_> {
 
     fn start(
         &mut self,
-        way: Way,
+        port_path: PortPath,
         switch: SwitchConfig,
         planted_work: Duration,
         mode: Mode,
     ) -> Result<Running> {
         let devices = SWITCH_DEVICES.map(str::to_owned).into();
         let config = BridgeConfig {
-            frames: FramesConfig { path: way.path(), ..FramesConfig::new(devices) },
+            frames: FramesConfig { path: port_path.path(), ..FramesConfig::new(devices) },
             switch,
             poll: Duration::from_secs(10),
             nap: Duration::ZERO,
@@ -126,17 +126,17 @@ impl Bench<'_> {
     }
 
     /// Frames a second without limits.
-    pub fn capacity(&mut self, way: Way) -> Result<Vec<Value>> {
+    pub fn capacity(&mut self, port_path: PortPath) -> Result<Vec<Value>> {
         let mut values = Vec::new();
         for (name, bytes) in [("small", SMALL), ("full", FULL)] {
             let bytes = bulk(bytes);
             for (kind, mode) in [("", Mode::Gated as fn(_) -> _), ("_bare", Mode::Bare)] {
                 for (sink, receiver) in [("", Receiver::Socket), ("_unreceived", Receiver::Nobody)] {
-                    let rate = self.drain(way, &bytes, mode, receiver)?;
+                    let rate = self.drain(port_path, &bytes, mode, receiver)?;
                     values.push((format!("{name}{sink}{kind}_mpps"), rate / 1e6));
                 }
             }
-            let running = self.start(way, unlimited(), Duration::ZERO, Mode::Plain)?;
+            let running = self.start(port_path, unlimited(), Duration::ZERO, Mode::Plain)?;
             let flow = self.flow(&bytes, None);
             running.end()?;
             values.push((format!("{name}_flow_mpps"), flow.forwarded / 1e6));
@@ -148,13 +148,13 @@ impl Bench<'_> {
     /// Frames a second of a switch, or of what takes its place, that always finds some.
     fn drain(
         &mut self,
-        way: Way,
+        port_path: PortPath,
         bytes: &[u8],
         mode: fn(Arc<Gate>) -> Mode,
         receiver: Receiver,
     ) -> Result<f64> {
         let gate = Arc::new(Gate::free());
-        let running = self.start(way, unlimited(), Duration::ZERO, mode(Arc::clone(&gate)))?;
+        let running = self.start(port_path, unlimited(), Duration::ZERO, mode(Arc::clone(&gate)))?;
         gate.shut();
         let slice = self.slice;
         let heaps = |load: &mut Load| {
@@ -176,9 +176,9 @@ impl Bench<'_> {
     }
 
     /// How exactly a link's rate is kept.
-    pub fn rate(&mut self, way: Way, (name, bps): (&str, u64)) -> Result<Vec<Value>> {
+    pub fn rate(&mut self, port_path: PortPath, (name, bps): (&str, u64)) -> Result<Vec<Value>> {
         let switch = SwitchConfig { buffer: time_of(bps, WINDOW), ..limited(bps) };
-        let running = self.start(way, switch, Duration::ZERO, Mode::Followed(self.load.epoch()))?;
+        let running = self.start(port_path, switch, Duration::ZERO, Mode::Followed(self.load.epoch()))?;
         let mut sink = Course::new();
         let (from, to) = self.saturate(bps, |load, _| {
             let mut bytes = 0;
@@ -227,12 +227,12 @@ impl Bench<'_> {
     /// What a high-priority probe meets at a saturated port.
     pub fn probe(
         &mut self,
-        way: Way,
+        port_path: PortPath,
         (name, bps): (&str, u64),
         forwarding: Forwarding,
     ) -> Result<Vec<Value>> {
         let switch = SwitchConfig { forwarding, ..limited(bps) };
-        let running = self.start(way, switch, Duration::ZERO, Mode::Plain)?;
+        let running = self.start(port_path, switch, Duration::ZERO, Mode::Plain)?;
         let mut random = Pcg64::seed_from_u64(bps);
         let mut next = Duration::ZERO;
         let mut times = Vec::new();
@@ -284,11 +284,11 @@ impl Bench<'_> {
     }
 
     /// What is left of the throughput when more is offered than can be handled.
-    pub fn overload(&mut self, way: Way) -> Result<Vec<Value>> {
+    pub fn overload(&mut self, port_path: PortPath) -> Result<Vec<Value>> {
         let small = bulk(SMALL);
-        let free = self.drain(way, &small, Mode::Gated, Receiver::Socket)?;
+        let free = self.drain(port_path, &small, Mode::Gated, Receiver::Socket)?;
         let planted = Duration::from_nanos((OVERLOADED_NS - 1e9 / free).max(0.0) as u64);
-        let running = self.start(way, unlimited(), planted, Mode::Plain)?;
+        let running = self.start(port_path, unlimited(), planted, Mode::Plain)?;
         let peak = PARTS
             .map(|part| self.flow(&small, Some(part * 1e9 / OVERLOADED_NS)).forwarded)
             .into_iter()

@@ -10,6 +10,7 @@
 
 pub mod args;
 mod cells;
+pub mod choices;
 pub(in crate::bench) mod gate;
 pub(in crate::bench) mod load;
 mod page;
@@ -22,13 +23,14 @@ mod windows;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::ValueEnum;
 use homa_report::outputs::Outputs;
 use homa_report::progress::Progress;
 use homa_switch::Forwarding;
+use strum::VariantArray;
 
-use args::{SwitchBenchArgs, Way, What};
+use args::SwitchBenchArgs;
 use cells::{Bench, RATES, Value};
+use choices::{Measurement, PortPath};
 use load::Load;
 use place::Place;
 use results::{MEASURES, PathResults, Results, SCHEMA};
@@ -45,8 +47,8 @@ pub fn run(args: &SwitchBenchArgs) -> Result<bool> {
 }
 
 /// All of a kind, or those that were named.
-fn chosen<T: ValueEnum>(named: &[T]) -> Vec<T> {
-    if named.is_empty() { T::value_variants().to_vec() } else { named.to_vec() }
+fn chosen<T: Copy + VariantArray>(named: &[T]) -> Vec<T> {
+    if named.is_empty() { T::VARIANTS.to_vec() } else { named.to_vec() }
 }
 
 fn measure(args: &SwitchBenchArgs) -> Result<Results> {
@@ -65,18 +67,18 @@ fn measure(args: &SwitchBenchArgs) -> Result<Results> {
         );
     }
     let mut paths: Vec<PathResults> =
-        ways.iter().map(|way| PathResults { name: way.name(), ..PathResults::default() }).collect();
+        ways.iter().map(|path| PathResults { name: path.name(), ..PathResults::default() }).collect();
     let slice = Duration::from_millis(slice_ms);
     let each: Duration = whats.iter().map(|&what| length(what, slice)).sum();
     let mut progress = Progress::new(each * ways.len() as u32 * repetitions);
     for repetition in 1..=repetitions {
-        for (&way, path) in ways.iter().zip(&mut paths) {
+        for (&port_path, path) in ways.iter().zip(&mut paths) {
             for &what in &whats {
-                let text = format!("{}: repetition {repetition} of {repetitions}", way.name());
+                let text = format!("{}: repetition {repetition} of {repetitions}", port_path.name());
                 progress.step(&text, length(what, slice));
                 let mut bench = Bench { place: &place, load: &mut load, slice };
                 // One that cannot be measured does not keep the others from it.
-                part(&mut bench, way, what, |result| match result {
+                part(&mut bench, port_path, what, |result| match result {
                     Ok(values) => values.into_iter().for_each(|value| path.add(value)),
                     Err(error) => path.skipped = Some(homa_report::output::in_words(&error)),
                 });
@@ -99,31 +101,36 @@ fn measure(args: &SwitchBenchArgs) -> Result<Results> {
 }
 
 /// About how long it takes.
-fn length(what: What, slice: Duration) -> Duration {
+fn length(what: Measurement, slice: Duration) -> Duration {
     let (switches, slices) = match what {
-        What::Capacity => (10, 10),
-        What::Rate => (3, 4),
-        What::Probe => (6, 6),
-        What::Overload => (2, 7),
+        Measurement::Capacity => (10, 10),
+        Measurement::Rate => (3, 4),
+        Measurement::Probe => (6, 6),
+        Measurement::Overload => (2, 7),
     };
     SETUP * switches + (slice + slice / 4) * slices
 }
 
 /// Measures it, and says what came of each of its parts.
-fn part(bench: &mut Bench<'_>, way: Way, what: What, mut say: impl FnMut(Result<Vec<Value>>)) {
+fn part(
+    bench: &mut Bench<'_>,
+    port_path: PortPath,
+    what: Measurement,
+    mut say: impl FnMut(Result<Vec<Value>>),
+) {
     match what {
-        What::Capacity => say(bench.capacity(way)),
-        What::Rate => {
-            RATES.into_iter().for_each(|rate| say(bench.rate(way, rate)));
+        Measurement::Capacity => say(bench.capacity(port_path)),
+        Measurement::Rate => {
+            RATES.into_iter().for_each(|rate| say(bench.rate(port_path, rate)));
             say(bench.machine());
         }
-        What::Probe => {
+        Measurement::Probe => {
             for rate in RATES {
                 for forwarding in [Forwarding::CutThrough, Forwarding::StoreAndForward] {
-                    say(bench.probe(way, rate, forwarding));
+                    say(bench.probe(port_path, rate, forwarding));
                 }
             }
         }
-        What::Overload => say(bench.overload(way)),
+        Measurement::Overload => say(bench.overload(port_path)),
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Context, Result};
 
-use crate::bench::placement::Placement;
+use crate::bench::placement::CpuSplit;
 use crate::netns::{current, enter, fresh, ip};
 
 /// The ends of source and sink.
@@ -20,7 +20,7 @@ pub struct Place {
     hosts: OwnedFd,
     switch: OwnedFd,
     /// `None` where there is only one processor.
-    placement: Option<Placement>,
+    placement: Option<CpuSplit>,
 }
 
 impl Place {
@@ -34,7 +34,7 @@ impl Place {
             outside: current()?,
             hosts: namespace()?,
             switch: namespace()?,
-            placement: Placement::apart()?,
+            placement: CpuSplit::apart()?,
         };
         enter(&place.switch)?;
         let there = format!("/proc/{}/fd/{}", std::process::id(), place.hosts.as_raw_fd());
@@ -44,7 +44,7 @@ impl Place {
         SWITCH_DEVICES.iter().try_for_each(|device| up(device))?;
         enter(&place.hosts)?;
         HOST_DEVICES.iter().try_for_each(|device| up(device))?;
-        place.placement.as_ref().map_or(Ok(()), Placement::enter_clients)?;
+        place.placement.as_ref().map_or(Ok(()), CpuSplit::enter_clients)?;
         Ok(place)
     }
 
@@ -94,7 +94,7 @@ impl Place {
         let placement = self.placement.clone();
         Ok(move || {
             enter(&namespace)?;
-            placement.as_ref().map_or(Ok(()), Placement::enter_servers)
+            placement.as_ref().map_or(Ok(()), CpuSplit::enter_servers)
         })
     }
 }

@@ -51,12 +51,12 @@ impl Running {
     /// # Errors
     /// There is no such switch, or its devices cannot be had.
     pub fn start(place: &Place, config: BridgeConfig, mode: Mode) -> Result<Running> {
-        let way = place.way_to_switch()?;
+        let path = place.way_to_switch()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let (say, ready) = sync_channel(1);
         let work = move || {
-            way()?;
+            path()?;
             // Whoever started it waits for this.
             let opened = || {
                 let _ = say.send(());
@@ -147,9 +147,9 @@ fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> Course {
 /// # Errors
 /// There is no such thread.
 pub fn idle_course(place: &Place, length: Duration) -> Result<(Course, Duration)> {
-    let way = place.way_to_switch()?;
+    let path = place.way_to_switch()?;
     let work = move || -> Result<_> {
-        way()?;
+        path()?;
         let mut course = Course::new();
         let began = Instant::now();
         let mut before = Duration::ZERO;

@@ -19,15 +19,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::one_thread::{OneThread, Turn};
 use super::orders::{Order, Reply, Setup, put_samples};
-use crate::args::{Protocol, Truncation};
 use crate::bench::cpu::Scheduled;
 use crate::bench::homa_link;
 use crate::bench::link::Link;
 use crate::bench::load::{self, Idle, LoadSpec};
 use crate::bench::pattern::Pattern;
-use crate::bench::plan::workload_named;
+use crate::bench::protocol::Protocol;
 use crate::bench::rtt::{self, RttTable};
 use crate::bench::tally::Counted;
+use crate::bench::workloads;
+use crate::bench::workloads::Truncation;
 use crate::metrics::Seen;
 use crate::rack::spec::HOST_DEVICE;
 use crate::serve::{FIRST_HOMA_PORT, host_config, on_device, serve_homa};
@@ -106,7 +107,7 @@ impl Agent {
         let cut = setup.max_message.map_or(Truncation::Off, Truncation::At);
         let workload = match setup.workload.parse() {
             Ok(size) => Workload::fixed(size)?,
-            Err(_) => workload_named(&setup.workload, cut)?,
+            Err(_) => workloads::named(&setup.workload, cut)?,
         };
         let pattern = Pattern::new(workload.max_bytes().max(setup.longest), setup.seed, setup.one_way);
         let side = Side::open(&setup, workload.max_bytes().max(setup.longest))?;

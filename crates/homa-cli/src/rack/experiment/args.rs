@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::causes::Planted;
 use super::settings::Change;
-use crate::args::{Driver, Truncation, XdpMode, positive, truncation};
+use crate::args::{positive, truncation};
+use crate::bench::driver::{Driver, XdpMode};
+use crate::bench::workloads::Truncation;
 use crate::rack::args::{self as rack_args, BuildArgs};
 use crate::rack::spec::{self, MTUS};
 use crate::recording::TraceSettings;

@@ -9,7 +9,7 @@ use super::args::BasicArgs;
 use super::lab::{Crew, Lab};
 use super::orders::Rate;
 use super::stand::{Score, Stand, UNLOADED, points};
-use crate::args::Protocol;
+use crate::bench::protocol::Protocol;
 use crate::bench::rtt::RttTable;
 
 /// Sizes of which round trips are measured, in bytes.

@@ -14,7 +14,7 @@ use super::published;
 use super::settings::{Change, MISSING, OWN};
 use super::stand::Stand;
 use super::sweep::{Named, chart_of_values, finish};
-use crate::args::Protocol;
+use crate::bench::protocol::Protocol;
 use crate::sim::homa::FIELDS;
 
 /// A setting with its values.

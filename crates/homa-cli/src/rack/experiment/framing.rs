@@ -3,8 +3,8 @@
 use homa_proto::wire::DATA_HEADER_LEN;
 use homa_workload::Workload;
 
-use crate::args::Protocol;
 use crate::bench::load::Pace;
+use crate::bench::protocol::Protocol;
 use crate::rack::spec::ETHERNET;
 use crate::tcp::frame::HEADER_LEN;
 

@@ -38,7 +38,8 @@ use homa_report::findings::Findings;
 use homa_report::outputs::Outputs;
 use homa_switch::Buffer;
 
-use crate::args::{Protocol, Truncation};
+use crate::bench::protocol::Protocol;
+use crate::bench::workloads::Truncation;
 use crate::rack::spec::{Spec, SwitchKind};
 use crate::recording::TraceSettings;
 use args::{CommonArgs, Experiment, LoadArgs, RunArgs};

@@ -7,9 +7,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::args::{Driver, Protocol, XdpMode};
 use crate::bench::cpu::Scheduled;
+use crate::bench::driver::{Driver, XdpMode};
 use crate::bench::load::Pace;
+use crate::bench::protocol::Protocol;
 use crate::bench::tally::{Counted, Sample};
 use crate::recording::TraceSettings;
 use crate::tcp::Congestion;

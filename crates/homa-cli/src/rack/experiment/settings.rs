@@ -12,7 +12,8 @@ use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 
 use super::orders::Setup;
-use crate::args::{Driver, batch_cap};
+use crate::args::batch_cap;
+use crate::bench::driver::Driver;
 use crate::rack::args::BuildArgs;
 use crate::sim::homa::{FIELDS, set_field};
 

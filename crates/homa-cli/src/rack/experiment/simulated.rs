@@ -21,7 +21,7 @@ use super::args::{CommonArgs, LoadArgs, SimWhen};
 use super::orders::Setup;
 use super::vs_tcp::Ran;
 use super::{agent, by_size, framing};
-use crate::args::Protocol;
+use crate::bench::protocol::Protocol;
 use crate::bench::rtt::{self, RttTable};
 use crate::rack::spec::{Spec, SwitchKind};
 use crate::tcp::Congestion;

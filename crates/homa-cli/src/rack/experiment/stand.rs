@@ -15,10 +15,10 @@ use super::lab::{Crew, Lab, Load, Loaded, Machine};
 use super::links::Links;
 use super::orders::{Rate, Setup};
 use super::{seconds, setup};
-use crate::args::Protocol;
-use crate::bench::plan::workload_named;
+use crate::bench::protocol::Protocol;
 use crate::bench::rtt::RttTable;
 use crate::bench::tally::Sample;
+use crate::bench::workloads;
 use crate::rack::spec::Spec;
 
 /// For round trips without load.
@@ -294,7 +294,7 @@ pub fn config(spec: &Spec, common: &CommonArgs, messages: &LoadArgs, workload: &
 pub fn workload_of(messages: &LoadArgs) -> Result<Workload> {
     match messages.workload.parse() {
         Ok(size) => Ok(Workload::fixed(size)?),
-        Err(_) => workload_named(&messages.workload, messages.max_message),
+        Err(_) => workloads::named(&messages.workload, messages.max_message),
     }
 }
 

@@ -14,7 +14,7 @@ use super::lab::Lab;
 use super::settings::Change;
 use super::stand::{Score, Stand};
 use super::sweep::{Named, finish};
-use crate::args::Protocol;
+use crate::bench::protocol::Protocol;
 use crate::bench::tally::Sample;
 
 /// How long messages took.

@@ -11,7 +11,7 @@ use super::args::{BothArgs, LoadsArgs, MaxLoadArgs};
 use super::lab::Lab;
 use super::stand::{SCORE_HEAD, Score, Stand, UNLOADED, score_cells};
 use super::vs_tcp::PROTOCOLS;
-use crate::args::Protocol;
+use crate::bench::protocol::Protocol;
 
 /// A protocol keeps up with a load of which it answers this share while it lasts. What is under way at the end of the measured time
 /// is answered later, and it is not the same as what was under way at its beginning.

@@ -7,8 +7,8 @@ use homa_workload::BinSummary;
 use serde_json::{Value, json};
 
 use super::{BUFFER, Trial, rack_in_words};
-use crate::bench::plan::workload_text;
 use crate::bench::results::Run;
+use crate::bench::workloads;
 use crate::rack::experiment::vs_tcp::{Measured, Ran, Spread};
 
 /// A protocol whose completed bytes differ by more than this share from those due was not in steady state.
@@ -152,7 +152,7 @@ impl<'a> Answer<'a> {
             } else {
                 ", chosen so that this machine's processors are not the limit"
             },
-            workload_text(&plan.workload),
+            workloads::text(&plan.workload),
             plan.load * 100.0,
         )
     }

@@ -23,7 +23,9 @@ use super::args::VsTcpArgs;
 use super::lab::{Crew, Lab};
 use super::setup;
 use super::vs_tcp::{Cell, Plan, Session};
-use crate::args::{BenchArgs, Protocol, Truncation};
+use crate::args::BenchArgs;
+use crate::bench::protocol::Protocol;
+use crate::bench::workloads::Truncation;
 use crate::rack::spec::Spec;
 use crate::tcp::Congestion;
 

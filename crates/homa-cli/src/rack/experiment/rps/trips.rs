@@ -14,11 +14,12 @@ use serde_json::json;
 
 use super::net::{ADDRESSES, Net, within};
 use super::{Ready, Spread, reported, way};
-use crate::args::{Driver, Protocol};
+use crate::bench::driver::Driver;
 use crate::bench::homa_link;
 use crate::bench::limits::closed::{self, Sample, Spec};
 use crate::bench::link::Link;
 use crate::bench::pattern::Pattern;
+use crate::bench::protocol::Protocol;
 use crate::bench::servers::{ServerOptions, ServerProcess};
 use crate::rack::experiment::args::{Policy, RpsArgs};
 use crate::serve::{Report, host_config};

@@ -25,7 +25,7 @@ use super::queue::QueueSample;
 use super::stand::{self, UNLOADED, workload_of};
 use super::{framing, simulated, steady};
 use super::{seconds, setup};
-use crate::args::Protocol;
+use crate::bench::protocol::Protocol;
 use crate::bench::results::Run;
 use crate::bench::rtt::RttTable;
 use crate::bench::tally::Tally;

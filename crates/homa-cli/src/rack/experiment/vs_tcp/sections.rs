@@ -6,7 +6,7 @@ use homa_report::number::{ratio, short_number};
 use homa_workload::{BinSummary, ShortSummary, Workload};
 
 use super::{Ran, Repetition, Total};
-use crate::args::Protocol;
+use crate::bench::protocol::Protocol;
 use crate::bench::results::Run;
 use crate::rack::experiment::by_size;
 use crate::rack::experiment::lab::Machine;

@@ -1,0 +1,26 @@
+//! Options whose values are the variants of a library's enum.
+
+use std::str::FromStr;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use strum::{EnumMessage, VariantArray};
+
+/// An enum whose variants have names and documentation.
+pub trait Choice:
+    Copy + VariantArray + EnumMessage + FromStr<Err = strum::ParseError> + Into<&'static str>
+{
+}
+
+impl<T> Choice for T where
+    T: Copy + VariantArray + EnumMessage + FromStr<Err = strum::ParseError> + Into<&'static str>
+{
+}
+
+/// A parser of the variants' names. Help and errors list them, with their documentation.
+pub fn choice<T: Choice + Send + Sync>() -> impl TypedValueParser<Value = T> {
+    let value = |&variant: &T| {
+        let help = variant.get_documentation().unwrap_or_default();
+        PossibleValue::new(variant.into()).help(help.trim_end().replace('\n', " "))
+    };
+    PossibleValuesParser::new(T::VARIANTS.iter().map(value)).try_map(|name| name.parse::<T>())
+}
