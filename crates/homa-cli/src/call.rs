@@ -1,21 +1,82 @@
 //! `homa call`: one RPC.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
+use clap::Args;
 use homa::{Host, ServerAddr};
+use homa_bench::addresses::{client_bind, host_config, on_device};
+use homa_bench::driver::{Driver, XdpMode};
+use homa_bench::recording::Recorder;
 use homa_report::output::{Output, print};
 use serde::Serialize;
 
 use crate::addr;
-use crate::args::CallArgs;
-use crate::bench::driver::Driver;
+use crate::args::{Queues, message_bytes, positive, queues};
+use crate::choice::choice;
 use crate::metrics::Seen;
-use crate::recording::Recorder;
-use crate::serve::{client_bind, host_config, on_device};
+use crate::recording::RecordingArgs;
+
+/// `homa call`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa call 127.0.0.1:14600 --text hello
+  homa call --driver raw 10.0.0.1/99 --size 500000  in IP protocol 146, to Linux Homa too; as root
+  homa call 10.0.0.1 --trace c.trace                and a time trace of it
+  homa call 10.0.0.1 --size 500000 --link-mbps 10000 --metrics
+                                                    and what was counted, measured and chosen on the way
+
+A round-trip time is measured by messages so long that they need a grant.")]
+pub struct CallArgs {
+    /// What carries Homa's packets
+    #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]
+    pub driver: Driver,
+    /// The network device for --driver packet or xdp [default: the one by which the server is reached]
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
+    /// Receive queues for --driver xdp, as in 0-3,6 [default: all]. What the device steers to others is lost
+    #[arg(long, value_name = "LIST", value_parser = queues)]
+    pub queues: Option<Queues>,
+    /// Where the kernel runs the program of --driver xdp
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = choice::<XdpMode>())]
+    pub xdp_mode: XdpMode,
+    /// The server: `ADDRESS[:UDP_PORT][/HOMA_PORT]`, by default UDP port 14600 and Homa port 99; raw IP has no UDP port
+    #[arg(value_name = "ADDR")]
+    pub addr: String,
+    /// Send the content of this file
+    #[arg(long, value_name = "FILE", group = "request")]
+    pub file: Option<PathBuf>,
+    /// Send this text
+    #[arg(long, value_name = "TEXT", group = "request")]
+    pub text: Option<String>,
+    /// Send this many bytes of a pattern (the default, with 100 bytes)
+    #[arg(long, value_name = "BYTES", group = "request", value_parser = message_bytes)]
+    pub size: Option<u32>,
+    /// Save the answer in this file; `-` writes it to standard output and nothing else there
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Speed of the link, Mbit/s [default: what the network device tells; many virtual ones tell none]. Without it nothing
+    /// is paced, and unscheduled bytes follow no round-trip time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub link_mbps: Option<u32>,
+    /// After the call, print on standard error (with --json: in the result) every counter that is not 0, and what is known of
+    /// the peer: round-trip time, how many bytes of a message go unscheduled to it, and the limit it sets for them. A call
+    /// that fails prints them too
+    #[arg(long)]
+    pub metrics: bool,
+    /// Give up after this many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = positive)]
+    pub deadline: f64,
+    #[command(flatten)]
+    pub recording: RecordingArgs,
+}
 
 /// The request without an option, in bytes.
 const DEFAULT_SIZE: u32 = 100;
@@ -141,8 +202,13 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<Called> {
     let poll = Duration::from_millis(1);
     let mut config = host_config(args.driver, bind, length.max(MAX_ANSWER), poll);
     config.protocol.link_mbps = args.link_mbps;
-    on_device(&mut config, args.interface.as_deref(), args.queues.as_ref(), args.xdp_mode);
-    args.recording.settings.apply(&mut config);
+    on_device(
+        &mut config,
+        args.interface.as_deref(),
+        args.queues.as_ref().map(|queues| &queues.0[..]),
+        args.xdp_mode,
+    );
+    args.recording.settings.to_settings().apply(&mut config);
     let host = Arc::new(Host::bind(config)?);
     let path = args.recording.trace.as_deref();
     let recorder = path.map(|path| Recorder::start(path, &host, None)).transpose()?;

@@ -5,19 +5,15 @@
 
 mod addr;
 mod args;
-mod bare;
 mod bench;
 mod call;
 mod choice;
 mod decode;
 mod doctor;
-mod hosts;
 mod jitter;
 mod metrics;
-mod netns;
 #[cfg(feature = "packaging")]
 mod packaging;
-mod peers;
 mod rack;
 mod recording;
 mod run;
@@ -25,7 +21,6 @@ mod serve;
 mod sim;
 mod steer;
 mod switch;
-mod tcp;
 mod trace;
 mod warnings;
 mod watch;
@@ -53,6 +48,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args).map(|()| true),
         Command::Call(args) => call::run(args).map(|()| true),
         Command::Bench(args) => bench::run(args),
+        Command::BenchServer => homa_bench::server::serve_for_parent().map(|()| true),
         Command::Decode(args) => decode::run(args).map(|()| true),
         Command::Run(args) => run::run(args).map(|()| true),
         Command::Sim(args) => sim::run(args).map(|()| true),

@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn what_the_help_hides_is_in_no_file() {
         for (name, content) in written("hidden") {
-            for hidden in ["packaging", "keeper", "until-stdin-ends"] {
+            for hidden in ["packaging", "keeper", "until-stdin-ends", "bench-server"] {
                 assert!(!name.contains(hidden) && !content.contains(hidden), "{hidden} is in {name}");
             }
         }

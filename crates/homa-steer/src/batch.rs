@@ -1,6 +1,7 @@
 //! Batches: packets that a core takes from a device together, and how many they may be.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::cores::{CORE_NUMBERS, Core};
 use crate::error::SteerError;
@@ -61,6 +62,16 @@ impl BatchCap {
     #[must_use]
     pub fn take(self, waiting: u32) -> u32 {
         waiting.min(self.0)
+    }
+}
+
+impl FromStr for BatchCap {
+    type Err = SteerError;
+
+    /// A number of packets.
+    fn from_str(text: &str) -> Result<BatchCap, SteerError> {
+        // What is no number is as far out of range as a number can be.
+        BatchCap::new(text.parse().unwrap_or(u32::MAX))
     }
 }
 

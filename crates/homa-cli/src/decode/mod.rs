@@ -8,16 +8,55 @@ mod seen;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use homa_driver::pcap::frame::dissect;
 use homa_driver::pcap::read::{CaptureReader, ReadError};
 
-use crate::args::DecodeArgs;
 use seen::{Kind, Seen, Selection};
 
 pub use seen::Kind as PacketKind;
+
+/// `homa decode`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples: homa decode trouble.pcap --rpc 4242\n          \
+                        tcpdump -i eth0 -w - 'proto 146 or udp port 14600' | homa decode -\n\
+                        Each line: time, source > destination, priority, type, RPC id (odd from the server), and the \
+                        fields of the type; ranges exclude their end. Hosts are ADDRESS/HOMA_PORT over IP protocol 146, \
+                        ADDRESS:UDP_PORT/HOMA_PORT over UDP. Packets that share a datagram have a line each, with \
+                        their number in the bundle. The last line goes to standard error and counts.\n\
+                        JSON: the names under `header` are PROTOCOL.md's, the values those on the wire; RPC ids are \
+                        strings, since they have 64 bits.")]
+pub struct DecodeArgs {
+    /// The capture, pcap or pcapng, as tcpdump, Wireshark and this project's wrapper write them; `-`: standard input
+    #[arg(value_name = "FILE.pcap")]
+    pub file: PathBuf,
+    /// Only packets about this RPC, by the id of either side, those that acknowledge it, and ICMP errors about it
+    #[arg(long, value_name = "ID")]
+    pub rpc: Option<u64>,
+    /// Only packets of these types: data, grant, resend, rpc_unknown, busy, cutoffs, freeze, need_ack, ack, icmp, cut, bad
+    #[arg(long = "type", value_name = "LIST", value_delimiter = ',', value_parser = packet_kind)]
+    pub types: Vec<PacketKind>,
+    /// UDP port of Homa hosts, can be given several times; packets of other UDP ports are then not looked at
+    /// [default: 14600, and whatever has the form of our packets]
+    #[arg(long = "udp-port", value_name = "N")]
+    pub udp_ports: Vec<u16>,
+    /// Times of day in UTC, not seconds since the first packet
+    #[arg(long)]
+    pub absolute: bool,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn packet_kind(text: &str) -> Result<PacketKind, String> {
+    PacketKind::from_name(text).ok_or_else(|| {
+        "use data, grant, resend, rpc_unknown, busy, cutoffs, freeze, need_ack, ack, icmp, cut or bad"
+            .to_owned()
+    })
+}
 
 /// Read from the file at a time, in bytes: a few hundred packets.
 const BUFFER_BYTES: usize = 1 << 18;

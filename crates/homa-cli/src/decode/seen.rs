@@ -6,8 +6,8 @@ use homa::DEFAULT_UDP_PORT;
 use homa_driver::pcap::frame::{Content, Datagram};
 use homa_proto::wire::{self, Body, DecodeError, OURS_MAGIC, Packet, PacketType};
 
+use super::DecodeArgs;
 use super::bundle::{Part, Place, parts};
-use crate::args::DecodeArgs;
 
 /// Something that is shown, and when it was captured.
 pub struct Seen<'a> {

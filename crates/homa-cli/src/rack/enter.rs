@@ -5,11 +5,11 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow};
+use homa_bench::netns;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::args::ExecArgs;
 use super::state::{Directory, RACK_VARIABLE, State};
-use crate::netns;
 
 /// The environment of whatever runs in a host says in which one.
 const HOST_VARIABLE: &str = "HOMA_HOST";

@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use homa_bench::netns;
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -20,7 +21,6 @@ use super::spec::{SWITCH, Spec};
 use super::state::{Directory, Place, State};
 use super::wire::Wires;
 use super::{leftovers, switch};
-use crate::netns;
 
 /// What it says when the rack is up, on a line of its own.
 const READY: &str = "ready";

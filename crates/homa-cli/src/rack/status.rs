@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use homa_bench::netns::{ip, tool};
 use homa_report::output::print;
 use rustix::process::Signal;
 use serde::Serialize;
@@ -13,7 +14,6 @@ use super::args::{DownArgs, LinkArgs, LinkState, StatusArgs};
 use super::spec::{SWITCH, Spec, SwitchKind, port_name};
 use super::state::{self, Directory, State};
 use super::{enter, leftovers, switch};
-use crate::netns::{ip, tool};
 
 /// How long a keeper may take to end its rack.
 const PATIENCE: Duration = Duration::from_secs(10);

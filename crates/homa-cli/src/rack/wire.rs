@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Context, Result};
+use homa_bench::netns::{enter, fresh, ip, tool};
 
 use super::spec::{ETHERNET_HEADER, HOST_DEVICE, ON_THE_WIRE, Spec, SwitchKind, mac, port_name};
-use crate::netns::{enter, fresh, ip, tool};
 
 /// Time of tokens that a host's link may have left when it sends a full frame: a timer of this kernel is late by some tens of microseconds,
 /// and what it missed would be lost rate.

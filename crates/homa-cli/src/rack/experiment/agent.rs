@@ -11,6 +11,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use homa::{Host, HostConfig, ServerAddr};
+use homa_bench::addresses::{FIRST_HOMA_PORT, host_config, on_device};
+use homa_bench::cpu::Scheduled;
+use homa_bench::engine::link::Link;
+use homa_bench::engine::load::{self, Idle, LoadSpec};
+use homa_bench::engine::pattern::Pattern;
+use homa_bench::engine::rtt::{self, RttTable};
+use homa_bench::engine::tally::Counted;
+use homa_bench::homa_link;
+use homa_bench::protocol::Protocol;
+use homa_bench::server::serve_homa;
+use homa_bench::tcp::client::{TcpLink, TcpLinkConfig};
+use homa_bench::tcp::frame;
+use homa_bench::tcp::server::{EchoServerConfig, TcpServer};
+use homa_bench::workloads;
+use homa_bench::workloads::Truncation;
 use homa_proto::wire::DATA_HEADER_LEN;
 use homa_report::output::Output;
 use homa_steer::batch::BatchCap;
@@ -19,23 +34,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::one_thread::{OneThread, Turn};
 use super::orders::{Order, Reply, Setup, put_samples};
-use crate::bench::cpu::Scheduled;
-use crate::bench::homa_link;
-use crate::bench::link::Link;
-use crate::bench::load::{self, Idle, LoadSpec};
-use crate::bench::pattern::Pattern;
-use crate::bench::protocol::Protocol;
-use crate::bench::rtt::{self, RttTable};
-use crate::bench::tally::Counted;
-use crate::bench::workloads;
-use crate::bench::workloads::Truncation;
 use crate::metrics::Seen;
 use crate::rack::spec::HOST_DEVICE;
-use crate::serve::{FIRST_HOMA_PORT, host_config, on_device, serve_homa};
 use crate::sim::homa::set_field;
-use crate::tcp::client::{TcpLink, TcpLinkConfig};
-use crate::tcp::frame;
-use crate::tcp::server::{EchoServerConfig, TcpServer};
 
 /// A sleep that ends later than asked for by the kernel's usual slack would count as latency.
 const TIMER_SLACK_NS: u64 = 1_000;

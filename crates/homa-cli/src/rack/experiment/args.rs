@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Args, Subcommand, ValueEnum};
+use homa_bench::driver::{Driver, XdpMode};
+use homa_bench::tcp::Congestion;
+use homa_bench::workloads::Truncation;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::causes::Planted;
 use super::settings::Change;
 use crate::args::{positive, truncation};
-use crate::bench::driver::{Driver, XdpMode};
-use crate::bench::workloads::Truncation;
 use crate::rack::args::{self as rack_args, BuildArgs};
 use crate::rack::spec::{self, MTUS};
-use crate::recording::TraceSettings;
-use crate::tcp::Congestion;
+use crate::recording::TraceSettingsArgs;
 use crate::trace::tail::percentile;
 
 /// `homa rack run`.
@@ -114,7 +114,7 @@ pub struct CommonArgs {
     #[arg(long, value_name = "DIR", help_heading = "Time traces")]
     pub trace: Option<PathBuf>,
     #[command(flatten)]
-    pub recording: TraceSettings,
+    pub recording: TraceSettingsArgs,
     /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

@@ -1,6 +1,8 @@
 //! `basic`: what each protocol does when it is alone: round trips by size, one long message after the other, RPCs per second.
 
 use anyhow::Result;
+use homa_bench::engine::rtt::RttTable;
+use homa_bench::protocol::Protocol;
 use homa_report::findings::{Findings, Section, Table};
 use homa_workload::Workload;
 use serde_json::{Value, json};
@@ -9,8 +11,6 @@ use super::args::BasicArgs;
 use super::lab::{Crew, Lab};
 use super::orders::Rate;
 use super::stand::{Score, Stand, UNLOADED, points};
-use crate::bench::protocol::Protocol;
-use crate::bench::rtt::RttTable;
 
 /// Sizes of which round trips are measured, in bytes.
 const SIZES: [u32; 10] = [10, 100, 500, 1_000, 1_400, 5_000, 20_000, 100_000, 500_000, 1_000_000];

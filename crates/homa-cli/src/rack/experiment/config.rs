@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::{Error, Result, ensure};
+use homa_bench::protocol::Protocol;
 use homa_report::findings::Findings;
 use serde_json::{Value, json};
 
@@ -14,7 +15,6 @@ use super::published;
 use super::settings::{Change, MISSING, OWN};
 use super::stand::Stand;
 use super::sweep::{Named, chart_of_values, finish};
-use crate::bench::protocol::Protocol;
 use crate::sim::homa::FIELDS;
 
 /// A setting with its values.

@@ -1,12 +1,12 @@
 //! What a message takes of a link: the load of an experiment is a share of the link, headers included.
 
+use homa_bench::engine::load::Pace;
+use homa_bench::protocol::Protocol;
+use homa_bench::tcp::frame::HEADER_LEN;
 use homa_proto::wire::DATA_HEADER_LEN;
 use homa_workload::Workload;
 
-use crate::bench::load::Pace;
-use crate::bench::protocol::Protocol;
 use crate::rack::spec::ETHERNET;
-use crate::tcp::frame::HEADER_LEN;
 
 /// Bytes of UDP and IPv4, which the MTU holds with Homa's.
 const UDP_IP: u64 = 8 + 20;

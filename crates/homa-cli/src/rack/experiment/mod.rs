@@ -34,14 +34,14 @@ mod vs_tcp;
 use std::time::Duration;
 
 use anyhow::{Error, Result, ensure};
+use homa_bench::protocol::Protocol;
+use homa_bench::recording::TraceSettings;
+use homa_bench::workloads::Truncation;
 use homa_report::findings::Findings;
 use homa_report::outputs::Outputs;
 use homa_switch::Buffer;
 
-use crate::bench::protocol::Protocol;
-use crate::bench::workloads::Truncation;
 use crate::rack::spec::{Spec, SwitchKind};
-use crate::recording::TraceSettings;
 use args::{CommonArgs, Experiment, LoadArgs, RunArgs};
 use causes::Planted;
 use lab::Lab;
@@ -188,13 +188,13 @@ fn setup(spec: &Spec, common: &CommonArgs, messages: &LoadArgs, protocol: Protoc
         seed: common.seed,
         settings: Vec::new(),
         recording: TraceSettings {
-            trace_records: Some(match (common.recording.trace_records, &common.trace) {
+            records: Some(match (common.recording.trace_records, &common.trace) {
                 (Some(records), _) => records,
                 (None, Some(_)) => TRACE_RECORDS,
                 // Hosts share processors, and nobody would see it.
                 (None, None) => 0,
             }),
-            ..common.recording.clone()
+            ..common.recording.to_settings()
         },
     };
     common.set.iter().for_each(|(_, change)| change.apply(&mut setup));

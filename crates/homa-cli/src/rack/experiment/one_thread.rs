@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use homa::{Arrival, Host, RecvError, ServerAddr, Socket};
-
-use crate::bench::link::{Answer, Link};
-use crate::serve::FIRST_HOMA_PORT;
-use crate::tcp::server::one_way_answer;
+use homa_bench::addresses::FIRST_HOMA_PORT;
+use homa_bench::engine::link::{Answer, Link};
+use homa_bench::tcp::server::one_way_answer;
 
 /// Requests and answers that are taken before the generator has its turn to send. Requests count, too: where they come as fast as they
 /// are answered, what is due would otherwise wait for their end.
@@ -163,7 +162,7 @@ mod tests {
     use homa::HostConfig;
 
     use super::*;
-    use crate::bench::link::check_all_come_back;
+    use homa_bench::engine::link::check_all_come_back;
 
     fn host() -> Host {
         let bind = "127.0.0.1:0".parse().expect("an address");

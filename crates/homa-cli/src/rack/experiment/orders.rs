@@ -4,16 +4,15 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use homa_bench::cpu::Scheduled;
+use homa_bench::driver::{Driver, XdpMode};
+use homa_bench::engine::load::Pace;
+use homa_bench::engine::tally::{Counted, Sample};
+use homa_bench::protocol::Protocol;
+use homa_bench::recording::TraceSettings;
+use homa_bench::tcp::Congestion;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::bench::cpu::Scheduled;
-use crate::bench::driver::{Driver, XdpMode};
-use crate::bench::load::Pace;
-use crate::bench::protocol::Protocol;
-use crate::bench::tally::{Counted, Sample};
-use crate::recording::TraceSettings;
-use crate::tcp::Congestion;
 
 /// What a process is to be, its first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use homa::ENDPOINT_POLICIES;
+use homa_bench::driver::Driver;
 use homa_proto::Config;
 use homa_proto::wire::PRIORITIES;
 use homa_steer::PolicyName;
@@ -13,7 +14,6 @@ use homa_steer::wake::WakeOrder;
 
 use super::orders::Setup;
 use crate::args::batch_cap;
-use crate::bench::driver::Driver;
 use crate::rack::args::BuildArgs;
 use crate::sim::homa::{FIELDS, set_field};
 

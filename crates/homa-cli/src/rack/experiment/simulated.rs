@@ -7,6 +7,9 @@ use std::ops::ControlFlow;
 
 use anyhow::{Result, anyhow, ensure};
 use clap::Parser;
+use homa_bench::engine::rtt::{self, RttTable};
+use homa_bench::protocol::Protocol;
+use homa_bench::tcp::Congestion;
 use homa_proto::{MS, SEC};
 use homa_report::findings::{Section, Table};
 use homa_report::number::short_number;
@@ -21,10 +24,7 @@ use super::args::{CommonArgs, LoadArgs, SimWhen};
 use super::orders::Setup;
 use super::vs_tcp::Ran;
 use super::{agent, by_size, framing};
-use crate::bench::protocol::Protocol;
-use crate::bench::rtt::{self, RttTable};
 use crate::rack::spec::{Spec, SwitchKind};
-use crate::tcp::Congestion;
 
 /// Bytes of Ethernet with preamble and gap, of IPv4, and of UDP.
 const ETHERNET: u32 = 14 + 4 + 8 + 12;

@@ -3,6 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
+use homa_bench::engine::rtt::RttTable;
+use homa_bench::engine::tally::Sample;
+use homa_bench::protocol::Protocol;
+use homa_bench::workloads;
 use homa_report::findings::Findings;
 use homa_workload::{BinSummary, ShortSummary, SlowdownRecorder, Workload};
 use serde::Serialize;
@@ -15,10 +19,6 @@ use super::lab::{Crew, Lab, Load, Loaded, Machine};
 use super::links::Links;
 use super::orders::{Rate, Setup};
 use super::{seconds, setup};
-use crate::bench::protocol::Protocol;
-use crate::bench::rtt::RttTable;
-use crate::bench::tally::Sample;
-use crate::bench::workloads;
 use crate::rack::spec::Spec;
 
 /// For round trips without load.

@@ -2,6 +2,8 @@
 //! the oldest message does for them, and what it costs the others.
 
 use anyhow::{Error, Result};
+use homa_bench::engine::tally::Sample;
+use homa_bench::protocol::Protocol;
 use homa_report::chart::{Chart, Curve, Point, Scale};
 use homa_report::findings::{Findings, Section, Table};
 use homa_workload::Workload;
@@ -14,8 +16,6 @@ use super::lab::Lab;
 use super::settings::Change;
 use super::stand::{Score, Stand};
 use super::sweep::{Named, finish};
-use crate::bench::protocol::Protocol;
-use crate::bench::tally::Sample;
 
 /// How long messages took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

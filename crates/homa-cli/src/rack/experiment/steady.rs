@@ -10,13 +10,13 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use anyhow::Result;
+use homa_bench::engine::load::{Arrivals, server_choice};
 use homa_workload::Workload;
 use rand::Rng;
 
 use super::framing::{ONE_WAY_ANSWER, wire_bytes};
 use super::lab::Load;
 use super::orders::Rate;
-use crate::bench::load::{Arrivals, server_choice};
 use crate::rack::spec::Spec;
 
 /// How far the measured time may begin later or end earlier than planned, as a share of it.

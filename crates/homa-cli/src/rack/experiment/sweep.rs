@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use homa_bench::protocol::Protocol;
 use homa_report::chart::{Chart, Curve, Point, Scale};
 use homa_report::findings::{Findings, Section, Table};
 use serde_json::json;
@@ -11,7 +12,6 @@ use super::args::{BothArgs, LoadsArgs, MaxLoadArgs};
 use super::lab::Lab;
 use super::stand::{SCORE_HEAD, Score, Stand, UNLOADED, score_cells};
 use super::vs_tcp::PROTOCOLS;
-use crate::bench::protocol::Protocol;
 
 /// A protocol keeps up with a load of which it answers this share while it lasts. What is under way at the end of the measured time
 /// is answered later, and it is not the same as what was under way at its beginning.

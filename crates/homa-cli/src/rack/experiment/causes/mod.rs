@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use homa_analysis::tail::{Site, Tail};
+use homa_bench::engine::rtt::RttTable;
+use homa_bench::engine::summary::Summary;
+use homa_bench::protocol::Protocol;
+use homa_bench::workloads::Truncation;
 use homa_report::findings::{Findings, Section, Table};
 use serde::Serialize;
 use serde_json::json;
@@ -17,10 +21,6 @@ use super::args::{CausesArgs, LoadArgs};
 use super::lab::Lab;
 use super::stand::{Score, Stand};
 use super::sweep::{Named, finish};
-use crate::bench::protocol::Protocol;
-use crate::bench::rtt::RttTable;
-use crate::bench::summary::Summary;
-use crate::bench::workloads::Truncation;
 use crate::trace::load::Inputs;
 use crate::trace::select::{Against, Filter, Held};
 use crate::trace::shown::place;
@@ -147,9 +147,9 @@ impl Once<'_> {
         load.measured *= lengthened;
         let mut crew = stand.crew(Protocol::Homa, |setup| {
             let recording = &mut setup.recording;
-            recording.trace_records = Some(args.common.recording.trace_records.unwrap_or(TRACE_RECORDS));
+            recording.records = Some(args.common.recording.trace_records.unwrap_or(TRACE_RECORDS));
             // They tell a host that is late from a queue before it.
-            recording.trace_device_times = true;
+            recording.device_times = true;
             planted.change(setup);
         })?;
         if !(1..=hosts).all(takes_part) {

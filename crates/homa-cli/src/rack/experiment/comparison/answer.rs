@@ -1,5 +1,7 @@
 //! The answer of a comparison: a few lines that say it, for the terminal and the page.
 
+use homa_bench::compare::results::Run;
+use homa_bench::workloads;
 use homa_report::findings::{Findings, Section};
 use homa_report::number::size;
 use homa_report::number::{ratio, short_number};
@@ -7,8 +9,6 @@ use homa_workload::BinSummary;
 use serde_json::{Value, json};
 
 use super::{BUFFER, Trial, rack_in_words};
-use crate::bench::results::Run;
-use crate::bench::workloads;
 use crate::rack::experiment::vs_tcp::{Measured, Ran, Spread};
 
 /// A protocol whose completed bytes differ by more than this share from those due was not in steady state.

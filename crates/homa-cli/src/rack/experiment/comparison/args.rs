@@ -1,11 +1,11 @@
 //! The options of `homa bench` that concern its rack.
 
 use clap::Args;
+use homa_bench::tcp::Congestion;
 
 use crate::args::positive;
 use crate::rack::args::rate;
 use crate::rack::spec::MAX_HOSTS;
-use crate::tcp::Congestion;
 
 /// Options of the comparison on a rack.
 #[derive(Args, Clone, Debug)]

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use homa_bench::protocol::Protocol;
+use homa_bench::tcp::Congestion;
+use homa_bench::workloads::Truncation;
 use homa_report::findings::Findings;
 use homa_report::outputs::Outputs;
 
@@ -23,11 +26,8 @@ use super::args::VsTcpArgs;
 use super::lab::{Crew, Lab};
 use super::setup;
 use super::vs_tcp::{Cell, Plan, Session};
-use crate::args::BenchArgs;
-use crate::bench::protocol::Protocol;
-use crate::bench::workloads::Truncation;
+use crate::bench::BenchArgs;
 use crate::rack::spec::Spec;
-use crate::tcp::Congestion;
 
 /// The messages without an option: W3, what all applications of a datacentre at Google sent together. A rack of a minute answers enough of
 /// them for a 99th percentile in every row of the table; of W4 it would be thirty times fewer.

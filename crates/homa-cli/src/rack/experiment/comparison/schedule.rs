@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::bench::workloads::DEFAULT_MAX_MESSAGE;
+use homa_bench::workloads::DEFAULT_MAX_MESSAGE;
 
 /// For Homa's round trips without load.
 const UNLOADED: Duration = Duration::from_millis(1_500);

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use homa_bench::cpu::cores_busy;
 
 use super::net::within;
-use crate::bench::cpu::cores_busy;
 
 /// Bytes given to the kernel at a time, and asked for.
 const CHUNK: usize = 64 << 10;

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, ensure};
+use homa_bench::netns;
 use homa_driver::steer::Steering;
 use homa_report::chart::{Chart, Curve, Point, Scale};
 use homa_report::findings::{Findings, Section, Table};
@@ -21,7 +22,6 @@ use serde_json::json;
 use super::args::{Policy, RpsArgs};
 use super::findings::cite;
 use super::seconds;
-use crate::netns;
 use crate::rack::interruption;
 use flows::{Carried, carry};
 use net::{ADDRESSES, Net, mask, mask_of};

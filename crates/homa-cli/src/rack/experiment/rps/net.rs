@@ -6,10 +6,10 @@ use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use homa_bench::netns::{self, enter, fresh, ip};
 use homa_driver::steer::{self, AttachLifetime, SteerConfig, Steering};
 use homa_steer::{Core, Cores, PolicyName};
 
-use crate::netns::{self, enter, fresh, ip};
 use crate::rack::experiment::args::Policy;
 
 /// The first host, whose side of the router is `left`, and the second, at `right`.

@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use homa::HostConfig;
+use homa_bench::addresses::host_config;
+use homa_bench::driver::Driver;
+use homa_bench::engine::link::Link;
+use homa_bench::engine::pattern::Pattern;
+use homa_bench::homa_link;
+use homa_bench::limits::closed::{self, Sample, Spec};
+use homa_bench::protocol::Protocol;
+use homa_bench::server::Report;
+use homa_bench::server::{ServerOptions, ServerProcess};
+use homa_bench::tcp::client::{TcpLink, TcpLinkConfig};
 use homa_report::chart::{Chart, Curve, Point, Scale};
 use homa_report::findings::{Findings, Section, Table};
 use homa_report::progress::Progress;
-use homa_steer::wake::WakeOrder;
 use serde::Serialize;
 use serde_json::json;
 
 use super::net::{ADDRESSES, Net, within};
 use super::{Ready, Spread, reported, way};
-use crate::bench::driver::Driver;
-use crate::bench::homa_link;
-use crate::bench::limits::closed::{self, Sample, Spec};
-use crate::bench::link::Link;
-use crate::bench::pattern::Pattern;
-use crate::bench::protocol::Protocol;
-use crate::bench::servers::{ServerOptions, ServerProcess};
 use crate::rack::experiment::args::{Policy, RpsArgs};
-use crate::serve::{Report, host_config};
-use crate::tcp::client::{TcpLink, TcpLinkConfig};
 
 /// Bytes of a request and of its answer, those of the published table.
 const BYTES: u32 = 100;
@@ -101,23 +101,12 @@ fn measure(
     let [client, server] = &net.hosts;
     let poll = HostConfig::default().poll;
     let options = ServerOptions {
-        protocol,
-        driver: Driver::Udp,
+        protocols: vec![protocol],
         bind: SocketAddr::from((ADDRESSES[1], 0)),
-        ports: 1,
         threads,
-        endpoints: 1,
         poll,
-        wake_order: WakeOrder::default(),
-        batch_cap: HostConfig::default().batch_cap,
         max_message: BYTES,
-        link_mbps: None,
-        one_way: false,
-        no_offload: false,
-        low_latency: false,
-        metrics: None,
-        recording: Vec::new(),
-        trace: None,
+        ..ServerOptions::default()
     };
     let (server, ports) = within(server, || ServerProcess::start(&options))??;
     let pattern = Pattern::new(BYTES, 1, false);

@@ -9,6 +9,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 pub use cells::{Cell, cells, run};
+use homa_bench::compare::results::Run;
+use homa_bench::engine::rtt::RttTable;
+use homa_bench::engine::tally::Tally;
+use homa_bench::protocol::Protocol;
+use homa_bench::tcp::Congestion;
 use homa_report::findings::Findings;
 use homa_workload::{BinSummary, ShortSummary, Workload};
 use serde::Serialize;
@@ -25,12 +30,7 @@ use super::queue::QueueSample;
 use super::stand::{self, UNLOADED, workload_of};
 use super::{framing, simulated, steady};
 use super::{seconds, setup};
-use crate::bench::protocol::Protocol;
-use crate::bench::results::Run;
-use crate::bench::rtt::RttTable;
-use crate::bench::tally::Tally;
 use crate::rack::spec::Spec;
-use crate::tcp::Congestion;
 
 /// What is compared where TCP has one way to find its rate.
 pub const PROTOCOLS: [Protocol; 2] = [Protocol::Homa, Protocol::Tcp];
@@ -307,7 +307,7 @@ impl Total {
         })
     }
 
-    fn ran(&self, workload: &str, pace: crate::bench::load::Pace) -> Ran {
+    fn ran(&self, workload: &str, pace: homa_bench::engine::load::Pace) -> Ran {
         let contender = self.contender.clone();
         let run = Run::new(contender.protocol, workload, pace, &self.tally);
         Ran { congestion: contender.congestion, contender, run }

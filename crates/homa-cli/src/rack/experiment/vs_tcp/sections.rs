@@ -1,13 +1,13 @@
 //! A cell's parts of the page.
 
+use homa_bench::compare::results::Run;
+use homa_bench::protocol::Protocol;
 use homa_report::chart::{Chart, Curve, Point, Scale};
 use homa_report::findings::{Section, Table};
 use homa_report::number::{ratio, short_number};
 use homa_workload::{BinSummary, ShortSummary, Workload};
 
 use super::{Ran, Repetition, Total};
-use crate::bench::protocol::Protocol;
-use crate::bench::results::Run;
 use crate::rack::experiment::by_size;
 use crate::rack::experiment::lab::Machine;
 use crate::rack::experiment::links::Links;

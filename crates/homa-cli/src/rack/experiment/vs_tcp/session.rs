@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use homa_bench::engine::rtt::RttTable;
 use homa_report::findings::{Findings, Section};
 use serde_json::{Map, Value, json};
 
 use super::{Contender, PORT_STEP, Plan, Ran, Repetition, Total, config, sections, warn};
-use crate::bench::rtt::RttTable;
 use crate::rack::experiment::args::VsTcpArgs;
 use crate::rack::experiment::lab::{Crew, Lab};
 use crate::rack::experiment::{PORT, framing, setup, stand};

@@ -1,12 +1,12 @@
 //! The table of all cells: what Homa is known for, in the numbers that were published about it.
 
+use homa_bench::tcp::Congestion;
 use homa_report::findings::{Section, Table};
 use homa_report::number::{ratio, short_number};
 use homa_workload::BinSummary;
 use serde::Serialize;
 
 use super::{Cell, Plan, Ran, Repetition, Total};
-use crate::tcp::Congestion;
 
 /// A cell in the table.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -32,7 +32,7 @@ pub struct Numbers {
     pub slowdown_mean: f64,
     /// The largest 1 % of the messages, where the workload has such.
     pub largest: Option<BinSummary>,
-    /// See [`Run::completed_fraction`](crate::bench::results::Run::completed_fraction).
+    /// See [`Run::completed_fraction`](homa_bench::compare::results::Run::completed_fraction).
     pub answered_share: Option<f64>,
     /// Processors busy, whoever kept them so.
     pub cores_busy: f64,

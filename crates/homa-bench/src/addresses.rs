@@ -1,0 +1,118 @@
+//! Addresses and settings of the hosts of a bench.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use homa::HostConfig;
+
+use crate::driver::{Driver, XdpMode};
+use crate::protocol::Protocol;
+
+/// The Homa port of the first server port; the next ones follow.
+pub const FIRST_HOMA_PORT: u16 = homa::DEFAULT_SERVER_PORT;
+
+/// Whole messages of the largest size for which a host makes room, at least.
+const ROOM_MESSAGES: u64 = 512;
+
+/// Where a protocol's first server port is, when Homa's is at `bind`; port 0 stays.
+pub fn offset(bind: SocketAddr, protocol: Protocol) -> Result<SocketAddr> {
+    bind_at(bind, protocol.port_offset())
+}
+
+/// Where the server port with this index binds; port 0 stays.
+pub fn bind_at(bind: SocketAddr, index: u16) -> Result<SocketAddr> {
+    let port = match bind.port() {
+        0 => 0,
+        port => port
+            .checked_add(index)
+            .with_context(|| format!("{bind} and {index} more reach beyond port 65535: use a lower port"))?,
+    };
+    Ok(SocketAddr::new(bind.ip(), port))
+}
+
+/// The settings of a host of ours, server or client, for messages of up to `max_message` bytes.
+pub fn host_config(driver: Driver, bind: SocketAddr, max_message: u32, poll: Duration) -> HostConfig {
+    let mut config = HostConfig { driver: driver.into(), bind, poll, ..HostConfig::default() };
+    let protocol = &mut config.protocol;
+    protocol.max_message = protocol.max_message.max(max_message);
+    let room = ROOM_MESSAGES * u64::from(max_message);
+    protocol.max_incoming_bytes = protocol.max_incoming_bytes.max(room);
+    protocol.max_outgoing_bytes = protocol.max_outgoing_bytes.max(room);
+    config.max_queued_request_bytes = config.max_queued_request_bytes.max(room);
+    config
+}
+
+/// Names the device of a host and its queues, and how frames are taken from them, for the drivers that have one.
+pub fn on_device(config: &mut HostConfig, interface: Option<&str>, queues: Option<&[u32]>, mode: XdpMode) {
+    config.packet.interface = interface.map(str::to_owned);
+    config.xdp.interface.clone_from(&config.packet.interface);
+    config.xdp.queues = queues.map(<[u32]>::to_vec);
+    config.xdp.mode = mode.into();
+}
+
+/// Where the client host with this number, counted from 0, binds to reach a server at `to`: anywhere. Only over raw IP and
+/// loopback it needs an address of its own, since that is all that tells hosts apart.
+pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
+    let ip: IpAddr = match to {
+        IpAddr::V4(to) if driver == Driver::Raw && to.is_loopback() => {
+            let mut last = number.wrapping_add(2);
+            if to == Ipv4Addr::new(127, 0, 0, last) {
+                last = 1;
+            }
+            [127, 0, 0, last].into()
+        }
+        IpAddr::V4(_) => [0; 4].into(),
+        IpAddr::V6(_) => [0; 16].into(),
+    };
+    match driver {
+        // It has one device, which the address tells.
+        Driver::Packet | Driver::Xdp => SocketAddr::new(source_for(to).unwrap_or(ip), 0),
+        Driver::Udp | Driver::Raw => SocketAddr::new(ip, 0),
+    }
+}
+
+/// The address from which packets to this one leave. Connecting a UDP socket sends nothing.
+fn source_for(to: IpAddr) -> Option<IpAddr> {
+    let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((to, 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+/// The same for the client port of bare packets with this number, counted from 1 over all client hosts: over raw IP and loopback
+/// each has an address of its own, and none is a Homa host's.
+pub fn bare_client_bind(driver: Driver, to: IpAddr, number: u16) -> Result<SocketAddr> {
+    let ip = match to {
+        IpAddr::V4(to) if driver == Driver::Raw && to.is_loopback() => {
+            let [high, low] = number.to_be_bytes();
+            Ipv4Addr::new(127, 1, high, low).into()
+        }
+        _ => {
+            ensure!(
+                driver != Driver::Raw || number == 1,
+                "over raw IP an address is one client port of bare packets: use --ports 1 --clients 1"
+            );
+            return Ok(client_bind(driver, to, 0));
+        }
+    };
+    Ok(SocketAddr::new(ip, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_bind_anywhere_but_over_raw_loopback_apart_from_their_server() {
+        let bind = |driver, to: &str, number| {
+            client_bind(driver, to.parse().expect("an address"), number).to_string()
+        };
+        assert_eq!(bind(Driver::Udp, "127.0.0.1", 3), "0.0.0.0:0");
+        assert_eq!(bind(Driver::Raw, "10.0.0.1", 0), "0.0.0.0:0");
+        assert_eq!(bind(Driver::Raw, "fd00::1", 0), "[::]:0");
+        assert_eq!(bind(Driver::Raw, "127.0.0.1", 0), "127.0.0.2:0");
+        assert_eq!(bind(Driver::Raw, "127.0.0.1", 63), "127.0.0.65:0");
+        assert_eq!(bind(Driver::Raw, "127.0.0.2", 0), "127.0.0.1:0");
+    }
+}

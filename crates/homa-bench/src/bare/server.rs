@@ -1,0 +1,110 @@
+//! The echo server over bare packets: a thread for each port, since a packet path has one owner.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::frame::Kind;
+use super::open;
+use super::path::Path;
+use crate::addresses::bind_at;
+use crate::driver::Driver;
+use crate::tcp::Spin;
+use crate::tcp::server::one_way_answer;
+
+/// What the server does.
+#[derive(Clone, Copy, Debug)]
+pub struct BareServerConfig {
+    /// What carries the packets.
+    pub driver: Driver,
+    /// The first port's address; the next server port has the next number, unless this is 0.
+    pub bind: SocketAddr,
+    /// Number of ports, and of threads.
+    pub ports: u16,
+    /// How long an idle thread polls before it sleeps.
+    pub poll: Duration,
+    /// Largest request in bytes.
+    pub max_message: u32,
+    /// Answer every request with 100 bytes.
+    pub one_way: bool,
+    /// Whether runs of equal packets pass the kernel as one.
+    pub offload: bool,
+}
+
+/// A running server. Its threads end with the process.
+#[derive(Debug)]
+pub struct BareServer {
+    addrs: Vec<SocketAddr>,
+    served: Arc<AtomicU64>,
+}
+
+impl BareServer {
+    /// Binds all ports and starts the threads.
+    pub fn start(config: BareServerConfig) -> Result<BareServer> {
+        ensure!(
+            config.driver != Driver::Raw || config.ports == 1,
+            "--server-ports {}: bare packets in IP have an address and no port; use --driver udp",
+            config.ports
+        );
+        let served = Arc::new(AtomicU64::new(0));
+        let mut addrs = Vec::new();
+        for index in 0..config.ports {
+            let driver = open(config.driver, bind_at(config.bind, index)?, config.offload)?;
+            let mut path = Path::new(driver, config.max_message.max(100));
+            addrs.push(path.local_addr());
+            let served = Arc::clone(&served);
+            thread::Builder::new()
+                .name(format!("bare-server-{index}"))
+                .spawn(move || {
+                    if let Err(error) = echo(&mut path, &served, config) {
+                        eprintln!("homa: bare packets are no longer served: {error:#}");
+                    }
+                })
+                .context("cannot start a thread")?;
+        }
+        Ok(BareServer { addrs, served })
+    }
+
+    /// Where each port receives.
+    pub fn addrs(&self) -> &[SocketAddr] {
+        &self.addrs
+    }
+
+    /// Requests answered so far.
+    pub fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+}
+
+fn echo(path: &mut Path, served: &AtomicU64, config: BareServerConfig) -> Result<()> {
+    let mut spin = Spin::new(config.poll);
+    let mut requests = Vec::new();
+    loop {
+        let count = path.receive(|message| {
+            if message.kind == Kind::Request {
+                requests.push(message);
+            }
+        })?;
+        // A client that is gone is no reason to end.
+        while path.refused().is_some() {}
+        for request in requests.drain(..) {
+            served.fetch_add(1, Ordering::Relaxed);
+            let answer = if config.one_way { one_way_answer(&request.payload) } else { request.payload };
+            path.push(request.from, Kind::Answer, request.id, answer);
+        }
+        path.flush()?;
+        if count > 0 {
+            spin.worked();
+            continue;
+        }
+        path.sweep(Instant::now());
+        match spin.timeout(None) {
+            Some(Duration::ZERO) => {}
+            _ => path.sleep(Duration::MAX)?,
+        }
+    }
+}

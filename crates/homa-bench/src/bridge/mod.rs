@@ -1,0 +1,118 @@
+//! Ways to build a bridge, measured side by side on the same devices.
+//!
+//! What the bridge does by itself is measured with frames that wait for it already, as `homa bench switch` does: while it works the source
+//! sleeps. Sizes of batches are counted while the source works, since what waits always fills them.
+
+mod batches;
+mod complete;
+mod kernel;
+mod line;
+mod pair;
+mod results;
+mod run;
+mod variants;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use homa_report::findings::Findings;
+use homa_report::progress::Progress;
+
+use crate::switch::PortPath;
+use crate::switch::load::Load;
+use crate::switch::place::Place;
+use results::{Row, findings};
+use run::Bench;
+use variants::{BASELINE, Work};
+pub use variants::{VARIANTS, Variant};
+
+/// What it takes to open devices twice and to wait until frames get through.
+const SETUP: Duration = Duration::from_millis(300);
+
+/// Measurements of bridges.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Variants to compare with the baseline, which is always measured; none: all.
+    pub variants: Vec<Variant>,
+    /// The way of frames into the bridge and out of it.
+    pub path: PortPath,
+    /// Length of the frames in bytes, without the check sequence: 64 to 1514.
+    pub frame_bytes: u16,
+    /// Measured time of each variant in a repetition, at least 20 ms.
+    pub slice: Duration,
+    /// Repetitions, each with all variants in turn, at least 1.
+    pub repetitions: u32,
+}
+
+impl Default for Options {
+    /// All variants with the shortest frames, over AF_XDP as any device has it.
+    fn default() -> Options {
+        Options {
+            variants: Vec::new(),
+            path: PortPath::XdpGeneric,
+            frame_bytes: 64,
+            slice: Duration::from_millis(300),
+            repetitions: 5,
+        }
+    }
+}
+
+/// The baseline first, and those that were named, or all.
+fn chosen(named: &[Variant]) -> Vec<Variant> {
+    let others = VARIANTS.into_iter().filter(|variant| *variant != BASELINE);
+    let others = others.filter(|variant| named.is_empty() || named.contains(variant));
+    [BASELINE].into_iter().chain(others).collect()
+}
+
+/// Measures the variants. A slow one is no error.
+///
+/// # Errors
+/// A privilege is missing, or a device cannot be made.
+pub fn measure(options: &Options) -> Result<Findings> {
+    let mut rows: Vec<Row> = chosen(&options.variants).into_iter().map(Row::new).collect();
+    let place = Place::lay()?;
+    let mut load = Load::open()?;
+    let mut notes = Vec::new();
+    if place.is_crowded() {
+        notes.push("everything shares one processor: nothing here says what a bridge can do".to_owned());
+    }
+    let slice = options.slice;
+    let each = SETUP + slice * 9 / 4;
+    let mut progress = Progress::new(each * rows.len() as u32 * options.repetitions);
+    for repetition in 1..=options.repetitions {
+        for row in &mut rows {
+            let text = format!("{}: repetition {repetition} of {}", row.variant.name, options.repetitions);
+            progress.step(&text, each);
+            let mut bench = Bench {
+                place: &place,
+                load: &mut load,
+                port_path: options.path,
+                slice,
+                bytes: options.frame_bytes.into(),
+            };
+            let seen = match row.variant.work {
+                Work::Kernel => bench.measure_kernel(),
+                _ => bench.measure(row.variant),
+            };
+            // One that cannot be measured does not keep the others from it.
+            match seen {
+                Ok(seen) => row.add(&seen),
+                Err(error) => row.skipped = Some(homa_report::output::in_words(&error)),
+            }
+        }
+    }
+    drop(progress);
+    Ok(findings(options, &rows, load.path(), notes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_baseline_is_always_there_once_and_first() {
+        assert_eq!(chosen(&[]), VARIANTS);
+        let named = [VARIANTS[3], BASELINE, VARIANTS[1]];
+        assert_eq!(chosen(&named), [BASELINE, VARIANTS[1], VARIANTS[3]]);
+    }
+}

@@ -1,0 +1,152 @@
+//! A bridge in two threads, each with a device: what comes by one is handed to the other, which sends it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use homa_driver::frames::{Frame, Frames};
+use homa_switch::Switch;
+
+use super::batches::Batches;
+use super::complete::{fill, is_for_the_other, open, send, table};
+use super::line::{Packet, Put, Take, line};
+use super::variants::{Lock, Variant};
+use crate::switch::PortPath;
+use crate::switch::place::SWITCH_DEVICES;
+
+/// How many packets both have taken and are done with.
+#[derive(Debug, Default)]
+struct Count {
+    came: AtomicU64,
+    done: AtomicU64,
+}
+
+/// One of the two.
+pub struct Half {
+    /// Of one device.
+    frames: Frames,
+    /// Which one it is.
+    number: usize,
+    own_table: Switch<()>,
+    common_table: Arc<Mutex<Switch<()>>>,
+    variant: Variant,
+    to_other: Put,
+    from_other: Take,
+    /// Memory of packets that came from the other, on its way back.
+    give_back: Put,
+    /// Memory of our own that comes back.
+    get_back: Take,
+    pool: Vec<Packet>,
+    /// Batches without packets, whose memory is used again.
+    empty: Vec<Vec<Packet>>,
+    burst: Vec<Frame>,
+    count: Arc<Count>,
+    /// What was found in each look at the device.
+    pub taken: Batches,
+    /// What was found in each look at the line.
+    pub handed: Batches,
+}
+
+/// Both, on the devices of this thread's namespace.
+pub fn open_both(variant: Variant, port_path: PortPath) -> Result<[Half; 2]> {
+    let common_table = Arc::new(Mutex::new(table()?));
+    let count = Arc::new(Count::default());
+    let [there, back, there_free, back_free] = std::array::from_fn(|_| line(variant.lock));
+    let half = |number: usize, (to_other, from_other), (give_back, get_back)| {
+        let half = Half {
+            frames: open(&SWITCH_DEVICES[number..=number], port_path)?,
+            number,
+            own_table: table()?,
+            common_table: Arc::clone(&common_table),
+            variant,
+            to_other,
+            from_other,
+            give_back,
+            get_back,
+            pool: Vec::new(),
+            empty: Vec::new(),
+            burst: Vec::with_capacity(variant.burst),
+            count: Arc::clone(&count),
+            taken: Batches::default(),
+            handed: Batches::default(),
+        };
+        anyhow::Ok(half)
+    };
+    // Memory of what goes there comes back by a line of its own, and the other way round.
+    let first = half(0, (there.0, back.1), (back_free.0, there_free.1))?;
+    let second = half(1, (back.0, there.1), (there_free.0, back_free.1))?;
+    Ok([first, second])
+}
+
+impl Half {
+    /// Packets that both are done with.
+    pub fn done(&self) -> u64 {
+        self.count.done.load(Ordering::Acquire)
+    }
+
+    /// Whether packets are on their way from one to the other.
+    pub fn is_waiting(&self) -> bool {
+        self.count.came.load(Ordering::Acquire) > self.done()
+    }
+
+    /// A look at the device and at the line; whether there was anything. With `wait` it sleeps at the line where there is nothing.
+    pub fn round(&mut self, wait: Option<Duration>) -> bool {
+        let took = self.take();
+        let gave = self.give(wait.filter(|_| !took));
+        took || gave
+    }
+
+    fn take(&mut self) -> bool {
+        let mut batch = self.empty.pop().unwrap_or_default();
+        self.get_back.take(usize::MAX, &mut batch);
+        self.pool.append(&mut batch);
+        self.frames.receive(0, self.variant.burst, &mut self.burst);
+        let count = self.burst.len();
+        self.taken.add(count);
+        self.count.came.fetch_add(count as u64, Ordering::AcqRel);
+        for frame in self.burst.drain(..) {
+            batch.push(fill(self.pool.pop(), self.frames.bytes(&frame)));
+            self.frames.drop_frame(frame);
+        }
+        let number = self.number;
+        let lock = || self.common_table.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.variant.lock {
+            Lock::None => batch.retain(|packet| is_for_the_other(&mut self.own_table, number, packet)),
+            Lock::Packet => batch.retain(|packet| is_for_the_other(&mut lock(), number, packet)),
+            Lock::Burst => {
+                let mut table = lock();
+                batch.retain(|packet| is_for_the_other(&mut table, number, packet));
+            }
+        }
+        let kept = batch.len();
+        let refused = if kept > 0 { self.to_other.put(&mut batch) } else { 0 };
+        if kept == 0 {
+            self.empty.push(batch);
+        }
+        self.count.done.fetch_add((count - kept + refused) as u64, Ordering::AcqRel);
+        count > 0
+    }
+
+    fn give(&mut self, wait: Option<Duration>) -> bool {
+        let mut batch = self.empty.pop().unwrap_or_default();
+        match wait {
+            Some(longest) => self.from_other.wait(self.variant.burst, longest, &mut batch),
+            None => self.from_other.take(self.variant.burst, &mut batch),
+        }
+        let count = batch.len();
+        self.handed.add(count);
+        for packet in &batch {
+            send(&mut self.frames, 0, packet);
+        }
+        self.frames.flush(0);
+        if count == 0 {
+            self.empty.push(batch);
+        } else {
+            // What finds no room there goes back to the allocator.
+            self.give_back.put(&mut batch);
+            self.count.done.fetch_add(count as u64, Ordering::AcqRel);
+        }
+        count > 0
+    }
+}

@@ -1,0 +1,245 @@
+//! A bridge at work in a thread of its own, and perhaps in the one that measures, too.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use super::batches::Batches;
+use super::complete::Complete;
+use super::pair::{Half, open_both};
+use super::variants::{Variant, Work};
+use crate::switch::PortPath;
+use crate::switch::gate::{Drained, Gate};
+use crate::switch::load::{Load, SINK, SOURCE, bulk_of};
+use crate::switch::place::Place;
+
+/// Frames sent in one go.
+pub const BURST: usize = 32;
+
+/// Frames that wait on each side when the gate is opened: nearly as many as there is room for.
+pub const HEAP: usize = 960;
+
+/// How long a second thread on the same processor sleeps at most.
+const NAP: Duration = Duration::from_millis(1);
+
+/// How long the source sleeps between two looks whether the bridge has done its heap.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// Longer than a heap takes anywhere.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where it is measured, and how.
+pub struct Bench<'a> {
+    pub place: &'a Place,
+    pub load: &'a mut Load,
+    pub port_path: PortPath,
+    pub slice: Duration,
+    pub bytes: usize,
+}
+
+/// What a repetition has shown of a variant.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// M frames a second of the bridge by itself.
+    pub mpps: f64,
+    /// The same with the source at work; `None` where it cannot be.
+    pub flow_mpps: Option<f64>,
+    /// What was found in each look at a device while the source was at work.
+    pub taken: Batches,
+    /// What was found in each look at the line between two threads, then.
+    pub handed: Batches,
+}
+
+/// What a thread leaves.
+#[derive(Default)]
+struct Ended {
+    drained: Drained,
+    taken: Batches,
+    handed: Batches,
+}
+
+/// A bridge that runs.
+struct Running {
+    gate: Arc<Gate>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Ended>>,
+    /// The half of this thread, if it has one.
+    half: Option<Half>,
+}
+
+impl Running {
+    fn start(place: &Place, variant: Variant, port_path: PortPath) -> Result<Running> {
+        let enter = place.way_to_switch()?;
+        let gate = Arc::new(Gate::free());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (gated, stopped) = (Arc::clone(&gate), Arc::clone(&stop));
+        let (say, ready) = sync_channel(1);
+        let work = move || {
+            enter()?;
+            if variant.work == Work::Complete {
+                let mut bridge = Complete::open(variant, port_path)?;
+                let _ = say.send(None);
+                let drained = gated.pass(&stopped, || {
+                    let busy = bridge.round();
+                    (bridge.done(), busy)
+                });
+                return Ok(Ended { drained, taken: bridge.taken, ..Ended::default() });
+            }
+            let [mut first, second] = open_both(variant, port_path)?;
+            if variant.work == Work::HandOverApart {
+                let _ = say.send(Some(second));
+                return Ok(Ended {
+                    drained: work(&mut first, &gated, &stopped, std::hint::spin_loop),
+                    ..of(&first)
+                });
+            }
+            let _ = say.send(None);
+            thread::scope(|scope| {
+                let helper = scope.spawn(|| {
+                    let mut second = second;
+                    while !stopped.load(Ordering::Relaxed) {
+                        second.round(Some(NAP));
+                    }
+                    second.handed
+                });
+                let drained = work(&mut first, &gated, &stopped, thread::yield_now);
+                let mut ended = Ended { drained, ..of(&first) };
+                ended.handed.merge(&helper.join().map_err(|_| anyhow!("a thread of the bridge panicked"))?);
+                Ok(ended)
+            })
+        };
+        let thread = thread::Builder::new().name("bridge".to_owned()).spawn(work);
+        let thread = thread.context("cannot start a thread for the bridge")?;
+        match ready.recv() {
+            Ok(half) => Ok(Running { gate, stop, thread, half }),
+            Err(_) => Err(Running { gate, stop, thread, half: None }
+                .end()
+                .err()
+                .unwrap_or_else(|| anyhow!("the bridge ended at once"))),
+        }
+    }
+
+    /// What this thread has to do for it.
+    fn help(&mut self) -> bool {
+        self.half.as_mut().is_some_and(|half| half.round(None))
+    }
+
+    fn end(mut self) -> Result<Ended> {
+        self.stop.store(true, Ordering::Relaxed);
+        // It ends with an empty line.
+        while !self.thread.is_finished() {
+            self.help();
+        }
+        let mut ended = self.thread.join().map_err(|_| anyhow!("the bridge panicked"))??;
+        if let Some(half) = self.half {
+            ended.taken.merge(&half.taken);
+            ended.handed.merge(&half.handed);
+        }
+        Ok(ended)
+    }
+}
+
+fn of(half: &Half) -> Ended {
+    Ended { taken: half.taken, handed: half.handed, ..Ended::default() }
+}
+
+/// The first half's work. While packets are on their way to the second, there is something to wait for.
+fn work(half: &mut Half, gate: &Gate, stop: &AtomicBool, wait: fn()) -> Drained {
+    gate.pass(stop, || {
+        let mut busy = half.round(None);
+        if !busy && half.is_waiting() {
+            busy = true;
+            wait();
+        }
+        (half.done(), busy)
+    })
+}
+
+impl Bench<'_> {
+    /// The sides from which frames come.
+    fn sides(variant: Variant) -> &'static [usize] {
+        if variant.both { &[SOURCE, SINK] } else { &[SOURCE] }
+    }
+
+    /// A repetition of a variant, but not of the kernel.
+    pub fn measure(&mut self, variant: Variant) -> Result<Seen> {
+        let mpps = self.drain(variant)?;
+        let mut running = self.start(variant)?;
+        let flow_mpps = Some(self.flow(variant, &mut running));
+        let ended = running.end()?;
+        Ok(Seen { mpps, flow_mpps, taken: ended.taken, handed: ended.handed })
+    }
+
+    fn start(&mut self, variant: Variant) -> Result<Running> {
+        let mut running = Running::start(self.place, variant, self.port_path)?;
+        let settled = self.load.settle(|| {
+            running.help();
+        });
+        match settled {
+            Ok(()) => Ok(running),
+            Err(error) => Err(running.end().err().unwrap_or(error)),
+        }
+    }
+
+    /// M frames a second of a bridge that always finds some.
+    fn drain(&mut self, variant: Variant) -> Result<f64> {
+        let mut running = self.start(variant)?;
+        running.gate.shut();
+        let end = self.load.now() + self.slice;
+        while self.load.now() < end {
+            for &side in Bench::sides(variant) {
+                let bytes = bulk_of(side, self.bytes);
+                for _ in 0..HEAP / BURST {
+                    self.load.offer_by(side, &bytes, BURST);
+                }
+            }
+            running.gate.open();
+            while !running.gate.is_shut() && self.load.now() < end + PATIENCE {
+                if running.half.is_some() {
+                    running.help();
+                } else {
+                    thread::sleep(LOOK);
+                }
+            }
+            for &side in Bench::sides(variant) {
+                while self.load.arrived_at(1 - side) > 0 {}
+            }
+        }
+        let drained = running.end()?.drained;
+        ensure!(drained.frames > 0, "{} forwarded nothing", variant.name);
+        Ok(drained.frames as f64 / drained.time.as_secs_f64() / 1e6)
+    }
+
+    /// M frames a second that arrive while the source sends as many as it can.
+    fn flow(&mut self, variant: Variant, running: &mut Running) -> f64 {
+        self.flow_with(Bench::sides(variant), || {
+            running.help();
+        })
+    }
+
+    /// The same by whatever forwards them, with something to do in between.
+    pub fn flow_with(&mut self, sides: &[usize], mut between: impl FnMut()) -> f64 {
+        let bytes: Vec<_> = sides.iter().map(|&side| (side, bulk_of(side, self.bytes))).collect();
+        let began = self.load.now();
+        let (warm, end) = (began + self.slice / 4, began + self.slice / 4 + self.slice);
+        let (mut arrived, mut before) = (0, None);
+        loop {
+            for (side, bytes) in &bytes {
+                self.load.offer_by(*side, bytes, BURST);
+                between();
+                arrived += self.load.arrived_at(1 - side);
+            }
+            let now = self.load.now();
+            let (since, already) = *before.get_or_insert((now, arrived));
+            if since < warm && now >= warm {
+                before = Some((now, arrived));
+            } else if now >= end {
+                return (arrived - already) as f64 / (now - since).as_secs_f64() / 1e6;
+            }
+        }
+    }
+}

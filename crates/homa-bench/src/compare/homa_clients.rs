@@ -1,0 +1,53 @@
+//! The client hosts of a comparison over Homa.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use homa::{Host, ServerAddr};
+
+use super::plan::Plan;
+use crate::addresses::{client_bind, host_config};
+use crate::engine::link::Link;
+use crate::homa_link::HomaLink;
+use crate::hosts::Hosts;
+use crate::recording::Recorded;
+
+/// All threads' ports. The first `--ports` belong to the first client host, and so on.
+pub fn open(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<Vec<Box<dyn Link>>> {
+    let bind = |number| bind(plan, servers, number, &format!("client-{}", number + 1)).map(Arc::new);
+    let hosts: Vec<Arc<Recorded>> = (0..plan.options.clients).map(bind).collect::<Result<_>>()?;
+    hosts.iter().for_each(|recorded| watched.add(&recorded.host));
+    let mut next = 0;
+    let mut links: Vec<Box<dyn Link>> = Vec::new();
+    for &ports in &plan.ports {
+        let hosts =
+            (next..next + ports).map(|port| Arc::clone(&hosts[port / usize::from(plan.client_ports)]));
+        next += ports;
+        let receivers = usize::from(plan.options.port_receivers);
+        links.push(Box::new(HomaLink::new(hosts.collect(), servers, receivers, plan.poll())?));
+    }
+    Ok(links)
+}
+
+/// A single port of a host of its own, without receiver threads.
+pub fn open_one(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<Box<dyn Link>> {
+    let host = Arc::new(bind(plan, servers, 0, "unloaded")?);
+    watched.add(&host.host);
+    Ok(Box::new(HomaLink::new(vec![host], servers, 0, plan.poll())?))
+}
+
+/// The client host with this number, of which there are 64 at most, and with this name in traces.
+fn bind(plan: &Plan, servers: &[ServerAddr], number: u16, name: &str) -> Result<Recorded> {
+    let to = servers.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |server| server.host.ip());
+    let driver = plan.options.driver;
+    let bind = client_bind(driver, to, number as u8);
+    let mut config = host_config(driver, bind, plan.workload.max_bytes(), plan.poll());
+    config.protocol.link_mbps = plan.options.link_mbps;
+    config.endpoints = plan.options.endpoints.into();
+    config.wake_order = plan.options.wake_order;
+    config.batch_cap = plan.options.batch_cap;
+    plan.options.trace.apply(&mut config);
+    let host = Host::bind(config).context("cannot make a Homa client")?;
+    Recorded::new(host, plan.options.trace_dir.as_deref(), name)
+}

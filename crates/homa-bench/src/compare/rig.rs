@@ -1,0 +1,257 @@
+//! The bench set up: servers, client ports and what slowdown is measured against.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use homa_metrics::Exporter;
+use homa_report::progress::Progress;
+
+use super::homa_clients;
+use crate::addresses::bare_client_bind;
+use crate::bare::client::{BareLink, BareLinkConfig};
+use crate::compare::plan::Plan;
+use crate::compare::servers::Servers;
+use crate::cpu;
+use crate::engine::link::{Answer, Link};
+use crate::engine::load::{self, Idle, LoadSpec, Pace};
+use crate::engine::pattern::Pattern;
+use crate::engine::rtt::{self, RttTable};
+use crate::engine::tally::Tally;
+use crate::hosts::Hosts;
+use crate::peers::{self, PeerLinkConfig};
+use crate::protocol::Protocol;
+use crate::tcp::client::{TcpLink, TcpLinkConfig};
+
+/// Most of the time for measuring unloaded round trips.
+const UNLOADED_BUDGET: Duration = Duration::from_millis(2_500);
+
+/// See the module.
+pub struct Rig<'a> {
+    /// What is to be done.
+    pub plan: &'a Plan,
+    /// How far it is.
+    pub progress: Progress,
+    servers: Servers,
+    pattern: Pattern,
+    unloaded: RttTable,
+    sides: Vec<Side>,
+    /// Its socket goes with it.
+    _exporter: Option<Exporter>,
+}
+
+/// The client ports of one protocol, and how many requests they sent.
+struct Side {
+    protocol: Protocol,
+    links: Vec<Box<dyn Link>>,
+    sent: Arc<AtomicU64>,
+}
+
+impl<'a> Rig<'a> {
+    /// Starts or reaches the servers, measures Homa alone, and opens all client ports.
+    pub fn start(plan: &'a Plan, mut progress: Progress) -> Result<Rig<'a>> {
+        let watched = Hosts::default();
+        let exporter = export(plan, &watched)?;
+        progress.step("starting the servers", Duration::from_millis(100));
+        let servers = Servers::start(plan)?;
+        if let Some(url) = &servers.metrics {
+            tell(&format!("metrics of the server {url}"));
+        }
+        let pattern = Pattern::new(plan.workload.max_bytes(), plan.seed, plan.options.one_way);
+        let homa_sent = Arc::new(AtomicU64::new(0));
+        let unloaded = measure_unloaded(plan, &servers, &pattern, &homa_sent, &watched, &mut progress)?;
+        let mut sides = Vec::new();
+        for &protocol in &plan.protocols {
+            let sent = match protocol {
+                Protocol::Homa => Arc::clone(&homa_sent),
+                _ => Arc::default(),
+            };
+            let links = match protocol {
+                Protocol::Homa => homa_clients::open(plan, &servers.homa, &watched)?,
+                Protocol::Tcp => open_tcp(plan, &servers)?,
+                Protocol::Grpc | Protocol::Quic => open_peers(plan, &servers, protocol)?,
+                Protocol::Udp => open_bare(plan, &servers)?,
+            };
+            let count = |link| Box::new(Counted { link, sent: Arc::clone(&sent) }) as Box<dyn Link>;
+            sides.push(Side { protocol, links: links.into_iter().map(count).collect(), sent });
+        }
+        Ok(Rig { plan, progress, servers, pattern, unloaded, sides, _exporter: exporter })
+    }
+
+    /// About how long [`Rig::start`] takes.
+    pub fn start_time(plan: &Plan) -> Duration {
+        Duration::from_millis(100) + unloaded_budget(plan)
+    }
+
+    /// What slowdown is measured against.
+    pub fn unloaded(&self) -> &RttTable {
+        &self.unloaded
+    }
+
+    /// One slice of load. Slices with the same `number` have the same arrivals, sizes and servers.
+    pub fn slice(
+        &mut self,
+        protocol: Protocol,
+        pace: Pace,
+        measured: Duration,
+        number: u64,
+        text: &str,
+    ) -> Result<Tally> {
+        let Rig { plan, progress, servers, pattern, unloaded, sides, .. } = self;
+        let side = sides.iter_mut().find(|side| side.protocol == protocol);
+        let side = side.with_context(|| format!("{} is not part of this bench", protocol.title()))?;
+        let warmup = plan.warmup.min(measured / 5);
+        let spec = LoadSpec {
+            workload: &plan.workload,
+            pace,
+            ports: &plan.ports,
+            servers: match protocol {
+                Protocol::Homa => servers.homa.len(),
+                _ => servers.addrs(protocol).len(),
+            },
+            warmup,
+            measured,
+            seed: plan.seed.wrapping_add(number << 32),
+            pattern,
+            unloaded,
+            start: None,
+            idle: Idle::Poll,
+            keep_samples: false,
+        };
+        progress.step(text, warmup + measured);
+        let processes = [Some(std::process::id()), servers.pid(protocol)];
+        let busy = || processes.into_iter().flatten().map(cpu::time_of).sum::<Duration>();
+        load::run(&spec, &mut side.links, |window| {
+            progress.sleep_until(window.start, window.from);
+            let before = busy();
+            progress.sleep_until(window.start, window.to);
+            Ok(busy().saturating_sub(before))
+        })
+    }
+
+    /// Ends the servers; tells for each protocol how many requests ran more often than they were sent. Remote servers have
+    /// other clients too: there it is not known, and nothing is told.
+    pub fn finish(mut self) -> Result<Vec<(Protocol, u64)>> {
+        let sent: Vec<_> = self.sides.drain(..).map(|side| (side.protocol, side.sent)).collect();
+        let served = self.servers.finish()?;
+        let sent = |protocol| sent.iter().find(|(other, _)| *other == protocol).map(|(_, sent)| sent);
+        let too_many = served.into_iter().filter_map(|(protocol, served)| {
+            Some((protocol, served.saturating_sub(sent(protocol)?.load(Ordering::Relaxed))))
+        });
+        Ok(too_many.collect())
+    }
+}
+
+/// Serves the metrics of the client hosts, if that was asked for, and says where.
+fn export(plan: &Plan, watched: &Hosts) -> Result<Option<Exporter>> {
+    let Some(addr) = &plan.options.metrics else { return Ok(None) };
+    let hosts = watched.clone();
+    let exporter = Exporter::start(addr, move || Ok(hosts.text()))?;
+    tell(&format!("metrics {}", exporter.url()));
+    Ok(Some(exporter))
+}
+
+/// Says something beside the results, which standard output has alone. Who reads one line of it and closes it does not end the bench.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+fn unloaded_budget(plan: &Plan) -> Duration {
+    UNLOADED_BUDGET.min(plan.slice * plan.slices / 2)
+}
+
+fn measure_unloaded(
+    plan: &Plan,
+    servers: &Servers,
+    pattern: &Pattern,
+    sent: &Arc<AtomicU64>,
+    watched: &Hosts,
+    progress: &mut Progress,
+) -> Result<RttTable> {
+    let budget = unloaded_budget(plan);
+    let sizes = rtt::sizes(&plan.workload);
+    progress.step("Homa: round trips without load, by size", budget);
+    let mut link =
+        Counted { link: homa_clients::open_one(plan, &servers.homa, watched)?, sent: Arc::clone(sent) };
+    let mut done = 0;
+    rtt::measure(&mut link, pattern, &sizes, budget, || {
+        done += 1;
+        progress.within(budget * done / (rtt::ROUNDS * sizes.len() as u32));
+    })
+    .context("Homa without load")
+}
+
+fn open_tcp(plan: &Plan, servers: &Servers) -> Result<Vec<Box<dyn Link>>> {
+    let open = |&ports: &usize| {
+        TcpLink::connect(TcpLinkConfig {
+            servers: servers.addrs(Protocol::Tcp),
+            ports,
+            receivers: usize::from(plan.options.port_receivers),
+            poll: plan.poll(),
+            max_message: plan.workload.max_bytes().max(100),
+            one_way: plan.options.one_way,
+            congestion: None,
+            precise: false,
+        })
+        .map(|link| Box::new(link) as Box<dyn Link>)
+    };
+    plan.ports.iter().map(open).collect()
+}
+
+fn open_peers(plan: &Plan, servers: &Servers, protocol: Protocol) -> Result<Vec<Box<dyn Link>>> {
+    let open = |&ports: &usize| {
+        let max_message = plan.workload.max_bytes().max(100);
+        let config =
+            PeerLinkConfig { servers: servers.addrs(protocol), ports, poll: plan.poll(), max_message };
+        peers::connect(protocol, &config)
+    };
+    plan.ports.iter().map(open).collect()
+}
+
+fn open_bare(plan: &Plan, servers: &Servers) -> Result<Vec<Box<dyn Link>>> {
+    let servers = servers.addrs(Protocol::Udp);
+    let to = servers.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |server| server.ip());
+    let mut number = 0;
+    let mut open = |&ports: &usize| {
+        let binds = (0..ports).map(|_| {
+            number += 1;
+            bare_client_bind(plan.options.driver, to, number)
+        });
+        BareLink::open(BareLinkConfig {
+            driver: plan.options.driver,
+            binds: binds.collect::<Result<_>>()?,
+            servers: servers.clone(),
+            poll: plan.poll(),
+            max_message: plan.workload.max_bytes().max(100),
+            offload: true,
+        })
+        .map(|link| Box::new(link) as Box<dyn Link>)
+    };
+    plan.ports.iter().map(&mut open).collect()
+}
+
+/// Counts what was sent.
+struct Counted {
+    link: Box<dyn Link>,
+    sent: Arc<AtomicU64>,
+}
+
+impl Link for Counted {
+    fn submit(&mut self, port: usize, server: usize, cookie: u64, request: Bytes) -> Result<(), String> {
+        self.link.submit(port, server, cookie, request)?;
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.link.flush()
+    }
+
+    fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
+        self.link.receive(wait, answers)
+    }
+}

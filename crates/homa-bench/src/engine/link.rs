@@ -1,0 +1,94 @@
+//! What the load generator needs of a protocol. All protocols run under the same generator, thread for thread.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use bytes::Bytes;
+
+/// The end of an RPC.
+#[derive(Debug)]
+pub struct Answer {
+    /// From [`Link::submit`].
+    pub cookie: u64,
+    /// When the answer was complete in this process.
+    pub at: Instant,
+    /// The answer, or why there is none.
+    pub result: Result<Bytes, String>,
+}
+
+/// The client ports that one thread drives, with their ways to all servers.
+pub trait Link: Send {
+    /// Starts an RPC from the client port with index `port` to the server port with index `server`. Never blocks. It may wait
+    /// for [`Link::flush`] to go out with others.
+    ///
+    /// # Errors
+    /// Why this RPC was not taken; no [`Answer`] comes for it then.
+    fn submit(&mut self, port: usize, server: usize, cookie: u64, request: Bytes) -> Result<(), String>;
+
+    /// Sends what was submitted.
+    ///
+    /// # Errors
+    /// The whole link is broken: the run cannot go on.
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Appends the answers that are there, and otherwise waits for one for at most `wait`; zero only looks. May return
+    /// early with nothing.
+    ///
+    /// # Errors
+    /// The whole link is broken: the run cannot go on.
+    fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()>;
+
+    /// Packets sent and received so far by the ports' hosts, where they are counted.
+    fn packets(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Appends the answers that receiver threads handed over, and otherwise waits for one for at most `wait`.
+pub fn take_from(
+    receivers: &mpsc::Receiver<Result<Answer, String>>,
+    wait: Duration,
+    answers: &mut Vec<Answer>,
+) -> Result<()> {
+    let mut next = match wait.is_zero() {
+        true => receivers.try_recv().ok(),
+        false => receivers.recv_timeout(wait).ok(),
+    };
+    while let Some(answer) = next {
+        answers.push(answer.map_err(anyhow::Error::msg)?);
+        next = receivers.try_recv().ok();
+    }
+    Ok(())
+}
+
+/// Checks an implementation with two client ports and two server ports: of 40 messages sent at once, more than
+/// sockets hold, each comes back once, as it was, or its first bytes where responses have 100. One in `long_each`
+/// has 1,000,000 bytes.
+///
+/// # Panics
+/// An answer is missing, wrong, or comes twice.
+pub fn check_all_come_back(link: &mut dyn Link, long_each: u64, one_way: bool) {
+    let payload: Bytes = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
+    let length = |cookie: u64| if cookie.is_multiple_of(long_each) { 1_000_000 } else { 1 + cookie as usize };
+    let mut waiting: std::collections::BTreeSet<u64> = (0..40).collect();
+    for &cookie in &waiting {
+        let (port, server) = ((cookie % 2) as usize, (cookie / 2 % 2) as usize);
+        link.submit(port, server, cookie, payload.slice(..length(cookie))).expect("taken");
+        link.flush().expect("sent");
+    }
+    let mut answers = Vec::new();
+    while !waiting.is_empty() {
+        link.receive(Duration::from_millis(100), &mut answers).expect("the link holds");
+        for answer in answers.drain(..) {
+            assert!(waiting.remove(&answer.cookie), "{} answered twice", answer.cookie);
+            let bytes = answer.result.expect("an answer");
+            let sent = length(answer.cookie);
+            assert_eq!(bytes.len(), if one_way { 100 } else { sent });
+            let same = bytes.len().min(sent);
+            assert_eq!(bytes[..same], payload[..same]);
+        }
+    }
+}

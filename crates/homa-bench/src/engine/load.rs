@@ -1,0 +1,390 @@
+//! The load generator: the same for both protocols.
+//!
+//! A thread drives one or more client ports: it sends what is due and takes answers in between. Arrivals of each port
+//! are a Poisson process of its own. A message that is due while `max_outstanding` RPCs are open waits, and its latency
+//! counts from the moment it was due; so it does when the thread itself was late. While the next message is due within
+//! [`SLEEP_MARGIN`], the thread polls: epoll's timeouts are whole milliseconds, and a timer that wakes a sleeping thread
+//! is late by more than a short RPC takes.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use homa_workload::{Poisson, SizeSampler, Workload};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::engine::inflight::{InFlight, Rpc};
+use crate::engine::link::{Answer, Link};
+use crate::engine::pattern::Pattern;
+use crate::engine::rtt::RttTable;
+use crate::engine::tally::{Sample, Tally};
+
+/// A thread whose next message is due later than this may sleep until this much before.
+const SLEEP_MARGIN: Duration = Duration::from_millis(2);
+
+/// Messages sent before answers are looked at again.
+const SENDS_PER_TURN: usize = 16;
+
+/// After the end of the load, RPCs count as lost once no answer came for this long. Longer than either protocol needs
+/// to give a silent peer up, or to retransmit to a living one.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// After the end of the load, RPCs count as lost after so long although others are still answered. An overloaded network may need many times
+/// the time of the load for the longest messages, and that is a result.
+pub const DRAIN: Duration = Duration::from_secs(240);
+
+/// How RPCs are started.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// Poisson arrivals, all client ports together, 10^9 bits of request payload per second.
+    Open {
+        /// The offered load.
+        gbps: f64,
+        /// Open RPCs per client port at which arrivals wait.
+        max_outstanding: u32,
+    },
+    /// This many RPCs open per client port at all times.
+    Closed {
+        /// Open RPCs.
+        outstanding: u32,
+    },
+}
+
+/// One slice of load.
+#[derive(Clone, Debug)]
+pub struct LoadSpec<'a> {
+    /// Message sizes.
+    pub workload: &'a Workload,
+    /// How RPCs are started.
+    pub pace: Pace,
+    /// Client ports of each thread.
+    pub ports: &'a [usize],
+    /// Server ports, of all servers together.
+    pub servers: usize,
+    /// Load before the measured time.
+    pub warmup: Duration,
+    /// The measured time.
+    pub measured: Duration,
+    /// Seeds arrivals, sizes and the choice of servers.
+    pub seed: u64,
+    /// Content of the messages.
+    pub pattern: &'a Pattern,
+    /// What an RPC takes when it is alone.
+    pub unloaded: &'a RttTable,
+    /// When the load begins; `None`: as soon as all threads are up.
+    pub start: Option<Instant>,
+    /// What a thread does that has nothing to send.
+    pub idle: Idle,
+    /// Each latency is kept, too.
+    pub keep_samples: bool,
+}
+
+/// What a thread of the generator does while it has nothing to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// Polls, as the module says.
+    Poll,
+    /// Sleeps until its next message is due or an answer comes, as precisely as the link can: for many generators on few processors,
+    /// which would only take them from each other by polling. Each thread has one client port.
+    Sleep,
+}
+
+/// The moments of a slice.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Load begins.
+    pub start: Instant,
+    /// Measuring begins.
+    pub from: Instant,
+    /// Load and measuring end.
+    pub to: Instant,
+}
+
+/// Loads so far: links outlive them, and answers come late.
+static LOADS: AtomicU8 = AtomicU8::new(0);
+
+/// Runs a slice, one thread for each link, while `watch` runs in the calling thread.
+pub fn run(
+    spec: &LoadSpec<'_>,
+    links: &mut [Box<dyn Link>],
+    watch: impl FnOnce(Window) -> Result<Duration>,
+) -> Result<Tally> {
+    // All threads are up by then.
+    let start = spec.start.unwrap_or_else(|| Instant::now() + Duration::from_millis(2));
+    let from = start + spec.warmup;
+    let window = Window { start, from, to: from + spec.measured };
+    let load = LOADS.fetch_add(1, Ordering::Relaxed);
+    let mut tally = Tally::new(spec.workload);
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        let mut first_port = 0;
+        for (link, &ports) in links.iter_mut().zip(spec.ports) {
+            let mut worker = Worker::new(spec, link.as_mut(), first_port, ports, window, load)?;
+            first_port += ports;
+            let thread = thread::Builder::new().name("bench-client".to_owned());
+            threads.push(thread.spawn_scoped(scope, move || worker.run()).context("cannot start a thread")?);
+        }
+        let cpu = watch(window);
+        for thread in threads {
+            let result = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            tally.add(result?)?;
+        }
+        tally.cpu = cpu?;
+        anyhow::Ok(())
+    })?;
+    tally.measured = spec.measured;
+    Ok(tally)
+}
+
+/// The messages of a client port, drawn from its seed: for an open loop, all that decides when which message is due.
+pub struct Arrivals {
+    sizes: SizeSampler,
+    /// Gaps between arrivals; `None` in a closed loop.
+    gaps: Option<Poisson>,
+}
+
+impl Arrivals {
+    /// Those of the client port with this number among all of a load.
+    ///
+    /// # Errors
+    /// A load of nothing.
+    pub fn new(workload: &Workload, pace: Pace, ports: usize, index: usize, seed: u64) -> Result<Arrivals> {
+        let seed = seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let gaps = match pace {
+            Pace::Closed { .. } => None,
+            Pace::Open { gbps, .. } => {
+                Some(Poisson::for_gbps(gbps / ports as f64, workload.mean_bytes(), seed)?)
+            }
+        };
+        Ok(Arrivals { sizes: workload.sampler(seed), gaps })
+    }
+
+    /// Time from the message before, and the size of the next one in bytes.
+    pub fn draw(&mut self) -> (Duration, u32) {
+        let gap_ns = self.gaps.as_mut().and_then(Iterator::next).unwrap_or(0);
+        (Duration::from_nanos(gap_ns), self.sizes.next().unwrap_or(1))
+    }
+}
+
+/// What a thread chooses the server of each message by: a number below that of the servers for each.
+pub fn server_choice(seed: u64, first_port: usize) -> Pcg64 {
+    Pcg64::seed_from_u64(seed ^ (first_port as u64) << 32)
+}
+
+/// A client port.
+struct Port {
+    arrivals: Arrivals,
+    /// Messages are due at moments of their own.
+    is_open_loop: bool,
+    /// The next message: when it is due, and its size.
+    due: Instant,
+    size: u32,
+    open: u32,
+    limit: u32,
+    /// The next message has been counted as held up by the limit.
+    held: bool,
+}
+
+impl Port {
+    fn new(spec: &LoadSpec<'_>, index: usize, start: Instant) -> Result<Port> {
+        let arrivals = Arrivals::new(spec.workload, spec.pace, spec.ports.iter().sum(), index, spec.seed)?;
+        let (is_open_loop, limit) = match spec.pace {
+            Pace::Closed { outstanding } => (false, outstanding),
+            Pace::Open { max_outstanding, .. } => (true, max_outstanding),
+        };
+        let mut port = Port { arrivals, is_open_loop, due: start, size: 0, open: 0, limit, held: false };
+        port.draw();
+        Ok(port)
+    }
+
+    /// Draws the next message.
+    fn draw(&mut self) {
+        let (gap, size) = self.arrivals.draw();
+        self.due += gap;
+        self.size = size;
+        self.held = false;
+    }
+
+    fn full(&self) -> bool {
+        self.open >= self.limit
+    }
+}
+
+/// A thread of the generator.
+struct Worker<'a> {
+    spec: &'a LoadSpec<'a>,
+    link: &'a mut dyn Link,
+    window: Window,
+    ports: Vec<Port>,
+    in_flight: InFlight,
+    choice: Pcg64,
+    tally: Tally,
+}
+
+impl<'a> Worker<'a> {
+    fn new(
+        spec: &'a LoadSpec<'a>,
+        link: &'a mut dyn Link,
+        first_port: usize,
+        ports: usize,
+        window: Window,
+        load: u8,
+    ) -> Result<Worker<'a>> {
+        let choice = server_choice(spec.seed, first_port);
+        let ports = (first_port..first_port + ports)
+            .map(|index| Port::new(spec, index, window.start))
+            .collect::<Result<Vec<_>>>()?;
+        let tally = Tally::new(spec.workload);
+        Ok(Worker { spec, link, window, ports, in_flight: InFlight::new(load), choice, tally })
+    }
+
+    fn run(&mut self) -> Result<Tally> {
+        let mut answers = Vec::new();
+        loop {
+            let now = Instant::now();
+            if now >= self.window.to {
+                break;
+            }
+            let sent = self.send_due(now);
+            if sent {
+                self.link.flush()?;
+            }
+            let wait = if sent { Duration::ZERO } else { self.idle_time(now) };
+            self.link.receive(wait, &mut answers)?;
+            if !sent && wait.is_zero() && answers.is_empty() {
+                // Where more threads than processors want to run, one that only polls must not keep the server waiting.
+                thread::yield_now();
+            }
+            self.take(&mut answers);
+        }
+        self.finish(&mut answers)?;
+        Ok(std::mem::replace(&mut self.tally, Tally::new(self.spec.workload)))
+    }
+
+    /// Sends what is due, some at a time; true if there may be more.
+    fn send_due(&mut self, now: Instant) -> bool {
+        let mut sends = 0;
+        for index in 0..self.ports.len() {
+            while !self.ports[index].is_open_loop || self.ports[index].due <= now {
+                if self.ports[index].full() {
+                    self.count_held(index);
+                    break;
+                }
+                if sends == SENDS_PER_TURN {
+                    return true;
+                }
+                sends += 1;
+                self.send(index);
+            }
+        }
+        sends > 0
+    }
+
+    fn count_held(&mut self, index: usize) {
+        let port = &mut self.ports[index];
+        if port.is_open_loop && !port.held {
+            port.held = true;
+            self.tally.counted.capped += 1;
+        }
+    }
+
+    fn send(&mut self, index: usize) {
+        let port = &mut self.ports[index];
+        let due = if port.is_open_loop { port.due } else { Instant::now() };
+        let size = port.size;
+        port.draw();
+        self.count_offered(due, size);
+        let number = self.tally.counted.started;
+        self.tally.counted.started += 1;
+        let cookie = self.in_flight.insert(Rpc { due, size, port: index, number });
+        let server = self.choice.random_range(0..self.spec.servers);
+        let request = self.spec.pattern.request(number, size);
+        match self.link.submit(index, server, cookie, request) {
+            Ok(()) => self.ports[index].open += 1,
+            Err(error) => {
+                self.in_flight.remove(cookie);
+                self.tally.error(|| error);
+            }
+        }
+    }
+
+    fn count_offered(&mut self, due: Instant, size: u32) {
+        if (self.window.from..self.window.to).contains(&due) {
+            self.tally.counted.offered_bytes += u64::from(size);
+        }
+    }
+
+    /// How long nothing will be due, as far as that can be slept through. A thread with several ports does not sleep,
+    /// over either protocol, unless it is told to: over Homa it could only sleep on one of them.
+    fn idle_time(&self, now: Instant) -> Duration {
+        let margin = match self.spec.idle {
+            Idle::Poll if self.ports.len() > 1 => return Duration::ZERO,
+            Idle::Poll => SLEEP_MARGIN,
+            Idle::Sleep => Duration::ZERO,
+        };
+        let mut until = self.window.to;
+        for port in self.ports.iter().filter(|port| port.is_open_loop && !port.full()) {
+            until = until.min(port.due);
+        }
+        until.saturating_duration_since(now).saturating_sub(margin)
+    }
+
+    fn take(&mut self, answers: &mut Vec<Answer>) {
+        for answer in answers.drain(..) {
+            // To an RPC that the load before gave up and counted as lost.
+            if !self.in_flight.is_own(answer.cookie) {
+                continue;
+            }
+            let Some(rpc) = self.in_flight.remove(answer.cookie) else {
+                self.tally.counted.duplicated += 1;
+                continue;
+            };
+            self.ports[rpc.port].open -= 1;
+            let checked =
+                answer.result.and_then(|payload| self.spec.pattern.check(rpc.number, rpc.size, &payload));
+            if let Err(error) = checked {
+                self.tally.error(|| error);
+                continue;
+            }
+            self.tally.counted.answered += 1;
+            if (self.window.from..self.window.to).contains(&answer.at) {
+                self.tally.counted.goodput_bytes += u64::from(rpc.size);
+            }
+            if (self.window.from..self.window.to).contains(&rpc.due) {
+                let rtt_ns = answer.at.saturating_duration_since(rpc.due).as_nanos() as u64;
+                self.tally.recorder.record(rpc.size, rtt_ns, self.spec.unloaded.rtt_ns(rpc.size));
+                if self.spec.keep_samples {
+                    self.tally.samples.push(Sample { bytes: rpc.size, rtt_ns });
+                }
+            }
+        }
+    }
+
+    /// Waits for the RPCs that are still open, and counts what was left over.
+    fn finish(&mut self, answers: &mut Vec<Answer>) -> Result<()> {
+        for index in 0..self.ports.len() {
+            while self.ports[index].is_open_loop && self.ports[index].due < self.window.to {
+                self.tally.counted.unsent += 1;
+                self.count_offered(self.ports[index].due, self.ports[index].size);
+                self.ports[index].draw();
+            }
+        }
+        let ended = Instant::now();
+        let mut heard = ended;
+        while !self.in_flight.is_empty() && heard.elapsed() < SILENCE && ended.elapsed() < DRAIN {
+            self.link.receive(Duration::from_millis(10), answers)?;
+            if !answers.is_empty() {
+                heard = Instant::now();
+            }
+            self.take(answers);
+        }
+        self.tally.counted.lost += self.in_flight.len() as u64;
+        if self.tally.counted.lost > 0 {
+            let lost = self.tally.counted.lost;
+            self.tally.counted.first_error.get_or_insert_with(|| format!("{lost} RPCs were never answered"));
+        }
+        Ok(())
+    }
+}

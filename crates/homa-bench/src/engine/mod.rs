@@ -1,0 +1,9 @@
+//! The load generator: arrivals, client ports, RPCs in flight, and what came of them.
+
+pub mod inflight;
+pub mod link;
+pub mod load;
+pub mod pattern;
+pub mod rtt;
+pub mod summary;
+pub mod tally;

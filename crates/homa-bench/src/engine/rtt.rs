@@ -1,0 +1,213 @@
+//! What an RPC takes when it is alone: the base of every slowdown.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail, ensure};
+use homa_workload::Workload;
+
+use crate::engine::link::Link;
+use crate::engine::pattern::Pattern;
+
+/// The factor from one measured size to the next, beside the edges of the bins.
+const GRID_STEP: u32 = 2;
+
+/// Rounds through all sizes.
+pub const ROUNDS: u32 = 3;
+
+/// Round trips of a size in a round where its share of the time has room for them: so many make a median worth having.
+const MIN_SAMPLES: usize = 5;
+
+/// Shares of the time that these may take. On a slow link five round trips of a long message would be seconds.
+const MOST_SHARES: u32 = 2;
+
+/// Round trips of a size in a round, at most: more would not move the median.
+const MAX_SAMPLES: usize = 1_000;
+
+/// What is long beside anything that a processor or a scheduler does to a round trip.
+const DISTURBANCE: Duration = Duration::from_millis(20);
+
+/// An RPC that is alone and not answered within this time will not be. Homa's own errors come earlier.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Unloaded round-trip times by message size.
+#[derive(Clone, Debug)]
+pub struct RttTable {
+    /// Bytes and nanoseconds, by increasing size.
+    points: Vec<(u32, u64)>,
+}
+
+impl RttTable {
+    /// A table from measured points.
+    pub fn new(mut points: Vec<(u32, u64)>) -> RttTable {
+        points.sort_unstable();
+        RttTable { points }
+    }
+
+    /// The points.
+    pub fn points(&self) -> &[(u32, u64)] {
+        &self.points
+    }
+
+    /// The round trip of a message of `size` bytes alone, in nanoseconds: on the straight line between the neighbouring
+    /// points in double logarithmic scale; beyond the ends that of the end. At least 1.
+    pub fn rtt_ns(&self, size: u32) -> u64 {
+        let above = self.points.partition_point(|&(bytes, _)| bytes < size);
+        let ns = match (above.checked_sub(1).map(|below| self.points[below]), self.points.get(above)) {
+            (_, Some(&(bytes, ns))) if bytes == size => ns,
+            (Some((low, low_ns)), Some(&(high, high_ns))) => {
+                let position =
+                    (f64::from(size) / f64::from(low)).ln() / (f64::from(high) / f64::from(low)).ln();
+                (low_ns as f64 * (high_ns as f64 / low_ns as f64).powf(position)) as u64
+            }
+            (Some((_, ns)), None) | (None, Some(&(_, ns))) => ns,
+            (None, None) => 1,
+        };
+        ns.max(1)
+    }
+}
+
+/// The sizes to measure: the ends of the workload, powers of two between, and the quantiles at which bins end.
+pub fn sizes(workload: &Workload) -> Vec<u32> {
+    let (min, max) = (workload.min_bytes(), workload.max_bytes());
+    let grid =
+        std::iter::successors(Some(min), |&size| size.checked_mul(GRID_STEP)).take_while(|&size| size < max);
+    let edges = (1..=10).map(|bin| workload.quantile(f64::from(bin) / 10.0));
+    let mut sizes: Vec<u32> = grid.chain(edges).chain([max]).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// Measures the median round trip of each size, one RPC at a time, within about `budget` in all. `step` is called after
+/// each size in each of [`ROUNDS`] rounds: a disturbance of some milliseconds then does not hit all samples of a size.
+pub fn measure(
+    link: &mut dyn Link,
+    pattern: &Pattern,
+    sizes: &[u32],
+    budget: Duration,
+    mut step: impl FnMut(),
+) -> Result<RttTable> {
+    let share = budget / (ROUNDS * sizes.len().max(1) as u32);
+    let mut number = 0;
+    let mut samples = vec![Vec::new(); sizes.len()];
+    for _ in 0..ROUNDS {
+        for (&size, samples) in sizes.iter().zip(&mut samples) {
+            let begin = Instant::now();
+            if samples.iter().any(|&ns| is_long(Duration::from_nanos(ns), share)) {
+                step();
+                continue;
+            }
+            // The first of a size finds cold buffers, which is nothing to a long one.
+            let first = one(link, pattern, &mut number, size)?;
+            if is_long(first, share) {
+                samples.push(first.as_nanos() as u64);
+            }
+            let mut count = 0;
+            while !is_long(first, share) && wants_more(count, begin.elapsed(), share) {
+                samples.push(one(link, pattern, &mut number, size)?.as_nanos() as u64);
+                count += 1;
+            }
+            step();
+        }
+    }
+    let medians = samples.iter_mut().map(|samples| {
+        let middle = samples.len() / 2;
+        *samples.select_nth_unstable(middle).1
+    });
+    Ok(RttTable::new(undisturbed(sizes.iter().copied().zip(medians).collect())))
+}
+
+/// Whether a round trip takes so long that one must do: a disturbance of some milliseconds is little of it.
+fn is_long(rtt: Duration, share: Duration) -> bool {
+    rtt >= share.max(DISTURBANCE)
+}
+
+/// Whether a size that took so long for so many round trips in this round gets another. One it always gets.
+fn wants_more(count: usize, elapsed: Duration, share: Duration) -> bool {
+    match count {
+        0 => true,
+        1..MIN_SAMPLES => elapsed < MOST_SHARES * share,
+        _ => elapsed < share && count < MAX_SAMPLES,
+    }
+}
+
+/// No message alone takes longer than a longer one alone: what exceeds that is a disturbance, and is cut off. `points` are
+/// by increasing size.
+fn undisturbed(mut points: Vec<(u32, u64)>) -> Vec<(u32, u64)> {
+    let mut least = u64::MAX;
+    for (_, ns) in points.iter_mut().rev() {
+        least = least.min(*ns);
+        *ns = least;
+    }
+    points
+}
+
+/// One RPC: its round trip.
+fn one(link: &mut dyn Link, pattern: &Pattern, number: &mut u64, size: u32) -> Result<Duration> {
+    *number += 1;
+    let mut answers = Vec::new();
+    let begin = Instant::now();
+    link.submit(0, 0, *number, pattern.request(*number, size)).map_err(|error| anyhow!(error))?;
+    link.flush()?;
+    loop {
+        link.receive(Duration::from_millis(100), &mut answers)?;
+        if let Some(answer) = answers.pop() {
+            ensure!(answer.cookie == *number && answers.is_empty(), "an RPC was answered twice");
+            let payload = answer.result.map_err(|error| anyhow!(error))?;
+            pattern.check(*number, size, &payload).map_err(|error| anyhow!(error))?;
+            return Ok(answer.at - begin);
+        }
+        if begin.elapsed() > PATIENCE {
+            bail!("no answer within {} s to a request of {size} bytes", PATIENCE.as_secs());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_points_lies_a_straight_line_in_double_logarithmic_scale() {
+        let table = RttTable::new(vec![(10_000, 400), (100, 100), (1_000_000, 4_000)]);
+        assert_eq!(table.rtt_ns(100), 100);
+        assert_eq!(table.rtt_ns(1_000), 200);
+        assert_eq!(table.rtt_ns(10_000), 400);
+        assert!((1_260..1_270).contains(&table.rtt_ns(100_000)), "{}", table.rtt_ns(100_000));
+    }
+
+    #[test]
+    fn a_shorter_message_takes_no_longer_than_a_longer_one() {
+        assert_eq!(
+            undisturbed(vec![(1, 20), (2, 50), (3, 18), (4, 30), (5, 60)]),
+            [(1, 18), (2, 18), (3, 18), (4, 30), (5, 60)]
+        );
+    }
+
+    #[test]
+    fn long_messages_get_few_round_trips_and_short_ones_what_their_share_has_room_for() {
+        let ms = Duration::from_millis;
+        // At 50 Mbit/s a message of 1 MB takes 350 ms, and a size has 27 ms in a round.
+        assert!(is_long(ms(350), ms(27)) && !is_long(ms(19), ms(27)) && !is_long(ms(19), ms(1)));
+        assert!(wants_more(0, ms(500), ms(27)) && wants_more(1, ms(50), ms(27)));
+        assert!(!wants_more(1, ms(54), ms(27)) && !wants_more(MIN_SAMPLES, ms(27), ms(27)));
+        assert!(wants_more(MIN_SAMPLES, ms(26), ms(27)) && !wants_more(MAX_SAMPLES, ms(26), ms(27)));
+    }
+
+    #[test]
+    fn beyond_the_ends_it_is_flat() {
+        let table = RttTable::new(vec![(100, 50), (200, 60)]);
+        assert_eq!((table.rtt_ns(1), table.rtt_ns(u32::MAX)), (50, 60));
+    }
+
+    #[test]
+    fn sizes_cover_the_workload_with_its_bins() {
+        let workload = Workload::named("w4").expect("known").truncated(1_000_000).expect("positive");
+        let sizes = sizes(&workload);
+        assert_eq!(sizes.first(), Some(&workload.min_bytes()));
+        assert_eq!(sizes.last(), Some(&1_000_000));
+        assert!(sizes.is_sorted() && sizes.len() < 40, "{sizes:?}");
+        assert!(sizes.contains(&workload.quantile(0.5)));
+        assert_eq!(super::sizes(&Workload::fixed(100).expect("positive")), [100]);
+    }
+}

@@ -1,0 +1,173 @@
+//! The client ports of one thread over Homa.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use homa::{Client, Completion, Host, HostConfig, ServerAddr};
+
+use crate::engine::link::{Answer, Link, take_from};
+use crate::recording::Recorded;
+use crate::tcp::Spin;
+
+/// How often a receiver thread looks whether its link is gone.
+const RECEIVER_CHECK: Duration = Duration::from_millis(100);
+
+/// Answers taken from one port before the next gets its turn.
+const BATCH: usize = 64;
+
+/// A single port of a host of its own that is set up so.
+pub fn open_at(config: HostConfig, servers: &[ServerAddr]) -> Result<Box<dyn Link>> {
+    let poll = config.poll;
+    let host = Host::bind(config).context("cannot make a Homa client")?;
+    let host = Arc::new(Recorded::without(&Arc::new(host)));
+    Ok(Box::new(HomaLink::new(vec![host], servers, 0, poll)?))
+}
+
+/// Ports of a host that is there already, as many threads taking the answers of each.
+pub fn open_on(
+    host: &Arc<Host>,
+    ports: usize,
+    servers: &[ServerAddr],
+    receivers: usize,
+    poll: Duration,
+) -> Result<Box<dyn Link>> {
+    let host = Arc::new(Recorded::without(host));
+    Ok(Box::new(HomaLink::new(vec![host; ports], servers, receivers, poll)?))
+}
+
+/// See the module.
+pub(crate) struct HomaLink {
+    clients: Vec<Client>,
+    /// What each port is to send with the next flush.
+    calls: Vec<Vec<(ServerAddr, Bytes, u64)>>,
+    /// What was refused there.
+    refused: Vec<Answer>,
+    /// Memory for what is taken from a port.
+    completions: Vec<Completion>,
+    servers: Vec<ServerAddr>,
+    /// Where answers come from if receiver threads take them.
+    receivers: Option<mpsc::Receiver<Result<Answer, String>>>,
+    spin: Spin,
+    gone: Arc<AtomicBool>,
+    /// Ports live as long as their hosts.
+    hosts: Vec<Arc<Recorded>>,
+}
+
+impl HomaLink {
+    /// A port on each of `hosts`.
+    pub(crate) fn new(
+        hosts: Vec<Arc<Recorded>>,
+        servers: &[ServerAddr],
+        receivers: usize,
+        poll: Duration,
+    ) -> Result<HomaLink> {
+        let clients = hosts.iter().map(|recorded| recorded.host.client()).collect::<Result<Vec<_>, _>>()?;
+        let gone = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = mpsc::channel();
+        for client in &clients {
+            for _ in 0..receivers {
+                let (client, sender, gone) = (client.clone(), sender.clone(), Arc::clone(&gone));
+                thread::Builder::new()
+                    .name("homa-receiver".to_owned())
+                    .spawn(move || receive_all(&client, &sender, &gone))
+                    .context("cannot start a thread")?;
+            }
+        }
+        let receivers = (receivers > 0).then_some(receiver);
+        let servers = servers.to_vec();
+        Ok(HomaLink {
+            calls: clients.iter().map(|_| Vec::new()).collect(),
+            refused: Vec::new(),
+            completions: Vec::with_capacity(BATCH),
+            clients,
+            servers,
+            receivers,
+            spin: Spin::new(poll),
+            gone,
+            hosts,
+        })
+    }
+
+    /// Waits for what receiver threads have: polls first, as they do.
+    fn receive_handed_over(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
+        let Some(receivers) = &self.receivers else { return Ok(()) };
+        let (before, begin) = (answers.len(), Instant::now());
+        loop {
+            let left = wait.saturating_sub(begin.elapsed());
+            let timeout = self.spin.timeout(Some(left)).unwrap_or_default().min(left);
+            take_from(receivers, timeout, answers)?;
+            if answers.len() > before {
+                self.spin.worked();
+                return Ok(());
+            }
+            if left.is_zero() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Link for HomaLink {
+    fn submit(&mut self, port: usize, server: usize, cookie: u64, request: Bytes) -> Result<(), String> {
+        self.calls[port].push((self.servers[server], request, cookie));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        for (client, calls) in self.clients.iter().zip(&mut self.calls) {
+            client.submit_all(calls, |cookie, error| {
+                let result = Err(error.to_string());
+                self.refused.push(Answer { cookie, at: Instant::now(), result });
+            });
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
+        if !self.refused.is_empty() {
+            answers.append(&mut self.refused);
+            return Ok(());
+        }
+        if self.receivers.is_some() {
+            return self.receive_handed_over(wait, answers);
+        }
+        // One port: the host polls and sleeps by its own setting. Several: a thread cannot sleep on all of them, and the
+        // generator does not ask it to.
+        let wait = if self.clients.len() == 1 { wait } else { Duration::ZERO };
+        for client in &self.clients {
+            client.recv_completions(Some(wait), BATCH, &mut self.completions);
+            answers.extend(self.completions.drain(..).map(answer));
+        }
+        Ok(())
+    }
+
+    fn packets(&self) -> Option<u64> {
+        let counts = self.hosts.iter().map(|recorded| recorded.host.metrics().driver);
+        Some(counts.map(|driver| driver.packets_out + driver.packets_in).sum())
+    }
+}
+
+impl Drop for HomaLink {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+}
+
+fn answer(completion: Completion) -> Answer {
+    let result = completion.result.map_err(|error| error.to_string());
+    Answer { cookie: completion.cookie, at: Instant::now(), result }
+}
+
+fn receive_all(client: &Client, answers: &mpsc::Sender<Result<Answer, String>>, gone: &AtomicBool) {
+    while !gone.load(Ordering::Relaxed) {
+        if let Some(completion) = client.recv_completion(Some(RECEIVER_CHECK)) {
+            // Nobody takes answers any more once the link is gone.
+            let _ = answers.send(Ok(answer(completion)));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A load generator for RPC transports, and what it is compared with.
+//!
+//! - [`compare`]: Homa, TCP, gRPC, QUIC and bare packets under one workload, over loopback or between machines.
+//! - [`limits`]: what each protocol and driver can do at best, on one machine.
+//! - [`mod@switch`], [`bridge`]: measurements of the software switch, and of ways to build one.
+//! - [`engine`]: the generator itself, with its clients ([`engine::link::Link`]) and its counts. It is the same
+//!   for all protocols.
+//! - [`homa_link`], [`tcp`], [`bare`], [`peers`]: clients and servers of each protocol.
+//! - [`server`]: echo servers, in this process or in one of their own. A program that starts such processes
+//!   calls [`server::serve_for_parent`] when its first argument is [`server::CHILD_COMMAND`].
+//! - [`netns`]: network namespaces without names, for networks that leave nothing behind.
+//!
+//! ```no_run
+//! use homa_bench::compare::{self, Options, Plan};
+//! use homa_bench::workloads::{self, Truncation};
+//! use homa_report::progress::Progress;
+//!
+//! let plan = Plan::new(Options::new(workloads::named("w4", Truncation::default())?))?;
+//! let results = compare::measure(&plan, Progress::new(compare::total_time(&plan)))?;
+//! println!("{}", compare::text(&results, &plan.workload_text()));
+//! # anyhow::Ok(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod addresses;
+mod as_text;
+pub mod bare;
+pub mod bridge;
+pub mod compare;
+pub mod cpu;
+pub mod driver;
+pub mod engine;
+pub mod homa_link;
+pub mod hosts;
+pub mod limits;
+pub mod netns;
+pub mod peers;
+pub mod protocol;
+pub mod recording;
+pub mod server;
+pub mod switch;
+mod tables_page;
+pub mod tcp;
+pub mod workloads;

@@ -1,0 +1,85 @@
+//! What is measured: every protocol, and those that run over packet drivers over each of them.
+
+use crate::driver::Driver;
+use crate::protocol::Protocol;
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// What carries its packets; of no meaning to TCP, gRPC and QUIC.
+    pub driver: Driver,
+    /// Bare packets only: whether runs of equal packets pass the kernel as one.
+    pub offload: bool,
+}
+
+impl Subject {
+    /// All of these protocols, over all of these drivers: the floors first, then Homa, then the others.
+    pub fn all(protocols: &[Protocol], drivers: &[Driver]) -> Vec<Subject> {
+        let mut subjects = Vec::new();
+        let has = |protocol| protocols.contains(&protocol);
+        for (protocol, wanted) in [(Protocol::Udp, has(Protocol::Udp)), (Protocol::Homa, has(Protocol::Homa))]
+        {
+            for &driver in drivers.iter().filter(|_| wanted) {
+                subjects.push(Subject { protocol, driver, offload: false });
+                if protocol == Protocol::Udp && matches!(driver, Driver::Udp | Driver::Packet) {
+                    subjects.push(Subject { protocol, driver, offload: true });
+                }
+            }
+        }
+        for protocol in Protocol::ALL {
+            if has(protocol) && !matches!(protocol, Protocol::Udp | Protocol::Homa) {
+                subjects.push(Subject { protocol, driver: Driver::Udp, offload: false });
+            }
+        }
+        subjects
+    }
+
+    /// The stable name in JSON and figures.
+    pub fn name(&self) -> String {
+        match self.protocol {
+            Protocol::Homa => format!("homa/{}", self.driver.name()),
+            Protocol::Udp if self.offload => format!("bare/{}-offload", self.driver.name()),
+            Protocol::Udp => format!("bare/{}", self.driver.name()),
+            protocol => protocol.name().to_owned(),
+        }
+    }
+
+    /// Whether its driver can only be opened by root.
+    pub fn needs_root(&self) -> bool {
+        matches!(self.protocol, Protocol::Homa | Protocol::Udp) && self.driver != Driver::Udp
+    }
+
+    /// Whether its driver takes a network device, which loopback is not.
+    pub fn needs_device(&self) -> bool {
+        self.needs_root() && self.driver != Driver::Raw
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strum::VariantArray;
+
+    #[test]
+    fn floors_then_homa_then_the_others_each_with_a_name_of_its_own() {
+        let subjects = Subject::all(&Protocol::ALL, Driver::VARIANTS);
+        let mut names: Vec<String> = subjects.iter().map(Subject::name).collect();
+        assert_eq!(names[..3], ["bare/udp", "bare/udp-offload", "bare/raw"]);
+        assert_eq!(names[names.len() - 3..], ["tcp", "grpc", "quic"]);
+        assert!(names.contains(&"homa/udp".to_owned()));
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), subjects.len());
+    }
+
+    #[test]
+    fn only_what_was_asked_for() {
+        let names = |protocols: &[Protocol]| {
+            Subject::all(protocols, &[Driver::Raw]).iter().map(Subject::name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[Protocol::Tcp, Protocol::Homa]), ["homa/raw", "tcp"]);
+        assert_eq!(names(&[Protocol::Udp]), ["bare/raw"]);
+    }
+}

@@ -1,0 +1,120 @@
+//! The client ports of one thread over a peer: connections on a tokio runtime that the thread itself drives.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::yield_now;
+
+use super::PeerLinkConfig;
+use crate::engine::link::{Answer, Link};
+use crate::tcp::Spin;
+
+/// Maximum time of a connection's handshake. The kernel answers for a TCP server; here a thread of the server does,
+/// which on a machine with more threads than processors needs seconds, and a lost QUIC packet costs another.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A way to one server port.
+pub trait Connection: Clone + Send + Sized + 'static {
+    /// The protocol's name in errors.
+    const NAME: &str;
+
+    /// What the connections of a thread have in common; made within its runtime.
+    type Local: Send;
+
+    /// Makes what is in common.
+    fn local(config: &PeerLinkConfig) -> Result<Self::Local>;
+
+    /// Connects.
+    fn connect(
+        local: &Self::Local,
+        server: SocketAddr,
+        config: &PeerLinkConfig,
+    ) -> impl Future<Output = Result<Self>> + Send;
+
+    /// One RPC.
+    fn call(self, request: Bytes) -> impl Future<Output = Result<Bytes, String>> + Send + 'static;
+}
+
+/// Connects every client port to every server port.
+pub fn connect<C: Connection>(config: &PeerLinkConfig) -> Result<Box<dyn Link>> {
+    let runtime = Builder::new_current_thread().enable_all().build().context("cannot make a runtime")?;
+    let mut connections = Vec::new();
+    let local = runtime.block_on(async {
+        let local = C::local(config)?;
+        for _ in 0..config.ports {
+            for &server in &config.servers {
+                let connection = tokio::time::timeout(HANDSHAKE_TIMEOUT, C::connect(&local, server, config));
+                let failed = || format!("cannot reach a {} server at {server}", C::NAME);
+                connections.push(connection.await.with_context(failed)?.with_context(failed)?);
+            }
+        }
+        anyhow::Ok(local)
+    })?;
+    let (sender, receiver) = unbounded_channel();
+    let servers = config.servers.len();
+    let spin = Spin::new(config.poll);
+    Ok(Box::new(PeerLink { connections, servers, sender, receiver, spin, _local: local, runtime }))
+}
+
+struct PeerLink<C: Connection> {
+    /// By client port, then by server port.
+    connections: Vec<C>,
+    servers: usize,
+    sender: UnboundedSender<Answer>,
+    receiver: UnboundedReceiver<Answer>,
+    spin: Spin,
+    _local: C::Local,
+    /// Last, so that what lives in it is dropped before it.
+    runtime: Runtime,
+}
+
+impl<C: Connection> PeerLink<C> {
+    fn drain(&mut self, answers: &mut Vec<Answer>) -> bool {
+        let before = answers.len();
+        while let Ok(answer) = self.receiver.try_recv() {
+            answers.push(answer);
+        }
+        answers.len() > before
+    }
+}
+
+impl<C: Connection> Link for PeerLink<C> {
+    fn submit(&mut self, port: usize, server: usize, cookie: u64, request: Bytes) -> Result<(), String> {
+        let call = self.connections[port * self.servers + server].clone().call(request);
+        let answers = self.sender.clone();
+        self.runtime.spawn(async move {
+            let result = call.await;
+            // Nobody takes answers any more once the link is gone.
+            let _ = answers.send(Answer { cookie, at: Instant::now(), result });
+        });
+        Ok(())
+    }
+
+    fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            let left = wait.saturating_sub(begin.elapsed());
+            let timeout = self.spin.timeout(Some(left)).unwrap_or_default().min(left);
+            if timeout.is_zero() {
+                // A round of the runtime: tasks that are ready, then a look at the sockets that does not wait.
+                self.runtime.block_on(yield_now());
+            } else {
+                let receiver = &mut self.receiver;
+                let answer = async { tokio::time::timeout(timeout, receiver.recv()).await };
+                answers.extend(self.runtime.block_on(answer).ok().flatten());
+            }
+            if self.drain(answers) || !answers.is_empty() {
+                self.spin.worked();
+                return Ok(());
+            }
+            if left.is_zero() {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The echo server over a peer: a tokio runtime with as many threads as asked for.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use tokio::runtime::Builder;
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+
+use super::PeerServer;
+use crate::addresses::bind_at;
+use crate::tcp::server::{EchoServerConfig, one_way_answer};
+use crate::tcp::spin::LOOKS_BETWEEN_YIELDS;
+
+/// A server port.
+pub trait Listener: Send + Sized + 'static {
+    /// The protocol's name in errors.
+    const NAME: &str;
+
+    /// Binds; called within the runtime. Returns the address too.
+    fn bind(addr: SocketAddr, config: &EchoServerConfig) -> Result<(Self, SocketAddr)>;
+
+    /// Serves for ever.
+    fn serve(self, config: EchoServerConfig, echo: Echo) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// What a server answers.
+#[derive(Clone, Debug)]
+pub struct Echo {
+    one_way: bool,
+    /// The runtime's polling task has something to wait for.
+    polls: bool,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    served: AtomicU64,
+    woken: Notify,
+}
+
+impl Echo {
+    /// The answer to a request.
+    pub fn answer(&self, request: Bytes) -> Bytes {
+        self.state.served.fetch_add(1, Ordering::Relaxed);
+        if self.polls {
+            self.state.woken.notify_one();
+        }
+        if self.one_way { one_way_answer(&request) } else { request }
+    }
+
+    /// Keeps the runtime from sleeping until nothing has been served for `poll`.
+    async fn poll(self, poll: Duration) {
+        loop {
+            self.state.woken.notified().await;
+            let mut seen = self.state.served.load(Ordering::Relaxed);
+            let mut since = Instant::now();
+            let mut looks = 0_u32;
+            while since.elapsed() < poll {
+                // As the others that poll do: what else wants to run here may be what keeps the client waiting.
+                looks = looks.wrapping_add(1);
+                if looks.is_multiple_of(LOOKS_BETWEEN_YIELDS) {
+                    thread::yield_now();
+                }
+                yield_now().await;
+                let served = self.state.served.load(Ordering::Relaxed);
+                if served != seen {
+                    (seen, since, looks) = (served, Instant::now(), 0);
+                }
+            }
+        }
+    }
+}
+
+struct Running {
+    addrs: Vec<SocketAddr>,
+    state: Arc<State>,
+}
+
+impl PeerServer for Running {
+    fn addrs(&self) -> &[SocketAddr] {
+        &self.addrs
+    }
+
+    fn served(&self) -> u64 {
+        self.state.served.load(Ordering::Relaxed)
+    }
+}
+
+/// Binds all ports and starts the threads.
+pub fn start<L: Listener>(config: EchoServerConfig) -> Result<Box<dyn PeerServer>> {
+    let runtime = match config.threads {
+        1 => Builder::new_current_thread().enable_all().build(),
+        threads => Builder::new_multi_thread().worker_threads(threads.into()).enable_all().build(),
+    };
+    let runtime = runtime.context("cannot make a runtime")?;
+    let state = Arc::new(State::default());
+    let echo = Echo { one_way: config.one_way, polls: !config.poll.is_zero(), state: Arc::clone(&state) };
+    let mut addrs = Vec::new();
+    let guard = runtime.enter();
+    for index in 0..config.ports {
+        let bind = bind_at(config.bind, index)?;
+        let (listener, addr) =
+            L::bind(bind, &config).with_context(|| format!("cannot serve {} at {bind}", L::NAME))?;
+        addrs.push(addr);
+        let serve = listener.serve(config, echo.clone());
+        runtime.spawn(async move {
+            if let Err(error) = serve.await {
+                eprintln!("homa: {} is no longer served at {addr}: {error:#}", L::NAME);
+            }
+        });
+    }
+    if echo.polls {
+        runtime.spawn(echo.poll(config.poll));
+    }
+    drop(guard);
+    thread::Builder::new()
+        .name(format!("{}-server", L::NAME))
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))
+        .context("cannot start a thread")?;
+    Ok(Box::new(Running { addrs, state }))
+}

@@ -1,0 +1,189 @@
+//! Time traces of the hosts of a process: how they are recorded, and their files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use homa::{Host, HostConfig};
+use homa_report::output::Output;
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::SIGUSR1;
+
+/// How often somebody looks whether a trace is frozen or wanted.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Most files that are written while a command runs. A trace that froze once more stays frozen, and is what is written at the end.
+const MOST_FILES: u32 = 16;
+
+/// How the hosts of a process record their time traces.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceSettings {
+    /// Events that each endpoint keeps, rounded up to a power of two; 0: no trace; `None`: as the library has it.
+    pub records: Option<u32>,
+    /// The trace freezes when an RPC that began here takes this long or longer.
+    pub slower_than: Option<Duration>,
+    /// With it the peers' traces freeze at the same moment.
+    pub freeze_peers: bool,
+    /// Also record when the kernel took each packet from its device, and gave each to it.
+    pub device_times: bool,
+}
+
+impl TraceSettings {
+    /// Sets up a host so.
+    pub fn apply(&self, config: &mut HostConfig) {
+        if let Some(records) = self.records {
+            config.trace_records = records as usize;
+        }
+        config.trace_freeze_slower_than = self.slower_than;
+        config.trace_freeze_peers = self.freeze_peers;
+        config.trace_device_times = self.device_times;
+    }
+}
+
+/// Writes the trace of a host.
+pub struct Recorder {
+    writer: Arc<Writer>,
+    over: Arc<AtomicBool>,
+    looker: Option<JoinHandle<()>>,
+}
+
+struct Writer {
+    host: Arc<Host>,
+    /// What people call the host; none: its address.
+    name: Option<String>,
+    output: Output,
+}
+
+impl Recorder {
+    /// Looks after the trace of `host` from here on, whose file is checked now.
+    ///
+    /// # Errors
+    /// The file cannot be written, or no thread be started.
+    pub fn start(path: &Path, host: &Arc<Host>, name: Option<String>) -> Result<Recorder> {
+        let writer = Arc::new(Writer { host: Arc::clone(host), name, output: Output::check(path)? });
+        let (over, wanted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&wanted)).context("cannot listen to signals")?;
+        let looks = (Arc::clone(&writer), Arc::clone(&over));
+        let looker = thread::Builder::new().name("homa-trace".to_owned());
+        let looker =
+            looker.spawn(move || looks.0.look(&looks.1, &wanted)).context("cannot start a thread")?;
+        Ok(Recorder { writer, over, looker: Some(looker) })
+    }
+
+    /// Writes what the trace holds at the end.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub fn finish(mut self) -> Result<()> {
+        self.end_looks();
+        self.writer.write(&self.writer.output)
+    }
+
+    fn end_looks(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(looker) = self.looker.take() {
+            looker.thread().unpark();
+            // A panic of it has been reported.
+            let _ = looker.join();
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.end_looks();
+    }
+}
+
+/// A host whose trace, if it is wanted, is written when the host goes.
+pub struct Recorded {
+    /// The host.
+    pub host: Arc<Host>,
+    recorder: Option<Recorder>,
+}
+
+impl Recorded {
+    /// With a file for the trace of this name in a directory; `None`: none is written.
+    ///
+    /// # Errors
+    /// As [`Recorder::start`].
+    pub fn new(host: Host, directory: Option<&Path>, name: &str) -> Result<Recorded> {
+        let host = Arc::new(host);
+        let file = directory.map(|directory| file_in(directory, name));
+        let recorder = file.map(|file| Recorder::start(&file, &host, Some(name.to_owned()))).transpose()?;
+        Ok(Recorded { host, recorder })
+    }
+
+    /// One whose trace is somebody else's business.
+    pub fn without(host: &Arc<Host>) -> Recorded {
+        Recorded { host: Arc::clone(host), recorder: None }
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        if let Some(recorder) = self.recorder.take()
+            && let Err(error) = recorder.finish()
+        {
+            tracing::warn!("{error:#}");
+        }
+    }
+}
+
+/// The file of a trace among others.
+pub fn file_in(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("{name}.trace"))
+}
+
+impl Writer {
+    fn look(&self, over: &AtomicBool, wanted: &AtomicBool) {
+        let mut files = 0;
+        while !over.load(Ordering::Relaxed) {
+            if wanted.swap(false, Ordering::Relaxed) {
+                self.host.freeze_trace();
+            }
+            if files < MOST_FILES && self.host.trace_is_frozen() {
+                files += 1;
+                if let Err(error) = self.write_numbered(files) {
+                    tracing::warn!("{error:#}");
+                }
+                self.host.unfreeze_trace();
+            }
+            thread::park_timeout(LOOK);
+        }
+    }
+
+    fn write_numbered(&self, number: u32) -> Result<()> {
+        self.write(&Output::check(&numbered(self.output.path(), number))?)
+    }
+
+    fn write(&self, output: &Output) -> Result<()> {
+        let mut dump = self.host.trace_dump();
+        if let Some(name) = &self.name {
+            dump.node.name.clone_from(name);
+        }
+        output.write(&dump.to_bytes())
+    }
+}
+
+/// The same file with a number before its ending.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    match path.extension() {
+        Some(ending) => path.with_extension(format!("{number}.{}", ending.to_string_lossy())),
+        None => path.with_extension(number.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_before_the_ending() {
+        assert_eq!(numbered(Path::new("a/h1.trace"), 2), Path::new("a/h1.2.trace"));
+        assert_eq!(numbered(Path::new("a/h1"), 3), Path::new("a/h1.3"));
+    }
+}

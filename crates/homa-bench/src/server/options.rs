@@ -1,0 +1,122 @@
+//! What a server is to do.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use homa::HostConfig;
+use homa_metrics::MetricsAddr;
+use homa_steer::batch::BatchCap;
+use homa_steer::wake::WakeOrder;
+use serde::{Deserialize, Serialize};
+
+use crate::as_text;
+use crate::driver::{Driver, XdpMode};
+use crate::protocol::Protocol;
+use crate::recording::TraceSettings;
+use crate::workloads::DEFAULT_MAX_MESSAGE;
+
+/// Time that an idle thread polls. Long enough that a short RPC between two busy hosts rarely sleeps, short
+/// enough that an idle host costs little.
+pub const DEFAULT_POLL: Duration = Duration::from_micros(50);
+
+/// The servers of one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServerOptions {
+    /// The protocols that are served.
+    pub protocols: Vec<Protocol>,
+    /// The driver of Homa, and of bare packets.
+    pub driver: Driver,
+    /// The network device, for drivers that have one; `None`: the device with the address.
+    pub interface: Option<String>,
+    /// Its receive queues, for AF_XDP; `None`: all.
+    pub queues: Option<Vec<u32>>,
+    /// The place of the program, for AF_XDP.
+    pub xdp_mode: XdpMode,
+    /// Address and first port of Homa. The other protocols listen at [`Protocol::port_offset`] from it.
+    pub bind: SocketAddr,
+    /// Server ports of each protocol, at least 1.
+    pub ports: u16,
+    /// Threads of each protocol. Each Homa port has at least one.
+    pub threads: u16,
+    /// Endpoints of the Homa host.
+    pub endpoints: u16,
+    /// Time that an idle thread polls before it sleeps.
+    pub poll: Duration,
+    /// The order in which sleeping threads are woken.
+    #[serde(with = "as_text")]
+    pub wake_order: WakeOrder,
+    /// Maximum receive batch of Homa.
+    #[serde(with = "as_text")]
+    pub batch_cap: BatchCap,
+    /// Longest request in bytes.
+    pub max_message: u32,
+    /// Rate of the link in Mbit/s; `None`: what the device reports.
+    pub link_mbps: Option<u32>,
+    /// Responses have 100 bytes instead of the request's length.
+    pub one_way: bool,
+    /// The kernel segments and merges runs of bare packets.
+    pub offload: bool,
+    /// Homa keeps the processors out of deep sleep while RPCs are in flight.
+    pub low_latency: bool,
+    /// The address at which Homa's metrics are served.
+    #[serde(with = "as_text::option")]
+    pub metrics: Option<MetricsAddr>,
+    /// How Homa records its time trace.
+    pub trace: TraceSettings,
+    /// The file of the time trace; `None`: it is not written.
+    pub trace_file: Option<PathBuf>,
+}
+
+impl Default for ServerOptions {
+    /// Homa over UDP at any free port of the loopback address, with one port and one thread.
+    fn default() -> ServerOptions {
+        let host = HostConfig::default();
+        ServerOptions {
+            protocols: vec![Protocol::Homa],
+            driver: Driver::default(),
+            interface: None,
+            queues: None,
+            xdp_mode: XdpMode::default(),
+            bind: (Ipv4Addr::LOCALHOST, 0).into(),
+            ports: 1,
+            threads: 1,
+            endpoints: 1,
+            poll: DEFAULT_POLL,
+            wake_order: host.wake_order,
+            batch_cap: host.batch_cap,
+            max_message: DEFAULT_MAX_MESSAGE,
+            link_mbps: None,
+            one_way: false,
+            offload: true,
+            low_latency: false,
+            metrics: None,
+            trace: TraceSettings::default(),
+            trace_file: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_survive_their_json() {
+        let options = ServerOptions {
+            protocols: vec![Protocol::Tcp],
+            queues: Some(vec![0, 3]),
+            wake_order: WakeOrder::LeastRecent,
+            batch_cap: BatchCap::new(7).expect("a cap"),
+            metrics: Some("unix:/run/homa.sock".parse().expect("an address")),
+            ..ServerOptions::default()
+        };
+        let json = serde_json::to_string(&options).expect("JSON");
+        let read: ServerOptions = serde_json::from_str(&json).expect("options");
+        assert_eq!(format!("{read:?}"), format!("{options:?}"));
+        assert!(serde_json::from_str::<ServerOptions>(&json.replace("least-recent", "last")).is_err());
+        assert!(
+            serde_json::from_str::<ServerOptions>(&json.replace("unix:/run/homa.sock", "nowhere")).is_err()
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! The servers of the protocols that Homa is compared with.
+
+use std::net::SocketAddr;
+
+use anyhow::{Result, ensure};
+
+use super::options::ServerOptions;
+use crate::bare::server::{BareServer, BareServerConfig};
+use crate::driver::Driver;
+use crate::peers::{self, PeerServer};
+use crate::protocol::Protocol;
+use crate::tcp::server::{EchoServerConfig, TcpServer};
+
+/// A server of a protocol that Homa is compared with.
+pub(super) enum OtherServer {
+    Tcp(TcpServer),
+    Bare(BareServer),
+    Peer(Box<dyn PeerServer>),
+}
+
+impl OtherServer {
+    /// `None` for Homa.
+    pub(super) fn start(
+        protocol: Protocol,
+        bind: SocketAddr,
+        options: &ServerOptions,
+    ) -> Result<Option<OtherServer>> {
+        let ServerOptions { ports, threads, poll, max_message, one_way, driver, .. } = *options;
+        let config = EchoServerConfig { bind, ports, threads, poll, max_message, one_way };
+        Ok(Some(match protocol {
+            Protocol::Homa => return Ok(None),
+            Protocol::Tcp => OtherServer::Tcp(TcpServer::start(config, None)?),
+            Protocol::Grpc | Protocol::Quic => OtherServer::Peer(peers::start(protocol, config)?),
+            Protocol::Udp => {
+                ensure!(
+                    driver != Driver::Raw || !options.protocols.contains(&Protocol::Homa),
+                    "over raw IP an address is one host: serve bare packets alone (--protocol udp), or at another --bind"
+                );
+                let offload = options.offload;
+                OtherServer::Bare(BareServer::start(BareServerConfig {
+                    driver,
+                    bind,
+                    ports,
+                    poll,
+                    max_message,
+                    one_way,
+                    offload,
+                })?)
+            }
+        }))
+    }
+
+    pub(super) fn addrs(&self) -> &[SocketAddr] {
+        match self {
+            OtherServer::Tcp(server) => server.addrs(),
+            OtherServer::Bare(server) => server.addrs(),
+            OtherServer::Peer(server) => server.addrs(),
+        }
+    }
+
+    pub(super) fn served(&self) -> u64 {
+        match self {
+            OtherServer::Tcp(server) => server.served(),
+            OtherServer::Bare(server) => server.served(),
+            OtherServer::Peer(server) => server.served(),
+        }
+    }
+}

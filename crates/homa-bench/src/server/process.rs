@@ -1,0 +1,117 @@
+//! A server in a process of its own.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, anyhow, bail};
+use homa_report::output::print;
+
+use super::{Report, Server, ServerOptions};
+use crate::protocol::Protocol;
+
+/// The argument with which this program is started as a server process: it then calls [`serve_for_parent`].
+pub const CHILD_COMMAND: &str = "bench-server";
+
+/// Serves what the first line of standard input orders, until standard input ends.
+///
+/// # Errors
+/// As [`Server::start`], or the order is not that of a [`ServerProcess`].
+pub fn serve_for_parent() -> Result<()> {
+    let mut order = String::new();
+    let mut input = io::stdin().lock();
+    input.read_line(&mut order).context("cannot read the order of the bench")?;
+    let options = serde_json::from_str(&order).context("the order of the bench makes no sense")?;
+    let report = |report: Report| print(format!("{report}\n").as_bytes());
+    let mut server = Server::start(&options, report)?;
+    // An error ends the input, too.
+    let _ = input.read_to_end(&mut Vec::new());
+    server.write_trace()?;
+    server.served().into_iter().try_for_each(|(protocol, count)| report(Report::Served(protocol, count)))
+}
+
+/// A child that serves one protocol. It ends when its standard input does, so it cannot outlive us.
+pub struct ServerProcess {
+    protocol: Protocol,
+    process: Child,
+    reports: BufReader<ChildStdout>,
+}
+
+impl ServerProcess {
+    /// Starts a child for one protocol. Returns it with the reports of its ports, once they are open.
+    ///
+    /// # Errors
+    /// The child cannot be started, or ends early: then in its words.
+    pub fn start(options: &ServerOptions) -> Result<(ServerProcess, Vec<Report>)> {
+        let [protocol] = options.protocols[..] else { bail!("a server process has one protocol") };
+        let program = std::env::current_exe().context("cannot find this program to start a server")?;
+        let mut command = Command::new(program);
+        command.arg(CHILD_COMMAND);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().context("cannot start a server process")?;
+        let reports = process.stdout.take().context("the server process has no output")?;
+        let mut server = ServerProcess { protocol, process, reports: BufReader::new(reports) };
+        server.order(options)?;
+        let mut ports = Vec::new();
+        loop {
+            match server.report()? {
+                Some(Report::Ready) => return Ok((server, ports)),
+                Some(Report::Served(..)) => bail!("the server process ended early"),
+                Some(port) => ports.push(port),
+                None => return Err(server.obituary()),
+            }
+        }
+    }
+
+    fn order(&mut self, options: &ServerOptions) -> Result<()> {
+        let order = serde_json::to_string(options)?;
+        let input = self.process.stdin.as_mut().context("the server process has no input")?;
+        let sent = writeln!(input, "{order}");
+        // A child that has ended already printed why.
+        sent.map_err(|_| self.obituary())
+    }
+
+    /// The protocol that it serves.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The next line of the child; `None` at its end.
+    fn report(&mut self) -> Result<Option<Report>> {
+        let mut line = String::new();
+        self.reports.read_line(&mut line).context("cannot read from the server process")?;
+        if line.is_empty() { Ok(None) } else { line.trim_end().parse().map(Some) }
+    }
+
+    /// Why it ended early, in its own words.
+    fn obituary(&mut self) -> anyhow::Error {
+        let mut words = String::new();
+        if let Some(mut stderr) = self.process.stderr.take() {
+            let _ = stderr.read_to_string(&mut words);
+        }
+        let words = words.trim().trim_start_matches("homa:").trim();
+        anyhow!("the server process failed: {}", if words.is_empty() { "it said nothing" } else { words })
+    }
+
+    /// Ends it and tells how many requests it ran.
+    pub fn finish(mut self) -> Result<(Protocol, u64)> {
+        drop(self.process.stdin.take());
+        let served = match self.report()? {
+            Some(Report::Served(protocol, count)) if protocol == self.protocol => count,
+            _ => return Err(self.obituary()),
+        };
+        Ok((self.protocol, served))
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to kill, only to reap.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

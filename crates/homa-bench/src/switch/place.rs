@@ -1,0 +1,144 @@
+//! Where the switch is and where its source and sink are: two network namespaces without names, joined by two veth pairs.
+
+use std::io::ErrorKind;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use anyhow::{Context, Result};
+
+use crate::compare::CpuSplit;
+use crate::netns::{current, enter, fresh, ip};
+
+/// The ends of source and sink.
+pub const HOST_DEVICES: [&str; 2] = ["h0", "h1"];
+
+/// The ends of the switch, in the same order.
+pub const SWITCH_DEVICES: [&str; 2] = ["s0", "s1"];
+
+/// See the module. What lives there is gone with it.
+pub struct Place {
+    outside: OwnedFd,
+    hosts: OwnedFd,
+    switch: OwnedFd,
+    /// `None` where there is only one processor.
+    placement: Option<CpuSplit>,
+}
+
+impl Place {
+    /// Makes them. From now on this thread is where source and sink are.
+    ///
+    /// # Errors
+    /// What is missing: a privilege, or the program `ip`.
+    pub fn lay() -> Result<Place> {
+        let namespace = || fresh().context("run as root");
+        let place = Place {
+            outside: current()?,
+            hosts: namespace()?,
+            switch: namespace()?,
+            placement: CpuSplit::apart()?,
+        };
+        enter(&place.switch)?;
+        let there = format!("/proc/{}/fd/{}", std::process::id(), place.hosts.as_raw_fd());
+        for (ours, theirs) in SWITCH_DEVICES.iter().zip(HOST_DEVICES) {
+            ip(&format!("link add {ours} type veth peer name {theirs} netns {there}"))?;
+        }
+        SWITCH_DEVICES.iter().try_for_each(|device| up(device))?;
+        enter(&place.hosts)?;
+        HOST_DEVICES.iter().try_for_each(|device| up(device))?;
+        place.placement.as_ref().map_or(Ok(()), CpuSplit::enter_clients)?;
+        Ok(place)
+    }
+
+    /// Whether source and sink share the switch's processor.
+    pub fn is_crowded(&self) -> bool {
+        self.placement.is_none()
+    }
+
+    /// The program `ip` with these words, where the switch is.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn ip_at_switch(&self, words: &str) -> Result<()> {
+        self.at_switch(|| ip(words))
+    }
+
+    /// Has the kernel's bridges where the switch is show nothing to the packet filter, which is no part of a bridge. Nothing is to be done
+    /// on a machine that has not loaded `br_netfilter`.
+    ///
+    /// # Errors
+    /// The setting cannot be written.
+    pub fn keep_packet_filter_out(&self) -> Result<()> {
+        self.at_switch(|| {
+            for tables in ["iptables", "ip6tables", "arptables"] {
+                let setting = format!("/proc/sys/net/bridge/bridge-nf-call-{tables}");
+                match std::fs::write(&setting, "0") {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        return Err(error).with_context(|| format!("cannot write {setting}"));
+                    }
+                    _ => (),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn at_switch(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        enter(&self.switch)?;
+        let result = work();
+        enter(&self.hosts)?;
+        result
+    }
+
+    /// What a thread does first that is to run the switch.
+    pub fn way_to_switch(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
+        let namespace = self.switch.try_clone().context("cannot hold a network namespace")?;
+        let placement = self.placement.clone();
+        Ok(move || {
+            enter(&namespace)?;
+            placement.as_ref().map_or(Ok(()), CpuSplit::enter_servers)
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // It only fails where this thread was never allowed to move at all.
+        let _ = enter(&self.outside);
+    }
+}
+
+/// Frames that came to a device of this thread's namespace since it was made, whoever took them.
+///
+/// # Errors
+/// The kernel's list cannot be read, or has no such device.
+pub fn came_to(device: &str) -> Result<u64> {
+    let list = "/proc/thread-self/net/dev";
+    let text = std::fs::read_to_string(list).with_context(|| format!("cannot read {list}"))?;
+    came_to_in(&text, device).with_context(|| format!("{list} has no {device}"))
+}
+
+fn came_to_in(text: &str, device: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (name, counts) = line.split_once(':')?;
+        // The bytes come first.
+        (name.trim() == device).then(|| counts.split_whitespace().nth(1)?.parse().ok()).flatten()
+    })
+}
+
+fn up(device: &str) -> Result<()> {
+    homa_driver::put_offloads_off(device).context("cannot put the offloads of a veth off")?;
+    ip(&format!("link set {device} gso_max_segs 1 addrgenmode none"))?;
+    ip(&format!("link set {device} up"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_came_are_the_second_count_of_their_device() {
+        let text = "Inter-|   Receive  |  Transmit\n face |bytes    packets errs |bytes    packets errs\n    \
+                    h0:  1300      13    0     600       6    0\n   h10:70 7 0 80 8 0\n";
+        assert_eq!(["h0", "h10", "h1"].map(|name| came_to_in(text, name)), [Some(13), Some(7), None]);
+        assert!(came_to("lo").is_ok() && came_to("no device").is_err());
+    }
+}

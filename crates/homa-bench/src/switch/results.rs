@@ -1,0 +1,158 @@
+//! What was measured, by path and by metric.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::engine::summary::Summary;
+
+/// Version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
+pub const SCHEMA: u32 = 1;
+
+/// A bound that a metric's median is to keep.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asked {
+    /// Not less.
+    AtLeast(f64),
+    /// Not more.
+    AtMost(f64),
+}
+
+impl Asked {
+    /// Whether a value keeps it.
+    pub fn is_kept(self, value: f64) -> bool {
+        match self {
+            Asked::AtLeast(least) => value >= least,
+            Asked::AtMost(most) => value <= most,
+        }
+    }
+}
+
+/// A metric. Names are part of the JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measure {
+    /// As in the rows.
+    pub name: &'static str,
+    /// What it is, and its unit.
+    pub text: &'static str,
+    /// What is asked of it.
+    pub asked: Option<Asked>,
+}
+
+const fn measure(name: &'static str, text: &'static str, asked: Option<Asked>) -> Measure {
+    Measure { name, text, asked }
+}
+
+const fn at_least(value: f64) -> Option<Asked> {
+    Some(Asked::AtLeast(value))
+}
+
+const fn at_most(value: f64) -> Option<Asked> {
+    Some(Asked::AtMost(value))
+}
+
+/// All of them, in the order of the table.
+pub const MEASURES: [Measure; 55] = [
+    measure("small_mpps", "frames of 64 B, one core, M/s", at_least(1.5)),
+    measure("small_bare_mpps", "  without a switch", None),
+    measure("small_unreceived_mpps", "  without a receiver", at_least(1.5)),
+    measure("small_unreceived_bare_mpps", "  without both", None),
+    measure("small_flow_mpps", "  with the source at work", None),
+    measure("small_flow_offered_mpps", "    offered", None),
+    measure("full_mpps", "frames of 1514 B, one core, M/s", at_least(1.0)),
+    measure("full_bare_mpps", "  without a switch", None),
+    measure("full_unreceived_mpps", "  without a receiver", at_least(1.0)),
+    measure("full_unreceived_bare_mpps", "  without both", None),
+    measure("full_flow_mpps", "  with the source at work", None),
+    measure("full_flow_offered_mpps", "    offered", None),
+    measure("rate_100m_worst", "100 Mbit/s, any 10 ms: farthest off, %", at_most(1.0)),
+    measure("rate_100m_clear_worst", "  where the switch ran all 10 ms", None),
+    measure("rate_100m_gaps", "  time that it did not run, %", None),
+    measure("rate_100m_dry", "  time without a backlog, left out, %", None),
+    measure("rate_100m_p99", "  of 99 %", None),
+    measure("rate_100m_mean", "  of the mean", None),
+    measure("rate_100m_sink_worst", "  at the sink: farthest", None),
+    measure("rate_100m_sink_p99", "  at the sink: of 99 %", None),
+    measure("rate_1g_worst", "1 Gbit/s, any 10 ms: farthest off, %", at_most(1.0)),
+    measure("rate_1g_clear_worst", "  where the switch ran all 10 ms", None),
+    measure("rate_1g_gaps", "  time that it did not run, %", None),
+    measure("rate_1g_dry", "  time without a backlog, left out, %", None),
+    measure("rate_1g_p99", "  of 99 %", None),
+    measure("rate_1g_mean", "  of the mean", None),
+    measure("rate_1g_sink_worst", "  at the sink: farthest", None),
+    measure("rate_1g_sink_p99", "  at the sink: of 99 %", None),
+    measure("rate_5g_worst", "5 Gbit/s, any 10 ms: farthest off, %", at_most(3.0)),
+    measure("rate_5g_clear_worst", "  where the switch ran all 10 ms", None),
+    measure("rate_5g_gaps", "  time that it did not run, %", None),
+    measure("rate_5g_dry", "  time without a backlog, left out, %", None),
+    measure("rate_5g_p99", "  of 99 %", None),
+    measure("rate_5g_mean", "  of the mean", None),
+    measure("rate_5g_sink_worst", "  at the sink: farthest", None),
+    measure("rate_5g_sink_p99", "  at the sink: of 99 %", None),
+    measure("machine_lost_worst", "the machine takes of 10 ms at most, %", None),
+    measure("machine_lost", "  of all time, %", None),
+    measure("probe_100m_p50_us", "probe at 100 Mbit/s, cut-through: P50 us", at_most(70.0)),
+    measure("probe_100m_p99_us", "  P99", None),
+    measure("probe_100m_store_p50_us", "  store and forward: P50", None),
+    measure("probe_100m_store_p99_us", "  store and forward: P99", None),
+    measure("probe_1g_p50_us", "probe at 1 Gbit/s, cut-through: P50 us", at_most(10.0)),
+    measure("probe_1g_p99_us", "  P99", None),
+    measure("probe_1g_store_p50_us", "  store and forward: P50", None),
+    measure("probe_1g_store_p99_us", "  store and forward: P99", None),
+    measure("probe_5g_p50_us", "probe at 5 Gbit/s, cut-through: P50 us", at_most(6.0)),
+    measure("probe_5g_p99_us", "  P99", None),
+    measure("probe_5g_store_p50_us", "  store and forward: P50", None),
+    measure("probe_5g_store_p99_us", "  store and forward: P99", None),
+    measure("overload_peak_mpps", "with planted work: most, M/s", None),
+    measure("overload_twice", "  of it when twice is offered", at_least(0.95)),
+    measure("overload_twice_offered", "    offered, times it", None),
+    measure("overload_flood", "  of it when all is offered that can be", None),
+    measure("overload_flood_offered", "    offered, times it", None),
+];
+
+/// A whole run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    /// Version of this format.
+    pub schema: u32,
+    /// Version of this program.
+    pub version: &'static str,
+    /// Processors of this machine.
+    pub cpus: usize,
+    /// Repetitions, all paths in turn in each.
+    pub repetitions: u32,
+    /// Measured time of each value in a repetition, in milliseconds.
+    pub slice_ms: u64,
+    /// How source and sink send and receive.
+    pub load: &'static str,
+    /// Frames that arrived at the sink and found no room there: if any, the throughput was the sink's.
+    pub missed: u64,
+    /// What is to be known besides.
+    pub notes: Vec<String>,
+    /// What the metrics are.
+    pub measures: Vec<Measure>,
+    /// One for each path.
+    pub paths: Vec<PathResults>,
+}
+
+/// A path's values.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PathResults {
+    /// How frames come to the switch and leave it.
+    pub name: &'static str,
+    /// Why there are no values, or some are missing.
+    pub skipped: Option<String>,
+    /// By the metric's name.
+    pub metrics: BTreeMap<String, Summary>,
+}
+
+impl PathResults {
+    /// Adds a repetition's value.
+    pub fn add(&mut self, (name, value): (String, f64)) {
+        debug_assert!(MEASURES.iter().any(|measure| measure.name == name), "{name} is no metric");
+        self.metrics.entry(name).or_default().add(value);
+    }
+}
+
+impl Results {}

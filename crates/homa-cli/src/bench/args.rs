@@ -1,0 +1,300 @@
+//! The command line of `homa bench`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use homa::HostConfig;
+use homa_bench::compare::{Load, Options, Placement, RemoteServer};
+use homa_bench::driver::Driver;
+use homa_bench::protocol::Protocol;
+use homa_bench::workloads::{self, Truncation};
+use homa_metrics::MetricsAddr;
+use homa_steer::batch::BatchCap;
+use homa_steer::wake::WakeOrder;
+use homa_workload::Workload;
+
+use super::bridge::BridgeBenchArgs;
+use super::limits::LimitsArgs;
+use super::switch::SwitchBenchArgs;
+use crate::addr;
+use crate::args::{DEFAULT_POLL_US, batch_cap, message_bytes, poll_us, positive, truncation, wake_order};
+use crate::choice::choice;
+use crate::rack::experiment::comparison::args::ComparisonArgs;
+use crate::recording::TraceSettingsArgs;
+
+/// What `homa bench` does beside comparing under a workload.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Measure what each protocol and driver can do at best here: round trips, RPCs per second, long messages, processor time
+    Limits(LimitsArgs),
+    /// Measure the switch: frames a second, how exact its rates are, what a probe meets, what overload does
+    Switch(SwitchBenchArgs),
+    /// Compare ways to build a bridge: bursts, locks, threads, memory of packets, and the kernel's own
+    Bridge(BridgeBenchArgs),
+}
+
+/// `homa bench`.
+#[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "\
+Examples:
+  homa bench                                        Homa and TCP on a rack of hosts that this machine emulates; one minute
+  homa bench --quick --workload w4 --load 0.5       the same for 10 s, with other messages
+  homa bench limits                                 what each protocol and driver can do at best: see its own --help
+  homa bench switch                                 what the switch between devices can do: see its own --help
+  homa bench --loopback                             without a network: both protocols at half of what this machine holds
+  homa bench --loopback --workload w3 --load 0.8    at 80 % of the slower protocol's measured maximum
+  homa bench --size 100 --outstanding 1 --json -    round trips of 100 bytes, one at a time
+  homa bench --servers 10.0.0.2,10.0.0.3 --gbps 5   against `homa serve` on two other hosts
+  homa bench --driver raw --servers 10.0.0.2        Homa in IP protocol 146, against `homa serve --driver raw`; as root
+
+The rack needs no privileges where users may have namespaces of their own. Options that only loopback or other machines have, such as
+--servers, --outstanding or --driver, imply --loopback.
+
+Every latency counts from the moment the message was due, not from when it could be sent: a stall also counts for
+those that waited behind it (no coordinated omission). Gbps are 10^9 bits of request payload per second, all clients
+together. An open-loop client polls rather than sleeps when its next message is due within 2 ms, for both protocols.")]
+pub struct BenchArgs {
+    /// Something else than the comparison under a workload.
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
+    /// Compare between processes of this machine over its loopback device, where nothing congests, instead of on a rack
+    #[arg(long)]
+    pub loopback: bool,
+    /// An option that describes the rack was given: a comparison over loopback would not answer the question.
+    #[arg(skip)]
+    pub is_rack_wanted: bool,
+    /// Of the rack.
+    #[command(flatten)]
+    pub rack: ComparisonArgs,
+    /// Write the time traces of Homa to this directory at the end, server.trace and one for each client; and on SIGUSR1, or when one
+    /// froze, as `homa serve` does
+    #[arg(long, value_name = "DIR", help_heading = "Time traces")]
+    pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub recording: TraceSettingsArgs,
+    /// What carries Homa's packets; over raw IP the servers that the bench starts are at 127.0.0.1 and the clients at
+    /// 127.0.0.2 and up, so that they are different hosts
+    #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]
+    pub driver: Driver,
+    /// Remote `homa serve` hosts, `ADDRESS[:PORT]`; without, servers are started on this machine
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub servers: Vec<String>,
+    /// Message sizes: w1 to w8, short-long, one-medium, starve, a number of bytes, or a CSV file of
+    /// `size,cumulative_fraction` lines [default: w3, over loopback w4]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with = "size")]
+    pub workload: Option<String>,
+    /// All messages have this many bytes
+    #[arg(long, value_name = "BYTES", value_parser = message_bytes)]
+    pub size: Option<u32>,
+    /// Longer messages are shortened to this many bytes; `none`: send them as long as they are
+    /// [default: 1000000; in a rack as many as a link carries in 1/100 of the measured time, if
+    /// those are fewer]
+    #[arg(long, value_name = "BYTES|none", value_parser = truncation)]
+    pub max_message: Option<Truncation>,
+    /// Protocols to measure, in turn: homa, tcp, grpc (tonic), quic (quinn), and udp: bare packets over --driver with no protocol at all, in which an RPC
+    /// of a lost packet is an error. A Homa server is needed in any case: slowdown is relative to Homa without load
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "homa,tcp", value_parser = choice::<Protocol>())]
+    pub protocol: Vec<Protocol>,
+    /// Offered load of all clients, Gbps of request payload (open loop, Poisson arrivals)
+    #[arg(long, value_name = "GBPS", group = "pace", value_parser = positive)]
+    pub gbps: Option<f64>,
+    /// Offered load (open loop, Poisson) as a fraction of each link's rate, headers included [default: 0.7, with less than 20 seconds 0.5]; over loopback of the slower
+    /// protocol's maximum, which is measured first [default: 0.5]
+    #[arg(long, value_name = "FRACTION", group = "pace", value_parser = positive)]
+    pub load: Option<f64>,
+    /// Closed loop: this many RPCs open per client port, each answer starts the next
+    #[arg(long, value_name = "N", group = "pace", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub outstanding: Option<u32>,
+    /// Only measure each protocol's maximum goodput for the workload
+    #[arg(long, conflicts_with = "pace")]
+    pub find_max: bool,
+    /// Client hosts, all in this process; each has its own address (so that over raw IP, with --servers, there is one)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub clients: u16,
+    /// Endpoints of each Homa host, of the clients and of the servers that the bench starts, between which its ports and RPCs are
+    /// divided
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub endpoints: u16,
+    /// Client ports per client host [default: 4, but 1 with --outstanding]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub ports: Option<u16>,
+    /// Server ports per server host; TCP has a connection for each pair of client port and server port
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub server_ports: u16,
+    /// Threads per protocol of the servers that the bench starts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub server_threads: u16,
+    /// Threads per client port that only take answers; 0: the sending thread takes them between two sends, and so it always
+    /// does with gRPC, QUIC and bare packets
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub port_receivers: u16,
+    /// Answers have 100 bytes instead of the request's length (remote servers need the option too)
+    #[arg(long)]
+    pub one_way: bool,
+    /// Open RPCs per client port at which an open loop waits. Each hit is counted; a run with more than 1 % hits is
+    /// marked as closed-loop
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_outstanding: u32,
+    /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
+    #[arg(long, value_name = "US", default_value_t = DEFAULT_POLL_US, value_parser = poll_us)]
+    pub poll_us: u64,
+    /// Which of the threads of Homa that sleep and could do the same is woken: lifo, fifo or least-recent (whose core was without any
+    /// activity for longest)
+    #[arg(long, value_name = "ORDER", default_value_t, value_parser = wake_order)]
+    pub wake_order: WakeOrder,
+    /// Most datagrams, or frames of a device, that a thread of Homa takes at a time, 1 to 32: what came together is answered together
+    #[arg(long, value_name = "PACKETS", default_value_t = HostConfig::default().batch_cap, value_parser = batch_cap)]
+    pub batch_cap: BatchCap,
+    /// Speed of the link as Homa takes it, Mbit/s; remote servers have an option of their own [default: what the network
+    /// device tells; loopback tells none]. Without it nothing is paced, and unscheduled bytes follow no round-trip time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub link_mbps: Option<u32>,
+    /// Where the clients and servers of this machine run, with neither on the other's processors or wherever the scheduler
+    /// likes
+    #[arg(long, value_name = "HOW", default_value = "apart", value_parser = choice::<Placement>())]
+    pub placement: Placement,
+    /// Seconds of load per protocol, in slices that take turns
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
+    pub duration: f64,
+    /// Seeds arrivals and sizes; both protocols get the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Serve what the Homa hosts of the clients count, over HTTP at /metrics, in the format of Prometheus, for `homa top` too: IP:PORT,
+    /// port 0 for any free one, or the path of a socket to make. The server of this machine serves its own beside it: at a free port of the
+    /// same address, or the same path with `.server` behind it. Both say where on standard error
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<MetricsAddr>,
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+/// Options of `homa bench` that both the rack and loopback have.
+const SHARED_BENCH_OPTIONS: [&str; 9] =
+    ["workload", "size", "max_message", "load", "one_way", "seed", "out", "json", "loopback"];
+
+/// Options that only the rack has.
+const RACK_BENCH_OPTIONS: [&str; 6] = ["seconds", "quick", "hosts", "rate", "connections", "cc"];
+
+/// Those of them that only say how long the comparison may take, which holds over loopback, too.
+const RACK_TIMES: [&str; 2] = ["seconds", "quick"];
+
+impl BenchArgs {
+    /// Options that only loopback and other machines have imply it. `given`: ids of the options on the command line.
+    pub fn choose_place(&mut self, given: &[String]) -> Result<(), String> {
+        let is_of_rack = |id: &&String| RACK_BENCH_OPTIONS.contains(&id.as_str());
+        let is_shared = |id: &&String| SHARED_BENCH_OPTIONS.contains(&id.as_str());
+        let of_rack = given.iter().find(is_of_rack);
+        let of_loopback = given.iter().find(|id| !is_of_rack(id) && !is_shared(id));
+        self.is_rack_wanted = given.iter().any(|id| is_of_rack(&id) && !RACK_TIMES.contains(&id.as_str()));
+        self.loopback |= of_loopback.is_some();
+        match of_rack.filter(|_| self.loopback) {
+            None => Ok(()),
+            Some(rack) => {
+                let option = |id: &str| format!("--{}", id.replace('_', "-"));
+                let other = of_loopback.map_or("--loopback".to_owned(), |id| option(id));
+                Err(format!("{} is for the rack, and {other} for loopback or other machines", option(rack)))
+            }
+        }
+    }
+
+    /// What to compare over loopback, or with other machines.
+    ///
+    /// # Errors
+    /// There is no such workload, or a server's name has no address.
+    pub fn options(&self) -> Result<Options> {
+        let load = match (self.gbps, self.load, self.outstanding) {
+            _ if self.find_max => Load::FindMax,
+            (Some(gbps), ..) => Load::Gbps(gbps),
+            (_, Some(fraction), _) => Load::Fraction(fraction),
+            (_, _, Some(outstanding)) => Load::Outstanding(outstanding),
+            // Sizes of one kind are for latency as much as for load, and at half of the maximum both show.
+            _ => Load::default(),
+        };
+        let resolve = |name: &String| -> Result<RemoteServer> {
+            Ok(RemoteServer { name: name.clone(), addr: addr::resolve(name, homa::DEFAULT_UDP_PORT)? })
+        };
+        Ok(Options {
+            workload: self.workload()?,
+            load,
+            protocols: self.protocol.clone(),
+            driver: self.driver,
+            servers: self.servers.iter().map(resolve).collect::<Result<_>>()?,
+            clients: self.clients,
+            endpoints: self.endpoints,
+            ports: self.ports,
+            server_ports: self.server_ports,
+            server_threads: self.server_threads,
+            port_receivers: self.port_receivers,
+            one_way: self.one_way,
+            max_outstanding: self.max_outstanding,
+            poll: Duration::from_micros(self.poll_us),
+            wake_order: self.wake_order,
+            batch_cap: self.batch_cap,
+            link_mbps: self.link_mbps,
+            placement: self.placement,
+            // A time that is too long for the type is refused as any other that is too long.
+            duration: Duration::try_from_secs_f64(self.duration).unwrap_or(Duration::MAX),
+            seed: self.seed,
+            metrics: self.metrics.clone(),
+            trace: self.recording.to_settings(),
+            trace_dir: self.trace.clone(),
+        })
+    }
+
+    fn workload(&self) -> Result<Workload> {
+        match self.size {
+            // A size that was given by itself is not cut.
+            Some(size) => Ok(Workload::fixed(size)?),
+            None => workloads::named(
+                self.workload.as_deref().unwrap_or("w4"),
+                self.max_message.unwrap_or_default(),
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use homa_bench::compare::Plan;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn plan(words: &str) -> Result<Plan> {
+        match Cli::parse_from(["homa", "bench"].into_iter().chain(words.split_whitespace())).command {
+            Command::Bench(args) => Plan::new(args.options()?),
+            _ => panic!("not a bench"),
+        }
+    }
+
+    #[test]
+    fn defaults_are_the_librarys() {
+        let plan = plan("").expect("valid");
+        let library = Options::new(plan.workload.clone());
+        assert_eq!(format!("{:?}", plan.options), format!("{library:?}"));
+        assert_eq!((plan.workload.name(), plan.workload.truncated_at()), ("w4", Some(1_000_000)));
+    }
+
+    #[test]
+    fn messages_are_whole_on_request_and_one_size_is_never_cut() {
+        assert_eq!(plan("--workload w5 --max-message none").expect("valid").workload.truncated_at(), None);
+        assert_eq!(plan("--size 2000000").expect("valid").workload.max_bytes(), 2_000_000);
+    }
+
+    #[test]
+    fn an_unknown_workload_and_a_time_out_of_range_are_errors() {
+        for words in ["--workload w9", "--duration 0.001", "--duration 1e300"] {
+            assert!(plan(words).is_err(), "{words}");
+        }
+        let error = plan("--driver raw --servers 10.0.0.1 --clients 2").expect_err("one address");
+        assert!(format!("{error:#}").contains("--ports"), "{error:#}");
+    }
+}

@@ -1,0 +1,98 @@
+//! `homa bench bridge`.
+
+use std::path::PathBuf;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use homa_bench::bridge::{self, Options, VARIANTS, Variant};
+use homa_bench::switch::PortPath;
+use homa_report::outputs::Outputs;
+
+use crate::choice::choice;
+
+/// `homa bench bridge`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  homa bench bridge --out bridge                               every variant, two minutes; bridge/report.html has the plots
+  homa bench bridge --variant burst-1,burst-8,burst-64         bursts alone
+  homa bench bridge --frame-bytes 1514 --path ring --json -    full frames over packet sockets
+
+A bridge between two devices is built in many ways, which take turns. It has a processor of its own; source and sink of all frames have the
+other one. First, frames wait for the bridge before it may begin: how fast it is by itself, while the source sleeps. Then the source sends
+as fast as it can: what comes through, and how many packets are found at once. Where two threads on two processors share the work,
+the second has the processor of the source. The speed of the kernel's bridge is what it adds to the time in which the same frames are sent
+to a device that drops them, since it works in the time of the sender. Each ratio is that of two values of the same repetition. Needs root.
+
+Variants: burst-1, burst-8, burst-32, burst-64, lock-burst, lock-packet, pool, allocator, apart, prefetch, both, handover, handover-2,
+handover-2-burst-1, handover-2-lock-burst, handover-2-lock-packet, both-2, both-2-lock-packet, linux.")]
+pub struct BridgeBenchArgs {
+    /// What to compare with burst-32, which is always there [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = variant)]
+    pub variant: Vec<Variant>,
+    /// How frames come to the bridge and leave it
+    #[arg(long, value_name = "HOW", default_value = "xdp-generic", value_parser = choice::<PortPath>())]
+    pub path: PortPath,
+    /// Length of the frames, without the check sequence
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(64..=1514))]
+    pub frame_bytes: u16,
+    /// Measured time of each variant in a repetition, milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(20..=60_000))]
+    pub duration: u64,
+    /// Repetitions, each with all variants in turn
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// Directory for report.html and results.json [default: this directory; with --json alone, neither is written]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the JSON results to this file, or to standard output with `-` (all else then goes to standard error)
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+/// Measures. True: a slow variant is no error.
+pub fn run(args: &BridgeBenchArgs) -> Result<bool> {
+    let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
+    let findings = bridge::measure(&Options {
+        variants: args.variant.clone(),
+        path: args.path,
+        frame_bytes: args.frame_bytes,
+        slice: Duration::from_millis(args.duration),
+        repetitions: args.repetitions,
+    })?;
+    outputs.write(&findings.text(), &findings.json, || findings.page())?;
+    Ok(true)
+}
+
+fn variant(text: &str) -> Result<Variant, String> {
+    let found = VARIANTS.into_iter().find(|variant| variant.name == text);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = VARIANTS.iter().map(|variant| variant.name).collect();
+        format!("there is no variant `{text}`: use {}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// [`BridgeBenchArgs`] as a command.
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        _args: BridgeBenchArgs,
+    }
+
+    #[test]
+    fn the_help_names_every_variant() {
+        let help = Command::command().render_long_help().to_string();
+        let words: Vec<&str> = help.split([' ', ',', '.', '\n']).collect();
+        for Variant { name, .. } in VARIANTS {
+            assert!(words.contains(&name) && variant(name).is_ok(), "{name}");
+        }
+        assert!(variant("burst-2").is_err_and(|error| error.contains("burst-8")));
+    }
+}
