@@ -15,12 +15,15 @@ pub const FIRST_HOMA_PORT: u16 = homa::DEFAULT_SERVER_PORT;
 /// Whole messages of the largest size for which a host makes room, at least.
 const ROOM_MESSAGES: u64 = 512;
 
-/// Where a protocol's first server port is, when Homa's is at `bind`; port 0 stays.
+/// The address of a protocol's first server port if Homa's is at `bind`. Port 0 stays 0.
 pub fn offset(bind: SocketAddr, protocol: Protocol) -> Result<SocketAddr> {
     bind_at(bind, protocol.port_offset())
 }
 
-/// Where the server port with this index binds; port 0 stays.
+/// The address of the server port with this index. Port 0 stays 0.
+///
+/// # Errors
+/// The port number exceeds 65535.
 pub fn bind_at(bind: SocketAddr, index: u16) -> Result<SocketAddr> {
     let port = match bind.port() {
         0 => 0,
@@ -31,7 +34,7 @@ pub fn bind_at(bind: SocketAddr, index: u16) -> Result<SocketAddr> {
     Ok(SocketAddr::new(bind.ip(), port))
 }
 
-/// The settings of a host of ours, server or client, for messages of up to `max_message` bytes.
+/// The settings of a Homa host, server or client, with room for messages of up to `max_message` bytes.
 pub fn host_config(driver: Driver, bind: SocketAddr, max_message: u32, poll: Duration) -> HostConfig {
     let mut config = HostConfig { driver: driver.into(), bind, poll, ..HostConfig::default() };
     let protocol = &mut config.protocol;
@@ -43,7 +46,7 @@ pub fn host_config(driver: Driver, bind: SocketAddr, max_message: u32, poll: Dur
     config
 }
 
-/// Names the device of a host and its queues, and how frames are taken from them, for the drivers that have one.
+/// Sets the device, its receive queues and the AF_XDP mode, for drivers that have a device.
 pub fn on_device(config: &mut HostConfig, interface: Option<&str>, queues: Option<&[u32]>, mode: XdpMode) {
     config.packet.interface = interface.map(str::to_owned);
     config.xdp.interface.clone_from(&config.packet.interface);
@@ -51,8 +54,8 @@ pub fn on_device(config: &mut HostConfig, interface: Option<&str>, queues: Optio
     config.xdp.mode = mode.into();
 }
 
-/// Where the client host with this number, counted from 0, binds to reach a server at `to`: anywhere. Only over raw IP and
-/// loopback it needs an address of its own, since that is all that tells hosts apart.
+/// The address at which client host `number`, counted from 0, binds to reach a server at `to`. Over raw IP and
+/// loopback it is one of its own, since hosts are told apart by nothing else; otherwise any address.
 pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
     let ip: IpAddr = match to {
         IpAddr::V4(to) if driver == Driver::Raw && to.is_loopback() => {
@@ -66,13 +69,13 @@ pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
         IpAddr::V6(_) => [0; 16].into(),
     };
     match driver {
-        // It has one device, which the address tells.
+        // The address selects the device.
         Driver::Packet | Driver::Xdp => SocketAddr::new(source_for(to).unwrap_or(ip), 0),
         Driver::Udp | Driver::Raw => SocketAddr::new(ip, 0),
     }
 }
 
-/// The address from which packets to this one leave. Connecting a UDP socket sends nothing.
+/// The source address of packets to `to`. Connecting a UDP socket sends nothing.
 fn source_for(to: IpAddr) -> Option<IpAddr> {
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
     let socket = UdpSocket::bind((any, 0)).ok()?;
@@ -80,8 +83,11 @@ fn source_for(to: IpAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// The same for the client port of bare packets with this number, counted from 1 over all client hosts: over raw IP and loopback
-/// each has an address of its own, and none is a Homa host's.
+/// The same for the client port of bare packets with this number, counted from 1 over all client hosts. Over raw
+/// IP and loopback each has an address of its own, different from those of Homa hosts.
+///
+/// # Errors
+/// Several ports over raw IP to another machine, where an address is one port.
 pub fn bare_client_bind(driver: Driver, to: IpAddr, number: u16) -> Result<SocketAddr> {
     let ip = match to {
         IpAddr::V4(to) if driver == Driver::Raw && to.is_loopback() => {

@@ -1,4 +1,4 @@
-//! Time on the processors, from `/proc`.
+//! Processor times of processes and of the machine, from `/proc`.
 
 use std::time::Duration;
 
@@ -11,26 +11,26 @@ pub fn time_of(pid: u32) -> Duration {
     parse(&stat).unwrap_or_default()
 }
 
-/// The same to a nanosecond, less what the processors' current tick holds; threads that ended are not in it.
+/// The same in nanoseconds, without the current tick of each processor and without threads that ended.
 pub fn precise_time_of(pid: u32) -> Duration {
     let ran = Scheduled::of(pid).ran;
     // A kernel may be built without it.
     if ran.is_zero() { time_of(pid) } else { ran }
 }
 
-/// What the scheduler did with the threads of a process so far; those that ended are not in it.
+/// Scheduling of a process's threads so far, without threads that ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scheduled {
     /// Time on a processor.
     pub ran: Duration,
-    /// Time in which a thread could have run and none was free.
+    /// Time in which a thread was runnable and waited for a processor.
     pub waited: Duration,
     /// How often a thread got a processor.
     pub turns: u64,
 }
 
 impl Scheduled {
-    /// Of the process with this id; zeros where it is unknown.
+    /// Reads that of the process with this id; zeros if there is none.
     pub fn of(pid: u32) -> Scheduled {
         let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Scheduled::default() };
         let of = |path: std::path::PathBuf| {
@@ -42,7 +42,7 @@ impl Scheduled {
         threads.flatten().filter_map(|thread| of(thread.path())).fold(Scheduled::default(), Scheduled::plus)
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn plus(self, other: Scheduled) -> Scheduled {
         Scheduled {
             ran: self.ran + other.ran,
@@ -51,7 +51,7 @@ impl Scheduled {
         }
     }
 
-    /// What happened since `before`.
+    /// The difference since `before`.
     pub fn since(self, before: Scheduled) -> Scheduled {
         Scheduled {
             ran: self.ran.saturating_sub(before.ran),
@@ -61,13 +61,13 @@ impl Scheduled {
     }
 }
 
-/// Time for which the machine's processors together were busy so far, whoever kept them so; zero where it is unknown.
+/// Busy time of all processors of the machine so far; zero if unknown.
 pub fn machine_busy() -> Duration {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     stat.lines().find_map(|line| line.strip_prefix("cpu ")).map_or(Duration::ZERO, busy)
 }
 
-/// The same of each processor, by its place in the list; none where it is unknown.
+/// The same for each processor, by number; empty if unknown.
 pub fn cores_busy() -> Vec<Duration> {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let cores = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.split_once(' '));

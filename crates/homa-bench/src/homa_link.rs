@@ -14,13 +14,13 @@ use crate::engine::link::{Answer, Link, take_from};
 use crate::recording::Recorded;
 use crate::tcp::Spin;
 
-/// How often a receiver thread looks whether its link is gone.
+/// Interval at which a receiver thread checks whether its link was dropped.
 const RECEIVER_CHECK: Duration = Duration::from_millis(100);
 
 /// Answers taken from one port before the next gets its turn.
 const BATCH: usize = 64;
 
-/// A single port of a host of its own that is set up so.
+/// Opens one port on a host of its own.
 pub fn open_at(config: HostConfig, servers: &[ServerAddr]) -> Result<Box<dyn Link>> {
     let poll = config.poll;
     let host = Host::bind(config).context("cannot make a Homa client")?;
@@ -28,7 +28,7 @@ pub fn open_at(config: HostConfig, servers: &[ServerAddr]) -> Result<Box<dyn Lin
     Ok(Box::new(HomaLink::new(vec![host], servers, 0, poll)?))
 }
 
-/// Ports of a host that is there already, as many threads taking the answers of each.
+/// Opens ports on an existing host. So many `receivers` threads take the answers of each port; 0: the caller does.
 pub fn open_on(
     host: &Arc<Host>,
     ports: usize,
@@ -40,17 +40,17 @@ pub fn open_on(
     Ok(Box::new(HomaLink::new(vec![host; ports], servers, receivers, poll)?))
 }
 
-/// See the module.
+/// Client ports, each on one of some Homa hosts.
 pub(crate) struct HomaLink {
     clients: Vec<Client>,
-    /// What each port is to send with the next flush.
+    /// The calls that each port sends with the next flush.
     calls: Vec<Vec<(ServerAddr, Bytes, u64)>>,
-    /// What was refused there.
+    /// Calls that a port refused.
     refused: Vec<Answer>,
-    /// Memory for what is taken from a port.
+    /// Reused memory for the completions of a port.
     completions: Vec<Completion>,
     servers: Vec<ServerAddr>,
-    /// Where answers come from if receiver threads take them.
+    /// The answers that receiver threads took, where there are such threads.
     receivers: Option<mpsc::Receiver<Result<Answer, String>>>,
     spin: Spin,
     gone: Arc<AtomicBool>,
@@ -93,7 +93,7 @@ impl HomaLink {
         })
     }
 
-    /// Waits for what receiver threads have: polls first, as they do.
+    /// Waits for answers of receiver threads; polls first, as they do.
     fn receive_handed_over(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
         let Some(receivers) = &self.receivers else { return Ok(()) };
         let (before, begin) = (answers.len(), Instant::now());
@@ -166,7 +166,7 @@ fn answer(completion: Completion) -> Answer {
 fn receive_all(client: &Client, answers: &mpsc::Sender<Result<Answer, String>>, gone: &AtomicBool) {
     while !gone.load(Ordering::Relaxed) {
         if let Some(completion) = client.recv_completion(Some(RECEIVER_CHECK)) {
-            // Nobody takes answers any more once the link is gone.
+            // The other end is gone once the link is dropped.
             let _ = answers.send(Ok(answer(completion)));
         }
     }

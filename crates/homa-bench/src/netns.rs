@@ -1,4 +1,4 @@
-//! Network namespaces without names: whoever holds one open keeps it, and nothing is left of it afterwards.
+//! Network namespaces without names. They live while a descriptor is open, and leave nothing behind.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,20 +20,21 @@ pub fn current() -> Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// A network namespace that nobody else has.
+/// Makes a network namespace.
 ///
 /// # Errors
-/// The right to make one is missing.
+/// CAP_SYS_ADMIN is missing.
 pub fn fresh() -> Result<OwnedFd> {
     let make = || {
         unshare(UnshareFlags::NEWNET).context("cannot make a network namespace")?;
         current()
     };
-    // In a thread of its own, which ends: this one stays where it is.
+    // In a short-lived thread, so that the calling thread keeps its namespace.
     thread::spawn(make).join().map_err(|_| anyhow!("the thread that makes a network namespace panicked"))?
 }
 
-/// Makes this process root of a user namespace of its own, in which it may make network namespaces. It must have one thread.
+/// Makes this process root of a new user namespace, in which it may make network namespaces. The process must
+/// have one thread.
 ///
 /// # Errors
 /// The system does not allow it.
@@ -58,7 +59,7 @@ fn unshare(what: UnshareFlags) -> rustix::io::Result<()> {
 /// Moves this thread, and what it starts from now on, into a network namespace.
 ///
 /// # Errors
-/// The right to enter it is missing.
+/// CAP_SYS_ADMIN is missing.
 pub fn enter(namespace: impl AsFd) -> Result<()> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
         .context("cannot enter a network namespace")
@@ -67,14 +68,14 @@ pub fn enter(namespace: impl AsFd) -> Result<()> {
 /// Moves this process, which must have one thread, into a user namespace.
 ///
 /// # Errors
-/// It is not ours.
+/// The namespace belongs to another user.
 pub fn enter_user(namespace: impl AsFd) -> Result<()> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::User))
         .context("cannot enter a user namespace")
 }
 
-/// Removes what hosts over raw IP share in a namespace, which outlives them so that the next ones go on where they were: here
-/// there are none.
+/// Removes the segment that hosts over raw IP share in a namespace. It outlives them for the sake of later hosts,
+/// of which a namespace without a name has none.
 pub fn forget_segment(namespace: &OwnedFd) {
     let Ok(status) = rustix::fs::fstat(namespace) else { return };
     let path = HostConfig::default().segment_dir.join(format!("homa-net-{}", status.st_ino));
@@ -82,11 +83,11 @@ pub fn forget_segment(namespace: &OwnedFd) {
     let _ = std::fs::remove_file(path);
 }
 
-/// Shows this thread, and what it starts from now on, the devices of its own network namespace in /sys: else it has those of the namespace
-/// in which that was mounted.
+/// Mounts /sys anew for this thread and what it starts from now on, so that it shows the devices of the thread's
+/// network namespace.
 ///
 /// # Errors
-/// The right to mount it is missing.
+/// CAP_SYS_ADMIN is missing.
 pub fn see_own_devices() -> Result<()> {
     unshare(UnshareFlags::NEWNS).context("cannot make a mount namespace")?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
@@ -94,18 +95,19 @@ pub fn see_own_devices() -> Result<()> {
     mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).context("cannot mount /sys")
 }
 
-/// The program `ip` with these words, in this thread's namespace.
+/// Runs `ip` with these arguments, separated by single spaces, in this thread's namespace.
 ///
 /// # Errors
-/// What it says, or that it is missing.
+/// Its error message, or that it is not installed.
 pub fn ip(words: &str) -> Result<()> {
     tool("ip", words).map(drop)
 }
 
-/// A program of iproute2 with these words, in this thread's namespace: what it prints.
+/// Runs a program of iproute2 with these arguments, separated by single spaces, in this thread's namespace.
+/// Returns its output.
 ///
 /// # Errors
-/// What it says, or that it is missing.
+/// Its error message, or that it is not installed.
 pub fn tool(name: &str, words: &str) -> Result<String> {
     let output = Command::new(name)
         .args(words.split(' '))

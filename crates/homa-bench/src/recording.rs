@@ -12,10 +12,10 @@ use homa_report::output::Output;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::SIGUSR1;
 
-/// How often somebody looks whether a trace is frozen or wanted.
+/// Interval at which the recorder checks for a frozen trace and for SIGUSR1.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Most files that are written while a command runs. A trace that froze once more stays frozen, and is what is written at the end.
+/// Maximum number of files written before the end. A trace that freezes after that stays frozen until the end.
 const MOST_FILES: u32 = 16;
 
 /// How the hosts of a process record their time traces.
@@ -32,7 +32,7 @@ pub struct TraceSettings {
 }
 
 impl TraceSettings {
-    /// Sets up a host so.
+    /// Applies the settings to those of a host.
     pub fn apply(&self, config: &mut HostConfig) {
         if let Some(records) = self.records {
             config.trace_records = records as usize;
@@ -52,13 +52,13 @@ pub struct Recorder {
 
 struct Writer {
     host: Arc<Host>,
-    /// What people call the host; none: its address.
+    /// Name of the host in the trace; `None`: its address.
     name: Option<String>,
     output: Output,
 }
 
 impl Recorder {
-    /// Looks after the trace of `host` from here on, whose file is checked now.
+    /// Writes the trace of `host` from now on. Checks that its file can be written.
     ///
     /// # Errors
     /// The file cannot be written, or no thread be started.
@@ -73,10 +73,10 @@ impl Recorder {
         Ok(Recorder { writer, over, looker: Some(looker) })
     }
 
-    /// Writes what the trace holds at the end.
+    /// Writes the trace for the last time.
     ///
     /// # Errors
-    /// Names the file.
+    /// The file cannot be written.
     pub fn finish(mut self) -> Result<()> {
         self.end_looks();
         self.writer.write(&self.writer.output)
@@ -98,7 +98,7 @@ impl Drop for Recorder {
     }
 }
 
-/// A host whose trace, if it is wanted, is written when the host goes.
+/// A host whose trace is written when it is dropped.
 pub struct Recorded {
     /// The host.
     pub host: Arc<Host>,
@@ -106,7 +106,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// With a file for the trace of this name in a directory; `None`: none is written.
+    /// A host with its trace in a file of this name in a directory; `None`: no trace is written.
     ///
     /// # Errors
     /// As [`Recorder::start`].
@@ -117,7 +117,7 @@ impl Recorded {
         Ok(Recorded { host, recorder })
     }
 
-    /// One whose trace is somebody else's business.
+    /// A host whose trace is not written here.
     pub fn without(host: &Arc<Host>) -> Recorded {
         Recorded { host: Arc::clone(host), recorder: None }
     }
@@ -133,7 +133,7 @@ impl Drop for Recorded {
     }
 }
 
-/// The file of a trace among others.
+/// The file of the trace with this name in a directory.
 pub fn file_in(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.trace"))
 }

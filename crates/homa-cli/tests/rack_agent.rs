@@ -23,7 +23,7 @@ fn a_load_ordered_after_its_start_is_reported_and_the_next_one_runs() {
         "link_mbps": 100, "mtu": 1_500, "workload": "100", "longest": 100, "connections": 1,
         "server_threads": 1, "server_ports": 1, "client_threads": 1, "port_receivers": 0, "endpoints": 1,
         "poll_us": 0, "one_way": false, "seed": 1, "settings": [],
-        "recording": {"trace_records": 0, "trace_freeze_peers": false, "trace_device_times": false},
+        "recording": {"records": 0, "freeze_peers": false, "device_times": false},
     }));
     assert_eq!(reply(), "ready");
     let load = |start_ns: u64| json!({"order": "load", "start_ns": start_ns, "warmup_ns": 0, "measured_ns": 1_000_000, "seed": 1});

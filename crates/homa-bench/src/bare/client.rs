@@ -33,7 +33,7 @@ pub struct BareLinkConfig {
     pub offload: bool,
 }
 
-/// See the module.
+/// The client ports of one thread over bare packets.
 pub struct BareLink {
     servers: Vec<SocketAddr>,
     paths: Vec<Path>,

@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// See the module.
+/// The header of a bare packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// What the packet carries.

@@ -2,7 +2,7 @@
 //!
 //! A message is one packet where it fits one, and then nothing else is sent. A longer one goes as several, with so many bytes
 //! on the way at most, and its receiver says how many it has taken. Nothing is repaired and nothing is ordered: an RPC of which
-//! a packet was lost ends in an error after [`PATIENCE`].
+//! a packet was lost ends in an error after half a second.
 
 pub mod client;
 mod frame;

@@ -81,7 +81,7 @@ struct Incoming {
     heard: Instant,
 }
 
-/// See the module.
+/// Messages over a packet driver.
 pub struct Path {
     driver: Box<dyn Driver>,
     burst: RxBurst,

@@ -15,7 +15,7 @@ use crate::switch::place::SWITCH_DEVICES;
 /// Bytes of a packet that are kept apart: a cache line, which has all headers that are read.
 const HEAD_BYTES: usize = 64;
 
-/// See the module.
+/// A bridge that receives and sends in one thread.
 pub struct Complete {
     frames: Frames,
     table: Mutex<Switch<()>>,

@@ -13,7 +13,7 @@ use crate::homa_link::HomaLink;
 use crate::hosts::Hosts;
 use crate::recording::Recorded;
 
-/// All threads' ports. The first `--ports` belong to the first client host, and so on.
+/// Opens the ports of all threads. The first [`Plan::client_ports`] belong to the first client host, and so on.
 pub fn open(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<Vec<Box<dyn Link>>> {
     let bind = |number| bind(plan, servers, number, &format!("client-{}", number + 1)).map(Arc::new);
     let hosts: Vec<Arc<Recorded>> = (0..plan.options.clients).map(bind).collect::<Result<_>>()?;
@@ -30,14 +30,14 @@ pub fn open(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<Vec<
     Ok(links)
 }
 
-/// A single port of a host of its own, without receiver threads.
+/// Opens one port on a host of its own, without receiver threads.
 pub fn open_one(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<Box<dyn Link>> {
     let host = Arc::new(bind(plan, servers, 0, "unloaded")?);
     watched.add(&host.host);
     Ok(Box::new(HomaLink::new(vec![host], servers, 0, plan.poll())?))
 }
 
-/// The client host with this number, of which there are 64 at most, and with this name in traces.
+/// Makes the client host with this number, 0 to 63, and with this name in traces.
 fn bind(plan: &Plan, servers: &[ServerAddr], number: u16, name: &str) -> Result<Recorded> {
     let to = servers.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |server| server.host.ip());
     let driver = plan.options.driver;

@@ -1,4 +1,4 @@
-//! How much of a workload a protocol can carry.
+//! The highest goodput of a protocol under a workload.
 
 use std::time::Duration;
 

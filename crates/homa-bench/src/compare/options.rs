@@ -1,4 +1,4 @@
-//! What a comparison is to do.
+//! The options of a comparison.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

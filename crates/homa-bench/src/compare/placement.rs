@@ -1,4 +1,4 @@
-//! Which processors the clients and the servers of a bench on one machine run on.
+//! The processors of clients and servers on one machine.
 //!
 //! A client and a server on two machines never share a processor. On one machine the scheduler often puts both on the same
 //! one, where they take turns instead of working side by side, and whether it does changes from run to run: round trips

@@ -1,4 +1,4 @@
-//! From the options to what will be done.
+//! The plan of a comparison, derived from its options.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
@@ -27,7 +27,7 @@ const MAX_WARMUP: Duration = Duration::from_millis(250);
 /// Times of load that can be measured.
 const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(86_400);
 
-/// A bench to be done.
+/// A comparison, ready to be measured.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Message sizes.
@@ -46,7 +46,7 @@ pub struct Plan {
     pub slice: Duration,
     /// The time before in each slice.
     pub warmup: Duration,
-    /// Seeds everything.
+    /// Seed of arrivals, sizes, choices and content.
     pub seed: u64,
     /// The options.
     pub options: Options,
@@ -102,7 +102,7 @@ impl Plan {
         })
     }
 
-    /// The open loop at this load.
+    /// An open loop at this load.
     pub fn open(&self, gbps: f64) -> Pace {
         Pace::Open { gbps, max_outstanding: self.options.max_outstanding }
     }

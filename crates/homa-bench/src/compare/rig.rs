@@ -30,7 +30,7 @@ use crate::tcp::client::{TcpLink, TcpLinkConfig};
 /// Most of the time for measuring unloaded round trips.
 const UNLOADED_BUDGET: Duration = Duration::from_millis(2_500);
 
-/// See the module.
+/// Running servers, and client ports that are connected to them.
 pub struct Rig<'a> {
     /// What is to be done.
     pub plan: &'a Plan,

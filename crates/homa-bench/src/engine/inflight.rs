@@ -1,9 +1,9 @@
-//! The open RPCs of a load thread, by cookie. A cookie is never used twice, so that a second answer is recognised, and one to an RPC of an
-//! earlier load on the same link, which gave it up.
+//! The open RPCs of a load thread, by cookie. A cookie is never used twice, so that a second answer is
+//! recognised, and so is a late answer to an earlier load on the same link.
 
 use std::time::Instant;
 
-/// What the generator knows of an open RPC.
+/// An open RPC.
 #[derive(Clone, Copy, Debug)]
 pub struct Rpc {
     /// When it should have been sent.
@@ -12,7 +12,7 @@ pub struct Rpc {
     pub size: u32,
     /// Index of the client port among those of the thread.
     pub port: usize,
-    /// Counts the thread's RPCs; decides the content.
+    /// Sequence number among the thread's RPCs; it selects the content.
     pub number: u64,
 }
 
@@ -21,7 +21,7 @@ const LOAD_SHIFT: u32 = 56;
 const USERS_SHIFT: u32 = 32;
 const USERS: u32 = (1 << (LOAD_SHIFT - USERS_SHIFT)) - 1;
 
-/// See the module.
+/// The open RPCs of one load.
 #[derive(Debug)]
 pub struct InFlight {
     load: u8,
@@ -41,7 +41,7 @@ impl InFlight {
         InFlight { load, slots: Vec::new(), free: Vec::new() }
     }
 
-    /// Whether a cookie is of this load, and not of one before it.
+    /// Whether a cookie belongs to this load, not to an earlier one.
     pub fn is_own(&self, cookie: u64) -> bool {
         cookie >> LOAD_SHIFT == u64::from(self.load)
     }
@@ -58,7 +58,7 @@ impl InFlight {
         u64::from(self.load) << LOAD_SHIFT | u64::from(slot.users) << USERS_SHIFT | u64::from(index)
     }
 
-    /// Takes an RPC out; `None` if there is none with this cookie (any more).
+    /// Removes an RPC; `None` if no open RPC has this cookie.
     pub fn remove(&mut self, cookie: u64) -> Option<Rpc> {
         let index = cookie as u32;
         let slot =

@@ -1,4 +1,4 @@
-//! What the load generator needs of a protocol. All protocols run under the same generator, thread for thread.
+//! The interface between the load generator and a protocol's client. All protocols run under the same generator.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub struct Answer {
     pub result: Result<Bytes, String>,
 }
 
-/// The client ports that one thread drives, with their ways to all servers.
+/// The client ports that one thread drives, connected to all servers.
 pub trait Link: Send {
     /// Starts an RPC from the client port with index `port` to the server port with index `server`. Never blocks. It may wait
     /// for [`Link::flush`] to go out with others.
@@ -34,20 +34,20 @@ pub trait Link: Send {
         Ok(())
     }
 
-    /// Appends the answers that are there, and otherwise waits for one for at most `wait`; zero only looks. May return
-    /// early with nothing.
+    /// Appends the answers that have arrived. If there are none, waits up to `wait` for one; may return early with
+    /// nothing.
     ///
     /// # Errors
     /// The whole link is broken: the run cannot go on.
     fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()>;
 
-    /// Packets sent and received so far by the ports' hosts, where they are counted.
+    /// Packets that the ports' hosts sent and received so far; `None`: they are not counted.
     fn packets(&self) -> Option<u64> {
         None
     }
 }
 
-/// Appends the answers that receiver threads handed over, and otherwise waits for one for at most `wait`.
+/// Appends the answers of receiver threads. If there are none, waits up to `wait` for one.
 pub fn take_from(
     receivers: &mpsc::Receiver<Result<Answer, String>>,
     wait: Duration,

@@ -1,9 +1,9 @@
-//! The load generator: the same for both protocols.
+//! Load from threads that send messages when they are due and measure each answer.
 //!
 //! A thread drives one or more client ports: it sends what is due and takes answers in between. Arrivals of each port
 //! are a Poisson process of its own. A message that is due while `max_outstanding` RPCs are open waits, and its latency
 //! counts from the moment it was due; so it does when the thread itself was late. While the next message is due within
-//! [`SLEEP_MARGIN`], the thread polls: epoll's timeouts are whole milliseconds, and a timer that wakes a sleeping thread
+//! 2 ms, the thread polls: epoll's timeouts are whole milliseconds, and a timer that wakes a sleeping thread
 //! is late by more than a short RPC takes.
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -21,7 +21,7 @@ use crate::engine::pattern::Pattern;
 use crate::engine::rtt::RttTable;
 use crate::engine::tally::{Sample, Tally};
 
-/// A thread whose next message is due later than this may sleep until this much before.
+/// A thread may sleep until this long before its next message is due.
 const SLEEP_MARGIN: Duration = Duration::from_millis(2);
 
 /// Messages sent before answers are looked at again.
@@ -31,8 +31,8 @@ const SENDS_PER_TURN: usize = 16;
 /// to give a silent peer up, or to retransmit to a living one.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// After the end of the load, RPCs count as lost after so long although others are still answered. An overloaded network may need many times
-/// the time of the load for the longest messages, and that is a result.
+/// After the end of the load, all open RPCs count as lost after this long. An overloaded network may need many
+/// times the time of the load for the longest messages, and that is a result.
 pub const DRAIN: Duration = Duration::from_secs(240);
 
 /// How RPCs are started.
@@ -71,23 +71,23 @@ pub struct LoadSpec<'a> {
     pub seed: u64,
     /// Content of the messages.
     pub pattern: &'a Pattern,
-    /// What an RPC takes when it is alone.
+    /// Round-trip times without load.
     pub unloaded: &'a RttTable,
     /// When the load begins; `None`: as soon as all threads are up.
     pub start: Option<Instant>,
-    /// What a thread does that has nothing to send.
+    /// Behaviour of a thread that has nothing to send.
     pub idle: Idle,
     /// Each latency is kept, too.
     pub keep_samples: bool,
 }
 
-/// What a thread of the generator does while it has nothing to send.
+/// Behaviour of a generator thread that has nothing to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// Polls, as the module says.
     Poll,
-    /// Sleeps until its next message is due or an answer comes, as precisely as the link can: for many generators on few processors,
-    /// which would only take them from each other by polling. Each thread has one client port.
+    /// Sleeps until its next message is due or an answer arrives, as precisely as the link can. For more generators
+    /// than processors, which would take them from each other by polling. Each thread has one client port.
     Sleep,
 }
 
@@ -102,7 +102,7 @@ pub struct Window {
     pub to: Instant,
 }
 
-/// Loads so far: links outlive them, and answers come late.
+/// Number of loads so far. Links outlive loads, and answers may be late.
 static LOADS: AtomicU8 = AtomicU8::new(0);
 
 /// Runs a slice, one thread for each link, while `watch` runs in the calling thread.
@@ -138,7 +138,7 @@ pub fn run(
     Ok(tally)
 }
 
-/// The messages of a client port, drawn from its seed: for an open loop, all that decides when which message is due.
+/// The messages of a client port: their sizes and, in an open loop, the moments when they are due.
 pub struct Arrivals {
     sizes: SizeSampler,
     /// Gaps between arrivals; `None` in a closed loop.
@@ -146,10 +146,10 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Those of the client port with this number among all of a load.
+    /// The messages of the client port with this index among the `ports` of a load.
     ///
     /// # Errors
-    /// A load of nothing.
+    /// The load is not positive.
     pub fn new(workload: &Workload, pace: Pace, ports: usize, index: usize, seed: u64) -> Result<Arrivals> {
         let seed = seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let gaps = match pace {
@@ -161,14 +161,14 @@ impl Arrivals {
         Ok(Arrivals { sizes: workload.sampler(seed), gaps })
     }
 
-    /// Time from the message before, and the size of the next one in bytes.
+    /// The gap before the next message, and its size in bytes.
     pub fn draw(&mut self) -> (Duration, u32) {
         let gap_ns = self.gaps.as_mut().and_then(Iterator::next).unwrap_or(0);
         (Duration::from_nanos(gap_ns), self.sizes.next().unwrap_or(1))
     }
 }
 
-/// What a thread chooses the server of each message by: a number below that of the servers for each.
+/// The random numbers by which a thread chooses the server of each message.
 pub fn server_choice(seed: u64, first_port: usize) -> Pcg64 {
     Pcg64::seed_from_u64(seed ^ (first_port as u64) << 32)
 }
@@ -333,7 +333,7 @@ impl<'a> Worker<'a> {
 
     fn take(&mut self, answers: &mut Vec<Answer>) {
         for answer in answers.drain(..) {
-            // To an RPC that the load before gave up and counted as lost.
+            // An earlier load counted its RPC as lost.
             if !self.in_flight.is_own(answer.cookie) {
                 continue;
             }

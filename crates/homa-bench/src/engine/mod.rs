@@ -1,4 +1,4 @@
-//! The load generator: arrivals, client ports, RPCs in flight, and what came of them.
+//! The load generator: arrivals, client ports, RPCs in flight, and their counts and latencies.
 
 pub mod inflight;
 pub mod link;

@@ -1,4 +1,4 @@
-//! What the messages contain, and how answers are checked against it.
+//! The content of messages, and the check of answers against it.
 
 use bytes::Bytes;
 use rand::{RngCore, SeedableRng};
@@ -27,7 +27,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Enough for messages of up to `max_bytes`. The bytes depend on `seed`; with `one_way`, answers are short.
+    /// A pattern for messages of up to `max_bytes`. Its bytes depend on `seed`; with `one_way`, answers are short.
     pub fn new(max_bytes: u32, seed: u64, one_way: bool) -> Pattern {
         let mut bytes = vec![0; max_bytes as usize + STARTS as usize];
         Pcg64::seed_from_u64(seed).fill_bytes(&mut bytes);
@@ -40,10 +40,10 @@ impl Pattern {
         self.bytes.slice(start..start + size as usize)
     }
 
-    /// Whether `answer` is right for that request.
+    /// Checks the answer to that request.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The difference.
     pub fn check(&self, number: u64, size: u32, answer: &[u8]) -> Result<(), String> {
         let request = &self.bytes[(number % STARTS) as usize..][..size as usize];
         let length = if self.one_way { ONE_WAY_BYTES } else { request.len() };

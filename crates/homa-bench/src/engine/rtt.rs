@@ -1,4 +1,4 @@
-//! What an RPC takes when it is alone: the base of every slowdown.
+//! Round-trip times without load, by size: the base of every slowdown.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ const MOST_SHARES: u32 = 2;
 /// Round trips of a size in a round, at most: more would not move the median.
 const MAX_SAMPLES: usize = 1_000;
 
-/// What is long beside anything that a processor or a scheduler does to a round trip.
+/// A round trip longer than this hides what a processor or a scheduler adds to it.
 const DISTURBANCE: Duration = Duration::from_millis(20);
 
 /// An RPC that is alone and not answered within this time will not be. Homa's own errors come earlier.
@@ -142,7 +142,7 @@ fn undisturbed(mut points: Vec<(u32, u64)>) -> Vec<(u32, u64)> {
     points
 }
 
-/// One RPC: its round trip.
+/// The round trip of one RPC.
 fn one(link: &mut dyn Link, pattern: &Pattern, number: &mut u64, size: u32) -> Result<Duration> {
     *number += 1;
     let mut answers = Vec::new();

@@ -16,7 +16,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of these values.
+    /// The summary of these values.
     pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Summary> {
         let mut summary = Summary::default();
         samples.into_iter().for_each(|value| summary.add(value));
@@ -42,7 +42,7 @@ impl Summary {
         Summary { median: self.median * factor, min: self.min * factor, max: self.max * factor, samples }
     }
 
-    /// The quotients of the repetitions that both have.
+    /// The quotients of the values of the same repetition, as far as both have one.
     pub fn over(&self, below: &Summary) -> Option<Summary> {
         let pairs = self.samples.iter().zip(&below.samples);
         Summary::of(pairs.filter(|(_, below)| **below > 0.0).map(|(above, below)| above / below))

@@ -1,4 +1,4 @@
-//! What a slice of load counted.
+//! Counts and latencies of a slice of load.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Adds another's.
+    /// Adds the counters of another.
     pub fn add(&mut self, other: Counted) {
         self.started += other.started;
         self.answered += other.answered;
@@ -62,8 +62,8 @@ impl Counted {
         (self.capped + self.unsent) * 100 > self.started + self.unsent
     }
 
-    /// Bytes completed in the measured time over the bytes due in it. It is 1 in steady state, give or take what was in flight at both
-    /// ends, and below 1 while a backlog grows. `None`: nothing was due.
+    /// Bytes completed in the measured time over the bytes due in it; `None`: nothing was due. In steady state it is 1,
+    /// apart from the bytes in flight at both ends; it is below 1 while a backlog grows.
     pub fn completed_fraction(&self) -> Option<f64> {
         (self.offered_bytes > 0).then(|| self.goodput_bytes as f64 / self.offered_bytes as f64)
     }
@@ -85,7 +85,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing counted yet.
+    /// Empty counters.
     pub fn new(workload: &Workload) -> Tally {
         Tally {
             recorder: SlowdownRecorder::new(workload),

@@ -21,7 +21,7 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(10, 146, 0, 2);
 /// Attempts to find a path before giving up, 20 ms each: a minute, because a busy kernel needs many seconds to bring up a device.
 const LOOKS: u32 = 3_000;
 
-/// See the module.
+/// The network between clients and servers, and the processors of each side.
 pub struct Place {
     wire: Option<Wire>,
     /// `None` where there is only one processor.

@@ -34,7 +34,7 @@ const MAX_STREAMS: u32 = 100_000;
 
 const METHOD: &str = "/homa.bench.Echo/Call";
 
-/// See the module.
+/// gRPC by tonic.
 pub struct Grpc {
     incoming: TcpIncoming,
 }

@@ -72,7 +72,7 @@ fn endpoint(bind: SocketAddr, server: Option<ServerConfig>) -> Result<Endpoint> 
     endpoint.context("cannot make a QUIC endpoint")
 }
 
-/// See the module.
+/// QUIC by quinn.
 pub struct Quic {
     endpoint: Endpoint,
 }

@@ -1,4 +1,4 @@
-//! What a server is to do.
+//! The options of a server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ const FREE: u8 = 0;
 const SHUT: u8 = 1;
 const OPEN: u8 = 2;
 
-/// See the module.
+/// A gate between the source and the switch.
 #[derive(Debug)]
 pub struct Gate(AtomicU8);
 

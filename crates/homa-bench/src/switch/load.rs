@@ -32,7 +32,7 @@ const PROBE: [u8; 8] = *b"a probe.";
 
 const MACS: [Mac; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
-/// See the module.
+/// Source and sink of all frames.
 pub struct Load {
     source: Frames,
     /// `None` while nobody receives there.

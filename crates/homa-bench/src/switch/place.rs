@@ -14,7 +14,7 @@ pub const HOST_DEVICES: [&str; 2] = ["h0", "h1"];
 /// The ends of the switch, in the same order.
 pub const SWITCH_DEVICES: [&str; 2] = ["s0", "s1"];
 
-/// See the module. What lives there is gone with it.
+/// The namespaces and devices of a measurement. They are gone when it is dropped.
 pub struct Place {
     outside: OwnedFd,
     hosts: OwnedFd,

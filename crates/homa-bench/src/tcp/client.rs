@@ -44,7 +44,7 @@ pub struct TcpLinkConfig {
     pub precise: bool,
 }
 
-/// See the module.
+/// The client ports of one thread over TCP.
 pub struct TcpLink {
     config: TcpLinkConfig,
     poll: Poll,
