@@ -69,10 +69,9 @@
 //!   Packets that `udp` would give the kernel as one datagram to be cut late, the packet ring's driver gives
 //!   it as one frame to be cut late (PACKET_VNET_HDR), and the checksum of UDP is always left to the kernel.
 //!   A ring of frames has no such thing, so that `xdp` has none.
-//! - **The XDP program is assembled here** (`bpf/assembler`, `xdp/program`), instruction by instruction: it
-//!   needs no compiler for it and no library, and its tests run it in the kernel. A link attaches it
-//!   (BPF_LINK_CREATE), which goes with its descriptor and so with the process, in whatever way that ends. A
-//!   queue without a socket leaves its frames to the kernel.
+//! - **The XDP program is assembled at run time** (`homa-bpf`, `xdp/program`), and its tests run it in the
+//!   kernel. A link attaches it, which goes with the process. Frames of a queue without a socket stay with
+//!   the kernel.
 //! - **All queues of a device share their frames** (`xdp/umem`): one pool has no queue that runs dry beside
 //!   another that has plenty. There are as many frames as the fill rings have places, and beside them those
 //!   that may be held; what is held is bounded by that, so that the kernel always has frames to receive into,
@@ -85,7 +84,6 @@
 //!   the kernel leaves them to a device that is not there; such a packet has the sum over its pseudo-header,
 //!   and that passes too.
 
-mod bpf;
 mod burst;
 mod driver;
 mod ethtool;

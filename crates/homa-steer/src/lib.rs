@@ -53,8 +53,8 @@
 //!   window after a loss. Its links are never what limits, and so it needs no fabric.
 //!
 //! `homa-driver/steer` runs four of them at devices, as programs assembled here like those of AF_XDP
-//! (`steer/program`, a file for each policy; `bpf` is what both use). A frame for another core goes there by
-//! a map of cores, and the kernel makes the rest; one for the core on which it arrived goes on at once.
+//! (`steer/program`, a file for each policy; `homa-bpf` is what both use). A frame for another core goes there
+//! by a map of cores, and the kernel makes the rest; one for the core on which it arrived goes on at once.
 //! Programs cannot share the library's code, so that a test runs both on the same packets, times and hashes,
 //! a million of each policy where it is asked to, and wants no difference (`steer/tests`).
 //!

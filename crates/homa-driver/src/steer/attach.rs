@@ -3,19 +3,19 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use homa_bpf::attach::{self, Attachment, is_taken};
+use homa_bpf::link::{self, Place};
+use homa_bpf::map::{self, MapKind};
+use homa_bpf::program::{self, AttachPoint};
+use homa_bpf::{Name, is_no_permission};
 use homa_steer::{Core, Cores};
 
 use super::config::{Filter, IN_KERNEL, SteerConfig};
 use super::device::{self, AttachedProgram, NAME, failed};
 use super::error::SteeringError;
 use super::{program as steering, state};
-use crate::bpf::link::{self, Place};
-use crate::bpf::map::{self, MapKind};
-use crate::bpf::program::{self, Runs};
-use crate::bpf::{Name, is_no_permission};
 use crate::l2::interface::NamedInterface;
 use crate::l2::netlink::Netlink;
-use crate::xdp::attach::{self, Attachment, is_taken};
 
 /// Name of the map with the state.
 pub(super) const STATE: Name = Name::new("homa_steer_st");
@@ -174,7 +174,7 @@ fn load(name: &str, config: &SteerConfig) -> Result<OwnedFd, SteeringError> {
     let load =
         |name_of, code: &[_], runs| program::load(name_of, code, runs).map_err(step("loading the program"));
     for &core in config.cores.as_slice() {
-        let on_core = load(ON_CORE, &steering::build_on_core(counters.as_raw_fd(), core), Runs::OnCore)?;
+        let on_core = load(ON_CORE, &steering::build_on_core(counters.as_raw_fd(), core), AttachPoint::Core)?;
         let [a, b, c, d] = config.queue_packets.to_ne_bytes();
         let [e, f, g, h] = program::descriptor(on_core.as_fd());
         map::put(cores.as_fd(), core.into(), &[a, b, c, d, e, f, g, h])
@@ -182,7 +182,7 @@ fn load(name: &str, config: &SteerConfig) -> Result<OwnedFd, SteeringError> {
     }
     let maps =
         steering::Maps { state: state.as_raw_fd(), counters: counters.as_raw_fd(), cores: cores.as_raw_fd() };
-    load(NAME, &steering::build(config, maps), Runs::AtDevice)
+    load(NAME, &steering::build(config, maps), AttachPoint::Device)
 }
 
 /// Attaches the program to a device where the configuration says; the link, where the process is to hold one.
@@ -227,7 +227,7 @@ pub fn detach(name: &str) -> Result<(), SteeringError> {
     let device = device::find(name)?;
     let ours = AttachedProgram::at(&device)?;
     let step = failed(name, "detaching the program");
-    match link::find(ours.told.id, device.index).map_err(&step)? {
+    match link::find(ours.info.id, device.index).map_err(&step)? {
         Some(link) => link::detach(link.as_fd()).map_err(step),
         None => {
             let place = if ours.native { Place::Native } else { Place::Generic };

@@ -3,8 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use homa_bpf::{Name, is_no_permission, map, program};
+
 use super::error::SteeringError;
-use crate::bpf::{self, Name, is_no_permission, program};
 use crate::l2::interface::{self, NamedInterface};
 use crate::l2::netlink::{Netlink, XdpProgram};
 
@@ -38,7 +39,7 @@ pub(super) fn find(name: &str) -> Result<NamedInterface, SteeringError> {
 #[derive(Debug)]
 pub(super) struct AttachedProgram {
     pub(super) program: OwnedFd,
-    pub(super) told: program::ProgramInfo,
+    pub(super) info: program::ProgramInfo,
     pub(super) native: bool,
 }
 
@@ -50,19 +51,19 @@ impl AttachedProgram {
             return Err(SteeringError::NotSteered { name: name.clone() });
         };
         let program = program::with_id(id).map_err(failed(name, "opening its program"))?;
-        let told = program::told(program.as_fd()).map_err(failed(name, "asking about its program"))?;
-        if told.name != NAME {
+        let info = program::info(program.as_fd()).map_err(failed(name, "asking about its program"))?;
+        if info.name != NAME {
             let program = shown(id);
             return Err(SteeringError::OtherProgram { name: name.clone(), program });
         }
-        Ok(AttachedProgram { program, told, native })
+        Ok(AttachedProgram { program, info, native })
     }
 
     /// Its map of this name.
     pub(super) fn map(&self, device: &str, name: Name) -> Result<OwnedFd, SteeringError> {
-        for &id in &self.told.maps {
-            let map = bpf::map::with_id(id).map_err(failed(device, "opening a map"))?;
-            if bpf::map::name(map.as_fd()).map_err(failed(device, "asking about a map"))? == name {
+        for &id in &self.info.maps {
+            let map = map::with_id(id).map_err(failed(device, "opening a map"))?;
+            if map::name(map.as_fd()).map_err(failed(device, "asking about a map"))? == name {
                 return Ok(map);
             }
         }

@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
+use homa_bpf::{link, map, program};
 use homa_steer::{Core, PolicyName, Reason};
 
 use super::attach::{COUNTERS, STATE, is_online, online_cores};
@@ -11,7 +12,6 @@ use super::config::Filter;
 use super::device::{self, AttachedProgram, attached, failed};
 use super::error::SteeringError;
 use super::state::{self, SteeringRequest, counter, u64_at};
-use crate::bpf::{link, map, program};
 use crate::l2::interface;
 
 /// What a core was given.
@@ -131,7 +131,7 @@ pub fn status(name: &str) -> Result<Status, SteeringError> {
         flows,
     };
     let decisions = Reason::ALL.map(|reason| (reason, counted.sum(counter::REASONS + 8 * reason as usize)));
-    let link = link::find(ours.told.id, device.index).map_err(failed(name, "looking for its link"))?;
+    let link = link::find(ours.info.id, device.index).map_err(failed(name, "looking for its link"))?;
     Ok(Status {
         device: name.to_owned(),
         policy: asked.policy,
@@ -183,12 +183,12 @@ pub struct Cost {
 pub fn cost(name: &str, time: Duration) -> Result<Cost, SteeringError> {
     let ours = AttachedProgram::at(&device::find(name)?)?;
     let step = failed(name, "measuring");
-    let told = || program::told(ours.program.as_fd());
-    let before = told().map_err(&step)?;
+    let info = || program::info(ours.program.as_fd());
+    let before = info().map_err(&step)?;
     let statistics = program::enable_statistics().map_err(&step)?;
     thread::sleep(time);
     drop(statistics);
-    let after = told().map_err(step)?;
+    let after = info().map_err(step)?;
     Ok(Cost { runs: after.runs - before.runs, run_ns: after.run_ns - before.run_ns })
 }
 

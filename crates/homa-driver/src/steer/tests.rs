@@ -6,6 +6,9 @@ mod racing;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use homa_bpf::map::{self, MapKind};
+use homa_bpf::program::{AttachPoint, load, test_run};
+use homa_bpf::{Name, is_no_permission};
 use homa_steer::batch::Arrivals;
 use homa_steer::hash::{self, Flow};
 use homa_steer::load::Observed;
@@ -16,9 +19,6 @@ use rand_pcg::Pcg64Mcg;
 use super::config::{Filter, IN_KERNEL, SteerConfig};
 use super::program::{self, given};
 use super::state::{self, at, u32_at};
-use crate::bpf::map::{self, MapKind};
-use crate::bpf::program::{Runs, load, test_run};
-use crate::bpf::{Name, is_no_permission};
 
 const NAME: Name = Name::new("homa_test");
 
@@ -59,7 +59,7 @@ impl KernelPolicy {
         map::put(state.as_fd(), 0, &state::initial(config)).unwrap();
         let inputs = map::create(MapKind::Array, NAME, given::BYTES, 1).unwrap();
         let code = given::build(config, state.as_raw_fd(), inputs.as_raw_fd());
-        let program = allowed(load(NAME, &code, Runs::AtDevice))?;
+        let program = allowed(load(NAME, &code, AttachPoint::Device))?;
         Some(KernelPolicy { program, inputs, _state: state })
     }
 
@@ -101,7 +101,7 @@ impl AtDevice {
             counters: counters.as_raw_fd(),
             cores: cores.as_raw_fd(),
         };
-        let program = load(NAME, &program::build(config, maps), Runs::AtDevice).unwrap();
+        let program = load(NAME, &program::build(config, maps), AttachPoint::Device).unwrap();
         Some(AtDevice { program, state, counters, _cores: cores })
     }
 }

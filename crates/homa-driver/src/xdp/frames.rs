@@ -5,15 +5,16 @@ use std::net::UdpSocket;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use homa_bpf::attach::{self, Attachment};
+use homa_bpf::link::Place;
+use homa_bpf::map;
+
 use super::XdpMode;
-use super::attach::{self, Attachment};
 use super::maybe_shared::MaybeShared;
 use super::program;
 use super::queue::{Completions, KickOutcome, Queue};
 use super::queues;
 use super::socket::{BindOptions, Failed, RingSizes, Role, SetupStep, XdpSocket};
-use crate::bpf;
-use crate::bpf::link::Place;
 use crate::frames::{Frame, FrameStats, FramesError, Slots};
 use crate::l2::interface::NamedInterface;
 
@@ -70,7 +71,7 @@ impl XdpPort {
             let (socket, rings) = XdpSocket::open((device.index, queue), slots.umem(), role, wishes, sizes)
                 .map_err(|failed| no_socket(device, failed))?;
             let rings = rings.expect("the first socket of a queue has its rings");
-            bpf::map::put_socket(map.as_fd(), queue, socket.fd())
+            map::put_socket(map.as_fd(), queue, socket.fd())
                 .map_err(fail("entering a socket into the map"))?;
             let completions = MaybeShared::Alone(Completions::new(rings.completion, 1, SEND_FRAMES));
             queues.push(Queue::new(socket, MaybeShared::Alone(rings.fill), completions, receive_frames));

@@ -1,14 +1,15 @@
-//! Frames straight from the receive queues of a network device (AF_XDP): the shortest way to and from a network that Linux has.
+//! Frames straight from the receive queues of a network device (AF_XDP): the shortest way to and from a
+//! network that Linux has.
 //!
-//! A program that the device runs on each frame gives what is for this driver's address and port to a socket of the queue that
-//! the frame came by; everything else goes on into the kernel, so that the device serves it as before. The program is there for
-//! as long as the driver is, and goes with the process, however that ends. Frames lie in memory that kernel and process share,
-//! and where the device can do it, it reads and writes them there itself.
+//! A program that the device runs on each frame gives what is for this driver's address and port to a socket
+//! of the queue that the frame came by; everything else goes on into the kernel, so that the device serves it
+//! as before. The program is there for as long as the driver is, and goes with the process, however that
+//! ends. Frames lie in memory that kernel and process share, and where the device can do it, it reads and
+//! writes them there itself.
 //!
-//! It takes the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 5.11. Only one program of its kind can be
-//! attached to a device, so that one process has it.
+//! It takes the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 5.11. Only one program of its
+//! kind can be attached to a device, so that one process has it.
 
-pub(crate) mod attach;
 pub(crate) mod frames;
 mod maybe_shared;
 mod open;
@@ -26,8 +27,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use self::attach::Attachment;
-use crate::bpf::link::Place;
+use homa_bpf::attach::Attachment;
+pub use homa_bpf::attach::XdpMode;
+use homa_bpf::link::Place;
+
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, TxPacket, Unreachable};
 pub use crate::l2::LinkError;
@@ -48,45 +51,35 @@ use umem::Umem;
 /// How soon the kernel is called again that had no room for what a transmit ring holds.
 const RETRY_NS: u64 = 20_000;
 
-/// Where the program runs that takes the packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum XdpMode {
-    /// In the device's driver where it takes one, else generic. On a veth generic mode takes three quarters of the round trip and a third
-    /// more packets; but only native mode has the other end cut what its senders leave to the device to cut, so that whoever
-    /// may have such peers needs it.
-    #[default]
-    Auto,
-    /// In the device's driver, or not at all.
-    Native,
-    /// In the kernel's receive path: any device and any MTU. The kernel has made a packet of its own of each frame by then. What
-    /// the other end of a veth left to the device to cut (UDP_SEGMENT) comes uncut, cannot be told apart, and is dropped and
-    /// counted ([`DriverStats::truncated`]).
-    Generic,
-}
-
 /// How to set up an [`XdpDriver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdpConfig {
     /// The device; `None`, the default: the one that has the address of `bind`.
     pub interface: Option<String>,
-    /// Address to receive at and send from, one of the device's. Unspecified, as it is by default, it is the first of this IP
-    /// version that the device has. Port 0 takes any free UDP port; over IP itself the port means nothing.
+    /// Address to receive at and send from, one of the device's. Unspecified, as it is by default, it is the
+    /// first of this IP version that the device has. Port 0 takes any free UDP port; over IP itself the port
+    /// means nothing.
     pub bind: SocketAddr,
     /// Whether packets travel in UDP, as by default, or in IP itself (protocol 146).
     pub carrier: Carrier,
-    /// Receive queues to take packets from; `None`, the default: all. Of a queue that is left out the packets are lost: the
-    /// device must be told to steer them elsewhere (`ethtool -X`, `ethtool -N`).
+    /// Receive queues to take packets from; `None`, the default: all. Of a queue that is left out the packets
+    /// are lost: the device must be told to steer them elsewhere (`ethtool -X`, `ethtool -N`).
     pub queues: Option<Vec<u32>>,
-    /// Where the program runs.
+    /// Where the program runs. On a veth generic mode takes three quarters of the round trip of native mode
+    /// and carries a third more packets. But what the other end of a veth left to the device to cut
+    /// (UDP_SEGMENT) is cut in native mode only; in generic mode it comes uncut, cannot be told apart, and is
+    /// dropped and counted ([`DriverStats::truncated`]).
     pub mode: XdpMode,
-    /// Whether the device itself must read and write the frames (`Some(true)`), must not, or, by default, does where it can.
+    /// Whether the device itself must read and write the frames (`Some(true)`), must not, or, by default,
+    /// does where it can.
     pub zero_copy: Option<bool>,
-    /// Frames of each queue for the kernel to receive into; rounded up to a power of two. 2,048 by default: unscheduled bytes
-    /// come without a grant, and this takes some 45 KB from each of 64 peers at once at an MTU of 1500. All frames are used in
-    /// turn, so that more of them are colder: 4,096 made a round trip 10 % longer than 64 do.
+    /// Frames of each queue for the kernel to receive into; rounded up to a power of two. 2,048 by default:
+    /// unscheduled bytes come without a grant, and this takes some 45 KB from each of 64 peers at once at an
+    /// MTU of 1500. All frames are used in turn, so that more of them are colder: 4,096 made a round trip 10
+    /// % longer than 64 do.
     pub receive_frames: u32,
-    /// Frames beside these that may be kept by who receives, all drivers of a group together: beyond it packets are copied. 2,048 by
-    /// default.
+    /// Frames beside these that may be kept by who receives, all drivers of a group together: beyond it
+    /// packets are copied. 2,048 by default.
     pub kept_frames: u32,
     /// Cap on [`Driver::max_packet`] in bytes, whatever the path takes; none by default.
     pub max_packet_bytes: usize,
@@ -117,7 +110,8 @@ impl XdpConfig {
 
 /// Homa over the frames of a device. See the [module](self).
 pub struct XdpDriver {
-    /// The program stays attached while any driver of the group has this. It goes first, so that the kernel has the frames of the last moments.
+    /// The program stays attached while any driver of the group has this. It goes first, so that the kernel
+    /// has the frames of the last moments.
     _attachment: Arc<Attachment>,
     queues: Vec<Queue>,
     /// Shows all queues, and what the network reports.
@@ -151,11 +145,13 @@ impl XdpDriver {
         Ok(XdpDriver::open_group(config, 1)?.remove(0))
     }
 
-    /// As [`XdpDriver::open`], `count` drivers of one address and port, 1 at least, each with a socket at every queue: a frame comes to
-    /// the one whose number is half of the lower 32 bits of its RPC id, modulo their number. In generic mode that takes
-    /// Linux 6.15; before it, all packets of a queue come to one of them, and of the next queue to the next.
+    /// As [`XdpDriver::open`], `count` drivers of one address and port, 1 at least, each with a socket at
+    /// every queue: a frame comes to the one whose number is half of the lower 32 bits of its RPC id, modulo
+    /// their number. In generic mode that takes Linux 6.15; before it, all packets of a queue come to one of
+    /// them, and of the next queue to the next.
     ///
-    /// They share their frames and belong together: what lies in the rings of one that is dropped is lost to the others.
+    /// They share their frames and belong together: what lies in the rings of one that is dropped is lost to
+    /// the others.
     ///
     /// # Errors
     /// See [`LinkError`].

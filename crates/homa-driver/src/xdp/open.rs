@@ -4,15 +4,16 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use super::attach::{self, Attachment};
+use homa_bpf::attach::{self, Attachment};
+use homa_bpf::link::Place;
+use homa_bpf::{is_no_permission, map};
+
 use super::maybe_shared::MaybeShared;
 use super::program::{self, LocalAddresses};
 use super::queue::{Completions, Queue};
 use super::socket::{BindOptions, Failed, QueueRings, RingSizes, Role, SetupStep, XdpSocket};
 use super::umem::{HELD_BY_BURSTS, Umem};
 use super::{XdpConfig, queues};
-use crate::bpf::link::Place;
-use crate::bpf::{self, is_no_permission};
 use crate::l2::LinkError;
 use crate::l2::device::Device;
 use crate::l2::frame::ETHERNET_BYTES;
@@ -103,7 +104,7 @@ impl OpenRequest<'_> {
             for number in 0..drivers {
                 let taker = if steers { number } else { queue % drivers };
                 let socket = sockets[taker as usize].socket.fd();
-                bpf::map::put_socket(map.as_fd(), program::place_of(queue, number, drivers), socket)
+                map::put_socket(map.as_fd(), program::place_of(queue, number, drivers), socket)
                     .map_err(|error| self.refused("entering a socket into the map", error))?;
             }
             opened.iter_mut().zip(sockets).for_each(|(queues, queue)| queues.push(queue));
@@ -233,7 +234,7 @@ impl OpenRequest<'_> {
     /// Another program has the device.
     fn taken(&self) -> LinkError {
         let id = queues::attached_program(self.index());
-        let program = match (id, id.and_then(bpf::program::name_of)) {
+        let program = match (id, id.and_then(homa_bpf::program::name_of)) {
             (Some(id), Some(name)) => format!("{name} (id {id})"),
             (Some(id), None) => format!("id {id}"),
             (None, _) => "which has no name".to_owned(),

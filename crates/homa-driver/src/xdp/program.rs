@@ -5,13 +5,16 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-use crate::PROTOCOL_HOMA;
-use crate::bpf::assembler::Register::{R0, R1, R2, R3, R6, R7, R8};
-use crate::bpf::assembler::{Assembler, Instruction, Label, Width};
-use crate::bpf::frame::{
+use homa_bpf::assembler::Register::{R0, R1, R2, R3, R6, R7, R8};
+use homa_bpf::assembler::{Assembler, Instruction, Label, Width};
+use homa_bpf::frame::{
     ETHER_BYTES, ETHER_TYPE, IPV4_BYTES, IPV4_FRAGMENT, IPV4_PLAIN, IPV6_BYTES, UDP_BYTES, loaded_u16, need,
 };
-use crate::bpf::{self, Name, REDIRECT_MAP, XDP_PASS, context, map};
+use homa_bpf::program::{self, AttachPoint};
+use homa_bpf::xdp::{REDIRECT_MAP, XDP_PASS, context};
+use homa_bpf::{Name, map};
+
+use crate::PROTOCOL_HOMA;
 use crate::l2::device::Device;
 use crate::socket::Carrier;
 
@@ -66,8 +69,8 @@ pub(super) fn sockets(places: u32) -> io::Result<OwnedFd> {
 }
 
 /// Loads such a program.
-pub(super) fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
-    bpf::program::load(NAME, program, bpf::program::Runs::AtDevice)
+pub(super) fn load(code: &[Instruction]) -> io::Result<OwnedFd> {
+    program::load(NAME, code, AttachPoint::Device)
 }
 
 /// The program for a map of sockets by [`place_of`]. Where there is none, the kernel gets the frame.

@@ -1,8 +1,9 @@
 //! `rss-hash`, `homa-hash`, and what `sparse` falls back to: they differ in whose hash it is.
 
+use homa_bpf::assembler::Register::{R1, R2, R7, R9, R10};
+use homa_bpf::assembler::{Assembler, Width};
+
 use super::REASON;
-use crate::bpf::assembler::Register::{R1, R2, R7, R9, R10};
-use crate::bpf::assembler::{Assembler, Width};
 use crate::steer::config::SteerConfig;
 use crate::steer::state::at;
 

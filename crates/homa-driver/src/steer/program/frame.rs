@@ -1,16 +1,16 @@
 //! What the program sees of a frame: whether it is to be steered, and its hash, as `homa_steer::hash` has it.
 
+use homa_bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
+use homa_bpf::assembler::{Assembler, Label, Register, Width};
+use homa_bpf::frame::{
+    ETHER_BYTES, ETHER_TYPE, IPV4_BYTES, IPV4_FRAGMENT, IPV4_PLAIN, IPV6_BYTES, UDP_BYTES, VLAN_BYTES,
+    VLAN_TYPES, loaded_u16, need,
+};
+use homa_bpf::xdp::context;
 use homa_steer::hash::{LAST_FACTORS, LAST_SHIFTS, WORD_FACTOR, WORD_SHIFT};
 use homa_steer::{PolicyName, Reason};
 
 use crate::PROTOCOL_HOMA;
-use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
-use crate::bpf::assembler::{Assembler, Label, Register, Width};
-use crate::bpf::context;
-use crate::bpf::frame::{
-    ETHER_BYTES, ETHER_TYPE, IPV4_BYTES, IPV4_FRAGMENT, IPV4_PLAIN, IPV6_BYTES, UDP_BYTES, VLAN_BYTES,
-    VLAN_TYPES, loaded_u16, need,
-};
 use crate::steer::config::SteerConfig;
 
 /// Tags that are looked behind: one of a network, and one of a provider around it.

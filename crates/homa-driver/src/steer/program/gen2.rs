@@ -1,11 +1,11 @@
 //! `gen2`: what `homa_steer::Gen2` does with the batches of `homa_steer::batch::Arrivals` and the loads of `homa_steer::load::Observed`.
 
+use homa_bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+use homa_bpf::assembler::{Assembler, Label, Register, Width};
 use homa_steer::batch::Arrivals;
 use homa_steer::{CORE_NUMBERS, Reason};
 
 use super::Clock;
-use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
-use crate::bpf::assembler::{Assembler, Label, Register, Width};
 use crate::steer::config::SteerConfig;
 use crate::steer::state::{at, core};
 

@@ -11,13 +11,13 @@ mod sparse;
 
 use std::os::fd::RawFd;
 
+use homa_bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+use homa_bpf::assembler::{Assembler, Instruction, Label, Register, Width};
+use homa_bpf::xdp::{REDIRECT_MAP, XDP_PASS, context};
 use homa_steer::{CORE_NUMBERS, Core, PolicyName, Reason};
 
 use super::config::SteerConfig;
 use super::state::{FLOW_ENTRIES, FLOW_TIME_SHIFT, at, counter};
-use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
-use crate::bpf::assembler::{Assembler, Instruction, Label, Register, Width};
-use crate::bpf::{REDIRECT_MAP, XDP_PASS, context};
 
 // Helpers of the kernel.
 const MAP_LOOK_UP: u32 = 1;

@@ -1,10 +1,10 @@
 //! `sparse`: what `homa_steer::Sparse` does, with the search written out slot by slot.
 
+use homa_bpf::assembler::Register::{R1, R2, R3, R6, R7, R8, R9};
+use homa_bpf::assembler::{Assembler, Label, Width};
 use homa_steer::{ACTIVE_NS, Core, Reason};
 
 use super::{because, by_hash};
-use crate::bpf::assembler::Register::{R1, R2, R3, R6, R7, R8, R9};
-use crate::bpf::assembler::{Assembler, Label, Width};
 use crate::steer::config::SteerConfig;
 use crate::steer::state::{at, slot};
 

@@ -4,15 +4,15 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::Command;
 
+use homa_bpf::assembler::Assembler;
+use homa_bpf::assembler::Register::{R0, R6};
+use homa_bpf::link::Place;
+use homa_bpf::program::{AttachPoint, enable_statistics, info, load, test_run_times};
+use homa_bpf::xdp::XDP_PASS;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use super::{AtDevice, KernelPolicy, NAME, any_frame, config};
-use crate::bpf::XDP_PASS;
-use crate::bpf::assembler::Assembler;
-use crate::bpf::assembler::Register::{R0, R6};
-use crate::bpf::link::Place;
-use crate::bpf::program::{Runs, enable_statistics, load, test_run_times, told};
 use crate::steer::config::{IN_KERNEL, SteerConfig};
 use crate::steer::{AttachLifetime, attach, device};
 
@@ -21,7 +21,7 @@ const CLOCKS: [(&str, Option<u32>); 3] =
     [("nothing", None), ("a coarse clock", Some(160)), ("a clock", Some(5))];
 
 /// A program that passes every frame, and does no more than this before.
-fn pass(helper: Option<u32>) -> Vec<crate::bpf::assembler::Instruction> {
+fn pass(helper: Option<u32>) -> Vec<homa_bpf::assembler::Instruction> {
     let mut program = Assembler::default();
     if let Some(helper) = helper {
         program.call(helper);
@@ -41,7 +41,7 @@ fn what_a_decision_costs() {
         (0..5).map(|_| test_run_times(program, &frame.bytes, 1_000_000).unwrap().1).min().unwrap()
     };
     for (what, helper) in CLOCKS {
-        let Some(program) = super::allowed(load(NAME, &pass(helper), Runs::AtDevice)) else { return };
+        let Some(program) = super::allowed(load(NAME, &pass(helper), AttachPoint::Device)) else { return };
         println!("{what}: {} ns", time(program.as_fd()));
     }
     for policy in IN_KERNEL {
@@ -95,11 +95,11 @@ fn send(packets: u32) {
 /// The mean of what the kernel measured while packets came (BPF run statistics), in nanoseconds.
 fn measured(packets: u32) -> f64 {
     let ours = device::attached(&device::find("a1").unwrap()).unwrap().expect("it was attached");
-    let program = crate::bpf::program::with_id(ours.id).unwrap();
+    let program = homa_bpf::program::with_id(ours.id).unwrap();
     let _statistics = enable_statistics().unwrap();
-    let before = told(program.as_fd()).unwrap();
+    let before = info(program.as_fd()).unwrap();
     send(packets);
-    let after = told(program.as_fd()).unwrap();
+    let after = info(program.as_fd()).unwrap();
     (after.run_ns - before.run_ns) as f64 / (after.runs - before.runs).max(1) as f64
 }
 
@@ -118,9 +118,11 @@ fn what_a_decision_costs_live() {
         };
     for round in 0..ROUNDS {
         for (what, helper) in CLOCKS {
-            let Some(program) = super::allowed(load(NAME, &pass(helper), Runs::AtDevice)) else { return };
+            let Some(program) = super::allowed(load(NAME, &pass(helper), AttachPoint::Device)) else {
+                return;
+            };
             let index = device::find("a1").unwrap().index;
-            let _link = crate::bpf::link::attach(program.as_fd(), index, Place::Generic).unwrap();
+            let _link = homa_bpf::link::attach(program.as_fd(), index, Place::Generic).unwrap();
             note(round, what.to_owned(), measured(PACKETS));
         }
         for policy in IN_KERNEL {

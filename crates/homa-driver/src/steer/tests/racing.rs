@@ -5,13 +5,13 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 
+use homa_bpf::map;
+use homa_bpf::program::test_run;
 use homa_steer::{CORE_NUMBERS, PolicyName};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use super::{AtDevice, Frame, any_frame, config};
-use crate::bpf::map;
-use crate::bpf::program::test_run;
 use crate::steer::config::SteerConfig;
 use crate::steer::state::{self, at, core, counter, slot, u32_at, u64_at};
 

@@ -49,7 +49,7 @@ impl Classifier {
     }
 
     fn takes(&self, frame: &[u8]) -> bool {
-        match bpf::program::test_run(self.0.as_fd(), frame).unwrap() {
+        match program::test_run(self.0.as_fd(), frame).unwrap() {
             XDP_PASS => false,
             XDP_DROP => true,
             other => panic!("the program ended with {other}"),
@@ -111,9 +111,9 @@ fn of_several_sockets_the_one_is_chosen_that_owns_the_rpc() {
                 let id_at = 14 + ip_bytes + udp_bytes + 20;
                 for id in [0_u64, 1, 2, 3, 0x1234_5678_9abc_def0, u64::MAX, 0xffff_ffff, 1 << 32] {
                     frame[id_at..id_at + 8].copy_from_slice(&id.to_be_bytes());
-                    let chosen = bpf::program::test_run(program.as_fd(), &frame).unwrap();
+                    let chosen = program::test_run(program.as_fd(), &frame).unwrap();
                     assert_eq!(chosen, FIRST + (id as u32 >> 1) % sockets, "{to} {id:x} {sockets}");
-                    let short = bpf::program::test_run(program.as_fd(), &frame[..id_at + 7]).unwrap();
+                    let short = program::test_run(program.as_fd(), &frame[..id_at + 7]).unwrap();
                     assert_eq!(short, FIRST, "too short for an id");
                 }
             }
@@ -183,7 +183,7 @@ fn a_queue_without_a_socket_leaves_its_frames_to_the_kernel() {
     for sockets in [1, 2] {
         let ours = LocalAddresses { sockets, ..ours(Some(PORT)) };
         let program = load(&build(&ours, descriptor)).unwrap();
-        assert_eq!(bpf::program::test_run(program.as_fd(), &frame(TO[0], 17, PORT)).unwrap(), XDP_PASS);
+        assert_eq!(program::test_run(program.as_fd(), &frame(TO[0], 17, PORT)).unwrap(), XDP_PASS);
     }
 }
 

@@ -1,9 +1,9 @@
-//! Links: a program attached to a device, for as long as anybody holds the link.
+//! Links: a program attached to a device while any process has a descriptor of the link.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{ObjectById, by_id, call, info, open};
+use crate::sys::{ObjectById, by_id, call, object_info, open};
 
 const CREATE: libc::c_int = 28;
 const BY_ID: libc::c_int = 30;
@@ -17,16 +17,17 @@ const FLAG_NATIVE: u32 = 1 << 2;
 
 /// Where an attached program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Place {
     /// In the device's driver, before the kernel has made a packet of a frame.
     Native,
-    /// In the kernel's own receive path: any device, any MTU.
+    /// In the kernel's receive path: any device, any MTU.
     Generic,
 }
 
 impl Place {
-    /// As the kernel has it, here and in rtnetlink.
-    pub(crate) fn flag(self) -> u32 {
+    /// The flag of bpf(2) and of rtnetlink.
+    #[must_use]
+    pub fn flag(self) -> u32 {
         match self {
             Place::Native => FLAG_NATIVE,
             Place::Generic => FLAG_GENERIC,
@@ -42,9 +43,8 @@ struct Create {
     flags: u32,
 }
 
-/// `struct bpf_link_info` with what it has for XDP. For other kinds something else stands there, of which some would be pointers
-/// to where the
-/// kernel writes; with zeroes it writes nowhere.
+/// `struct bpf_link_info` with the fields of XDP. Other kinds have other fields there, some of them pointers
+/// to where the kernel writes; where they are zero it writes nowhere.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -56,16 +56,22 @@ struct Info {
     rest: [u32; 15],
 }
 
-/// Attaches a program to a device for as long as the descriptor that this returns is open.
-pub(crate) fn attach(program: BorrowedFd<'_>, device: u32, place: Place) -> io::Result<OwnedFd> {
+/// Attaches a program to a device while the returned descriptor is open.
+///
+/// # Errors
+/// The kernel's; EBUSY or EEXIST where the device has another program.
+pub fn attach(program: BorrowedFd<'_>, device: u32, place: Place) -> io::Result<OwnedFd> {
     let mut attribute =
         Create { program: program.as_raw_fd() as u32, device, attach_kind: ATTACH_XDP, flags: place.flag() };
     // SAFETY: the attribute has no pointers.
     unsafe { open(CREATE, &mut attribute) }
 }
 
-/// The link by which this program is attached to this device, whoever holds it; `None` where it is attached in another way.
-pub(crate) fn find(program: u32, device: u32) -> io::Result<Option<OwnedFd>> {
+/// The link that attaches this program to this device, whichever process has it; `None` where no link does.
+///
+/// # Errors
+/// The kernel's: it takes CAP_SYS_ADMIN.
+pub fn find(program: u32, device: u32) -> io::Result<Option<OwnedFd>> {
     const KIND_XDP: u32 = 6;
     let mut next = ObjectById { id: 0, next_id: 0, open_flags: 0 };
     loop {
@@ -75,21 +81,24 @@ pub(crate) fn find(program: u32, device: u32) -> io::Result<Option<OwnedFd>> {
             result => result?,
         };
         next.id = next.next_id;
-        // SAFETY: the command is that for links. One that has gone meanwhile is passed over.
+        // SAFETY: the command is that for links. A link that has gone meanwhile is passed over.
         let Ok(link) = (unsafe { by_id(BY_ID, next.id) }) else { continue };
-        let mut told = Info::default();
-        // SAFETY: the structure begins as that for links does and is all zeroes, so that lengths and pointers in it, of whatever
-        // kind, are none.
-        if unsafe { info(link.as_fd(), &mut told) }.is_ok()
-            && (told.kind, told.program, told.device) == (KIND_XDP, program, device)
+        let mut info = Info::default();
+        // SAFETY: the structure begins as that for links does and is all zeroes, so that lengths and pointers
+        // in it, of whatever kind, are none.
+        if unsafe { object_info(link.as_fd(), &mut info) }.is_ok()
+            && (info.kind, info.program, info.device) == (KIND_XDP, program, device)
         {
             return Ok(Some(link));
         }
     }
 }
 
-/// Takes the program off its device, whoever holds the link.
-pub(crate) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
+/// Detaches the program from its device, whichever process has the link.
+///
+/// # Errors
+/// The kernel's.
+pub fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut attribute: u32 = link.as_raw_fd() as u32;
     // SAFETY: the attribute is the one number of the command.
     unsafe { call(DETACH, &mut attribute) }.map(|_| ())

@@ -1,25 +1,26 @@
-//! Maps: what programs and processes share.
+//! Maps: memory that programs and processes share, and the places that frames are redirected to.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{Name, address, by_id, call, info, open};
+use crate::Name;
+use crate::sys::{address, by_id, call, object_info, open};
 
 const CREATE: libc::c_int = 0;
 const LOOK_UP: libc::c_int = 1;
 const UPDATE: libc::c_int = 2;
 const BY_ID: libc::c_int = 14;
 
-/// What a map has. All have numbers from 0 on as keys.
+/// What a map has. Keys are numbers from 0 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MapKind {
-    /// Values that any program and process sees; the first begins a page.
+pub enum MapKind {
+    /// Values that all programs and processes share; the first begins a page.
     Array,
-    /// The same, and each core has values of its own.
+    /// As `Array`, with values of its own for each core.
     ArrayPerCore,
-    /// Cores that frames are given to.
+    /// Cores that frames are redirected to (CPUMAP).
     Cores,
-    /// AF_XDP sockets.
+    /// AF_XDP sockets that frames are redirected to (XSKMAP).
     Sockets,
 }
 
@@ -32,7 +33,13 @@ impl MapKind {
             MapKind::Sockets => 17,
         }
     }
+
+    /// All kinds; the kernel has others, whose keys and values may be of any length.
+    const ALL: [MapKind; 4] = [MapKind::Array, MapKind::ArrayPerCore, MapKind::Cores, MapKind::Sockets];
 }
+
+/// Length of all keys.
+const KEY_BYTES: u32 = 4;
 
 /// A map that could be mapped into a process; its values are aligned for that.
 const MAPPABLE: u32 = 1 << 10;
@@ -72,11 +79,14 @@ struct Info {
     name: Name,
 }
 
-/// A map of keys below `entries`.
-pub(crate) fn create(kind: MapKind, name: Name, value_bytes: usize, entries: u32) -> io::Result<OwnedFd> {
+/// Makes a map of keys below `entries`.
+///
+/// # Errors
+/// The kernel's.
+pub fn create(kind: MapKind, name: Name, value_bytes: usize, entries: u32) -> io::Result<OwnedFd> {
     let mut attribute = Create {
         kind: kind.number(),
-        key_bytes: 4,
+        key_bytes: KEY_BYTES,
         value_bytes: value_bytes as u32,
         entries,
         flags: if kind == MapKind::Array { MAPPABLE } else { 0 },
@@ -87,13 +97,14 @@ pub(crate) fn create(kind: MapKind, name: Name, value_bytes: usize, entries: u32
     unsafe { open(CREATE, &mut attribute) }
 }
 
-/// Enters a value, which is as long as the map was made with.
+/// Enters a value.
 ///
 /// # Errors
-/// The kernel's; EINVAL where the value's length is not the map's.
-pub(crate) fn put(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
-    let told = told(map)?;
-    if told.value_bytes as usize != value.len() || told.kind == MapKind::ArrayPerCore.number() {
+/// The kernel's. EINVAL where the length of the value is not the map's, where each core has values of its
+/// own, and for maps of kinds that are not in [`MapKind`].
+pub fn put(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
+    let info = info(map)?;
+    if info.value_bytes as usize != value.len() || info.kind == MapKind::ArrayPerCore.number() {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     let mut attribute = Element {
@@ -103,25 +114,31 @@ pub(crate) fn put(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()>
         value: address(value.as_ptr()),
         flags: 0,
     };
-    // SAFETY: the key is the four bytes that every map here has, the value as long as this map's, and both outlive the call.
+    // SAFETY: `info` has checked that the map's keys have four bytes, as this one; the value is as long as
+    // this map's; both outlive the call.
     unsafe { call(UPDATE, &mut attribute) }.map(|_| ())
 }
 
-/// Enters a socket.
-pub(crate) fn put_socket(map: BorrowedFd<'_>, key: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+/// Enters an AF_XDP socket.
+///
+/// # Errors
+/// As for [`put`].
+pub fn put_socket(map: BorrowedFd<'_>, key: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     put(map, key, &socket.as_raw_fd().to_ne_bytes())
 }
 
-/// The value of a key. Of a map with values of each core: all of them in the order of the cores, each padded to eight bytes.
+/// The value of a key. Where each core has values of its own: all of them in the order of the cores, each
+/// padded to eight bytes.
 ///
 /// # Errors
-/// The kernel's, or it does not tell how many cores there could be.
-pub(crate) fn get(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
-    let told = told(map)?;
-    let bytes = if told.kind == MapKind::ArrayPerCore.number() {
-        (told.value_bytes as usize).next_multiple_of(8) * possible_cores()?
+/// The kernel's. EINVAL for maps of kinds that are not in [`MapKind`]; others where /sys does not say how
+/// many cores there could be.
+pub fn get(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
+    let info = info(map)?;
+    let bytes = if info.kind == MapKind::ArrayPerCore.number() {
+        (info.value_bytes as usize).next_multiple_of(8) * possible_cores()?
     } else {
-        told.value_bytes as usize
+        info.value_bytes as usize
     };
     let mut value = vec![0; bytes];
     let mut attribute = Element {
@@ -131,8 +148,9 @@ pub(crate) fn get(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
         value: address(value.as_mut_ptr()),
         flags: 0,
     };
-    // SAFETY: the key is the four bytes that every map here has; the kernel writes a value for each core that it could have, or
-    // one, and there is room for as many.
+    // SAFETY: `info` has checked that the map's keys have four bytes, as this one, and that it is of a known
+    // kind: the kernel writes a value for each core that it could have, or one, and there is room for as
+    // many.
     unsafe { call(LOOK_UP, &mut attribute) }?;
     Ok(value)
 }
@@ -148,20 +166,28 @@ fn last_core(list: &str) -> Option<usize> {
     list.trim().rsplit([',', '-']).next()?.parse().ok()
 }
 
-fn told(map: BorrowedFd<'_>) -> io::Result<Info> {
-    let mut told = Info::default();
+/// What the kernel knows of a map of one of our kinds.
+fn info(map: BorrowedFd<'_>) -> io::Result<Info> {
+    let mut info = Info::default();
     // SAFETY: the structure begins as that for maps does, and has no pointers.
-    unsafe { info(map, &mut told) }?;
-    Ok(told)
+    unsafe { object_info(map, &mut info) }?;
+    let is_known = MapKind::ALL.iter().any(|kind| kind.number() == info.kind) && info.key_bytes == KEY_BYTES;
+    if is_known { Ok(info) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
 }
 
 /// The name of a map.
-pub(crate) fn name(map: BorrowedFd<'_>) -> io::Result<Name> {
-    Ok(told(map)?.name)
+///
+/// # Errors
+/// The kernel's; EINVAL for maps of kinds that are not in [`MapKind`].
+pub fn name(map: BorrowedFd<'_>) -> io::Result<Name> {
+    Ok(info(map)?.name)
 }
 
 /// The map with this id.
-pub(crate) fn with_id(id: u32) -> io::Result<OwnedFd> {
+///
+/// # Errors
+/// The kernel's: it takes CAP_SYS_ADMIN.
+pub fn with_id(id: u32) -> io::Result<OwnedFd> {
     // SAFETY: the command is that for maps.
     unsafe { by_id(BY_ID, id) }
 }

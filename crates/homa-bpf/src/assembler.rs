@@ -1,17 +1,28 @@
-//! Programs of the kernel's virtual machine (eBPF), written as calls: one instruction each, with labels for jumps.
+//! Programs of the kernel's virtual machine (eBPF), written as calls: one instruction each, with labels for
+//! jumps.
 
-/// A register. The machine gives R1 to R5 to a helper as its arguments, loses them by the call, and takes R0 as the result.
+/// A register. R1 to R5 are the arguments of a helper, lost by the call, and R0 is its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Register {
+pub enum Register {
+    /// The result of a helper and of the program.
     R0,
+    /// First argument; the program's context when it begins.
     R1,
+    /// Second argument.
     R2,
+    /// Third argument.
     R3,
+    /// Fourth argument.
     R4,
+    /// Fifth argument.
     R5,
+    /// Kept by calls.
     R6,
+    /// Kept by calls.
     R7,
+    /// Kept by calls.
     R8,
+    /// Kept by calls.
     R9,
     /// The end of the stack, which lies below it. It cannot be written.
     R10,
@@ -35,12 +46,16 @@ impl Register {
     }
 }
 
-/// Bytes that a load or a store takes.
+/// Number of bytes of a load or a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Width {
+pub enum Width {
+    /// 8 bits.
     One,
+    /// 16 bits.
     Two,
+    /// 32 bits.
     Four,
+    /// 64 bits.
     Eight,
 }
 
@@ -58,7 +73,7 @@ impl Width {
 /// An instruction as the kernel takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub(crate) struct Instruction {
+pub struct Instruction {
     code: u8,
     registers: u8,
     offset: i16,
@@ -67,9 +82,9 @@ pub(crate) struct Instruction {
 
 const _: () = assert!(size_of::<Instruction>() == 8);
 
-/// A place to jump to. It is made before it is placed, since programs jump forward only.
+/// A target of jumps, made before it is placed, since programs jump forward only.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Label(usize);
+pub struct Label(usize);
 
 // Classes, from linux/bpf_common.h and linux/bpf.h; libc has those of the classic machine only.
 const CLASS_LOAD_DOUBLE: u8 = 0x00;
@@ -105,30 +120,33 @@ const JUMP_UNEQUAL: u8 = 0x50;
 const JUMP_CALL: u8 = 0x80;
 const JUMP_EXIT: u8 = 0x90;
 
-// In the place of a source register: the immediate of the load is a map's descriptor, and what is loaded is the map, or the
-// address of its first value.
+// In the place of a source register: the immediate of the load is a map's descriptor, and what is loaded is
+// the map, or the address of its first value.
 const PSEUDO_MAP_FD: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
 
-/// A program in the making.
+/// A program under construction.
 #[derive(Debug, Default)]
-pub(crate) struct Assembler {
+pub struct Assembler {
     code: Vec<Instruction>,
     /// Where each label is placed.
     places: Vec<Option<usize>>,
-    /// Jumps whose offset is to be filled in, with where they go.
+    /// Jumps whose offset is to be filled in, with their targets.
     jumps: Vec<(usize, Label)>,
 }
 
 impl Assembler {
-    /// A label, to be placed once.
-    pub(crate) fn label(&mut self) -> Label {
+    /// A new label, to be placed once.
+    pub fn label(&mut self) -> Label {
         self.places.push(None);
         Label(self.places.len() - 1)
     }
 
     /// Places a label before the next instruction.
-    pub(crate) fn place(&mut self, label: Label) {
+    ///
+    /// # Panics
+    /// It was placed before.
+    pub fn place(&mut self, label: Label) {
         let before = self.places[label.0].replace(self.code.len());
         assert!(before.is_none(), "a label is placed once");
     }
@@ -150,168 +168,172 @@ impl Assembler {
     }
 
     /// `to = from[offset..]`, zero-extended, in the byte order of this machine.
-    pub(crate) fn load(&mut self, width: Width, to: Register, from: Register, offset: i16) {
+    pub fn load(&mut self, width: Width, to: Register, from: Register, offset: i16) {
         self.push(CLASS_LOAD | width.code() | MODE_MEMORY, to, from.number(), offset, 0);
     }
 
     /// `to[offset..] = from`, in the byte order of this machine.
-    pub(crate) fn store(&mut self, width: Width, to: Register, offset: i16, from: Register) {
+    pub fn store(&mut self, width: Width, to: Register, offset: i16, from: Register) {
         self.push(CLASS_STORE | width.code() | MODE_MEMORY, to, from.number(), offset, 0);
     }
 
     /// `to = from`.
-    pub(crate) fn copy(&mut self, to: Register, from: Register) {
+    pub fn copy(&mut self, to: Register, from: Register) {
         self.push(CLASS_ALU64 | OP_MOVE | SOURCE_REGISTER, to, from.number(), 0, 0);
     }
 
     /// `to = number`, of 32 bits with a sign.
-    pub(crate) fn set(&mut self, to: Register, number: u32) {
+    pub fn set(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_MOVE, to, 0, 0, number as i32);
     }
 
     /// `to += number`.
-    pub(crate) fn add(&mut self, to: Register, number: u32) {
+    pub fn add(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_ADD, to, 0, 0, number as i32);
     }
 
     /// `to &= number`.
-    pub(crate) fn and(&mut self, to: Register, number: u32) {
+    pub fn and(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_AND, to, 0, 0, number as i32);
     }
 
     /// `to += from`.
-    pub(crate) fn add_register(&mut self, to: Register, from: Register) {
+    pub fn add_register(&mut self, to: Register, from: Register) {
         self.push(CLASS_ALU64 | OP_ADD | SOURCE_REGISTER, to, from.number(), 0, 0);
     }
 
     /// `to -= from`.
-    pub(crate) fn subtract_register(&mut self, to: Register, from: Register) {
+    pub fn subtract_register(&mut self, to: Register, from: Register) {
         self.push(CLASS_ALU64 | OP_SUBTRACT | SOURCE_REGISTER, to, from.number(), 0, 0);
     }
 
     /// `to |= from`.
-    pub(crate) fn or_register(&mut self, to: Register, from: Register) {
+    pub fn or_register(&mut self, to: Register, from: Register) {
         self.push(CLASS_ALU64 | OP_OR | SOURCE_REGISTER, to, from.number(), 0, 0);
     }
 
     /// `to <<= bits`.
-    pub(crate) fn shift_left(&mut self, to: Register, bits: u32) {
+    pub fn shift_left(&mut self, to: Register, bits: u32) {
         self.push(CLASS_ALU64 | OP_SHIFT_LEFT, to, 0, 0, bits as i32);
     }
 
-    /// The lower 32 bits of `to`, and of nothing else, `^=` those of `from`.
-    pub(crate) fn xor_register_32(&mut self, to: Register, from: Register) {
+    /// The lower 32 bits of `to` `^=` those of `from`; the upper ones become 0.
+    pub fn xor_register_32(&mut self, to: Register, from: Register) {
         self.push(CLASS_ALU | OP_XOR | SOURCE_REGISTER, to, from.number(), 0, 0);
     }
 
     /// `to =` the lower 32 bits of `to * number`.
-    pub(crate) fn multiply_32(&mut self, to: Register, number: u32) {
+    pub fn multiply_32(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU | OP_MULTIPLY, to, 0, 0, number as i32);
     }
 
-    /// `to =` these 32 bits; [`Assembler::set`] takes them as a number with a sign.
-    pub(crate) fn set_32(&mut self, to: Register, number: u32) {
+    /// `to =` these 32 bits, zero-extended; [`Assembler::set`] extends their sign.
+    pub fn set_32(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU | OP_MOVE, to, 0, 0, number as i32);
     }
 
     /// `to *= number`.
-    pub(crate) fn multiply(&mut self, to: Register, number: u32) {
+    pub fn multiply(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_MULTIPLY, to, 0, 0, number as i32);
     }
 
     /// `to >>= bits`.
-    pub(crate) fn shift_right(&mut self, to: Register, bits: u32) {
+    pub fn shift_right(&mut self, to: Register, bits: u32) {
         self.push(CLASS_ALU64 | OP_SHIFT_RIGHT, to, 0, 0, bits as i32);
     }
 
     /// `to %= number`, which is not 0.
-    pub(crate) fn modulo(&mut self, to: Register, number: u32) {
+    pub fn modulo(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_MODULO, to, 0, 0, number as i32);
     }
 
-    /// Takes four bytes that were loaded as a number whose lowest byte is the first.
-    pub(crate) fn read_lowest_first(&mut self, register: Register) {
+    /// Converts four loaded bytes from little endian.
+    pub fn read_lowest_first(&mut self, register: Register) {
         if cfg!(target_endian = "big") {
             self.push(CLASS_ALU | OP_TO_LITTLE_ENDIAN, register, 0, 0, 32);
         }
     }
 
-    /// Takes four bytes that were loaded as a number in network order.
-    pub(crate) fn read_network_order(&mut self, register: Register) {
+    /// Converts four loaded bytes from network order.
+    pub fn read_network_order(&mut self, register: Register) {
         self.push(CLASS_ALU | OP_TO_NETWORK, register, 0, 0, 32);
     }
 
-    /// Goes on at the label.
-    pub(crate) fn jump(&mut self, to: Label) {
+    /// Jumps to the label.
+    pub fn jump(&mut self, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_ALWAYS, Register::R0, 0, 0, to);
     }
 
-    /// Goes on at the label if the register's lower 32 bits are this number.
-    pub(crate) fn jump_if(&mut self, register: Register, number: u32, to: Label) {
+    /// Jumps to the label if the register's lower 32 bits are this number.
+    pub fn jump_if(&mut self, register: Register, number: u32, to: Label) {
         self.push_jump(CLASS_JUMP32 | JUMP_EQUAL, register, 0, number, to);
     }
 
-    /// Goes on at the label unless the register's lower 32 bits are this number.
-    pub(crate) fn jump_unless(&mut self, register: Register, number: u32, to: Label) {
+    /// Jumps to the label unless the register's lower 32 bits are this number.
+    pub fn jump_unless(&mut self, register: Register, number: u32, to: Label) {
         self.push_jump(CLASS_JUMP32 | JUMP_UNEQUAL, register, 0, number, to);
     }
 
-    /// Goes on at the label if the left register is greater, both taken as unsigned.
-    pub(crate) fn jump_if_greater(&mut self, left: Register, right: Register, to: Label) {
+    /// Jumps to the label if the left register is greater, both unsigned.
+    pub fn jump_if_greater(&mut self, left: Register, right: Register, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_GREATER | SOURCE_REGISTER, left, right.number(), 0, to);
     }
 
-    /// Goes on at the label if the left register is greater or equal, both taken as unsigned.
-    pub(crate) fn jump_if_not_less(&mut self, left: Register, right: Register, to: Label) {
+    /// Jumps to the label if the left register is greater or equal, both unsigned.
+    pub fn jump_if_not_less(&mut self, left: Register, right: Register, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_GREATER_OR_EQUAL | SOURCE_REGISTER, left, right.number(), 0, to);
     }
 
-    /// Goes on at the label if the registers are equal.
-    pub(crate) fn jump_if_same(&mut self, left: Register, right: Register, to: Label) {
+    /// Jumps to the label if the registers are equal.
+    pub fn jump_if_same(&mut self, left: Register, right: Register, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_EQUAL | SOURCE_REGISTER, left, right.number(), 0, to);
     }
 
-    /// Goes on at the label unless the registers are equal.
-    pub(crate) fn jump_unless_same(&mut self, left: Register, right: Register, to: Label) {
+    /// Jumps to the label unless the registers are equal.
+    pub fn jump_unless_same(&mut self, left: Register, right: Register, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_UNEQUAL | SOURCE_REGISTER, left, right.number(), 0, to);
     }
 
-    /// Goes on at the label if the register is this number, below 2^31, taken as one of 64 bits.
-    pub(crate) fn jump_if_is(&mut self, register: Register, number: u32, to: Label) {
+    /// Jumps to the label if the register is this number, below 2^31, taken as one of 64 bits.
+    pub fn jump_if_is(&mut self, register: Register, number: u32, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_EQUAL, register, 0, number, to);
     }
 
-    /// Goes on at the label if the register is greater than this number, below 2^31, both taken as unsigned.
-    pub(crate) fn jump_if_above(&mut self, register: Register, number: u32, to: Label) {
+    /// Jumps to the label if the register is greater than this number, below 2^31, both unsigned.
+    pub fn jump_if_above(&mut self, register: Register, number: u32, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_GREATER, register, 0, number, to);
     }
 
     /// `to =` the address of the value of this map, an array of one. Takes two instructions.
-    pub(crate) fn load_value_address(&mut self, to: Register, descriptor: i32) {
+    pub fn load_value_address(&mut self, to: Register, descriptor: i32) {
         let code = CLASS_LOAD_DOUBLE | WIDTH_DOUBLE;
         self.push(code, to, PSEUDO_MAP_VALUE, 0, descriptor);
         self.push(0, Register::R0, 0, 0, 0);
     }
 
     /// `to =` the map with this descriptor. Takes two instructions.
-    pub(crate) fn load_map(&mut self, to: Register, descriptor: i32) {
+    pub fn load_map(&mut self, to: Register, descriptor: i32) {
         let code = CLASS_LOAD_DOUBLE | WIDTH_DOUBLE;
         self.push(code, to, PSEUDO_MAP_FD, 0, descriptor);
         self.push(0, Register::R0, 0, 0, 0);
     }
 
     /// Calls a helper of the kernel by its number.
-    pub(crate) fn call(&mut self, helper: u32) {
+    pub fn call(&mut self, helper: u32) {
         self.push(CLASS_JUMP | JUMP_CALL, Register::R0, 0, 0, helper as i32);
     }
 
     /// Ends the program; its result is R0.
-    pub(crate) fn exit(&mut self) {
+    pub fn exit(&mut self) {
         self.push(CLASS_JUMP | JUMP_EXIT, Register::R0, 0, 0, 0);
     }
 
     /// The program, with every jump resolved.
-    pub(crate) fn finish(mut self) -> Vec<Instruction> {
+    ///
+    /// # Panics
+    /// A label that is jumped to was not placed behind the jump, or a jump is too long for 16 bits.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Instruction> {
         for (at, label) in self.jumps {
             let target = self.places[label.0].expect("a label that is jumped to is placed");
             assert!(target > at && target < self.code.len(), "jumps go forward, to an instruction");
@@ -427,6 +449,6 @@ mod tests {
         let mut program = Assembler::default();
         let nowhere = program.label();
         program.jump(nowhere);
-        program.finish();
+        let _ = program.finish();
     }
 }

@@ -1,0 +1,54 @@
+//! Programs of the kernel's virtual machine (eBPF) that network devices run on each frame (XDP), without a
+//! compiler and without a library: assembled here, loaded by bpf(2), attached by links.
+//!
+//! - [`assembler`]: a program written as calls, one instruction each, with labels for jumps.
+//! - [`frame`]: offsets of headers in a frame, and the bounds check that the verifier requires.
+//! - [`map`]: memory that programs and processes share, sockets and cores that frames are redirected to.
+//! - [`program`]: loading a program, its name and statistics, and running it on a frame without a device.
+//! - [`link`]: a program attached to a device while a descriptor is open.
+//! - [`attach`]: the same, in the best place that a device offers, detached on drop.
+//! - [`xdp`]: results and the context of XDP programs, and the helper that redirects frames.
+//!
+//! ```no_run
+//! use std::os::fd::AsFd;
+//!
+//! use homa_bpf::assembler::{Assembler, Register};
+//! use homa_bpf::program::{self, AttachPoint};
+//! use homa_bpf::{Name, xdp};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let mut assembler = Assembler::default();
+//! assembler.set(Register::R0, xdp::XDP_PASS);
+//! assembler.exit();
+//! let program = program::load(Name::new("pass_all"), &assembler.finish(), AttachPoint::Device)?;
+//! assert_eq!(program::test_run(program.as_fd(), &[0; 64])?, xdp::XDP_PASS);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Design
+//!
+//! - **Programs are assembled instruction by instruction.** That takes no compiler and no object file at run
+//!   time, a program can depend on the configuration, and its tests run it in the kernel
+//!   (`BPF_PROG_TEST_RUN`). Jumps go forward only, so that every program ends.
+//! - **Links attach programs** (`BPF_LINK_CREATE`). A link goes with its descriptor, and so with the process,
+//!   in whatever way that ends.
+//! - **System calls are in one file** (`sys`). The other files declare the structures of their commands; each
+//!   `unsafe` block says what the kernel reads and writes.
+//! - **Kinds of maps and programs are those that XDP needs.** Keys of maps are 32-bit numbers; a map of any
+//!   other shape is refused with EINVAL before the kernel copies a key or a value.
+//!
+//! It takes Linux 5.11 and the capabilities CAP_BPF and CAP_NET_ADMIN.
+
+pub mod assembler;
+pub mod attach;
+pub mod frame;
+pub mod link;
+pub mod map;
+mod name;
+pub mod program;
+mod sys;
+pub mod xdp;
+
+pub use name::Name;
+pub use sys::is_no_permission;

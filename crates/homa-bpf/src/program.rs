@@ -1,0 +1,225 @@
+//! Programs: loading, running on a frame, and what the kernel knows of them.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use crate::Name;
+use crate::assembler::Instruction;
+use crate::sys::{address, by_id, call, object_info, open};
+
+const LOAD: libc::c_int = 5;
+const BY_ID: libc::c_int = 13;
+const ENABLE_STATISTICS: libc::c_int = 32;
+const KIND_XDP: u32 = 6;
+
+/// Room for the verifier's log of a program that it refuses.
+const LOG_BYTES: usize = 64 << 10;
+
+/// Maps of a program that are listed.
+const MAPS_MAX: usize = 8;
+
+/// Where a program is to be attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachPoint {
+    /// To a device.
+    Device,
+    /// To an entry of a map of cores: it runs on that core, on the frames redirected to it.
+    Core,
+}
+
+impl AttachPoint {
+    /// The expected kind of attachment, as the kernel numbers it.
+    fn number(self) -> u32 {
+        match self {
+            AttachPoint::Device => 37,
+            AttachPoint::Core => 35,
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Load {
+    kind: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: Name,
+    device: u32,
+    attach_kind: u32,
+}
+
+/// `struct bpf_prog_info` up to the number of runs. Fields that are not read stay 0, lengths among them, so
+/// that the kernel follows no pointer but `maps`.
+#[repr(C)]
+#[derive(Default)]
+struct Info {
+    kind: u32,
+    id: u32,
+    tag: u64,
+    lengths: [u32; 2],
+    code: [u64; 2],
+    load_time: u64,
+    user: u32,
+    map_count: u32,
+    maps: u64,
+    name: Name,
+    device: [u32; 2],
+    namespace: [u64; 2],
+    symbols: [u32; 2],
+    symbol_pointers: [u64; 2],
+    types: [u32; 2],
+    functions: u64,
+    counts: [u32; 2],
+    lines: [u64; 2],
+    more_counts: [u32; 4],
+    tags: u64,
+    run_ns: u64,
+    runs: u64,
+}
+
+const _: () = assert!(std::mem::offset_of!(Info, run_ns) == 192);
+
+/// What the kernel knows of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramInfo {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: Name,
+    /// Ids of the maps that it uses, at most 8.
+    pub maps: Vec<u32>,
+    /// Number of runs while [`enable_statistics`] was in force.
+    pub runs: u64,
+    /// Total time of these runs.
+    pub run_ns: u64,
+}
+
+/// Loads an XDP program.
+///
+/// # Errors
+/// The kernel's; where the verifier refuses the program, with the last line of its log.
+pub fn load(name: Name, program: &[Instruction], attach_point: AttachPoint) -> io::Result<OwnedFd> {
+    let mut attribute = Load {
+        kind: KIND_XDP,
+        instruction_count: program.len() as u32,
+        instructions: address(program),
+        // The helpers that are used are open to programs of any license.
+        license: address(c"MIT OR Apache-2.0".as_ptr()),
+        name,
+        attach_kind: attach_point.number(),
+        ..Load::default()
+    };
+    // SAFETY: the program is as long as its count says, and the license ends with a zero byte; both outlive
+    // the call.
+    let error = match unsafe { open(LOAD, &mut attribute) } {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EACCES)) => error,
+        result => return result,
+    };
+    let mut log = vec![0_u8; LOG_BYTES];
+    attribute.log_level = 1;
+    attribute.log_bytes = LOG_BYTES as u32;
+    attribute.log = address(log.as_mut_ptr());
+    // SAFETY: the program is as long as its count says, the license ends with a zero byte, the log is as long
+    // as its length says; all outlive the call.
+    let again = unsafe { open(LOAD, &mut attribute) };
+    if again.is_ok() {
+        return again;
+    }
+    let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+    let log = String::from_utf8_lossy(&log[..end]);
+    let last = log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed"));
+    // Without a log the verifier never saw the program: the kernel knows no such kind.
+    let with = |last| io::Error::new(error.kind(), format!("{error}; the verifier says: {last}"));
+    Err(last.map(with).unwrap_or(error))
+}
+
+/// The loaded program with this id.
+///
+/// # Errors
+/// The kernel's: it takes CAP_SYS_ADMIN.
+pub fn with_id(id: u32) -> io::Result<OwnedFd> {
+    // SAFETY: the command is that for programs.
+    unsafe { by_id(BY_ID, id) }
+}
+
+/// The name of the loaded program with this id; `None` where it has none or a capability is missing.
+pub fn name_of(id: u32) -> Option<String> {
+    let program = with_id(id).ok()?;
+    let name = info(program.as_fd()).ok()?.name;
+    (name != Name::default()).then(|| name.to_string())
+}
+
+/// What the kernel knows of a program.
+///
+/// # Errors
+/// The kernel's.
+pub fn info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
+    let mut maps = [0_u32; MAPS_MAX];
+    let mut info = Info { map_count: MAPS_MAX as u32, maps: address(maps.as_mut_ptr()), ..Info::default() };
+    // SAFETY: the structure begins as that for programs does; `map_count` is the length of `maps`, and all
+    // other lengths in it are 0.
+    unsafe { object_info(program, &mut info) }?;
+    let maps = maps.into_iter().take(info.map_count as usize).collect();
+    Ok(ProgramInfo { id: info.id, name: info.name, maps, runs: info.runs, run_ns: info.run_ns })
+}
+
+/// Makes the kernel count the runs of all programs and measure their time while the returned descriptor is
+/// open.
+///
+/// # Errors
+/// The kernel's: it takes CAP_SYS_ADMIN.
+pub fn enable_statistics() -> io::Result<OwnedFd> {
+    let mut run_time: u32 = 0;
+    // SAFETY: the attribute is the one number of the command.
+    unsafe { open(ENABLE_STATISTICS, &mut run_time) }
+}
+
+/// Runs a loaded program on a frame `times` times without a device, and returns its last result and the mean
+/// time of a run in nanoseconds.
+///
+/// # Errors
+/// The kernel's.
+pub fn test_run_times(program: BorrowedFd<'_>, frame: &[u8], times: u32) -> io::Result<(u32, u32)> {
+    const TEST_RUN: libc::c_int = 10;
+    #[repr(C)]
+    #[derive(Default)]
+    struct TestRun {
+        program: u32,
+        result: u32,
+        data_in_bytes: u32,
+        data_out_bytes: u32,
+        data_in: u64,
+        data_out: u64,
+        repeat: u32,
+        duration_ns: u32,
+    }
+    let mut attribute = TestRun {
+        program: program.as_raw_fd() as u32,
+        data_in_bytes: frame.len() as u32,
+        data_in: address(frame),
+        repeat: times,
+        ..TestRun::default()
+    };
+    // SAFETY: the frame is as long as its length says, and nothing is written back.
+    unsafe { call(TEST_RUN, &mut attribute) }?;
+    Ok((attribute.result, attribute.duration_ns))
+}
+
+/// Runs a loaded program on a frame once without a device and returns its result.
+///
+/// # Errors
+/// The kernel's.
+pub fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
+    Ok(test_run_times(program, frame, 1)?.0)
+}
+
+/// A program's descriptor as the value of an entry in a map of cores contains it.
+pub fn descriptor(program: BorrowedFd<'_>) -> [u8; 4] {
+    program.as_raw_fd().to_ne_bytes()
+}
