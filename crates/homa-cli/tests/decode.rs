@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use homa_driver::pcap::PcapDriver;
+use homa_driver::capture::PcapDriver;
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::{Driver, TxPacket};
 use homa_proto::wire::{

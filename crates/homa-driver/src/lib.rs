@@ -9,7 +9,7 @@
 //! - [`xdp::XdpDriver`]: frames straight from a network device's receive queues (AF_XDP); needs CAP_NET_ADMIN and others.
 //! - [`frames::Frames`]: no driver, but whole Ethernet frames of any kind from and to several devices, for a switch.
 //! - [`steer`]: no driver either, but a program that chooses the core on which the kernel processes a received packet.
-//! - [`pcap::PcapDriver`]: a wrapper that writes every packet to a capture that Wireshark opens.
+//! - [`capture::PcapDriver`]: a wrapper that writes every packet to a capture that Wireshark opens.
 //! - [`fault::FaultDriver`]: a wrapper that loses, doubles, reorders, corrupts and delays, by a seed.
 //!
 //! Drivers allocate when they are made and not per packet. They never wait: a caller that has nothing to do polls
@@ -85,18 +85,17 @@
 //!   and that passes too.
 
 mod burst;
+pub mod capture;
 mod driver;
 mod ethtool;
 pub mod fault;
 mod filter;
 pub mod frames;
-mod ip;
 mod l2;
 #[cfg(test)]
 mod memory;
 mod offload;
 pub mod packet;
-pub mod pcap;
 pub mod raw;
 mod socket;
 pub mod steer;

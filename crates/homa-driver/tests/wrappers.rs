@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::common::{hosts, message, packets, receive_packets};
+use homa_driver::capture::PcapDriver;
 use homa_driver::fault::{FaultConfig, FaultDriver, FaultRates};
-use homa_driver::pcap::PcapDriver;
 use homa_driver::udp::{UdpConfig, UdpDriver};
 use homa_driver::{Driver, RxBurst};
 

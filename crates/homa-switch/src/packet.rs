@@ -1,6 +1,6 @@
 //! The Homa packets of a frame, so that traces of the switch and of its hosts can be matched.
 
-use homa_driver::pcap::frame::{Content, Datagram, LinkType, dissect};
+use homa_pcap::frame::{Content, Datagram, LinkType, dissect};
 use homa_proto::wire::{Body, Incarnation, decode, packets};
 use homa_trace::packet_word;
 

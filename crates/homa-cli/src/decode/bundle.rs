@@ -3,7 +3,7 @@
 //! `wire::packets` divides whole datagrams only; here a packet's length on the wire may exceed what was
 //! captured of it.
 
-use homa_driver::pcap::frame::{Captured, Datagram};
+use homa_pcap::frame::{Captured, Datagram};
 use homa_proto::wire::{COMMON_LEN, packet_length, stated_length};
 
 /// One packet of a datagram.

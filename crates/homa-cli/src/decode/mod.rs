@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use homa_driver::pcap::frame::dissect;
-use homa_driver::pcap::read::{CaptureReader, ReadError};
+use homa_pcap::frame::dissect;
+use homa_pcap::read::{CaptureReader, ReadError};
 
 use seen::{Kind, Seen, Selection};
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use homa::DEFAULT_UDP_PORT;
-use homa_driver::pcap::frame::{Content, Datagram};
+use homa_pcap::frame::{Content, Datagram};
 use homa_proto::wire::{self, Body, DecodeError, OURS_MAGIC, Packet, PacketType};
 
 use super::DecodeArgs;

@@ -6,9 +6,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
+use homa_pcap::ip::{IpAddresses, fold, sum};
+
 use crate::PROTOCOL_HOMA;
 use crate::driver::{TxPacket, dscp_byte};
-use crate::ip::{Ip, fold, sum};
 use crate::socket::Carrier;
 
 /// An Ethernet address.
@@ -63,12 +64,12 @@ impl Headers {
         (to_mac, to): (Mac, SocketAddr),
     ) -> Option<Headers> {
         let (ip, ether_type) = match (from.ip(), to.ip()) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => (Ip::V4(from, to), TYPE_IPV4),
-            (IpAddr::V6(from), IpAddr::V6(to)) => (Ip::V6(from, to), TYPE_IPV6),
+            (IpAddr::V4(from), IpAddr::V4(to)) => (IpAddresses::V4(from, to), TYPE_IPV4),
+            (IpAddr::V6(from), IpAddr::V6(to)) => (IpAddresses::V6(from, to), TYPE_IPV6),
             _ => return None,
         };
         let mut made = [&to_mac[..], &from_mac[..], &ether_type.to_be_bytes()[..]].concat();
-        ip.append(&mut made, 0, carrier.protocol(), 0);
+        ip.append_header(&mut made, 0, carrier.protocol(), 0);
         let ipv4 = from.is_ipv4();
         let ip_at = ETHERNET_BYTES;
         let length_at = ip_at + if ipv4 { 2 } else { 4 };

@@ -4,10 +4,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use homa_pcap::ip::{IpAddresses, fold, sum};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::PROTOCOL_HOMA;
-use crate::ip::{Ip, fold, sum};
 use crate::socket::{drop_all, source_for};
 
 /// Most reports in a second. A client whose report is lost to this waits for its timeout. Linux itself sends one host no more
@@ -49,8 +49,8 @@ impl IcmpReporter {
             local => Some(local),
         };
         let (ip, socket) = match (peer.ip(), local) {
-            (IpAddr::V4(from), Some(IpAddr::V4(to))) => (Ip::V4(from, to), 0),
-            (IpAddr::V6(from), Some(IpAddr::V6(to))) => (Ip::V6(from, to), 1),
+            (IpAddr::V4(from), Some(IpAddr::V4(to))) => (IpAddresses::V4(from, to), 0),
+            (IpAddr::V6(from), Some(IpAddr::V6(to))) => (IpAddresses::V6(from, to), 1),
             _ => return,
         };
         if self.sockets[socket].is_none() {
@@ -95,16 +95,16 @@ fn open(peer: SocketAddr, local: IpAddr) -> std::io::Result<Socket> {
 }
 
 /// Destination unreachable, port unreachable (RFC 792, RFC 4443), about a packet of `length` bytes that begins as quoted.
-fn report(ip: Ip, length: usize, quoted: &[u8]) -> Vec<u8> {
+fn report(ip: IpAddresses, length: usize, quoted: &[u8]) -> Vec<u8> {
     let [kind, code] = match ip {
-        Ip::V4(..) => [3, 3],
-        Ip::V6(..) => [1, 4],
+        IpAddresses::V4(..) => [3, 3],
+        IpAddresses::V6(..) => [1, 4],
     };
     let mut report = vec![kind, code, 0, 0, 0, 0, 0, 0];
-    ip.append(&mut report, 0, PROTOCOL_HOMA, length);
+    ip.append_header(&mut report, 0, PROTOCOL_HOMA, length);
     report.extend_from_slice(quoted);
     // The kernel fills in the checksum of ICMPv6, which counts addresses that only it knows.
-    if let Ip::V4(..) = ip {
+    if let IpAddresses::V4(..) = ip {
         let checksum = fold(sum(0, &report));
         report[2..4].copy_from_slice(&checksum.to_be_bytes());
     }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn both_checksums_of_an_ipv4_report_are_right() {
-        let ip = Ip::V4([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let ip = IpAddresses::V4([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         let report = report(ip, 1_480, &[7; 28]);
         assert_eq!(report.len(), 8 + 20 + 28);
         assert_eq!(

@@ -4,13 +4,15 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use homa_pcap::frame::{Content, Datagram, dissect};
+use homa_pcap::read::CaptureReader;
+
 const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/reference/kernel-captures");
-const HOMA_PROTOCOL: u8 = 146;
-const ICMP: u8 = 1;
 
 /// One frame of interest.
 #[derive(Clone, Debug)]
@@ -19,8 +21,6 @@ pub struct Seen {
     pub at_ns: u64,
     pub from: IpAddr,
     pub to: IpAddr,
-    /// IPv4 type of service or IPv6 traffic class.
-    pub tos: u8,
     pub what: What,
 }
 
@@ -29,8 +29,8 @@ pub struct Seen {
 pub enum What {
     /// A Homa packet, header and payload.
     Homa(Vec<u8>),
-    /// An ICMP error of type "destination unreachable" and this code about a Homa packet that its receiver had sent;
-    /// the beginning of that packet.
+    /// An ICMP error of type "destination unreachable" and this code about a Homa packet that its receiver
+    /// had sent; the beginning of that packet.
     Unreachable { code: u8, quoted: Vec<u8> },
 }
 
@@ -52,75 +52,32 @@ pub fn name(path: &Path) -> String {
     path.file_stem().unwrap().to_string_lossy().into_owned()
 }
 
-/// Everything of interest in a classic capture file of Ethernet frames, in the file's order. Frames of other protocols
-/// (neighbour solicitations) are left out.
+/// Everything of interest in a capture file, in the file's order. Frames of other protocols (neighbour
+/// solicitations) are left out.
 pub fn read(path: &Path) -> Vec<Seen> {
-    let file = fs::read(path).unwrap();
-    let nanoseconds = match u32_le(&file, 0) {
-        0xa1b2_c3d4 => 1_000,
-        0xa1b2_3c4d => 1,
-        _ => panic!("{} is not a classic pcap file of a little-endian machine", path.display()),
-    };
-    assert_eq!(u32_le(&file, 20), 1, "{} has no Ethernet frames", path.display());
-    let mut seen = Vec::new();
-    let (mut at, mut first) = (24, None);
-    while at < file.len() {
-        let time_ns =
-            u64::from(u32_le(&file, at)) * 1_000_000_000 + u64::from(u32_le(&file, at + 4)) * nanoseconds;
-        let captured = u32_le(&file, at + 8) as usize;
-        assert_eq!(captured, u32_le(&file, at + 12) as usize, "frame was cut");
-        let frame = &file[at + 16..at + 16 + captured];
-        at += 16 + captured;
-        let at_ns = time_ns - *first.get_or_insert(time_ns);
-        if matches!(be16(frame, 12), 0x0800 | 0x86dd) {
-            seen.extend(frame_of_interest(at_ns, &frame[14..]));
-        }
+    let mut reader = CaptureReader::new(BufReader::new(File::open(path).unwrap())).unwrap();
+    let (mut seen, mut first) = (Vec::new(), None);
+    while let Some(record) = reader.next_record().unwrap() {
+        assert_eq!(record.bytes.len(), record.wire_len as usize, "frame was cut");
+        let at_ns = record.time_ns - *first.get_or_insert(record.time_ns);
+        seen.extend(of_interest(at_ns, dissect(record.link, record.bytes, record.wire_len)));
     }
     seen
 }
 
-fn frame_of_interest(at_ns: u64, bytes: &[u8]) -> Option<Seen> {
-    let ip = Ip::parse(bytes);
-    let what = match ip.protocol {
-        HOMA_PROTOCOL => What::Homa(ip.payload.to_vec()),
-        ICMP if ip.payload[0] == 3 => {
-            let quoted = Ip::parse(&ip.payload[8..]);
-            assert_eq!(
-                (quoted.protocol, quoted.from),
-                (HOMA_PROTOCOL, ip.to),
-                "an error about another packet"
-            );
-            What::Unreachable { code: ip.payload[1], quoted: quoted.payload.to_vec() }
+fn of_interest(at_ns: u64, content: Content<'_>) -> Option<Seen> {
+    match content {
+        Content::Datagram(Datagram { from, to, udp: false, payload, .. }) => {
+            let what = What::Homa(payload.bytes.to_vec());
+            Some(Seen { at_ns, from: from.ip(), to: to.ip(), what })
         }
-        _ => return None,
-    };
-    Some(Seen { at_ns, from: ip.from, to: ip.to, tos: ip.tos, what })
-}
-
-/// An IP packet, without the padding of short Ethernet frames.
-struct Ip<'a> {
-    protocol: u8,
-    tos: u8,
-    from: IpAddr,
-    to: IpAddr,
-    payload: &'a [u8],
-}
-
-impl<'a> Ip<'a> {
-    fn parse(bytes: &'a [u8]) -> Ip<'a> {
-        if bytes[0] >> 4 == 4 {
-            assert_eq!(be16(bytes, 6) & 0x3fff, 0, "fragment");
-            let address = |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&bytes[at..at + 4]).unwrap()).into();
-            let end = be16(bytes, 2).min(bytes.len());
-            let payload = &bytes[usize::from(bytes[0] & 15) * 4..end];
-            Ip { protocol: bytes[9], tos: bytes[1], from: address(12), to: address(16), payload }
-        } else {
-            let address =
-                |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap()).into();
-            let payload = &bytes[40..bytes.len().min(40 + be16(bytes, 4))];
-            let tos = bytes[0] << 4 | bytes[1] >> 4;
-            Ip { protocol: bytes[6], tos, from: address(8), to: address(24), payload }
+        Content::Error { from, to, kind: 3, code, about } if from.is_ipv4() => {
+            assert_eq!((about.udp, about.from.ip()), (false, to), "an error about another packet");
+            let what = What::Unreachable { code, quoted: about.payload.bytes.to_vec() };
+            Some(Seen { at_ns, from, to, what })
         }
+        Content::Fragment { .. } => panic!("fragment"),
+        _ => None,
     }
 }
 
@@ -128,11 +85,8 @@ pub fn be16(bytes: &[u8], at: usize) -> usize {
     usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]))
 }
 
-fn u32_le(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
-}
-
-/// What TCP's checksum begins with, which Linux Homa's counts as: the addresses, the length, and TCP's protocol number.
+/// What TCP's checksum begins with, which Linux Homa's counts as: the addresses, the length, and TCP's
+/// protocol number.
 pub fn pseudo_header(from: IpAddr, to: IpAddr, length: u32) -> Vec<u8> {
     const TCP: u32 = 6;
     let mut bytes = match (from, to) {

@@ -1,4 +1,4 @@
-//! IP headers made up, for captures and for ICMP.
+//! IP headers made up, for captures and for ICMP, and the Internet checksum (RFC 1071).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,29 +8,37 @@ const IPV6_BYTES: usize = 40;
 const HOP_LIMIT: u8 = 64;
 
 /// A length as its field has it.
+#[inline]
 fn field(length: usize) -> u16 {
     length.min(usize::from(u16::MAX)) as u16
 }
 
-/// Where a packet comes from and goes to.
+/// Source and destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ip {
+pub enum IpAddresses {
+    /// Of IPv4.
     V4(Ipv4Addr, Ipv4Addr),
+    /// Of IPv6.
     V6(Ipv6Addr, Ipv6Addr),
 }
 
-impl Ip {
-    pub(crate) fn header_bytes(self) -> usize {
+impl IpAddresses {
+    /// Length of the header.
+    #[inline]
+    #[must_use]
+    pub fn header_bytes(self) -> usize {
         match self {
-            Ip::V4(..) => IPV4_BYTES,
-            Ip::V6(..) => IPV6_BYTES,
+            IpAddresses::V4(..) => IPV4_BYTES,
+            IpAddresses::V6(..) => IPV6_BYTES,
         }
     }
 
-    /// Appends the header of a packet with `length` bytes behind it; a longer one than fits says the most that does.
-    pub(crate) fn append(self, out: &mut Vec<u8>, dscp_byte: u8, protocol: u8, length: usize) {
+    /// Appends the header of a packet with `length` bytes behind it, or as many as the header's field can
+    /// hold.
+    #[inline]
+    pub fn append_header(self, out: &mut Vec<u8>, dscp_byte: u8, protocol: u8, length: usize) {
         match self {
-            Ip::V4(from, to) => {
+            IpAddresses::V4(from, to) => {
                 let mut header = [0; IPV4_BYTES];
                 header[0] = 0x45;
                 header[1] = dscp_byte;
@@ -45,7 +53,7 @@ impl Ip {
                 header[10..12].copy_from_slice(&checksum.to_be_bytes());
                 out.extend_from_slice(&header);
             }
-            Ip::V6(from, to) => {
+            IpAddresses::V6(from, to) => {
                 let mut header = [0; IPV6_BYTES];
                 header[0] = 0x60 | dscp_byte >> 4;
                 header[1] = dscp_byte << 4;
@@ -60,15 +68,19 @@ impl Ip {
     }
 }
 
-/// Adds bytes to a ones' complement sum (RFC 1071) of 16-bit words; an odd last byte counts as a word's high half.
-pub(crate) fn sum(start: u64, bytes: &[u8]) -> u64 {
+/// Adds bytes to a ones' complement sum of 16-bit words; an odd last byte counts as a word's high half.
+#[inline]
+#[must_use]
+pub fn sum(start: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<2>();
     let total: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
     start + total + rest.first().map_or(0, |&byte| u64::from(byte) << 8)
 }
 
-/// The checksum that a sum stands for.
-pub(crate) fn fold(mut sum: u64) -> u16 {
+/// The checksum for a sum.
+#[inline]
+#[must_use]
+pub fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);
     }

@@ -1,17 +1,18 @@
 //! What a captured frame carries: Homa in IP, Homa in UDP, or an ICMP error about either.
 //!
-//! Nothing here panics, whatever the bytes are. What is too short for its own headers counts as [`Content::Other`].
+//! Nothing here panics, whatever the bytes are. What is too short for its own headers counts as
+//! [`Content::Other`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::format::PROTOCOL_UDP;
-
-pub use crate::PROTOCOL_HOMA;
+use crate::PROTOCOL_HOMA;
+use crate::write::PROTOCOL_UDP;
 
 const PROTOCOL_ICMP: u8 = 1;
 const PROTOCOL_ICMPV6: u8 = 58;
 
-/// IPv6 headers that may stand between the first and the payload; a packet with more of them is not looked at.
+/// IPv6 headers that may stand between the first and the payload; a packet with more of them is not looked
+/// at.
 const MAX_EXTENSIONS: usize = 8;
 /// VLAN tags on an Ethernet frame.
 const MAX_TAGS: usize = 4;
@@ -257,8 +258,8 @@ fn be16(bytes: &[u8], at: usize) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::{self, append};
     use super::*;
+    use crate::write::{self, append};
 
     const HOMA: [u8; 28] = [7; 28];
 
@@ -340,7 +341,7 @@ mod tests {
             let mut record = Vec::new();
             let parts = [&b"head"[..], b"tail"];
             let udp = from.port() != 0;
-            append(&mut record, &format::Captured { time_ns: 1, from, to, dscp_byte: 0xa0, udp, parts });
+            append(&mut record, &write::Packet { time_ns: 1, from, to, dscp_byte: 0xa0, udp, parts });
             let Content::Datagram(datagram) = whole(LinkType::RawIp, &record[16..]) else { panic!() };
             let payload = Captured { bytes: b"headtail", wire_len: 8 };
             assert_eq!(datagram, Datagram { from, to, dscp_byte: 0xa0, udp, payload });

@@ -4,7 +4,7 @@
 
 use std::io::{self, Read};
 
-use super::frame::LinkType;
+use crate::frame::LinkType;
 
 /// Longest record that is read, in bytes: four times the largest that libpcap writes.
 const MAX_RECORD: u32 = 1 << 20;
@@ -140,7 +140,8 @@ impl<R: Read> CaptureReader<R> {
         if read_up_to(&mut input, &mut rest)? < rest.len() {
             return Err(ReadError::Cut(0));
         }
-        // The upper bits say how many bytes of checksum frames end in, which the lengths in IP leave out anyway.
+        // The upper bits say how many bytes of checksum frames end in, which the lengths in IP leave out
+        // anyway.
         let link = order.u32(&rest, 16) & 0xffff;
         let link = LinkType::from_code(link).ok_or(ReadError::UnknownLink(link))?;
         Ok(CaptureReader {
@@ -246,7 +247,8 @@ impl<R: Read> CaptureReader<R> {
         Ok(())
     }
 
-    /// Reads a section's header, whose type was read: it says in which order bytes are, and begins anew with interfaces.
+    /// Reads a section's header, whose type was read: it says in which order bytes are, and begins anew with
+    /// interfaces.
     fn section(&mut self) -> Result<(), ReadError> {
         let record = self.records + 1;
         let mut header = [0; 8];

@@ -1,13 +1,9 @@
 //! A path that writes down what passes: a capture that Wireshark opens.
 //!
-//! The capture shows Homa packets in UDP in IP, or in IP itself where they travel so, with headers made up from what the driver
-//! knows: the addresses and the DSCP. It has what the driver took and gave, which is not always what the wire carried: a packet that the
-//! kernel refused is in it, one that the kernel dropped before it was received is not. Where a driver cannot tell the DSCP of what it
-//! received, it is 0.
-
-mod format;
-pub mod frame;
-pub mod read;
+//! The capture shows Homa packets in UDP in IP, or in IP itself where they travel so, with headers made up
+//! from what the driver knows: the addresses and the DSCP. It has what the driver took and gave, which is not
+//! always what the wire carried: a packet that the kernel refused is in it, one that the kernel dropped
+//! before it was received is not. Where a driver cannot tell the DSCP of what it received, it is 0.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -17,14 +13,15 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use homa_pcap::write::{Packet, append, file_header};
+
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable, dscp_byte};
 use crate::filter::ReceiveFilter;
 use crate::socket::source_for;
-use format::{Captured, append, file_header};
 
-/// Records are written together once they are this many bytes, and whenever nothing comes in. As long as a packet or two of the
-/// longest, so that most records share a system call.
+/// Records are written together once they are this many bytes, and whenever nothing comes in. As long as a
+/// packet or two of the longest, so that most records share a system call.
 const BUFFER_BYTES: usize = 128 * 1024;
 
 /// Local addresses remembered by peer; all are forgotten when there are more.
@@ -37,7 +34,8 @@ pub struct CaptureReport {
     pub packets: u64,
     /// Length of the file in bytes.
     pub bytes: u64,
-    /// Packets that passed and are not in the file: those after the capture stopped, and those that wait to be written.
+    /// Packets that passed and are not in the file: those after the capture stopped, and those that wait to
+    /// be written.
     pub missed: u64,
     /// Why the capture stopped, if it has.
     pub stopped: Option<String>,
@@ -45,9 +43,9 @@ pub struct CaptureReport {
 
 /// Wraps a driver and writes every packet to a capture.
 ///
-/// A capture that cannot be written, because the disk is full for instance, stops with one warning in the log and a file that
-/// ends with a whole packet; traffic goes on. Packets are on their way to the file when [`Driver::receive`] finds nothing, when
-/// the driver is dropped, and at [`PcapDriver::flush`].
+/// A capture that cannot be written, because the disk is full for instance, stops with one warning in the log
+/// and a file that ends with a whole packet; traffic goes on. Packets are on their way to the file when
+/// [`Driver::receive`] finds nothing, when the driver is dropped, and at [`PcapDriver::flush`].
 pub struct PcapDriver<D> {
     inner: D,
     capture: Capture,
@@ -80,7 +78,8 @@ impl<D: Driver> PcapDriver<D> {
         Ok(PcapDriver::with(inner, begin().map_err(named)?))
     }
 
-    /// Captures to any writer: a pipe to a viewer, for instance. It should not block for long, for packets wait on it.
+    /// Captures to any writer: a pipe to a viewer, for instance. It should not block for long, for packets
+    /// wait on it.
     ///
     /// # Errors
     /// The file's header cannot be written.
@@ -90,7 +89,8 @@ impl<D: Driver> PcapDriver<D> {
     }
 
     fn with(mut inner: D, capture: Capture) -> PcapDriver<D> {
-        // What the kernel takes for that is little beside a capture. Of one that cannot tell, packets have none.
+        // What the kernel takes for that is little beside a capture. Of one that cannot tell, packets have
+        // none.
         inner.tell_priorities();
         PcapDriver { inner, capture, sources: HashMap::new() }
     }
@@ -113,7 +113,8 @@ impl<D: Driver> PcapDriver<D> {
         &self.inner
     }
 
-    /// The address that packets to this peer come from: the driver's own, or what the route says when it is bound to all.
+    /// The address that packets to this peer come from: the driver's own, or what the route says when it is
+    /// bound to all.
     fn local_for(&mut self, peer: SocketAddr) -> SocketAddr {
         let local = self.inner.local_addr();
         if !local.ip().is_unspecified() {
@@ -182,7 +183,7 @@ impl Capture {
         })
     }
 
-    fn add(&mut self, packet: &Captured<'_>) {
+    fn add(&mut self, packet: &Packet<'_>) {
         if self.sink.is_none() {
             self.report.missed += 1;
             return;
@@ -240,7 +241,7 @@ impl<D: Driver> Driver for PcapDriver<D> {
             let parts = [packet.header, packet.payload];
             let dscp_byte = dscp_byte(packet.priority);
             let udp = from.port() != 0;
-            self.capture.add(&Captured { time_ns, from, to: packet.to, dscp_byte, udp, parts });
+            self.capture.add(&Packet { time_ns, from, to: packet.to, dscp_byte, udp, parts });
         }
         Ok(taken)
     }
@@ -256,7 +257,7 @@ impl<D: Driver> Driver for PcapDriver<D> {
             let to = self.local_for(from);
             let udp = to.port() != 0;
             let dscp_byte = burst.priority(index).map_or(0, dscp_byte);
-            self.capture.add(&Captured { time_ns, from, to, dscp_byte, udp, parts: [bytes, &[]] });
+            self.capture.add(&Packet { time_ns, from, to, dscp_byte, udp, parts: [bytes, &[]] });
         }
         Ok(count)
     }
@@ -318,6 +319,9 @@ impl<D: Driver> Driver for PcapDriver<D> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use homa_pcap::frame::{Content, Datagram, dissect};
+    use homa_pcap::read::CaptureReader;
+
     use super::*;
     use crate::memory::MemoryDriver;
 
@@ -354,16 +358,15 @@ mod tests {
 
     /// Source port, destination port, type of service and payload of each record.
     fn records(file: &[u8]) -> Vec<(u16, u16, u8, Vec<u8>)> {
-        let mut left = file.strip_prefix(&file_header()[..]).expect("the header comes first");
+        let mut reader = CaptureReader::new(file).expect("the header comes first");
         let mut all = Vec::new();
-        while !left.is_empty() {
-            let length = u32::from_ne_bytes(left[8..12].try_into().unwrap()) as usize;
-            let ip = &left[16..16 + length];
-            assert_eq!(ip[0], 0x45);
-            assert_eq!(usize::from(u16::from_be_bytes([ip[2], ip[3]])), length);
-            let port = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
-            all.push((port(20), port(22), ip[1], ip[28..].to_vec()));
-            left = &left[16 + length..];
+        while let Some(record) = reader.next_record().expect("whole records") {
+            let content = dissect(record.link, record.bytes, record.wire_len);
+            let Content::Datagram(Datagram { from, to, dscp_byte, udp: true, payload }) = content else {
+                panic!("{content:?}");
+            };
+            assert!(from.is_ipv4() && payload.bytes.len() == payload.wire_len);
+            all.push((from.port(), to.port(), dscp_byte, payload.bytes.to_vec()));
         }
         all
     }

@@ -1,11 +1,13 @@
-//! Bytes of a capture file: the classic pcap format with nanoseconds, and packets that begin with their IP header.
+//! Writing a capture file: the classic pcap format with nanoseconds, and packets that begin with their IP
+//! header.
 //!
-//! Numbers of the file's own structures are in the order of the machine that writes; a reader sees which by the magic.
+//! Numbers of the file's own structures are in the byte order of the machine that writes; a reader finds it
+//! by the magic.
 
 use std::net::{Ipv6Addr, SocketAddr};
 
 use crate::PROTOCOL_HOMA;
-use crate::ip::{Ip, fold, sum};
+use crate::ip::{IpAddresses, fold, sum};
 
 /// Magic of files whose times are in nanoseconds (libpcap 1.5 and later, Wireshark).
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
@@ -14,8 +16,9 @@ const LINKTYPE_RAW: u32 = 101;
 /// No packet is longer than 65,535 + 40 bytes; libpcap's own cap is 262,144.
 const SNAPLEN: u32 = 262_144;
 
-/// What a file begins with.
-pub(super) fn file_header() -> [u8; 24] {
+/// The beginning of a file.
+#[must_use]
+pub fn file_header() -> [u8; 24] {
     let mut bytes = [0; 24];
     bytes[..4].copy_from_slice(&MAGIC_NANOSECONDS.to_ne_bytes());
     bytes[4..6].copy_from_slice(&2_u16.to_ne_bytes());
@@ -26,29 +29,33 @@ pub(super) fn file_header() -> [u8; 24] {
 }
 
 const UDP_BYTES: usize = 8;
-pub(super) const PROTOCOL_UDP: u8 = 17;
+pub(crate) const PROTOCOL_UDP: u8 = 17;
 
-/// A packet as the capture shows it.
-pub(super) struct Captured<'a> {
+/// A packet to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
     /// Nanoseconds since 1970.
-    pub(super) time_ns: u64,
-    pub(super) from: SocketAddr,
-    pub(super) to: SocketAddr,
-    /// Type of service or traffic class.
-    pub(super) dscp_byte: u8,
+    pub time_ns: u64,
+    /// Sender; its port matters over UDP only.
+    pub from: SocketAddr,
+    /// Receiver; its port matters over UDP only.
+    pub to: SocketAddr,
+    /// IPv4 type of service or IPv6 traffic class.
+    pub dscp_byte: u8,
     /// Whether it travels over UDP, or in IP itself.
-    pub(super) udp: bool,
+    pub udp: bool,
     /// The Homa packet, in two parts.
-    pub(super) parts: [&'a [u8]; 2],
+    pub parts: [&'a [u8]; 2],
 }
 
-/// Appends one packet's record: its time, made-up headers of IP and, where there is any, UDP, and its bytes. IPv4 when both addresses are, else IPv6.
-pub(super) fn append(out: &mut Vec<u8>, packet: &Captured<'_>) {
+/// Appends the record of a packet: its time, made-up headers of IP and, over UDP, of UDP, and its bytes. The
+/// header is that of IPv4 if both addresses are, else that of IPv6.
+pub fn append(out: &mut Vec<u8>, packet: &Packet<'_>) {
     let payload: usize = packet.parts.iter().map(|part| part.len()).sum();
     let ip_payload = if packet.udp { UDP_BYTES + payload } else { payload };
     let ip = match (packet.from, packet.to) {
-        (SocketAddr::V4(from), SocketAddr::V4(to)) => Ip::V4(*from.ip(), *to.ip()),
-        (from, to) => Ip::V6(as_v6(from), as_v6(to)),
+        (SocketAddr::V4(from), SocketAddr::V4(to)) => IpAddresses::V4(*from.ip(), *to.ip()),
+        (from, to) => IpAddresses::V6(as_v6(from), as_v6(to)),
     };
     let length = (ip.header_bytes() + ip_payload) as u32;
     let seconds = packet.time_ns / 1_000_000_000;
@@ -56,19 +63,24 @@ pub(super) fn append(out: &mut Vec<u8>, packet: &Captured<'_>) {
     for word in [seconds as u32, (packet.time_ns % 1_000_000_000) as u32, length, length] {
         out.extend_from_slice(&word.to_ne_bytes());
     }
-    ip.append(out, packet.dscp_byte, if packet.udp { PROTOCOL_UDP } else { PROTOCOL_HOMA }, ip_payload);
+    ip.append_header(
+        out,
+        packet.dscp_byte,
+        if packet.udp { PROTOCOL_UDP } else { PROTOCOL_HOMA },
+        ip_payload,
+    );
     if packet.udp {
         out.extend_from_slice(&udp_header(packet, ip, ip_payload));
     }
     packet.parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-fn udp_header(packet: &Captured<'_>, ip: Ip, udp_length: usize) -> [u8; UDP_BYTES] {
+fn udp_header(packet: &Packet<'_>, ip: IpAddresses, udp_length: usize) -> [u8; UDP_BYTES] {
     let mut udp = [0; UDP_BYTES];
     udp[..2].copy_from_slice(&packet.from.port().to_be_bytes());
     udp[2..4].copy_from_slice(&packet.to.port().to_be_bytes());
     udp[4..6].copy_from_slice(&(udp_length as u16).to_be_bytes());
-    if let Ip::V6(from, to) = ip {
+    if let IpAddresses::V6(from, to) = ip {
         let checksum = udp_checksum_v6(from, to, udp, packet.parts);
         udp[6..].copy_from_slice(&checksum.to_be_bytes());
     }
@@ -112,7 +124,7 @@ mod tests {
         let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
         append(
             &mut out,
-            &Captured { time_ns: 1_700_000_000_123_456_789, from, to, dscp_byte, udp: true, parts },
+            &Packet { time_ns: 1_700_000_000_123_456_789, from, to, dscp_byte, udp: true, parts },
         );
         out
     }

@@ -1,0 +1,45 @@
+//! Capture files with Homa packets.
+//!
+//! - [`read`]: records of pcap and pcapng files, of either byte order, one at a time.
+//! - [`frame`]: what a captured frame carries: Homa in IP or in UDP, or an ICMP error about either.
+//! - [`mod@write`]: pcap files that Wireshark opens, from packets without headers of IP and UDP.
+//! - [`ip`]: the IP headers made up for that, and the Internet checksum.
+//!
+//! ```
+//! use homa_pcap::frame::{Content, dissect};
+//! use homa_pcap::read::CaptureReader;
+//! use homa_pcap::write::{self, Packet};
+//!
+//! # fn main() -> Result<(), homa_pcap::read::ReadError> {
+//! let mut file = write::file_header().to_vec();
+//! let (from, to) = (([10, 0, 0, 1], 4_000).into(), ([10, 0, 0, 2], 4_000).into());
+//! let parts = [&b"header"[..], b"payload"];
+//! write::append(&mut file, &Packet { time_ns: 1, from, to, dscp_byte: 0xc0, udp: true, parts });
+//!
+//! let mut reader = CaptureReader::new(&file[..])?;
+//! while let Some(record) = reader.next_record()? {
+//!     let Content::Datagram(datagram) = dissect(record.link, record.bytes, record.wire_len) else { continue };
+//!     assert_eq!(datagram.payload.bytes, b"headerpayload");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Design
+//!
+//! - **Nothing panics, whatever the bytes are**, and no length in a file makes the reader allocate more than
+//!   the file has.
+//! - **What is captured stays as it is**: the payload of a datagram is bytes. Parsing them as Homa packets is
+//!   the caller's, so that this crate needs no protocol.
+//! - **Frames of any link type are read, IP packets are written** (LINKTYPE_RAW): a transport over sockets
+//!   has no frames.
+
+#![forbid(unsafe_code)]
+
+pub mod frame;
+pub mod ip;
+pub mod read;
+pub mod write;
+
+/// IP protocol number of Homa.
+pub const PROTOCOL_HOMA: u8 = 146;
