@@ -8,7 +8,7 @@
 //!   mapped memory; needs CAP_NET_RAW.
 //! - [`xdp::XdpDriver`]: frames straight from a network device's receive queues (AF_XDP); needs CAP_NET_ADMIN and others.
 //! - [`frames::Frames`]: no driver, but whole Ethernet frames of any kind from and to several devices, for a switch.
-//! - [`steer`]: no driver either, but a program that chooses the core on which the kernel processes a received packet.
+//! - [`netdev`]: no driver either, but names and state of network devices, and the XDP programs that they run.
 //! - [`capture::PcapDriver`]: a wrapper that writes every packet to a capture that Wireshark opens.
 //! - [`fault::FaultDriver`]: a wrapper that loses, doubles, reorders, corrupts and delays, by a seed.
 //!
@@ -94,11 +94,11 @@ pub mod frames;
 mod l2;
 #[cfg(test)]
 mod memory;
+pub mod netdev;
 mod offload;
 pub mod packet;
 pub mod raw;
 mod socket;
-pub mod steer;
 pub mod udp;
 pub mod xdp;
 

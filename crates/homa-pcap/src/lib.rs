@@ -18,8 +18,10 @@
 //!
 //! let mut reader = CaptureReader::new(&file[..])?;
 //! while let Some(record) = reader.next_record()? {
-//!     let Content::Datagram(datagram) = dissect(record.link, record.bytes, record.wire_len) else { continue };
-//!     assert_eq!(datagram.payload.bytes, b"headerpayload");
+//!     match dissect(record.link, record.bytes, record.wire_len) {
+//!         Content::Datagram(datagram) => assert_eq!(datagram.payload.bytes, b"headerpayload"),
+//!         other => panic!("{other:?}"),
+//!     }
 //! }
 //! # Ok(())
 //! # }

@@ -8,7 +8,7 @@
 //! packets of a bundle are for the endpoint that owns the first packet's RPC.
 //!
 //! Nothing here has a clock, a thread or a device: times, hashes and loads are arguments, so that the same calls give the same cores in a
-//! simulator, in a transport, and in the kernel, where some of the policies run as programs (`homa_driver::steer`) that are held
+//! simulator, in a transport, and in the kernel, where some of the policies run as programs (`homa-steer-xdp`) that are held
 //! against those here. Every structure is bounded when it is made.
 //!
 //! # Design
@@ -52,47 +52,7 @@
 //!   connections that are no more than a window, an acknowledgement for every second segment, and half the
 //!   window after a loss. Its links are never what limits, and so it needs no fabric.
 //!
-//! `homa-driver/steer` runs four of them at devices, as programs assembled here like those of AF_XDP
-//! (`steer/program`, a file for each policy; `homa-bpf` is what both use). A frame for another core goes there
-//! by a map of cores, and the kernel makes the rest; one for the core on which it arrived goes on at once.
-//! Programs cannot share the library's code, so that a test runs both on the same packets, times and hashes,
-//! a million of each policy where it is asked to, and wants no difference (`steer/tests`).
-//!
-//! - **All state is one value of one array** (`steer/state`), whose address the program has from the start:
-//!   no look-up, nothing to grow. Cores write to it without a lock. What that can do is bounded, and measured
-//!   by `steer/tests/racing`: a flow that begins on two cores at once gets a slot twice, of which one is
-//!   forgotten after a second; one of two new flows that take the same slot loses it until its next packet,
-//!   and with a core that is stopped between its look and its taking the other flow may have sent a few
-//!   packets there by then; two batches of `gen2` may have the same third core. A locked state would cost
-//!   every packet what this costs one in thousands.
-//! - **What different cores write lies a cache line apart, and what did not change is not written**: a core
-//!   that takes a line from another waits longer than a whole decision takes. `sparse` therefore has the
-//!   kernel's coarse clock, as the patch had its ticks, so that a slot is written once a tick. `gen2` has
-//!   bounds of microseconds, and the exact clock costs a third of its decision: it is read for the first
-//!   three packets of a batch and then for every fourth (`homa_steer::batch::Arrivals`). What comes between,
-//!   in the same tick, is taken to be of the batch, so that up to three packets that come alone behind a
-//!   longer batch go with it; a lone packet behind a lone one always stays. Reading the clock before anything
-//!   is loaded, so that it waits for no load, gained nothing.
-//! - **Behind VLAN tags** the program looks for what is steered, as the kernel's own hash does: two of them
-//!   at most, since a frame has no more.
-//! - **The search of `sparse` is written out slot by slot**, since a loop costs more than the slots of a few
-//!   cores.
-//! - **Generic mode is the default.** In it a packet is handed over as the kernel's own steering does it,
-//!   with its sums and sizes. In the driver's mode it is handed over as bare bytes: what a veth left for a
-//!   device to fill in is never filled in.
-//! - **Nothing is pinned.** A program that is to stay is the device's own (rtnetlink), else a link's, which
-//!   goes with its process. Whoever asks for the status goes from the device to its program and from there to
-//!   its maps. A file system of pins would have to be mounted, is not there in a fresh network namespace, and
-//!   would keep what belongs to a device that is gone.
-//! - **An error leaves nothing attached**: several devices are steered all or none, and `homa steer attach`
-//!   takes its program off again where standard output takes no word of it, be it closed or full. Warnings
-//!   that nobody can read end nothing.
-//! - **Drops are what was sent less what came**: a program for each receiving core counts, since the kernel
-//!   tells of a full queue by a trace point alone. It counts for its core wherever it runs: while a core is
-//!   switched off, the kernel has another one do its part of the map, and no packet is lost.
-//! - **What one cannot know at a device is left out**: a batch is what comes without a pause, so that the
-//!   first packet of one seems alone; loads are where packets arrived and where they were sent. The library's
-//!   `Arrivals` and `Observed` are the same, for the comparison and for whoever knows no more.
+//! **At network devices** four of the policies run as programs: see `homa-steer-xdp`.
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]
 

@@ -1,9 +1,9 @@
 //! The command line of `homa steer`.
 
 use clap::{Args, Subcommand, ValueEnum};
-use homa_driver::steer::IN_KERNEL;
 use homa_report::units::duration_ns;
 use homa_steer::{Cores, PolicyName};
+use homa_steer_xdp::IN_KERNEL;
 
 /// `homa steer`.
 #[derive(Args, Clone, Debug)]
@@ -94,7 +94,7 @@ pub struct AttachArgs {
     #[arg(long)]
     pub native: bool,
     /// Packets that may wait for a core
-    #[arg(long, value_name = "N", default_value_t = homa_driver::steer::SteerConfig::default().queue_packets,
+    #[arg(long, value_name = "N", default_value_t = homa_steer_xdp::SteerConfig::default().queue_packets,
           value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub queue: u32,
     /// Stay until SIGINT (ctrl-C) or SIGTERM, and steer no longer than this process lives, however it ends

@@ -11,10 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use homa_driver::steer::{self, AttachLifetime, Filter, SteerConfig, Steering};
 use homa_driver::xdp::XdpMode;
 use homa_report::output::{json, print};
 use homa_steer::{Core, Settings};
+use homa_steer_xdp::{AttachLifetime, Filter, SteerConfig, Steering};
 use serde_json::json;
 
 use crate::rack::interruption;
@@ -59,8 +59,8 @@ fn config(args: &AttachArgs) -> SteerConfig {
 fn attach(args: &AttachArgs) -> Result<()> {
     let hold = if args.until_exit { AttachLifetime::Process } else { AttachLifetime::Device };
     let interrupted = if args.until_exit { Some(interruption()?) } else { None };
-    let steering = steer::attach(&args.devices, &config(args), hold)?;
-    for device in args.devices.iter().filter(|device| steer::kernel_steers(device)) {
+    let steering = homa_steer_xdp::attach(&args.devices, &config(args), hold)?;
+    for device in args.devices.iter().filter(|device| homa_steer_xdp::kernel_steers(device)) {
         warn(&format!(
             "the kernel steers packets of {device}, too (rps_cpus), and may move them again: \
              `echo 0 > /sys/class/net/{device}/queues/rx-0/rps_cpus` ends that for its first queue"
@@ -118,11 +118,11 @@ fn warn(text: &str) {
 }
 
 fn status(args: &StatusArgs) -> Result<()> {
-    let devices = if args.devices.is_empty() { steer::steered()? } else { args.devices.clone() };
+    let devices = if args.devices.is_empty() { homa_steer_xdp::steered()? } else { args.devices.clone() };
     let mut all = Vec::new();
     for device in devices {
-        let cost = args.cost.map(|ns| steer::cost(&device, Duration::from_nanos(ns))).transpose()?;
-        all.push((steer::status(&device)?, cost));
+        let cost = args.cost.map(|ns| homa_steer_xdp::cost(&device, Duration::from_nanos(ns))).transpose()?;
+        all.push((homa_steer_xdp::status(&device)?, cost));
     }
     if args.json {
         return print(&json(&all.iter().map(show::as_json).collect::<Vec<_>>())?);
@@ -135,7 +135,7 @@ fn status(args: &StatusArgs) -> Result<()> {
 
 fn detach(args: &DetachArgs) -> Result<()> {
     for device in &args.devices {
-        steer::detach(device)?;
+        homa_steer_xdp::detach(device)?;
     }
     if args.json {
         return print(&json(&json!({ "detached": args.devices }))?);

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use homa_driver::steer::{CoreStatus, Cost, Status};
 use homa_steer::PolicyName;
+use homa_steer_xdp::{CoreStatus, Cost, Status};
 use serde_json::{Value, json};
 
 /// A policy on some cores in a few words.
@@ -85,8 +85,8 @@ pub fn as_json((status, cost): &(Status, Option<Cost>)) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use homa_driver::steer::Filter;
     use homa_steer::Reason;
+    use homa_steer_xdp::Filter;
 
     fn status() -> Status {
         let core = |core, packets, is_online| CoreStatus {

@@ -82,8 +82,11 @@ fn has(device: &InterfaceEntry, ip: IpAddr) -> bool {
     device.addresses.contains(&ip) || loopback && ip.is_ipv4() && ip.is_loopback()
 }
 
-/// The names of all devices in this thread's network namespace.
-pub(crate) fn names() -> io::Result<Vec<String>> {
+/// The names of all devices in the calling thread's network namespace.
+///
+/// # Errors
+/// The kernel does not list them.
+pub fn names() -> io::Result<Vec<String>> {
     Ok(list()?.into_iter().map(|device| device.name).collect())
 }
 
@@ -135,10 +138,11 @@ unsafe fn link_of(address: *const libc::sockaddr) -> Option<(u32, u16, Mac)> {
 
 /// What may change of a device while it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InterfaceState {
-    /// Most bytes of an IP packet.
-    pub(crate) mtu: usize,
-    pub(crate) up: bool,
+pub struct InterfaceState {
+    /// Maximum length of an IP packet.
+    pub mtu: usize,
+    /// Whether it is up.
+    pub up: bool,
 }
 
 /// The state of the device with this index now, asked through any socket of its network namespace.
@@ -159,20 +163,22 @@ pub(crate) fn state(socket: BorrowedFd<'_>, index: u32) -> io::Result<InterfaceS
     Ok(InterfaceState { mtu: usize::try_from(mtu).unwrap_or(0), up: flags & libc::IFF_UP != 0 })
 }
 
-/// A device that was named, whatever addresses it has.
+/// A device looked up by its name.
 #[derive(Clone, Debug)]
-pub(crate) struct NamedInterface {
-    pub(crate) index: u32,
-    pub(crate) name: String,
-    /// When it was looked up.
-    pub(crate) state: InterfaceState,
+pub struct NamedInterface {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its state when it was looked up.
+    pub state: InterfaceState,
 }
 
-/// The device of this name, asked of the calling thread's network namespace.
+/// The device of this name in the calling thread's network namespace.
 ///
 /// # Errors
 /// There is none (ENODEV), or the kernel cannot tell.
-pub(crate) fn by_name(name: &str) -> io::Result<NamedInterface> {
+pub fn by_name(name: &str) -> io::Result<NamedInterface> {
     let c_name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the name ends with a zero byte.
     let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };

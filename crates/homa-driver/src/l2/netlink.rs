@@ -45,10 +45,11 @@ pub(super) struct Route {
 
 /// A program that a device runs on each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct XdpProgram {
-    pub(crate) id: u32,
-    /// It runs in the device's driver.
-    pub(crate) native: bool,
+pub struct XdpProgram {
+    /// Its id.
+    pub id: u32,
+    /// Whether it runs in the device's driver.
+    pub native: bool,
 }
 
 /// What the kernel knows of a neighbour.

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::ethtool::exchange;
-use crate::l2::netlink::Netlink;
+use crate::netdev;
 
 /// Of linux/ethtool.h: tells how many queues a device has.
 const ETHTOOL_GET_CHANNELS: u32 = 0x3c;
@@ -23,5 +23,5 @@ pub(super) fn receive_queues(socket: BorrowedFd<'_>, device: &str) -> u32 {
 
 /// Id of the XDP program that is attached to a device.
 pub(super) fn attached_program(interface: u32) -> Option<u32> {
-    Netlink::open().ok()?.xdp_program(interface).ok()?.map(|program| program.id)
+    netdev::xdp_program(interface).ok()?.map(|program| program.id)
 }

@@ -8,6 +8,5 @@ mod groups;
 mod narrow_path;
 mod packet;
 mod raw;
-mod steer;
 mod stuck_link;
 mod xdp;

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, ensure};
 use homa_bench::netns;
-use homa_driver::steer::Steering;
 use homa_report::chart::{Chart, Curve, Point, Scale};
 use homa_report::findings::{Findings, Section, Table};
 use homa_report::progress::Progress;
+use homa_steer_xdp::Steering;
 use serde::Serialize;
 use serde_json::json;
 

@@ -7,8 +7,8 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use homa_bench::netns::{self, enter, fresh, ip};
-use homa_driver::steer::{self, AttachLifetime, SteerConfig, Steering};
 use homa_steer::{Core, Cores, PolicyName};
+use homa_steer_xdp::{AttachLifetime, SteerConfig, Steering};
 
 use crate::rack::experiment::args::Policy;
 
@@ -57,7 +57,7 @@ impl Net {
         let [first, second] = &self.hosts;
         let attach = |namespace, devices: &[&str]| {
             let devices: Vec<String> = devices.iter().map(|&device| device.to_owned()).collect();
-            within(namespace, || steer::attach(&devices, &config, AttachLifetime::Process))?
+            within(namespace, || homa_steer_xdp::attach(&devices, &config, AttachLifetime::Process))?
                 .with_context(|| format!("cannot measure {policy}"))
         };
         // The router's devices share one state, as all devices of a machine do in the patch that brought `sparse`.

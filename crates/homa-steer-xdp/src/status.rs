@@ -5,14 +5,15 @@ use std::thread;
 use std::time::Duration;
 
 use homa_bpf::{link, map, program};
+use homa_driver::netdev;
 use homa_steer::{Core, PolicyName, Reason};
+use rustix::time::{ClockId, clock_gettime};
 
-use super::attach::{COUNTERS, STATE, is_online, online_cores};
-use super::config::Filter;
-use super::device::{self, AttachedProgram, attached, failed};
-use super::error::SteeringError;
-use super::state::{self, SteeringRequest, counter, u64_at};
-use crate::l2::interface;
+use crate::attach::{COUNTERS, STATE, is_online, online_cores};
+use crate::config::Filter;
+use crate::device::{self, AttachedProgram, attached, failed};
+use crate::error::SteeringError;
+use crate::state::{self, SteeringRequest, counter, u64_at};
 
 /// What a core was given.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,8 +26,8 @@ pub struct CoreStatus {
     pub packets: u64,
     /// Of these the ones that came to it from the core on which they had arrived.
     pub handed_over: u64,
-    /// Of these the ones that never came, since too many waited. While packets come without a pause, the few that are under way
-    /// count with them.
+    /// Of these the ones that never came, since too many waited. While packets come without a pause, the few
+    /// that are under way count with them.
     pub drops: u64,
     /// About how many flows went there in the last second or two.
     pub flows: f64,
@@ -92,7 +93,8 @@ impl PerCoreCounters {
     }
 }
 
-/// How often, and how many milliseconds apart, what is under way to a core is looked at: the least of it is what never comes.
+/// How often, and how many milliseconds apart, what is under way to a core is looked at: the least of it is
+/// what never comes.
 const LOOKS: usize = 5;
 const PAUSE_MS: u64 = 1;
 
@@ -150,7 +152,7 @@ pub fn status(name: &str) -> Result<Status, SteeringError> {
 /// # Errors
 /// The kernel does not tell of its devices, or a capability is missing.
 pub fn steered() -> Result<Vec<String>, SteeringError> {
-    let names = interface::names().map_err(failed("any device", "listing interfaces"))?;
+    let names = netdev::names().map_err(failed("any device", "listing interfaces"))?;
     let mut steered = Vec::new();
     for name in names {
         // One that has gone meanwhile is not steered.
@@ -172,11 +174,13 @@ pub fn steered() -> Result<Vec<String>, SteeringError> {
 pub struct Cost {
     /// How many were measured.
     pub runs: u64,
-    /// How long they took together, in nanoseconds of the kernel's clock. Of each some 10 to 20 are the measurement's own.
+    /// How long they took together, in nanoseconds of the kernel's clock. Of each some 10 to 20 are the
+    /// measurement's own.
     pub run_ns: u64,
 }
 
-/// Has the kernel measure the program of a device for a while (BPF run statistics), and all others too meanwhile.
+/// Has the kernel measure the program of a device for a while (BPF run statistics), and all others too
+/// meanwhile.
 ///
 /// # Errors
 /// See [`SteeringError`].
@@ -194,5 +198,6 @@ pub fn cost(name: &str, time: Duration) -> Result<Cost, SteeringError> {
 
 /// The clock of the program.
 fn now_ns() -> u64 {
-    crate::l2::clock::coarse_ms() * 1_000_000
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

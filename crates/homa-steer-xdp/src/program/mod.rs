@@ -1,8 +1,8 @@
 //! The programs: a frame is looked at, a policy chooses a core for it, and the frame goes there.
 //!
-//! Between the parts values are in registers: R7 has the flow's hash, R8 the time, R9 the address of the state, and R6 what the
-//! policy wants to
-//! know beside them (the device, or the core of arrival). A policy leaves its choice in R1 and the reason in R2.
+//! Between the parts values are in registers: R7 has the flow's hash, R8 the time, R9 the address of the
+//! state, and R6 what the policy wants to know beside them (the device, or the core of arrival). A policy
+//! leaves its choice in R1 and the reason in R2.
 
 mod by_hash;
 mod frame;
@@ -16,8 +16,8 @@ use homa_bpf::assembler::{Assembler, Instruction, Label, Register, Width};
 use homa_bpf::xdp::{REDIRECT_MAP, XDP_PASS, context};
 use homa_steer::{CORE_NUMBERS, Core, PolicyName, Reason};
 
-use super::config::SteerConfig;
-use super::state::{FLOW_ENTRIES, FLOW_TIME_SHIFT, at, counter};
+use crate::config::SteerConfig;
+use crate::state::{FLOW_ENTRIES, FLOW_TIME_SHIFT, at, counter};
 
 // Helpers of the kernel.
 const MAP_LOOK_UP: u32 = 1;
@@ -71,8 +71,8 @@ fn look_around(program: &mut Assembler, config: &SteerConfig, pass: Label) {
         }
         _ => {}
     }
-    // Only `gen2` has bounds of microseconds, and asks for the exact time where it cannot do without. The patch that brought `sparse`
-    // counts in ticks of the kernel, too.
+    // Only `gen2` has bounds of microseconds, and asks for the exact time where it cannot do without. The
+    // patch that brought `sparse` counts in ticks of the kernel, too.
     program.call(COARSE_TIME_NS);
     program.copy(R8, R0);
 }
@@ -88,8 +88,8 @@ fn decide(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>, decid
     }
 }
 
-/// Leaves in the table of flows where this one went, and when. Only what changes is written, so that cores do not take the table
-/// from each other.
+/// Leaves in the table of flows where this one went, and when. Only what changes is written, so that cores do
+/// not take the table from each other.
 fn note_flow(program: &mut Assembler) {
     let same = program.label();
     program.copy(R3, R8);
@@ -107,7 +107,8 @@ fn note_flow(program: &mut Assembler) {
     program.place(same);
 }
 
-/// Counts the frame and gives it to the core in R1. Where that is the one that runs this, the kernel goes on with it at once.
+/// Counts the frame and gives it to the core in R1. Where that is the one that runs this, the kernel goes on
+/// with it at once.
 fn hand_over(program: &mut Assembler, maps: Maps) {
     let (same, counted, stays) = (program.label(), program.label(), program.label());
     program.copy(R8, R1);
@@ -183,24 +184,25 @@ pub(super) fn build_on_core(counters: RawFd, core: Core) -> Vec<Instruction> {
     program.finish()
 }
 
-/// For the comparison with the library: a program that takes what it is to know from a map, and leaves its choice there.
+/// For the comparison with the library: a program that takes what it is to know from a map, and leaves its
+/// choice there.
 #[cfg(test)]
 pub(super) mod given {
     use super::*;
 
-    pub(in crate::steer) const NOW: usize = 0;
-    pub(in crate::steer) const DEVICE: usize = 8;
-    pub(in crate::steer) const ARRIVAL: usize = 12;
-    pub(in crate::steer) const HASH: usize = 16;
+    pub(crate) const NOW: usize = 0;
+    pub(crate) const DEVICE: usize = 8;
+    pub(crate) const ARRIVAL: usize = 12;
+    pub(crate) const HASH: usize = 16;
     /// 0: the hash is that of the frame.
-    pub(in crate::steer) const IS_HASH: usize = 20;
-    pub(in crate::steer) const CORE: usize = 24;
-    pub(in crate::steer) const REASON: usize = 28;
+    pub(crate) const IS_HASH: usize = 20;
+    pub(crate) const CORE: usize = 24;
+    pub(crate) const REASON: usize = 28;
     /// The coarse clock, where the policy has both.
-    pub(in crate::steer) const TICK: usize = 32;
-    pub(in crate::steer) const BYTES: usize = 40;
+    pub(crate) const TICK: usize = 32;
+    pub(crate) const BYTES: usize = 40;
 
-    pub(in crate::steer) fn build(config: &SteerConfig, state: RawFd, inputs: RawFd) -> Vec<Instruction> {
+    pub(crate) fn build(config: &SteerConfig, state: RawFd, inputs: RawFd) -> Vec<Instruction> {
         let mut program = Assembler::default();
         let (steered, pass, decided) = (program.label(), program.label(), program.label());
         frame::classify(&mut program, config, steered, pass);

@@ -16,9 +16,9 @@ use homa_steer::{Choice, Cores, HomaPacket, Kind, Packet, Policy, PolicyName, Se
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::config::{Filter, IN_KERNEL, SteerConfig};
-use super::program::{self, given};
-use super::state::{self, at, u32_at};
+use crate::config::{Filter, IN_KERNEL, SteerConfig};
+use crate::program::{self, given};
+use crate::state::{self, at, u32_at};
 
 const NAME: Name = Name::new("homa_test");
 
@@ -168,7 +168,8 @@ fn any_head(rng: &mut Pcg64Mcg) -> Vec<u8> {
     bytes
 }
 
-/// Any frame of IP: of these protocols, with and without VLAN tags, options, fragments, tails that are missing.
+/// Any frame of IP: of these protocols, with and without VLAN tags, options, fragments, tails that are
+/// missing.
 fn any_frame(rng: &mut Pcg64Mcg) -> Frame {
     let protocol = [6, 17, 146, 1, 47][rng.random_range(0..5)];
     let is_v4 = rng.random_bool(0.6);
@@ -222,7 +223,8 @@ fn config(policy: PolicyName, cores: &str, levels: u32) -> SteerConfig {
     SteerConfig { policy, cores, settings, homa_port: Some(HOMA_PORT), ..SteerConfig::default() }
 }
 
-/// Times as they come and as they should not: bursts, pauses of microseconds and of a second, and now and then back.
+/// Times as they come and as they should not: bursts, pauses of microseconds and of a second, and now and
+/// then back.
 fn pass(now_ns: &mut u64, rng: &mut Pcg64Mcg) {
     let step = match rng.random_range(0..1_000) {
         0..600 => rng.random_range(0..1_500),

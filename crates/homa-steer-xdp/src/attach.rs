@@ -8,19 +8,18 @@ use homa_bpf::link::{self, Place};
 use homa_bpf::map::{self, MapKind};
 use homa_bpf::program::{self, AttachPoint};
 use homa_bpf::{Name, is_no_permission};
+use homa_driver::netdev::{self, NamedInterface};
 use homa_steer::{Core, Cores};
 
-use super::config::{Filter, IN_KERNEL, SteerConfig};
-use super::device::{self, AttachedProgram, NAME, failed};
-use super::error::SteeringError;
-use super::{program as steering, state};
-use crate::l2::interface::NamedInterface;
-use crate::l2::netlink::Netlink;
+use crate::config::{Filter, IN_KERNEL, SteerConfig};
+use crate::device::{self, AttachedProgram, NAME, failed};
+use crate::error::SteeringError;
+use crate::{program as steering, state};
 
 /// Name of the map with the state.
-pub(super) const STATE: Name = Name::new("homa_steer_st");
+pub(crate) const STATE: Name = Name::new("homa_steer_st");
 /// Name of the map with the counters.
-pub(super) const COUNTERS: Name = Name::new("homa_steer_ct");
+pub(crate) const COUNTERS: Name = Name::new("homa_steer_ct");
 const CORES: Name = Name::new("homa_steer_co");
 const ON_CORE: Name = Name::new("homa_steer_on");
 
@@ -60,8 +59,8 @@ impl Steering {
         self.devices.iter().find(lost).map(|device| device.name.as_str())
     }
 
-    /// Those of the cores that are switched off, in the order of their numbers. Their packets are not lost: the kernel has another core
-    /// do the work of each.
+    /// Those of the cores that are switched off, in the order of their numbers. Their packets are not lost:
+    /// the kernel has another core do the work of each.
     #[must_use]
     pub fn offline(&self) -> Vec<Core> {
         let online = online_cores();
@@ -87,9 +86,8 @@ impl Steering {
     }
 }
 
-/// Has the packets of these devices steered, all by one program with one state: to `sparse` the same flow by two devices is two
-/// flows. Either all
-/// of them are steered or, with an error, none.
+/// Has the packets of these devices steered, all by one program with one state: to `sparse` the same flow by
+/// two devices is two flows. Either all of them are steered or, with an error, none.
 ///
 /// # Errors
 /// See [`SteeringError`].
@@ -141,13 +139,14 @@ fn check(config: &SteerConfig) -> Result<(), SteeringError> {
 }
 
 /// The cores that are switched on, as the kernel lists them; `None` where /sys does not tell.
-pub(super) fn online_cores() -> Option<String> {
+pub(crate) fn online_cores() -> Option<String> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     Some(online.trim().to_owned())
 }
 
-/// Whether a core is switched on, by a list as the kernel writes it. Where there is none nothing is known, and nothing is said.
-pub(super) fn is_online(online: Option<&str>, core: Core) -> bool {
+/// Whether a core is switched on, by a list as the kernel writes it. Where there is none nothing is known,
+/// and nothing is said.
+pub(crate) fn is_online(online: Option<&str>, core: Core) -> bool {
     let Some(list) = online else { return true };
     list.split(',').any(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -216,7 +215,7 @@ fn put_on(
 
 /// Gives the program to the device, which keeps it.
 fn give(program: &OwnedFd, device: &NamedInterface, place: Place) -> io::Result<()> {
-    Netlink::open()?.set_xdp_program(device.index, Some(program.as_fd()), place.flag())
+    netdev::set_xdp_program(device.index, Some(program.as_fd()), place)
 }
 
 /// Takes our program off a device, whoever holds it. Its packets go on into the kernel as before.
@@ -231,9 +230,7 @@ pub fn detach(name: &str) -> Result<(), SteeringError> {
         Some(link) => link::detach(link.as_fd()).map_err(step),
         None => {
             let place = if ours.native { Place::Native } else { Place::Generic };
-            Netlink::open()
-                .and_then(|mut netlink| netlink.set_xdp_program(device.index, None, place.flag()))
-                .map_err(step)
+            netdev::set_xdp_program(device.index, None, place).map_err(step)
         }
     }
 }

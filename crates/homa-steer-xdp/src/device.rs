@@ -4,16 +4,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use homa_bpf::{Name, is_no_permission, map, program};
+use homa_driver::netdev::{self, NamedInterface, XdpProgram};
 
-use super::error::SteeringError;
-use crate::l2::interface::{self, NamedInterface};
-use crate::l2::netlink::{Netlink, XdpProgram};
+use crate::error::SteeringError;
 
 /// Name of the programs at devices.
-pub(super) const NAME: Name = Name::new("homa_steer");
+pub(crate) const NAME: Name = Name::new("homa_steer");
 
 /// The error of a step for a device.
-pub(super) fn failed<'a>(name: &'a str, step: &'static str) -> impl Fn(io::Error) -> SteeringError + 'a {
+pub(crate) fn failed<'a>(name: &'a str, step: &'static str) -> impl Fn(io::Error) -> SteeringError + 'a {
     move |source| {
         let name = name.to_owned();
         match source.raw_os_error() {
@@ -25,10 +24,10 @@ pub(super) fn failed<'a>(name: &'a str, step: &'static str) -> impl Fn(io::Error
 }
 
 /// The device of this name in this thread's network namespace.
-pub(super) fn find(name: &str) -> Result<NamedInterface, SteeringError> {
-    interface::by_name(name).map_err(|source| match source.raw_os_error() {
+pub(crate) fn find(name: &str) -> Result<NamedInterface, SteeringError> {
+    netdev::by_name(name).map_err(|source| match source.raw_os_error() {
         Some(libc::ENODEV) => {
-            let have = interface::names().unwrap_or_default();
+            let have = netdev::names().unwrap_or_default();
             SteeringError::NoSuchDevice { name: name.to_owned(), have }
         }
         _ => failed(name, "looking it up")(source),
@@ -37,15 +36,15 @@ pub(super) fn find(name: &str) -> Result<NamedInterface, SteeringError> {
 
 /// A program of ours at a device.
 #[derive(Debug)]
-pub(super) struct AttachedProgram {
-    pub(super) program: OwnedFd,
-    pub(super) info: program::ProgramInfo,
-    pub(super) native: bool,
+pub(crate) struct AttachedProgram {
+    pub(crate) program: OwnedFd,
+    pub(crate) info: program::ProgramInfo,
+    pub(crate) native: bool,
 }
 
 impl AttachedProgram {
     /// The program that steers a device.
-    pub(super) fn at(device: &NamedInterface) -> Result<AttachedProgram, SteeringError> {
+    pub(crate) fn at(device: &NamedInterface) -> Result<AttachedProgram, SteeringError> {
         let name = &device.name;
         let Some(XdpProgram { id, native }) = attached(device)? else {
             return Err(SteeringError::NotSteered { name: name.clone() });
@@ -60,7 +59,7 @@ impl AttachedProgram {
     }
 
     /// Its map of this name.
-    pub(super) fn map(&self, device: &str, name: Name) -> Result<OwnedFd, SteeringError> {
+    pub(crate) fn map(&self, device: &str, name: Name) -> Result<OwnedFd, SteeringError> {
         for &id in &self.info.maps {
             let map = map::with_id(id).map_err(failed(device, "opening a map"))?;
             if map::name(map.as_fd()).map_err(failed(device, "asking about a map"))? == name {
@@ -72,9 +71,8 @@ impl AttachedProgram {
 }
 
 /// What program a device has.
-pub(super) fn attached(device: &NamedInterface) -> Result<Option<XdpProgram>, SteeringError> {
-    let mut netlink = Netlink::open().map_err(failed(&device.name, "asking about devices"))?;
-    netlink.xdp_program(device.index).map_err(failed(&device.name, "asking for its program"))
+pub(crate) fn attached(device: &NamedInterface) -> Result<Option<XdpProgram>, SteeringError> {
+    netdev::xdp_program(device.index).map_err(failed(&device.name, "asking for its program"))
 }
 
 /// A program as the kernel tells of it.
@@ -83,7 +81,7 @@ fn shown(id: u32) -> String {
 }
 
 /// The error where a device has a program already.
-pub(super) fn taken(device: &NamedInterface) -> SteeringError {
+pub(crate) fn taken(device: &NamedInterface) -> SteeringError {
     let name = device.name.clone();
     let id = attached(device).ok().flatten().map(|program| program.id);
     let remedy = match id.and_then(program::name_of) {
@@ -94,8 +92,8 @@ pub(super) fn taken(device: &NamedInterface) -> SteeringError {
     SteeringError::ProgramAttached { name, program, remedy }
 }
 
-/// Whether the kernel's own packet steering (RPS) is on for a device of this thread's network namespace, as far as /sys tells: it may be
-/// mounted for another namespace, and then nothing is known.
+/// Whether the kernel's own packet steering (RPS) is on for a device of this thread's network namespace, as
+/// far as /sys tells: it may be mounted for another namespace, and then nothing is known.
 #[must_use]
 pub fn kernel_steers(name: &str) -> bool {
     let directory = std::path::Path::new("/sys/class/net").join(name);

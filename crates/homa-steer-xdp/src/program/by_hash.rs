@@ -4,8 +4,8 @@ use homa_bpf::assembler::Register::{R1, R2, R7, R9, R10};
 use homa_bpf::assembler::{Assembler, Width};
 
 use super::REASON;
-use crate::steer::config::SteerConfig;
-use crate::steer::state::at;
+use crate::config::SteerConfig;
+use crate::state::at;
 
 /// As `homa_steer::hash::place` scales it.
 pub(super) fn decide(program: &mut Assembler, config: &SteerConfig) {

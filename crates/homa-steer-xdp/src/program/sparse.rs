@@ -5,8 +5,8 @@ use homa_bpf::assembler::{Assembler, Label, Width};
 use homa_steer::{ACTIVE_NS, Core, Reason};
 
 use super::{because, by_hash};
-use crate::steer::config::SteerConfig;
-use crate::steer::state::{at, slot};
+use crate::config::SteerConfig;
+use crate::state::{at, slot};
 
 const _: () = assert!(ACTIVE_NS < i32::MAX as u64, "it is an immediate");
 

@@ -1,9 +1,8 @@
 //! What is asked of a steering program.
 
+use homa_bpf::attach::XdpMode;
 use homa_steer::batch::{BatchCap, GAP_NS};
 use homa_steer::{Cores, PolicyName, Settings};
-
-use crate::xdp::XdpMode;
 
 /// Policies that need no more than what a program at a device knows.
 pub const IN_KERNEL: [PolicyName; 4] =
@@ -35,11 +34,11 @@ impl Filter {
         [self.homa, self.tcp, self.udp, self.all]
     }
 
-    pub(super) fn bits(self) -> u32 {
+    pub(crate) fn bits(self) -> u32 {
         (0..).zip(self.parts()).map(|(bit, part)| u32::from(part) << bit).sum()
     }
 
-    pub(super) fn of_bits(bits: u32) -> Filter {
+    pub(crate) fn of_bits(bits: u32) -> Filter {
         let has = |bit: u32| bits >> bit & 1 == 1;
         Filter { homa: has(0), tcp: has(1), udp: has(2), all: has(3) }
     }
@@ -65,14 +64,15 @@ pub struct SteerConfig {
     pub batch_cap: BatchCap,
     /// Which packets are steered; all of IP by default.
     pub filter: Filter,
-    /// The UDP port of Homa servers, for Homa over UDP; `None`, the default: only Homa in IP is known as such.
+    /// The UDP port of Homa servers, for Homa over UDP; `None`, the default: only Homa in IP is known as
+    /// such.
     pub homa_port: Option<u16>,
-    /// Where the program runs. Generic by default: frames are handed over with everything that the kernel knows of them. In the
-    /// device's driver
-    /// they are handed over sooner and lose that, so that sums that a virtual device left out are missing for ever.
+    /// Where the program runs. Generic by default: frames are handed over with everything that the kernel
+    /// knows of them. In the device's driver they are handed over sooner and lose that, so that sums that a
+    /// virtual device left out are missing for ever.
     pub mode: XdpMode,
-    /// Frames that may wait for a core to take them, up to 16,384. 2,048 by default: at 1,500 bytes what comes by 10 Gbit/s while
-    /// a core does something else for 2 ms.
+    /// Frames that may wait for a core to take them, up to 16,384. 2,048 by default: at 1,500 bytes what
+    /// comes by 10 Gbit/s while a core does something else for 2 ms.
     pub queue_packets: u32,
 }
 

@@ -7,11 +7,11 @@ use homa_bpf::frame::{
     VLAN_TYPES, loaded_u16, need,
 };
 use homa_bpf::xdp::context;
+use homa_driver::PROTOCOL_HOMA;
 use homa_steer::hash::{LAST_FACTORS, LAST_SHIFTS, WORD_FACTOR, WORD_SHIFT};
 use homa_steer::{PolicyName, Reason};
 
-use crate::PROTOCOL_HOMA;
-use crate::steer::config::SteerConfig;
+use crate::config::SteerConfig;
 
 /// Tags that are looked behind: one of a network, and one of a provider around it.
 const MOST_TAGS: usize = 2;
@@ -62,7 +62,8 @@ fn ipv4(program: &mut Assembler, config: &SteerConfig, steered: Label, pass: Lab
     let part = Transport { config, at: behind, steered, pass, flow: program.label() };
     program.set(R5, 0);
     program.set(R0, 0);
-    // Behind options, and in fragments, there is no telling where the ports are: such a packet has none, and neither is it of Homa.
+    // Behind options, and in fragments, there is no telling where the ports are: such a packet has none, and
+    // neither is it of Homa.
     program.load(Width::One, R1, R7, ETHER_BYTES);
     program.jump_unless(R1, IPV4_PLAIN, part.flow);
     program.load(Width::Two, R1, R7, ETHER_BYTES + 6);
@@ -85,7 +86,8 @@ fn ipv6(program: &mut Assembler, config: &SteerConfig, steered: Label, pass: Lab
     part.look(program);
 }
 
-/// What follows the IP header. R3 is the hash so far, R4 the protocol, R5 the ports, R0 whether it is Homa over UDP.
+/// What follows the IP header. R3 is the hash so far, R4 the protocol, R5 the ports, R0 whether it is Homa
+/// over UDP.
 struct Transport<'a> {
     config: &'a SteerConfig,
     /// Its offset in the frame.
@@ -123,7 +125,8 @@ impl Transport<'_> {
                 self.hash_rpc(program, self.at + UDP_BYTES);
             }
         }
-        // The verifier wants no code that nothing leads to: a packet of Homa over UDP that was hashed is on its way by now.
+        // The verifier wants no code that nothing leads to: a packet of Homa over UDP that was hashed is on
+        // its way by now.
         if !by_rpc || self.config.homa_port.is_none() {
             program.jump(self.flow);
         }

@@ -13,8 +13,8 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use super::{AtDevice, KernelPolicy, NAME, any_frame, config};
-use crate::steer::config::{IN_KERNEL, SteerConfig};
-use crate::steer::{AttachLifetime, attach, device};
+use crate::config::{IN_KERNEL, SteerConfig};
+use crate::{AttachLifetime, attach, device};
 
 /// Helpers of the kernel whose cost is told apart: none, the clock in ticks, the clock in nanoseconds.
 const CLOCKS: [(&str, Option<u32>); 3] =
@@ -58,7 +58,8 @@ fn what_a_decision_costs() {
     }
 }
 
-/// Moves this thread into a network namespace with a veth pair, of which `a1` receives what is sent to 10.77.0.2.
+/// Moves this thread into a network namespace with a veth pair, of which `a1` receives what is sent to
+/// 10.77.0.2.
 fn in_namespace() -> Option<()> {
     // SAFETY: it takes a number.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {

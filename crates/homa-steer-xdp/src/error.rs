@@ -4,7 +4,7 @@ use std::io;
 
 use homa_steer::{Core, PolicyName, SteerError};
 
-use super::config::{Filter, IN_KERNEL};
+use crate::config::{Filter, IN_KERNEL};
 
 /// Why packets of a device cannot be steered, or are not.
 #[derive(Debug, thiserror::Error)]

@@ -1,91 +1,94 @@
-//! What a steering program keeps, and how it lies in the maps that the program and whoever asks for its status share.
+//! What a steering program keeps, and how it lies in the maps that the program and whoever asks for its
+//! status share.
 
 use homa_steer::{CORE_NUMBERS, Cores, MAX_CORES, MAX_LEVELS, NEVER, Reason};
 
-use super::config::{Filter, SteerConfig};
+use crate::config::{Filter, SteerConfig};
 
 /// Entries of the table of flows.
-pub(super) const FLOW_ENTRIES: usize = 1_024;
+pub(crate) const FLOW_ENTRIES: usize = 1_024;
 
 /// Bytes that processors take from each other together. What different cores write lies so far apart.
 const LINE: usize = 64;
 
 /// The state that all cores share: one value of an array, which begins a page.
-pub(super) mod at {
+pub(crate) mod at {
     use super::{CORE_NUMBERS, FLOW_ENTRIES, LINE, MAX_CORES, MAX_LEVELS};
 
     /// When `sparse` last used the hash.
-    pub(in crate::steer) const HASH_USED: usize = 0;
+    pub(crate) const HASH_USED: usize = 0;
     /// The numbers of the cores that are chosen among, 32 bits each.
-    pub(in crate::steer) const CORES: usize = LINE;
+    pub(crate) const CORES: usize = LINE;
     /// For some bits of a flow's hash when and where its last packet went, 32 bits each.
-    pub(in crate::steer) const FLOWS: usize = CORES + 4 * MAX_CORES;
+    pub(crate) const FLOWS: usize = CORES + 4 * MAX_CORES;
     /// The slots of `sparse`, level by level.
-    pub(in crate::steer) const SLOTS: usize = FLOWS + 4 * FLOW_ENTRIES;
-    /// What `gen2` knows of the core on which packets arrive, by its number. From here on nothing is at an offset of an instruction.
-    pub(in crate::steer) const CORE: usize = SLOTS + super::slot::BYTES * MAX_CORES * MAX_LEVELS as usize;
+    pub(crate) const SLOTS: usize = FLOWS + 4 * FLOW_ENTRIES;
+    /// What `gen2` knows of the core on which packets arrive, by its number. From here on nothing is at an
+    /// offset of an instruction.
+    pub(crate) const CORE: usize = SLOTS + super::slot::BYTES * MAX_CORES * MAX_LEVELS as usize;
     /// When a packet was last given to a core, by its number: others write it.
-    pub(in crate::steer) const GIVEN: usize = CORE + CORE_NUMBERS * super::core::BYTES;
+    pub(crate) const GIVEN: usize = CORE + CORE_NUMBERS * super::core::BYTES;
     /// What was asked for; the program does not look at it.
-    pub(in crate::steer) const ASKED: usize = GIVEN + CORE_NUMBERS * super::core::BYTES;
+    pub(crate) const ASKED: usize = GIVEN + CORE_NUMBERS * super::core::BYTES;
     /// Of all of it.
-    pub(in crate::steer) const BYTES: usize = ASKED + super::asked::BYTES;
+    pub(crate) const BYTES: usize = ASKED + super::asked::BYTES;
 }
 
 /// What `gen2` knows of a core on which packets arrive, which alone writes it.
-pub(super) mod core {
+pub(crate) mod core {
     /// When a packet last arrived on it whose exact time was asked for.
-    pub(in crate::steer) const RECEIVED: usize = 0;
+    pub(crate) const RECEIVED: usize = 0;
     /// Place in its batch of the last packet that arrived.
-    pub(in crate::steer) const POSITION: usize = 8;
+    pub(crate) const POSITION: usize = 8;
     /// One more than the core that the batch went to; 0: none.
-    pub(in crate::steer) const BATCH_CORE: usize = 12;
+    pub(crate) const BATCH_CORE: usize = 12;
     /// Where the next greater core stands among those that are chosen among.
-    pub(in crate::steer) const NEXT: usize = 16;
+    pub(crate) const NEXT: usize = 16;
     /// Place in its batch of the last packet whose exact time was asked for.
-    pub(in crate::steer) const READ_AT: usize = 20;
+    pub(crate) const READ_AT: usize = 20;
     /// The coarse clock when a packet last arrived.
-    pub(in crate::steer) const TICK: usize = 24;
+    pub(crate) const TICK: usize = 24;
     /// From one core to the next, also of what is at [`super::at::GIVEN`].
-    pub(in crate::steer) const BYTES: usize = super::LINE;
+    pub(crate) const BYTES: usize = super::LINE;
 }
 
 /// A slot of `sparse`.
-pub(super) mod slot {
+pub(crate) mod slot {
     /// The device's index in the upper half, the hash in the lower one.
-    pub(in crate::steer) const FLOW: usize = 0;
-    pub(in crate::steer) const SEEN: usize = 8;
-    pub(in crate::steer) const BYTES: usize = 16;
+    pub(crate) const FLOW: usize = 0;
+    pub(crate) const SEEN: usize = 8;
+    pub(crate) const BYTES: usize = 16;
 }
 
 /// What was asked for, as numbers of 32 bits.
-pub(super) mod asked {
-    pub(in crate::steer) const VERSION: usize = 0;
-    pub(in crate::steer) const POLICY: usize = 4;
-    pub(in crate::steer) const CORES: usize = 8;
-    pub(in crate::steer) const LEVELS: usize = 12;
-    pub(in crate::steer) const FILTER: usize = 16;
-    pub(in crate::steer) const BYTES: usize = 24;
+pub(crate) mod asked {
+    pub(crate) const VERSION: usize = 0;
+    pub(crate) const POLICY: usize = 4;
+    pub(crate) const CORES: usize = 8;
+    pub(crate) const LEVELS: usize = 12;
+    pub(crate) const FILTER: usize = 16;
+    pub(crate) const BYTES: usize = 24;
 }
 
 /// Of [`asked::VERSION`]: grows when anything here changes its place or meaning.
-pub(super) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 4;
 
 /// Counters of 64 bits, of which each core has its own.
-pub(super) mod counter {
+pub(crate) mod counter {
     use super::{CORE_NUMBERS, Reason};
 
     /// Frames by [`Reason`].
-    pub(in crate::steer) const REASONS: usize = 0;
+    pub(crate) const REASONS: usize = 0;
     /// Frames that are not steered.
-    pub(in crate::steer) const OTHERS: usize = 8 * 16;
+    pub(crate) const OTHERS: usize = 8 * 16;
     /// Frames for each core by its number that it had taken from the device itself.
-    pub(in crate::steer) const KEPT: usize = OTHERS + 8;
+    pub(crate) const KEPT: usize = OTHERS + 8;
     /// Frames for each core by its number that were handed over to it.
-    pub(in crate::steer) const HANDED: usize = KEPT + 8 * CORE_NUMBERS;
-    /// Frames for each core by its number that came there from others, or to the core that does its work while it is switched off.
-    pub(in crate::steer) const CAME: usize = HANDED + 8 * CORE_NUMBERS;
-    pub(in crate::steer) const BYTES: usize = CAME + 8 * CORE_NUMBERS;
+    pub(crate) const HANDED: usize = KEPT + 8 * CORE_NUMBERS;
+    /// Frames for each core by its number that came there from others, or to the core that does its work
+    /// while it is switched off.
+    pub(crate) const CAME: usize = HANDED + 8 * CORE_NUMBERS;
+    pub(crate) const BYTES: usize = CAME + 8 * CORE_NUMBERS;
 
     const _: () = assert!(Reason::ALL.len() <= 16);
 }
@@ -100,16 +103,16 @@ fn put(state: &mut [u8], at: usize, bytes: &[u8]) {
     state[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_ne_bytes)
 }
 
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_ne_bytes)
 }
 
 /// The state before the first packet.
-pub(super) fn initial(config: &SteerConfig) -> Vec<u8> {
+pub(crate) fn initial(config: &SteerConfig) -> Vec<u8> {
     let mut state = vec![0; at::BYTES];
     put(&mut state, at::HASH_USED, &NEVER.to_ne_bytes());
     for (place, &core) in config.cores.as_slice().iter().enumerate() {
@@ -133,16 +136,16 @@ pub(super) fn initial(config: &SteerConfig) -> Vec<u8> {
 
 /// What was asked for, read from the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SteeringRequest {
-    pub(super) policy: homa_steer::PolicyName,
-    pub(super) cores: Cores,
-    pub(super) levels: u32,
-    pub(super) filter: Filter,
+pub(crate) struct SteeringRequest {
+    pub(crate) policy: homa_steer::PolicyName,
+    pub(crate) cores: Cores,
+    pub(crate) levels: u32,
+    pub(crate) filter: Filter,
 }
 
 impl SteeringRequest {
     /// `None` where it is that of another version of this program.
-    pub(super) fn read(state: &[u8]) -> Option<SteeringRequest> {
+    pub(crate) fn read(state: &[u8]) -> Option<SteeringRequest> {
         let number = |place: usize| u32_at(state, at::ASKED + place);
         let policy = homa_steer::POLICIES.get(number(asked::POLICY) as usize)?.policy;
         let count = (number(asked::CORES) as usize).min(MAX_CORES);
@@ -155,11 +158,11 @@ impl SteeringRequest {
 }
 
 /// How long ago in nanoseconds the units of the times in the table of flows are, as a shift.
-pub(super) const FLOW_TIME_SHIFT: u32 = 30;
+pub(crate) const FLOW_TIME_SHIFT: u32 = 30;
 
-/// About how many flows went to each core lately, in the order of `cores`. Flows whose hashes share an entry count as what that many of
-/// them make likely.
-pub(super) fn flows(state: &[u8], cores: &Cores, now_ns: u64) -> Vec<f64> {
+/// About how many flows went to each core lately, in the order of `cores`. Flows whose hashes share an entry
+/// count as what that many of them make likely.
+pub(crate) fn flows(state: &[u8], cores: &Cores, now_ns: u64) -> Vec<f64> {
     let now = (now_ns >> FLOW_TIME_SHIFT) as u32 & 0x00ff_ffff;
     let entries = (0..FLOW_ENTRIES).map(|entry| u32_at(state, at::FLOWS + 4 * entry));
     let lately: Vec<u32> = entries

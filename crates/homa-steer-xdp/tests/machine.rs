@@ -6,9 +6,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use homa_driver::steer::{self, AttachLifetime, Filter, IN_KERNEL, SteerConfig, Steering, SteeringError};
-use homa_driver::xdp::XdpMode;
+use homa_bpf::attach::XdpMode;
 use homa_steer::{Cores, PolicyName, Reason};
+use homa_steer_xdp::{AttachLifetime, Filter, IN_KERNEL, SteerConfig, Steering, SteeringError};
 use homa_testkit::namespace::{Namespace, V4, pair};
 
 /// Cores that the machine has, two at most.
@@ -25,7 +25,7 @@ fn attach(
     config: SteerConfig,
     hold: AttachLifetime,
 ) -> Result<Steering, SteeringError> {
-    namespace.run(move || steer::attach(&["v1".to_owned()], &config, hold))
+    namespace.run(move || homa_steer_xdp::attach(&["v1".to_owned()], &config, hold))
 }
 
 /// Limit for a packet that must arrive.
@@ -49,8 +49,8 @@ fn send(pair: &[Namespace; 2], count: usize) {
     }
 }
 
-fn status(namespace: &Namespace) -> Result<steer::Status, SteeringError> {
-    namespace.run(|| steer::status("v1"))
+fn status(namespace: &Namespace) -> Result<homa_steer_xdp::Status, SteeringError> {
+    namespace.run(|| homa_steer_xdp::status("v1"))
 }
 
 #[test]
@@ -78,9 +78,9 @@ fn every_policy_steers_and_all_packets_arrive_and_are_counted() {
             PolicyName::Gen2 => assert!(chosen(Reason::Stays) > 0, "{status:?}"),
             _ => assert!(status.cores.iter().all(|core| core.packets > 20 && core.flows > 5.0), "{status:?}"),
         }
-        assert_eq!(pair[1].run(steer::steered).unwrap(), ["v1"]);
-        pair[1].run(|| steer::detach("v1")).unwrap();
-        assert!(pair[1].run(steer::steered).unwrap().is_empty());
+        assert_eq!(pair[1].run(homa_steer_xdp::steered).unwrap(), ["v1"]);
+        pair[1].run(|| homa_steer_xdp::detach("v1")).unwrap();
+        assert!(pair[1].run(homa_steer_xdp::steered).unwrap().is_empty());
         send(&pair, 5);
     }
 }
@@ -98,8 +98,8 @@ fn a_device_takes_one_program_and_its_traffic_goes_on() {
     }
     send(&pair, 5);
     assert_eq!(status(&pair[1]).unwrap().policy, PolicyName::Sparse);
-    pair[1].run(|| steer::detach("v1")).unwrap();
-    for error in [status(&pair[1]).unwrap_err(), pair[1].run(|| steer::detach("v1")).unwrap_err()] {
+    pair[1].run(|| homa_steer_xdp::detach("v1")).unwrap();
+    for error in [status(&pair[1]).unwrap_err(), pair[1].run(|| homa_steer_xdp::detach("v1")).unwrap_err()] {
         assert!(error.to_string().contains("v1 is not steered"), "{error}");
     }
     send(&pair, 5);
@@ -117,7 +117,7 @@ fn what_a_process_holds_goes_with_it_and_can_be_detached_by_others() {
         pair[1].run(move || steering.lost().map(str::to_owned))
     };
     assert_eq!(of(&steering), None);
-    pair[1].run(|| steer::detach("v1")).unwrap();
+    pair[1].run(|| homa_steer_xdp::detach("v1")).unwrap();
     assert_eq!(of(&steering), Some("v1".to_owned()));
     drop(steering);
     let again = attach(&pair[1], config(PolicyName::RssHash), AttachLifetime::Process).unwrap();
@@ -138,20 +138,24 @@ fn two_devices_have_one_state_and_either_both_are_steered_or_none() {
     pair[1].join("w1", &third, "w0").unwrap();
     let both = |names: [&'static str; 2]| {
         pair[1].run(move || {
-            steer::attach(&names.map(str::to_owned), &config(PolicyName::Sparse), AttachLifetime::Device)
-                .map(drop)
+            homa_steer_xdp::attach(
+                &names.map(str::to_owned),
+                &config(PolicyName::Sparse),
+                AttachLifetime::Device,
+            )
+            .map(drop)
         })
     };
     let error = both(["v1", "none0"]).unwrap_err().to_string();
     assert!(error.contains("no interface none0") && error.contains("w1"), "{error}");
-    assert!(pair[1].run(steer::steered).unwrap().is_empty());
+    assert!(pair[1].run(homa_steer_xdp::steered).unwrap().is_empty());
     both(["v1", "w1"]).unwrap();
     send(&pair, 3);
-    let on_other = pair[1].run(|| steer::status("w1")).unwrap();
+    let on_other = pair[1].run(|| homa_steer_xdp::status("w1")).unwrap();
     assert!(on_other.packets() >= 3, "{on_other:?}");
-    pair[1].run(|| steer::detach("v1")).unwrap();
+    pair[1].run(|| homa_steer_xdp::detach("v1")).unwrap();
     assert!(both(["v1", "w1"]).unwrap_err().to_string().contains("w1 runs the XDP program"));
-    assert_eq!(pair[1].run(steer::steered).unwrap(), ["w1"], "v1 was let go again");
+    assert_eq!(pair[1].run(homa_steer_xdp::steered).unwrap(), ["w1"], "v1 was let go again");
 }
 
 #[test]
@@ -161,7 +165,7 @@ fn a_device_that_vanishes_takes_everything_with_it() {
     pair[1].ip("link del v1").unwrap();
     let lost = pair[1].run(move || steering.lost().map(str::to_owned));
     assert_eq!(lost, Some("v1".to_owned()));
-    for error in [status(&pair[1]).unwrap_err(), pair[1].run(|| steer::detach("v1")).unwrap_err()] {
+    for error in [status(&pair[1]).unwrap_err(), pair[1].run(|| homa_steer_xdp::detach("v1")).unwrap_err()] {
         assert!(error.to_string().contains("no interface v1"), "{error}");
     }
 }
@@ -170,7 +174,7 @@ fn a_device_that_vanishes_takes_everything_with_it() {
 fn what_cannot_be_is_refused_and_nothing_is_attached() {
     let refused = |names: &[&str], config: SteerConfig, part: &str| {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let error = steer::attach(&names, &config, AttachLifetime::Process).unwrap_err().to_string();
+        let error = homa_steer_xdp::attach(&names, &config, AttachLifetime::Process).unwrap_err().to_string();
         assert!(error.contains(part) && !error.contains('\n'), "{error}");
     };
     let base = config(PolicyName::RssHash);
@@ -185,7 +189,8 @@ fn what_cannot_be_is_refused_and_nothing_is_attached() {
     refused(&["lo"], SteerConfig { settings, ..base }, "6 levels");
 }
 
-/// A packet socket at a device of this thread's namespace, which tells of the tags that the kernel took off what it receives.
+/// A packet socket at a device of this thread's namespace, which tells of the tags that the kernel took off
+/// what it receives.
 fn packet_socket(device: &str) -> OwnedFd {
     let device = CString::new(device).unwrap();
     // SAFETY: the name ends with a zero.
@@ -285,7 +290,7 @@ fn packets_behind_vlan_tags_are_steered_and_keep_their_tags() {
             let status = status(&pair[1]).unwrap();
             assert_eq!((status.packets(), status.drops()), (FLOWS.into(), 0), "{mode:?} {tags:?} {status:?}");
             assert!(status.cores.iter().all(|core| core.packets > 10), "{mode:?} {tags:?} {status:?}");
-            pair[1].run(|| steer::detach("v1")).unwrap();
+            pair[1].run(|| homa_steer_xdp::detach("v1")).unwrap();
         }
     }
 }

@@ -12,8 +12,8 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use super::{AtDevice, Frame, any_frame, config};
-use crate::steer::config::SteerConfig;
-use crate::steer::state::{self, at, core, counter, slot, u32_at, u64_at};
+use crate::config::SteerConfig;
+use crate::state::{self, at, core, counter, slot, u32_at, u64_at};
 
 /// Runs at once on each of two cores, or on one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,8 @@ fn await_count(counter: &AtomicUsize, count: usize) {
     }
 }
 
-/// Runs so many trials of a program whose map is fresh: `frames[n]` on core `n`, so many times. `seen` has each.
+/// Runs so many trials of a program whose map is fresh: `frames[n]` on core `n`, so many times. `seen` has
+/// each.
 fn trials(
     config: &SteerConfig,
     (frames, runs): ([&Frame; 2], u32),
@@ -174,7 +175,8 @@ fn sparse_damage(frames: [&Frame; 2], count: usize, order: Order) -> Option<Dama
     Some(damage)
 }
 
-/// In how many of the trials of `gen2` each core had a batch at the end, and in how many of these both were on the same third core.
+/// In how many of the trials of `gen2` each core had a batch at the end, and in how many of these both were
+/// on the same third core.
 fn gen2_collisions(frames: [&Frame; 2], count: usize, order: Order) -> Option<(usize, usize)> {
     let config = config(PolicyName::Gen2, "0-15", 4);
     let (mut both, mut same) = (0, 0);
@@ -222,8 +224,8 @@ fn what_racing_cores_do_to_the_maps() {
         for order in [Order::InTurn, Order::AtOnce] {
             let Some(damage) = sparse_damage(frames, TRIALS, order) else { return };
             println!("sparse, {what} on two cores, {order:?}: {damage:?}");
-            // Who loses a slot takes another with its next packet; what the winner had sent before by a core that lost its processor
-            // meanwhile is astray, too, but that is seldom.
+            // Who loses a slot takes another with its next packet; what the winner had sent before by a core
+            // that lost its processor meanwhile is astray, too, but that is seldom.
             let most = if order == Order::InTurn { 0 } else { 2 * u64::from(damage.split) };
             assert!(damage.astray <= most, "{damage:?}");
         }

@@ -1,4 +1,5 @@
-//! `gen2`: what `homa_steer::Gen2` does with the batches of `homa_steer::batch::Arrivals` and the loads of `homa_steer::load::Observed`.
+//! `gen2`: what `homa_steer::Gen2` does with the batches of `homa_steer::batch::Arrivals` and the loads of
+//! `homa_steer::load::Observed`.
 
 use homa_bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use homa_bpf::assembler::{Assembler, Label, Register, Width};
@@ -6,10 +7,11 @@ use homa_steer::batch::Arrivals;
 use homa_steer::{CORE_NUMBERS, Reason};
 
 use super::Clock;
-use crate::steer::config::SteerConfig;
-use crate::steer::state::{at, core};
+use crate::config::SteerConfig;
+use crate::state::{at, core};
 
-/// R6 is the core of arrival, and `clock` leaves the exact time in R0. Spoils R7, and leaves the time that is known in R8.
+/// R6 is the core of arrival, and `clock` leaves the exact time in R0. Spoils R7, and leaves the time that is
+/// known in R8.
 pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>, decided: Label) {
     let [lone, choose, chosen, given] = std::array::from_fn(|_| program.label());
     arrive(program, config, clock);
@@ -55,8 +57,8 @@ fn address_of_core(program: &mut Assembler, number: Register, table: usize) {
     program.add(number, table as u32);
 }
 
-/// R0 = the address of what is known of the core of arrival, R3 = the place of this packet in its batch, R4 = packets of the batch, R8 =
-/// the time that is known.
+/// R0 = the address of what is known of the core of arrival, R3 = the place of this packet in its batch, R4 =
+/// packets of the batch, R8 = the time that is known.
 fn arrive(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>) {
     let [look, paused, placed, known] = std::array::from_fn(|_| program.label());
     next_of_core(program);
@@ -118,7 +120,8 @@ fn jump_unless_recent(program: &mut Assembler, otherwise: Label) {
 fn least_recent(program: &mut Assembler, config: &SteerConfig) {
     let count = config.cores.len();
     program.set(R7, 0);
-    // The least so far: whether it just received in the highest bit, and below it when it was last given a packet.
+    // The least so far: whether it just received in the highest bit, and below it when it was last given a
+    // packet.
     program.set(R3, -1_i32 as u32);
     program.load(Width::Four, R4, R0, core::NEXT as i16);
     for _ in 0..config.settings.neighbours.min(count) {
