@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::error::LinkError;
 use super::frame::Mac;
-use crate::socket::ip_of;
 
 /// A device that carries Ethernet frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +89,11 @@ pub fn names() -> io::Result<Vec<String>> {
     Ok(list()?.into_iter().map(|device| device.name).collect())
 }
 
+/// The name of the first device that lists this address.
+pub(crate) fn device_with(ip: IpAddr) -> Option<String> {
+    list().ok()?.into_iter().find(|device| device.addresses.contains(&ip)).map(|device| device.name)
+}
+
 /// All devices, in the kernel's order.
 fn list() -> io::Result<Vec<InterfaceEntry>> {
     let mut head: *mut libc::ifaddrs = std::ptr::null_mut();
@@ -111,7 +115,7 @@ fn list() -> io::Result<Vec<InterfaceEntry>> {
         });
         // SAFETY: `ifa_addr` is null or an address of the length that its family has.
         all[at].addresses.extend(unsafe { ip_of(entry.ifa_addr) });
-        // SAFETY: as above.
+        // SAFETY: `ifa_addr` is null or an address of the length that its family has.
         if let Some(link) = unsafe { link_of(entry.ifa_addr) } {
             all[at].link = Some(link);
         }
@@ -119,6 +123,30 @@ fn list() -> io::Result<Vec<InterfaceEntry>> {
     // SAFETY: the list is from `getifaddrs`, freed once, and no reference into it is left.
     unsafe { libc::freeifaddrs(head) };
     Ok(all)
+}
+
+/// The IP address in a socket address of any family.
+///
+/// # Safety
+/// `address` is null or points to a socket address as long as its family needs.
+unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: not null, and every socket address begins with its family.
+    match libc::c_int::from(unsafe { (*address).sa_family }) {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is this structure.
+            let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(IpAddr::V4(v4.sin_addr.s_addr.to_ne_bytes().into()))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says that it is this structure.
+            let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(IpAddr::V6(v6.sin6_addr.s6_addr.into()))
+        }
+        _ => None,
+    }
 }
 
 /// Index, kind and address of a device, where this is an address of a link.

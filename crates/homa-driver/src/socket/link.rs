@@ -1,9 +1,10 @@
 //! The speed of the link behind a local address.
 
-use std::ffi::CStr;
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
+
+use crate::l2::interface;
 
 const SYSFS: &str = "/sys/class/net";
 
@@ -13,7 +14,7 @@ pub(crate) fn link_mbps(local: IpAddr) -> Option<u32> {
     let device = if local.is_unspecified() {
         default_device(&fs::read_to_string("/proc/net/route").ok()?)?
     } else {
-        device_with(local)?
+        interface::device_with(local)?
     };
     device_mbps(Path::new(SYSFS), &device)
 }
@@ -44,54 +45,6 @@ fn default_device(routes: &str) -> Option<String> {
         }
     }
     best.map(|(_, device)| device.to_owned())
-}
-
-/// The device that has this address.
-fn device_with(local: IpAddr) -> Option<String> {
-    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: the call writes a pointer to a list that is freed below, or fails and writes nothing.
-    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
-        return None;
-    }
-    let mut found = None;
-    let mut next = list;
-    while !next.is_null() && found.is_none() {
-        // SAFETY: not null, so an entry of the list, which nobody changes until it is freed.
-        let entry = unsafe { &*next };
-        next = entry.ifa_next;
-        // SAFETY: `ifa_addr` is null or an address of the length that its family has.
-        if unsafe { ip_of(entry.ifa_addr) } == Some(local) {
-            // SAFETY: names in the list end with a zero byte.
-            found = Some(unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned());
-        }
-    }
-    // SAFETY: the list is from `getifaddrs`, freed once, and no reference into it is left.
-    unsafe { libc::freeifaddrs(list) };
-    found
-}
-
-/// The IP address in a socket address of any family.
-///
-/// # Safety
-/// `address` is null or points to a socket address as long as its family needs.
-pub(crate) unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
-    if address.is_null() {
-        return None;
-    }
-    // SAFETY: not null, and every socket address begins with its family.
-    match libc::c_int::from(unsafe { (*address).sa_family }) {
-        libc::AF_INET => {
-            // SAFETY: the family says that it is this structure.
-            let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-            Some(IpAddr::V4(v4.sin_addr.s_addr.to_ne_bytes().into()))
-        }
-        libc::AF_INET6 => {
-            // SAFETY: the family says that it is this structure.
-            let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
-            Some(IpAddr::V6(v6.sin6_addr.s6_addr.into()))
-        }
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -136,8 +89,8 @@ mod tests {
 
     #[test]
     fn loopback_is_found_and_has_no_speed() {
-        assert_eq!(device_with(IpAddr::from([127, 0, 0, 1])).as_deref(), Some("lo"));
+        assert_eq!(interface::device_with(IpAddr::from([127, 0, 0, 1])).as_deref(), Some("lo"));
         assert_eq!(link_mbps(IpAddr::from([127, 0, 0, 1])), None);
-        assert_eq!(device_with(IpAddr::from([203, 0, 113, 77])), None);
+        assert_eq!(interface::device_with(IpAddr::from([203, 0, 113, 77])), None);
     }
 }

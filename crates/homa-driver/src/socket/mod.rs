@@ -36,7 +36,6 @@ use address::AddressFamily;
 pub use error::BindError;
 use error::SOCKET_STEP;
 use error_queue::{Cause, NetworkError, Report};
-pub(crate) use link::ip_of;
 pub(crate) use linked::LinkedSocket;
 pub(crate) use option::set as set_option;
 use path_mtu::PathMtus;
