@@ -1,10 +1,10 @@
 //! Time for what need not be exact: how old an answer of the kernel is.
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Milliseconds since some moment before, as the kernel had them at its last tick: 1 to 10 ms ago, for a few nanoseconds.
 pub(crate) fn coarse_ms() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one structure, which is there; every Linux has the clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    let now = clock_gettime(ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
 }
 
