@@ -10,9 +10,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::frame::{Headers, Mac};
@@ -244,21 +246,11 @@ fn subscribe(socket: &Socket, on: bool) {
 
 /// Waits until there is something to read, and reads it off.
 fn wait_readable(fd: BorrowedFd<'_>, most: Duration) {
-    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let most = libc::timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
-    // SAFETY: one entry, and the count says one; the time is read only; no signal mask.
-    let ready = unsafe { libc::ppoll(&raw mut entry, 1, &raw const most, std::ptr::null()) };
-    if ready <= 0 {
-        return;
-    }
-    let mut news = [0_u8; 512];
-    loop {
-        // SAFETY: the kernel writes at most as many bytes as there are; the rest of a message is cut off.
-        let length =
-            unsafe { libc::recv(fd.as_raw_fd(), news.as_mut_ptr().cast(), news.len(), libc::MSG_DONTWAIT) };
-        if length <= 0 {
-            return;
-        }
+    let most = Timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
+    if poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most)).is_ok_and(|ready| ready > 0) {
+        let mut news = [0_u8; 512];
+        // The rest of a longer message is cut off.
+        while recv(fd, &mut news, RecvFlags::DONTWAIT).is_ok_and(|(length, _)| length > 0) {}
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
+use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, Socket, Type};
 
 use super::frame::Mac;
@@ -154,11 +155,7 @@ impl Netlink {
         self.socket.send(&request)?;
         let mut answer = vec![0; ANSWER_BYTES];
         loop {
-            // SAFETY: the descriptor is open, and the kernel writes at most as many bytes as the vector has.
-            let length = unsafe {
-                libc::recv(self.socket.as_fd().as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0)
-            };
-            let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+            let (length, _) = recv(&self.socket, answer.as_mut_slice(), RecvFlags::empty())?;
             // An answer that came too late for an earlier question is passed over.
             if let Some(result) = parse_answer(&answer[..length], self.sequence) {
                 return result;

@@ -111,6 +111,8 @@ impl AsFd for Reservation {
 mod tests {
     use std::net::UdpSocket;
 
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
     use super::*;
 
     #[test]
@@ -133,13 +135,9 @@ mod tests {
             // Nobody there would be told by the next call (ECONNREFUSED).
             peer.send(b"?").unwrap();
         }
-        let mut entry = libc::pollfd {
-            fd: std::os::fd::AsRawFd::as_raw_fd(&taken.as_fd()),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one entry, and the count says one.
-        assert_eq!(unsafe { libc::poll(&raw mut entry, 1, 0) }, 0, "nothing queues");
+        let taken_fd = taken.as_fd();
+        let mut entries = [PollFd::new(&taken_fd, PollFlags::IN)];
+        assert_eq!(poll(&mut entries, Some(&Timespec::default())), Ok(0), "nothing queues");
         assert_eq!((taken.poll_unreachable(), taken.network_errors()), (None, 0));
     }
 }

@@ -11,6 +11,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::links::Link;
 use super::stall::StallDetector;
 use super::{BindError, Carrier, PacketSocket, SocketConfig, steer};
@@ -229,9 +231,8 @@ fn namespace_of(fd: BorrowedFd<'_>) -> u64 {
 
 /// Of each socket, whether less than half of its send buffer is in use.
 fn have_room(fds: &[BorrowedFd<'_>]) -> Vec<bool> {
-    let entry = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-    let mut entries: Vec<_> = fds.iter().map(entry).collect();
-    // SAFETY: as many entries as the count says, which live through the call. It does not wait.
-    unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, 0) };
-    entries.iter().map(|entry| entry.revents & libc::POLLOUT != 0).collect()
+    let mut entries: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)).collect();
+    // Where the call fails, no socket has room.
+    let _ = poll(&mut entries, Some(&Timespec::default()));
+    entries.iter().map(|entry| entry.revents().contains(PollFlags::OUT)).collect()
 }
