@@ -7,6 +7,7 @@
 //! - [`program`]: loading a program, its name and statistics, and running it on a frame without a device.
 //! - [`link`]: a program attached to a device while a descriptor is open.
 //! - [`attach`]: the same, in the best place that a device offers, detached on drop.
+//! - [`classic`]: programs of the classic packet filter, for sockets, which take no privilege.
 //! - [`xdp`]: results and the context of XDP programs, and the helper that redirects frames.
 //!
 //! ```no_run
@@ -38,10 +39,11 @@
 //! - **Kinds of maps and programs are those that XDP needs.** Keys of maps are 32-bit numbers; a map of any
 //!   other shape is refused with EINVAL before the kernel copies a key or a value.
 //!
-//! It takes Linux 5.11 and the capabilities CAP_BPF and CAP_NET_ADMIN.
+//! XDP takes Linux 5.11 and the capabilities CAP_BPF and CAP_NET_ADMIN; [`classic`] takes neither.
 
 pub mod assembler;
 pub mod attach;
+pub mod classic;
 pub mod frame;
 pub mod link;
 pub mod map;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use homa_bpf::classic::{self, DROP_ALL, Purpose};
 use socket2::{Domain, Socket, Type};
 
 use super::slots::HEADER_BYTES;
@@ -11,7 +12,7 @@ use super::{Frame, FrameStats, FramesError, Slots};
 use crate::l2::interface::NamedInterface;
 use crate::packet::ring::{Layout, Ring};
 use crate::packet::{bind, new_drops};
-use crate::socket::{drop_all, option};
+use crate::socket::option;
 
 /// Frames that may wait to be sent.
 pub(super) const SEND_FRAMES: usize = 512;
@@ -53,7 +54,7 @@ impl RingPort {
         })?;
         bind(&receiving, device.index, libc::ETH_P_ALL).map_err(fail("bind"))?;
         let sending = open().map_err(fail("opening a packet socket"))?;
-        sending.attach_filter(&[drop_all()]).map_err(fail("setting its filter"))?;
+        classic::attach(&sending, Purpose::Filter, &DROP_ALL).map_err(fail("setting its filter"))?;
         option::set(sending.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
             .map_err(fail("setting its options"))?;
         bind(&sending, device.index, 0).map_err(fail("bind"))?;

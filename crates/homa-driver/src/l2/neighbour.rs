@@ -13,6 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use homa_bpf::classic::{self, DROP_ALL, Purpose};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -20,7 +21,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::frame::{Headers, Mac};
 use super::interface::Interface;
 use super::netlink::{Neighbour, Netlink};
-use crate::socket::{Carrier, drop_all, set_option};
+use crate::socket::{Carrier, set_option};
 
 /// The group of netlink that is told of neighbours.
 const RTNLGRP_NEIGH: libc::c_int = 3;
@@ -85,7 +86,7 @@ impl Neighbours {
         let mut any_port = local;
         any_port.set_port(0);
         knocker.bind(&SockAddr::from(any_port))?;
-        knocker.attach_filter(&[drop_all()])?;
+        classic::attach(&knocker, Purpose::Filter, &DROP_ALL)?;
         Ok(Neighbours {
             carrier,
             interface,

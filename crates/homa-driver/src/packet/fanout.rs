@@ -6,25 +6,26 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
-use socket2::SockFilter;
+use homa_bpf::classic::{
+    self, Instruction, LOAD_WORD_X, MODULO, Purpose, RETURN_A, SHIFT_RIGHT, X_HEADER, X_NUMBER, plain,
+};
 
 use super::{PacketDriver, failed};
 use crate::l2::LinkError;
-use crate::raw::program::{self, Instruction};
+use crate::raw::program::ID_LOW_AT;
 use crate::socket::{Carrier, option};
 
 /// The number of the ring for a frame to this end: half of the lower 32 bits of its RPC id, modulo the number of rings.
 fn build(carrier: Carrier, local: SocketAddr, rings: u32) -> [Instruction; 5] {
-    let plain = |code, k| Instruction { code, if_true: 0, if_false: 0, k };
     let udp_bytes = if carrier == Carrier::Udp { 8 } else { 0 };
     [
-        if local.is_ipv4() { plain(program::X_HEADER, 0) } else { plain(program::X_NUMBER, 40) },
-        plain(program::LOAD_WORD, udp_bytes + program::ID_LOW_AT),
-        plain(program::SHIFT_RIGHT, 1),
-        plain(program::MODULO, rings),
-        plain(program::RETURN_A, 0),
+        if local.is_ipv4() { plain(X_HEADER, 0) } else { plain(X_NUMBER, 40) },
+        plain(LOAD_WORD_X, udp_bytes + ID_LOW_AT),
+        plain(SHIFT_RIGHT, 1),
+        plain(MODULO, rings),
+        plain(RETURN_A, 0),
     ]
 }
 
@@ -55,9 +56,5 @@ pub(super) fn join(group: &[PacketDriver]) -> Result<(), LinkError> {
             .map_err(refused("joining a group of rings"))?;
     }
     let program = build(first.device.carrier(), first.device.local(), group.len() as u32);
-    attach(founder, &program::for_kernel(&program)).map_err(refused("steering frames among its rings"))
-}
-
-fn attach(fd: BorrowedFd<'_>, program: &[SockFilter]) -> io::Result<()> {
-    option::set_program(fd, libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, program)
+    classic::attach(founder, Purpose::Fanout, &program).map_err(refused("steering frames among its rings"))
 }

@@ -30,7 +30,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use socket2::{Domain, SockFilter, Socket, Type};
+use homa_bpf::classic::{self, DROP_ALL, Purpose};
+use socket2::{Domain, Socket, Type};
 
 use crate::burst::RxBurst;
 use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unreachable};
@@ -41,7 +42,7 @@ use crate::l2::device::Device;
 use crate::l2::frame::{FramedPacket, ParseError, ParseOptions, parse};
 use crate::raw::icmp_report::IcmpReporter;
 pub use crate::socket::Carrier;
-use crate::socket::{drop_all, option, watch_all};
+use crate::socket::{option, watch_all};
 use offload::{Offload, VNET_BYTES};
 use ring::{Frame, Layout, Ring};
 use tx::Tx;
@@ -157,7 +158,8 @@ impl PacketDriver {
         for device in std::iter::once(first).chain(others) {
             let socket = open_socket(&device)?;
             // Until the kernel chooses among them each would get every frame.
-            socket.attach_filter(&[drop_all()]).map_err(failed(&device, "setting its filter"))?;
+            classic::attach(&socket, Purpose::Filter, &DROP_ALL)
+                .map_err(failed(&device, "setting its filter"))?;
             group.push(PacketDriver::with(config, device, socket)?);
         }
         fanout::join(&group)?;
@@ -497,7 +499,7 @@ fn set_up(socket: &Socket) -> io::Result<()> {
 /// Prepares the sending socket and returns how large its buffer is. It receives nothing, being of no protocol.
 fn set_up_sending(socket: &Socket, config: &PacketConfig) -> io::Result<usize> {
     let fd = socket.as_fd();
-    socket.attach_filter(&[drop_all()])?;
+    classic::attach(socket, Purpose::Filter, &DROP_ALL)?;
     option::set(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
     if config.bypass_qdisc {
         option::set(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
@@ -513,8 +515,7 @@ fn set_up_sending(socket: &Socket, config: &PacketConfig) -> io::Result<usize> {
 /// Sets which frames come in.
 fn attach(socket: &Socket, device: &Device, filter: Option<&ReceiveFilter>) -> io::Result<()> {
     let program = program::build(device.carrier(), device.local(), filter);
-    let program: Vec<SockFilter> = program::for_kernel(&program);
-    socket.attach_filter(&program)
+    classic::attach(socket, Purpose::Filter, &program)
 }
 
 /// Binds a packet socket to a device, to receive frames of this EtherType, of all, or, by 0, of none.

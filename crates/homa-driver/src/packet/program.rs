@@ -7,11 +7,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use socket2::SockFilter;
+use homa_bpf::classic::{
+    A_FROM_X, ADD_NUMBER, IF_ANY_BIT, IF_EQUAL, Instruction, LOAD_BYTE, LOAD_HALF, LOAD_HALF_X, LOAD_WORD,
+    RETURN_NUMBER, X_FROM_A, X_HEADER, X_NUMBER, plain,
+};
 
 use crate::filter::ReceiveFilter;
 use crate::l2::frame::ETHERNET_BYTES;
-use crate::raw::program::{self, Instruction};
+use crate::raw::program;
 use crate::socket::Carrier;
 
 const IP_AT: u32 = ETHERNET_BYTES as u32;
@@ -23,19 +26,9 @@ const VLAN_BITS: u32 = 0xfff;
 /// More than any frame has.
 const WHOLE: u32 = 0x4_0000;
 
-const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
-const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
-const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-const IF_ANY_BIT: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
-const X_FROM_A: u16 = (libc::BPF_MISC | libc::BPF_TAX) as u16;
-
-fn plain(code: u16, k: u32) -> Instruction {
-    Instruction { code, if_true: 0, if_false: 0, k }
-}
-
 /// Goes on where the loaded number is `k`; else the frame is not for us.
 fn must_be(k: u32) -> [Instruction; 2] {
-    [Instruction { code: program::IF_EQUAL, if_true: 1, if_false: 0, k }, plain(program::RETURN_NUMBER, 0)]
+    [Instruction { code: IF_EQUAL, if_true: 1, if_false: 0, k }, plain(RETURN_NUMBER, 0)]
 }
 
 /// The program for frames to this end. `filter`: which of them, by Homa port, over IP itself.
@@ -50,7 +43,7 @@ pub(super) fn build(carrier: Carrier, local: SocketAddr, filter: Option<&Receive
     program.extend(must_be(FOR_US));
     program.push(plain(LOAD_HALF, vlan_at));
     program.push(Instruction { code: IF_ANY_BIT, if_true: 0, if_false: 1, k: VLAN_BITS });
-    program.push(plain(program::RETURN_NUMBER, 0));
+    program.push(plain(RETURN_NUMBER, 0));
     let protocol_at = IP_AT + if local.is_ipv4() { 9 } else { 6 };
     program.push(plain(LOAD_BYTE, protocol_at));
     program.extend(must_be(carrier.protocol().into()));
@@ -58,28 +51,28 @@ pub(super) fn build(carrier: Carrier, local: SocketAddr, filter: Option<&Receive
         IpAddr::V4(ip) => {
             program.push(plain(LOAD_HALF, IP_AT + 6));
             program.push(Instruction { code: IF_ANY_BIT, if_true: 0, if_false: 1, k: FRAGMENT_BITS });
-            program.push(plain(program::RETURN_NUMBER, 0));
+            program.push(plain(RETURN_NUMBER, 0));
             program.push(plain(LOAD_WORD, IP_AT + 16));
             program.extend(must_be(ip.to_bits()));
-            program.push(plain(program::X_HEADER, IP_AT));
+            program.push(plain(X_HEADER, IP_AT));
         }
         IpAddr::V6(ip) => {
             for (word, at) in ip.octets().as_chunks::<4>().0.iter().zip((24_u32..).step_by(4)) {
                 program.push(plain(LOAD_WORD, IP_AT + at));
                 program.extend(must_be(u32::from_be_bytes(*word)));
             }
-            program.push(plain(program::X_NUMBER, 40));
+            program.push(plain(X_NUMBER, 40));
         }
     }
     match (carrier, filter) {
         (Carrier::Udp, _) => {
-            program.push(plain(program::LOAD_HALF, IP_AT + 2));
+            program.push(plain(LOAD_HALF_X, IP_AT + 2));
             program.extend(must_be(local.port().into()));
         }
         (Carrier::Ip, Some(filter)) => {
             // What chooses by Homa port wants X to be where the Homa packet begins.
-            program.push(plain(program::A_FROM_X, 0));
-            program.push(plain(program::ADD_NUMBER, IP_AT));
+            program.push(plain(A_FROM_X, 0));
+            program.push(plain(ADD_NUMBER, IP_AT));
             program.push(plain(X_FROM_A, 0));
             if let Some(program) = program::choose_by_port(program.clone(), filter) {
                 return program;
@@ -88,13 +81,8 @@ pub(super) fn build(carrier: Carrier, local: SocketAddr, filter: Option<&Receive
         }
         (Carrier::Ip, None) => (),
     }
-    program.push(plain(program::RETURN_NUMBER, WHOLE));
+    program.push(plain(RETURN_NUMBER, WHOLE));
     program
-}
-
-/// The program as the kernel takes it.
-pub(super) fn for_kernel(program: &[Instruction]) -> Vec<SockFilter> {
-    program::for_kernel(program)
 }
 
 #[cfg(test)]
@@ -108,7 +96,7 @@ mod tests {
             let of = |count| build(Carrier::Ip, local.parse().unwrap(), Some(&ports(count)));
             assert!(of(100).len() > 300);
             let long = of(5_000);
-            assert!(long.len() < 50 && long.last() == Some(&plain(program::RETURN_NUMBER, WHOLE)));
+            assert!(long.len() < 50 && long.last() == Some(&plain(RETURN_NUMBER, WHOLE)));
         }
     }
 }

@@ -4,11 +4,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use homa_bpf::classic::{self, DROP_ALL, Purpose};
 use homa_pcap::ip::{IpAddresses, fold, sum};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::PROTOCOL_HOMA;
-use crate::socket::{drop_all, source_for};
+use crate::socket::source_for;
 
 /// Most reports in a second. A client whose report is lost to this waits for its timeout. Linux itself sends one host no more
 /// than one report a second after the first six; requests to a wrong port come from many clients at once when a server
@@ -83,7 +84,7 @@ fn open(peer: SocketAddr, local: IpAddr) -> std::io::Result<Socket> {
     let protocol = if peer.is_ipv4() { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
     let kind = Type::RAW.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(peer), kind, Some(protocol))?;
-    socket.attach_filter(&[drop_all()])?;
+    classic::attach(&socket, Purpose::Filter, &DROP_ALL)?;
     if !local.is_unspecified() && local.is_ipv4() == peer.is_ipv4() {
         // The scope of a link-local address is the peer's.
         let mut bind = peer;

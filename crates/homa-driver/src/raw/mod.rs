@@ -153,12 +153,10 @@ impl RawDriver {
         for socket in &self.sockets {
             let ipv4 = socket.main.local_addr().is_ipv4();
             let program = program::build(filter, ipv4, self.turn);
-            match socket.main.attach_filter(&program::for_kernel(&program)) {
+            match socket.main.attach_filter(&program) {
                 // Longer than net.core.optmem_max allows: everything comes then, and the receiver sorts it out.
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
-                    socket
-                        .main
-                        .attach_filter(&program::for_kernel(&program::let_through(ipv4, self.turn)))?;
+                    socket.main.attach_filter(&program::let_through(ipv4, self.turn))?;
                 }
                 result => result?,
             }

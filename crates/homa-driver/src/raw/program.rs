@@ -3,12 +3,13 @@
 //! The program sees an IPv4 packet from its IP header on, options included, and an IPv6 packet from its Homa header on. Its
 //! result is how many of those bytes the socket gets; 0: none.
 
-use socket2::SockFilter;
+use homa_bpf::classic::{
+    A_FROM_X, ADD_NUMBER, IF_AT_LEAST, IF_EQUAL, INSTRUCTIONS_MAX, Instruction, JUMP, LOAD_BYTE_X,
+    LOAD_HALF_X, LOAD_LENGTH, LOAD_WORD_X, MODULO, RETURN_A, RETURN_NUMBER, SHIFT_RIGHT, SUBTRACT_X,
+    X_HEADER, X_NUMBER, plain,
+};
 
 use crate::filter::{DESTINATION_PORT_AT, ReceiveFilter};
-
-/// Most instructions of a program (BPF_MAXINSNS).
-const INSTRUCTIONS_MAX: usize = 4_096;
 
 /// More than any packet has.
 const WHOLE: u32 = 0x4_0000;
@@ -24,40 +25,6 @@ const ACK_AT: u32 = 36;
 const DATA: u32 = 0x10;
 /// CUTOFFS, FREEZE and ACK: what they say concerns the host, whatever port they are for.
 const FOR_ALL: [u32; 3] = [0x15, 0x16, 0x18];
-
-/// One instruction. Jumps count the instructions that they skip; those of a condition have 8 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Instruction {
-    pub(crate) code: u16,
-    pub(crate) if_true: u8,
-    pub(crate) if_false: u8,
-    pub(crate) k: u32,
-}
-
-/// Loads into A, from the packet at X + k.
-pub(crate) const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_IND) as u16;
-pub(crate) const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_IND) as u16;
-pub(crate) const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_IND) as u16;
-/// Loads the packet's length into A.
-pub(crate) const LOAD_LENGTH: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_LEN) as u16;
-/// Loads the length of the IPv4 header at k into X.
-pub(crate) const X_HEADER: u16 = (libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH) as u16;
-/// Loads k into X.
-pub(crate) const X_NUMBER: u16 = (libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM) as u16;
-pub(crate) const SHIFT_RIGHT: u16 = (libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K) as u16;
-pub(crate) const MODULO: u16 = (libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K) as u16;
-pub(crate) const SUBTRACT_X: u16 = (libc::BPF_ALU | libc::BPF_SUB | libc::BPF_X) as u16;
-pub(crate) const ADD_NUMBER: u16 = (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K) as u16;
-pub(crate) const A_FROM_X: u16 = (libc::BPF_MISC | libc::BPF_TXA) as u16;
-pub(crate) const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-pub(crate) const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-pub(crate) const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-pub(crate) const RETURN_NUMBER: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-pub(crate) const RETURN_A: u16 = (libc::BPF_RET | libc::BPF_A) as u16;
-
-const fn plain(code: u16, k: u32) -> Instruction {
-    Instruction { code, if_true: 0, if_false: 0, k }
-}
 
 /// Offset of the lower half of `sender_id` in a Homa packet, four bytes in network order.
 pub(crate) const ID_LOW_AT: u32 = 24;
@@ -79,7 +46,7 @@ fn begin(ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     }
     let by_id = [
         // Of a packet that ends before this nothing is let through.
-        plain(LOAD_WORD, ID_LOW_AT),
+        plain(LOAD_WORD_X, ID_LOW_AT),
         plain(SHIFT_RIGHT, 1),
         plain(MODULO, turn.of),
         Instruction { code: IF_EQUAL, if_true: 1, if_false: 0, k: turn.number },
@@ -138,23 +105,23 @@ pub(crate) fn choose_by_port(
         plain(SUBTRACT_X, 0),
         Instruction { code: IF_AT_LEAST, if_true: 1, if_false: 0, k: COMMON_HEADER_BYTES },
         plain(RETURN_NUMBER, no_homa),
-        plain(LOAD_BYTE, TYPE_AT),
+        plain(LOAD_BYTE_X, TYPE_AT),
     ]);
     for packet_type in FOR_ALL {
         program.push(Instruction { code: IF_EQUAL, if_true: 0, if_false: 1, k: packet_type });
         program.push(plain(RETURN_NUMBER, WHOLE));
     }
-    program.push(plain(LOAD_HALF, DESTINATION_PORT_AT as u32));
+    program.push(plain(LOAD_HALF_X, DESTINATION_PORT_AT as u32));
     let mut leaves = Vec::new();
     choose(&stretches(filter), &mut program, &mut leaves);
     let others = program.len();
     program.extend([
-        plain(LOAD_BYTE, TYPE_AT),
+        plain(LOAD_BYTE_X, TYPE_AT),
         Instruction { code: IF_EQUAL, if_true: 1, if_false: 0, k: DATA },
         plain(RETURN_NUMBER, 0),
-        plain(LOAD_WORD, ACK_AT),
+        plain(LOAD_WORD_X, ACK_AT),
         Instruction { code: IF_EQUAL, if_true: 0, if_false: 2, k: 0 },
-        plain(LOAD_WORD, ACK_AT + 4),
+        plain(LOAD_WORD_X, ACK_AT + 4),
         Instruction { code: IF_EQUAL, if_true: 3, if_false: 0, k: 0 },
         plain(A_FROM_X, 0),
         plain(ADD_NUMBER, DATA_HEADER_BYTES),
@@ -212,11 +179,6 @@ fn choose(stretches: &[PortRange], program: &mut Vec<Instruction>, leaves: &mut 
     choose(low, program, leaves);
     program[jump].k = (program.len() - jump - 1) as u32;
     choose(high, program, leaves);
-}
-
-/// The program as the kernel takes it.
-pub(crate) fn for_kernel(program: &[Instruction]) -> Vec<SockFilter> {
-    program.iter().map(|i| SockFilter::new(i.code, i.if_true, i.if_false, i.k)).collect()
 }
 
 #[cfg(test)]

@@ -27,7 +27,8 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use socket2::{Domain, Protocol, SockAddr, SockFilter, Socket, Type};
+use homa_bpf::classic::{self, DROP_ALL, Purpose};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::PROTOCOL_HOMA;
 use crate::burst::RxBurst;
@@ -150,7 +151,7 @@ impl PacketSocket {
         }
         if carrier == Carrier::Ip || config.silent {
             // A raw socket is open to packets for any address until it is bound.
-            socket.attach_filter(&[drop_all()]).map_err(fail("setting its filter"))?;
+            classic::attach(&socket, Purpose::Filter, &DROP_ALL).map_err(fail("setting its filter"))?;
         }
         socket.bind(&SockAddr::from(address)).map_err(fail("bind"))?;
         if carrier == Carrier::Ip && !config.silent {
@@ -246,8 +247,8 @@ impl PacketSocket {
     }
 
     /// Sets the program that decides which packets this socket receives, and how much of them.
-    pub(crate) fn attach_filter(&self, program: &[SockFilter]) -> io::Result<()> {
-        self.socket.attach_filter(program)
+    pub(crate) fn attach_filter(&self, program: &[classic::Instruction]) -> io::Result<()> {
+        classic::attach(&self.socket, Purpose::Filter, program)
     }
 
     /// As [`Driver::send`](crate::Driver::send).
@@ -526,11 +527,6 @@ struct SendState {
     single_before: usize,
     /// Times that the kernel has refused the next packet.
     refusals: u32,
-}
-
-/// The filter program that lets nothing through.
-pub(crate) fn drop_all() -> SockFilter {
-    SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0)
 }
 
 fn set_options(socket: &Socket, family: AddressFamily) -> io::Result<()> {

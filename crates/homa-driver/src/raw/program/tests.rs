@@ -13,9 +13,9 @@ fn run(program: &[Instruction], packet: &[u8]) -> u32 {
         let Instruction { code, if_true, if_false, k } = program[at];
         at += 1;
         let loaded = match code {
-            LOAD_BYTE => load(x + k, 1),
-            LOAD_HALF => load(x + k, 2),
-            LOAD_WORD => load(x + k, 4),
+            LOAD_BYTE_X => load(x + k, 1),
+            LOAD_HALF_X => load(x + k, 2),
+            LOAD_WORD_X => load(x + k, 4),
             LOAD_LENGTH => Some(packet.len() as u32),
             SUBTRACT_X => Some(a.wrapping_sub(x)),
             ADD_NUMBER => Some(a + k),
