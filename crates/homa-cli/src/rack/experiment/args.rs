@@ -14,6 +14,7 @@ use super::settings::Change;
 use crate::args::{positive, truncation};
 use crate::rack::args::{self as rack_args, BuildArgs};
 use crate::rack::spec::{self, MTUS};
+use crate::choice::choice;
 use crate::recording::TraceSettingsArgs;
 use crate::trace::tail::percentile;
 
@@ -74,13 +75,14 @@ pub struct CommonArgs {
     #[command(flatten)]
     pub build: BuildArgs,
     /// What carries Homa's packets
-    #[arg(long, value_name = "HOW", default_value = "udp")]
+    #[arg(long, value_name = "HOW", default_value = "udp", value_parser = choice::<Driver>())]
     pub driver: Driver,
     /// Where the kernel runs the program of --driver xdp
-    #[arg(long, value_name = "MODE", default_value = "generic")]
+    #[arg(long, value_name = "MODE", default_value = "generic", value_parser = choice::<XdpMode>())]
     pub xdp_mode: XdpMode,
     /// How TCP finds its rate; the kernel may offer fewer
-    #[arg(long, value_name = "NAME", action = ArgAction::Set, default_value = "cubic")]
+    #[arg(long, value_name = "NAME", action = ArgAction::Set, default_value = "cubic",
+          value_parser = choice::<Congestion>())]
     pub cc: Vec<Congestion>,
     /// TCP connections from each host to each other host, between which its messages are spread
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]

@@ -4,6 +4,7 @@ use clap::Args;
 use homa_bench::tcp::Congestion;
 
 use crate::args::positive;
+use crate::choice::choice;
 use crate::rack::args::rate;
 use crate::rack::spec::MAX_HOSTS;
 
@@ -27,7 +28,7 @@ pub struct ComparisonArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub connections: u16,
     /// TCP's congestion control; several are each compared with Homa [default: the kernel's default, and DCTCP where the kernel has it]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = choice::<Congestion>())]
     pub cc: Vec<Congestion>,
 }
 
