@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use super::causes::Planted;
 use super::settings::Change;
 use crate::args::{positive, truncation};
+use crate::choice::choice;
 use crate::rack::args::{self as rack_args, BuildArgs};
 use crate::rack::spec::{self, MTUS};
-use crate::choice::choice;
 use crate::recording::TraceSettingsArgs;
 use crate::trace::tail::percentile;
 

@@ -1,0 +1,56 @@
+//! Checks of this repository that need more than a shell.
+//!
+//! - `cargo xtask circles`: the largest import circle of each crate may only shrink (`.ci/circles`).
+//! - `cargo xtask options`: the number of files that name an option may only shrink (`.ci/options`).
+//!
+//! Each prints what it found and compares it with its list. `--write` writes the list, `--list` names the files.
+#![forbid(unsafe_code)]
+
+mod baseline;
+mod circles;
+mod imports;
+mod modules;
+mod options;
+mod source;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use baseline::Mode;
+
+const USAGE: &str = "use: cargo xtask circles|options [--write|--list]";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result<()> {
+    let (command, mode) = match words {
+        [command] => (*command, Mode::Check),
+        [command, "--write"] => (*command, Mode::Write),
+        [command, "--list"] => (*command, Mode::List),
+        _ => bail!(USAGE),
+    };
+    let root = root()?;
+    match command {
+        "circles" => circles::run(&root, mode),
+        "options" => options::run(&root, mode),
+        _ => bail!(USAGE),
+    }
+}
+
+/// The repository: cargo names the directory of this crate, which is below it.
+fn root() -> Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    Ok(here.parent().context("xtask is in no repository")?.to_owned())
+}
