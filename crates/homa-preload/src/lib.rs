@@ -100,9 +100,9 @@
 //! - **Signals are held back while a call waits** (`signals`), but for its sleeps, where the kernel swaps the
 //!   mask: a handler that ran while a thread spins would leave no mark. Such a thread drives for a
 //!   millisecond as any, and a signal waits so long; then it sleeps on the program's descriptor, and the
-//!   progress thread drives. Programs without a handler pay nothing: who waits when the first one is set is
-//!   called back (`Socket::recall`) to wait in that way. Threads of the library never take the program's
-//!   signals.
+//!   progress thread drives. Programs without a handler pay nothing: when the first handler is set, threads that
+//!   wait already are woken (`Socket::recall`) to wait in that way. Threads of the library never take the
+//!   program's signals.
 //! - **Calls that wait go in turns** (`turns`). Between two turns the thread sleeps at the border to C and
 //!   has nothing of Rust's on its stack, so that `pthread_cancel`, or `pthread_exit` in a handler, may end it
 //!   there: the C library unwinds the stack by force, which frames with destructors do not survive. The call

@@ -90,9 +90,9 @@
 //! | | `finished` | ids that must not run again |
 //! | | `reap` | freeing in portions |
 //! | | `unreachable` | which RPCs a report of ICMP ends |
-//! | several processes | `host` | what an endpoint is given by, and tells, others behind its address |
+//! | several processes | `host` | resources shared with other endpoints at the same address |
 //! | proof | `check` | everything kept twice agrees, every number is within its bound |
-//! | | `cost` | tests: a packet's steps through lists do not grow with what waits |
+//! | | `cost` | tests: list operations for a packet do not grow with the number of waiting RPCs |
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]

@@ -52,12 +52,11 @@
 //! - **The least time of a message is computed** (`cluster/ideal`) for one framing, the same for all
 //!   transports: slowdowns of two transports have the same denominator.
 //!
-//! `homa sim` (`homa-cli/sim`) says everything about a run in one table (`knobs`): its rows are options of
-//! the command, keys of a sweep and names in results, so that nothing can be said in one place and not in
-//! another. What is said stays as it is until all of it is known (`draft`), since Homa's settings follow from
-//! the network and the workload. Threads take whole runs and share nothing; results are put in the order of
-//! what was asked, and the clock of the machine is no part of them. A sweep keeps each run that ends in a
-//! file of its own, named by a hash of everything that determines it.
+//! `homa sim` (`homa-cli/sim`) has one table of settings (`knobs`). Each row is an option of the command, a key of
+//! a sweep and a name in results, so that these cannot differ. Settings are evaluated when all are known (`draft`),
+//! since Homa's depend on the network and the workload. Threads take whole runs and share nothing. Results are in
+//! the order of the runs on the command line and contain no time of the machine's clock. A sweep stores each
+//! finished run in its own file, named by a hash of everything that determines the run.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]

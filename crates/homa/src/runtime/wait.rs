@@ -145,11 +145,13 @@ impl TaskQueue {
     }
 }
 
-/// Whether to wake a sleeping thread for what a busy one may soon do. The example is the lead; the same is asked of a request at an
-/// endpoint whose threads are all busy ([`RequestExchange`]). Whether a thread that stops leading should wake another to lead: that costs some 13 us, and is wasted where the thread is
-/// soon back, as that of a server with short handlers is. So the lead is left empty as long as experience says that somebody
-/// comes back sooner than a wake-up takes. Where that proves wrong, the progress thread finds the lead empty within
-/// a tick, and the lead is handed over for a while; each time it proves wrong, twice as long.
+/// Decides whether to wake a sleeping thread for work that a busy thread may soon take.
+///
+/// A thread that stops leading could wake another to lead. That costs some 13 us, and is wasted if the thread soon
+/// returns, as threads of servers with short handlers do. The lead therefore stays empty while recent history says
+/// that a thread returns sooner than a wake-up takes. If that proves wrong, the progress thread finds the lead
+/// empty within a tick, and the lead is handed over for a while: each time twice as long. Requests at an endpoint
+/// whose threads are all busy ([`RequestExchange`]) are decided in the same way.
 #[derive(Debug)]
 pub(crate) struct HandoverBackoff {
     /// When the lead was left empty although followers wait.
@@ -213,7 +215,7 @@ impl HandoverBackoff {
     }
 }
 
-/// Who waits for what, who leads, and who is to be woken.
+/// The waiting threads and tasks of an engine, and its leader.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     /// What the leading thread waits for.
@@ -510,7 +512,7 @@ pub(crate) fn wait<'a, T>(
         let just_now = engine.just_now.take();
         let now = if taken.is_some() { Time::ZERO } else { just_now.unwrap_or_else(|| shared.now()) };
         if taken.is_some() || deadline.is_some_and(|deadline| deadline <= now) {
-            // A moment ago is now: who leads has done a round just before, and who follows need not be exact.
+            // `last_driven` is precise enough: a leader has just driven, and followers tolerate a stale time.
             let now = engine.last_driven;
             engine.leave(now);
             return taken;

@@ -20,18 +20,17 @@
 //! `homa/tenancy/host_lease` are what the engine does with it. Over UDP there is none: each host has a UDP
 //! port, and so an address, of its own.
 //!
-//! - **No service.** A daemon that hands out ports and ids would have to be started, and outlive everybody.
-//!   Here whoever comes first makes the segment, and whoever notices a death cleans up.
-//! - **A lock is life.** Each host has a slot and holds a lock on one byte of the file, which the kernel
-//!   drops on any death. Locks of the open file (F_OFD_SETLK) were chosen over process ids, which are reused
-//!   and differ between pid namespaces, over robust mutexes, which tell of a death only who waits for them,
-//!   and over classic record locks, which go when any descriptor of the file is closed. A child that is
-//!   forked without exec keeps its parent's slot alive.
-//! - **Nothing is kept twice.** Whose a port is stands at the port, what is leased at its slot, sums are made
-//!   when needed. Each change of the registry is one store under one lock of the same kind, so that a death
-//!   on the way leaves the state before it or after it.
-//! - **Nobody waits in a drive round.** Ticks try the lock and come again; only opening a port waits for it,
-//!   before it takes the host's own lock, and says who has it when that lasts.
+//! - **No daemon.** One that assigns ports and ids would have to be started first and end last. Here the first host
+//!   makes the segment, and any host that notices a death cleans up.
+//! - **A lock shows that a host lives.** Each host has a slot and locks one byte of the file; the kernel drops the
+//!   lock on any death. The locks belong to the open file (F_OFD_SETLK). Process ids are reused and differ between
+//!   pid namespaces; robust mutexes report a death only to waiters; classic record locks end when any descriptor
+//!   of the file is closed. A child forked without exec keeps its parent's slot alive.
+//! - **Nothing is stored twice.** The owner of a port is stored at the port, a lease at its slot; sums are computed
+//!   when needed. Each change of the registry is one store under a lock of the same kind, so that a death leaves
+//!   the state before or after it.
+//! - **No drive round waits for the lock.** Ticks try the lock and come again. Only opening a port waits for it,
+//!   before it takes the host's own lock, and names the owner if that takes long.
 //! - **What changes often has no lock**: ids are leased by one addition; grant budget by announcing what one
 //!   would have and then counting (`lease` has the argument, and its tests run every order of two processes);
 //!   cutoffs lie in two banks (`cutoffs`).
