@@ -1,5 +1,7 @@
 //! Where the times of the records come from.
 
+use crate::os::{HAS_CLOCKS, SystemClock, clock_ns};
+
 /// The clock that a trace is asked to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
@@ -23,26 +25,20 @@ impl Clock {
         }
     }
 
-    /// The clock that this machine really gives for the one asked for.
+    /// The clock that a trace takes on this machine in place of this one.
     #[must_use]
     pub fn available(self) -> Clock {
-        if self == Clock::Tsc && !tsc_is_invariant() { Clock::Monotonic } else { self }
+        match self {
+            _ if !HAS_CLOCKS => Clock::Virtual,
+            Clock::Tsc if !tsc_is_invariant() => Clock::Monotonic,
+            clock => clock,
+        }
     }
 }
 
-/// `CLOCK_MONOTONIC_RAW`, in nanoseconds. Miri has `CLOCK_MONOTONIC` alone.
+/// `CLOCK_MONOTONIC_RAW`, in nanoseconds.
 pub(crate) fn monotonic_raw_ns() -> u64 {
-    clock_ns(if cfg!(miri) { libc::CLOCK_MONOTONIC } else { libc::CLOCK_MONOTONIC_RAW })
-}
-
-/// One of the system's clocks, in nanoseconds.
-pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a timespec that lives through the call; the call writes nothing else.
-    let result = unsafe { libc::clock_gettime(clock, &mut now) };
-    // The clocks asked for exist since Linux 2.6.28 and the pointer is good: there is no other error.
-    assert_eq!(result, 0, "clock_gettime failed");
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    clock_ns(SystemClock::MonotonicRaw)
 }
 
 /// The time stamp counter. Only meaningful where [`tsc_is_invariant`].
@@ -58,14 +54,6 @@ pub(crate) fn tsc() -> u64 {
 #[inline]
 pub(crate) fn tsc() -> u64 {
     monotonic_raw_ns()
-}
-
-/// The core on which the caller runs, plus one; 0 where the system does not say.
-#[inline]
-pub(crate) fn core_plus_one() -> u16 {
-    // SAFETY: the call takes nothing and touches no memory of ours.
-    let core = unsafe { libc::sched_getcpu() };
-    u16::try_from(core + 1).unwrap_or(0)
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -95,6 +95,7 @@ mod dump;
 mod event;
 mod monotonic;
 mod node;
+mod os;
 mod place;
 mod read;
 mod snapshot;

@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use crate::clock::{Clock, clock_ns, tsc};
+use crate::clock::{Clock, tsc};
+use crate::os::{SystemClock, clock_ns};
 
 /// A moment on two clocks, by one look at one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ impl MonotonicClock {
 
 /// `CLOCK_MONOTONIC`, by asking the system.
 fn monotonic_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
+    clock_ns(SystemClock::Monotonic)
 }
 
 /// Whether the kernel makes its clocks of the counter. Where it says nothing, it may have found a reason not to.

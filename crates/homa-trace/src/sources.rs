@@ -1,6 +1,7 @@
 //! The clocks that a program on this machine can read, to be compared.
 
 use crate::clock::{Clock, monotonic_raw_ns, tsc};
+use crate::os::{SystemClock, clock_ns, time_of_day_ns};
 
 /// A clock that a program can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,29 +61,13 @@ impl Source {
         match self {
             Source::Tsc => tsc(),
             Source::MonotonicRaw => monotonic_raw_ns(),
-            Source::Monotonic => gettime(libc::CLOCK_MONOTONIC),
-            Source::Realtime => gettime(libc::CLOCK_REALTIME),
-            Source::TimeOfDay => time_of_day(),
-            Source::MonotonicCoarse => gettime(libc::CLOCK_MONOTONIC_COARSE),
-            Source::RealtimeCoarse => gettime(libc::CLOCK_REALTIME_COARSE),
+            Source::Monotonic => clock_ns(SystemClock::Monotonic),
+            Source::Realtime => clock_ns(SystemClock::Realtime),
+            Source::TimeOfDay => time_of_day_ns(),
+            Source::MonotonicCoarse => clock_ns(SystemClock::MonotonicCoarse),
+            Source::RealtimeCoarse => clock_ns(SystemClock::RealtimeCoarse),
         }
     }
-}
-
-fn gettime(clock: libc::clockid_t) -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a timespec that lives through the call; the call writes nothing else.
-    let result = unsafe { libc::clock_gettime(clock, &mut now) };
-    // All of them exist since Linux 2.6.32 and the pointer is good: there is no other error.
-    assert_eq!(result, 0, "clock_gettime({clock}) failed");
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-fn time_of_day() -> u64 {
-    let mut now = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    // SAFETY: `now` is a timeval that lives through the call; no time zone is asked for.
-    unsafe { libc::gettimeofday(&mut now, std::ptr::null_mut()) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_usec as u64 * 1_000
 }
 
 #[cfg(test)]

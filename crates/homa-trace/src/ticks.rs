@@ -1,6 +1,7 @@
 //! A clock for whoever reads it in a loop of its own, without a trace.
 
-use crate::clock::{Anchor, Clock, calibrate, clock_ns, monotonic_raw_ns, tsc};
+use crate::clock::{Anchor, Clock, calibrate, monotonic_raw_ns, tsc};
+use crate::os::{SystemClock, clock_ns};
 
 /// A clock that costs as little as this machine has to offer: the time stamp counter where it is invariant, else
 /// `CLOCK_MONOTONIC_RAW`.
@@ -61,7 +62,7 @@ impl Ticks {
         let mut best = RealTime { ticks: 0, real_ns: 0, hz: NS_PER_S, error_ticks: u64::MAX };
         for _ in 0..REAL_TIME_TRIES {
             let before = self.now();
-            let real_ns = clock_ns(libc::CLOCK_REALTIME);
+            let real_ns = clock_ns(SystemClock::Realtime);
             let gap = self.now().saturating_sub(before);
             if gap / 2 < best.error_ticks {
                 best = RealTime { ticks: before + gap / 2, real_ns, error_ticks: gap / 2, ..best };
@@ -179,7 +180,7 @@ mod tests {
     fn a_real_time_between_two_looks_is_between_them() {
         let ticks = Ticks::start();
         let before = ticks.now();
-        let real_ns = clock_ns(libc::CLOCK_REALTIME);
+        let real_ns = clock_ns(SystemClock::Realtime);
         let after = ticks.now();
         let pair = ticks.beside_real_time();
         let slack = 2 * pair.error_ticks + (after - before) + 1_000;

@@ -1,7 +1,8 @@
 //! The ring of records.
 
-use crate::clock::{Anchor, Clock, core_plus_one, monotonic_raw_ns, tsc};
+use crate::clock::{Anchor, Clock, monotonic_raw_ns, tsc};
 use crate::event::EventKind;
+use crate::os::core_plus_one;
 use crate::place::Place;
 use crate::ticks::Ticks;
 
