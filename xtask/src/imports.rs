@@ -9,16 +9,33 @@ use crate::source::{Token, tokens};
 pub fn imports(text: &str, module: &[String], modules: &Modules) -> BTreeSet<ModulePath> {
     let mut found = BTreeSet::new();
     let tokens = tokens(text);
+    let mut here = module.to_vec();
+    // Braces that are open, and how many were when each module of `here` without a file began.
+    let (mut depth, mut inline) = (0, Vec::new());
     let mut at = 0;
     while at < tokens.len() {
-        let declares = matches!(&tokens[at], Token::Word(word) if word == "mod");
-        if declares || !starts_path(&tokens, at) {
-            at += if declares { 2 } else { 1 };
-            continue;
+        match &tokens[at..] {
+            [Token::Word(word), Token::Word(name), Token::Sign('{'), ..] if word == "mod" => {
+                inline.push(depth);
+                here.push(name.clone());
+                (depth, at) = (depth + 1, at + 3);
+            }
+            [Token::Word(word), ..] if word == "mod" => at += 2,
+            [Token::Sign('{'), ..] => (depth, at) = (depth + 1, at + 1),
+            [Token::Sign('}'), ..] => {
+                (depth, at) = (depth - 1, at + 1);
+                if inline.last() == Some(&depth) {
+                    inline.pop();
+                    here.pop();
+                }
+            }
+            _ if starts_path(&tokens, at) => {
+                let mut paths = Vec::new();
+                at = read_tree(&tokens, at, &[], &mut paths);
+                found.extend(paths.iter().filter_map(|path| resolve(path, &here, modules)));
+            }
+            _ => at += 1,
         }
-        let mut paths = Vec::new();
-        at = read_tree(&tokens, at, &[], &mut paths);
-        found.extend(paths.iter().filter_map(|path| resolve(path, module, modules)));
     }
     found.remove(module);
     found
@@ -93,6 +110,8 @@ fn descend<'a>(mut at: ModulePath, names: impl Iterator<Item = &'a String>, modu
         }
         at = next;
     }
+    // A module without a file is in that of its parent.
+    while !modules.contains(&at) && at.pop().is_some() {}
     at
 }
 
@@ -123,6 +142,12 @@ mod tests {
     fn children_are_used_by_name_and_declared_without() {
         assert_eq!(of("mod b; mod c; use b::Thing; fn f() { c::g(d) }", "a"), ["a::b", "a::c"]);
         assert!(of("mod b; pub mod c; let b = 1;", "a").is_empty());
+    }
+
+    #[test]
+    fn a_module_without_a_file_belongs_to_its_file() {
+        assert!(of("mod inner { use super::Thing; fn f() { if x { g() } } }", "a::b").is_empty());
+        assert_eq!(of("mod inner { use super::super::c::T; } use super::Other;", "a::b"), ["a", "a::c"]);
     }
 
     #[test]
