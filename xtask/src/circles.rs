@@ -18,10 +18,16 @@ pub fn run(root: &Path, mode: Mode) -> Result<()> {
     for directory in crates(root)? {
         let name = directory.file_name().context("a crate without a name")?.to_string_lossy().into_owned();
         let modules = Modules::below(&directory.join("src"))?;
-        let largest = circles(&arrows(&modules)?).into_iter().max_by_key(Vec::len).unwrap_or_default();
+        let arrows = arrows(&modules)?;
+        let largest = circles(&arrows).into_iter().max_by_key(Vec::len).unwrap_or_default();
         println!("{name:16} {:4} files, largest circle {:3}", modules.files.len(), largest.len());
         if mode == Mode::List {
-            largest.iter().for_each(|module| println!("  crate::{}", module.join("::")));
+            for &member in &largest {
+                let (module, uses) = &arrows[member];
+                let uses = uses.iter().filter(|used| largest.contains(used));
+                let uses: Vec<String> = uses.map(|&used| arrows[used].0.join("::")).collect();
+                println!("  {} -> {}", module.join("::"), uses.join(", "));
+            }
         }
         sizes.insert(name, largest.len());
     }
@@ -51,10 +57,10 @@ fn arrows(modules: &Modules) -> Result<Arrows> {
     modules.files.iter().map(arrow).collect()
 }
 
-/// The circles of more than one module.
-fn circles(arrows: &Arrows) -> Vec<Vec<ModulePath>> {
+/// The circles of more than one module, as places in `arrows`.
+fn circles(arrows: &Arrows) -> Vec<Vec<usize>> {
     let reachable: Vec<Vec<bool>> = (0..arrows.len()).map(|from| reachable(arrows, from)).collect();
-    let mut found: Vec<Vec<ModulePath>> = Vec::new();
+    let mut found = Vec::new();
     let mut done = vec![false; arrows.len()];
     for from in 0..arrows.len() {
         if done[from] {
@@ -64,7 +70,7 @@ fn circles(arrows: &Arrows) -> Vec<Vec<ModulePath>> {
         let members: Vec<usize> = (0..arrows.len()).filter(is_member).collect();
         members.iter().for_each(|&member| done[member] = true);
         if members.len() > 1 {
-            found.push(members.into_iter().map(|member| arrows[member].0.clone()).collect());
+            found.push(members);
         }
     }
     found
@@ -96,7 +102,7 @@ mod tests {
             (name("d"), vec![4]),
             (name("e"), vec![]),
         ];
-        assert_eq!(circles(&arrows), [[name("a"), name("b"), name("c")]]);
+        assert_eq!(circles(&arrows), [[0, 1, 2]]);
         assert!(
             circles(&arrows[3..].iter().map(|(name, _)| (name.clone(), Vec::new())).collect()).is_empty()
         );

@@ -28,13 +28,14 @@ impl Cores {
         let mut named = [false; CORE_NUMBERS];
         for number in numbers {
             let place = named.get_mut(usize::from(number));
-            *place.ok_or(SteerError::CoreOutOfReach { number: number.into() })? = true;
+            *place.ok_or(SteerError::CoreOutOfReach { number: number.into(), last: CORE_NUMBERS - 1 })? =
+                true;
         }
         let cores: Vec<Core> = (0..).zip(named).filter_map(|(core, named)| named.then_some(core)).collect();
         match cores.len() {
             0 => Err(SteerError::NoCores),
             1..=MAX_CORES => Ok(Cores(cores)),
-            count => Err(SteerError::TooManyCores { count }),
+            count => Err(SteerError::TooManyCores { count, max: MAX_CORES }),
         }
     }
 
@@ -43,7 +44,11 @@ impl Cores {
     /// # Errors
     /// None or too many.
     pub fn first(count: usize) -> Result<Cores, SteerError> {
-        if count > MAX_CORES { Err(SteerError::TooManyCores { count }) } else { Cores::new(0..count as Core) }
+        if count > MAX_CORES {
+            Err(SteerError::TooManyCores { count, max: MAX_CORES })
+        } else {
+            Cores::new(0..count as Core)
+        }
     }
 
     /// Their numbers, ascending.
@@ -90,7 +95,7 @@ impl FromStr for Cores {
             Core::try_from(number)
                 .ok()
                 .filter(|&number| usize::from(number) < CORE_NUMBERS)
-                .ok_or(SteerError::CoreOutOfReach { number })
+                .ok_or(SteerError::CoreOutOfReach { number, last: CORE_NUMBERS - 1 })
         };
         let mut numbers = Vec::new();
         for part in text.split(',') {
@@ -141,12 +146,15 @@ mod tests {
         for text in ["", ",", "1,", "a", "3-1", "-1", "1-", "0x1", "1.5"] {
             assert_eq!(parsed(text), Err(SteerError::NoList { text: text.to_owned() }), "{text}");
         }
-        assert_eq!(parsed("256"), Err(SteerError::CoreOutOfReach { number: 256 }));
-        assert_eq!(parsed("0-99999999999"), Err(SteerError::CoreOutOfReach { number: 99_999_999_999 }));
-        assert_eq!(parsed("0-64"), Err(SteerError::TooManyCores { count: 65 }));
+        assert_eq!(parsed("256"), Err(SteerError::CoreOutOfReach { number: 256, last: 255 }));
+        assert_eq!(
+            parsed("0-99999999999"),
+            Err(SteerError::CoreOutOfReach { number: 99_999_999_999, last: 255 })
+        );
+        assert_eq!(parsed("0-64"), Err(SteerError::TooManyCores { count: 65, max: 64 }));
         assert_eq!(Cores::first(64).unwrap().len(), 64);
         assert_eq!(Cores::first(0), Err(SteerError::NoCores));
-        assert_eq!(Cores::first(1 << 40), Err(SteerError::TooManyCores { count: 1 << 40 }));
+        assert_eq!(Cores::first(1 << 40), Err(SteerError::TooManyCores { count: 1 << 40, max: 64 }));
     }
 
     #[test]

@@ -1,25 +1,24 @@
 //! Why a policy cannot be made.
 
-use crate::cores::{CORE_NUMBERS, MAX_CORES};
-use crate::policies::sparse::MAX_LEVELS;
-use crate::table::POLICIES;
-use crate::wake::WakeOrder;
-
 /// Why a policy cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SteerError {
     /// No policy has this name.
-    #[error("there is no policy {name}: choose one of {}", POLICIES.map(|entry| entry.name).join(", "))]
+    #[error("there is no policy {name}: choose one of {known}")]
     NoSuchPolicy {
         /// The name.
         name: String,
+        /// The names of all policies.
+        known: String,
     },
     /// No order of waking threads has this name.
-    #[error("there is no order {name}: choose one of {}", WakeOrder::ALL.map(|(_, name)| name).join(", "))]
+    #[error("there is no order {name}: choose one of {known}")]
     NoSuchOrder {
         /// The name.
         name: String,
+        /// The names of all orders.
+        known: String,
     },
     /// This is no list of cores.
     #[error("`{text}` is no list of cores: use numbers and ranges, as in 0-3,6")]
@@ -31,22 +30,28 @@ pub enum SteerError {
     #[error("a policy needs a core to choose: name one at least")]
     NoCores,
     /// A list names more cores than a policy keeps state for.
-    #[error("{count} cores are too many for a policy: name {MAX_CORES} at most")]
+    #[error("{count} cores are too many for a policy: name {max} at most")]
     TooManyCores {
-        /// How many.
+        /// Cores in the list.
         count: usize,
+        /// Maximum number of cores.
+        max: usize,
     },
     /// A core's number is beyond what a policy keeps state for.
-    #[error("core {number} is out of reach: a policy knows the cores 0 to {}", CORE_NUMBERS - 1)]
+    #[error("core {number} is out of reach: a policy knows the cores 0 to {last}")]
     CoreOutOfReach {
         /// The number.
         number: u64,
+        /// The highest number.
+        last: usize,
     },
-    /// The sparse policy has no so many levels.
-    #[error("{levels} levels are not possible: use 1 to {MAX_LEVELS}")]
+    /// The sparse policy cannot have this many levels.
+    #[error("{levels} levels are not possible: use 1 to {max}")]
     Levels {
-        /// How many.
+        /// The number of levels.
         levels: u32,
+        /// Maximum number of levels.
+        max: u32,
     },
     /// A setting is out of its range.
     #[error("{setting} cannot be {value}: use {range}")]

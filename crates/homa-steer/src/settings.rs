@@ -52,7 +52,7 @@ impl Settings {
     /// Names the first that is not.
     pub fn check(&self) -> Result<(), SteerError> {
         if !(1..=MAX_LEVELS).contains(&self.levels) {
-            return Err(SteerError::Levels { levels: self.levels });
+            return Err(SteerError::Levels { levels: self.levels, max: MAX_LEVELS });
         }
         if self.neighbours == 0 {
             return Err(SteerError::Setting { setting: "neighbours", value: 0, range: "1 or more" });

@@ -143,7 +143,10 @@ impl FromStr for PolicyName {
 
     fn from_str(name: &str) -> Result<PolicyName, SteerError> {
         let entry = POLICIES.iter().find(|entry| entry.name == name);
-        entry.map(|entry| entry.policy).ok_or_else(|| SteerError::NoSuchPolicy { name: name.to_owned() })
+        let known = || POLICIES.map(|entry| entry.name).join(", ");
+        entry
+            .map(|entry| entry.policy)
+            .ok_or_else(|| SteerError::NoSuchPolicy { name: name.to_owned(), known: known() })
     }
 }
 
@@ -174,7 +177,10 @@ mod tests {
         let settings = Settings { levels: 9, ..Settings::default() };
         let cores = Cores::first(2).unwrap();
         for entry in POLICIES {
-            assert_eq!(entry.policy.build(&cores, &settings).unwrap_err(), SteerError::Levels { levels: 9 });
+            assert_eq!(
+                entry.policy.build(&cores, &settings).unwrap_err(),
+                SteerError::Levels { levels: 9, max: 5 }
+            );
         }
     }
 }

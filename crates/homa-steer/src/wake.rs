@@ -53,7 +53,10 @@ impl FromStr for WakeOrder {
 
     fn from_str(name: &str) -> Result<WakeOrder, SteerError> {
         let order = WakeOrder::ALL.iter().find(|&&(_, other)| other == name);
-        order.map(|&(order, _)| order).ok_or_else(|| SteerError::NoSuchOrder { name: name.to_owned() })
+        let known = || WakeOrder::ALL.map(|(_, name)| name).join(", ");
+        order
+            .map(|&(order, _)| order)
+            .ok_or_else(|| SteerError::NoSuchOrder { name: name.to_owned(), known: known() })
     }
 }
 

@@ -51,7 +51,7 @@ impl Sparse {
     /// There are no so many levels.
     pub fn new(cores: Cores, levels: u32) -> Result<Sparse, SteerError> {
         if !(1..=MAX_LEVELS).contains(&levels) {
-            return Err(SteerError::Levels { levels });
+            return Err(SteerError::Levels { levels, max: MAX_LEVELS });
         }
         let slots = vec![Slot { device: 0, hash: 0, seen_ns: 0 }; levels as usize * cores.len()];
         Ok(Sparse { by_hash: RssHash::new(cores.clone()), cores, slots, hash_used_ns: NEVER })
